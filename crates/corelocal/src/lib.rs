@@ -1,0 +1,45 @@
+//! Data that is local to the core it runs on.
+//!
+//! The kernel publishes state in memory so that a program need not ask: the cpu it runs on and a
+//! critical section that restarts when it is moved (rseq), a compact concurrency id (mm_cid), clock
+//! pages, private futexes. This library builds on them data structures whose fast paths make no
+//! system call, lock no bus and share no cache line.
+//!
+//! ```
+//! use corelocal::percpu::Counter;
+//!
+//! static HITS: Counter = Counter::new();
+//!
+//! HITS.add(1); // from any thread, from a signal handler, registered with the kernel or not
+//! assert_eq!(HITS.get(), 1);
+//! ```
+//!
+//! # Layers
+//! A module uses only those below it:
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`percpu`] | typed, safe data with a slot for each core |
+//! | [`cid`] | which slot am I: concurrency id or cpu number |
+//! | [`rseq`] | the critical sections, each specified once; the ids in place |
+//! | [`sys`] | the kernel as it is: rseq area, membarrier, futex, topology, vDSO, [`sys::Caps`] |
+//!
+//! # The world without the feature
+//! Everything works on every Linux since 5.10 and any libc, as does a program under valgrind, in a
+//! container or behind a seccomp filter that refuses rseq. What changes is the cost:
+//! [`sys::Caps`] and the command `corelocal doctor` tell which fast paths are active and why.
+//! `CORELOCAL_RSEQ=off` in the environment switches them off.
+#![no_std]
+// The portable model answers "unavailable" without a look at its operands.
+#![cfg_attr(any(miri, loom, corelocal_model, not(target_arch = "x86_64")), allow(dead_code))]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(any(test, loom))]
+extern crate std;
+
+mod primitive;
+
+pub mod cid;
+pub mod percpu;
+pub mod rseq;
+pub mod sys;

@@ -1,0 +1,332 @@
+//! The statistics counter.
+//!
+//! # Data's way
+//! `add` → section `add` on `slot(id).local` → done: no system call, no locked instruction, no line
+//! that another core writes. Where sections are unavailable: one atomic add on `slot(cpu).shared`.
+//! Where there is no memory for a cell: one atomic add on `bias`. `get` sums all three.
+//!
+//! # Invariants
+//! 1. The value is `bias` plus the sum of all words of the cell, modulo 2^64. Every operation
+//!    changes exactly one of these words, once.
+//! 2. The base of `slots`, once set, is that of a cell the counter owns; it is freed by `drop`.
+//! 3. `take` moves value from words to caller by a compare-exchange of `bias` alone, so the results
+//!    of all takes and of the last `get` add up to everything ever added.
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use super::region::Cell;
+use crate::cid::{self, Cid, SlotIndex};
+use crate::primitive::atomic::{AtomicI64, Ordering};
+use crate::rseq::{self, Outcome, Slots};
+
+/// A counter that threads on different cores add to without disturbing each other.
+///
+/// Its value is an `i64` that wraps. Adding costs about as much as an increment of a plain
+/// variable, whatever the number of threads; reading costs a cache miss for each core that added.
+/// That suits statistics: added to all the time, read now and then.
+///
+/// `I` chooses what indexes the slots; leave it out unless the number of the cpu matters.
+///
+/// ```
+/// use corelocal::percpu::Counter;
+///
+/// static REQUESTS: Counter = Counter::new();
+///
+/// std::thread::scope(|scope| {
+///     for _ in 0..4 {
+///         scope.spawn(|| {
+///             for _ in 0..1000 {
+///                 REQUESTS.add(1);
+///             }
+///         });
+///     }
+/// });
+/// assert_eq!(REQUESTS.get(), 4000);
+/// ```
+///
+/// # Where it may be used
+/// In any thread, in signal handlers, before `main` and during thread exit, in the child after
+/// `fork`. Nothing blocks, nothing allocates from a heap, nothing panics. With the kernel's help
+/// refused (see [`crate::sys::Refusal`]) an addition is an atomic add on a line of its cpu's own.
+///
+/// One exception: additions in a child of `vfork` may be lost, if another thread of the parent runs
+/// under the same id meanwhile; the child has the parent's memory but no registration.
+///
+/// # Memory
+/// 16 bytes, plus 16 bytes on each core that used it. A counter that was never added to takes
+/// nothing else.
+///
+/// # Memory ordering
+/// All operations are relaxed: they order nothing else. A reader sees every addition that happens
+/// before the read, for instance those of threads it has joined.
+pub struct Counter<I: SlotIndex = Cid> {
+    slots: Slots,
+    bias: AtomicI64,
+    index: PhantomData<I>,
+}
+
+impl<I: SlotIndex> Counter<I> {
+    /// A counter of value 0.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Counter { slots: Slots::new(), bias: AtomicI64::new(0), index: PhantomData }
+    }
+
+    /// A counter of value 0.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Counter { slots: Slots::new(), bias: AtomicI64::new(0), index: PhantomData }
+    }
+
+    /// Adds `n`, wrapping.
+    ///
+    /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.
+    #[inline]
+    pub fn add(&self, n: i64) {
+        // SAFETY: invariant 2; the cell has a slot for every id that can be opened, and `local`, its
+        // first word there, is written by sections indexed by `I` alone.
+        match unsafe { rseq::add(I::index(), &self.slots, n) } {
+            Outcome::Committed => {}
+            outcome => self.add_cold(n, outcome),
+        }
+    }
+
+    /// Subtracts `n`, wrapping; as [`add`](Counter::add).
+    #[inline]
+    pub fn sub(&self, n: i64) {
+        self.add(n.wrapping_neg());
+    }
+
+    /// The value.
+    ///
+    /// Exact once those who add are done and ordered before the call (joined, say). While others
+    /// add, it is a value the counter had words of at some moments during the call; nothing is
+    /// counted twice and what is missed now is seen later. Linear in the ids in use.
+    pub fn get(&self) -> i64 {
+        // A take in between would make the sum and the bias belong to different epochs; look again
+        // then, a few times, and settle for the last look under a storm of takes.
+        let mut bias = self.bias.load(Ordering::Relaxed);
+        for _ in 0..rseq::MAX_ATTEMPTS {
+            let sum = self.sum();
+            // Relaxed: a take's compare-exchange is the only change that matters, and coherence
+            // shows it here if its sum could have been part of ours.
+            let again = self.bias.load(Ordering::Relaxed);
+            if again == bias {
+                return sum.wrapping_add(bias);
+            }
+            bias = again;
+        }
+        self.sum().wrapping_add(bias)
+    }
+
+    /// Takes the value, leaving 0.
+    ///
+    /// What is added meanwhile is either part of the result or stays. Any number of threads may
+    /// take at once: each addition goes to exactly one of them. Linear in the ids in use; retried
+    /// while others take.
+    pub fn take(&self) -> i64 {
+        let mut bias = self.bias.load(Ordering::Acquire);
+        loop {
+            let sum = self.sum();
+            // Release/Acquire with other takes: the loser sums anew after the winner's sum.
+            match self.bias.compare_exchange_weak(
+                bias,
+                sum.wrapping_neg(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return sum.wrapping_add(bias),
+                Err(now) => bias = now,
+            }
+        }
+    }
+
+    /// All words of the cell.
+    fn sum(&self) -> i64 {
+        let opened = self.slots.opened();
+        let Some(cell) = self.cell() else { return 0 };
+        (0..opened).fold(0, |sum: i64, slot| {
+            let words = cell.words(slot);
+            sum.wrapping_add(words.local.load(Ordering::Relaxed))
+                .wrapping_add(words.shared.load(Ordering::Relaxed))
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_cold(&self, n: i64, outcome: Outcome) {
+        let Some(cell) = self.bind() else {
+            self.bias.fetch_add(n, Ordering::Relaxed);
+            return;
+        };
+        // SAFETY: as in `add`.
+        let attempt = || unsafe { rseq::add(I::index(), &self.slots, n) };
+        if !rseq::retry(outcome, || cid::prepare::<I>(&self.slots), attempt) {
+            let slot = cid::fallback_slot(&self.slots);
+            cell.words(slot).shared.fetch_add(n, Ordering::Relaxed);
+        }
+    }
+
+    /// The counter's cell, if it has one.
+    fn cell(&self) -> Option<Cell> {
+        // SAFETY: invariant 2.
+        unsafe { Cell::from_base(self.slots.base()) }
+    }
+
+    /// The counter's cell, allocated at its first use; `None` without memory.
+    fn bind(&self) -> Option<Cell> {
+        if let Some(cell) = self.cell() {
+            return Some(cell);
+        }
+        let fresh = Cell::allocate()?;
+        let bound = self.slots.bind(fresh.base());
+        if bound != fresh.base() {
+            // SAFETY: nobody else saw `fresh`, and no slot of it was used.
+            unsafe { fresh.free(0) };
+        }
+        // SAFETY: invariant 2.
+        unsafe { Cell::from_base(bound) }
+    }
+}
+
+// SAFETY: all fields are atomics or zero-sized, and the cell they point to is made of atomics that
+// are valid in every thread. (Written out since `PhantomData<I>` would ask it of `I`.)
+unsafe impl<I: SlotIndex> Send for Counter<I> {}
+// SAFETY: as above.
+unsafe impl<I: SlotIndex> Sync for Counter<I> {}
+
+impl<I: SlotIndex> Drop for Counter<I> {
+    fn drop(&mut self) {
+        if let Some(cell) = self.cell() {
+            // SAFETY: invariant 2; `&mut self` proves that all users are done.
+            unsafe { cell.free(self.slots.opened()) };
+        }
+    }
+}
+
+impl<I: SlotIndex> Default for Counter<I> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<I: SlotIndex> fmt::Debug for Counter<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Counter").field(&self.get()).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::cid::CpuId;
+    use std::format;
+
+    #[test]
+    fn adds_subtracts_and_wraps() {
+        let counter: Counter = Counter::new();
+        assert_eq!(counter.get(), 0);
+        counter.add(5);
+        counter.sub(7);
+        assert_eq!(counter.get(), -2);
+        counter.add(i64::MAX);
+        counter.add(3);
+        assert_eq!(counter.get(), i64::MIN);
+        assert_eq!(format!("{counter:?}"), format!("Counter({})", i64::MIN));
+    }
+
+    #[test]
+    fn take_leaves_nothing() {
+        let counter = Counter::<CpuId>::default();
+        counter.add(4);
+        assert_eq!(counter.take(), 4);
+        assert_eq!(counter.take(), 0);
+        counter.add(-1);
+        assert_eq!((counter.take(), counter.get()), (-1, 0));
+    }
+
+    #[test]
+    fn a_counter_starts_at_zero_where_another_ended() {
+        for n in 1..100 {
+            let counter: Counter = Counter::new();
+            assert_eq!(counter.get(), 0);
+            counter.add(n);
+            assert_eq!(counter.get(), n);
+        }
+    }
+
+    /// What an unregistered thread does.
+    #[test]
+    fn the_cold_path_counts() {
+        let counter: Counter = Counter::new();
+        let cell = counter.bind().expect("a page of memory");
+        let slot = cid::fallback_slot(&counter.slots);
+        cell.words(slot).shared.fetch_add(40, Ordering::Relaxed);
+        counter.add(2);
+        assert_eq!(counter.get(), 42);
+    }
+
+    /// What a counter without memory does.
+    #[test]
+    fn the_bias_counts() {
+        let counter: Counter = Counter::new();
+        counter.bias.fetch_add(40, Ordering::Relaxed);
+        counter.add(2);
+        assert_eq!(counter.take(), 42);
+        assert_eq!(counter.get(), 0);
+    }
+
+    #[test]
+    fn threads_lose_nothing() {
+        static COUNTER: Counter = Counter::new();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..10_000).for_each(|_| COUNTER.add(1)));
+            }
+        });
+        assert_eq!(COUNTER.get(), 80_000);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Two threads add for the first time while a third takes: nothing is lost or taken twice,
+    /// whoever allocates the cell.
+    #[test]
+    fn loom_takes_and_value_add_up() {
+        loom::model(|| {
+            let counter = Arc::new(Counter::<Cid>::new());
+            let adders: std::vec::Vec<_> = [1, 2]
+                .into_iter()
+                .map(|n| {
+                    let counter = counter.clone();
+                    thread::spawn(move || counter.add(n))
+                })
+                .collect();
+            let taken = counter.take();
+            for adder in adders {
+                adder.join().unwrap();
+            }
+            assert_eq!(taken + counter.get(), 3);
+        });
+    }
+
+    /// Two threads take at once: each addition goes to one of them.
+    #[test]
+    fn loom_two_takers_share() {
+        loom::model(|| {
+            let counter = Arc::new(Counter::<Cid>::new());
+            counter.add(5);
+            let other = counter.clone();
+            let taker = thread::spawn(move || other.take());
+            let mine = counter.take();
+            assert_eq!(mine + taker.join().unwrap(), 5);
+            assert_eq!(counter.get(), 0);
+        });
+    }
+}

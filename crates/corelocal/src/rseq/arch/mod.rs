@@ -1,0 +1,16 @@
+//! The sections of `rseq/mod.rs`, one file per architecture, all with the same functions.
+//! `model.rs` serves architectures without sections, Miri and loom.
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom, corelocal_model))))]
+#[path = "x86_64.rs"]
+mod imp;
+
+#[cfg(not(all(
+    target_arch = "x86_64",
+    target_os = "linux",
+    not(any(miri, loom, corelocal_model))
+)))]
+#[path = "model.rs"]
+mod imp;
+
+pub(super) use imp::*;

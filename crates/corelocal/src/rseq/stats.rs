@@ -1,0 +1,49 @@
+//! How often sections did not go straight through. Counted on cold paths only, so plain shared
+//! atomics will do.
+
+use crate::primitive::global::{AtomicU64, Ordering};
+use crate::sys;
+
+static ABORTS: AtomicU64 = AtomicU64::new(0);
+static FALLBACKS: AtomicU64 = AtomicU64::new(0);
+
+/// Totals of this process since its start; see [`stats`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Sections the kernel aborted, each followed by another attempt.
+    pub aborts: u64,
+    /// Operations that gave up on sections and used atomics instead: the thread could not be
+    /// registered, or every attempt was aborted.
+    pub fallbacks: u64,
+    /// Threads this library registered itself; 0 where libc does it.
+    pub registrations: u64,
+}
+
+/// Reads the totals of this process.
+///
+/// A few aborts a second per busy thread are normal: one for each preemption or signal that hits
+/// a section. Fallbacks that keep growing mean that fast paths are off; `corelocal doctor` says
+/// why. The three words are read one after the other, not as a snapshot.
+///
+/// ```
+/// let before = corelocal::rseq::stats();
+/// // … run the workload …
+/// let after = corelocal::rseq::stats();
+/// println!("{} aborts", after.aborts - before.aborts);
+/// ```
+pub fn stats() -> Stats {
+    // Relaxed: statistics, ordered with nothing.
+    Stats {
+        aborts: ABORTS.load(Ordering::Relaxed),
+        fallbacks: FALLBACKS.load(Ordering::Relaxed),
+        registrations: sys::rseq::registrations(),
+    }
+}
+
+pub(super) fn count_abort() {
+    ABORTS.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(super) fn count_fallback() {
+    FALLBACKS.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,44 @@
+//! Architectures without sections yet, Miri, loom, and the test world `--cfg corelocal_model`:
+//! the area of a thread that nobody registered, the same for all threads.
+
+/// Whether critical sections exist for this architecture.
+pub(crate) const SECTIONS: bool = false;
+
+/// No signature: nothing is ever registered.
+pub(crate) const SIGNATURE: u32 = 0;
+
+/// No area of our own.
+pub(crate) const OWN_AREA_LEN: usize = 0;
+
+/// Reads a word that is written once, when the program is loaded.
+macro_rules! load_settled {
+    ($word:path) => {
+        $word.load($crate::primitive::global::Ordering::Relaxed)
+    };
+}
+pub(crate) use load_settled;
+
+/// See the x86-64 file; here every area is the one imaginary area at 0.
+#[inline(always)]
+pub(crate) fn own_area_offset() -> isize {
+    0
+}
+
+/// No thread pointer.
+pub(crate) fn thread_address(_offset: isize) -> *mut u8 {
+    core::ptr::null_mut()
+}
+
+/// Every field reads as "unregistered".
+///
+/// # Safety
+/// None is needed; the signature is that of the other architectures.
+#[inline(always)]
+pub(crate) unsafe fn read_field(_offset: isize) -> u32 {
+    u32::MAX
+}
+
+/// Libc's area is not used.
+pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
+    (core::ptr::null(), core::ptr::null(), core::ptr::null())
+}

@@ -1,0 +1,127 @@
+//! x86-64: thread-pointer relative access to the rseq area.
+//!
+//! Every address of a thread's area is an offset from the thread pointer (`fs`), so that one
+//! process-wide offset serves all threads. Our own area is a TLS object of the initial-exec model:
+//! 64 bytes, reached without a call, and therefore inside a signal handler and inside malloc. Its
+//! initial image has `cpu_id = -1` and `mm_cid = -1`: a thread that nobody registered looks
+//! unregistered from its first instruction.
+
+use core::arch::{asm, global_asm};
+
+/// Whether critical sections exist for this architecture.
+pub(crate) const SECTIONS: bool = true;
+
+/// The signature glibc registers with and the kernel demands before each abort handler.
+pub(crate) const SIGNATURE: u32 = 0x5305_3053;
+
+/// Bytes of our own area: the largest registration it can hold.
+pub(crate) const OWN_AREA_LEN: usize = 64;
+
+// The name carries the version: two versions of this crate in one program must not share one.
+global_asm!(
+    ".pushsection .tdata.__corelocal_rseq_0_1, \"awT\", @progbits",
+    ".hidden __corelocal_rseq_0_1",
+    ".globl __corelocal_rseq_0_1",
+    ".type __corelocal_rseq_0_1, @object",
+    ".size __corelocal_rseq_0_1, 64",
+    ".balign 64",
+    "__corelocal_rseq_0_1:",
+    ".long 0",  // cpu_id_start
+    ".long -1", // cpu_id: RSEQ_CPU_ID_UNINITIALIZED
+    ".quad 0",  // rseq_cs
+    ".long 0",  // flags
+    ".long 0",  // node_id
+    ".long -1", // mm_cid: no kernel has written one
+    ".zero 36",
+    ".popsection",
+);
+
+/// Reads a word that is written once, when the program is loaded.
+///
+/// `pure, nomem` lets the compiler read it once for a whole loop; an atomic load it would repeat.
+macro_rules! load_settled {
+    ($word:path) => {{
+        let value: isize;
+        // SAFETY: loads an aligned, initialised static. The compiler may reuse an earlier value or
+        // mix values: the caller's invariant makes every value the word ever had a safe one.
+        unsafe {
+            core::arch::asm!(
+                "mov {}, qword ptr [rip + {word}]",
+                out(reg) value,
+                word = sym $word,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        value
+    }};
+}
+pub(crate) use load_settled;
+
+/// Offset of this crate's own area from the thread pointer: a constant of the loaded program.
+#[inline(always)]
+pub(crate) fn own_area_offset() -> isize {
+    let offset: isize;
+    // SAFETY: loads the symbol's TLS offset from the GOT, which relocation wrote before any code
+    // ran and which never changes: `pure, nomem` holds. The linker turns it into an immediate
+    // when it makes an executable.
+    unsafe {
+        asm!(
+            "mov {}, qword ptr [rip + __corelocal_rseq_0_1@GOTTPOFF]",
+            out(reg) offset,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    offset
+}
+
+/// The address `offset` bytes from the calling thread's thread pointer.
+#[inline]
+pub(crate) fn thread_address(offset: isize) -> *mut u8 {
+    let tp: *mut u8;
+    // SAFETY: the psABI stores the thread pointer's own value at fs:0, constant for a thread.
+    unsafe {
+        asm!("mov {}, qword ptr fs:[0]", out(reg) tp, options(readonly, nostack, preserves_flags));
+    }
+    tp.wrapping_offset(offset)
+}
+
+/// Reads the 32-bit field at `offset` from the thread pointer.
+///
+/// # Safety
+/// `offset` lies in the rseq area of libc or in our own.
+#[inline(always)]
+pub(crate) unsafe fn read_field(offset: isize) -> u32 {
+    let value: u32;
+    // SAFETY: the caller names a readable, aligned field of this thread's TLS. The kernel may
+    // rewrite it at any instruction, so the read is neither `pure` nor `nomem`.
+    unsafe {
+        asm!(
+            "mov {value:e}, dword ptr fs:[{offset}]",
+            value = out(reg) value,
+            offset = in(reg) offset,
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    value
+}
+
+/// Addresses of libc's `__rseq_offset`, `__rseq_size`, `__rseq_flags`; null where libc has none.
+pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
+    let (offset, size, flags);
+    // SAFETY: reads three GOT entries; a weak symbol that nobody defines resolves to 0.
+    unsafe {
+        asm!(
+            ".weak __rseq_offset",
+            ".weak __rseq_size",
+            ".weak __rseq_flags",
+            "mov {offset}, qword ptr [rip + __rseq_offset@GOTPCREL]",
+            "mov {size}, qword ptr [rip + __rseq_size@GOTPCREL]",
+            "mov {flags}, qword ptr [rip + __rseq_flags@GOTPCREL]",
+            offset = out(reg) offset,
+            size = out(reg) size,
+            flags = out(reg) flags,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+    (offset, size, flags)
+}

@@ -1,0 +1,216 @@
+//! Which cpus the cpuset controller leaves to this process, under cgroup v1, v2 and both at once.
+//!
+//! `sched_getaffinity` already honours the cpuset; this says *why* cpus are missing. The way there:
+//! `/proc/self/cgroup` names the group, `/proc/self/mountinfo` the file system it appears in, and
+//! the group's directory, or the nearest ancestor that has the controller, holds the list. Formats:
+//! cgroups(7), proc_pid_mountinfo(5), cpuset(7).
+//!
+//! Invariant: a group that the visible mounts do not contain is never mistaken for another one; the
+//! answer is then `None`.
+
+use super::cpuset::CpuSet;
+use super::file::{File, Lines, PathBuf};
+use super::topology::{Root, read_set};
+
+/// Which of the two control group interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
+pub enum CgroupVersion {
+    /// One hierarchy per controller.
+    V1,
+    /// The unified hierarchy.
+    V2,
+}
+
+impl CgroupVersion {
+    /// The files with the list of cpus, best first. v1 has no effective list before Linux 3.17.
+    fn files(self) -> &'static [&'static [u8]] {
+        match self {
+            CgroupVersion::V1 => &[b"/cpuset.effective_cpus", b"/cpuset.cpus"],
+            CgroupVersion::V2 => &[b"/cpuset.cpus.effective"],
+        }
+    }
+
+    /// Whether a mount of this type and these options shows the cpuset controller's groups.
+    fn is_mounted_as(self, fs_type: &[u8], options: &[u8]) -> bool {
+        match self {
+            CgroupVersion::V1 => fs_type == b"cgroup" && has_item(options, b"cpuset"),
+            CgroupVersion::V2 => fs_type == b"cgroup2",
+        }
+    }
+}
+
+/// The cpus of this process's cpuset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct CgroupCpus {
+    /// The interface that governs cpusets here.
+    pub version: CgroupVersion,
+    /// The effective cpus.
+    pub cpus: CpuSet,
+}
+
+/// The cpuset of this process, as seen under `root`.
+pub(crate) fn read(root: Root<'_>) -> Option<CgroupCpus> {
+    let (version, group) = own_group(root)?;
+    let mut directory = directory_of(root, version, group.as_bytes())?;
+    loop {
+        let length = directory.path.as_bytes().len();
+        for file in version.files() {
+            let found = directory.path.push(file).ok().and_then(|()| read_set(&directory.path));
+            directory.path.truncate(length);
+            match found {
+                Some(cpus) if !CpuSet::is_empty(&cpus) => {
+                    return Some(CgroupCpus { version, cpus });
+                }
+                _ => {}
+            }
+        }
+        // The controller may be switched off here: the parent's cpus are then ours. Both paths are
+        // absolute, so that there is a slash wherever a component is left to cut.
+        let below_mount = directory.path.as_bytes().get(directory.mount_length..)?;
+        let cut = below_mount.iter().rposition(|&byte| byte == b'/')?;
+        directory.path.truncate(directory.mount_length + cut);
+    }
+}
+
+/// The group that decides on cpus: the one in the v1 hierarchy of the cpuset controller if there is
+/// such a hierarchy, else the one in the unified hierarchy.
+fn own_group(root: Root<'_>) -> Option<(CgroupVersion, PathBuf)> {
+    let mut lines = Lines::new(File::open(&root.path(&[b"/proc/self/cgroup"])?).ok()?);
+    let mut unified = None;
+    while let Some(line) = lines.next() {
+        let mut fields = line.splitn(3, |&byte| byte == b':');
+        let (Some(hierarchy), Some(controllers), Some(group)) =
+            (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        if has_item(controllers, b"cpuset") {
+            return Some((CgroupVersion::V1, PathBuf::join(&[group]).ok()?));
+        }
+        if hierarchy == b"0" && controllers.is_empty() {
+            unified = PathBuf::join(&[group]).ok();
+        }
+    }
+    unified.map(|group| (CgroupVersion::V2, group))
+}
+
+/// A group's directory; the mount point is its first `mount_length` bytes.
+struct Directory {
+    path: PathBuf,
+    mount_length: usize,
+}
+
+fn directory_of(root: Root<'_>, version: CgroupVersion, group: &[u8]) -> Option<Directory> {
+    // "/..": the group lies outside this cgroup namespace, whose mounts do not show it.
+    if group.starts_with(b"/..") {
+        return None;
+    }
+    let mut lines = Lines::new(File::open(&root.path(&[b"/proc/self/mountinfo"])?).ok()?);
+    while let Some(line) = lines.next() {
+        let Some(mount) = Mount::parse(line) else { continue };
+        if !version.is_mounted_as(mount.fs_type, mount.options) {
+            continue;
+        }
+        let mut mounted_group = PathBuf::join(&[]).ok()?;
+        unescape(mount.root, &mut mounted_group)?;
+        let Some(relative) = below(group, mounted_group.as_bytes()) else { continue };
+        let mut path = root.path(&[])?;
+        unescape(mount.point, &mut path)?;
+        let mount_length = path.as_bytes().len();
+        path.push(relative).ok()?;
+        return Some(Directory { path, mount_length });
+    }
+    None
+}
+
+/// The fields of a line of mountinfo that matter here, still escaped.
+struct Mount<'a> {
+    root: &'a [u8],
+    point: &'a [u8],
+    fs_type: &'a [u8],
+    options: &'a [u8],
+}
+
+impl<'a> Mount<'a> {
+    fn parse(line: &'a [u8]) -> Option<Mount<'a>> {
+        let mut fields = line.split(|&byte| byte == b' ');
+        let root = fields.nth(3)?;
+        let point = fields.next()?;
+        // Optional fields, as many as there are, end with a lone dash.
+        fields.find(|&field| field == b"-")?;
+        let fs_type = fields.next()?;
+        let options = fields.nth(1)?;
+        Some(Mount { root, point, fs_type, options })
+    }
+}
+
+/// What is left of the absolute path `path` below `ancestor`: empty or beginning with a slash.
+fn below<'a>(path: &'a [u8], ancestor: &[u8]) -> Option<&'a [u8]> {
+    let ancestor = ancestor.strip_suffix(b"/").unwrap_or(ancestor);
+    let rest = path.strip_prefix(ancestor)?;
+    let rest = rest.strip_suffix(b"/").unwrap_or(rest);
+    (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
+}
+
+/// Whether the comma-separated `list` contains `item`.
+fn has_item(list: &[u8], item: &[u8]) -> bool {
+    list.split(|&byte| byte == b',').any(|candidate| candidate == item)
+}
+
+/// Appends `escaped` to `path`; mountinfo writes blanks and backslashes as `\` and three octal
+/// digits.
+fn unescape(escaped: &[u8], path: &mut PathBuf) -> Option<()> {
+    let mut rest = escaped;
+    loop {
+        let plain = rest.iter().position(|&byte| byte == b'\\').unwrap_or(rest.len());
+        path.push(&rest[..plain]).ok()?;
+        let Some(digits) = rest.get(plain + 1..plain + 4) else {
+            return (plain == rest.len()).then_some(());
+        };
+        let mut code = 0u32;
+        for digit in digits {
+            code = code * 8 + char::from(*digit).to_digit(8)?;
+        }
+        path.push(&[u8::try_from(code).ok()?]).ok()?;
+        rest = &rest[plain + 4..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_mountinfo() {
+        let line =
+            b"34 31 0:31 /docker/a /sys/fs/cgroup/cpu\\040set ro,nosuid shared:9 master:2 - \
+                     cgroup cgroup rw,cpuset,clone_children";
+        let mount = Mount::parse(line).unwrap();
+        assert_eq!(mount.root, b"/docker/a");
+        assert_eq!(mount.fs_type, b"cgroup");
+        assert!(CgroupVersion::V1.is_mounted_as(mount.fs_type, mount.options));
+        assert!(!CgroupVersion::V2.is_mounted_as(mount.fs_type, mount.options));
+        let mut point = PathBuf::join(&[b"/root"]).unwrap();
+        unescape(mount.point, &mut point).unwrap();
+        assert_eq!(point.as_bytes(), b"/root/sys/fs/cgroup/cpu set");
+
+        assert!(Mount::parse(b"34 31 0:31 / /sys rw - sysfs sysfs").is_none());
+        assert!(Mount::parse(b"").is_none());
+        for broken in [&b"\\04"[..], b"a\\", b"\\999", b"\\400"] {
+            assert!(unescape(broken, &mut point).is_none(), "{}", broken.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn paths_below_a_mount() {
+        assert_eq!(below(b"/a/b", b"/"), Some(&b"/a/b"[..]));
+        assert_eq!(below(b"/", b"/"), Some(&b""[..]));
+        assert_eq!(below(b"/a/b", b"/a"), Some(&b"/b"[..]));
+        assert_eq!(below(b"/a", b"/a"), Some(&b""[..]));
+        assert_eq!(below(b"/ab", b"/a"), None);
+        assert_eq!(below(b"/", b"/a"), None);
+    }
+}

@@ -1,0 +1,98 @@
+//! The error of a system call, as the kernel gave it.
+//!
+//! `std::io::Error` is out of reach of a `no_std` crate, and a plain number helps nobody: this
+//! newtype prints the number's name and a sentence that says what usually causes it *for the calls
+//! this crate makes*.
+//!
+//! Invariant: the value is positive, one of the `E*` constants of the target.
+
+use core::fmt;
+
+/// A Linux error number, such as `ENOSYS`.
+///
+/// ```
+/// use corelocal::sys::Errno;
+///
+/// assert_eq!(
+///     Errno::ENOSYS.to_string(),
+///     "ENOSYS: system call not implemented (kernel too old, or a seccomp filter)"
+/// );
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Errno(pub i32);
+
+macro_rules! errnos {
+    ($($name:ident: $text:literal,)*) => {
+        impl Errno {
+            $(
+                #[doc = concat!("`", stringify!($name), "`: ", $text, ".")]
+                pub const $name: Errno = Errno(libc::$name);
+            )*
+
+            /// The constant's name, for the errors that the calls of this crate return.
+            pub const fn name(self) -> Option<&'static str> {
+                match self {
+                    $(Errno::$name => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+
+            /// What usually causes it here, in a few words.
+            pub const fn describe(self) -> Option<&'static str> {
+                match self {
+                    $(Errno::$name => Some($text),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+errnos! {
+    EPERM: "operation not permitted (not the owner, not registered, or a seccomp filter)",
+    ENOENT: "no such file or directory",
+    ESRCH: "no such thread (the owner has died)",
+    EINTR: "interrupted by a signal",
+    EIO: "input/output error",
+    E2BIG: "argument list too long",
+    EBADF: "bad file descriptor",
+    EAGAIN: "try again (the value had changed, or the owner is just exiting)",
+    ENOMEM: "out of memory",
+    EACCES: "permission denied",
+    EFAULT: "bad address",
+    EBUSY: "resource busy",
+    ENOTDIR: "not a directory",
+    EINVAL: "invalid argument (or a feature this kernel does not have)",
+    EMFILE: "too many open files in this process",
+    ENFILE: "too many open files on this machine",
+    EDEADLK: "the calling thread already owns this lock",
+    ENAMETOOLONG: "file name too long",
+    ENOSYS: "system call not implemented (kernel too old, or a seccomp filter)",
+    ELOOP: "too many symbolic links",
+    ETIMEDOUT: "timed out",
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.name(), self.describe()) {
+            (Some(name), Some(text)) => write!(f, "{name}: {text}"),
+            _ => write!(f, "error number {}", self.0),
+        }
+    }
+}
+
+impl core::error::Error for Errno {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn names_and_numbers() {
+        assert_eq!(Errno(libc::EPERM).name(), Some("EPERM"));
+        assert!(Errno(libc::ESRCH).to_string().starts_with("ESRCH: no such thread"));
+        assert_eq!(Errno(4000).name(), None);
+        assert_eq!(Errno(4000).to_string(), "error number 4000");
+    }
+}

@@ -1,0 +1,213 @@
+//! Small files of /proc and /sys, read without heap.
+//!
+//! Everything is streamed through a caller's stack frame: [`File`] owns a descriptor and retries
+//! interrupted reads; [`Lines`] cuts the stream into lines; [`PathBuf`] joins a root, a mount point
+//! and a file name into the C string that the kernel wants.
+//!
+//! Invariants: a [`PathBuf`] always holds a NUL-terminated string without an inner NUL; a [`File`]
+//! is an open descriptor, closed exactly once.
+
+use super::errno::Errno;
+use super::syscall::syscall;
+
+/// The longest path built here, terminator included.
+const PATH_BYTES: usize = 1024;
+
+/// A path under construction.
+pub(crate) struct PathBuf {
+    bytes: [u8; PATH_BYTES],
+    len: usize,
+}
+
+impl PathBuf {
+    /// The concatenation of `parts`, as they are.
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG` if they do not fit in 1023 bytes, `EINVAL` if a part contains NUL.
+    pub(crate) fn join(parts: &[&[u8]]) -> Result<PathBuf, Errno> {
+        let mut path = PathBuf { bytes: [0; PATH_BYTES], len: 0 };
+        for part in parts {
+            path.push(part)?;
+        }
+        Ok(path)
+    }
+
+    /// Appends `part` as it is.
+    ///
+    /// # Errors
+    /// As for [`join`](Self::join); the path is then unchanged.
+    pub(crate) fn push(&mut self, part: &[u8]) -> Result<(), Errno> {
+        if part.contains(&0) {
+            return Err(Errno::EINVAL);
+        }
+        let end = self.len + part.len();
+        if end >= PATH_BYTES {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        self.bytes[self.len..end].copy_from_slice(part);
+        self.len = end;
+        Ok(())
+    }
+
+    /// Cuts the path back to its first `len` bytes.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        if len < self.len {
+            self.bytes[len..self.len].fill(0);
+            self.len = len;
+        }
+    }
+
+    /// The path without its terminator.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// A file open for reading.
+pub(crate) struct File(usize);
+
+impl File {
+    /// Opens `path`, close-on-exec.
+    pub(crate) fn open(path: &PathBuf) -> Result<File, Errno> {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let args = [libc::AT_FDCWD as usize, path.bytes.as_ptr() as usize, flags as usize, 0, 0, 0];
+        // SAFETY: the path is NUL-terminated (invariant of PathBuf) and outlives the call.
+        retry(|| unsafe { syscall(libc::SYS_openat, args) }).map(File)
+    }
+
+    /// Reads up to `buffer.len()` bytes; 0 at the end of the file.
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let args = [self.0, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0];
+        // SAFETY: the kernel writes at most `len` bytes to the exclusively borrowed buffer.
+        let read = retry(|| unsafe { syscall(libc::SYS_read, args) })?;
+        Ok(read.min(buffer.len()))
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is ours (invariant). After EINTR Linux has closed it all the same,
+        // so there is nothing to retry.
+        let _ = unsafe { syscall(libc::SYS_close, [self.0, 0, 0, 0, 0, 0]) };
+    }
+}
+
+fn retry(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
+    loop {
+        match call() {
+            Err(Errno::EINTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// The longest line [`Lines`] hands out.
+const LINE_BYTES: usize = 2048;
+
+/// A file's lines, without their newlines. A line longer than 2048 bytes is left out whole: half a
+/// line must not be taken for a line.
+pub(crate) struct Lines {
+    file: File,
+    buffer: [u8; LINE_BYTES],
+    /// Where the unread part of the buffer begins and ends.
+    start: usize,
+    end: usize,
+    at_end: bool,
+}
+
+impl Lines {
+    pub(crate) fn new(file: File) -> Lines {
+        Lines { file, buffer: [0; LINE_BYTES], start: 0, end: 0, at_end: false }
+    }
+
+    /// The next line; a read error ends the file.
+    pub(crate) fn next(&mut self) -> Option<&[u8]> {
+        let mut overlong = false;
+        loop {
+            let unread = &self.buffer[self.start..self.end];
+            if let Some(length) = unread.iter().position(|&byte| byte == b'\n') {
+                let line = self.start..self.start + length;
+                self.start = line.end + 1;
+                if overlong {
+                    overlong = false;
+                    continue;
+                }
+                return Some(&self.buffer[line]);
+            }
+            if self.at_end {
+                let line = self.start..self.end;
+                self.start = self.end;
+                return (!line.is_empty() && !overlong).then(|| &self.buffer[line]);
+            }
+            if self.start == 0 && self.end == LINE_BYTES {
+                overlong = true;
+                self.end = 0;
+            }
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+            match self.file.read(&mut self.buffer[self.end..]) {
+                Ok(0) | Err(_) => self.at_end = true,
+                Ok(read) => self.end += read,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::{String, ToString};
+    use std::vec::Vec;
+    use std::{env, format, fs};
+
+    fn lines_of(name: &str, content: &str) -> Vec<String> {
+        let path = env::temp_dir().join(format!("corelocal-{name}-{}", std::process::id()));
+        fs::write(&path, content).unwrap();
+        let file = File::open(&PathBuf::join(&[path.to_str().unwrap().as_bytes()]).unwrap());
+        fs::remove_file(&path).unwrap();
+        let mut lines = Lines::new(file.unwrap());
+        let mut all = Vec::new();
+        while let Some(line) = lines.next() {
+            all.push(String::from_utf8(line.to_vec()).unwrap());
+        }
+        all
+    }
+
+    #[test]
+    fn lines_across_buffer_boundaries() {
+        let content: Vec<String> = (0..500).map(|i| "x".repeat(i % 90) + &i.to_string()).collect();
+        assert_eq!(lines_of("lines", &(content.join("\n") + "\n")), content);
+        assert_eq!(lines_of("unended", &content.join("\n")), content);
+        assert_eq!(lines_of("blank", "a\n\nb"), ["a", "", "b"]);
+        assert!(lines_of("empty", "").is_empty());
+    }
+
+    #[test]
+    fn overlong_lines_are_left_out() {
+        let fits = "f".repeat(LINE_BYTES - 1);
+        for long in [LINE_BYTES, LINE_BYTES + 1, 3 * LINE_BYTES, 3 * LINE_BYTES + 7] {
+            let long = "l".repeat(long);
+            assert_eq!(
+                lines_of("long", &format!("{fits}\n{long}\nshort\n{long}\nz")),
+                [fits.as_str(), "short", "z"]
+            );
+            assert_eq!(lines_of("long-end", &format!("a\n{long}")), ["a"]);
+        }
+    }
+
+    #[test]
+    fn paths() {
+        let mut path = PathBuf::join(&[b"/sys", b"/devices"]).unwrap();
+        assert_eq!(path.as_bytes(), b"/sys/devices");
+        path.truncate(4);
+        path.push(b"/x").unwrap();
+        assert_eq!(path.as_bytes(), b"/sys/x");
+        assert_eq!(path.bytes[6], 0);
+        assert_eq!(path.push(b"a\0b"), Err(Errno::EINVAL));
+        assert_eq!(path.push(&[b'y'; PATH_BYTES - 6]), Err(Errno::ENAMETOOLONG));
+        assert_eq!(path.push(&[b'y'; PATH_BYTES - 7]), Ok(()));
+        let missing = PathBuf::join(&[b"/nonexistent"]).unwrap();
+        assert_eq!(File::open(&missing).err(), Some(Errno::ENOENT));
+    }
+}

@@ -1,0 +1,102 @@
+//! Points in time at which a wait ends.
+//!
+//! Invariant: seconds are not negative and nanoseconds are below 10^9, which is what the kernel
+//! demands of a timeout.
+
+use core::time::Duration;
+
+const NANOS_PER_SEC: u32 = 1_000_000_000;
+
+/// A point in time on `CLOCK_MONOTONIC`, laid out as the kernel's `struct __kernel_timespec`.
+///
+/// ```
+/// use core::time::Duration;
+/// use corelocal::sys::futex::Deadline;
+///
+/// let soon = Deadline::after(Duration::from_millis(20));
+/// assert!(soon > Deadline::now());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(C)]
+pub struct Deadline {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+impl Deadline {
+    /// Now: a wait with this deadline does not sleep.
+    pub fn now() -> Deadline {
+        Deadline::on(libc::CLOCK_MONOTONIC)
+    }
+
+    /// A time span from now; a span too long for the clock means its end, in 292 billion years.
+    pub fn after(span: Duration) -> Deadline {
+        Deadline::now().plus(span)
+    }
+
+    /// The time span from now to this point; zero once it has passed.
+    pub fn remaining(self) -> Duration {
+        self.since(Deadline::now())
+    }
+
+    /// The same point in time on `CLOCK_REALTIME`, as both clocks stand now. A later change of the
+    /// date moves it.
+    pub(super) fn on_realtime(self) -> Deadline {
+        let remaining = self.remaining();
+        Deadline::on(libc::CLOCK_REALTIME).plus(remaining)
+    }
+
+    fn on(clock: libc::clockid_t) -> Deadline {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `now` is writable. The call cannot fail: Linux always has both clocks used here.
+        unsafe { libc::clock_gettime(clock, &mut now) };
+        Deadline { seconds: now.tv_sec, nanoseconds: now.tv_nsec }
+    }
+
+    fn plus(self, span: Duration) -> Deadline {
+        let nanoseconds = self.nanoseconds as u32 + span.subsec_nanos();
+        let carry = i64::from(nanoseconds / NANOS_PER_SEC);
+        let span_seconds = i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
+        let seconds = self.seconds.saturating_add(span_seconds).saturating_add(carry);
+        Deadline { seconds, nanoseconds: i64::from(nanoseconds % NANOS_PER_SEC) }
+    }
+
+    fn since(self, earlier: Deadline) -> Duration {
+        if self <= earlier {
+            return Duration::ZERO;
+        }
+        let span = |point: Deadline| Duration::new(point.seconds as u64, point.nanoseconds as u32);
+        span(self) - span(earlier)
+    }
+}
+
+/// The address of the deadline, null without one: what the kernel takes for a timeout. It is valid
+/// as long as the borrow.
+pub(super) fn pointer(deadline: &Option<Deadline>) -> *const Deadline {
+    deadline.as_ref().map_or(core::ptr::null(), core::ptr::from_ref)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64, nanoseconds: i64) -> Deadline {
+        Deadline { seconds, nanoseconds }
+    }
+
+    #[test]
+    fn arithmetic() {
+        assert_eq!(at(1, 999_999_999).plus(Duration::from_nanos(1)), at(2, 0));
+        assert_eq!(at(1, 5).plus(Duration::new(2, 999_999_999)), at(4, 4));
+        assert_eq!(at(2, 0).since(at(1, 999_999_999)), Duration::from_nanos(1));
+        assert_eq!(at(1, 0).since(at(1, 1)), Duration::ZERO);
+        assert_eq!(at(1, 999_999_999).plus(Duration::MAX), at(i64::MAX, 999_999_998));
+    }
+
+    #[test]
+    fn the_clocks_convert() {
+        let realtime = Deadline::after(Duration::from_secs(100)).on_realtime();
+        let left = realtime.since(Deadline::on(libc::CLOCK_REALTIME));
+        assert!(left <= Duration::from_secs(100) && left > Duration::from_secs(50), "{left:?}");
+    }
+}

@@ -1,0 +1,141 @@
+//! Priority-inheritance locks: the kernel lends the highest waiter's priority to the owner.
+//!
+//! The word is the kernel's protocol, not ours: 0 is free, else it holds the owner's thread id
+//! (`gettid(2)`) with `FUTEX_WAITERS` set while somebody waits and `FUTEX_OWNER_DIED` after a robust
+//! owner's death. User space takes a free word with a compare-exchange of 0 to its thread id and
+//! releases it with one back to 0; only when that fails it comes here.
+//!
+//! Invariant: deadlines are monotonic. `FUTEX_LOCK_PI` knows `CLOCK_REALTIME` only; where
+//! `FUTEX_LOCK_PI2` (Linux 5.14) is missing the deadline is converted at the call. Both operations
+//! share the word's state, so that threads may use either.
+//!
+//! Manual pages: FUTEX_LOCK_PI(2const), FUTEX_LOCK_PI2(2const), FUTEX_WAIT_REQUEUE_PI(2const).
+
+use super::{Deadline, Requeue, Scope, Wake, address, deadline, futex};
+use crate::primitive::global::AtomicU32;
+use crate::sys::errno::Errno;
+
+/// How an attempt to lock ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// The calling thread owns the lock; the word holds its thread id.
+    Acquired,
+    /// The deadline has passed.
+    TimedOut,
+}
+
+/// Acquires the lock in `word`, asleep until it is free or until `deadline`.
+///
+/// Signal handlers run and the wait goes on.
+///
+/// # Errors
+/// `EDEADLK` if the calling thread owns the lock; `ESRCH` if the owner no longer exists; `EAGAIN` if
+/// it is just exiting (kernels before 5.5: repeat); `EPERM` if the owner is a kernel thread;
+/// `EINVAL` if the word is waited for as an ordinary futex; `ENOMEM`; `ENOSYS` where the kernel has
+/// no such locks.
+pub fn lock(word: &AtomicU32, deadline: Option<Deadline>, scope: Scope) -> Result<Lock, Errno> {
+    let acquire = |operation: libc::c_int, deadline: &Option<Deadline>| {
+        let timeout = deadline::pointer(deadline) as usize;
+        // SAFETY: the kernel reads and updates the word, an atomic that is borrowed, and reads the
+        // deadline, which outlives the call.
+        unsafe { futex(operation, scope, address(word), 0, timeout, 0, 0) }
+    };
+    // Without a deadline the clock does not matter, and every kernel has LOCK_PI.
+    let result = if deadline.is_none() {
+        acquire(libc::FUTEX_LOCK_PI, &None)
+    } else {
+        match acquire(libc::FUTEX_LOCK_PI2, &deadline) {
+            Err(Errno::ENOSYS) => {
+                acquire(libc::FUTEX_LOCK_PI, &deadline.map(Deadline::on_realtime))
+            }
+            result => result,
+        }
+    };
+    match result {
+        Ok(_) => Ok(Lock::Acquired),
+        Err(Errno::ETIMEDOUT) => Ok(Lock::TimedOut),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Acquires the lock in `word` if nobody owns it, the dead included: the kernel knows better than
+/// the word who is alive. `true` if acquired.
+///
+/// # Errors
+/// As for [`lock`], except that a live owner is `Ok(false)`.
+pub fn try_lock(word: &AtomicU32, scope: Scope) -> Result<bool, Errno> {
+    // SAFETY: the kernel reads and updates the word, an atomic that is borrowed.
+    match unsafe { futex(libc::FUTEX_TRYLOCK_PI, scope, address(word), 0, 0, 0, 0) } {
+        Ok(_) => Ok(true),
+        Err(Errno::EAGAIN) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Releases the lock in `word` and hands it to its highest waiter.
+///
+/// # Errors
+/// `EPERM` if the calling thread does not own the lock; `EINVAL` if the word is waited for as an
+/// ordinary futex; `ENOSYS` where the kernel has no such locks.
+pub fn unlock(word: &AtomicU32, scope: Scope) -> Result<(), Errno> {
+    // SAFETY: the kernel reads and updates the word, an atomic that is borrowed.
+    unsafe { futex(libc::FUTEX_UNLOCK_PI, scope, address(word), 0, 0, 0, 0) }.map(drop)
+}
+
+/// Sleeps while `word` holds `expected`, until [`requeue`] moves the thread to `lock` and the lock
+/// is its own: the waiting half of a condition variable with priority inheritance.
+///
+/// [`Wake::Woken`] means that the lock is owned. After every other outcome it is not;
+/// [`Wake::Differed`] stands also for a wake-up that came without the lock.
+///
+/// # Errors
+/// `EINVAL` if both words are the same or `word` was woken by other means; `ENOSYS` where the kernel
+/// has no such locks; those of [`lock()`] for `lock`.
+pub fn wait_requeue(
+    word: &AtomicU32,
+    expected: u32,
+    lock: &AtomicU32,
+    deadline: Option<Deadline>,
+    scope: Scope,
+) -> Result<Wake, Errno> {
+    let timeout = deadline::pointer(&deadline) as usize;
+    // SAFETY: the kernel reads `word`, reads and updates `lock`, both atomics that are borrowed, and
+    // reads the deadline, which outlives the call.
+    Wake::from_result(unsafe {
+        let (word, lock) = (address(word), address(lock));
+        futex(libc::FUTEX_WAIT_REQUEUE_PI, scope, word, expected, timeout, lock, 0)
+    })
+}
+
+/// If `word` holds `expected`: gives `lock` to its highest waiter if the lock is free, and lets up
+/// to `requeue` others wait for `lock`. They must have been put to sleep by [`wait_requeue`] with
+/// the same `lock`.
+///
+/// # Errors
+/// `EINVAL` if both words are the same or a waiter expects another lock; `ENOSYS` where the kernel
+/// has no such locks; those of [`lock()`] for `lock`.
+pub fn requeue(
+    word: &AtomicU32,
+    expected: u32,
+    requeue: u32,
+    lock: &AtomicU32,
+    scope: Scope,
+) -> Result<Requeue, Errno> {
+    let requeue = requeue.min(i32::MAX as u32) as usize;
+    // The kernel accepts no other number of waiters to wake: only one can own the lock.
+    let wake = 1;
+    // SAFETY: the kernel reads `word` and reads and updates `lock`, both atomics that are borrowed.
+    Requeue::from_result(unsafe {
+        let (word, lock) = (address(word), address(lock));
+        futex(libc::FUTEX_CMP_REQUEUE_PI, scope, word, wake, requeue, lock, expected)
+    })
+}
+
+/// Whether the kernel knows `FUTEX_LOCK_PI2`.
+pub(super) fn has_lock_pi2() -> bool {
+    let free = AtomicU32::new(0);
+    // SAFETY: the kernel reads and updates the word, an atomic that is borrowed. It acquires the
+    // lock, for which it keeps no record as long as nobody else waits, so the word may go.
+    let result = unsafe { futex(libc::FUTEX_LOCK_PI2, Scope::Shared, address(&free), 0, 0, 0, 0) };
+    result.is_ok()
+}

@@ -1,0 +1,95 @@
+//! The number of possible ids, from the cold path of a first use: in a signal handler with a small
+//! stack, in malloc before main. [`super::topology`] tells the same in full, with 28 KiB of stack.
+
+use super::errno::Errno;
+use super::syscall::syscall;
+
+/// Ids beyond this are not met: `CONFIG_NR_CPUS` ends here.
+const MOST: u32 = 8192;
+
+/// One more than the highest possible cpu id, from /sys, else from the size of the kernel's cpu
+/// masks, else the most a kernel can be built for.
+pub(crate) fn possible_ids() -> u32 {
+    from_sysfs(c"/sys/devices/system/cpu/possible")
+        .or_else(from_mask_size)
+        .unwrap_or(MOST)
+        .clamp(1, MOST)
+}
+
+fn from_sysfs(path: &core::ffi::CStr) -> Option<u32> {
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+    let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0];
+    // SAFETY: a NUL-terminated path that outlives the call.
+    let file = unsafe { syscall(libc::SYS_openat, args) }.ok()?;
+    let mut highest = Highest::default();
+    let mut buffer = [0u8; 64];
+    let whole = loop {
+        let args = [file, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0];
+        // SAFETY: the buffer is writable and borrowed by nothing else.
+        match unsafe { syscall(libc::SYS_read, args) } {
+            Ok(0) => break true,
+            Ok(len) => buffer[..len].iter().for_each(|byte| highest.feed(*byte)),
+            Err(Errno::EINTR) => {}
+            Err(_) => break false,
+        }
+    };
+    // SAFETY: opened above, closed once.
+    let _ = unsafe { syscall(libc::SYS_close, [file, 0, 0, 0, 0, 0]) };
+    if whole { highest.number.map(|id| id.saturating_add(1)) } else { None }
+}
+
+fn from_mask_size() -> Option<u32> {
+    let mut mask = [0u8; MOST as usize / 8];
+    let args = [0, mask.len(), mask.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: the buffer is writable and borrowed by nothing else. The call returns the bytes that
+    // the kernel's own masks have, an upper bound of the ids.
+    let bytes = unsafe { syscall(libc::SYS_sched_getaffinity, args) }.ok()?;
+    Some(bytes as u32 * 8)
+}
+
+/// The largest number in a cpu list, which may be unsorted for all we care.
+#[derive(Default)]
+struct Highest {
+    number: Option<u32>,
+    current: Option<u32>,
+}
+
+impl Highest {
+    fn feed(&mut self, byte: u8) {
+        self.current = byte.is_ascii_digit().then(|| {
+            let digit = u32::from(byte - b'0');
+            self.current.unwrap_or(0).saturating_mul(10).saturating_add(digit)
+        });
+        self.number = self.number.max(self.current);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn highest(list: &str) -> Option<u32> {
+        let mut highest = Highest::default();
+        list.bytes().for_each(|byte| highest.feed(byte));
+        highest.number
+    }
+
+    #[test]
+    fn lists() {
+        assert_eq!(highest("0\n"), Some(0));
+        assert_eq!(highest("0-63\n"), Some(63));
+        assert_eq!(highest("0-1,8-9,64\n"), Some(64));
+        assert_eq!(highest("\n"), None);
+        assert_eq!(highest("99999999999999999999"), Some(u32::MAX));
+    }
+
+    #[test]
+    fn sources_agree() {
+        assert_eq!(from_sysfs(c"/nonexistent/possible"), None);
+        let mask = from_mask_size().expect("sched_getaffinity");
+        if let Some(listed) = from_sysfs(c"/sys/devices/system/cpu/possible") {
+            assert!(listed <= mask, "{listed} listed, {mask} bits in a mask");
+            assert_eq!(possible_ids(), listed);
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! The rseq area: the 32 (or more) bytes per thread in which the kernel publishes the cpu number,
+//! the node and the concurrency id, and in which a thread announces a critical section.
+//!
+//! Three worlds:
+//! - **libc's**: glibc 2.35 and later registers every thread and tells where its area lies
+//!   (`__rseq_offset` from the thread pointer). We use that one.
+//! - **ours**: libc did not register (tunable `glibc.pthread.rseq=0`, older glibc, musl). The area
+//!   is a TLS object of ours; each thread registers it at the first failure of a fast path.
+//! - **nobody's**: the kernel or a seccomp filter refuses, or `CORELOCAL_RSEQ=off` is set. Every
+//!   fast path fails into its cold path.
+//!
+//! Invariants:
+//! 1. `AREA` starts out naming our own area, whose initial image shows no ids. So a process that
+//!    was never probed, a thread that was never registered and a kernel without rseq all look the
+//!    same to a fast path: the id is negative, the cold path runs. No fast path asks which world
+//!    it is in.
+//! 2. `AREA` changes at most once, from our area to libc's. Any mixture of old and new words that
+//!    a thread may read is safe, since our area shows no ids in a process that uses libc's.
+//! 3. In a registered area we write `rseq_cs` and nothing else (since 6.19 a registration longer
+//!    than 32 bytes kills the process for less; and `cpu_id_start` is what broke tcmalloc there).
+//! 4. Our area is registered by the process that owns the memory. A vfork child shares the memory
+//!    but not the registration: were it to register, its parent would go on with ids that nobody
+//!    updates.
+//!
+//! Sources: `include/uapi/linux/rseq.h`, `kernel/rseq.c`, the glibc manual ("Restartable
+//! Sequences"), commit d7822b1e24f2 (rseq), af7f588d8f73 (mm_cid).
+
+use core::fmt;
+
+use super::arch;
+use super::errno::Errno;
+use super::syscall::syscall;
+use crate::primitive::global::{AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// Offsets of the fields of `struct rseq`.
+pub(crate) mod field {
+    pub(crate) const CPU_ID: isize = 4;
+    pub(crate) const FLAGS: isize = 16;
+    pub(crate) const NODE_ID: isize = 20;
+    pub(crate) const MM_CID: isize = 24;
+}
+
+/// Registration length of the first ABI; the kernel calls such a registration v1.
+const V1_LEN: u32 = 32;
+/// `RSEQ_FLAG_UNREGISTER`.
+const UNREGISTER: u32 = 1;
+/// `RSEQ_CPU_ID_UNINITIALIZED`.
+const UNINITIALIZED: u32 = u32::MAX;
+/// `RSEQ_CPU_ID_REGISTRATION_FAILED`.
+const REGISTRATION_FAILED: u32 = u32::MAX - 1;
+
+/// auxv entries, Linux 6.3 and later.
+const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
+const AT_RSEQ_ALIGN: libc::c_ulong = 28;
+
+/// The area in use, relative to our own area (invariants 1 and 2).
+static AREA: AtomicIsize = AtomicIsize::new(0);
+/// The field that holds the concurrency id, likewise: `mm_cid`, or `cpu_id` where there is none.
+static CID: AtomicIsize = AtomicIsize::new(field::MM_CID);
+/// The node's field, likewise; 0 until probed and where the kernel keeps none.
+static NODE: AtomicIsize = AtomicIsize::new(0);
+
+/// Offset of the area in use from the thread pointer.
+#[inline(always)]
+pub(crate) fn area() -> isize {
+    arch::own_area_offset() + arch::load_settled!(AREA)
+}
+
+/// Offset of the concurrency id from the thread pointer.
+#[inline(always)]
+pub(crate) fn cid() -> isize {
+    arch::own_area_offset() + arch::load_settled!(CID)
+}
+
+/// Offset of the NUMA node from the thread pointer, where the kernel publishes it.
+#[inline(always)]
+pub(crate) fn node() -> Option<isize> {
+    match arch::load_settled!(NODE) {
+        0 => None,
+        node => Some(arch::own_area_offset() + node),
+    }
+}
+
+/// Settles the words above before `main`, so that a loop that reads them once reads their final
+/// values. A constructor that runs earlier takes the cold path.
+#[used]
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".init_array"))]
+static AT_LOAD: extern "C" fn() = {
+    extern "C" fn at_load() {
+        probe();
+    }
+    at_load
+};
+
+/// Reads a field of the calling thread's area.
+///
+/// # Safety
+/// `at` is `area()` plus an offset of [`field`], or `cid()`.
+#[inline(always)]
+pub(crate) unsafe fn read(at: isize) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { arch::read_field(at) }
+}
+
+/// Who registered the calling thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum Owner {
+    /// The C library, at thread creation.
+    Libc,
+    /// This library, at the thread's first use of it.
+    Corelocal,
+    /// Nobody: [`Registration::refusal`] says why.
+    Nobody,
+}
+
+/// Why a thread has no registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum Refusal {
+    /// `CORELOCAL_RSEQ=off` is in the environment.
+    Disabled,
+    /// This library has no critical sections for this processor.
+    Architecture,
+    /// The system call failed: ENOSYS from a kernel without it, valgrind or gVisor, EPERM or
+    /// ENOSYS from a seccomp filter, EINVAL or EBUSY when another library registered the thread.
+    Kernel(Errno),
+    /// libc uses rseq, but this thread's registration was refused when it was created.
+    LibcThread,
+    /// The caller is a vfork child, which borrows its parent's memory.
+    Vfork,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Disabled => f.write_str("switched off by CORELOCAL_RSEQ=off"),
+            Refusal::Architecture => f.write_str("no critical sections for this processor yet"),
+            Refusal::Kernel(errno) => write!(f, "rseq(2) failed: {errno}"),
+            Refusal::LibcThread => f.write_str("libc could not register this thread"),
+            Refusal::Vfork => f.write_str("a vfork child runs in its parent's memory"),
+        }
+    }
+}
+
+impl core::error::Error for Refusal {}
+
+/// The revision of the registration's rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
+pub enum Abi {
+    /// 32 bytes: ids are rewritten at every return from preemption.
+    V1,
+    /// More than 32 bytes, Linux 7.x: ids are rewritten only when they change, read-only fields
+    /// are policed, time slices can be extended.
+    V2,
+}
+
+/// What the calling thread's registration is and covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Registration {
+    /// Who made it.
+    pub owner: Owner,
+    /// Why there is none.
+    pub refusal: Option<Refusal>,
+    /// Bytes the kernel was given; 0 without a registration.
+    pub len: u32,
+    /// Bytes the kernel knows (`AT_RSEQ_FEATURE_SIZE`); 0 before Linux 6.3.
+    pub feature_size: u32,
+    /// Alignment the kernel asks for (`AT_RSEQ_ALIGN`); 0 before Linux 6.3.
+    pub align: u32,
+    /// Offset of the area in use from the thread pointer; `None` without a registration.
+    pub offset: Option<isize>,
+    /// libc's `__rseq_size`, where libc has one: 0 when it did not register.
+    pub libc_size: Option<u32>,
+    /// Rules it follows; `None` without a registration.
+    pub abi: Option<Abi>,
+    /// `node_id` is published (6.3).
+    pub node_id: bool,
+    /// `mm_cid` is published (6.3).
+    pub mm_cid: bool,
+    /// The kernel offers the time-slice extension to this thread (7.x).
+    pub slice_available: bool,
+    /// It is switched on for this thread.
+    pub slice_enabled: bool,
+}
+
+impl Registration {
+    /// The calling thread's, made now if it can be.
+    pub fn of_this_thread() -> Registration {
+        let refusal = register_this_thread().err();
+        let libc = libc_area();
+        let (feature_size, align) = kernel_offer();
+        let owner = match (refusal, STATE.load(Ordering::Relaxed)) {
+            (Some(_), _) => Owner::Nobody,
+            (None, LIBC) => Owner::Libc,
+            (None, _) => Owner::Corelocal,
+        };
+        let len = match owner {
+            Owner::Nobody => 0,
+            // glibc tells 20 or the feature size for a registration of 32 bytes.
+            Owner::Libc => libc.map_or(0, |area| area.size.max(V1_LEN)),
+            Owner::Corelocal => OWN_LEN.load(Ordering::Relaxed),
+        };
+        let flags = match owner {
+            Owner::Nobody => 0,
+            // SAFETY: a field of the area in use.
+            _ => unsafe { read(area() + field::FLAGS) },
+        };
+        let published = feature_size.min(len);
+        Registration {
+            owner,
+            refusal,
+            len,
+            feature_size,
+            align,
+            offset: (owner != Owner::Nobody).then(area),
+            libc_size: libc.map(|area| area.size),
+            abi: (len > 0).then_some(if len > V1_LEN { Abi::V2 } else { Abi::V1 }),
+            node_id: published >= 24,
+            mm_cid: published >= 28,
+            slice_available: flags & (1 << 4) != 0,
+            slice_enabled: flags & (1 << 5) != 0,
+        }
+    }
+}
+
+/// libc's own account of its area.
+#[derive(Clone, Copy)]
+struct LibcArea {
+    offset: isize,
+    size: u32,
+}
+
+fn libc_area() -> Option<LibcArea> {
+    let (offset, size, _flags) = arch::libc_symbols();
+    if offset.is_null() || size.is_null() {
+        return None;
+    }
+    // SAFETY: libc defines both as constants, set before the program's first instruction.
+    Some(unsafe { LibcArea { offset: *offset, size: *size } })
+}
+
+/// `(AT_RSEQ_FEATURE_SIZE, AT_RSEQ_ALIGN)`.
+fn kernel_offer() -> (u32, u32) {
+    // SAFETY: getauxval reads the vector the kernel gave to the process; no preconditions.
+    unsafe { (libc::getauxval(AT_RSEQ_FEATURE_SIZE) as u32, libc::getauxval(AT_RSEQ_ALIGN) as u32) }
+}
+
+// Which world the process is in. Set by every racer to the same value.
+const UNPROBED: u8 = 0;
+const LIBC: u8 = 1;
+const OWN: u8 = 2;
+const DISABLED: u8 = 3;
+static STATE: AtomicU8 = AtomicU8::new(UNPROBED);
+/// Length of our own registrations, once one succeeded.
+static OWN_LEN: AtomicU32 = AtomicU32::new(0);
+/// Threads this library registered.
+static REGISTRATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// Threads this library registered so far; 0 where libc does it.
+pub(crate) fn registrations() -> u64 {
+    REGISTRATIONS.load(Ordering::Relaxed)
+}
+
+/// Makes the calling thread's fast paths work, if anything can.
+///
+/// Cold side of every fast path; safe in signal handlers, in malloc, and as often as one likes: a
+/// refusal is remembered in the thread's own area.
+#[cold]
+pub(crate) fn register_this_thread() -> Result<(), Refusal> {
+    let state = match STATE.load(Ordering::Relaxed) {
+        UNPROBED => probe(),
+        known => known,
+    };
+    match state {
+        LIBC => {
+            // SAFETY: a field of the area in use.
+            let cpu_id = unsafe { read(area() + field::CPU_ID) } as i32;
+            if cpu_id >= 0 { Ok(()) } else { Err(Refusal::LibcThread) }
+        }
+        OWN => register_own(),
+        _ => Err(Refusal::Disabled),
+    }
+}
+
+fn probe() -> u8 {
+    let (feature_size, _) = kernel_offer();
+    let has_cid = feature_size >= 28;
+    let state = match libc_area() {
+        _ if disabled_by_environment() => DISABLED,
+        Some(libc) if libc.size > 0 => {
+            let area = libc.offset - arch::own_area_offset();
+            let cid = area + if has_cid { field::MM_CID } else { field::CPU_ID };
+            // Relaxed: invariant 2.
+            CID.store(cid, Ordering::Relaxed);
+            AREA.store(area, Ordering::Relaxed);
+            LIBC
+        }
+        _ => {
+            if !has_cid {
+                CID.store(field::CPU_ID, Ordering::Relaxed);
+            }
+            OWN
+        }
+    };
+    if feature_size >= 24 && state != DISABLED {
+        NODE.store(AREA.load(Ordering::Relaxed) + field::NODE_ID, Ordering::Relaxed);
+    }
+    STATE.store(state, Ordering::Relaxed);
+    state
+}
+
+fn disabled_by_environment() -> bool {
+    // SAFETY: getenv with a constant name; the result is read at once, as every libc does itself.
+    unsafe {
+        let value = libc::getenv(c"CORELOCAL_RSEQ".as_ptr());
+        !value.is_null() && core::ffi::CStr::from_ptr(value) == c"off"
+    }
+}
+
+fn register_own() -> Result<(), Refusal> {
+    if !arch::SECTIONS {
+        return Err(Refusal::Architecture);
+    }
+    let cpu_id = own_field(field::CPU_ID);
+    match cpu_id.load(Ordering::Relaxed) {
+        REGISTRATION_FAILED => return Err(last_refusal()),
+        UNINITIALIZED => {}
+        _registered => return Ok(()),
+    }
+    if in_vfork_child() {
+        return Err(Refusal::Vfork);
+    }
+    let (feature_size, align) = kernel_offer();
+    let fits = feature_size > V1_LEN
+        && feature_size as usize <= arch::OWN_AREA_LEN
+        && align as usize <= arch::OWN_AREA_LEN;
+    let longest = if fits { arch::OWN_AREA_LEN as u32 } else { V1_LEN };
+    let mut len = longest;
+    let mut result = rseq_call(len, 0);
+    if result.is_err() && longest > V1_LEN {
+        len = V1_LEN;
+        result = rseq_call(len, 0);
+    }
+    match result {
+        Ok(()) => {
+            OWN_LEN.store(len, Ordering::Relaxed);
+            REGISTRATIONS.fetch_add(1, Ordering::Relaxed);
+            unregister_at_thread_exit();
+            Ok(())
+        }
+        // A signal handler registered this thread since the first look.
+        Err(_) if (cpu_id.load(Ordering::Relaxed) as i32) >= 0 => Ok(()),
+        Err(errno) => {
+            LAST_ERRNO.store(errno.0 as u32, Ordering::Relaxed);
+            // The area is not registered: its fields are ours (invariant 3).
+            cpu_id.store(REGISTRATION_FAILED, Ordering::Relaxed);
+            Err(Refusal::Kernel(errno))
+        }
+    }
+}
+
+static LAST_ERRNO: AtomicU32 = AtomicU32::new(0);
+
+fn last_refusal() -> Refusal {
+    Refusal::Kernel(Errno(LAST_ERRNO.load(Ordering::Relaxed) as i32))
+}
+
+/// A word of the calling thread's own area.
+fn own_field(offset: isize) -> &'static AtomicU32 {
+    let at = arch::thread_address(arch::own_area_offset() + offset).cast::<u32>();
+    // SAFETY: static TLS of the calling thread, aligned; the reference does not leave this module
+    // and is used by this thread alone, while it lives. The kernel is the only other writer.
+    unsafe { AtomicU32::from_ptr(at) }
+}
+
+fn rseq_call(len: u32, flags: u32) -> Result<(), Errno> {
+    let area = arch::thread_address(arch::own_area_offset());
+    let args = [area as usize, len as usize, flags as usize, arch::SIGNATURE as usize, 0, 0];
+    // SAFETY: `area` is OWN_AREA_LEN >= `len` bytes of this thread's static TLS, which outlives
+    // the thread's last instruction in user space; the signature is the one in our abort handlers.
+    unsafe { syscall(libc::SYS_rseq, args) }.map(|_| ())
+}
+
+/// Whether the caller runs in memory that another process registered from: a vfork child, or any
+/// `CLONE_VM` child without `CLONE_THREAD` (invariant 4).
+///
+/// The process id is kept in a page that fork wipes (`MADV_WIPEONFORK`, Linux 4.14). After fork it
+/// reads 0 and is written anew; in a child that shares memory it is there and differs.
+fn in_vfork_child() -> bool {
+    static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+    let mut page = PAGE.load(Ordering::Acquire);
+    if page.is_null() {
+        let Some(fresh) = super::pages::map(size_of::<AtomicU32>()) else { return false };
+        // SAFETY: pages just mapped, all zero. Refused before Linux 4.14, where there is no rseq.
+        let _ =
+            unsafe { super::pages::advise(fresh, size_of::<AtomicU32>(), libc::MADV_WIPEONFORK) };
+        let fresh = fresh.cast::<AtomicU32>();
+        // Release publishes the mapping and its advice to the Acquire above and below.
+        page = match PAGE.compare_exchange(
+            core::ptr::null_mut(),
+            fresh,
+            Ordering::Release,
+            Ordering::Acquire,
+        ) {
+            Ok(_) => fresh,
+            Err(winner) => {
+                // SAFETY: nobody else saw `fresh`.
+                unsafe { super::pages::unmap(fresh.cast(), size_of::<AtomicU32>()) };
+                winner
+            }
+        };
+    }
+    // SAFETY: mapped above or by another thread, zeroed, never unmapped.
+    let owner = unsafe { &*page };
+    // SAFETY: no preconditions.
+    let pid = unsafe { libc::getpid() } as u32;
+    // Relaxed: every thread of a process writes the same id.
+    match owner.compare_exchange(0, pid, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => false,
+        Err(recorded) => recorded != pid,
+    }
+}
+
+/// Arranges that libc unregisters our area when the thread ends.
+///
+/// The kernel would drop the registration itself, later in the exit; a thread that libc lets go
+/// earlier (a custom stack freed by its owner, say) must not be written to in between. A key past
+/// glibc's first block of 32 would make `pthread_setspecific` allocate, which cannot be done here
+/// (signal handlers, malloc): then the kernel's own way has to do.
+fn unregister_at_thread_exit() {
+    const KEYS_WITHOUT_ALLOCATION: u32 = 32;
+    const NONE: u32 = u32::MAX;
+    static KEY: AtomicU32 = AtomicU32::new(NONE);
+
+    extern "C" fn unregister(_: *mut libc::c_void) {
+        let cpu_id = own_field(field::CPU_ID);
+        if (cpu_id.load(Ordering::Relaxed) as i32) < 0 {
+            return;
+        }
+        if rseq_call(OWN_LEN.load(Ordering::Relaxed), UNREGISTER).is_ok() {
+            // No longer registered, so ours to write: back to the initial image, from which a later
+            // TLS destructor may register once more.
+            own_field(field::MM_CID).store(UNINITIALIZED, Ordering::Relaxed);
+            cpu_id.store(UNINITIALIZED, Ordering::Relaxed);
+        }
+    }
+
+    // Relaxed: the key is a number; libc orders what belongs to it.
+    let mut key = KEY.load(Ordering::Relaxed);
+    if key == NONE {
+        let mut fresh: libc::pthread_key_t = 0;
+        // SAFETY: a valid place for the key, a destructor that lives as long as the program.
+        if unsafe { libc::pthread_key_create(&mut fresh, Some(unregister)) } != 0 {
+            return;
+        }
+        key = match KEY.compare_exchange(NONE, fresh, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => fresh,
+            Err(winner) => {
+                // SAFETY: made above, never used.
+                unsafe { libc::pthread_key_delete(fresh) };
+                winner
+            }
+        };
+    }
+    if key < KEYS_WITHOUT_ALLOCATION {
+        // SAFETY: a live key; any non-null value makes the destructor run.
+        unsafe { libc::pthread_setspecific(key, (&raw const KEY).cast()) };
+    }
+}

@@ -1,0 +1,328 @@
+//! Keeps the library's modules in layers: a module uses only modules below it, and siblings do
+//! not know each other. Without this check one convenient `use crate::` is enough to pull the
+//! allocator into the rseq layer, and no compiler would object.
+//!
+//! Invariants:
+//! - Every top-level module of the crate stands in [`LAYERS`]; a new one fails until it is placed.
+//! - What counts is where a path leads, not how it is spelled: `crate::`, `$crate::`, `super::`
+//!   chains, groups and re-exports are all resolved. Spellings that would hide where a path leads
+//!   (a name for the crate root, a glob of it, a `#[path]` to another folder) are refused. A file
+//!   that `#[path]` names in its own folder counts as the module its name says; its `super` chain
+//!   is then read as reaching higher than it does, never lower.
+//! - Comments are exempt, for a documentation link depends on nothing. Test modules are not: a
+//!   lower layer that can only be tested through a higher one is not a layer.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Lowest first; the modules of one line are siblings.
+const LAYERS: &[&[&str]] = &[
+    &["primitive"],
+    &["sys"],
+    &["rseq"],
+    &["cid"],
+    &["percpu"],
+    &["alloc", "trace", "rcu", "sync", "clock"],
+];
+
+fn layer(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|siblings| siblings.contains(&module))
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Token {
+    text: String,
+    line: usize,
+}
+
+/// Splits Rust source into identifiers, literals as written, `::` and single punctuation
+/// characters. Comments vanish.
+fn tokenize(source: &str) -> Vec<Token> {
+    let chars: Vec<char> = source.chars().collect();
+    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
+    let is_ident = |c: char| c.is_alphanumeric() || c == '_';
+    let mut tokens = Vec::new();
+    let (mut i, mut line) = (0, 1);
+    while i < chars.len() {
+        let (start, first_line) = (i, line);
+        let text = match at(i) {
+            '/' if at(i + 1) == '/' => {
+                while i < chars.len() && at(i) != '\n' {
+                    i += 1;
+                }
+                None
+            }
+            '/' if at(i + 1) == '*' => {
+                i = block_comment_end(&chars, i);
+                None
+            }
+            '"' => {
+                i = quoted_end(&chars, i);
+                Some(chars[start..i].iter().collect())
+            }
+            // A lifetime has no closing quote two characters on; a character literal does.
+            '\'' if at(i + 1) == '\\' || at(i + 2) == '\'' => {
+                i = quoted_end(&chars, i);
+                Some(chars[start..i].iter().collect())
+            }
+            c if is_ident(c) => {
+                while is_ident(at(i)) {
+                    i += 1;
+                }
+                let word: String = chars[start..i].iter().collect();
+                let hashes = (i..).take_while(|&k| at(k) == '#').count();
+                if matches!(word.as_str(), "r" | "br" | "cr") && at(i + hashes) == '"' {
+                    i = raw_string_end(&chars, i, hashes);
+                    Some(chars[start..i].iter().collect())
+                } else if word == "r" && hashes == 1 && is_ident(at(i + 1)) {
+                    i += 1; // A raw identifier: the name follows as a token of its own.
+                    None
+                } else {
+                    Some(word)
+                }
+            }
+            ':' if at(i + 1) == ':' => {
+                i += 2;
+                Some(String::from("::"))
+            }
+            c => {
+                i += 1;
+                (!c.is_whitespace()).then(|| c.to_string())
+            }
+        };
+        line += chars[start..i].iter().filter(|&&c| c == '\n').count();
+        tokens.extend(text.map(|text| Token { text, line: first_line }));
+    }
+    tokens
+}
+
+/// Index after the block comment that begins at `i`; comments nest.
+fn block_comment_end(chars: &[char], mut i: usize) -> usize {
+    let mut depth = 0;
+    while i < chars.len() {
+        match chars[i..] {
+            ['/', '*', ..] => (depth, i) = (depth + 1, i + 2),
+            ['*', '/', ..] => (depth, i) = (depth - 1, i + 2),
+            _ => i += 1,
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    i
+}
+
+/// Index after the string or character literal whose opening quote is at `i`.
+fn quoted_end(chars: &[char], mut i: usize) -> usize {
+    let quote = chars[i];
+    i += 1;
+    while i < chars.len() && chars[i] != quote {
+        i += if chars[i] == '\\' { 2 } else { 1 };
+    }
+    (i + 1).min(chars.len())
+}
+
+/// Index after the raw string whose `hashes` hash signs begin at `i`.
+fn raw_string_end(chars: &[char], i: usize, hashes: usize) -> usize {
+    let closes = |k: usize| {
+        chars[k] == '"' && chars[k + 1..].iter().take_while(|&&c| c == '#').count() >= hashes
+    };
+    let body = i + hashes + 1;
+    (body..chars.len()).find(|&k| closes(k)).map_or(chars.len(), |k| k + 1 + hashes)
+}
+
+/// A path that starts from the crate root, as module names, and the line it stands on.
+type Reference = (Vec<String>, usize);
+
+/// Reads the use-tree or path at `tokens[i]` as seen from module `base`, appends the places it
+/// leads to, and returns the index after it.
+fn follow(tokens: &[Token], mut i: usize, base: &[String], found: &mut Vec<Reference>) -> usize {
+    let mut path = base.to_vec();
+    let line = tokens.get(i).map_or(0, |token| token.line);
+    while let Some(token) = tokens.get(i) {
+        match token.text.as_str() {
+            "{" => {
+                i += 1;
+                while let Some(token) = tokens.get(i) {
+                    match token.text.as_str() {
+                        "}" => return i + 1,
+                        "," => i += 1,
+                        "as" => i += 2,
+                        _ => i = follow(tokens, i, &path, found).max(i + 1),
+                    }
+                }
+                return i;
+            }
+            "crate" => path.clear(),
+            "super" => drop(path.pop()),
+            "self" => {}
+            name => path.push(String::from(name)),
+        }
+        i += 1;
+        if tokens.get(i).map(|token| token.text.as_str()) != Some("::") {
+            break;
+        }
+        i += 1;
+    }
+    found.push((path, line));
+    i
+}
+
+/// Everything in `source`, the text of `module`, that the layers forbid: (line, what is wrong).
+fn violations(module: &[&str], source: &str) -> Vec<(usize, String)> {
+    let Some(&own) = module.first() else {
+        return Vec::new(); // lib.rs stands above every layer.
+    };
+    let Some(own_layer) = layer(own) else {
+        return vec![(1, format!("module `{own}` has no place in LAYERS: give it one"))];
+    };
+    let tokens = tokenize(source);
+    let text = |i: usize| tokens.get(i).map_or("", |token| token.text.as_str());
+    let mut here: Vec<String> = module.iter().map(|&name| String::from(name)).collect();
+    let mut inline_modules = Vec::new(); // Brace depth at which each `mod name {` was opened.
+    let (mut depth, mut i) = (0_usize, 0);
+    let (mut found, mut wrong) = (Vec::new(), Vec::new());
+    while i < tokens.len() {
+        let line = tokens[i].line;
+        match (text(i), text(i + 1)) {
+            ("crate" | "super" | "self", "::") | ("crate" | "super", "as") => {
+                i = follow(&tokens, i, &here, &mut found);
+                continue;
+            }
+            ("mod", name) if text(i + 2) == "{" => {
+                here.push(String::from(name));
+                inline_modules.push(depth);
+                i += 1; // The brace itself is counted below.
+            }
+            ("{", _) => depth += 1,
+            ("}", _) => {
+                depth = depth.saturating_sub(1);
+                if inline_modules.last() == Some(&depth) {
+                    inline_modules.pop();
+                    here.pop();
+                }
+            }
+            ("[" | ",", "path") if text(i + 2) == "=" && text(i + 3).contains('/') => {
+                wrong.push((line, String::from("this `#[path]` leads to another folder")));
+            }
+            ("extern", "crate") if text(i + 2) == "self" => {
+                wrong.push((line, String::from("`extern crate self` renames the crate root")));
+            }
+            _ => {}
+        }
+        i += 1;
+    }
+    for (path, line) in found {
+        let shown = format!("crate::{}", path.join("::"));
+        let Some(target) = path.first().filter(|&name| name != "*") else {
+            wrong.push((line, format!("`{own}` names the whole crate root: name the module")));
+            continue;
+        };
+        match layer(target) {
+            None => wrong.push((
+                line,
+                format!("`{own}` uses `{shown}`, an item of the root: name the module it is from"),
+            )),
+            Some(there) if target != own && there >= own_layer => {
+                let way = if there == own_layer { "sideways" } else { "upward" };
+                wrong.push((line, format!("`{own}` may not use `{shown}`: that is {way}")));
+            }
+            Some(_) => {}
+        }
+    }
+    wrong.sort();
+    wrong
+}
+
+/// Every Rust file under `dir`.
+fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) {
+    let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    for entry in entries {
+        let path = entry.expect("directory entry").path();
+        if path.is_dir() {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+#[test]
+fn modules_use_only_modules_below_them() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    rust_files(&src, &mut files);
+    files.sort();
+    assert!(files.contains(&src.join("lib.rs")), "no library found in {}", src.display());
+    let mut report = String::new();
+    for file in &files {
+        let relative = file.strip_prefix(&src).expect("below src").with_extension("");
+        let mut module: Vec<&str> = relative.iter().filter_map(|name| name.to_str()).collect();
+        if matches!(module.last(), Some(&("mod" | "lib"))) {
+            module.pop();
+        }
+        let source = fs::read_to_string(file).expect("readable source");
+        for (line, wrong) in violations(&module, &source) {
+            report += &format!("src/{}.rs:{line}: {wrong}\n", relative.display());
+        }
+    }
+    let order: Vec<String> = LAYERS.iter().map(|siblings| siblings.join(" | ")).collect();
+    assert!(
+        report.is_empty(),
+        "\n{report}The rule: a module uses only modules to its left, `|` separates siblings that \
+         do not know each other:\n  {}\n",
+        order.join(" < ")
+    );
+}
+
+#[test]
+fn paths_that_stay_below_pass() {
+    let accepted: &[(&[&str], &str)] = &[
+        (&["percpu"], "use crate::{cid, rseq::{self, Outcome}, sys::Caps};"),
+        (&["percpu", "counter"], "use super::area::Area; use crate::percpu::slot;"),
+        (&["rseq", "arch", "x86_64"], "use super::super::Outcome; use super::super::super::sys;"),
+        (&["alloc"], "pub use crate::percpu::Counter; fn f(x: &'static str) {}"),
+        (&["sys"], "//! See [`crate::percpu::Counter`].\n/* use crate::rseq; /* */ */ fn f() {}"),
+        (&["sys"], r##"const S: &str = r#"use crate::rseq; ""#; const C: char = '"';"##),
+        (&["sys"], "pub(crate) fn f(self) -> usize { self as usize } pub(in crate::sys) fn g() {}"),
+        (&["sys"], "mod inner { mod deep { use super::super::Caps; } } use self::inner::X;"),
+        (&["sys"], "#[cfg(test)] mod tests { use super::*; use crate::primitive::atomic; }"),
+        (&["sys", "arch"], "#[path = \"x86_64.rs\"] mod imp; fn f(path: &str) {}"),
+        (&[], "pub use crate::percpu::Counter; pub mod sys;"),
+    ];
+    for (module, source) in accepted {
+        assert_eq!(violations(module, source), [], "in {module:?}: {source}");
+    }
+}
+
+#[test]
+fn paths_that_lead_up_or_sideways_fail_with_their_line() {
+    let rejected: &[(&[&str], &str, usize, &str)] = &[
+        (&["sys"], "\nuse crate::rseq::cpu_id;", 2, "crate::rseq::cpu_id"),
+        (&["sys"], "use crate::{\n primitive,\n percpu::{Counter},\n};", 3, "crate::percpu"),
+        (&["rseq"], "pub use crate::cid;", 1, "upward"),
+        (&["clock"], "fn f() {\n crate::sync::Mutex::new();\n}", 2, "sideways"),
+        (&["primitive"], "macro_rules! m { () => { $crate::sys::Caps } }", 1, "upward"),
+        (&["sys", "rseq"], "use super::super::percpu::Counter;", 1, "crate::percpu::Counter"),
+        (&["sys"], "use super::{primitive, r#cid::Slot};", 1, "crate::cid::Slot"),
+        (&["sys"], "use self::{super::rseq};", 1, "crate::rseq"),
+        (&["sys"], "mod a { use super::super::rseq; }", 1, "crate::rseq"),
+        (&["sys"], "mod a {} use super::rseq;", 1, "crate::rseq"),
+        (&["sys"], "#[cfg(test)] mod tests { use crate::percpu::Counter; }", 1, "upward"),
+        (&["sys"], "const Q: char = '\\''; /* \" */ use crate::rseq;", 1, "upward"),
+        (&["sys"], "use crate as root;", 1, "whole crate root"),
+        (&["sys"], "use crate::{self as root};", 1, "whole crate root"),
+        (&["sys"], "use super::*;", 1, "whole crate root"),
+        (&["sys"], "use crate::Counter;", 1, "item of the root"),
+        (&["sys"], "#[path = \"../percpu/mod.rs\"] mod p;", 1, "#[path]"),
+        (&["sys", "arch"], "#[cfg_attr(loom, path = \"../cid.rs\")] mod p;", 1, "#[path]"),
+        (&["sys"], "extern crate self as corelocal;", 1, "renames"),
+        (&["shelf"], "fn f() {}", 1, "no place"),
+    ];
+    for (module, source, line, says) in rejected {
+        let wrong = violations(module, source);
+        assert_eq!(wrong.len(), 1, "in {module:?}: {source}: {wrong:?}");
+        assert_eq!(wrong[0].0, *line, "in {module:?}: {source}");
+        assert!(wrong[0].1.contains(says), "{says:?} expected in {:?}", wrong[0].1);
+    }
+}

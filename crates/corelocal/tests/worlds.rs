@@ -73,6 +73,7 @@ fn libc_does_not_register() {
         // Each thread of the storm registered itself, and this one.
         assert!(rseq::stats().registrations > THREADS as u64);
         a_thread_registers_again_after_its_end();
+        a_forked_child_keeps_its_registration();
         a_vfork_child_does_not_register();
     });
 }
@@ -92,6 +93,28 @@ fn a_thread_registers_again_after_its_end() {
         .unwrap();
     }
     assert_eq!(rseq::stats().registrations, before + 100);
+}
+
+/// After fork the kernel goes on updating the child's copy of the area.
+fn a_forked_child_keeps_its_registration() {
+    static COUNTER: Counter = Counter::new();
+    COUNTER.add(1);
+    let before = rseq::stats();
+    // SAFETY: the child counts, reads and leaves: no lock, no heap.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        (0..1000).for_each(|_| COUNTER.add(1));
+        let stats = rseq::stats();
+        let same =
+            (stats.fallbacks, stats.registrations) == (before.fallbacks, before.registrations);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(if same && COUNTER.get() == 1001 { 0 } else { 1 }) };
+    }
+    assert!(child > 0);
+    let mut status = -1;
+    // SAFETY: the child is ours and `status` is writable.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child lost its registration");
 }
 
 /// In a thread that was never registered, the child must not register the memory it borrows.

@@ -8,17 +8,15 @@
 //! # Invariants
 //! 1. The value is `bias` plus the sum of all words of the cell, modulo 2^64. Every operation
 //!    changes exactly one of these words, once.
-//! 2. The base of `slots`, once set, is that of a cell the counter owns; it is freed by `drop`.
-//! 3. `take` moves value from words to caller by a compare-exchange of `bias` alone, so the results
+//! 2. `take` moves value from words to caller by a compare-exchange of `bias` alone, so the results
 //!    of all takes and of the last `get` add up to everything ever added.
 
 use core::fmt;
-use core::marker::PhantomData;
 
-use super::region::Cell;
-use crate::cid::{self, Cid, SlotIndex};
+use super::owned::{Fallback, Owned};
+use crate::cid::{Cid, SlotIndex};
 use crate::primitive::atomic::{AtomicI64, Ordering};
-use crate::rseq::{self, Outcome, Slots};
+use crate::rseq;
 
 /// A counter that threads on different cores add to without disturbing each other.
 ///
@@ -61,22 +59,21 @@ use crate::rseq::{self, Outcome, Slots};
 /// All operations are relaxed: they order nothing else. A reader sees every addition that happens
 /// before the read, for instance those of threads it has joined.
 pub struct Counter<I: SlotIndex = Cid> {
-    slots: Slots,
+    cell: Owned<I>,
     bias: AtomicI64,
-    index: PhantomData<I>,
 }
 
 impl<I: SlotIndex> Counter<I> {
     /// A counter of value 0.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
-        Counter { slots: Slots::new(), bias: AtomicI64::new(0), index: PhantomData }
+        Counter { cell: Owned::new(), bias: AtomicI64::new(0) }
     }
 
     /// A counter of value 0.
     #[cfg(loom)]
     pub fn new() -> Self {
-        Counter { slots: Slots::new(), bias: AtomicI64::new(0), index: PhantomData }
+        Counter { cell: Owned::new(), bias: AtomicI64::new(0) }
     }
 
     /// Adds `n`, wrapping.
@@ -84,11 +81,11 @@ impl<I: SlotIndex> Counter<I> {
     /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.
     #[inline]
     pub fn add(&self, n: i64) {
-        // SAFETY: invariant 2; the cell has a slot for every id that can be opened, and `local`, its
-        // first word there, is written by sections indexed by `I` alone.
-        match unsafe { rseq::add(I::index(), &self.slots, n) } {
-            Outcome::Committed => {}
-            outcome => self.add_cold(n, outcome),
+        // SAFETY: `run` gives the slots of a cell, whose first word is written by sections indexed
+        // by `I` alone.
+        match self.cell.run(|index, slots| unsafe { rseq::add(index, slots, n) }) {
+            Ok(_) => {}
+            Err(fallback) => self.add_cold(n, fallback),
         }
     }
 
@@ -144,64 +141,18 @@ impl<I: SlotIndex> Counter<I> {
 
     /// All words of the cell.
     fn sum(&self) -> i64 {
-        let opened = self.slots.opened();
-        let Some(cell) = self.cell() else { return 0 };
-        (0..opened).fold(0, |sum: i64, slot| {
-            let words = cell.words(slot);
+        self.cell.words().fold(0, |sum: i64, words| {
             sum.wrapping_add(words.local.load(Ordering::Relaxed))
                 .wrapping_add(words.shared.load(Ordering::Relaxed))
         })
     }
 
     #[cold]
-    #[inline(never)]
-    fn add_cold(&self, n: i64, outcome: Outcome) {
-        let Some(cell) = self.bind() else {
-            self.bias.fetch_add(n, Ordering::Relaxed);
-            return;
+    fn add_cold(&self, n: i64, fallback: Fallback<'_>) {
+        match fallback {
+            Fallback::Words(words) => words.shared.fetch_add(n, Ordering::Relaxed),
+            Fallback::Unbound => self.bias.fetch_add(n, Ordering::Relaxed),
         };
-        // SAFETY: as in `add`.
-        let attempt = || unsafe { rseq::add(I::index(), &self.slots, n) };
-        if !rseq::retry(outcome, || cid::prepare::<I>(&self.slots), attempt) {
-            let slot = cid::fallback_slot(&self.slots);
-            cell.words(slot).shared.fetch_add(n, Ordering::Relaxed);
-        }
-    }
-
-    /// The counter's cell, if it has one.
-    fn cell(&self) -> Option<Cell> {
-        // SAFETY: invariant 2.
-        unsafe { Cell::from_base(self.slots.base()) }
-    }
-
-    /// The counter's cell, allocated at its first use; `None` without memory.
-    fn bind(&self) -> Option<Cell> {
-        if let Some(cell) = self.cell() {
-            return Some(cell);
-        }
-        let fresh = Cell::allocate()?;
-        let bound = self.slots.bind(fresh.base());
-        if bound != fresh.base() {
-            // SAFETY: nobody else saw `fresh`, and no slot of it was used.
-            unsafe { fresh.free(0) };
-        }
-        // SAFETY: invariant 2.
-        unsafe { Cell::from_base(bound) }
-    }
-}
-
-// SAFETY: all fields are atomics or zero-sized, and the cell they point to is made of atomics that
-// are valid in every thread. (Written out since `PhantomData<I>` would ask it of `I`.)
-unsafe impl<I: SlotIndex> Send for Counter<I> {}
-// SAFETY: as above.
-unsafe impl<I: SlotIndex> Sync for Counter<I> {}
-
-impl<I: SlotIndex> Drop for Counter<I> {
-    fn drop(&mut self) {
-        if let Some(cell) = self.cell() {
-            // SAFETY: invariant 2; `&mut self` proves that all users are done.
-            unsafe { cell.free(self.slots.opened()) };
-        }
     }
 }
 
@@ -256,14 +207,13 @@ mod tests {
         }
     }
 
-    /// What an unregistered thread does.
+    /// What an unregistered thread does, among others that are registered.
     #[test]
-    fn the_cold_path_counts() {
+    fn both_words_count() {
         let counter: Counter = Counter::new();
-        let cell = counter.bind().expect("a page of memory");
-        let slot = cid::fallback_slot(&counter.slots);
-        cell.words(slot).shared.fetch_add(40, Ordering::Relaxed);
         counter.add(2);
+        let words = counter.cell.words().last().expect("a slot in use");
+        counter.add_cold(40, Fallback::Words(words));
         assert_eq!(counter.get(), 42);
     }
 
@@ -271,7 +221,7 @@ mod tests {
     #[test]
     fn the_bias_counts() {
         let counter: Counter = Counter::new();
-        counter.bias.fetch_add(40, Ordering::Relaxed);
+        counter.add_cold(40, Fallback::Unbound);
         counter.add(2);
         assert_eq!(counter.take(), 42);
         assert_eq!(counter.get(), 0);

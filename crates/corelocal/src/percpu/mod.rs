@@ -1,13 +1,16 @@
 //! Typed data with a slot for each core.
 //!
-//! [`Counter`] is the first: a statistic that any thread adds to at nearly the cost of adding to a
-//! private variable.
+//! [`Counter`] is a statistic that any thread adds to at nearly the cost of adding to a private
+//! variable; [`Max`] keeps the largest value that any thread has seen.
 
 mod counter;
+mod max;
+mod owned;
 #[cfg_attr(loom, path = "region_loom.rs")]
 mod region;
 
 pub use counter::Counter;
+pub use max::Max;
 
 use crate::primitive::atomic::AtomicI64;
 

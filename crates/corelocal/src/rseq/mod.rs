@@ -23,6 +23,11 @@
 //! add(object, n):
 //!     locate
 //!     *slot += n                              commit
+//!
+//! store_greater(object, n):
+//!     locate
+//!     if *slot >= n: mismatch                 signed
+//!     *slot = n                               commit
 //! ```
 //!
 //! # Invariants
@@ -58,6 +63,8 @@ pub(crate) const MAX_ATTEMPTS: u32 = 32;
 pub(crate) enum Outcome {
     /// The committing store was made, exactly once.
     Committed = 0,
+    /// The slot's word did not compare as the section demands. Nothing was stored.
+    Mismatch = 1,
     /// The kernel aborted it: preempted, migrated or signalled. Nothing was stored.
     Aborted = 2,
     /// It cannot run: the thread is not registered, or its id was not opened. Nothing was stored.
@@ -75,19 +82,31 @@ pub(crate) unsafe fn add(index: Index, object: &Slots, n: i64) -> Outcome {
     unsafe { arch::add(index, object, n) }
 }
 
-/// Runs a section until it commits, on the cold side.
+/// Stores `n` to the word at the start of the current id's slot if it is greater than what is there:
+/// section `store_greater`.
 ///
-/// `attempt` runs it once; `prepare` makes an unavailable one available if it can. Returns false
-/// when the caller's own mechanism must take over.
+/// # Safety
+/// As [`add`].
+#[inline(always)]
+pub(crate) unsafe fn store_greater(index: Index, object: &Slots, n: i64) -> Outcome {
+    // SAFETY: the caller's promise.
+    unsafe { arch::store_greater(index, object, n) }
+}
+
+/// Runs a section until it commits or mismatches, on the cold side.
+///
+/// `attempt` runs it once; `prepare` makes an unavailable one available if it can. `None` when the
+/// caller's own mechanism must take over.
 #[cold]
 pub(crate) fn retry(
-    mut outcome: Outcome,
+    first: Outcome,
     mut prepare: impl FnMut() -> bool,
     mut attempt: impl FnMut() -> Outcome,
-) -> bool {
+) -> Option<Outcome> {
+    let mut outcome = first;
     for _ in 0..MAX_ATTEMPTS {
         match outcome {
-            Outcome::Committed => return true,
+            Outcome::Committed | Outcome::Mismatch => return Some(outcome),
             Outcome::Aborted => stats::count_abort(),
             Outcome::Unavailable => {
                 if !prepare() {
@@ -97,11 +116,11 @@ pub(crate) fn retry(
         }
         outcome = attempt();
     }
-    if outcome == Outcome::Committed {
-        return true;
+    if matches!(outcome, Outcome::Committed | Outcome::Mismatch) {
+        return Some(outcome);
     }
     stats::count_fallback();
-    false
+    None
 }
 
 /// The cpu the calling thread runs on.

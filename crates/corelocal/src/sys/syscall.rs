@@ -2,11 +2,12 @@
 //!
 //! On x86-64 it is the bare instruction, inlined: a futex call in a lock's slow path then costs what
 //! the kernel costs, and `errno` is never touched, which a `malloc` and a signal handler both want.
-//! Elsewhere it is libc's `syscall`, whose error is read from `errno` at once.
+//! Elsewhere it is libc's `syscall`.
 //!
 //! Invariant: a result in `-4095..0` is an error number and nothing else is (the kernel's own
 //! `IS_ERR_VALUE`).
 
+use super::arch;
 use super::errno::Errno;
 
 /// Makes system call `number`; unused arguments are 0.
@@ -14,48 +15,11 @@ use super::errno::Errno;
 /// # Safety
 /// The arguments must be what that call expects: every address among them valid for the access the
 /// kernel makes through it, for as long as the kernel makes it.
-#[cfg(all(target_arch = "x86_64", target_pointer_width = "64", not(miri)))]
 #[inline(always)]
 pub(crate) unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
-    let result: isize;
-    // SAFETY: this is the x86-64 system call convention: number in rax, arguments in rdi, rsi, rdx,
-    // r10, r8, r9; the instruction itself overwrites rcx and r11 and nothing else, and does not use
-    // the user stack. Memory the call reads or writes is the caller's promise; without `nomem` the
-    // compiler assumes that any of it changes.
-    unsafe {
-        core::arch::asm!(
-            "syscall",
-            inlateout("rax") number as isize => result,
-            in("rdi") args[0],
-            in("rsi") args[1],
-            in("rdx") args[2],
-            in("r10") args[3],
-            in("r8") args[4],
-            in("r9") args[5],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
+    // SAFETY: the caller's promise.
+    let result = unsafe { arch::syscall(number, args) };
     if (-4095..0).contains(&result) { Err(Errno(-result as i32)) } else { Ok(result as usize) }
-}
-
-/// Makes system call `number`; unused arguments are 0.
-///
-/// # Safety
-/// The arguments must be what that call expects: every address among them valid for the access the
-/// kernel makes through it, for as long as the kernel makes it.
-#[cfg(not(all(target_arch = "x86_64", target_pointer_width = "64", not(miri))))]
-#[inline]
-pub(crate) unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
-    let [a, b, c, d, e, f] = args;
-    // SAFETY: the caller vouches for the arguments; surplus ones are ignored by the kernel.
-    let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
-    if result == -1 {
-        // SAFETY: libc keeps errno per thread and valid for the thread's life.
-        return Err(Errno(unsafe { *libc::__errno_location() }));
-    }
-    Ok(result as usize)
 }
 
 #[cfg(test)]

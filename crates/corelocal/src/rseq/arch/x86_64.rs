@@ -11,6 +11,7 @@
 //!   32:   …                                      post-commit
 //!   elsewhere:
 //!   34:   mov  status, 3; jmp 32b                unavailable
+//!   36:   mov  status, 1; jmp 32b                mismatch
 //!         <signature>
 //!   33:   mov  status, 2; jmp 32b                aborted: the kernel resumes here
 //! ```
@@ -71,6 +72,8 @@ macro_rules! epilogue {
             ".pushsection __rseq_failure, \"ax\", @progbits\n",
             "34: mov {status:e}, 3\n",
             "jmp 32b\n",
+            "36: mov {status:e}, 1\n",
+            "jmp 32b\n",
             ".byte 0x0f, 0xb9, 0x3d\n",
             ".long 0x53053053\n",
             "33: mov {status:e}, 2\n",
@@ -83,9 +86,38 @@ macro_rules! epilogue {
 fn outcome(status: u32) -> Outcome {
     match status {
         0 => Outcome::Committed,
+        1 => Outcome::Mismatch,
         2 => Outcome::Aborted,
         _ => Outcome::Unavailable,
     }
+}
+
+/// One section: the common frame around its last steps, which find the slot's address in
+/// `{scratch}` and `n` in `{n}`.
+macro_rules! section {
+    ($index:expr, $object:expr, $n:expr, $($step:literal),+) => {{
+        let status: u32;
+        // SAFETY: `area` and `id` are offsets into this thread's rseq area (invariants 1 and 2 of
+        // `sys::rseq`); the section stores to the slot of an opened id alone, valid by the promise
+        // of this function's caller. Aborted, it has stored nothing but `rseq_cs`.
+        unsafe {
+            asm!(
+                prologue!(),
+                locate!(),
+                $($step,)+
+                epilogue!(),
+                area = in(reg) $index.area,
+                id = in(reg) $index.id,
+                object = in(reg) $object,
+                n = in(reg) $n,
+                shift = const SLOT_SHIFT,
+                scratch = out(reg) _,
+                status = out(reg) status,
+                options(nostack),
+            );
+        }
+        outcome(status)
+    }};
 }
 
 /// Section `add`.
@@ -94,25 +126,21 @@ fn outcome(status: u32) -> Outcome {
 /// As [`crate::rseq::add`].
 #[inline(always)]
 pub(crate) unsafe fn add(index: Index, object: &Slots, n: i64) -> Outcome {
-    let status: u32;
-    // SAFETY: `area` and `id` are offsets into this thread's rseq area (invariants 1 and 2 of
-    // `sys::rseq`); the section stores to the slot of an opened id alone, valid by the caller's
-    // promise. Aborted, it has stored nothing but `rseq_cs`.
-    unsafe {
-        asm!(
-            prologue!(),
-            locate!(),
-            "add qword ptr [{scratch}], {n}",
-            epilogue!(),
-            area = in(reg) index.area,
-            id = in(reg) index.id,
-            object = in(reg) object,
-            n = in(reg) n,
-            shift = const SLOT_SHIFT,
-            scratch = out(reg) _,
-            status = out(reg) status,
-            options(nostack),
-        );
-    }
-    outcome(status)
+    section!(index, object, n, "add qword ptr [{scratch}], {n}")
+}
+
+/// Section `store_greater`.
+///
+/// # Safety
+/// As [`crate::rseq::add`].
+#[inline(always)]
+pub(crate) unsafe fn store_greater(index: Index, object: &Slots, n: i64) -> Outcome {
+    section!(
+        index,
+        object,
+        n,
+        "cmp qword ptr [{scratch}], {n}",
+        "jge 36f",
+        "mov qword ptr [{scratch}], {n}"
+    )
 }

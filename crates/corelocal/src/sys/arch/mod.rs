@@ -1,5 +1,6 @@
-//! What the rseq area needs from the processor: the thread pointer, the thread's own area in
-//! static TLS, libc's weak symbols. One file per architecture, all with the same functions.
+//! What this layer needs from the processor: the thread pointer, the thread's own area in static
+//! TLS, libc's weak symbols, the system call. One file per architecture, all with the same
+//! functions.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom, corelocal_model))))]
 #[path = "x86_64.rs"]

@@ -42,3 +42,18 @@ pub(crate) unsafe fn read_field(_offset: isize) -> u32 {
 pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
     (core::ptr::null(), core::ptr::null(), core::ptr::null())
 }
+
+/// Makes a system call; an error is its negated number.
+///
+/// # Safety
+/// As [`crate::sys::syscall::syscall`].
+pub(crate) unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: the caller vouches for the arguments; surplus ones are ignored by the kernel.
+    let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
+    if result == -1 {
+        // SAFETY: libc keeps errno per thread and valid for the thread's life.
+        return -(unsafe { *libc::__errno_location() } as isize);
+    }
+    result as isize
+}

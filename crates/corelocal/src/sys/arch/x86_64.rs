@@ -1,4 +1,4 @@
-//! x86-64: thread-pointer relative access to the rseq area.
+//! x86-64: thread-pointer relative access to the rseq area, and the system call instruction.
 //!
 //! Every address of a thread's area is an offset from the thread pointer (`fs`), so that one
 //! process-wide offset serves all threads. Our own area is a TLS object of the initial-exec model:
@@ -124,4 +124,33 @@ pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
         );
     }
     (offset, size, flags)
+}
+
+/// Makes a system call; an error is its negated number.
+///
+/// # Safety
+/// As [`crate::sys::syscall::syscall`].
+#[inline(always)]
+pub(crate) unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: this is the x86-64 system call convention: number in rax, arguments in rdi, rsi, rdx,
+    // r10, r8, r9; the instruction itself overwrites rcx and r11 and nothing else, and does not use
+    // the user stack. Memory the call reads or writes is the caller's promise; without `nomem` the
+    // compiler assumes that any of it changes.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") args[0],
+            in("rsi") args[1],
+            in("rdx") args[2],
+            in("r10") args[3],
+            in("r8") args[4],
+            in("r9") args[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
 }

@@ -3,17 +3,16 @@
 //! Shape of each, by the macros below:
 //!
 //! ```text
-//!         xor  status, status                    committed, unless told otherwise
 //!         lea  scratch, descriptor
 //!         mov  fs:[area + 8], scratch            arm: rseq_cs = descriptor
 //!   31:   …the section…                          start_ip is right after the arming store
 //!         …one store…                            commit
 //!   32:   …                                      post-commit
 //!   elsewhere:
-//!   34:   mov  status, 3; jmp 32b                unavailable
-//!   36:   mov  status, 1; jmp 32b                mismatch
+//!   34:   mov  scratch, 3; jmp 32b                unavailable
+//!   36:   mov  scratch, 1; jmp 32b                mismatch
 //!         <signature>
-//!   33:   mov  status, 2; jmp 32b                aborted: the kernel resumes here
+//!   33:   mov  scratch, 2; jmp 32b                aborted: the kernel resumes here
 //! ```
 //!
 //! - The descriptor lies in `__rseq_cs` (writable, or PIC code does not link) and its address in
@@ -23,8 +22,9 @@
 //!   needs its own. None is made of 0s and 1s, which Intel syntax reads as a binary number.
 //! - The signature before the abort handler is the immediate of a `ud1`, so that disassemblers
 //!   stay in step; the kernel compares it with the one libc registered.
-//! - The status is cleared before the section is armed and written in the exits only; scratch is
-//!   `out`, never `lateout`, so it shares no register with an input.
+//! - Scratch tells the outcome: an exit leaves its number there, a commit the slot's address, which
+//!   no exit's number is. So a commit takes no instruction to say so. Scratch is `out`, never
+//!   `lateout`: it shares no register with an input.
 
 use core::arch::asm;
 
@@ -42,7 +42,6 @@ macro_rules! prologue {
             "35: .quad 30b\n",
             ".popsection\n",
             ".reloc 0, R_X86_64_NONE, 35b\n",
-            "xor {status:e}, {status:e}\n",
             "lea {scratch}, [rip + 30b]\n",
             "mov qword ptr fs:[{area} + 8], {scratch}\n",
             "31:\n",
@@ -70,25 +69,26 @@ macro_rules! epilogue {
         concat!(
             "32:\n",
             ".pushsection __rseq_failure, \"ax\", @progbits\n",
-            "34: mov {status:e}, 3\n",
+            "34: mov {scratch:e}, 3\n",
             "jmp 32b\n",
-            "36: mov {status:e}, 1\n",
+            "36: mov {scratch:e}, 1\n",
             "jmp 32b\n",
             ".byte 0x0f, 0xb9, 0x3d\n",
             ".long 0x53053053\n",
-            "33: mov {status:e}, 2\n",
+            "33: mov {scratch:e}, 2\n",
             "jmp 32b\n",
             ".popsection\n",
         )
     };
 }
 
-fn outcome(status: u32) -> Outcome {
-    match status {
-        0 => Outcome::Committed,
+#[inline(always)]
+fn outcome(scratch: u64) -> Outcome {
+    match scratch {
         1 => Outcome::Mismatch,
         2 => Outcome::Aborted,
-        _ => Outcome::Unavailable,
+        3 => Outcome::Unavailable,
+        _slot => Outcome::Committed,
     }
 }
 
@@ -96,7 +96,7 @@ fn outcome(status: u32) -> Outcome {
 /// `{scratch}` and `n` in `{n}`.
 macro_rules! section {
     ($index:expr, $object:expr, $n:expr, $($step:literal),+) => {{
-        let status: u32;
+        let scratch: u64;
         // SAFETY: `area` and `id` are offsets into this thread's rseq area (invariants 1 and 2 of
         // `sys::rseq`); the section stores to the slot of an opened id alone, valid by the promise
         // of this function's caller. Aborted, it has stored nothing but `rseq_cs`.
@@ -111,12 +111,11 @@ macro_rules! section {
                 object = in(reg) $object,
                 n = in(reg) $n,
                 shift = const SLOT_SHIFT,
-                scratch = out(reg) _,
-                status = out(reg) status,
+                scratch = out(reg) scratch,
                 options(nostack),
             );
         }
-        outcome(status)
+        outcome(scratch)
     }};
 }
 

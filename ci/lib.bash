@@ -1,0 +1,87 @@
+# What the check scripts share. Sourced, never run.
+#
+# Invariants:
+# - A script runs from any directory: sourcing this file moves to the repository root.
+# - A check that cannot run here ends through `skip`, exit code 77, and is never called passed.
+# - The network is touched only for what is missing: crates the lock file names, apt packages.
+
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+check=$(basename "$0" .sh)
+export DEBIAN_FRONTEND=noninteractive
+cd "$root"
+# shellcheck disable=SC2034 # The scripts use it.
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+
+# skip REASON: this check cannot run here.
+skip() {
+    echo "skipped: ci/$check.sh: $1" >&2
+    exit 77
+}
+
+# fail REASON: this check found a fault.
+fail() {
+    echo "failed: ci/$check.sh: $1" >&2
+    exit 1
+}
+
+is_debian_root() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && command -v dpkg >/dev/null
+}
+
+# need COMMAND PACKAGES WHY: COMMAND exists from here on, installed from the Debian PACKAGES where
+# that is possible; otherwise this check is skipped.
+need() {
+    command -v "$1" >/dev/null && return
+    if is_debian_root; then
+        echo "$1 is missing ($3): installing $2 through apt"
+        local -a packages options=(-qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20)
+        read -ra packages <<<"$2"
+        apt-get "${options[@]}" update || true # The package lists at hand may still do.
+        apt-get "${options[@]}" install -y --no-install-recommends "${packages[@]}" >/dev/null || true
+    fi
+    command -v "$1" >/dev/null ||
+        skip "$1 is missing ($3): install $2 and run ci/$check.sh again"
+}
+
+# need_rust: cargo and a C linker exist from here on.
+need_rust() {
+    local installed=${CARGO_HOME:-${HOME:-}/.cargo}/bin
+    command -v cargo >/dev/null || PATH=$PATH:$installed
+    command -v cargo >/dev/null ||
+        fail "no cargo in PATH: install a Rust toolchain, $(msrv) or newer, and run it again"
+    need cc "gcc libc6-dev" "links every Rust program"
+}
+
+# need_component COMMAND COMPONENT: the cargo COMMAND exists from here on.
+need_component() {
+    need_rust
+    cargo "$1" --version >/dev/null 2>&1 ||
+        skip "cargo $1 is missing: run 'rustup component add $2' and ci/$check.sh again"
+}
+
+# The oldest Rust the workspace promises to build with.
+msrv() {
+    sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$root/Cargo.toml"
+}
+
+# The triple of the machine this runs on.
+host() {
+    rustc -vV | sed -n 's/^host: //p'
+}
+
+# cargo_test ARGUMENTS: cargo test, showing what passing tests print (that is how a test says that
+# it was skipped) but not the list of their names a second time.
+cargo_test() {
+    cargo test --locked --no-fail-fast "$@" -- --show-output 2>&1 | without_name_list
+}
+
+without_name_list() {
+    awk '
+        /^successes:$/ { names = 1; next }
+        /^---- / || /^test result/ || /^failures:$/ { names = 0 }
+        names && (/^    / || /^$/) { next }
+        { print; fflush() }
+    '
+}

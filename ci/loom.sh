@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Interleavings: loom runs the library's models in every order the memory model allows.
+# Needs: cargo and a C linker.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
+
+need_rust
+export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$target/loom
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+cargo_test -p corelocal --release --lib loom | tee "$log"
+# A filter that matches nothing passes too.
+grep -qE '^test result: ok\. [1-9]' "$log" || fail "no test has loom in its name: nothing was checked"

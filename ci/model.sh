@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Portable world: the library's tests with the architecture-neutral model in place of the
+# assembly, as on a machine corelocal has no critical sections for.
+# Needs: cargo and a C linker.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
+
+need_rust
+export RUSTFLAGS="--cfg corelocal_model" CARGO_TARGET_DIR=$target/model
+cargo_test -p corelocal --lib --tests

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Scripts: shellcheck finds nothing in the check scripts.
+# Needs: shellcheck.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
+
+need shellcheck shellcheck "lints the check scripts"
+shellcheck --external-sources --source-path=SCRIPTDIR --shell=bash ci/*.sh ci/lib.bash ci/test .ci/run

@@ -83,7 +83,7 @@ impl<I: SlotIndex> Counter<I> {
     pub fn add(&self, n: i64) {
         // SAFETY: `run` gives the slots of a cell, whose first word is written by sections indexed
         // by `I` alone.
-        match self.cell.run(|index, slots| unsafe { rseq::add(index, slots, n) }) {
+        match self.cell.run(move |index, slots| unsafe { rseq::add(index, slots, n) }) {
             Ok(_) => {}
             Err(fallback) => self.add_cold(n, fallback),
         }

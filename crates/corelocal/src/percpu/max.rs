@@ -62,7 +62,10 @@ impl<I: SlotIndex> Max<I> {
         let stored = encode(value);
         // SAFETY: `run` gives the slots of a cell, whose first word is written by sections indexed
         // by `I` alone.
-        match self.cell.run(|index, slots| unsafe { rseq::store_greater(index, slots, stored) }) {
+        match self
+            .cell
+            .run(move |index, slots| unsafe { rseq::store_greater(index, slots, stored) })
+        {
             Ok(_) => {}
             Err(fallback) => self.record_cold(stored, fallback),
         }

@@ -39,7 +39,8 @@ impl<I: SlotIndex> Owned<I> {
     /// Runs `section` on this cell once, inline, and everything else out of line. The section must
     /// store to the word at the start of the slot it locates, and nowhere else.
     ///
-    /// `Err` tells what else to do.
+    /// `Err` tells what else to do. Give a closure that owns what it captures: captured by
+    /// reference, operands would have to live in memory.
     #[inline(always)]
     pub(super) fn run(
         &self,

@@ -59,16 +59,15 @@ pub(crate) const MAX_ATTEMPTS: u32 = 32;
 
 /// How a critical section ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
 pub(crate) enum Outcome {
     /// The committing store was made, exactly once.
-    Committed = 0,
+    Committed,
     /// The slot's word did not compare as the section demands. Nothing was stored.
-    Mismatch = 1,
+    Mismatch,
     /// The kernel aborted it: preempted, migrated or signalled. Nothing was stored.
-    Aborted = 2,
+    Aborted,
     /// It cannot run: the thread is not registered, or its id was not opened. Nothing was stored.
-    Unavailable = 3,
+    Unavailable,
 }
 
 /// Adds `n` to the word at the start of the current id's slot: section `add`.

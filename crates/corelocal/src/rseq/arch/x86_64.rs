@@ -9,10 +9,10 @@
 //!         …one store…                            commit
 //!   32:   …                                      post-commit
 //!   elsewhere:
-//!   34:   mov  scratch, 3; jmp 32b                unavailable
-//!   36:   mov  scratch, 1; jmp 32b                mismatch
+//!   34:   mov  scratch, 2; jmp 32b                unavailable
+//!   36:   mov  scratch, 3; jmp 32b                mismatch
 //!         <signature>
-//!   33:   mov  scratch, 2; jmp 32b                aborted: the kernel resumes here
+//!   33:   mov  scratch, 1; jmp 32b                aborted: the kernel resumes here
 //! ```
 //!
 //! - The descriptor lies in `__rseq_cs` (writable, or PIC code does not link) and its address in
@@ -23,8 +23,9 @@
 //! - The signature before the abort handler is the immediate of a `ud1`, so that disassemblers
 //!   stay in step; the kernel compares it with the one libc registered.
 //! - Scratch tells the outcome: an exit leaves its number there, a commit the slot's address, which
-//!   no exit's number is. So a commit takes no instruction to say so. Scratch is `out`, never
-//!   `lateout`: it shares no register with an input.
+//!   no exit's number is. So a commit takes no instruction to say so. The exits that call for the
+//!   cold path have the lowest numbers: one compare finds them. Scratch is `out`, never `lateout`:
+//!   it shares no register with an input.
 
 use core::arch::asm;
 
@@ -69,13 +70,13 @@ macro_rules! epilogue {
         concat!(
             "32:\n",
             ".pushsection __rseq_failure, \"ax\", @progbits\n",
-            "34: mov {scratch:e}, 3\n",
+            "34: mov {scratch:e}, 2\n",
             "jmp 32b\n",
-            "36: mov {scratch:e}, 1\n",
+            "36: mov {scratch:e}, 3\n",
             "jmp 32b\n",
             ".byte 0x0f, 0xb9, 0x3d\n",
             ".long 0x53053053\n",
-            "33: mov {scratch:e}, 2\n",
+            "33: mov {scratch:e}, 1\n",
             "jmp 32b\n",
             ".popsection\n",
         )
@@ -85,9 +86,9 @@ macro_rules! epilogue {
 #[inline(always)]
 fn outcome(scratch: u64) -> Outcome {
     match scratch {
-        1 => Outcome::Mismatch,
-        2 => Outcome::Aborted,
-        3 => Outcome::Unavailable,
+        1 => Outcome::Aborted,
+        2 => Outcome::Unavailable,
+        3 => Outcome::Mismatch,
         _slot => Outcome::Committed,
     }
 }

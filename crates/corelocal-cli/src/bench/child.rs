@@ -1,0 +1,242 @@
+//! Contestants in processes of their own, for settings that hold for a whole process: whether libc
+//! registers rseq, how many tasks there are, on which cpus.
+//!
+//! The child is this same executable, called as `corelocal __child NAME ARGS…`; it prints one line
+//! of JSON. Like all contestants, children alternate round by round.
+//!
+//! Invariants:
+//! - A child never outlives its time limit, nor its parent, and takes its own children with it: it
+//!   leads a process group of its own, which is killed as a whole.
+//! - A parent reads everything the child writes, so that neither waits for the other for ever.
+
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+
+use super::engine::{Body as Contestant, Plan, Sample};
+use crate::tables;
+
+/// The hidden subcommand.
+pub const SUBCOMMAND: &str = "__child";
+
+/// What runs in a child: arguments in, result out.
+pub type Body = fn(&[String]) -> anyhow::Result<Value>;
+
+/// More output than this is not a result.
+const MOST_OUTPUT: u64 = 1 << 20;
+
+/// In the child: runs the body called `name`.
+///
+/// # Errors
+///
+/// The body's own, or a name no table knows.
+pub fn dispatch(name: &str, args: &[String]) -> anyhow::Result<Value> {
+    // SAFETY: this option takes a signal number and touches no memory of ours. It is best effort:
+    // without it the child ends at its time limit instead of with its parent.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let mut bodies = tables::all().iter().flat_map(|table| table.children());
+    match bodies.find(|(known, _)| *known == name) {
+        Some((_, body)) => body(args),
+        None => bail!("no child process is called `{name}`; `{SUBCOMMAND}` is for internal use"),
+    }
+}
+
+/// In the parent: runs the body called `name` in a new process with additional environment
+/// variables, and gives what it returned.
+///
+/// # Errors
+///
+/// A process that cannot be started, fails, prints something else than a line of JSON, or takes
+/// longer than `limit`, after which it has been killed.
+pub fn run(
+    name: &str,
+    args: &[String],
+    env: &[(&str, &str)],
+    limit: Duration,
+) -> anyhow::Result<Value> {
+    let program = std::env::current_exe().context(
+        "this program cannot find its own file, which it needs for a child process; is /proc \
+         mounted?",
+    )?;
+    let mut command = Command::new(program);
+    command.arg(SUBCOMMAND).arg(name).args(args).envs(env.iter().copied());
+    let output = output_within(command, limit).with_context(|| format!("child `{name}`"))?;
+    serde_json::from_str(output.trim()).with_context(|| format!("child `{name}` gave no JSON"))
+}
+
+/// A contestant that measures by its own means, usually through [`run`]: called with its place on
+/// the x axis, gives a figure in the table's unit.
+pub struct Probe<'a> {
+    measure: Box<dyn FnMut(Option<f64>) -> anyhow::Result<f64> + 'a>,
+    x: Option<f64>,
+}
+
+/// See [`Probe`].
+pub fn probe<'a>(measure: impl FnMut(Option<f64>) -> anyhow::Result<f64> + 'a) -> Probe<'a> {
+    Probe { measure: Box::new(measure), x: None }
+}
+
+impl Contestant for Probe<'_> {
+    const SINGLE_THREAD: bool = false;
+
+    fn rounds(plan: &Plan) -> usize {
+        plan.long_rounds
+    }
+
+    fn prepare(&mut self, x: Option<f64>, _plan: &Plan) -> anyhow::Result<()> {
+        self.x = x;
+        Ok(())
+    }
+
+    fn round(&mut self) -> anyhow::Result<Sample> {
+        Ok(Sample { value: (self.measure)(self.x)?, extra: Vec::new() })
+    }
+}
+
+/// Standard output of `command`, which must end in success within `limit`.
+fn output_within(mut command: Command, limit: Duration) -> anyhow::Result<String> {
+    let end = Instant::now() + limit;
+    let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = piped.process_group(0).spawn().context("the process could not be started")?;
+    let mut group = Group { child, waited: false };
+    let stdout = group.child.stdout.take().context("no standard output")?;
+    let stderr = group.child.stderr.take().context("no standard error")?;
+    let (stdout, stderr) = (read_aside(stdout), read_aside(stderr));
+
+    let timed_out = || format!("gave no result within {:.1} s and was ended", limit.as_secs_f64());
+    let left = || end.saturating_duration_since(Instant::now());
+    let output = stdout.recv_timeout(left()).with_context(timed_out)?;
+    let complaint = stderr.recv_timeout(left()).with_context(timed_out)?;
+    let status = loop {
+        match group.child.try_wait().context("the process cannot be waited for")? {
+            Some(status) => break status,
+            None if left().is_zero() => bail!(timed_out()),
+            // Its output is closed: it is about to end.
+            None => thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    group.waited = true;
+    if !status.success() {
+        let last_line = complaint.trim_end().lines().last().unwrap_or("it said nothing");
+        bail!("ended with {status}: {last_line}");
+    }
+    Ok(output)
+}
+
+/// Reads to the end in another thread, which ends with the writers.
+fn read_aside(from: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What came before an error is still worth showing.
+        let mut from = from;
+        let _ = from.by_ref().take(MOST_OUTPUT).read_to_end(&mut bytes);
+        let _ = io::copy(&mut from, &mut io::sink());
+        // The receiver is gone when the time limit has passed.
+        let _ = send.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    receive
+}
+
+/// A child and everything it started, ended when this goes away before the child was waited for.
+struct Group {
+    child: Child,
+    waited: bool,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.waited {
+            return;
+        }
+        if let Ok(group) = i32::try_from(self.child.id()) {
+            // SAFETY: takes two integers. The child leads the group and was not waited for, so the
+            // number cannot belong to anybody else.
+            unsafe { libc::kill(-group, libc::SIGKILL) };
+        }
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn sh(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(script);
+        command
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn output_of_a_good_child() {
+        assert_eq!(output_within(sh("echo '[1]'"), LONG).unwrap(), "[1]\n");
+    }
+
+    #[test]
+    fn a_failing_child_is_quoted() {
+        let error = output_within(sh("echo first >&2; echo no luck >&2; exit 3"), LONG);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("no luck") && error.contains('3'), "{error}");
+    }
+
+    #[test]
+    fn a_talkative_child_does_not_block() {
+        let script = "head -c 3000000 /dev/zero >&2; head -c 3000000 /dev/zero; echo end";
+        let output = output_within(sh(script), LONG).unwrap();
+        assert_eq!(output.len() as u64, MOST_OUTPUT);
+    }
+
+    #[test]
+    fn the_limit_ends_a_child_and_its_children() {
+        let dir = tempfile::tempdir().unwrap();
+        let pids = dir.path().join("pids");
+        let script = format!("sleep 600 & echo $! $$ > {}; wait", pids.display());
+        let start = Instant::now();
+        let error = output_within(sh(&script), Duration::from_millis(500)).unwrap_err();
+        assert!(start.elapsed() < LONG, "the sleep was waited for");
+        assert!(format!("{error:#}").contains("within 0.5 s"), "{error:#}");
+        for pid in fs::read_to_string(pids).unwrap().split_whitespace() {
+            assert!(gone(pid), "process {pid} is still there");
+        }
+    }
+
+    /// Whether a killed process has ended; it may take a moment, and stay as a zombie where the
+    /// process that adopted it does not wait for it.
+    fn gone(pid: &str) -> bool {
+        (0..1000).any(|_| {
+            thread::sleep(Duration::from_millis(1));
+            fs::read_to_string(format!("/proc/{pid}/stat"))
+                .map_or(true, |stat| stat.rsplit(')').next().is_some_and(|s| s.starts_with(" Z")))
+        })
+    }
+
+    #[test]
+    fn unknown_names_are_refused() {
+        let error = dispatch("no-such-child", &[]).unwrap_err().to_string();
+        assert!(error.contains("no-such-child"), "{error}");
+    }
+
+    #[test]
+    fn a_probe_is_asked_at_its_place() {
+        let mut asked = Vec::new();
+        let mut contestant = probe(|x| {
+            asked.push(x);
+            Ok(7.5)
+        });
+        contestant.prepare(Some(4.0), &Plan::QUICK).unwrap();
+        assert_eq!(contestant.round().unwrap().value, 7.5);
+        drop(contestant);
+        assert_eq!(asked, [Some(4.0)]);
+    }
+}

@@ -1,0 +1,284 @@
+//! The rounds: every contestant once per round, the order changing from round to round, for as
+//! many rounds as the time allows. What a contestant is, and how one round of it is taken, it says
+//! itself through [`Body`].
+//!
+//! Invariants:
+//! - The first round warms caches, page tables and branch predictors and is thrown away; its
+//!   duration decides how many rounds follow.
+//! - Within one position on the x axis all contestants that did not fail have the same number of
+//!   rounds, so that ratios pair up.
+//! - A contestant that fails leaves the table with its reason; the others go on.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::affinity::Pinned;
+use super::noise::Watch;
+use super::{Contest, Context, stats};
+use crate::report::schema::{self, Point, Stat};
+
+/// Fewer rounds than this have no quartiles worth printing.
+const MIN_ROUNDS: usize = 5;
+
+/// Name of the extra figure that holds cpu time where `Sample::value` is wall time.
+pub const CPU_NS: &str = "cpu ns";
+
+/// Wall and cpu time that differ by less than this tell the same.
+const SAME_TIME: f64 = 0.05;
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// What one round of a single-threaded contestant should take.
+    pub round: Duration,
+    /// Rounds of a single-threaded contestant, when they fit in `table`.
+    pub rounds: usize,
+    /// What one round of a contestant on many threads takes.
+    pub slice: Duration,
+    /// Rounds of every other kind of contestant, when they fit in `table`.
+    pub long_rounds: usize,
+    /// The numbers of threads of a scaling table.
+    pub threads: &'static [usize],
+    /// A table stops adding rounds after this; every contestant gets at least five.
+    pub table: Duration,
+}
+
+impl Plan {
+    /// Five tables in about two minutes.
+    pub const FULL: Self = Self {
+        round: Duration::from_millis(4),
+        rounds: 101,
+        slice: Duration::from_millis(20),
+        long_rounds: 15,
+        threads: &[1, 2, 4, 8, 16, 32, 64],
+        table: Duration::from_secs(28),
+    };
+
+    /// Five tables in under 18 seconds.
+    pub const QUICK: Self = Self {
+        round: Duration::from_millis(1),
+        rounds: 31,
+        slice: Duration::from_millis(8),
+        long_rounds: 5,
+        threads: &[1, 2, 8, 64],
+        table: Duration::from_millis(3500),
+    };
+}
+
+/// What one round of one contestant gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// In the table's unit.
+    pub value: f64,
+    /// The same in other units, in the same order every round.
+    pub extra: Vec<(&'static str, f64)>,
+}
+
+/// A kind of contestant.
+pub trait Body {
+    /// Whether one thread, the caller's, does all the work and should stay on one cpu.
+    const SINGLE_THREAD: bool;
+
+    /// Rounds wanted when time does not matter.
+    fn rounds(plan: &Plan) -> usize;
+
+    /// Gets ready for the rounds at `x`, for example by calibrating; not measured.
+    ///
+    /// # Errors
+    ///
+    /// Why this contestant cannot run; it becomes the row's reason.
+    fn prepare(&mut self, x: Option<f64>, plan: &Plan) -> anyhow::Result<()>;
+
+    /// One round.
+    ///
+    /// # Errors
+    ///
+    /// As for `prepare`.
+    fn round(&mut self) -> anyhow::Result<Sample>;
+}
+
+impl<B: Body> Contest<B> {
+    /// Measures every contestant and completes the table.
+    pub fn measure(mut self, cx: &Context<'_>) -> schema::Table {
+        let pinned = if B::SINGLE_THREAD {
+            Pinned::to_one_cpu()
+                .map_err(|refused| {
+                    self.table.notes.push(format!(
+                        "The measuring thread could not be pinned to one cpu ({refused}) and may \
+                         have moved. Allow sched_setaffinity, or start this under `taskset -c N`."
+                    ));
+                })
+                .ok()
+        } else {
+            None
+        };
+        let watch = Watch::start(B::SINGLE_THREAD, pinned.as_ref().map(Pinned::cpu));
+
+        let bar = cx.progress();
+        let xs: Vec<Option<f64>> = match self.xs[..] {
+            [] => vec![None],
+            ref xs => xs.iter().copied().map(Some).collect(),
+        };
+        bar.reset();
+        bar.set_length(xs.len() as u64 * 1000);
+        let mut failures = vec![Vec::new(); self.bodies.len()];
+        for (nth, &x) in xs.iter().enumerate() {
+            let at = match (&self.table.x_label, x) {
+                (Some(label), Some(x)) => format!("{label} {x}"),
+                _ => String::new(),
+            };
+            let comma = if at.is_empty() { "" } else { ", " };
+            bar.set_message(format!("{}{comma}{at}", self.table.title));
+            let outcomes = alternate(&mut self.bodies, x, xs.len(), &cx.plan, |done| {
+                bar.set_position(nth as u64 * 1000 + (done * 1000.0) as u64);
+            });
+            for (reasons, outcome) in failures.iter_mut().zip(&outcomes) {
+                if let Some(Err(reason)) = outcome {
+                    reasons.push((at.clone(), format!("{reason:#}")));
+                }
+            }
+            self.add_points(x, outcomes, cx.machine.tsc_mhz);
+        }
+        self.explain(failures);
+        bar.finish_and_clear();
+        self.table.noise = watch.finish();
+        self.table
+    }
+
+    /// One point for each contestant that came through.
+    fn add_points(&mut self, x: Option<f64>, outcomes: Vec<Outcome>, tsc_mhz: Option<f64>) {
+        let values = |samples: &[Sample]| samples.iter().map(|s| s.value).collect::<Vec<_>>();
+        let baseline = self.table.rows.iter().zip(&outcomes).find_map(|(row, outcome)| {
+            let is_baseline = Some(&row.id) == self.table.baseline.as_ref();
+            outcome.as_ref().filter(|_| is_baseline)?.as_ref().ok().map(|s| values(s))
+        });
+        for (row, outcome) in self.table.rows.iter_mut().zip(outcomes) {
+            let Some(Ok(samples)) = outcome else { continue };
+            let values = values(&samples);
+            let Some(stat) = Stat::of(&values) else { continue };
+            let mut extra = extras(&samples, &stat);
+            if let Some(mhz) = tsc_mhz.filter(|_| self.cycles) {
+                let cycles: Vec<f64> = values.iter().map(|ns| ns * mhz / 1000.0).collect();
+                extra.extend(Stat::of(&cycles).map(|stat| ("cycles".to_owned(), stat)));
+            }
+            let better = self.table.better;
+            let ratio = baseline.as_ref().and_then(|base| stats::ratio(base, &values, better));
+            row.points.push(Point { x, stat, ratio, extra });
+        }
+    }
+
+    /// A row without points says why; a row with gaps has them explained under the table.
+    fn explain(&mut self, failures: Vec<Vec<(String, String)>>) {
+        for (row, reasons) in self.table.rows.iter_mut().zip(failures) {
+            if row.points.is_empty() && row.unavailable.is_none() {
+                let reason = reasons.into_iter().next().map(|(_, reason)| reason);
+                row.unavailable =
+                    Some(reason.unwrap_or_else(|| "gave no finite figure here".to_owned()));
+            } else {
+                let gaps =
+                    reasons.into_iter().map(|(at, why)| format!("{}, {at}: {why}", row.label));
+                self.table.notes.extend(gaps);
+            }
+        }
+    }
+}
+
+/// The samples of one contestant, or why there are none; `None` if it did not take part.
+type Outcome = Option<anyhow::Result<Vec<Sample>>>;
+
+/// All rounds at one `x`, which is one of `parts` among which the table's time is divided.
+fn alternate<B: Body>(
+    bodies: &mut [Option<B>],
+    x: Option<f64>,
+    parts: usize,
+    plan: &Plan,
+    progress: impl Fn(f64),
+) -> Vec<Outcome> {
+    let mut outcomes: Vec<Outcome> = bodies
+        .iter_mut()
+        .map(|body| body.as_mut().map(|body| body.prepare(x, plan).map(|()| Vec::new())))
+        .collect();
+    let mut take = |round: usize, outcomes: &mut [Outcome], keep: bool| {
+        for nth in order(outcomes.len(), round) {
+            let (Some(body), Some(Ok(samples))) = (&mut bodies[nth], &mut outcomes[nth]) else {
+                continue;
+            };
+            match body.round() {
+                Ok(sample) if keep => samples.push(sample),
+                Ok(_) => {}
+                Err(reason) => outcomes[nth] = Some(Err(reason)),
+            }
+        }
+    };
+    let warm_up = Instant::now();
+    take(0, &mut outcomes, false);
+    let rounds = rounds_within(plan.table / parts as u32, warm_up.elapsed(), B::rounds(plan));
+    for round in 0..rounds {
+        take(round, &mut outcomes, true);
+        progress((round + 1) as f64 / rounds as f64);
+    }
+    outcomes
+}
+
+/// The order of contestants in a round: rotated by one each time, and after a full turn backwards,
+/// so that nobody always runs first or always after the same neighbour.
+fn order(contestants: usize, round: usize) -> impl Iterator<Item = usize> {
+    (0..contestants).map(move |nth| {
+        let nth = if round / contestants % 2 == 0 { nth } else { contestants - 1 - nth };
+        (nth + round) % contestants
+    })
+}
+
+/// Rounds that fit in `budget` when one takes `cost`.
+fn rounds_within(budget: Duration, cost: Duration, wanted: usize) -> usize {
+    let fit = budget.as_nanos() / cost.as_nanos().max(1);
+    let wanted = wanted.max(MIN_ROUNDS);
+    usize::try_from(fit).map_or(wanted, |fit| fit.clamp(MIN_ROUNDS, wanted))
+}
+
+/// The other units of `samples`, whose values are summed up in `value`; without a cpu time that
+/// says the same as the wall time.
+fn extras(samples: &[Sample], value: &Stat) -> BTreeMap<String, Stat> {
+    let names = samples.first().map_or(&[][..], |sample| &sample.extra[..]);
+    let column = |nth: usize| -> Vec<f64> {
+        samples.iter().filter_map(|sample| sample.extra.get(nth)).map(|&(_, v)| v).collect()
+    };
+    let stats = names.iter().enumerate().filter_map(|(nth, &(name, _))| {
+        let stat = Stat::of(&column(nth))?;
+        let same = (stat.median - value.median).abs() <= SAME_TIME * value.median;
+        (name != CPU_NS || !same).then(|| (name.to_owned(), stat))
+    });
+    stats.collect()
+}
+
+/// Cpu time of the calling thread, user and system (`CLOCK_THREAD_CPUTIME_ID`).
+pub fn thread_cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for writes. The call cannot fail: the clock exists since Linux 2.6.12.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// How many iterations `run` must be asked for to take about `target`.
+///
+/// `run` tells how long it took. Ends after a handful of calls, also for a loop that takes no time
+/// whatever it is asked for, and for one whose single iteration takes longer than `target`. The
+/// first call does not count: it meets cold caches and pages not yet there.
+pub fn calibrate(target: Duration, mut run: impl FnMut(u64) -> Duration) -> u64 {
+    const MOST: u64 = 1 << 40;
+    let mut iterations = 1;
+    run(iterations);
+    loop {
+        let took = run(iterations);
+        // Measured over a quarter of the target, the rate is good enough to scale.
+        if took >= target / 4 || iterations >= MOST {
+            let scale = target.as_secs_f64() / took.as_secs_f64().max(1e-9);
+            return ((iterations as f64 * scale) as u64).clamp(1, MOST);
+        }
+        iterations *= 8;
+    }
+}
+
+#[cfg(test)]
+#[path = "engine_tests.rs"]
+mod tests;

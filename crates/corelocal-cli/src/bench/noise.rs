@@ -1,0 +1,245 @@
+//! How quiet the machine was while something was measured, and what to do when it was not.
+//!
+//! Steal is what the hypervisor gave to other guests while we wanted to run; the others' share is
+//! what other programs here used; involuntary switches are how often our kernel gave the measuring
+//! thread's cpu to somebody. All make figures worse without any fault of a contestant.
+//!
+//! Invariant: observing never fails; what the system does not tell is `None` or zero.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::report::schema::Noise;
+
+/// Above this share of stolen time, medians of short rounds begin to move.
+const STEAL_LIMIT: f64 = 0.02;
+
+/// Above this share of the machine, threads no longer get the cpus they would have had.
+const OTHERS_LIMIT: f64 = 0.1;
+
+/// The kernel counts in ticks of 10 ms; shares of fewer ticks than this may be rounding.
+const TICKS_LIMIT: f64 = 3.0;
+
+/// Every switch spoils one round at most; below this rate the quartiles do not notice.
+const SWITCH_LIMIT: f64 = 50.0;
+
+/// An observation that has begun.
+pub struct Watch {
+    start: Instant,
+    reading: Option<Reading>,
+    /// `None` when several threads share the measurement: they preempt each other by design.
+    switches: Option<libc::c_long>,
+    cpu: Option<usize>,
+}
+
+impl Watch {
+    /// Begins. `cpu` is the one the measuring thread is pinned to, `single` whether it measures
+    /// alone.
+    pub fn start(single: bool, cpu: Option<usize>) -> Self {
+        Self {
+            start: Instant::now(),
+            reading: Reading::now(cpu),
+            switches: single.then(|| usage(libc::RUSAGE_THREAD).ru_nivcsw),
+            cpu,
+        }
+    }
+
+    /// Ends, on the thread that began.
+    pub fn finish(self) -> Noise {
+        let wall_s = self.start.elapsed().as_secs_f64();
+        let readings = self.reading.zip(Reading::now(self.cpu));
+        let now = || usage(libc::RUSAGE_THREAD).ru_nivcsw;
+        let switches = self.switches.map_or(0, |from| now() - from);
+        Noise {
+            wall_s,
+            steal: readings.map(|(from, to)| from.watched.stolen_until(to.watched)),
+            others: readings.map(|(from, to)| from.others_until(to, wall_s)),
+            involuntary_per_s: if wall_s > 0.0 { switches as f64 / wall_s } else { 0.0 },
+            pinned: self.cpu,
+        }
+    }
+}
+
+/// Clock ticks of one line of `/proc/stat` (see `proc_stat(5)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ticks {
+    busy: u64,
+    steal: u64,
+}
+
+impl Ticks {
+    /// The line of one cpu, or of all of them.
+    fn parse(stat: &str, cpu: Option<usize>) -> Option<Self> {
+        let name = cpu.map_or("cpu".to_owned(), |cpu| format!("cpu{cpu}"));
+        let mut lines = stat.lines().map(|line| line.split_ascii_whitespace());
+        let fields: Vec<u64> = lines.find_map(|mut words| {
+            (words.next()? == name).then(|| words.map_while(|word| word.parse().ok()).collect())
+        })?;
+        let [user, nice, system, _idle, _iowait, irq, softirq, steal, ..] = fields[..] else {
+            return None;
+        };
+        Some(Self { busy: user + nice + system + irq + softirq, steal })
+    }
+
+    /// Share of the time in which somebody wanted to run that the hypervisor kept for others.
+    fn stolen_until(self, to: Self) -> f64 {
+        let steal = to.steal.saturating_sub(self.steal) as f64;
+        let busy = to.busy.saturating_sub(self.busy) as f64;
+        if steal > 0.0 { steal / (steal + busy) } else { 0.0 }
+    }
+}
+
+/// The whole machine and this program at one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Reading {
+    /// Where steal matters: the cpu measured on, or all.
+    watched: Ticks,
+    all: Ticks,
+    cpus: usize,
+    /// Cpu time of this process and of the children it has waited for.
+    own_s: f64,
+}
+
+impl Reading {
+    fn now(cpu: Option<usize>) -> Option<Self> {
+        let stat = fs::read_to_string("/proc/stat").ok()?;
+        let own = cpu_time(&usage(libc::RUSAGE_SELF)) + cpu_time(&usage(libc::RUSAGE_CHILDREN));
+        Some(Self {
+            watched: Ticks::parse(&stat, cpu)?,
+            all: Ticks::parse(&stat, None)?,
+            cpus: stat.lines().filter(|l| l.starts_with("cpu") && !l.starts_with("cpu ")).count(),
+            own_s: own.as_secs_f64(),
+        })
+    }
+
+    /// Share of all cpus' time that was used, and not by us.
+    fn others_until(self, to: Self, wall_s: f64) -> f64 {
+        let busy_s = to.all.busy.saturating_sub(self.all.busy) as f64 / ticks_per_s();
+        let share = (busy_s - (to.own_s - self.own_s)) / (wall_s * self.cpus as f64);
+        if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
+    }
+}
+
+fn ticks_per_s() -> f64 {
+    // SAFETY: takes an integer and returns one.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    if ticks > 0 { ticks as f64 } else { 100.0 }
+}
+
+fn usage(of: libc::c_int) -> libc::rusage {
+    // SAFETY: all-zero bytes are a valid rusage, which is plain integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is valid for writes; on an error it stays zero.
+    unsafe { libc::getrusage(of, &mut usage) };
+    usage
+}
+
+fn cpu_time(usage: &libc::rusage) -> Duration {
+    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
+/// What is wrong and what to do; `None` when the machine was quiet enough.
+pub fn advice(noise: &Noise) -> Option<String> {
+    let mut parts = Vec::new();
+    let beyond = |share: Option<f64>, limit: f64| {
+        share.filter(|share| *share > limit && share * noise.wall_s * 100.0 >= TICKS_LIMIT)
+    };
+    if let Some(steal) = beyond(noise.steal, STEAL_LIMIT) {
+        parts.push(format!(
+            "The hypervisor gave {:.0} % of this machine's cpu time to other guests: run again at \
+             a quieter hour, or on a machine with dedicated cpus.",
+            steal * 100.0
+        ));
+    }
+    if let Some(others) = beyond(noise.others, OTHERS_LIMIT) {
+        parts.push(format!(
+            "Other programs used {:.0} % of the machine's cpu time: stop them, and run again.",
+            others * 100.0
+        ));
+    }
+    if noise.involuntary_per_s > SWITCH_LIMIT {
+        let away = noise.pinned.map(|cpu| format!(" or move them off cpu {cpu}"));
+        parts.push(format!(
+            "The measuring thread lost its cpu {:.0} times per second: stop other programs{}, and \
+             run again.",
+            noise.involuntary_per_s,
+            away.unwrap_or_default()
+        ));
+    }
+    (!parts.is_empty()).then(|| parts.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "cpu  100 1 50 9000 9 2 3 40 7 8\ncpu0 60 0 20 4000 9 1 2 30 7 8\n\
+                        cpu1 40 1 30 5000 0 1 1 10 0 0\nintr 5 4\n";
+
+    #[test]
+    fn proc_stat_lines() {
+        assert_eq!(Ticks::parse(STAT, None), Some(Ticks { busy: 156, steal: 40 }));
+        assert_eq!(Ticks::parse(STAT, Some(1)), Some(Ticks { busy: 73, steal: 10 }));
+        assert_eq!(Ticks::parse(STAT, Some(2)), None);
+        assert_eq!(Ticks::parse("cpu 1 2 x", None), None);
+        assert_eq!(Ticks::parse("", None), None);
+    }
+
+    #[test]
+    fn stolen_share() {
+        let from = Ticks { busy: 100, steal: 10 };
+        assert_eq!(from.stolen_until(Ticks { busy: 190, steal: 20 }), 0.1);
+        assert_eq!(from.stolen_until(from), 0.0);
+    }
+
+    #[test]
+    fn share_of_others() {
+        let ticks = Ticks { busy: 1000, steal: 0 };
+        let from = Reading { watched: ticks, all: ticks, cpus: 4, own_s: 7.0 };
+        let used = |seconds: f64, own_s: f64| {
+            let busy = ticks.busy + (seconds * ticks_per_s()) as u64;
+            Reading { all: Ticks { busy, ..ticks }, own_s, ..from }
+        };
+        // Of 4 cpus in 2 s, 3 s of cpu time were used, 1 s of them by us.
+        assert_eq!(from.others_until(used(3.0, 8.0), 2.0), 0.25);
+        assert_eq!(from.others_until(used(1.0, 8.01), 2.0), 0.0);
+        assert_eq!(from.others_until(used(1.0, 7.0), 0.0), 0.0);
+    }
+
+    #[test]
+    fn advice_only_when_noisy() {
+        let quiet = Noise {
+            wall_s: 2.0,
+            steal: Some(0.01),
+            others: Some(0.03),
+            involuntary_per_s: 4.0,
+            pinned: None,
+        };
+        assert_eq!(advice(&quiet), None);
+        assert_eq!(advice(&Noise { steal: None, others: None, ..quiet }), None);
+        let shared = advice(&Noise { others: Some(0.45), ..quiet }).unwrap();
+        assert!(shared.contains("45 %") && shared.contains("stop them"), "{shared}");
+        let stolen = advice(&Noise { steal: Some(0.12), ..quiet }).unwrap();
+        assert!(stolen.contains("12 %") && stolen.contains("run again"), "{stolen}");
+        // Two ticks in a third of a second are no evidence.
+        assert_eq!(advice(&Noise { steal: Some(0.06), wall_s: 0.33, ..quiet }), None);
+        let noisy = Noise { involuntary_per_s: 400.0, pinned: Some(3), ..quiet };
+        let switched = advice(&noisy).unwrap();
+        assert!(switched.contains("400 times") && switched.contains("cpu 3"), "{switched}");
+    }
+
+    #[test]
+    fn a_busy_loop_is_observed() {
+        let watch = Watch::start(true, None);
+        let start = Instant::now();
+        while start.elapsed().as_millis() < 20 {
+            std::hint::spin_loop();
+        }
+        let noise = watch.finish();
+        assert!(noise.wall_s >= 0.02 && noise.involuntary_per_s >= 0.0);
+        for share in [noise.steal, noise.others].into_iter().flatten() {
+            assert!((0.0..=1.0).contains(&share), "{share}");
+        }
+    }
+}

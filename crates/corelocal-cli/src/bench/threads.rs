@@ -1,0 +1,206 @@
+//! The contestant that runs on many threads at once: how its cost grows with their number.
+//!
+//! A round starts all threads together, lets them work for a fixed time and adds up what they did.
+//! The table's figure is cpu time per operation, summed over the threads: unlike wall time it keeps
+//! its meaning when there are more threads than cpus. Throughput in wall time stands beside it.
+//!
+//! Invariants:
+//! - No thread works before all have started; each does at least one batch, and none begins a
+//!   second one after the time is up.
+//! - Threads are free to move between the allowed cpus, as those of a server are.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+
+use super::engine::{Body, Plan, Sample, calibrate, thread_cpu_time};
+
+/// What one thread does between two looks at the stop flag: short, so that all stop together, and
+/// long against the look.
+const BATCH: Duration = Duration::from_micros(5);
+
+/// The work of all threads on one set of data: called with the thread's index and a number of
+/// iterations.
+pub type Job = Arc<dyn Fn(usize, u64) + Send + Sync>;
+
+/// A contestant on as many threads as the x axis says.
+pub struct Crew<'a> {
+    build: Box<dyn Fn(usize) -> Job + 'a>,
+    shift: Option<Shift>,
+}
+
+/// What was prepared for one position on the x axis.
+struct Shift {
+    job: Job,
+    threads: usize,
+    batch: u64,
+    slice: Duration,
+}
+
+/// A contestant whose data is made anew, by `build(threads)`, for every number of threads.
+pub fn crew<'a>(build: impl Fn(usize) -> Job + 'a) -> Crew<'a> {
+    Crew { build: Box::new(build), shift: None }
+}
+
+impl Body for Crew<'_> {
+    const SINGLE_THREAD: bool = false;
+
+    fn rounds(plan: &Plan) -> usize {
+        plan.long_rounds
+    }
+
+    fn prepare(&mut self, x: Option<f64>, plan: &Plan) -> anyhow::Result<()> {
+        let threads = x.map_or(1, |x| x as usize).max(1);
+        let job = (self.build)(threads);
+        let batch = calibrate(BATCH, |iterations| {
+            let start = Instant::now();
+            job(0, iterations);
+            start.elapsed()
+        });
+        self.shift = Some(Shift { job, threads, batch, slice: plan.slice });
+        Ok(())
+    }
+
+    fn round(&mut self) -> anyhow::Result<Sample> {
+        let shift = self.shift.as_ref().context("the contestant was not prepared")?;
+        let done = shift.work()?;
+        let operations: u64 = done.iter().map(|d| d.operations).sum();
+        let cpu: Duration = done.iter().map(|d| d.cpu).sum();
+        let first = done.iter().map(|d| d.from).min().context("no thread ran")?;
+        let last = done.iter().map(|d| d.to).max().context("no thread ran")?;
+        let mops = operations as f64 / (last - first).as_secs_f64() / 1e6;
+        let value = cpu.as_nanos() as f64 / operations as f64;
+        Ok(Sample { value, extra: vec![("Mops/s", mops)] })
+    }
+}
+
+/// What one thread did in one round.
+struct Done {
+    operations: u64,
+    cpu: Duration,
+    from: Instant,
+    to: Instant,
+}
+
+impl Shift {
+    fn work(&self) -> anyhow::Result<Vec<Done>> {
+        // Closed while threads are being started: each waits for a read lock.
+        let gate = RwLock::new(());
+        let stop = AtomicBool::new(false);
+        let worker = |thread: usize| {
+            drop(gate.read());
+            let (from, cpu) = (Instant::now(), thread_cpu_time());
+            let mut operations = 0;
+            loop {
+                (self.job)(thread, self.batch);
+                operations += self.batch;
+                // Relaxed, with the stores below: the flag carries no data, and what a thread did
+                // is read after joining it.
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            let cpu = thread_cpu_time().saturating_sub(cpu);
+            Done { operations, cpu, from, to: Instant::now() }
+        };
+        thread::scope(|scope| {
+            let closed = gate.write();
+            let (worker, mut workers) = (&worker, Vec::with_capacity(self.threads));
+            let mut refused = None;
+            for nth in 0..self.threads {
+                match thread::Builder::new().spawn_scoped(scope, move || worker(nth)) {
+                    Ok(handle) => workers.push(handle),
+                    Err(error) => {
+                        refused = Some(error);
+                        break;
+                    }
+                }
+            }
+            drop(closed);
+            if refused.is_none() {
+                thread::sleep(self.slice);
+            }
+            // Relaxed: see the load.
+            stop.store(true, Ordering::Relaxed);
+            let done: Result<Vec<Done>, _> = workers.into_iter().map(|w| w.join()).collect();
+            match (refused, done) {
+                (Some(error), _) => Err(anyhow!(error).context(format!(
+                    "{} threads could not be started; raise the limit with `ulimit -u` or the \
+                     cgroup's pids.max, and run again",
+                    self.threads
+                ))),
+                (None, Err(_)) => Err(anyhow!("a thread of this contestant ended in a panic")),
+                (None, Ok(done)) => Ok(done),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    const PLAN: Plan = Plan { slice: Duration::from_millis(5), ..Plan::QUICK };
+
+    /// Work that repeats `op(thread_index)`.
+    fn job_of<T>(op: impl Fn(usize) -> T + Send + Sync + 'static) -> Job {
+        Arc::new(move |thread, iterations| {
+            for _ in 0..iterations {
+                black_box(op(thread));
+            }
+        })
+    }
+
+    #[test]
+    fn every_thread_works_and_every_operation_counts() {
+        let counts: Arc<Vec<AtomicU64>> = Arc::new((0..5).map(|_| AtomicU64::new(0)).collect());
+        let shared = counts.clone();
+        let mut crew = crew(move |threads| {
+            assert_eq!(threads, 5);
+            let shared = shared.clone();
+            job_of(move |thread| shared[thread].fetch_add(1, Ordering::Relaxed))
+        });
+        crew.prepare(Some(5.0), &PLAN).unwrap();
+        for count in counts.iter() {
+            count.store(0, Ordering::Relaxed);
+        }
+        let done = crew.shift.as_ref().unwrap().work().unwrap();
+        let told: Vec<u64> = done.iter().map(|d| d.operations).collect();
+        let counted: Vec<u64> = counts.iter().map(|c| c.load(Ordering::Relaxed)).collect();
+        assert_eq!(told, counted);
+        assert!(counted.iter().all(|&c| c > 0), "{counted:?}");
+    }
+
+    #[test]
+    fn cpu_time_per_operation_and_throughput_agree() {
+        let spin = |threads: usize| {
+            assert_eq!(threads, 1);
+            job_of(|_| {
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_micros(50) {}
+            })
+        };
+        let mut crew = crew(spin);
+        crew.prepare(None, &PLAN).unwrap();
+        let sample = crew.round().unwrap();
+        // One operation spins for 50 us of wall time; it cannot be done faster.
+        let (name, mops) = sample.extra[0];
+        assert_eq!(name, "Mops/s");
+        assert!(mops > 0.0 && mops <= 0.02, "{mops} Mops/s");
+        assert!(sample.value > 0.0, "{} ns", sample.value);
+    }
+
+    #[test]
+    fn a_panic_is_a_reason() {
+        let mut crew = crew(|_| Arc::new(|thread, _| assert_ne!(thread, 1)));
+        crew.prepare(Some(2.0), &PLAN).unwrap();
+        let reason = crew.round().unwrap_err().to_string();
+        assert!(reason.contains("panic"), "{reason}");
+    }
+}

@@ -1,0 +1,277 @@
+//! The statistics counter, the plainest of all per-core data: what one increment costs, on one
+//! thread and on many, and what several counters cost together.
+//!
+//! Invariants:
+//! - Every contestant adds 1 to a counter of 64 bits and loses nothing: `checked.rs` looks.
+//! - Contestants that keep a word for each cpu or thread keep it on a cache line of its own.
+
+mod checked;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use corelocal::cid::{Cid, CpuId, SlotIndex};
+use corelocal::percpu;
+
+use self::checked::{Checked, Line, SHARDS, Tally, checked, shards, sum, tally};
+use super::baseline::{self, Id};
+use super::cpu_number::{CUBIETRUCK, RSEQ_2018, XEON, vdso_getcpu};
+use crate::bench::loops::Loop;
+use crate::bench::threads::Crew;
+use crate::bench::{Contest, Context, Table};
+use crate::report::schema::{self, Row};
+
+/// The table with one counter, over the number of threads.
+pub struct Counter;
+
+/// The table with eight counters, on one thread.
+pub struct CounterEight;
+
+const GETCPU_ATOMIC: &str = "getcpu-atomic";
+
+impl Table for Counter {
+    fn id(&self) -> &'static str {
+        "counter"
+    }
+
+    fn title(&self) -> &'static str {
+        "The statistics counter"
+    }
+
+    fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
+        Ok(self.on(cx.plan.threads).measure(cx))
+    }
+}
+
+impl Counter {
+    fn on(&self, threads: &[usize]) -> Contest<Checked<Crew<'static>>> {
+        let (name, url, hardware) = RSEQ_2018;
+        let about = "Cpu time for one increment of one counter that all threads add to. Each \
+                     total is checked. glibc's sched_getcpu reads the rseq area since 2.35; when \
+                     the figures were published it went through the vDSO, which has a row of its \
+                     own. One word incremented over and over is bound by the latency from store \
+                     to load; several counters in turn are the next table.";
+        Contest::new(self, about)
+            .source(name, url, hardware)
+            .baseline(GETCPU_ATOMIC)
+            .over("threads", threads)
+            .row(
+                Row::new(GETCPU_ATOMIC, "sched_getcpu + atomic add")
+                    .published(15.3, "ns", XEON)
+                    .published(344.0, "ns", CUBIETRUCK),
+                checked(by_sched_getcpu),
+            )
+            .row(Row::new("vdso-atomic", "vDSO getcpu + atomic add"), checked(by_vdso))
+            .row(Row::new("shared", "shared atomic"), checked(shared))
+            .row(Row::new("mutex", "std Mutex"), checked(mutex))
+            .row(Row::new("sharded", "atomics sharded by thread"), checked(sharded))
+            .row(Row::new("c-cpu", "C asm goto by cpu_id"), checked(|| in_c(Id::Cpu)))
+            .row(Row::new("c-cid", "C asm goto by mm_cid"), checked(|| in_c(Id::MmCid)))
+            .row(
+                Row::ours("cpu", "corelocal Counter<CpuId>")
+                    .published(2.0, "ns", XEON)
+                    .published(31.4, "ns", CUBIETRUCK),
+                checked(ours::<CpuId>),
+            )
+            .row(Row::ours("cid", "corelocal Counter"), checked(ours::<Cid>))
+    }
+}
+
+impl Table for CounterEight {
+    fn id(&self) -> &'static str {
+        "counter_8"
+    }
+
+    fn title(&self) -> &'static str {
+        "Eight counters in turn"
+    }
+
+    fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
+        let contest: Contest<Checked<Loop<'static>>> = Contest::new(
+            self,
+            "The cost of one increment when one thread adds to eight counters in turn, as a \
+             program that counts several things does. Then no increment waits for the one before, \
+             as it does where a single word travels from store to load again and again, and the \
+             figure shows the work that an increment takes.",
+        );
+        Ok(contest
+            .baseline(GETCPU_ATOMIC)
+            .cycles()
+            .row(
+                Row::new(GETCPU_ATOMIC, "sched_getcpu + atomic add"),
+                checked(eight_by_sched_getcpu),
+            )
+            .row(Row::new("shared", "shared atomics"), checked(eight_shared))
+            .row(Row::new("c-cid", "C asm goto by mm_cid"), checked(eight_in_c))
+            .row(Row::ours("cid", "corelocal Counter"), checked(eight_of_ours))
+            .measure(cx))
+    }
+}
+
+type Made = anyhow::Result<Arc<dyn Tally>>;
+
+/// A line for each cpu there may be.
+fn line_per_cpu<L: Default>() -> Vec<L> {
+    (0..corelocal::cid::capacity()).map(|_| L::default()).collect()
+}
+
+/// Relaxed throughout: a counter orders nothing else, and totals are read after joining.
+fn increment(word: &AtomicU64) {
+    word.fetch_add(1, Ordering::Relaxed);
+}
+
+/// An error of the call wraps to a cpu there is not; the total then falls short.
+fn sched_getcpu() -> usize {
+    // SAFETY: no preconditions.
+    unsafe { libc::sched_getcpu() as usize }
+}
+
+fn by_sched_getcpu() -> Made {
+    let step = |lines: &Vec<Line>, _| {
+        if let Some(line) = lines.get(sched_getcpu()) {
+            increment(&line.0);
+        }
+    };
+    tally(line_per_cpu(), 1, step, |lines| sum(lines))
+}
+
+fn by_vdso() -> Made {
+    let getcpu = vdso_getcpu()?;
+    let step = move |lines: &Vec<Line>, _| {
+        if let Some(line) = lines.get(getcpu() as usize) {
+            increment(&line.0);
+        }
+    };
+    tally(line_per_cpu(), 1, step, |lines| sum(lines))
+}
+
+fn shared() -> Made {
+    tally(Line::default(), 1, |line, _| increment(&line.0), |line| line.0.load(Ordering::Relaxed))
+}
+
+fn mutex() -> Made {
+    fn locked(count: &Mutex<u64>) -> std::sync::MutexGuard<'_, u64> {
+        count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    tally(Mutex::new(0), 1, |count, _| *locked(count) += 1, |count| *locked(count))
+}
+
+fn sharded() -> Made {
+    let step = |lines: &Vec<Line>, thread: usize| increment(&lines[thread % SHARDS].0);
+    tally(shards(), 1, step, |lines| sum(lines))
+}
+
+fn in_c(id: Id) -> Made {
+    struct InC(baseline::Counters);
+    impl Tally for InC {
+        fn add(&self, _: usize, ones: u64) {
+            self.0.add(ones);
+        }
+
+        fn total(&self) -> u64 {
+            self.0.total()
+        }
+    }
+    Ok(Arc::new(InC(baseline::Counters::new(id)?)))
+}
+
+fn ours<I: SlotIndex>() -> Made {
+    let count = percpu::Counter::<I>::new();
+    tally(count, 1, |count, _| count.add(1), |count| count.get() as u64)
+}
+
+const EIGHT: usize = baseline::IN_TURN;
+
+/// Eight words on the cache line of one cpu.
+#[derive(Default)]
+#[repr(align(128))]
+struct Words([AtomicU64; EIGHT]);
+
+fn sum_words(words: &[AtomicU64]) -> u64 {
+    words.iter().map(|word| word.load(Ordering::Relaxed)).sum()
+}
+
+fn eight_by_sched_getcpu() -> Made {
+    let step = |cpus: &Vec<Words>, _| {
+        for nth in 0..EIGHT {
+            if let Some(words) = cpus.get(sched_getcpu()) {
+                increment(&words.0[nth]);
+            }
+        }
+    };
+    let total = |cpus: &Vec<Words>| cpus.iter().map(|words| sum_words(&words.0)).sum();
+    tally(line_per_cpu(), EIGHT as u64, step, total)
+}
+
+fn eight_shared() -> Made {
+    let step = |words: &Words, _| words.0.iter().for_each(increment);
+    tally(Words::default(), EIGHT as u64, step, |words| sum_words(&words.0))
+}
+
+fn eight_in_c() -> Made {
+    struct InC(baseline::Counters);
+    impl Tally for InC {
+        fn add(&self, _: usize, ones: u64) {
+            self.0.add_in_turn(ones / EIGHT as u64);
+        }
+
+        fn total(&self) -> u64 {
+            self.0.total()
+        }
+    }
+    Ok(Arc::new(InC(baseline::Counters::new(Id::MmCid)?)))
+}
+
+fn eight_of_ours() -> Made {
+    let counts: [percpu::Counter; EIGHT] = Default::default();
+    let step = |counts: &[percpu::Counter; EIGHT], _| {
+        for count in counts {
+            count.add(1);
+        }
+    };
+    let total = |counts: &[percpu::Counter; EIGHT]| counts.iter().map(|c| c.get() as u64).sum();
+    tally(counts, EIGHT as u64, step, total)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bench::engine::Plan;
+    use crate::report::schema::Machine;
+
+    const PLAN: Plan = Plan {
+        round: Duration::from_micros(50),
+        rounds: 5,
+        slice: Duration::from_millis(1),
+        ..Plan::QUICK
+    };
+
+    /// Points of a row, or its reason in place of them; a gap is a failure.
+    fn check(table: &schema::Table, points: usize) {
+        for row in &table.rows {
+            match &row.unavailable {
+                Some(why) => {
+                    assert!(row.points.is_empty() && !row.ours, "{}: {why}", row.id);
+                    eprintln!("skipped: row {}: {why}", row.id);
+                }
+                None => assert_eq!(row.points.len(), points, "{}: {:?}", row.id, table.notes),
+            }
+        }
+    }
+
+    #[test]
+    fn one_counter_on_several_threads() {
+        let table = Counter.on(&[1, 5]).measure(&Context::new(PLAN, &Machine::default()));
+        assert_eq!(table.rows.len(), 9);
+        check(&table, 2);
+    }
+
+    #[test]
+    fn eight_counters() {
+        let table = CounterEight.run(&mut Context::new(PLAN, &Machine::default())).unwrap();
+        assert_eq!(table.rows.len(), 4);
+        check(&table, 1);
+    }
+}

@@ -1,0 +1,261 @@
+//! `--compare OLD.json`: what changed since an older report, and what is only noise.
+//!
+//! Invariants:
+//! - Points meet by `(table id, unit, row id, x)`; a point that only one report has is listed,
+//!   never dropped in silence.
+//! - A change counts only when it is larger than both reports' quartile ranges together and at
+//!   least [`SMALLEST_CHANGE`]: run-to-run differences below that mean nothing.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{anyhow, bail};
+use serde_json::Value;
+
+use super::schema::{Better, Report, Row, SCHEMA_VERSION, Stat, Table};
+use super::stamp::{self, Difference};
+
+/// The share of the old median below which a change is always noise.
+pub const SMALLEST_CHANGE: f64 = 0.05;
+
+/// What a change of one point means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Better than before.
+    Faster,
+    /// Worse than before.
+    Slower,
+    /// Changed, in a table where neither direction is better.
+    Changed,
+    /// Too small to mean anything.
+    Noise,
+}
+
+impl Verdict {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Faster => "faster",
+            Verdict::Slower => "slower",
+            Verdict::Changed => "changed",
+            Verdict::Noise => "noise",
+        }
+    }
+}
+
+/// One point that both reports have.
+#[derive(Debug)]
+pub struct Change {
+    /// Label of the row, with the point's `x` where it has one.
+    pub label: String,
+    /// Median then.
+    pub old: f64,
+    /// Median now.
+    pub new: f64,
+    /// Change of the median in percent of the old one; `None` when that was zero.
+    pub percent: Option<f64>,
+    /// What it means.
+    pub verdict: Verdict,
+}
+
+/// The changes of one table.
+#[derive(Debug)]
+pub struct TableChanges {
+    /// The table's heading.
+    pub title: String,
+    /// Unit of the medians.
+    pub unit: String,
+    /// In the table's order.
+    pub changes: Vec<Change>,
+}
+
+/// An older report beside a newer one.
+#[derive(Debug)]
+pub struct Comparison {
+    /// When the older one began.
+    pub old_created: String,
+    /// Version that wrote the older one.
+    pub old_version: String,
+    /// What differs between the machines or the way of measuring, so that a change may not come
+    /// from the program.
+    pub differences: Vec<Difference>,
+    /// Tables with at least one common point.
+    pub tables: Vec<TableChanges>,
+    /// Measured only then.
+    pub only_old: Vec<String>,
+    /// Measured only now.
+    pub only_new: Vec<String>,
+}
+
+impl Comparison {
+    /// How many points have this verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.tables.iter().flat_map(|t| &t.changes).filter(|c| c.verdict == verdict).count()
+    }
+
+    /// The counts in one sentence.
+    pub fn summary(&self) -> String {
+        let shown = [Verdict::Faster, Verdict::Slower, Verdict::Changed, Verdict::Noise];
+        let counts: Vec<String> = shown
+            .into_iter()
+            .map(|verdict| (verdict, self.count(verdict)))
+            .filter(|&(verdict, count)| count > 0 || verdict != Verdict::Changed)
+            .map(|(verdict, count)| format!("{count} {}", verdict.word()))
+            .collect();
+        format!("{}.", counts.join(", "))
+    }
+}
+
+/// Reads a report that an earlier run wrote.
+///
+/// # Errors
+/// A sentence that names the file, what is wrong with it and what to do: it cannot be read, is
+/// cut off, is not JSON, is not a report, is damaged, or comes from a newer program.
+pub fn load(path: &Path) -> anyhow::Result<Report> {
+    let name = path.display();
+    let bytes = match std::fs::read(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => bail!(
+            "cannot compare with {name}: there is no such file; \
+             give a report.json that an earlier `corelocal report` wrote"
+        ),
+        Err(e) => bail!("cannot compare with {name}: {e}; give a report.json that you may read"),
+        Ok(bytes) => bytes,
+    };
+    parse(&bytes).map_err(|problem| anyhow!("cannot compare with {name}: {problem}"))
+}
+
+fn parse(bytes: &[u8]) -> Result<Report, String> {
+    let value: Value = serde_json::from_slice(bytes).map_err(|e| {
+        if e.is_eof() {
+            "the file ends too early, perhaps its writer was interrupted; \
+             use another report or measure again"
+                .to_owned()
+        } else {
+            format!("it is not JSON ({e}); give the report.json, not another output")
+        }
+    })?;
+    let version = value.get("schema").and_then(Value::as_u64);
+    let Some(version) = version.filter(|_| value.get("tables").is_some_and(Value::is_array)) else {
+        return Err("it is JSON but not a corelocal report; \
+                    give a report.json that `corelocal report` wrote"
+            .to_owned());
+    };
+    if version > u64::from(SCHEMA_VERSION) {
+        let writer = value.get("version").and_then(Value::as_str).unwrap_or("a newer version");
+        return Err(format!(
+            "corelocal {writer} wrote it with report schema {version}, and this program reads up \
+             to {SCHEMA_VERSION}; use a corelocal at least as new as the one that wrote it"
+        ));
+    }
+    serde_json::from_value(value).map_err(|e| {
+        format!("it is a damaged corelocal report ({e}); use another report or measure again")
+    })
+}
+
+/// Sets `new` beside `old`.
+pub fn compare(old: &Report, new: &Report) -> Comparison {
+    let mut differences = stamp::differences(&old.machine, &new.machine);
+    if old.quick != new.quick {
+        let rounds = |quick| if quick { "short (--quick)" } else { "full" }.to_owned();
+        differences.push(Difference {
+            field: "rounds".to_owned(),
+            old: rounds(old.quick),
+            new: rounds(new.quick),
+        });
+    }
+    let mut tables = Vec::new();
+    for table in &new.tables {
+        let before = counterpart(old, table);
+        let changes: Vec<Change> = points(table)
+            .filter_map(|(row, x, stat)| {
+                let was = find(before?, &row.id, x)?;
+                Some(change(table, row, x, was, stat))
+            })
+            .collect();
+        if !changes.is_empty() {
+            let (title, unit) = (table.title.clone(), table.unit.clone());
+            tables.push(TableChanges { title, unit, changes });
+        }
+    }
+    Comparison {
+        old_created: old.created.clone(),
+        old_version: old.version.clone(),
+        differences,
+        tables,
+        only_old: only_in(old, new),
+        only_new: only_in(new, old),
+    }
+}
+
+fn counterpart<'a>(report: &'a Report, table: &Table) -> Option<&'a Table> {
+    report.tables.iter().find(|t| t.id == table.id && t.unit == table.unit)
+}
+
+/// What `report` measured and `other` did not; a row that is missing entirely is named once.
+fn only_in(report: &Report, other: &Report) -> Vec<String> {
+    let mut missing = Vec::new();
+    for table in &report.tables {
+        let there = counterpart(other, table);
+        for row in table.rows.iter().filter(|row| !row.points.is_empty()) {
+            let gone: Vec<_> = row
+                .points
+                .iter()
+                .filter(|p| there.and_then(|t| find(t, &row.id, p.x)).is_none())
+                .collect();
+            if gone.len() == row.points.len() {
+                missing.push(format!("{}: {}", table.title, row.label));
+            } else {
+                missing.extend(
+                    gone.iter().map(|p| format!("{}: {}", table.title, label(table, row, p.x))),
+                );
+            }
+        }
+    }
+    missing
+}
+
+fn points(table: &Table) -> impl Iterator<Item = (&Row, Option<f64>, &Stat)> {
+    table.rows.iter().flat_map(|row| row.points.iter().map(move |p| (row, p.x, &p.stat)))
+}
+
+fn find<'a>(table: &'a Table, row: &str, x: Option<f64>) -> Option<&'a Stat> {
+    points(table).find(|(r, px, _)| r.id == row && *px == x).map(|(_, _, stat)| stat)
+}
+
+fn label(table: &Table, row: &Row, x: Option<f64>) -> String {
+    match (x, &table.x_label) {
+        (Some(x), Some(name)) => format!("{}, {x} {name}", row.label),
+        (Some(x), None) => format!("{}, {x}", row.label),
+        (None, _) => row.label.clone(),
+    }
+}
+
+fn change(table: &Table, row: &Row, x: Option<f64>, old: &Stat, new: &Stat) -> Change {
+    let difference = new.median - old.median;
+    Change {
+        label: label(table, row, x),
+        old: old.median,
+        new: new.median,
+        percent: (old.median != 0.0).then(|| 100.0 * difference / old.median.abs()),
+        verdict: verdict(table.better, old, new),
+    }
+}
+
+/// Judges one point: see the invariants above.
+fn verdict(better: Better, old: &Stat, new: &Stat) -> Verdict {
+    let difference = new.median - old.median;
+    let spread = (old.q3 - old.q1) + (new.q3 - new.q1);
+    let size = difference.abs();
+    if size == 0.0 || size <= spread || size < SMALLEST_CHANGE * old.median.abs() {
+        return Verdict::Noise;
+    }
+    match (better, difference < 0.0) {
+        (Better::Neither, _) => Verdict::Changed,
+        (Better::Lower, true) | (Better::Higher, false) => Verdict::Faster,
+        (Better::Lower, false) | (Better::Higher, true) => Verdict::Slower,
+    }
+}
+
+#[cfg(test)]
+#[path = "compare_tests.rs"]
+mod tests;

@@ -1,0 +1,118 @@
+//! Tests of the comparison: verdicts, matching, and a sentence for every way a file can be wrong.
+
+use super::*;
+
+fn a() -> Report {
+    parse(include_bytes!("../../tests/fixtures/report-a.json")).unwrap()
+}
+
+fn b() -> Report {
+    parse(include_bytes!("../../tests/fixtures/report-b.json")).unwrap()
+}
+
+fn stat(median: f64, half_range: f64) -> Stat {
+    let (q1, q3) = (median - half_range, median + half_range);
+    Stat { median, q1, q3, min: q1, max: q3, n: 20 }
+}
+
+#[test]
+fn a_change_needs_size_and_a_quiet_machine() {
+    use Verdict::{Changed, Faster, Noise, Slower};
+    for (better, old, new, expected) in [
+        (Better::Lower, stat(10.0, 0.1), stat(8.0, 0.1), Faster),
+        (Better::Lower, stat(10.0, 0.1), stat(12.0, 0.1), Slower),
+        (Better::Higher, stat(10.0, 0.1), stat(8.0, 0.1), Slower),
+        (Better::Higher, stat(10.0, 0.1), stat(12.0, 0.1), Faster),
+        (Better::Neither, stat(10.0, 0.1), stat(12.0, 0.1), Changed),
+        // under 5 %, however quiet
+        (Better::Lower, stat(10.0, 0.0), stat(9.6, 0.0), Noise),
+        // 20 %, but the quartile ranges sum to more
+        (Better::Lower, stat(10.0, 0.6), stat(8.0, 0.5), Noise),
+        (Better::Lower, stat(10.0, 0.4), stat(8.0, 0.5), Faster),
+        (Better::Lower, stat(0.0, 0.0), stat(0.0, 0.0), Noise),
+        (Better::Neither, stat(0.0, 0.0), stat(1.0, 0.0), Changed),
+    ] {
+        assert_eq!(verdict(better, &old, &new), expected, "{better:?} {old:?} {new:?}");
+    }
+}
+
+#[test]
+fn finds_the_faster_the_slower_and_the_noise() {
+    let comparison = compare(&a(), &b());
+    let of = |title: &str, label: &str| {
+        let table = comparison.tables.iter().find(|t| t.title == title).unwrap();
+        table.changes.iter().find(|c| c.label == label).unwrap()
+    };
+    let getcpu = of("Reading the cpu number", "glibc sched_getcpu");
+    assert_eq!(getcpu.verdict, Verdict::Faster);
+    assert!((getcpu.percent.unwrap() + 20.0).abs() < 0.1);
+    assert_eq!(of("Futex calls", "WAIT, value differs, private").verdict, Verdict::Slower);
+    assert_eq!(of("Reading the cpu number", "lsl").verdict, Verdict::Noise);
+    assert_eq!(of("The statistics counter", "mutex, 64 threads").verdict, Verdict::Noise);
+    assert_eq!(comparison.summary(), "1 faster, 1 slower, 43 noise.");
+    assert_eq!(comparison.differences.len(), 1, "{:?}", comparison.differences);
+    assert_eq!(comparison.differences[0].field, "kernel");
+}
+
+#[test]
+fn lists_what_only_one_report_has() {
+    let (mut old, mut new) = (a(), b());
+    new.quick = true;
+    new.tables[1].rows[0].points.remove(0);
+    new.tables[0].rows.retain(|row| row.id != "lsl");
+    old.tables.retain(|table| table.id != "futex");
+    let comparison = compare(&old, &new);
+    assert_eq!(
+        comparison.only_old,
+        ["Reading the cpu number: lsl", "The statistics counter: sched_getcpu + atomic, 1 threads"]
+    );
+    assert_eq!(comparison.only_new.len(), 4);
+    assert!(comparison.differences.iter().any(|d| d.field == "rounds"));
+}
+
+#[test]
+fn a_table_in_another_unit_is_another_table() {
+    let (old, mut new) = (a(), a());
+    new.tables[2].unit = "cycles".to_owned();
+    let comparison = compare(&old, &new);
+    assert_eq!((comparison.only_old.len(), comparison.only_new.len()), (4, 4));
+}
+
+#[test]
+fn a_vanished_zero_has_no_percentage() {
+    let (mut old, new) = (a(), a());
+    old.tables[2].rows[0].points[0].stat = stat(0.0, 0.0);
+    let change = &compare(&old, &new).tables[2].changes[0];
+    assert_eq!((change.percent, change.verdict), (None, Verdict::Slower));
+}
+
+#[test]
+fn every_damage_has_its_sentence() {
+    let whole = include_bytes!("../../tests/fixtures/report-a.json");
+    let newer = br#"{"schema": 9, "version": "4.2.0", "tables": []}"#;
+    let cases: [(&[u8], &str); 8] = [
+        (b"", "ends too early"),
+        (&whole[..whole.len() / 2], "ends too early"),
+        (b"<!doctype html>", "not JSON"),
+        (&[0xff, 0x00, 0xfe], "not JSON"),
+        (b"[1, 2]", "not a corelocal report"),
+        (br#"{"schema": "one", "tables": []}"#, "not a corelocal report"),
+        (newer, "corelocal 4.2.0 wrote it with report schema 9, and this program reads up to 1"),
+        (br#"{"schema": 1, "tables": []}"#, "damaged corelocal report (missing field `version`)"),
+    ];
+    for (bytes, expected) in cases {
+        let problem = parse(bytes).unwrap_err();
+        assert!(problem.contains(expected), "{problem:?} lacks {expected:?}");
+        assert!(problem.contains("; "), "{problem:?} does not say what to do");
+    }
+}
+
+#[test]
+fn an_absent_or_unreadable_file_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let absent = dir.path().join("old.json");
+    let problem = load(&absent).unwrap_err().to_string();
+    assert!(problem.contains("old.json: there is no such file"), "{problem}");
+    let problem = load(dir.path()).unwrap_err().to_string();
+    assert!(problem.contains("directory"), "{problem}");
+}

@@ -1,0 +1,167 @@
+//! Figures as a reader sees them: every output writes the same number the same way.
+//!
+//! Invariants:
+//! - Three significant digits, no exponent, at most four decimals: more would claim a precision
+//!   that a measurement does not have. An exact whole number has no decimals.
+//! - [`align`] makes a column's decimal points stand below each other in a fixed-width font.
+
+use super::schema::Stat;
+
+/// Stands where there is no figure.
+pub const NONE: &str = "–";
+
+/// A measured or published value.
+pub fn figure(value: f64) -> String {
+    if !value.is_finite() {
+        return NONE.to_owned();
+    }
+    if value.fract() == 0.0 {
+        return format!("{value:.0}");
+    }
+    // From 9.995 on, three digits round up to 10.0.
+    let magnitude = (value.abs() / 0.9995).log10().floor();
+    let decimals = (2.0 - magnitude).clamp(0.0, 4.0) as usize;
+    format!("{value:.decimals$}")
+}
+
+/// A value beside an axis, where it is exact.
+pub fn tick(value: f64) -> String {
+    let text = figure(value);
+    if !text.contains('.') {
+        return text;
+    }
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A value for a matrix, where columns are dear: below 1 with two digits instead of three.
+pub fn brief(value: f64) -> String {
+    if (0.1..0.995).contains(&value.abs()) { format!("{value:.2}") } else { figure(value) }
+}
+
+/// How many times better than the baseline, as `7.8x`; near 1 with two decimals, far below with two
+/// digits.
+pub fn ratio(value: f64) -> String {
+    if !value.is_finite() {
+        return NONE.to_owned();
+    }
+    let decimals = match value.abs() {
+        v if v > 0.0 && v < 0.0995 => (1.0 - v.log10().floor()).min(4.0) as usize,
+        v if v < 1.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$}x")
+}
+
+/// First to third quartile.
+pub fn spread(stat: &Stat) -> String {
+    format!("{}–{}", figure(stat.q1), figure(stat.q3))
+}
+
+/// A signed percentage.
+pub fn percent(value: f64) -> String {
+    if value.abs() < 10.0 { format!("{value:+.1}%") } else { format!("{value:+.0}%") }
+}
+
+/// Pads on the right, so that right-aligned cells have their decimal points in one column.
+pub fn align(cells: &mut [String]) {
+    let tail = |cell: &str| match cell.find(|c: char| c.is_ascii_digit()) {
+        Some(first) => {
+            let digits = cell[first..].chars().take_while(char::is_ascii_digit).count();
+            cell.chars().count() - cell[..first].chars().count() - digits
+        }
+        None => 0,
+    };
+    let widest = cells.iter().map(|cell| tail(cell)).max().unwrap_or(0);
+    for cell in cells.iter_mut().filter(|cell| !cell.is_empty()) {
+        let missing = widest - tail(cell);
+        cell.extend(std::iter::repeat_n(' ', missing));
+    }
+}
+
+/// Breaks `text` at spaces into lines of at most `width` characters, the second and later ones
+/// indented by `indent`; a longer word keeps its own line.
+pub fn wrap(text: &str, width: usize, indent: usize) -> String {
+    let mut out = String::new();
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > width {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_keep_three_digits() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.031_234, "0.0312"),
+            (0.298, "0.298"),
+            (7.6543, "7.65"),
+            (27.91, "27.9"),
+            (9.994, "9.99"),
+            (99.96, "100"),
+            (124.6, "125"),
+            (433.0, "433"),
+            (123_456.7, "123457"),
+            (-7.6543, "-7.65"),
+            (1e-9, "0.0000"),
+            (f64::NAN, NONE),
+        ] {
+            assert_eq!(figure(value), text);
+        }
+    }
+
+    #[test]
+    fn ticks_have_no_idle_zeros() {
+        for (value, text) in
+            [(0.0, "0"), (0.2, "0.2"), (2.5, "2.5"), (100.0, "100"), (0.01, "0.01")]
+        {
+            assert_eq!(tick(value), text);
+        }
+    }
+
+    #[test]
+    fn ratios_show_what_matters() {
+        for (value, text) in [
+            (0.003_33, "0.0033x"),
+            (0.0302, "0.030x"),
+            (0.97, "0.97x"),
+            (7.8, "7.8x"),
+            (31.44, "31.4x"),
+            (418.0, "418x"),
+        ] {
+            assert_eq!(ratio(value), text);
+        }
+    }
+
+    #[test]
+    fn decimal_points_meet() {
+        let mut cells = ["7.8x", "1.03x", "418x", "", NONE].map(String::from);
+        align(&mut cells);
+        assert_eq!(cells, ["7.8x ", "1.03x", "418x   ", "", "–    "].map(String::from));
+    }
+
+    #[test]
+    fn wraps_between_words_only() {
+        assert_eq!(wrap("one two three", 7, 2), "one two\n  three");
+        assert_eq!(
+            wrap("incomprehensibilities are long", 6, 0),
+            "incomprehensibilities\nare\nlong"
+        );
+        assert_eq!(wrap("", 5, 0), "");
+    }
+}

@@ -1,0 +1,323 @@
+//! `report.html`: one file that needs nothing else, readable on a phone, in the dark and on paper.
+//!
+//! Invariants:
+//! - No request leaves the page: style and plots are inside, there is no script, and links to
+//!   sources are followed only by the reader.
+//! - Every text from a report passes through maud's escaping; only our own style sheet and the
+//!   SVG of [`super::curves`] are inserted as they are.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::columns::{self, Column};
+use super::compare::{Change, Comparison, SMALLEST_CHANGE, Verdict};
+use super::figures::{NONE, figure, percent, ratio};
+use super::headline::{Headline, headlines};
+use super::schema::{Better, Machine, Report, Row, Table};
+use super::{bars, curves, stamp};
+use crate::bench::noise;
+
+const STYLE: &str = include_str!("report.css");
+
+/// The whole page.
+///
+/// # Errors
+/// When a plot cannot be drawn.
+pub fn page(report: &Report, comparison: Option<&Comparison>) -> anyhow::Result<String> {
+    let tables: Vec<Markup> = report.tables.iter().map(table).collect::<anyhow::Result<_>>()?;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content={ "corelocal " (report.version) };
+                title { "corelocal report, " (report.machine.cpu_model) ", " (day(&report.created)) }
+                link rel="icon" href="data:,";
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (header(report))
+                main {
+                    (headline_section(report))
+                    (machine(&report.machine))
+                    @for table in tables { (table) }
+                    @if let Some(comparison) = comparison { (compared(comparison)) }
+                }
+                (footer(report))
+            }
+        }
+    };
+    Ok(page.into_string())
+}
+
+fn day(created: &str) -> &str {
+    created.split('T').next().unwrap_or(created)
+}
+
+fn header(report: &Report) -> Markup {
+    html! {
+        header {
+            p.brand { "corelocal " (report.version) }
+            h1 { "What data local to its core saves on this machine" }
+            p.about {
+                (report.machine.cpu_model) " · Linux " (report.machine.kernel) " · "
+                time datetime=(report.created) { (day(&report.created)) }
+                @if report.quick { " · short rounds (--quick): expect wider spreads" }
+            }
+            nav aria-label="Tables" {
+                @for table in &report.tables { a href={ "#table-" (table.id) } { (table.title) } }
+            }
+        }
+    }
+}
+
+fn headline_section(report: &Report) -> Markup {
+    let headlines = headlines(report);
+    html! {
+        @if !headlines.is_empty() {
+            section.tiles aria-label="Headline figures" {
+                @for headline in &headlines { (tile(headline)) }
+            }
+        }
+    }
+}
+
+fn tile(headline: &Headline) -> Markup {
+    let Headline { table, ours, point, baseline: (base, base_point), .. } = headline;
+    // Some baselines are a floor that nothing can beat: reaching it is the point.
+    let equal = (headline.ratio - 1.0).abs() < SMALLEST_CHANGE;
+    let (instead_of, not) =
+        if equal { (" costs as much as ", "beside") } else { (" instead of ", "not") };
+    html! {
+        article.tile {
+            h2 { (table.title) }
+            p.big { (ratio(headline.ratio)) }
+            p {
+                b { (ours.label) } (instead_of) (base.label) ": "
+                (figure(point.stat.median)) " " (table.unit) ", " (not) " "
+                (figure(base_point.stat.median)) " " (table.unit)
+                @if let (Some(x), Some(label)) = (point.x, &table.x_label) {
+                    ", with " (label) " = " (figure(x))
+                }
+                "."
+            }
+            @if let (Some((x, ratio_there)), Some(label)) = (headline.at_largest, &table.x_label) {
+                p.muted { (ratio(ratio_there)) " with " (label) " = " (figure(x)) "." }
+            }
+        }
+    }
+}
+
+fn machine(machine: &Machine) -> Markup {
+    html! {
+        section.card.stamp {
+            h2 { "The machine" }
+            dl { @for (name, value) in stamp::fields(machine) { div { dt { (name) } dd { (value) } } } }
+            @if !machine.paths.is_empty() {
+                h3 { "Paths in use" }
+                dl {
+                    @for (name, state) in &machine.paths { div { dt { (name) } dd { (state) } } }
+                }
+            }
+        }
+    }
+}
+
+fn table(table: &Table) -> anyhow::Result<Markup> {
+    let published = columns::published(table).is_some();
+    let measured = table.rows.iter().any(|row| !row.points.is_empty());
+    let plots = match &table.x_label {
+        _ if !measured => html! {},
+        None => bars::bars(table),
+        Some(label) => {
+            let over_x = curves::curves(table)?;
+            let smallest = columns::x_values(table).first().copied().map(figure);
+            html! {
+                (over_x)
+                @if let (true, Some(x)) = (published, smallest) {
+                    h3 { "Beside the published figures, " (label) " = " (x) }
+                    (bars::bars(table))
+                }
+            }
+        }
+    };
+    Ok(html! {
+        section.card id={ "table-" (table.id) } {
+            h2 { (table.title) }
+            p { (table.about) }
+            @if let Some(source) = &table.source {
+                p.muted {
+                    "Published figures: " a href=(source.url) rel="noreferrer" { (source.name) }
+                    ", on " (source.hardware) "."
+                }
+            }
+            @if let Some(direction) = direction(table.better) { p.muted { (direction) } }
+            (plots)
+            h3 { "Figures" }
+            (figures(table))
+            @for row in &table.rows {
+                @if let Some(reason) = &row.unavailable {
+                    p.remark { b { (row.label) } " was not measured: " (reason) }
+                }
+            }
+            @if !table.notes.is_empty() {
+                ul.notes { @for note in &table.notes { li { (note) } } }
+            }
+            @if let Some(advice) = noise::advice(&table.noise) {
+                p.noise { b { "Noise. " } (advice) }
+            }
+        }
+    })
+}
+
+fn figures(table: &Table) -> Markup {
+    let Some(x_label) = &table.x_label else {
+        let caption = baseline(table)
+            .map(|base| format!("Ratio: times better than {base}"))
+            .unwrap_or_default();
+        return grid(table, &caption, &columns::single(table), columns::published(table));
+    };
+    let by = |what: &str| format!("{what} by {x_label}");
+    let medians = columns::scaling(table, &|p| Some(figure(p.stat.median)));
+    html! {
+        (grid(table, &by(&format!("Median {}", table.unit)), &medians, columns::published(table)))
+        (grid(table, &by("First to third quartile"), &columns::spreads(table), None))
+        @if let Some(base) = baseline(table) {
+            @let ratios = columns::scaling(table, &|p| p.ratio.map(ratio));
+            (grid(table, &by(&format!("Ratio (times better than {base})")), &ratios, None))
+        }
+        @for extra in columns::extras(table) {
+            @let medians = columns::scaling(table, &|p| Some(figure(p.extra.get(extra)?.median)));
+            (grid(table, &by(&format!("Median {extra}")), &medians, None))
+        }
+    }
+}
+
+fn direction(better: Better) -> Option<&'static str> {
+    match better {
+        Better::Lower => Some("Lower is better."),
+        Better::Higher => Some("Higher is better."),
+        Better::Neither => None,
+    }
+}
+
+/// Label of the row that ratios refer to.
+fn baseline(table: &Table) -> Option<&str> {
+    let base = table.rows.iter().find(|row| Some(&row.id) == table.baseline.as_ref());
+    base.map(|row| row.label.as_str())
+}
+
+fn grid(
+    table: &Table,
+    caption: &str,
+    columns: &[Column],
+    published: Option<Vec<String>>,
+) -> Markup {
+    let cells = |row: usize| columns.iter().map(move |column| &column.cells[row]);
+    let class = |row: &Row| if row.ours { "ours" } else { "" };
+    html! {
+        div.scroll tabindex="0" role="group" aria-label={ (table.title) " " (caption) } {
+            table {
+                @if !caption.is_empty() { caption { (caption) } }
+                thead { tr {
+                    th scope="col" { "" }
+                    @for column in columns { th.number scope="col" { (column.heading) } }
+                    @if published.is_some() { th scope="col" { "published" } }
+                } }
+                tbody {
+                    @for (i, row) in table.rows.iter().enumerate() {
+                        tr class=(class(row)) {
+                            th scope="row" { (row.label) }
+                            @for cell in cells(i) { td.number { (cell) } }
+                            @if let Some(published) = &published { td.published { (published[i]) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn compared(comparison: &Comparison) -> Markup {
+    let lists =
+        [("Measured only then", &comparison.only_old), ("Measured only now", &comparison.only_new)];
+    html! {
+        section.card id="compare" {
+            h2 { "Compared with " (day(&comparison.old_created)) }
+            p { (comparison.summary()) " Then: corelocal " (comparison.old_version) "." }
+            @if !comparison.differences.is_empty() {
+                div.noise {
+                    b { "The reports were not taken alike, so a change may come from this:" }
+                    ul {
+                        @for d in &comparison.differences { li { (d.field) ": " (d.new) ", was " (d.old) } }
+                    }
+                }
+            }
+            @for table in &comparison.tables {
+                h3 { (table.title) " (" (table.unit) ")" }
+                (changes(&table.title, &table.changes))
+            }
+            @for (heading, names) in lists {
+                @if !names.is_empty() {
+                    h3 { (heading) }
+                    ul { @for name in names { li { (name) } } }
+                }
+            }
+        }
+    }
+}
+
+fn changes(title: &str, changes: &[Change]) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="group" aria-label={ "Changes, " (title) } {
+            table {
+                thead { tr {
+                    th scope="col" { "" }
+                    @for name in ["then", "now", "change"] { th.number scope="col" { (name) } }
+                    th scope="col" { "verdict" }
+                } }
+                tbody {
+                    @for change in changes {
+                        tr {
+                            th scope="row" { (change.label) }
+                            td.number { (figure(change.old)) }
+                            td.number { (figure(change.new)) }
+                            td.number { (change.percent.map_or(NONE.to_owned(), percent)) }
+                            td class=(class(change.verdict)) { (change.verdict.word()) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Faster => "faster",
+        Verdict::Slower => "slower",
+        Verdict::Changed => "changed",
+        Verdict::Noise => "quiet",
+    }
+}
+
+fn footer(report: &Report) -> Markup {
+    html! {
+        footer {
+            p {
+                "Every figure is the median over rounds in which all contestants of a table took "
+                "turns; the whisker and q1–q3 hold the middle half of the rounds. A ratio is the "
+                "median of the rounds' own ratios; above 1 is better than the baseline."
+            }
+            p {
+                "Measured in " (figure(report.elapsed_s)) " s by " code { (report.command) }
+                ", begun " (report.created) "."
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "html_tests.rs"]
+mod tests;

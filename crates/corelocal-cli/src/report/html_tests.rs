@@ -1,0 +1,108 @@
+//! Tests of the page: nothing is loaded from elsewhere, nothing in a report becomes markup.
+
+use super::*;
+use crate::report::compare::compare;
+
+fn a() -> Report {
+    serde_json::from_str(include_str!("../../tests/fixtures/report-a.json")).unwrap()
+}
+
+fn b() -> Report {
+    serde_json::from_str(include_str!("../../tests/fixtures/report-b.json")).unwrap()
+}
+
+fn with_comparison() -> String {
+    let (a, b) = (a(), b());
+    page(&b, Some(&compare(&a, &b))).unwrap()
+}
+
+#[test]
+fn loads_nothing_from_elsewhere() {
+    let page = with_comparison();
+    for loader in ["src=", "@import", "url(", "<script", "<iframe", "<object", "srcset", "xlink"] {
+        assert!(!page.contains(loader), "the page contains {loader}");
+    }
+    let links = page.matches("<link").count();
+    assert_eq!((links, page.matches("<link rel=\"icon\" href=\"data:,\">").count()), (1, 1));
+    for (at, _) in page.match_indices("http") {
+        assert!(
+            page[..at].ends_with("<a href=\""),
+            "an address outside a link: {}",
+            &page[at..at + 40]
+        );
+    }
+}
+
+#[test]
+fn text_never_becomes_markup() {
+    let evil = "<script>alert(1)</script>\"'&";
+    let mut report = a();
+    report.machine.cpu_model = evil.into();
+    report.machine.paths.insert(evil.into(), evil.into());
+    report.command = evil.into();
+    for table in &mut report.tables {
+        table.title = evil.into();
+        table.about = evil.into();
+        table.unit = evil.into();
+        table.notes.push(evil.into());
+        table.x_label = table.x_label.as_ref().map(|_| evil.into());
+        for row in &mut table.rows {
+            row.label = evil.into();
+            row.unavailable = row.unavailable.as_ref().map(|_| evil.into());
+            for published in &mut row.published {
+                published.on = evil.into();
+            }
+        }
+    }
+    let page = page(&report, Some(&compare(&b(), &report))).unwrap();
+    assert!(page.contains("&lt;script&gt;"));
+    assert!(!page.contains("<script"));
+    assert!(!page.contains(">\"'&<"), "a quote or ampersand came through");
+}
+
+#[test]
+fn says_what_the_report_says() {
+    let page = with_comparison();
+    for expected in [
+        "<p class=\"big\">26.4x</p>",
+        "gs segment</b> was not measured",
+        "logarithmic scale",
+        "Xeon E5-2630 v3 at 2.40 GHz, one thread",
+        "slice extension",
+        "1 faster, 1 slower, 43 noise.",
+        "kernel: 6.18.9, was 6.18.5",
+        "<b>Noise. </b>",
+    ] {
+        assert!(page.contains(expected), "the page lacks {expected}");
+    }
+}
+
+#[test]
+fn an_empty_or_odd_report_still_makes_a_page() {
+    let mut report = a();
+    for table in &mut report.tables {
+        for row in &mut table.rows {
+            row.points.clear();
+            row.unavailable = Some("nothing works here".into());
+        }
+    }
+    assert!(page(&report, None).unwrap().contains("nothing works here"));
+    let mut odd = a();
+    for point in odd.tables.iter_mut().flat_map(|t| &mut t.rows).flat_map(|r| &mut r.points) {
+        point.x = point.x.map(|x| if x == 1.0 { 0.0 } else { x });
+        point.stat.median = 0.0;
+    }
+    page(&odd, None).unwrap();
+    report.tables.clear();
+    page(&report, None).unwrap();
+}
+
+#[test]
+fn a_floor_that_is_reached_is_not_called_a_saving() {
+    let mut report = a();
+    assert!(!page(&report, None).unwrap().contains("costs as much as"));
+    for row in &mut report.tables[0].rows {
+        row.points.iter_mut().for_each(|point| point.ratio = Some(1.02));
+    }
+    assert!(page(&report, None).unwrap().contains(" costs as much as "));
+}

@@ -1,0 +1,296 @@
+//! A report on the terminal: aligned tables that stay readable at 80 columns.
+//!
+//! Invariants:
+//! - Every function returns text with colour; whoever prints it does so through `anstream`, which
+//!   drops the colour when the output is not a terminal or `NO_COLOR` is set.
+//! - Emphasis never rests on colour alone: our own rows carry a mark, verdicts are words.
+//! - Figures are never broken across lines; labels and remarks are.
+
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table as Grid,
+    TableComponent, presets,
+};
+
+use super::columns::{self, Column};
+use super::compare::{Change, Comparison, Verdict};
+use super::figures::{NONE, align, brief, figure, percent, wrap};
+use super::schema::{Machine, Source, Table};
+use super::stamp;
+use crate::bench::noise;
+
+/// Stands before our own rows, in a column of its own.
+const OURS: &str = "▸";
+const BOLD: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+const WARNING: Style = AnsiColor::Yellow.on_default();
+
+/// Columns when the output is not a terminal.
+const FALLBACK_WIDTH: usize = 100;
+
+/// A narrower terminal breaks lines itself, which reads better than columns of single letters.
+const LEAST_WIDTH: usize = 72;
+
+/// Columns of the terminal that standard output goes to, or 100 where it goes elsewhere.
+pub fn width() -> usize {
+    Grid::new().width().map_or(FALLBACK_WIDTH, usize::from)
+}
+
+/// The machine's stamp and the paths in use.
+pub fn stamp(machine: &Machine, width: usize) -> String {
+    let fields = stamp::fields(machine);
+    let paths = machine.paths.iter().map(|(name, state)| (name.as_str(), state.clone()));
+    let lines: Vec<(&str, String)> = fields.into_iter().chain(paths).collect();
+    let label = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) + 2;
+    let mut out = String::new();
+    for (name, value) in lines {
+        let text = wrap(&value, width.saturating_sub(label).max(20), 0);
+        let text = text.replace('\n', &format!("\n{}", " ".repeat(label)));
+        let _ = writeln!(out, "{DIM}{name:label$}{DIM:#}{text}");
+    }
+    out
+}
+
+/// One table with its source, notes and noise warning, at most `width` columns wide.
+pub fn table(table: &Table, width: usize) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{BOLD}{}{BOLD:#}", table.title);
+    let _ = writeln!(out, "{}", wrap(&table.about, width, 0));
+    if let Some(Source { name, hardware, .. }) = &table.source {
+        let text = wrap(&format!("Published figures: {name}, on {hardware}."), width, 0);
+        let _ = writeln!(out, "{DIM}{text}{DIM:#}");
+    }
+    out.push('\n');
+    match &table.x_label {
+        None => out.push_str(&figures(table, columns::single(table), width)),
+        Some(x_label) => {
+            let mut medians = columns::scaling(table, &|p| Some(brief(p.stat.median)));
+            let mut caption = format!("median {} by {x_label}", table.unit);
+            if let Some((x, column)) = columns::last_ratio(table) {
+                let _ = write!(caption, "; ratio at {x} {x_label}");
+                medians.push(column);
+            }
+            let _ = writeln!(out, "  {caption}");
+            out.push_str(&figures(table, medians, width));
+            for extra in columns::extras(table) {
+                let medians = columns::scaling(table, &|p| Some(brief(p.extra.get(extra)?.median)));
+                let _ = writeln!(out, "\n  median {extra} by {x_label}");
+                out.push_str(&figures(table, medians, width));
+            }
+        }
+    }
+    out.push_str(&remarks(table, width));
+    out
+}
+
+/// Label, figures and, where a row has one point, the published figures beside them.
+fn figures(table: &Table, columns: Vec<Column>, width: usize) -> String {
+    let published = columns::published(table).filter(|_| table.x_label.is_none());
+    let mut grid = grid(width);
+    let mut header = vec![heading(""), heading("")];
+    header.extend(columns.iter().map(|c| heading(&c.heading).set_alignment(CellAlignment::Right)));
+    header.extend(published.iter().map(|_| heading("published")));
+    grid.set_header(header);
+    for (i, row) in table.rows.iter().enumerate() {
+        let mut cells = vec![Cell::new(if row.ours { OURS } else { "" }), Cell::new(&row.label)];
+        cells.extend(
+            columns.iter().map(|c| Cell::new(&c.cells[i]).set_alignment(CellAlignment::Right)),
+        );
+        if row.ours {
+            let ours = |c: Cell| c.add_attribute(Attribute::Bold).fg(Color::Green);
+            cells = cells.into_iter().map(ours).collect();
+        }
+        let published = published.iter().map(|cells| &cells[i]);
+        cells.extend(published.map(|text| Cell::new(text).add_attribute(Attribute::Dim)));
+        grid.add_row(cells);
+    }
+    keep_whole(&mut grid, |index| index == 0 || (2..2 + columns.len()).contains(&index));
+    lines(&grid)
+}
+
+/// Why rows are empty, what was published for scaling tables, the notes, and the noise.
+fn remarks(table: &Table, width: usize) -> String {
+    let mut out = String::new();
+    let mut remark = |style: Style, text: String| {
+        let text = wrap(&text, width, 2);
+        let _ = writeln!(out, "{style}{text}{style:#}");
+    };
+    for row in &table.rows {
+        if let Some(reason) = &row.unavailable {
+            remark(Style::new(), format!("{NONE} {}: {reason}", row.label));
+        }
+        for p in row.published.iter().filter(|_| table.x_label.is_some()) {
+            let (value, unit, on) = (figure(p.value), &p.unit, &p.on);
+            remark(DIM, format!("{NONE} {}, published: {value} {unit}, {on}", row.label));
+        }
+    }
+    for note in &table.notes {
+        remark(DIM, note.clone());
+    }
+    if let Some(advice) = noise::advice(&table.noise) {
+        remark(WARNING, format!("noise: {advice}"));
+    }
+    if out.is_empty() { out } else { format!("\n{out}") }
+}
+
+/// What changed since an older report.
+pub fn comparison(comparison: &Comparison, width: usize) -> String {
+    let Comparison { old_created, old_version, .. } = comparison;
+    let mut out = String::new();
+    let _ = writeln!(out, "{BOLD}Compared with {old_created}, corelocal {old_version}{BOLD:#}");
+    let _ = writeln!(out, "{}", wrap(&comparison.summary(), width, 0));
+    if !comparison.differences.is_empty() {
+        let text = "warning: the reports were not taken alike, so a change may come from this:";
+        let _ = writeln!(out, "{WARNING}{}{WARNING:#}", wrap(text, width, 2));
+        for d in &comparison.differences {
+            let text = wrap(
+                &format!("  {}: {}, was {}", d.field, d.new, d.old),
+                width.saturating_sub(2),
+                2,
+            );
+            let _ = writeln!(out, "  {text}");
+        }
+    }
+    for table in &comparison.tables {
+        let _ = writeln!(out, "\n  {} ({})", table.title, table.unit);
+        out.push_str(&changes(&table.changes, width));
+    }
+    for (heading, names) in
+        [("Measured only then", &comparison.only_old), ("Measured only now", &comparison.only_new)]
+    {
+        if !names.is_empty() {
+            let _ = writeln!(out, "\n{heading}");
+        }
+        for name in names {
+            let _ = writeln!(out, "  {}", wrap(name, width.saturating_sub(2), 2));
+        }
+    }
+    out
+}
+
+fn changes(changes: &[Change], width: usize) -> String {
+    let column = |text: &dyn Fn(&Change) -> String| {
+        let mut cells: Vec<String> = changes.iter().map(text).collect();
+        align(&mut cells);
+        cells
+    };
+    let percents = |c: &Change| c.percent.map_or(NONE.to_owned(), percent);
+    let columns = [column(&|c| figure(c.old)), column(&|c| figure(c.new)), column(&percents)];
+    let mut grid = grid(width);
+    let mut header = vec![heading("")];
+    let figures = ["then", "now", "change"];
+    header.extend(figures.map(|name| heading(name).set_alignment(CellAlignment::Right)));
+    header.push(heading("verdict"));
+    grid.set_header(header);
+    for (i, change) in changes.iter().enumerate() {
+        let verdict = Cell::new(change.verdict.word());
+        let verdict = match change.verdict {
+            Verdict::Faster => verdict.fg(Color::Green).add_attribute(Attribute::Bold),
+            Verdict::Slower => verdict.fg(Color::Red).add_attribute(Attribute::Bold),
+            Verdict::Changed => verdict.fg(Color::Yellow),
+            Verdict::Noise => verdict.add_attribute(Attribute::Dim),
+        };
+        let mut cells = vec![Cell::new(&change.label)];
+        cells.extend(columns.iter().map(|c| Cell::new(&c[i]).set_alignment(CellAlignment::Right)));
+        cells.push(verdict);
+        grid.add_row(cells);
+    }
+    keep_whole(&mut grid, |index| index > 0);
+    lines(&grid)
+}
+
+/// A table without frame, with a rule under its header.
+fn grid(width: usize) -> Grid {
+    let mut grid = Grid::new();
+    grid.load_preset(presets::NOTHING)
+        .set_style(TableComponent::HeaderLines, '─')
+        .set_style(TableComponent::MiddleHeaderIntersections, '─')
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(u16::try_from(width.max(LEAST_WIDTH)).unwrap_or(u16::MAX))
+        .enforce_styling();
+    grid
+}
+
+fn heading(text: &str) -> Cell {
+    Cell::new(text).add_attribute(Attribute::Dim)
+}
+
+/// Never breaks a line in the columns that are `figures`; the others share what remains.
+fn keep_whole(grid: &mut Grid, figures: impl Fn(usize) -> bool) {
+    for (index, column) in grid.column_iter_mut().enumerate() {
+        column.set_padding((0, u16::from(index > 0)));
+        if figures(index) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+}
+
+fn lines(grid: &Grid) -> String {
+    grid.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use anstream::adapter::strip_str;
+
+    use super::*;
+    use crate::report::compare::compare;
+    use crate::report::schema::Report;
+
+    fn a() -> Report {
+        let json = include_str!("../../tests/fixtures/report-a.json");
+        serde_json::from_str(json).unwrap()
+    }
+
+    fn b() -> Report {
+        let json = include_str!("../../tests/fixtures/report-b.json");
+        serde_json::from_str(json).unwrap()
+    }
+
+    fn plain(text: &str) -> String {
+        strip_str(text).to_string().lines().map(|l| format!("{}\n", l.trim_end())).collect()
+    }
+
+    /// The whole terminal output of report a, and its widest line.
+    fn whole(width: usize) -> (String, usize) {
+        let report = a();
+        let mut out = plain(&stamp(&report.machine, width));
+        for each in &report.tables {
+            out.push('\n');
+            out.push_str(&plain(&table(each, width)));
+        }
+        let widest = out.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        (out, widest)
+    }
+
+    #[test]
+    fn fits_80_columns() {
+        let (out, widest) = whole(80);
+        insta::assert_snapshot!(out);
+        assert!(widest <= 80, "a line has {widest} columns");
+    }
+
+    #[test]
+    fn fits_120_columns() {
+        let (out, widest) = whole(120);
+        insta::assert_snapshot!(out);
+        assert!(widest <= 120, "a line has {widest} columns");
+    }
+
+    #[test]
+    fn shows_a_comparison() {
+        insta::assert_snapshot!(plain(&comparison(&compare(&a(), &b()), 80)));
+    }
+
+    #[test]
+    fn any_width_is_survived() {
+        for width in [0, 1, 10, 30, 100_000] {
+            let report = a();
+            assert!(table(&report.tables[0], width).contains("sched_getcpu"));
+            comparison(&compare(&report, &b()), width);
+            stamp(&report.machine, width);
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! From facts to findings: for each path what there is, what is used, why not more, what to do.
+//!
+//! Invariant: a path that is not `Active` says why, and says what to do unless nothing can be done.
+
+use anstyle::{AnsiColor, Style};
+use corelocal::sys::topology::{self, CgroupVersion};
+use corelocal::sys::{Abi, Caps, Errno, Owner, Refusal, membarrier::Commands};
+use serde::Serialize;
+
+use super::surroundings::Surroundings;
+
+/// How a path is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// As fast as it gets.
+    Active,
+    /// Something slower stands in for it.
+    Degraded,
+    /// This kernel is older than it; nothing is slower than on any kernel of its age.
+    Absent,
+}
+
+impl State {
+    /// Length of the longest word.
+    pub const LONGEST: usize = "degraded".len();
+
+    /// The state as a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Active => "active",
+            State::Degraded => "degraded",
+            State::Absent => "absent",
+        }
+    }
+
+    /// Its colour.
+    pub fn style(self) -> Style {
+        match self {
+            State::Active => AnsiColor::Green.on_default(),
+            State::Degraded => AnsiColor::Yellow.on_default().bold(),
+            State::Absent => Style::new().dimmed(),
+        }
+    }
+}
+
+/// One path.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// Its name.
+    pub path: &'static str,
+    /// How it is doing.
+    pub state: State,
+    /// What corelocal uses here.
+    pub used: String,
+    /// What kernel, libc and machine offer.
+    pub offered: String,
+    /// Why it is not more.
+    pub why: Option<String>,
+    /// What to do about it.
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    fn new(path: &'static str, used: impl Into<String>, offered: impl Into<String>) -> Finding {
+        Finding {
+            path,
+            state: State::Active,
+            used: used.into(),
+            offered: offered.into(),
+            why: None,
+            remedy: None,
+        }
+    }
+
+    fn but(self, state: State, why: impl Into<String>, remedy: Option<&str>) -> Finding {
+        Finding { state, why: Some(why.into()), remedy: remedy.map(str::to_owned), ..self }
+    }
+}
+
+/// All findings, the most important first.
+pub fn of(caps: &Caps, around: &Surroundings) -> Vec<Finding> {
+    vec![
+        sections(caps, around),
+        cpu_number(caps),
+        concurrency_id(caps),
+        node(caps),
+        membarrier(caps),
+        private_futex(caps),
+        newer_futex(caps),
+        slice_extension(caps),
+        clock(caps, around),
+        cpus(caps),
+    ]
+}
+
+fn sections(caps: &Caps, around: &Surroundings) -> Finding {
+    let rseq = &caps.rseq;
+    let offered = match rseq.feature_size {
+        0 => "kernel: the 20 bytes of Linux 4.18, or no rseq".to_owned(),
+        size => format!("kernel: {size} bytes, alignment {}", rseq.align),
+    };
+    let libc = match rseq.libc_size {
+        None => "libc: does not know rseq",
+        Some(0) => "libc: knows rseq, did not register",
+        Some(_) => "libc: registers every thread",
+    };
+    let offered = format!("{offered}; {libc}");
+    let abi = match rseq.abi {
+        Some(Abi::V2) => "v2",
+        _ => "v1",
+    };
+    let used = match rseq.owner {
+        Owner::Libc => format!("libc's registration, {} bytes, {abi}", rseq.len),
+        Owner::Corelocal => {
+            format!("our own registration at a thread's first use, {} bytes, {abi}", rseq.len)
+        }
+        Owner::Nobody => "none: atomics on a line of the cpu's own".to_owned(),
+    };
+    let finding = Finding::new("critical sections", used, offered);
+    match rseq.refusal {
+        None if around.rseq_tunable_off => Finding {
+            why: Some("GLIBC_TUNABLES keeps libc from registering".to_owned()),
+            ..finding
+        },
+        None => finding,
+        Some(refusal) => {
+            let (why, remedy) = explain(refusal, caps, around);
+            finding.but(State::Degraded, why, Some(remedy))
+        }
+    }
+}
+
+fn explain(refusal: Refusal, caps: &Caps, around: &Surroundings) -> (String, &'static str) {
+    let old = caps.kernel.version().is_some_and(|version| version < (4, 18));
+    let (why, remedy) = match refusal {
+        Refusal::Disabled => return (refusal.to_string(), "unset CORELOCAL_RSEQ"),
+        Refusal::Architecture => {
+            return (refusal.to_string(), "run on x86-64, or help to write the sections");
+        }
+        Refusal::LibcThread => {
+            ("a filter installed after start refuses rseq", "allow rseq in that seccomp filter")
+        }
+        Refusal::Vfork => ("this process is a vfork child", "use fork, or run it by exec"),
+        Refusal::Kernel(_) if around.valgrind => {
+            ("valgrind does not know rseq", "nothing: results under valgrind stay exact")
+        }
+        Refusal::Kernel(_) if around.gvisor => {
+            ("gVisor's kernel has no rseq", "run it outside of gVisor for speed")
+        }
+        Refusal::Kernel(Errno::EBUSY | Errno::EINVAL) => (
+            "another library has registered an area of its own",
+            "drop that library, or let glibc 2.35 or later register for both",
+        ),
+        Refusal::Kernel(_) if around.seccomp => (
+            "a seccomp filter refuses rseq",
+            "allow rseq (system call 334 on x86-64) in the container's seccomp profile",
+        ),
+        Refusal::Kernel(_) if old => ("the kernel is older than rseq", "run Linux 4.18 or later"),
+        Refusal::Kernel(_) => {
+            ("the kernel is built without CONFIG_RSEQ", "run a kernel with CONFIG_RSEQ=y")
+        }
+    };
+    (format!("{why} ({refusal})"), remedy)
+}
+
+const NO_SECTIONS: &str = "threads are not registered, see critical sections";
+
+fn cpu_number(caps: &Caps) -> Finding {
+    let offered = match caps.vdso.getcpu {
+        true => "vDSO: getcpu",
+        false => "vDSO: no getcpu, asking costs a system call",
+    };
+    match caps.rseq.owner {
+        Owner::Nobody => Finding::new("cpu number", "sched_getcpu", offered).but(
+            State::Degraded,
+            NO_SECTIONS,
+            None,
+        ),
+        _ => Finding::new("cpu number", "rseq cpu_id, one load", offered),
+    }
+}
+
+fn concurrency_id(caps: &Caps) -> Finding {
+    const NAME: &str = "concurrency id";
+    let offered = match caps.rseq.feature_size >= 28 {
+        true => "kernel: mm_cid",
+        false => "kernel: no mm_cid",
+    };
+    if caps.rseq.owner == Owner::Nobody {
+        let used = "cpu number, from sched_getcpu";
+        return Finding::new(NAME, used, offered).but(State::Degraded, NO_SECTIONS, None);
+    }
+    if caps.rseq.mm_cid {
+        return Finding::new(NAME, "mm_cid, one load: memory follows the cores used", offered);
+    }
+    let why = format!("Linux {} does not publish it; Linux 6.3 and later do", caps.kernel);
+    Finding::new(NAME, "cpu number: memory follows the highest cpu used", offered).but(
+        State::Degraded,
+        why,
+        Some("run Linux 6.3 or later, or confine the program to low cpu numbers"),
+    )
+}
+
+fn node(caps: &Caps) -> Finding {
+    let nodes = caps.topology.nodes.set.count().max(1);
+    let offered = format!("{nodes} {}", if nodes == 1 { "node" } else { "nodes" });
+    if caps.rseq.node_id {
+        return Finding::new("NUMA node", "rseq node_id, one load", offered);
+    }
+    let (why, remedy) = match caps.rseq.owner {
+        Owner::Nobody => (NO_SECTIONS.to_owned(), None),
+        _ => (format!("Linux {} does not publish it", caps.kernel), Some("run Linux 6.3 or later")),
+    };
+    Finding::new("NUMA node", "getcpu, a system call", offered).but(State::Degraded, why, remedy)
+}
+
+fn membarrier(caps: &Caps) -> Finding {
+    const NAME: &str = "remote fences";
+    match &caps.membarrier {
+        Ok(_) if caps.membarrier_rseq => {
+            let used = "membarrier, expedited, ends critical sections";
+            Finding::new(NAME, used, "kernel: PRIVATE_EXPEDITED_RSEQ")
+        }
+        Ok(commands) if commands.contains(Commands::PRIVATE_EXPEDITED) => {
+            let used = "membarrier, expedited, does not end critical sections";
+            Finding::new(NAME, used, "kernel: PRIVATE_EXPEDITED").but(
+                State::Degraded,
+                format!("Linux {} has no PRIVATE_EXPEDITED_RSEQ", caps.kernel),
+                Some("run Linux 5.10 or later with CONFIG_RSEQ=y"),
+            )
+        }
+        Ok(_) => Finding::new(NAME, "none", "kernel: no expedited membarrier").but(
+            State::Degraded,
+            format!("Linux {} is too old for it", caps.kernel),
+            Some("run Linux 5.10 or later"),
+        ),
+        Err(errno) => Finding::new(NAME, "none", "kernel: refused").but(
+            State::Degraded,
+            format!("membarrier(2) failed: {errno}"),
+            Some("allow membarrier in the seccomp profile"),
+        ),
+    }
+}
+
+fn private_futex(caps: &Caps) -> Finding {
+    const NAME: &str = "private futexes";
+    if caps.futex.private {
+        return Finding::new(NAME, "private by default, shared on request", "kernel: both");
+    }
+    Finding::new(NAME, "shared futexes for everything", "kernel: shared only").but(
+        State::Degraded,
+        "private futex operations answer ENOSYS",
+        Some("allow FUTEX_PRIVATE_FLAG in the seccomp profile, or run Linux 2.6.22 or later"),
+    )
+}
+
+fn newer_futex(caps: &Caps) -> Finding {
+    let futex = &caps.futex;
+    let all = [
+        ("LOCK_PI2", futex.lock_pi2, "5.14"),
+        ("waitv", futex.waitv, "5.16"),
+        ("futex2", futex.futex2, "6.7"),
+    ];
+    let list = |wanted: bool| {
+        let names: Vec<&str> =
+            all.iter().filter(|call| call.1 == wanted).map(|call| call.0).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    let finding = Finding::new("newer futex calls", list(true), format!("kernel: {}", list(true)));
+    match all.iter().rev().find(|call| !call.1) {
+        None => finding,
+        Some((_, _, since)) => {
+            let why = format!("not in Linux {}, or filtered: {}", caps.kernel, list(false));
+            finding.but(State::Absent, why, Some(&format!("run Linux {since} or later")))
+        }
+    }
+}
+
+fn slice_extension(caps: &Caps) -> Finding {
+    const NAME: &str = "time-slice extension";
+    let rseq = &caps.rseq;
+    if rseq.slice_available {
+        let used = if rseq.slice_enabled { "enabled" } else { "offered, not switched on" };
+        return Finding::new(NAME, used, "kernel: rseq slice extension");
+    }
+    let offered = "kernel: no rseq slice extension";
+    let (why, remedy) = match rseq.abi {
+        Some(Abi::V2) => (
+            "the kernel is built or booted without it".to_owned(),
+            "run a kernel with CONFIG_RSEQ_SLICE_EXTENSION=y",
+        ),
+        Some(Abi::V1) if rseq.feature_size > 32 => (
+            "the thread is registered with 32 bytes, which excludes it".to_owned(),
+            "run with glibc 2.41 or later, or with GLIBC_TUNABLES=glibc.pthread.rseq=0",
+        ),
+        Some(Abi::V1) => {
+            (format!("Linux {} is older than it", caps.kernel), "run Linux 7.0 or later")
+        }
+        None => (NO_SECTIONS.to_owned(), "see critical sections"),
+    };
+    Finding::new(NAME, "not used", offered).but(State::Absent, why, Some(remedy))
+}
+
+fn clock(caps: &Caps, around: &Surroundings) -> Finding {
+    const NAME: &str = "clock";
+    let source = match around.clocksource.as_str() {
+        "" => "unknown",
+        source => source,
+    };
+    let offered = format!(
+        "clock source {source}; vDSO: {}",
+        if caps.vdso.clock_gettime { "clock_gettime" } else { "none" }
+    );
+    let slow = Finding::new(NAME, "clock_gettime, a system call", offered.clone());
+    match source {
+        _ if !caps.vdso.clock_gettime => slow.but(
+            State::Degraded,
+            "this process has no vDSO (valgrind, or booted with vdso=0)",
+            Some("boot without vdso=0"),
+        ),
+        "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter" | "unknown" => {
+            Finding::new(NAME, "clock_gettime by the vDSO", offered)
+        }
+        _ => slow.but(
+            State::Degraded,
+            format!("the clock source {source} cannot be read from user space"),
+            Some("choose tsc or kvm-clock in /sys/devices/system/clocksource/clocksource0/"),
+        ),
+    }
+}
+
+fn cpus(caps: &Caps) -> Finding {
+    let topology = &caps.topology;
+    let cgroup = topology.cgroup.as_ref().map_or_else(String::new, |cpuset| {
+        let version = match cpuset.version {
+            CgroupVersion::V1 => "v1",
+            CgroupVersion::V2 => "v2",
+        };
+        format!(", cpuset {} (cgroup {version})", cpuset.cpus)
+    });
+    let offered = format!(
+        "possible {}{}, online {}, allowed {}{cgroup}",
+        topology.possible.set,
+        if topology.is_sparse() { " (sparse)" } else { "" },
+        topology.online.set,
+        topology.affinity.set,
+    );
+    let ids = topology.nr_possible_ids();
+    let used = format!("slots for {ids} ids, populated as they are used");
+    let finding = Finding::new("cpu topology", used, offered);
+    if topology.possible.source == topology::Source::Sysfs {
+        return finding;
+    }
+    finding.but(
+        State::Degraded,
+        "/sys does not tell which cpus are possible, so slots are reserved for all there may be",
+        Some("mount sysfs in the container"),
+    )
+}
+
+#[cfg(test)]
+#[path = "findings_tests.rs"]
+mod tests;

@@ -1,0 +1,33 @@
+//! `corelocal`: what this machine's kernel fast paths are, what they cost, and what they save.
+//!
+//! Exit codes: 0 done; 1 done, but with a complaint (`doctor --strict` on degraded paths, an output
+//! that could not be written); 2 the command line is wrong.
+
+mod bench;
+mod cli;
+mod doctor;
+mod machine;
+mod measure;
+mod output;
+mod report;
+mod tables;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let result = match cli::Cli::parse().command {
+        cli::Command::Doctor(args) => doctor::run(&args),
+        cli::Command::Report(args) => measure::report(&args),
+        cli::Command::Bench(args) => measure::bench(&args),
+        cli::Command::Child(args) => measure::child(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            output::complain(format_args!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

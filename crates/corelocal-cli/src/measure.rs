@@ -1,0 +1,192 @@
+//! `report` and `bench`: run tables, print each as it is done, write what was asked for.
+//!
+//! Invariant: a table that fails, an output that cannot be written or a comparison that cannot be
+//! read never costs the figures that were measured; they are printed, and the exit code is 1. When
+//! standard output itself fails, the files are still written.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use corelocal::sys::Caps;
+
+use crate::bench::engine::Plan;
+use crate::bench::{Context, Table, child};
+use crate::cli::{BenchArgs, ChildArgs, ReportArgs};
+use crate::doctor;
+use crate::machine::{self, Counts};
+use crate::output::{self, complain};
+use crate::report::schema::{Machine, Report, SCHEMA_VERSION};
+use crate::report::{self, compare, term};
+use crate::tables;
+
+/// `corelocal report`.
+pub fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    if args.json == args.html {
+        complain("--json and --html name the same file; give them different ones");
+        return Ok(ExitCode::from(2));
+    }
+    let outputs = Outputs {
+        json: Some(&args.json),
+        html: Some(&args.html),
+        compare: args.compare.as_deref(),
+    };
+    measure(tables::all(), args.quick, &outputs)
+}
+
+/// `corelocal bench`.
+pub fn bench(args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    if args.list {
+        return output::finish(list(), ExitCode::SUCCESS);
+    }
+    let mut chosen = Vec::new();
+    for name in &args.names {
+        match tables::find(name) {
+            Ok(table) if chosen.iter().all(|known: &&dyn Table| known.id() != table.id()) => {
+                chosen.push(table);
+            }
+            Ok(_) => {}
+            Err(unknown) => {
+                complain(unknown);
+                return Ok(ExitCode::from(2));
+            }
+        }
+    }
+    let outputs =
+        Outputs { json: args.json.as_deref(), html: None, compare: args.compare.as_deref() };
+    measure(&chosen, args.quick, &outputs)
+}
+
+/// The hidden command: one line of JSON on standard output.
+pub fn child(args: &ChildArgs) -> anyhow::Result<ExitCode> {
+    let answer = child::dispatch(&args.name, &args.args)?;
+    output::finish(format_args!("{answer}\n"), ExitCode::SUCCESS)
+}
+
+/// What to do with the figures besides printing them.
+struct Outputs<'a> {
+    json: Option<&'a Path>,
+    html: Option<&'a Path>,
+    compare: Option<&'a Path>,
+}
+
+impl Outputs<'_> {
+    fn any_file(&self) -> bool {
+        self.json.is_some() || self.html.is_some()
+    }
+}
+
+fn measure(chosen: &[&dyn Table], quick: bool, outputs: &Outputs<'_>) -> anyhow::Result<ExitCode> {
+    let began = Instant::now();
+    let created = jiff::Timestamp::now();
+    let machine = stamp();
+    // A comparison that cannot be read is told at once, not after three minutes.
+    let (old, mut failed) = match outputs.compare.map(compare::load).transpose() {
+        Ok(old) => (old, false),
+        Err(error) => {
+            complain(format_args!("{error:#}\n  The figures follow without a comparison."));
+            (None, true)
+        }
+    };
+
+    let width = term::width();
+    let mut screen = Screen::default();
+    screen.show(term::stamp(&machine, width));
+    let plan = if quick { Plan::QUICK } else { Plan::FULL };
+    let mut measured = Vec::new();
+    for table in chosen {
+        if screen.lost.is_some() && !outputs.any_file() {
+            break;
+        }
+        let mut cx = Context::new(plan, &machine);
+        let result = table.run(&mut cx);
+        cx.progress().finish_and_clear();
+        match result.with_context(|| format!("the table `{}` was not measured", table.id())) {
+            Ok(table) => {
+                screen.show(term::table(&table, width));
+                measured.push(table);
+            }
+            Err(error) => {
+                complain(format_args!("{error:#}"));
+                failed = true;
+            }
+        }
+    }
+
+    let report = Report {
+        schema: SCHEMA_VERSION,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        created: format!("{created:.0}"),
+        command: command_line(),
+        quick,
+        elapsed_s: began.elapsed().as_secs_f64(),
+        machine,
+        tables: measured,
+    };
+    let comparison = old.map(|old| compare::compare(&old, &report));
+    if let Some(comparison) = &comparison {
+        screen.show(term::comparison(comparison, width));
+    }
+    let written = report::write_outputs(&report, outputs.json, outputs.html, comparison.as_ref());
+    for problem in &written.problems {
+        complain(problem);
+        failed = true;
+    }
+    for file in &written.files {
+        screen.show(format_args!("wrote {}", file.display()));
+    }
+    screen.show(format_args!("measured in {:.0} s", report.elapsed_s));
+    if let Some(error) = screen.lost.filter(|error| error.kind() != ErrorKind::BrokenPipe) {
+        complain(output::unwritable(&error));
+        failed = true;
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn stamp() -> Machine {
+    let caps = Caps::get();
+    let topology = &caps.topology;
+    let counts = Counts {
+        cpus_allowed: topology.affinity.set.count(),
+        cpus_online: topology.online.set.count(),
+        cpus_possible: topology.possible.set.count(),
+        numa_nodes: topology.nodes.set.count().max(1),
+    };
+    let paths: BTreeMap<String, String> = doctor::findings(&caps)
+        .into_iter()
+        .map(|finding| (finding.path.to_owned(), finding.used))
+        .collect();
+    machine::collect(counts, paths)
+}
+
+/// The command, with the program's own name in place of its path.
+fn command_line() -> String {
+    let args = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned());
+    std::iter::once("corelocal".to_owned()).chain(args).collect::<Vec<_>>().join(" ")
+}
+
+/// Names and titles of all tables.
+fn list() -> String {
+    let width = tables::all().iter().map(|table| table.id().len()).max().unwrap_or(0);
+    let lines =
+        tables::all().iter().map(|table| format!("{:width$}  {}\n", table.id(), table.title()));
+    lines.collect()
+}
+
+/// Standard output until it fails; then the files are still to be written.
+#[derive(Default)]
+struct Screen {
+    lost: Option<io::Error>,
+}
+
+impl Screen {
+    fn show(&mut self, text: impl Display) {
+        if self.lost.is_none() {
+            self.lost = output::print(format_args!("{text}\n")).err();
+        }
+    }
+}

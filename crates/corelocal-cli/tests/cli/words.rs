@@ -1,0 +1,70 @@
+//! Help and errors, word by word, and that no arguments whatever bring more than a sentence.
+
+use crate::corelocal;
+
+#[test]
+fn help_and_errors() {
+    let cases: [(&str, &[&str]); 10] = [
+        ("help", &["--help"]),
+        ("help_doctor", &["doctor", "--help"]),
+        ("help_report", &["report", "--help"]),
+        ("help_bench", &["bench", "--help"]),
+        ("bench_list", &["bench", "--list"]),
+        ("unknown_table", &["bench", "clok"]),
+        ("no_table", &["bench"]),
+        ("unknown_flag", &["bench", "clock", "--fast"]),
+        ("unknown_command", &["benhc"]),
+        ("one_file_for_both", &["report", "--json", "r", "--html", "r"]),
+    ];
+    for (name, args) in cases {
+        insta::assert_snapshot!(name, corelocal(args).whole());
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_exit_code_2() {
+    let long = "x".repeat(100_000);
+    let wrong: [&[&str]; 19] = [
+        &[],
+        &[""],
+        &["--"],
+        &["-"],
+        &["doctor", "now"],
+        &["doctor", "--json=yes"],
+        &["doctor", "--strict", "--strict"],
+        &["report", "clock"],
+        &["report", "--json"],
+        &["report", "--compare"],
+        &["report", "--json", "r.json", "--json", "s.json"],
+        &["bench", ""],
+        &["bench", " clock"],
+        &["bench", "clock", "clok"],
+        &["bench", "--", "--quick"],
+        &["bench", "--list", "clock"],
+        &["bench", "🦀\u{1b}[31m\n"],
+        &["bench", &long],
+        &["bench", "--quick", "--compare", "old.json"],
+    ];
+    for args in wrong {
+        let done = corelocal(args);
+        assert_eq!(done.code, Some(2), "{args:?}: {}", done.whole());
+        assert!(done.out.is_empty() && !done.err.is_empty(), "{args:?}: {}", done.whole());
+    }
+}
+
+#[test]
+fn arguments_need_not_be_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let mut call = crate::Call::new(&["bench"]);
+    call.command.arg(OsStr::from_bytes(b"clock\xff"));
+    let done = call.done();
+    assert_eq!(done.code, Some(2), "{}", done.whole());
+}
+
+#[test]
+fn version() {
+    let done = corelocal(&["--version"]);
+    assert_eq!(done.out, format!("corelocal {}\n", env!("CARGO_PKG_VERSION")));
+}

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Main job: `report --quick` writes a report.json that parses and a report.html that a browser
-# shows without a word on its console. Screenshots stay in target/ci/ for a human to look at.
+# shows, as wide as a phone and as a screen, without a word on its console. Screenshots stay in
+# target/ci/ for a human to look at.
 # Needs: cargo and a C linker; jq; chromium for the page.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
@@ -18,11 +19,23 @@ jq -e '.schema >= 1 and (.tables | length > 0) and all(.tables[]; .rows | length
     "$out/report.json" >/dev/null || fail "report.json has no tables with rows"
 
 need chromium chromium "opens report.html"
-# browse PAGE IMAGE WIDTH: prints what PAGE writes to the console; IMAGE is how it looks.
+# browse PAGE IMAGE WIDTH: prints what PAGE writes to the console; IMAGE is how it looks. PAGE stands
+# in a frame, since chromium's own window cannot be narrower than 500 pixels, and a frame that has to
+# be scrolled sideways says so on the console.
 browse() {
+    cat >"$scratch/frame.html" <<-EOF
+	<body style="margin: 0"><iframe id="page" src="file://$1"
+	style="border: 0; width: $3px; height: 20000px"></iframe><script>
+	onload = () => {
+	    const { clientWidth, scrollWidth } = page.contentDocument.documentElement;
+	    if (scrollWidth > clientWidth) console.error(scrollWidth + " pixels wide");
+	}
+	</script>
+	EOF
     timeout --kill-after=10 120 chromium --headless --no-sandbox --disable-gpu --hide-scrollbars \
         --disable-dev-shm-usage --user-data-dir="$scratch/profile" --enable-logging=stderr \
-        --screenshot="$2" --window-size="$3,6000" "file://$1" >"$scratch/browser.log" 2>&1 || {
+        --allow-file-access-from-files --screenshot="$2" --window-size="$3,20000" \
+        "file://$scratch/frame.html" >"$scratch/browser.log" 2>&1 || {
         cat "$scratch/browser.log" >&2
         fail "chromium could not open $1"
     }
@@ -30,12 +43,14 @@ browse() {
     grep CONSOLE "$scratch/browser.log" || true
 }
 
-# First a page that does write to the console, so that silence afterwards means something.
-echo '<script>console.error("heard")</script>' >"$scratch/probe.html"
-[[ $(browse "$scratch/probe.html" "$scratch/probe.png" 400) == *heard* ]] ||
+# First a page that does write to the console and is too wide, so that silence afterwards means
+# something.
+echo '<p style="width: 500px">wide<script>console.error("heard")</script>' >"$scratch/probe.html"
+probed=$(browse "$scratch/probe.html" "$scratch/probe.png" 390)
+[[ $probed == *heard* && $probed == *"pixels wide"* ]] ||
     fail "chromium's console cannot be read: its messages are not in its log"
 for width in 390 1200; do
     console=$(browse "$out/report.html" "$out/report-$width.png" "$width")
-    [ -z "$console" ] || fail "report.html writes to the console: $console"
+    [ -z "$console" ] || fail "report.html at $width pixels: $console"
 done
 echo "screenshots: $out/report-390.png, $out/report-1200.png"

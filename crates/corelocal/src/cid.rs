@@ -30,7 +30,7 @@ pub enum Cid {}
 pub enum CpuId {}
 
 /// A kind of id that can index per-core data: [`Cid`] or [`CpuId`].
-pub trait SlotIndex: private::Sealed + Sized + 'static {}
+pub trait SlotIndex: private::Sealed + Send + Sync + 'static {}
 
 impl SlotIndex for Cid {}
 impl SlotIndex for CpuId {}

@@ -16,7 +16,7 @@ use core::fmt;
 use super::owned::{Fallback, Owned};
 use crate::cid::{Cid, SlotIndex};
 use crate::primitive::atomic::{AtomicI64, Ordering};
-use crate::rseq;
+use crate::rseq::{self, Slots};
 
 /// A counter that threads on different cores add to without disturbing each other.
 ///
@@ -81,9 +81,12 @@ impl<I: SlotIndex> Counter<I> {
     /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.
     #[inline]
     pub fn add(&self, n: i64) {
-        // SAFETY: `run` gives the slots of a cell, whose first word is written by sections indexed
-        // by `I` alone.
-        match self.cell.run(move |index, slots| unsafe { rseq::add(index, slots, n) }) {
+        let section = move |index, slots: &Slots| {
+            // SAFETY: `run` gives the slots of a cell, whose first word is written by sections
+            // indexed by `I` alone.
+            unsafe { rseq::add(index, slots, n) }
+        };
+        match self.cell.run(section) {
             Ok(_) => {}
             Err(fallback) => self.add_cold(n, fallback),
         }
@@ -148,7 +151,7 @@ impl<I: SlotIndex> Counter<I> {
     }
 
     #[cold]
-    fn add_cold(&self, n: i64, fallback: Fallback<'_>) {
+    fn add_cold(&self, n: i64, fallback: Fallback) {
         match fallback {
             Fallback::Words(words) => words.shared.fetch_add(n, Ordering::Relaxed),
             Fallback::Unbound => self.bias.fetch_add(n, Ordering::Relaxed),

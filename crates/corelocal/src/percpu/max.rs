@@ -14,7 +14,7 @@ use core::fmt;
 use super::owned::{Fallback, Owned};
 use crate::cid::{Cid, SlotIndex};
 use crate::primitive::atomic::{AtomicI64, Ordering};
-use crate::rseq;
+use crate::rseq::{self, Slots};
 
 /// The largest value that any thread has recorded: a high-water mark.
 ///
@@ -60,12 +60,12 @@ impl<I: SlotIndex> Max<I> {
     #[inline]
     pub fn record(&self, value: u64) {
         let stored = encode(value);
-        // SAFETY: `run` gives the slots of a cell, whose first word is written by sections indexed
-        // by `I` alone.
-        match self
-            .cell
-            .run(move |index, slots| unsafe { rseq::store_greater(index, slots, stored) })
-        {
+        let section = move |index, slots: &Slots| {
+            // SAFETY: `run` gives the slots of a cell, whose first word is written by sections
+            // indexed by `I` alone.
+            unsafe { rseq::store_greater(index, slots, stored) }
+        };
+        match self.cell.run(section) {
             Ok(_) => {}
             Err(fallback) => self.record_cold(stored, fallback),
         }
@@ -85,7 +85,7 @@ impl<I: SlotIndex> Max<I> {
     }
 
     #[cold]
-    fn record_cold(&self, stored: i64, fallback: Fallback<'_>) {
+    fn record_cold(&self, stored: i64, fallback: Fallback) {
         match fallback {
             Fallback::Words(words) => words.shared.fetch_max(stored, Ordering::Relaxed),
             Fallback::Unbound => self.rest.fetch_max(stored, Ordering::Relaxed),

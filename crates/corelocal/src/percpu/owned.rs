@@ -18,9 +18,9 @@ pub(super) struct Owned<I: SlotIndex> {
 }
 
 /// What remains to be done when no section could.
-pub(super) enum Fallback<'a> {
+pub(super) enum Fallback {
     /// Use atomics on these words.
-    Words(&'a Words),
+    Words(&'static Words),
     /// There is no memory for a cell.
     Unbound,
 }
@@ -45,7 +45,7 @@ impl<I: SlotIndex> Owned<I> {
     pub(super) fn run(
         &self,
         section: impl Fn(Index, &Slots) -> Outcome,
-    ) -> Result<Outcome, Fallback<'_>> {
+    ) -> Result<Outcome, Fallback> {
         match section(I::index(), &self.slots) {
             done @ (Outcome::Committed | Outcome::Mismatch) => Ok(done),
             failed => self.run_cold(failed, section),
@@ -58,7 +58,7 @@ impl<I: SlotIndex> Owned<I> {
         &self,
         first: Outcome,
         section: impl Fn(Index, &Slots) -> Outcome,
-    ) -> Result<Outcome, Fallback<'_>> {
+    ) -> Result<Outcome, Fallback> {
         let Some(cell) = self.bind() else { return Err(Fallback::Unbound) };
         let prepare = || cid::prepare::<I>(&self.slots);
         let attempt = || section(I::index(), &self.slots);
@@ -69,10 +69,9 @@ impl<I: SlotIndex> Owned<I> {
     }
 
     /// The words of every slot in use.
-    pub(super) fn words(&self) -> impl Iterator<Item = &Words> {
+    pub(super) fn words(&self) -> impl Iterator<Item = &'static Words> {
         let opened = self.slots.opened();
         let cell = self.cell();
-        // SAFETY of the borrow: the cell lives as long as `self` (invariant 1).
         cell.into_iter().flat_map(move |cell| (0..opened).map(move |slot| cell.words(slot)))
     }
 
@@ -96,12 +95,6 @@ impl<I: SlotIndex> Owned<I> {
         unsafe { Cell::from_base(bound) }
     }
 }
-
-// SAFETY: all fields are atomics or zero-sized, and the cell they point to is made of atomics that
-// are valid in every thread. (Written out since `PhantomData<I>` would ask it of `I`.)
-unsafe impl<I: SlotIndex> Send for Owned<I> {}
-// SAFETY: as above.
-unsafe impl<I: SlotIndex> Sync for Owned<I> {}
 
 impl<I: SlotIndex> Drop for Owned<I> {
     fn drop(&mut self) {

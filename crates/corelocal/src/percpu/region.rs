@@ -89,7 +89,7 @@ impl Cell {
     }
 
     /// The words in the slot of an id below `cid::capacity()`.
-    pub(crate) fn words<'a>(self, slot: u32) -> &'a Words {
+    pub(crate) fn words(self, slot: u32) -> &'static Words {
         debug_assert!(slot < cid::capacity());
         let at = self.first.wrapping_add((slot as usize) << SLOT_SHIFT);
         // SAFETY: inside the region (invariant 1), never unmapped (invariant 3), zeroed or written

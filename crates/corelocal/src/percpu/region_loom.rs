@@ -25,7 +25,7 @@ impl Cell {
         drop(unsafe { Box::from_raw(self.first.cast::<[Words; SLOTS]>()) });
     }
 
-    pub(crate) fn words<'a>(self, slot: u32) -> &'a Words {
+    pub(crate) fn words(self, slot: u32) -> &'static Words {
         // SAFETY: `SLOTS` initialised elements, alive until `free`.
         unsafe { &*self.first.cast::<Words>().add(slot as usize % SLOTS) }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 use std::sync::{Barrier, Once};
-use std::thread;
+use std::{env, thread};
 
 use corelocal::percpu::Counter;
 
@@ -14,6 +14,17 @@ static HANDLED: AtomicI64 = AtomicI64::new(0);
 extern "C" fn handler(_: i32) {
     COUNTER.add(1);
     HANDLED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// `operations`, times `CORELOCAL_TEST_SCALE` where that is set: an emulated machine is slow.
+#[allow(dead_code, reason = "each test binary uses some of them")]
+pub fn scaled(operations: u64) -> u64 {
+    let Some(scale) = env::var_os("CORELOCAL_TEST_SCALE") else { return operations };
+    let scale: Option<f64> = scale.to_str().and_then(|scale| scale.parse().ok());
+    match scale {
+        Some(scale) if scale > 0.0 && scale <= 1.0 => (operations as f64 * scale) as u64,
+        _ => panic!("CORELOCAL_TEST_SCALE must be a number above 0 and up to 1, such as 0.01"),
+    }
 }
 
 /// Lets `threads` threads add 1 `each` times, under random signals and changes of affinity.

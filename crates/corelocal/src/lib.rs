@@ -32,7 +32,6 @@
 #![no_std]
 // The portable model answers "unavailable" without a look at its operands.
 #![cfg_attr(any(miri, loom, corelocal_model, not(target_arch = "x86_64")), allow(dead_code))]
-#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(any(test, loom))]
 extern crate std;

@@ -30,6 +30,10 @@ enum outcome { COMMITTED, ABORTED, UNREGISTERED };
 			"3:\t.long 0, 0\n\t"                                                       \
 			".quad 4f, 5f - 4f, 6f\n\t"                                                \
 			".popsection\n\t"                                                          \
+			".pushsection __rseq_cs_ptr_array, \"aw\", @progbits\n"                    \
+			"7:\t.quad 3b\n\t"                                                         \
+			".popsection\n\t"                                                          \
+			".reloc 0, R_X86_64_NONE, 7b\n\t"                                          \
 			".pushsection __rseq_failure, \"ax\", @progbits\n\t"                       \
 			".byte 0x0f, 0xb9, 0x3d\n\t"                                               \
 			".long 0x53053053\n"                                                       \

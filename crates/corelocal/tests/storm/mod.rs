@@ -63,6 +63,10 @@ pub fn rage(threads: usize, each: u64) -> i64 {
         }
         done.store(true, Ordering::Relaxed);
         tormentor.join().unwrap();
+        // The scope waits for closures only. A last signal may reach a thread that is still ending.
+        for worker in workers {
+            worker.join().unwrap();
+        }
     });
     threads as i64 * each as i64 + HANDLED.load(Ordering::Relaxed) - before
 }

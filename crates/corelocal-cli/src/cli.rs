@@ -1,8 +1,11 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
+use corelocal_lab::torture::Selection;
 
 /// Fast paths of this machine's kernel: which there are, what they cost, what they save.
 #[derive(Debug, Parser)]
@@ -22,6 +25,13 @@ pub enum Command {
     Report(ReportArgs),
     /// Measure some tables, or list them
     Bench(BenchArgs),
+    /// Check the critical sections (rseq) of any program, library or object file without running it
+    Check(CheckArgs),
+    /// Disturb the library's critical sections at every instruction, and see that nothing is lost
+    Torture(TortureArgs),
+    /// The process that is disturbed
+    #[command(name = crate::torture::VICTIM, hide = true)]
+    Victim(VictimArgs),
     /// What a table runs in a process of its own
     #[command(name = crate::bench::child::SUBCOMMAND, hide = true)]
     Child(ChildArgs),
@@ -73,6 +83,54 @@ pub struct BenchArgs {
     /// An older report.json: show what changed and what is noise
     #[arg(long, value_name = "OLD.json")]
     pub compare: Option<PathBuf>,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Executables, shared objects, object files, static archives (.a, .rlib)
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Exit with 1 for warnings too
+    #[arg(long)]
+    pub strict: bool,
+    /// Leave out what this rule finds; may be given again
+    #[arg(
+        long,
+        value_name = "RULE",
+        value_parser = PossibleValuesParser::new(crate::check::rule_names()),
+        hide_possible_values = true
+    )]
+    pub allow: Vec<String>,
+}
+
+/// Arguments of `torture`.
+#[derive(Debug, Args)]
+pub struct TortureArgs {
+    /// Try these alone: SECTION@INSTRUCTION+DISTURBANCE, as a failure names them, or a part of it
+    #[arg(long, value_name = "TRIPLE", default_value = "", hide_default_value = true)]
+    pub only: Selection,
+    /// Disturb at random and at full speed for so long (60s, 5m), without ptrace
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::torture::parse_time)]
+    #[arg(conflicts_with = "only")]
+    pub time: Option<Duration>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of the process that is disturbed.
+#[derive(Debug, Args)]
+pub struct VictimArgs {
+    /// Milliseconds of a storm.
+    #[arg(long)]
+    pub storm: Option<u64>,
+    /// Where its random numbers begin.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
 }
 
 /// Arguments of the hidden command.

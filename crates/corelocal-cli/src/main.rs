@@ -1,9 +1,11 @@
 //! `corelocal`: what this machine's kernel fast paths are, what they cost, and what they save.
 //!
 //! Exit codes: 0 done; 1 done, but with a complaint (`doctor --strict` on degraded paths, an output
-//! that could not be written); 2 the command line is wrong.
+//! that could not be written, a fault that `check` or `torture` found); 2 the command line is wrong;
+//! 3 `check` could not read a file, or `torture` cannot be tried here.
 
 mod bench;
+mod check;
 mod cli;
 mod doctor;
 mod machine;
@@ -11,6 +13,7 @@ mod measure;
 mod output;
 mod report;
 mod tables;
+mod torture;
 
 use std::process::ExitCode;
 
@@ -21,6 +24,9 @@ fn main() -> ExitCode {
         cli::Command::Doctor(args) => doctor::run(&args),
         cli::Command::Report(args) => measure::report(&args),
         cli::Command::Bench(args) => measure::bench(&args),
+        cli::Command::Check(args) => check::run(&args),
+        cli::Command::Torture(args) => torture::run(&args),
+        cli::Command::Victim(args) => torture::victim(&args),
         cli::Command::Child(args) => measure::child(&args),
     };
     match result {

@@ -11,6 +11,7 @@ mod outputs;
 mod refuse;
 mod report;
 mod tables;
+mod torture;
 mod words;
 
 use std::process::{Command, Output, Stdio};

@@ -4,11 +4,12 @@ use crate::corelocal;
 
 #[test]
 fn help_and_errors() {
-    let cases: [(&str, &[&str]); 10] = [
+    let cases: [(&str, &[&str]); 11] = [
         ("help", &["--help"]),
         ("help_doctor", &["doctor", "--help"]),
         ("help_report", &["report", "--help"]),
         ("help_bench", &["bench", "--help"]),
+        ("help_torture", &["torture", "--help"]),
         ("bench_list", &["bench", "--list"]),
         ("unknown_table", &["bench", "clok"]),
         ("no_table", &["bench"]),

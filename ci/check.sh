@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Critical sections: `corelocal check` finds nothing in our own machine code: the command, the
+# static one where another check has built it, and the library's archive.
+# Needs: cargo and a C linker.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
+
+need_rust
+[ "$(uname -m)" = x86_64 ] || skip "there is no machine code of ours to check on $(uname -m)"
+cargo build -p corelocal-cli --locked
+cargo build -p corelocal --locked
+programs=("$target/debug/corelocal")
+static=$target/static/$(host)/debug/corelocal
+[ ! -e "$static" ] || programs+=("$static")
+
+check=("$target/debug/corelocal" check --strict)
+for program in "${programs[@]}"; do
+    verdict=$("${check[@]}" "$program") || fail "$verdict"
+    echo "$verdict"
+    # Without sections nothing was checked.
+    grep -qE '^1 file, [1-9][0-9]* sections?: sound$' <<<"$verdict" ||
+        fail "no critical sections in $program"
+done
+# Most sections are inlined into programs; the archive has what is left.
+"${check[@]}" "$target/debug/libcorelocal.rlib"

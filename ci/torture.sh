@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Critical sections under attack: disturbed at every instruction, then at random and at full speed.
+# Nothing may be lost or done twice, and no section may be forgotten.
+# Needs: cargo, a C linker, ptrace(2).
+source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
+
+need_rust
+cargo build -p corelocal-cli --locked
+corelocal=$target/debug/corelocal
+status=0
+"$corelocal" torture || status=$?
+"$corelocal" torture --for 5s || fail "a violation at full speed: see above"
+[ $status != 3 ] || skip "critical sections cannot be disturbed one by one here: see above"
+[ $status = 0 ] || fail "a violation, or a section that was forgotten: see above"

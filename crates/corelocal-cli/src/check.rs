@@ -1,0 +1,291 @@
+//! `corelocal check`: the critical sections of any ELF file, read without being run.
+//!
+//! Exit codes: 0 sound; 1 a fault was found (`--strict`: or a warning); 2 the command line is wrong;
+//! 3 a file could not be read or is no ELF file, whatever was found in the others.
+//!
+//! Invariant: one file that cannot be read never costs the answer about another one.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+use corelocal_lab::check::{self, Checked, Finding, Place, Report, Rule, Severity};
+use serde::Serialize;
+
+use crate::cli::CheckArgs;
+use crate::output::{self, complain};
+use crate::report::{figures::wrap, term};
+
+const BOLD: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+const REMEDY: Style = AnsiColor::Cyan.on_default();
+
+const UNREADABLE: u8 = 3;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Answer {
+    version: &'static str,
+    sections: usize,
+    errors: usize,
+    warnings: usize,
+    files: Vec<Checked>,
+    /// A sentence for each file that was not checked.
+    unreadable: Vec<String>,
+}
+
+/// Names of the rules, for `--allow`.
+pub fn rule_names() -> impl Iterator<Item = &'static str> {
+    Rule::ALL.iter().map(|rule| rule.id())
+}
+
+/// The command.
+pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let mut answer = Answer {
+        version: env!("CARGO_PKG_VERSION"),
+        sections: 0,
+        errors: 0,
+        warnings: 0,
+        files: Vec::new(),
+        unreadable: Vec::new(),
+    };
+    for path in &args.files {
+        match check::file(path) {
+            Ok(checked) => answer.add(checked, &args.allow),
+            Err(why) => {
+                complain(&why);
+                answer.unreadable.push(why.to_string());
+            }
+        }
+    }
+    let code = if !answer.unreadable.is_empty() {
+        ExitCode::from(UNREADABLE)
+    } else if answer.errors > 0 || (args.strict && answer.warnings > 0) {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    };
+    if args.json {
+        return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
+    }
+    output::finish(text(&answer, term::width()), code)
+}
+
+impl Answer {
+    fn add(&mut self, mut checked: Checked, allowed: &[String]) {
+        for report in &mut checked.reports {
+            report.findings.retain(|f| !allowed.iter().any(|allowed| allowed == f.rule.id()));
+            self.sections += report.sections.len();
+            self.errors += report.count(Severity::Error);
+            self.warnings += report.count(Severity::Warning);
+        }
+        self.files.push(checked);
+    }
+}
+
+fn text(answer: &Answer, width: usize) -> String {
+    let mut out = String::new();
+    for checked in &answer.files {
+        for report in &checked.reports {
+            // Most members of an archive have nothing to do with rseq.
+            if checked.reports.len() == 1
+                || !report.sections.is_empty()
+                || !report.findings.is_empty()
+            {
+                object(&mut out, report, width);
+            }
+        }
+        for member in &checked.skipped {
+            let _ = writeln!(out, "{BOLD}{member}{BOLD:#}: no ELF file, not checked");
+        }
+    }
+    let sum = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let faults = match (answer.errors, answer.warnings) {
+        (0, 0) => "sound".to_owned(),
+        (errors, warnings) => format!("{}, {}", sum(errors, "error"), sum(warnings, "warning")),
+    };
+    let verdict =
+        if answer.sections == 0 && faults == "sound" { "nothing to check" } else { &faults };
+    let counts =
+        format!("{}, {}", sum(answer.files.len(), "file"), sum(answer.sections, "section"));
+    let _ = writeln!(out, "{counts}: {verdict}");
+    out
+}
+
+fn object(out: &mut String, report: &Report, width: usize) {
+    let n = report.sections.len();
+    let plural = if n == 1 { "" } else { "s" };
+    let _ = writeln!(
+        out,
+        "{BOLD}{}{BOLD:#}: {}, {n} critical section{plural}",
+        report.object, report.architecture
+    );
+    for note in &report.notes {
+        let _ = writeln!(out, "  note: {note}");
+    }
+    let mut explained = Vec::new();
+    for finding in &report.findings {
+        // The same advice twenty times would hide the places.
+        let explain = !explained.contains(&finding.rule);
+        explained.push(finding.rule);
+        self::finding(out, report, finding, explain, width);
+    }
+}
+
+/// C++ has function names of a thousand letters; the ends tell most.
+fn brief(place: &Place) -> String {
+    const HEAD: usize = 60;
+    const TAIL: usize = 30;
+    let mut place = place.clone();
+    if let Some(name) = &mut place.function {
+        let letters: Vec<char> = name.chars().collect();
+        if letters.len() > HEAD + TAIL {
+            let (head, tail) = (&letters[..HEAD], &letters[letters.len() - TAIL..]);
+            *name = head.iter().chain(&['…']).chain(tail).collect();
+        }
+    }
+    place.to_string()
+}
+
+/// Where the finding is; when that is a descriptor, also the section it describes, which a reader
+/// knows by the name of a function.
+fn whereabouts(report: &Report, finding: &Finding) -> (String, Vec<String>) {
+    let place = &finding.place;
+    let section = finding.section.and_then(|index| report.sections.get(index));
+    match section {
+        Some(section) if *place == section.descriptor => (
+            format!("{}, the section {}", brief(place), brief(&section.start)),
+            section.start.source.clone(),
+        ),
+        _ => (brief(place), place.source.clone()),
+    }
+}
+
+fn finding(out: &mut String, report: &Report, finding: &Finding, explain: bool, width: usize) {
+    const INDENT: usize = 4;
+    let (word, style) = match finding.severity {
+        Severity::Error => ("error", AnsiColor::Red.on_default().bold()),
+        Severity::Warning => ("warning", AnsiColor::Yellow.on_default().bold()),
+    };
+    let (place, sources) = whereabouts(report, finding);
+    let _ = writeln!(out, "  {style}{word}{style:#}: {BOLD}{}{BOLD:#} in {place}", finding.rule);
+    let mut paragraph = |style: Style, text: &str, hang: usize| {
+        for (i, line) in wrap(text, width.saturating_sub(INDENT).max(30), hang).lines().enumerate()
+        {
+            let line = if i == 0 { line } else { line.trim_start() };
+            let indent = if i == 0 { INDENT } else { INDENT + hang };
+            let _ = writeln!(out, "{:indent$}{style}{line}{style:#}", "");
+        }
+    };
+    for (i, source) in sources.iter().enumerate() {
+        paragraph(DIM, &format!("{} {source}", if i == 0 { "at" } else { "inlined at" }), 3);
+    }
+    paragraph(Style::new(), &finding.message, 0);
+    if explain {
+        paragraph(REMEDY, &format!("do: {}", finding.remedy), 4);
+    }
+    let widest = finding.disassembly.iter().map(|line| line.address).max().unwrap_or(0);
+    let digits = format!("{widest:x}").len();
+    for line in &finding.disassembly {
+        let (mark, style) = if line.spot { (">", BOLD) } else { (" ", DIM) };
+        let _ =
+            writeln!(out, "    {mark} {style}{:digits$x}  {}{style:#}", line.address, line.text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corelocal_lab::check::Line;
+
+    fn place(address: u64) -> Place {
+        Place {
+            address,
+            elf_section: ".text".to_owned(),
+            function: Some("ring_push+0x4".to_owned()),
+            source: vec!["ring.c:42".to_owned(), "main.c:7".to_owned()],
+        }
+    }
+
+    fn finding(rule: Rule) -> Finding {
+        let line = |address, text: &str, spot| Line { address, text: text.to_owned(), spot };
+        Finding {
+            rule,
+            severity: rule.severity(),
+            place: place(0x1004),
+            section: Some(0),
+            message: "this moves the stack pointer, and an abort does not move it back".to_owned(),
+            remedy: rule.remedy(),
+            disassembly: vec![line(0xffc, "nop", false), line(0x1004, "push rdx", true)],
+        }
+    }
+
+    fn answer(findings: Vec<Finding>) -> Answer {
+        let report = Report {
+            object: "libring.so".to_owned(),
+            architecture: "x86-64".to_owned(),
+            decoded: true,
+            sections: Vec::new(),
+            findings,
+            notes: Vec::new(),
+        };
+        let mut answer = Answer {
+            version: "0",
+            sections: 0,
+            errors: 0,
+            warnings: 0,
+            files: Vec::new(),
+            unreadable: Vec::new(),
+        };
+        answer.add(
+            Checked { reports: vec![report], skipped: Vec::new() },
+            &[Rule::Unlisted.id().to_owned()],
+        );
+        answer
+    }
+
+    fn plain(answer: &Answer, width: usize) -> String {
+        anstream::adapter::strip_str(&text(answer, width)).to_string()
+    }
+
+    #[test]
+    fn a_finding_shows_place_reason_remedy_and_code() {
+        let expected = "\
+libring.so: x86-64, 0 critical sections
+  error: stack in ring_push+0x4 (.text:0x1004)
+    at ring.c:42
+    inlined at main.c:7
+    this moves the stack pointer, and an abort does not move it back
+    do: keep values in registers and leave the stack pointer alone
+       ffc  nop
+    > 1004  push rdx
+1 file, 0 sections: 1 error, 0 warnings
+";
+        assert_eq!(plain(&answer(vec![finding(Rule::Stack)]), 100), expected);
+        let narrow = plain(&answer(vec![finding(Rule::Stack)]), 40);
+        let longest = narrow.lines().map(str::len).max().unwrap_or(0);
+        assert!(longest <= 46, "{narrow}");
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_ends() {
+        let mut long = finding(Rule::Stack);
+        long.place.function = Some(format!("push<{}>+0x4", "é".repeat(1000)));
+        let text = plain(&answer(vec![long]), 100);
+        let line = text.lines().nth(1).unwrap_or_default();
+        assert!(
+            line.starts_with("  error: stack in push<éé") && line.contains("é>+0x4 (.text"),
+            "{line}"
+        );
+        assert!(line.chars().count() < 130, "{line}");
+    }
+
+    #[test]
+    fn an_allowed_rule_is_not_counted() {
+        let allowed = answer(vec![finding(Rule::Unlisted)]);
+        assert_eq!((allowed.errors, allowed.warnings), (0, 0));
+        assert!(plain(&allowed, 80).ends_with("1 file, 0 sections: nothing to check\n"));
+        let other = answer(vec![finding(Rule::Nodelete)]);
+        assert_eq!((other.errors, other.warnings), (0, 1));
+    }
+}

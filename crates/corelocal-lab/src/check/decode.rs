@@ -1,0 +1,221 @@
+//! The instructions of one section, and where each may go next.
+//!
+//! Invariants:
+//! - Decoding is a linear sweep from start to end. Branches into the middle of an instruction, which
+//!   would make another reading possible, are reported and go no further.
+//! - Whatever leaves the section other than by its end is an exit; where it leads is not judged.
+
+use iced_x86::{
+    Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, InstructionInfo,
+    InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
+
+use super::load::{Descriptor, Image};
+
+/// Where an instruction may go next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// To the instruction of this index.
+    To(usize),
+    /// To the instruction after the commit.
+    End,
+    /// Out of the section.
+    Exit,
+    /// Into the middle of an instruction at this address.
+    Astray(u64),
+}
+
+/// What an instruction does to the memory it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    No,
+    /// Without reading it first.
+    Store,
+    /// What it stores depends on what was there.
+    Update,
+}
+
+/// An instruction of a section.
+pub struct Step {
+    pub instruction: Instruction,
+    pub next: Vec<Edge>,
+    pub write: Write,
+    pub locked: bool,
+    /// Whether it moves the stack pointer.
+    pub moves_stack: bool,
+    /// General and vector registers that it writes, as a [`mask`].
+    pub written: u64,
+}
+
+impl Step {
+    pub fn address(&self) -> u64 {
+        self.instruction.ip()
+    }
+
+    pub fn is_call(&self) -> bool {
+        is_call(&self.instruction)
+    }
+
+    /// Whether it runs any number of times, by a prefix.
+    pub fn repeats(&self) -> bool {
+        self.instruction.has_rep_prefix() || self.instruction.has_repne_prefix()
+    }
+
+    /// Whether nothing of the section comes after it.
+    pub fn is_last(&self) -> bool {
+        self.next.iter().all(|edge| !matches!(edge, Edge::To(_)))
+    }
+}
+
+/// Why a section cannot be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// No instruction at this address.
+    Invalid(u64),
+    /// The section ends within the instruction at this address.
+    Straddles(u64),
+}
+
+/// All instructions of the section.
+pub fn section(image: &Image<'_>, descriptor: &Descriptor) -> Result<Vec<Step>, Failure> {
+    let end = descriptor.end();
+    let mut instructions = Vec::new();
+    for instruction in from(image, descriptor.start) {
+        if instruction.is_invalid() {
+            return Err(Failure::Invalid(instruction.ip()));
+        }
+        if instruction.next_ip() > end {
+            return Err(Failure::Straddles(instruction.ip()));
+        }
+        instructions.push(instruction);
+        if instruction.next_ip() == end {
+            break;
+        }
+    }
+    let starts: Vec<u64> = instructions.iter().map(Instruction::ip).collect();
+    let edge = |target: u64| match starts.binary_search(&target) {
+        Ok(index) => Edge::To(index),
+        Err(_) if target == end => Edge::End,
+        Err(_) if descriptor.contains(target) => Edge::Astray(target),
+        Err(_) => Edge::Exit,
+    };
+    let mut factory = InstructionInfoFactory::new();
+    let steps = instructions.iter().map(|instruction| {
+        let info = factory.info(instruction);
+        Step {
+            next: successors(instruction).into_iter().map(edge).collect(),
+            write: write(info),
+            locked: instruction.has_lock_prefix() || is_exchange(instruction),
+            moves_stack: written(info).any(|register| register == Register::RSP),
+            written: mask(written(info)),
+            instruction: *instruction,
+        }
+    });
+    Ok(steps.collect())
+}
+
+/// Instructions from `address` on, to the end of its ELF section or the first bytes that are none;
+/// those are the last item, an invalid one.
+pub fn from<'a>(image: &'a Image<'_>, address: u64) -> impl Iterator<Item = Instruction> + 'a {
+    let code = image.code_at(address);
+    let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+    let mut failed = false;
+    std::iter::from_fn(move || {
+        if failed || !decoder.can_decode() {
+            return None;
+        }
+        let instruction = decoder.decode();
+        failed = decoder.last_error() != DecoderError::None;
+        Some(instruction)
+    })
+}
+
+/// Addresses an instruction may go to; an address nobody can know is 0. A call comes back.
+pub fn successors(instruction: &Instruction) -> Vec<u64> {
+    match instruction.flow_control() {
+        FlowControl::UnconditionalBranch => vec![instruction.near_branch_target()],
+        FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => {
+            vec![instruction.next_ip(), instruction.near_branch_target()]
+        }
+        FlowControl::IndirectBranch | FlowControl::Return => vec![0],
+        _ => vec![instruction.next_ip()],
+    }
+}
+
+/// Whether it hands control to another function, the kernel, or a trap.
+pub fn is_call(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.flow_control(),
+        FlowControl::Call
+            | FlowControl::IndirectCall
+            | FlowControl::Interrupt
+            | FlowControl::Exception
+            | FlowControl::XbeginXabortXend
+    )
+}
+
+/// Whether it writes memory.
+pub fn stores(instruction: &Instruction) -> bool {
+    write(InstructionInfoFactory::new().info(instruction)) != Write::No
+}
+
+/// `xchg` with memory locks the bus without a prefix.
+fn is_exchange(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Xchg
+        && (0..instruction.op_count()).any(|i| instruction.op_kind(i) == OpKind::Memory)
+}
+
+/// What an instruction does to the memory it names.
+pub fn write(info: &InstructionInfo) -> Write {
+    let mut write = Write::No;
+    for memory in info.used_memory() {
+        match memory.access() {
+            OpAccess::ReadWrite | OpAccess::ReadCondWrite => return Write::Update,
+            OpAccess::Write | OpAccess::CondWrite => write = Write::Store,
+            _ => {}
+        }
+    }
+    write
+}
+
+/// Registers that an instruction writes, in full width.
+pub fn written(info: &InstructionInfo) -> impl Iterator<Item = Register> {
+    used(info, |access| {
+        matches!(
+            access,
+            OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+        )
+    })
+}
+
+/// Registers that an instruction reads, in full width.
+pub fn read(info: &InstructionInfo) -> impl Iterator<Item = Register> {
+    used(info, |access| {
+        matches!(
+            access,
+            OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+        )
+    })
+}
+
+fn used(info: &InstructionInfo, of: fn(OpAccess) -> bool) -> impl Iterator<Item = Register> {
+    let registers = info.used_registers().iter();
+    registers.filter(move |used| of(used.access())).map(|used| used.register().full_register())
+}
+
+/// One bit for each general (0 to 15) and vector register (16 to 47), without the stack pointer.
+pub fn mask(registers: impl Iterator<Item = Register>) -> u64 {
+    registers.fold(0, |mask, register| mask | bit(register))
+}
+
+fn bit(register: Register) -> u64 {
+    if register == Register::RSP {
+        0
+    } else if register.is_gpr() {
+        1 << (register.number() & 15)
+    } else if register.is_vector_register() {
+        1 << (16 + (register.number() & 31))
+    } else {
+        0
+    }
+}

@@ -1,0 +1,191 @@
+//! From a file to what the rules need: descriptors with resolved addresses, the pointer array, and
+//! the code around them.
+//!
+//! Invariants:
+//! - Descriptors are the 32-byte pieces of the sections called `__rseq_cs`, in file order.
+//! - `text` is sorted by address and its regions do not overlap; a damaged file's extra ones are
+//!   dropped.
+
+use std::borrow::Cow;
+
+use object::elf;
+use object::{Endian as _, Endianness};
+
+use super::elf::{Elf, Kind};
+
+const DESCRIPTORS: &str = "__rseq_cs";
+const POINTER_ARRAY: &str = "__rseq_cs_ptr_array";
+
+/// Size of `struct rseq_cs` in include/uapi/linux/rseq.h.
+pub const DESCRIPTOR_LEN: usize = 32;
+
+/// `struct rseq_cs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Where it is.
+    pub address: u64,
+    pub version: u32,
+    pub flags: u32,
+    /// `start_ip`.
+    pub start: u64,
+    /// `post_commit_offset`.
+    pub length: u64,
+    /// `abort_ip`.
+    pub abort: u64,
+}
+
+impl Descriptor {
+    /// The instruction after the commit; saturates where the sum is no address.
+    pub fn end(&self) -> u64 {
+        self.start.saturating_add(self.length)
+    }
+
+    pub fn contains(&self, address: u64) -> bool {
+        address.wrapping_sub(self.start) < self.length
+    }
+}
+
+/// An entry of `__rseq_cs_ptr_array`.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Where it is.
+    pub address: u64,
+    /// The descriptor it names.
+    pub target: u64,
+}
+
+/// An executable section.
+pub struct Region<'a> {
+    pub start: u64,
+    pub bytes: Cow<'a, [u8]>,
+}
+
+/// What the rules look at.
+pub struct Image<'a> {
+    pub elf: &'a Elf<'a>,
+    pub descriptors: Vec<Descriptor>,
+    /// Bytes at the end of a descriptor section that make no whole descriptor: where, how many.
+    pub rest: Vec<(u64, usize)>,
+    pub entries: Vec<Entry>,
+    text: Vec<Region<'a>>,
+}
+
+impl<'a> Image<'a> {
+    pub fn load(elf: &'a Elf<'a>) -> Image<'a> {
+        let endian = elf.endian();
+        let mut image = Image {
+            elf,
+            descriptors: Vec::new(),
+            rest: Vec::new(),
+            entries: Vec::new(),
+            text: Vec::new(),
+        };
+        for index in elf.sections_named(DESCRIPTORS) {
+            let (place, bytes) = (elf.place(index), elf.relocated(index));
+            for (i, piece) in bytes.chunks(DESCRIPTOR_LEN).enumerate() {
+                let address = place.wrapping_add((i * DESCRIPTOR_LEN) as u64);
+                match piece.try_into() {
+                    Ok(piece) => image.descriptors.push(descriptor(address, piece, endian)),
+                    Err(_) => image.rest.push((address, piece.len())),
+                }
+            }
+        }
+        for index in elf.sections_named(POINTER_ARRAY) {
+            let (place, bytes) = (elf.place(index), elf.relocated(index));
+            for (i, word) in bytes.chunks_exact(8).enumerate() {
+                let target = u64_at(word, 0, endian);
+                // 0 is padding between the parts that the linker put together.
+                if target != 0 {
+                    image.entries.push(Entry { address: place.wrapping_add(i as u64 * 8), target });
+                }
+            }
+        }
+        if !image.descriptors.is_empty() {
+            image.text = text(elf);
+        }
+        image
+    }
+
+    /// The executable bytes from `address` to the end of its section; empty where there are none.
+    pub fn code_at(&self, address: u64) -> &[u8] {
+        let after = self.text.partition_point(|region| region.start <= address);
+        let Some(region) = after.checked_sub(1).and_then(|i| self.text.get(i)) else { return &[] };
+        let offset = usize::try_from(address - region.start).unwrap_or(usize::MAX);
+        region.bytes.get(offset..).unwrap_or_default()
+    }
+
+    /// The `N` bytes right before `address`, if they are executable.
+    pub fn before<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+        let bytes = self.code_at(address.checked_sub(N as u64)?);
+        // More must follow, or `address` would be past its section.
+        if bytes.len() <= N { None } else { bytes[..N].try_into().ok() }
+    }
+
+    /// The signature that glibc and librseq register on this architecture, and how it is stored.
+    pub fn signature(&self) -> Option<u32> {
+        match self.elf.machine() {
+            elf::EM_X86_64 => Some(0x5305_3053),
+            elf::EM_AARCH64 => Some(0xd428_bc00),
+            _ => None,
+        }
+    }
+
+    /// Whether the instructions of this architecture are decoded.
+    pub fn is_decoded(&self) -> bool {
+        self.elf.machine() == elf::EM_X86_64
+    }
+
+    pub fn architecture(&self) -> String {
+        match self.elf.machine() {
+            elf::EM_X86_64 => "x86-64".to_owned(),
+            elf::EM_AARCH64 => "aarch64".to_owned(),
+            elf::EM_RISCV => "riscv64".to_owned(),
+            elf::EM_PPC64 => "powerpc64".to_owned(),
+            elf::EM_S390 => "s390x".to_owned(),
+            other => format!("ELF machine {other}"),
+        }
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.elf.kind
+    }
+}
+
+fn text<'a>(elf: &Elf<'a>) -> Vec<Region<'a>> {
+    let mut extents = elf.extents();
+    extents.retain(|extent| extent.executable);
+    extents.sort_by_key(|extent| extent.start);
+    let mut text: Vec<Region<'a>> = Vec::new();
+    let mut free = 0;
+    for extent in extents {
+        if let Some(end) = extent.start.checked_add(extent.length).filter(|_| extent.start >= free)
+        {
+            free = end;
+            text.push(Region { start: extent.start, bytes: elf.code(extent.index) });
+        }
+    }
+    text
+}
+
+fn descriptor(address: u64, piece: &[u8; DESCRIPTOR_LEN], endian: Endianness) -> Descriptor {
+    let half = |at: usize| {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&piece[at..at + 4]);
+        endian.read_u32_bytes(bytes)
+    };
+    Descriptor {
+        address,
+        version: half(0),
+        flags: half(4),
+        start: u64_at(piece, 8, endian),
+        length: u64_at(piece, 16, endian),
+        abort: u64_at(piece, 24, endian),
+    }
+}
+
+/// The word at `at`, which the caller has checked to be there.
+fn u64_at(bytes: &[u8], at: usize, endian: Endianness) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    endian.read_u64_bytes(word)
+}

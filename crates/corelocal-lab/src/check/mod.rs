@@ -1,0 +1,121 @@
+//! A static checker of restartable critical sections in ELF files.
+//!
+//! The kernel sends a thread that was preempted, migrated or signalled inside a section to the
+//! section's abort handler. What makes that sound is visible in the machine code: the descriptor,
+//! the signature before the handler, one committing store at the very end, nothing before it that
+//! the world can see. This module reads those from the finished file, after compiler, assembler and
+//! linker have had their say.
+//!
+//! ```text
+//!   elf.rs      the file: sections, relocations, symbols
+//!   load.rs     descriptors with resolved addresses, and the code they speak of
+//!   decode.rs   one section's instructions and where each may go next
+//!   rules/      one function per rule: a section in, findings out
+//!   names.rs    functions and source lines for addresses
+//!   report.rs   what was found, as data
+//! ```
+//!
+//! Invariants:
+//! - Any bytes may come in; nothing here panics, and time and memory are bounded by the file's size.
+//! - An error is wrong on every kernel or breaks a section's promise; a warning depends on something
+//!   that the code does not tell.
+//!
+//! ```no_run
+//! let checked = corelocal_lab::check::file("target/release/server".as_ref())?;
+//! for finding in checked.reports.iter().flat_map(|report| &report.findings) {
+//!     println!("{}: {}", finding.rule.id(), finding.message);
+//! }
+//! # Ok::<(), corelocal_lab::check::Unreadable>(())
+//! ```
+
+mod decode;
+mod elf;
+mod load;
+mod names;
+mod report;
+mod rules;
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use object::read::archive::ArchiveFile;
+
+pub use report::{Checked, Finding, Line, Place, Report, Rule, Section, Severity};
+
+/// Why a file could not be checked, with what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable(String);
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+/// Checks every critical section in the file at `path`: an executable, a shared object, an object
+/// file, or a static archive of object files (a Rust rlib is one).
+///
+/// # Errors
+/// The file cannot be read, or is none of these.
+pub fn file(path: &Path) -> Result<Checked, Unreadable> {
+    let name = path.display().to_string();
+    let unreadable = |error| Unreadable(format!("cannot read {name}: {error}; name another file"));
+    let mut file = File::open(path).map_err(unreadable)?;
+    let meta = file.metadata().map_err(unreadable)?;
+    if meta.is_dir() {
+        return Err(Unreadable(format!("{name} is a folder; name a file in it")));
+    }
+    if meta.is_file() && meta.len() > 0 {
+        // SAFETY: the mapping is private and only read, as bytes of which nothing is assumed. Should
+        // another program cut the file short meanwhile, the process ends by SIGBUS; no value is
+        // made of memory that is gone.
+        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(unreadable)?;
+        return bytes(&name, &map);
+    }
+    let mut content = Vec::new();
+    file.read_to_end(&mut content).map_err(unreadable)?;
+    bytes(&name, &content)
+}
+
+/// Checks `data`, the content of a file called `name` in the report.
+///
+/// # Errors
+/// As [`file()`].
+pub fn bytes(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
+    if data.starts_with(&object::archive::THIN_MAGIC) {
+        return Err(Unreadable(format!(
+            "{name} is a thin archive, which holds no code; name the object files it refers to"
+        )));
+    }
+    if data.starts_with(&object::archive::MAGIC) {
+        return archive(name, data);
+    }
+    Ok(Checked { reports: vec![one(name, data)?], skipped: Vec::new() })
+}
+
+fn one(name: &str, data: &[u8]) -> Result<Report, Unreadable> {
+    let elf = elf::Elf::parse(data).map_err(|why| Unreadable(format!("{name}: {why}")))?;
+    let image = load::Image::load(&elf);
+    Ok(rules::run(name, &image))
+}
+
+fn archive(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
+    let damaged =
+        |error| Unreadable(format!("{name} is a damaged archive ({error}); build it again"));
+    let mut checked = Checked::default();
+    for member in ArchiveFile::parse(data).map_err(damaged)?.members() {
+        let member = member.map_err(damaged)?;
+        let content = member.data(data).map_err(damaged)?;
+        let member = format!("{name}({})", String::from_utf8_lossy(member.name()));
+        if content.starts_with(b"\x7fELF") {
+            checked.reports.push(one(&member, content)?);
+        } else {
+            checked.skipped.push(member);
+        }
+    }
+    Ok(checked)
+}

@@ -1,0 +1,167 @@
+//! What an address is called: its ELF section, its function, its source lines.
+//!
+//! Invariants:
+//! - All addresses are looked up together, in one pass over the symbols: a big program has millions.
+//! - Missing or damaged debug information costs the lines and nothing else.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use addr2line::Context;
+use gimli::{Dwarf, EndianSlice, RunTimeEndian, SectionId};
+use object::Endianness;
+
+use super::elf::{Elf, Extent, Kind};
+use super::report::Place;
+
+/// Names for a set of addresses.
+pub struct Names {
+    kind: Kind,
+    extents: Vec<Extent>,
+    places: BTreeMap<u64, Place>,
+}
+
+impl Names {
+    pub fn of(elf: &Elf<'_>, addresses: impl IntoIterator<Item = u64>) -> Names {
+        let mut extents = elf.extents();
+        extents.sort_by_key(|extent| extent.start);
+        let mut names = Names { kind: elf.kind, extents, places: BTreeMap::new() };
+        for address in addresses {
+            if !names.places.contains_key(&address) {
+                let bare = names.bare(address);
+                names.places.insert(address, bare);
+            }
+        }
+        if !names.places.is_empty() {
+            add_functions(elf, &names.extents, &mut names.places);
+            add_lines(elf, &mut names.places);
+        }
+        names
+    }
+
+    fn bare(&self, address: u64) -> Place {
+        let extent = extent_of(&self.extents, address);
+        Place {
+            address: self.shown(address),
+            elf_section: extent.map_or("no section".to_owned(), |extent| extent.name.clone()),
+            function: None,
+            source: Vec::new(),
+        }
+    }
+
+    /// The address as a user knows it: in an object file, the offset in the ELF section.
+    pub fn shown(&self, address: u64) -> u64 {
+        match extent_of(&self.extents, address) {
+            Some(extent) if self.kind == Kind::Object => address - extent.start,
+            _ => address,
+        }
+    }
+
+    /// The target of a branch at `from`; with its ELF section, where that is another one.
+    pub fn target(&self, from: u64, target: u64) -> String {
+        let extents = [from, target].map(|address| extent_of(&self.extents, address));
+        let shown = self.shown(target);
+        match extents {
+            [_, None] if self.kind == Kind::Object => "a symbol of another file".to_owned(),
+            [Some(from), Some(to)] if self.kind == Kind::Object && from.index != to.index => {
+                format!("{}:{shown:#x}", to.name)
+            }
+            _ => format!("{shown:#x}"),
+        }
+    }
+
+    /// The place of one of the addresses given.
+    pub fn place(&self, address: u64) -> Place {
+        self.places.get(&address).cloned().unwrap_or_else(|| Place {
+            address,
+            elf_section: String::new(),
+            function: None,
+            source: Vec::new(),
+        })
+    }
+}
+
+/// The one of the sorted `extents` that holds `address`.
+fn extent_of(extents: &[Extent], address: u64) -> Option<&Extent> {
+    let after = extents.partition_point(|extent| extent.start <= address);
+    let extent = extents.get(after.checked_sub(1)?)?;
+    (address - extent.start < extent.length).then_some(extent)
+}
+
+/// A symbol that may name an address.
+struct Candidate<'a> {
+    start: u64,
+    /// Whether its size says that it contains the address.
+    certain: bool,
+    name: &'a [u8],
+}
+
+fn add_functions(elf: &Elf<'_>, extents: &[Extent], places: &mut BTreeMap<u64, Place>) {
+    let addresses: Vec<u64> =
+        places.keys().copied().filter(|address| extent_of(extents, *address).is_some()).collect();
+    let mut best: Vec<Option<Candidate<'_>>> = addresses.iter().map(|_| None).collect();
+    elf.symbols(|start, size, name| {
+        let first = addresses.partition_point(|address| *address < start);
+        let Some(nearest) = addresses.get(first) else { return };
+        let certain = size > 0;
+        let end = if certain {
+            start.saturating_add(size)
+        } else {
+            // Assembly often states no size. Such a symbol reaches to the end of its section.
+            extent_of(extents, start).map_or(0, |extent| extent.start + extent.length)
+        };
+        if *nearest >= end || name.starts_with(b".L") {
+            return;
+        }
+        for (address, best) in addresses[first..].iter().zip(&mut best[first..]) {
+            if *address >= end {
+                break;
+            }
+            let better = best.as_ref().is_none_or(|b| (certain, start) > (b.certain, b.start));
+            if better {
+                *best = Some(Candidate { start, certain, name });
+            }
+        }
+    });
+    for (address, best) in addresses.iter().zip(best) {
+        if let (Some(best), Some(place)) = (best, places.get_mut(address)) {
+            let name = addr2line::demangle_auto(String::from_utf8_lossy(best.name), None);
+            let offset = address - best.start;
+            place.function = Some(format!("{name}+{offset:#x}"));
+        }
+    }
+}
+
+fn add_lines(elf: &Elf<'_>, places: &mut BTreeMap<u64, Place>) {
+    let load = |id: SectionId| {
+        let bytes = elf.sections_named(id.name()).first().map(|index| elf.code(*index));
+        Ok::<_, gimli::Error>(bytes.unwrap_or(Cow::Borrowed(&[])))
+    };
+    let Ok(sections) = gimli::DwarfSections::load(load) else { return };
+    let endian = match elf.endian() {
+        Endianness::Little => RunTimeEndian::Little,
+        Endianness::Big => RunTimeEndian::Big,
+    };
+    let dwarf: Dwarf<_> = sections.borrow(|bytes| EndianSlice::new(bytes, endian));
+    let Ok(context) = Context::from_dwarf(dwarf) else { return };
+    for (address, place) in places {
+        place.source = lines(&context, *address).unwrap_or_default();
+    }
+}
+
+fn lines(
+    context: &Context<EndianSlice<'_, RunTimeEndian>>,
+    address: u64,
+) -> Result<Vec<String>, gimli::Error> {
+    let mut lines = Vec::new();
+    let mut frames = context.find_frames(address).skip_all_loads()?;
+    while let Some(frame) = frames.next()? {
+        if let Some((Some(file), line)) = frame.location.map(|l| (l.file, l.line)) {
+            let line = line.map_or(file.to_owned(), |line| format!("{file}:{line}"));
+            if lines.last() != Some(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    Ok(lines)
+}

@@ -1,0 +1,252 @@
+//! What the checker says, as data. How it looks on a terminal is the command's business.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// All that was found in one file.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Checked {
+    /// One for a program, shared object or object file; one per member of an archive.
+    pub reports: Vec<Report>,
+    /// Members of an archive that are no ELF files, so nothing is said about them.
+    pub skipped: Vec<String>,
+}
+
+/// What was found in one object.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The file; for a member of an archive `archive(member)`.
+    pub object: String,
+    /// Its architecture's usual name.
+    pub architecture: String,
+    /// Whether instructions were decoded. Otherwise the descriptors alone were checked.
+    pub decoded: bool,
+    /// Its critical sections.
+    pub sections: Vec<Section>,
+    /// What is wrong with them, worst first, then by address.
+    pub findings: Vec<Finding>,
+    /// What could not be checked, and why.
+    pub notes: Vec<String>,
+}
+
+/// A critical section: the kernel's `struct rseq_cs`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Section {
+    /// Where the descriptor is.
+    pub descriptor: Place,
+    /// `start_ip`.
+    pub start: Place,
+    /// `post_commit_offset`, bytes.
+    pub length: u64,
+    /// `abort_ip`.
+    pub abort: Place,
+    /// Number of instructions, where they were decoded.
+    pub instructions: Option<usize>,
+}
+
+/// An address, and what is known about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// As in the file; in an object file, whose sections have no addresses yet, the offset in its
+    /// ELF section.
+    #[serde(serialize_with = "hexadecimal")]
+    pub address: u64,
+    /// Name of the ELF section.
+    pub elf_section: String,
+    /// Demangled function that contains it, with the offset in it.
+    pub function: Option<String>,
+    /// Source lines, innermost inlined call first; empty without debug information.
+    pub source: Vec<String>,
+}
+
+/// One thing that is wrong, or may be.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// Which rule it breaks.
+    pub rule: Rule,
+    /// Whether it is certainly wrong.
+    pub severity: Severity,
+    /// The instruction or the data it is about.
+    pub place: Place,
+    /// Index in [`Report::sections`], when it is about one of them.
+    pub section: Option<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub remedy: &'static str,
+    /// The instructions around the spot.
+    pub disassembly: Vec<Line>,
+}
+
+/// A disassembled instruction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// As [`Place::address`].
+    #[serde(serialize_with = "hexadecimal")]
+    pub address: u64,
+    /// In Intel syntax.
+    pub text: String,
+    /// Whether it is the one the finding is about.
+    pub spot: bool,
+}
+
+/// How sure a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Wrong on every kernel, or a section that breaks its own promise.
+    Error,
+    /// Right or wrong by something the code does not tell.
+    Warning,
+}
+
+macro_rules! rules {
+    ($($name:ident $id:literal $severity:ident $what:literal $remedy:literal;)+) => {
+        /// The rules, with the names that `corelocal check` prints.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Rule {
+            $(#[doc = $what] $name,)+
+        }
+
+        impl Rule {
+            /// Every rule.
+            pub const ALL: &[Rule] = &[$(Rule::$name,)+];
+
+            /// Its name in output and documents.
+            #[must_use]
+            pub fn id(self) -> &'static str {
+                match self { $(Rule::$name => $id,)+ }
+            }
+
+            /// What its findings are.
+            #[must_use]
+            pub fn severity(self) -> Severity {
+                match self { $(Rule::$name => Severity::$severity,)+ }
+            }
+
+            /// What to do about a finding.
+            #[must_use]
+            pub fn remedy(self) -> &'static str {
+                match self { $(Rule::$name => $remedy,)+ }
+            }
+        }
+    };
+}
+
+rules! {
+    Version "version" Error
+        "The descriptor's version is not 0; the kernel kills the thread."
+        "write 0 into the descriptor's first word";
+    Flags "flags" Error
+        "The descriptor has flags; kernels since commit 0190e4198e47 kill the thread."
+        "write 0 into the descriptor's second word; the flags were withdrawn";
+    Layout "layout" Error
+        "`__rseq_cs` does not consist of whole descriptors."
+        "let nothing but 32-byte descriptors into __rseq_cs, each after .balign 32";
+    Range "range" Error
+        "Start and length do not describe a stretch of executable code."
+        "take start_ip and the length from labels of one block of assembly";
+    AbortInside "abort-inside" Error
+        "The abort handler lies in the section; the kernel kills the thread."
+        "put the abort handler behind the end or into another section";
+    AbortNotCode "abort-not-code" Error
+        "The abort handler is not executable code."
+        "point abort_ip at a label of the abort handler";
+    Signature "signature" Error
+        "The signature before the abort handler is missing or wrong; the kernel kills the thread."
+        "place the registered signature in the 4 bytes right before the label of abort_ip";
+    Unlisted "unlisted" Warning
+        "No entry of `__rseq_cs_ptr_array` names the descriptor."
+        "add its address to __rseq_cs_ptr_array, and a .reloc against that entry to keep it under --gc-sections; debuggers look there";
+    StrayEntry "stray-entry" Warning
+        "An entry of `__rseq_cs_ptr_array` names no descriptor in `__rseq_cs`."
+        "let each entry hold the address of one descriptor in __rseq_cs";
+    Duplicate "duplicate" Warning
+        "Two descriptors are about the same code."
+        "give each copy of the code labels of its own, and one descriptor";
+    Overlap "overlap" Error
+        "Two sections overlap in part."
+        "end one section before the next begins";
+    Nodelete "nodelete" Warning
+        "A shared object with sections can be unloaded while a thread's rseq_cs still names one."
+        "link with -z nodelete, or clear rseq_cs in every thread before dlclose";
+    Undecodable "undecodable" Error
+        "Bytes in the section are no instruction."
+        "keep data out of the section and check its labels";
+    Boundary "boundary" Error
+        "The end, or the target of a branch, is in the middle of an instruction."
+        "take ends and targets from labels";
+    Call "call" Error
+        "A call, system call, interrupt or trap inside."
+        "do it before the section or after it";
+    Stack "stack" Error
+        "The stack pointer moves inside; the abort handler would find it anywhere."
+        "keep values in registers and leave the stack pointer alone";
+    IndirectBranch "indirect-branch" Error
+        "A jump to a computed address, or a return, inside."
+        "branch to labels, and return after the section";
+    Locked "locked" Error
+        "A locked instruction inside."
+        "use the plain instruction: within a section nobody else is on this cpu; data that other cpus change as well does not belong into it";
+    NeverLeaves "never-leaves" Error
+        "A path through the section never leaves it."
+        "let every path reach the end or an exit";
+    NoCommit "no-commit" Warning
+        "The section stores nothing."
+        "end the section with its store; one that only reads needs no change";
+    CommitOutside "commit-outside" Error
+        "The section ends before the store that follows it."
+        "move the end label behind the committing store";
+    CommitNotLast "commit-not-last" Error
+        "Instructions follow the committing store; aborted there, a retry commits again."
+        "make the committing store the last instruction";
+    CommitInParts "commit-in-parts" Error
+        "The committing store is a repeated string instruction, which can be interrupted half-way."
+        "commit with a single store";
+    StoreBeforeCommit "store-before-commit" Warning
+        "A store precedes the committing one."
+        "right only if nobody sees that memory until the commit; otherwise make it the commit";
+    UpdateBeforeCommit "update-before-commit" Error
+        "Memory is read, modified and written before the commit; each retry does it again."
+        "compute in a register, and store once, last";
+    RetryUnarmed "retry-unarmed" Error
+        "The abort handler resumes the section without announcing it again; the kernel has cleared rseq_cs."
+        "go back to before the store to rseq_cs";
+    InputOverwritten "input-overwritten" Warning
+        "The abort path reads a register that the section has overwritten."
+        "write scratch registers only, or load the value again before its use";
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id())
+    }
+}
+
+impl Serialize for Rule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.id())
+    }
+}
+
+impl Report {
+    /// Number of findings of this severity.
+    #[must_use]
+    pub fn count(&self, severity: Severity) -> usize {
+        self.findings.iter().filter(|finding| finding.severity == severity).count()
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(function) = &self.function {
+            write!(f, "{function} ")?;
+        }
+        write!(f, "({}:{:#x})", self.elf_section, self.address)
+    }
+}
+
+fn hexadecimal<S: Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{address:#x}"))
+}

@@ -1,0 +1,118 @@
+//! Rules about what follows an abort: the handler's code and where it leads.
+//!
+//! The kernel resumes a thread at abort_ip with the registers as they were in the middle of the
+//! section, and has cleared rseq_cs. So the handler must not enter the section without announcing it
+//! again, nor rely on a register that the section overwrites.
+//!
+//! Invariants:
+//! - The walk follows branches both ways and stops at calls, returns and jumps to computed
+//!   addresses, and after `LIMIT` instructions: what it says about registers is a warning.
+//! - Where two paths meet, only what both have done counts.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use iced_x86::{InstructionInfoFactory, Register};
+
+use super::Breach;
+use crate::check::decode::{self, Step};
+use crate::check::load::{Descriptor, Image};
+use crate::check::report::Rule;
+
+/// Instructions visited for one handler.
+const LIMIT: usize = 512;
+
+/// What has happened since the abort.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Since {
+    /// Registers written, so that their old value no longer matters.
+    written: u64,
+    /// Whether a word was stored, which may have been the announcement.
+    stored: bool,
+}
+
+pub fn check(image: &Image<'_>, descriptor: &Descriptor, steps: &[Step]) -> Vec<Breach> {
+    // What the last instruction writes is never seen by the handler.
+    let middle = steps.iter().filter(|step| !step.is_last());
+    let doubtful = middle.fold(0, |mask, step| mask | step.written);
+    let mut walk = Walk { image, descriptor, doubtful, blamed: 0, found: Vec::new() };
+    walk.run();
+    walk.found
+}
+
+struct Walk<'a> {
+    image: &'a Image<'a>,
+    descriptor: &'a Descriptor,
+    /// Registers that hold something unknown at the abort.
+    doubtful: u64,
+    /// Those already reported.
+    blamed: u64,
+    found: Vec<Breach>,
+}
+
+impl Walk<'_> {
+    fn run(&mut self) {
+        let mut factory = InstructionInfoFactory::new();
+        let mut known: HashMap<u64, Since> = HashMap::new();
+        let mut open = vec![(self.descriptor.abort, Since { written: 0, stored: false })];
+        for _ in 0..LIMIT {
+            let Some((address, since)) = open.pop() else { return };
+            let since = match known.entry(address) {
+                Entry::Vacant(new) => *new.insert(since),
+                Entry::Occupied(mut old) => {
+                    let both = Since {
+                        written: old.get().written & since.written,
+                        stored: old.get().stored && since.stored,
+                    };
+                    if both == *old.get() {
+                        continue;
+                    }
+                    old.insert(both);
+                    both
+                }
+            };
+            if self.descriptor.contains(address) && !since.stored {
+                self.unarmed();
+                continue;
+            }
+            let Some(instruction) = decode::from(self.image, address).next() else { continue };
+            if instruction.is_invalid() || decode::is_call(&instruction) {
+                continue;
+            }
+            let info = factory.info(&instruction);
+            for register in decode::read(info) {
+                self.read(address, register, since);
+            }
+            let since = Since {
+                written: since.written | decode::mask(decode::written(info)),
+                stored: since.stored || decode::write(info) != decode::Write::No,
+            };
+            // Past a retry it is the retry's outcome that counts, not the abort's.
+            let retried = self.descriptor.contains(address);
+            let goes_on = |next: &u64| *next != 0 && (!retried || self.descriptor.contains(*next));
+            let next = decode::successors(&instruction).into_iter().filter(goes_on);
+            open.extend(next.map(|next| (next, since)));
+        }
+    }
+
+    fn unarmed(&mut self) {
+        if !self.found.iter().any(|breach| breach.rule == Rule::RetryUnarmed) {
+            let message = "this handler leads back into the section without a store to rseq_cs";
+            let at = self.descriptor.abort;
+            self.found.push(Breach::new(Rule::RetryUnarmed, at, message));
+        }
+    }
+
+    fn read(&mut self, address: u64, register: Register, since: Since) {
+        let bit = decode::mask([register].into_iter());
+        if bit & self.doubtful & !since.written & !self.blamed != 0 {
+            self.blamed |= bit;
+            let name = format!("{register:?}").to_lowercase();
+            let message = format!(
+                "after an abort this reads {name}, which the section overwrites: its value may be \
+                 from any point in it"
+            );
+            self.found.push(Breach::new(Rule::InputOverwritten, address, message));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The rules, and their order: what makes a section unreadable comes first and ends its check.
+//!
+//! Invariant: each function looks for one kind of fault and knows nothing of the others; a fault is
+//! reported by one rule.
+
+mod descriptor;
+mod handler;
+mod instructions;
+mod stores;
+
+use iced_x86::{Formatter as _, Instruction, IntelFormatter, OpKind};
+
+use super::decode::{self, Step};
+use super::elf::Kind;
+use super::load::{Descriptor, Image};
+use super::names::Names;
+use super::report::{Finding, Line, Report, Rule, Section};
+
+/// A breach of a rule, with addresses for names.
+pub struct Breach {
+    pub rule: Rule,
+    pub address: u64,
+    pub message: String,
+}
+
+impl Breach {
+    fn new(rule: Rule, address: u64, message: impl Into<String>) -> Breach {
+        Breach { rule, address, message: message.into() }
+    }
+}
+
+/// Instructions shown before and after the spot.
+const AROUND: usize = 3;
+
+/// Checks all sections of `image`.
+pub fn run(object: &str, image: &Image<'_>) -> Report {
+    let mut breaches: Vec<(Option<usize>, Breach)> = Vec::new();
+    let mut steps: Vec<Option<Vec<Step>>> = Vec::new();
+    for (index, descriptor) in image.descriptors.iter().enumerate() {
+        let mut found = descriptor::check(image, descriptor);
+        let mut code = None;
+        let sane = !found.iter().any(|breach| breach.rule == Rule::Range);
+        if sane && image.is_decoded() {
+            match decode::section(image, descriptor) {
+                Ok(steps) => {
+                    found.extend(instructions::check(descriptor, &steps));
+                    found.extend(stores::check(image, descriptor, &steps));
+                    if !found
+                        .iter()
+                        .any(|b| matches!(b.rule, Rule::AbortInside | Rule::AbortNotCode))
+                    {
+                        found.extend(handler::check(image, descriptor, &steps));
+                    }
+                    code = Some(steps);
+                }
+                Err(failure) => found.push(instructions::undecodable(failure)),
+            }
+        }
+        steps.push(code);
+        breaches.extend(found.into_iter().map(|breach| (Some(index), breach)));
+    }
+    breaches.extend(descriptor::together(image));
+    report(object, image, &steps, breaches)
+}
+
+fn report(
+    object: &str,
+    image: &Image<'_>,
+    steps: &[Option<Vec<Step>>],
+    breaches: Vec<(Option<usize>, Breach)>,
+) -> Report {
+    let of_sections = image.descriptors.iter().flat_map(|d| [d.address, d.start, d.abort]);
+    let of_breaches = breaches.iter().map(|(_, breach)| breach.address);
+    let names = Names::of(image.elf, of_sections.chain(of_breaches));
+    let section = |(descriptor, steps): (&Descriptor, &Option<Vec<Step>>)| Section {
+        descriptor: names.place(descriptor.address),
+        start: names.place(descriptor.start),
+        length: descriptor.length,
+        abort: names.place(descriptor.abort),
+        instructions: steps.as_ref().map(Vec::len),
+    };
+    let mut findings: Vec<Finding> = breaches
+        .into_iter()
+        .map(|(section, breach)| Finding {
+            rule: breach.rule,
+            severity: breach.rule.severity(),
+            place: names.place(breach.address),
+            section,
+            message: breach.message,
+            remedy: breach.rule.remedy(),
+            disassembly: disassembly(
+                image,
+                &names,
+                section.and_then(|i| steps[i].as_deref()).unwrap_or_default(),
+                breach.address,
+            ),
+        })
+        .collect();
+    findings.sort_by(|a, b| {
+        (a.severity, a.section, a.place.address).cmp(&(b.severity, b.section, b.place.address))
+    });
+    Report {
+        object: object.to_owned(),
+        architecture: image.architecture(),
+        decoded: image.is_decoded(),
+        sections: image.descriptors.iter().zip(steps).map(section).collect(),
+        findings,
+        notes: notes(image),
+    }
+}
+
+fn notes(image: &Image<'_>) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !image.elf.has_sections() {
+        notes.push(
+            "the file has no section table, so sections cannot be found; check it before sstrip"
+                .to_owned(),
+        );
+    }
+    if !image.descriptors.is_empty() && !image.is_decoded() {
+        notes.push(format!("{} is not decoded: descriptors only", image.architecture()));
+        if image.signature().is_none() {
+            notes.push("the signature of this architecture is not known: not checked".to_owned());
+        }
+    }
+    notes
+}
+
+/// The instructions around `address`, of the section or of the code there.
+fn disassembly(image: &Image<'_>, names: &Names, steps: &[Step], address: u64) -> Vec<Line> {
+    let spot = steps.iter().position(|step| step.address() == address);
+    let instructions: Vec<_> = match spot {
+        Some(spot) => {
+            let shown = spot.saturating_sub(AROUND)..steps.len().min(spot + AROUND + 1);
+            steps[shown].iter().map(|step| step.instruction).collect()
+        }
+        None if image.is_decoded() => decode::from(image, address)
+            .take_while(|instruction| !instruction.is_invalid())
+            .take(AROUND + 1)
+            .collect(),
+        None => Vec::new(),
+    };
+    let line = |instruction: &Instruction| Line {
+        address: names.shown(instruction.ip()),
+        text: text(names, instruction),
+        spot: instruction.ip() == address,
+    };
+    instructions.iter().map(line).collect()
+}
+
+/// The instruction in Intel syntax, its target in the addresses that the user sees.
+fn text(names: &Names, instruction: &Instruction) -> String {
+    if instruction.op0_kind() == OpKind::NearBranch64 {
+        let mnemonic = format!("{:?}", instruction.mnemonic()).to_lowercase();
+        let target = names.target(instruction.ip(), instruction.near_branch_target());
+        return format!("{mnemonic} {target}");
+    }
+    let mut formatter = IntelFormatter::new();
+    let options = formatter.options_mut();
+    options.set_space_after_operand_separator(true);
+    options.set_hex_prefix("0x");
+    options.set_hex_suffix("");
+    options.set_uppercase_hex(false);
+    options.set_rip_relative_addresses(true);
+    let mut text = String::new();
+    formatter.format(instruction, &mut text);
+    text
+}
+
+/// Whether `image` may be unmapped while threads run.
+fn can_be_unloaded(image: &Image<'_>) -> bool {
+    image.kind() == Kind::Shared && !image.elf.nodelete
+}

@@ -1,0 +1,9 @@
+//! Checkers for restartable sequences, for corelocal and for every other program that has some.
+//!
+//! A critical section of the kernel's rseq facility can be abandoned at any of its instructions. A
+//! compiler knows nothing of it and a test meets the bad moment once in a million runs, so this
+//! crate looks at the machine code itself: [`check`] reads it without running it, [`torture`] runs it
+//! and disturbs it at every instruction.
+
+pub mod check;
+pub mod torture;

@@ -1,0 +1,266 @@
+//! One triple: to an instruction, stop, disturb, go on, judge.
+//!
+//! What must hold:
+//! 1. A thread stopped inside a section is aborted: it goes on at the abort handler, or a signal
+//!    finds it there. One stopped before or after it goes on where it was. When it comes to a commit
+//!    later, and is stopped there, it is aborted as well: the section is still announced, or anew.
+//! 2. What target, rival, handler and child saw can be explained (`history.rs`).
+//! 3. A section indexed by cpu number stores to the slot of the cpu that the thread is on.
+//! 4. A thread without a registration comes to no section's commit.
+
+use std::ops::ControlFlow;
+
+use super::history::{self, Seen};
+use super::program::{Code, Step};
+use super::select::Disturbance;
+use super::session::Session;
+use super::tracee::{Lost, Stop};
+use super::victim::{Reaction, SIGNAL, Word};
+use super::workload::Workload;
+
+/// A chance preemption can keep the target from an instruction, or abort it where nobody meant to;
+/// not so often in a row.
+const ATTEMPTS: usize = 5;
+
+/// A section as a workload reaches it.
+pub struct Place<'a> {
+    /// The workload and its number.
+    pub workload: &'a Workload,
+    pub number: usize,
+    /// The sections on the workload's way.
+    pub way: &'a [&'a Code],
+    /// Which of them it is.
+    pub index: usize,
+    /// Where a store belongs on the cpu that the target is moved to, if that is known.
+    pub slot: Option<u64>,
+}
+
+/// What came of a triple.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Ok,
+    NotReached,
+    Failed(String),
+}
+
+impl Place<'_> {
+    fn code(&self) -> &Code {
+        self.way[self.index]
+    }
+
+    /// Tries one triple. The target ends at its rendezvous.
+    ///
+    /// # Errors
+    /// The victim is lost, which is a failure of the triple and costs a new victim.
+    pub fn attack(
+        &self,
+        session: &mut Session,
+        step: &Step,
+        disturbance: Disturbance,
+    ) -> Result<Outcome, Lost> {
+        let mut outcome = Outcome::NotReached;
+        for _ in 0..ATTEMPTS {
+            outcome = match self.attempt(session, step, disturbance)? {
+                ControlFlow::Break(outcome) => return Ok(outcome),
+                ControlFlow::Continue(outcome) => outcome,
+            };
+        }
+        Ok(outcome)
+    }
+
+    /// `Continue` with an outcome that chance may have brought about.
+    fn attempt(
+        &self,
+        session: &mut Session,
+        step: &Step,
+        disturbance: Disturbance,
+    ) -> Result<ControlFlow<Outcome, Outcome>, Lost> {
+        if !self.approach(session, step)? {
+            return Ok(ControlFlow::Continue(Outcome::NotReached));
+        }
+        let signal = disturb(session, disturbance)?;
+        let watched = self.watch(session, step, disturbance)?;
+        session.tracee.resume(signal)?;
+        let inside = self.code().contains(step.address);
+        let mut events = self.follow(session, watched, inside)?;
+        session.tracee.lift_all()?;
+        session.place(0);
+
+        if signal != 0 {
+            let at = session.here(session.read(Word::Interrupted)?);
+            events.aborted = at == self.code().abort;
+            let here = events.aborted || at == step.address;
+            events.require(here, "the signal found it at another instruction");
+        }
+        events.require(events.aborted || !inside, "it was not aborted");
+        if let Some(complaint) = self.explain(session, disturbance)? {
+            return Ok(ControlFlow::Break(Outcome::Failed(complaint)));
+        }
+        let by_chance = events.aborted && !inside;
+        events.require(!by_chance, "it was aborted outside of the section");
+        Ok(match events.complaint {
+            None => ControlFlow::Break(Outcome::Ok),
+            Some(complaint) if by_chance => {
+                ControlFlow::Continue(Outcome::Failed(complaint.into()))
+            }
+            Some(complaint) => ControlFlow::Break(Outcome::Failed(complaint.into())),
+        })
+    }
+
+    /// Leads the target to the instruction; false if it does not come there.
+    fn approach(&self, session: &mut Session, step: &Step) -> Result<bool, Lost> {
+        session.write(Word::Workload, self.number as i64)?;
+        let stops = self.way[..self.index].iter().map(|section| section.start);
+        for address in stops.chain([step.address]) {
+            session.tracee.plant(address)?;
+            session.tracee.resume(0)?;
+            if session.tracee.wait()? == Stop::Rendezvous {
+                session.tracee.lift_all()?;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Plants what shows the way that the target takes from here.
+    fn watch(
+        &self,
+        session: &mut Session,
+        step: &Step,
+        disturbance: Disturbance,
+    ) -> Result<Watched, Lost> {
+        let code = self.code();
+        match disturbance {
+            // The handler and the child run through the same code; they tell what they saw.
+            Disturbance::Signal | Disturbance::Fork => return Ok(Watched::Nothing),
+            Disturbance::Unregister => {
+                for section in self.way {
+                    session.tracee.plant(section.commit_at)?;
+                }
+                return Ok(Watched::Commits);
+            }
+            Disturbance::Stop | Disturbance::Migrate | Disturbance::Conflict => {}
+        }
+        session.tracee.plant(code.abort)?;
+        if disturbance == Disturbance::Stop {
+            for section in self.way {
+                session.tracee.plant(section.commit_at)?;
+            }
+            return Ok(Watched::AbortsAndCommits);
+        }
+        if disturbance == Disturbance::Migrate && step.address != code.end && self.slot.is_some() {
+            for section in self.way {
+                session.tracee.plant(section.end)?;
+            }
+        }
+        Ok(Watched::Aborts)
+    }
+
+    /// Follows the target to its rendezvous.
+    fn follow(
+        &self,
+        session: &mut Session,
+        watched: Watched,
+        inside: bool,
+    ) -> Result<Events, Lost> {
+        let mut events = Events::default();
+        let (mut first, mut due) = (true, None);
+        while let Stop::Breakpoint(at) = session.tracee.wait()? {
+            let commit = self.way.iter().find(|section| section.commit_at == at);
+            if let Some(abort) = due.take() {
+                events.require(at == abort, NOT_AGAIN);
+            } else if let (Watched::Commits, Some(_)) = (watched, commit) {
+                let complaint = "it came to a commit without a registration";
+                events.require(session.is_registered()?, complaint);
+            } else if let Some(section) = commit {
+                session.tracee.plant(section.abort)?;
+                due = Some(section.abort);
+            } else if at == self.code().abort {
+                // A later one is chance, and harmless.
+                events.aborted |= first || !inside;
+            } else if let Some(stored) = session.stored(at, self.way)? {
+                let complaint = "it stored to the slot of a cpu that it was not on";
+                events.require(self.slot.is_none_or(|slot| slot == stored), complaint);
+            }
+            first = false;
+            session.tracee.resume(0)?;
+        }
+        events.require(due.is_none(), NOT_AGAIN);
+        Ok(events)
+    }
+
+    /// Says what is wrong with what was seen.
+    fn explain(&self, session: &Session, disturbance: Disturbance) -> Result<Option<String>, Lost> {
+        let operands = session.operands()?;
+        let before = session.read(Word::Before)?;
+        let mut seen = Seen { before, between: None, end: session.read(Word::End)? };
+        match disturbance {
+            Disturbance::Signal | Disturbance::Conflict => {
+                seen.between = Some(session.read(Word::Between)?);
+            }
+            Disturbance::Fork => {
+                match session.read(Word::ChildStatus)? {
+                    0 => {}
+                    status => return Ok(Some(format!("the child ended with status {status:#x}"))),
+                }
+                let between = Some(session.read(Word::ChildBetween)?);
+                let of_child = Seen { before, between, end: session.read(Word::ChildEnd)? };
+                if let Some(complaint) = history::complaint(self.workload, operands, of_child) {
+                    return Ok(Some(format!("in the child, {complaint}")));
+                }
+            }
+            Disturbance::Stop | Disturbance::Migrate | Disturbance::Unregister => {}
+        }
+        Ok(history::complaint(self.workload, operands, seen))
+    }
+}
+
+/// Which breakpoints are there while the target goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watched {
+    Nothing,
+    /// At the abort handler, and perhaps behind the commits.
+    Aborts,
+    /// At the abort handler, and at the commits.
+    AbortsAndCommits,
+    /// At the commits.
+    Commits,
+}
+
+const NOT_AGAIN: &str = "when it was stopped again, at a commit, it was not aborted";
+
+#[derive(Default)]
+struct Events {
+    /// It went to the abort handler; inside the section, at once.
+    aborted: bool,
+    /// The first thing that was wrong.
+    complaint: Option<&'static str>,
+}
+
+impl Events {
+    fn require(&mut self, holds: bool, complaint: &'static str) {
+        if !holds {
+            self.complaint.get_or_insert(complaint);
+        }
+    }
+}
+
+/// Does what is to be done while the target is stopped; returns the signal it is to get.
+fn disturb(session: &mut Session, disturbance: Disturbance) -> Result<libc::c_int, Lost> {
+    let reaction = match disturbance {
+        Disturbance::Stop => return Ok(0),
+        Disturbance::Migrate => {
+            session.place(1);
+            return Ok(0);
+        }
+        Disturbance::Conflict => {
+            session.rival()?;
+            return Ok(0);
+        }
+        Disturbance::Signal => Reaction::Operate,
+        Disturbance::Fork => Reaction::Fork,
+        Disturbance::Unregister => Reaction::Unregister,
+    };
+    session.write(Word::Reaction, reaction as i64)?;
+    Ok(SIGNAL)
+}

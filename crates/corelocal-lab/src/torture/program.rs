@@ -1,0 +1,260 @@
+//! The critical sections of the running program: found in its own memory, where the loader has
+//! settled every address, and named from its file.
+//!
+//! Invariants:
+//! - Addresses are those of this process. `bias` is their distance from the file's.
+//! - Two sections are *alike* when their instructions have the same names in the same order: inlined
+//!   copies of one section differ in registers and offsets only. Padding does not count.
+
+use std::borrow::Cow;
+
+use iced_x86::{
+    Decoder, DecoderOptions, Formatter as _, Instruction, IntelFormatter, Mnemonic, OpKind,
+    Register,
+};
+use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
+use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, SectionKind};
+
+use super::Obstacle;
+
+const DESCRIPTORS: &str = "__rseq_cs";
+
+/// Instructions before a section at which a thread is stopped as well: those that find the operands
+/// and announce the section.
+const APPROACH: usize = 4;
+
+/// `struct rseq_cs` in include/uapi/linux/rseq.h.
+#[repr(C, align(32))]
+#[derive(Clone, Copy)]
+struct Descriptor {
+    version: u32,
+    flags: u32,
+    start: u64,
+    length: u64,
+    abort: u64,
+}
+
+/// A critical section.
+#[derive(Clone, Debug)]
+pub struct Code {
+    /// Its first instruction.
+    pub start: u64,
+    /// The instruction after its last.
+    pub end: u64,
+    /// Where the kernel sends a thread that it aborts.
+    pub abort: u64,
+    /// The name of the function it is in.
+    pub function: String,
+    /// Its instructions, some before it, and the one after it.
+    pub steps: Vec<Step>,
+    /// Its instructions' names.
+    pub alike: String,
+    /// Its last instruction, which is to be the store that commits, and where it is.
+    commit: Instruction,
+    pub commit_at: u64,
+}
+
+/// An instruction at which a thread can be stopped.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Its number; 0 is the first of the section.
+    pub number: i64,
+    /// Where it is.
+    pub address: u64,
+    /// In Intel syntax.
+    pub text: String,
+}
+
+impl Code {
+    /// Whether a thread that is stopped at `address` has to be aborted.
+    pub fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// Where the last instruction stores to, given the registers after it.
+    pub fn stored_to(&self, register: impl Fn(Register) -> Option<u64>) -> Option<u64> {
+        let operand = (0..self.commit.op_count())
+            .find(|&operand| self.commit.op_kind(operand) == OpKind::Memory)?;
+        self.commit.virtual_address(operand, 0, |name, _, _| register(name))
+    }
+}
+
+/// The running program.
+pub struct Program {
+    /// Its sections, by address.
+    pub sections: Vec<Code>,
+    /// What to subtract for an address in the file.
+    pub bias: u64,
+}
+
+impl Program {
+    /// # Errors
+    /// The program's file cannot be read, or has no sections.
+    pub fn of_this_process() -> Result<Program, Obstacle> {
+        let unable = |why: String| {
+            Obstacle::Unable(format!(
+                "this program's own file cannot be read: {why}; is /proc mounted?"
+            ))
+        };
+        let bytes = std::fs::read("/proc/self/exe").map_err(|error| unable(error.to_string()))?;
+        let elf =
+            ElfFile64::<Endianness>::parse(&*bytes).map_err(|error| unable(error.to_string()))?;
+        let bias = bias(&elf).ok_or_else(|| unable("it has no program headers".to_owned()))?;
+        let functions = functions(&elf);
+        let mut sections: Vec<Code> = descriptors(&elf, bias)
+            .iter()
+            .filter_map(|descriptor| code(&elf, bias, &functions, descriptor))
+            .collect();
+        if sections.is_empty() {
+            return Err(Obstacle::Unable(
+                "there are no critical sections in this program".to_owned(),
+            ));
+        }
+        sections.sort_by_key(|section| section.start);
+        Ok(Program { sections, bias })
+    }
+}
+
+type Elf<'a> = ElfFile64<'a, Endianness>;
+
+/// How far from the file's addresses the loader put the program.
+fn bias(elf: &Elf<'_>) -> Option<u64> {
+    let (header, endian) = (elf.elf_header(), elf.endian());
+    let at = header.e_phoff(endian);
+    let segment = elf.elf_program_headers().iter().find(|segment| {
+        let offset = segment.p_offset(endian);
+        segment.p_type(endian) == object::elf::PT_LOAD
+            && (offset..offset.saturating_add(segment.p_filesz(endian))).contains(&at)
+    })?;
+    let address = segment.p_vaddr(endian).wrapping_add(at - segment.p_offset(endian));
+    // SAFETY: reads the vector that the kernel gave to the process; no preconditions.
+    let loaded = unsafe { libc::getauxval(libc::AT_PHDR) };
+    (loaded != 0).then(|| loaded.wrapping_sub(address))
+}
+
+fn descriptors(elf: &Elf<'_>, bias: u64) -> &'static [Descriptor] {
+    let Some(section) = elf.section_by_name(DESCRIPTORS) else { return &[] };
+    let at = section.address().wrapping_add(bias) as *const Descriptor;
+    let count = section.size() as usize / size_of::<Descriptor>();
+    if count == 0 || !at.is_aligned() {
+        return &[];
+    }
+    // SAFETY: the section of this very program, mapped by the loader at the file's address plus
+    // the bias for as long as the process lives; nobody writes to it after relocation.
+    unsafe { std::slice::from_raw_parts(at, count) }
+}
+
+/// The functions' addresses in the file, sizes and names, by address.
+fn functions<'a>(elf: &Elf<'a>) -> Vec<(u64, u64, &'a str)> {
+    let symbols = elf.symbols().filter(|symbol| symbol.kind() == object::SymbolKind::Text);
+    let mut functions: Vec<_> = symbols
+        .filter_map(|symbol| Some((symbol.address(), symbol.size(), symbol.name().ok()?)))
+        .collect();
+    functions.sort_unstable();
+    functions
+}
+
+fn code(
+    elf: &Elf<'_>,
+    bias: u64,
+    functions: &[(u64, u64, &str)],
+    descriptor: &Descriptor,
+) -> Option<Code> {
+    let start = descriptor.start.wrapping_sub(bias);
+    let after = functions.partition_point(|(address, ..)| *address <= start);
+    let function = after.checked_sub(1).and_then(|before| functions.get(before));
+    let function = function.filter(|(address, size, _)| start - address < *size);
+    let mut found = Code {
+        start: descriptor.start,
+        end: descriptor.start.checked_add(descriptor.length)?,
+        commit_at: descriptor.start,
+        abort: descriptor.abort,
+        function: function.map_or("a function without a name".to_owned(), |(.., name)| {
+            addr2line::demangle_auto(Cow::Borrowed(name), None).into_owned()
+        }),
+        steps: Vec::new(),
+        alike: String::new(),
+        commit: Instruction::default(),
+    };
+    let mut formatter = IntelFormatter::new();
+    let options = formatter.options_mut();
+    options.set_hex_prefix("0x");
+    options.set_hex_suffix("");
+    options.set_uppercase_hex(false);
+    options.set_rip_relative_addresses(true);
+    options.set_branch_leading_zeros(false);
+    options.set_show_branch_size(false);
+    options.set_space_after_operand_separator(true);
+    let mut step = |number: usize, instruction: &Instruction| {
+        let mut text = String::new();
+        formatter.format(instruction, &mut text);
+        Step { number: number as i64, address: instruction.ip().wrapping_add(bias), text }
+    };
+
+    let mut names = Vec::new();
+    let end = start.checked_add(descriptor.length)?;
+    for (number, instruction) in decode(elf, start).enumerate() {
+        if instruction.is_invalid() || instruction.ip() >= end {
+            found.steps.push(step(number, &instruction));
+            break;
+        }
+        found.steps.push(step(number, &instruction));
+        if instruction.mnemonic() != Mnemonic::Nop {
+            names.push(format!("{:?}", instruction.mnemonic()).to_lowercase());
+            (found.commit, found.commit_at) = (instruction, instruction.ip().wrapping_add(bias));
+        }
+    }
+    found.alike = names.join(" ");
+    if let Some((address, ..)) = function {
+        let before: Vec<Instruction> = decode(elf, *address)
+            .take_while(|instruction| instruction.ip() < start && !instruction.is_invalid())
+            .collect();
+        let before = before.iter().rev().take(APPROACH).enumerate();
+        let before = before
+            .map(|(back, instruction)| Step { number: -1 - back as i64, ..step(0, instruction) });
+        let before: Vec<Step> = before.collect();
+        found.steps.splice(0..0, before.into_iter().rev());
+    }
+    Some(found)
+}
+
+/// The instructions from an address in the file on.
+fn decode<'a>(elf: &Elf<'a>, address: u64) -> impl Iterator<Item = Instruction> + 'a {
+    let holder = elf.sections().find(|section| {
+        section.kind() == SectionKind::Text
+            && address.checked_sub(section.address()).is_some_and(|offset| offset < section.size())
+    });
+    let bytes = holder.and_then(|section| {
+        let content = section.data().ok()?;
+        content.get((address - section.address()) as usize..)
+    });
+    Decoder::with_ip(64, bytes.unwrap_or_default(), address, DecoderOptions::NONE).into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_sections_of_this_test() {
+        // The sections are there because this test program counts and records.
+        crate::torture::library().iter().for_each(|workload| (workload.operate)(1));
+        let Ok(program) = Program::of_this_process() else {
+            eprintln!("skipped: finds_the_sections_of_this_test: this build has no sections");
+            return;
+        };
+        for section in &program.sections {
+            assert!(section.steps.len() > 5, "{section:?}");
+            assert!(!section.contains(section.abort) && section.contains(section.start));
+            assert!(section.contains(section.commit_at) && !section.contains(section.end));
+            assert_eq!(section.steps.last().map(|step| step.address), Some(section.end));
+        }
+        let mut kinds: Vec<&str> = program.sections.iter().map(|code| &*code.alike).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        assert_eq!(
+            kinds,
+            ["cmp jl mov cmp jae shl add add", "cmp jl mov cmp jae shl add cmp jge mov"],
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! Taking the calling thread's rseq registration away, and giving it back.
+//!
+//! A thread without one is nothing unusual: libc could not register it, or it was made by a bare
+//! `clone`. Its sections must not run, since nobody aborts them.
+//!
+//! Invariant: the area that is registered is the one that was, with the length and signature it had;
+//! so whoever registered it finds it as it was.
+
+use std::io;
+
+use corelocal::sys::Registration;
+
+/// `RSEQ_FLAG_UNREGISTER`.
+const UNREGISTER: i32 = 1;
+/// The signature of every registration on x86-64.
+const SIGNATURE: u32 = 0x5305_3053;
+
+/// The registration of the thread that asks. Only that thread may use it.
+#[derive(Clone, Copy, Debug)]
+pub struct Area {
+    address: usize,
+    length: u32,
+}
+
+impl Area {
+    /// The calling thread's; `None` if it has none, or where there are no sections.
+    pub fn of_this_thread() -> Option<Area> {
+        let registration = Registration::of_this_thread();
+        let address = thread_pointer()?.wrapping_add_signed(registration.offset?);
+        Some(Area { address, length: registration.len })
+    }
+
+    /// Where it is.
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    pub fn address(self) -> usize {
+        self.address
+    }
+
+    /// Takes the registration away. Async-signal-safe.
+    ///
+    /// # Errors
+    /// What the kernel answered.
+    pub fn unregister(self) -> io::Result<()> {
+        self.call(UNREGISTER)
+    }
+
+    /// Gives it back. Async-signal-safe.
+    ///
+    /// # Errors
+    /// What the kernel answered; EBUSY if it is registered.
+    pub fn register(self) -> io::Result<()> {
+        self.call(0)
+    }
+
+    fn call(self, flags: i32) -> io::Result<()> {
+        // SAFETY: the area is this thread's own, in its TLS, which outlives the thread's last
+        // instruction; length and signature are those of its first registration.
+        let result =
+            unsafe { libc::syscall(libc::SYS_rseq, self.address, self.length, flags, SIGNATURE) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn thread_pointer() -> Option<usize> {
+    let pointer: usize;
+    // SAFETY: the psABI stores the thread pointer's own value at fs:0.
+    unsafe {
+        std::arch::asm!(
+            "mov {}, qword ptr fs:[0]",
+            out(reg) pointer,
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    Some(pointer)
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+fn thread_pointer() -> Option<usize> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corelocal::rseq;
+    use corelocal::sys::Owner;
+
+    #[test]
+    fn taken_and_given_back() {
+        let thread = std::thread::spawn(|| {
+            let Some(area) = Area::of_this_thread() else {
+                eprintln!("skipped: taken_and_given_back: no thread is registered here");
+                return;
+            };
+            area.unregister().unwrap();
+            assert!(area.unregister().is_err());
+            if Registration::of_this_thread().owner == Owner::Nobody {
+                area.register().unwrap();
+            }
+            assert_ne!(Registration::of_this_thread().owner, Owner::Nobody);
+            rseq::cpu_id();
+        });
+        thread.join().unwrap();
+    }
+}

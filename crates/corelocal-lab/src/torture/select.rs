@@ -1,0 +1,144 @@
+//! Which triples: `SECTION`, `SECTION@INSTRUCTION`, `SECTION@INSTRUCTION+DISTURBANCE`, with any part
+//! left out. This is how a report names a triple and how the command line asks for it again.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+/// What is done to a thread that was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disturbance {
+    /// Nothing but the stop.
+    Stop,
+    /// A signal, whose handler runs the same operation on the same object.
+    Signal,
+    /// It goes on on another cpu.
+    Migrate,
+    /// Another thread runs the same operation on the same object and the same cpu.
+    Conflict,
+    /// It forks, in a signal handler; then parent and child both go on.
+    Fork,
+    /// It loses its registration, in a signal handler.
+    Unregister,
+}
+
+impl Disturbance {
+    /// All of them.
+    pub const ALL: [Disturbance; 6] = [
+        Disturbance::Stop,
+        Disturbance::Signal,
+        Disturbance::Migrate,
+        Disturbance::Conflict,
+        Disturbance::Fork,
+        Disturbance::Unregister,
+    ];
+
+    /// One word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Disturbance::Stop => "stop",
+            Disturbance::Signal => "signal",
+            Disturbance::Migrate => "migrate",
+            Disturbance::Conflict => "conflict",
+            Disturbance::Fork => "fork",
+            Disturbance::Unregister => "unregister",
+        }
+    }
+}
+
+impl fmt::Display for Disturbance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Serialize for Disturbance {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// The triples to try; the default is all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// The section's name; empty for all.
+    pub section: String,
+    /// The number of an instruction, 0 being the first of the section.
+    pub instruction: Option<i64>,
+    /// What to do there.
+    pub disturbance: Option<Disturbance>,
+}
+
+impl Selection {
+    /// Whether it is everything.
+    pub fn is_all(&self) -> bool {
+        *self == Selection::default()
+    }
+
+    /// Whether it has triples of this section.
+    pub fn has_section(&self, name: &str) -> bool {
+        self.section.is_empty() || self.section == name
+    }
+
+    /// Whether it has triples at this instruction.
+    pub fn has_instruction(&self, number: i64) -> bool {
+        self.instruction.is_none_or(|chosen| chosen == number)
+    }
+
+    /// Whether it has triples with this disturbance.
+    pub fn has_disturbance(&self, disturbance: Disturbance) -> bool {
+        self.disturbance.is_none_or(|chosen| chosen == disturbance)
+    }
+}
+
+impl FromStr for Selection {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Selection, String> {
+        let (rest, disturbance) = match text.split_once('+') {
+            None => (text, None),
+            Some((rest, name)) => {
+                let found = Disturbance::ALL.into_iter().find(|known| known.name() == name);
+                let known = Disturbance::ALL.map(Disturbance::name).join(", ");
+                let found = found.ok_or(format!("after `+` stands one of {known}"))?;
+                (rest, Some(found))
+            }
+        };
+        let (section, instruction) = match rest.split_once('@') {
+            None => (rest, None),
+            Some((section, number)) => {
+                let number = number.parse();
+                let number = number.map_err(|_| "after `@` stands an instruction's number")?;
+                (section, Some(number))
+            }
+        };
+        Ok(Selection { section: section.to_owned(), instruction, disturbance })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_may_be_left_out() {
+        let whole: Selection = "counter-cid/add@-1+signal".parse().unwrap();
+        let expected = Selection {
+            section: "counter-cid/add".to_owned(),
+            instruction: Some(-1),
+            disturbance: Some(Disturbance::Signal),
+        };
+        assert_eq!(whole, expected);
+        assert!("".parse::<Selection>().unwrap().is_all());
+        assert_eq!("@3".parse::<Selection>().unwrap().instruction, Some(3));
+        assert_eq!("+fork".parse::<Selection>().unwrap().disturbance, Some(Disturbance::Fork));
+    }
+
+    #[test]
+    fn nonsense_is_told() {
+        for text in ["a@", "a@x", "a+kick", "+", "a@1@2", "a@99999999999999999999"] {
+            assert!(text.parse::<Selection>().is_err(), "{text}");
+        }
+    }
+}

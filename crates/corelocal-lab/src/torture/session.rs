@@ -1,0 +1,227 @@
+//! A victim under control, and what must be known about it before it is disturbed: on which way a
+//! workload passes through which sections, and where they store on which cpu.
+//!
+//! Invariants:
+//! - Between the calls the target stands at its rendezvous, on the first of `cpus`, without any
+//!   breakpoint.
+//! - The rival is confined to the first of `cpus`, and idle.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::program::{Code, Program};
+use super::tracee::{Lost, Stop, Tracee, register};
+use super::victim::{self, Word};
+use super::workload::{Operands, Workload};
+use super::{Obstacle, Plan, confine};
+
+/// An answer of the rival that is not there by then never comes.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Less than this is no address: what a section leaves in registers when it does not commit.
+const LOWEST_ADDRESS: u64 = 4096;
+
+/// A victim under control.
+pub struct Session {
+    child: Child,
+    orders: ChildStdin,
+    answers: mpsc::Receiver<()>,
+    /// The target.
+    pub tracee: Tracee,
+    thread: libc::pid_t,
+    board: u64,
+    distance: u64,
+    cpus: Vec<usize>,
+}
+
+impl Session {
+    /// Starts a victim that may use `cpus`.
+    ///
+    /// # Errors
+    /// It cannot be started or controlled here.
+    pub fn start(plan: &Plan<'_>, cpus: &[usize]) -> Result<Session, Obstacle> {
+        let unable = |what: &str| Obstacle::Unable(format!("the process to be disturbed {what}"));
+        let mut command = (plan.victim)();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let child = command.spawn();
+        let mut child = child.map_err(|error| unable(&format!("could not be started: {error}")))?;
+        let (Some(orders), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(unable("has no standard input and output"));
+        };
+        let mut output = BufReader::new(output);
+        let (at, board, thread) = match hello(&mut output) {
+            Some(hello) => hello,
+            None => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(unable("ended before it began; is it the same program?"));
+            }
+        };
+        let here = victim::rendezvous as extern "C" fn() as usize as u64;
+        let distance = at.wrapping_sub(here);
+        let process = child.id() as libc::pid_t;
+        let tracee = Tracee::seize(thread, distance).map_err(|error| {
+            let _ = child.kill();
+            let _ = child.wait();
+            Obstacle::Unable(format!(
+                "ptrace is refused here ({error}): run it outside the container or under no other \
+                 tracer, or allow it (docker run --cap-add SYS_PTRACE; \
+                 sysctl kernel.yama.ptrace_scope=1)"
+            ))
+        })?;
+        confine(process, &cpus[..1]);
+        let answers = listen(output);
+        let mut session = Session {
+            child,
+            orders,
+            answers,
+            tracee,
+            thread,
+            board,
+            distance,
+            cpus: cpus.to_vec(),
+        };
+        session.place(0);
+        match session.begin() {
+            Ok(()) => Ok(session),
+            Err(Lost(why)) => Err(unable(&why)),
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), Lost> {
+        self.orders.write_all(&[victim::BEGIN])?;
+        match self.tracee.wait()? {
+            Stop::Rendezvous => Ok(()),
+            Stop::Breakpoint(_) => Err(Lost("stopped where nothing was planted".to_owned())),
+        }
+    }
+
+    /// Puts the target on one of the cpus; it moves when it goes on.
+    pub fn place(&self, cpu: usize) {
+        confine(self.thread, &self.cpus[cpu..=cpu]);
+    }
+
+    /// A word of the board.
+    pub fn read(&self, word: Word) -> Result<i64, Lost> {
+        self.tracee.word(self.board.wrapping_add(word as u64))
+    }
+
+    /// Changes a word of the board.
+    pub fn write(&self, word: Word, value: i64) -> Result<(), Lost> {
+        self.tracee.set_word(self.board.wrapping_add(word as u64), value)
+    }
+
+    /// An address of the victim's, as one of ours.
+    pub fn here(&self, address: i64) -> u64 {
+        (address as u64).wrapping_sub(self.distance)
+    }
+
+    /// Lets the rival operate, while the target is stopped.
+    pub fn rival(&mut self) -> Result<(), Lost> {
+        self.orders.write_all(&[victim::OPERATE])?;
+        let answer = self.answers.recv_timeout(LIMIT);
+        answer
+            .map_err(|_| Lost(format!("'s rival did not come to an end in {} s", LIMIT.as_secs())))
+    }
+
+    /// Whether the kernel knows the target's rseq area.
+    pub fn is_registered(&self) -> Result<bool, Lost> {
+        // cpu_id is the upper half of the area's first word.
+        Ok(self.tracee.word(self.read(Word::Area)? as u64)? >= 0)
+    }
+
+    /// The operands of the operation that the target is about to do or did.
+    pub fn operands(&self) -> Result<Operands, Lost> {
+        Ok(Operands { target: self.read(Word::Target)?, other: self.read(Word::Other)? })
+    }
+
+    /// The sections, as indices, that one operation passes through when each is aborted once.
+    pub fn way(&mut self, workload: usize, program: &Program) -> Result<Vec<usize>, Lost> {
+        self.write(Word::Workload, workload as i64)?;
+        for section in &program.sections {
+            self.tracee.plant(section.start)?;
+        }
+        let mut way = Vec::new();
+        self.tracee.resume(0)?;
+        while let Stop::Breakpoint(at) = self.tracee.wait()? {
+            way.extend(program.sections.iter().position(|section| section.start == at));
+            self.tracee.resume(0)?;
+        }
+        self.tracee.lift_all()?;
+        Ok(way)
+    }
+
+    /// Does one operation on one of the cpus, undisturbed, and returns where its section stored.
+    pub fn calibrate(
+        &mut self,
+        workload: usize,
+        cpu: usize,
+        way: &[&Code],
+    ) -> Result<Option<u64>, Lost> {
+        self.write(Word::Workload, workload as i64)?;
+        self.place(cpu);
+        for section in way {
+            self.tracee.plant(section.end)?;
+        }
+        self.tracee.resume(0)?;
+        let mut last = None;
+        while let Stop::Breakpoint(at) = self.tracee.wait()? {
+            last = self.stored(at, way)?.or(last);
+            self.tracee.resume(0)?;
+        }
+        self.tracee.lift_all()?;
+        self.place(0);
+        Ok(last)
+    }
+
+    /// Where the section stored at whose end the target was stopped; `None` if it did not. The
+    /// breakpoint is back in its place.
+    pub fn stored(&mut self, end: u64, way: &[&Code]) -> Result<Option<u64>, Lost> {
+        let registers = self.tracee.registers()?;
+        self.tracee.step()?;
+        self.tracee.plant(end)?;
+        let section = way.iter().find(|section| section.end == end);
+        let stored = section.and_then(|code| code.stored_to(|name| register(&registers, name)));
+        Ok(stored.filter(|&address| address >= LOWEST_ADDRESS))
+    }
+
+    /// What the target did is what the workload's model says, with nobody in between.
+    pub fn plain(&self, workload: &Workload) -> Result<Option<String>, Lost> {
+        let seen = super::history::Seen {
+            before: self.read(Word::Before)?,
+            between: None,
+            end: self.read(Word::End)?,
+        };
+        Ok(super::history::complaint(workload, self.operands()?, seen))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        // Before the process can be waited for, its tracer must have seen the target's end.
+        self.tracee.bury();
+        let _ = self.child.wait();
+    }
+}
+
+fn hello(output: &mut BufReader<ChildStdout>) -> Option<(u64, u64, libc::pid_t)> {
+    let mut line = String::new();
+    output.read_line(&mut line).ok()?;
+    let mut words = line.split_whitespace();
+    let (at, board) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    Some((at, board, words.next()?.parse().ok()?))
+}
+
+/// A message for each byte that the rival writes.
+fn listen(mut output: BufReader<ChildStdout>) -> mpsc::Receiver<()> {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let mut byte = [0];
+        while output.read_exact(&mut byte).is_ok() && tell.send(()).is_ok() {}
+    });
+    told
+}

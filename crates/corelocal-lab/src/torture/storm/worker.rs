@@ -1,0 +1,198 @@
+//! One thread of a storm: random operations for a short life.
+
+use std::sync::atomic::Ordering;
+
+use corelocal::cid::{Cid, CpuId, SlotIndex};
+use corelocal::percpu::{Counter, Max};
+
+use super::objects::{Accounts, EACH, Objects};
+use super::{Operations, Random, Shared, Totals};
+use crate::torture::registration::Area;
+
+/// Operations of a life, at most.
+const LIFE: u64 = 200_000;
+
+/// What a thread leaves behind.
+#[derive(Default)]
+pub struct Worker {
+    operations: Operations,
+    accounts: Accounts,
+    unregistered: bool,
+    violations: Vec<String>,
+    /// The largest values it has seen of the grown counters.
+    seen: [i64; EACH],
+    seen_by_cpu: [i64; EACH],
+    /// And of the maxima.
+    peaks: [u64; EACH],
+    peaks_by_cpu: [u64; EACH],
+}
+
+impl Worker {
+    /// Adds what it did to the whole.
+    pub fn settle(self, totals: &mut Totals, accounts: &mut Accounts) {
+        totals.threads += 1;
+        totals.unregistered += u64::from(self.unregistered);
+        totals.operations.add(&self.operations);
+        accounts.add(&self.accounts);
+        self.violations.into_iter().for_each(|sentence| totals.violation(sentence));
+    }
+}
+
+/// Lives a life.
+pub fn work(seat: usize, objects: &Objects, shared: &Shared, mut random: Random) -> Worker {
+    let mut worker = Worker::default();
+    if random.below(8) == 0 {
+        let lost = Area::of_this_thread().map(Area::unregister);
+        worker.unregistered = matches!(lost, Some(Ok(())));
+    }
+    // SAFETY: no arguments.
+    shared.threads[seat].store(unsafe { libc::gettid() }, Ordering::Relaxed);
+    for _ in 0..random.below(LIFE) {
+        worker.operate(objects, &mut random);
+    }
+    if random.below(8) == 0 {
+        shared.forks.fetch_add(1, Ordering::Relaxed);
+        worker.fork(objects, &mut random);
+    }
+    shared.threads[seat].store(0, Ordering::Relaxed);
+    worker
+}
+
+impl Worker {
+    fn operate(&mut self, objects: &Objects, random: &mut Random) {
+        let i = random.below(EACH as u64) as usize;
+        let n = random.below(1000) as i64;
+        let (operations, accounts) = (&mut self.operations, &mut self.accounts);
+        match random.below(64) {
+            0..12 => add(&objects.grown[i], &mut accounts.grown[i], n, operations),
+            12..24 => add(&objects.grown_by_cpu[i], &mut accounts.grown_by_cpu[i], n, operations),
+            24..32 => add(&objects.flow[i], &mut accounts.flow[i], n - 500, operations),
+            32..40 => {
+                add(&objects.flow_by_cpu[i], &mut accounts.flow_by_cpu[i], n - 500, operations);
+            }
+            40..48 => record(&objects.largest[i], &mut accounts.largest[i], random, operations),
+            48..56 => {
+                let account = &mut accounts.largest_by_cpu[i];
+                record(&objects.largest_by_cpu[i], account, random, operations);
+            }
+            56 => take(&objects.flow[i], &mut accounts.flow[i], operations),
+            57 => take(&objects.flow_by_cpu[i], &mut accounts.flow_by_cpu[i], operations),
+            58 => self.look_at_growth(i, objects),
+            59 => self.look_at_peaks(i, objects),
+            60 => self.live_briefly::<Cid>(n),
+            61 => self.live_briefly::<CpuId>(n),
+            _ => std::thread::yield_now(),
+        }
+    }
+
+    fn look_at_growth(&mut self, i: usize, objects: &Objects) {
+        self.operations.gets += 2;
+        let looks = [
+            (objects.grown[i].get(), &mut self.seen[i]),
+            (objects.grown_by_cpu[i].get(), &mut self.seen_by_cpu[i]),
+        ];
+        for (now, seen) in looks {
+            if now < *seen {
+                self.violations
+                    .push(format!("a counter that only grows fell from {seen} to {now}"));
+            }
+            *seen = now;
+        }
+    }
+
+    fn look_at_peaks(&mut self, i: usize, objects: &Objects) {
+        self.operations.maxima += 2;
+        let looks = [
+            (objects.largest[i].get(), self.accounts.largest[i], &mut self.peaks[i]),
+            (
+                objects.largest_by_cpu[i].get(),
+                self.accounts.largest_by_cpu[i],
+                &mut self.peaks_by_cpu[i],
+            ),
+        ];
+        for (now, recorded, seen) in looks {
+            let now = now.unwrap_or(0);
+            let least = recorded.max(*seen);
+            if now < least {
+                self.violations
+                    .push(format!("a maximum was {now} after {least} had been recorded"));
+            }
+            *seen = now;
+        }
+    }
+
+    /// Containers of its own, made, used and dropped: another owner's memory comes back as new.
+    fn live_briefly<I: SlotIndex>(&mut self, n: i64) {
+        self.operations.lives += 2;
+        let (counter, max) = (Counter::<I>::new(), Max::<I>::new());
+        let mut sum = 0;
+        for i in 0..8 {
+            counter.add(n - i);
+            max.record((n + i).unsigned_abs());
+            sum += n - i;
+        }
+        let largest = Some((n + 7).unsigned_abs());
+        if counter.get() != sum || counter.take() != sum || counter.get() != 0 {
+            self.violations.push(format!("a new counter did not hold {sum}, then 0"));
+        }
+        if max.get() != largest {
+            self.violations.push(format!("a new maximum was {:?}, not {largest:?}", max.get()));
+        }
+    }
+
+    /// Nobody else exists in the child: what it adds is there at once, exactly.
+    fn fork(&mut self, objects: &Objects, random: &mut Random) {
+        let i = random.below(EACH as u64) as usize;
+        let n = random.below(1000) as i64;
+        // SAFETY: no arguments; the child makes async-signal-safe calls only until it ends.
+        match unsafe { libc::fork() } {
+            -1 => {}
+            0 => {
+                let counters = (&objects.grown[i], &objects.flow_by_cpu[i]);
+                let before = (counters.0.get(), counters.1.get());
+                for _ in 0..100 {
+                    counters.0.add(n);
+                    counters.1.add(n);
+                }
+                let sum = 100 * n;
+                let exact = counters.0.get() == before.0.wrapping_add(sum)
+                    && counters.1.get() == before.1.wrapping_add(sum);
+                // SAFETY: ends the child, in which no other thread exists, without destructors.
+                unsafe { libc::_exit(i32::from(!exact)) };
+            }
+            child => {
+                let mut status = 0;
+                // SAFETY: a valid place for the status.
+                let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+                if waited == child && status != 0 {
+                    let sentence = format!("a forked child lost something (status {status:#x})");
+                    self.violations.push(sentence);
+                }
+            }
+        }
+    }
+}
+
+fn add<I: SlotIndex>(counter: &Counter<I>, account: &mut i64, n: i64, done: &mut Operations) {
+    counter.add(n);
+    *account = account.wrapping_add(n);
+    done.adds += 1;
+}
+
+fn take<I: SlotIndex>(counter: &Counter<I>, account: &mut i64, done: &mut Operations) {
+    *account = account.wrapping_sub(counter.take());
+    done.takes += 1;
+}
+
+/// Mostly values below the maximum; a higher one now and then.
+fn record<I: SlotIndex>(
+    max: &Max<I>,
+    account: &mut u64,
+    random: &mut Random,
+    done: &mut Operations,
+) {
+    let value = *account + random.below(3);
+    max.record(value);
+    *account = value.max(*account);
+    done.records += 1;
+}

@@ -1,0 +1,250 @@
+//! One thread under ptrace(2): breakpoints, registers, words of its memory.
+//!
+//! Invariants:
+//! - The thread is stopped whenever a function here is called and whenever one returns `Ok`, except
+//!   between `resume` and `wait`.
+//! - A breakpoint that was hit is gone, and the thread stands at the instruction it replaced.
+//! - Addresses are the tracer's; `distance` leads to the tracee's, which runs the same file.
+//! - All calls come from the thread that made the tracee its own; ptrace demands it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use iced_x86::Register;
+use libc::{c_int, c_long, c_uint, pid_t, user_regs_struct};
+
+/// `int3`.
+const BREAKPOINT: u8 = 0xcc;
+
+/// A thread that has not stopped by then hangs.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Between looks at whether the thread has stopped.
+const PAUSE: Duration = Duration::from_micros(20);
+
+/// Why a thread stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// At a breakpoint.
+    Breakpoint(u64),
+    /// It called for its tracer.
+    Rendezvous,
+}
+
+/// Why a thread can be used no more. A sentence without its subject.
+#[derive(Debug)]
+pub struct Lost(pub String);
+
+impl From<io::Error> for Lost {
+    fn from(error: io::Error) -> Lost {
+        Lost(format!("could not be controlled: {error}"))
+    }
+}
+
+/// A thread under control.
+pub struct Tracee {
+    thread: pid_t,
+    distance: u64,
+    /// What each breakpoint replaced.
+    planted: BTreeMap<u64, u8>,
+}
+
+impl Tracee {
+    /// Takes control of a running thread; it goes on until it stops by itself.
+    ///
+    /// # Errors
+    /// What ptrace(2) answered.
+    pub fn seize(thread: pid_t, distance: u64) -> io::Result<Tracee> {
+        let tracee = Tracee { thread, distance, planted: BTreeMap::new() };
+        tracee.request(libc::PTRACE_SEIZE, 0, libc::PTRACE_O_EXITKILL as usize)?;
+        Ok(tracee)
+    }
+
+    /// Puts a breakpoint at `address`.
+    pub fn plant(&mut self, address: u64) -> Result<(), Lost> {
+        if !self.planted.contains_key(&address) {
+            let replaced = self.exchange(address, BREAKPOINT)?;
+            self.planted.insert(address, replaced);
+        }
+        Ok(())
+    }
+
+    /// Takes the breakpoint at `address` away.
+    pub fn lift(&mut self, address: u64) -> Result<(), Lost> {
+        if let Some(replaced) = self.planted.remove(&address) {
+            self.exchange(address, replaced)?;
+        }
+        Ok(())
+    }
+
+    /// Takes all breakpoints away.
+    pub fn lift_all(&mut self) -> Result<(), Lost> {
+        while let Some((&address, _)) = self.planted.first_key_value() {
+            self.lift(address)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the thread go on, with a signal if `signal` is not 0.
+    pub fn resume(&self, signal: c_int) -> Result<(), Lost> {
+        Ok(self.request(libc::PTRACE_CONT, 0, signal as usize)?)
+    }
+
+    /// Waits until the thread stops. Signals that it gets from others are delivered.
+    pub fn wait(&mut self) -> Result<Stop, Lost> {
+        loop {
+            let signal = self.stopped()?;
+            match signal {
+                libc::SIGTRAP => {
+                    let mut registers = self.registers()?;
+                    let at = (registers.rip - 1).wrapping_sub(self.distance);
+                    if !self.planted.contains_key(&at) {
+                        return Ok(Stop::Rendezvous);
+                    }
+                    self.lift(at)?;
+                    registers.rip -= 1;
+                    self.set_registers(&registers)?;
+                    return Ok(Stop::Breakpoint(at));
+                }
+                libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGABRT => {
+                    return Err(Lost(format!("was killed by {}", signal_name(signal))));
+                }
+                other => self.resume(other)?,
+            }
+        }
+    }
+
+    /// Executes one instruction, behind which a breakpoint may be planted again.
+    pub fn step(&mut self) -> Result<(), Lost> {
+        self.request(libc::PTRACE_SINGLESTEP, 0, 0)?;
+        match self.stopped()? {
+            libc::SIGTRAP => Ok(()),
+            signal => Err(Lost(format!("was interrupted by {}", signal_name(signal)))),
+        }
+    }
+
+    /// A register's value; `None` for those that hold no address.
+    pub fn registers(&self) -> Result<user_regs_struct, Lost> {
+        // SAFETY: integers, for which all-zero bytes are values.
+        let mut registers: user_regs_struct = unsafe { std::mem::zeroed() };
+        self.request(libc::PTRACE_GETREGS, 0, &raw mut registers as usize)?;
+        Ok(registers)
+    }
+
+    fn set_registers(&self, registers: &user_regs_struct) -> Result<(), Lost> {
+        Ok(self.request(libc::PTRACE_SETREGS, 0, &raw const *registers as usize)?)
+    }
+
+    /// The word at an address of the tracee's own.
+    pub fn word(&self, address: u64) -> Result<i64, Lost> {
+        // glibc returns the word and tells an error by `errno` alone.
+        // SAFETY: errno's place is the calling thread's own.
+        unsafe { *libc::__errno_location() = 0 };
+        // SAFETY: reads memory of the tracee; of ours it touches none.
+        let word = unsafe { libc::ptrace(libc::PTRACE_PEEKDATA, self.thread, address, 0) };
+        let error = io::Error::last_os_error();
+        if word == -1 && error.raw_os_error() != Some(0) { Err(error.into()) } else { Ok(word) }
+    }
+
+    /// Changes the word at an address of the tracee's own.
+    pub fn set_word(&self, address: u64, word: i64) -> Result<(), Lost> {
+        Ok(self.request(libc::PTRACE_POKEDATA, address as usize, word as usize)?)
+    }
+
+    /// Puts a byte of code in the place of another.
+    fn exchange(&self, address: u64, byte: u8) -> Result<u8, Lost> {
+        let at = address.wrapping_add(self.distance);
+        // A word that does not reach over the end of the page.
+        let (first, index) = (at & !7, (at & 7) as usize);
+        let mut bytes = self.word(first)?.to_le_bytes();
+        let replaced = std::mem::replace(&mut bytes[index], byte);
+        self.set_word(first, c_long::from_le_bytes(bytes))?;
+        Ok(replaced)
+    }
+
+    /// Waits for the next stop and returns its signal.
+    fn stopped(&self) -> Result<c_int, Lost> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let mut status = 0;
+            // SAFETY: a valid place for the status.
+            let waited = unsafe {
+                libc::waitpid(self.thread, &raw mut status, libc::__WALL | libc::WNOHANG)
+            };
+            match waited {
+                0 if Instant::now() > deadline => {
+                    return Err(Lost(format!("did not come to an end in {} s", LIMIT.as_secs())));
+                }
+                0 => std::thread::sleep(PAUSE),
+                -1 => return Err(io::Error::last_os_error().into()),
+                _ if libc::WIFSTOPPED(status) => {
+                    // A stop by ptrace itself has a number above the signal's.
+                    let event = status >> 16 != 0;
+                    return Ok(if event { 0 } else { libc::WSTOPSIG(status) });
+                }
+                _ if libc::WIFSIGNALED(status) => {
+                    let name = signal_name(libc::WTERMSIG(status));
+                    return Err(Lost(format!("was killed by {name}")));
+                }
+                _ => return Err(Lost("ended".to_owned())),
+            }
+        }
+    }
+
+    /// Waits for the end of a thread that has been killed.
+    pub fn bury(&self) {
+        let mut status = 0;
+        // SAFETY: a valid place for the status.
+        while unsafe { libc::waitpid(self.thread, &raw mut status, libc::__WALL) } == self.thread
+            && libc::WIFSTOPPED(status)
+        {}
+    }
+
+    fn request(&self, request: c_uint, address: usize, data: usize) -> io::Result<()> {
+        // SAFETY: `data` is a number, or for the requests that move registers the address of a live
+        // `user_regs_struct`; everything else concerns the tracee's memory.
+        let result = unsafe { libc::ptrace(request, self.thread, address, data) };
+        if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+/// The value of the register that addresses are made of.
+pub fn register(registers: &user_regs_struct, name: Register) -> Option<u64> {
+    Some(match name.full_register() {
+        Register::RAX => registers.rax,
+        Register::RBX => registers.rbx,
+        Register::RCX => registers.rcx,
+        Register::RDX => registers.rdx,
+        Register::RSI => registers.rsi,
+        Register::RDI => registers.rdi,
+        Register::RBP => registers.rbp,
+        Register::RSP => registers.rsp,
+        Register::R8 => registers.r8,
+        Register::R9 => registers.r9,
+        Register::R10 => registers.r10,
+        Register::R11 => registers.r11,
+        Register::R12 => registers.r12,
+        Register::R13 => registers.r13,
+        Register::R14 => registers.r14,
+        Register::R15 => registers.r15,
+        // The segments of data begin at 0.
+        Register::DS | Register::ES | Register::SS => 0,
+        Register::FS => registers.fs_base,
+        Register::GS => registers.gs_base,
+        _ => return None,
+    })
+}
+
+fn signal_name(signal: c_int) -> String {
+    match signal {
+        libc::SIGSEGV => "SIGSEGV".to_owned(),
+        libc::SIGBUS => "SIGBUS".to_owned(),
+        libc::SIGILL => "SIGILL".to_owned(),
+        libc::SIGFPE => "SIGFPE".to_owned(),
+        libc::SIGABRT => "SIGABRT".to_owned(),
+        libc::SIGTRAP => "SIGTRAP".to_owned(),
+        libc::SIGKILL => "SIGKILL".to_owned(),
+        other => format!("signal {other}"),
+    }
+}

@@ -1,0 +1,251 @@
+//! The process that is disturbed.
+//!
+//! The *target* thread performs one operation after the other and calls for its tracer in between;
+//! a signal makes it react as the board says. The *rival*, the main thread, operates when a byte
+//! comes on standard input. Orders and accounts stand on a *board* in memory that a forked child
+//! shares.
+//!
+//! ```text
+//!   tracer                          target                 rival
+//!   orders on the board, resume  →  operate, account
+//!                                   rendezvous
+//!   byte on standard input       →                         operate, account
+//!                                ←                         byte on standard output
+//! ```
+//!
+//! Invariants:
+//! - The words of the board are written by the target while it runs, by the rival while the target
+//!   is stopped, by the tracer while both wait: nobody reads a word that another writes meanwhile.
+//! - Standard output begins with one line: the address of `rendezvous`, that of the board, and the
+//!   number of the target's thread.
+
+use std::arch::asm;
+use std::io::{self, Read as _, Write as _};
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use libc::{c_int, c_void};
+
+use super::registration::Area;
+use super::workload::Workload;
+
+/// Orders and accounts.
+#[repr(C)]
+pub struct Board {
+    /// Order: which workload.
+    workload: AtomicI64,
+    /// Order: what the target does at a signal, a [`Reaction`].
+    reaction: AtomicI64,
+    /// The target's rseq area.
+    area: AtomicI64,
+    /// What the target saw before its operation.
+    before: AtomicI64,
+    /// The operands that follow from it.
+    target: AtomicI64,
+    other: AtomicI64,
+    /// What was seen after the operation in between.
+    between: AtomicI64,
+    /// What the target saw at the end.
+    end: AtomicI64,
+    /// Where the signal found the target.
+    interrupted: AtomicI64,
+    /// What a forked child saw in between and at the end, and how it ended (waitpid(2)).
+    child_between: AtomicI64,
+    child_end: AtomicI64,
+    child_status: AtomicI64,
+}
+
+/// A word of the board, named like it.
+#[derive(Clone, Copy, Debug)]
+pub enum Word {
+    Workload = offset_of!(Board, workload) as isize,
+    Reaction = offset_of!(Board, reaction) as isize,
+    Area = offset_of!(Board, area) as isize,
+    Before = offset_of!(Board, before) as isize,
+    Target = offset_of!(Board, target) as isize,
+    Other = offset_of!(Board, other) as isize,
+    Between = offset_of!(Board, between) as isize,
+    End = offset_of!(Board, end) as isize,
+    Interrupted = offset_of!(Board, interrupted) as isize,
+    ChildBetween = offset_of!(Board, child_between) as isize,
+    ChildEnd = offset_of!(Board, child_end) as isize,
+    ChildStatus = offset_of!(Board, child_status) as isize,
+}
+
+/// What the target does at a signal.
+#[derive(Clone, Copy, Debug)]
+pub enum Reaction {
+    /// The same operation on the same object.
+    Operate = 1,
+    /// A child does; then both go on where the signal came.
+    Fork = 2,
+    /// It gives up its registration.
+    Unregister = 3,
+}
+
+/// The signal that makes the target react.
+pub const SIGNAL: c_int = libc::SIGUSR1;
+
+/// What the handler, which has no arguments of its own, works with.
+struct Scene {
+    workloads: Vec<Workload>,
+    board: &'static Board,
+    area: Option<Area>,
+}
+
+/// Set before the first signal, never changed.
+static SCENE: AtomicPtr<Scene> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Is disturbed until standard input ends. Called in the process that a [`super::Plan`] starts, with
+/// the same workloads.
+pub fn victim(workloads: &[Workload]) {
+    let Some(board) = board() else { return };
+    let (tell, told) = mpsc::channel();
+    let (begin, begun) = mpsc::channel();
+    let of_target = workloads.to_vec();
+    thread::spawn(move || {
+        let area = Area::of_this_thread();
+        board.area.store(area.map_or(0, |area| area.address() as i64), Ordering::Relaxed);
+        let scene: &'static Scene =
+            Box::leak(Box::new(Scene { workloads: of_target, board, area }));
+        // Release: partner is the Acquire in `react`.
+        SCENE.store((&raw const *scene).cast_mut(), Ordering::Release);
+        react_to_signals();
+        // SAFETY: no arguments.
+        let _ = tell.send(unsafe { libc::gettid() });
+        // The tracer takes control before the first byte it sends.
+        if begun.recv().is_ok() {
+            target(scene);
+        }
+    });
+    let Ok(thread) = told.recv() else { return };
+    let mut out = io::stdout().lock();
+    let at = rendezvous as extern "C" fn() as usize;
+    let _ = writeln!(out, "{at} {} {thread}", &raw const *board as usize);
+    let _ = out.flush();
+
+    let mut input = io::stdin().lock();
+    let mut byte = [0];
+    while input.read_exact(&mut byte).is_ok() {
+        if byte[0] == BEGIN {
+            let _ = begin.send(());
+            continue;
+        }
+        let Some(workload) = workloads.get(board.workload.load(Ordering::Relaxed) as usize) else {
+            return;
+        };
+        (workload.operate)(board.other.load(Ordering::Relaxed));
+        board.between.store((workload.read)(), Ordering::Relaxed);
+        if out.write_all(&byte).and_then(|()| out.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+/// To the rival: let the target begin.
+pub const BEGIN: u8 = b'b';
+/// To the rival: operate.
+pub const OPERATE: u8 = b'o';
+
+/// Performs operations until the process ends.
+fn target(scene: &Scene) {
+    let Scene { workloads, board, area } = scene;
+    let process = std::process::id();
+    loop {
+        rendezvous();
+        let number = board.workload.load(Ordering::Relaxed) as usize;
+        let Some(workload) = workloads.get(number) else { return };
+        let before = (workload.read)();
+        let operands = (workload.operands)(before);
+        board.before.store(before, Ordering::Relaxed);
+        board.target.store(operands.target, Ordering::Relaxed);
+        board.other.store(operands.other, Ordering::Relaxed);
+        (workload.operate)(operands.target);
+        let end = (workload.read)();
+        if std::process::id() != process {
+            board.child_end.store(end, Ordering::Relaxed);
+            // SAFETY: ends the forked child, in which no other thread exists, without destructors.
+            unsafe { libc::_exit(0) };
+        }
+        board.end.store(end, Ordering::Relaxed);
+        if let Some(area) = area {
+            // Refused, as it should be, unless the registration was given up.
+            let _ = area.register();
+        }
+    }
+}
+
+/// Calls for the tracer.
+#[inline(never)]
+pub extern "C" fn rendezvous() {
+    // SAFETY: under ptrace it stops the thread; all registers and flags are kept.
+    unsafe { asm!("int3", options(nostack)) };
+}
+
+fn react_to_signals() {
+    // SAFETY: all-zero bytes are an action without flags and with an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = react as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // SAFETY: `react` makes async-signal-safe calls only.
+    unsafe { libc::sigaction(SIGNAL, &raw const action, std::ptr::null_mut()) };
+}
+
+extern "C" fn react(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+    // Acquire: partner is the Release in `victim`.
+    // SAFETY: null, or a scene that is never freed.
+    let Some(scene) = (unsafe { SCENE.load(Ordering::Acquire).as_ref() }) else { return };
+    let board = scene.board;
+    // SAFETY: the kernel passes a handler with SA_SIGINFO the context that it interrupted.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    let at = context.uc_mcontext.gregs[libc::REG_RIP as usize];
+    board.interrupted.store(at, Ordering::Relaxed);
+    let number = board.workload.load(Ordering::Relaxed) as usize;
+    let Some(workload) = scene.workloads.get(number) else { return };
+    let operate = |account: &AtomicI64| {
+        (workload.operate)(board.other.load(Ordering::Relaxed));
+        account.store((workload.read)(), Ordering::Relaxed);
+    };
+    match board.reaction.load(Ordering::Relaxed) {
+        order if order == Reaction::Operate as i64 => operate(&board.between),
+        order if order == Reaction::Fork as i64 => {
+            // SAFETY: no arguments; the child makes async-signal-safe calls only until it ends.
+            match unsafe { libc::fork() } {
+                0 => operate(&board.child_between),
+                child => {
+                    let mut status = 0;
+                    // SAFETY: a valid place for the status.
+                    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+                    let status = if waited == child { i64::from(status) } else { -1 };
+                    board.child_status.store(status, Ordering::Relaxed);
+                }
+            }
+        }
+        order if order == Reaction::Unregister as i64 => {
+            if let Some(area) = scene.area {
+                let _ = area.unregister();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A board in memory that a forked child shares.
+fn board() -> Option<&'static Board> {
+    // SAFETY: a new mapping, at an address the kernel chooses.
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            size_of::<Board>(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    // SAFETY: the mapping is large enough, aligned to a page, zeroed, and never unmapped; zeroes
+    // are valid atomics.
+    (at != libc::MAP_FAILED).then(|| unsafe { &*at.cast::<Board>() })
+}

@@ -142,6 +142,9 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
+    // The failing script is printed; there is no file of them to keep beside a `tests/*.rs`.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     /// Any script of operations gives what plain integers give.
     #[test]
     fn behaves_like_an_integer(script in proptest::collection::vec(op(), 1..200)) {

@@ -64,7 +64,7 @@ pub use workload::{Operands, Workload, library};
 pub struct Plan<'a> {
     /// The operations. The victim must be given the same list.
     pub workloads: &'a [Workload],
-    /// Starts this same executable so that it calls [`victim`]. Its standard input and output are
+    /// Starts this same executable so that it calls [`victim()`]. Its standard input and output are
     /// taken.
     pub victim: &'a dyn Fn() -> Command,
     /// Sections that need not be reached.

@@ -4,6 +4,8 @@
 //! Without a harness, since this program is also the process that is disturbed.
 
 #[cfg(target_arch = "x86_64")]
+mod object;
+#[cfg(target_arch = "x86_64")]
 mod x86_64;
 
 /// The argument with which this program is the victim.

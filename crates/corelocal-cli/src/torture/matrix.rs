@@ -1,0 +1,197 @@
+//! What came out of all triples, as text: a matrix for each section, what failed and how to see it
+//! again, and what else there is in the program.
+//!
+//! Invariant: a line of a matrix fits the width; longer instructions are cut.
+
+use std::fmt::Write as _;
+
+use anstyle::Style;
+use corelocal_lab::torture::{Disturbance, Report, Row, Section, Verdict};
+
+use super::{Answer, BOLD, DIM, FAIL, OK, SKIPPED};
+use crate::report::figures::wrap;
+
+/// The whole text.
+pub fn text(answer: &Answer<'_>, width: usize) -> String {
+    let mut out = String::new();
+    for section in &answer.report.sections {
+        matrix(&mut out, section, width);
+    }
+    coverage(&mut out, answer.report, width);
+    let Answer { triples, ok, failed, not_reached, skipped, seconds, .. } = answer;
+    let plural = if *triples == 1 { "" } else { "s" };
+    let _ = write!(out, "{BOLD}{triples} triple{plural}{BOLD:#}: {ok} ok, {failed} failed, ");
+    let _ = writeln!(out, "{not_reached} not reached, {skipped} skipped, in {seconds:.1} s");
+    out
+}
+
+/// One section: a line for each instruction, a column for each disturbance, then what failed.
+fn matrix(out: &mut String, section: &Section, width: usize) {
+    if let Some(why) = &section.broken {
+        let _ = writeln!(out, "{BOLD}{}{BOLD:#}\n  {FAIL}FAIL{FAIL:#} {why}\n", section.name);
+        return;
+    }
+    let _ = writeln!(out, "{BOLD}{}{BOLD:#} {DIM}in {}{DIM:#}", section.name, section.function);
+    let columns: Vec<Disturbance> = Disturbance::ALL
+        .into_iter()
+        .filter(|&d| section.rows.iter().any(|row| row.tried.iter().any(|t| t.disturbance == d)))
+        .collect();
+    let taken: usize = columns.iter().map(|column| 2 + column.name().len()).sum();
+    let room = width.saturating_sub(taken + 7).max(20);
+    let code = section.rows.iter().map(|row| row.instruction.chars().count()).max().unwrap_or(0);
+    let code = code.min(room);
+    let _ = write!(out, "{DIM}{:w$}", "", w = code + 6);
+    for column in &columns {
+        let _ = write!(out, "  {column}");
+    }
+    let _ = writeln!(out, "{DIM:#}");
+    for row in &section.rows {
+        let instruction = shorten(&row.instruction, code);
+        let mut line = format!("{:4}  {instruction:code$}", row.number);
+        for column in &columns {
+            let (word, style) = cell(row, *column);
+            let _ = write!(line, "  {style}{word}{style:#}");
+            let gap = column.name().len().saturating_sub(word.chars().count());
+            let _ = write!(line, "{:gap$}", "");
+        }
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    for row in &section.rows {
+        for tried in &row.tried {
+            if let Verdict::Failed(why) = &tried.verdict {
+                let triple = format!("{}@{}+{}", section.name, row.number, tried.disturbance);
+                let why = wrap(&format!("FAIL {triple}: {why}"), width.saturating_sub(2), 5);
+                let why = why.replacen("FAIL", &format!("{FAIL}FAIL{FAIL:#}"), 1);
+                let _ = writeln!(out, "  {}", why.replace('\n', "\n  "));
+                let _ = writeln!(out, "       again: corelocal torture --only '{triple}'");
+            }
+        }
+    }
+    out.push('\n');
+}
+
+fn cell(row: &Row, column: Disturbance) -> (&'static str, Style) {
+    let tried = row.tried.iter().find(|tried| tried.disturbance == column);
+    match tried.map(|tried| &tried.verdict) {
+        Some(Verdict::Ok) => ("ok", OK),
+        Some(Verdict::Failed(_)) => ("FAIL", FAIL),
+        Some(Verdict::NotReached) => ("never", FAIL),
+        Some(Verdict::Skipped(_)) => ("–", SKIPPED),
+        None => ("", Style::new()),
+    }
+}
+
+fn shorten(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// What else there is in the program, and what was not tried.
+fn coverage(out: &mut String, report: &Report, width: usize) {
+    let coverage = &report.coverage;
+    let mut paragraph = |style: Style, text: String| {
+        let _ = writeln!(out, "{style}{}{style:#}", wrap(&text, width, 2));
+    };
+    let mut sum = format!(
+        "{} critical sections in this program: {} reached by workloads, {} inlined copies of these",
+        coverage.sections, coverage.disturbed, coverage.alike
+    );
+    for excluded in coverage.excluded.iter().filter(|excluded| excluded.sections > 0) {
+        let _ = write!(sum, ", {} excluded ({})", excluded.sections, excluded.reason);
+    }
+    paragraph(Style::new(), sum);
+    let skipped = report.sections.iter().flat_map(|section| &section.rows);
+    let skipped = skipped.flat_map(|row| &row.tried).find_map(|tried| match &tried.verdict {
+        Verdict::Skipped(why) => Some(format!("skipped: {}: {why}", tried.disturbance)),
+        _ => None,
+    });
+    skipped.into_iter().for_each(|text| paragraph(SKIPPED, text));
+    paragraph(DIM, "no process is killed in a section: no structure lives in shared memory".into());
+    for forgotten in &coverage.unreached {
+        let (function, address) = (&forgotten.function, forgotten.address);
+        paragraph(
+            FAIL,
+            format!(
+                "no workload reaches the section in {function} ({address:#x}: {}); give it one in \
+                 crates/corelocal-lab/src/torture/workload.rs",
+                forgotten.instructions
+            ),
+        );
+    }
+    for name in &coverage.idle {
+        paragraph(FAIL, format!("the workload {name} passes through no critical section"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corelocal_lab::torture::{Coverage, Place, Tried, Unreached};
+
+    fn report(verdicts: &[Verdict]) -> Report {
+        let tried = Disturbance::ALL.into_iter().zip(verdicts);
+        let tried =
+            tried.map(|(disturbance, verdict)| Tried { disturbance, verdict: verdict.clone() });
+        let row = Row {
+            number: 3,
+            address: 0x1000,
+            instruction: "add qword ptr [rax], rbx".to_owned(),
+            place: Place::Inside,
+            tried: tried.collect(),
+        };
+        let section = Section {
+            name: "counter/add".to_owned(),
+            function: "operate".to_owned(),
+            broken: None,
+            rows: vec![row],
+        };
+        let coverage = Coverage { sections: 3, disturbed: 1, alike: 2, ..Coverage::default() };
+        Report { sections: vec![section], coverage }
+    }
+
+    fn plain(report: &Report, width: usize) -> String {
+        anstream::adapter::strip_str(&text(&Answer::new(report, 1.0), width)).to_string()
+    }
+
+    #[test]
+    fn a_failure_says_how_to_see_it_again() {
+        let failed = Verdict::Failed("it was lost".to_owned());
+        let report = report(&[Verdict::Ok, failed]);
+        let expected = "\
+counter/add in operate
+                                stop  signal
+   3  add qword ptr [rax], rbx  ok    FAIL
+  FAIL counter/add@3+signal: it was lost
+       again: corelocal torture --only 'counter/add@3+signal'
+
+3 critical sections in this program: 1 reached by workloads, 2 inlined copies of these
+no process is killed in a section: no structure lives in shared memory
+2 triples: 1 ok, 1 failed, 0 not reached, 0 skipped, in 1.0 s
+";
+        assert_eq!(plain(&report, 100), expected);
+        assert!(!report.is_clean());
+    }
+
+    #[test]
+    fn a_matrix_fits_80_columns() {
+        let mut report = report(&[const { Verdict::Ok }; 6]);
+        report.sections[0].rows[0].instruction = "x".repeat(200);
+        let text = plain(&report, 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(report.is_clean());
+    }
+
+    #[test]
+    fn a_forgotten_section_is_no_success() {
+        let mut report = report(&[Verdict::Ok]);
+        report.coverage.unreached.push(Unreached {
+            function: "ring_push".to_owned(),
+            address: 0x2000,
+            instructions: "cmp mov".to_owned(),
+        });
+        assert!(!report.is_clean());
+        assert!(plain(&report, 100).contains("no workload reaches the section in ring_push"));
+    }
+}

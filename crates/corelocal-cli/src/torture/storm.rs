@@ -1,0 +1,107 @@
+//! `corelocal torture --for TIME`: everything at random, at full speed.
+//!
+//! Invariant: a storm that crashes or hangs is a violation, not the end of the command.
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader};
+use std::process::{ExitCode, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use corelocal_lab::torture::storm::Totals;
+
+use super::{DIM, FAIL, bar, victim_command};
+use crate::output;
+
+/// One that says nothing for so long hangs.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Runs the storm and tells what came of it.
+pub fn rage(time: Duration, json: bool) -> anyhow::Result<ExitCode> {
+    let seed = std::process::id();
+    let mut command = victim_command()?;
+    command.arg("--storm").arg(time.as_millis().to_string()).arg("--seed").arg(seed.to_string());
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("the process to be disturbed could not be started")?;
+    let lines = child.stdout.take().map(BufReader::new).context("no standard output")?;
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let totals = lines.lines().map_while(Result::ok);
+        for totals in totals.filter_map(|line| serde_json::from_str::<Totals>(&line).ok()) {
+            if tell.send(totals).is_err() {
+                break;
+            }
+        }
+    });
+
+    let bar = bar();
+    bar.set_length(time.as_millis() as u64);
+    let (began, mut totals) = (Instant::now(), Totals::default());
+    let hangs = loop {
+        match told.recv_timeout(SILENCE) {
+            Ok(news) => totals = news,
+            Err(mpsc::RecvTimeoutError::Timeout) => break true,
+            Err(mpsc::RecvTimeoutError::Disconnected) => break false,
+        }
+        bar.set_position(began.elapsed().as_millis() as u64);
+        let (operations, aborts) = (millions(totals.operations.total()), totals.aborts);
+        bar.set_message(format!("{operations} operations, {aborts} aborts"));
+    };
+    bar.finish_and_clear();
+    if hangs {
+        let _ = child.kill();
+        totals.violations.push(format!("it hung for {} s", SILENCE.as_secs()));
+    }
+    let status = child.wait().context("the disturbed process cannot be waited for")?;
+    if !status.success() && !hangs {
+        totals.violations.push(format!("the disturbed process ended early: {status}"));
+    }
+    let clean = totals.violations.is_empty();
+    let code = if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    if json {
+        return output::finish(serde_json::to_string_pretty(&totals)? + "\n", code);
+    }
+    output::finish(text(&totals, began.elapsed()), code)
+}
+
+fn millions(n: u64) -> String {
+    format!("{:.1} million", n as f64 / 1e6)
+}
+
+fn text(totals: &Totals, time: Duration) -> String {
+    let mut out = String::new();
+    let operations = &totals.operations;
+    let kinds = format!(
+        "{} add, {} get, {} take; {} record, {} get of a maximum; {} containers made and dropped",
+        operations.adds,
+        operations.gets,
+        operations.takes,
+        operations.records,
+        operations.maxima,
+        operations.lives
+    );
+    let lines = [
+        ("operations", operations.total(), kinds),
+        ("aborts", totals.aborts, "sections that the kernel sent back".to_owned()),
+        ("fallbacks", totals.fallbacks, "operations that used atomics in the end".to_owned()),
+        ("signals", totals.signals, "whose handlers operated too".to_owned()),
+        ("moves", totals.moves, "changes of a thread's affinity".to_owned()),
+        ("threads", totals.threads, format!("{} without a registration", totals.unregistered)),
+        ("forks", totals.forks, "whose children operated too".to_owned()),
+        ("violations", totals.violations.len() as u64, String::new()),
+    ];
+    for (name, count, what) in lines {
+        let line = format!("{name:10}{count:>14}  {DIM}{what}{DIM:#}");
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    for violation in &totals.violations {
+        let _ = writeln!(out, "{FAIL}FAIL{FAIL:#} {violation}");
+    }
+    let _ = writeln!(out, "in {:.1} s", time.as_secs_f64());
+    out
+}

@@ -45,6 +45,51 @@ need() {
         skip "$1 is missing ($3): install $2 and run ci/$check.sh again"
 }
 
+# apt_beside DIRECTORY SUITE...: from here on apt works in DIRECTORY, beside the system and not in
+# it, with the packages of these Debian suites, from the system's own mirror. Fails where they cannot
+# be reached; `unset APT_CONFIG` goes back to the system.
+apt_beside() {
+    local directory=$1 release mirror keyring suite signed=
+    shift
+    # shellcheck source=/dev/null
+    release=$(source /etc/os-release && echo "${VERSION_CODENAME:-}")
+    # shellcheck disable=SC2016 # apt-get expands it.
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' \
+        "Release: $release" | head -n 1)
+    [ -n "$mirror" ] || return
+    for keyring in /usr/share/keyrings/debian-archive-keyring.{pgp,gpg}; do
+        [ ! -e "$keyring" ] || signed="[signed-by=$keyring]"
+    done
+
+    rm -rf "$directory"
+    mkdir -p "$directory"/{lists,archives}/partial
+    for suite in "$@"; do
+        echo "deb $signed $mirror $suite main"
+    done >"$directory/sources.list"
+    {
+        # The host's way to the network, and nothing else of its configuration. The signatures of
+        # snapshots and of suites that are done are valid, but expired.
+        apt-config dump --no-empty | grep -E '^Acquire::(https?|Retries)' || true
+        cat <<CONF
+Acquire::http::Timeout "20";
+Acquire::Languages "none";
+Acquire::Check-Valid-Until "false";
+Dir::Etc::main "/dev/null";
+Dir::Etc::parts "/dev/null";
+Dir::Etc::sourcelist "$directory/sources.list";
+Dir::Etc::sourceparts "/dev/null";
+Dir::Etc::preferences "/dev/null";
+Dir::Etc::preferencesparts "/dev/null";
+Dir::State "$directory";
+Dir::State::status "/dev/null";
+Dir::Cache "$directory";
+APT::Sandbox::User "root";
+CONF
+    } >"$directory/apt.conf"
+    export APT_CONFIG=$directory/apt.conf
+    apt-get -qq -o APT::Update::Error-Mode=any update
+}
+
 # need_rust: cargo and a C linker exist from here on.
 need_rust() {
     local installed=${CARGO_HOME:-${HOME:-}/.cargo}/bin

@@ -11,39 +11,12 @@ kit=$root/.cache/msrv-$msrv
 # unpack_kit: fills $kit with Debian's rustc and cargo, the libraries they load, and wrappers that
 # start them through their own dynamic loader.
 unpack_kit() {
-    local mirror apt=$kit.apt new=$kit.new keyring
-    # shellcheck disable=SC2016 # apt-get expands it.
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' \
-        "Release: ${VERSION_CODENAME:-}" | head -n 1)
-    [ -n "$mirror" ] || skip "no Rust $msrv: apt's sources name no mirror to take it from"
+    local apt=$kit.apt new=$kit.new
     echo "no Rust $msrv in rustup: unpacking Debian $suite's into .cache/ (180 MB to download)"
-
-    rm -rf "$apt" "$new"
-    mkdir -p "$apt"/{lists,archives}/partial "$new"
-    echo "deb $mirror $suite main" >"$apt/sources.list"
-    for keyring in /usr/share/keyrings/debian-archive-keyring.{pgp,gpg}; do
-        [ -e "$keyring" ] && echo "deb [signed-by=$keyring] $mirror $suite main" >"$apt/sources.list"
-    done
-    {
-        # The host's way to the network, and nothing else of its configuration.
-        apt-config dump --no-empty | grep -E '^Acquire::(https?|Retries)' || true
-        cat <<CONF
-Acquire::http::Timeout "20";
-Dir::Etc::main "/dev/null";
-Dir::Etc::parts "/dev/null";
-Dir::Etc::sourcelist "$apt/sources.list";
-Dir::Etc::sourceparts "/dev/null";
-Dir::Etc::preferences "/dev/null";
-Dir::Etc::preferencesparts "/dev/null";
-Dir::State "$apt";
-Dir::State::status "/dev/null";
-Dir::Cache "$apt";
-APT::Sandbox::User "root";
-CONF
-    } >"$apt/apt.conf"
-    export APT_CONFIG=$apt/apt.conf
-    if ! apt-get -qq update || ! apt-get -qq install -y --download-only --no-install-recommends \
-        rustc cargo >/dev/null; then
+    rm -rf "$new"
+    mkdir -p "$new"
+    if ! apt_beside "$apt" "$suite" || ! apt-get -qq install -y --download-only \
+        --no-install-recommends rustc cargo >/dev/null; then
         skip "no Rust $msrv: Debian $suite cannot be reached"
     fi
     unset APT_CONFIG
@@ -78,8 +51,6 @@ if [ -n "$toolchain" ]; then
     cargo=(rustup run "$toolchain" cargo)
 else
     is_debian_root || skip "no Rust $msrv: run 'rustup toolchain install $msrv' and ci/msrv.sh again"
-    # shellcheck source=/dev/null
-    source /etc/os-release
     [ -e "$kit" ] || unpack_kit
     export CARGO=$kit/cargo RUSTC=$kit/rustc
     cargo=("$CARGO")
@@ -87,6 +58,6 @@ else
         skip "Debian $suite has $("$RUSTC" --version), not $msrv: name another suite in ci/msrv.sh"
 fi
 "${cargo[@]}" --version
-for package in corelocal corelocal-cli; do
+for package in corelocal corelocal-lab corelocal-cli; do
     "${cargo[@]}" check -p "$package" --locked
 done

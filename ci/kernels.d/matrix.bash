@@ -1,0 +1,153 @@
+# What ci/kernels tells about its guests. Sourced, never run. A guest is named by LOG, the common
+# beginning of its files: LOG.results (records, see the head of init), LOG.console, LOG.status.
+
+# verdict LOG: one word.
+verdict() {
+    awk -v status="$(cat "$1.status")" '
+        $1 == "ran" && $3 != 0 || $1 == "disturbed" && $3 == 0 { failed = 1 }
+        $1 == "end" { ended = 1 }
+        END {
+            if (!ended) print (status == 124 || status == 137 ? "hangs" : "died")
+            else print (failed ? "failed" : "passed")
+        }
+    ' "$1.results"
+}
+
+# explain LOG: which programs and tests failed, and the last lines of the console.
+explain() {
+    printf '\n%s, cpus %s: %s\n' "$(kernel "$1")" "$(cpus "$1")" "$(verdict "$1")"
+    awk '
+        $1 == "ran" && ($3 == 137 || $3 == 143) { print "  " $2 ": not done in time" }
+        $1 == "ran" && $3 != 0 && $3 != 137 && $3 != 143 { print "  " $2 ": status " $3 }
+        $1 == "failed" { print "  " $2 ": " $3 }
+        $1 == "disturbed" && $3 == 0 { print "  " $2 ": was never disturbed" }
+    ' "$1.results"
+    echo "  the console ended with:"
+    tail -n 25 "$1.console" | tr -d '\r' | sed 's/^/    /'
+}
+
+# kernel LOG, cpus LOG: what the name says.
+kernel() {
+    basename "${1%-*}"
+}
+cpus() {
+    echo "${1##*-}"
+}
+
+# records NAME LOG: the rest of the lines of that name.
+records() {
+    sed -n "s/^$1 //p" "$2.results"
+}
+
+# columns: lines of cells between tabs, the first one the heading, as an aligned Markdown table.
+columns() {
+    awk -F '\t' '
+        { for (i = 1; i <= NF; i++) { cell[NR, i] = $i; if (length($i) > width[i]) width[i] = length($i) } }
+        END {
+            for (row = 1; row <= NR; row++) {
+                for (i = 1; i <= NF; i++) printf "| %-*s ", width[i], cell[row, i]
+                print "|"
+                if (row > 1) continue
+                for (i = 1; i <= NF; i++) { printf "|"; for (n = width[i] + 2; n > 0; n--) printf "-" }
+                print "|"
+            }
+        }
+    '
+}
+
+# results LOG...: kernel x shape x result.
+results() {
+    local log
+    {
+        printf 'kernel\tcpus\tresult\ttests passed\tnot run\tcpus unplugged\tcpuset changes\tseconds\n'
+        for log; do
+            printf '%s\t%s\t%s\t' "$(kernel "$log")" "$(cpus "$log")" "$(verdict "$log")"
+            awk '
+                $1 == "ran" { passed += $4 }
+                $1 == "skipped" { skipped++ }
+                $1 == "disturbed" { times[$2] = $3 }
+                $1 == "end" { seconds = $2 }
+                function known(value) { return value == "" ? "-" : value }
+                END {
+                    printf "%d\t%d\t%s\t%s\t%s\n", passed - skipped, skipped, known(times["storm-unplug"]),
+                        known(times["storm-cpuset"]), known(seconds)
+                }
+            ' "$log.results"
+        done
+    } | columns
+}
+
+# seen LOG...: what doctor saw, once for each kernel: nothing of it depends on the number of cpus.
+seen() {
+    local log last=
+    {
+        printf 'kernel\trseq by libc\trseq by corelocal\tmm_cid\tmembarrier rseq\tfutex\tslice extension\tclock source\n'
+        for log; do
+            [ "$(kernel "$log")" != "$last" ] || continue
+            last=$(kernel "$log")
+            { records doctor "$log" && records own "$log"; } | jq -rs '
+                def word(yes): if yes then "yes" else "no" end;
+                def registration: "\(.owner), \(.len) bytes, \(.abi)";
+                select(length == 2) | map(.caps) as [$libc, $own] | [
+                    $libc.kernel,
+                    ($libc.rseq | registration),
+                    ($own.rseq | registration),
+                    word($libc.rseq.mm_cid),
+                    word($libc.membarrier_rseq),
+                    ([$libc.futex | to_entries[] | select(.value).key] | join(" ")),
+                    word($own.rseq.slice_available),
+                    .[0].surroundings.clocksource
+                ] | @tsv'
+        done
+    } | columns
+}
+
+# ids LOG...: the largest ids that 16 threads met.
+ids() {
+    local log
+    {
+        printf 'kernel\tcpus\tmm_cid\tcpu_id\tconfined late: mm_cid\tcpu_id\n'
+        for log; do
+            printf '%s\t%s\t' "$(kernel "$log")" "$(cpus "$log")"
+            { records 'ids Free' "$log" && records 'ids ConfinedLate' "$log"; } |
+                jq -rs 'map(.mm_cid // "none", .cpu_id) | @tsv'
+        done
+    } | columns
+}
+
+# not_run LOG...: the tests that could not run, and where.
+not_run() {
+    local log
+    for log; do
+        records skipped "$log" | sed "s/^/$(kernel "$log")\t/"
+    done | sort -Vu | awk -F '\t' '
+        { where[$2] = where[$2] (where[$2] ? ", " : "") $1 }
+        END { for (test in where) print "- " where[test] ": " test }
+    ' | sort -V
+}
+
+# matrix LOG...: everything, for the terminal and the page.
+matrix() {
+    results "$@"
+    printf '\nWhat corelocal doctor saw:\n\n'
+    seen "$@"
+    printf '\nThe largest ids that 16 threads met, free and confined to one cpu after running free:\n\n'
+    ids "$@"
+    printf '\nTests that could not run:\n\n'
+    not_run "$@"
+}
+
+# matrix_page LOG...: docs/kernel-matrix.md.
+matrix_page() {
+    cat <<PAGE
+# Other kernels
+
+Made by \`ci/kernels --full\` on $(date -u +%Y-%m-%d); not to be edited. The guests run under QEMU $(
+        # shellcheck disable=SC2154 # ci/kernels sets it.
+        "${qemu[@]}" --version | sed -n '1s/.*version \([0-9.]*\).*/\1/p'
+    ), in
+software: they show behaviour, never speed.
+
+$(matrix "$@")
+PAGE
+}

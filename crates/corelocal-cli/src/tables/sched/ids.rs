@@ -294,9 +294,6 @@ impl Course {
         let (mut mm_cid, mut cpu_id) = (0, 0);
         for rest in 1.. {
             let now = begun.elapsed();
-            if now >= look_from + self.time {
-                break;
-            }
             if let Some(cpus) = confinement.take_if(|_| now >= self.time) {
                 confine(cpus)?;
             }
@@ -306,6 +303,10 @@ impl Course {
                     mm_cid = ids.0.max(mm_cid);
                     cpu_id = ids.1.max(cpu_id);
                 }
+            }
+            // Not before: a thread that was kept waiting for all its time must have looked once.
+            if now >= look_from + self.time {
+                break;
             }
             if rest % REST == 0 {
                 thread::sleep(Duration::from_micros(50));

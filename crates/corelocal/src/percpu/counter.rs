@@ -126,6 +126,7 @@ impl<I: SlotIndex> Counter<I> {
     /// take at once: each addition goes to exactly one of them. Linear in the ids in use; retried
     /// while others take.
     pub fn take(&self) -> i64 {
+        // Acquire: partner is the Release of another take's compare-exchange below.
         let mut bias = self.bias.load(Ordering::Acquire);
         loop {
             let sum = self.sum();

@@ -113,6 +113,7 @@ impl Cell {
     /// The header of its region and its number there. Regions are not aligned to their size, so
     /// the list is searched.
     fn locate(self) -> (&'static Region, usize) {
+        // Acquire: partner is the Release in `grow`.
         let mut region = NEWEST.load(Ordering::Acquire).cast_const();
         // SAFETY: as in `allocate`.
         while let Some(header) = unsafe { region.as_ref() } {

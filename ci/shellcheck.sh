@@ -4,4 +4,6 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
 need shellcheck shellcheck "lints the check scripts"
-shellcheck --external-sources --source-path=SCRIPTDIR --shell=bash ci/*.sh ci/lib.bash ci/test .ci/run
+shellcheck --external-sources --source-path=SCRIPTDIR --shell=bash \
+    ci/*.sh ci/lib.bash ci/kernels ci/kernels.d/matrix.bash ci/test .ci/run
+shellcheck --external-sources --shell=dash ci/kernels.d/{init,runs} # busybox ash is nearest to it.

@@ -1,5 +1,5 @@
 # What ci/kernels tells about its guests. Sourced, never run. A guest is named by LOG, the common
-# beginning of its files: LOG.results (records, see the head of init), LOG.console, LOG.status.
+# beginning of its files: LOG.results (records, see the head of runs), LOG.console, LOG.status.
 
 # verdict LOG: one word.
 verdict() {
@@ -59,18 +59,20 @@ columns() {
 results() {
     local log
     {
-        printf 'kernel\tcpus\tresult\ttests passed\tnot run\tcpus unplugged\tcpuset changes\tseconds\n'
+        printf 'kernel\tcpus\tresult\ttests passed\tnot run\ttriples\tstorm operations\tcpus unplugged\tcpuset changes\tseconds\n'
         for log; do
             printf '%s\t%s\t%s\t' "$(kernel "$log")" "$(cpus "$log")" "$(verdict "$log")"
             awk '
                 $1 == "ran" { passed += $4 }
                 $1 == "skipped" { skipped++ }
+                $1 == "triples" { triples = $2 }
+                $1 == "operations" { operations += $2 }
                 $1 == "disturbed" { times[$2] = $3 }
                 $1 == "end" { seconds = $2 }
                 function known(value) { return value == "" ? "-" : value }
                 END {
-                    printf "%d\t%d\t%s\t%s\t%s\n", passed - skipped, skipped, known(times["storm-unplug"]),
-                        known(times["storm-cpuset"]), known(seconds)
+                    printf "%d\t%d\t%s\t%d\t%s\t%s\t%s\n", passed - skipped, skipped, known(triples),
+                        operations, known(times["storm-unplug"]), known(times["storm-cpuset"]), known(seconds)
                 }
             ' "$log.results"
         done

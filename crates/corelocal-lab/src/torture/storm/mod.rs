@@ -124,6 +124,9 @@ pub fn rage(time: Duration, seed: u64, progress: &mut dyn FnMut(&Totals)) -> Tot
     let mut number = 0;
     loop {
         let is_over = Instant::now() >= end;
+        if is_over {
+            shared.done.store(true, Ordering::Relaxed);
+        }
         for (seat, worker) in workers.iter_mut().enumerate() {
             if worker.as_ref().is_some_and(thread::JoinHandle::is_finished) || is_over {
                 match worker.take().map(thread::JoinHandle::join) {
@@ -153,7 +156,6 @@ pub fn rage(time: Duration, seed: u64, progress: &mut dyn FnMut(&Totals)) -> Tot
         }
         thread::sleep(PAUSE);
     }
-    shared.done.store(true, Ordering::Relaxed);
     let _ = tormentor.join();
     objects.check(&accounts, |sentence| totals.violation(sentence));
     progress(&totals);
@@ -162,6 +164,7 @@ pub fn rage(time: Duration, seed: u64, progress: &mut dyn FnMut(&Totals)) -> Tot
 
 /// What the threads of a storm share.
 struct Shared {
+    /// The time is up: everybody ends soon, on a machine with more threads than it can run, too.
     done: AtomicBool,
     forks: AtomicU64,
     moves: AtomicU64,

@@ -48,6 +48,9 @@ pub fn work(seat: usize, objects: &Objects, shared: &Shared, mut random: Random)
     // SAFETY: no arguments.
     shared.threads[seat].store(unsafe { libc::gettid() }, Ordering::Relaxed);
     for _ in 0..random.below(LIFE) {
+        if shared.done.load(Ordering::Relaxed) {
+            break;
+        }
         worker.operate(objects, &mut random);
     }
     if random.below(8) == 0 {

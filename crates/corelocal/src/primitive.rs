@@ -7,12 +7,12 @@
 
 #[cfg(not(loom))]
 pub(crate) mod atomic {
-    pub(crate) use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
+    pub(crate) use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 }
 
 #[cfg(loom)]
 pub(crate) mod atomic {
-    pub(crate) use loom::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 }
 
 pub(crate) mod global {

@@ -1,12 +1,12 @@
 //! The statistics counter.
 //!
 //! # Data's way
-//! `add` → section `add` on `slot(id).local` → done: no system call, no locked instruction, no line
-//! that another core writes. Where sections are unavailable: one atomic add on `slot(cpu).shared`.
-//! Where there is no memory for a cell: one atomic add on `bias`. `get` sums all three.
+//! `add` → section `add` on the slot's word → done: no system call, no locked instruction, no line
+//! that another core writes. Where sections are unavailable: one atomic add on a shared slot's word.
+//! Where there is no memory for slots: one atomic add on `bias`. `get` sums all three.
 //!
 //! # Invariants
-//! 1. The value is `bias` plus the sum of all words of the cell, modulo 2^64. Every operation
+//! 1. The value is `bias` plus the sum of the words of all slots, modulo 2^64. Every operation
 //!    changes exactly one of these words, once.
 //! 2. `take` moves value from words to caller by a compare-exchange of `bias` alone, so the results
 //!    of all takes and of the last `get` add up to everything ever added.
@@ -46,20 +46,20 @@ use crate::rseq::{self, Slots};
 /// # Where it may be used
 /// In any thread, in signal handlers, before `main` and during thread exit, in the child after
 /// `fork`. Nothing blocks, nothing allocates from a heap, nothing panics. With the kernel's help
-/// refused (see [`crate::sys::Refusal`]) an addition is an atomic add on a line of its cpu's own.
+/// refused (see [`crate::sys::Refusal`]) an addition is an atomic add on a line that few threads share.
 ///
 /// One exception: additions in a child of `vfork` may be lost, if another thread of the parent runs
 /// under the same id meanwhile; the child has the parent's memory but no registration.
 ///
 /// # Memory
-/// 16 bytes, plus 16 bytes on each core that used it. A counter that was never added to takes
+/// 32 bytes, plus 8 bytes on each core that used it. A counter that was never added to takes
 /// nothing else.
 ///
 /// # Memory ordering
 /// All operations are relaxed: they order nothing else. A reader sees every addition that happens
 /// before the read, for instance those of threads it has joined.
 pub struct Counter<I: SlotIndex = Cid> {
-    cell: Owned<I>,
+    words: Owned<AtomicI64, I>,
     bias: AtomicI64,
 }
 
@@ -67,13 +67,13 @@ impl<I: SlotIndex> Counter<I> {
     /// A counter of value 0.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
-        Counter { cell: Owned::new(), bias: AtomicI64::new(0) }
+        Counter { words: Owned::new(), bias: AtomicI64::new(0) }
     }
 
     /// A counter of value 0.
     #[cfg(loom)]
     pub fn new() -> Self {
-        Counter { cell: Owned::new(), bias: AtomicI64::new(0) }
+        Counter { words: Owned::new(), bias: AtomicI64::new(0) }
     }
 
     /// Adds `n`, wrapping.
@@ -82,11 +82,10 @@ impl<I: SlotIndex> Counter<I> {
     #[inline]
     pub fn add(&self, n: i64) {
         let section = move |index, slots: &Slots| {
-            // SAFETY: `run` gives the slots of a cell, whose first word is written by sections
-            // indexed by `I` alone.
+            // SAFETY: `run` gives slots of one word each, used by sections indexed by `I`.
             unsafe { rseq::add(index, slots, n) }
         };
-        match self.cell.run(section) {
+        match self.words.run(section) {
             Ok(_) => {}
             Err(fallback) => self.add_cold(n, fallback),
         }
@@ -143,18 +142,16 @@ impl<I: SlotIndex> Counter<I> {
         }
     }
 
-    /// All words of the cell.
+    /// Of the words of all slots.
     fn sum(&self) -> i64 {
-        self.cell.words().fold(0, |sum: i64, words| {
-            sum.wrapping_add(words.local.load(Ordering::Relaxed))
-                .wrapping_add(words.shared.load(Ordering::Relaxed))
-        })
+        let words = self.words.slots().chain(self.words.shared());
+        words.fold(0, |sum: i64, word| sum.wrapping_add(word.load(Ordering::Relaxed)))
     }
 
     #[cold]
-    fn add_cold(&self, n: i64, fallback: Fallback) {
+    fn add_cold(&self, n: i64, fallback: Fallback<AtomicI64>) {
         match fallback {
-            Fallback::Words(words) => words.shared.fetch_add(n, Ordering::Relaxed),
+            Fallback::Shared(word) => word.fetch_add(n, Ordering::Relaxed),
             Fallback::Unbound => self.bias.fetch_add(n, Ordering::Relaxed),
         };
     }
@@ -213,11 +210,11 @@ mod tests {
 
     /// What an unregistered thread does, among others that are registered.
     #[test]
-    fn both_words_count() {
+    fn shared_slots_count() {
         let counter: Counter = Counter::new();
         counter.add(2);
-        let words = counter.cell.words().last().expect("a slot in use");
-        counter.add_cold(40, Fallback::Words(words));
+        let word = counter.words.share().expect("memory");
+        counter.add_cold(40, Fallback::Shared(word));
         assert_eq!(counter.get(), 42);
     }
 

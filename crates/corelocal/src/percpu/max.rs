@@ -1,10 +1,9 @@
 //! The largest value seen.
 //!
 //! # Data's way
-//! `record` → section `store_greater` on `slot(id).local`: a load and a compare, and a store when
-//! the value is a new maximum of this core. Where sections are unavailable: one atomic maximum on
-//! `slot(cpu).shared`, or on `rest` where there is no memory for a cell. `get` takes the maximum of
-//! all three.
+//! `record` → section `store_greater` on the slot's word: a load and a compare, and a store when the
+//! value is a new maximum of this core. Where sections are unavailable: one atomic maximum on a shared
+//! slot's word, or on `rest` where there is no memory for slots. `get` takes the maximum of all three.
 //!
 //! # Invariant
 //! Words only grow, and none exceeds the largest value recorded; one of them is that value.
@@ -37,7 +36,7 @@ use crate::rseq::{self, Slots};
 /// # Memory, memory ordering, vfork
 /// As [`Counter`](super::Counter).
 pub struct Max<I: SlotIndex = Cid> {
-    cell: Owned<I>,
+    words: Owned<AtomicI64, I>,
     rest: AtomicI64,
 }
 
@@ -45,13 +44,13 @@ impl<I: SlotIndex> Max<I> {
     /// Nothing recorded.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
-        Max { cell: Owned::new(), rest: AtomicI64::new(0) }
+        Max { words: Owned::new(), rest: AtomicI64::new(0) }
     }
 
     /// Nothing recorded.
     #[cfg(loom)]
     pub fn new() -> Self {
-        Max { cell: Owned::new(), rest: AtomicI64::new(0) }
+        Max { words: Owned::new(), rest: AtomicI64::new(0) }
     }
 
     /// Records a value.
@@ -61,11 +60,10 @@ impl<I: SlotIndex> Max<I> {
     pub fn record(&self, value: u64) {
         let stored = encode(value);
         let section = move |index, slots: &Slots| {
-            // SAFETY: `run` gives the slots of a cell, whose first word is written by sections
-            // indexed by `I` alone.
+            // SAFETY: `run` gives slots of one word each, used by sections indexed by `I`.
             unsafe { rseq::store_greater(index, slots, stored) }
         };
-        match self.cell.run(section) {
+        match self.words.run(section) {
             Ok(_) => {}
             Err(fallback) => self.record_cold(stored, fallback),
         }
@@ -76,18 +74,14 @@ impl<I: SlotIndex> Max<I> {
     /// Sees every value whose recording happens before the call. Linear in the ids in use.
     pub fn get(&self) -> Option<u64> {
         let rest = self.rest.load(Ordering::Relaxed);
-        let largest = self.cell.words().fold(rest, |largest, words| {
-            largest
-                .max(words.local.load(Ordering::Relaxed))
-                .max(words.shared.load(Ordering::Relaxed))
-        });
-        decode(largest)
+        let words = self.words.slots().chain(self.words.shared());
+        decode(words.fold(rest, |largest, word| largest.max(word.load(Ordering::Relaxed))))
     }
 
     #[cold]
-    fn record_cold(&self, stored: i64, fallback: Fallback) {
+    fn record_cold(&self, stored: i64, fallback: Fallback<AtomicI64>) {
         match fallback {
-            Fallback::Words(words) => words.shared.fetch_max(stored, Ordering::Relaxed),
+            Fallback::Shared(word) => word.fetch_max(stored, Ordering::Relaxed),
             Fallback::Unbound => self.rest.fetch_max(stored, Ordering::Relaxed),
         };
     }
@@ -141,8 +135,8 @@ mod tests {
         max.record(5);
         max.record_cold(encode(6), Fallback::Unbound);
         assert_eq!(max.get(), Some(6));
-        let words = max.cell.words().next().expect("a slot in use");
-        max.record_cold(encode(9), Fallback::Words(words));
+        let word = max.words.share().expect("memory");
+        max.record_cold(encode(9), Fallback::Shared(word));
         assert_eq!(max.get(), Some(9));
     }
 

@@ -1,106 +1,123 @@
-//! A cell and its life inside a container: unbound, bound at first use, freed by drop.
+//! A block and its life inside a container: unbound, bound at first use, freed by drop.
 //!
 //! Invariants:
-//! 1. The base of `slots`, once set, is that of a cell this owns.
-//! 2. Words are used by sections indexed by `I` (`local`) or by atomics (`shared`), never both.
+//! 1. The base of `slots`, once set, is that of a block of `T` this owns.
+//! 2. Slots are used by sections indexed by `I`, shared slots by atomics or under a lock.
 
 use core::marker::PhantomData;
 
-use super::Words;
-use super::region::Cell;
+use super::block::Block;
+use super::slot::Zeroed;
 use crate::cid::{self, SlotIndex};
-use crate::rseq::{self, Index, Outcome, Slots};
+use crate::rseq::{self, Ended, Index, Slots};
 
 /// See the module's text.
-pub(super) struct Owned<I: SlotIndex> {
+pub(super) struct Owned<T: Zeroed, I: SlotIndex> {
     slots: Slots,
-    index: PhantomData<I>,
+    content: PhantomData<(&'static T, I)>,
 }
 
 /// What remains to be done when no section could.
-pub(super) enum Fallback {
-    /// Use atomics on these words.
-    Words(&'static Words),
-    /// There is no memory for a cell.
+pub(super) enum Fallback<T: 'static> {
+    /// Use this with atomics or under a lock: other threads share it.
+    Shared(&'static T),
+    /// There is no memory for a block.
     Unbound,
 }
 
-impl<I: SlotIndex> Owned<I> {
+impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
     #[cfg(not(loom))]
     pub(super) const fn new() -> Self {
-        Owned { slots: Slots::new(), index: PhantomData }
+        Owned { slots: Slots::new(), content: PhantomData }
     }
 
     #[cfg(loom)]
     pub(super) fn new() -> Self {
-        Owned { slots: Slots::new(), index: PhantomData }
+        Owned { slots: Slots::new(), content: PhantomData }
     }
 
-    /// Runs `section` on this cell once, inline, and everything else out of line. The section must
-    /// store to the word at the start of the slot it locates, and nowhere else.
+    /// Runs `section` on this block once, inline, and everything else out of line. The section must
+    /// use the slot it locates as a `T`.
     ///
     /// `Err` tells what else to do. Give a closure that owns what it captures: captured by
     /// reference, operands would have to live in memory.
     #[inline(always)]
-    pub(super) fn run(
+    pub(super) fn run<E: Ended>(
         &self,
-        section: impl Fn(Index, &Slots) -> Outcome,
-    ) -> Result<Outcome, Fallback> {
-        match section(I::index(), &self.slots) {
-            done @ (Outcome::Committed | Outcome::Mismatch) => Ok(done),
-            failed => self.run_cold(failed, section),
-        }
+        section: impl Fn(Index, &Slots) -> E,
+    ) -> Result<E, Fallback<T>> {
+        let ended = section(I::index(), &self.slots);
+        if ended.is_done() { Ok(ended) } else { self.run_cold(ended, section) }
     }
 
     #[cold]
     #[inline(never)]
-    fn run_cold(
+    fn run_cold<E: Ended>(
         &self,
-        first: Outcome,
-        section: impl Fn(Index, &Slots) -> Outcome,
-    ) -> Result<Outcome, Fallback> {
-        let Some(cell) = self.bind() else { return Err(Fallback::Unbound) };
-        let prepare = || cid::prepare::<I>(&self.slots);
+        first: E,
+        section: impl Fn(Index, &Slots) -> E,
+    ) -> Result<E, Fallback<T>> {
+        if self.bind().is_none() {
+            return Err(Fallback::Unbound);
+        }
         let attempt = || section(I::index(), &self.slots);
-        match rseq::retry(first, prepare, attempt) {
-            Some(outcome) => Ok(outcome),
-            None => Err(Fallback::Words(cell.words(cid::fallback_slot(&self.slots)))),
+        match rseq::retry(first, cid::prepare::<I>, attempt) {
+            Some(ended) => Ok(ended),
+            None => Err(self.share().map_or(Fallback::Unbound, Fallback::Shared)),
         }
     }
 
-    /// The words of every slot in use.
-    pub(super) fn words(&self) -> impl Iterator<Item = &'static Words> {
-        let opened = self.slots.opened();
-        let cell = self.cell();
-        cell.into_iter().flat_map(move |cell| (0..opened).map(move |slot| cell.words(slot)))
+    /// What sections use, of every slot that any object used.
+    pub(super) fn slots(&self) -> impl Iterator<Item = &'static T> + use<T, I> {
+        let opened = cid::high_water::<I>();
+        let block = self.block();
+        block.into_iter().flat_map(move |block| (0..opened).map(move |slot| block.slot(slot)))
     }
 
-    fn cell(&self) -> Option<Cell> {
+    /// What atomics and locks use, of every shared slot in use.
+    pub(super) fn shared(&self) -> impl Iterator<Item = &'static T> + use<T, I> {
+        let opened = self.slots.opened_shared();
+        let block = self.block();
+        block.into_iter().flat_map(move |block| (0..opened).map(move |slot| block.shared(slot)))
+    }
+
+    /// What sections use under this slot, if it is in use.
+    pub(super) fn slot(&self, slot: u32) -> Option<&'static T> {
+        (slot < cid::high_water::<I>()).then(|| self.block())?.map(|block| block.slot(slot))
+    }
+
+    /// The calling thread's shared slot, now in use; `None` without memory.
+    #[cold]
+    pub(super) fn share(&self) -> Option<&'static T> {
+        Some(self.bind()?.shared(cid::shared_slot(&self.slots)))
+    }
+
+    fn block(&self) -> Option<Block<T>> {
         // SAFETY: invariant 1.
-        unsafe { Cell::from_base(self.slots.base()) }
+        unsafe { Block::from_base(self.slots.base()) }
     }
 
-    /// The cell, allocated at its first use; `None` without memory.
-    fn bind(&self) -> Option<Cell> {
-        if let Some(cell) = self.cell() {
-            return Some(cell);
+    /// The block, allocated at its first use; `None` without memory.
+    fn bind(&self) -> Option<Block<T>> {
+        if let Some(block) = self.block() {
+            return Some(block);
         }
-        let fresh = Cell::allocate()?;
+        let fresh = Block::<T>::allocate()?;
         let bound = self.slots.bind(fresh.base());
         if bound != fresh.base() {
             // SAFETY: nobody else saw `fresh`, and no slot of it was used.
-            unsafe { fresh.free(0) };
+            unsafe { fresh.free(0, 0) };
         }
         // SAFETY: invariant 1.
-        unsafe { Cell::from_base(bound) }
+        unsafe { Block::from_base(bound) }
     }
 }
 
-impl<I: SlotIndex> Drop for Owned<I> {
+impl<T: Zeroed, I: SlotIndex> Drop for Owned<T, I> {
     fn drop(&mut self) {
-        if let Some(cell) = self.cell() {
+        if let Some(block) = self.block() {
             // SAFETY: invariant 1; `&mut self` proves that all users are done.
-            unsafe { cell.free(self.slots.opened()) };
+            unsafe { block.free(cid::high_water::<I>(), self.slots.opened_shared()) };
         }
     }
 }

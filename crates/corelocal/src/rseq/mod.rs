@@ -10,86 +10,254 @@
 //!
 //! # The sections
 //! Each is specified here and nowhere else; `arch/` has one file per architecture with the same
-//! list. `area` is the thread's rseq area, `object` the slots of a container (`operand.rs`).
+//! list. `area` is the thread's rseq area, `offsets` the slots of all ids, `object` the slots of a
+//! container (`operand.rs`). `word` is at the start of the slot; `items` follow it.
 //!
 //! ```text
 //! locate:
 //!     area.rseq_cs = descriptor of what follows
 //!     if area.cpu_id < 0: unavailable         nobody registered this thread
-//!     id = area.<mm_cid or cpu_id>
-//!     if id >= object.opened: unavailable     the object's first meeting with this id
-//!     slot = object.base + (id << SLOT_SHIFT)
+//!     slot = offsets[area.<mm_cid or cpu_id>] + object.base
+//!     if that did not carry: unavailable      no slot for this id yet, or no memory for the object
 //!
 //! add(object, n):
 //!     locate
-//!     *slot += n                              commit
+//!     word += n                               commit
+//!
+//! add_at(object, offset, n):
+//!     locate
+//!     *(slot + offset) += n                   commit
 //!
 //! store_greater(object, n):
 //!     locate
-//!     if *slot >= n: mismatch                 signed
-//!     *slot = n                               commit
+//!     if word >= n: mismatch                  signed
+//!     word = n                                commit
+//!
+//! store_if_equal(object, expected, n):
+//!     locate
+//!     if word != expected: mismatch
+//!     word = n                                commit
+//!
+//! exchange(object, n) -> old:
+//!     locate
+//!     old = word
+//!     word = n                                commit
+//!
+//! add_fetch(object, n) -> new:
+//!     locate
+//!     new = word + n
+//!     word = new                              commit
+//!
+//! push(object, item, capacity):
+//!     locate
+//!     if word >= capacity: mismatch           full; word counts items
+//!     items[word] = item
+//!     word += 1                               commit
+//!
+//! pop(object) -> item:
+//!     locate
+//!     if word == 0: mismatch                  empty
+//!     item = items[word - 1]
+//!     word -= 1                               commit
+//!
+//! push_all(object, from, n, capacity):        n >= 1
+//!     locate
+//!     if word + n > capacity: mismatch
+//!     items[word..word + n] = from[..n]
+//!     word += n                               commit
+//!
+//! pop_some(object, to, most) -> n:            most >= 1
+//!     locate
+//!     n = min(word, most)
+//!     if n == 0: mismatch
+//!     to[..n] = items[word - n..word]         to: memory of this thread alone
+//!     word -= n                               commit
 //! ```
 //!
 //! # Invariants
 //! 1. The id is read inside the section: before it, it may be stale.
-//! 2. One committing store, last; nothing before it is visible to others.
+//! 2. One committing store, last; nothing before it is visible to others. What it makes visible (the
+//!    items above a stack's count, say) may have been written before.
 //! 3. Inputs are never overwritten, so a retry runs with the same operands.
-//! 4. A word that a section stores to is never the target of an atomic read-modify-write, and a
-//!    slot indexed by one kind of id is never indexed by the other.
+//! 4. A slot that sections store to is never the target of an atomic read-modify-write while an id
+//!    has it, and a slot of one kind of id is never one of the other.
 //! 5. Retries are capped (`MAX_ATTEMPTS`): single-stepping debuggers abort every attempt.
 
 mod arch;
 mod operand;
 mod stats;
 
-pub(crate) use operand::{Index, Slots};
+pub(crate) use operand::{Index, SLOT_SHIFT, Slots, is_offset, offset, slot_at};
 pub use stats::{Stats, stats};
 
 use crate::sys;
 use crate::sys::rseq::{field, read, register_this_thread};
 
-/// Distance between the slots of neighbouring ids: 64 KiB, as a power of two.
-///
-/// A constant, so that a section shifts by an immediate. Large enough for thousands of objects in
-/// a region, small enough that a region for 8192 cpus is 512 MiB of address space.
-pub(crate) const SLOT_SHIFT: u32 = 16;
-
 /// Attempts before the cold path's own mechanism takes over.
 pub(crate) const MAX_ATTEMPTS: u32 = 32;
 
-/// How a critical section ended.
+/// How a critical section ended, as the section says it: see [`Outcome`].
+#[derive(Clone, Copy)]
+pub(crate) struct Exit(u64);
+
+impl Exit {
+    const ABORTED: u64 = 1;
+    const UNAVAILABLE: u64 = 2;
+    const MISMATCH: u64 = 3;
+
+    /// It committed or mismatched; nothing remains to be done. One compare.
+    #[inline(always)]
+    fn is_done(self) -> bool {
+        self.0 > Exit::UNAVAILABLE
+    }
+
+    /// It committed, provided it is done. One compare.
+    #[inline(always)]
+    pub(crate) fn is_committed(self) -> bool {
+        self.0 != Exit::MISMATCH
+    }
+
+    #[inline(always)]
+    fn outcome(self) -> Outcome {
+        match self.0 {
+            Exit::ABORTED => Outcome::Aborted,
+            Exit::UNAVAILABLE => Outcome::Unavailable,
+            Exit::MISMATCH => Outcome::Mismatch,
+            _slot => Outcome::Committed,
+        }
+    }
+}
+
+/// The four ways a critical section ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+enum Outcome {
     /// The committing store was made, exactly once.
     Committed,
     /// The slot's word did not compare as the section demands. Nothing was stored.
     Mismatch,
     /// The kernel aborted it: preempted, migrated or signalled. Nothing was stored.
     Aborted,
-    /// It cannot run: the thread is not registered, or its id was not opened. Nothing was stored.
+    /// It cannot run: the thread is not registered, its id has no slot, or the object no memory.
+    /// Nothing was stored.
     Unavailable,
 }
 
-/// Adds `n` to the word at the start of the current id's slot: section `add`.
-///
-/// # Safety
-/// That word is valid, 8-byte aligned, and written by sections indexed by the same kind of id
-/// alone (invariant 4), in the slot of every id below `object`'s bound.
-#[inline(always)]
-pub(crate) unsafe fn add(index: Index, object: &Slots, n: i64) -> Outcome {
-    // SAFETY: the caller's promise.
-    unsafe { arch::add(index, object, n) }
+/// The end of a section that yields a word: the word is what the section says where it committed, and
+/// means nothing elsewhere.
+pub(crate) type Yielded = (Exit, u64);
+
+/// What sections give back.
+pub(crate) trait Ended: Copy {
+    #[doc(hidden)]
+    fn exit(self) -> Exit;
+
+    /// It committed or mismatched; nothing remains to be done.
+    #[inline(always)]
+    fn is_done(self) -> bool {
+        self.exit().is_done()
+    }
 }
 
-/// Stores `n` to the word at the start of the current id's slot if it is greater than what is there:
-/// section `store_greater`.
+impl Ended for Exit {
+    #[inline(always)]
+    fn exit(self) -> Exit {
+        self
+    }
+}
+
+impl Ended for Yielded {
+    #[inline(always)]
+    fn exit(self) -> Exit {
+        self.0
+    }
+}
+
+/// The sections as functions, each as specified above.
 ///
 /// # Safety
-/// As [`add`].
-#[inline(always)]
-pub(crate) unsafe fn store_greater(index: Index, object: &Slots, n: i64) -> Outcome {
-    // SAFETY: the caller's promise.
-    unsafe { arch::store_greater(index, object, n) }
+/// Common to all: in the slot of every id below `object`'s bound, what the section reads and stores
+/// is valid, 8-byte aligned, and written by sections of the same kind of id alone (invariant 4).
+macro_rules! sections {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident($($operand:ident: $type:ty),*) -> $ended:ty;
+    )+) => {
+        $(
+            $(#[$doc])*
+            #[inline(always)]
+            pub(crate) unsafe fn $name(
+                index: Index,
+                object: &Slots,
+                $($operand: $type),*
+            ) -> $ended {
+                // SAFETY: the caller's promise.
+                unsafe { arch::$name(index, object, $($operand),*) }
+            }
+        )+
+    };
+}
+
+sections! {
+    /// Adds `n`, wrapping, to the slot's word.
+    ///
+    /// # Safety
+    /// The slot's first word, as [`sections`] says.
+    fn add(n: i64) -> Exit;
+
+    /// Adds `n`, wrapping, to the word `offset` bytes into the slot.
+    ///
+    /// # Safety
+    /// That word, as [`sections`] says.
+    fn add_at(offset: usize, n: i64) -> Exit;
+
+    /// Stores `n` to the slot's word if it is greater than what is there.
+    ///
+    /// # Safety
+    /// The slot's first word, as [`sections`] says.
+    fn store_greater(n: i64) -> Exit;
+
+    /// Stores `n` to the slot's word if `expected` is there.
+    ///
+    /// # Safety
+    /// The slot's first word, as [`sections`] says.
+    fn store_if_equal(expected: u64, n: u64) -> Exit;
+
+    /// Stores `n` to the slot's word and yields what was there.
+    ///
+    /// # Safety
+    /// The slot's first word, as [`sections`] says.
+    fn exchange(n: u64) -> Yielded;
+
+    /// Adds `n`, wrapping, to the slot's word and yields the sum.
+    ///
+    /// # Safety
+    /// The slot's first word, as [`sections`] says.
+    fn add_fetch(n: u64) -> Yielded;
+
+    /// Pushes a word onto the slot's stack, which holds `capacity` words.
+    ///
+    /// # Safety
+    /// The slot's first word and `capacity` more, as [`sections`] says.
+    fn push(item: u64, capacity: u64) -> Exit;
+
+    /// Pops the word pushed last from the slot's stack, and yields it.
+    ///
+    /// # Safety
+    /// The slot's first word and as many more as it ever counts, as [`sections`] says.
+    fn pop() -> Yielded;
+
+    /// Pushes `n` words, at least one, onto the slot's stack: all or none.
+    ///
+    /// # Safety
+    /// As [`push`]; `from` is valid for reads of `n` words.
+    fn push_all(from: *const u64, n: u64, capacity: u64) -> Exit;
+
+    /// Pops `most` words, at least one, or as many as there are; the one pushed last comes last.
+    /// Yields how many.
+    ///
+    /// # Safety
+    /// As [`pop`]; `to` is valid for writes of `most` words and used by this thread alone.
+    fn pop_some(to: *mut u64, most: u64) -> Yielded;
 }
 
 /// Runs a section until it commits or mismatches, on the cold side.
@@ -97,15 +265,15 @@ pub(crate) unsafe fn store_greater(index: Index, object: &Slots, n: i64) -> Outc
 /// `attempt` runs it once; `prepare` makes an unavailable one available if it can. `None` when the
 /// caller's own mechanism must take over.
 #[cold]
-pub(crate) fn retry(
-    first: Outcome,
+pub(crate) fn retry<E: Ended>(
+    first: E,
     mut prepare: impl FnMut() -> bool,
-    mut attempt: impl FnMut() -> Outcome,
-) -> Option<Outcome> {
-    let mut outcome = first;
+    mut attempt: impl FnMut() -> E,
+) -> Option<E> {
+    let mut ended = first;
     for _ in 0..MAX_ATTEMPTS {
-        match outcome {
-            Outcome::Committed | Outcome::Mismatch => return Some(outcome),
+        match ended.exit().outcome() {
+            Outcome::Committed | Outcome::Mismatch => return Some(ended),
             Outcome::Aborted => stats::count_abort(),
             Outcome::Unavailable => {
                 if !prepare() {
@@ -113,10 +281,10 @@ pub(crate) fn retry(
                 }
             }
         }
-        outcome = attempt();
+        ended = attempt();
     }
-    if matches!(outcome, Outcome::Committed | Outcome::Mismatch) {
-        return Some(outcome);
+    if ended.is_done() {
+        return Some(ended);
     }
     stats::count_fallback();
     None

@@ -27,12 +27,13 @@ pub(crate) mod rseq;
 #[cfg(feature = "serde")]
 mod serialize;
 mod syscall;
+pub(crate) mod thread;
 pub mod topology;
 pub mod vdso;
 
 pub use caps::{Caps, Release, Vdso};
 pub use errno::Errno;
-pub(crate) use possible::possible_ids;
+pub(crate) use possible::{allowed_cpus, possible_ids};
 pub use rseq::{Abi, Owner, Refusal, Registration};
 
 /// The calling thread's cpu, asked of libc: the vDSO, or the kernel where there is none.

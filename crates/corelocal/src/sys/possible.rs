@@ -38,13 +38,24 @@ fn from_sysfs(path: &core::ffi::CStr) -> Option<u32> {
     if whole { highest.number.map(|id| id.saturating_add(1)) } else { None }
 }
 
+/// How many cpus the calling thread may run on; the most there can be if the kernel does not say.
+pub(crate) fn allowed_cpus() -> u32 {
+    let Some((mask, _)) = affinity() else { return MOST };
+    mask.iter().map(|byte| byte.count_ones()).sum()
+}
+
 fn from_mask_size() -> Option<u32> {
+    // The call returns the bytes that the kernel's own masks have, an upper bound of the ids.
+    affinity().map(|(_, bytes)| bytes as u32 * 8)
+}
+
+/// The calling thread's cpus, and how many bytes of the mask the kernel wrote.
+fn affinity() -> Option<([u8; MOST as usize / 8], usize)> {
     let mut mask = [0u8; MOST as usize / 8];
     let args = [0, mask.len(), mask.as_mut_ptr() as usize, 0, 0, 0];
-    // SAFETY: the buffer is writable and borrowed by nothing else. The call returns the bytes that
-    // the kernel's own masks have, an upper bound of the ids.
+    // SAFETY: the buffer is writable and borrowed by nothing else.
     let bytes = unsafe { syscall(libc::SYS_sched_getaffinity, args) }.ok()?;
-    Some(bytes as u32 * 8)
+    Some((mask, bytes))
 }
 
 /// The largest number in a cpu list, which may be unsorted for all we care.

@@ -267,6 +267,16 @@ pub(crate) fn registrations() -> u64 {
     REGISTRATIONS.load(Ordering::Relaxed)
 }
 
+/// Whether any thread of this process can be in a critical section.
+pub(crate) fn any_registered() -> bool {
+    match STATE.load(Ordering::Relaxed) {
+        UNPROBED => matches!(probe(), LIBC),
+        LIBC => true,
+        OWN => OWN_LEN.load(Ordering::Relaxed) > 0,
+        _ => false,
+    }
+}
+
 /// Makes the calling thread's fast paths work, if anything can.
 ///
 /// Cold side of every fast path; safe in signal handlers, in malloc, and as often as one likes: a
@@ -351,7 +361,7 @@ fn register_own() -> Result<(), Refusal> {
         Ok(()) => {
             OWN_LEN.store(len, Ordering::Relaxed);
             REGISTRATIONS.fetch_add(1, Ordering::Relaxed);
-            unregister_at_thread_exit();
+            super::thread::at_exit();
             Ok(())
         }
         // A signal handler registered this thread since the first look.
@@ -427,49 +437,16 @@ fn in_vfork_child() -> bool {
     }
 }
 
-/// Arranges that libc unregisters our area when the thread ends.
-///
-/// The kernel would drop the registration itself, later in the exit; a thread that libc lets go
-/// earlier (a custom stack freed by its owner, say) must not be written to in between. A key past
-/// glibc's first block of 32 would make `pthread_setspecific` allocate, which cannot be done here
-/// (signal handlers, malloc): then the kernel's own way has to do.
-fn unregister_at_thread_exit() {
-    const KEYS_WITHOUT_ALLOCATION: u32 = 32;
-    const NONE: u32 = u32::MAX;
-    static KEY: AtomicU32 = AtomicU32::new(NONE);
-
-    extern "C" fn unregister(_: *mut libc::c_void) {
-        let cpu_id = own_field(field::CPU_ID);
-        if (cpu_id.load(Ordering::Relaxed) as i32) < 0 {
-            return;
-        }
-        if rseq_call(OWN_LEN.load(Ordering::Relaxed), UNREGISTER).is_ok() {
-            // No longer registered, so ours to write: back to the initial image, from which a later
-            // TLS destructor may register once more.
-            own_field(field::MM_CID).store(UNINITIALIZED, Ordering::Relaxed);
-            cpu_id.store(UNINITIALIZED, Ordering::Relaxed);
-        }
+/// Unregisters the calling thread's area, if it is ours and registered.
+pub(super) fn unregister_own() {
+    let cpu_id = own_field(field::CPU_ID);
+    if STATE.load(Ordering::Relaxed) != OWN || (cpu_id.load(Ordering::Relaxed) as i32) < 0 {
+        return;
     }
-
-    // Relaxed: the key is a number; libc orders what belongs to it.
-    let mut key = KEY.load(Ordering::Relaxed);
-    if key == NONE {
-        let mut fresh: libc::pthread_key_t = 0;
-        // SAFETY: a valid place for the key, a destructor that lives as long as the program.
-        if unsafe { libc::pthread_key_create(&mut fresh, Some(unregister)) } != 0 {
-            return;
-        }
-        key = match KEY.compare_exchange(NONE, fresh, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => fresh,
-            Err(winner) => {
-                // SAFETY: made above, never used.
-                unsafe { libc::pthread_key_delete(fresh) };
-                winner
-            }
-        };
-    }
-    if key < KEYS_WITHOUT_ALLOCATION {
-        // SAFETY: a live key; any non-null value makes the destructor run.
-        unsafe { libc::pthread_setspecific(key, (&raw const KEY).cast()) };
+    if rseq_call(OWN_LEN.load(Ordering::Relaxed), UNREGISTER).is_ok() {
+        // No longer registered, so ours to write: back to the initial image, from which a later
+        // TLS destructor may register once more.
+        own_field(field::MM_CID).store(UNINITIALIZED, Ordering::Relaxed);
+        cpu_id.store(UNINITIALIZED, Ordering::Relaxed);
     }
 }

@@ -29,7 +29,7 @@
 
 use core::arch::asm;
 
-use crate::rseq::{Index, Outcome, SLOT_SHIFT, Slots};
+use crate::rseq::{Exit, Index, Slots, Yielded};
 
 macro_rules! prologue {
     () => {
@@ -57,10 +57,9 @@ macro_rules! locate {
             "cmp dword ptr fs:[{area} + 4], 0\n",
             "jl 34f\n",
             "mov {scratch:e}, dword ptr fs:[{id}]\n",
-            "cmp {scratch:e}, dword ptr [{object} + 8]\n",
-            "jae 34f\n",
-            "shl {scratch}, {shift}\n",
+            "mov {scratch}, qword ptr [{offsets} + 8*{scratch}]\n",
             "add {scratch}, qword ptr [{object}]\n",
+            "jnc 34f\n",
         )
     };
 }
@@ -83,24 +82,15 @@ macro_rules! epilogue {
     };
 }
 
-#[inline(always)]
-fn outcome(scratch: u64) -> Outcome {
-    match scratch {
-        1 => Outcome::Aborted,
-        2 => Outcome::Unavailable,
-        3 => Outcome::Mismatch,
-        _slot => Outcome::Committed,
-    }
-}
-
 /// One section: the common frame around its last steps, which find the slot's address in
-/// `{scratch}` and `n` in `{n}`.
+/// `{scratch}`, and after the semicolon their own operands.
 macro_rules! section {
-    ($index:expr, $object:expr, $n:expr, $($step:literal),+) => {{
+    ($index:expr, $object:expr, $($step:literal),+; $($operands:tt)*) => {{
         let scratch: u64;
         // SAFETY: `area` and `id` are offsets into this thread's rseq area (invariants 1 and 2 of
-        // `sys::rseq`); the section stores to the slot of an opened id alone, valid by the promise
-        // of this function's caller. Aborted, it has stored nothing but `rseq_cs`.
+        // `sys::rseq`), `offsets` has a word for each id the kernel gives; the section stores to the
+        // slot of an opened id alone, valid by the promise of this function's caller. Aborted, it
+        // has stored nothing but `rseq_cs` and what its specification lets be overwritten.
         unsafe {
             asm!(
                 prologue!(),
@@ -109,14 +99,14 @@ macro_rules! section {
                 epilogue!(),
                 area = in(reg) $index.area,
                 id = in(reg) $index.id,
+                offsets = in(reg) $index.offsets,
                 object = in(reg) $object,
-                n = in(reg) $n,
-                shift = const SLOT_SHIFT,
                 scratch = out(reg) scratch,
+                $($operands)*
                 options(nostack),
             );
         }
-        outcome(scratch)
+        Exit(scratch)
     }};
 }
 
@@ -125,22 +115,185 @@ macro_rules! section {
 /// # Safety
 /// As [`crate::rseq::add`].
 #[inline(always)]
-pub(crate) unsafe fn add(index: Index, object: &Slots, n: i64) -> Outcome {
-    section!(index, object, n, "add qword ptr [{scratch}], {n}")
+pub(crate) unsafe fn add(index: Index, object: &Slots, n: i64) -> Exit {
+    section!(index, object, "add qword ptr [{scratch}], {n}"; n = in(reg) n,)
+}
+
+/// Section `add_at`.
+///
+/// # Safety
+/// As [`crate::rseq::add_at`].
+#[inline(always)]
+pub(crate) unsafe fn add_at(index: Index, object: &Slots, offset: usize, n: i64) -> Exit {
+    section!(index, object, "add qword ptr [{scratch} + {offset}], {n}";
+        offset = in(reg) offset, n = in(reg) n,)
 }
 
 /// Section `store_greater`.
 ///
 /// # Safety
-/// As [`crate::rseq::add`].
+/// As [`crate::rseq::store_greater`].
 #[inline(always)]
-pub(crate) unsafe fn store_greater(index: Index, object: &Slots, n: i64) -> Outcome {
+pub(crate) unsafe fn store_greater(index: Index, object: &Slots, n: i64) -> Exit {
     section!(
         index,
         object,
-        n,
         "cmp qword ptr [{scratch}], {n}",
         "jge 36f",
-        "mov qword ptr [{scratch}], {n}"
+        "mov qword ptr [{scratch}], {n}";
+        n = in(reg) n,
     )
+}
+
+/// Section `store_if_equal`.
+///
+/// # Safety
+/// As [`crate::rseq::store_if_equal`].
+#[inline(always)]
+pub(crate) unsafe fn store_if_equal(index: Index, object: &Slots, expected: u64, n: u64) -> Exit {
+    section!(
+        index,
+        object,
+        "cmp qword ptr [{scratch}], {expected}",
+        "jne 36f",
+        "mov qword ptr [{scratch}], {n}";
+        expected = in(reg) expected, n = in(reg) n,
+    )
+}
+
+/// Section `exchange`.
+///
+/// # Safety
+/// As [`crate::rseq::exchange`].
+#[inline(always)]
+pub(crate) unsafe fn exchange(index: Index, object: &Slots, n: u64) -> Yielded {
+    let old: u64;
+    let exit = section!(
+        index,
+        object,
+        "mov {old}, qword ptr [{scratch}]",
+        "mov qword ptr [{scratch}], {n}";
+        n = in(reg) n, old = out(reg) old,
+    );
+    (exit, old)
+}
+
+/// Section `add_fetch`.
+///
+/// # Safety
+/// As [`crate::rseq::add_fetch`].
+#[inline(always)]
+pub(crate) unsafe fn add_fetch(index: Index, object: &Slots, n: u64) -> Yielded {
+    let new: u64;
+    let exit = section!(
+        index,
+        object,
+        "mov {new}, qword ptr [{scratch}]",
+        "add {new}, {n}",
+        "mov qword ptr [{scratch}], {new}";
+        n = in(reg) n, new = out(reg) new,
+    );
+    (exit, new)
+}
+
+/// Section `push`.
+///
+/// # Safety
+/// As [`crate::rseq::push`].
+#[inline(always)]
+pub(crate) unsafe fn push(index: Index, object: &Slots, item: u64, capacity: u64) -> Exit {
+    section!(
+        index,
+        object,
+        "mov {count}, qword ptr [{scratch}]",
+        "cmp {count}, {capacity}",
+        "jae 36f",
+        "mov qword ptr [{scratch} + 8*{count} + 8], {item}",
+        "add {count}, 1",
+        "mov qword ptr [{scratch}], {count}";
+        item = in(reg) item, capacity = in(reg) capacity, count = out(reg) _,
+    )
+}
+
+/// Section `pop`.
+///
+/// # Safety
+/// As [`crate::rseq::pop`].
+#[inline(always)]
+pub(crate) unsafe fn pop(index: Index, object: &Slots) -> Yielded {
+    let item: u64;
+    let exit = section!(
+        index,
+        object,
+        "mov {count}, qword ptr [{scratch}]",
+        "sub {count}, 1",
+        "jb 36f",
+        "mov {item}, qword ptr [{scratch} + 8*{count} + 8]",
+        "mov qword ptr [{scratch}], {count}";
+        item = out(reg) item, count = out(reg) _,
+    );
+    (exit, item)
+}
+
+/// Section `push_all`.
+///
+/// # Safety
+/// As [`crate::rseq::push_all`].
+#[inline(always)]
+pub(crate) unsafe fn push_all(
+    index: Index,
+    object: &Slots,
+    from: *const u64,
+    n: u64,
+    capacity: u64,
+) -> Exit {
+    section!(
+        index,
+        object,
+        "mov {to}, qword ptr [{scratch}]",
+        "lea {count}, [{to} + {n}]",
+        "cmp {count}, {capacity}",
+        "ja 36f",
+        "lea {to}, [{scratch} + 8*{to} + 8]",
+        "mov {left}, {n}",
+        "37:",
+        "mov {word}, qword ptr [{from} + 8*{left} - 8]",
+        "mov qword ptr [{to} + 8*{left} - 8], {word}",
+        "sub {left}, 1",
+        "jnz 37b",
+        "mov qword ptr [{scratch}], {count}";
+        from = in(reg) from, n = in(reg) n, capacity = in(reg) capacity,
+        to = out(reg) _, count = out(reg) _, left = out(reg) _, word = out(reg) _,
+    )
+}
+
+/// Section `pop_some`.
+///
+/// # Safety
+/// As [`crate::rseq::pop_some`].
+#[inline(always)]
+pub(crate) unsafe fn pop_some(index: Index, object: &Slots, to: *mut u64, most: u64) -> Yielded {
+    let n: u64;
+    let exit = section!(
+        index,
+        object,
+        "mov {count}, qword ptr [{scratch}]",
+        "mov {n}, {most}",
+        "cmp {n}, {count}",
+        "cmova {n}, {count}",
+        "sub {count}, {n}",
+        "lea {from}, [{scratch} + 8*{count} + 8]",
+        "mov {left}, {n}",
+        "sub {left}, 1",
+        "jb 36f",
+        "37:",
+        "mov {word}, qword ptr [{from} + 8*{left}]",
+        "mov qword ptr [{to} + 8*{left}], {word}",
+        "sub {left}, 1",
+        "jnb 37b",
+        "mov qword ptr [{scratch}], {count}";
+        to = in(reg) to, most = in(reg) most, n = out(reg) n,
+        count = out(reg) _, from = out(reg) _, left = out(reg) _, word = out(reg) _,
+    );
+    (exit, n)
 }

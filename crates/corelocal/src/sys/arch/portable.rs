@@ -29,6 +29,11 @@ pub(crate) fn thread_address(_offset: isize) -> *mut u8 {
     core::ptr::null_mut()
 }
 
+/// No thread-local words.
+pub(crate) fn own_word() -> Option<&'static crate::primitive::global::AtomicU32> {
+    None
+}
+
 /// Every field reads as "unregistered".
 ///
 /// # Safety

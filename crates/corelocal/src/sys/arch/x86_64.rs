@@ -2,7 +2,7 @@
 //!
 //! Every address of a thread's area is an offset from the thread pointer (`fs`), so that one
 //! process-wide offset serves all threads. Our own area is a TLS object of the initial-exec model:
-//! 64 bytes, reached without a call, and therefore inside a signal handler and inside malloc. Its
+//! 64 bytes and a word, reached without a call, and therefore inside a signal handler and inside malloc. Its
 //! initial image has `cpu_id = -1` and `mm_cid = -1`: a thread that nobody registered looks
 //! unregistered from its first instruction.
 
@@ -23,7 +23,7 @@ global_asm!(
     ".hidden __corelocal_rseq_0_1",
     ".globl __corelocal_rseq_0_1",
     ".type __corelocal_rseq_0_1, @object",
-    ".size __corelocal_rseq_0_1, 64",
+    ".size __corelocal_rseq_0_1, 128",
     ".balign 64",
     "__corelocal_rseq_0_1:",
     ".long 0",  // cpu_id_start
@@ -33,6 +33,7 @@ global_asm!(
     ".long 0",  // node_id
     ".long -1", // mm_cid: no kernel has written one
     ".zero 36",
+    ".zero 64", // the word of `own_word`
     ".popsection",
 );
 
@@ -83,6 +84,14 @@ pub(crate) fn thread_address(offset: isize) -> *mut u8 {
         asm!("mov {}, qword ptr fs:[0]", out(reg) tp, options(readonly, nostack, preserves_flags));
     }
     tp.wrapping_offset(offset)
+}
+
+/// A word of the calling thread's own beside its area, zero at first.
+pub(crate) fn own_word() -> Option<&'static crate::primitive::global::AtomicU32> {
+    let at = thread_address(own_area_offset() + OWN_AREA_LEN as isize).cast::<u32>();
+    // SAFETY: static TLS of the calling thread, aligned, right after the area; used by this thread
+    // alone, its signal handlers included, while it lives.
+    Some(unsafe { crate::primitive::global::AtomicU32::from_ptr(at) })
 }
 
 /// Reads the 32-bit field at `offset` from the thread pointer.

@@ -1,0 +1,273 @@
+//! Which slot am I: the kinds of id that index per-core data, the slots that go with them, and the
+//! slots in use.
+//!
+//! A kind is a type, chosen where a container is declared: [`Cid`], the compact concurrency id, is
+//! the default everywhere; [`CpuId`] is the cpu number, for data that belongs to a cpu rather than
+//! to whoever runs concurrently.
+//!
+//! # The ladder
+//! A slot is a small number of this process's own, given to an id at its first use and the lowest
+//! that is free:
+//!
+//! | [`Policy`] | where | the id |
+//! |---|---|---|
+//! | [`MmCid`](Policy::MmCid) | Linux 6.3 and later | the kernel's concurrency id |
+//! | [`CompactCpu`](Policy::CompactCpu) | Linux 4.18 to 6.2 | the cpu number; the slot makes it compact |
+//! | [`Lease`](Policy::Lease) | no rseq | none: threads lease shared slots, and use atomics there |
+//!
+//! So a process confined to cpus 62 and 63 uses slots 0 and 1 on every kernel. Which rung it is
+//! costs nothing where it matters: a section loads an id from one place or the other, and the slot
+//! from the same table.
+//!
+//! A slot outside of a critical section is a hint, as an id is: the next one to use it may be
+//! another thread, and this thread may be somewhere else.
+//!
+//! # Slots taken back
+//! [`freeze`] takes a slot away from whoever uses it, without making anybody wait: they get another
+//! one. Drains and trims rest on it. [`compact`] takes all of them back, so that ids in use get the
+//! lowest ones again.
+//!
+//! Invariant: every region of memory has a slot for each id below [`capacity`], which never
+//! changes.
+
+mod directory;
+mod frozen;
+
+pub use frozen::{Busy, Frozen, compact, freeze};
+
+use crate::primitive::global::{AtomicU32, Ordering};
+use crate::rseq::{Index, Slots};
+use crate::sys;
+use crate::sys::rseq::field;
+
+/// As many cpus as an x86-64 or arm64 kernel can be built for.
+const IDS: usize = 8192;
+
+type Directory = directory::Directory<IDS>;
+
+/// The compact concurrency id: see [`Policy`].
+///
+/// Fits everything whose memory should follow the cores used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cid {}
+
+/// The cpu number.
+///
+/// Fits data about a cpu, and memory shared by several processes. See [`crate::rseq::cpu_id`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuId {}
+
+/// A kind of id that can index per-core data: [`Cid`] or [`CpuId`].
+pub trait SlotIndex: private::Sealed + Send + Sync + 'static {}
+
+impl SlotIndex for Cid {}
+impl SlotIndex for CpuId {}
+
+pub(crate) mod private {
+    use super::*;
+
+    /// What the library asks of a kind of id; sealed, since sections rely on it.
+    pub trait Sealed {
+        #[doc(hidden)]
+        fn index() -> Index;
+        /// Gives an id its slot.
+        #[doc(hidden)]
+        fn assign(id: u32) -> Option<u32>;
+        #[doc(hidden)]
+        fn slots() -> SlotsOf;
+    }
+
+    /// Statistics of the slots of a kind.
+    #[derive(Clone, Copy, Debug)]
+    pub struct SlotsOf {
+        pub(crate) high_water: u32,
+        pub(crate) in_use: u32,
+    }
+}
+
+/// The directories of both kinds.
+#[cfg(not(loom))]
+pub(crate) mod directories {
+    use super::Directory;
+
+    pub(crate) static CIDS: Directory = Directory::new();
+    pub(crate) static CPUS: Directory = Directory::new();
+}
+
+#[cfg(not(loom))]
+mod kinds {
+    use super::directories::{CIDS, CPUS};
+    use super::*;
+
+    impl private::Sealed for Cid {
+        #[inline(always)]
+        fn index() -> Index {
+            Index { area: sys::rseq::area(), id: sys::rseq::cid(), offsets: CIDS.offsets() }
+        }
+
+        fn assign(id: u32) -> Option<u32> {
+            frozen::make_room();
+            CIDS.assign(id, capacity())
+        }
+
+        fn slots() -> private::SlotsOf {
+            private::SlotsOf { high_water: CIDS.high_water(), in_use: CIDS.in_use() }
+        }
+    }
+
+    impl private::Sealed for CpuId {
+        #[inline(always)]
+        fn index() -> Index {
+            let area = sys::rseq::area();
+            Index { area, id: area + field::CPU_ID, offsets: CPUS.offsets() }
+        }
+
+        fn assign(id: u32) -> Option<u32> {
+            CPUS.assign_fixed(id, id)
+        }
+
+        fn slots() -> private::SlotsOf {
+            private::SlotsOf { high_water: CPUS.high_water(), in_use: CPUS.in_use() }
+        }
+    }
+}
+
+/// Sections are never available in a model, so no id gets a slot.
+#[cfg(loom)]
+mod kinds {
+    use super::*;
+
+    macro_rules! nothing {
+        ($kind:ty) => {
+            impl private::Sealed for $kind {
+                fn index() -> Index {
+                    Index { area: 0, id: 0, offsets: core::ptr::null() }
+                }
+
+                fn assign(_id: u32) -> Option<u32> {
+                    None
+                }
+
+                fn slots() -> private::SlotsOf {
+                    private::SlotsOf { high_water: 0, in_use: 0 }
+                }
+            }
+        };
+    }
+
+    nothing!(Cid);
+    nothing!(CpuId);
+}
+
+/// Slots of every region: one for each possible id, at least 1.
+///
+/// The highest possible cpu number plus one. Both kinds of id stay below it, on machines with
+/// sparse cpu numbers too. Read from the kernel once.
+pub fn capacity() -> u32 {
+    static CAPACITY: AtomicU32 = AtomicU32::new(0);
+    match CAPACITY.load(Ordering::Relaxed) {
+        0 => {
+            // Relaxed, and racers store the same: a number that stands for nothing else. Should
+            // they differ all the same (a /sys mounted meanwhile), the first one stays.
+            let found = sys::possible_ids();
+            match CAPACITY.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => found,
+                Err(first) => first,
+            }
+        }
+        known => known,
+    }
+}
+
+/// Shared slots of every region: enough for threads without an id to keep out of each other's way.
+pub(crate) fn shared_capacity() -> u32 {
+    capacity().min(sys::thread::LEASES)
+}
+
+/// How the calling thread's slot comes about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum Policy {
+    /// A slot for each of the kernel's concurrency ids (Linux 6.3).
+    MmCid,
+    /// A slot for each cpu that this process has met, numbered from 0 (before Linux 6.3).
+    CompactCpu,
+    /// A shared slot for a few threads; operations are atomic (no rseq for this thread).
+    Lease,
+}
+
+/// The calling thread's policy.
+///
+/// Registers the thread if nobody has. Constant time.
+///
+/// ```
+/// println!("slots by {:?}", corelocal::cid::policy());
+/// ```
+pub fn policy() -> Policy {
+    match sys::rseq::register_this_thread() {
+        Err(_) => Policy::Lease,
+        Ok(()) if sys::rseq::cid() == sys::rseq::area() + field::MM_CID => Policy::MmCid,
+        Ok(()) => Policy::CompactCpu,
+    }
+}
+
+/// The calling thread's slot for kind `I`, given now if its id has none: a number below
+/// [`capacity`]. A thread that leases gets the number of its shared slot.
+///
+/// A hint (see the module's text): useful to spread work, not to own anything. A few nanoseconds;
+/// microseconds the first time. Async-signal-safe.
+///
+/// ```
+/// use corelocal::cid::{self, Cid};
+///
+/// assert!(cid::current::<Cid>() < cid::capacity());
+/// ```
+pub fn current<I: SlotIndex>() -> u32 {
+    id_of_this_thread::<I>()
+        .and_then(<I as private::Sealed>::assign)
+        .unwrap_or_else(|| sys::thread::lease(shared_capacity()))
+}
+
+/// One more than the largest slot that was ever given to an id of kind `I`; 0 before any use. What
+/// walks all slots of a container walks at most so many.
+///
+/// ```
+/// use corelocal::cid::{self, Cid};
+/// use corelocal::percpu::Counter;
+///
+/// static HITS: Counter = Counter::new();
+/// HITS.add(1);
+/// assert!(cid::high_water::<Cid>() <= cid::capacity());
+/// ```
+pub fn high_water<I: SlotIndex>() -> u32 {
+    <I as private::Sealed>::slots().high_water
+}
+
+/// How many slots ids of kind `I` have now. Linear in the high water.
+pub fn in_use<I: SlotIndex>() -> u32 {
+    <I as private::Sealed>::slots().in_use
+}
+
+fn id_of_this_thread<I: SlotIndex>() -> Option<u32> {
+    sys::rseq::register_this_thread().ok()?;
+    // SAFETY: an index names a field of the area in use.
+    let id = unsafe { sys::rseq::read(I::index().id) };
+    (id < capacity()).then_some(id)
+}
+
+/// Cold side of an unavailable section: registers the thread and gives its id a slot.
+///
+/// True when another attempt may succeed. The id may change right after; the next attempt then
+/// prepares the next one.
+#[cold]
+pub(crate) fn prepare<I: SlotIndex>() -> bool {
+    id_of_this_thread::<I>().and_then(<I as private::Sealed>::assign).is_some()
+}
+
+/// The shared slot for an operation that uses atomics because sections are unavailable.
+pub(crate) fn shared_slot(object: &Slots) -> u32 {
+    let slot = sys::thread::lease(shared_capacity());
+    object.open_shared(slot);
+    slot
+}

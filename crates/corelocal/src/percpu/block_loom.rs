@@ -1,0 +1,57 @@
+//! `block.rs` under loom: a block is two slots of each kind on the heap, made of loom's atomics.
+
+use core::marker::PhantomData;
+use std::boxed::Box;
+
+use super::slot::Zeroed;
+
+/// Slots of each kind in the model.
+const SLOTS: usize = 2;
+
+/// See `block.rs`.
+pub(crate) struct Block<T: 'static> {
+    base: *mut u8,
+    content: PhantomData<&'static T>,
+}
+
+impl<T> Clone for Block<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Block<T> {}
+
+impl<T: Zeroed> Block<T> {
+    pub(crate) fn allocate() -> Option<Block<T>> {
+        let slots: Box<[T; 2 * SLOTS]> = Box::new(core::array::from_fn(|_| T::zeroed()));
+        Some(Block { base: Box::into_raw(slots).cast(), content: PhantomData })
+    }
+
+    /// # Safety
+    /// The caller owns the block, and everybody who used it is done and ordered before this call.
+    pub(crate) unsafe fn free(self, _opened: u32, _opened_shared: u32) {
+        // SAFETY: made by `allocate`, not referred to any more.
+        drop(unsafe { Box::from_raw(self.base.cast::<[T; 2 * SLOTS]>()) });
+    }
+
+    pub(crate) fn slot(self, slot: u32) -> &'static T {
+        // SAFETY: `2 * SLOTS` initialised elements, alive until `free`.
+        unsafe { &*self.base.cast::<T>().add(slot as usize % SLOTS) }
+    }
+
+    pub(crate) fn shared(self, slot: u32) -> &'static T {
+        // SAFETY: as in `slot`.
+        unsafe { &*self.base.cast::<T>().add(SLOTS + slot as usize % SLOTS) }
+    }
+
+    pub(crate) fn base(self) -> *mut u8 {
+        self.base
+    }
+
+    /// # Safety
+    /// `base` is null, or was returned by `base` of a block of `T` that has not been freed.
+    pub(crate) unsafe fn from_base(base: *mut u8) -> Option<Block<T>> {
+        (!base.is_null()).then_some(Block { base, content: PhantomData })
+    }
+}

@@ -1,0 +1,123 @@
+//! What the library keeps of a thread beyond its rseq area: a lease, and what happens at its end.
+//!
+//! A lease is a small number that few threads share, for those that have no id to go by: threads
+//! without a registration spread over the leases, so that their atomics do not all meet in one line.
+//! The number with the fewest holders is given, and comes back when the thread ends.
+//!
+//! Invariants:
+//! - A lease is a hint: what it leads to is shared, and used by atomics or under a lock. So it may
+//!   be given twice, or be lost by a thread that libc does not let us see the end of.
+//! - Everything here is async-signal-safe; nothing allocates.
+
+use super::arch;
+use super::rseq;
+use crate::primitive::global::{AtomicU32, Ordering};
+
+/// Leases, at most.
+pub(crate) const LEASES: u32 = 64;
+
+/// Holders of each lease.
+static HOLDERS: [AtomicU32; LEASES as usize] = [const { AtomicU32::new(0) }; LEASES as usize];
+
+/// The calling thread's lease below `bound`, which is the same at every call and at least 1.
+#[cold]
+pub(crate) fn lease(bound: u32) -> u32 {
+    let bound = bound.min(LEASES);
+    let Some(word) = arch::own_word() else {
+        return super::current_cpu().map_or(0, |cpu| cpu % bound);
+    };
+    match word.load(Ordering::Relaxed) {
+        0 => {}
+        held => return (held - 1).min(bound - 1),
+    }
+    // Relaxed: a balance, not a lock; two threads that come at once may choose the same.
+    let holders = |lease: &u32| HOLDERS[*lease as usize].load(Ordering::Relaxed);
+    let lease = (0..bound).min_by_key(holders).unwrap_or(0);
+    match word.compare_exchange(0, lease + 1, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => {
+            HOLDERS[lease as usize].fetch_add(1, Ordering::Relaxed);
+            at_exit();
+            lease
+        }
+        // A signal handler took one meanwhile.
+        Err(held) => (held - 1).min(bound - 1),
+    }
+}
+
+fn give_lease_back() {
+    let Some(word) = arch::own_word() else { return };
+    match word.swap(0, Ordering::Relaxed) {
+        0 => {}
+        held => {
+            HOLDERS[held as usize - 1].fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Arranges that libc lets us clean up when the calling thread ends.
+///
+/// The kernel would drop a registration itself, later in the exit; a thread that libc lets go
+/// earlier (a custom stack freed by its owner, say) must not be written to in between. A key past
+/// glibc's first block of 32 would make `pthread_setspecific` allocate, which cannot be done here
+/// (signal handlers, malloc): then the kernel's own way has to do, and a lease is not given back.
+pub(super) fn at_exit() {
+    const KEYS_WITHOUT_ALLOCATION: u32 = 32;
+    const NONE: u32 = u32::MAX;
+    static KEY: AtomicU32 = AtomicU32::new(NONE);
+
+    // A later TLS destructor may register or lease once more: libc then calls this again.
+    extern "C" fn clean_up(_: *mut libc::c_void) {
+        rseq::unregister_own();
+        give_lease_back();
+    }
+
+    // Relaxed: the key is a number; libc orders what belongs to it.
+    let mut key = KEY.load(Ordering::Relaxed);
+    if key == NONE {
+        let mut fresh: libc::pthread_key_t = 0;
+        // SAFETY: a valid place for the key, a destructor that lives as long as the program.
+        if unsafe { libc::pthread_key_create(&mut fresh, Some(clean_up)) } != 0 {
+            return;
+        }
+        key = match KEY.compare_exchange(NONE, fresh, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => fresh,
+            Err(winner) => {
+                // SAFETY: made above, never used.
+                unsafe { libc::pthread_key_delete(fresh) };
+                winner
+            }
+        };
+    }
+    if key < KEYS_WITHOUT_ALLOCATION {
+        // SAFETY: a live key; any non-null value makes the destructor run.
+        unsafe { libc::pthread_setspecific(key, (&raw const KEY).cast()) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_its_lease() {
+        let held = lease(8);
+        assert!(held < 8);
+        for _ in 0..3 {
+            assert_eq!(lease(8), held);
+        }
+        assert_eq!(lease(1), 0);
+    }
+
+    #[test]
+    fn leases_come_back() {
+        if arch::own_word().is_none() {
+            return;
+        }
+        let holders = || HOLDERS.iter().map(|holders| holders.load(Ordering::Relaxed)).sum::<u32>();
+        // Other tests' threads hold some too; far fewer than this.
+        for _ in 0..1000 {
+            std::thread::spawn(|| lease(4)).join().unwrap();
+        }
+        assert!(holders() < 500, "{}", holders());
+    }
+}

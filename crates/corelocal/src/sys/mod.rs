@@ -26,6 +26,7 @@ mod possible;
 pub(crate) mod rseq;
 #[cfg(feature = "serde")]
 mod serialize;
+mod stay;
 mod syscall;
 pub(crate) mod thread;
 pub mod topology;

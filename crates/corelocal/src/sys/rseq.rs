@@ -82,12 +82,13 @@ pub(crate) fn node() -> Option<isize> {
 }
 
 /// Settles the words above before `main`, so that a loop that reads them once reads their final
-/// values. A constructor that runs earlier takes the cold path.
+/// values. A constructor that runs earlier takes the cold path. In a shared object: see `stay`.
 #[used]
 #[cfg_attr(target_os = "linux", unsafe(link_section = ".init_array"))]
 static AT_LOAD: extern "C" fn() = {
     extern "C" fn at_load() {
         probe();
+        super::stay::loaded_for_ever();
     }
     at_load
 };

@@ -48,6 +48,11 @@ pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
     (core::ptr::null(), core::ptr::null(), core::ptr::null())
 }
 
+/// Not needed: without sections nothing points into the object.
+pub(crate) fn loader() -> crate::sys::stay::Loader {
+    crate::sys::stay::Loader { dladdr1: None, dlopen: None }
+}
+
 /// Makes a system call; an error is its negated number.
 ///
 /// # Safety

@@ -135,6 +135,31 @@ pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
     (offset, size, flags)
 }
 
+/// The dynamic linker's functions; none where there is none.
+pub(crate) fn loader() -> crate::sys::stay::Loader {
+    let (dladdr1, dlopen): (usize, usize);
+    // SAFETY: reads two GOT entries; a weak symbol that nobody defines resolves to 0.
+    unsafe {
+        asm!(
+            ".weak dladdr1",
+            ".weak dlopen",
+            "mov {dladdr1}, qword ptr [rip + dladdr1@GOTPCREL]",
+            "mov {dlopen}, qword ptr [rip + dlopen@GOTPCREL]",
+            dladdr1 = out(reg) dladdr1,
+            dlopen = out(reg) dlopen,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+    // SAFETY: null or the address of the function of that name, whose signature this is; a null
+    // function pointer is `None`.
+    unsafe {
+        crate::sys::stay::Loader {
+            dladdr1: core::mem::transmute::<usize, Option<_>>(dladdr1),
+            dlopen: core::mem::transmute::<usize, Option<_>>(dlopen),
+        }
+    }
+}
+
 /// Makes a system call; an error is its negated number.
 ///
 /// # Safety

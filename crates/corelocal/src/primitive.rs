@@ -1,9 +1,9 @@
 //! The atomics every module uses, so that a model checker can replace them.
 //!
 //! `atomic` is `core`'s, or loom's under `--cfg loom`: for state whose interleavings a loom test
-//! explores. `global` is always `core`'s: for process-wide words in statics (loom's atomics have
-//! no const constructor), which are set from any number of threads to values that do not depend
-//! on who comes first.
+//! explores; `cell` likewise, which loom watches for races. `global` is always `core`'s: for
+//! process-wide words in statics (loom's atomics have no const constructor), which are set from any
+//! number of threads to values that do not depend on who comes first.
 
 #[cfg(not(loom))]
 pub(crate) mod atomic {
@@ -13,6 +13,38 @@ pub(crate) mod atomic {
 #[cfg(loom)]
 pub(crate) mod atomic {
     pub(crate) use loom::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+}
+
+#[cfg(not(loom))]
+pub(crate) mod cell {
+    /// `core`'s, with loom's methods.
+    #[repr(transparent)]
+    pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        /// A cell with a value in it.
+        #[inline(always)]
+        pub(crate) const fn new(value: T) -> Self {
+            UnsafeCell(core::cell::UnsafeCell::new(value))
+        }
+
+        /// Reads through the pointer.
+        #[inline(always)]
+        pub(crate) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+            read(self.0.get())
+        }
+
+        /// Writes through the pointer.
+        #[inline(always)]
+        pub(crate) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+            write(self.0.get())
+        }
+    }
+}
+
+#[cfg(loom)]
+pub(crate) mod cell {
+    pub(crate) use loom::cell::UnsafeCell;
 }
 
 pub(crate) mod global {

@@ -33,10 +33,13 @@
 mod directory;
 mod frozen;
 
+#[cfg(not(loom))]
+pub(crate) use frozen::freeze_from;
+pub(crate) use frozen::spare;
 pub use frozen::{Busy, Frozen, compact, freeze};
 
 use crate::primitive::global::{AtomicU32, Ordering};
-use crate::rseq::{Index, Slots};
+use crate::rseq::{Index, Slots, is_offset};
 use crate::sys;
 use crate::sys::rseq::field;
 
@@ -68,6 +71,10 @@ pub(crate) mod private {
 
     /// What the library asks of a kind of id; sealed, since sections rely on it.
     pub trait Sealed {
+        /// Its ids can be given other slots.
+        #[doc(hidden)]
+        const COMPACT: bool;
+
         #[doc(hidden)]
         fn index() -> Index;
         /// Gives an id its slot.
@@ -100,6 +107,8 @@ mod kinds {
     use super::*;
 
     impl private::Sealed for Cid {
+        const COMPACT: bool = true;
+
         #[inline(always)]
         fn index() -> Index {
             Index { area: sys::rseq::area(), id: sys::rseq::cid(), offsets: CIDS.offsets() }
@@ -116,6 +125,8 @@ mod kinds {
     }
 
     impl private::Sealed for CpuId {
+        const COMPACT: bool = false;
+
         #[inline(always)]
         fn index() -> Index {
             let area = sys::rseq::area();
@@ -140,6 +151,8 @@ mod kinds {
     macro_rules! nothing {
         ($kind:ty) => {
             impl private::Sealed for $kind {
+                const COMPACT: bool = true;
+
                 fn index() -> Index {
                     Index { area: 0, id: 0, offsets: core::ptr::null() }
                 }
@@ -244,6 +257,11 @@ pub fn high_water<I: SlotIndex>() -> u32 {
     <I as private::Sealed>::slots().high_water
 }
 
+/// The larger one of the kinds' high waters: no object was used under a slot from this one on.
+pub(crate) fn highest_water() -> u32 {
+    high_water::<Cid>().max(high_water::<CpuId>())
+}
+
 /// How many slots ids of kind `I` have now. Linear in the high water.
 pub fn in_use<I: SlotIndex>() -> u32 {
     <I as private::Sealed>::slots().in_use
@@ -254,6 +272,22 @@ fn id_of_this_thread<I: SlotIndex>() -> Option<u32> {
     // SAFETY: an index names a field of the area in use.
     let id = unsafe { sys::rseq::read(I::index().id) };
     (id < capacity()).then_some(id)
+}
+
+/// The offset of the slot that the calling thread's id has, if it has one. A hint, as [`current`] is.
+#[inline]
+pub(crate) fn offset_of_this_thread<I: SlotIndex>() -> Option<u64> {
+    let index = I::index();
+    // SAFETY: a field of the area in use.
+    if (unsafe { sys::rseq::read(index.area + field::CPU_ID) } as i32) < 0 {
+        return None;
+    }
+    // SAFETY: an index names a field of the area in use.
+    let id = unsafe { sys::rseq::read(index.id) };
+    // SAFETY: a registered thread's id; the directory has a word for each.
+    // Relaxed: the slot's memory is there whatever else happens; what it holds is up to the caller.
+    let entry = unsafe { &*index.offsets.add(id as usize) }.load(Ordering::Relaxed);
+    is_offset(entry).then_some(entry)
 }
 
 /// Cold side of an unavailable section: registers the thread and gives its id a slot.

@@ -3,7 +3,9 @@
 use core::marker::PhantomData;
 use std::boxed::Box;
 
+use super::part::Part;
 use super::slot::Zeroed;
+use crate::cid::SlotIndex;
 
 /// Slots of each kind in the model.
 const SLOTS: usize = 2;
@@ -23,14 +25,14 @@ impl<T> Clone for Block<T> {
 impl<T> Copy for Block<T> {}
 
 impl<T: Zeroed> Block<T> {
-    pub(crate) fn allocate() -> Option<Block<T>> {
+    pub(crate) fn allocate<I: SlotIndex>() -> Option<Block<T>> {
         let slots: Box<[T; 2 * SLOTS]> = Box::new(core::array::from_fn(|_| T::zeroed()));
         Some(Block { base: Box::into_raw(slots).cast(), content: PhantomData })
     }
 
     /// # Safety
     /// The caller owns the block, and everybody who used it is done and ordered before this call.
-    pub(crate) unsafe fn free(self, _opened: u32, _opened_shared: u32) {
+    pub(crate) unsafe fn free<I: SlotIndex>(self, _shared: u32) {
         // SAFETY: made by `allocate`, not referred to any more.
         drop(unsafe { Box::from_raw(self.base.cast::<[T; 2 * SLOTS]>()) });
     }
@@ -38,6 +40,18 @@ impl<T: Zeroed> Block<T> {
     pub(crate) fn slot(self, slot: u32) -> &'static T {
         // SAFETY: `2 * SLOTS` initialised elements, alive until `free`.
         unsafe { &*self.base.cast::<T>().add(slot as usize % SLOTS) }
+    }
+
+    pub(crate) fn slot_at(self, offset: u64) -> &'static T {
+        self.slot(crate::rseq::slot_at(offset))
+    }
+
+    pub(crate) fn part_at(self, at: *const T) -> Part {
+        let slot = (at as usize - self.base as usize) / size_of::<T>();
+        match slot.checked_sub(SLOTS) {
+            Some(shared) => Part::Shared(shared as u32),
+            None => Part::Slot(slot as u32),
+        }
     }
 
     pub(crate) fn shared(self, slot: u32) -> &'static T {

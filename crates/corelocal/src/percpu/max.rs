@@ -1,4 +1,4 @@
-//! The largest value seen.
+//! The largest value seen, and the smallest.
 //!
 //! # Data's way
 //! `record` → section `store_greater` on the slot's word: a load and a compare, and a store when the
@@ -7,13 +7,30 @@
 //!
 //! # Invariant
 //! Words only grow, and none exceeds the largest value recorded; one of them is that value.
+//!
+//! [`Min`] is the [`Max`] of what is missing to the largest value that there can be.
 
 use core::fmt;
 
 use super::owned::{Fallback, Owned};
+use super::slot::{Kind, Zeroed};
 use crate::cid::{Cid, SlotIndex};
 use crate::primitive::atomic::{AtomicI64, Ordering};
-use crate::rseq::{self, Slots};
+use crate::rseq::{self, Ended, Exit, Index, Slots};
+
+/// A core's part: one more than the largest value, 0 before any.
+#[repr(transparent)]
+struct Largest(AtomicI64);
+
+// SAFETY: an integer, of which the larger one counts.
+unsafe impl Zeroed for Largest {
+    const KIND: Kind = Kind::Maxima;
+
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Largest(AtomicI64::new(0))
+    }
+}
 
 /// The largest value that any thread has recorded: a high-water mark.
 ///
@@ -31,12 +48,12 @@ use crate::rseq::{self, Slots};
 /// assert_eq!(LONGEST_NS.get(), Some(170));
 /// ```
 ///
-/// Values of 2^63 - 2 and more count as 2^63 - 2.
+/// Values above 2^63 - 2 count as 2^63 - 2.
 ///
-/// # Memory, memory ordering, vfork
+/// # Where it may be used, memory, memory ordering, vfork
 /// As [`Counter`](super::Counter).
 pub struct Max<I: SlotIndex = Cid> {
-    words: Owned<AtomicI64, I>,
+    words: Owned<Largest, I>,
     rest: AtomicI64,
 }
 
@@ -59,38 +76,58 @@ impl<I: SlotIndex> Max<I> {
     #[inline]
     pub fn record(&self, value: u64) {
         let stored = encode(value);
-        let section = move |index, slots: &Slots| {
-            // SAFETY: `run` gives slots of one word each, used by sections indexed by `I`.
-            unsafe { rseq::store_greater(index, slots, stored) }
-        };
-        match self.words.run(section) {
-            Ok(_) => {}
-            Err(fallback) => self.record_cold(stored, fallback),
+        // SAFETY: our slots, of one word.
+        let first = self.words.run_once(unsafe { section(stored) });
+        if !first.is_done() {
+            self.record_cold(stored, first);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record_cold(&self, stored: i64, first: Exit) {
+        // SAFETY: our slots, of one word.
+        if let Err(fallback) = self.words.run_cold(first, unsafe { section(stored) }) {
+            self.fall_back(stored, fallback);
         }
     }
 
     /// The largest value recorded so far; `None` if there is none.
     ///
-    /// Sees every value whose recording happens before the call. Linear in the ids in use.
+    /// Sees every value whose recording happens before the call. Linear in the slots in use.
     pub fn get(&self) -> Option<u64> {
         let rest = self.rest.load(Ordering::Relaxed);
         let words = self.words.slots().chain(self.words.shared());
-        decode(words.fold(rest, |largest, word| largest.max(word.load(Ordering::Relaxed))))
+        // Acquire: partner is the Release of a trim; whoever finds a slot emptied finds its value in the
+        // shared slot, which comes after.
+        decode(words.fold(rest, |largest, word| largest.max(word.0.load(Ordering::Acquire))))
     }
 
-    #[cold]
-    fn record_cold(&self, stored: i64, fallback: Fallback<AtomicI64>) {
+    fn fall_back(&self, stored: i64, fallback: Fallback<Largest>) {
         match fallback {
-            Fallback::Shared(word) => word.fetch_max(stored, Ordering::Relaxed),
+            Fallback::Shared(word) => word.0.fetch_max(stored, Ordering::Relaxed),
             Fallback::Unbound => self.rest.fetch_max(stored, Ordering::Relaxed),
         };
     }
 }
 
+/// Section `store_greater`.
+///
+/// # Safety
+/// It is run by an `Owned` of one word.
+#[inline(always)]
+unsafe fn section(stored: i64) -> impl Fn(Index, &Slots) -> Exit {
+    // SAFETY: `Owned` gives its slots, used by sections of one kind of id; the caller's promise.
+    move |ids, slots| unsafe { rseq::store_greater(ids, slots, stored) }
+}
+
+/// The largest value that can be told from others.
+const LARGEST: u64 = i64::MAX as u64 - 1;
+
 /// Words start out as 0, which must mean "nothing": values are stored one higher.
 #[inline(always)]
 fn encode(value: u64) -> i64 {
-    value.min(i64::MAX as u64 - 1) as i64 + 1
+    value.min(LARGEST) as i64 + 1
 }
 
 fn decode(stored: i64) -> Option<u64> {
@@ -106,6 +143,63 @@ impl<I: SlotIndex> Default for Max<I> {
 impl<I: SlotIndex> fmt::Debug for Max<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Max").field(&self.get()).finish()
+    }
+}
+
+/// The smallest value that any thread has recorded: [`Max`] upside down.
+///
+/// ```
+/// use corelocal::percpu::Min;
+///
+/// static SHORTEST_NS: Min = Min::new();
+///
+/// SHORTEST_NS.record(170);
+/// SHORTEST_NS.record(90);
+/// assert_eq!(SHORTEST_NS.get(), Some(90));
+/// ```
+///
+/// Values above 2^63 - 2 count as 2^63 - 2.
+///
+/// # Where it may be used, memory, memory ordering, vfork
+/// As [`Counter`](super::Counter).
+pub struct Min<I: SlotIndex = Cid> {
+    missing: Max<I>,
+}
+
+impl<I: SlotIndex> Min<I> {
+    /// Nothing recorded.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Min { missing: Max::new() }
+    }
+
+    /// Nothing recorded.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Min { missing: Max::new() }
+    }
+
+    /// Records a value; as [`Max::record`].
+    #[inline]
+    pub fn record(&self, value: u64) {
+        self.missing.record(LARGEST - value.min(LARGEST));
+    }
+
+    /// The smallest value recorded so far; `None` if there is none. As [`Max::get`].
+    pub fn get(&self) -> Option<u64> {
+        self.missing.get().map(|missing| LARGEST - missing)
+    }
+}
+
+impl<I: SlotIndex> Default for Min<I> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<I: SlotIndex> fmt::Debug for Min<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Min").field(&self.get()).finish()
     }
 }
 
@@ -130,13 +224,26 @@ mod tests {
     }
 
     #[test]
+    fn keeps_the_smallest() {
+        let min: Min = Min::default();
+        assert_eq!(min.get(), None);
+        min.record(u64::MAX);
+        assert_eq!(min.get(), Some(i64::MAX as u64 - 1));
+        for (value, smallest) in [(7, 7), (9, 7), (7, 7), (3, 3), (0, 0), (1, 0)] {
+            min.record(value);
+            assert_eq!(min.get(), Some(smallest));
+        }
+        assert_eq!(format!("{min:?}"), "Min(Some(0))");
+    }
+
+    #[test]
     fn every_word_counts() {
         let max: Max = Max::new();
         max.record(5);
-        max.record_cold(encode(6), Fallback::Unbound);
+        max.fall_back(encode(6), Fallback::Unbound);
         assert_eq!(max.get(), Some(6));
         let word = max.words.share().expect("memory");
-        max.record_cold(encode(9), Fallback::Shared(word));
+        max.fall_back(encode(9), Fallback::Shared(word));
         assert_eq!(max.get(), Some(9));
     }
 

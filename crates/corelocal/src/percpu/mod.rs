@@ -1,14 +1,57 @@
 //! Typed data with a slot for each core.
 //!
 //! [`Counter`] is a statistic that any thread adds to at nearly the cost of adding to a private
-//! variable; [`Max`] keeps the largest value that any thread has seen.
+//! variable; [`Max`] keeps the largest value that any thread has seen. [`CounterVec`] is many counters,
+//! [`Gauge`] goes up and down, [`Histogram`] tells which values occur how often.
+//!
+//! To build with: [`PerCpu`] is a value of any type for each core, [`Lock`] one behind a lock that costs
+//! the core's own threads no atomic instruction, [`Word`] a number with the operations of an atomic.
+//!
+//! To keep things in: [`Stack`] holds items for whoever needs one next on this core, [`Pool`] objects that
+//! are dear to make.
+//!
+//! To hand things on: [`Ring`] is a bounded buffer of each core that anybody empties, [`Queue`] one without
+//! bounds whose consumers may sleep.
 
 #[cfg_attr(loom, path = "block_loom.rs")]
 mod block;
 mod counter;
+mod counter_vec;
+mod gauge;
+pub mod histogram;
+mod lock;
 mod max;
+mod moving;
+mod once_slot;
 mod owned;
+mod park;
+mod part;
+mod per_cpu;
+mod pool;
+mod queue;
+#[cfg(not(loom))]
+mod region;
+mod remote;
+mod ring;
 mod slot;
+mod stack;
+mod sums;
+#[cfg(not(loom))]
+mod trim;
+mod word;
 
 pub use counter::Counter;
-pub use max::Max;
+pub use counter_vec::{CounterVec, OutOfRange};
+pub use gauge::Gauge;
+pub use histogram::Histogram;
+pub use lock::{Guard, Lock};
+pub use max::{Max, Min};
+pub use part::Part;
+pub use per_cpu::{IntoIter, Iter, IterMut, PerCpu, Unavailable};
+pub use pool::{Pool, Pooled};
+pub use queue::Queue;
+pub use ring::Ring;
+pub use stack::{Batch, Stack};
+#[cfg(not(loom))]
+pub use trim::{Memory, memory, trim};
+pub use word::{Mismatch, Word};

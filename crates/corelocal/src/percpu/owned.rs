@@ -7,6 +7,7 @@
 use core::marker::PhantomData;
 
 use super::block::Block;
+use super::part::Part;
 use super::slot::Zeroed;
 use crate::cid::{self, SlotIndex};
 use crate::rseq::{self, Ended, Index, Slots};
@@ -46,13 +47,21 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         &self,
         section: impl Fn(Index, &Slots) -> E,
     ) -> Result<E, Fallback<T>> {
-        let ended = section(I::index(), &self.slots);
+        let ended = self.run_once(&section);
         if ended.is_done() { Ok(ended) } else { self.run_cold(ended, section) }
     }
 
+    /// The first half of `run`: where it is not done, `run_cold` with the same section does the rest. For
+    /// callers that put the second half, with their operands, into a cold function of their own.
+    #[inline(always)]
+    pub(super) fn run_once<E: Ended>(&self, section: impl Fn(Index, &Slots) -> E) -> E {
+        section(I::index(), &self.slots)
+    }
+
+    /// The second half of `run`.
     #[cold]
     #[inline(never)]
-    fn run_cold<E: Ended>(
+    pub(super) fn run_cold<E: Ended>(
         &self,
         first: E,
         section: impl Fn(Index, &Slots) -> E,
@@ -92,6 +101,42 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         Some(self.bind()?.shared(cid::shared_slot(&self.slots)))
     }
 
+    /// What goes with the calling thread's slot, or with its shared slot if it has none; `None`
+    /// without memory. A hint: for what any thread may use at any time.
+    #[inline]
+    pub(super) fn near(&self) -> Option<&'static T> {
+        match cid::offset_of_this_thread::<I>() {
+            // SAFETY: invariant 1; the offset is that of a slot, which every region has.
+            Some(offset) => match unsafe { Block::from_base(self.slots.base()) } {
+                Some(block) => Some(block.slot_at(offset)),
+                None => self.near_cold(),
+            },
+            None => self.near_cold(),
+        }
+    }
+
+    #[cold]
+    fn near_cold(&self) -> Option<&'static T> {
+        let block = self.bind()?;
+        if cid::prepare::<I>() {
+            if let Some(offset) = cid::offset_of_this_thread::<I>() {
+                return Some(block.slot_at(offset));
+            }
+        }
+        self.share()
+    }
+
+    /// What atomics and locks use under this shared slot, if it is in use.
+    pub(super) fn shared_slot(&self, slot: u32) -> Option<&'static T> {
+        (slot < self.slots.opened_shared()).then(|| self.block())?.map(|block| block.shared(slot))
+    }
+
+    /// Which part of the block this is the address of.
+    #[inline]
+    pub(super) fn part_at(&self, at: *const T) -> Part {
+        self.block().map_or(Part::Inline, |block| block.part_at(at))
+    }
+
     fn block(&self) -> Option<Block<T>> {
         // SAFETY: invariant 1.
         unsafe { Block::from_base(self.slots.base()) }
@@ -102,11 +147,11 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         if let Some(block) = self.block() {
             return Some(block);
         }
-        let fresh = Block::<T>::allocate()?;
+        let fresh = Block::<T>::allocate::<I>()?;
         let bound = self.slots.bind(fresh.base());
         if bound != fresh.base() {
             // SAFETY: nobody else saw `fresh`, and no slot of it was used.
-            unsafe { fresh.free(0, 0) };
+            unsafe { fresh.free::<I>(0) };
         }
         // SAFETY: invariant 1.
         unsafe { Block::from_base(bound) }
@@ -117,7 +162,7 @@ impl<T: Zeroed, I: SlotIndex> Drop for Owned<T, I> {
     fn drop(&mut self) {
         if let Some(block) = self.block() {
             // SAFETY: invariant 1; `&mut self` proves that all users are done.
-            unsafe { block.free(cid::high_water::<I>(), self.slots.opened_shared()) };
+            unsafe { block.free::<I>(self.slots.opened_shared()) };
         }
     }
 }

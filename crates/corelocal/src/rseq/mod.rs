@@ -60,18 +60,38 @@
 //!     item = items[word - 1]
 //!     word -= 1                               commit
 //!
-//! push_all(object, from, n, capacity):        n >= 1
+//! push_some(object, from, most, capacity) -> n:
 //!     locate
-//!     if word + n > capacity: mismatch
+//!     n = min(capacity - word, most)
+//!     if n == 0: mismatch
 //!     items[word..word + n] = from[..n]
 //!     word += n                               commit
 //!
-//! pop_some(object, to, most) -> n:            most >= 1
+//! pop_some(object, to, most) -> n:
 //!     locate
 //!     n = min(word, most)
 //!     if n == 0: mismatch
 //!     to[..n] = items[word - n..word]         to: memory of this thread alone
 //!     word -= n                               commit
+//!
+//! ring_push(object, from, n, mask):           n words, at least one; mask + 1 places of n words
+//!     locate                                  tail: the slot's first word; head: 64 bytes on; places: 128
+//!     if tail - head > mask: mismatch         full
+//!     places[tail & mask] = from[..n]         prepared
+//!     tail += 1                               commit
+//!
+//! queue_push(object, from, n):                n words, at least one; end: the slot's first word
+//!     locate
+//!     if end % SEGMENT == 0: mismatch         no segment, or no room in it
+//!     *end = from[..n]                        prepared
+//!     end += 8 * n                            commit
+//!
+//! queue_link(object, first, past):            a segment's first item, and what comes after it
+//!     locate                                  end, and behind it start: the slot's first two words
+//!     if end % SEGMENT != 0: mismatch         there is room
+//!     link = end == 0 ? &start : end - SEGMENT
+//!     *link = first                           prepared: read once `end` has left the segment
+//!     end = past                              commit
 //! ```
 //!
 //! # Invariants
@@ -87,14 +107,20 @@ mod arch;
 mod operand;
 mod stats;
 
+#[cfg_attr(loom, allow(unused_imports))] // The model has no regions.
 pub(crate) use operand::{Index, SLOT_SHIFT, Slots, is_offset, offset, slot_at};
 pub use stats::{Stats, stats};
+
+use core::mem::MaybeUninit;
 
 use crate::sys;
 use crate::sys::rseq::{field, read, register_this_thread};
 
 /// Attempts before the cold path's own mechanism takes over.
 pub(crate) const MAX_ATTEMPTS: u32 = 32;
+
+/// Length of a queue's segments, which are aligned to it: sections see by an address that one is full.
+pub(crate) const SEGMENT: usize = 4096;
 
 /// How a critical section ended, as the section says it: see [`Outcome`].
 #[derive(Clone, Copy)]
@@ -115,6 +141,19 @@ impl Exit {
     #[inline(always)]
     pub(crate) fn is_committed(self) -> bool {
         self.0 != Exit::MISMATCH
+    }
+
+    /// It committed, whatever else could have been: neither mismatched nor call for the cold path. One
+    /// compare.
+    #[inline(always)]
+    pub(crate) fn is_straight(self) -> bool {
+        self.0 > Exit::MISMATCH
+    }
+
+    /// The slot it ran in, where it committed.
+    #[inline(always)]
+    pub(crate) fn slot(self) -> *mut u8 {
+        core::ptr::with_exposed_provenance_mut(self.0 as usize)
     }
 
     #[inline(always)]
@@ -146,6 +185,9 @@ enum Outcome {
 /// means nothing elsewhere.
 pub(crate) type Yielded = (Exit, u64);
 
+/// As [`Yielded`], of a section that yields an item: bytes of any type, some of them padding perhaps.
+pub(crate) type Popped = (Exit, MaybeUninit<u64>);
+
 /// What sections give back.
 pub(crate) trait Ended: Copy {
     #[doc(hidden)]
@@ -166,6 +208,13 @@ impl Ended for Exit {
 }
 
 impl Ended for Yielded {
+    #[inline(always)]
+    fn exit(self) -> Exit {
+        self.0
+    }
+}
+
+impl Ended for Popped {
     #[inline(always)]
     fn exit(self) -> Exit {
         self.0
@@ -238,26 +287,62 @@ sections! {
     ///
     /// # Safety
     /// The slot's first word and `capacity` more, as [`sections`] says.
-    fn push(item: u64, capacity: u64) -> Exit;
+    fn push(item: MaybeUninit<u64>, capacity: u64) -> Exit;
 
     /// Pops the word pushed last from the slot's stack, and yields it.
     ///
     /// # Safety
     /// The slot's first word and as many more as it ever counts, as [`sections`] says.
-    fn pop() -> Yielded;
+    fn pop() -> Popped;
 
-    /// Pushes `n` words, at least one, onto the slot's stack: all or none.
+    /// Pushes the first of `most` words onto the slot's stack: as many as there is room for, at least
+    /// one. Yields how many.
     ///
     /// # Safety
-    /// As [`push`]; `from` is valid for reads of `n` words.
-    fn push_all(from: *const u64, n: u64, capacity: u64) -> Exit;
+    /// As [`push`], and the slot never counts more than `capacity`; `from` is valid for reads of `most`
+    /// words.
+    fn push_some(from: *const MaybeUninit<u64>, most: u64, capacity: u64) -> Yielded;
 
-    /// Pops `most` words, at least one, or as many as there are; the one pushed last comes last.
-    /// Yields how many.
+    /// Pops `most` words or as many as there are, at least one; the one pushed last comes last. Yields
+    /// how many.
     ///
     /// # Safety
     /// As [`pop`]; `to` is valid for writes of `most` words and used by this thread alone.
-    fn pop_some(to: *mut u64, most: u64) -> Yielded;
+    fn pop_some(to: *mut MaybeUninit<u64>, most: u64) -> Yielded;
+
+    /// Appends a word to the slot's ring of `mask + 1` words, a power of two.
+    ///
+    /// # Safety
+    /// A tail, a head 64 bytes on and so many words 128 bytes on, as [`sections`] says, but that a
+    /// consumer may advance the head up to the tail.
+    fn ring_push(item: MaybeUninit<u64>, mask: u64) -> Exit;
+
+    /// [`ring_push`] of an item of `n` words, at least one.
+    ///
+    /// # Safety
+    /// As there, for items of `n` words; `from` is valid for reads of `n` words.
+    fn ring_push_words(from: *const MaybeUninit<u64>, n: u64, mask: u64) -> Exit;
+
+    /// Appends a word to the slot's segment.
+    ///
+    /// # Safety
+    /// The slot's first word, as [`sections`] says; unless it is a multiple of [`SEGMENT`], there is room
+    /// for the word where it points to, and nobody looks there.
+    fn queue_push(item: MaybeUninit<u64>) -> Exit;
+
+    /// [`queue_push`] of an item of `n` words, at least one.
+    ///
+    /// # Safety
+    /// As there, for `n` words; `from` is valid for reads of `n` words.
+    fn queue_push_words(from: *const MaybeUninit<u64>, n: u64) -> Exit;
+
+    /// Goes on in a new segment, if the slot has none or its own is full.
+    ///
+    /// # Safety
+    /// The slot's first two words, as [`sections`] says; the first one is a multiple of [`SEGMENT`] only
+    /// if it is 0 or the end of a segment whose first word nobody else writes. `past` is no such multiple
+    /// unless it is the end of the new segment.
+    fn queue_link(first: *mut u8, past: *mut u8) -> Exit;
 }
 
 /// Runs a section until it commits or mismatches, on the cold side.

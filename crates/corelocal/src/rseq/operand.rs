@@ -76,10 +76,10 @@ impl Slots {
         }
     }
 
-    /// Shared slots below this one may have been used.
+    /// Shared slots below this one may have been used; trims use the first one of any object.
     pub(crate) fn opened_shared(&self) -> u32 {
         // Acquire: partner is the Release in `open_shared`.
-        self.shared.load(Ordering::Acquire)
+        self.shared.load(Ordering::Acquire).max(1)
     }
 
     /// Lets readers see the shared slots up to this one. The base must be set.

@@ -40,3 +40,25 @@ pub(crate) unsafe fn unmap(at: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     let _ = unsafe { syscall(libc::SYS_munmap, [at as usize, len, 0, 0, 0, 0]) };
 }
+
+/// Calls `f` with each page of the range that is resident; with every page where the kernel does not say.
+///
+/// Pages may come and go meanwhile.
+pub(crate) fn for_each_resident(at: *mut u8, len: usize, mut f: impl FnMut(*mut u8)) {
+    const PAGE: usize = 4096;
+    const AT_ONCE: usize = 512;
+    let mut states = [1u8; AT_ONCE];
+    for done in (0..len).step_by(AT_ONCE * PAGE) {
+        let (start, len) = (at.wrapping_add(done), (len - done).min(AT_ONCE * PAGE));
+        states.fill(1);
+        let args = [start as usize, len, states.as_mut_ptr() as usize, 0, 0, 0];
+        // SAFETY: the kernel writes a byte for each page of the range, of which there are AT_ONCE at
+        // most; it looks at no memory.
+        let _ = unsafe { syscall(libc::SYS_mincore, args) };
+        for (page, state) in states.iter().enumerate().take(len.div_ceil(PAGE)) {
+            if state & 1 != 0 {
+                f(start.wrapping_add(page * PAGE));
+            }
+        }
+    }
+}

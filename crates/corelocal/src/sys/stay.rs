@@ -26,12 +26,7 @@ const LINK_MAP: c_int = 2;
 /// The dynamic linker's functions, as weak references: a static program has neither.
 pub(super) struct Loader {
     pub(super) dladdr1: Option<
-        unsafe extern "C" fn(
-            *const c_void,
-            *mut libc::Dl_info,
-            *mut *mut c_void,
-            c_int,
-        ) -> c_int,
+        unsafe extern "C" fn(*const c_void, *mut libc::Dl_info, *mut *mut c_void, c_int) -> c_int,
     >,
     pub(super) dlopen: Option<unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void>,
 }

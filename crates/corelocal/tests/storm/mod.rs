@@ -1,19 +1,23 @@
-//! Threads that count while they are signalled and thrown from cpu to cpu.
+//! Threads that count, or do something else, while they are signalled and thrown from cpu to cpu.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
-use std::sync::{Barrier, Once};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Barrier, OnceLock};
 use std::{env, thread};
 
 use corelocal::percpu::Counter;
 
-/// What every storm counts with, the signal handler too.
+/// What `rage` counts with, the signal handler too.
 pub static COUNTER: Counter = Counter::new();
-/// What the signal handlers have added.
-static HANDLED: AtomicI64 = AtomicI64::new(0);
+/// What threads and signal handlers do: one thing in a test binary.
+static ACT: OnceLock<fn()> = OnceLock::new();
+/// How often the signal handlers have done it.
+static HANDLED: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn handler(_: i32) {
-    COUNTER.add(1);
-    HANDLED.fetch_add(1, Ordering::Relaxed);
+    if let Some(act) = ACT.get() {
+        act();
+        HANDLED.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// `operations`, times `CORELOCAL_TEST_SCALE` where that is set: an emulated machine is slow.
@@ -29,14 +33,20 @@ pub fn scaled(operations: u64) -> u64 {
 
 /// Lets `threads` threads add 1 `each` times, under random signals and changes of affinity.
 /// Returns what was added: the value of `COUNTER`, if nothing was lost.
+#[allow(dead_code, reason = "each test binary uses some of them")]
 pub fn rage(threads: usize, each: u64) -> i64 {
-    static INSTALL: Once = Once::new();
-    INSTALL.call_once(|| {
-        // SAFETY: the handler makes no call but `Counter::add` and an atomic add, both
-        // async-signal-safe.
+    rage_doing(threads, each, || COUNTER.add(1)) as i64
+}
+
+/// Lets `threads` threads do `act` `each` times, and signal handlers too, under changes of affinity.
+/// Returns how often it was done. `act` is async-signal-safe, and the same in all of a test binary.
+pub fn rage_doing(threads: usize, each: u64, act: fn()) -> u64 {
+    ACT.get_or_init(|| {
+        // SAFETY: the handler makes no call but `act` and atomic operations, all async-signal-safe.
         let old =
             unsafe { libc::signal(libc::SIGUSR1, handler as *const () as libc::sighandler_t) };
         assert_ne!(old, libc::SIG_ERR);
+        act
     });
     let before = HANDLED.load(Ordering::Relaxed);
     let start = Barrier::new(threads + 1);
@@ -50,7 +60,7 @@ pub fn rage(threads: usize, each: u64) -> i64 {
                     // SAFETY: no arguments.
                     id.store(unsafe { libc::gettid() }, Ordering::Relaxed);
                     start.wait();
-                    (0..each).for_each(|_| COUNTER.add(1));
+                    (0..each).for_each(|_| act());
                 })
             })
             .collect();
@@ -68,7 +78,7 @@ pub fn rage(threads: usize, each: u64) -> i64 {
             worker.join().unwrap();
         }
     });
-    threads as i64 * each as i64 + HANDLED.load(Ordering::Relaxed) - before
+    threads as u64 * each + HANDLED.load(Ordering::Relaxed) - before
 }
 
 /// Signals and moves random threads until told to stop.

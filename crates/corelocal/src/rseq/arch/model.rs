@@ -1,6 +1,8 @@
 //! The sections where there are none: always unavailable, so that the cold path serves.
 
-use crate::rseq::{Exit, Index, Slots, Yielded};
+use core::mem::MaybeUninit;
+
+use crate::rseq::{Exit, Index, Popped, Slots, Yielded};
 
 const UNAVAILABLE: Exit = Exit(Exit::UNAVAILABLE);
 
@@ -26,8 +28,13 @@ unavailable! {
     store_if_equal(expected: u64, n: u64) -> Exit = UNAVAILABLE;
     exchange(n: u64) -> Yielded = (UNAVAILABLE, 0);
     add_fetch(n: u64) -> Yielded = (UNAVAILABLE, 0);
-    push(item: u64, capacity: u64) -> Exit = UNAVAILABLE;
-    pop() -> Yielded = (UNAVAILABLE, 0);
-    push_all(from: *const u64, n: u64, capacity: u64) -> Exit = UNAVAILABLE;
-    pop_some(to: *mut u64, most: u64) -> Yielded = (UNAVAILABLE, 0);
+    push(item: MaybeUninit<u64>, capacity: u64) -> Exit = UNAVAILABLE;
+    pop() -> Popped = (UNAVAILABLE, MaybeUninit::uninit());
+    push_some(from: *const MaybeUninit<u64>, most: u64, capacity: u64) -> Yielded = (UNAVAILABLE, 0);
+    pop_some(to: *mut MaybeUninit<u64>, most: u64) -> Yielded = (UNAVAILABLE, 0);
+    ring_push(item: MaybeUninit<u64>, mask: u64) -> Exit = UNAVAILABLE;
+    ring_push_words(from: *const MaybeUninit<u64>, n: u64, mask: u64) -> Exit = UNAVAILABLE;
+    queue_push(item: MaybeUninit<u64>) -> Exit = UNAVAILABLE;
+    queue_push_words(from: *const MaybeUninit<u64>, n: u64) -> Exit = UNAVAILABLE;
+    queue_link(first: *mut u8, past: *mut u8) -> Exit = UNAVAILABLE;
 }

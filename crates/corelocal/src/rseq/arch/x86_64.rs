@@ -25,11 +25,12 @@
 //! - Scratch tells the outcome: an exit leaves its number there, a commit the slot's address, which
 //!   no exit's number is. So a commit takes no instruction to say so. The exits that call for the
 //!   cold path have the lowest numbers: one compare finds them. Scratch is `out`, never `lateout`:
-//!   it shares no register with an input.
+//!   it shares no register with an input. What a section yields is 0 unless it commits.
 
 use core::arch::asm;
+use core::mem::MaybeUninit;
 
-use crate::rseq::{Exit, Index, Slots, Yielded};
+use crate::rseq::{Exit, Index, Popped, SEGMENT, Slots, Yielded};
 
 macro_rules! prologue {
     () => {
@@ -64,20 +65,40 @@ macro_rules! locate {
     };
 }
 
+/// `$clear` gives what the section yields a value where it does not commit: registers hold anything then.
 macro_rules! epilogue {
-    () => {
+    ($($clear:literal)?) => {
         concat!(
             "32:\n",
             ".pushsection __rseq_failure, \"ax\", @progbits\n",
             "34: mov {scratch:e}, 2\n",
+            $($clear, "\n",)?
             "jmp 32b\n",
             "36: mov {scratch:e}, 3\n",
+            $($clear, "\n",)?
             "jmp 32b\n",
             ".byte 0x0f, 0xb9, 0x3d\n",
             ".long 0x53053053\n",
             "33: mov {scratch:e}, 1\n",
+            $($clear, "\n",)?
             "jmp 32b\n",
             ".popsection\n",
+        )
+    };
+}
+
+/// A store before the commit to memory that nobody looks at until then: declared, so that
+/// `corelocal check` need not warn of it.
+macro_rules! prepare {
+    ($store:literal) => {
+        concat!(
+            "38:\n",
+            ".pushsection __rseq_prepare, \"a\", @progbits\n",
+            "39: .long 38b - 39b\n",
+            ".popsection\n",
+            ".reloc 0, R_X86_64_NONE, 39b\n",
+            $store,
+            "\n",
         )
     };
 }
@@ -85,7 +106,13 @@ macro_rules! epilogue {
 /// One section: the common frame around its last steps, which find the slot's address in
 /// `{scratch}`, and after the semicolon their own operands.
 macro_rules! section {
-    ($index:expr, $object:expr, $($step:literal),+; $($operands:tt)*) => {{
+    ($index:expr, $object:expr, $($step:expr),+; yields $clear:literal; $($operands:tt)*) => {
+        section!(@ [$clear], $index, $object, $($step),+; $($operands)*)
+    };
+    ($index:expr, $object:expr, $($step:expr),+; $($operands:tt)*) => {
+        section!(@ [], $index, $object, $($step),+; $($operands)*)
+    };
+    (@ [$($clear:literal)?], $index:expr, $object:expr, $($step:expr),+; $($operands:tt)*) => {{
         let scratch: u64;
         // SAFETY: `area` and `id` are offsets into this thread's rseq area (invariants 1 and 2 of
         // `sys::rseq`), `offsets` has a word for each id the kernel gives; the section stores to the
@@ -96,7 +123,7 @@ macro_rules! section {
                 prologue!(),
                 locate!(),
                 $($step,)+
-                epilogue!(),
+                epilogue!($($clear)?),
                 area = in(reg) $index.area,
                 id = in(reg) $index.id,
                 offsets = in(reg) $index.offsets,
@@ -173,6 +200,7 @@ pub(crate) unsafe fn exchange(index: Index, object: &Slots, n: u64) -> Yielded {
         object,
         "mov {old}, qword ptr [{scratch}]",
         "mov qword ptr [{scratch}], {n}";
+        yields "xor {old:e}, {old:e}";
         n = in(reg) n, old = out(reg) old,
     );
     (exit, old)
@@ -191,6 +219,7 @@ pub(crate) unsafe fn add_fetch(index: Index, object: &Slots, n: u64) -> Yielded 
         "mov {new}, qword ptr [{scratch}]",
         "add {new}, {n}",
         "mov qword ptr [{scratch}], {new}";
+        yields "xor {new:e}, {new:e}";
         n = in(reg) n, new = out(reg) new,
     );
     (exit, new)
@@ -201,14 +230,19 @@ pub(crate) unsafe fn add_fetch(index: Index, object: &Slots, n: u64) -> Yielded 
 /// # Safety
 /// As [`crate::rseq::push`].
 #[inline(always)]
-pub(crate) unsafe fn push(index: Index, object: &Slots, item: u64, capacity: u64) -> Exit {
+pub(crate) unsafe fn push(
+    index: Index,
+    object: &Slots,
+    item: MaybeUninit<u64>,
+    capacity: u64,
+) -> Exit {
     section!(
         index,
         object,
         "mov {count}, qword ptr [{scratch}]",
         "cmp {count}, {capacity}",
         "jae 36f",
-        "mov qword ptr [{scratch} + 8*{count} + 8], {item}",
+        prepare!("mov qword ptr [{scratch} + 8*{count} + 8], {item}"),
         "add {count}, 1",
         "mov qword ptr [{scratch}], {count}";
         item = in(reg) item, capacity = in(reg) capacity, count = out(reg) _,
@@ -220,8 +254,8 @@ pub(crate) unsafe fn push(index: Index, object: &Slots, item: u64, capacity: u64
 /// # Safety
 /// As [`crate::rseq::pop`].
 #[inline(always)]
-pub(crate) unsafe fn pop(index: Index, object: &Slots) -> Yielded {
-    let item: u64;
+pub(crate) unsafe fn pop(index: Index, object: &Slots) -> Popped {
+    let item: MaybeUninit<u64>;
     let exit = section!(
         index,
         object,
@@ -230,49 +264,67 @@ pub(crate) unsafe fn pop(index: Index, object: &Slots) -> Yielded {
         "jb 36f",
         "mov {item}, qword ptr [{scratch} + 8*{count} + 8]",
         "mov qword ptr [{scratch}], {count}";
+        yields "xor {item:e}, {item:e}";
         item = out(reg) item, count = out(reg) _,
     );
     (exit, item)
 }
 
-/// Section `push_all`.
+/// Section `push_some`. It loads words: a load of more would wait for all the stores that made the item.
 ///
 /// # Safety
-/// As [`crate::rseq::push_all`].
+/// As [`crate::rseq::push_some`].
 #[inline(always)]
-pub(crate) unsafe fn push_all(
+pub(crate) unsafe fn push_some(
     index: Index,
     object: &Slots,
-    from: *const u64,
-    n: u64,
+    from: *const MaybeUninit<u64>,
+    most: u64,
     capacity: u64,
-) -> Exit {
-    section!(
+) -> Yielded {
+    let n: u64;
+    let exit = section!(
         index,
         object,
         "mov {to}, qword ptr [{scratch}]",
-        "lea {count}, [{to} + {n}]",
-        "cmp {count}, {capacity}",
-        "ja 36f",
+        "mov {n}, {capacity}",
+        "sub {n}, {to}",
+        "cmp {n}, {most}",
+        "cmova {n}, {most}",
         "lea {to}, [{scratch} + 8*{to} + 8]",
-        "mov {left}, {n}",
+        "lea {left}, [{n} + 1]",
+        "and {left}, -2",
+        "jz 36f",
+        "test {n}, 1",
+        "jnz 45f",
         "37:",
         "mov {word}, qword ptr [{from} + 8*{left} - 8]",
-        "mov qword ptr [{to} + 8*{left} - 8], {word}",
-        "sub {left}, 1",
+        prepare!("mov qword ptr [{to} + 8*{left} - 8], {word}"),
+        "45:",
+        "mov {word}, qword ptr [{from} + 8*{left} - 16]",
+        prepare!("mov qword ptr [{to} + 8*{left} - 16], {word}"),
+        "sub {left}, 2",
         "jnz 37b",
-        "mov qword ptr [{scratch}], {count}";
-        from = in(reg) from, n = in(reg) n, capacity = in(reg) capacity,
-        to = out(reg) _, count = out(reg) _, left = out(reg) _, word = out(reg) _,
-    )
+        "add qword ptr [{scratch}], {n}";
+        yields "xor {n:e}, {n:e}";
+        from = in(reg) from, most = in(reg) most, capacity = in(reg) capacity, n = out(reg) n,
+        to = out(reg) _, left = out(reg) _, word = out(reg) _,
+    );
+    (exit, n)
 }
 
-/// Section `pop_some`.
+/// Section `pop_some`. It loads words, as they were pushed, and stores pairs, as compilers load what they
+/// copy: a load that spans two recent stores would wait for both to reach the cache.
 ///
 /// # Safety
 /// As [`crate::rseq::pop_some`].
 #[inline(always)]
-pub(crate) unsafe fn pop_some(index: Index, object: &Slots, to: *mut u64, most: u64) -> Yielded {
+pub(crate) unsafe fn pop_some(
+    index: Index,
+    object: &Slots,
+    to: *mut MaybeUninit<u64>,
+    most: u64,
+) -> Yielded {
     let n: u64;
     let exit = section!(
         index,
@@ -286,14 +338,163 @@ pub(crate) unsafe fn pop_some(index: Index, object: &Slots, to: *mut u64, most: 
         "mov {left}, {n}",
         "sub {left}, 1",
         "jb 36f",
-        "37:",
+        "test {left}, 1",
+        "jnz 37f",
         "mov {word}, qword ptr [{from} + 8*{left}]",
-        "mov qword ptr [{to} + 8*{left}], {word}",
+        prepare!("mov qword ptr [{to} + 8*{left}], {word}"),
         "sub {left}, 1",
+        "jb 45f",
+        "37:",
+        "movq {pair}, qword ptr [{from} + 8*{left} - 8]",
+        "movhps {pair}, qword ptr [{from} + 8*{left}]",
+        prepare!("movups xmmword ptr [{to} + 8*{left} - 8], {pair}"),
+        "sub {left}, 2",
         "jnb 37b",
+        "45:",
         "mov qword ptr [{scratch}], {count}";
+        yields "xor {n:e}, {n:e}";
         to = in(reg) to, most = in(reg) most, n = out(reg) n,
         count = out(reg) _, from = out(reg) _, left = out(reg) _, word = out(reg) _,
+        pair = out(xmm_reg) _,
     );
     (exit, n)
+}
+
+/// Section `ring_push` of one word.
+///
+/// # Safety
+/// As [`crate::rseq::ring_push`].
+#[inline(always)]
+pub(crate) unsafe fn ring_push(
+    index: Index,
+    object: &Slots,
+    item: MaybeUninit<u64>,
+    mask: u64,
+) -> Exit {
+    section!(
+        index,
+        object,
+        "mov {tail}, qword ptr [{scratch}]",
+        "mov {place}, {tail}",
+        "sub {place}, qword ptr [{scratch} + 64]",
+        "cmp {place}, {mask}",
+        "ja 36f",
+        "mov {place}, {tail}",
+        "and {place}, {mask}",
+        prepare!("mov qword ptr [{scratch} + 8*{place} + 128], {item}"),
+        "add {tail}, 1",
+        "mov qword ptr [{scratch}], {tail}";
+        item = in(reg) item, mask = in(reg) mask, tail = out(reg) _, place = out(reg) _,
+    )
+}
+
+/// Section `ring_push`.
+///
+/// # Safety
+/// As [`crate::rseq::ring_push_words`].
+#[inline(always)]
+pub(crate) unsafe fn ring_push_words(
+    index: Index,
+    object: &Slots,
+    from: *const MaybeUninit<u64>,
+    n: u64,
+    mask: u64,
+) -> Exit {
+    section!(
+        index,
+        object,
+        "mov {to}, qword ptr [{scratch}]",
+        "mov {word}, {to}",
+        "sub {word}, qword ptr [{scratch} + 64]",
+        "cmp {word}, {mask}",
+        "ja 36f",
+        "and {to}, {mask}",
+        "imul {to}, {n}",
+        "lea {to}, [{scratch} + 8*{to} + 128]",
+        "mov {left}, {n}",
+        "37:",
+        "mov {word}, qword ptr [{from} + 8*{left} - 8]",
+        prepare!("mov qword ptr [{to} + 8*{left} - 8], {word}"),
+        "sub {left}, 1",
+        "jnz 37b",
+        "add qword ptr [{scratch}], 1";
+        from = in(reg) from, n = in(reg) n, mask = in(reg) mask,
+        to = out(reg) _, left = out(reg) _, word = out(reg) _,
+    )
+}
+
+/// Section `queue_push` of one word.
+///
+/// # Safety
+/// As [`crate::rseq::queue_push`].
+#[inline(always)]
+pub(crate) unsafe fn queue_push(index: Index, object: &Slots, item: MaybeUninit<u64>) -> Exit {
+    section!(
+        index,
+        object,
+        "mov {end}, qword ptr [{scratch}]",
+        "test {end:e}, {segment} - 1",
+        "jz 36f",
+        prepare!("mov qword ptr [{end}], {item}"),
+        "add {end}, 8",
+        "mov qword ptr [{scratch}], {end}";
+        item = in(reg) item, end = out(reg) _, segment = const SEGMENT,
+    )
+}
+
+/// Section `queue_push`.
+///
+/// # Safety
+/// As [`crate::rseq::queue_push_words`].
+#[inline(always)]
+pub(crate) unsafe fn queue_push_words(
+    index: Index,
+    object: &Slots,
+    from: *const MaybeUninit<u64>,
+    n: u64,
+) -> Exit {
+    section!(
+        index,
+        object,
+        "mov {end}, qword ptr [{scratch}]",
+        "test {end:e}, {segment} - 1",
+        "jz 36f",
+        "mov {left}, {n}",
+        "37:",
+        "mov {word}, qword ptr [{from} + 8*{left} - 8]",
+        prepare!("mov qword ptr [{end} + 8*{left} - 8], {word}"),
+        "sub {left}, 1",
+        "jnz 37b",
+        "lea {end}, [{end} + 8*{n}]",
+        "mov qword ptr [{scratch}], {end}";
+        from = in(reg) from, n = in(reg) n, segment = const SEGMENT,
+        end = out(reg) _, left = out(reg) _, word = out(reg) _,
+    )
+}
+
+/// Section `queue_link`.
+///
+/// # Safety
+/// As [`crate::rseq::queue_link`].
+#[inline(always)]
+pub(crate) unsafe fn queue_link(
+    index: Index,
+    object: &Slots,
+    first: *mut u8,
+    past: *mut u8,
+) -> Exit {
+    section!(
+        index,
+        object,
+        "mov {end}, qword ptr [{scratch}]",
+        "test {end:e}, {segment} - 1",
+        "jnz 36f",
+        "lea {link}, [{scratch} + 8]",
+        "sub {end}, {segment}",
+        "cmovae {link}, {end}",
+        prepare!("mov qword ptr [{link}], {first}"),
+        "mov qword ptr [{scratch}], {past}";
+        first = in(reg) first, past = in(reg) past, segment = const SEGMENT,
+        end = out(reg) _, link = out(reg) _,
+    )
 }

@@ -135,12 +135,17 @@ pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
     (offset, size, flags)
 }
 
-/// The dynamic linker's functions; none where there is none.
+/// The dynamic linker's functions; none where there is none. `__rseq_stays` declares what they are for
+/// (`sys/stay.rs`): `corelocal check` reads it.
 pub(crate) fn loader() -> crate::sys::stay::Loader {
     let (dladdr1, dlopen): (usize, usize);
     // SAFETY: reads two GOT entries; a weak symbol that nobody defines resolves to 0.
     unsafe {
         asm!(
+            ".pushsection __rseq_stays, \"a\", @progbits",
+            "40: .byte 0",
+            ".popsection",
+            ".reloc 0, R_X86_64_NONE, 40b",
             ".weak dladdr1",
             ".weak dlopen",
             "mov {dladdr1}, qword ptr [rip + dladdr1@GOTPCREL]",

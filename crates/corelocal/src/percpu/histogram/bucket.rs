@@ -1,0 +1,196 @@
+//! Which value falls into which bucket: log-linear, as in HDR histograms.
+//!
+//! With a precision of P bits, the values below 2^(P+1) have a bucket each. Every further octave, from a
+//! power of two to the next, is divided into 2^P buckets of one width. So a bucket is never wider than
+//! its lower end divided by 2^P.
+//!
+//! ```text
+//!   P = 2:   0 1 2 3 4 5 6 7 8-9 10-11 12-13 14-15 16-19 20-23 24-27 28-31 32-39 …
+//! ```
+//!
+//! With `shift` the octaves above the exact ones, 0 for these, a value's bucket is
+//! `shift * 2^P + (value >> shift)`: one bit scan and no branch.
+//!
+//! # Invariants
+//! 1. `index` is below `len` for every value, and does not fall when the value grows.
+//! 2. The buckets from 0 on cover all values without a gap or an overlap.
+
+use super::super::sums::Words;
+use crate::primitive::atomic::AtomicI64;
+
+/// A bucket and what is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// The smallest value that falls into it.
+    pub low: u64,
+    /// The largest value that falls into it.
+    pub high: u64,
+    /// How many values did.
+    pub count: u64,
+}
+
+impl Bucket {
+    /// The middle, which stands for the values in it: off by at most half the bucket's width.
+    pub fn mid(&self) -> u64 {
+        self.low + (self.high - self.low) / 2
+    }
+
+    pub(super) fn new<const P: u32>(index: usize, count: u64) -> Bucket {
+        let (low, high) = bounds::<P>(index);
+        Bucket { low, high, count }
+    }
+}
+
+/// How many buckets there are.
+pub(super) const fn len(precision: u32) -> usize {
+    (65 - precision as usize) << precision
+}
+
+/// The bucket of a value.
+#[inline(always)]
+pub(super) fn index<const P: u32>(value: u64) -> usize {
+    // The bit set here keeps the exact values in octave 0, and makes the scan one of something.
+    let shift = (value | 1 << P).ilog2() - P;
+    ((shift as usize) << P) + (value >> shift) as usize
+}
+
+/// The smallest and the largest value of a bucket below `len`.
+pub(super) fn bounds<const P: u32>(index: usize) -> (u64, u64) {
+    let shift = (index >> P).saturating_sub(1).min(63);
+    let low = (index as u64).wrapping_sub((shift as u64) << P) << shift;
+    (low, low | ((1 << shift) - 1))
+}
+
+/// A precision in bits, for [`Precision`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bits<const PRECISION: u32> {}
+
+/// The precisions that a histogram can have: [`Bits`] of 0 to 11. Beyond, a core's part would exceed
+/// 1 MiB.
+#[diagnostic::on_unimplemented(
+    message = "a histogram's precision is 0 to 11 bits",
+    note = "each bit halves the error and nearly doubles the memory; see `percpu::Histogram`"
+)]
+pub trait Precision: private::Sealed {}
+
+pub(crate) mod private {
+    use super::*;
+
+    /// Arrays as long as a precision asks for: `[u64; len(P)]` cannot be written with a generic `P`.
+    pub trait Sealed {
+        #[doc(hidden)]
+        type Words: Words;
+        #[doc(hidden)]
+        type Counts: AsRef<[u64]> + AsMut<[u64]> + Clone + Send + Sync + Unpin + 'static;
+        #[doc(hidden)]
+        const EMPTY: Self::Counts;
+    }
+}
+
+macro_rules! precisions {
+    ($($bits:literal)+) => {
+        $(
+            impl Precision for Bits<$bits> {}
+
+            impl private::Sealed for Bits<$bits> {
+                type Words = [AtomicI64; len($bits)];
+                type Counts = [u64; len($bits)];
+                const EMPTY: Self::Counts = [0; len($bits)];
+            }
+        )+
+    };
+}
+
+precisions!(0 1 2 3 4 5 6 7 8 9 10 11);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    /// The buckets as the module's text defines them, octave by octave.
+    fn naive(precision: u32) -> Vec<(u64, u64)> {
+        let exact = 1u128 << (precision + 1);
+        let mut buckets: Vec<(u64, u64)> = (0..exact).map(|v| (v as u64, v as u64)).collect();
+        let mut octave = exact;
+        while octave < 1 << 64 {
+            let width = octave >> precision;
+            for low in (octave..2 * octave).step_by(width as usize) {
+                buckets.push((low as u64, (low + width - 1) as u64));
+            }
+            octave *= 2;
+        }
+        buckets
+    }
+
+    fn check<const P: u32>() {
+        let buckets = naive(P);
+        assert_eq!(buckets.len(), len(P));
+        assert_eq!((buckets[0].0, buckets[len(P) - 1].1), (0, u64::MAX));
+        for (i, &(low, high)) in buckets.iter().enumerate() {
+            assert_eq!(bounds::<P>(i), (low, high), "bucket {i} at {P} bits");
+            assert_eq!((index::<P>(low), index::<P>(high)), (i, i), "{low}..={high} at {P} bits");
+            assert!(i == 0 || buckets[i - 1].1 + 1 == low, "no gap before {low}");
+            assert!(u128::from(high - low) << P <= u128::from(low), "{low}..={high} is too wide");
+            let mid = Bucket::new::<P>(i, 1).mid();
+            let error = (mid - low).max(high - mid);
+            assert!(u128::from(error) << (P + 1) <= u128::from(low), "{mid} is not the middle");
+        }
+        for power in 0..64 {
+            let value = 1u64 << power;
+            for value in [value - 1, value, value + 1, value | value >> 1, !value] {
+                let (low, high) = buckets[index::<P>(value)];
+                assert!((low..=high).contains(&value), "{value} at {P} bits");
+            }
+        }
+        assert_eq!(index::<P>(u64::MAX), len(P) - 1);
+    }
+
+    /// Each bucket and each power of two, at each precision.
+    #[test]
+    fn buckets_are_as_defined() {
+        check::<0>();
+        check::<1>();
+        check::<2>();
+        check::<3>();
+        check::<4>();
+        check::<5>();
+        check::<6>();
+        check::<7>();
+        check::<8>();
+        check::<9>();
+        check::<10>();
+        check::<11>();
+    }
+
+    fn within<const P: u32>(value: u64) {
+        let i = index::<P>(value);
+        assert!(i < len(P));
+        let bucket = Bucket::new::<P>(i, 1);
+        assert!((bucket.low..=bucket.high).contains(&value));
+        // The error, at most 2^-(P+1) of the value.
+        let error = bucket.mid().abs_diff(value);
+        assert!(u128::from(error) << (P + 1) <= u128::from(value), "{value} at {P} bits: {error}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_error_is_bounded(value: u64, shift in 0u32..64) {
+            let value = value >> shift;
+            within::<0>(value);
+            within::<1>(value);
+            within::<5>(value);
+            within::<7>(value);
+            within::<11>(value);
+        }
+
+        #[test]
+        fn buckets_keep_the_order(a: u64, b: u64, shift in 0u32..64) {
+            let (a, b) = (a >> shift, b >> shift);
+            prop_assert!((a <= b) == (index::<5>(a) <= index::<5>(b)) || index::<5>(a) == index::<5>(b));
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Mutual exclusion per core, without atomics for the core's own threads.
+//!
+//! # Data's way
+//! `lock` → section `store_if_equal` moves the slot's word from free to held → the guard. `drop` → a
+//! plain store, and a look whether somebody asks for the lock. Held already (its holder was preempted or
+//! moved on), or no section works: an ordinary mutex of a shared slot, where a thread may have to wait.
+//! No memory: the mutex inside the object. From afar: `lock_slot`, see `bias.rs`.
+//!
+//! # Invariants
+//! 1. A value is reached only by the holder of its part's lock: the bias under a slot, the mutex
+//!    elsewhere. Under a slot the mutex orders revokers.
+//! 2. A guard knows its part by address. So it may outlive a migration, the loss of the slot by its id,
+//!    and the thread.
+//! 3. A value is made under its lock, at first use. If the initialiser panics the lock is released.
+
+mod bias;
+mod mutex;
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+
+use super::once_slot::{OnceSlot, drop_each};
+use super::owned::{Fallback, Owned};
+use super::part::Part;
+use super::remote::{self, Walk};
+use super::slot::{Kind, Zeroed};
+use crate::cid::{Busy, Cid, SlotIndex};
+use crate::rseq::{self, Slots};
+use bias::Bias;
+use mutex::Mutex;
+
+/// A part: two locks, of which one counts (invariant 1), and a value. The section's word comes first.
+#[repr(C)]
+struct Slot<T> {
+    bias: Bias,
+    mutex: Mutex,
+    value: OnceSlot<T>,
+}
+
+// SAFETY: the value is reached under a lock (invariant 1), so by one thread at a time.
+unsafe impl<T: Send> Sync for Slot<T> {}
+
+// SAFETY: of words and a `OnceSlot`, whose all-zero images are their initial values.
+unsafe impl<T: Send + 'static> Zeroed for Slot<T> {
+    /// A holder and a revoker reach their part whether its slot is frozen or not.
+    const KIND: Kind = Kind::Fixed;
+
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Slot::new()
+    }
+}
+
+impl<T> Slot<T> {
+    #[cfg(not(loom))]
+    const fn new() -> Self {
+        Slot { bias: Bias::new(), mutex: Mutex::new(), value: OnceSlot::new() }
+    }
+
+    #[cfg(loom)]
+    fn new() -> Self {
+        Slot { bias: Bias::new(), mutex: Mutex::new(), value: OnceSlot::new() }
+    }
+}
+
+/// A `T` for each core, each behind a lock that costs the core's own threads no atomic instruction.
+///
+/// [`lock`](Lock::lock) gives exclusive access to some `T`: nearly always that of the core the thread
+/// runs on. When a preempted or departed thread holds that one, and in threads without critical
+/// sections, it is one of a few others. That suits whatever any thread may do on any of several copies:
+/// caches, free lists, buffers, partial sums. Whoever wants all of them visits them one by one with
+/// [`for_each_locked`](Lock::for_each_locked).
+///
+/// ```
+/// use corelocal::percpu::Lock;
+///
+/// static BUFFERS: Lock<Vec<u8>> = Lock::new(Vec::new);
+///
+/// BUFFERS.lock().extend_from_slice(b"made on this core");
+///
+/// let mut all = Vec::new();
+/// BUFFERS.for_each_locked(|_, buffer| all.append(buffer))?;
+/// assert_eq!(all, b"made on this core");
+/// # Ok::<(), corelocal::cid::Busy>(())
+/// ```
+///
+/// # Deadlock
+/// A thread that holds a guard must not call [`lock`](Lock::lock), [`lock_slot`](Lock::lock_slot) or
+/// [`for_each_locked`](Lock::for_each_locked) of the same object: it may wait for itself. It may call
+/// the `try_` methods, which never wait. There is no poisoning: a panic releases the lock. A guard that
+/// is forgotten keeps its part locked.
+///
+/// # Where it may be used
+/// In any thread. [`try_lock`](Lock::try_lock) is async-signal-safe if the initialiser is, the others
+/// are not. In the child after `fork`, parts that threads of the parent held stay locked, as with any
+/// lock: the child's `lock` may find another part, but visits from afar would wait for ever.
+///
+/// # Memory
+/// On each core used, the size of `T` and of three words, rounded up to a power of two; as much in the
+/// object. No two cores' parts share a cache line. A part of more than 1 MiB or an alignment above 4096
+/// does not compile.
+///
+/// # Memory ordering
+/// What is done under a lock happens before what the next holder of the same part does.
+///
+/// A value that may not move to another thread does not compile:
+///
+/// ```compile_fail,E0277
+/// static RCS: corelocal::percpu::Lock<Option<std::rc::Rc<u8>>> =
+///     corelocal::percpu::Lock::new(|| None);
+/// ```
+pub struct Lock<T: Send + 'static, I: SlotIndex = Cid> {
+    slots: Owned<Slot<T>, I>,
+    inside: Slot<T>,
+    init: fn() -> T,
+}
+
+impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
+    /// No values yet; `init` makes one where a part is locked for the first time.
+    #[cfg(not(loom))]
+    pub const fn new(init: fn() -> T) -> Self {
+        Lock { slots: Owned::new(), inside: Slot::new(), init }
+    }
+
+    /// No values yet; `init` makes one where a part is locked for the first time.
+    #[cfg(loom)]
+    pub fn new(init: fn() -> T) -> Self {
+        Lock { slots: Owned::new(), inside: Slot::new(), init }
+    }
+
+    /// Locks this core's part; while that is held by another, a shared part, waiting for it if it must.
+    ///
+    /// A few nanoseconds; at first use the initialiser's time, and microseconds for the slot. Not
+    /// async-signal-safe. See [Deadlock](Lock#deadlock).
+    ///
+    /// # Panics
+    /// If the initialiser does; the object stays usable.
+    #[inline]
+    pub fn lock(&self) -> Guard<'_, T> {
+        match self.lock_biased() {
+            Ok(guard) => self.filled(guard),
+            Err(part) => self.lock_shared(part),
+        }
+    }
+
+    /// Locks this core's part, or a shared part; `None` if both are held. Never waits.
+    ///
+    /// Async-signal-safe if the initialiser is.
+    ///
+    /// # Panics
+    /// If the initialiser does; the object stays usable.
+    #[inline]
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        match self.lock_biased() {
+            Ok(guard) => Some(self.filled(guard)),
+            Err(part) => self.try_lock_shared(part),
+        }
+    }
+
+    /// `Err` with the part to use instead.
+    #[inline(always)]
+    fn lock_biased(&self) -> Result<Guard<'_, T>, &Slot<T>> {
+        let section = move |index, slots: &Slots| {
+            // SAFETY: `run` gives slots whose first word is the bias's, moved from FREE by sections
+            // indexed by `I` and by revokers that froze the slot.
+            unsafe { rseq::store_if_equal(index, slots, bias::FREE, bias::HELD) }
+        };
+        match self.slots.run(section) {
+            Ok(exit) if exit.is_committed() => {
+                // SAFETY: `run` gives slots of `Slot<T>`, which live as long as this object's block.
+                let slot = unsafe { &*exit.slot().cast::<Slot<T>>() };
+                slot.bias.taken();
+                Ok(Guard::new(slot, true))
+            }
+            Ok(_held) => Err(self.slots.share().unwrap_or(&self.inside)),
+            Err(Fallback::Shared(slot)) => Err(slot),
+            Err(Fallback::Unbound) => Err(&self.inside),
+        }
+    }
+
+    #[cold]
+    fn lock_shared<'a>(&'a self, slot: &'a Slot<T>) -> Guard<'a, T> {
+        slot.mutex.lock();
+        self.filled(Guard::new(slot, false))
+    }
+
+    #[cold]
+    fn try_lock_shared<'a>(&'a self, slot: &'a Slot<T>) -> Option<Guard<'a, T>> {
+        slot.mutex.try_lock().then(|| self.filled(Guard::new(slot, false)))
+    }
+
+    /// The guard, with a value behind it (invariant 3).
+    #[inline(always)]
+    fn filled<'a>(&'a self, guard: Guard<'a, T>) -> Guard<'a, T> {
+        if !guard.slot.value.is_full() {
+            self.fill(&guard);
+        }
+        guard
+    }
+
+    #[cold]
+    fn fill(&self, guard: &Guard<'_, T>) {
+        let value = (self.init)();
+        // SAFETY: there is none, and the guard excludes others.
+        unsafe { guard.slot.value.write(value) };
+    }
+
+    /// All values that there are, without locking.
+    ///
+    /// ```
+    /// use corelocal::percpu::Lock;
+    ///
+    /// let mut sums: Lock<u64> = Lock::default();
+    /// *sums.lock() += 5;
+    /// assert_eq!(sums.iter_mut().map(|sum| *sum).sum::<u64>(), 5);
+    /// ```
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let this = &*self;
+        let mut walk = Walk::new();
+        core::iter::from_fn(move || walk.next(&this.slots, &this.inside))
+            .filter(|(_, slot)| slot.value.is_full())
+            // SAFETY: the object is borrowed exclusively, and a walk comes to each part once.
+            .map(|(_, slot)| unsafe { &mut *slot.value.as_ptr() })
+    }
+}
+
+/// From afar: for the slots of [`Cid`], which can be frozen.
+impl<T: Send + 'static> Lock<T> {
+    /// Locks the part of a certain slot (see [`crate::cid`]) from whatever core, waiting for its holder.
+    ///
+    /// Takes the slot away from its id for a moment ([`crate::cid::freeze`]), in which nobody waits: one
+    /// `membarrier(2)`, two if the part is held. The holder then hands it over when it is done with it,
+    /// and threads that come to that core meanwhile use shared parts. Not for signal handlers. See
+    /// [Deadlock](Lock#deadlock).
+    ///
+    /// ```
+    /// use corelocal::cid::Busy;
+    /// use corelocal::percpu::Lock;
+    ///
+    /// let sums: Lock<u64> = Lock::default();
+    /// match sums.lock_slot(0) {
+    ///     Ok(mut sum) => *sum += 1,
+    ///     Err(Busy::NoSlot) => println!("no thread has used slot 0 yet"),
+    ///     Err(busy) => println!("{busy}"),
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Busy::NoSlot`]: no thread has locked anything yet, or no id had that slot. [`Busy::Frozen`]:
+    /// somebody keeps the slot frozen, for longer than 50 ms. [`Busy::Fence`]: the kernel refuses the
+    /// barrier.
+    ///
+    /// # Panics
+    /// If the initialiser does; the object stays usable.
+    pub fn lock_slot(&self, slot: u32) -> Result<Guard<'_, T>, Busy> {
+        let part = self.slots.slot(slot).ok_or(Busy::NoSlot)?;
+        part.mutex.lock();
+        let revoked = part.bias.revoke(|| remote::freeze(slot));
+        part.mutex.unlock();
+        revoked.map(|()| self.filled(Guard::new(part, true)))
+    }
+
+    /// As [`lock_slot`](Lock::lock_slot), without waiting for a holder: `None` if there is one, or if
+    /// another thread is at it.
+    ///
+    /// # Errors
+    /// As [`lock_slot`](Lock::lock_slot).
+    ///
+    /// # Panics
+    /// As [`lock_slot`](Lock::lock_slot).
+    pub fn try_lock_slot(&self, slot: u32) -> Result<Option<Guard<'_, T>>, Busy> {
+        let part = self.slots.slot(slot).ok_or(Busy::NoSlot)?;
+        if !part.mutex.try_lock() {
+            return Ok(None);
+        }
+        let taken = remote::freeze(slot).map(|_frozen| part.bias.take_unowned());
+        part.mutex.unlock();
+        Ok(taken?.then(|| self.filled(Guard::new(part, true))))
+    }
+
+    /// Calls `f` on every value that there is, one after the other, each locked meanwhile and waited for
+    /// as [`lock_slot`](Lock::lock_slot) does. Values made meanwhile may be left out.
+    ///
+    /// Linear in the slots in use; one or two `membarrier(2)` for each that has a value.
+    ///
+    /// # Errors
+    /// Why the first part that could not be locked could not: see [`lock_slot`](Lock::lock_slot). The
+    /// others have been visited.
+    pub fn for_each_locked(&self, mut f: impl FnMut(Part, &mut T)) -> Result<(), Busy> {
+        let mut result = Ok(());
+        let mut walk = Walk::new();
+        while let Some((part, slot)) = walk.next(&self.slots, &self.inside) {
+            if !slot.value.is_full() {
+                continue;
+            }
+            let locked = match part {
+                Part::Slot(number) => self.lock_slot(number),
+                Part::Shared(_) | Part::Inline => Ok(self.lock_shared(slot)),
+            };
+            match locked {
+                Ok(mut guard) => f(part, &mut guard),
+                Err(busy) => result = result.and(Err(busy)),
+            }
+        }
+        result
+    }
+}
+
+/// Values of `T::default`.
+impl<T: Default + Send + 'static, I: SlotIndex> Default for Lock<T, I> {
+    fn default() -> Self {
+        Self::new(T::default)
+    }
+}
+
+/// Says nothing of the values, which are behind locks.
+impl<T: Send + 'static, I: SlotIndex> fmt::Debug for Lock<T, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + 'static, I: SlotIndex> Drop for Lock<T, I> {
+    fn drop(&mut self) {
+        if core::mem::needs_drop::<T>() {
+            let mut walk = Walk::new();
+            drop_each(|| {
+                // A part whose value was never made counts too: its drop does nothing.
+                let (_, slot) = walk.next(&self.slots, &self.inside)?;
+                // SAFETY: `&mut self` is exclusive access to all parts.
+                Some(unsafe { slot.value.take() })
+            });
+        }
+    }
+}
+
+/// Exclusive access to one part of a [`Lock`], until it is dropped.
+///
+/// Dropping it is a store, with a system call only if a thread from afar waits. It may be sent to another
+/// thread, and dropped there.
+///
+/// A guard of a value that threads may not share cannot be shared either:
+///
+/// ```compile_fail,E0277
+/// fn shared(_: impl Sync) {}
+///
+/// let cells: corelocal::percpu::Lock<std::cell::Cell<u32>> = Default::default();
+/// shared(cells.lock());
+/// ```
+#[must_use = "it unlocks when it is dropped"]
+pub struct Guard<'a, T: Send + 'static> {
+    slot: &'a Slot<T>,
+    /// Whether `bias` is what it holds; else it is `mutex`.
+    biased: bool,
+    value: PhantomData<&'a mut T>,
+}
+
+impl<'a, T: Send + 'static> Guard<'a, T> {
+    /// The caller has taken the lock.
+    #[inline(always)]
+    fn new(slot: &'a Slot<T>, biased: bool) -> Self {
+        Guard { slot, biased, value: PhantomData }
+    }
+}
+
+impl<T: Send + 'static> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.biased { self.slot.bias.unlock() } else { self.slot.mutex.unlock() }
+    }
+}
+
+impl<T: Send + 'static> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: guards are given out with a value behind them, and exclude others (invariant 1).
+        unsafe { &*self.slot.value.as_ptr() }
+    }
+}
+
+impl<T: Send + 'static> DerefMut for Guard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`.
+        unsafe { &mut *self.slot.value.as_ptr() }
+    }
+}
+
+impl<T: fmt::Debug + Send + 'static> fmt::Debug for Guard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+#[cfg(not(loom))]
+mod units {
+    use super::super::*;
+    use crate::cid;
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::string::String;
+    use std::vec::Vec;
+
+    #[test]
+    fn a_value_stays_where_it_is() {
+        let lock: Lock<String> = Lock::default();
+        (0..100).for_each(|_| lock.lock().push('x'));
+        let mut lock = lock;
+        assert_eq!(lock.iter_mut().map(|value| value.len()).sum::<usize>(), 100);
+    }
+
+    /// A part that is held is passed over, not waited for.
+    #[test]
+    fn held_parts_are_passed_over() {
+        let lock: Lock<u32> = Lock::default();
+        let mut first = lock.lock();
+        *first = 1;
+        let biased = first.biased;
+        let second = lock.try_lock();
+        if let Some(mut second) = second {
+            assert!(biased, "a shared part was given twice");
+            assert!(!second.biased || cid::capacity() > 1);
+            *second = 2;
+        }
+        drop(first);
+        let mut sum = 0;
+        lock.for_each_locked(|_, value| sum += *value).unwrap();
+        assert!(sum == 1 || sum == 3, "{sum}");
+    }
+
+    #[test]
+    fn shared_parts_and_the_one_inside_are_visited() {
+        let lock: Lock<u32> = Lock::default();
+        *lock.lock_shared(lock.slots.share().unwrap()) += 10;
+        *lock.try_lock_shared(&lock.inside).unwrap() += 100;
+        let held = lock.lock_shared(&lock.inside);
+        assert!(lock.try_lock_shared(&lock.inside).is_none());
+        drop(held);
+        *lock.lock() += 1;
+        let mut seen = Vec::new();
+        lock.for_each_locked(|part, value| seen.push((part, *value))).unwrap();
+        assert_eq!(seen.iter().map(|(_, value)| value).sum::<u32>(), 111);
+        assert!(seen.contains(&(Part::Inline, 100)), "{seen:?}");
+    }
+
+    #[test]
+    fn an_initialiser_may_panic() {
+        std::thread_local!(static PANICS: Cell<bool> = const { Cell::new(true) });
+        let lock: Lock<u32> =
+            Lock::new(|| if PANICS.replace(false) { panic!("for the test") } else { 7 });
+        assert!(catch_unwind(AssertUnwindSafe(|| *lock.lock())).is_err());
+        assert_eq!(*lock.lock(), 7);
+        assert_eq!(lock.lock_shared(&lock.inside).slot.value.get(), Some(&7));
+    }
+
+    #[test]
+    fn a_panic_unlocks() {
+        let lock: Lock<u32> = Lock::default();
+        let failed = catch_unwind(AssertUnwindSafe(|| {
+            let mut value = lock.lock();
+            *value = 5;
+            panic!("for the test");
+        }));
+        assert!(failed.is_err());
+        let mut lock = lock;
+        assert_eq!(lock.iter_mut().map(|value| *value).collect::<Vec<_>>(), [5]);
+        drop(lock.lock());
+    }
+
+    #[test]
+    fn from_afar() {
+        let lock: Lock<u32> = Lock::default();
+        assert!(matches!(lock.lock_slot(0), Err(Busy::NoSlot)));
+        drop(lock.lock());
+        assert!(matches!(lock.lock_slot(u32::MAX), Err(Busy::NoSlot)));
+        for slot in 0..cid::high_water::<Cid>() {
+            match lock.lock_slot(slot) {
+                Ok(mut value) => *value = slot,
+                Err(busy) => assert!(matches!(busy, Busy::Fence(_)), "{busy}"),
+            }
+            let held = lock.lock_slot(slot);
+            assert!(!matches!(lock.try_lock_slot(slot), Ok(Some(_))));
+            drop(held);
+            assert!(matches!(
+                lock.try_lock_slot(slot),
+                Ok(Some(_)) | Err(Busy::Fence(_) | Busy::Frozen)
+            ));
+        }
+    }
+
+    /// A guard may end in another thread, and hand over from there.
+    #[test]
+    fn a_guard_is_sent_away() {
+        static LOCK: Lock<u32> = Lock::new(|| 0);
+        for _ in 0..100 {
+            let guard = LOCK.lock();
+            let slot = guard.biased.then(|| LOCK.slots.part_at(guard.slot));
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    let mut guard = guard;
+                    std::thread::yield_now();
+                    *guard += 1;
+                });
+                if let Some(Part::Slot(slot)) = slot {
+                    match LOCK.lock_slot(slot) {
+                        Ok(mut value) => *value += 1,
+                        Err(busy) => assert!(matches!(busy, Busy::Fence(_)), "{busy}"),
+                    }
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn types_cross_threads_as_they_may() {
+        fn sends(_: impl Send) {}
+        fn shares(_: impl Sync) {}
+        let cells: Lock<Cell<u32>> = Lock::default();
+        sends(cells.lock());
+        shares(&cells);
+        let numbers: Lock<u32> = Lock::default();
+        shares(numbers.lock());
+    }
+
+    #[test]
+    fn sections_use_the_first_word() {
+        assert_eq!(core::mem::offset_of!(Slot<[u64; 9]>, bias), 0);
+    }
+}
+
+#[cfg(loom)]
+mod loom_tests {
+    use super::super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Threads without sections: nothing is lost, whoever binds the block and makes the value.
+    #[test]
+    fn loom_shared_parts_exclude() {
+        loom::model(|| {
+            let lock = Arc::new(Lock::<u32, Cid>::new(|| 10));
+            let other = lock.clone();
+            let thread = thread::spawn(move || *other.lock() += 1);
+            *lock.lock() += 1;
+            thread.join().unwrap();
+            let mut seen = std::vec::Vec::new();
+            lock.for_each_locked(|_, value| seen.push(*value)).unwrap();
+            assert_eq!(seen, [12]);
+        });
+    }
+}

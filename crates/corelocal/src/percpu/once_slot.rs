@@ -1,0 +1,202 @@
+//! A value made at first use, in memory that starts out as zeros.
+//!
+//! Slots are zeroed pages, but a `T` may be anything. Whoever comes first makes one and puts it in; the
+//! value is made before the slot is claimed, so that an initialiser that panics, is slow or comes back
+//! here leaves nothing behind.
+//!
+//! Invariants:
+//! 1. `state` goes from EMPTY to FILLING to FULL, each once between two times of exclusive access;
+//!    `value` is initialised exactly while it is FULL.
+//! 2. Whoever moved it to FILLING alone writes `value`, and nothing of the user's runs meanwhile.
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::time::Duration;
+
+use super::slot::{Kind, Zeroed};
+use crate::primitive::atomic::{AtomicU32, Ordering};
+
+const EMPTY: u32 = 0;
+const FILLING: u32 = 1;
+const FULL: u32 = 2;
+
+/// See the module's text.
+pub(super) struct OnceSlot<T> {
+    state: AtomicU32,
+    value: UnsafeCell<MaybeUninit<T>>,
+}
+
+// SAFETY: `&T` is given to any thread, and a value may be dropped by another than the one that made it.
+unsafe impl<T: Send + Sync> Sync for OnceSlot<T> {}
+
+// SAFETY: EMPTY is 0, and an uninitialised value may be any bytes; it is the owner that drops values.
+unsafe impl<T: Send + Sync + 'static> Zeroed for OnceSlot<T> {
+    /// A value is reached without a section, whether the slot is frozen or not.
+    const KIND: Kind = Kind::Fixed;
+
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        OnceSlot::new()
+    }
+}
+
+impl<T> OnceSlot<T> {
+    #[cfg(not(loom))]
+    pub(super) const fn new() -> Self {
+        OnceSlot { state: AtomicU32::new(EMPTY), value: UnsafeCell::new(MaybeUninit::uninit()) }
+    }
+
+    #[cfg(loom)]
+    pub(super) fn new() -> Self {
+        OnceSlot { state: AtomicU32::new(EMPTY), value: UnsafeCell::new(MaybeUninit::uninit()) }
+    }
+
+    /// Whether there is a value; what `as_ptr` then points to is visible.
+    #[inline(always)]
+    pub(super) fn is_full(&self) -> bool {
+        // Acquire: partner is the Release in `write`.
+        self.state.load(Ordering::Acquire) == FULL
+    }
+
+    /// The value, if there is one.
+    #[inline(always)]
+    pub(super) fn get(&self) -> Option<&T> {
+        // SAFETY: invariant 1; nobody has it exclusively while `self` is borrowed, but by `as_ptr`,
+        // whose user rules out this.
+        self.is_full().then(|| unsafe { (*self.value.get()).assume_init_ref() })
+    }
+
+    /// Where the value is, for those who exclude others by their own means.
+    #[inline(always)]
+    pub(super) fn as_ptr(&self) -> *mut T {
+        self.value.get().cast()
+    }
+
+    /// The value, now `candidate` if there was none. `Err` gives it back while somebody else puts one
+    /// in. Async-signal-safe.
+    pub(super) fn fill(&self, candidate: T) -> Result<&T, T> {
+        // Acquire on failure: partner is the Release in `write`. Success orders nothing: the memory was
+        // handed out zeroed, and ordered by whoever showed us the slot.
+        let claimed =
+            self.state.compare_exchange(EMPTY, FILLING, Ordering::Relaxed, Ordering::Acquire);
+        match claimed {
+            // SAFETY: invariant 2, claimed just now.
+            Ok(_) => unsafe { self.write(candidate) },
+            Err(FILLING) => return Err(candidate),
+            Err(_full) => {}
+        }
+        // SAFETY: FULL now, invariant 1.
+        Ok(unsafe { (*self.value.get()).assume_init_ref() })
+    }
+
+    /// As [`fill`](Self::fill), waiting while somebody else puts a value in, which is no more than a
+    /// copy of it. Not for a signal handler, which would wait for the thread it interrupted.
+    pub(super) fn fill_patiently(&self, candidate: T) -> &T {
+        let mut candidate = candidate;
+        loop {
+            match self.fill(candidate) {
+                Ok(value) => return value,
+                Err(back) => candidate = back,
+            }
+            super::park::nap(Duration::from_micros(50));
+        }
+    }
+
+    /// Puts a value in.
+    ///
+    /// # Safety
+    /// There is none, and nobody else puts one in: by FILLING, or since others are excluded.
+    pub(super) unsafe fn write(&self, value: T) {
+        // SAFETY: the caller's promise.
+        unsafe { (*self.value.get()).write(value) };
+        // Release: partner is the Acquire in `is_full` and `fill`.
+        self.state.store(FULL, Ordering::Release);
+    }
+
+    /// Leaves it as it is while another thread puts a value in.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn claim(&self) {
+        self.state.store(FILLING, Ordering::Relaxed);
+    }
+
+    /// Takes the value out.
+    ///
+    /// # Safety
+    /// The caller has exclusive access to the slot, and what others did to it is ordered before.
+    pub(super) unsafe fn take(&self) -> Option<T> {
+        if self.state.load(Ordering::Relaxed) != FULL {
+            return None;
+        }
+        self.state.store(EMPTY, Ordering::Relaxed);
+        // SAFETY: invariant 1; moved out once, since the state says so.
+        Some(unsafe { (*self.value.get()).assume_init_read() })
+    }
+}
+
+/// Drops what `next` yields, the rest too where a drop panics. (A second panic aborts, as anywhere.)
+pub(super) fn drop_each<T>(mut next: impl FnMut() -> Option<T>) {
+    struct Rest<F: FnMut() -> bool>(F);
+    impl<F: FnMut() -> bool> Drop for Rest<F> {
+        fn drop(&mut self) {
+            while (self.0)() {}
+        }
+    }
+    let mut rest = Rest(|| next().is_some());
+    while (rest.0)() {}
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::string::String;
+
+    #[test]
+    fn the_first_value_stays() {
+        let slot = OnceSlot::new();
+        assert!(slot.get().is_none());
+        assert_eq!(slot.fill(String::from("first")).unwrap(), "first");
+        assert_eq!(slot.fill(String::from("second")).unwrap(), "first");
+        // SAFETY: this thread's alone.
+        assert_eq!(unsafe { slot.take() }.unwrap(), "first");
+        // SAFETY: likewise.
+        assert!(unsafe { slot.take() }.is_none());
+        assert_eq!(slot.fill_patiently(String::from("third")), "third");
+        // SAFETY: likewise.
+        drop(unsafe { slot.take() });
+    }
+
+    #[test]
+    fn what_is_being_filled_is_left_alone() {
+        let slot = OnceSlot::new();
+        slot.claim();
+        assert_eq!(slot.fill(7), Err(7));
+        assert!(slot.get().is_none());
+        // SAFETY: this test stands for the one that fills.
+        unsafe { slot.write(8) };
+        assert_eq!(slot.fill(7), Ok(&8));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Two threads fill at once: whoever gets a value gets the same one, whole.
+    #[test]
+    fn loom_fillers_agree() {
+        loom::model(|| {
+            let slot = Arc::new(OnceSlot::<(u32, u32)>::new());
+            let other = slot.clone();
+            let thread = thread::spawn(move || other.fill((1, 1)).ok().copied());
+            let mine = slot.fill((2, 2)).ok().copied();
+            let theirs = thread.join().unwrap();
+            assert!(mine.is_some() || theirs.is_some());
+            for seen in [mine, theirs].into_iter().flatten() {
+                assert_eq!(slot.get(), Some(&seen));
+                assert_eq!(seen.0, seen.1);
+            }
+        });
+    }
+}

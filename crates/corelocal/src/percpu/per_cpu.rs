@@ -1,0 +1,339 @@
+//! Typed storage with a value for each core.
+//!
+//! # Data's way
+//! `get` → offset of this thread's slot, read in place → the slot's value, if it was made: three loads
+//! and no section, since a shared reference excludes nobody. At first use the value is made, on the
+//! thread's stack, and copied into the slot. Threads without a slot use a shared slot's value in the
+//! same way; without memory there is one inside the object.
+//!
+//! # Invariants
+//! 1. A value is made before a part is claimed for it. So an initialiser may panic or come back here.
+//! 2. A part that another thread is just filling is passed over: nobody waits but for the last one.
+//! 3. Values stay where they are until they are taken by somebody who has the whole object.
+
+mod iter;
+
+use core::fmt;
+
+use super::once_slot::{OnceSlot, drop_each};
+use super::owned::Owned;
+use super::part::Part;
+use super::remote::Walk;
+use crate::cid::{Cid, SlotIndex};
+pub use iter::{IntoIter, Iter, IterMut};
+
+/// A `T` for each core that uses it.
+///
+/// Made by the function given to [`new`](PerCpu::new) when a core first asks for it. What [`get`]
+/// returns may be used by other threads at the same time: those that run on this core next, and any
+/// that walks over all values. So `T` is something that threads may share, as an atomic or a lock, and
+/// the gain is that they seldom meet there. For exclusive access use [`Lock`](super::Lock).
+///
+/// `I` chooses what indexes the slots; leave it out unless the number of the cpu matters.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// use corelocal::percpu::PerCpu;
+///
+/// #[derive(Default)]
+/// struct Traffic {
+///     packets: AtomicU64,
+///     bytes: AtomicU64,
+/// }
+///
+/// static TRAFFIC: PerCpu<Traffic> = PerCpu::new(Traffic::default);
+///
+/// let here = TRAFFIC.get();
+/// here.packets.fetch_add(1, Ordering::Relaxed);
+/// here.bytes.fetch_add(1500, Ordering::Relaxed);
+///
+/// let bytes = TRAFFIC.fold(0, |sum, traffic| sum + traffic.bytes.load(Ordering::Relaxed));
+/// assert_eq!(bytes, 1500);
+/// ```
+///
+/// # The initialiser
+/// May run more often than values are needed: when two threads come first to one core, both make a
+/// value, and one is dropped. If it panics nothing has happened, and the next caller tries again. It may
+/// use this very object only if that ends: while it runs there is no value yet.
+///
+/// # Where it may be used
+/// In any thread, registered or not, and in the child after `fork`, which has copies of all values. A
+/// signal handler may call [`try_get`](PerCpu::try_get) if the initialiser is async-signal-safe; where
+/// the value was made before, [`get`](PerCpu::get) too.
+///
+/// # Memory
+/// On each core used, the size of `T` and of a word, rounded up to a power of two; the size of `T` and a
+/// few words in the object. No two cores' values share a cache line. A `T` of more than 1 MiB or an
+/// alignment above 4096 does not compile.
+///
+/// # Memory ordering
+/// What the initialiser wrote happens before every access to the value; else `T` orders its own.
+///
+/// A `T` that threads may not share, or that another thread may not drop, does not compile:
+///
+/// ```compile_fail,E0277
+/// static CELLS: corelocal::percpu::PerCpu<std::cell::Cell<u32>> =
+///     corelocal::percpu::PerCpu::new(|| std::cell::Cell::new(0));
+/// ```
+///
+/// ```compile_fail,E0277
+/// let guards: corelocal::percpu::PerCpu<std::sync::MutexGuard<'static, u32>>;
+/// ```
+///
+/// [`get`]: PerCpu::get
+pub struct PerCpu<T: Send + Sync + 'static, I: SlotIndex = Cid> {
+    slots: Owned<OnceSlot<T>, I>,
+    inside: OnceSlot<T>,
+    init: fn() -> T,
+}
+
+/// There is no value for this core: see [`PerCpu::try_get`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unavailable;
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no value for this core: no memory for it, or others are just putting it there")
+    }
+}
+
+impl core::error::Error for Unavailable {}
+
+impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
+    /// No values yet; `init` makes one for each core that asks.
+    #[cfg(not(loom))]
+    pub const fn new(init: fn() -> T) -> Self {
+        PerCpu { slots: Owned::new(), inside: OnceSlot::new(), init }
+    }
+
+    /// No values yet; `init` makes one for each core that asks.
+    #[cfg(loom)]
+    pub fn new(init: fn() -> T) -> Self {
+        PerCpu { slots: Owned::new(), inside: OnceSlot::new(), init }
+    }
+
+    /// The value of the core this thread runs on, made now if there is none.
+    ///
+    /// A hint: by the time it is used the thread may be on another core, and another thread on this one.
+    /// Where the kernel gives no memory for slots all threads get one value that is inside the object.
+    ///
+    /// A nanosecond or two; at first use the initialiser's time, and microseconds for the slot.
+    ///
+    /// # Panics
+    /// If the initialiser does; the object stays usable.
+    #[inline]
+    pub fn get(&self) -> &T {
+        let near = self.slots.near();
+        match near.and_then(OnceSlot::get) {
+            Some(value) => value,
+            None => self.get_cold(near),
+        }
+    }
+
+    /// As [`get`](PerCpu::get), never with the value that all share.
+    ///
+    /// Never waits. Async-signal-safe if the initialiser is.
+    ///
+    /// # Errors
+    /// The kernel gives no memory for slots; or both this core's value and the one to fall back to are
+    /// being put into place by others this very moment, which a signal handler cannot wait for.
+    ///
+    /// # Panics
+    /// If the initialiser does; the object stays usable.
+    #[inline]
+    pub fn try_get(&self) -> Result<&T, Unavailable> {
+        let near = self.slots.near();
+        match near.and_then(OnceSlot::get) {
+            Some(value) => Ok(value),
+            None => self.make(near).map_err(|_candidate| Unavailable),
+        }
+    }
+
+    #[cold]
+    fn get_cold(&self, near: Option<&'static OnceSlot<T>>) -> &T {
+        match self.make(near) {
+            Ok(value) => value,
+            Err(candidate) => self.inside.fill_patiently(candidate.unwrap_or_else(self.init)),
+        }
+    }
+
+    /// A value near, or in a shared slot while another thread makes the one that is near (invariant 2).
+    /// `Err` where there is no memory, with the value that was made in vain, if one was.
+    #[cold]
+    fn make(&self, near: Option<&'static OnceSlot<T>>) -> Result<&T, Option<T>> {
+        let near = near.ok_or(None)?;
+        let candidate = match near.fill((self.init)()) {
+            Ok(value) => return Ok(value),
+            Err(candidate) => candidate,
+        };
+        match self.slots.share() {
+            Some(shared) => shared.fill(candidate).map_err(Some),
+            None => Err(Some(candidate)),
+        }
+    }
+
+    /// The value of a certain slot (see [`crate::cid`]), if its core ever asked for one.
+    ///
+    /// ```
+    /// use corelocal::percpu::PerCpu;
+    ///
+    /// let names: PerCpu<String> = PerCpu::new(|| String::from("here"));
+    /// assert_eq!(names.get_slot(0), None);
+    /// ```
+    pub fn get_slot(&self, slot: u32) -> Option<&T> {
+        self.slots.slot(slot)?.get()
+    }
+
+    /// All values that there are, each once; those made meanwhile perhaps.
+    ///
+    /// Linear in the slots in use, of which each costs a cache miss.
+    pub fn iter(&self) -> Iter<'_, T, I> {
+        Iter::new(self)
+    }
+
+    /// All values that there are, with where each one is.
+    ///
+    /// ```
+    /// use corelocal::percpu::PerCpu;
+    ///
+    /// let names: PerCpu<String> = PerCpu::new(|| String::from("here"));
+    /// names.get();
+    /// for (part, name) in names.parts() {
+    ///     println!("{part:?}: {name}");
+    /// }
+    /// # assert_eq!(names.parts().count(), 1);
+    /// ```
+    pub fn parts(&self) -> impl Iterator<Item = (Part, &T)> {
+        let mut iter = self.iter();
+        core::iter::from_fn(move || iter.next_part())
+    }
+
+    /// Folds all values that there are into one.
+    pub fn fold<A>(&self, first: A, f: impl FnMut(A, &T) -> A) -> A {
+        self.iter().fold(first, f)
+    }
+
+    /// All values that there are, exclusively.
+    ///
+    /// ```
+    /// use corelocal::percpu::PerCpu;
+    ///
+    /// let mut names: PerCpu<String> = PerCpu::default();
+    /// names.get();
+    /// names.iter_mut().for_each(|name| name.push('!'));
+    /// assert_eq!(names.get(), "!");
+    /// ```
+    pub fn iter_mut(&mut self) -> IterMut<'_, T, I> {
+        IterMut::new(self)
+    }
+}
+
+/// Values of `T::default`.
+impl<T: Default + Send + Sync + 'static, I: SlotIndex> Default for PerCpu<T, I> {
+    fn default() -> Self {
+        Self::new(T::default)
+    }
+}
+
+impl<T: fmt::Debug + Send + Sync + 'static, I: SlotIndex> fmt::Debug for PerCpu<T, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.parts()).finish()
+    }
+}
+
+impl<T: Send + Sync + 'static, I: SlotIndex> Drop for PerCpu<T, I> {
+    fn drop(&mut self) {
+        if core::mem::needs_drop::<T>() {
+            let mut walk = Walk::new();
+            drop_each(|| self.take_next(&mut walk));
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
+    fn take_next(&mut self, walk: &mut Walk) -> Option<T> {
+        while let Some((_, slot)) = walk.next(&self.slots, &self.inside) {
+            // SAFETY: `&mut self` is exclusive access to all parts.
+            if let Some(value) = unsafe { slot.take() } {
+                return Some(value);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::format;
+    use std::string::String;
+    use std::vec::Vec;
+
+    #[test]
+    fn what_happens_while_others_fill() {
+        static FILLED: OnceSlot<String> = OnceSlot::new();
+        FILLED.claim();
+        let names: PerCpu<String> = PerCpu::new(|| String::from("name"));
+        // The shared one serves, and serves again.
+        let first: *const String = names.get_cold(Some(&FILLED));
+        assert_eq!(first, names.make(Some(&FILLED)).unwrap() as *const String);
+        assert_eq!(names.parts().filter(|(part, _)| matches!(part, Part::Shared(_))).count(), 1);
+        // Then the one inside.
+        let others: PerCpu<String> = PerCpu::new(|| String::from("other"));
+        others.slots.share().expect("memory").claim();
+        assert!(others.make(Some(&FILLED)).is_err());
+        assert_eq!(others.get_cold(Some(&FILLED)), "other");
+        assert_eq!(others.parts().next(), Some((Part::Inline, &String::from("other"))));
+    }
+
+    #[test]
+    fn without_memory_there_is_one() {
+        let names: PerCpu<String> = PerCpu::new(|| String::from("name"));
+        let first: *const String = names.get_cold(None);
+        assert_eq!(first, names.get_cold(None) as *const String);
+        assert!(names.make(None).is_err());
+        assert_eq!(names.parts().collect::<Vec<_>>(), [(Part::Inline, &String::from("name"))]);
+        names.get();
+        assert_eq!(names.iter().count(), 2);
+        assert!(format!("{names:?}").contains("Inline"), "{names:?}");
+        assert_eq!(names.into_iter().count(), 2);
+    }
+
+    #[test]
+    fn any_type() {
+        #[repr(align(256))]
+        struct Wide(#[allow(dead_code, reason = "for its size")] u8);
+        let wide: PerCpu<Wide> = PerCpu::new(|| Wide(1));
+        assert_eq!(core::ptr::from_ref(wide.get()) as usize % 256, 0);
+        assert_eq!(core::ptr::from_ref(wide.get_cold(None)) as usize % 256, 0);
+        let nothing: PerCpu<()> = PerCpu::default();
+        nothing.get();
+        assert_eq!(nothing.iter().count(), 1);
+        let long: PerCpu<[u64; 1000]> = PerCpu::new(|| [7; 1000]);
+        assert_eq!(long.get()[999], 7);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::primitive::atomic::{AtomicU32, Ordering};
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Two threads come first: both get a value, and no addition is lost.
+    #[test]
+    fn loom_two_first_uses() {
+        loom::model(|| {
+            let sums = Arc::new(PerCpu::<AtomicU32, Cid>::new(|| AtomicU32::new(0)));
+            let other = sums.clone();
+            let thread = thread::spawn(move || {
+                other.get().fetch_add(1, Ordering::Relaxed);
+            });
+            sums.get().fetch_add(2, Ordering::Relaxed);
+            thread.join().unwrap();
+            assert_eq!(sums.fold(0, |sum, n| sum + n.load(Ordering::Relaxed)), 3);
+        });
+    }
+}

@@ -1,0 +1,222 @@
+//! A cache of objects that are dear to make: take one, use it, put it back.
+//!
+//! # Data's way
+//! `get` → pop from the core's stack, `put` → push onto it. Whoever finds the stack empty makes a new
+//! object, whoever finds it full drops one; both outside of any critical section.
+//!
+//! # Invariant
+//! An object is in the stack, or with one caller or guard; never in both.
+
+use core::fmt;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+
+use super::stack::Stack;
+use crate::cid::{self, Busy};
+
+/// Up to `CAPACITY` idle objects for each core: free buffers, parsers, connections.
+///
+/// An object returned on one core is used next by whoever runs on that core: it is still in that core's
+/// cache. Taking and putting back costs a few nanoseconds at any number of threads, for objects of a
+/// word; box what is larger. The pool never makes objects of its own accord, and drops them only where
+/// it says so: [`put`](Pool::put), [`clear`](Pool::clear), [`trim`](Pool::trim), and when it is dropped.
+///
+/// ```
+/// use corelocal::percpu::Pool;
+///
+/// static BUFFERS: Pool<Box<[u8; 65536]>> = Pool::new();
+///
+/// {
+///     let mut buffer = BUFFERS.lend(|| Box::new([0; 65536]));
+///     buffer[0] = 1;
+/// } // goes back
+/// assert_eq!(BUFFERS.len(), 1);
+/// ```
+///
+/// Objects travel between threads, so they must be [`Send`]:
+///
+/// ```compile_fail,E0277
+/// use corelocal::percpu::Pool;
+///
+/// static POOL: Pool<std::rc::Rc<()>> = Pool::new(); // `Rc<()>` cannot be sent between threads safely
+/// ```
+///
+/// # Where it may be used
+/// As [`Stack`]: [`get`](Pool::get) and [`try_put`](Pool::try_put) are async-signal-safe; the others as
+/// far as making and dropping an object is. The child after `fork` has copies of all idle objects.
+///
+/// # Memory, memory ordering
+/// As [`Stack`]. An object's last use before it was put back happens before its next one.
+pub struct Pool<T: Send + 'static, const CAPACITY: usize = 64> {
+    idle: Stack<T, CAPACITY>,
+}
+
+impl<T: Send + 'static, const CAPACITY: usize> Pool<T, CAPACITY> {
+    /// A pool without objects.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Pool { idle: Stack::new() }
+    }
+
+    /// A pool without objects.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Pool { idle: Stack::new() }
+    }
+
+    /// An idle object of this core, the one put back last.
+    ///
+    /// `None` when there is none. Constant time; see [`Stack::pop`]. Async-signal-safe.
+    #[inline]
+    pub fn get(&self) -> Option<T> {
+        self.idle.pop()
+    }
+
+    /// An idle object of this core, or a new one.
+    ///
+    /// `make` runs outside of any critical section and may do anything.
+    #[inline]
+    pub fn get_or(&self, make: impl FnOnce() -> T) -> T {
+        self.get().unwrap_or_else(make)
+    }
+
+    /// An idle object of this core, or a new one, that goes back when the guard is dropped.
+    #[inline]
+    pub fn lend(&self, make: impl FnOnce() -> T) -> Pooled<'_, T, CAPACITY> {
+        self.adopt(self.get_or(make))
+    }
+
+    /// A guard that puts the object back when it is dropped, wherever the object comes from.
+    #[inline]
+    pub fn adopt(&self, object: T) -> Pooled<'_, T, CAPACITY> {
+        Pooled { pool: self, object: ManuallyDrop::new(object) }
+    }
+
+    /// Puts an object back, or drops it if this core has enough of them.
+    ///
+    /// Constant time, but for the drop, which runs outside of any critical section.
+    #[inline]
+    pub fn put(&self, object: T) {
+        drop(self.try_put(object));
+    }
+
+    /// Puts an object back.
+    ///
+    /// Constant time. Async-signal-safe.
+    ///
+    /// # Errors
+    /// The object, if this core has enough of them.
+    #[inline]
+    pub fn try_put(&self, object: T) -> Result<(), T> {
+        self.idle.push(object)
+    }
+
+    /// About how many idle objects there are, on all cores. Linear in the ids in use.
+    pub fn len(&self) -> usize {
+        self.idle.len()
+    }
+
+    /// Whether there seem to be no idle objects.
+    pub fn is_empty(&self) -> bool {
+        self.idle.is_empty()
+    }
+
+    /// How many idle objects a core holds at most.
+    pub const fn capacity(&self) -> usize {
+        CAPACITY
+    }
+
+    /// Drops all idle objects, those of other cores too. Returns how many.
+    ///
+    /// Costs as [`Stack::drain_all`], and the drops. Not for signal handlers.
+    ///
+    /// # Errors
+    /// [`Busy`]: some slot could not be frozen. The objects of all others have been dropped.
+    ///
+    /// ```
+    /// use corelocal::percpu::Pool;
+    ///
+    /// let pool: Pool<Vec<u8>> = Pool::new();
+    /// pool.put(Vec::with_capacity(100));
+    /// assert_eq!(pool.clear(), Ok(1));
+    /// ```
+    pub fn clear(&self) -> Result<usize, Busy> {
+        self.idle.drain_all(drop)
+    }
+
+    /// Drops the idle objects that no core is likely to ask for: those in slots beyond the number of cpus
+    /// that the calling thread may run on, and those of threads without sections. Returns how many.
+    ///
+    /// For a process that was confined to fewer cpus meanwhile. Costs as [`clear`](Pool::clear).
+    ///
+    /// # Errors
+    /// As [`clear`](Pool::clear).
+    pub fn trim(&self) -> Result<usize, Busy> {
+        self.idle.drain_from(cid::spare(), drop)
+    }
+}
+
+impl<T: Send + 'static, const CAPACITY: usize> Default for Pool<T, CAPACITY> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Send + 'static, const CAPACITY: usize> fmt::Debug for Pool<T, CAPACITY> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("idle", &self.len()).field("capacity", &CAPACITY).finish()
+    }
+}
+
+/// An object on loan from a [`Pool`]: it goes back when this is dropped, in the state it is in then.
+///
+/// That holds for a drop by a panic, too: an object that may be left half changed should be
+/// [taken out](Pooled::detach) while it is.
+#[must_use = "the object goes back to the pool at once"]
+pub struct Pooled<'a, T: Send + 'static, const CAPACITY: usize = 64> {
+    pool: &'a Pool<T, CAPACITY>,
+    /// Invariant: an object, until `detach` or `drop` takes it.
+    object: ManuallyDrop<T>,
+}
+
+impl<T: Send + 'static, const CAPACITY: usize> Pooled<'_, T, CAPACITY> {
+    /// Keeps the object from the pool.
+    ///
+    /// An associated function, so that it does not hide one of the object's.
+    #[inline]
+    pub fn detach(this: Self) -> T {
+        let mut this = ManuallyDrop::new(this);
+        // SAFETY: the field's invariant; `drop` will not run.
+        unsafe { ManuallyDrop::take(&mut this.object) }
+    }
+}
+
+impl<T: Send + 'static, const CAPACITY: usize> Drop for Pooled<'_, T, CAPACITY> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the field's invariant; nobody looks at it after a drop.
+        self.pool.put(unsafe { ManuallyDrop::take(&mut self.object) });
+    }
+}
+
+impl<T: Send + 'static, const CAPACITY: usize> Deref for Pooled<'_, T, CAPACITY> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.object
+    }
+}
+
+impl<T: Send + 'static, const CAPACITY: usize> DerefMut for Pooled<'_, T, CAPACITY> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.object
+    }
+}
+
+impl<T: Send + fmt::Debug + 'static, const CAPACITY: usize> fmt::Debug for Pooled<'_, T, CAPACITY> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pooled").field(&**self).finish()
+    }
+}

@@ -1,0 +1,202 @@
+//! Free segments, for any queue of the process, and their way back to the kernel.
+//!
+//! A chunk is one mapping of 64 pages: a header, then 63 segments of a page each. A bit for each tells
+//! which are free. Chunks stay mapped for ever, and are searched from the one that was used last. When all
+//! of a chunk is free, and there is plenty besides, its pages go back to the kernel, its addresses stay.
+//!
+//! ```text
+//!   NEWEST ──▶ chunk ──▶ chunk ──▶ chunk          NEAR: where to look first
+//!              header: next, free bits
+//!              segment 0 … segment 62
+//! ```
+//!
+//! # Invariants
+//! 1. A segment belongs to whoever cleared its bit, until it is set again.
+//! 2. `FREE` is at least the number of set bits, but for those that are about to be cleared; so it never
+//!    goes below 0.
+//! 3. Nothing here waits, locks or takes a heap. A fork in the middle costs the child a chunk at most.
+
+use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::rseq::SEGMENT;
+use crate::sys::pages;
+
+/// Segments of a chunk.
+const SEGMENTS: u32 = 63;
+const ALL: u64 = (1 << SEGMENTS) - 1;
+/// So many free segments stay resident: 4 MiB.
+const KEPT: u32 = 1024;
+
+/// See the module's text.
+pub(super) struct Chunk {
+    next: *const Chunk,
+    free: AtomicU64,
+}
+
+static NEWEST: AtomicPtr<Chunk> = AtomicPtr::new(core::ptr::null_mut());
+static NEAR: AtomicPtr<Chunk> = AtomicPtr::new(core::ptr::null_mut());
+static FREE: AtomicU32 = AtomicU32::new(0);
+
+/// A free segment, now the caller's, and the chunk it belongs to; `None` when the kernel gives no memory.
+///
+/// Lock-free. What its memory holds is arbitrary.
+pub(super) fn take() -> Option<(*mut u8, *const Chunk)> {
+    // Acquire, here and in `search`: partners are the Release stores in `grow`; the header is there.
+    let near = NEAR.load(Ordering::Acquire);
+    // SAFETY: chunks are never unmapped.
+    if let Some(segment) = unsafe { near.as_ref() }.and_then(Chunk::take) {
+        return Some((segment, near));
+    }
+    // Fewer than a chunk are not worth a search. So there is never more than that too much.
+    if FREE.load(Ordering::Relaxed) >= SEGMENTS {
+        if let Some(found) = search() {
+            return Some(found);
+        }
+    }
+    grow().or_else(search)
+}
+
+/// Makes a segment free.
+///
+/// # Safety
+/// `take` gave them together, and nobody refers to the segment.
+pub(super) unsafe fn give(segment: *mut u8, home: *const Chunk) {
+    // SAFETY: chunks are never unmapped.
+    let chunk = unsafe { &*home };
+    let number = (segment as usize - home as usize) / SEGMENT - 1;
+    // Relaxed: an estimate.
+    let free = FREE.fetch_add(1, Ordering::Relaxed);
+    // Release: partner is the Acquire in `Chunk::take`; who takes it next comes after its last use.
+    let before = chunk.free.fetch_or(1 << number, Ordering::Release);
+    if NEAR.load(Ordering::Relaxed) != home.cast_mut() {
+        // Release: keeps the promise to the Acquire in `take`, through our own knowledge of the chunk.
+        NEAR.store(home.cast_mut(), Ordering::Release);
+    }
+    if before | 1 << number == ALL && free > KEPT {
+        chunk.give_back();
+    }
+}
+
+fn search() -> Option<(*mut u8, *const Chunk)> {
+    let mut at = NEWEST.load(Ordering::Acquire).cast_const();
+    // SAFETY: chunks on the list are initialised and never unmapped.
+    while let Some(chunk) = unsafe { at.as_ref() } {
+        if let Some(segment) = chunk.take() {
+            // Release: as in `give`.
+            NEAR.store(at.cast_mut(), Ordering::Release);
+            return Some((segment, at));
+        }
+        at = chunk.next;
+    }
+    None
+}
+
+/// A segment of a new chunk.
+#[cold]
+fn grow() -> Option<(*mut u8, *const Chunk)> {
+    let at = pages::map((1 + SEGMENTS as usize) * SEGMENT)?;
+    let chunk = at.cast::<Chunk>();
+    FREE.fetch_add(SEGMENTS - 1, Ordering::Relaxed);
+    let mut newest = NEWEST.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: fresh pages that nobody else knows yet.
+        unsafe { chunk.write(Chunk { next: newest, free: AtomicU64::new(ALL & !1) }) };
+        // Release: partner is the Acquire in `search`.
+        match NEWEST.compare_exchange(newest, chunk, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => break,
+            Err(now) => newest = now,
+        }
+    }
+    // Release: partner is the Acquire in `take`.
+    NEAR.store(chunk, Ordering::Release);
+    Some((at.wrapping_add(SEGMENT), chunk))
+}
+
+impl Chunk {
+    fn take(&self) -> Option<*mut u8> {
+        let mut free = self.free.load(Ordering::Relaxed);
+        while free != 0 {
+            let number = free.trailing_zeros();
+            let rest = free & (free - 1);
+            // Acquire: partner is the Release of who set the bit.
+            match self.free.compare_exchange_weak(free, rest, Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) => {
+                    FREE.fetch_sub(1, Ordering::Relaxed);
+                    return Some(self.segments().wrapping_add(number as usize * SEGMENT));
+                }
+                Err(now) => free = now,
+            }
+        }
+        None
+    }
+
+    /// Lets the kernel have the pages of a chunk all of which is free, if it still is.
+    #[cold]
+    fn give_back(&self) {
+        // Acquire: partner is the Release in `give`, of each segment: all bits were set by
+        // read-modify-writes.
+        if self.free.compare_exchange(ALL, 0, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return;
+        }
+        // SAFETY: the chunk's segments, all of them ours now. Refused, they stay resident.
+        let _ = unsafe {
+            pages::advise(self.segments(), SEGMENTS as usize * SEGMENT, libc::MADV_DONTNEED)
+        };
+        // Release: partner is the Acquire in `take`.
+        self.free.store(ALL, Ordering::Release);
+    }
+
+    fn segments(&self) -> *mut u8 {
+        (&raw const *self).cast::<u8>().cast_mut().wrapping_add(SEGMENT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::vec::Vec;
+
+    #[test]
+    fn segments_are_distinct_and_come_again() {
+        let taken: Vec<_> = (0..500).map(|_| take().expect("memory")).collect();
+        let distinct: HashSet<usize> = taken.iter().map(|(segment, _)| *segment as usize).collect();
+        assert_eq!(distinct.len(), taken.len());
+        for (segment, home) in taken {
+            assert_eq!(segment as usize % SEGMENT, 0);
+            // SAFETY: ours, and written to nowhere else.
+            unsafe {
+                segment.write_bytes(7, SEGMENT);
+                give(segment, home);
+            }
+        }
+    }
+
+    /// A segment is never in two hands, whatever goes back to the kernel meanwhile.
+    #[test]
+    fn threads_agree() {
+        std::thread::scope(|scope| {
+            for thread in 0..4u8 {
+                scope.spawn(move || {
+                    for round in 0..40 {
+                        let taken: Vec<_> = (0..300).map(|_| take().expect("memory")).collect();
+                        for (segment, _) in &taken {
+                            // SAFETY: ours.
+                            unsafe { segment.write_bytes(thread, SEGMENT) };
+                        }
+                        for (segment, home) in taken {
+                            // SAFETY: ours until it is given.
+                            unsafe {
+                                let last = segment.add(SEGMENT - 1).read();
+                                assert_eq!((segment.read(), last), (thread, thread), "{round}");
+                                give(segment, home);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        // SAFETY: chunks are never unmapped.
+        unsafe { &*NEWEST.load(Ordering::Acquire) }.give_back();
+    }
+}

@@ -1,0 +1,24 @@
+//! `pool.rs` under loom: segments on the heap.
+
+use crate::rseq::SEGMENT;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+/// See `pool.rs`.
+pub(super) struct Chunk;
+
+fn layout() -> Layout {
+    Layout::from_size_align(SEGMENT, SEGMENT).unwrap()
+}
+
+pub(super) fn take() -> Option<(*mut u8, *const Chunk)> {
+    // SAFETY: not of size 0.
+    let at = unsafe { alloc_zeroed(layout()) };
+    (!at.is_null()).then_some((at, core::ptr::null()))
+}
+
+/// # Safety
+/// `take` gave the segment, and nobody refers to it.
+pub(super) unsafe fn give(segment: *mut u8, _home: *const Chunk) {
+    // SAFETY: allocated by `take`.
+    unsafe { dealloc(segment, layout()) };
+}

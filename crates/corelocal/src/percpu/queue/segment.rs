@@ -1,0 +1,145 @@
+//! The memory of a queue: pieces of 4 KiB, aligned to that, full of places for items.
+//!
+//! ```text
+//!   0      next: where the segment after this one has its first place
+//!          home, done
+//!   …      (a gap, if the places do not fill the rest)
+//!          place place … place
+//!   4096
+//! ```
+//!
+//! The last place ends where the segment does. So the address behind a place tells whether there is
+//! another one: a multiple of the length says no.
+//!
+//! # Invariants
+//! 1. A `Segment` is owned memory: nobody else refers to it. It goes back to the pool when dropped.
+//! 2. Places begin behind the header. So no address behind a place is that of a segment's beginning, but
+//!    as the end of the one before.
+
+use core::mem::ManuallyDrop;
+
+use super::pool;
+use crate::primitive::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::rseq::SEGMENT;
+
+/// See the module's text.
+pub(super) struct Segment {
+    header: *mut Header,
+}
+
+/// `next` lies where the section `queue_link` stores it.
+#[repr(C)]
+pub(super) struct Header {
+    pub(super) next: AtomicPtr<u8>,
+    home: *const pool::Chunk,
+    /// How many of its places are done with, where places are not done with in order.
+    pub(super) done: AtomicU32,
+}
+
+/// The places of a segment that are as long as a `P`.
+pub(super) struct Places<P>(core::marker::PhantomData<P>);
+
+impl<P> Places<P> {
+    /// How many there are.
+    pub(super) const COUNT: usize = {
+        let room = SEGMENT - size_of::<Header>();
+        assert!(size_of::<P>() <= room, "an item of a queue has at most 4064 bytes: box it");
+        assert!(size_of::<P>() % 8 == 0 && align_of::<P>() == 8);
+        #[cfg(not(loom))]
+        assert!(core::mem::offset_of!(Header, next) == 0);
+        room / size_of::<P>()
+    };
+
+    /// Where the first one begins.
+    const FIRST: usize = SEGMENT - Self::COUNT * size_of::<P>();
+}
+
+impl Segment {
+    /// A free one; `None` when the kernel gives no memory. Lock-free, async-signal-safe.
+    pub(super) fn take() -> Option<Segment> {
+        let (at, home) = pool::take()?;
+        let header = at.cast::<Header>();
+        let next = AtomicPtr::new(core::ptr::null_mut());
+        // SAFETY: ours, long and aligned enough.
+        unsafe { header.write(Header { next, home, done: AtomicU32::new(0) }) };
+        Some(Segment { header })
+    }
+
+    /// Makes a used one as good as new.
+    pub(super) fn renew(&mut self) {
+        // SAFETY: invariant 1.
+        unsafe { (*self.header).done.store(0, Ordering::Relaxed) };
+    }
+
+    /// Its first place.
+    pub(super) fn first<P>(&self) -> *mut P {
+        self.header.cast::<u8>().wrapping_add(Places::<P>::FIRST).cast()
+    }
+
+    /// Makes it somebody else's: to be had back by [`Segment::from_raw`].
+    pub(super) fn into_raw(self) -> *mut Header {
+        ManuallyDrop::new(self).header
+    }
+
+    /// # Safety
+    /// It came from `into_raw`, or was [linked](crate::rseq::queue_link), and is nobody else's any more.
+    pub(super) unsafe fn from_raw(header: *mut Header) -> Segment {
+        Segment { header }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: invariant 1; the header was written when it was taken.
+        unsafe { pool::give(self.header.cast(), (*self.header).home) };
+    }
+}
+
+/// The segment of the place that ends at `behind`.
+pub(super) fn ending_at(behind: *mut u8) -> *mut Header {
+    containing(behind.wrapping_sub(1))
+}
+
+/// The segment of the place that begins at `place`.
+pub(super) fn containing(place: *mut u8) -> *mut Header {
+    place.map_addr(|at| at & !(SEGMENT - 1)).cast()
+}
+
+/// Whether no place begins here: null, or the end of a segment.
+pub(super) fn is_end(at: *mut u8) -> bool {
+    at.addr() % SEGMENT == 0
+}
+
+/// What follows a segment whose places are all written.
+///
+/// # Safety
+/// The segment is not free, and another one was linked to it.
+pub(super) unsafe fn next(header: *mut Header) -> *mut u8 {
+    // Relaxed: whoever knows that another was linked has seen it by the Acquire that told so.
+    // SAFETY: the caller's promise.
+    unsafe { (*header).next.load(Ordering::Relaxed) }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_end_with_the_segment() {
+        fn check<P>() {
+            let segment = Segment::take().expect("memory");
+            let first = segment.first::<P>();
+            let behind = first.wrapping_add(Places::<P>::COUNT).cast::<u8>();
+            assert!(is_end(behind) && !is_end(first.cast()));
+            let header = segment.into_raw();
+            assert_eq!((ending_at(behind), containing(first.cast())), (header, header));
+            // SAFETY: from `into_raw`.
+            drop(unsafe { Segment::from_raw(header) });
+        }
+        check::<u64>();
+        check::<[u64; 3]>();
+        check::<[u64; 100]>();
+        check::<[u64; 509]>();
+        assert_eq!(Places::<u64>::COUNT, 509);
+    }
+}

@@ -1,0 +1,339 @@
+//! A core's part of a queue, and the part that threads without sections share.
+//!
+//! ```text
+//!   0    end │ start              written by sections
+//!        newest │ room            written by threads without, in shared slots
+//!   64   consumer │ read │ limit │ oldest │ spare
+//!
+//!   start ──▶ ┌────────┐ next ┌────────┐ next ┌────────┐
+//!             │ … items├─────▶│ items  ├─────▶│ items  │ ◀── end
+//!             └────────┘      └────────┘      └────────┘
+//!                 ▲ read                ▲ limit: so far it needs no look at `end`
+//!
+//!   newest ──▶ node ──▶ node ──▶ node      older and older; taken as a whole, turned round:
+//!   oldest ──▶ node ──▶ node               newer and newer
+//! ```
+//!
+//! # Invariants
+//! 1. From `read` up to `end` along the segments lie items, each whole, in the order in which they were
+//!    pushed. `end` moves by sections alone, `read` by the holder of `consumer`.
+//! 2. A segment's `next`, and `start`, are final once `end` has left the segment, or is not null any more.
+//!    Before, a section that will be aborted may have written them.
+//! 3. A segment belongs to the slot from `queue_link` until `read` and `end` have both left it; the
+//!    consumer then gives it away. Without an item, the last one stays.
+//! 4. A node is on the list of `newest`, on that of `oldest`, or in one thread's hands. When all of a
+//!    segment's nodes were taken out, the consumer gives the segment away. So no node is used twice, and
+//!    `room` is in a segment that has places left, or at the end of one, which nobody looks into.
+//! 5. The consumer writes nothing to a slot to which nobody ever pushed: a trim may wipe such a slot.
+
+use core::mem::MaybeUninit;
+use core::ptr;
+
+use super::segment::{self, Header, Places, Segment};
+use crate::percpu::ring::lock::{Locked, TryLock};
+use crate::percpu::ring::words::Words;
+use crate::percpu::slot::Zeroed;
+use crate::primitive::atomic::{AtomicPtr, Ordering};
+use crate::primitive::cell::UnsafeCell;
+
+/// See the module's text.
+#[repr(C)]
+pub(super) struct Slot {
+    producers: Producers,
+    consumers: Consumers,
+}
+
+#[repr(C, align(64))]
+struct Producers {
+    end: AtomicPtr<u8>,
+    start: AtomicPtr<u8>,
+    newest: AtomicPtr<u8>,
+    /// Where the next node goes.
+    room: AtomicPtr<u8>,
+}
+
+#[repr(C, align(64))]
+struct Consumers {
+    consumer: TryLock,
+    read: AtomicPtr<u8>,
+    limit: AtomicPtr<u8>,
+    oldest: AtomicPtr<u8>,
+    /// A segment that the consumer is done with, for the next producer.
+    spare: AtomicPtr<Header>,
+}
+
+// SAFETY: null pointers and a free lock.
+unsafe impl Zeroed for Slot {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        fn null<T>() -> AtomicPtr<T> {
+            AtomicPtr::new(ptr::null_mut())
+        }
+        Slot {
+            producers: Producers { end: null(), start: null(), newest: null(), room: null() },
+            consumers: Consumers {
+                consumer: TryLock::new(),
+                read: null(),
+                limit: null(),
+                oldest: null(),
+                spare: null(),
+            },
+        }
+    }
+}
+
+/// An item on the list of a shared slot.
+struct Node<T> {
+    /// The one pushed before; later, the one pushed after.
+    link: AtomicPtr<u8>,
+    words: UnsafeCell<Words<T>>,
+}
+
+/// How many `T`s go into a segment, in a slot of either kind.
+pub(super) struct PlacesOf<T>(core::marker::PhantomData<T>);
+
+impl<T> PlacesOf<T> {
+    pub(super) const LEAST: usize = {
+        let (words, nodes) = (Places::<Words<T>>::COUNT, Places::<Node<T>>::COUNT);
+        if words < nodes { words } else { nodes }
+    };
+}
+
+impl Slot {
+    /// Appends an item to a shared slot; gives it back without memory. Lock-free, async-signal-safe; a
+    /// fork in the middle leaves the child without a segment at worst.
+    pub(super) fn push_shared<T>(&self, item: Words<T>) -> Result<(), Words<T>> {
+        let Some(node) = self.take_room::<T>() else { return Err(item) };
+        let mut newest = self.producers.newest.load(Ordering::Relaxed);
+        // SAFETY: a place for a node of our own.
+        let link = unsafe {
+            node.write(Node { link: AtomicPtr::new(newest), words: UnsafeCell::new(item) });
+            &(*node).link
+        };
+        // Release: partner is the Acquire in `turn_round`.
+        while let Err(now) = self.producers.newest.compare_exchange_weak(
+            newest,
+            node.cast(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        ) {
+            newest = now;
+            link.store(newest, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// A place for a node, now the caller's.
+    fn take_room<T>(&self) -> Option<*mut Node<T>> {
+        let room = &self.producers.room;
+        // Acquire, here and below: partner is the Release of who linked the segment there. What its
+        // last owner did to it comes before. (That `room` looks the same again after other values does
+        // no harm: then that place is the next one again.)
+        let mut at = room.load(Ordering::Acquire);
+        loop {
+            let mut fresh = None;
+            let place = if segment::is_end(at) {
+                fresh.insert(self.take_spare().or_else(Segment::take)?).first::<Node<T>>()
+            } else {
+                at.cast()
+            };
+            let next = place.wrapping_add(1).cast();
+            match room.compare_exchange(at, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    fresh.map(Segment::into_raw);
+                    return Some(place);
+                }
+                Err(now) => at = now,
+            }
+        }
+    }
+
+    /// The segment that the consumer left for us.
+    pub(super) fn take_spare(&self) -> Option<Segment> {
+        let spare = &self.consumers.spare;
+        if spare.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        // Acquire: partner is the Release in `dispose`.
+        let segment = spare.swap(ptr::null_mut(), Ordering::Acquire);
+        // SAFETY: from `into_raw`, and ours by the swap.
+        (!segment.is_null()).then(|| unsafe { Segment::from_raw(segment) })
+    }
+
+    /// Whether it seems to hold nothing. A hint.
+    pub(super) fn seems_empty(&self) -> bool {
+        let read = self.consumers.read.load(Ordering::Relaxed);
+        read == self.consumers.limit.load(Ordering::Relaxed)
+            && read == self.producers.end.load(Ordering::Relaxed)
+            && self.producers.newest.load(Ordering::Relaxed).is_null()
+            && self.consumers.oldest.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Whether it held nothing, and no consumer had anything of it in hands but the item it goes away
+    /// with, at some moment of the call.
+    pub(super) fn is_empty(&self) -> bool {
+        // Acquire, all: partners are the Release stores of consumers. The order matters: who sees that
+        // `end` was reached, or `newest` taken, sees what the consumer did about it.
+        let end = self.producers.end.load(Ordering::Acquire);
+        end == self.consumers.read.load(Ordering::Acquire)
+            && self.producers.newest.load(Ordering::Acquire).is_null()
+            && !self.consumers.consumer.is_held()
+            && self.consumers.oldest.load(Ordering::Acquire).is_null()
+    }
+
+    /// Takes the oldest item. `None` when there is none, or another consumer is here.
+    ///
+    /// # Safety
+    /// All items of the slot are `T`s.
+    pub(super) unsafe fn pop<T>(&self) -> Option<Words<T>> {
+        // Invariant 5.
+        if self.seems_empty() {
+            return None;
+        }
+        let locked = self.consumers.consumer.try_lock()?;
+        // SAFETY: the caller's promise, and the lock.
+        unsafe { self.pop_own(&locked).or_else(|| self.pop_shared(&locked)) }
+    }
+
+    /// # Safety
+    /// As `pop`.
+    unsafe fn pop_own<T>(&self, locked: &Locked<'_>) -> Option<Words<T>> {
+        let Consumers { read, limit, .. } = &self.consumers;
+        // Relaxed: written under the lock.
+        let mut at = read.load(Ordering::Relaxed);
+        // One that was left behind may have stored the one and not the other.
+        if at == limit.load(Ordering::Relaxed) || locked.recovered {
+            // SAFETY: the caller's promise.
+            at = unsafe { self.go_on(at) }?;
+        }
+        // SAFETY: an item by invariant 1, and ours.
+        let words = unsafe { at.cast::<MaybeUninit<Words<T>>>().read().assume_init() };
+        // Release: partner is the Acquire in `is_empty`.
+        read.store(at.wrapping_add(size_of::<Words<T>>()), Ordering::Release);
+        Some(words)
+    }
+
+    /// Where the next item is, if there is one; sets `limit`.
+    ///
+    /// # Safety
+    /// As `pop`, under the lock.
+    unsafe fn go_on(&self, mut at: *mut u8) -> Option<*mut u8> {
+        // Acquire: partner is the commit of the section that stored it: stores are not reordered on
+        // x86-64; arm64 has to commit with a store-release.
+        let end = self.producers.end.load(Ordering::Acquire);
+        if at == end {
+            self.consumers.limit.store(at, Ordering::Relaxed);
+            return None;
+        }
+        if segment::is_end(at) {
+            let first = if at.is_null() {
+                // Relaxed: the Acquire came before (invariant 2).
+                self.producers.start.load(Ordering::Relaxed)
+            } else {
+                // SAFETY: `end` has left it (invariants 2 and 3).
+                unsafe { segment::next(segment::ending_at(at)) }
+            };
+            let left = at;
+            at = first;
+            self.consumers.read.store(at, Ordering::Release);
+            if !left.is_null() {
+                // SAFETY: invariant 3.
+                self.dispose(unsafe { Segment::from_raw(segment::ending_at(left)) });
+            }
+        }
+        let segment = segment::containing(at);
+        let limit = if segment == segment::ending_at(end) {
+            end
+        } else {
+            segment.cast::<u8>().wrapping_add(crate::rseq::SEGMENT)
+        };
+        self.consumers.limit.store(limit, Ordering::Relaxed);
+        Some(at)
+    }
+
+    /// # Safety
+    /// As `pop`.
+    unsafe fn pop_shared<T>(&self, _locked: &Locked<'_>) -> Option<Words<T>> {
+        let oldest = &self.consumers.oldest;
+        // Relaxed: written under the lock.
+        let mut node = oldest.load(Ordering::Relaxed).cast::<Node<T>>();
+        if node.is_null() {
+            // SAFETY: the caller's promise.
+            node = unsafe { self.turn_round() }?;
+        }
+        // SAFETY: a node of ours by invariant 4.
+        let (newer, words) = unsafe {
+            ((*node).link.load(Ordering::Relaxed), (*node).words.with(|words| words.read()))
+        };
+        // Release: partner is the Acquire in `is_empty`.
+        oldest.store(newer, Ordering::Release);
+        let header = segment::containing(node.cast());
+        // Relaxed: under the lock.
+        // SAFETY: the node's segment, which is there until its last node is done with.
+        let done = unsafe { (*header).done.fetch_add(1, Ordering::Relaxed) } + 1;
+        if done as usize == Places::<Node<T>>::COUNT {
+            // SAFETY: invariant 4.
+            self.dispose(unsafe { Segment::from_raw(header) });
+        }
+        Some(words)
+    }
+
+    /// Takes all nodes that were pushed; the oldest of them, linked to newer ones.
+    ///
+    /// # Safety
+    /// As `pop`, under the lock.
+    unsafe fn turn_round<T>(&self) -> Option<*mut Node<T>> {
+        let newest = &self.producers.newest;
+        if newest.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        // Acquire: partner is the Release in `push_shared`, of all nodes: they follow each other by
+        // read-modify-writes. Release: partner is the Acquire in `is_empty`.
+        let mut node = newest.swap(ptr::null_mut(), Ordering::AcqRel).cast::<Node<T>>();
+        let mut newer = ptr::null_mut::<Node<T>>();
+        while !node.is_null() {
+            // SAFETY: ours by the swap.
+            let link = unsafe { &(*node).link };
+            let older = link.load(Ordering::Relaxed).cast();
+            link.store(newer.cast(), Ordering::Relaxed);
+            (newer, node) = (node, older);
+        }
+        Some(newer).filter(|node| !node.is_null())
+    }
+
+    /// Leaves a segment to the next producer, or gives it to the pool.
+    fn dispose(&self, mut segment: Segment) {
+        segment.renew();
+        // Release: partner is the Acquire in `take_spare`. Acquire: of the other's, which goes on.
+        let before = self.consumers.spare.swap(segment.into_raw(), Ordering::AcqRel);
+        if !before.is_null() {
+            // SAFETY: from `into_raw`, and ours by the swap.
+            drop(unsafe { Segment::from_raw(before) });
+        }
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn with_lock_held(&self, f: impl FnOnce()) {
+        let _held = self.consumers.consumer.try_lock().expect("free");
+        f();
+    }
+
+    /// Gives away what memory is left.
+    ///
+    /// # Safety
+    /// There are no items, and nobody uses the slot from here on.
+    pub(super) unsafe fn free(&self) {
+        drop(self.take_spare());
+        let Producers { end, room, .. } = &self.producers;
+        let end = end.load(Ordering::Relaxed);
+        if !end.is_null() {
+            // SAFETY: invariant 3: it stayed.
+            drop(unsafe { Segment::from_raw(segment::ending_at(end)) });
+        }
+        let room = room.load(Ordering::Relaxed);
+        if !segment::is_end(room) {
+            // SAFETY: invariant 4: it has places left, so it was not given away.
+            drop(unsafe { Segment::from_raw(segment::containing(room)) });
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Access to slots from afar, and walks over all parts of an object.
+//!
+//! Invariant: a slot is frozen only while its content is looked at or taken, never while anything
+//! waits. So two threads that freeze get past each other, and none can wait for itself.
+
+use core::time::Duration;
+
+use super::owned::Owned;
+use super::park;
+use super::part::Part;
+use super::slot::Zeroed;
+use crate::cid::{self, Busy, Cid, Frozen, SlotIndex};
+
+/// How often a slot that another thread has frozen is tried, and the pause in between: 50 ms in all,
+/// ten thousand times what a drain needs.
+const TRIES: u32 = 500;
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Freezes a slot, waiting for another thread that has it frozen, within reason.
+///
+/// # Errors
+/// As [`cid::freeze`]; [`Busy::Frozen`] only if another thread keeps it for long.
+pub(super) fn freeze(slot: u32) -> Result<Frozen, Busy> {
+    for _ in 1..TRIES {
+        match cid::freeze(slot) {
+            Err(Busy::Frozen) => park::nap(PAUSE),
+            ended => return ended,
+        }
+    }
+    cid::freeze(slot)
+}
+
+/// From each slot takes with `take`, the slot frozen, and then calls `f` on what was taken, the slot in use
+/// again. Slots that are `idle` are passed over, and so are those that cannot be frozen.
+///
+/// # Errors
+/// Why the first one could not be frozen.
+pub(super) fn take_from_each<T: Zeroed, R>(
+    owned: &Owned<T, Cid>,
+    idle: impl Fn(&T) -> bool,
+    take: impl Fn(&T) -> R,
+    mut f: impl FnMut(Part, R),
+) -> Result<(), Busy> {
+    let mut result = Ok(());
+    for (slot, content) in (0..).zip(owned.slots()).filter(|(_, content)| !idle(content)) {
+        match freeze(slot).map(|_frozen| take(content)) {
+            Ok(taken) => f(Part::Slot(slot), taken),
+            Err(busy) => result = result.and(Err(busy)),
+        }
+    }
+    result
+}
+
+/// Where a walk over all parts of an object stands: slots, shared slots, then what is inside the object.
+#[derive(Clone)]
+pub(super) struct Walk {
+    next: Option<Part>,
+}
+
+impl Walk {
+    pub(super) const fn new() -> Walk {
+        Walk { next: Some(Part::Slot(0)) }
+    }
+
+    /// The next part in use; `inside` comes last.
+    pub(super) fn next<'a, T: Zeroed, I: SlotIndex>(
+        &mut self,
+        owned: &Owned<T, I>,
+        inside: &'a T,
+    ) -> Option<(Part, &'a T)> {
+        loop {
+            let part = self.next?;
+            let (content, next) = match part {
+                Part::Slot(slot) => match owned.slot(slot) {
+                    Some(content) => (Some(content), Some(Part::Slot(slot + 1))),
+                    None => (None, Some(Part::Shared(0))),
+                },
+                Part::Shared(slot) => match owned.shared_slot(slot) {
+                    Some(content) => (Some(content), Some(Part::Shared(slot + 1))),
+                    None => (None, Some(Part::Inline)),
+                },
+                Part::Inline => (Some(inside), None),
+            };
+            self.next = next;
+            if let Some(content) = content {
+                return Some((part, content));
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Items of other cores: taken out while nobody uses their slot.
+//!
+//! A slot is frozen (`cid::freeze`), which takes it away from its id and fences all sections; the items
+//! come out one by one; dropping the freeze gives it back. Meanwhile the threads of that id go on in
+//! another slot.
+//!
+//! # Invariant
+//! An item leaves its slot before the closure gets it: a closure that panics has had that item, and the
+//! rest stays.
+
+use super::Stack;
+use crate::cid::{self, Busy, Cid, Frozen};
+
+impl<T: Send + 'static, const CAPACITY: usize> Stack<T, CAPACITY, Cid> {
+    /// Takes all items of a slot, whoever uses it, from the top down. Returns how many.
+    ///
+    /// A slot without items costs a look. Else as [`freeze`](crate::cid::freeze): a `membarrier(2)`, 1 to 3
+    /// microseconds, and what the closure takes; the slot is frozen for all containers until then. Not
+    /// for signal handlers. The closure may block, panic and use this stack.
+    ///
+    /// Sees every item whose push happens before the call, unless it was popped.
+    ///
+    /// # Errors
+    /// As [`freeze`](crate::cid::freeze); nothing was taken then.
+    ///
+    /// ```
+    /// use corelocal::cid::{self, Cid};
+    /// use corelocal::percpu::Stack;
+    ///
+    /// let stack: Stack<u64> = Stack::new();
+    /// for slot in 0..cid::high_water::<Cid>() {
+    ///     let _ = stack.drain(slot, |item| println!("{item} was in slot {slot}"));
+    /// }
+    /// ```
+    pub fn drain(&self, slot: u32, take: impl FnMut(T)) -> Result<usize, Busy> {
+        match self.slots.slot(slot) {
+            Some(place) if place.len() > 0 => Ok(self.drain_frozen(&mut cid::freeze(slot)?, take)),
+            None if slot >= cid::capacity() => Err(Busy::NoSlot),
+            _ => Ok(0),
+        }
+    }
+
+    /// Takes all items of a slot that the caller has frozen, as [`drain`](Stack::drain): for those who
+    /// drain several containers behind one fence. Returns how many.
+    ///
+    /// ```
+    /// use corelocal::cid;
+    /// use corelocal::percpu::Stack;
+    ///
+    /// let (short, long): (Stack<u8>, Stack<u64>) = (Stack::new(), Stack::new());
+    /// if let Ok(mut frozen) = cid::freeze(0) {
+    ///     short.drain_frozen(&mut frozen, drop);
+    ///     long.drain_frozen(&mut frozen, drop);
+    /// }
+    /// ```
+    pub fn drain_frozen(&self, frozen: &mut Frozen, take: impl FnMut(T)) -> usize {
+        let Some(place) = self.slots.slot(frozen.slot()) else { return 0 };
+        // SAFETY: a slot of sections, frozen; `&mut` keeps other drains out.
+        let items = core::iter::from_fn(|| unsafe { place.take() });
+        items.map(take).count()
+    }
+
+    /// Takes all items of all slots, and those of threads without sections. Returns how many.
+    ///
+    /// Freezes slots one after the other, those without items not at all: so the cores in use need one
+    /// slot more meanwhile, no matter how many they are. Else as [`drain`](Stack::drain). What others push
+    /// meanwhile is taken or stays.
+    ///
+    /// # Errors
+    /// A slot could not be frozen, most likely because another drain has it at the moment; all others have
+    /// been drained.
+    pub fn drain_all(&self, take: impl FnMut(T)) -> Result<usize, Busy> {
+        self.drain_from(0, take)
+    }
+
+    /// As `drain_all`, without the slots below `first`.
+    pub(in crate::percpu) fn drain_from(
+        &self,
+        first: u32,
+        mut take: impl FnMut(T),
+    ) -> Result<usize, Busy> {
+        let mut busy = None;
+        let mut taken = 0;
+        for slot in first..cid::high_water::<Cid>() {
+            match self.drain(slot, &mut take) {
+                Ok(items) => taken += items,
+                Err(refused) => busy = busy.or(Some(refused)),
+            }
+        }
+        for place in self.slots.shared() {
+            // Not more than it holds, or pushers could keep us here for ever.
+            let items = core::iter::from_fn(|| place.pop_shared()).take(CAPACITY);
+            // SAFETY: they were pushed.
+            taken += items.map(|words| take(unsafe { words.into_item() })).count();
+        }
+        busy.map_or(Ok(taken), Err)
+    }
+}

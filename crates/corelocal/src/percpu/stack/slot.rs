@@ -1,0 +1,161 @@
+//! A core's part of a stack, and the part that threads without sections share.
+//!
+//! ```text
+//!   count │ item item item … room │ lists
+//!   ──────┴───────────────────────┴──────
+//!   used by sections              used in shared slots, where `lists` says which places hold items
+//! ```
+//!
+//! # Invariants
+//! 1. In a slot of sections the first `count` words of `items` are the items, the top one last; `count`
+//!    is a multiple of an item's words. Only sections use it, but for whoever has frozen the slot or
+//!    has the whole stack for itself.
+//! 2. In a shared slot a place belongs to whoever took it from `lists`; `count` is never less than the
+//!    words in full places.
+//! 3. `count` and `items` lie where sections look for them.
+
+use super::words::Words;
+use crate::percpu::slot::{Kind, Zeroed};
+use crate::primitive::atomic::{AtomicU64, Ordering};
+use crate::primitive::cell::UnsafeCell;
+
+use super::lists::Lists;
+
+/// See the module's text.
+#[repr(C)]
+pub(super) struct Slot<T, const CAPACITY: usize> {
+    count: AtomicU64,
+    items: [UnsafeCell<Words<T>>; CAPACITY],
+    lists: Lists<CAPACITY>,
+}
+
+// SAFETY: an item goes in by value on one thread and comes out by value, once, on another, which is
+// what `T: Send` allows; who may touch a place says invariants 1 and 2.
+unsafe impl<T: Send, const CAPACITY: usize> Sync for Slot<T, CAPACITY> {}
+
+// SAFETY: 0 words, empty lists; items are `MaybeUninit` and not dropped. Where sections count 0 words
+// there are no items, and the lists are not used.
+unsafe impl<T: Send + 'static, const CAPACITY: usize> Zeroed for Slot<T, CAPACITY> {
+    const KIND: Kind = Kind::Counted;
+
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Slot {
+            count: AtomicU64::new(0),
+            items: core::array::from_fn(|_| UnsafeCell::new(Words::uninit())),
+            lists: Lists::new(),
+        }
+    }
+}
+
+impl<T, const CAPACITY: usize> Slot<T, CAPACITY> {
+    /// Words in a full slot.
+    pub(super) const WORDS: u64 = {
+        #[cfg(not(loom))]
+        assert!(core::mem::offset_of!(Self, count) == 0 && core::mem::offset_of!(Self, items) == 8);
+        (CAPACITY * Words::<T>::COUNT) as u64
+    };
+
+    /// About how many items it holds.
+    pub(super) fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed) as usize / Words::<T>::COUNT
+    }
+
+    /// Takes the item on top out of a slot of sections.
+    ///
+    /// # Safety
+    /// It is one, and the caller has it for itself: frozen, or with the whole stack.
+    pub(super) unsafe fn take(&self) -> Option<T> {
+        // Relaxed: whoever has the slot for itself is ordered after all who had it before.
+        let count = self.count.load(Ordering::Relaxed);
+        let left = count.checked_sub(Words::<T>::COUNT as u64)?;
+        let place = self.items.get(left as usize / Words::<T>::COUNT)?;
+        // SAFETY: invariant 1; nobody else looks at it, by the caller's promise.
+        let item = unsafe { place.with(|words| words.read()).into_item() };
+        // From here on the slot does not hold it any more, whatever becomes of it. Release: a trim that
+        // sees no items may wipe the places.
+        self.count.store(left, Ordering::Release);
+        Some(item)
+    }
+
+    /// Pushes an item onto a shared slot; gives it back if there is no room.
+    pub(super) fn push_shared(&self, item: Words<T>) -> Result<(), Words<T>> {
+        let Some(place) = self.lists.claim() else { return Err(item) };
+        let Some(words) = self.items.get(place) else { return Err(item) };
+        // SAFETY: invariant 2.
+        words.with_mut(|words| unsafe { words.write(item) });
+        // Relaxed, before the item can be seen: no reader of `len` counts below 0.
+        self.count.fetch_add(Words::<T>::COUNT as u64, Ordering::Relaxed);
+        self.lists.publish(place);
+        Ok(())
+    }
+
+    /// Takes the item on top out of a shared slot.
+    pub(super) fn pop_shared(&self) -> Option<Words<T>> {
+        let place = self.lists.take()?;
+        // SAFETY: invariant 2: it was published with an item, and nobody else has it.
+        let item = self.items.get(place)?.with(|words| unsafe { words.read() });
+        self.lists.release(place);
+        self.count.fetch_sub(Words::<T>::COUNT as u64, Ordering::Relaxed);
+        Some(item)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    type Two = Slot<u64, 2>;
+
+    fn push(slot: &Two, item: u64) {
+        assert!(slot.push_shared(Words::new(item)).is_ok());
+    }
+
+    /// The item, or 0.
+    fn pop(slot: &Two) -> u64 {
+        // SAFETY: it was pushed.
+        slot.pop_shared().map_or(0, |words| unsafe { words.into_item() })
+    }
+
+    /// Interleavings with up to three preemptions: with more, this takes hours.
+    fn model(test: impl Fn() + Sync + Send + 'static) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(test);
+    }
+
+    /// Both push and pop: each item comes out once and whole, and two places suffice.
+    #[test]
+    fn loom_shared_pushes_and_pops() {
+        model(|| {
+            let slot = Arc::new(Two::zeroed());
+            let others = slot.clone();
+            let other = thread::spawn(move || {
+                push(&others, 1);
+                pop(&others)
+            });
+            push(&slot, 2);
+            assert_eq!(pop(&slot) + other.join().unwrap(), 3);
+            assert_eq!((pop(&slot), slot.len()), (0, 0));
+        });
+    }
+
+    /// A place is taken off, and put on again, between another's look at the head and its exchange.
+    #[test]
+    fn loom_shared_heads_that_look_the_same() {
+        model(|| {
+            let slot = Arc::new(Two::zeroed());
+            push(&slot, 1);
+            push(&slot, 2);
+            let others = slot.clone();
+            let other = thread::spawn(move || pop(&others));
+            let first = pop(&slot);
+            let second = pop(&slot);
+            push(&slot, 4);
+            let left = pop(&slot) + pop(&slot);
+            assert_eq!(first + second + left + other.join().unwrap(), 7);
+        });
+    }
+}

@@ -1,0 +1,387 @@
+//! Sums that every core adds to: what counters, gauges and histograms are made of.
+//!
+//! # Data's way
+//! `add` → section `add` or `add_at` on the slot's word → done: no system call, no locked instruction,
+//! no line that another core writes. Where sections are unavailable: one atomic add on a shared slot's
+//! word. Where there is no memory for slots: one atomic add on the sum's bias. Readers add up all three.
+//!
+//! # Invariants
+//! 1. A sum's value is its bias plus its word in every slot, modulo 2^64. Every operation changes
+//!    exactly one of these, once; a trim takes away from one what it then adds to another.
+//! 2. An exchange moves value from words to caller by a compare-exchange of the bias alone. So the results
+//!    of all exchanges, less what they put in, and the last value add up to everything ever added.
+//! 3. A reader never adds up a part of a value twice: it reads the shared slots, where trims move words
+//!    to, before the slots, where they come from. What is on the move it may miss.
+//!
+//! Where nothing negative is added, a bias is minus what its words once were, and whoever sees it sees
+//! words that are no less, unless a trim moves them: so the value it reads is at least 0 but for that.
+
+use core::array;
+
+use super::moving::Moment;
+use super::owned::{Fallback, Owned};
+use super::slot::Zeroed;
+use crate::cid::SlotIndex;
+use crate::primitive::atomic::{AtomicI64, Ordering};
+use crate::rseq::{self, Ended, Exit, Index, Slots};
+
+/// Words of a cache line: readers of many sums best read so many together.
+pub(super) const LINE: usize = 8;
+
+/// A core's part of some sums, a word for each. (Public for the sake of sealed traits alone.)
+///
+/// # Safety
+/// `Self` is an array of such words, and `words` gives all of it.
+#[doc(hidden)]
+pub unsafe trait Words: Zeroed + Send {
+    /// All zero.
+    #[cfg(not(loom))]
+    const ZERO: Self;
+
+    fn words(&self) -> &[AtomicI64];
+}
+
+// SAFETY: as it says.
+unsafe impl<const N: usize> Words for [AtomicI64; N] {
+    #[cfg(not(loom))]
+    const ZERO: Self = [const { AtomicI64::new(0) }; N];
+
+    fn words(&self) -> &[AtomicI64] {
+        self
+    }
+}
+
+/// See the module's text.
+pub(super) struct Sums<W: Words, I: SlotIndex> {
+    slots: Owned<W, I>,
+    bias: W,
+}
+
+/// One sum.
+pub(super) type Sum<I> = Sums<[AtomicI64; 1], I>;
+
+impl<W: Words, I: SlotIndex> Sums<W, I> {
+    #[cfg(not(loom))]
+    pub(super) const fn new() -> Self {
+        Sums { slots: Owned::new(), bias: W::ZERO }
+    }
+
+    #[cfg(loom)]
+    pub(super) fn new() -> Self {
+        Sums { slots: Owned::new(), bias: W::zeroed() }
+    }
+
+    /// How many sums there are.
+    pub(super) fn len(&self) -> usize {
+        self.bias.words().len()
+    }
+
+    /// Adds `n` to the sum at `index`, wrapping.
+    ///
+    /// # Safety
+    /// `index` is below `len`.
+    #[inline(always)]
+    pub(super) unsafe fn add_at(&self, index: usize, n: i64) {
+        // SAFETY: our slots; the caller's promise.
+        let first = self.slots.run_once(unsafe { section_at(index, n) });
+        if !first.is_done() {
+            // SAFETY: the caller's promise.
+            unsafe { self.add_at_cold(index, n, first) };
+        }
+    }
+
+    /// The rest of `add_at`, with operands that stay in registers until it is called.
+    ///
+    /// # Safety
+    /// As `add_at`.
+    #[cold]
+    #[inline(never)]
+    unsafe fn add_at_cold(&self, index: usize, n: i64, first: Exit) {
+        // SAFETY: as in `add_at`.
+        if let Err(fallback) = self.slots.run_cold(first, unsafe { section_at(index, n) }) {
+            self.fall_back(index, n, fallback);
+        }
+    }
+
+    fn fall_back(&self, index: usize, n: i64, fallback: Fallback<W>) {
+        let words = match fallback {
+            Fallback::Shared(shared) => shared.words(),
+            Fallback::Unbound => self.bias.words(),
+        };
+        if let Some(word) = words.get(index) {
+            word.fetch_add(n, Ordering::Relaxed);
+        }
+    }
+
+    /// The value of the sum at `index`; 0 where there is none.
+    pub(super) fn get(&self, index: usize) -> i64 {
+        let [value] = self.read(index);
+        value
+    }
+
+    /// The values of `K` sums from `first` on; 0 where there is none.
+    ///
+    /// Each is exact once those who add are done and ordered before the call.
+    pub(super) fn read<const K: usize>(&self, first: usize) -> [i64; K] {
+        // An exchange in between would make the words and the bias belong to different times; look
+        // again then, a few times, and settle for the last look under a storm of exchanges.
+        let mut bias: [i64; K] = self.biases(first);
+        let mut total: [i64; K] = self.totals(first);
+        for _ in 0..rseq::MAX_ATTEMPTS {
+            let again = self.biases(first);
+            if again == bias {
+                break;
+            }
+            bias = again;
+            total = self.totals(first);
+        }
+        array::from_fn(|k| total[k].wrapping_add(bias[k]))
+    }
+
+    /// Makes the value of the sum at `index` this, and returns what it was.
+    ///
+    /// What is added meanwhile is either part of the result or comes on top. Lock-free.
+    pub(super) fn exchange(&self, index: usize, value: i64) -> i64 {
+        let [old] = self.exchange_if(index, value, |_| true);
+        old
+    }
+
+    /// Takes the values of `K` sums from `first` on, each on its own, leaving 0. Those that are not
+    /// `wanted` stay; 0 is returned for them.
+    pub(super) fn take<const K: usize>(
+        &self,
+        first: usize,
+        wanted: impl Fn(i64) -> bool,
+    ) -> [i64; K] {
+        self.exchange_if(first, 0, wanted)
+    }
+
+    fn exchange_if<const K: usize>(
+        &self,
+        first: usize,
+        value: i64,
+        wanted: impl Fn(i64) -> bool,
+    ) -> [i64; K] {
+        let bias: [i64; K] = self.biases(first);
+        let total: [i64; K] = self.totals(first);
+        array::from_fn(|k| {
+            let (mut bias, mut total) = (bias[k], total[k]);
+            loop {
+                let old = total.wrapping_add(bias);
+                if !wanted(old) {
+                    return 0;
+                }
+                if self.replace_bias(first + k, bias, value.wrapping_sub(total)) {
+                    return old;
+                }
+                // Another exchange came in between.
+                [bias] = self.biases(first + k);
+                [total] = self.totals(first + k);
+            }
+        })
+    }
+
+    fn replace_bias(&self, index: usize, old: i64, new: i64) -> bool {
+        let Some(bias) = self.bias.words().get(index) else { return true };
+        // Release: partner is the Acquire in `biases`; whoever sees this bias adds up words that are no
+        // older than ours.
+        bias.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    /// The biases of `K` sums.
+    fn biases<const K: usize>(&self, first: usize) -> [i64; K] {
+        // Acquire: partner is the Release in `replace_bias`. Additions to a bias are read-modify-writes
+        // and so part of its release sequence.
+        let word = |k: usize| self.bias.words().get(first + k);
+        array::from_fn(|k| word(k).map_or(0, |word| word.load(Ordering::Acquire)))
+    }
+
+    /// What the words of all slots add up to, for `K` sums.
+    fn totals<const K: usize>(&self, first: usize) -> [i64; K] {
+        for _ in 0..rseq::MAX_ATTEMPTS {
+            let before = Moment::now();
+            let totals = self.add_up(first);
+            // Else look again; not for ever, since a trim may be what this signal handler interrupts.
+            if before.is_still() && Moment::now() == before {
+                return totals;
+            }
+        }
+        self.add_up(first)
+    }
+
+    /// Slot by slot, since a line of one slot and the same line of the next fall into the same set of a
+    /// cache.
+    fn add_up<const K: usize>(&self, first: usize) -> [i64; K] {
+        let mut totals = [0i64; K];
+        // The order: invariant 3.
+        for part in self.slots.shared().chain(self.slots.slots()) {
+            for (total, word) in totals.iter_mut().zip(part.words().iter().skip(first)) {
+                // Acquire: partner is the Release of a trim. Whoever sees a word after its move sees
+                // the slot it came from without it, and another moment.
+                *total = total.wrapping_add(word.load(Ordering::Acquire));
+            }
+        }
+        totals
+    }
+}
+
+/// Section `add_at` on the word of the sum at `index`.
+///
+/// # Safety
+/// It is run by an `Owned` of words, more than `index` of them.
+#[inline(always)]
+unsafe fn section_at(index: usize, n: i64) -> impl Fn(Index, &Slots) -> Exit {
+    // SAFETY: `Owned` gives its slots, used by sections of one kind of id; the caller's promise.
+    move |ids, slots| unsafe { rseq::add_at(ids, slots, index * size_of::<AtomicI64>(), n) }
+}
+
+/// Section `add` on the word of the first sum.
+///
+/// # Safety
+/// It is run by an `Owned` of words, at least one.
+#[inline(always)]
+unsafe fn section(n: i64) -> impl Fn(Index, &Slots) -> Exit {
+    // SAFETY: as in `section_at`.
+    move |ids, slots| unsafe { rseq::add(ids, slots, n) }
+}
+
+impl<I: SlotIndex> Sum<I> {
+    /// Adds `n`, wrapping.
+    #[inline(always)]
+    pub(super) fn add(&self, n: i64) {
+        // SAFETY: our slots, of one word.
+        let first = self.slots.run_once(unsafe { section(n) });
+        if !first.is_done() {
+            self.add_cold(n, first);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_cold(&self, n: i64, first: Exit) {
+        // SAFETY: our slots, of one word.
+        if let Err(fallback) = self.slots.run_cold(first, unsafe { section(n) }) {
+            self.fall_back(0, n, fallback);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::cid::Cid;
+
+    /// What an unregistered thread does, among others that are registered.
+    #[test]
+    fn shared_slots_count() {
+        let sum: Sum<Cid> = Sum::new();
+        sum.add(2);
+        let words = sum.slots.share().expect("memory");
+        sum.fall_back(0, 40, Fallback::Shared(words));
+        assert_eq!(sum.get(0), 42);
+        assert_eq!((sum.exchange(0, 7), sum.get(0)), (42, 7));
+    }
+
+    /// What a sum without memory does.
+    #[test]
+    fn the_bias_counts() {
+        let sum: Sum<Cid> = Sum::new();
+        sum.fall_back(0, 40, Fallback::Unbound);
+        sum.add(2);
+        assert_eq!(sum.exchange(0, 0), 42);
+        assert_eq!(sum.get(0), 0);
+    }
+
+    #[test]
+    fn sums_do_not_touch_each_other() {
+        let sums: Sums<[AtomicI64; 11], Cid> = Sums::new();
+        for index in 0..11 {
+            // SAFETY: below 11.
+            unsafe { sums.add_at(index, 1 << index) };
+        }
+        let words = sums.slots.share().expect("memory");
+        sums.fall_back(3, 1000, Fallback::Shared(words));
+        sums.fall_back(4, 1000, Fallback::Unbound);
+        assert_eq!(sums.read(0), [1, 2, 4, 1008, 1016]);
+        // Past the end there is nothing.
+        assert_eq!(sums.read(9), [512, 1024, 0]);
+        assert_eq!(sums.take::<LINE>(8, |_| true), [256, 512, 1024, 0, 0, 0, 0, 0]);
+        assert_eq!(sums.take::<LINE>(0, |value| value != 2), [1, 0, 4, 1008, 1016, 32, 64, 128]);
+        assert_eq!(sums.read::<11>(0), [0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        sums.fall_back(11, 1, Fallback::Unbound);
+        assert_eq!((sums.exchange(11, 5), sums.get(11)), (0, 0));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::cid::Cid;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Two threads add for the first time while a third takes: nothing is lost or taken twice,
+    /// whoever allocates the block.
+    #[test]
+    fn loom_takes_and_value_add_up() {
+        loom::model(|| {
+            let sum = Arc::new(Sum::<Cid>::new());
+            let adders: std::vec::Vec<_> = [1, 2]
+                .into_iter()
+                .map(|n| {
+                    let sum = sum.clone();
+                    thread::spawn(move || sum.add(n))
+                })
+                .collect();
+            let taken = sum.exchange(0, 0);
+            for adder in adders {
+                adder.join().unwrap();
+            }
+            assert_eq!(taken + sum.get(0), 3);
+        });
+    }
+
+    /// Two threads take at once: each addition goes to one of them.
+    #[test]
+    fn loom_two_takers_share() {
+        loom::model(|| {
+            let sum = Arc::new(Sum::<Cid>::new());
+            sum.add(5);
+            let other = sum.clone();
+            let taker = thread::spawn(move || other.exchange(0, 0));
+            let mine = sum.exchange(0, 0);
+            assert_eq!(mine + taker.join().unwrap(), 5);
+            assert_eq!(sum.get(0), 0);
+        });
+    }
+
+    /// One thread adds, one sets, one reads: what was there when it was set is known to the setter, and
+    /// what comes later is there afterwards.
+    #[test]
+    fn loom_a_set_and_an_addition() {
+        loom::model(|| {
+            let sum = Arc::new(Sum::<Cid>::new());
+            let other = sum.clone();
+            let adder = thread::spawn(move || other.add(1));
+            let old = sum.exchange(0, 10);
+            adder.join().unwrap();
+            assert_eq!(old + sum.get(0), 11);
+        });
+    }
+
+    /// Invariant 3: a reader among adders and takers sees nothing negative.
+    #[test]
+    fn loom_no_count_is_negative() {
+        loom::model(|| {
+            let sum = Arc::new(Sum::<Cid>::new());
+            let (adding, taking) = (sum.clone(), sum.clone());
+            let adder = thread::spawn(move || adding.add(1));
+            let taker = thread::spawn(move || taking.exchange(0, 0));
+            assert!((0..=1).contains(&sum.get(0)));
+            adder.join().unwrap();
+            let taken = taker.join().unwrap();
+            assert!((0..=1).contains(&taken));
+            assert_eq!(taken + sum.get(0), 1);
+        });
+    }
+}

@@ -37,7 +37,7 @@ fn matrix(out: &mut String, section: &Section, width: usize) {
         .filter(|&d| section.rows.iter().any(|row| row.tried.iter().any(|t| t.disturbance == d)))
         .collect();
     let taken: usize = columns.iter().map(|column| 2 + column.name().len()).sum();
-    let room = width.saturating_sub(taken + 7).max(20);
+    let room = width.saturating_sub(taken + 7).max(12);
     let code = section.rows.iter().map(|row| row.instruction.chars().count()).max().unwrap_or(0);
     let code = code.min(room);
     let _ = write!(out, "{DIM}{:w$}", "", w = code + 6);
@@ -115,7 +115,7 @@ fn coverage(out: &mut String, report: &Report, width: usize) {
             FAIL,
             format!(
                 "no workload reaches the section in {function} ({address:#x}: {}); give it one in \
-                 crates/corelocal-lab/src/torture/workload.rs",
+                 crates/corelocal-lab/src/torture/workload/",
                 forgotten.instructions
             ),
         );
@@ -176,7 +176,7 @@ no process is killed in a section: no structure lives in shared memory
 
     #[test]
     fn a_matrix_fits_80_columns() {
-        let mut report = report(&[const { Verdict::Ok }; 6]);
+        let mut report = report(&[const { Verdict::Ok }; Disturbance::ALL.len()]);
         report.sections[0].rows[0].instruction = "x".repeat(200);
         let text = plain(&report, 80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

@@ -76,29 +76,32 @@ fn millions(n: u64) -> String {
 
 fn text(totals: &Totals, time: Duration) -> String {
     let mut out = String::new();
-    let operations = &totals.operations;
-    let kinds = format!(
-        "{} add, {} get, {} take; {} record, {} get of a maximum; {} containers made and dropped",
-        operations.adds,
-        operations.gets,
-        operations.takes,
-        operations.records,
-        operations.maxima,
-        operations.lives
-    );
+    let o = &totals.operations;
     let lines = [
-        ("operations", operations.total(), kinds),
+        ("operations", o.total(), "of these kinds:".to_owned()),
+        ("  sums", o.adds + o.gets + o.takes, format!("of them {} get, {} take", o.gets, o.takes)),
+        ("  maxima", o.records + o.maxima, format!("of them {} get", o.maxima)),
+        ("  samples", o.samples, "of histograms, vectors of counters, words".to_owned()),
+        ("  items", o.items, "in and out of stacks, pools, rings, queues, words".to_owned()),
+        ("  drains", o.drains, "of all items from afar".to_owned()),
+        ("  locks", o.locks, "of a core's part, some from afar".to_owned()),
+        ("  lives", o.lives, "of containers: made, used, dropped".to_owned()),
         ("aborts", totals.aborts, "sections that the kernel sent back".to_owned()),
         ("fallbacks", totals.fallbacks, "operations that used atomics in the end".to_owned()),
         ("signals", totals.signals, "whose handlers operated too".to_owned()),
         ("moves", totals.moves, "changes of a thread's affinity".to_owned()),
+        ("freezes", totals.freezes, "slots taken from their ids for a while".to_owned()),
+        ("compactions", totals.compactions, "all slots taken at once".to_owned()),
         ("threads", totals.threads, format!("{} without a registration", totals.unregistered)),
         ("forks", totals.forks, "whose children operated too".to_owned()),
         ("violations", totals.violations.len() as u64, String::new()),
     ];
     for (name, count, what) in lines {
-        let line = format!("{name:10}{count:>14}  {DIM}{what}{DIM:#}");
-        let _ = writeln!(out, "{}", line.trim_end());
+        let _ = write!(out, "{name:11}{count:>14}");
+        let _ = match &*what {
+            "" => writeln!(out),
+            what => writeln!(out, "  {DIM}{what}{DIM:#}"),
+        };
     }
     for violation in &totals.violations {
         let _ = writeln!(out, "{FAIL}FAIL{FAIL:#} {violation}");

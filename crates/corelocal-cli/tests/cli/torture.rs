@@ -39,7 +39,9 @@ fn a_short_storm() {
     assert_eq!(done.code, Some(0), "{}", done.whole());
     let totals = json(&done.out);
     assert!(totals["operations"]["adds"].as_u64() > Some(0), "{totals}");
+    assert!(totals["operations"]["items"].as_u64() > Some(0), "{totals}");
     assert!(totals["signals"].as_u64() > Some(0), "{totals}");
+    assert!(totals["compactions"].is_u64() && totals["freezes"].is_u64(), "{totals}");
 }
 
 #[test]

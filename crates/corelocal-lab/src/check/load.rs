@@ -15,6 +15,9 @@ use super::elf::{Elf, Kind};
 
 const DESCRIPTORS: &str = "__rseq_cs";
 const POINTER_ARRAY: &str = "__rseq_cs_ptr_array";
+/// What authors declare about their sections: see `docs/verification.md`.
+const PREPARE: &str = "__rseq_prepare";
+const STAYS: &str = "__rseq_stays";
 
 /// Size of `struct rseq_cs` in include/uapi/linux/rseq.h.
 pub const DESCRIPTOR_LEN: usize = 32;
@@ -45,12 +48,13 @@ impl Descriptor {
     }
 }
 
-/// An entry of `__rseq_cs_ptr_array`.
+/// An entry of `__rseq_cs_ptr_array`, which names a descriptor, or of `__rseq_prepare`, which names an
+/// instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Where it is.
     pub address: u64,
-    /// The descriptor it names.
+    /// What it names.
     pub target: u64,
 }
 
@@ -67,6 +71,10 @@ pub struct Image<'a> {
     /// Bytes at the end of a descriptor section that make no whole descriptor: where, how many.
     pub rest: Vec<(u64, usize)>,
     pub entries: Vec<Entry>,
+    /// Stores declared to be invisible until the commit, by the address of the instruction.
+    pub prepared: Vec<Entry>,
+    /// Whether it is declared that `dlclose` never unmaps this.
+    pub stays: bool,
     text: Vec<Region<'a>>,
 }
 
@@ -78,6 +86,8 @@ impl<'a> Image<'a> {
             descriptors: Vec::new(),
             rest: Vec::new(),
             entries: Vec::new(),
+            prepared: Vec::new(),
+            stays: !elf.sections_named(STAYS).is_empty(),
             text: Vec::new(),
         };
         for index in elf.sections_named(DESCRIPTORS) {
@@ -100,10 +110,25 @@ impl<'a> Image<'a> {
                 }
             }
         }
+        for index in elf.sections_named(PREPARE) {
+            let (place, bytes) = (elf.place(index), elf.relocated(index));
+            for (i, distance) in bytes.chunks_exact(4).enumerate() {
+                let address = place.wrapping_add(i as u64 * 4);
+                let distance = i64::from(u32_at(distance, 0, endian) as i32);
+                let target = address.wrapping_add_signed(distance);
+                image.prepared.push(Entry { address, target });
+            }
+        }
+        image.prepared.sort_by_key(|entry| entry.target);
         if !image.descriptors.is_empty() {
             image.text = text(elf);
         }
         image
+    }
+
+    /// Whether its author declares that what the instruction stores is invisible until the commit.
+    pub fn is_prepared(&self, instruction: u64) -> bool {
+        self.prepared.binary_search_by_key(&instruction, |entry| entry.target).is_ok()
     }
 
     /// The executable bytes from `address` to the end of its section; empty where there are none.
@@ -168,22 +193,24 @@ fn text<'a>(elf: &Elf<'a>) -> Vec<Region<'a>> {
 }
 
 fn descriptor(address: u64, piece: &[u8; DESCRIPTOR_LEN], endian: Endianness) -> Descriptor {
-    let half = |at: usize| {
-        let mut bytes = [0; 4];
-        bytes.copy_from_slice(&piece[at..at + 4]);
-        endian.read_u32_bytes(bytes)
-    };
     Descriptor {
         address,
-        version: half(0),
-        flags: half(4),
+        version: u32_at(piece, 0, endian),
+        flags: u32_at(piece, 4, endian),
         start: u64_at(piece, 8, endian),
         length: u64_at(piece, 16, endian),
         abort: u64_at(piece, 24, endian),
     }
 }
 
-/// The word at `at`, which the caller has checked to be there.
+/// The half word at `at`, which the caller has checked to be there.
+fn u32_at(bytes: &[u8], at: usize, endian: Endianness) -> u32 {
+    let mut half = [0; 4];
+    half.copy_from_slice(&bytes[at..at + 4]);
+    endian.read_u32_bytes(half)
+}
+
+/// The word at `at`, likewise.
 fn u64_at(bytes: &[u8], at: usize, endian: Endianness) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);

@@ -170,7 +170,7 @@ rules! {
         "end one section before the next begins";
     Nodelete "nodelete" Warning
         "A shared object with sections can be unloaded while a thread's rseq_cs still names one."
-        "link with -z nodelete, or clear rseq_cs in every thread before dlclose";
+        "link with -z nodelete, or let the object keep itself loaded and declare it by a section __rseq_stays";
     Undecodable "undecodable" Error
         "Bytes in the section are no instruction."
         "keep data out of the section and check its labels";
@@ -206,7 +206,10 @@ rules! {
         "commit with a single store";
     StoreBeforeCommit "store-before-commit" Warning
         "A store precedes the committing one."
-        "right only if nobody sees that memory until the commit; otherwise make it the commit";
+        "right only if nobody sees that memory until the commit: then declare it in __rseq_prepare; otherwise make it the commit";
+    StrayPrepare "stray-prepare" Warning
+        "An entry of `__rseq_prepare` names no store before the commit of a section."
+        "let each entry hold the distance from itself to such a store";
     UpdateBeforeCommit "update-before-commit" Error
         "Memory is read, modified and written before the commit; each retry does it again."
         "compute in a register, and store once, last";

@@ -5,17 +5,18 @@
 //!    finds it there. One stopped before or after it goes on where it was. When it comes to a commit
 //!    later, and is stopped there, it is aborted as well: the section is still announced, or anew.
 //! 2. What target, rival, handler and child saw can be explained (`history.rs`).
-//! 3. A section indexed by cpu number stores to the slot of the cpu that the thread is on.
+//! 3. A section indexed by cpu number stores to the slot of the cpu that the thread is on; one indexed by
+//!    concurrency id stores to no slot that was taken from its id.
 //! 4. A thread without a registration comes to no section's commit.
 
 use std::ops::ControlFlow;
 
-use super::history::{self, Seen};
+use super::history::{self, Away};
 use super::program::{Code, Step};
 use super::select::Disturbance;
 use super::session::Session;
 use super::tracee::{Lost, Stop};
-use super::victim::{Reaction, SIGNAL, Word};
+use super::victim::{self, Reaction, SIGNAL, Word, Words};
 use super::workload::Workload;
 
 /// A chance preemption can keep the target from an instruction, or abort it where nobody meant to;
@@ -31,8 +32,17 @@ pub struct Place<'a> {
     pub way: &'a [&'a Code],
     /// Which of them it is.
     pub index: usize,
-    /// Where a store belongs on the cpu that the target is moved to, if that is known.
-    pub slot: Option<u64>,
+    /// Where the workload is known to store.
+    pub stores: &'a Stores,
+}
+
+/// Where a workload's sections stored when nobody disturbed them.
+#[derive(Clone, Debug, Default)]
+pub struct Stores {
+    /// On the cpu that the target is moved to, if the cpu alone decides.
+    pub by_cpu: Option<u64>,
+    /// On all cpus, if slots can be taken away.
+    pub by_id: Vec<u64>,
 }
 
 /// What came of a triple.
@@ -40,6 +50,8 @@ pub struct Place<'a> {
 pub enum Outcome {
     Ok,
     NotReached,
+    /// The disturbance is refused here.
+    Refused,
     Failed(String),
 }
 
@@ -79,11 +91,20 @@ impl Place<'_> {
             return Ok(ControlFlow::Continue(Outcome::NotReached));
         }
         let signal = disturb(session, disturbance)?;
+        let Some(signal) = signal else {
+            session.tracee.resume(0)?;
+            while session.tracee.wait()? != Stop::Rendezvous {}
+            session.end()?;
+            return Ok(ControlFlow::Break(Outcome::Refused));
+        };
         let watched = self.watch(session, step, disturbance)?;
         session.tracee.resume(signal)?;
         let inside = self.code().contains(step.address);
         let mut events = self.follow(session, watched, inside)?;
-        session.tracee.lift_all()?;
+        if disturbance == Disturbance::Revoke {
+            session.rival(victim::GIVE_BACK)?;
+        }
+        session.end()?;
         session.place(0);
 
         if signal != 0 {
@@ -109,13 +130,13 @@ impl Place<'_> {
 
     /// Leads the target to the instruction; false if it does not come there.
     fn approach(&self, session: &mut Session, step: &Step) -> Result<bool, Lost> {
-        session.write(Word::Workload, self.number as i64)?;
+        session.begin(self.number)?;
         let stops = self.way[..self.index].iter().map(|section| section.start);
         for address in stops.chain([step.address]) {
             session.tracee.plant(address)?;
             session.tracee.resume(0)?;
             if session.tracee.wait()? == Stop::Rendezvous {
-                session.tracee.lift_all()?;
+                session.end()?;
                 return Ok(false);
             }
         }
@@ -139,7 +160,10 @@ impl Place<'_> {
                 }
                 return Ok(Watched::Commits);
             }
-            Disturbance::Stop | Disturbance::Migrate | Disturbance::Conflict => {}
+            Disturbance::Stop
+            | Disturbance::Migrate
+            | Disturbance::Conflict
+            | Disturbance::Revoke => {}
         }
         session.tracee.plant(code.abort)?;
         if disturbance == Disturbance::Stop {
@@ -148,15 +172,23 @@ impl Place<'_> {
             }
             return Ok(Watched::AbortsAndCommits);
         }
-        if disturbance == Disturbance::Migrate && step.address != code.end && self.slot.is_some() {
+        let Stores { by_cpu, by_id } = self.stores;
+        let moved = disturbance == Disturbance::Migrate && by_cpu.is_some();
+        let revoked = disturbance == Disturbance::Revoke && !by_id.is_empty();
+        let wrong = match (moved, revoked) {
+            (true, _) => Some(WRONG_CPU),
+            (_, true) => Some(WRONG_SLOT),
+            _ => None,
+        };
+        if wrong.is_some() && step.address != code.end {
             for section in self.way {
                 session.tracee.plant(section.end)?;
             }
         }
-        Ok(Watched::Aborts)
+        Ok(Watched::Aborts(wrong))
     }
 
-    /// Follows the target to its rendezvous.
+    /// Follows the target to the rendezvous after its operation.
     fn follow(
         &self,
         session: &mut Session,
@@ -179,8 +211,16 @@ impl Place<'_> {
                 // A later one is chance, and harmless.
                 events.aborted |= first || !inside;
             } else if let Some(stored) = session.stored(at, self.way)? {
-                let complaint = "it stored to the slot of a cpu that it was not on";
-                events.require(self.slot.is_none_or(|slot| slot == stored), complaint);
+                let Stores { by_cpu, by_id } = self.stores;
+                match watched {
+                    Watched::Aborts(Some(WRONG_CPU)) => {
+                        events.require(by_cpu.is_none_or(|slot| slot == stored), WRONG_CPU);
+                    }
+                    Watched::Aborts(Some(WRONG_SLOT)) => {
+                        events.require(!by_id.contains(&stored), WRONG_SLOT);
+                    }
+                    _ => {}
+                }
             }
             first = false;
             session.tracee.resume(0)?;
@@ -191,27 +231,24 @@ impl Place<'_> {
 
     /// Says what is wrong with what was seen.
     fn explain(&self, session: &Session, disturbance: Disturbance) -> Result<Option<String>, Lost> {
-        let operands = session.operands()?;
-        let before = session.read(Word::Before)?;
-        let mut seen = Seen { before, between: None, end: session.read(Word::End)? };
-        match disturbance {
-            Disturbance::Signal | Disturbance::Conflict => {
-                seen.between = Some(session.read(Word::Between)?);
+        let (model, operands) = (&self.workload.model, session.operands()?);
+        // The kernel may give a thread another concurrency id whenever it likes.
+        let by_id = !self.workload.by_cpu;
+        let moves = matches!(disturbance, Disturbance::Migrate | Disturbance::Unregister);
+        let away = Away { target: by_id || moves, other: by_id };
+        if disturbance == Disturbance::Fork {
+            match session.read(Word::ChildStatus)? {
+                0 => {}
+                status => return Ok(Some(format!("the child ended with status {status:#x}"))),
             }
-            Disturbance::Fork => {
-                match session.read(Word::ChildStatus)? {
-                    0 => {}
-                    status => return Ok(Some(format!("the child ended with status {status:#x}"))),
-                }
-                let between = Some(session.read(Word::ChildBetween)?);
-                let of_child = Seen { before, between, end: session.read(Word::ChildEnd)? };
-                if let Some(complaint) = history::complaint(self.workload, operands, of_child) {
-                    return Ok(Some(format!("in the child, {complaint}")));
-                }
+            let of_child = session.seen(Words::ChildSeen, true)?;
+            if let Some(complaint) = history::complaint(model, operands, &of_child, away) {
+                return Ok(Some(format!("in the child, {complaint}")));
             }
-            Disturbance::Stop | Disturbance::Migrate | Disturbance::Unregister => {}
         }
-        Ok(history::complaint(self.workload, operands, seen))
+        let with_other = matches!(disturbance, Disturbance::Signal | Disturbance::Conflict);
+        let seen = session.seen(Words::Seen, with_other)?;
+        Ok(history::complaint(model, operands, &seen, away))
     }
 }
 
@@ -219,14 +256,16 @@ impl Place<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watched {
     Nothing,
-    /// At the abort handler, and perhaps behind the commits.
-    Aborts,
+    /// At the abort handler; and behind the commits, if it is known what is wrong with a store.
+    Aborts(Option<&'static str>),
     /// At the abort handler, and at the commits.
     AbortsAndCommits,
     /// At the commits.
     Commits,
 }
 
+const WRONG_CPU: &str = "it stored to the slot of a cpu that it was not on";
+const WRONG_SLOT: &str = "it stored to a slot that was taken from its id";
 const NOT_AGAIN: &str = "when it was stopped again, at a commit, it was not aborted";
 
 #[derive(Default)]
@@ -245,22 +284,21 @@ impl Events {
     }
 }
 
-/// Does what is to be done while the target is stopped; returns the signal it is to get.
-fn disturb(session: &mut Session, disturbance: Disturbance) -> Result<libc::c_int, Lost> {
+/// Does what is to be done while the target is stopped; returns the signal it is to get, or `None` if
+/// it cannot be done here.
+fn disturb(session: &mut Session, disturbance: Disturbance) -> Result<Option<libc::c_int>, Lost> {
     let reaction = match disturbance {
-        Disturbance::Stop => return Ok(0),
+        Disturbance::Stop => return Ok(Some(0)),
         Disturbance::Migrate => {
             session.place(1);
-            return Ok(0);
+            return Ok(Some(0));
         }
-        Disturbance::Conflict => {
-            session.rival()?;
-            return Ok(0);
-        }
+        Disturbance::Conflict => return Ok(session.rival(victim::OPERATE)?.then_some(0)),
+        Disturbance::Revoke => return Ok(session.rival(victim::REVOKE)?.then_some(0)),
         Disturbance::Signal => Reaction::Operate,
         Disturbance::Fork => Reaction::Fork,
         Disturbance::Unregister => Reaction::Unregister,
     };
     session.write(Word::Reaction, reaction as i64)?;
-    Ok(SIGNAL)
+    Ok(Some(SIGNAL))
 }

@@ -7,7 +7,7 @@
 //! after the other. Every (section, instruction, disturbance) is tried: the *triples*.
 //!
 //! ```text
-//!   workload.rs      operations on containers, each with its sequential model
+//!   workload/        operations on containers, each with its sequential model
 //!   program.rs       the sections of the running program, and which are alike
 //!   victim.rs        the process that is disturbed: one target thread, one rival
 //!   tracee.rs        ptrace: breakpoints, registers, words
@@ -58,7 +58,7 @@ pub use report::{Coverage, Excluded, Place, Report, Row, Section, Tried, Unreach
 pub use run::run;
 pub use select::{Disturbance, Selection};
 pub use victim::victim;
-pub use workload::{Operands, Workload, library};
+pub use workload::{Content, Model, Operands, Workload, library};
 
 /// What to disturb, and how to start the process that is disturbed.
 pub struct Plan<'a> {

@@ -237,8 +237,8 @@ mod tests {
 
     #[test]
     fn finds_the_sections_of_this_test() {
-        // The sections are there because this test program counts and records.
-        crate::torture::library().iter().for_each(|workload| (workload.operate)(1));
+        // The sections are there because this test program has the workloads.
+        std::hint::black_box(crate::torture::library());
         let Ok(program) = Program::of_this_process() else {
             eprintln!("skipped: finds_the_sections_of_this_test: this build has no sections");
             return;
@@ -252,9 +252,8 @@ mod tests {
         let mut kinds: Vec<&str> = program.sections.iter().map(|code| &*code.alike).collect();
         kinds.sort_unstable();
         kinds.dedup();
-        assert_eq!(
-            kinds,
-            ["cmp jl mov cmp jae shl add add", "cmp jl mov cmp jae shl add cmp jge mov"],
-        );
+        // All look their slot up in the same way; the shortest adds to it.
+        assert!(kinds.iter().all(|kind| kind.starts_with("cmp jl mov mov add jae ")), "{kinds:?}");
+        assert!(kinds.len() > 5 && kinds.contains(&"cmp jl mov mov add jae add"), "{kinds:?}");
     }
 }

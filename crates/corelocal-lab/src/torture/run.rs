@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use corelocal::sys::Registration;
 
-use super::attack::{Outcome, Place as Target};
+use super::attack::{Outcome, Place as Target, Stores};
 use super::program::{Code, Program, Step};
 use super::report::{Coverage, Excluded, Place, Report, Row, Section, Tried, Unreached, Verdict};
 use super::select::{Disturbance, Selection};
@@ -34,7 +34,7 @@ pub fn run(plan: &Plan<'_>, progress: &mut dyn FnMut(usize, usize)) -> Result<Re
         return Err(Obstacle::Unable("sched_getaffinity(2) is refused here".to_owned()));
     }
     let session = Session::start(plan, &cpus)?;
-    let mut run = Run { plan, program: &program, cpus, session, slots: BTreeMap::new() };
+    let mut run = Run { plan, program: &program, cpus, session, stores: BTreeMap::new() };
 
     let mut report = Report::default();
     let mut ways = Vec::new();
@@ -82,14 +82,14 @@ struct Run<'a> {
     program: &'a Program,
     cpus: Vec<usize>,
     session: Session,
-    /// Where each workload that was warmed up in this session stores on the second cpu.
-    slots: BTreeMap<usize, Option<u64>>,
+    /// Where each workload stores that was warmed up in this session.
+    stores: BTreeMap<usize, Stores>,
 }
 
 impl Run<'_> {
     fn restart(&mut self) -> Result<(), Obstacle> {
         self.session = Session::start(self.plan, &self.cpus)?;
-        self.slots.clear();
+        self.stores.clear();
         Ok(())
     }
 
@@ -113,16 +113,20 @@ impl Run<'_> {
 
     /// Uses a workload's object on both cpus, once in this session.
     fn warm(&mut self, number: usize, way: &[&Code]) -> Result<(), Lost> {
-        if self.slots.contains_key(&number) {
+        if self.stores.contains_key(&number) {
             return Ok(());
         }
-        let mut slot = None;
+        let mut slots = Vec::new();
         for cpu in 0..self.cpus.len() {
-            slot = self.session.calibrate(number, cpu, way)?;
+            slots.push(self.session.calibrate(number, cpu, way)?);
             self.check(number)?;
         }
-        let by_cpu = self.plan.workloads[number].by_cpu && self.cpus.len() > 1;
-        self.slots.insert(number, slot.filter(|_| by_cpu));
+        let stores = if self.plan.workloads[number].by_cpu {
+            Stores { by_cpu: slots.get(1).copied().flatten(), by_id: Vec::new() }
+        } else {
+            Stores { by_cpu: None, by_id: slots.into_iter().flatten().collect() }
+        };
+        self.stores.insert(number, stores);
         Ok(())
     }
 
@@ -179,14 +183,15 @@ impl Run<'_> {
     ) -> Result<Verdict, Obstacle> {
         let (number, way, index) = (job.number, &*job.way, job.index);
         let outcome = self.warm(number, way).and_then(|()| {
-            let slot = self.slots.get(&number).copied().flatten();
+            let stores = self.stores.get(&number).cloned().unwrap_or_default();
             let workload = &self.plan.workloads[number];
-            let target = Target { workload, number, way, index, slot };
+            let target = Target { workload, number, way, index, stores: &stores };
             target.attack(&mut self.session, step, disturbance)
         });
         Ok(match outcome {
             Ok(Outcome::Ok) => Verdict::Ok,
             Ok(Outcome::NotReached) => Verdict::NotReached,
+            Ok(Outcome::Refused) => Verdict::Skipped("membarrier(2) is refused here".to_owned()),
             Ok(Outcome::Failed(why)) => Verdict::Failed(why),
             Err(Lost(why)) => {
                 self.restart()?;

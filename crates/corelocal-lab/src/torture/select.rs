@@ -21,17 +21,20 @@ pub enum Disturbance {
     Fork,
     /// It loses its registration, in a signal handler.
     Unregister,
+    /// Another thread takes all slots away from their ids, and gives them back after the operation.
+    Revoke,
 }
 
 impl Disturbance {
     /// All of them.
-    pub const ALL: [Disturbance; 6] = [
+    pub const ALL: [Disturbance; 7] = [
         Disturbance::Stop,
         Disturbance::Signal,
         Disturbance::Migrate,
         Disturbance::Conflict,
         Disturbance::Fork,
         Disturbance::Unregister,
+        Disturbance::Revoke,
     ];
 
     /// One word.
@@ -43,6 +46,7 @@ impl Disturbance {
             Disturbance::Conflict => "conflict",
             Disturbance::Fork => "fork",
             Disturbance::Unregister => "unregister",
+            Disturbance::Revoke => "revoke",
         }
     }
 }

@@ -2,8 +2,8 @@
 //! workload passes through which sections, and where they store on which cpu.
 //!
 //! Invariants:
-//! - Between the calls the target stands at its rendezvous, on the first of `cpus`, without any
-//!   breakpoint.
+//! - Between rounds the target stands at its last rendezvous, on the first of `cpus`, without any
+//!   breakpoint; between `begin` and `end` it stands before or after its operation, or is on its way.
 //! - The rival is confined to the first of `cpus`, and idle.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -12,10 +12,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use super::history::{self, Away, Other, Seen};
 use super::program::{Code, Program};
 use super::tracee::{Lost, Stop, Tracee, register};
-use super::victim::{self, Word};
-use super::workload::{Operands, Workload};
+use super::victim::{self, Word, Words};
+use super::workload::{Cells, Operands, Workload};
 use super::{Obstacle, Plan, confine};
 
 /// An answer of the rival that is not there by then never comes.
@@ -28,7 +29,7 @@ const LOWEST_ADDRESS: u64 = 4096;
 pub struct Session {
     child: Child,
     orders: ChildStdin,
-    answers: mpsc::Receiver<()>,
+    answers: mpsc::Receiver<u8>,
     /// The target.
     pub tracee: Tracee,
     thread: libc::pid_t,
@@ -85,18 +86,36 @@ impl Session {
             cpus: cpus.to_vec(),
         };
         session.place(0);
-        match session.begin() {
+        match session.start_target() {
             Ok(()) => Ok(session),
             Err(Lost(why)) => Err(unable(&why)),
         }
     }
 
-    fn begin(&mut self) -> Result<(), Lost> {
+    fn start_target(&mut self) -> Result<(), Lost> {
         self.orders.write_all(&[victim::BEGIN])?;
+        self.rendezvous()
+    }
+
+    fn rendezvous(&mut self) -> Result<(), Lost> {
         match self.tracee.wait()? {
             Stop::Rendezvous => Ok(()),
             Stop::Breakpoint(_) => Err(Lost("stopped where nothing was planted".to_owned())),
         }
+    }
+
+    /// Begins a round: afterwards the target is about to operate.
+    pub fn begin(&mut self, workload: usize) -> Result<(), Lost> {
+        self.write(Word::Workload, workload as i64)?;
+        self.tracee.resume(0)?;
+        self.rendezvous()
+    }
+
+    /// Ends it, once the target has operated.
+    pub fn end(&mut self) -> Result<(), Lost> {
+        self.tracee.lift_all()?;
+        self.tracee.resume(0)?;
+        self.rendezvous()
     }
 
     /// Puts the target on one of the cpus; it moves when it goes on.
@@ -119,10 +138,10 @@ impl Session {
         (address as u64).wrapping_sub(self.distance)
     }
 
-    /// Lets the rival operate, while the target is stopped.
-    pub fn rival(&mut self) -> Result<(), Lost> {
-        self.orders.write_all(&[victim::OPERATE])?;
-        let answer = self.answers.recv_timeout(LIMIT);
+    /// Lets the rival do something, while the target is stopped; false if that is refused.
+    pub fn rival(&mut self, order: u8) -> Result<bool, Lost> {
+        self.orders.write_all(&[order])?;
+        let answer = self.answers.recv_timeout(LIMIT).map(|answer| answer == order);
         answer
             .map_err(|_| Lost(format!("'s rival did not come to an end in {} s", LIMIT.as_secs())))
     }
@@ -140,7 +159,7 @@ impl Session {
 
     /// The sections, as indices, that one operation passes through when each is aborted once.
     pub fn way(&mut self, workload: usize, program: &Program) -> Result<Vec<usize>, Lost> {
-        self.write(Word::Workload, workload as i64)?;
+        self.begin(workload)?;
         for section in &program.sections {
             self.tracee.plant(section.start)?;
         }
@@ -150,7 +169,7 @@ impl Session {
             way.extend(program.sections.iter().position(|section| section.start == at));
             self.tracee.resume(0)?;
         }
-        self.tracee.lift_all()?;
+        self.end()?;
         Ok(way)
     }
 
@@ -161,8 +180,8 @@ impl Session {
         cpu: usize,
         way: &[&Code],
     ) -> Result<Option<u64>, Lost> {
-        self.write(Word::Workload, workload as i64)?;
         self.place(cpu);
+        self.begin(workload)?;
         for section in way {
             self.tracee.plant(section.end)?;
         }
@@ -172,7 +191,7 @@ impl Session {
             last = self.stored(at, way)?.or(last);
             self.tracee.resume(0)?;
         }
-        self.tracee.lift_all()?;
+        self.end()?;
         self.place(0);
         Ok(last)
     }
@@ -188,14 +207,27 @@ impl Session {
         Ok(stored.filter(|&address| address >= LOWEST_ADDRESS))
     }
 
+    /// What was seen in the last round, by the child or in this process, with somebody in between or
+    /// nobody.
+    pub fn seen(&self, account: Words, with_other: bool) -> Result<Seen, Lost> {
+        let word = |part: Words, at: usize| {
+            self.tracee.word(self.board.wrapping_add(part as u64).wrapping_add(at as u64))
+        };
+        let cells = |part, at| Cells::load(|i| word(part, at + i * size_of::<i64>()));
+        let other =
+            Other { result: word(account, Words::GIVEN)?, look: word(account, Words::LOOK)? };
+        Ok(Seen {
+            before: cells(Words::Before, 0)?,
+            result: word(account, Words::RESULT)?,
+            other: with_other.then_some(other),
+            end: cells(account, Words::END)?,
+        })
+    }
+
     /// What the target did is what the workload's model says, with nobody in between.
     pub fn plain(&self, workload: &Workload) -> Result<Option<String>, Lost> {
-        let seen = super::history::Seen {
-            before: self.read(Word::Before)?,
-            between: None,
-            end: self.read(Word::End)?,
-        };
-        Ok(super::history::complaint(workload, self.operands()?, seen))
+        let seen = self.seen(Words::Seen, false)?;
+        Ok(history::complaint(&workload.model, self.operands()?, &seen, Away::default()))
     }
 }
 
@@ -217,11 +249,11 @@ fn hello(output: &mut BufReader<ChildStdout>) -> Option<(u64, u64, libc::pid_t)>
 }
 
 /// A message for each byte that the rival writes.
-fn listen(mut output: BufReader<ChildStdout>) -> mpsc::Receiver<()> {
+fn listen(mut output: BufReader<ChildStdout>) -> mpsc::Receiver<u8> {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
         let mut byte = [0];
-        while output.read_exact(&mut byte).is_ok() && tell.send(()).is_ok() {}
+        while output.read_exact(&mut byte).is_ok() && tell.send(byte[0]).is_ok() {}
     });
     told
 }

@@ -7,10 +7,14 @@
 //!
 //! ```text
 //!   tracer                          target                 rival
-//!   orders on the board, resume  →  operate, account
+//!   orders on the board, resume  →  begin, account
 //!                                   rendezvous
+//!   breakpoints, resume          →  operate
 //!   byte on standard input       →                         operate, account
 //!                                ←                         byte on standard output
+//!                                   rendezvous
+//!   resume                       →  end, account
+//!                                   rendezvous
 //! ```
 //!
 //! Invariants:
@@ -26,10 +30,11 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use corelocal::cid::{self, Busy, Cid, CpuId, Frozen};
 use libc::{c_int, c_void};
 
 use super::registration::Area;
-use super::workload::Workload;
+use super::workload::{Cells, Workload};
 
 /// Orders and accounts.
 #[repr(C)]
@@ -40,21 +45,30 @@ pub struct Board {
     reaction: AtomicI64,
     /// The target's rseq area.
     area: AtomicI64,
-    /// What the target saw before its operation.
-    before: AtomicI64,
+    /// What the object held before the target's operation.
+    before: Cells,
     /// The operands that follow from it.
     target: AtomicI64,
     other: AtomicI64,
-    /// What was seen after the operation in between.
-    between: AtomicI64,
-    /// What the target saw at the end.
-    end: AtomicI64,
+    /// What was seen.
+    seen: Account,
+    /// What a forked child saw, and how it ended (waitpid(2)).
+    child_seen: Account,
+    child_status: AtomicI64,
     /// Where the signal found the target.
     interrupted: AtomicI64,
-    /// What a forked child saw in between and at the end, and how it ended (waitpid(2)).
-    child_between: AtomicI64,
-    child_end: AtomicI64,
-    child_status: AtomicI64,
+}
+
+/// What was seen in a round.
+#[repr(C)]
+struct Account {
+    /// The result of the operation in between, and what was seen after it.
+    given: AtomicI64,
+    look: AtomicI64,
+    /// The result of the target's operation.
+    result: AtomicI64,
+    /// What the object held in the end.
+    end: Cells,
 }
 
 /// A word of the board, named like it.
@@ -63,15 +77,26 @@ pub enum Word {
     Workload = offset_of!(Board, workload) as isize,
     Reaction = offset_of!(Board, reaction) as isize,
     Area = offset_of!(Board, area) as isize,
-    Before = offset_of!(Board, before) as isize,
     Target = offset_of!(Board, target) as isize,
     Other = offset_of!(Board, other) as isize,
-    Between = offset_of!(Board, between) as isize,
-    End = offset_of!(Board, end) as isize,
     Interrupted = offset_of!(Board, interrupted) as isize,
-    ChildBetween = offset_of!(Board, child_between) as isize,
-    ChildEnd = offset_of!(Board, child_end) as isize,
     ChildStatus = offset_of!(Board, child_status) as isize,
+}
+
+/// A part of the board of several words, named like it.
+#[derive(Clone, Copy, Debug)]
+pub enum Words {
+    Before = offset_of!(Board, before) as isize,
+    Seen = offset_of!(Board, seen) as isize,
+    ChildSeen = offset_of!(Board, child_seen) as isize,
+}
+
+impl Words {
+    /// Of an account: where its words are.
+    pub const GIVEN: usize = offset_of!(Account, given);
+    pub const LOOK: usize = offset_of!(Account, look);
+    pub const RESULT: usize = offset_of!(Account, result);
+    pub const END: usize = offset_of!(Account, end);
 }
 
 /// What the target does at a signal.
@@ -128,6 +153,7 @@ pub fn victim(workloads: &[Workload]) {
 
     let mut input = io::stdin().lock();
     let mut byte = [0];
+    let mut revoked = Vec::new();
     while input.read_exact(&mut byte).is_ok() {
         if byte[0] == BEGIN {
             let _ = begin.send(());
@@ -136,8 +162,21 @@ pub fn victim(workloads: &[Workload]) {
         let Some(workload) = workloads.get(board.workload.load(Ordering::Relaxed) as usize) else {
             return;
         };
-        (workload.operate)(board.other.load(Ordering::Relaxed));
-        board.between.store((workload.read)(), Ordering::Relaxed);
+        let done = match byte[0] {
+            OPERATE => {
+                board.seen.operate(workload, board);
+                Ok(())
+            }
+            REVOKE => revoke(&mut revoked),
+            _ => {
+                revoked.clear();
+                Ok(())
+            }
+        };
+        if done.is_err() {
+            revoked.clear();
+            byte[0] = REFUSED;
+        }
         if out.write_all(&byte).and_then(|()| out.flush()).is_err() {
             return;
         }
@@ -148,6 +187,28 @@ pub fn victim(workloads: &[Workload]) {
 pub const BEGIN: u8 = b'b';
 /// To the rival: operate.
 pub const OPERATE: u8 = b'o';
+/// To the rival: take all slots away from their ids, and give them back.
+pub const REVOKE: u8 = b'r';
+pub const GIVE_BACK: u8 = b'g';
+/// From the rival, in place of the order's own byte: it was refused.
+pub const REFUSED: u8 = b'x';
+
+/// Freezes the slots of all ids.
+fn revoke(revoked: &mut Vec<Frozen>) -> Result<(), Busy> {
+    for slot in 0..cid::high_water::<Cid>() {
+        revoked.push(cid::freeze(slot)?);
+    }
+    Ok(())
+}
+
+impl Account {
+    /// The operation in between.
+    fn operate(&self, workload: &Workload, board: &Board) {
+        let given = (workload.operate)(board.other.load(Ordering::Relaxed));
+        self.given.store(given, Ordering::Relaxed);
+        self.look.store((workload.look)(), Ordering::Relaxed);
+    }
+}
 
 /// Performs operations until the process ends.
 fn target(scene: &Scene) {
@@ -157,19 +218,27 @@ fn target(scene: &Scene) {
         rendezvous();
         let number = board.workload.load(Ordering::Relaxed) as usize;
         let Some(workload) = workloads.get(number) else { return };
-        let before = (workload.read)();
-        let operands = (workload.operands)(before);
-        board.before.store(before, Ordering::Relaxed);
+        // The operation finds a slot for its id, so that its first attempt can commit.
+        cid::current::<Cid>();
+        cid::current::<CpuId>();
+        let before = (workload.begin)(workload.start);
+        let operands = (workload.model.operands)(before.numbers());
+        board.before.store(&before);
         board.target.store(operands.target, Ordering::Relaxed);
         board.other.store(operands.other, Ordering::Relaxed);
-        (workload.operate)(operands.target);
-        let end = (workload.read)();
-        if std::process::id() != process {
-            board.child_end.store(end, Ordering::Relaxed);
+        rendezvous();
+        let result = (workload.operate)(operands.target);
+        let is_child = std::process::id() != process;
+        let account = if is_child { &board.child_seen } else { &board.seen };
+        account.result.store(result, Ordering::Relaxed);
+        if !is_child {
+            rendezvous();
+        }
+        account.end.store(&(workload.end)());
+        if is_child {
             // SAFETY: ends the forked child, in which no other thread exists, without destructors.
             unsafe { libc::_exit(0) };
         }
-        board.end.store(end, Ordering::Relaxed);
         if let Some(area) = area {
             // Refused, as it should be, unless the registration was given up.
             let _ = area.register();
@@ -204,16 +273,12 @@ extern "C" fn react(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     board.interrupted.store(at, Ordering::Relaxed);
     let number = board.workload.load(Ordering::Relaxed) as usize;
     let Some(workload) = scene.workloads.get(number) else { return };
-    let operate = |account: &AtomicI64| {
-        (workload.operate)(board.other.load(Ordering::Relaxed));
-        account.store((workload.read)(), Ordering::Relaxed);
-    };
     match board.reaction.load(Ordering::Relaxed) {
-        order if order == Reaction::Operate as i64 => operate(&board.between),
+        order if order == Reaction::Operate as i64 => board.seen.operate(workload, board),
         order if order == Reaction::Fork as i64 => {
             // SAFETY: no arguments; the child makes async-signal-safe calls only until it ends.
             match unsafe { libc::fork() } {
-                0 => operate(&board.child_between),
+                0 => board.child_seen.operate(workload, board),
                 child => {
                     let mut status = 0;
                     // SAFETY: a valid place for the status.

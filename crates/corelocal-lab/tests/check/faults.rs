@@ -7,6 +7,7 @@ use super::{As, Rule, SOUND, Section, Severity, check, rules, skip};
 /// Which rule a section breaks. A rule may have several.
 fn faults() -> Vec<(Rule, Section)> {
     let body = |rule, body| (rule, Section { body, ..SOUND });
+    let declared = |rule, body, prepared| (rule, Section { body, prepared, ..SOUND });
     vec![
         (Rule::Version, Section { head: ".long 1, 0", ..SOUND }),
         (Rule::Flags, Section { head: ".long 0, 4", ..SOUND }),
@@ -94,6 +95,18 @@ fn faults() -> Vec<(Rule, Section)> {
             Rule::StoreBeforeCommit,
             "7: mov %rdx, (%r8)\n dec %rax\n jnz 7b\n mov %rdx, (%rsi)\n",
         ),
+        // Two of them, one declared.
+        declared(
+            Rule::StoreBeforeCommit,
+            "9: mov %rdx, 8(%rsi)\n mov %rdx, 16(%rsi)\n addq %rdx, (%rsi)\n",
+            "9b",
+        ),
+        // One of them, and two declared; the commit declared; one behind the section.
+        declared(Rule::StrayPrepare, "9: mov %rdx, 8(%rsi)\n 8: addq %rdx, (%rsi)\n", "9b, 8b"),
+        declared(Rule::StrayPrepare, "9: addq %rdx, (%rsi)\n", "9b"),
+        declared(Rule::StrayPrepare, "addq %rdx, (%rsi)\n", "5b"),
+        // No declaration makes this right.
+        declared(Rule::UpdateBeforeCommit, "9: incq 8(%rsi)\n addq %rdx, (%rsi)\n", "9b"),
         body(Rule::UpdateBeforeCommit, "incq 8(%rsi)\n addq %rdx, (%rsi)\n"),
         body(Rule::UpdateBeforeCommit, "cmpxchg %rdx, 8(%rsi)\n mov %rdx, (%rsi)\n"),
         (Rule::RetryUnarmed, Section { handler: "jmp 4b\n", ..SOUND }),

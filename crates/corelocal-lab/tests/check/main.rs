@@ -27,6 +27,8 @@ struct Section {
     after: &'static str,
     signature: &'static str,
     handler: &'static str,
+    /// Instructions declared to be preparations, by their labels.
+    prepared: &'static str,
     /// The pointer array, and anything else.
     rest: &'static str,
 }
@@ -43,19 +45,26 @@ const SOUND: Section = Section {
     after: "xor %eax, %eax\n ret\n",
     signature: ".byte 0x0f, 0xb9, 0x3d\n .long 0x53053053\n",
     handler: "mov $1, %eax\n ret\n",
+    prepared: "",
     rest: LISTED,
 };
 
 impl Section {
     fn assembly(&self) -> String {
-        let Section { head, start, length, abort, body, after, signature, handler, rest } = self;
+        let Section { head, start, length, abort, body, after, signature, handler, prepared, rest } =
+            self;
+        // Each entry is the distance from itself.
+        let prepared: String = prepared
+            .split_terminator(", ")
+            .map(|label| format!(".section __rseq_prepare, \"a\"\n .long {label} - .\n"))
+            .collect();
         format!(
             ".section __rseq_cs, \"aw\"\n .balign 32\n 3: {head}\n .quad {start}, {length}, {abort}\n\
              .text\n .globl add\n .hidden add\n .type add, @function\n\
              add: lea 3b(%rip), %rax\n mov %rax, %fs:8(%rdi)\n\
              4: {body}\n 5: {after}\n .size add, . - add\n\
              .section __rseq_failure, \"ax\"\n {signature}\n 6: {handler}\n nop\n\
-             {rest}\n .section .note.GNU-stack, \"\"\n"
+             {prepared}\n {rest}\n .section .note.GNU-stack, \"\"\n"
         )
     }
 }

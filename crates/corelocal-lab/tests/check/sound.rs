@@ -40,6 +40,16 @@ fn shapes() -> Vec<(&'static str, Section, &'static [Rule])> {
             &[Rule::StoreBeforeCommit],
         ),
         (
+            "a push whose author declares that nobody looks at the item before",
+            Section {
+                body: "mov (%rsi), %r9\n cmp %r8, %r9\n jae 5f\n 9: mov %rdx, 8(%rsi, %r9, 8)\n\
+                       inc %r9\n mov %r9, (%rsi)\n",
+                prepared: "9b",
+                ..SOUND
+            },
+            &[],
+        ),
+        (
             "a batch: a loop of copies, then the index; retried from the store to rseq_cs",
             Section {
                 body: "mov 16(%rdi), %r8\n movzwq (%r8), %r9\n mov %rdx, %r11\n 7: dec %r11\n\
@@ -108,6 +118,17 @@ fn copies_of_a_section_are_sections_of_their_own() {
             }
             Err(reason) => return skip(test, &reason),
         }
+    }
+}
+
+/// What a library does that asks the dynamic linker to keep it: not in the code, so it is declared.
+#[test]
+fn an_object_that_keeps_itself_loaded_may_say_so() {
+    let test = "an_object_that_keeps_itself_loaded_may_say_so";
+    let text = format!("{}\n .section __rseq_stays, \"a\"\n .byte 0\n", SOUND.assembly());
+    match check(&text, As::Shared) {
+        Ok(report) => assert_eq!(rules(&report), [], "{:#?}", report.findings),
+        Err(reason) => skip(test, &reason),
     }
 }
 

@@ -6,7 +6,12 @@
 #[cfg(target_arch = "x86_64")]
 mod object;
 #[cfg(target_arch = "x86_64")]
-mod x86_64;
+#[macro_use]
+mod parts;
+#[cfg(target_arch = "x86_64")]
+mod stacks;
+#[cfg(target_arch = "x86_64")]
+mod words;
 
 /// The argument with which this program is the victim.
 #[cfg(target_arch = "x86_64")]
@@ -23,7 +28,8 @@ fn main() -> std::process::ExitCode {
 
     use corelocal_lab::torture::{self, Obstacle, Plan, Selection, Verdict, Workload};
 
-    let (sound, mutants) = (x86_64::sound(), x86_64::mutants());
+    let sound = [words::sound(), stacks::sound()].concat();
+    let mutants = [words::mutants(), stacks::mutants()].concat();
     let all: Vec<Workload> =
         torture::library().into_iter().chain(sound).chain(mutants.clone()).collect();
     if std::env::args().any(|argument| argument == VICTIM) {
@@ -86,13 +92,13 @@ fn main() -> std::process::ExitCode {
     };
 
     let mut faults = Vec::new();
-    println!("{:26}{:26}torture", "", "check");
+    println!("{:34}{:26}torture", "", "check");
     for workload in &all {
         let (torture, check) = (by_torture(workload.name), by_check(workload.name));
         let is_mutant = mutants.iter().any(|mutant| mutant.name == workload.name);
         let is_caught = torture.is_some() || !check.is_empty();
         let said = torture.as_deref().unwrap_or("–");
-        println!("{:26}{:26}{said}", workload.name, check.join(", "));
+        println!("{:34}{:26}{said}", workload.name, check.join(", "));
         match skipped(workload.name) {
             Some(why) if is_mutant && !is_caught => {
                 eprintln!("skipped: {}: {why}", workload.name);

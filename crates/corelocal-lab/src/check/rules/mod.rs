@@ -60,6 +60,9 @@ pub fn run(object: &str, image: &Image<'_>) -> Report {
         breaches.extend(found.into_iter().map(|breach| (Some(index), breach)));
     }
     breaches.extend(descriptor::together(image));
+    if image.is_decoded() {
+        breaches.extend(stores::undeserved(image, &steps).into_iter().map(|breach| (None, breach)));
+    }
     report(object, image, &steps, breaches)
 }
 
@@ -169,5 +172,5 @@ fn text(names: &Names, instruction: &Instruction) -> String {
 
 /// Whether `image` may be unmapped while threads run.
 fn can_be_unloaded(image: &Image<'_>) -> bool {
-    image.kind() == Kind::Shared && !image.elf.nodelete
+    image.kind() == Kind::Shared && !image.elf.nodelete && !image.stays
 }

@@ -3,21 +3,66 @@
 //!
 //! Which store commits is not written anywhere. The one that nothing follows is taken for it: a store
 //! after which another one can come is a preparation, any other is a commit.
+//!
+//! Whether anybody sees what a preparation stores is not in the code either. Its author may declare
+//! that nobody does, for each such store by itself; what cannot be right is not made right by that.
+
+use std::collections::HashSet;
 
 use super::Breach;
 use super::instructions::reachable;
 use crate::check::decode::{self, Edge, Step, Write};
-use crate::check::load::{Descriptor, Image};
+use crate::check::load::{Descriptor, Entry, Image};
 use crate::check::report::Rule;
 
 pub fn check(image: &Image<'_>, descriptor: &Descriptor, steps: &[Step]) -> Vec<Breach> {
-    let reached = reachable(steps, 0);
-    let stores: Vec<usize> =
-        (0..steps.len()).filter(|i| reached[*i] && stores_data(&steps[*i])).collect();
+    let stores = stores_in(steps);
     if stores.is_empty() {
         return vec![none(image, descriptor)];
     }
-    stores.iter().flat_map(|index| one(steps, &stores, *index)).collect()
+    let found = stores.iter().flat_map(|index| one(steps, &stores, *index));
+    let is_declared = |breach: &Breach| {
+        breach.rule == Rule::StoreBeforeCommit && image.is_prepared(breach.address)
+    };
+    found.filter(|breach| !is_declared(breach)).collect()
+}
+
+/// Declarations about what is no preparation: of no section, or its commit.
+pub fn undeserved(image: &Image<'_>, sections: &[Option<Vec<Step>>]) -> Vec<Breach> {
+    let prepared: HashSet<u64> =
+        sections.iter().flatten().flat_map(|steps| prepared(steps)).collect();
+    let stray = image.prepared.iter().filter(|entry| !prepared.contains(&entry.target));
+    let breach = |entry: &Entry| {
+        let message =
+            format!("the entry names {:#x}, no store before the commit of a section", entry.target);
+        Breach::new(Rule::StrayPrepare, entry.address, message)
+    };
+    stray.map(breach).collect()
+}
+
+/// The addresses of the stores before the commit.
+fn prepared(steps: &[Step]) -> Vec<u64> {
+    let stores = stores_in(steps);
+    let prepares = stores.iter().filter(|index| prepares(steps, &stores, **index));
+    prepares.map(|index| steps[*index].address()).collect()
+}
+
+/// Whether another store can come after this one.
+fn prepares(steps: &[Step], stores: &[usize], index: usize) -> bool {
+    let mut after = vec![false; steps.len()];
+    for edge in &steps[index].next {
+        if let Edge::To(next) = edge {
+            let from_next = reachable(steps, *next);
+            after.iter_mut().zip(from_next).for_each(|(after, next)| *after |= next);
+        }
+    }
+    stores.iter().any(|other| *other != index && after[*other])
+}
+
+/// The instructions that store, by number.
+fn stores_in(steps: &[Step]) -> Vec<usize> {
+    let reached = reachable(steps, 0);
+    (0..steps.len()).filter(|i| reached[*i] && stores_data(&steps[*i])).collect()
 }
 
 /// Calls and moves of the stack are reported as such.
@@ -39,15 +84,7 @@ fn none(image: &Image<'_>, descriptor: &Descriptor) -> Breach {
 fn one(steps: &[Step], stores: &[usize], index: usize) -> Vec<Breach> {
     let step = &steps[index];
     let breach = |rule, message: &str| Breach::new(rule, step.address(), message);
-    let mut after = vec![false; steps.len()];
-    for edge in &step.next {
-        if let Edge::To(next) = edge {
-            let from_next = reachable(steps, *next);
-            after.iter_mut().zip(from_next).for_each(|(after, next)| *after |= next);
-        }
-    }
-    let prepares = stores.iter().any(|other| *other != index && after[*other]);
-    match (prepares, step.write) {
+    match (prepares(steps, stores, index), step.write) {
         (true, Write::Update) => vec![breach(
             Rule::UpdateBeforeCommit,
             "this changes memory before the commit; aborted after it, the retry changes it again",

@@ -2,16 +2,27 @@
 //! since a thread that is stopped has no cpu that runs beside it.
 //!
 //! Workers do random operations on all containers, come and go, fork, and now and then have no
-//! registration. A tormentor sends them signals, whose handler operates too, and changes their
-//! affinity. Everybody keeps accounts; at the end they must agree with the containers, and some
-//! promises are watched all the time.
+//! registration. A tormentor sends them signals, whose handler operates too, changes their affinity,
+//! and takes slots away from their ids. Everybody keeps accounts; at the end they must agree with the
+//! containers, and some promises are watched all the time.
+//!
+//! ```text
+//!   objects.rs     the containers, what was done to them, what handlers do
+//!   bins.rs        those that items go into and come out of
+//!   lives.rs       containers with a short life
+//!   worker.rs      a thread and its life
+//!   torment.rs     what happens to the threads
+//! ```
 //!
 //! Invariants:
 //! - An account is written by one thread alone and given over when the thread ends; the handlers'
 //!   are atomics.
 //! - A handler does nothing but operate and keep accounts: it may come anywhere.
 
+mod bins;
+mod lives;
 mod objects;
+mod torment;
 mod worker;
 
 use std::sync::Arc;
@@ -21,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::{allowed_cpus, confine};
+use super::allowed_cpus;
 use objects::{Accounts, Objects};
 use worker::Worker;
 
@@ -45,6 +56,10 @@ pub struct Totals {
     pub signals: u64,
     /// Changes of a thread's affinity.
     pub moves: u64,
+    /// Slots that were frozen for a while.
+    pub freezes: u64,
+    /// All slots taken back at once, or the memory of those in excess given back.
+    pub compactions: u64,
     /// Threads that lived.
     pub threads: u64,
     /// Of these, without a registration.
@@ -70,13 +85,22 @@ pub struct Operations {
     pub maxima: u64,
     /// Containers made, used and dropped.
     pub lives: u64,
+    /// `Histogram::record`, `CounterVec::add`, `Word::add_fetch`.
+    pub samples: u64,
+    /// Items put into stacks, pools, rings, queues and words, or taken out.
+    pub items: u64,
+    /// All that one of these held, taken out from afar.
+    pub drains: u64,
+    /// `Lock::lock` and its kin.
+    pub locks: u64,
 }
 
 impl Operations {
     /// All of them.
     pub fn total(&self) -> u64 {
-        let Operations { adds, gets, takes, records, maxima, lives } = self;
-        adds + gets + takes + records + maxima + lives
+        let Operations { adds, gets, takes, records, maxima, lives, samples, items, drains, locks } =
+            self;
+        adds + gets + takes + records + maxima + lives + samples + items + drains + locks
     }
 
     fn add(&mut self, more: &Operations) {
@@ -86,6 +110,10 @@ impl Operations {
         self.records += more.records;
         self.maxima += more.maxima;
         self.lives += more.lives;
+        self.samples += more.samples;
+        self.items += more.items;
+        self.drains += more.drains;
+        self.locks += more.locks;
     }
 }
 
@@ -102,7 +130,9 @@ impl Totals {
 /// It changes the action of a signal, and a section that is broken may crash it: run it in a process
 /// of its own.
 pub fn rage(time: Duration, seed: u64, progress: &mut dyn FnMut(&Totals)) -> Totals {
-    let objects = Objects::shared();
+    let all = Objects::make();
+    // SAFETY: never freed, and shared until `check`.
+    let objects = unsafe { &*all };
     objects::handle_signals();
     let cpus = allowed_cpus();
     let seats = (cpus.len() * 4).clamp(4, 64);
@@ -110,11 +140,13 @@ pub fn rage(time: Duration, seed: u64, progress: &mut dyn FnMut(&Totals)) -> Tot
         done: AtomicBool::new(false),
         forks: AtomicU64::new(0),
         moves: AtomicU64::new(0),
+        freezes: AtomicU64::new(0),
+        compactions: AtomicU64::new(0),
         threads: (0..seats).map(|_| AtomicI32::new(0)).collect(),
     });
     let tormentor = {
         let (shared, cpus) = (shared.clone(), cpus.clone());
-        thread::spawn(move || torment(&shared, &cpus, Random::new(seed)))
+        thread::spawn(move || torment::torment(&shared, &cpus, Random::new(seed)))
     };
 
     let mut totals = Totals::default();
@@ -147,6 +179,8 @@ pub fn rage(time: Duration, seed: u64, progress: &mut dyn FnMut(&Totals)) -> Tot
         totals.signals = objects::handled();
         totals.moves = shared.moves.load(Ordering::Relaxed);
         totals.forks = shared.forks.load(Ordering::Relaxed);
+        totals.freezes = shared.freezes.load(Ordering::Relaxed);
+        totals.compactions = shared.compactions.load(Ordering::Relaxed);
         if is_over {
             break;
         }
@@ -157,7 +191,8 @@ pub fn rage(time: Duration, seed: u64, progress: &mut dyn FnMut(&Totals)) -> Tot
         thread::sleep(PAUSE);
     }
     let _ = tormentor.join();
-    objects.check(&accounts, |sentence| totals.violation(sentence));
+    // SAFETY: all threads are done, and the handlers that ran in them.
+    unsafe { &mut *all }.check(&accounts, |sentence| totals.violation(sentence));
     progress(&totals);
     totals
 }
@@ -168,37 +203,10 @@ struct Shared {
     done: AtomicBool,
     forks: AtomicU64,
     moves: AtomicU64,
+    freezes: AtomicU64,
+    compactions: AtomicU64,
     /// The number of the thread in each seat; 0 when it is empty.
     threads: Vec<AtomicI32>,
-}
-
-/// Signals and moves random threads until told to stop.
-fn torment(shared: &Shared, cpus: &[usize], mut random: Random) {
-    // SAFETY: no arguments.
-    let process = unsafe { libc::getpid() };
-    while !shared.done.load(Ordering::Relaxed) {
-        let seat = random.below(shared.threads.len() as u64) as usize;
-        let thread = shared.threads[seat].load(Ordering::Relaxed);
-        if thread == 0 {
-            thread::yield_now();
-            continue;
-        }
-        match random.below(8) {
-            0..4 => {
-                // SAFETY: no addresses. A thread that has ended is ESRCH; should its number belong
-                // to another one of this process by now, that one handles the signal.
-                unsafe { libc::syscall(libc::SYS_tgkill, process, thread, objects::SIGNAL) };
-            }
-            4..7 => {
-                let cpu = cpus[random.below(cpus.len() as u64) as usize];
-                confine(thread, &[cpu]);
-                shared.moves.fetch_add(1, Ordering::Relaxed);
-            }
-            _ => confine(thread, cpus),
-        }
-        // Most signals hit a thread at work, not in the handler of the one before.
-        thread::sleep(Duration::from_micros(random.below(60)));
-    }
 }
 
 /// xorshift64 (Marsaglia 2003).

@@ -5,14 +5,17 @@
 //!   sees no smaller value the second time.
 //! - Of each `flow` counter, all that was taken and what is left is all that was added.
 //! - A maximum is never below what the one who looks has recorded or seen before.
+//! - A token that was put into a bin comes out once (`bins.rs`).
+//! - The two numbers behind a lock are the same whenever nobody holds it.
 
 use std::array;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use corelocal::cid::{Cid, CpuId};
-use corelocal::percpu::{Counter, Max};
+use corelocal::percpu::{Counter, CounterVec, Histogram, Lock, Max, Word};
 use libc::c_int;
+
+use super::bins::{AtomicFlow, BINS, Bin, Flow, bins, token};
 
 /// Objects of each sort. Few, so that threads meet.
 pub const EACH: usize = 4;
@@ -23,6 +26,9 @@ pub const SIGNAL: c_int = libc::SIGUSR2;
 /// What the handler adds and records.
 const HANDLED: i64 = 3;
 
+/// Values that a histogram tells apart, and counters of a vector.
+pub const VALUES: usize = 8;
+
 /// The containers.
 pub struct Objects {
     pub grown: [Counter<Cid>; EACH],
@@ -31,6 +37,11 @@ pub struct Objects {
     pub flow_by_cpu: [Counter<CpuId>; EACH],
     pub largest: [Max<Cid>; EACH],
     pub largest_by_cpu: [Max<CpuId>; EACH],
+    pub samples: Histogram,
+    pub vec: CounterVec<VALUES>,
+    pub sum: Word<CpuId>,
+    pub lock: Lock<(i64, i64)>,
+    pub bins: [(&'static str, Box<dyn Bin>); BINS],
 }
 
 /// What was done to each of them, modulo 2^64 for those that wrap.
@@ -43,6 +54,11 @@ pub struct Accounts {
     pub flow_by_cpu: [i64; EACH],
     pub largest: [u64; EACH],
     pub largest_by_cpu: [u64; EACH],
+    pub samples: [i64; VALUES],
+    pub vec: [i64; VALUES],
+    pub sum: i64,
+    pub locked: i64,
+    pub bins: [Flow; BINS],
 }
 
 impl Accounts {
@@ -64,62 +80,150 @@ impl Accounts {
         for (mine, theirs) in maxima {
             *mine = array::from_fn(|i| mine[i].max(theirs[i]));
         }
+        self.samples = array::from_fn(|i| self.samples[i] + other.samples[i]);
+        self.vec = array::from_fn(|i| self.vec[i].wrapping_add(other.vec[i]));
+        self.sum = self.sum.wrapping_add(other.sum);
+        self.locked = self.locked.wrapping_add(other.locked);
+        self.bins.iter_mut().zip(&other.bins).for_each(|(mine, theirs)| mine.add(theirs));
     }
 }
 
 impl Objects {
-    /// Those of this process.
-    pub fn shared() -> &'static Objects {
-        static OBJECTS: OnceLock<Objects> = OnceLock::new();
-        let objects = OBJECTS.get_or_init(|| Objects {
+    /// New ones, which handlers use from now on. Never freed: a handler may come late.
+    pub fn make() -> *mut Objects {
+        let objects = Box::into_raw(Box::new(Objects {
             grown: array::from_fn(|_| Counter::new()),
             grown_by_cpu: array::from_fn(|_| Counter::new()),
             flow: array::from_fn(|_| Counter::new()),
             flow_by_cpu: array::from_fn(|_| Counter::new()),
             largest: array::from_fn(|_| Max::new()),
             largest_by_cpu: array::from_fn(|_| Max::new()),
-        });
+            samples: Histogram::new(),
+            vec: CounterVec::new(),
+            sum: Word::new(),
+            lock: Lock::default(),
+            bins: bins(),
+        }));
         // Release: partner is the Acquire in `handle`.
-        FOR_HANDLER.store((&raw const *objects).cast_mut(), Ordering::Release);
+        FOR_HANDLER.store(objects, Ordering::Release);
         objects
     }
 
     /// Tells every disagreement with the accounts of all threads, once they are done.
-    pub fn check(&self, accounts: &Accounts, mut violation: impl FnMut(String)) {
+    pub fn check(&mut self, accounts: &Accounts, mut violation: impl FnMut(String)) {
+        FOR_HANDLER.store(std::ptr::null_mut(), Ordering::Relaxed);
+        self.check_bins(accounts, &mut violation);
         let mut same = |what: &str, is: i64, expected: i64| {
             if is != expected {
                 violation(format!("{what} is {is} in the end; the accounts say {expected}"));
             }
         };
+        let by_handlers = &HANDLERS;
         let handlers_added = |times: &AtomicU64| (times.load(Ordering::Relaxed) as i64) * HANDLED;
         for i in 0..EACH {
-            let expected = accounts.grown[i].wrapping_add(handlers_added(&HANDLERS_GROWN[i]));
+            let expected = accounts.grown[i].wrapping_add(handlers_added(&by_handlers.grown[i]));
             same("a counter", self.grown[i].get(), expected);
             let grown = self.grown_by_cpu[i].get();
             same("a counter by cpu number", grown, accounts.grown_by_cpu[i]);
 
             same("a counter that is taken from", self.flow[i].get(), accounts.flow[i]);
-            let expected = accounts.flow_by_cpu[i].wrapping_add(handlers_added(&HANDLERS_FLOW[i]));
+            let expected =
+                accounts.flow_by_cpu[i].wrapping_add(handlers_added(&by_handlers.flow[i]));
             let flow = self.flow_by_cpu[i].get();
             same("a counter by cpu number that is taken from", flow, expected);
 
             let largest = self.largest[i].get().unwrap_or(0);
             same("a maximum", largest as i64, accounts.largest[i] as i64);
-            let by_handlers = HANDLERS_LARGEST[i].load(Ordering::Relaxed);
+            let by_handlers = by_handlers.largest[i].load(Ordering::Relaxed);
             let expected = accounts.largest_by_cpu[i].max(by_handlers);
             let largest = self.largest_by_cpu[i].get().unwrap_or(0);
             same("a maximum by cpu number", largest as i64, expected as i64);
         }
+        let counts = self.samples.buckets();
+        let mut samples = [0; VALUES];
+        counts.for_each(|bucket| samples[bucket.low as usize % VALUES] += bucket.count as i64);
+        let sampled = by_handlers.samples.load(Ordering::Relaxed) as i64;
+        for (value, seen) in samples.into_iter().enumerate() {
+            let handlers = if value as i64 == HANDLED { sampled } else { 0 };
+            let expected = accounts.samples[value] + handlers;
+            same("a bucket of a histogram", seen, expected);
+            let sum = self.vec.get(value).unwrap_or(0);
+            same("a counter of a vector", sum, accounts.vec[value]);
+        }
+        let sum = self.sum.iter().fold(0, |sum: i64, (_, word)| sum.wrapping_add(word as i64));
+        same("the sum of words", sum, accounts.sum.wrapping_add(handlers_added(&by_handlers.sum)));
+        let locked = self.lock.iter_mut().fold((0, 0), |sum: (i64, i64), part| {
+            (sum.0.wrapping_add(part.0), sum.1.wrapping_add(part.1))
+        });
+        let expected = accounts.locked.wrapping_add(handlers_added(&by_handlers.locked));
+        same("the first sum behind locks", locked.0, expected);
+        same("the second sum behind locks", locked.1, expected);
+        if by_handlers.broken.load(Ordering::Relaxed) {
+            violation("a handler got a lock whose holder was at work".to_owned());
+        }
+    }
+
+    fn check_bins(&mut self, accounts: &Accounts, violation: &mut impl FnMut(String)) {
+        let flows = accounts.bins.iter().zip(&HANDLERS.bins);
+        for ((name, bin), (flow, by_handlers)) in self.bins.iter_mut().zip(flows) {
+            let mut flow = *flow;
+            flow.add(&by_handlers.get());
+            bin.empty(&mut flow);
+            match flow {
+                Flow { tokens: 0, image: 0 } => {}
+                Flow { tokens: 0, .. } => {
+                    violation(format!("of {name}, some items came twice or torn, and others not"));
+                }
+                Flow { tokens, .. } if tokens > 0 => {
+                    violation(format!("{name} lost {tokens} items more than came twice"));
+                }
+                Flow { tokens, .. } => {
+                    violation(format!("{name} gave {} items more than it got", -tokens));
+                }
+            }
+        }
+    }
+
+    /// Adds to what is behind one of the locks; false if it was not as it should be.
+    pub fn add_locked((first, second): &mut (i64, i64), n: i64) -> bool {
+        let is_whole = first == second;
+        *first = first.wrapping_add(n);
+        // Whoever comes in between finds them different.
+        std::hint::black_box(&mut *first);
+        *second = second.wrapping_add(n);
+        is_whole
     }
 }
 
 static FOR_HANDLER: AtomicPtr<Objects> = AtomicPtr::new(std::ptr::null_mut());
 static TIMES: AtomicU64 = AtomicU64::new(0);
-/// How often handlers added to each counter.
-static HANDLERS_GROWN: [AtomicU64; EACH] = [const { AtomicU64::new(0) }; EACH];
-static HANDLERS_FLOW: [AtomicU64; EACH] = [const { AtomicU64::new(0) }; EACH];
-/// The largest value handlers recorded.
-static HANDLERS_LARGEST: [AtomicU64; EACH] = [const { AtomicU64::new(0) }; EACH];
+
+/// What handlers did.
+struct Handlers {
+    /// How often they added to each.
+    grown: [AtomicU64; EACH],
+    flow: [AtomicU64; EACH],
+    samples: AtomicU64,
+    sum: AtomicU64,
+    locked: AtomicU64,
+    /// The largest value they recorded.
+    largest: [AtomicU64; EACH],
+    bins: [AtomicFlow; BINS],
+    /// Whether one found what is behind a lock half changed.
+    broken: AtomicBool,
+}
+
+static HANDLERS: Handlers = Handlers {
+    grown: [const { AtomicU64::new(0) }; EACH],
+    flow: [const { AtomicU64::new(0) }; EACH],
+    samples: AtomicU64::new(0),
+    sum: AtomicU64::new(0),
+    locked: AtomicU64::new(0),
+    largest: [const { AtomicU64::new(0) }; EACH],
+    bins: [const { AtomicFlow::new() }; BINS],
+    broken: AtomicBool::new(false),
+};
+
 /// What the next handler records.
 static NEXT: AtomicI64 = AtomicI64::new(1);
 
@@ -143,20 +247,45 @@ extern "C" fn handle(_: c_int) {
     // SAFETY: null, or objects that are never freed.
     let Some(objects) = (unsafe { FOR_HANDLER.load(Ordering::Acquire).as_ref() }) else { return };
     let turn = TIMES.fetch_add(1, Ordering::Relaxed) as usize;
-    let i = turn % EACH;
-    match turn / EACH % 3 {
+    let (i, bin) = (turn % EACH, turn % BINS);
+    let count = |times: &AtomicU64| _ = times.fetch_add(1, Ordering::Relaxed);
+    match turn / EACH % 8 {
         0 => {
             objects.grown[i].add(HANDLED);
-            HANDLERS_GROWN[i].fetch_add(1, Ordering::Relaxed);
+            count(&HANDLERS.grown[i]);
         }
         1 => {
             objects.flow_by_cpu[i].add(HANDLED);
-            HANDLERS_FLOW[i].fetch_add(1, Ordering::Relaxed);
+            count(&HANDLERS.flow[i]);
         }
-        _ => {
+        2 => {
             let value = NEXT.fetch_add(HANDLED, Ordering::Relaxed) as u64;
             objects.largest_by_cpu[i].record(value);
-            HANDLERS_LARGEST[i].fetch_max(value, Ordering::Relaxed);
+            HANDLERS.largest[i].fetch_max(value, Ordering::Relaxed);
+        }
+        3 => {
+            objects.samples.record(HANDLED.unsigned_abs());
+            count(&HANDLERS.samples);
+            objects.sum.add_fetch(HANDLED.unsigned_abs());
+            count(&HANDLERS.sum);
+        }
+        4 => {
+            if let Some(mut part) = objects.lock.try_lock() {
+                if !Objects::add_locked(&mut part, HANDLED) {
+                    HANDLERS.broken.store(true, Ordering::Relaxed);
+                }
+                count(&HANDLERS.locked);
+            }
+        }
+        _ => {
+            let mut flow = Flow::default();
+            let (_, bin_of) = &objects.bins[bin];
+            match turn / (EACH * BINS) % 3 {
+                0 => bin_of.put(token(), &mut flow),
+                1 => bin_of.take(&mut flow),
+                _ => bin_of.exchange_batches(&mut flow),
+            }
+            HANDLERS.bins[bin].add(&flow);
         }
     }
 }

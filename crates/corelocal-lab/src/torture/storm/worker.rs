@@ -5,12 +5,14 @@ use std::sync::atomic::Ordering;
 use corelocal::cid::{Cid, CpuId, SlotIndex};
 use corelocal::percpu::{Counter, Max};
 
-use super::objects::{Accounts, EACH, Objects};
+use super::bins::{BATCH, BINS, Flow, token};
+use super::lives;
+use super::objects::{Accounts, EACH, Objects, VALUES};
 use super::{Operations, Random, Shared, Totals};
 use crate::torture::registration::Area;
 
 /// Operations of a life, at most.
-const LIFE: u64 = 200_000;
+const LIFE: u64 = 50_000;
 
 /// What a thread leaves behind.
 #[derive(Default)]
@@ -66,7 +68,7 @@ impl Worker {
         let i = random.below(EACH as u64) as usize;
         let n = random.below(1000) as i64;
         let (operations, accounts) = (&mut self.operations, &mut self.accounts);
-        match random.below(64) {
+        match random.below(128) {
             0..12 => add(&objects.grown[i], &mut accounts.grown[i], n, operations),
             12..24 => add(&objects.grown_by_cpu[i], &mut accounts.grown_by_cpu[i], n, operations),
             24..32 => add(&objects.flow[i], &mut accounts.flow[i], n - 500, operations),
@@ -84,7 +86,61 @@ impl Worker {
             59 => self.look_at_peaks(i, objects),
             60 => self.live_briefly::<Cid>(n),
             61 => self.live_briefly::<CpuId>(n),
-            _ => std::thread::yield_now(),
+            62 => std::thread::yield_now(),
+            63..70 => self.sample(objects, random),
+            70..76 => self.lock(objects, n, random),
+            _ => self.fill_and_empty(objects, random),
+        }
+    }
+
+    fn sample(&mut self, objects: &Objects, random: &mut Random) {
+        let value = random.below(VALUES as u64);
+        objects.samples.record(value);
+        self.accounts.samples[value as usize] += 1;
+        let _ = objects.vec.add(value as usize, 1);
+        self.accounts.vec[value as usize] += 1;
+        objects.sum.add_fetch(value);
+        self.accounts.sum = self.accounts.sum.wrapping_add(value as i64);
+        self.operations.samples += 3;
+    }
+
+    fn lock(&mut self, objects: &Objects, n: i64, random: &mut Random) {
+        let mut add = |part: &mut (i64, i64)| {
+            if !Objects::add_locked(part, n) {
+                self.violations.push("two threads held the same lock".to_owned());
+            }
+            self.accounts.locked = self.accounts.locked.wrapping_add(n);
+            self.operations.locks += 1;
+        };
+        match random.below(1024) {
+            // From afar; refused, parts are left out.
+            0 => _ = objects.lock.for_each_locked(|_, part| add(part)),
+            1..512 => objects.lock.try_lock().iter_mut().for_each(|part| add(part)),
+            _ => add(&mut objects.lock.lock()),
+        }
+    }
+
+    /// Tokens into a bin and out of it.
+    fn fill_and_empty(&mut self, objects: &Objects, random: &mut Random) {
+        let i = random.below(BINS as u64) as usize;
+        let ((_, bin), flow) = (&objects.bins[i], &mut self.accounts.bins[i]);
+        match random.below(1024) {
+            0 => {
+                bin.drain(flow);
+                self.operations.drains += 1;
+            }
+            1..400 => {
+                bin.put(token(), flow);
+                self.operations.items += 1;
+            }
+            400..800 => {
+                bin.take(flow);
+                self.operations.items += 1;
+            }
+            _ => {
+                bin.exchange_batches(flow);
+                self.operations.items += 2 * BATCH as u64;
+            }
         }
     }
 
@@ -126,7 +182,8 @@ impl Worker {
 
     /// Containers of its own, made, used and dropped: another owner's memory comes back as new.
     fn live_briefly<I: SlotIndex>(&mut self, n: i64) {
-        self.operations.lives += 2;
+        self.operations.lives += 5;
+        self.violations.extend(lives::of_items::<I>());
         let (counter, max) = (Counter::<I>::new(), Max::<I>::new());
         let mut sum = 0;
         for i in 0..8 {
@@ -160,6 +217,10 @@ impl Worker {
                 let sum = 100 * n;
                 let exact = counters.0.get() == before.0.wrapping_add(sum)
                     && counters.1.get() == before.1.wrapping_add(sum);
+                for (_, bin) in &objects.bins {
+                    let mut unaccounted = Flow::default();
+                    bin.exchange_batches(&mut unaccounted);
+                }
                 // SAFETY: ends the child, in which no other thread exists, without destructors.
                 unsafe { libc::_exit(i32::from(!exact)) };
             }

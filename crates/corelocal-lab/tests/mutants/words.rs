@@ -1,4 +1,4 @@
-//! Sound sections and broken ones, in the shape of the library's own.
+//! Sections on one word, sound and broken.
 //!
 //! Invariants:
 //! - Each mutant differs from a sound section in one point, which its name tells.
@@ -6,87 +6,9 @@
 
 use std::arch::asm;
 
-use corelocal_lab::torture::Workload;
+use corelocal_lab::torture::{Content, Workload};
 
-use crate::object::{Index, Object, add, largest};
-
-/// The parts of a section; mutants exchange one.
-macro_rules! descriptor {
-    () => {
-        concat!(
-            ".pushsection __rseq_cs, \"aw\", @progbits\n",
-            ".balign 32\n",
-            "30: .long 0, 0\n",
-            ".quad 31f, 32f - 31f, 33f\n",
-            ".popsection\n",
-            ".pushsection __rseq_cs_ptr_array, \"aw\", @progbits\n",
-            "35: .quad 30b\n",
-            ".popsection\n",
-            ".reloc 0, R_X86_64_NONE, 35b\n",
-        )
-    };
-}
-
-macro_rules! arm {
-    () => {
-        concat!("lea {scratch}, [rip + 30b]\n", "mov qword ptr fs:[{area} + 8], {scratch}\n")
-    };
-}
-
-macro_rules! check_cpu {
-    () => {
-        concat!("cmp dword ptr fs:[{area} + 4], 0\n", "jl 34f\n")
-    };
-}
-
-macro_rules! read_id {
-    () => {
-        "mov {scratch:e}, dword ptr fs:[{id}]\n"
-    };
-}
-
-macro_rules! check_opened {
-    () => {
-        concat!("cmp {scratch:e}, dword ptr [{object} + 8]\n", "jae 34f\n")
-    };
-}
-
-macro_rules! find_slot {
-    () => {
-        concat!("shl {scratch}, 6\n", "add {scratch}, qword ptr [{object}]\n")
-    };
-}
-
-macro_rules! locate {
-    () => {
-        concat!(check_cpu!(), read_id!(), check_opened!(), find_slot!())
-    };
-}
-
-macro_rules! exits {
-    ($signature:literal, $abort:literal) => {
-        concat!(
-            ".pushsection __rseq_failure, \"ax\", @progbits\n",
-            "34: mov {scratch:e}, 2\n",
-            "jmp 37f\n",
-            "36: mov {scratch:e}, 3\n",
-            "jmp 37f\n",
-            ".byte 0x0f, 0xb9, 0x3d\n",
-            ".long ",
-            $signature,
-            "\n",
-            "33: ",
-            $abort,
-            "\n",
-            "jmp 37f\n",
-            ".popsection\n",
-            "37:\n",
-        )
-    };
-    () => {
-        exits!("0x53053053", "mov {scratch:e}, 1")
-    };
-}
+use crate::object::{Ended, Index, Object, add, largest};
 
 /// A module with a workload of the same name, whose section is made of `$part`s.
 macro_rules! workload {
@@ -97,15 +19,16 @@ macro_rules! workload {
             static OBJECT: Object = Object::new();
 
             #[inline(always)]
-            fn attempt(index: Index, n: i64) -> u64 {
+            fn attempt(index: Index, n: i64) -> Ended {
                 let scratch: u64;
-                // SAFETY: sound sections store to the slot of an opened id alone. The others break
-                // this or another promise: they run in a process that is there to find out.
+                // SAFETY: sound sections store to the slot of an id alone. The others break this or
+                // another promise: they run in a process that is there to find out.
                 unsafe {
                     asm!(
                         $($part,)+
                         area = in(reg) index.area,
                         id = in(reg) index.id,
+                        offsets = in(reg) index.offsets,
                         object = in(reg) &OBJECT,
                         n = in(reg) n,
                         scratch = out(reg) scratch,
@@ -113,22 +36,31 @@ macro_rules! workload {
                         options(nostack),
                     );
                 }
-                scratch
+                (scratch, 0)
             }
 
             #[inline(never)]
-            fn operate(n: i64) {
+            fn operate(n: i64) -> i64 {
                 let index = Index::$index();
                 OBJECT.run(index, || attempt(index, n), |shared| $make::give_up(shared, n));
+                0
             }
 
-            fn read() -> i64 {
-                $make::read(&OBJECT)
+            fn look() -> i64 {
+                $make::look(&OBJECT)
             }
 
             pub fn workload() -> Workload {
-                let by_cpu = stringify!($index) == "cpu";
-                $make::workload(stringify!($name), operate, read, by_cpu)
+                Workload {
+                    name: stringify!($name),
+                    begin: |_| Content::of([look()]),
+                    start: 0,
+                    operate,
+                    look,
+                    end: || Content::of([look()]),
+                    model: $make::MODEL,
+                    by_cpu: stringify!($index) == "cpu",
+                }
             }
         }
     };
@@ -204,7 +136,7 @@ workload!(
     arm!(),
     "31:",
     read_id!(),
-    check_opened!(),
+    look_up!(),
     find_slot!(),
     add!(),
     check_cpu!(),
@@ -222,7 +154,7 @@ workload!(
     "mov qword ptr fs:[{area} + 8], r11",
     "31:",
     check_cpu!(),
-    check_opened!(),
+    look_up!(),
     find_slot!(),
     add!(),
     "32:",
@@ -238,7 +170,7 @@ workload!(
     check_cpu!(),
     read_id!(),
     "31:",
-    check_opened!(),
+    look_up!(),
     find_slot!(),
     add!(),
     "32:",
@@ -253,7 +185,7 @@ workload!(
     arm!(),
     "31:",
     read_id!(),
-    check_opened!(),
+    look_up!(),
     find_slot!(),
     add!(),
     "32:",
@@ -261,7 +193,7 @@ workload!(
 );
 
 workload!(
-    opened_not_checked,
+    carry_not_checked,
     add,
     cpu,
     descriptor!(),
@@ -269,7 +201,8 @@ workload!(
     "31:",
     check_cpu!(),
     read_id!(),
-    find_slot!(),
+    look_up!(),
+    "add {scratch}, qword ptr [{object}]",
     add!(),
     "32:",
     exits!(),
@@ -329,6 +262,23 @@ workload!(
     exits!("0x53053054", "mov {scratch:e}, 1"),
 );
 
+workload!(
+    slot_before_arming,
+    add,
+    cpu,
+    descriptor!(),
+    check_cpu!(),
+    read_id!(),
+    look_up!(),
+    "lea r11, [rip + 30b]",
+    "mov qword ptr fs:[{area} + 8], r11",
+    "31:",
+    find_slot!(),
+    add!(),
+    "32:",
+    exits!(),
+);
+
 /// Sections as they should be.
 pub fn sound() -> Vec<Workload> {
     vec![sound_add::workload(), sound_largest::workload()]
@@ -341,9 +291,10 @@ pub fn mutants() -> Vec<Workload> {
         end_after_the_commit::workload(),
         store_before_the_checks::workload(),
         index_before_arming::workload(),
+        slot_before_arming::workload(),
         start_after_the_index::workload(),
         cpu_not_checked::workload(),
-        opened_not_checked::workload(),
+        carry_not_checked::workload(),
         never_armed::workload(),
         abort_taken_for_commit::workload(),
         abort_taken_for_mismatch::workload(),

@@ -1,0 +1,61 @@
+//! What happens to the threads of a storm: signals, other cpus, slots that are taken away.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use corelocal::cid::{self, Cid};
+use corelocal::percpu;
+
+use super::{Random, Shared, objects};
+use crate::torture::confine;
+
+/// Torments random threads until told to stop.
+pub fn torment(shared: &Shared, cpus: &[usize], mut random: Random) {
+    // SAFETY: no arguments.
+    let process = unsafe { libc::getpid() };
+    while !shared.done.load(Ordering::Relaxed) {
+        let seat = random.below(shared.threads.len() as u64) as usize;
+        let thread = shared.threads[seat].load(Ordering::Relaxed);
+        if thread == 0 {
+            thread::yield_now();
+            continue;
+        }
+        match random.below(32) {
+            0..14 => {
+                // SAFETY: no addresses. A thread that has ended is ESRCH; should its number belong
+                // to another one of this process by now, that one handles the signal.
+                unsafe { libc::syscall(libc::SYS_tgkill, process, thread, objects::SIGNAL) };
+            }
+            14..24 => {
+                let cpu = cpus[random.below(cpus.len() as u64) as usize];
+                confine(thread, &[cpu]);
+                shared.moves.fetch_add(1, Ordering::Relaxed);
+            }
+            24..27 => confine(thread, cpus),
+            27..31 => freeze(shared, &mut random),
+            _ => take_back(shared, &mut random),
+        }
+        // Most signals hit a thread at work, not in the handler of the one before.
+        thread::sleep(Duration::from_micros(random.below(60)));
+    }
+}
+
+/// Takes a slot away from whoever has it, for a moment.
+fn freeze(shared: &Shared, random: &mut Random) {
+    let slot = random.below(u64::from(cid::high_water::<Cid>()).max(1)) as u32;
+    // Another thread may have it, or the fence be refused.
+    if let Ok(_frozen) = cid::freeze(slot) {
+        shared.freezes.fetch_add(1, Ordering::Relaxed);
+        thread::sleep(Duration::from_micros(random.below(100)));
+    }
+}
+
+/// Takes all slots away, so that ids get the lowest ones anew; sometimes those in excess alone, with
+/// the memory under them.
+fn take_back(shared: &Shared, random: &mut Random) {
+    let done = if random.below(4) == 0 { percpu::trim().is_ok() } else { cid::compact().is_ok() };
+    if done {
+        shared.compactions.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,6 +1,7 @@
-//! Keeps a single-threaded measurement on one cpu, when that is allowed.
+//! Where threads may run: keeps a single-threaded measurement on one cpu, when that is allowed, and
+//! confines child processes.
 //!
-//! Invariant: the thread's own mask is put back when the guard goes away, also on an error.
+//! Invariant: the thread's own mask is put back when [`Pinned`] goes away, also on an error.
 
 use std::io;
 
@@ -52,6 +53,20 @@ impl Drop for Pinned {
     }
 }
 
+/// Leaves `cpus` to the calling thread and to those it starts.
+///
+/// # Errors
+///
+/// As [`Pinned::to_one_cpu`]; `EINVAL` for cpus that there are not.
+pub fn confine(cpus: &[usize]) -> io::Result<()> {
+    let mut mask: Mask = [0; 128];
+    for cpu in cpus {
+        let word = mask.get_mut(cpu / 64).ok_or(io::ErrorKind::InvalidInput)?;
+        *word |= 1 << (cpu % 64);
+    }
+    set(&mask)
+}
+
 fn set(mask: &Mask) -> io::Result<()> {
     // SAFETY: the mask is valid for reads of the size given; the kernel reads no more.
     let rc = unsafe { libc::sched_setaffinity(0, size_of::<Mask>(), mask.as_ptr().cast()) };
@@ -67,6 +82,21 @@ mod tests {
         // SAFETY: the mask is valid for writes of the size given.
         unsafe { libc::sched_getaffinity(0, size_of::<Mask>(), mask.as_mut_ptr().cast()) };
         mask
+    }
+
+    #[test]
+    fn confines_to_one() {
+        let before = current();
+        let word = before.iter().position(|&word| word != 0).unwrap();
+        let cpu = word * 64 + before[word].trailing_zeros() as usize;
+        std::thread::spawn(move || match confine(&[cpu]) {
+            Ok(()) => assert_eq!(current().iter().map(|word| word.count_ones()).sum::<u32>(), 1),
+            Err(refused) => eprintln!("skipped: confines_to_one: {refused}"),
+        })
+        .join()
+        .unwrap();
+        assert_eq!(current(), before);
+        assert!(confine(&[1 << 20]).is_err());
     }
 
     #[test]

@@ -42,6 +42,23 @@ pub fn consume(value: u32) {
     black_box(value);
 }
 
+/// The same pointer, of which the compiler no longer knows where it comes from, nor what memory
+/// holds; at no cost.
+#[inline(always)]
+pub fn opaque<T>(pointer: *mut T) -> *mut T {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut pointer = pointer;
+        // SAFETY: no instruction is executed; the register named comes out as it goes in.
+        unsafe {
+            std::arch::asm!("/* {} */", inout(reg) pointer, options(nostack, preserves_flags));
+        }
+        pointer
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    black_box(pointer)
+}
+
 impl Body for Loop<'_> {
     const SINGLE_THREAD: bool = true;
 

@@ -125,8 +125,9 @@ impl Shift {
             }
             // Relaxed: see the load.
             stop.store(true, Ordering::Relaxed);
-            let done: Result<Vec<Done>, _> = workers.into_iter().map(|w| w.join()).collect();
-            match (refused, done) {
+            // All are joined, whatever became of the first.
+            let done: Vec<thread::Result<Done>> = workers.into_iter().map(|w| w.join()).collect();
+            match (refused, done.into_iter().collect()) {
                 (Some(error), _) => Err(anyhow!(error).context(format!(
                     "{} threads could not be started; raise the limit with `ulimit -u` or the \
                      cgroup's pids.max, and run again",

@@ -2,10 +2,8 @@
 //! thread and on many, and what several counters cost together.
 //!
 //! Invariants:
-//! - Every contestant adds 1 to a counter of 64 bits and loses nothing: `checked.rs` looks.
+//! - Every contestant adds 1 to a counter of 64 bits and loses nothing: `super::checked` looks.
 //! - Contestants that keep a word for each cpu or thread keep it on a cache line of its own.
-
-mod checked;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,9 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use corelocal::cid::{Cid, CpuId, SlotIndex};
 use corelocal::percpu;
 
-use self::checked::{Checked, Line, SHARDS, Tally, checked, shards, sum, tally};
 use super::baseline::{self, Id};
+use super::checked::{Checked, Line, Made, SHARDS, Subject, agree, checked, shards, sum, tally};
 use super::cpu_number::{CUBIETRUCK, RSEQ_2018, XEON, vdso_getcpu};
+use super::recorder;
 use crate::bench::loops::Loop;
 use crate::bench::threads::Crew;
 use crate::bench::{Contest, Context, Table};
@@ -49,7 +48,8 @@ impl Counter {
         let about = "Cpu time for one increment of one counter that all threads add to. Each \
                      total is checked. glibc's sched_getcpu reads the rseq area since 2.35; when \
                      the figures were published it went through the vDSO, which has a row of its \
-                     own. One word incremented over and over is bound by the latency from store \
+                     own. The crate metrics records into metrics-util's Registry, as the Prometheus \
+                     exporter does. One word incremented over and over is bound by the latency from store \
                      to load; several counters in turn are the next table.";
         Contest::new(self, about)
             .source(name, url, hardware)
@@ -65,6 +65,8 @@ impl Counter {
             .row(Row::new("shared", "shared atomic"), checked(shared))
             .row(Row::new("mutex", "std Mutex"), checked(mutex))
             .row(Row::new("sharded", "atomics sharded by thread"), checked(sharded))
+            .row(Row::new("metrics", "metrics::counter!, each time"), checked(by_macro))
+            .row(Row::new("metrics-handle", "metrics::Counter, kept"), checked(by_handle))
             .row(Row::new("c-cpu", "C asm goto by cpu_id"), checked(|| in_c(Id::Cpu)))
             .row(Row::new("c-cid", "C asm goto by mm_cid"), checked(|| in_c(Id::MmCid)))
             .row(
@@ -107,8 +109,6 @@ impl Table for CounterEight {
             .measure(cx))
     }
 }
-
-type Made = anyhow::Result<Arc<dyn Tally>>;
 
 /// A line for each cpu there may be.
 fn line_per_cpu<L: Default>() -> Vec<L> {
@@ -161,15 +161,29 @@ fn sharded() -> Made {
     tally(shards(), 1, step, |lines| sum(lines))
 }
 
+fn by_macro() -> Made {
+    const METRIC: &str = "corelocal_bench_by_macro";
+    let before = recorder::counted(METRIC)?;
+    let total = move |(): &()| recorder::counted(METRIC).unwrap_or(0) - before;
+    tally((), 1, |(), _| metrics::counter!(METRIC).increment(1), total)
+}
+
+fn by_handle() -> Made {
+    const METRIC: &str = "corelocal_bench_by_handle";
+    let before = recorder::counted(METRIC)?;
+    let total = move |_: &metrics::Counter| recorder::counted(METRIC).unwrap_or(0) - before;
+    tally(metrics::counter!(METRIC), 1, |counter, _| counter.increment(1), total)
+}
+
 fn in_c(id: Id) -> Made {
     struct InC(baseline::Counters);
-    impl Tally for InC {
-        fn add(&self, _: usize, ones: u64) {
+    impl Subject for InC {
+        fn work(&self, _: usize, ones: u64) {
             self.0.add(ones);
         }
 
-        fn total(&self) -> u64 {
-            self.0.total()
+        fn check(&self, asked: u64) -> anyhow::Result<()> {
+            agree(asked, self.0.total())
         }
     }
     Ok(Arc::new(InC(baseline::Counters::new(id)?)))
@@ -210,13 +224,13 @@ fn eight_shared() -> Made {
 
 fn eight_in_c() -> Made {
     struct InC(baseline::Counters);
-    impl Tally for InC {
-        fn add(&self, _: usize, ones: u64) {
+    impl Subject for InC {
+        fn work(&self, _: usize, ones: u64) {
             self.0.add_in_turn(ones / EIGHT as u64);
         }
 
-        fn total(&self) -> u64 {
-            self.0.total()
+        fn check(&self, asked: u64) -> anyhow::Result<()> {
+            agree(asked, self.0.total())
         }
     }
     Ok(Arc::new(InC(baseline::Counters::new(Id::MmCid)?)))
@@ -264,7 +278,7 @@ mod tests {
     #[test]
     fn one_counter_on_several_threads() {
         let table = Counter.on(&[1, 5]).measure(&Context::new(PLAN, &Machine::default()));
-        assert_eq!(table.rows.len(), 9);
+        assert_eq!(table.rows.len(), 11);
         check(&table, 2);
     }
 

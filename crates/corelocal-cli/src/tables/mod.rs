@@ -5,10 +5,16 @@
 //! Invariant: ids are unique, and never change once released.
 
 mod baseline;
+mod checked;
 pub mod clock;
 pub mod counter;
 pub mod cpu_number;
 pub mod futex;
+pub mod histogram;
+pub mod memory;
+pub mod pool;
+pub mod queue;
+mod recorder;
 pub mod sched;
 
 use std::fmt;
@@ -21,11 +27,15 @@ pub fn all() -> &'static [&'static dyn Table] {
         &cpu_number::CpuNumber,
         &counter::Counter,
         &counter::CounterEight,
+        &histogram::Histogram,
+        &pool::Pool,
+        &queue::Queue,
         &futex::Futex,
         &clock::Clock,
         &sched::Messaging::PROCESSES,
         &sched::Messaging::THREADS,
         &sched::ids::Ids,
+        &memory::Memory,
     ]
 }
 

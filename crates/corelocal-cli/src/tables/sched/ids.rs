@@ -18,6 +18,7 @@ use corelocal::sys::topology::{CpuSet, Root, Topology};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::bench::affinity::confine;
 use crate::bench::noise::Watch;
 use crate::bench::{Context, Table, child};
 use crate::report::schema::{self, Better, Point, Row, Stat};
@@ -316,17 +317,6 @@ impl Course {
         }
         Ok(Largest { mm_cid: has_mm_cid.then_some(mm_cid), cpu_id })
     }
-}
-
-/// Leaves `cpus` to the calling thread and to those it starts.
-fn confine(cpus: &[usize]) -> io::Result<()> {
-    let mut mask = [0_u64; CpuSet::CAPACITY / 64];
-    for cpu in cpus {
-        mask[cpu / 64] |= 1 << (cpu % 64);
-    }
-    // SAFETY: the mask is valid for reads of the size given; the kernel reads no more.
-    let rc = unsafe { libc::sched_setaffinity(0, size_of_val(&mask), mask.as_ptr().cast()) };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Contestants whose sums are checked: a counter that loses increments is not fast but wrong, so
-//! it leaves the table.
+//! Contestants whose work is checked: a counter that loses increments or a pool that loses objects
+//! is not fast but wrong, so it leaves the table.
 //!
-//! Invariant: every increment asked for, also during calibration, is noted where the one who asks
-//! is the only writer, and compared with the counter's total after each round, when all threads
-//! have been joined.
+//! Invariant: every operation asked for, also during calibration, is noted where the one who asks
+//! is the only writer, and compared with what the contestant has to show after each round, when all
+//! threads have been joined.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,23 +33,45 @@ pub fn sum(lines: &[Line]) -> u64 {
     lines.iter().map(|line| line.0.load(Ordering::Relaxed)).sum()
 }
 
-/// Something that counts.
-pub trait Tally: Send + Sync {
-    /// Adds `ones` ones, as thread number `thread`.
-    fn add(&self, thread: usize, ones: u64);
+/// Something that works and can be checked.
+pub trait Subject: Send + Sync {
+    /// Does `operations`, as thread number `thread`.
+    fn work(&self, thread: usize, operations: u64);
 
-    /// Everything added so far; asked when nobody adds.
-    fn total(&self) -> u64;
+    /// Whether it has to show what `asked` operations since it was made must have left; asked when
+    /// nobody works.
+    ///
+    /// # Errors
+    ///
+    /// What is missing.
+    fn check(&self, asked: u64) -> anyhow::Result<()>;
 }
 
-/// A tally from its parts: `step(data, thread)` adds `ones_per_step` ones, and the loop is
+/// A subject in the making, or why there is none.
+pub type Made = anyhow::Result<Arc<dyn Subject>>;
+
+/// Fails unless what was `counted` is what was `asked` for.
+///
+/// # Errors
+///
+/// A sentence with both.
+pub fn agree(asked: u64, counted: u64) -> anyhow::Result<()> {
+    ensure!(
+        asked == counted,
+        "was asked to count to {asked} and has {counted}, so its speed means nothing; run \
+         `corelocal doctor` and report this together with what it prints"
+    );
+    Ok(())
+}
+
+/// A counter from its parts: `step(data, thread)` adds `ones_per_step` ones, and the loop is
 /// monomorphised around it. Only multiples of `ones_per_step` can be added.
 pub fn tally<D: Send + Sync + 'static>(
     data: D,
     ones_per_step: u64,
     step: impl Fn(&D, usize) + Send + Sync + 'static,
     total: impl Fn(&D) -> u64 + Send + Sync + 'static,
-) -> anyhow::Result<Arc<dyn Tally>> {
+) -> Made {
     Ok(Arc::new(Steps { data, ones_per_step, step, total }))
 }
 
@@ -60,34 +82,34 @@ struct Steps<D, S, T> {
     total: T,
 }
 
-impl<D, S, T> Tally for Steps<D, S, T>
+impl<D, S, T> Subject for Steps<D, S, T>
 where
     D: Send + Sync,
     S: Fn(&D, usize) + Send + Sync,
     T: Fn(&D) -> u64 + Send + Sync,
 {
-    fn add(&self, thread: usize, ones: u64) {
+    fn work(&self, thread: usize, ones: u64) {
         for _ in 0..ones / self.ones_per_step {
             (self.step)(&self.data, thread);
         }
     }
 
-    fn total(&self) -> u64 {
-        (self.total)(&self.data)
+    fn check(&self, asked: u64) -> anyhow::Result<()> {
+        agree(asked, (self.total)(&self.data))
     }
 }
 
-/// How a job becomes a contestant, and how many increments one of its operations is.
+/// How a job becomes a contestant, and how many operations one of its steps is.
 pub trait Runner: Body {
-    /// Increments in one operation.
-    const INCREMENTS: u64;
+    /// Operations in one step.
+    const OPERATIONS: u64;
 
-    /// The contestant that does `job`, one operation after the other.
+    /// The contestant that does `job`, one step after the other.
     fn of(job: Job) -> Self;
 }
 
 impl Runner for Crew<'static> {
-    const INCREMENTS: u64 = 1;
+    const OPERATIONS: u64 = 1;
 
     fn of(job: Job) -> Self {
         crew(move |_| job.clone())
@@ -96,27 +118,27 @@ impl Runner for Crew<'static> {
 
 impl Runner for Loop<'static> {
     /// So many that the call around them disappears.
-    const INCREMENTS: u64 = 4096;
+    const OPERATIONS: u64 = 4096;
 
     fn of(job: Job) -> Self {
         loop_of(move || job(0, 1))
     }
 }
 
-/// A contestant `B` on a tally that is made anew for each position on the x axis.
+/// A contestant `B` on a subject that is made anew for each position on the x axis.
 pub struct Checked<B> {
-    build: fn() -> anyhow::Result<Arc<dyn Tally>>,
+    build: fn() -> Made,
     running: Option<Running<B>>,
 }
 
 struct Running<B> {
     body: B,
-    tally: Arc<dyn Tally>,
+    subject: Arc<dyn Subject>,
     asked: Arc<[Line]>,
 }
 
 /// See [`Checked`].
-pub fn checked<B>(build: fn() -> anyhow::Result<Arc<dyn Tally>>) -> Checked<B> {
+pub fn checked<B>(build: fn() -> Made) -> Checked<B> {
     Checked { build, running: None }
 }
 
@@ -128,34 +150,31 @@ impl<B: Runner> Body for Checked<B> {
     }
 
     fn prepare(&mut self, x: Option<f64>, plan: &Plan) -> anyhow::Result<()> {
-        let tally = (self.build)()?;
+        // What the last one holds goes first: together they could be too much.
+        self.running = None;
+        let subject = (self.build)()?;
         let asked: Arc<[Line]> = shards().into();
-        let (adds, notes) = (tally.clone(), asked.clone());
-        let job: Job = Arc::new(move |thread, operations| {
-            let ones = operations * B::INCREMENTS;
-            adds.add(thread, ones);
+        let (works, notes) = (subject.clone(), asked.clone());
+        let job: Job = Arc::new(move |thread, steps| {
+            let operations = steps * B::OPERATIONS;
+            works.work(thread, operations);
             // Relaxed: read after joining the thread.
-            notes[thread % SHARDS].0.fetch_add(ones, Ordering::Relaxed);
+            notes[thread % SHARDS].0.fetch_add(operations, Ordering::Relaxed);
         });
         let mut body = B::of(job);
         body.prepare(x, plan)?;
-        self.running = Some(Running { body, tally, asked });
+        self.running = Some(Running { body, subject, asked });
         Ok(())
     }
 
     fn round(&mut self) -> anyhow::Result<Sample> {
         let running = self.running.as_mut().context("the contestant was not prepared")?;
         let mut sample = running.body.round()?;
-        let (asked, counted) = (sum(&running.asked), running.tally.total());
-        ensure!(
-            asked == counted,
-            "was asked to count to {asked} and has {counted}, so its speed means nothing; run \
-             `corelocal doctor` and report this together with what it prints"
-        );
-        let increments = B::INCREMENTS as f64;
-        sample.value /= increments;
+        running.subject.check(sum(&running.asked))?;
+        let operations = B::OPERATIONS as f64;
+        sample.value /= operations;
         for (_, value) in &mut sample.extra {
-            *value /= increments;
+            *value /= operations;
         }
         Ok(sample)
     }
@@ -174,11 +193,11 @@ mod tests {
         n.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn exact() -> anyhow::Result<Arc<dyn Tally>> {
+    fn exact() -> Made {
         tally(AtomicU64::new(0), 1, add_one, |n| n.load(Ordering::Relaxed))
     }
 
-    fn forgetful() -> anyhow::Result<Arc<dyn Tally>> {
+    fn forgetful() -> Made {
         tally(AtomicU64::new(0), 1, add_one, |n| n.load(Ordering::Relaxed).saturating_sub(1))
     }
 
@@ -193,16 +212,16 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_per_increment() {
+    fn figures_are_per_operation() {
         struct Slow(AtomicU64);
-        impl Tally for Slow {
-            fn add(&self, _: usize, ones: u64) {
+        impl Subject for Slow {
+            fn work(&self, _: usize, ones: u64) {
                 std::thread::sleep(Duration::from_millis(1));
                 self.0.fetch_add(ones, Ordering::Relaxed);
             }
 
-            fn total(&self) -> u64 {
-                self.0.load(Ordering::Relaxed)
+            fn check(&self, asked: u64) -> anyhow::Result<()> {
+                agree(asked, self.0.load(Ordering::Relaxed))
             }
         }
         let mut body = checked::<Loop<'_>>(|| Ok(Arc::new(Slow(AtomicU64::new(0)))));
@@ -221,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_that_cannot_be_made_is_a_reason() {
+    fn a_subject_that_cannot_be_made_is_a_reason() {
         let mut crew = checked::<Crew<'_>>(|| anyhow::bail!("no compiler"));
         assert_eq!(crew.prepare(None, &PLAN).unwrap_err().to_string(), "no compiler");
     }

@@ -1,0 +1,77 @@
+//! The recent part of what a histogram has counted.
+//!
+//! Counters of buckets only grow; so what is recent is the difference to what they once were. Readers, who
+//! come now and then, keep what they saw: no clock is read where values are recorded.
+//!
+//! # Invariant
+//! What is kept as `newer` was seen `length` after what is kept as `older`, or later. So the difference to
+//! `older` covers at least `length`, and at most twice that and once the time between two reads.
+
+use std::time::{Duration, Instant};
+
+use super::loglinear::Counts;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Window {
+    older: Counts,
+    newer: Counts,
+    seen: Instant,
+}
+
+impl Window {
+    /// Since now, nothing.
+    pub(crate) fn new(now: Instant) -> Self {
+        Window { older: Counts::new(), newer: Counts::new(), seen: now }
+    }
+
+    /// What came to the counts in the recent past.
+    pub(crate) fn recent(&mut self, all: &Counts, length: Duration, now: Instant) -> Counts {
+        if now.saturating_duration_since(self.seen) >= length {
+            self.older = std::mem::replace(&mut self.newer, all.clone());
+            self.seen = now;
+        }
+        let recent = all.iter().map(|(&key, &count)| {
+            let before = self.older.get(&key).copied().unwrap_or(0);
+            (key, count.saturating_sub(before))
+        });
+        recent.filter(|&(_, count)| count > 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slides() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let length = Duration::from_secs(60);
+        let counts = |one, two| Counts::from_iter([(1, one), (2, two)]);
+        let mut window = Window::new(start);
+        assert_eq!(window.recent(&counts(1, 1), length, after(15)), counts(1, 1));
+        assert_eq!(window.recent(&counts(2, 1), length, after(60)), counts(2, 1));
+        // Since the start, since what was seen at 60 is not old enough.
+        assert_eq!(window.recent(&counts(3, 1), length, after(119)), counts(3, 1));
+        // Now it is.
+        assert_eq!(window.recent(&counts(5, 1), length, after(120)), Counts::from([(1, 3)]));
+        assert_eq!(window.recent(&counts(5, 2), length, after(179)), counts(3, 1));
+        // Since 120.
+        assert_eq!(window.recent(&counts(5, 2), length, after(180)), Counts::from([(2, 1)]));
+        // After a long silence of the reader: since its last look that was kept.
+        assert_eq!(window.recent(&counts(9, 2), length, after(9999)), Counts::from([(1, 4)]));
+        assert!(window.recent(&counts(9, 2), length, after(99999)).is_empty());
+    }
+
+    #[test]
+    fn for_ever() {
+        let start = Instant::now();
+        let mut window = Window::new(start);
+        for day in 0..3 {
+            let counts = Counts::from([(0, day + 1)]);
+            let now = start + Duration::from_secs(86_400 * day);
+            assert_eq!(window.recent(&counts, Duration::MAX, now), counts);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The Prometheus text format, version 0.0.4: which names may stand in it, and how values are written.
+//!
+//! Names are changed once, when a series is registered; what is written at a scrape is text already.
+//!
+//! # Invariants
+//! 1. A name matches `[a-zA-Z_:][a-zA-Z0-9_:]*`, that of a label `[a-zA-Z_][a-zA-Z0-9_]*` without two
+//!    underscores in front; names differ within a series.
+//! 2. Equal sets of labels, in whatever order, become equal text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use metrics::{Label, Unit};
+
+/// A metric's name, with an underscore for each character that may not be in one.
+pub(crate) fn metric_name(name: &str) -> String {
+    valid(name, |c| c == ':')
+}
+
+fn label_name(name: &str) -> String {
+    let name = valid(name, |_| false);
+    match name.trim_start_matches('_') {
+        // Names that begin so are Prometheus's own.
+        rest if name.starts_with("__") => format!("_{rest}"),
+        _ => name,
+    }
+}
+
+fn valid(name: &str, also: impl Fn(char) -> bool) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || also(c);
+    let mut valid: String = name.chars().map(|c| if allowed(c) { c } else { '_' }).collect();
+    if valid.chars().next().is_none_or(|first| first.is_ascii_digit()) {
+        valid.insert(0, '_');
+    }
+    valid
+}
+
+/// The labels as they are written between braces, sorted by name.
+///
+/// Labels whose names become the same are one, with their values in order and `;` between them, as
+/// OpenTelemetry does it. Names that the format needs itself get `exported_` in front.
+pub(crate) fn labels<'a>(
+    labels: impl Iterator<Item = &'a Label>,
+    needed: Option<&str>,
+) -> Box<str> {
+    let mut by_name: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
+    for label in labels {
+        let mut name = label_name(label.key());
+        if needed == Some(name.as_str()) {
+            name.insert_str(0, "exported_");
+        }
+        by_name.entry(name).or_default().push((label.key(), label.value()));
+    }
+    let mut text = String::new();
+    for (name, mut values) in by_name {
+        values.sort_unstable();
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text.push_str(&name);
+        text.push_str("=\"");
+        for (number, (_, value)) in values.into_iter().enumerate() {
+            if number > 0 {
+                text.push(';');
+            }
+            escape(&mut text, value, true);
+        }
+        text.push('"');
+    }
+    text.into()
+}
+
+/// Appends `text` with backslashes and ends of lines escaped, and quotes if they are to be.
+fn escape(out: &mut String, text: &str, quotes: bool) {
+    for c in text.chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '"' if quotes => out.push_str("\\\""),
+            c => out.push(c),
+        }
+    }
+}
+
+/// A description for a line of help: with its unit, which the format has no other place for.
+pub(crate) fn help(unit: Option<Unit>, description: &str) -> String {
+    let mut help = String::new();
+    escape(&mut help, description, false);
+    if let Some(unit) = unit.filter(|&unit| unit != Unit::Count) {
+        let space = if help.is_empty() { "" } else { " " };
+        // A `String` takes everything.
+        let _ = write!(help, "{space}({})", unit.as_str().replace('_', " "));
+    }
+    help
+}
+
+/// A number, in the fewest digits from which the same `f64` is read.
+pub(crate) fn number(value: f64) -> String {
+    let magnitude = value.abs();
+    if value.is_nan() {
+        "NaN".into()
+    } else if value.is_infinite() {
+        if value > 0.0 { "+Inf".into() } else { "-Inf".into() }
+    } else if magnitude >= 1e17 || (magnitude > 0.0 && magnitude < 1e-6) {
+        format!("{value:e}")
+    } else {
+        format!("{value}")
+    }
+}
+
+/// Appends the lines that introduce a family.
+pub(crate) fn family(out: &mut String, name: &str, kind: &str, help: Option<&str>) {
+    if let Some(help) = help {
+        let _ = writeln!(out, "# HELP {name} {help}");
+    }
+    let _ = writeln!(out, "# TYPE {name} {kind}");
+}
+
+/// Appends a sample: `name suffix {labels, label = number} value`.
+pub(crate) fn sample(
+    out: &mut String,
+    name: &str,
+    suffix: &str,
+    labels: &str,
+    label: Option<(&str, f64)>,
+    value: &str,
+) {
+    out.push_str(name);
+    out.push_str(suffix);
+    let more = label.map(|(name, value)| format!("{name}=\"{}\"", number(value)));
+    match (labels, more) {
+        ("", None) => {}
+        ("", Some(more)) => drop(write!(out, "{{{more}}}")),
+        (labels, None) => drop(write!(out, "{{{labels}}}")),
+        (labels, Some(more)) => drop(write!(out, "{{{labels},{more}}}")),
+    }
+    let _ = writeln!(out, " {value}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for (name, shown) in [
+            ("requests_total", "requests_total"),
+            ("http.requests-total", "http_requests_total"),
+            ("ns:job", "ns:job"),
+            ("5xx", "_5xx"),
+            ("", "_"),
+            ("größe", "gr__e"),
+        ] {
+            assert_eq!(metric_name(name), shown);
+        }
+        for (name, shown) in [
+            ("a:b", "a_b"),
+            ("__name__", "_name__"),
+            ("___", "_"),
+            ("_x", "_x"),
+            ("0", "_0"),
+            ("", "_"),
+        ] {
+            assert_eq!(label_name(name), shown);
+        }
+    }
+
+    fn text(pairs: &[(&'static str, &'static str)], needed: Option<&str>) -> String {
+        let pairs: Vec<_> = pairs.iter().map(|&(key, value)| Label::new(key, value)).collect();
+        labels(pairs.iter(), needed).into()
+    }
+
+    #[test]
+    fn labels_are_sorted_joined_and_escaped() {
+        assert_eq!(text(&[], None), "");
+        assert_eq!(text(&[("b", "2"), ("a", "1")], None), r#"a="1",b="2""#);
+        assert_eq!(text(&[("b", "2"), ("a", "1")], None), text(&[("a", "1"), ("b", "2")], None));
+        assert_eq!(text(&[("p", "C:\\\n\"x\"\r")], None), "p=\"C:\\\\\\n\\\"x\\\"\r\"");
+        assert_eq!(text(&[("a.b", "2"), ("a-b", "1"), ("a.b", "0")], None), r#"a_b="1;0;2""#);
+        let needed = [("quantile", "x"), ("exported_quantile", "y")];
+        assert_eq!(text(&needed, Some("quantile")), r#"exported_quantile="y;x""#);
+        assert_eq!(text(&[("quantile", "x")], Some("le")), r#"quantile="x""#);
+    }
+
+    #[test]
+    fn numbers() {
+        for (value, shown) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.0, "1"),
+            (0.1, "0.1"),
+            (1e16, "10000000000000000"),
+            (1e300, "1e300"),
+            (-2.5e-9, "-2.5e-9"),
+            (f64::NAN, "NaN"),
+            (f64::INFINITY, "+Inf"),
+            (f64::NEG_INFINITY, "-Inf"),
+        ] {
+            assert_eq!(number(value), shown);
+        }
+    }
+
+    #[test]
+    fn units_are_in_the_help() {
+        assert_eq!(help(None, "a\\b\n\"c\""), "a\\\\b\\n\"c\"");
+        assert_eq!(help(Some(Unit::Seconds), "Time"), "Time (seconds)");
+        assert_eq!(help(Some(Unit::MegabitsPerSecond), ""), "(megabits per second)");
+        assert_eq!(help(Some(Unit::Count), "Requests"), "Requests");
+    }
+
+    #[test]
+    fn samples() {
+        let line = |labels, label| {
+            let mut out = String::new();
+            sample(&mut out, "n", "_s", labels, label, "7");
+            out
+        };
+        assert_eq!(line("", None), "n_s 7\n");
+        assert_eq!(line("a=\"1\"", None), "n_s{a=\"1\"} 7\n");
+        assert_eq!(line("", Some(("le", f64::INFINITY))), "n_s{le=\"+Inf\"} 7\n");
+        assert_eq!(line("a=\"1\"", Some(("quantile", 0.5))), "n_s{a=\"1\",quantile=\"0.5\"} 7\n");
+    }
+}

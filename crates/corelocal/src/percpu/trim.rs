@@ -156,7 +156,7 @@ unsafe fn empty(region: &Region, slot: u32, number: usize, page: *mut u8) {
             // items before it says that there are none.
             if count.load(Ordering::Acquire) == 0 {
                 // SAFETY: what is on this page of a block in a slot that nobody else uses.
-                unsafe { zero(part, len) };
+                unsafe { zero(part, len, Kind::Counted) };
             }
         }
         kind @ (Kind::Sums | Kind::Maxima) => {

@@ -41,6 +41,15 @@ pub(crate) unsafe fn unmap(at: *mut u8, len: usize) {
     let _ = unsafe { syscall(libc::SYS_munmap, [at as usize, len, 0, 0, 0, 0]) };
 }
 
+/// Whether the page of this address is in memory. False also of one that was swapped out.
+pub(crate) fn is_resident(at: *mut u8) -> bool {
+    let mut state = 0u8;
+    let page = at.map_addr(|addr| addr & !4095);
+    let args = [page as usize, 1, &raw mut state as usize, 0, 0, 0];
+    // SAFETY: the kernel writes a byte for the one page, and looks at no memory.
+    unsafe { syscall(libc::SYS_mincore, args) }.is_ok() && state & 1 != 0
+}
+
 /// Calls `f` with each page of the range that is resident; with every page where the kernel does not say.
 ///
 /// Pages may come and go meanwhile.

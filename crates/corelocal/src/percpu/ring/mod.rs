@@ -229,9 +229,9 @@ fn push_cold<T, const CAPACITY: usize>(
 fn drain<T, const CAPACITY: usize>(slot: &Slot<T, CAPACITY>, f: &mut impl FnMut(T)) -> usize {
     // No more than a kilobyte of stack, but for items that are that long themselves.
     if Words::<T>::COUNT <= 8 {
-        drain_by::<_, _, 16>(slot, f)
+        drain_by::<T, CAPACITY, 16>(slot, f)
     } else {
-        drain_by::<_, _, 1>(slot, f)
+        drain_by::<T, CAPACITY, 1>(slot, f)
     }
 }
 

@@ -58,10 +58,10 @@ impl Plan {
     pub const QUICK: Self = Self {
         round: Duration::from_millis(1),
         rounds: 31,
-        slice: Duration::from_millis(7),
+        slice: Duration::from_millis(6),
         long_rounds: 5,
         threads: &[1, 2, 64],
-        table: Duration::from_millis(3500),
+        table: Duration::from_millis(3000),
     };
 }
 

@@ -85,7 +85,7 @@ impl<const IDS: usize> Directory<IDS> {
     }
 
     /// The slot of an id, if it has one.
-    #[cfg(test)]
+    #[cfg(any(test, not(loom)))]
     pub(crate) fn slot_of(&self, id: u32) -> Option<u32> {
         // Relaxed: it may be another one by the time the caller looks at it.
         let entry = self.offsets.get(id as usize)?.load(Ordering::Relaxed);

@@ -39,7 +39,7 @@ pub(crate) use frozen::spare;
 pub use frozen::{Busy, Frozen, compact, freeze};
 
 use crate::primitive::global::{AtomicU32, Ordering};
-use crate::rseq::{Index, Slots, is_offset};
+use crate::rseq::{Index, Slots, is_offset, slot_at};
 use crate::sys;
 use crate::sys::rseq::field;
 
@@ -115,8 +115,11 @@ mod kinds {
         }
 
         fn assign(id: u32) -> Option<u32> {
-            frozen::make_room();
-            CIDS.assign(id, capacity())
+            // What `make_room` asks the kernel is for those without a slot alone.
+            CIDS.slot_of(id).or_else(|| {
+                frozen::make_room();
+                CIDS.assign(id, capacity())
+            })
         }
 
         fn slots() -> private::SlotsOf {
@@ -237,6 +240,14 @@ pub fn policy() -> Policy {
 /// assert!(cid::current::<Cid>() < cid::capacity());
 /// ```
 pub fn current<I: SlotIndex>() -> u32 {
+    match offset_of_this_thread::<I>() {
+        Some(offset) => slot_at(offset),
+        None => current_cold::<I>(),
+    }
+}
+
+#[cold]
+fn current_cold<I: SlotIndex>() -> u32 {
     id_of_this_thread::<I>()
         .and_then(<I as private::Sealed>::assign)
         .unwrap_or_else(|| sys::thread::lease(shared_capacity()))

@@ -39,6 +39,7 @@ mod sums;
 #[cfg(not(loom))]
 mod trim;
 mod word;
+mod words;
 
 pub use counter::Counter;
 pub use counter_vec::{CounterVec, OutOfRange};

@@ -33,7 +33,7 @@ use self::sleepers::Sleepers;
 use self::slot::Slot;
 use super::owned::{Fallback, Owned};
 use super::park;
-use super::ring::words::{DropAll, Words};
+use super::words::{DropAll, Words};
 use crate::cid::{Cid, SlotIndex};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::rseq::{self, Exit, MAX_ATTEMPTS, Slots};

@@ -31,8 +31,8 @@ use core::ptr;
 
 use super::segment::{self, Header, Places, Segment};
 use crate::percpu::ring::lock::{Locked, TryLock};
-use crate::percpu::ring::words::Words;
 use crate::percpu::slot::Zeroed;
+use crate::percpu::words::Words;
 use crate::primitive::atomic::{AtomicPtr, Ordering};
 use crate::primitive::cell::UnsafeCell;
 

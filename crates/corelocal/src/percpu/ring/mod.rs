@@ -19,13 +19,12 @@
 
 pub(in crate::percpu) mod lock;
 mod slot;
-pub(in crate::percpu) mod words;
 
 use core::fmt;
 
 use self::slot::{Slot, Taken};
-use self::words::{DropAll, Words};
 use super::owned::{Fallback, Owned};
+use super::words::{DropAll, Words};
 use crate::cid::{Cid, SlotIndex};
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::rseq::{self, Slots};

@@ -18,8 +18,8 @@
 use core::mem::MaybeUninit;
 
 use super::lock::TryLock;
-use super::words::Words;
 use crate::percpu::slot::Zeroed;
+use crate::percpu::words::{DropAll, Words};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::primitive::cell::UnsafeCell;
 
@@ -179,6 +179,6 @@ impl<T, const N: usize> Iterator for Taken<T, N> {
 
 impl<T, const N: usize> Drop for Taken<T, N> {
     fn drop(&mut self) {
-        drop(super::words::DropAll(self));
+        drop(DropAll(self));
     }
 }

@@ -25,15 +25,14 @@ mod drain;
 mod lists;
 mod slot;
 mod ways;
-mod words;
 
 pub use batch::Batch;
 
 use core::fmt;
 
 use self::slot::Slot;
-use self::words::{DropAll, Words};
 use super::owned::Owned;
+use super::words::{DropAll, Words};
 use crate::cid::{Cid, SlotIndex};
 
 /// Up to `CAPACITY` items for each core, last in, first out, that threads on different cores push and

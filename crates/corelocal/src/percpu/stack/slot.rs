@@ -14,8 +14,8 @@
 //!    words in full places.
 //! 3. `count` and `items` lie where sections look for them.
 
-use super::words::Words;
 use crate::percpu::slot::{Kind, Zeroed};
+use crate::percpu::words::Words;
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::primitive::cell::UnsafeCell;
 

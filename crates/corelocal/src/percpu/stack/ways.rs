@@ -10,9 +10,9 @@ use core::mem::MaybeUninit;
 use super::Stack;
 use super::batch::Batch;
 use super::slot::Slot;
-use super::words::Words;
 use crate::cid::SlotIndex;
 use crate::percpu::owned::Fallback;
+use crate::percpu::words::Words;
 use crate::rseq::{self, Ended, Exit, Index, Popped, Slots, Yielded};
 
 /// Words of so many items.
@@ -41,7 +41,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
     /// An item of one word, in a register.
     #[inline(always)]
     pub(super) fn push_word(&self, item: T) -> Result<(), T> {
-        let word = Words::new(item).into_first();
+        let word = Words::new(item).first();
         let ended = self.slots.run_once(push_word::<T, CAPACITY>(word));
         if ended.is_straight() { Ok(()) } else { self.push_word_cold(ended, word) }
     }

@@ -84,6 +84,11 @@ impl Slots {
 
     /// Lets readers see the shared slots up to this one. The base must be set.
     pub(crate) fn open_shared(&self, slot: u32) {
+        // Relaxed: a bound that is high enough was published by whoever raised it, and never falls. The
+        // look keeps the line, which every section reads, from going to and fro.
+        if self.shared.load(Ordering::Relaxed) > slot {
+            return;
+        }
         // Release: partner is the Acquire in `opened_shared`; a reader that sees the bound sees the
         // base.
         self.shared.fetch_max(slot + 1, Ordering::Release);

@@ -1,11 +1,19 @@
-//! How often sections did not go straight through. Counted on cold paths only, so plain shared
-//! atomics will do.
+//! How often sections did not go straight through. Counted on cold paths only; where no section runs at
+//! all, the cold path is the only one, and counts without a line that all threads write.
 
 use crate::primitive::global::{AtomicU64, Ordering};
 use crate::sys;
 
 static ABORTS: AtomicU64 = AtomicU64::new(0);
-static FALLBACKS: AtomicU64 = AtomicU64::new(0);
+
+/// A cache line, and more: the processor fetches lines in pairs.
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// By lease: where no section runs this is counted at every operation, and must not be the one line in
+/// which all threads meet.
+static FALLBACKS: [Line; sys::thread::LEASES as usize] =
+    [const { Line(AtomicU64::new(0)) }; sys::thread::LEASES as usize];
 
 /// Totals of this process since its start; see [`stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +43,7 @@ pub fn stats() -> Stats {
     // Relaxed: statistics, ordered with nothing.
     Stats {
         aborts: ABORTS.load(Ordering::Relaxed),
-        fallbacks: FALLBACKS.load(Ordering::Relaxed),
+        fallbacks: FALLBACKS.iter().map(|line| line.0.load(Ordering::Relaxed)).sum(),
         registrations: sys::rseq::registrations(),
     }
 }
@@ -45,5 +53,6 @@ pub(super) fn count_abort() {
 }
 
 pub(super) fn count_fallback() {
-    FALLBACKS.fetch_add(1, Ordering::Relaxed);
+    let line = &FALLBACKS[sys::thread::lease_held() as usize % FALLBACKS.len()];
+    line.0.fetch_add(1, Ordering::Relaxed);
 }

@@ -44,6 +44,11 @@ pub(crate) fn lease(bound: u32) -> u32 {
     }
 }
 
+/// The calling thread's lease if it has one, else 0: for statistics, which spread likewise.
+pub(crate) fn lease_held() -> u32 {
+    arch::own_word().map_or(0, |word| word.load(Ordering::Relaxed).saturating_sub(1))
+}
+
 fn give_lease_back() {
     let Some(word) = arch::own_word() else { return };
     match word.swap(0, Ordering::Relaxed) {

@@ -106,7 +106,10 @@ fn takes_among_trims_add_up() {
         }
     });
     assert_eq!(taken.into_inner() + HISTOGRAM.count(), THREADS * each);
-    assert!(HISTOGRAM.buckets().all(|bucket| bucket.count <= THREADS * each / 100 + THREADS));
+    // Each value came so often, and from 64 on two share a bucket.
+    let most = THREADS * each.div_ceil(100);
+    let is_sound = |bucket: Bucket| bucket.count <= most * (bucket.high - bucket.low + 1);
+    assert!(HISTOGRAM.buckets().all(is_sound));
 }
 
 /// Resets lose nothing of what is recorded afterwards.

@@ -345,7 +345,7 @@ fn queues_come_and_go() {
                     queue.drain().take(700).for_each(drop);
                 }
             };
-            come_and_go(2000);
+            come_and_go(scaled(2000).max(400));
             let Some(before) = resident_kilobytes() else {
                 return skip("queues_come_and_go", "no /proc");
             };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
-use corelocal_lab::torture::Selection;
+use corelocal_lab::torture::{Selection, Share};
 
 /// Fast paths of this machine's kernel: which there are, what they cost, what they save.
 #[derive(Debug, Parser)]
@@ -113,9 +113,13 @@ pub struct TortureArgs {
     /// Try these alone: SECTION@INSTRUCTION+DISTURBANCE, as a failure names them, or a part of it
     #[arg(long, value_name = "TRIPLE", default_value = "", hide_default_value = true)]
     pub only: Selection,
+    /// Try every N-th instruction alone, beginning with the K-th
+    #[arg(long, value_name = "K/N", default_value = "1/1", hide_default_value = true)]
+    #[arg(conflicts_with = "only")]
+    pub share: Share,
     /// Disturb at random and at full speed for so long (60s, 5m), without ptrace
     #[arg(long = "for", value_name = "TIME", value_parser = crate::torture::parse_time)]
-    #[arg(conflicts_with = "only")]
+    #[arg(conflicts_with_all = ["only", "share"])]
     pub time: Option<Duration>,
     /// Print JSON
     #[arg(long)]

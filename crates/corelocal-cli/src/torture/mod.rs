@@ -122,8 +122,13 @@ fn enumerate(args: &TortureArgs) -> anyhow::Result<ExitCode> {
         fresh
     };
     let bar = bar();
-    let plan =
-        Plan { workloads: &workloads, victim: &victim, excluded: &EXCLUDED, selection: &args.only };
+    let plan = Plan {
+        workloads: &workloads,
+        victim: &victim,
+        excluded: &EXCLUDED,
+        selection: &args.only,
+        share: args.share,
+    };
     let report = torture::run(&plan, &mut |done, total| {
         bar.set_length(total as u64);
         bar.set_position(done as u64);

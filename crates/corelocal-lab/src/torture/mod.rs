@@ -56,7 +56,7 @@ use std::process::Command;
 
 pub use report::{Coverage, Excluded, Place, Report, Row, Section, Tried, Unreached, Verdict};
 pub use run::run;
-pub use select::{Disturbance, Selection};
+pub use select::{Disturbance, Selection, Share};
 pub use victim::victim;
 pub use workload::{Content, Model, Operands, Workload, library};
 
@@ -71,6 +71,8 @@ pub struct Plan<'a> {
     pub excluded: &'a [Exclusion],
     /// The triples to try.
     pub selection: &'a Selection,
+    /// Which of these.
+    pub share: Share,
 }
 
 /// Sections of a program that are not to be disturbed.

@@ -50,7 +50,7 @@ pub fn run(plan: &Plan<'_>, progress: &mut dyn FnMut(usize, usize)) -> Result<Re
     report.coverage = run.coverage(&ways, &report);
 
     let jobs = jobs(plan, &program, &ways);
-    if jobs.is_empty() && !plan.selection.is_all() {
+    if jobs.is_empty() && !plan.selection.is_all() && plan.share.is_whole() {
         return Err(Obstacle::Selection(unknown(plan.selection, &program, plan, &ways)));
     }
     let total = jobs.iter().map(|job| job.steps.len() * job.disturbances.len()).sum();
@@ -63,7 +63,7 @@ pub fn run(plan: &Plan<'_>, progress: &mut dyn FnMut(usize, usize)) -> Result<Re
         let function = job.way[job.index].function.clone();
         report.sections.push(Section { name: job.name.clone(), function, broken: None, rows });
     }
-    forget_other_ways(&mut report, plan.selection.is_all());
+    forget_other_ways(&mut report, plan.selection.is_all() && plan.share.is_whole());
     Ok(report)
 }
 
@@ -241,6 +241,7 @@ impl Run<'_> {
 fn jobs<'a>(plan: &Plan<'_>, program: &'a Program, ways: &[Vec<usize>]) -> Vec<Job<'a>> {
     let selection = plan.selection;
     let mut jobs = Vec::new();
+    let mut before = 0..;
     for (number, way) in ways.iter().enumerate() {
         let way: Vec<&Code> = way.iter().map(|&i| &program.sections[i]).collect();
         for index in 0..way.len() {
@@ -249,7 +250,9 @@ fn jobs<'a>(plan: &Plan<'_>, program: &'a Program, ways: &[Vec<usize>]) -> Vec<J
                 continue;
             }
             let steps = way[index].steps.iter();
-            let steps: Vec<_> = steps.filter(|s| selection.has_instruction(s.number)).collect();
+            let steps = steps.filter(|step| selection.has_instruction(step.number));
+            let steps = steps.zip(&mut before).filter(|(_, before)| plan.share.has(*before));
+            let steps: Vec<_> = steps.map(|(step, _)| step).collect();
             let disturbances = Disturbance::ALL.into_iter();
             let disturbances = disturbances.filter(|&d| selection.has_disturbance(d)).collect();
             if !steps.is_empty() {

@@ -121,9 +121,59 @@ impl FromStr for Selection {
     }
 }
 
+/// One of several shares of the instructions, so that several machines try all of them together:
+/// `2/4` is the second, the sixth, and so on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    number: usize,
+    of: usize,
+}
+
+impl Share {
+    /// All of them.
+    pub const WHOLE: Share = Share { number: 1, of: 1 };
+
+    /// Whether it is everything.
+    pub fn is_whole(self) -> bool {
+        self.of == 1
+    }
+
+    /// Whether the instruction with this many before it is in it.
+    pub fn has(self, before: usize) -> bool {
+        before % self.of == self.number - 1
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Share, String> {
+        let parts = text.split_once('/').and_then(|(number, of)| {
+            Some(Share { number: number.parse().ok()?, of: of.parse().ok()? })
+        });
+        match parts {
+            Some(share) if (1..=share.of).contains(&share.number) => Ok(share),
+            _ => Err("give a share such as 1/4, which is the first of four".to_owned()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_add_up() {
+        let shares: Vec<Share> = ["1/3", "2/3", "3/3"].map(|text| text.parse().unwrap()).to_vec();
+        for before in 0..10 {
+            assert_eq!(shares.iter().filter(|share| share.has(before)).count(), 1);
+        }
+        assert!((0..10).all(|before| Share::WHOLE.has(before)));
+        assert_eq!("1/1".parse(), Ok(Share::WHOLE));
+        for text in ["", "1", "0/4", "5/4", "1/0", "0/0", "-1/4", "1/4/4", "a/b"] {
+            assert!(text.parse::<Share>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn parts_may_be_left_out() {

@@ -26,7 +26,7 @@ fn main() {
 fn main() -> std::process::ExitCode {
     use std::process::{Command, ExitCode};
 
-    use corelocal_lab::torture::{self, Obstacle, Plan, Selection, Verdict, Workload};
+    use corelocal_lab::torture::{self, Obstacle, Plan, Selection, Share, Verdict, Workload};
 
     let sound = [words::sound(), stacks::sound()].concat();
     let mutants = [words::mutants(), stacks::mutants()].concat();
@@ -44,7 +44,13 @@ fn main() -> std::process::ExitCode {
         command
     };
     let selection = Selection::default();
-    let plan = Plan { workloads: &all, victim: &victim, excluded: &[], selection: &selection };
+    let plan = Plan {
+        workloads: &all,
+        victim: &victim,
+        excluded: &[],
+        selection: &selection,
+        share: Share::WHOLE,
+    };
     let disturbed = match torture::run(&plan, &mut |_, _| {}) {
         Ok(report) => report,
         Err(Obstacle::Unable(why)) => {

@@ -117,6 +117,23 @@ ids() {
     } | columns
 }
 
+# memory LOG...: what per-core data takes when so many of the most cpus are used.
+memory() {
+    local log most
+    most=$(for log; do cpus "$log"; done | sort -n | tail -n 1)
+    {
+        printf 'kernel\tcpus used\tby cpu_id\tby mm_cid\tby slot\t64 counters\thistogram\tstack\tqueue\n'
+        for log; do
+            [ "$(cpus "$log")" = "$most" ] || continue
+            records memory "$log" | jq -r --arg kernel "$(kernel "$log")" '
+                def array: if . then 4 * (.largest + 1) else "none" end;
+                def kib: . / 1024;
+                [$kernel, .cpus, (.cpu_id | array), (.mm_cid | array), (.slot | array),
+                    (.containers | .counters, .histogram, .stack, .queue | kib)] | @tsv'
+        done
+    } | columns
+}
+
 # not_run LOG...: the tests that could not run, and where.
 not_run() {
     local log
@@ -135,6 +152,9 @@ matrix() {
     seen "$@"
     printf '\nThe largest ids that 16 threads met, free and confined to one cpu after running free:\n\n'
     ids "$@"
+    printf '\nKiB that a page for each id takes, and containers take, in a process confined to the last of the\n'
+    printf "most cpus:\n\n"
+    memory "$@"
     printf '\nTests that could not run:\n\n'
     not_run "$@"
 }

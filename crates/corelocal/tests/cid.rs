@@ -111,7 +111,7 @@ fn a_storm_of_freezes_loses_nothing() {
     std::thread::scope(|scope| {
         let freezer = scope.spawn(|| {
             let mut frozen = 0u64;
-            while !done.load(Ordering::Relaxed) {
+            loop {
                 for slot in 0..cid::high_water::<Cid>().max(1) {
                     match cid::freeze(slot) {
                         Ok(slot) => frozen += u64::from(slot.slot() < cid::capacity()),
@@ -121,8 +121,10 @@ fn a_storm_of_freezes_loses_nothing() {
                 }
                 let _ = cid::compact();
                 let _ = percpu::trim();
+                if done.load(Ordering::Relaxed) {
+                    return frozen;
+                }
             }
-            frozen
         });
         let adders: Vec<_> =
             (0..4).map(|_| scope.spawn(|| (0..each).for_each(|_| COUNTER.add(1)))).collect();

@@ -7,12 +7,16 @@
 
 #[cfg(not(loom))]
 pub(crate) mod atomic {
-    pub(crate) use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+    pub(crate) use core::sync::atomic::{
+        AtomicI64, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
+    };
 }
 
 #[cfg(loom)]
 pub(crate) mod atomic {
-    pub(crate) use loom::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+    pub(crate) use loom::sync::atomic::{
+        AtomicI64, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
+    };
 }
 
 #[cfg(not(loom))]
@@ -49,6 +53,6 @@ pub(crate) mod cell {
 
 pub(crate) mod global {
     pub(crate) use core::sync::atomic::{
-        AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
+        AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
 }

@@ -1,89 +1,64 @@
-//! The queue under attack: signals, migrations, consumers that sleep, fork, panics, no memory, and random
-//! scripts beside a naive model. What is pushed comes out once, whole, and nobody sleeps on.
+//! The queue under attack: signals, migrations, fork, panics, no memory. What is pushed comes out once,
+//! whole. (`queue_sleepers.rs` has consumers that sleep, `queue_scripts.rs` random scripts beside a naive
+//! model.)
 
 mod cpus;
 mod sandbox;
 mod storm;
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
-use std::fmt::Debug;
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use corelocal::cid::{self, CpuId};
-use corelocal::percpu::{self, Queue};
-use corelocal::sys::futex::Deadline;
-use proptest::prelude::*;
-use sandbox::{When, run_in_child, run_refusing, skip};
+use corelocal::cid::CpuId;
+use corelocal::percpu::Queue;
+use sandbox::{run_in_child, skip};
 use storm::scaled;
+use storm::tokens::{self, Contained, fresh, no_token_is_lost_or_doubled, see, see_wide, wide};
 
-const TOKENS: usize = 4_000_000;
-/// How often each token came out.
-static SEEN: [AtomicU8; TOKENS] = [const { AtomicU8::new(0) }; TOKENS];
-static NEXT: AtomicUsize = AtomicUsize::new(0);
 static NARROW: Queue<usize> = Queue::new();
-static WIDE: Queue<[usize; 3]> = Queue::new();
+static WIDE: Queue<tokens::Wide> = Queue::new();
 
-fn see(token: usize) {
-    SEEN[token].fetch_add(1, Ordering::Relaxed);
-}
+enum Queues {}
 
-fn see_wide(item: [usize; 3]) {
-    assert_eq!([item[0], !item[0], item[0] ^ 0x5555], item);
-    see(item[0]);
-}
+impl Contained for Queues {
+    const CONSUMERS: u32 = 2;
 
-/// Pushes a new token, and sometimes takes one.
-fn push_token() {
-    let token = NEXT.fetch_add(1, Ordering::Relaxed);
-    if token >= TOKENS {
-        return;
-    }
-    match token % 3 {
-        0 => assert!(WIDE.push([token, !token, token ^ 0x5555]).is_ok()),
-        _ => assert!(NARROW.push(token).is_ok()),
-    }
-    if token % 16 == 0 {
-        NARROW.try_pop().into_iter().for_each(see);
-    }
-}
-
-fn no_token_is_lost_or_doubled(each: u64) {
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                for round in 0u32.. {
-                    if done.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    if round % 64 == 0 {
-                        // Slots change hands, and pages go; refused, they do not.
-                        let _ = (cid::compact(), percpu::trim());
-                    }
-                    NARROW.pop_timeout(Duration::from_millis(1)).into_iter().for_each(see);
-                    NARROW.drain().take(100).for_each(see);
-                    WIDE.drain().take(100).for_each(see_wide);
-                }
-            });
+    fn step(number: usize) {
+        let Some(token) = fresh() else { return };
+        match number % 3 {
+            0 => assert!(WIDE.push(wide(token)).is_ok()),
+            _ => assert!(NARROW.push(token).is_ok()),
         }
-        storm::rage_doing(16, each, push_token);
-        done.store(true, Ordering::Relaxed);
-    });
-    NARROW.drain().for_each(see);
-    WIDE.drain().for_each(see_wide);
-    assert!(NARROW.is_empty() && WIDE.is_empty());
-    let tokens = NEXT.load(Ordering::Relaxed).min(TOKENS);
-    assert!(SEEN[..tokens].iter().all(|seen| seen.load(Ordering::Relaxed) == 1));
+        if number % 16 == 0 {
+            NARROW.try_pop().into_iter().for_each(see);
+        }
+    }
+
+    fn consume(_: u32) {
+        NARROW.pop_timeout(Duration::from_millis(1)).into_iter().for_each(see);
+        NARROW.drain().take(100).for_each(see);
+        WIDE.drain().take(100).for_each(see_wide);
+    }
+
+    fn empty() -> bool {
+        NARROW.drain().for_each(see);
+        WIDE.drain().for_each(see_wide);
+        true
+    }
+
+    fn is_empty() -> bool {
+        NARROW.is_empty() && WIDE.is_empty()
+    }
 }
 
 #[test]
 fn a_storm() {
-    no_token_is_lost_or_doubled(scaled(100_000));
+    no_token_is_lost_or_doubled::<Queues>(scaled(100_000));
 }
 
 #[test]
@@ -92,7 +67,7 @@ fn a_storm_without_sections() {
         command.env("CORELOCAL_RSEQ", "off");
     };
     run_in_child("a_storm_without_sections", off, || {
-        no_token_is_lost_or_doubled(scaled(20_000));
+        no_token_is_lost_or_doubled::<Queues>(scaled(20_000));
     });
 }
 
@@ -124,160 +99,6 @@ fn each_core_is_in_order() {
     });
     assert!(last.values().all(|n| *n == each - 1));
     assert_eq!(queue.try_pop(), None);
-}
-
-/// Ping and pong: a wake-up that is missed is a test that hangs.
-fn no_wake_up_is_missed(rounds: u64) {
-    let there: Queue<u64> = Queue::new();
-    let back: Queue<u64> = Queue::new();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            for n in 0..rounds {
-                let item = there.pop();
-                assert_eq!(item, n);
-                back.push(item).unwrap();
-            }
-        });
-        for n in 0..rounds {
-            there.push(n).unwrap();
-            // Now and then the other one has gone to sleep, now and then it is about to.
-            match n % 4 {
-                0 => thread::yield_now(),
-                1 => (0..n % 3000).for_each(|_| std::hint::spin_loop()),
-                _ => {}
-            }
-            assert_eq!(back.pop(), n);
-        }
-    });
-}
-
-#[test]
-fn ping_pong() {
-    no_wake_up_is_missed(scaled(50_000));
-}
-
-#[test]
-fn ping_pong_without_sections() {
-    let off = |command: &mut std::process::Command| {
-        command.env("CORELOCAL_RSEQ", "off");
-    };
-    run_in_child("ping_pong_without_sections", off, || no_wake_up_is_missed(scaled(10_000)));
-}
-
-#[test]
-fn ping_pong_without_membarrier() {
-    let test = "ping_pong_without_membarrier";
-    run_refusing(test, libc::SYS_membarrier, When::Always, libc::EPERM, || {
-        no_wake_up_is_missed(scaled(10_000));
-    });
-}
-
-/// The kernel takes back its word when consumers count on it already.
-#[test]
-fn membarrier_refused_later() {
-    run_in_child(
-        "membarrier_refused_later",
-        |_| (),
-        || {
-            no_wake_up_is_missed(100);
-            sandbox::refuse(libc::SYS_membarrier, When::Always, libc::EPERM);
-            no_wake_up_is_missed(scaled(2_000));
-        },
-    );
-}
-
-#[test]
-fn ping_pong_without_futexes() {
-    let test = "ping_pong_without_futexes";
-    let wait = When::Operation(libc::FUTEX_WAIT_BITSET as u32);
-    run_refusing(test, libc::SYS_futex, wait, libc::EPERM, || {
-        let queue: Queue<u64> = Queue::new();
-        assert_eq!(queue.pop_timeout(Duration::from_millis(5)), None);
-        queue.push(7).unwrap();
-        assert_eq!(queue.pop(), 7);
-    });
-}
-
-/// Several consumers sleep, several producers push now and then: all items come out, and all wake.
-#[test]
-fn consumers_share_the_work() {
-    const CONSUMERS: u64 = 3;
-    const STOP: u64 = u64::MAX;
-    for round in 0..scaled(150) {
-        let queue: Queue<u64> = Queue::new();
-        let start = Barrier::new(5);
-        let sum = AtomicU64::new(0);
-        let (queue, start, sum) = (&queue, &start, &sum);
-        thread::scope(|scope| {
-            for _ in 0..CONSUMERS {
-                scope.spawn(move || {
-                    start.wait();
-                    let items = std::iter::from_fn(|| Some(queue.pop()).filter(|n| *n != STOP));
-                    sum.fetch_add(items.sum(), Ordering::Relaxed);
-                });
-            }
-            for producer in 0..2 {
-                scope.spawn(move || {
-                    start.wait();
-                    for n in 0..200 {
-                        queue.push(n).unwrap();
-                        if (n + round + producer) % 16 == 0 {
-                            thread::sleep(Duration::from_micros(n % 90));
-                        }
-                    }
-                    if producer == 0 {
-                        (0..CONSUMERS).for_each(|_| queue.push(STOP).unwrap());
-                    }
-                });
-            }
-        });
-        // The stops may have overtaken items of the other producer.
-        let rest: u64 = queue.drain().sum();
-        assert_eq!(sum.load(Ordering::Relaxed) + rest, 2 * (0..200).sum::<u64>());
-    }
-}
-
-/// Consumers that give up just when something comes leave nothing undone.
-#[test]
-fn timeouts_meet_pushes() {
-    let queue: Queue<u64> = Queue::new();
-    let rounds = scaled(5_000);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            for n in 0..rounds {
-                queue.push(n).unwrap();
-                thread::sleep(Duration::from_micros(n % 120));
-            }
-        });
-        let taken = AtomicU64::new(0);
-        thread::scope(|scope| {
-            for consumer in 0..3 {
-                let (queue, taken) = (&queue, &taken);
-                scope.spawn(move || {
-                    while taken.load(Ordering::Relaxed) < rounds {
-                        let span = Duration::from_micros(20 + 40 * consumer);
-                        if queue.pop_timeout(span).is_some() {
-                            taken.fetch_add(1, Ordering::Relaxed);
-                        }
-                    }
-                });
-            }
-        });
-    });
-    assert!(queue.is_empty());
-}
-
-#[test]
-fn deadlines() {
-    let queue: Queue<u8> = Queue::new();
-    let begun = Instant::now();
-    assert_eq!(queue.pop_timeout(Duration::from_millis(20)), None);
-    assert!(begun.elapsed() >= Duration::from_millis(20));
-    assert_eq!(queue.pop_deadline(Deadline::now()), None);
-    queue.push(1).unwrap();
-    assert_eq!(queue.pop_deadline(Deadline::now()), Some(1));
-    queue.push(2).unwrap();
-    assert_eq!(queue.pop_timeout(Duration::MAX), Some(2));
 }
 
 fn resident_kilobytes() -> Option<u64> {
@@ -459,113 +280,6 @@ fn what_is_left_is_dropped_once() {
         let panicked = catch_unwind(AssertUnwindSafe(|| drop(queue))).is_err();
         assert_eq!(panicked, panics_at == 10);
         assert_eq!((drops.load(Ordering::Relaxed), Arc::strong_count(&drops)), (2000, 1));
-    }
-}
-
-#[test]
-fn items_of_all_shapes() {
-    #[repr(align(64))]
-    #[derive(Clone, Debug, PartialEq)]
-    struct Line(u8);
-
-    fn check<T: Clone + Debug + PartialEq + Send>(item: T) {
-        let queue: Queue<T> = Queue::default();
-        for count in [1, 3, 700] {
-            (0..count).for_each(|_| queue.push(item.clone()).expect("memory"));
-            let taken: Vec<T> = queue.drain().collect();
-            assert!(taken.len() == count && taken.iter().all(|taken| *taken == item));
-        }
-    }
-    check(());
-    check(7u8);
-    check((7u8, 500u16));
-    check(Box::new(7));
-    check(String::from("more than a word"));
-    check(Line(9));
-    check([3u64; 200]);
-    check([3u64; 508]);
-    check(Some(1.5f64));
-    // A queue may hold what borrows.
-    let text = String::from("borrowed");
-    check(text.as_str());
-}
-
-#[derive(Clone, Debug)]
-enum Op {
-    Push(u16, usize),
-    Pop(usize),
-    Timeout,
-    Drain,
-    Empty,
-    Replace,
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    prop_oneof![
-        8 => (any::<u16>(), 1..400usize).prop_map(|(n, count)| Op::Push(n, count)),
-        8 => (1..400usize).prop_map(Op::Pop),
-        1 => Just(Op::Timeout),
-        1 => Just(Op::Drain),
-        1 => Just(Op::Empty),
-        1 => Just(Op::Replace),
-    ]
-}
-
-/// On one cpu a queue of cpus is one queue.
-fn behaves_like_a_deque<T>(script: Vec<Op>, item: fn(u16) -> T) -> Result<(), TestCaseError>
-where
-    T: Clone + Debug + PartialEq + Send,
-{
-    cpus::stay();
-    let mut queue: Queue<T, CpuId> = Queue::new();
-    let mut model = VecDeque::new();
-    for op in script {
-        match op {
-            Op::Push(n, count) => {
-                for n in (0..count).map(|i| n.wrapping_add(i as u16)) {
-                    prop_assert_eq!(queue.push(item(n)), Ok(()));
-                    model.push_back(item(n));
-                }
-            }
-            Op::Pop(count) => {
-                for _ in 0..count {
-                    prop_assert_eq!(queue.try_pop(), model.pop_front());
-                }
-            }
-            Op::Timeout => {
-                let span = Duration::from_micros(5);
-                prop_assert_eq!(queue.pop_timeout(span), model.pop_front());
-            }
-            Op::Drain => {
-                prop_assert!(queue.drain().eq(std::mem::take(&mut model)));
-            }
-            Op::Empty => prop_assert_eq!(queue.is_empty(), model.is_empty()),
-            Op::Replace => {
-                queue = Queue::new();
-                model.clear();
-            }
-        }
-    }
-    Ok(())
-}
-
-proptest! {
-    // The failing script is printed; there is no file of them to keep beside a `tests/*.rs`.
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn narrow_items(script in proptest::collection::vec(op(), 1..40)) {
-        behaves_like_a_deque(script, |n| n)?;
-    }
-
-    #[test]
-    fn wide_items(script in proptest::collection::vec(op(), 1..40)) {
-        behaves_like_a_deque(script, |n| [u64::from(n); 5])?;
-    }
-
-    #[test]
-    fn owning_items(script in proptest::collection::vec(op(), 1..40)) {
-        behaves_like_a_deque(script, |n| format!("item {n}"))?;
     }
 }
 

@@ -10,82 +10,55 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use corelocal::cid::{self, Cid, CpuId};
-use corelocal::percpu::{self, Ring};
+use corelocal::percpu::Ring;
 use proptest::prelude::*;
 use sandbox::run_in_child;
 use storm::scaled;
+use storm::tokens::{self, Contained, fresh, no_token_is_lost_or_doubled, see, see_wide, wide};
 
-const TOKENS: usize = 4_000_000;
-/// How often each token came out, or was refused.
-static SEEN: [AtomicU8; TOKENS] = [const { AtomicU8::new(0) }; TOKENS];
-static NEXT: AtomicUsize = AtomicUsize::new(0);
 static NARROW: Ring<usize, 64> = Ring::new();
-static WIDE: Ring<[usize; 3], 16> = Ring::new();
+static WIDE: Ring<tokens::Wide, 16> = Ring::new();
 
-fn see(token: usize) {
-    SEEN[token].fetch_add(1, Ordering::Relaxed);
-}
+enum Rings {}
 
-fn see_wide(item: [usize; 3]) {
-    assert_eq!([item[0], !item[0], item[0] ^ 0x5555], item);
-    see(item[0]);
-}
+impl Contained for Rings {
+    const CONSUMERS: u32 = 2;
 
-/// Pushes a new token, somewhere.
-fn push_token() {
-    let token = NEXT.fetch_add(1, Ordering::Relaxed);
-    if token >= TOKENS {
-        return;
-    }
-    let pushed = match token % 3 {
-        0 => WIDE.push([token, !token, token ^ 0x5555]).map_err(|[token, ..]| token),
-        _ => NARROW.push(token),
-    };
-    if let Err(token) = pushed {
-        see(token);
-    }
-}
-
-fn no_token_is_lost_or_doubled(each: u64) {
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for consumer in 0..2u32 {
-            let done = &done;
-            scope.spawn(move || {
-                for round in 0u32.. {
-                    match (round + consumer) % 3 {
-                        0 => drop(NARROW.drain(see)),
-                        1 => drop(NARROW.drain_slot(round % cid::capacity(), see)),
-                        _ => (0..20).for_each(|_| NARROW.pop().into_iter().for_each(see)),
-                    }
-                    WIDE.drain(see_wide);
-                    if round % 64 == 0 {
-                        // Slots change hands, and pages go; refused, they do not.
-                        let _ = (cid::compact(), percpu::trim());
-                    }
-                    if done.load(Ordering::Relaxed) {
-                        break;
-                    }
-                }
-            });
+    fn step(number: usize) {
+        let Some(token) = fresh() else { return };
+        match number % 3 {
+            0 => WIDE.push(wide(token)).err().into_iter().for_each(see_wide),
+            _ => NARROW.push(token).err().into_iter().for_each(see),
         }
-        storm::rage_doing(16, each, push_token);
-        done.store(true, Ordering::Relaxed);
-    });
-    NARROW.drain(see);
-    WIDE.drain(see_wide);
-    assert!(NARROW.is_empty() && WIDE.is_empty());
-    let tokens = NEXT.load(Ordering::Relaxed).min(TOKENS);
-    assert!(SEEN[..tokens].iter().all(|seen| seen.load(Ordering::Relaxed) == 1));
+    }
+
+    fn consume(round: u32) {
+        match round % 3 {
+            0 => drop(NARROW.drain(see)),
+            1 => drop(NARROW.drain_slot(round % cid::capacity(), see)),
+            _ => (0..20).for_each(|_| NARROW.pop().into_iter().for_each(see)),
+        }
+        WIDE.drain(see_wide);
+    }
+
+    fn empty() -> bool {
+        NARROW.drain(see);
+        WIDE.drain(see_wide);
+        true
+    }
+
+    fn is_empty() -> bool {
+        NARROW.is_empty() && WIDE.is_empty()
+    }
 }
 
 #[test]
 fn a_storm() {
-    no_token_is_lost_or_doubled(scaled(100_000));
+    no_token_is_lost_or_doubled::<Rings>(scaled(100_000));
 }
 
 #[test]
@@ -94,7 +67,7 @@ fn a_storm_without_sections() {
         command.env("CORELOCAL_RSEQ", "off");
     };
     run_in_child("a_storm_without_sections", off, || {
-        no_token_is_lost_or_doubled(scaled(20_000));
+        no_token_is_lost_or_doubled::<Rings>(scaled(20_000));
     });
 }
 

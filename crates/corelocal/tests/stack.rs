@@ -4,7 +4,7 @@
 mod sandbox;
 mod storm;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -12,6 +12,7 @@ use corelocal::cid::{self, Busy, Cid, CpuId};
 use corelocal::percpu::{Batch, Stack};
 use sandbox::{run_in_child, skip};
 use storm::scaled;
+use storm::tokens::{self, Contained, fresh, no_token_is_lost_or_doubled, see, see_wide, wide};
 
 /// All items, others' too; `None` where the kernel refuses the fence. Another test's drain may have a
 /// slot frozen for a moment.
@@ -26,145 +27,85 @@ fn drain<T: Send + 'static, const CAPACITY: usize>(stack: &Stack<T, CAPACITY>) -
     }
 }
 
-const TOKENS: usize = 64;
-/// A token that is in nobody's hands and on no stack.
-static PARKED: [AtomicBool; TOKENS] = [const { AtomicBool::new(false) }; TOKENS];
-/// A token that is in somebody's hands.
-static HELD: [AtomicBool; TOKENS] = [const { AtomicBool::new(false) }; TOKENS];
-static WRONG: AtomicUsize = AtomicUsize::new(0);
 static NARROW: Stack<usize, 8> = Stack::new();
-static WIDE: Stack<Wide, 8> = Stack::new();
+static WIDE: Stack<tokens::Wide, 8> = Stack::new();
 
-/// A token of several words, which tell whether they belong together.
-#[derive(Clone, Copy)]
-struct Wide([usize; 3]);
+enum Stacks {}
 
-impl Wide {
-    fn new(token: usize) -> Wide {
-        Wide([token, !token, token ^ 0x5555])
-    }
+impl Contained for Stacks {
+    const CONSUMERS: u32 = 1;
 
-    fn token(self) -> usize {
-        if self.0 != Wide::new(self.0[0]).0 {
-            WRONG.fetch_add(1, Ordering::Relaxed);
-        }
-        self.0[0]
-    }
-}
-
-/// A token comes into the caller's hands, who must be the only one to have it.
-fn hold(token: usize) -> usize {
-    if token >= TOKENS || HELD[token].swap(true, Ordering::AcqRel) {
-        WRONG.fetch_add(1, Ordering::Relaxed);
-    }
-    token % TOKENS
-}
-
-/// The caller is about to give it away.
-fn let_go(token: usize) -> usize {
-    HELD[token].store(false, Ordering::Release);
-    token
-}
-
-fn park(token: usize) {
-    if PARKED[let_go(token)].swap(true, Ordering::AcqRel) {
-        WRONG.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// One step of a thread or of a signal handler: takes tokens from somewhere and puts them somewhere.
-fn pass_tokens() {
-    static STEP: AtomicUsize = AtomicUsize::new(0);
-    let step = STEP.fetch_add(1, Ordering::Relaxed);
-    let mut hands = [None; 5];
-    let parked = &PARKED[step * 7 % TOKENS];
-    match step % 4 {
-        0 => hands[0] = NARROW.pop(),
-        1 => hands[0] = WIDE.pop().map(Wide::token),
-        2 => {
-            let mut batch: Batch<usize, 5> = Batch::new();
-            NARROW.pop_some(&mut batch);
-            hands.iter_mut().for_each(|hand| *hand = batch.pop());
-        }
-        _ => {
-            let mut batch: Batch<Wide, 4> = Batch::new();
-            WIDE.pop_some(&mut batch);
-            hands.iter_mut().for_each(|hand| *hand = batch.pop().map(Wide::token));
-        }
-    }
-    if hands[0].is_none() && parked.swap(false, Ordering::AcqRel) {
-        hands[0] = Some(step * 7 % TOKENS);
-    }
-    let hands = hands.map(|hand| hand.map(hold));
-    let hands = hands.into_iter().flatten();
-    match step / 4 % 4 {
-        0 => hands.for_each(|token| {
-            let _ = NARROW.push(let_go(token)).map_err(|token| park(hold(token)));
-        }),
-        1 => hands.for_each(|token| {
-            let _ = WIDE.push(Wide::new(let_go(token))).map_err(|wide| park(hold(wide.token())));
-        }),
-        2 => {
-            let mut batch: Batch<usize, 5> = Batch::new();
-            batch.fill(hands.map(let_go));
-            NARROW.push_some(&mut batch);
-            batch.for_each(|token| park(hold(token)));
-        }
-        _ => {
-            let mut batch: Batch<Wide, 5> = Batch::new();
-            batch.fill(hands.map(|token| Wide::new(let_go(token))));
-            WIDE.push_some(&mut batch);
-            batch.for_each(|wide| park(hold(wide.token())));
-        }
-    }
-}
-
-/// Tokens go round among threads and signal handlers, while slots are drained and ids lose their slots:
-/// at the end each of them is somewhere, once.
-fn no_token_is_lost_or_doubled(each: u64) {
-    (0..TOKENS).for_each(|token| PARKED[token].store(true, Ordering::Relaxed));
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            for round in 0u32.. {
-                if done.load(Ordering::Relaxed) {
-                    break;
-                }
-                let _ = match round % 5 {
-                    0 => NARROW.drain_all(|token| park(hold(token))).map(drop),
-                    1 => WIDE.drain_all(|wide| park(hold(wide.token()))).map(drop),
-                    2 => cid::compact().map(drop),
-                    _ => {
-                        let slot = round % cid::high_water::<Cid>().max(1);
-                        cid::freeze(slot).map(|mut frozen| {
-                            NARROW.drain_frozen(&mut frozen, |token| park(hold(token)));
-                            WIDE.drain_frozen(&mut frozen, |wide| park(hold(wide.token())));
-                        })
-                    }
-                };
-                thread::yield_now();
+    fn step(number: usize) {
+        let (mut narrow, mut wides): (Batch<usize, 5>, Batch<tokens::Wide, 5>) = Default::default();
+        match number % 4 {
+            0 => NARROW.pop().into_iter().for_each(see),
+            1 => WIDE.pop().into_iter().for_each(see_wide),
+            2 => {
+                NARROW.pop_some(&mut narrow);
+                narrow.by_ref().for_each(see);
             }
-        });
-        storm::rage_doing(16, each, pass_tokens);
-        done.store(true, Ordering::Relaxed);
-    });
-    let mut seen = [0; TOKENS];
-    PARKED.iter().zip(&mut seen).for_each(|(parked, seen)| {
-        *seen += u32::from(parked.swap(false, Ordering::AcqRel));
-    });
-    let (Some(narrow), Some(wide)) = (drain(&NARROW), drain(&WIDE)) else {
-        return skip("a_storm", "membarrier is refused");
-    };
-    narrow.into_iter().for_each(|token| seen[token] += 1);
-    wide.into_iter().for_each(|wide| seen[wide.token()] += 1);
-    assert_eq!(WRONG.load(Ordering::Relaxed), 0);
-    assert_eq!(seen, [1; TOKENS]);
-    assert!(NARROW.is_empty() && WIDE.is_empty());
+            _ => {
+                WIDE.pop_some(&mut wides);
+                wides.by_ref().for_each(see_wide);
+            }
+        }
+        match number / 4 % 4 {
+            0 => fresh().and_then(|token| NARROW.push(token).err()).into_iter().for_each(see),
+            1 => {
+                let refused = fresh().and_then(|token| WIDE.push(wide(token)).err());
+                refused.into_iter().for_each(see_wide);
+            }
+            2 => {
+                narrow.fill(std::iter::from_fn(fresh).take(1 + number % 5));
+                NARROW.push_some(&mut narrow);
+                narrow.for_each(see);
+            }
+            _ => {
+                wides.fill(std::iter::from_fn(fresh).take(1 + number % 5).map(wide));
+                WIDE.push_some(&mut wides);
+                wides.for_each(see_wide);
+            }
+        }
+    }
+
+    fn consume(round: u32) {
+        let _ = match round % 5 {
+            0 => NARROW.drain_all(see).map(drop),
+            1 => WIDE.drain_all(see_wide).map(drop),
+            2 => cid::compact().map(drop),
+            _ => {
+                let slot = round % cid::high_water::<Cid>().max(1);
+                cid::freeze(slot).map(|mut frozen| {
+                    NARROW.drain_frozen(&mut frozen, see);
+                    WIDE.drain_frozen(&mut frozen, see_wide);
+                })
+            }
+        };
+        thread::yield_now();
+    }
+
+    fn empty() -> bool {
+        let (Some(narrow), Some(wide)) = (drain(&NARROW), drain(&WIDE)) else { return false };
+        narrow.into_iter().for_each(see);
+        wide.into_iter().for_each(see_wide);
+        true
+    }
+
+    fn is_empty() -> bool {
+        NARROW.is_empty() && WIDE.is_empty()
+    }
+}
+
+/// Tokens go in and out, one by one and in batches, while slots are drained and ids lose their slots.
+fn storm_of_stacks(each: u64) {
+    if !no_token_is_lost_or_doubled::<Stacks>(each) {
+        skip("a_storm", "membarrier is refused");
+    }
 }
 
 #[test]
 fn a_storm() {
-    no_token_is_lost_or_doubled(scaled(300_000));
+    storm_of_stacks(scaled(100_000));
 }
 
 #[test]
@@ -173,7 +114,7 @@ fn a_storm_without_sections() {
         command.env("CORELOCAL_RSEQ", "off");
     };
     run_in_child("a_storm_without_sections", off, || {
-        no_token_is_lost_or_doubled(scaled(20_000));
+        storm_of_stacks(scaled(20_000));
     });
 }
 

@@ -4,27 +4,51 @@
 //! 1. A [`Frozen`] slot has no user: its id has lost it, and a fence has ended the sections that were
 //!    in it. So its owner may read and write what sections alone may otherwise write.
 //! 2. A slot whose fence failed is never given to anybody again, nor is it called frozen.
+//! 3. A frozen slot names its freezer. In a forked child whose parent's other threads had some frozen,
+//!    these are free again before an id is given one, and may be frozen at once.
 
 use core::fmt;
+use core::marker::PhantomData;
 
-use super::capacity;
+use super::{Cid, Revocable, SlotIndex, capacity};
 use crate::sys;
 use crate::sys::Errno;
+use crate::sys::forks::Identity;
 #[cfg(not(loom))]
 use crate::sys::membarrier;
 
 /// A slot that no thread uses, and none gets, until this is dropped.
 ///
 /// See [`freeze`].
-#[derive(Debug)]
-pub struct Frozen {
+pub struct Frozen<I: Revocable = Cid> {
     slot: u32,
+    freezer: Identity,
+    kind: PhantomData<I>,
 }
 
-impl Frozen {
+impl<I: Revocable> Frozen<I> {
     /// The slot's number.
     pub fn slot(&self) -> u32 {
         self.slot
+    }
+
+    /// Whether it still is. Not in a forked child where another thread than the one that froze it got it
+    /// over the fork, and the slot was frozen or given to an id since.
+    #[cfg(not(loom))]
+    pub(crate) fn is_kept(&self) -> bool {
+        imp::is_kept(self)
+    }
+
+    /// Whether it still is.
+    #[cfg(loom)]
+    pub(crate) fn is_kept(&self) -> bool {
+        true
+    }
+}
+
+impl<I: Revocable> fmt::Debug for Frozen<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frozen").field("slot", &self.slot).finish_non_exhaustive()
     }
 }
 
@@ -63,11 +87,30 @@ impl core::error::Error for Busy {}
 /// Memory ordering: what sections did to the slot before happens before the return; what is done
 /// before the drop happens before the next id's use of it.
 ///
+/// A forked child has the slots frozen that the thread which forked had; those of other threads are free.
+///
 /// # Errors
 /// [`Busy`]: another thread has frozen it, the fence is refused (kernels before 5.10, seccomp), or the
 /// number is not below [`capacity`].
 pub fn freeze(slot: u32) -> Result<Frozen, Busy> {
-    if slot >= capacity() {
+    freeze_of(slot)
+}
+
+/// [`freeze`] for the slots of any kind that can be taken back.
+///
+/// # Errors
+/// As [`freeze`]; [`Busy::NoSlot`] if the number is not below [`capacity_of`](super::capacity_of).
+///
+/// ```
+/// use corelocal::cid::{self, NodeCid};
+///
+/// match cid::freeze_of::<NodeCid>(0) {
+///     Ok(frozen) => println!("slot {} is in nobody's use", frozen.slot()),
+///     Err(busy) => println!("{busy}"),
+/// }
+/// ```
+pub fn freeze_of<I: Revocable>(slot: u32) -> Result<Frozen<I>, Busy> {
+    if slot >= super::capacity_of::<I>() {
         return Err(Busy::NoSlot);
     }
     imp::freeze(slot)
@@ -83,19 +126,30 @@ pub fn freeze(slot: u32) -> Result<Frozen, Busy> {
 /// # Errors
 /// As [`freeze`].
 pub fn compact() -> Result<u32, Busy> {
-    freeze_from(0).map(|frozen| frozen.given)
+    compact_of::<Cid>()
+}
+
+/// [`compact`] for the slots of any kind that can be taken back. Those of [`NodeCid`](super::NodeCid) go to
+/// ids of their own node again.
+///
+/// # Errors
+/// As [`freeze`].
+pub fn compact_of<I: Revocable>() -> Result<u32, Busy> {
+    freeze_from::<I>(0).map(|frozen| frozen.given)
 }
 
 /// Slots from some number on, frozen together behind one fence.
-pub(crate) struct FrozenRange {
+pub(crate) struct FrozenRange<I: SlotIndex> {
     first: u32,
     end: u32,
     given: u32,
+    freezer: Identity,
     /// A bit for each: frozen by us.
-    ours: [u64; super::IDS / 64],
+    ours: [u64; super::MOST_SLOTS / 64],
+    kind: PhantomData<I>,
 }
 
-impl FrozenRange {
+impl<I: SlotIndex> FrozenRange<I> {
     /// The slots.
     pub(crate) fn slots(&self) -> impl Iterator<Item = u32> + '_ {
         (self.first..self.end).filter(|slot| self.has(*slot))
@@ -107,13 +161,17 @@ impl FrozenRange {
 }
 
 /// Freezes every slot from `first` up to the high water that nobody else has frozen.
-pub(crate) fn freeze_from(first: u32) -> Result<FrozenRange, Busy> {
+pub(crate) fn freeze_from<I: SlotIndex>(first: u32) -> Result<FrozenRange<I>, Busy> {
     imp::freeze_from(first)
 }
 
 /// The first slot that a process confined as the calling thread is can do without: as many as the
-/// cpus it may run on come before it.
-pub(crate) fn spare() -> u32 {
+/// cpus it may run on come before it, and as many on each node where slots go by node.
+pub(crate) fn spare<I: SlotIndex>() -> u32 {
+    spare_ids() * I::stride()
+}
+
+fn spare_ids() -> u32 {
     sys::allowed_cpus().clamp(1, capacity())
 }
 
@@ -122,9 +180,9 @@ pub(crate) use imp::make_room;
 
 #[cfg(not(loom))]
 mod imp {
-    use super::super::directories::CIDS;
     use super::*;
-    use crate::primitive::global::{AtomicU32, Ordering};
+    use crate::primitive::global::Ordering;
+    use crate::sys::forks;
 
     /// Fences every section, if there can be any.
     fn fence() -> Result<(), Busy> {
@@ -136,15 +194,37 @@ mod imp {
         }
     }
 
-    pub(super) fn freeze(slot: u32) -> Result<Frozen, Busy> {
+    pub(super) fn freeze<I: Revocable>(slot: u32) -> Result<Frozen<I>, Busy> {
         // Refused now, nothing has changed yet.
         membarrier_works()?;
-        match CIDS.revoke(slot) {
-            Err(_) => Err(Busy::Frozen),
-            Ok(false) => Ok(Frozen { slot }),
+        let freezer = Identity::of_this_thread();
+        let given = I::directory().revoke(slot, freezer).map_err(|_| Busy::Frozen)?;
+        if given {
             // Invariant 2 on failure.
-            Ok(true) => fence().map(|()| Frozen { slot }),
+            fence()?;
         }
+        Ok(Frozen { slot, freezer, kind: PhantomData })
+    }
+
+    pub(super) fn is_kept<I: Revocable>(frozen: &Frozen<I>) -> bool {
+        I::directory().is_frozen_by(frozen.slot, frozen.freezer)
+    }
+
+    /// In a forked child, once: frees what threads had frozen that are gone (invariant 3).
+    fn thaw_left<I: Revocable>() {
+        let (directory, generation) = (I::directory(), forks::generation());
+        let done_in = &directory.upkeep().thawed_in;
+        if done_in.load(Ordering::Relaxed) == generation {
+            return;
+        }
+        let me = Identity::of_this_thread();
+        let slots = 0..I::capacity();
+        for slot in slots.filter(|slot| directory.is_left_frozen(*slot, me)) {
+            // Refused, it stays as it is.
+            drop(freeze::<I>(slot));
+        }
+        // Relaxed: whoever comes at the same time does it too, at worst.
+        done_in.store(generation, Ordering::Relaxed);
     }
 
     /// Asks beforehand; the registration it makes costs the next fence nothing.
@@ -155,12 +235,15 @@ mod imp {
         }
     }
 
-    pub(super) fn freeze_from(first: u32) -> Result<FrozenRange, Busy> {
+    pub(super) fn freeze_from<I: SlotIndex>(first: u32) -> Result<FrozenRange<I>, Busy> {
         membarrier_works()?;
-        let end = CIDS.high_water();
-        let mut range = FrozenRange { first, end, given: 0, ours: [0; super::super::IDS / 64] };
+        let directory = I::directory();
+        let end = directory.high_water();
+        let freezer = Identity::of_this_thread();
+        let ours = [0; super::super::MOST_SLOTS / 64];
+        let mut range = FrozenRange { first, end, given: 0, freezer, ours, kind: PhantomData };
         for slot in first..end {
-            if let Ok(was_given) = CIDS.revoke(slot) {
+            if let Ok(was_given) = directory.revoke(slot, freezer) {
                 range.given += u32::from(was_given);
                 range.ours[slot as usize / 64] |= 1 << (slot % 64);
             }
@@ -168,46 +251,48 @@ mod imp {
         if range.given > 0 {
             if let Err(refused) = fence() {
                 // Invariant 2.
-                range.ours = [0; super::super::IDS / 64];
+                range.ours = [0; super::super::MOST_SLOTS / 64];
                 return Err(refused);
             }
         }
         Ok(range)
     }
 
-    impl Drop for Frozen {
+    impl<I: Revocable> Drop for Frozen<I> {
         fn drop(&mut self) {
-            CIDS.thaw(self.slot);
+            I::directory().thaw(self.slot, self.freezer);
         }
     }
 
-    impl Drop for FrozenRange {
+    impl<I: SlotIndex> Drop for FrozenRange<I> {
         fn drop(&mut self) {
             let (first, end) = (self.first, self.end);
             for slot in first..end {
                 if self.has(slot) {
-                    CIDS.thaw(slot);
+                    I::directory().thaw(slot, self.freezer);
                 }
             }
         }
     }
 
-    /// Before another slot is given where ids are cpu numbers: takes them all back if more are given
-    /// than the thread has cpus, since some then belong to cpus that are used no longer. At most once
-    /// for each number of slots, so that threads confined to different cpus do not keep doing it.
-    pub(crate) fn make_room() {
-        static DONE_AT: AtomicU32 = AtomicU32::new(0);
+    /// Before another slot is given: frees what a fork has left frozen. Then, where ids are cpu numbers,
+    /// takes all slots back if more are given than the thread has cpus, since some then belong to cpus
+    /// that are used no longer. At most once for each number of slots, so that threads confined to
+    /// different cpus do not keep doing it.
+    pub(crate) fn make_room<I: Revocable>() {
+        thaw_left::<I>();
         if super::super::policy() != super::super::Policy::CompactCpu {
             return;
         }
-        let given = CIDS.in_use();
-        if given < DONE_AT.load(Ordering::Relaxed).max(spare()) {
+        let directory = I::directory();
+        let (given, taken_back_at) = (directory.in_use(), &directory.upkeep().taken_back_at);
+        if given < taken_back_at.load(Ordering::Relaxed).max(spare_ids()) {
             return;
         }
         // Relaxed: whoever comes at the same time does it too, at worst.
-        DONE_AT.store(given + 1, Ordering::Relaxed);
+        taken_back_at.store(given + 1, Ordering::Relaxed);
         // Refused, the slots in use are merely not compact.
-        let _ = freeze_from(0);
+        let _ = freeze_from::<I>(0);
     }
 }
 
@@ -216,12 +301,13 @@ mod imp {
 mod imp {
     use super::*;
 
-    pub(super) fn freeze(slot: u32) -> Result<Frozen, Busy> {
-        Ok(Frozen { slot })
+    pub(super) fn freeze<I: Revocable>(slot: u32) -> Result<Frozen<I>, Busy> {
+        Ok(Frozen { slot, freezer: Identity::of_this_thread(), kind: PhantomData })
     }
 
-    pub(super) fn freeze_from(first: u32) -> Result<FrozenRange, Busy> {
-        Ok(FrozenRange { first, end: first, given: 0, ours: [0; super::super::IDS / 64] })
+    pub(super) fn freeze_from<I: SlotIndex>(first: u32) -> Result<FrozenRange<I>, Busy> {
+        let (freezer, ours) = (Identity::of_this_thread(), [0; super::super::MOST_SLOTS / 64]);
+        Ok(FrozenRange { first, end: first, given: 0, freezer, ours, kind: PhantomData })
     }
 }
 
@@ -236,7 +322,8 @@ mod tests {
         let slot = cid::current::<Cid>();
         let Ok(frozen) = freeze(slot) else { return };
         assert_eq!(freeze(slot).err(), Some(Busy::Frozen));
-        if cid::policy() != cid::Policy::Lease {
+        // Where there is no other slot, a shared one serves, which may have the same number.
+        if cid::policy() != cid::Policy::Lease && capacity() > 1 {
             assert_ne!(cid::current::<Cid>(), frozen.slot());
         }
         drop(frozen);

@@ -2,8 +2,8 @@
 //! slots in use.
 //!
 //! A kind is a type, chosen where a container is declared: [`Cid`], the compact concurrency id, is
-//! the default everywhere; [`CpuId`] is the cpu number, for data that belongs to a cpu rather than
-//! to whoever runs concurrently.
+//! the default everywhere; [`NodeCid`] is the same, with slots whose memory stays on one NUMA node;
+//! [`CpuId`] is the cpu number, for data that belongs to a cpu rather than to whoever runs concurrently.
 //!
 //! # The ladder
 //! A slot is a small number of this process's own, given to an id at its first use and the lowest
@@ -27,16 +27,18 @@
 //! one. Drains and trims rest on it. [`compact`] takes all of them back, so that ids in use get the
 //! lowest ones again.
 //!
-//! Invariant: every region of memory has a slot for each id below [`capacity`], which never
-//! changes.
+//! Invariant: every region of memory has a slot for each number below [`capacity_of`] the kind of its
+//! slots, which never changes.
 
 mod directory;
 mod frozen;
+#[cfg(not(loom))]
+mod node;
 
 #[cfg(not(loom))]
 pub(crate) use frozen::freeze_from;
 pub(crate) use frozen::spare;
-pub use frozen::{Busy, Frozen, compact, freeze};
+pub use frozen::{Busy, Frozen, compact, compact_of, freeze, freeze_of};
 
 use crate::primitive::global::{AtomicU32, Ordering};
 use crate::rseq::{Index, Slots, is_offset, slot_at};
@@ -46,7 +48,8 @@ use crate::sys::rseq::field;
 /// As many cpus as an x86-64 or arm64 kernel can be built for.
 const IDS: usize = 8192;
 
-type Directory = directory::Directory<IDS>;
+/// No kind has more slots.
+const MOST_SLOTS: usize = 2 * IDS;
 
 /// The compact concurrency id: see [`Policy`].
 ///
@@ -60,11 +63,45 @@ pub enum Cid {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuId {}
 
-/// A kind of id that can index per-core data: [`Cid`] or [`CpuId`].
+/// The compact concurrency id, on each NUMA node another one.
+///
+/// Fits data that is large or used a lot, on a machine with several nodes: a slot belongs to a node, and
+/// only threads that run there use it, so its memory lies there, whoever came before, whatever the memory
+/// policy of the process is, and after [`compact_of`] and [`trim`](crate::percpu::trim) as well. [`home`]
+/// tells which node. An operation reads one word more than with [`Cid`].
+///
+/// What it costs is memory: an id that runs on two nodes has a slot on each, so there may be as many slots
+/// as threads times nodes; and what walks all slots walks them all. On a machine of one node it is
+/// [`Cid`], with slots of its own.
+///
+/// Kernels: 6.3 and later for ids that move between nodes; before, ids are cpu numbers, which do not.
+/// Without /sys all slots are taken for those of node 0, and nothing is promised of their place; so are
+/// nodes beyond 16, and nodes that got their first cpu after the first use. A thread that is moved to
+/// another node between the read of its node and its first write to a page, a few instructions later,
+/// leaves that page on the wrong one.
+///
+/// ```
+/// use corelocal::cid::NodeCid;
+/// use corelocal::percpu::Stack;
+///
+/// static FREE: Stack<u64, 64, NodeCid> = Stack::new();
+///
+/// FREE.push(1).unwrap();
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeCid {}
+
+/// A kind of id that can index per-core data: [`Cid`], [`CpuId`] or [`NodeCid`].
 pub trait SlotIndex: private::Sealed + Send + Sync + 'static {}
+
+/// A kind whose slots can be taken back from their ids: [`Cid`] and [`NodeCid`].
+pub trait Revocable: SlotIndex {}
 
 impl SlotIndex for Cid {}
 impl SlotIndex for CpuId {}
+impl SlotIndex for NodeCid {}
+impl Revocable for Cid {}
+impl Revocable for NodeCid {}
 
 pub(crate) mod private {
     use super::*;
@@ -74,37 +111,38 @@ pub(crate) mod private {
         /// Its ids can be given other slots.
         #[doc(hidden)]
         const COMPACT: bool;
+        /// Its slots have regions of their own, and nodes.
+        #[doc(hidden)]
+        const BY_NODE: bool = false;
 
         #[doc(hidden)]
         fn index() -> Index;
         /// Gives an id its slot.
         #[doc(hidden)]
         fn assign(id: u32) -> Option<u32>;
+        /// How many slots there are.
         #[doc(hidden)]
-        fn slots() -> SlotsOf;
+        fn capacity() -> u32 {
+            super::capacity()
+        }
+        /// How far the next slot is that the same id may get.
+        #[doc(hidden)]
+        fn stride() -> u32 {
+            1
+        }
+        #[cfg(not(loom))]
+        #[doc(hidden)]
+        fn directory() -> &'static dyn super::directory::Revoke;
     }
-
-    /// Statistics of the slots of a kind.
-    #[derive(Clone, Copy, Debug)]
-    pub struct SlotsOf {
-        pub(crate) high_water: u32,
-        pub(crate) in_use: u32,
-    }
-}
-
-/// The directories of both kinds.
-#[cfg(not(loom))]
-pub(crate) mod directories {
-    use super::Directory;
-
-    pub(crate) static CIDS: Directory = Directory::new();
-    pub(crate) static CPUS: Directory = Directory::new();
 }
 
 #[cfg(not(loom))]
 mod kinds {
-    use super::directories::{CIDS, CPUS};
+    use super::directory::{Directory, Revoke};
     use super::*;
+
+    static CIDS: Directory<IDS, IDS> = Directory::new();
+    static CPUS: Directory<IDS, IDS> = Directory::new();
 
     impl private::Sealed for Cid {
         const COMPACT: bool = true;
@@ -117,13 +155,13 @@ mod kinds {
         fn assign(id: u32) -> Option<u32> {
             // What `make_room` asks the kernel is for those without a slot alone.
             CIDS.slot_of(id).or_else(|| {
-                frozen::make_room();
-                CIDS.assign(id, capacity())
+                frozen::make_room::<Cid>();
+                CIDS.assign(id, 0..capacity())
             })
         }
 
-        fn slots() -> private::SlotsOf {
-            private::SlotsOf { high_water: CIDS.high_water(), in_use: CIDS.in_use() }
+        fn directory() -> &'static dyn Revoke {
+            &CIDS
         }
     }
 
@@ -137,11 +175,11 @@ mod kinds {
         }
 
         fn assign(id: u32) -> Option<u32> {
-            CPUS.assign_fixed(id, id)
+            CPUS.assign(id, [id])
         }
 
-        fn slots() -> private::SlotsOf {
-            private::SlotsOf { high_water: CPUS.high_water(), in_use: CPUS.in_use() }
+        fn directory() -> &'static dyn Revoke {
+            &CPUS
         }
     }
 }
@@ -163,21 +201,18 @@ mod kinds {
                 fn assign(_id: u32) -> Option<u32> {
                     None
                 }
-
-                fn slots() -> private::SlotsOf {
-                    private::SlotsOf { high_water: 0, in_use: 0 }
-                }
             }
         };
     }
 
     nothing!(Cid);
     nothing!(CpuId);
+    nothing!(NodeCid);
 }
 
-/// Slots of every region: one for each possible id, at least 1.
+/// How many ids there can be, and slots of all kinds but [`NodeCid`] (see [`capacity_of`]); at least 1.
 ///
-/// The highest possible cpu number plus one. Both kinds of id stay below it, on machines with
+/// The highest possible cpu number plus one. Ids of all kinds stay below it, on machines with
 /// sparse cpu numbers too. Read from the kernel once.
 pub fn capacity() -> u32 {
     static CAPACITY: AtomicU32 = AtomicU32::new(0);
@@ -193,6 +228,35 @@ pub fn capacity() -> u32 {
         }
         known => known,
     }
+}
+
+/// Slots of kind `I`: [`capacity`], for each node where slots go by node.
+///
+/// What is indexed by [`current`] is as long as this.
+///
+/// ```
+/// use corelocal::cid::{self, Cid, NodeCid};
+///
+/// assert_eq!(cid::capacity_of::<Cid>(), cid::capacity());
+/// assert!(cid::capacity_of::<NodeCid>() >= cid::capacity());
+/// ```
+pub fn capacity_of<I: SlotIndex>() -> u32 {
+    <I as private::Sealed>::capacity()
+}
+
+/// The NUMA node that a slot of kind `I` belongs to; `None` where slots belong to no node, or there is no
+/// such slot.
+///
+/// Of a machine with more than 16 nodes: the node's number modulo 16.
+///
+/// ```
+/// use corelocal::cid::{self, Cid, NodeCid};
+///
+/// assert_eq!(cid::home::<Cid>(0), None);
+/// assert_eq!(cid::home::<NodeCid>(0), Some(0));
+/// ```
+pub fn home<I: SlotIndex>(slot: u32) -> Option<u32> {
+    (I::BY_NODE && slot < capacity_of::<I>()).then(|| slot % <I as private::Sealed>::stride())
 }
 
 /// Shared slots of every region: enough for threads without an id to keep out of each other's way.
@@ -229,7 +293,7 @@ pub fn policy() -> Policy {
 }
 
 /// The calling thread's slot for kind `I`, given now if its id has none: a number below
-/// [`capacity`]. A thread that leases gets the number of its shared slot.
+/// [`capacity_of`]. A thread that leases gets the number of its shared slot.
 ///
 /// A hint (see the module's text): useful to spread work, not to own anything. A few nanoseconds;
 /// microseconds the first time. Async-signal-safe.
@@ -254,7 +318,7 @@ fn current_cold<I: SlotIndex>() -> u32 {
 }
 
 /// One more than the largest slot that was ever given to an id of kind `I`; 0 before any use. What
-/// walks all slots of a container walks at most so many.
+/// walks all slots of a container walks at most so many. At most [`capacity_of`].
 ///
 /// ```
 /// use corelocal::cid::{self, Cid};
@@ -265,17 +329,28 @@ fn current_cold<I: SlotIndex>() -> u32 {
 /// assert!(cid::high_water::<Cid>() <= cid::capacity());
 /// ```
 pub fn high_water<I: SlotIndex>() -> u32 {
-    <I as private::Sealed>::slots().high_water
-}
-
-/// The larger one of the kinds' high waters: no object was used under a slot from this one on.
-pub(crate) fn highest_water() -> u32 {
-    high_water::<Cid>().max(high_water::<CpuId>())
+    #[cfg(not(loom))]
+    let high_water = <I as private::Sealed>::directory().high_water();
+    #[cfg(loom)]
+    let high_water = 0;
+    high_water
 }
 
 /// How many slots ids of kind `I` have now. Linear in the high water.
 pub fn in_use<I: SlotIndex>() -> u32 {
-    <I as private::Sealed>::slots().in_use
+    #[cfg(not(loom))]
+    let in_use = <I as private::Sealed>::directory().in_use();
+    #[cfg(loom)]
+    let in_use = 0;
+    in_use
+}
+
+/// Slots from this one on were never used, by any object whose slots go by node or by any other.
+pub(crate) fn highest_water(by_node: bool) -> u32 {
+    match by_node {
+        true => high_water::<NodeCid>(),
+        false => high_water::<Cid>().max(high_water::<CpuId>()),
+    }
 }
 
 fn id_of_this_thread<I: SlotIndex>() -> Option<u32> {

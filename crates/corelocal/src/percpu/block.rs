@@ -1,13 +1,15 @@
 //! A block of a region, typed: what one object has in every slot.
 //!
 //! Invariant: a block belongs to one owner from `allocate` to `free`; it starts out as all zeros.
+//! References to its slots are `'static`: regions stay. Those of an area do not, and its cells give no
+//! reference out (`Owned::lent`).
 
 use core::marker::PhantomData;
 
 use super::part::Part;
-use super::region::{self, PAGE, SHORTEST, SLOT_LEN};
-use super::slot::{Kind, Zeroed};
-use crate::cid::{self, SlotIndex};
+use super::region::{self, List, PAGE, SHORTEST, SLOT_LEN};
+use super::slot::{Class, Kind, Zeroed};
+use crate::cid::{self, NodeCid, SlotIndex};
 use crate::rseq::{SLOT_SHIFT, is_offset, offset, slot_at};
 
 /// A block whose slots each hold a `T`. Copyable; ownership is kept by whoever allocated it.
@@ -35,8 +37,8 @@ impl<T: Zeroed> Block<T> {
     };
 
     /// Among which blocks it lies.
-    const fn kind<I: SlotIndex>() -> Kind {
-        if I::COMPACT { T::KIND } else { Kind::Fixed }
+    const fn class<I: SlotIndex>() -> Class {
+        Class { kind: if I::COMPACT { T::KIND } else { Kind::Fixed }, by_node: I::BY_NODE }
     }
 
     /// Takes a free block whose slots are those of kind `I`; `None` when the kernel gives no memory.
@@ -44,8 +46,24 @@ impl<T: Zeroed> Block<T> {
     /// Lock-free; linear in the number of blocks of this length.
     #[cold]
     pub(crate) fn allocate<I: SlotIndex>() -> Option<Block<T>> {
-        let base = region::allocate(Self::kind::<I>(), Self::SHIFT)?;
+        let base = region::allocate(Self::class::<I>(), Self::SHIFT)?;
         Some(Block { base, content: PhantomData })
+    }
+
+    /// As `allocate`, in regions of one's own.
+    pub(crate) fn allocate_in<I: SlotIndex>(regions: &List) -> Option<Block<T>> {
+        let base = regions.allocate(Self::class::<I>(), Self::SHIFT)?;
+        Some(Block { base, content: PhantomData })
+    }
+
+    /// Bytes of address space of a region of such blocks.
+    pub(crate) fn region_len<I: SlotIndex>() -> usize {
+        region::mapping_len(Self::class::<I>(), Self::SHIFT)
+    }
+
+    /// The length of the block in each slot.
+    pub(crate) const fn len() -> usize {
+        1 << Self::SHIFT
     }
 
     /// Gives the block back, of which the shared slots below `shared` were used.
@@ -55,15 +73,15 @@ impl<T: Zeroed> Block<T> {
     /// before this call.
     pub(crate) unsafe fn free<I: SlotIndex>(self, shared: u32) {
         // SAFETY: the caller's promise.
-        unsafe { region::release(self.base, Self::kind::<I>(), Self::SHIFT, shared) };
+        unsafe { region::release(self.base, Self::class::<I>(), Self::SHIFT, shared) };
     }
 
-    /// What sections use under a slot below `cid::capacity()`.
+    /// What sections use under a slot below `cid::capacity_of::<I>()`.
     pub(crate) fn slot(self, slot: u32) -> &'static T {
-        debug_assert!(slot < cid::capacity());
+        debug_assert!(slot < cid::capacity_of::<NodeCid>());
         let at = self.base.wrapping_add(offset(slot) as usize);
-        // SAFETY: inside the region, which has this slot and is never unmapped; all zero or written
-        // as a `T`, which is `Zeroed`.
+        // SAFETY: inside the region, which has this slot and stays as long as the block has an owner;
+        // all zero or written as a `T`, which is `Zeroed`.
         unsafe { &*at.cast::<T>() }
     }
 
@@ -124,7 +142,7 @@ mod tests {
         assert_eq!(distinct.len(), blocks.len());
         // A slot that somebody used: only those are cleared.
         cid::current::<cid::CpuId>();
-        let used = cid::highest_water() > 0;
+        let used = cid::highest_water(false) > 0;
         for block in &blocks {
             if used {
                 block.slot(0)[3].store(7, Ordering::Relaxed);

@@ -5,7 +5,8 @@
 //! [`Gauge`] goes up and down, [`Histogram`] tells which values occur how often.
 //!
 //! To build with: [`PerCpu`] is a value of any type for each core, [`Lock`] one behind a lock that costs
-//! the core's own threads no atomic instruction, [`Word`] a number with the operations of an atomic.
+//! the core's own threads no atomic instruction, [`Word`] a number with the operations of an atomic, and
+//! [`area::Area`] gives out many cells of such words.
 //!
 //! To keep things in: [`Stack`] holds items for whoever needs one next on this core, [`Pool`] objects that
 //! are dear to make.
@@ -13,10 +14,13 @@
 //! To hand things on: [`Ring`] is a bounded buffer of each core that anybody empties, [`Queue`] one without
 //! bounds whose consumers may sleep.
 
+#[cfg(not(loom))]
+pub mod area;
 #[cfg_attr(loom, path = "block_loom.rs")]
 mod block;
 mod counter;
 mod counter_vec;
+mod each_word;
 mod gauge;
 pub mod histogram;
 mod lock;
@@ -38,9 +42,12 @@ mod stack;
 mod sums;
 #[cfg(not(loom))]
 mod trim;
+pub(crate) mod try_lock;
 mod word;
 mod words;
 
+#[cfg(not(loom))]
+pub use area::Area;
 pub use counter::Counter;
 pub use counter_vec::{CounterVec, OutOfRange};
 pub use gauge::Gauge;

@@ -2,15 +2,25 @@
 //!
 //! A seqlock's counter: odd while something moves, different afterwards. One for all containers, since
 //! trims are rare and their moves take nanoseconds.
+//!
+//! ```text
+//!   63      16 15            0
+//!   count      generation          of the one that moved last
+//! ```
+//!
+//! A child that was forked in the middle of a move finds an odd count that nobody will make even: by the
+//! generation (`sys/forks.rs`) it knows that nothing moves. What was on its way is lost to it.
 
-use crate::primitive::global::{AtomicU32, Ordering};
+use crate::primitive::global::{AtomicU64, Ordering};
+use crate::sys::forks;
 
-static MOVES: AtomicU32 = AtomicU32::new(0);
+static MOVES: AtomicU64 = AtomicU64::new(0);
+const GENERATION_BITS: u32 = 16;
 
 /// What a reader of several slots remembers: if it is the same before and after, and `is_still`,
 /// nothing was moved in between.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Moment(u32);
+pub(super) struct Moment(u64);
 
 impl Moment {
     pub(super) fn now() -> Moment {
@@ -21,15 +31,34 @@ impl Moment {
     }
 
     pub(super) fn is_still(self) -> bool {
-        self.0 % 2 == 0
+        let (count, generation) = (self.0 >> GENERATION_BITS, self.0 % (1 << GENERATION_BITS));
+        count % 2 == 0 || generation != u64::from(forks::generation())
     }
 }
 
 /// Runs `f`, which moves a value. One at a time (`trim.rs`, invariant 3).
 pub(super) fn moving(f: impl FnOnce()) {
+    let generation = u64::from(forks::generation());
+    let number = |count: u64| count << GENERATION_BITS | generation;
+    // Relaxed: written by one at a time. Odd, whether it is now or not: a fork may have left it so.
+    let odd = ((MOVES.load(Ordering::Relaxed) >> GENERATION_BITS) + 1) | 1;
     // AcqRel: the stores of `f` stay behind it.
-    MOVES.fetch_add(1, Ordering::AcqRel);
+    MOVES.swap(number(odd), Ordering::AcqRel);
     f();
     // Release: partner is the Acquire in `now`.
-    MOVES.fetch_add(1, Ordering::Release);
+    MOVES.store(number(odd + 1), Ordering::Release);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// What a child finds that was forked in the middle of a move.
+    #[test]
+    fn a_move_of_another_process_is_over() {
+        let generation = u64::from(forks::generation());
+        let moment = |count: u64, generation| Moment(count << GENERATION_BITS | generation);
+        assert!(moment(8, generation).is_still() && !moment(9, generation).is_still());
+        assert!(moment(9, generation + 1).is_still());
+    }
 }

@@ -1,10 +1,12 @@
 //! A block and its life inside a container: unbound, bound at first use, freed by drop.
 //!
 //! Invariants:
-//! 1. The base of `slots`, once set, is that of a block of `T` this owns.
+//! 1. The base of `slots`, once set, is that of a block of `T` this owns, or was lent.
 //! 2. Slots are used by sections indexed by `I`, shared slots by atomics or under a lock.
 
 use core::marker::PhantomData;
+#[cfg(not(loom))]
+use core::mem::ManuallyDrop;
 
 use super::block::Block;
 use super::part::Part;
@@ -35,6 +37,24 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
     #[cfg(loom)]
     pub(super) fn new() -> Self {
         Owned { slots: Slots::new(), content: PhantomData }
+    }
+
+    /// With a block from the start, which this does not own and never frees.
+    ///
+    /// # Safety
+    /// The block is `I`'s. Until it is given back, this is the only one to use it; from then on nobody uses
+    /// this, or what it gave out: references are `'static` for blocks that stay.
+    #[cfg(not(loom))]
+    pub(super) unsafe fn lent(block: Block<T>) -> ManuallyDrop<Self> {
+        let slots = Slots::new();
+        slots.bind(block.base());
+        ManuallyDrop::new(Owned { slots, content: PhantomData })
+    }
+
+    /// The block, and below which number its shared slots may have been used.
+    #[cfg(not(loom))]
+    pub(super) fn used(&self) -> Option<(Block<T>, u32)> {
+        self.block().map(|block| (block, self.slots.opened_shared()))
     }
 
     /// Runs `section` on this block once, inline, and everything else out of line. The section must

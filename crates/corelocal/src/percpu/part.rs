@@ -6,7 +6,7 @@
 /// together are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// Under the slot of this number (see [`crate::cid`]), below [`crate::cid::capacity`].
+    /// Under the slot of this number (see [`crate::cid`]), below [`crate::cid::capacity_of`].
     Slot(u32),
     /// Shared by threads without a registration, and by whoever finds no other part at the moment.
     Shared(u32),

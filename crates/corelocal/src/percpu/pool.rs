@@ -12,7 +12,7 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 
 use super::stack::Stack;
-use crate::cid::{self, Busy};
+use crate::cid::{self, Busy, Cid, Revocable, SlotIndex};
 
 /// Up to `CAPACITY` idle objects for each core: free buffers, parsers, connections.
 ///
@@ -47,11 +47,11 @@ use crate::cid::{self, Busy};
 ///
 /// # Memory, memory ordering
 /// As [`Stack`]. An object's last use before it was put back happens before its next one.
-pub struct Pool<T: Send + 'static, const CAPACITY: usize = 64> {
-    idle: Stack<T, CAPACITY>,
+pub struct Pool<T: Send + 'static, const CAPACITY: usize = 64, I: SlotIndex = Cid> {
+    idle: Stack<T, CAPACITY, I>,
 }
 
-impl<T: Send + 'static, const CAPACITY: usize> Pool<T, CAPACITY> {
+impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Pool<T, CAPACITY, I> {
     /// A pool without objects.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
@@ -82,13 +82,13 @@ impl<T: Send + 'static, const CAPACITY: usize> Pool<T, CAPACITY> {
 
     /// An idle object of this core, or a new one, that goes back when the guard is dropped.
     #[inline]
-    pub fn lend(&self, make: impl FnOnce() -> T) -> Pooled<'_, T, CAPACITY> {
+    pub fn lend(&self, make: impl FnOnce() -> T) -> Pooled<'_, T, CAPACITY, I> {
         self.adopt(self.get_or(make))
     }
 
     /// A guard that puts the object back when it is dropped, wherever the object comes from.
     #[inline]
-    pub fn adopt(&self, object: T) -> Pooled<'_, T, CAPACITY> {
+    pub fn adopt(&self, object: T) -> Pooled<'_, T, CAPACITY, I> {
         Pooled { pool: self, object: ManuallyDrop::new(object) }
     }
 
@@ -125,7 +125,10 @@ impl<T: Send + 'static, const CAPACITY: usize> Pool<T, CAPACITY> {
     pub const fn capacity(&self) -> usize {
         CAPACITY
     }
+}
 
+/// From afar: for slots that can be frozen.
+impl<T: Send + 'static, const CAPACITY: usize, I: Revocable> Pool<T, CAPACITY, I> {
     /// Drops all idle objects, those of other cores too. Returns how many.
     ///
     /// Costs as [`Stack::drain_all`], and the drops. Not for signal handlers.
@@ -152,17 +155,17 @@ impl<T: Send + 'static, const CAPACITY: usize> Pool<T, CAPACITY> {
     /// # Errors
     /// As [`clear`](Pool::clear).
     pub fn trim(&self) -> Result<usize, Busy> {
-        self.idle.drain_from(cid::spare(), drop)
+        self.idle.drain_from(cid::spare::<I>(), drop)
     }
 }
 
-impl<T: Send + 'static, const CAPACITY: usize> Default for Pool<T, CAPACITY> {
+impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Default for Pool<T, CAPACITY, I> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: Send + 'static, const CAPACITY: usize> fmt::Debug for Pool<T, CAPACITY> {
+impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> fmt::Debug for Pool<T, CAPACITY, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").field("idle", &self.len()).field("capacity", &CAPACITY).finish()
     }
@@ -173,13 +176,13 @@ impl<T: Send + 'static, const CAPACITY: usize> fmt::Debug for Pool<T, CAPACITY> 
 /// That holds for a drop by a panic, too: an object that may be left half changed should be
 /// [taken out](Pooled::detach) while it is.
 #[must_use = "the object goes back to the pool at once"]
-pub struct Pooled<'a, T: Send + 'static, const CAPACITY: usize = 64> {
-    pool: &'a Pool<T, CAPACITY>,
+pub struct Pooled<'a, T: Send + 'static, const CAPACITY: usize = 64, I: SlotIndex = Cid> {
+    pool: &'a Pool<T, CAPACITY, I>,
     /// Invariant: an object, until `detach` or `drop` takes it.
     object: ManuallyDrop<T>,
 }
 
-impl<T: Send + 'static, const CAPACITY: usize> Pooled<'_, T, CAPACITY> {
+impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Pooled<'_, T, CAPACITY, I> {
     /// Keeps the object from the pool.
     ///
     /// An associated function, so that it does not hide one of the object's.
@@ -191,7 +194,7 @@ impl<T: Send + 'static, const CAPACITY: usize> Pooled<'_, T, CAPACITY> {
     }
 }
 
-impl<T: Send + 'static, const CAPACITY: usize> Drop for Pooled<'_, T, CAPACITY> {
+impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Drop for Pooled<'_, T, CAPACITY, I> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the field's invariant; nobody looks at it after a drop.
@@ -199,7 +202,7 @@ impl<T: Send + 'static, const CAPACITY: usize> Drop for Pooled<'_, T, CAPACITY> 
     }
 }
 
-impl<T: Send + 'static, const CAPACITY: usize> Deref for Pooled<'_, T, CAPACITY> {
+impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Deref for Pooled<'_, T, CAPACITY, I> {
     type Target = T;
 
     #[inline]
@@ -208,14 +211,18 @@ impl<T: Send + 'static, const CAPACITY: usize> Deref for Pooled<'_, T, CAPACITY>
     }
 }
 
-impl<T: Send + 'static, const CAPACITY: usize> DerefMut for Pooled<'_, T, CAPACITY> {
+impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> DerefMut
+    for Pooled<'_, T, CAPACITY, I>
+{
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.object
     }
 }
 
-impl<T: Send + fmt::Debug + 'static, const CAPACITY: usize> fmt::Debug for Pooled<'_, T, CAPACITY> {
+impl<T: Send + fmt::Debug + 'static, const CAPACITY: usize, I: SlotIndex> fmt::Debug
+    for Pooled<'_, T, CAPACITY, I>
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Pooled").field(&**self).finish()
     }

@@ -20,17 +20,19 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A region has a slot for each id below `cid::capacity()` and `cid::shared_capacity()` shared ones;
-//!    pages become resident when somebody first writes to them.
-//! 2. All bytes of a FREE block are 0.
-//! 3. Regions are never unmapped, so a stale base never points to foreign memory.
+//! 1. A region has a slot for each id below `cid::capacity()`, or of every node one, where slots go by node
+//!    (`Class`), and `cid::shared_capacity()` shared ones; pages become resident when somebody first writes
+//!    to them, on the node of that thread where slots go by node.
+//! 2. All bytes of a FREE block are 0, or what its list's owner left there (`Wipe`).
+//! 3. Regions of the process are never unmapped, so a stale base never points to foreign memory. A list
+//!    that an object owns goes with it, when nobody has one of its bases any more (`area/mod.rs`).
 //! 4. Nothing here blocks or takes a heap: blocks are made inside signal handlers and malloc.
 
 use core::sync::atomic::Ordering;
 
-use super::slot::Kind;
-use crate::cid;
-use crate::primitive::global::{AtomicPtr, AtomicU64};
+use super::slot::{Class, Kind};
+use crate::cid::{self, Cid, NodeCid};
+use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64};
 use crate::rseq::{SLOT_SHIFT, offset};
 use crate::sys::pages;
 
@@ -46,93 +48,169 @@ const FREEING: u64 = 2;
 const PINNED: u64 = 3;
 /// Blocks whose state is in one word.
 const IN_A_WORD: usize = 32;
+/// The lower bit of each.
+const EACH: u64 = u64::MAX / 3;
 
 /// The header of a region. The states of its blocks follow it.
 pub(super) struct Region {
-    /// The region of the same length and kind that was made before this one.
+    /// The region of the same length and class that was made before this one.
     next: *const Region,
     /// The length of its blocks, as a power of two.
     shift: u32,
-    kind: Kind,
+    class: Class,
+    /// The kernel does not let us choose where its pages come into being.
+    is_displaced: bool,
+    /// Where the search for a free block begins: there was none in the words of states before this one.
+    first: AtomicU32,
 }
 
-/// Newest first, for each kind and length. They never shrink (invariant 3).
-static NEWEST: [[AtomicPtr<Region>; LENGTHS]; Kind::ALL.len()] =
-    [const { [const { AtomicPtr::new(core::ptr::null_mut()) }; LENGTHS] }; Kind::ALL.len()];
-
-fn list(kind: Kind, shift: u32) -> &'static AtomicPtr<Region> {
-    &NEWEST[kind as usize][(shift - SHORTEST) as usize]
+/// Regions of one class and length, newest first.
+pub(super) struct List {
+    newest: AtomicPtr<Region>,
 }
 
-/// The regions of a kind and length.
-fn regions(kind: Kind, shift: u32) -> impl Iterator<Item = &'static Region> {
-    // Acquire: partner is the Release in `grow`; the header is initialised.
-    let newest = list(kind, shift).load(Ordering::Acquire).cast_const();
-    // SAFETY: regions on the list are initialised and never unmapped (invariant 3).
-    let next = |region: &&'static Region| unsafe { region.next.as_ref() };
-    // SAFETY: likewise.
-    core::iter::successors(unsafe { newest.as_ref() }, next)
-}
-
-/// All regions.
-pub(super) fn all() -> impl Iterator<Item = &'static Region> {
-    let lengths = || SHORTEST..=SLOT_SHIFT;
-    Kind::ALL
-        .into_iter()
-        .flat_map(move |kind| lengths().flat_map(move |shift| regions(kind, shift)))
-}
-
-/// Takes a free block, making a region if there is none; `None` when the kernel gives no memory. The
-/// result is the block's base: what lies between its slots and its shared ones.
-///
-/// Lock-free; linear in the number of blocks of this length.
-pub(super) fn allocate(kind: Kind, shift: u32) -> Option<*mut u8> {
-    loop {
-        // Acquire: partner is the Release in `grow`.
-        let newest = list(kind, shift).load(Ordering::Acquire);
-        if let Some(base) = regions(kind, shift).find_map(Region::take) {
-            return Some(base);
-        }
-        grow(kind, shift, newest)?;
-    }
-}
-
-/// Gives a block back.
+/// Leaves a block's bytes in a slot as its next owner is to find them.
 ///
 /// # Safety
-/// `base` was allocated with this kind and length; its owner and everybody who used it are done and
-/// ordered before this call; the shared slots from `shared` on were never used.
-pub(super) unsafe fn release(base: *mut u8, kind: Kind, shift: u32, shared: u32) {
-    let of_base = |region: &&Region| region.number_of(base).is_some();
-    // Regions are not aligned to their size, so the list is searched.
-    let Some(region) = regions(kind, shift).find(of_base) else {
-        debug_assert!(false, "a block lies in a region, and regions stay");
-        return;
-    };
-    let Some(number) = region.number_of(base) else { return };
-    if region.change(number, PINNED, FREEING) {
-        return;
-    }
-    if region.change(number, TAKEN, FREEING) || !region.change(number, PINNED, FREEING) {
-        // SAFETY: the caller's promise; FREEING, nobody pins it.
-        unsafe { region.clear(number, shared) };
+/// The bytes are those of one block in one slot, and used by nobody else.
+pub(super) type Wipe = unsafe fn(at: *mut u8, len: usize, kind: Kind);
+
+/// The process's, for each class and length. They never shrink (invariant 3).
+static LISTS: [[List; LENGTHS]; Class::COUNT] =
+    [const { [const { List::new() }; LENGTHS] }; Class::COUNT];
+
+fn list(class: Class, shift: u32) -> &'static List {
+    &LISTS[class.number()][(shift - SHORTEST) as usize]
+}
+
+/// The regions of a class and length.
+fn regions(class: Class, shift: u32) -> impl Iterator<Item = &'static Region> {
+    list(class, shift).regions()
+}
+
+/// All regions of the process.
+pub(super) fn all() -> impl Iterator<Item = &'static Region> {
+    let lengths = || SHORTEST..=SLOT_SHIFT;
+    Class::all().flat_map(move |class| lengths().flat_map(move |shift| regions(class, shift)))
+}
+
+/// Takes a free block of the process's, as [`List::allocate`] does.
+pub(super) fn allocate(class: Class, shift: u32) -> Option<*mut u8> {
+    list(class, shift).allocate(class, shift)
+}
+
+/// Gives a block of the process's back.
+///
+/// # Safety
+/// As [`List::release`]; `base` was allocated with this class and length.
+pub(super) unsafe fn release(base: *mut u8, class: Class, shift: u32, shared: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { list(class, shift).release(base, shared, zero) };
+}
+
+/// Bytes of a region whose blocks are like this: address space, not memory.
+pub(super) fn mapping_len(class: Class, shift: u32) -> usize {
+    let slots = slots(class) + cid::shared_capacity();
+    Region::header_len(shift) + ((slots as usize) << SLOT_SHIFT)
+}
+
+/// Slots of sections of a region.
+fn slots(class: Class) -> u32 {
+    match class.by_node {
+        true => cid::capacity_of::<NodeCid>(),
+        false => cid::capacity_of::<Cid>(),
     }
 }
 
-/// Puts a new region in front of `newest`, unless somebody else was faster; `None` without memory.
-fn grow(kind: Kind, shift: u32, newest: *mut Region) -> Option<()> {
-    let len = Region::header_len(shift) + Region::slots_len();
-    let at = pages::map(len)?;
-    let region = at.cast::<Region>();
-    // SAFETY: fresh zeroed pages with room for the header and the states.
-    unsafe { region.write(Region { next: newest, shift, kind }) };
-    let list = list(kind, shift);
-    // Release: partner is the Acquire in `regions`. Failure needs no order: the caller looks anew.
-    if list.compare_exchange(newest, region, Ordering::Release, Ordering::Relaxed).is_err() {
-        // SAFETY: nobody else saw it.
-        unsafe { pages::unmap(at, len) };
+impl List {
+    pub(super) const fn new() -> List {
+        List { newest: AtomicPtr::new(core::ptr::null_mut()) }
     }
-    Some(())
+
+    /// The regions.
+    pub(super) fn regions(&self) -> impl Iterator<Item = &Region> {
+        // Acquire: partner is the Release in `grow`; the header is initialised.
+        let newest = self.newest.load(Ordering::Acquire).cast_const();
+        // SAFETY: regions on a list are initialised, and mapped as long as the list is there (invariant 3).
+        let next = |region: &&Region| unsafe { region.next.as_ref() };
+        // SAFETY: likewise.
+        core::iter::successors(unsafe { newest.as_ref() }, next)
+    }
+
+    /// Takes a free block, making a region if there is none; `None` when the kernel gives no memory. The
+    /// result is the block's base: what lies between its slots and its shared ones. A list has blocks of
+    /// one class and length: these.
+    ///
+    /// Lock-free; linear in the number of blocks where few are free.
+    pub(super) fn allocate(&self, class: Class, shift: u32) -> Option<*mut u8> {
+        loop {
+            // Acquire: partner is the Release in `grow`.
+            let newest = self.newest.load(Ordering::Acquire);
+            if let Some(base) = self.regions().find_map(Region::take) {
+                return Some(base);
+            }
+            self.grow(class, shift, newest)?;
+        }
+    }
+
+    /// Gives a block back, left as `wipe` does it.
+    ///
+    /// # Safety
+    /// `base` was allocated here; its owner and everybody who used it are done and ordered before this
+    /// call; the shared slots from `shared` on were never used.
+    pub(super) unsafe fn release(&self, base: *mut u8, shared: u32, wipe: Wipe) {
+        let of_base = |region: &&Region| region.number_of(base).is_some();
+        // Regions are not aligned to their size, so the list is searched.
+        let Some(region) = self.regions().find(of_base) else {
+            debug_assert!(false, "a block lies in a region, and regions stay");
+            return;
+        };
+        let Some(number) = region.number_of(base) else { return };
+        if region.change(number, PINNED, FREEING) {
+            return;
+        }
+        if region.change(number, TAKEN, FREEING) || !region.change(number, PINNED, FREEING) {
+            // SAFETY: the caller's promise; FREEING, nobody pins it.
+            unsafe { region.clear(number, shared, wipe) };
+        }
+    }
+
+    /// Puts a new region in front of `newest`, unless somebody else was faster; `None` without memory.
+    fn grow(&self, class: Class, shift: u32, newest: *mut Region) -> Option<()> {
+        let len = mapping_len(class, shift);
+        let at = pages::map(len)?;
+        let (first, header_len) = (AtomicU32::new(0), Region::header_len(shift));
+        // SAFETY: the slots of the mapping just made. The shared ones are any node's.
+        let place = || unsafe {
+            pages::place_locally(at.add(header_len), (slots(class) as usize) << SLOT_SHIFT)
+        };
+        let is_displaced = class.by_node && place().is_err();
+        let region = at.cast::<Region>();
+        // SAFETY: fresh zeroed pages with room for the header and the states.
+        unsafe { region.write(Region { next: newest, shift, class, is_displaced, first }) };
+        let list = &self.newest;
+        // Release: partner is the Acquire in `regions`. Failure needs no order: the caller looks anew.
+        if list.compare_exchange(newest, region, Ordering::Release, Ordering::Relaxed).is_err() {
+            // SAFETY: nobody else saw it.
+            unsafe { pages::unmap(at, len) };
+        }
+        Some(())
+    }
+
+    /// Gives all regions back to the kernel.
+    ///
+    /// # Safety
+    /// Nobody uses a block or has a reference to a region.
+    pub(super) unsafe fn unmap(&mut self) {
+        let mut at = core::mem::take(&mut self.newest).into_inner();
+        // SAFETY: on the list, so initialised and mapped.
+        while let Some(region) = unsafe { at.as_ref() } {
+            let (next, len) = (region.next.cast_mut(), region.len());
+            // SAFETY: made by `grow` with this length; the caller's promise.
+            unsafe { pages::unmap(at.cast(), len) };
+            at = next;
+        }
+    }
 }
 
 impl Region {
@@ -147,21 +225,22 @@ impl Region {
         (size_of::<Region>() + states).next_multiple_of(PAGE)
     }
 
-    fn slots_len() -> usize {
-        ((cid::capacity() + cid::shared_capacity()) as usize) << SLOT_SHIFT
-    }
-
     /// Bytes of the mapping: address space, not memory.
     pub(super) fn len(&self) -> usize {
-        Region::header_len(self.shift) + Region::slots_len()
+        mapping_len(self.class, self.shift)
     }
 
     pub(super) fn start(&self) -> *mut u8 {
-        (&raw const *self).cast::<u8>().cast_mut()
+        // Of the mapping, which the kernel gave as an address, not of `self` alone.
+        core::ptr::with_exposed_provenance_mut((&raw const *self).addr())
     }
 
-    pub(super) fn kind(&self) -> Kind {
-        self.kind
+    pub(super) fn class(&self) -> Class {
+        self.class
+    }
+
+    pub(super) fn is_displaced(&self) -> bool {
+        self.is_displaced
     }
 
     /// The length of its blocks.
@@ -176,11 +255,12 @@ impl Region {
 
     /// How many of them have an owner. Linear.
     pub(super) fn taken(&self) -> usize {
-        (0..self.blocks()).filter(|block| self.state(*block) != FREE).count()
+        let owned = |states: u64| ((states | states >> 1) & EACH).count_ones() as usize;
+        self.words().iter().map(|word| owned(word.load(Ordering::Relaxed))).sum()
     }
 
     fn base(&self) -> *mut u8 {
-        let slots = (cid::capacity() as usize) << SLOT_SHIFT;
+        let slots = (slots(self.class) as usize) << SLOT_SHIFT;
         self.start().wrapping_add(Region::header_len(self.shift) + slots)
     }
 
@@ -202,9 +282,10 @@ impl Region {
     fn words(&self) -> &[AtomicU64] {
         let words = self.blocks().div_ceil(IN_A_WORD);
         // SAFETY: the header's mapping goes on behind `self` for so many zeroed words.
-        unsafe { core::slice::from_raw_parts((&raw const *self).add(1).cast(), words) }
+        unsafe { core::slice::from_raw_parts(self.start().add(size_of::<Region>()).cast(), words) }
     }
 
+    #[cfg(test)]
     fn state(&self, number: usize) -> u64 {
         let word = self.words()[number / IN_A_WORD].load(Ordering::Relaxed);
         word >> (number % IN_A_WORD * 2) & 3
@@ -232,8 +313,12 @@ impl Region {
 
     fn take(&self) -> Option<*mut u8> {
         // The lower bit of each block; a region of a few long blocks uses a part of its word only.
-        let each = (u64::MAX / 3) >> (64 - 2 * self.blocks().min(IN_A_WORD));
-        for (nth, word) in self.words().iter().enumerate() {
+        let each = EACH >> (64 - 2 * self.blocks().min(IN_A_WORD));
+        let words = self.words();
+        // Relaxed: a hint.
+        let first = self.first.load(Ordering::Relaxed) as usize;
+        for nth in (first..words.len()).chain(0..first) {
+            let word = &words[nth];
             loop {
                 let seen = word.load(Ordering::Relaxed);
                 let free = !(seen | seen >> 1) & each;
@@ -242,6 +327,7 @@ impl Region {
                 }
                 let number = nth * IN_A_WORD + free.trailing_zeros() as usize / 2;
                 if self.change(number, FREE, TAKEN) {
+                    self.first.store(nth as u32, Ordering::Relaxed);
                     return Some(self.base().wrapping_add(number << self.shift));
                 }
             }
@@ -258,25 +344,36 @@ impl Region {
     pub(super) fn unpin(&self, number: usize) {
         if !self.change(number, PINNED, TAKEN) {
             // SAFETY: released, and nobody but the pin's holder refers to it.
-            unsafe { self.clear(number, cid::shared_capacity()) };
+            unsafe { self.clear(number, cid::shared_capacity(), zero) };
         }
     }
 
-    /// FREEING to FREE.
+    /// `unpin` for a thread that a fork left behind, if it had pinned the block. Released since, the block
+    /// stays as it is: who clears it cannot be told.
+    pub(super) fn unpin_left(&self, number: usize) {
+        self.change(number, PINNED, TAKEN);
+    }
+
+    /// FREEING to FREE, left as `wipe` does it.
     ///
     /// # Safety
     /// The block is FREEING, nobody uses it, and its shared slots from `shared` on were never used.
-    unsafe fn clear(&self, number: usize, shared: u32) {
+    unsafe fn clear(&self, number: usize, shared: u32, wipe: Wipe) {
         let at = number << self.shift;
         // Any block may have been used under any slot that was ever given.
-        let slots = (0..cid::highest_water()).map(|slot| self.slot(slot));
+        let by_node = self.class.by_node;
+        // A page that was only read would come into being on this thread's node.
+        let is_used = |slot: &*mut u8| !by_node || pages::may_be_written(slot.wrapping_add(at));
+        let slots = 0..cid::highest_water(by_node);
+        let slots = slots.map(|slot| self.slot(slot)).filter(is_used);
         // The first shared slot is used by trims, too.
         let shared = (0..shared.max(1)).map(|slot| self.shared(slot));
         for slot in slots.chain(shared) {
             // SAFETY: the block's bytes in a slot, used by nobody else.
-            unsafe { zero(slot.wrapping_add(at), 1 << self.shift, self.kind) };
+            unsafe { wipe(slot.wrapping_add(at), 1 << self.shift, self.class.kind) };
         }
         self.change(number, FREEING, FREE);
+        self.first.fetch_min((number / IN_A_WORD) as u32, Ordering::Relaxed);
     }
 }
 
@@ -312,56 +409,5 @@ pub(super) unsafe fn zero(at: *mut u8, len: usize, kind: Kind) {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use std::vec::Vec;
-
-    #[test]
-    fn a_pinned_block_outlives_its_release() {
-        let shift = 12;
-        let base = allocate(Kind::Opaque, shift).unwrap();
-        let region = regions(Kind::Opaque, shift).find(|r| r.number_of(base).is_some()).unwrap();
-        let number = region.number_of(base).unwrap();
-        assert!(region.pin(number) && !region.pin(number));
-        // SAFETY: allocated above, used by this test alone.
-        unsafe { base.cast::<u64>().write(7) };
-        // SAFETY: likewise.
-        unsafe { release(base, Kind::Opaque, shift, 1) };
-        assert_eq!(region.state(number), FREEING);
-        assert!(!region.pin(number));
-        region.unpin(number);
-        assert_eq!(region.state(number), FREE);
-        // SAFETY: a region's memory, which stays; nobody else allocates blocks of this kind and
-        // length in this test's process but tests that leave free blocks alone.
-        assert_eq!(unsafe { base.cast::<u64>().read() }, 0);
-    }
-
-    #[test]
-    fn threads_share_a_region() {
-        std::thread::scope(|scope| {
-            for thread in 1..=4u64 {
-                scope.spawn(move || {
-                    for _ in 0..200 {
-                        let blocks: Vec<_> =
-                            (0..40).map(|_| allocate(Kind::Opaque, 6).unwrap()).collect();
-                        for base in &blocks {
-                            let word = base.cast::<u64>();
-                            // SAFETY: a block of this thread's own, in its first shared slot.
-                            unsafe {
-                                assert_eq!(word.read(), 0);
-                                word.write(thread);
-                            }
-                        }
-                        for base in blocks {
-                            // SAFETY: allocated above.
-                            unsafe {
-                                assert_eq!(base.cast::<u64>().read(), thread);
-                                release(base, Kind::Opaque, 6, 1);
-                            }
-                        }
-                    }
-                });
-            }
-        });
-    }
-}
+#[path = "region_tests.rs"]
+mod tests;

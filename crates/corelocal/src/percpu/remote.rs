@@ -9,7 +9,7 @@ use super::owned::Owned;
 use super::park;
 use super::part::Part;
 use super::slot::Zeroed;
-use crate::cid::{self, Busy, Cid, Frozen, SlotIndex};
+use crate::cid::{self, Busy, Frozen, Revocable, SlotIndex};
 
 /// How often a slot that another thread has frozen is tried, and the pause in between: 50 ms in all,
 /// ten thousand times what a drain needs.
@@ -20,14 +20,14 @@ const PAUSE: Duration = Duration::from_micros(100);
 ///
 /// # Errors
 /// As [`cid::freeze`]; [`Busy::Frozen`] only if another thread keeps it for long.
-pub(super) fn freeze(slot: u32) -> Result<Frozen, Busy> {
+pub(super) fn freeze<I: Revocable>(slot: u32) -> Result<Frozen<I>, Busy> {
     for _ in 1..TRIES {
-        match cid::freeze(slot) {
+        match cid::freeze_of(slot) {
             Err(Busy::Frozen) => park::nap(PAUSE),
             ended => return ended,
         }
     }
-    cid::freeze(slot)
+    cid::freeze_of(slot)
 }
 
 /// From each slot takes with `take`, the slot frozen, and then calls `f` on what was taken, the slot in use
@@ -35,15 +35,15 @@ pub(super) fn freeze(slot: u32) -> Result<Frozen, Busy> {
 ///
 /// # Errors
 /// Why the first one could not be frozen.
-pub(super) fn take_from_each<T: Zeroed, R>(
-    owned: &Owned<T, Cid>,
+pub(super) fn take_from_each<T: Zeroed, I: Revocable, R>(
+    owned: &Owned<T, I>,
     idle: impl Fn(&T) -> bool,
     take: impl Fn(&T) -> R,
     mut f: impl FnMut(Part, R),
 ) -> Result<(), Busy> {
     let mut result = Ok(());
     for (slot, content) in (0..).zip(owned.slots()).filter(|(_, content)| !idle(content)) {
-        match freeze(slot).map(|_frozen| take(content)) {
+        match freeze::<I>(slot).map(|_frozen| take(content)) {
             Ok(taken) => f(Part::Slot(slot), taken),
             Err(busy) => result = result.and(Err(busy)),
         }
@@ -62,12 +62,13 @@ impl Walk {
         Walk { next: Some(Part::Slot(0)) }
     }
 
-    /// The next part in use; `inside` comes last.
+    /// The next part in use; `inside` comes last, if there is such a part.
     pub(super) fn next<'a, T: Zeroed, I: SlotIndex>(
         &mut self,
         owned: &Owned<T, I>,
-        inside: &'a T,
+        inside: impl Into<Option<&'a T>>,
     ) -> Option<(Part, &'a T)> {
+        let inside = inside.into();
         loop {
             let part = self.next?;
             let (content, next) = match part {
@@ -79,7 +80,7 @@ impl Walk {
                     Some(content) => (Some(content), Some(Part::Shared(slot + 1))),
                     None => (None, Some(Part::Inline)),
                 },
-                Part::Inline => (Some(inside), None),
+                Part::Inline => (inside, None),
             };
             self.next = next;
             if let Some(content) = content {

@@ -23,6 +23,29 @@ impl Kind {
         [Kind::Opaque, Kind::Sums, Kind::Maxima, Kind::Counted, Kind::Fixed];
 }
 
+/// Which blocks share regions: those that a trim treats alike, under the same slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Class {
+    pub(crate) kind: Kind,
+    /// Slots go by node (`cid/node.rs`). No page is shared with those that do not.
+    pub(crate) by_node: bool,
+}
+
+impl Class {
+    /// Every one, at its `number`.
+    pub(crate) fn all() -> impl Iterator<Item = Class> {
+        let of_kinds = |by_node| Kind::ALL.into_iter().map(move |kind| Class { kind, by_node });
+        [false, true].into_iter().flat_map(of_kinds)
+    }
+
+    pub(crate) const COUNT: usize = 2 * Kind::ALL.len();
+
+    /// Below `COUNT`.
+    pub(crate) fn number(self) -> usize {
+        self.kind as usize + if self.by_node { Kind::ALL.len() } else { 0 }
+    }
+}
+
 /// Types whose value is valid when all its bytes are 0, which is how a core's part of an object
 /// starts out, and needs no drop.
 ///

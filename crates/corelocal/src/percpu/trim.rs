@@ -11,15 +11,16 @@
 //!    (`region.rs`). So a word that is moved was its container's before and after.
 //! 2. A value is in its slot or in the shared one. In between it is in neither, never in both: a reader at
 //!    that moment sees less, not more, and `moving.rs` tells it to look again.
-//! 3. Two trims never meet: the second one is told so.
+//! 3. Two trims never meet: the second one is told so. A child that was forked in the middle of one ends
+//!    it with its next: it takes the lock from the thread that is gone, and its pin and its frozen slots.
 
-use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use super::moving::moving;
 use super::region::{self, PAGE, Region, zero};
 use super::slot::Kind;
-use crate::cid::{self, Busy};
-use crate::primitive::global::AtomicU32;
+use super::try_lock::TryLock;
+use crate::cid::{self, Busy, Cid, NodeCid, SlotIndex};
 use crate::sys::pages;
 
 /// How much memory the containers of this process have.
@@ -36,7 +37,15 @@ pub struct Memory {
     pub blocks: usize,
     /// Bytes that these take on each core that uses all of them.
     pub per_core: usize,
+    /// Of the resident bytes, those under slots that go by node ([`NodeCid`]), by the node that they lie on;
+    /// the last number is that of node 15 and all after it. 0 where the kernel does not say.
+    pub on_nodes: [usize; NODES],
+    /// Mappings by node in which the kernel refused to place pages on the node of their first use
+    /// (`mbind(2)`, behind a filter): they follow the process's memory policy.
+    pub displaced: usize,
 }
+
+const NODES: usize = 16;
 
 /// How much memory the containers of this process have now. Asks the kernel about each page of their
 /// address space (`mincore(2)`, milliseconds for a large machine); no allocation.
@@ -48,31 +57,44 @@ pub struct Memory {
 /// hits.add(1);
 /// assert!(percpu::memory().resident > 0);
 /// ```
+///
+/// Without [areas](super::Area), which tell their own.
 pub fn memory() -> Memory {
-    region::all().fold(Memory::default(), |sum, region| {
+    of_regions(region::all())
+}
+
+/// How much memory these regions are.
+pub(super) fn of_regions<'a>(regions: impl Iterator<Item = &'a Region>) -> Memory {
+    regions.fold(Memory::default(), |mut sum, region| {
         let taken = region.taken();
-        let mut resident = 0;
-        pages::for_each_resident(region.start(), region.len(), |_| resident += PAGE);
-        Memory {
-            regions: sum.regions + 1,
-            reserved: sum.reserved + region.len(),
-            resident: sum.resident + resident,
-            blocks: sum.blocks + taken,
-            per_core: sum.per_core + taken * region.block_len(),
+        sum.regions += 1;
+        sum.reserved += region.len();
+        sum.blocks += taken;
+        sum.per_core += taken * region.block_len();
+        sum.displaced += usize::from(region.is_displaced());
+        pages::for_each_resident(region.start(), region.len(), |_| sum.resident += PAGE);
+        if region.class().by_node {
+            for slot in 0..cid::high_water::<NodeCid>() {
+                pages::for_each_placed(region.slot(slot), region::SLOT_LEN, |node| {
+                    sum.on_nodes[(node as usize).min(NODES - 1)] += PAGE;
+                });
+            }
         }
+        sum
     })
 }
 
 /// Gives back the memory of cores that this process uses no longer, and returns how many bytes.
 ///
 /// A process that was confined to fewer cpus, or has fewer threads than it had, calls it now and then. All
-/// slots beyond the number of cpus that the calling thread may use are taken from their ids, which get
-/// lower ones ([`crate::cid::freeze`] has what that costs); what is left in them moves, or stays if it
+/// slots beyond the number of cpus that the calling thread may use (so many on each node, where slots go by
+/// node) are taken from their ids, which get lower ones ([`crate::cid::freeze`] has what that costs); what is left in them moves, or stays if it
 /// is items of a container. No operation of another thread waits meanwhile. A sum that is read at the
 /// very moment may lack what is on the move; the next one has it.
 ///
 /// Linear in the blocks and slots of all containers. Not for signal handlers, and not in two threads at
-/// a time. A child forked in the middle of it may lack what was on the move.
+/// a time. A child forked in the middle of it may lack what was on the move, and the memory of a
+/// container that it drops before its own first trim.
 ///
 /// # Errors
 /// [`Busy`]: another trim is under way, or `membarrier(2)` is refused.
@@ -86,27 +108,56 @@ pub fn memory() -> Memory {
 /// }
 /// ```
 pub fn trim() -> Result<usize, Busy> {
-    trim_from(cid::spare())
+    trim_from(cid::spare::<Cid>(), cid::spare::<NodeCid>())
 }
 
-/// [`trim`] of the slots from `first` on.
-fn trim_from(first: u32) -> Result<usize, Busy> {
-    static BUSY: AtomicU32 = AtomicU32::new(0);
-    // Acquire and Release: each other's partners; one trim after the other.
-    if BUSY.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-        return Err(Busy::Frozen);
+/// [`trim`] of the slots from `first` on, and of those from `first_by_node` on where they go by node.
+fn trim_from(first: u32, first_by_node: u32) -> Result<usize, Busy> {
+    static ALONE: TryLock = TryLock::new();
+    let alone = ALONE.try_lock().ok_or(Busy::Frozen)?;
+    if alone.recovered {
+        unpin_left();
     }
-    let frozen = cid::freeze_from(first);
-    let given_back = frozen.map(|frozen| {
-        let compact = region::all().filter(|region| region.kind() != Kind::Fixed);
-        compact
-            .flat_map(|region| frozen.slots().map(move |slot| (region, slot)))
-            // SAFETY: frozen by us, in every region but the fixed ones (invariant 1).
-            .map(|(region, slot)| unsafe { give_back(region, slot) })
-            .sum()
-    });
-    BUSY.store(0, Ordering::Release);
-    given_back
+    Ok(trim_of::<Cid>(first)? + trim_of::<NodeCid>(first_by_node)?)
+}
+
+/// [`trim`] of the slots of a kind. One at a time (invariant 3).
+fn trim_of<I: SlotIndex>(first: u32) -> Result<usize, Busy> {
+    let frozen = cid::freeze_from::<I>(first)?;
+    let is_of_slots = |region: &&Region| {
+        region.class().by_node == I::BY_NODE && region.class().kind != Kind::Fixed
+    };
+    let given_back = region::all()
+        .filter(is_of_slots)
+        .flat_map(|region| frozen.slots().map(move |slot| (region, slot)))
+        // SAFETY: frozen by us, in every region but the fixed ones (invariant 1).
+        .map(|(region, slot)| unsafe { give_back(region, slot) })
+        .sum();
+    Ok(given_back)
+}
+
+/// The block that is pinned, or about to be: its region and number.
+static PINNED: (AtomicPtr<Region>, AtomicU64) =
+    (AtomicPtr::new(core::ptr::null_mut()), AtomicU64::new(0));
+
+/// Runs `f` while a block is pinned; not if it has no owner. One at a time (invariant 3).
+fn with_pinned(region: &Region, number: usize, f: impl FnOnce()) {
+    // Relaxed: read in a forked child alone, where `pin` comes after these and `unpin` before the next
+    // ones. Halves of two pins name a block that is not pinned.
+    PINNED.1.store(number as u64, Ordering::Relaxed);
+    PINNED.0.store((&raw const *region).cast_mut(), Ordering::Relaxed);
+    if region.pin(number) {
+        f();
+        region.unpin(number);
+    }
+}
+
+/// Ends the pin of a trim whose thread a fork left behind.
+fn unpin_left() {
+    // SAFETY: null or a region, which is never unmapped.
+    if let Some(region) = unsafe { PINNED.0.load(Ordering::Relaxed).as_ref() } {
+        region.unpin_left(PINNED.1.load(Ordering::Relaxed) as usize);
+    }
 }
 
 /// Empties a slot of a region as far as that can be done, and gives back the pages that are.
@@ -120,22 +171,43 @@ unsafe fn give_back(region: &Region, slot: u32) -> usize {
         let first = (page as usize - start as usize) / region.block_len();
         let blocks = (PAGE / region.block_len()).max(1);
         // A block longer than a page is pinned once for each of its pages; there are few.
-        let pinned = |number: &usize| region.pin(*number);
-        for number in (first..first + blocks).filter(pinned) {
+        for number in first..first + blocks {
             // SAFETY: the caller's promise; pinned.
-            unsafe { empty(region, slot, number, page) };
-            region.unpin(number);
+            with_pinned(region, number, || unsafe { empty(region, slot, number, page) });
         }
-        // SAFETY: a resident page of the region.
-        let words = unsafe { core::slice::from_raw_parts(page.cast::<AtomicU64>(), PAGE / 8) };
-        let is_clear = words.iter().all(|word| word.load(Ordering::Relaxed) == 0);
-        // SAFETY: all zero, and nobody writes to it: the slot is frozen. A container that is dropped
-        // meanwhile writes zeros at most.
-        if is_clear && unsafe { pages::advise(page, PAGE, libc::MADV_DONTNEED) }.is_ok() {
-            bytes += PAGE;
-        }
+        // SAFETY: a resident page in a slot that is frozen by the caller.
+        bytes += unsafe { give_back_page(page) };
     });
     bytes
+}
+
+/// Gives back the pages of a region's slot that are all zero, and leaves the others as they are.
+///
+/// # Safety
+/// The slot is frozen by the caller.
+pub(super) unsafe fn give_back_clear(region: &Region, slot: u32) -> usize {
+    let mut bytes = 0;
+    pages::for_each_resident(region.slot(slot), region::SLOT_LEN, |page| {
+        // SAFETY: a resident page in a slot that is frozen by the caller.
+        bytes += unsafe { give_back_page(page) };
+    });
+    bytes
+}
+
+/// Gives a page back if it is all zero; how many bytes that is.
+///
+/// # Safety
+/// A resident page of a region, in a slot that is frozen by the caller.
+unsafe fn give_back_page(page: *mut u8) -> usize {
+    // SAFETY: the caller's promise.
+    let words = unsafe { core::slice::from_raw_parts(page.cast::<AtomicU64>(), PAGE / 8) };
+    let is_clear = words.iter().all(|word| word.load(Ordering::Relaxed) == 0);
+    // SAFETY: all zero, and nobody writes to it: the slot is frozen. A container that is dropped
+    // meanwhile writes zeros at most.
+    if is_clear && unsafe { pages::advise(page, PAGE, libc::MADV_DONTNEED) }.is_ok() {
+        return PAGE;
+    }
+    0
 }
 
 /// Moves or wipes what a block has in a slot and on a page.
@@ -147,7 +219,7 @@ unsafe fn empty(region: &Region, slot: u32, number: usize, page: *mut u8) {
     let block = region.slot(slot).wrapping_add(at);
     let len = region.block_len().min(PAGE);
     let part = if region.block_len() > PAGE { page } else { block };
-    match region.kind() {
+    match region.class().kind {
         Kind::Opaque | Kind::Fixed => {}
         Kind::Counted => {
             // SAFETY: the block's first word.
@@ -216,7 +288,7 @@ mod tests {
             many.iter().for_each(|counter| counter.add(1));
             assert!(line.add(3, 2).is_ok());
             // Refused without membarrier, and while another test does the same.
-            let _ = trim_from(0);
+            let _ = trim_from(0, 0);
             assert_eq!(counter.get(), 5 * round as i64);
             assert_eq!(max.get(), Some(7 * round));
             assert!(many.iter().all(|counter| counter.get() == round as i64));
@@ -240,7 +312,7 @@ mod tests {
                 }
             });
             for _ in 0..200 {
-                let _ = trim_from(0);
+                let _ = trim_from(0, 0);
             }
         });
         assert_eq!(COUNTER.get() + TAKEN.load(Ordering::Relaxed), 200_000);
@@ -256,7 +328,7 @@ mod tests {
         let before = memory();
         assert!(before.blocks >= 100 && before.per_core >= 100 * 4096, "{before:?}");
         assert!(before.resident >= 100 * 4096 && before.resident <= before.reserved, "{before:?}");
-        if let Ok(bytes) = trim_from(0) {
+        if let Ok(bytes) = trim_from(0, 0) {
             assert!(cid::policy() == cid::Policy::Lease || bytes >= 50 * 4096, "{bytes}");
         }
         assert!(vectors.iter().all(|counters| (0..512).all(|i| counters.get(i) == Ok(1))));

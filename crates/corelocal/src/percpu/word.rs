@@ -1,22 +1,17 @@
 //! A word for each core, with the operations that other structures are built of.
 //!
 //! # Data's way
-//! Each operation is one section on the slot's word. Where sections are unavailable: one atomic operation
-//! on a shared slot's word, or on `inside` where there is no memory for slots.
-//!
-//! # Invariants
-//! 1. An operation acts on exactly one part's word, as one step with respect to all others on that part.
-//! 2. Under a slot, words are changed by sections, and by whoever has the slot frozen.
+//! The operations are those of every word that each core has (`each_word.rs`): a section on the slot's
+//! word, or an atomic operation on a shared slot's, or on `inside` where there is no memory for slots.
 
 use core::fmt;
-use core::sync::atomic::fence;
 
+use super::each_word::{self, EachWord};
 use super::owned::{Fallback, Owned};
 use super::part::Part;
-use super::remote::{self, Walk};
-use crate::cid::{Busy, Cid, SlotIndex};
-use crate::primitive::atomic::{AtomicU64, Ordering};
-use crate::rseq::{self, Slots, Yielded};
+use crate::cid::{Busy, Cid, Revocable, SlotIndex};
+use crate::primitive::atomic::AtomicU64;
+use crate::rseq::{self, Exit, Index, Slots, Yielded};
 
 /// A `u64` for each core, 0 at first, changed in one step by any thread on its core.
 ///
@@ -97,34 +92,13 @@ impl<I: SlotIndex> Word<I> {
     /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.
     #[inline]
     pub fn add_fetch(&self, n: u64) -> u64 {
-        match self.add_fetch_section(n) {
-            Ok((_, new)) => new,
-            Err(fallback) => self.add_fetch_cold(n, fallback).1,
-        }
+        each_word::add_fetch(self, n)
     }
 
     /// As [`add_fetch`](Word::add_fetch), telling whose word it was.
     #[inline]
     pub fn add_fetch_at(&self, n: u64) -> (Part, u64) {
-        match self.add_fetch_section(n) {
-            Ok((exit, new)) => (self.words.part_at(exit.slot().cast()), new),
-            Err(fallback) => self.add_fetch_cold(n, fallback),
-        }
-    }
-
-    #[inline(always)]
-    fn add_fetch_section(&self, n: u64) -> Result<Yielded, Fallback<AtomicU64>> {
-        self.ordered(move |index, slots: &Slots| {
-            // SAFETY: `run` gives slots of one word each, used by sections indexed by `I`.
-            unsafe { rseq::add_fetch(index, slots, n) }
-        })
-    }
-
-    #[cold]
-    fn add_fetch_cold(&self, n: u64, fallback: Fallback<AtomicU64>) -> (Part, u64) {
-        let (part, word) = self.other(fallback);
-        // AcqRel: partners are all operations on this word, and `load`.
-        (part, word.fetch_add(n, Ordering::AcqRel).wrapping_add(n))
+        each_word::add_fetch_at(self, n)
     }
 
     /// Stores `n` to this core's word and returns what was there.
@@ -162,20 +136,7 @@ impl<I: SlotIndex> Word<I> {
     /// ```
     #[inline]
     pub fn exchange(&self, n: u64) -> u64 {
-        let section = move |index, slots: &Slots| {
-            // SAFETY: `run` gives slots of one word each, used by sections indexed by `I`.
-            unsafe { rseq::exchange(index, slots, n) }
-        };
-        match self.ordered(section) {
-            Ok((_, old)) => old,
-            Err(fallback) => self.exchange_cold(n, fallback),
-        }
-    }
-
-    #[cold]
-    fn exchange_cold(&self, n: u64, fallback: Fallback<AtomicU64>) -> u64 {
-        // AcqRel: as in `add_fetch_cold`.
-        self.other(fallback).1.swap(n, Ordering::AcqRel)
+        each_word::exchange(self, n)
     }
 
     /// Stores `n` to this core's word if `expected` is there; tells whose word it was.
@@ -187,30 +148,7 @@ impl<I: SlotIndex> Word<I> {
     /// where it looked; see [`fetch_update`](Word::fetch_update) for the loop.
     #[inline]
     pub fn store_if_equal(&self, expected: u64, n: u64) -> Result<Part, Mismatch> {
-        let section = move |index, slots: &Slots| {
-            // SAFETY: `run` gives slots of one word each, used by sections indexed by `I`.
-            unsafe { rseq::store_if_equal(index, slots, expected, n) }
-        };
-        match self.ordered(section) {
-            Ok(exit) if exit.is_committed() => Ok(self.words.part_at(exit.slot().cast())),
-            Ok(_) => Err(Mismatch),
-            Err(fallback) => self.store_if_equal_cold(expected, n, fallback),
-        }
-    }
-
-    #[cold]
-    fn store_if_equal_cold(
-        &self,
-        expected: u64,
-        n: u64,
-        fallback: Fallback<AtomicU64>,
-    ) -> Result<Part, Mismatch> {
-        let (part, word) = self.other(fallback);
-        // AcqRel, Acquire: as in `add_fetch_cold`.
-        match word.compare_exchange(expected, n, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(part),
-            Err(_) => Err(Mismatch),
-        }
+        each_word::store_if_equal(self, expected, n)
     }
 
     /// This core's word.
@@ -218,8 +156,7 @@ impl<I: SlotIndex> Word<I> {
     /// A hint: the thread may be on another core by now, and the word changed. Async-signal-safe.
     #[inline]
     pub fn load(&self) -> u64 {
-        // Acquire: partners are the Release of sections' stores (see `ordered`) and of atomics.
-        self.words.near().unwrap_or(&self.inside).load(Ordering::Acquire)
+        each_word::load(self)
     }
 
     /// Replaces this core's word by what `f` makes of it, unless that is `None`.
@@ -243,14 +180,8 @@ impl<I: SlotIndex> Word<I> {
     ///
     /// # Errors
     /// What `f` wanted left as it is.
-    pub fn fetch_update(&self, mut f: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
-        loop {
-            let old = self.load();
-            let Some(new) = f(old) else { return Err(old) };
-            if self.store_if_equal(old, new).is_ok() {
-                return Ok(old);
-            }
-        }
+    pub fn fetch_update(&self, f: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
+        each_word::fetch_update(self, f)
     }
 
     /// The words of all parts that may have been used, with whose they are.
@@ -266,37 +197,12 @@ impl<I: SlotIndex> Word<I> {
     /// assert_eq!(given.iter().map(|(_, word)| word).sum::<u64>(), 3);
     /// ```
     pub fn iter(&self) -> impl Iterator<Item = (Part, u64)> {
-        let mut walk = Walk::new();
-        // Acquire: as in `load`.
-        core::iter::from_fn(move || walk.next(&self.words, &self.inside))
-            .map(|(part, word)| (part, word.load(Ordering::Acquire)))
-    }
-
-    /// Runs a section on this core's word, after what came before and before what comes after.
-    #[inline(always)]
-    fn ordered<E: rseq::Ended>(
-        &self,
-        section: impl Fn(rseq::Index, &Slots) -> E,
-    ) -> Result<E, Fallback<AtomicU64>> {
-        // Release, with the section's store: partner is the Acquire of whoever loads it; Acquire, with the
-        // section's load: partner is the Release of whoever stored it. No instruction on x86-64.
-        fence(Ordering::Release);
-        let ended = self.words.run(section);
-        fence(Ordering::Acquire);
-        ended
-    }
-
-    /// The word that goes with a fallback.
-    fn other(&self, fallback: Fallback<AtomicU64>) -> (Part, &AtomicU64) {
-        match fallback {
-            Fallback::Shared(word) => (self.words.part_at(word), word),
-            Fallback::Unbound => (Part::Inline, &self.inside),
-        }
+        each_word::iter(self)
     }
 }
 
-/// From afar: for the slots of [`Cid`], which can be frozen.
-impl Word {
+/// From afar: for slots that can be frozen.
+impl<I: Revocable> Word<I> {
     /// Calls `f` on the word of a certain slot (see [`crate::cid`]), which no thread uses meanwhile.
     ///
     /// Takes the slot away from its id ([`crate::cid::freeze`]): nobody waits, its threads get another slot.
@@ -320,13 +226,7 @@ impl Word {
     /// somebody keeps the slot frozen, for longer than 50 ms. [`Busy::Fence`]: the kernel refuses the
     /// barrier.
     pub fn with_frozen<R>(&self, slot: u32, f: impl FnOnce(&mut u64) -> R) -> Result<R, Busy> {
-        let word = self.words.slot(slot).ok_or(Busy::NoSlot)?;
-        let _frozen = remote::freeze(slot)?;
-        // Relaxed, both: the freeze orders them after the sections before, and before those to come.
-        let mut value = word.load(Ordering::Relaxed);
-        let result = f(&mut value);
-        word.store(value, Ordering::Relaxed);
-        Ok(result)
+        each_word::with_frozen(self, slot, f)
     }
 
     /// Takes the words of all parts, leaving 0, and calls `f` on each that was not 0.
@@ -337,30 +237,58 @@ impl Word {
     /// # Errors
     /// Why the first slot that could not be frozen could not: see [`with_frozen`](Word::with_frozen). All
     /// others have been taken.
-    pub fn drain(&self, mut f: impl FnMut(Part, u64)) -> Result<(), Busy> {
-        // Relaxed: whoever sees 0 takes nothing.
-        let idle = |word: &AtomicU64| word.load(Ordering::Relaxed) == 0;
-        let take = |word: &AtomicU64| {
-            // Relaxed, both: as in `with_frozen`.
-            let value = word.load(Ordering::Relaxed);
-            word.store(0, Ordering::Relaxed);
-            value
-        };
-        let result = remote::take_from_each(&self.words, idle, take, |part, value| {
-            if value != 0 {
-                f(part, value);
-            }
-        });
-        let shared =
-            (0..).map(Part::Shared).zip(self.words.shared().map(|word| word as &AtomicU64));
-        for (part, word) in shared.chain([(Part::Inline, &self.inside)]) {
-            // AcqRel: as in `add_fetch_cold`.
-            match word.swap(0, Ordering::AcqRel) {
-                0 => {}
-                value => f(part, value),
-            }
+    pub fn drain(&self, f: impl FnMut(Part, u64)) -> Result<(), Busy> {
+        each_word::drain(self, f)
+    }
+}
+
+impl<'a, I: SlotIndex> EachWord<'a> for &'a Word<I> {
+    type Index = I;
+    type Content = AtomicU64;
+
+    #[inline(always)]
+    fn initial(self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn owned(self) -> &'a Owned<AtomicU64, I> {
+        &self.words
+    }
+
+    #[inline(always)]
+    fn word(self, content: &AtomicU64) -> &AtomicU64 {
+        content
+    }
+
+    #[inline(always)]
+    fn inside(self) -> Option<&'a AtomicU64> {
+        Some(&self.inside)
+    }
+
+    fn other(self, fallback: Fallback<AtomicU64>) -> (Part, &'a AtomicU64) {
+        match fallback {
+            Fallback::Shared(word) => (self.words.part_at(word), word),
+            Fallback::Unbound => (Part::Inline, &self.inside),
         }
-        result
+    }
+
+    #[inline(always)]
+    unsafe fn add_fetch(self, index: Index, slots: &Slots, n: u64) -> Yielded {
+        // SAFETY: run by `words`, whose slots hold one word each, used by sections indexed by `I`.
+        unsafe { rseq::add_fetch(index, slots, n) }
+    }
+
+    #[inline(always)]
+    unsafe fn exchange(self, index: Index, slots: &Slots, n: u64) -> Yielded {
+        // SAFETY: as in `add_fetch`.
+        unsafe { rseq::exchange(index, slots, n) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_if_equal(self, index: Index, slots: &Slots, expected: u64, n: u64) -> Exit {
+        // SAFETY: as in `add_fetch`.
+        unsafe { rseq::store_if_equal(index, slots, expected, n) }
     }
 }
 

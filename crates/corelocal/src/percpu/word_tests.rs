@@ -28,11 +28,14 @@ mod units {
         let word: Word = Word::new();
         let shared = word.words.share().expect("memory");
         for fallback in [|w| Fallback::Shared(w), |_| Fallback::Unbound] {
-            let (part, new) = word.add_fetch_cold(5, fallback(shared));
+            let (part, new) = each_word::add_fetch_cold(&word, 5, fallback(shared));
             assert_eq!(new, 5);
-            assert_eq!(word.store_if_equal_cold(4, 6, fallback(shared)), Err(Mismatch));
-            assert_eq!(word.store_if_equal_cold(5, 6, fallback(shared)), Ok(part));
-            assert_eq!(word.exchange_cold(7, fallback(shared)), 6);
+            assert_eq!(
+                each_word::store_if_equal_cold(&word, 4, 6, fallback(shared)),
+                Err(Mismatch)
+            );
+            assert_eq!(each_word::store_if_equal_cold(&word, 5, 6, fallback(shared)), Ok(part));
+            assert_eq!(each_word::exchange_cold(&word, 7, fallback(shared)), 6);
             assert!(word.iter().any(|seen| seen == (part, 7)), "{part:?}");
         }
         assert!(format!("{word:?}").contains("Inline: 7"), "{word:?}");

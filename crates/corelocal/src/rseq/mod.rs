@@ -48,6 +48,9 @@
 //!     new = word + n
 //!     word = new                              commit
 //!
+//! store_if_equal_at, exchange_at, add_fetch_at(object, offset, …):
+//!     as their namesakes, on *(slot + offset)
+//!
 //! push(object, item, capacity):
 //!     locate
 //!     if word >= capacity: mismatch           full; word counts items
@@ -282,6 +285,24 @@ sections! {
     /// # Safety
     /// The slot's first word, as [`sections`] says.
     fn add_fetch(n: u64) -> Yielded;
+
+    /// [`store_if_equal`] on the word `offset` bytes into the slot.
+    ///
+    /// # Safety
+    /// That word, as [`sections`] says.
+    fn store_if_equal_at(offset: usize, expected: u64, n: u64) -> Exit;
+
+    /// [`exchange`] on the word `offset` bytes into the slot.
+    ///
+    /// # Safety
+    /// That word, as [`sections`] says.
+    fn exchange_at(offset: usize, n: u64) -> Yielded;
+
+    /// [`add_fetch`] on the word `offset` bytes into the slot.
+    ///
+    /// # Safety
+    /// That word, as [`sections`] says.
+    fn add_fetch_at(offset: usize, n: u64) -> Yielded;
 
     /// Pushes a word onto the slot's stack, which holds `capacity` words.
     ///

@@ -59,6 +59,8 @@ errnos! {
     EAGAIN: "try again (the value had changed, or the owner is just exiting)",
     ENOMEM: "out of memory",
     EACCES: "permission denied",
+    EEXIST: "file exists",
+    ENOSPC: "no space left on the device",
     EFAULT: "bad address",
     EBUSY: "resource busy",
     ENOTDIR: "not a directory",
@@ -70,6 +72,14 @@ errnos! {
     ENOSYS: "system call not implemented (kernel too old, or a seccomp filter)",
     ELOOP: "too many symbolic links",
     ETIMEDOUT: "timed out",
+}
+
+impl Errno {
+    /// The error of the libc function that the calling thread called last and that failed.
+    pub(crate) fn last() -> Errno {
+        // SAFETY: the address of the thread's own `errno`.
+        Errno(unsafe { *libc::__errno_location() })
+    }
 }
 
 impl fmt::Display for Errno {

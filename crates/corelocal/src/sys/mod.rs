@@ -11,21 +11,24 @@
 //! | [`vdso`] | the functions the kernel maps into the process |
 //! | [`Caps`] | all of this, probed once |
 
-mod arch;
+pub(crate) mod arch;
 mod caps;
 mod cgroup;
 mod cpulist;
 mod cpuset;
 mod errno;
-mod file;
+pub(crate) mod file;
+pub(crate) mod forks;
 pub mod futex;
 pub mod membarrier;
 mod once;
 pub(crate) mod pages;
+pub(crate) mod pipe;
 mod possible;
 pub(crate) mod rseq;
 #[cfg(feature = "serde")]
 mod serialize;
+pub(crate) mod shared_file;
 mod stay;
 mod syscall;
 pub(crate) mod thread;
@@ -34,13 +37,13 @@ pub mod vdso;
 
 pub use caps::{Caps, Release, Vdso};
 pub use errno::Errno;
-pub(crate) use possible::{allowed_cpus, possible_ids};
+pub(crate) use possible::{allowed_cpus, nodes_with_cpus, possible_ids};
 pub use rseq::{Abi, Owner, Refusal, Registration};
 
 /// The calling thread's cpu, asked of libc: the vDSO, or the kernel where there is none.
 pub(crate) fn current_cpu() -> Option<u32> {
-    // A model must take the same way each time it is replayed.
-    if cfg!(loom) {
+    // A model must take the same way each time it is replayed, and Miri's machine has no cpus.
+    if cfg!(any(loom, miri)) {
         return Some(0);
     }
     // SAFETY: no preconditions.
@@ -49,9 +52,14 @@ pub(crate) fn current_cpu() -> Option<u32> {
 
 /// The NUMA node of the calling thread's cpu, asked of the kernel.
 pub(crate) fn current_node() -> Option<u32> {
-    let mut node = 0u32;
-    // SAFETY: the kernel writes the node to the word given and skips the null pointers.
-    let asked =
-        unsafe { syscall::syscall(libc::SYS_getcpu, [0, &raw mut node as usize, 0, 0, 0, 0]) };
-    asked.ok().map(|_| node)
+    current_cpu_and_node().map(|(_, node)| node)
+}
+
+/// The calling thread's cpu and that cpu's NUMA node, asked of the kernel at once.
+pub(crate) fn current_cpu_and_node() -> Option<(u32, u32)> {
+    let (mut cpu, mut node) = (0u32, 0u32);
+    let args = [&raw mut cpu as usize, &raw mut node as usize, 0, 0, 0, 0];
+    // SAFETY: the kernel writes to the two words given and skips the null pointer.
+    let asked = unsafe { syscall::syscall(libc::SYS_getcpu, args) };
+    asked.ok().map(|_| (cpu, node))
 }

@@ -71,3 +71,82 @@ pub(crate) fn for_each_resident(at: *mut u8, len: usize, mut f: impl FnMut(*mut 
         }
     }
 }
+
+/// Makes pages that come into being in the range lie on the node of whoever writes to them first, whatever
+/// the policy of the process or the thread is (`mbind(2)`; fails without NUMA, and behind a filter).
+///
+/// # Safety
+/// The range lies in one `map`, and begins and ends with a page.
+pub(crate) unsafe fn place_locally(at: *mut u8, len: usize) -> Result<(), Errno> {
+    const MPOL_LOCAL: usize = 4;
+    // SAFETY: the caller's promise; no nodes are named, so no mask is read.
+    unsafe { syscall(libc::SYS_mbind, [at as usize, len, MPOL_LOCAL, 0, 0, 0]) }.map(|_| ())
+}
+
+/// The nodes of the pages of some addresses, one word for each in `nodes`: negative where there is no page,
+/// or the one of zeros that all share (`move_pages(2)`). False if the kernel does not say.
+///
+/// At most as many addresses as words.
+pub(crate) fn nodes_of(pages: &[*mut u8], nodes: &mut [i32]) -> bool {
+    let len = pages.len().min(nodes.len());
+    let args = [0, len, pages.as_ptr() as usize, 0, nodes.as_mut_ptr() as usize, 0];
+    // SAFETY: the kernel reads `len` addresses, writes as many numbers, and moves nothing, as no nodes are
+    // given to move them to.
+    unsafe { syscall(libc::SYS_move_pages, args) }.is_ok()
+}
+
+/// Calls `f` with the node of each page of the range that is in memory; with nothing where the kernel does
+/// not say. Pages of zeros that were only read are none.
+pub(crate) fn for_each_placed(at: *mut u8, len: usize, mut f: impl FnMut(u32)) {
+    const AT_ONCE: usize = 128;
+    let (mut pages, mut count) = ([core::ptr::null_mut(); AT_ONCE], 0);
+    let mut tell = |pages: &[*mut u8]| {
+        let mut nodes = [-1; AT_ONCE];
+        if nodes_of(pages, &mut nodes) {
+            nodes.iter().filter_map(|node| u32::try_from(*node).ok()).for_each(&mut f);
+        }
+    };
+    for_each_resident(at, len, |page| {
+        pages[count] = page;
+        count += 1;
+        if count == AT_ONCE {
+            tell(&pages);
+            count = 0;
+        }
+    });
+    tell(&pages[..count]);
+}
+
+/// Whether somebody may have written to the page of this address. A page that was only read is that of
+/// zeros, which `is_resident` takes for one.
+pub(crate) fn may_be_written(at: *mut u8) -> bool {
+    let mut node = [0];
+    !nodes_of(&[at], &mut node) || node[0] >= 0
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_pages_are() {
+        let at = map(3 * 4096).unwrap();
+        // SAFETY: pages just mapped.
+        let placed = unsafe { place_locally(at, 3 * 4096) };
+        // SAFETY: likewise, read and written by this test alone.
+        unsafe {
+            assert_eq!(at.add(4096).read_volatile(), 0);
+            at.add(8192).write_volatile(1);
+        }
+        let pages = [0, 4096, 8192].map(|offset| at.wrapping_add(offset));
+        let mut nodes = [7; 3];
+        if nodes_of(&pages, &mut nodes) {
+            assert!(nodes[0] < 0 && nodes[1] < 0 && nodes[2] >= 0, "{nodes:?}");
+            assert!(!may_be_written(at) && !may_be_written(pages[1]));
+            assert!(placed.is_ok() || nodes[2] == 0, "{placed:?} {nodes:?}");
+        }
+        assert!(may_be_written(pages[2]));
+        // SAFETY: mapped above.
+        unsafe { unmap(at, 3 * 4096) };
+    }
+}

@@ -248,6 +248,9 @@ fn libc_area() -> Option<LibcArea> {
 
 /// `(AT_RSEQ_FEATURE_SIZE, AT_RSEQ_ALIGN)`.
 fn kernel_offer() -> (u32, u32) {
+    if cfg!(miri) {
+        return (0, 0);
+    }
     // SAFETY: getauxval reads the vector the kernel gave to the process; no preconditions.
     unsafe { (libc::getauxval(AT_RSEQ_FEATURE_SIZE) as u32, libc::getauxval(AT_RSEQ_ALIGN) as u32) }
 }

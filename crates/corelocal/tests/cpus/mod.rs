@@ -15,6 +15,12 @@ fn all() -> &'static [usize] {
     })
 }
 
+/// How many there are.
+#[allow(dead_code, reason = "each test binary uses some of them")]
+pub fn count() -> u32 {
+    all().len() as u32
+}
+
 /// Moves the calling thread to some cpu, chosen by a number.
 pub fn hop(number: u32) {
     // SAFETY: all-zero bytes are the empty set.

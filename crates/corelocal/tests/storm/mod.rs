@@ -1,5 +1,8 @@
 //! Threads that count, or do something else, while they are signalled and thrown from cpu to cpu.
 
+#[allow(dead_code, reason = "the tests of containers of items use it")]
+pub mod tokens;
+
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::{env, thread};

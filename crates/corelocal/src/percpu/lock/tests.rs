@@ -24,7 +24,8 @@ mod units {
         let biased = first.biased;
         let second = lock.try_lock();
         if let Some(mut second) = second {
-            assert!(biased, "a shared part was given twice");
+            // Another test may have all slots frozen when the first comes, and let go before the second.
+            assert!(biased || second.biased, "a shared part was given twice");
             assert!(!second.biased || cid::capacity() > 1);
             *second = 2;
         }

@@ -30,8 +30,8 @@ use core::mem::MaybeUninit;
 use core::ptr;
 
 use super::segment::{self, Header, Places, Segment};
-use crate::percpu::ring::lock::{Locked, TryLock};
 use crate::percpu::slot::Zeroed;
+use crate::percpu::try_lock::{Locked, TryLock};
 use crate::percpu::words::Words;
 use crate::primitive::atomic::{AtomicPtr, Ordering};
 use crate::primitive::cell::UnsafeCell;

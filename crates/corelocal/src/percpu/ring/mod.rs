@@ -7,8 +7,8 @@
 //! unavailable: the same under a lock, in a shared slot. Where there is no memory: full.
 //!
 //! ```text
-//!   words.rs   an item as words       slot.rs   a core's part
-//!   lock.rs    one consumer at a time
+//!   words.rs      an item as words          slot.rs   a core's part
+//!   try_lock.rs   one consumer at a time
 //! ```
 //!
 //! # Invariants
@@ -17,7 +17,6 @@
 //!    are in `slot.rs`.)
 //! 3. No lock is held while anything of the user's runs: not a consumer's closure, not an item's drop.
 
-pub(in crate::percpu) mod lock;
 mod slot;
 
 use core::fmt;

@@ -17,8 +17,8 @@
 
 use core::mem::MaybeUninit;
 
-use super::lock::TryLock;
 use crate::percpu::slot::Zeroed;
+use crate::percpu::try_lock::{Locked, TryLock};
 use crate::percpu::words::{DropAll, Words};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::primitive::cell::UnsafeCell;
@@ -127,7 +127,7 @@ impl<T, const CAPACITY: usize> Slot<T, CAPACITY> {
     }
 
     /// A signal handler may have interrupted the holder: so not for ever.
-    fn lock_producers(&self) -> Option<super::lock::Locked<'_>> {
+    fn lock_producers(&self) -> Option<Locked<'_>> {
         for _ in 1..if cfg!(loom) { 1 } else { TRIES } {
             if let Some(locked) = self.producer.producers.try_lock() {
                 return Some(locked);

@@ -9,9 +9,9 @@
 //! rest stays.
 
 use super::Stack;
-use crate::cid::{self, Busy, Cid, Frozen};
+use crate::cid::{self, Busy, Frozen, Revocable};
 
-impl<T: Send + 'static, const CAPACITY: usize> Stack<T, CAPACITY, Cid> {
+impl<T: Send + 'static, const CAPACITY: usize, I: Revocable> Stack<T, CAPACITY, I> {
     /// Takes all items of a slot, whoever uses it, from the top down. Returns how many.
     ///
     /// A slot without items costs a look. Else as [`freeze`](crate::cid::freeze): a `membarrier(2)`, 1 to 3
@@ -34,8 +34,10 @@ impl<T: Send + 'static, const CAPACITY: usize> Stack<T, CAPACITY, Cid> {
     /// ```
     pub fn drain(&self, slot: u32, take: impl FnMut(T)) -> Result<usize, Busy> {
         match self.slots.slot(slot) {
-            Some(place) if place.len() > 0 => Ok(self.drain_frozen(&mut cid::freeze(slot)?, take)),
-            None if slot >= cid::capacity() => Err(Busy::NoSlot),
+            Some(place) if place.len() > 0 => {
+                Ok(self.drain_frozen(&mut cid::freeze_of(slot)?, take))
+            }
+            None if slot >= cid::capacity_of::<I>() => Err(Busy::NoSlot),
             _ => Ok(0),
         }
     }
@@ -53,8 +55,9 @@ impl<T: Send + 'static, const CAPACITY: usize> Stack<T, CAPACITY, Cid> {
     ///     long.drain_frozen(&mut frozen, drop);
     /// }
     /// ```
-    pub fn drain_frozen(&self, frozen: &mut Frozen, take: impl FnMut(T)) -> usize {
-        let Some(place) = self.slots.slot(frozen.slot()) else { return 0 };
+    pub fn drain_frozen(&self, frozen: &mut Frozen<I>, take: impl FnMut(T)) -> usize {
+        let place = self.slots.slot(frozen.slot()).filter(|_| frozen.is_kept());
+        let Some(place) = place else { return 0 };
         // SAFETY: a slot of sections, frozen; `&mut` keeps other drains out.
         let items = core::iter::from_fn(|| unsafe { place.take() });
         items.map(take).count()
@@ -81,7 +84,7 @@ impl<T: Send + 'static, const CAPACITY: usize> Stack<T, CAPACITY, Cid> {
     ) -> Result<usize, Busy> {
         let mut busy = None;
         let mut taken = 0;
-        for slot in first..cid::high_water::<Cid>() {
+        for slot in first..cid::high_water::<I>() {
             match self.drain(slot, &mut take) {
                 Ok(items) => taken += items,
                 Err(refused) => busy = busy.or(Some(refused)),

@@ -28,6 +28,9 @@ unavailable! {
     store_if_equal(expected: u64, n: u64) -> Exit = UNAVAILABLE;
     exchange(n: u64) -> Yielded = (UNAVAILABLE, 0);
     add_fetch(n: u64) -> Yielded = (UNAVAILABLE, 0);
+    store_if_equal_at(offset: usize, expected: u64, n: u64) -> Exit = UNAVAILABLE;
+    exchange_at(offset: usize, n: u64) -> Yielded = (UNAVAILABLE, 0);
+    add_fetch_at(offset: usize, n: u64) -> Yielded = (UNAVAILABLE, 0);
     push(item: MaybeUninit<u64>, capacity: u64) -> Exit = UNAVAILABLE;
     pop() -> Popped = (UNAVAILABLE, MaybeUninit::uninit());
     push_some(from: *const MaybeUninit<u64>, most: u64, capacity: u64) -> Yielded = (UNAVAILABLE, 0);

@@ -225,6 +225,65 @@ pub(crate) unsafe fn add_fetch(index: Index, object: &Slots, n: u64) -> Yielded 
     (exit, new)
 }
 
+/// Section `store_if_equal_at`.
+///
+/// # Safety
+/// As [`crate::rseq::store_if_equal_at`].
+#[inline(always)]
+pub(crate) unsafe fn store_if_equal_at(
+    index: Index,
+    object: &Slots,
+    offset: usize,
+    expected: u64,
+    n: u64,
+) -> Exit {
+    section!(
+        index,
+        object,
+        "cmp qword ptr [{scratch} + {offset}], {expected}",
+        "jne 36f",
+        "mov qword ptr [{scratch} + {offset}], {n}";
+        offset = in(reg) offset, expected = in(reg) expected, n = in(reg) n,
+    )
+}
+
+/// Section `exchange_at`.
+///
+/// # Safety
+/// As [`crate::rseq::exchange_at`].
+#[inline(always)]
+pub(crate) unsafe fn exchange_at(index: Index, object: &Slots, offset: usize, n: u64) -> Yielded {
+    let old: u64;
+    let exit = section!(
+        index,
+        object,
+        "mov {old}, qword ptr [{scratch} + {offset}]",
+        "mov qword ptr [{scratch} + {offset}], {n}";
+        yields "xor {old:e}, {old:e}";
+        offset = in(reg) offset, n = in(reg) n, old = out(reg) old,
+    );
+    (exit, old)
+}
+
+/// Section `add_fetch_at`.
+///
+/// # Safety
+/// As [`crate::rseq::add_fetch_at`].
+#[inline(always)]
+pub(crate) unsafe fn add_fetch_at(index: Index, object: &Slots, offset: usize, n: u64) -> Yielded {
+    let new: u64;
+    let exit = section!(
+        index,
+        object,
+        "mov {new}, qword ptr [{scratch} + {offset}]",
+        "add {new}, {n}",
+        "mov qword ptr [{scratch} + {offset}], {new}";
+        yields "xor {new:e}, {new:e}";
+        offset = in(reg) offset, n = in(reg) n, new = out(reg) new,
+    );
+    (exit, new)
+}
+
 /// Section `push`.
 ///
 /// # Safety

@@ -14,4 +14,10 @@ mod imp;
 #[path = "portable.rs"]
 mod imp;
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) mod tsc;
+
+#[cfg(miri)]
+mod miri;
+
 pub(super) use imp::*;

@@ -53,10 +53,14 @@ pub(crate) fn loader() -> crate::sys::stay::Loader {
     crate::sys::stay::Loader { dladdr1: None, dlopen: None }
 }
 
+#[cfg(miri)]
+pub(crate) use super::miri::syscall;
+
 /// Makes a system call; an error is its negated number.
 ///
 /// # Safety
 /// As [`crate::sys::syscall::syscall`].
+#[cfg(not(miri))]
 pub(crate) unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;
     // SAFETY: the caller vouches for the arguments; surplus ones are ignored by the kernel.

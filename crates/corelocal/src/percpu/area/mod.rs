@@ -1,0 +1,364 @@
+//! Areas: many cells of a few words for each core, given out and taken back, in memory of their own.
+//!
+//! A container that is made on its own takes its memory from regions that all of them share and that stay.
+//! An area is for cells that come and go by the thousand, a set for each tenant or connection: its cells
+//! lie together, and all its memory goes when it does.
+//!
+//! # Data's way
+//! ```text
+//!   take ──► a free block of the area's regions (region.rs), or of a new one ──► Cell
+//!   Cell ──► an operation on one of its words (cell_word.rs): a section on this core's (each_word.rs)
+//!   drop ──► its words become 0, where any core has changed them ──► free
+//! ```
+//!
+//! # Memory
+//! ```text
+//!   region: header │ … │ slot 1         │ slot 0         ┃ shared 0       │ shared 1 …
+//!                      │ a b c d ······ │ a b c d ······ ┃ a b c d ······ │ a b c d ······
+//!                        └─ cells ─────── 1 MiB each ────╂─ by atomics ───
+//!                                                        ┃
+//!                                                       base of cell a; + 8, of cell b; …
+//! ```
+//!
+//! # The initial image
+//! Is not in memory. A word is kept as its distance from its initial value (`each_word.rs`, invariant 3), so
+//! pages that were never touched hold the image, whatever it is: no page is filled, nothing has to be done
+//! when a core comes for the first time, and there is no moment at which that could go wrong.
+//!
+//! # Invariants
+//! 1. A cell's block is that cell's until it is dropped; a cell borrows its area. So when an area is dropped
+//!    no cell can be used any more, and its regions can be unmapped: an operation holds `&Cell`, in a
+//!    preempted thread as well; what the kernel keeps of a section (`rseq_cs`) points to code, never to a
+//!    slot; leases and frozen slots are numbers.
+//! 2. A free block's words are 0, or what `poison.rs` left there.
+//! 3. `cells` counts those given out and those about to be; it never exceeds `limit`.
+
+mod cell;
+mod cell_word;
+mod poison;
+
+pub use cell::Cell;
+pub use cell_word::CellWord;
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use super::block::Block;
+use super::region::{self, List};
+use super::slot::Kind;
+use super::trim;
+use crate::cid::{self, Busy, Cid, SlotIndex};
+use crate::primitive::atomic::{AtomicU64, Ordering};
+
+/// What a cell is on each core.
+type Words<const WORDS: usize> = [AtomicU64; WORDS];
+
+/// An allocator of [`Cell`]s: `WORDS` words of 64 bits for each core.
+///
+/// ```
+/// use corelocal::percpu::Area;
+///
+/// /// Requests and bytes of each tenant.
+/// static TENANTS: Area<2> = Area::new();
+///
+/// let tenant = TENANTS.take()?;
+/// tenant.at::<0>().add(1); // one restartable sequence on this core's words
+/// tenant.at::<1>().add(512);
+/// let [requests, bytes] = tenant.fold([0, 0], |sum, words| [sum[0] + words[0], sum[1] + words[1]]);
+/// assert_eq!((requests, bytes), (1, 512));
+/// drop(tenant); // another one gets its cell
+/// # Ok::<(), corelocal::percpu::area::Error>(())
+/// ```
+///
+/// It is what librseq calls a memory pool, typed:
+///
+/// | there | here |
+/// |---|---|
+/// | `item_len` | `WORDS` |
+/// | `percpu_zmalloc`, `percpu_malloc_init` | [`new`](Area::new), [`with_image`](Area::with_image) |
+/// | `max_nr_cpus`, `stride` | every id that can be; 1 MiB |
+/// | `max_nr_ranges` | [`limit`](Area::limit) |
+/// | robust, poison | double and foreign frees do not compile; [`poison`](Area::poison) |
+/// | NUMA node of a cpu's range | `I`, and the kernel's first touch |
+/// | `rseq_mempool_destroy` | drop, once no cell is left |
+///
+/// # A cell must not outlive its area
+/// It borrows it, so that does not compile:
+///
+/// ```compile_fail,E0597
+/// use corelocal::percpu::Area;
+///
+/// let cell = {
+///     let area: Area<1> = Area::new();
+///     area.take().unwrap()
+/// };
+/// cell.at::<0>().add(1);
+/// ```
+///
+/// ```compile_fail,E0505
+/// use corelocal::percpu::Area;
+///
+/// let area: Area<1> = Area::new();
+/// let cell = area.take().unwrap();
+/// drop(area);
+/// cell.at::<0>().add(1);
+/// ```
+///
+/// In a static it lives for ever, and its cells can go anywhere. A cell that is forgotten
+/// (`mem::forget`) is lost until the area is dropped.
+///
+/// # Where it may be used
+/// In statics, from any thread. [`take`](Area::take) and the drop of a cell are lock-free and
+/// async-signal-safe. A child of `fork` has a copy of its own of everything; a cell that another thread was
+/// taking or dropping at that moment is lost to the child.
+///
+/// # Memory
+/// Cells lie side by side, 8 `WORDS` bytes rounded up to a power of two on each core that used them, and
+/// pages exist where a core has changed a word. A region holds as many cells as fit in 1 MiB and takes
+/// 1 MiB of address space for each possible id and up to 64 more; the next one is made when it is full.
+/// At most 1 MiB on each core, so `WORDS` is at most 131072 (more does not compile).
+pub struct Area<const WORDS: usize, I: SlotIndex = Cid> {
+    regions: List,
+    image: [u64; WORDS],
+    limit: u64,
+    is_poisoned: bool,
+    cells: AtomicU64,
+    peak: AtomicU64,
+    corrupted: AtomicU64,
+    index: PhantomData<I>,
+}
+
+/// Why there is no cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// As many are taken as the area's limit allows.
+    Full {
+        /// The limit.
+        limit: u64,
+    },
+    /// The kernel gives no address space for another region.
+    NoMemory {
+        /// How much was asked for.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Full { limit } => {
+                write!(f, "all {limit} cells of the area are taken: drop some, or raise its limit")
+            }
+            Error::NoMemory { bytes } => write!(
+                f,
+                "the kernel gives no {bytes} bytes of address space for more cells: drop some, or raise \
+                 RLIMIT_AS (ulimit -v) or vm.max_map_count"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// How much an area has given out, and how much memory it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Memory {
+    /// Cells given out now, those forgotten among them.
+    pub cells: u64,
+    /// The most there were at a time.
+    pub peak: u64,
+    /// Cells found changed after they were dropped, which nobody gets any more: see [`Area::poison`].
+    pub corrupted: u64,
+    /// Bytes that a cell takes on each core.
+    pub per_cell: usize,
+    /// Mappings made.
+    pub regions: usize,
+    /// Bytes of address space. No more than that: pages exist where a core has written.
+    pub reserved: usize,
+    /// Bytes that are resident.
+    pub resident: usize,
+}
+
+impl<const WORDS: usize, I: SlotIndex> Area<WORDS, I> {
+    /// An area whose cells start out as zeros. No memory until the first cell is taken.
+    pub const fn new() -> Self {
+        Self::with_image([0; WORDS])
+    }
+
+    /// An area whose cells start out as this on every core.
+    ///
+    /// The image costs no memory and no time: see the module's text.
+    ///
+    /// ```
+    /// use corelocal::percpu::Area;
+    ///
+    /// /// The smallest value seen so far, and how many.
+    /// static SMALLEST: Area<2> = Area::with_image([u64::MAX, 0]);
+    ///
+    /// let cell = SMALLEST.take()?;
+    /// let _ = cell.at::<0>().fetch_update(|least| (7 < least).then_some(7));
+    /// assert_eq!(cell.fold(u64::MAX, |least, [word, _]| least.min(word)), 7);
+    /// # Ok::<(), corelocal::percpu::area::Error>(())
+    /// ```
+    pub const fn with_image(image: [u64; WORDS]) -> Self {
+        Area {
+            regions: List::new(),
+            image,
+            limit: u64::MAX,
+            is_poisoned: false,
+            cells: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            corrupted: AtomicU64::new(0),
+            index: PhantomData,
+        }
+    }
+
+    /// So many cells at a time, at most.
+    pub const fn limit(mut self, cells: u64) -> Self {
+        self.limit = cells;
+        self
+    }
+
+    /// Whether to look for writes to cells after they are dropped, as unsafe code elsewhere may do.
+    ///
+    /// What was used of a cell is filled with a pattern when it is dropped, and looked at when it is taken
+    /// again. One that has changed is given to nobody: [`memory`](Area::memory) counts it, and the next free
+    /// one is taken. This makes [`take`](Area::take) linear in the slots in use, and [`trim`](Area::trim)
+    /// gives nothing back.
+    ///
+    /// ```
+    /// use corelocal::percpu::Area;
+    ///
+    /// static CELLS: Area<4> = Area::new().poison(cfg!(debug_assertions));
+    /// # assert_eq!(CELLS.memory().corrupted, 0);
+    /// ```
+    pub const fn poison(mut self, is_poisoned: bool) -> Self {
+        self.is_poisoned = is_poisoned;
+        self
+    }
+
+    /// Takes a cell, whose words are those of the image on every core.
+    ///
+    /// Lock-free, async-signal-safe. Constant time as long as the region has free cells near the one taken
+    /// or dropped last; at worst linear in the cells. A system call or two for a new region.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::NoMemory`]; the area is as it was.
+    pub fn take(&self) -> Result<Cell<'_, WORDS, I>, Error> {
+        let full = Error::Full { limit: self.limit };
+        // Relaxed: a number, which stands for nothing else.
+        let one_more = |cells: u64| (cells < self.limit).then(|| cells + 1);
+        let before = self.cells.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        let before = before.map_err(|_| full)?;
+        loop {
+            let Some(block) = Block::<Words<WORDS>>::allocate_in::<I>(&self.regions) else {
+                self.cells.fetch_sub(1, Ordering::Relaxed);
+                return Err(Error::NoMemory { bytes: Block::<Words<WORDS>>::region_len::<I>() });
+            };
+            let used = cid::highest_water(I::BY_NODE);
+            // SAFETY: just allocated; free blocks are as this area's `wipe` leaves them.
+            let clear = || unsafe { poison::clear(block.base(), Self::CELL_LEN, used) };
+            if !self.is_poisoned || clear() {
+                self.peak.fetch_max(before + 1, Ordering::Relaxed);
+                // SAFETY: of this area's regions, taken for this cell.
+                return Ok(unsafe { Cell::new(self, block) });
+            }
+            self.corrupted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The length of a cell in each slot.
+    const CELL_LEN: usize = Block::<Words<WORDS>>::len();
+
+    /// Takes a cell's block back, of which the shared slots below `shared` were used.
+    ///
+    /// # Safety
+    /// The block was taken for a cell that nobody uses any more.
+    unsafe fn give_back(&self, block: Block<Words<WORDS>>, shared: u32) {
+        let wipe = if self.is_poisoned { poison::fill } else { clear };
+        // SAFETY: allocated here; the caller's promise.
+        unsafe { self.regions.release(block.base(), shared, wipe) };
+        self.cells.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How much is given out, and how much memory that is. Asks the kernel about each page of the address
+    /// space (`mincore(2)`, milliseconds for a large machine); no allocation.
+    ///
+    /// [`percpu::memory`](crate::percpu::memory()) tells the same of all other containers.
+    pub fn memory(&self) -> Memory {
+        let memory = trim::of_regions(self.regions.regions());
+        Memory {
+            cells: self.cells.load(Ordering::Relaxed),
+            peak: self.peak.load(Ordering::Relaxed),
+            corrupted: self.corrupted.load(Ordering::Relaxed),
+            per_cell: Self::CELL_LEN,
+            regions: memory.regions,
+            reserved: memory.reserved,
+            resident: memory.resident,
+        }
+    }
+
+    /// Gives back the pages of cores that this process uses no longer, as far as all words in them are the
+    /// image's, and returns how many bytes. All others stay: no one but the owner knows what they mean;
+    /// [`drain`](Cell::drain) empties them.
+    ///
+    /// As [`percpu::trim`](crate::percpu::trim()), which leaves areas alone, it takes away all slots beyond
+    /// the number of cpus that the calling thread may use, and no operation waits meanwhile. Nothing for an
+    /// area by cpu number, or one with [`poison`](Area::poison). Linear in the slots and the pages in use.
+    /// Not for signal handlers.
+    ///
+    /// # Errors
+    /// [`Busy`]: `membarrier(2)` is refused.
+    pub fn trim(&self) -> Result<usize, Busy> {
+        self.trim_from(cid::spare::<I>())
+    }
+
+    /// [`trim`](Area::trim) of the slots from `first` on.
+    fn trim_from(&self, first: u32) -> Result<usize, Busy> {
+        // A poisoned cell is no page of zeros, and might become one while the page goes.
+        if self.is_poisoned || !I::COMPACT {
+            return Ok(0);
+        }
+        let frozen = cid::freeze_from::<I>(first)?;
+        let slots = |region| frozen.slots().map(move |slot| (region, slot));
+        let bytes = self.regions.regions().flat_map(slots).map(|(region, slot)| {
+            // SAFETY: frozen by us.
+            unsafe { trim::give_back_clear(region, slot) }
+        });
+        Ok(bytes.sum())
+    }
+}
+
+/// Makes a cell's words in a slot 0, without making pages resident.
+///
+/// # Safety
+/// The bytes are those of a cell in one slot, and used by nobody else.
+unsafe fn clear(at: *mut u8, len: usize, _: Kind) {
+    // Words that may be looked at, as those of sums may.
+    // SAFETY: the caller's promise.
+    unsafe { region::zero(at, len, Kind::Sums) };
+}
+
+impl<const WORDS: usize, I: SlotIndex> Drop for Area<WORDS, I> {
+    fn drop(&mut self) {
+        // SAFETY: invariant 1.
+        unsafe { self.regions.unmap() };
+    }
+}
+
+impl<const WORDS: usize, I: SlotIndex> Default for Area<WORDS, I> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const WORDS: usize, I: SlotIndex> fmt::Debug for Area<WORDS, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cells = self.cells.load(Ordering::Relaxed);
+        f.debug_struct("Area").field("cells", &cells).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! Blocks that come and go, pinned and by many threads.
+
+use super::*;
+use std::vec::Vec;
+
+const OPAQUE: Class = Class { kind: Kind::Opaque, by_node: false };
+
+#[test]
+fn a_pinned_block_outlives_its_release() {
+    let shift = 12;
+    let base = allocate(OPAQUE, shift).unwrap();
+    let region = regions(OPAQUE, shift).find(|r| r.number_of(base).is_some()).unwrap();
+    let number = region.number_of(base).unwrap();
+    assert!(region.pin(number) && !region.pin(number));
+    // SAFETY: allocated above, used by this test alone.
+    unsafe { base.cast::<u64>().write(7) };
+    // SAFETY: likewise.
+    unsafe { release(base, OPAQUE, shift, 1) };
+    assert_eq!(region.state(number), FREEING);
+    assert!(!region.pin(number));
+    region.unpin(number);
+    assert_eq!(region.state(number), FREE);
+    // SAFETY: a region's memory, which stays; nobody else allocates blocks of this kind and
+    // length in this test's process but tests that leave free blocks alone.
+    assert_eq!(unsafe { base.cast::<u64>().read() }, 0);
+}
+
+#[test]
+fn threads_share_a_region() {
+    std::thread::scope(|scope| {
+        for thread in 1..=4u64 {
+            scope.spawn(move || {
+                for _ in 0..200 {
+                    let blocks: Vec<_> = (0..40).map(|_| allocate(OPAQUE, 6).unwrap()).collect();
+                    for base in &blocks {
+                        let word = base.cast::<u64>();
+                        // SAFETY: a block of this thread's own, in its first shared slot.
+                        unsafe {
+                            assert_eq!(word.read(), 0);
+                            word.write(thread);
+                        }
+                    }
+                    for base in blocks {
+                        // SAFETY: allocated above.
+                        unsafe {
+                            assert_eq!(base.cast::<u64>().read(), thread);
+                            release(base, OPAQUE, 6, 1);
+                        }
+                    }
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,148 @@
+//! A try-lock that a fork does not leave held for ever.
+//!
+//! Consumers of a slot exclude each other by it, and so do trims. Nobody waits for it, so a signal handler
+//! may try it while its own thread holds it. A child that was forked while another thread held it would
+//! find it held by nobody: so the word names its holder (`sys/forks.rs`), and the child takes it from one
+//! that is gone.
+//!
+//! # Invariants
+//! 1. One thread of a process holds the lock at a time, and what it did happens before what the next
+//!    one does.
+//! 2. A lock is recovered only from a thread that is gone. What the lock protects may then be as any store
+//!    of the holder left it.
+
+use crate::primitive::atomic::{AtomicU64, Ordering};
+use crate::sys::forks::Identity;
+
+const FREE: u64 = 0;
+
+/// See the module's text. All bytes 0 is a free one.
+pub(crate) struct TryLock {
+    holder: AtomicU64,
+}
+
+/// The lock, held until this is dropped.
+pub(crate) struct Locked<'a> {
+    lock: &'a TryLock,
+    /// It was taken from a thread that a fork left behind.
+    pub(super) recovered: bool,
+}
+
+impl TryLock {
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> Self {
+        TryLock { holder: AtomicU64::new(FREE) }
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        TryLock { holder: AtomicU64::new(FREE) }
+    }
+
+    /// The lock, if nobody has it. Async-signal-safe.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
+        let me = Identity::of_this_thread();
+        // Acquire: partner is the Release in `drop`.
+        match self.holder.compare_exchange(FREE, me.number(), Ordering::Acquire, Ordering::Relaxed)
+        {
+            Ok(_) => Some(Locked { lock: self, recovered: false }),
+            Err(holder) => self.recover(holder, me),
+        }
+    }
+
+    /// Whether somebody who is here seems to hold it.
+    pub(super) fn is_held(&self) -> bool {
+        // Acquire: partner is the Release in `drop`; who sees it free sees what the last one did.
+        match self.holder.load(Ordering::Acquire) {
+            FREE => false,
+            holder => !Identity::of_number(holder).is_gone(Identity::of_this_thread()),
+        }
+    }
+
+    #[cold]
+    fn recover(&self, holder: u64, me: Identity) -> Option<Locked<'_>> {
+        if !Identity::of_number(holder).is_gone(me) {
+            return None;
+        }
+        // Acquire: of the fork, which copied all that the holder had done; threads of the child were
+        // started after it.
+        let (mine, success) = (me.number(), Ordering::Acquire);
+        let taken = self.holder.compare_exchange(holder, mine, success, Ordering::Relaxed);
+        taken.is_ok().then_some(Locked { lock: self, recovered: true })
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: partner is the Acquire of the next one that locks.
+        self.lock.holder.store(FREE, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_holder_at_a_time() {
+        let lock = TryLock::new();
+        let held = lock.try_lock().expect("free");
+        assert!(!held.recovered && lock.is_held());
+        assert!(lock.try_lock().is_none());
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(lock.try_lock().is_none()));
+        });
+        drop(held);
+        assert!(!lock.is_held() && lock.try_lock().is_some());
+    }
+
+    /// Runs `body` in a forked child; whether it said so.
+    fn in_child(body: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child makes system calls and atomic accesses.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let right = body();
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!right)) };
+        }
+        let mut status = -1;
+        // SAFETY: the child is ours, `status` writable.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        status == 0
+    }
+
+    #[test]
+    fn a_child_recovers_what_another_thread_held() {
+        let lock = TryLock::new();
+        let (to_holder, wait) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let lock = &lock;
+            let (held, holds) = std::sync::mpsc::channel();
+            scope.spawn(move || {
+                let _held = lock.try_lock().expect("free");
+                held.send(()).unwrap();
+                let _ = wait.recv();
+            });
+            holds.recv().unwrap();
+            assert!(in_child(|| {
+                let was_held = lock.is_held();
+                let recovered = lock.try_lock().is_some_and(|held| held.recovered);
+                !was_held && recovered && lock.try_lock().is_some_and(|held| !held.recovered)
+            }));
+            assert!(lock.try_lock().is_none());
+            drop(to_holder);
+        });
+    }
+
+    #[test]
+    fn a_child_keeps_what_its_thread_held() {
+        let lock = TryLock::new();
+        let held = lock.try_lock().expect("free");
+        assert!(in_child(|| lock.try_lock().is_none()));
+        // A child of the child, too.
+        assert!(in_child(|| in_child(|| lock.try_lock().is_none())));
+        drop(held);
+    }
+}

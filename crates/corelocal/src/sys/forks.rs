@@ -1,0 +1,198 @@
+//! Who a thread is, told in a way that a forked child understands.
+//!
+//! A child has one thread, and copies of whatever the other threads of its parent had in their hands: a
+//! lock that is held, a slot that is frozen. Nobody there will ever let go of it. So such a word names
+//! its holder, and since how many forks:
+//!
+//! ```text
+//!   44                      16 15            0
+//!   thread                    generation
+//! ```
+//!
+//! The generation is the number of forks from the program's first process down to this one. Its word is
+//! in a page that fork wipes (`MADV_WIPEONFORK`, Linux 4.14); whoever first looks after a fork writes
+//! the next number. A child of `vfork` shares the page, as it shares the locks. Where the page is
+//! refused all processes are of the first generation, and nobody is ever gone.
+//!
+//! # Invariants
+//! 1. An identity is never 0, and is the same at every call of a thread in one process.
+//! 2. Who is gone is not here: of an earlier generation, and not the thread that forked, which is the
+//!    first one of its child. What a gone thread held is as any of its stores left it; the fork copied
+//!    all that it had done.
+//!
+//! Two threads whose identities look alike (of 2^29; their stacks lie a multiple of 2 TiB apart) are
+//! taken for one: then nobody is gone, which is safe.
+//!
+//! Only the thread that forked knows who it was. A child whose first thread holds something from before
+//! the fork, and that starts others before it lets go, breaks the second half of invariant 2. Nothing in
+//! the library forks, so it takes a signal handler between two instructions of a holder, whose child may
+//! call async-signal-safe functions only; or a fork in a closure that runs while a slot is frozen.
+
+/// See the module's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity(u64);
+
+impl Identity {
+    /// Of the number.
+    pub(crate) const BITS: u32 = 45;
+    const GENERATION_BITS: u32 = 16;
+
+    /// The calling thread's. Async-signal-safe; two loads.
+    #[inline]
+    pub(crate) fn of_this_thread() -> Identity {
+        Identity(imp::thread() << Self::GENERATION_BITS | u64::from(imp::generation()))
+    }
+
+    /// As a number below 2^[`BITS`](Self::BITS).
+    #[inline]
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The identity of this number.
+    pub(crate) fn of_number(number: u64) -> Identity {
+        Identity(number)
+    }
+
+    /// Whether this is a thread that a fork left behind, as seen by `me`.
+    pub(crate) fn is_gone(self, me: Identity) -> bool {
+        // The same thread, or one of the child's whose stack was that of a gone one.
+        let is_alike = self.0 >> Self::GENERATION_BITS == me.0 >> Self::GENERATION_BITS;
+        self.generation() != me.generation() && !(is_alike && imp::is_first_thread())
+    }
+
+    fn generation(self) -> u32 {
+        self.0 as u32 % (1 << Self::GENERATION_BITS)
+    }
+}
+
+/// The number of forks from the program's first process down to this one, as far as anybody asked; below
+/// 2^16, and never 0. Async-signal-safe; two loads.
+#[inline]
+pub(crate) fn generation() -> u32 {
+    imp::generation()
+}
+
+/// Nobody forks in a model, and one thread is as good as another.
+#[cfg(loom)]
+mod imp {
+    pub(super) fn thread() -> u64 {
+        0
+    }
+
+    pub(super) fn generation() -> u32 {
+        1
+    }
+
+    pub(super) fn is_first_thread() -> bool {
+        true
+    }
+}
+
+#[cfg(not(loom))]
+mod imp {
+    use super::Identity;
+    use crate::primitive::global::{AtomicPtr, AtomicU32, Ordering};
+    use crate::sys::pages;
+    use crate::sys::syscall::syscall;
+
+    const GENERATIONS: u32 = 1 << Identity::GENERATION_BITS;
+    const THREADS: u64 = 1 << (Identity::BITS - Identity::GENERATION_BITS);
+    /// No two threads are within a page: a stack lies in between.
+    const PAGE_SHIFT: u32 = 12;
+
+    #[inline]
+    pub(super) fn thread() -> u64 {
+        // SAFETY: no preconditions. The thread pointer, in every libc: a load.
+        let thread = unsafe { libc::pthread_self() } as u64;
+        (thread >> PAGE_SHIFT) % THREADS
+    }
+
+    /// Whether the calling thread is the one that forked, or that the program began with.
+    #[cold]
+    pub(super) fn is_first_thread() -> bool {
+        // SAFETY: no arguments.
+        let thread = unsafe { syscall(libc::SYS_gettid, [0; 6]) };
+        // SAFETY: no preconditions.
+        thread.is_ok_and(|thread| thread as i32 == unsafe { libc::getpid() })
+    }
+
+    /// The word in the page that fork wipes.
+    static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+    /// At least the generation of this process, but right after a fork.
+    static LAST: AtomicU32 = AtomicU32::new(0);
+
+    #[inline]
+    pub(super) fn generation() -> u32 {
+        // Acquire: partner is the Release in `page`.
+        let page = PAGE.load(Ordering::Acquire);
+        // SAFETY: zeroed pages that are never unmapped, if not null.
+        match unsafe { page.as_ref() }.map_or(0, |word| word.load(Ordering::Relaxed)) {
+            0 => next_generation(),
+            known => known,
+        }
+    }
+
+    #[cold]
+    fn next_generation() -> u32 {
+        let Some(word) = page() else { return 1 };
+        let next = (LAST.load(Ordering::Relaxed) + 1) % GENERATIONS;
+        let next = next.max(1);
+        // Before the word is set: a fork in between must find it.
+        LAST.store(next, Ordering::Release);
+        // Release and Acquire: partners of each other; who comes too late sees the winner's number.
+        match word.compare_exchange(0, next, Ordering::Release, Ordering::Acquire) {
+            Ok(_) => next,
+            Err(first) => first,
+        }
+    }
+
+    fn page() -> Option<&'static AtomicU32> {
+        let mut page = PAGE.load(Ordering::Acquire);
+        if page.is_null() {
+            let len = size_of::<AtomicU32>();
+            let fresh = pages::map(len)?;
+            // SAFETY: pages just mapped, all zero.
+            if unsafe { pages::advise(fresh, len, libc::MADV_WIPEONFORK) }.is_err() {
+                // SAFETY: nobody else saw it.
+                unsafe { pages::unmap(fresh, len) };
+                return None;
+            }
+            // Release: partner is the Acquire here and in `generation`.
+            page = match PAGE.compare_exchange(
+                core::ptr::null_mut(),
+                fresh.cast(),
+                Ordering::Release,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => fresh.cast(),
+                Err(winner) => {
+                    // SAFETY: nobody else saw it.
+                    unsafe { pages::unmap(fresh, len) };
+                    winner
+                }
+            };
+        }
+        // SAFETY: mapped, zeroed, never unmapped.
+        unsafe { page.as_ref() }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_gone() {
+        let me = Identity::of_this_thread();
+        assert_eq!(me, Identity::of_this_thread());
+        assert!(me.number() != 0 && me.number() >> Identity::BITS == 0);
+        assert_eq!(Identity::of_number(me.number()), me);
+        assert_eq!(generation(), me.generation());
+        let other = std::thread::spawn(Identity::of_this_thread).join().unwrap();
+        assert!(other != me && !other.is_gone(me) && !me.is_gone(me));
+        // As a child sees them. That the one that forked stays is shown by `try_lock.rs`.
+        let child = Identity::of_number(me.number() + 1);
+        assert!(other.is_gone(child));
+    }
+}

@@ -1,0 +1,236 @@
+//! Files of one page that one process writes and others read, through memory.
+//!
+//! Way of a file: opened without waiting for anybody, its status looked at, locked by who writes, mapped.
+//! These calls go through libc, which knows the layout of `stat` and the size of offsets on each
+//! architecture; none of them is on a fast path.
+//!
+//! # Who holds a lock
+//! An OFD lock belongs to the open file: closing another descriptor of the file does not drop it, as it
+//! would a lock of `lockf(3)`, and two writers in one process exclude each other too. What it cannot
+//! tell is whose it is. So its holder takes a second lock, on the byte that has the number of the
+//! process, in a range far above any content. Both vanish with the process, at whatever instruction it ends.
+//!
+//! # Invariants
+//! 1. A [`SharedFile`] is an open descriptor, closed once.
+//! 2. A [`Mapping`] is `len` bytes from one `mmap`, unmapped once. Its memory stays as long as it does; the
+//!    content is anybody's who may write to the file, and who cuts the file short makes access fail with
+//!    SIGBUS.
+
+use core::ffi::{CStr, c_int};
+use core::mem::MaybeUninit;
+
+use super::errno::Errno;
+
+/// The byte whose lock makes a process the writer.
+const WRITER: i64 = 1 << 40;
+/// Where the bytes begin that stand for processes.
+const NAMES: i64 = 1 << 41;
+const NAMES_LEN: i64 = 1 << 32;
+
+/// An open file.
+pub(crate) struct SharedFile(c_int);
+
+/// What `fstat` tells of a file, as far as it is of use here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileStatus {
+    pub(crate) len: u64,
+    pub(crate) is_regular: bool,
+    pub(crate) is_device: bool,
+    /// Permission bits.
+    pub(crate) mode: u32,
+    pub(crate) owner: u32,
+    /// Device and inode: which file it is.
+    pub(crate) identity: (u64, u64),
+}
+
+impl SharedFile {
+    /// Opens a file for reading. Never waits, even for a FIFO.
+    pub(crate) fn open(path: &CStr) -> Result<SharedFile, Errno> {
+        Self::open_with(path, libc::O_RDONLY)
+    }
+
+    /// Opens a file that must exist for reading and writing; no symbolic link.
+    pub(crate) fn open_writable(path: &CStr) -> Result<SharedFile, Errno> {
+        Self::open_with(path, libc::O_RDWR | libc::O_NOFOLLOW)
+    }
+
+    /// Makes a file that must not exist, which its owner may write and everybody read whatever the umask.
+    pub(crate) fn create(path: &CStr) -> Result<SharedFile, Errno> {
+        let file = Self::open_with(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL)?;
+        // SAFETY: an open descriptor (1).
+        checked(unsafe { libc::fchmod(file.0, 0o644) })?;
+        Ok(file)
+    }
+
+    fn open_with(path: &CStr, flags: c_int) -> Result<SharedFile, Errno> {
+        let flags = flags | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+        loop {
+            // SAFETY: the path ends with NUL.
+            match checked(unsafe { libc::open(path.as_ptr(), flags, 0o644) }) {
+                Err(Errno::EINTR) => {}
+                opened => return opened.map(SharedFile),
+            }
+        }
+    }
+
+    pub(crate) fn status(&self) -> Result<FileStatus, Errno> {
+        // SAFETY: an open descriptor (1).
+        status_by(|stat| unsafe { libc::fstat(self.0, stat) })
+    }
+
+    /// Fills `buffer` from the start of the file, and says how many bytes there were.
+    pub(crate) fn read_head(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let mut done = 0;
+        while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            // SAFETY: an open descriptor (1); the kernel writes at most `len` bytes to `rest`.
+            let read = unsafe {
+                libc::pread(self.0, rest.as_mut_ptr().cast(), rest.len(), done as libc::off_t)
+            };
+            match usize::try_from(read) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(_) if Errno::last() == Errno::EINTR => {}
+                Err(_) => return Err(Errno::last()),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes the whole content of an empty file at once: others see the file empty or complete.
+    pub(crate) fn write_first(&self, content: &[u8]) -> Result<(), Errno> {
+        // SAFETY: an open descriptor (1); the kernel reads `len` bytes of `content`.
+        let wrote = unsafe { libc::pwrite(self.0, content.as_ptr().cast(), content.len(), 0) };
+        match usize::try_from(wrote) {
+            Ok(wrote) if wrote == content.len() => Ok(()),
+            Ok(_) => Err(Errno::ENOSPC),
+            Err(_) => Err(Errno::last()),
+        }
+    }
+
+    /// Becomes the file's writer; `false` if another is.
+    pub(crate) fn lock(&self) -> Result<bool, Errno> {
+        match self.control(libc::F_OFD_SETLK, WRITER, 1) {
+            Ok(_) => {
+                // A courtesy: without it nobody learns who the writer is.
+                let _ = self.control(libc::F_OFD_SETLK, NAMES + i64::from(process_id()), 1);
+                Ok(true)
+            }
+            Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The process that is the file's writer, as it sees its own number; `None` if nobody says so.
+    pub(crate) fn holder(&self) -> Option<u32> {
+        let lock = self.control(libc::F_OFD_GETLK, NAMES, NAMES_LEN).ok()?;
+        let is_held = lock.l_type != libc::F_UNLCK as libc::c_short;
+        if is_held { u32::try_from(lock.l_start - NAMES).ok() } else { None }
+    }
+
+    /// Lets both locks go. A copy of the descriptor in a forked child would keep them otherwise.
+    pub(crate) fn unlock(&self) {
+        let mut lock = record(0, 0);
+        lock.l_type = libc::F_UNLCK as libc::c_short;
+        // SAFETY: an open descriptor (1), a valid record.
+        unsafe { libc::fcntl(self.0, libc::F_OFD_SETLK, &raw mut lock) };
+    }
+
+    fn control(&self, command: c_int, start: i64, len: i64) -> Result<libc::flock, Errno> {
+        let mut lock = record(start, len);
+        // SAFETY: an open descriptor (1); the kernel reads and writes the record.
+        checked(unsafe { libc::fcntl(self.0, command, &raw mut lock) })?;
+        Ok(lock)
+    }
+
+    /// Maps the first `len` bytes, shared; for writing too if `writable`.
+    pub(crate) fn map(&self, len: usize, writable: bool) -> Result<Mapping, Errno> {
+        let protection =
+            if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
+        let at = unsafe {
+            libc::mmap(core::ptr::null_mut(), len, protection, libc::MAP_SHARED, self.0, 0)
+        };
+        if at == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(Mapping { at: at.cast(), len }) }
+    }
+}
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        // SAFETY: ours, and not used again (1).
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// A file's memory.
+pub(crate) struct Mapping {
+    at: *mut u8,
+    len: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread. (2)
+unsafe impl Send for Mapping {}
+// SAFETY: `at` only gives the address away. (2)
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Where it begins: a multiple of the page size.
+    #[inline(always)]
+    pub(crate) fn at(&self) -> *mut u8 {
+        self.at
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: one whole mapping, to which nobody refers any more: references borrow from `self`. (2)
+        unsafe { libc::munmap(self.at.cast(), self.len) };
+    }
+}
+
+/// The status of the file that a path names; of the link itself, if it names one.
+pub(crate) fn status_of(path: &CStr) -> Result<FileStatus, Errno> {
+    // SAFETY: the path ends with NUL.
+    status_by(|stat| unsafe { libc::lstat(path.as_ptr(), stat) })
+}
+
+/// The effective user of this process.
+pub(crate) fn user() -> u32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::geteuid() }
+}
+
+fn status_by(ask: impl FnOnce(*mut libc::stat) -> c_int) -> Result<FileStatus, Errno> {
+    let mut stat = MaybeUninit::<libc::stat>::zeroed();
+    checked(ask(stat.as_mut_ptr()))?;
+    // SAFETY: integers, all zero before the call.
+    let stat = unsafe { stat.assume_init() };
+    let kind = stat.st_mode & libc::S_IFMT;
+    Ok(FileStatus {
+        len: u64::try_from(stat.st_size).unwrap_or(0),
+        is_regular: kind == libc::S_IFREG,
+        is_device: kind == libc::S_IFCHR,
+        mode: stat.st_mode & 0o7777,
+        owner: stat.st_uid,
+        identity: (stat.st_dev, stat.st_ino),
+    })
+}
+
+/// A lock for writing on `len` bytes (0: all there may ever be) from `start`.
+fn record(start: i64, len: i64) -> libc::flock {
+    // SAFETY: integers, of which zero is a value; `l_pid` must be 0 for OFD locks.
+    let mut lock: libc::flock = unsafe { MaybeUninit::zeroed().assume_init() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = start as libc::off_t;
+    lock.l_len = len as libc::off_t;
+    lock
+}
+
+fn process_id() -> u32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::getpid() as u32 }
+}
+
+fn checked(result: c_int) -> Result<c_int, Errno> {
+    if result < 0 { Err(Errno::last()) } else { Ok(result) }
+}

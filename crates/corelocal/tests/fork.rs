@@ -1,0 +1,186 @@
+//! Children that are forked while other threads of their parent have slots frozen and values on the move.
+//! A child has one thread, and what the others held must not stay held there for ever. (`leaks.rs` has
+//! what becomes of items.)
+
+mod cpus;
+mod sandbox;
+mod storm;
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use corelocal::cid::{self, Busy, Cid, Policy};
+use corelocal::percpu::{self, Counter, CounterVec, Stack};
+use sandbox::{run_in_child, skip};
+use storm::scaled;
+
+/// Forks `times` times; each child runs `body`, which says what is wrong, makes async-signal-safe calls
+/// and uses the heap as little as it can.
+fn fork(times: u64, body: impl Fn() -> Option<u8>) {
+    for _ in 0..times {
+        // SAFETY: what `body` does, and the end of the child without destructors.
+        match unsafe { libc::fork() } {
+            -1 => {}
+            0 => {
+                let wrong = body().unwrap_or(0);
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(i32::from(wrong)) };
+            }
+            child => {
+                let mut status = -1;
+                // SAFETY: the child is ours, `status` writable.
+                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                assert_eq!(status, 0, "a child complained: {}", status >> 8);
+            }
+        }
+        thread::yield_now();
+    }
+}
+
+/// What is wrong with the slots of a child; nothing, if all of them can be had.
+fn slots_are_free() -> Option<u8> {
+    if matches!(percpu::trim(), Err(Busy::Frozen)) {
+        return Some(10);
+    }
+    // One after the other, and at most two at a time, for this thread's id must have one, too.
+    let busy = (0..cid::capacity()).any(|slot| matches!(cid::freeze(slot), Err(Busy::Frozen)));
+    busy.then_some(11)
+}
+
+/// Freezers and trimmers at work while the process forks: their slots are free in the child, the child's
+/// trims work, its sums stand still when they are read.
+fn what_others_froze_is_free(threads: u32) {
+    static COUNTER: Counter = Counter::new();
+    static VECTOR: CounterVec<64> = CounterVec::new();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _at_end = Tell(&done);
+        for number in 0..threads {
+            let done = &done;
+            scope.spawn(move || {
+                // Confined to one cpu a thread's trims freeze all slots but one.
+                cpus::hop(number);
+                while !done.load(Ordering::Relaxed) {
+                    match number % 3 {
+                        0 => drop(percpu::trim()),
+                        1 => (0..cid::capacity()).for_each(|slot| drop(cid::freeze(slot))),
+                        _ => drop(cid::compact()),
+                    }
+                    for i in 0..64 {
+                        COUNTER.add(1);
+                        VECTOR.add(i, 1).unwrap();
+                    }
+                }
+            });
+        }
+        fork(scaled(100).max(10), || {
+            let before = COUNTER.get();
+            for _ in 0..100 {
+                COUNTER.add(1);
+            }
+            if COUNTER.get() != before + 100 {
+                return Some(1);
+            }
+            if let Some(wrong) = slots_are_free() {
+                return Some(wrong);
+            }
+            COUNTER.add(1);
+            // Nothing but this thread's id has a slot, and that one has: sections run.
+            if cid::compact().is_ok() && cid::policy() != Policy::Lease {
+                COUNTER.add(1);
+                if cid::in_use::<Cid>() == 0 {
+                    return Some(2);
+                }
+            }
+            None
+        });
+    });
+}
+
+/// Tells the others to end when this one does, by a panic too.
+struct Tell<'a>(&'a AtomicBool);
+
+impl Drop for Tell<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn frozen_slots_do_not_stay_frozen() {
+    run_in_child("frozen_slots_do_not_stay_frozen", |_| (), || what_others_froze_is_free(3));
+}
+
+#[test]
+fn frozen_slots_do_not_stay_frozen_without_sections() {
+    let test = "frozen_slots_do_not_stay_frozen_without_sections";
+    let off = |command: &mut std::process::Command| {
+        command.env("CORELOCAL_RSEQ", "off");
+    };
+    run_in_child(test, off, || what_others_froze_is_free(3));
+}
+
+/// Every slot is frozen by a thread that the child does not have: its first operation gets one all the same.
+#[test]
+fn sections_run_although_all_slots_were_frozen() {
+    let test = "sections_run_although_all_slots_were_frozen";
+    run_in_child(
+        test,
+        |_| (),
+        || {
+            static COUNTER: Counter = Counter::new();
+            COUNTER.add(1);
+            let (tell, told) = mpsc::channel();
+            let (let_go, wait) = mpsc::channel::<()>();
+            thread::scope(|scope| {
+                let let_go = let_go;
+                scope.spawn(move || {
+                    let frozen: Vec<_> = (0..cid::capacity()).map(cid::freeze).collect();
+                    tell.send(frozen.iter().all(Result::is_ok)).unwrap();
+                    let _ = wait.recv();
+                });
+                if !told.recv().unwrap() {
+                    skip(test, "membarrier is refused");
+                } else if cid::policy() != Policy::Lease {
+                    assert_eq!(cid::in_use::<Cid>(), 0);
+                    fork(1, || {
+                        COUNTER.add(1);
+                        (cid::in_use::<Cid>() != 1 || COUNTER.get() != 2).then_some(1)
+                    });
+                    // The parent's are as they were.
+                    COUNTER.add(1);
+                    assert_eq!(cid::in_use::<Cid>(), 0);
+                }
+                drop(let_go);
+            });
+            let before = COUNTER.get();
+            COUNTER.add(1);
+            assert_eq!(COUNTER.get(), before + 1);
+        },
+    );
+}
+
+/// A slot that the forking thread itself had frozen stays so in the child, until it lets go of it.
+#[test]
+fn a_childs_own_frozen_slot() {
+    run_in_child(
+        "a_childs_own_frozen_slot",
+        |_| (),
+        || {
+            // The first thread of a process forks another one that is the first thread of its own.
+            let stack: Stack<u64> = Stack::new();
+            stack.push(7).unwrap();
+            let slot = cid::current::<Cid>();
+            let Ok(mut frozen) = cid::freeze(slot) else { return };
+            let frozen = RefCell::new(&mut frozen);
+            fork(1, || {
+                let is_frozen = matches!(cid::freeze(slot), Err(Busy::Frozen));
+                let taken = stack.drain_frozen(&mut frozen.borrow_mut(), drop);
+                (!is_frozen || taken > 1).then_some(1)
+            });
+            assert_eq!(stack.len(), 1);
+        },
+    );
+}

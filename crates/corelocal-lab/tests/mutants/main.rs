@@ -1,5 +1,6 @@
 //! A test of the tests: critical sections with one fault each, all of which `torture` or `check`
-//! must notice, beside sound ones and the library's own, about which both must be silent.
+//! must notice, beside sound ones and the library's own, about which both must be silent. And locks, of
+//! which one is broken where no section is.
 //!
 //! Without a harness, since this program is also the process that is disturbed.
 
@@ -8,6 +9,8 @@ mod object;
 #[cfg(target_arch = "x86_64")]
 #[macro_use]
 mod parts;
+#[cfg(target_arch = "x86_64")]
+mod locks;
 #[cfg(target_arch = "x86_64")]
 mod stacks;
 #[cfg(target_arch = "x86_64")]
@@ -113,6 +116,7 @@ fn main() -> std::process::ExitCode {
             _ => {}
         }
     }
+    faults.extend(locks::faults());
     if faults.is_empty() {
         return ExitCode::SUCCESS;
     }

@@ -24,7 +24,7 @@ pub struct Slot([AtomicI64; WORDS]);
 
 /// Where the slot of each id is, from an object's base; 0 if it has none. Slots lie below the base, so
 /// that the sum of both carries.
-static OFFSETS: [AtomicU64; CPUS] = [const { AtomicU64::new(0) }; CPUS];
+pub static OFFSETS: [AtomicU64; CPUS] = [const { AtomicU64::new(0) }; CPUS];
 
 /// An object like the library's: `base` is known to the assembly. `shared` is used when no section
 /// could run.

@@ -8,11 +8,11 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use corelocal::cid::{Cid, CpuId, SlotIndex};
+use corelocal::cid::{Cid, CpuId, NodeCid, SlotIndex};
 use corelocal::percpu::{Batch, Pool, Queue, Ring, Stack, Word};
 
 /// How many containers there are.
-pub const BINS: usize = 9;
+pub const BINS: usize = 11;
 
 /// Tokens in a batch.
 pub const BATCH: usize = 8;
@@ -188,6 +188,13 @@ impl<T: Send + 'static, const CAPACITY: usize> Drain<T> for Stack<T, CAPACITY, C
     }
 }
 
+impl<T: Send + 'static, const CAPACITY: usize> Drain<T> for Stack<T, CAPACITY, NodeCid> {
+    fn drain_into(&self, take: impl FnMut(T)) {
+        // Likewise.
+        let _ = self.drain_all(take);
+    }
+}
+
 impl<T: Send + 'static, const CAPACITY: usize> Drain<T> for Stack<T, CAPACITY, CpuId> {
     fn drain_into(&self, take: impl FnMut(T)) {
         std::iter::from_fn(|| self.pop()).take(CAPACITY).for_each(take);
@@ -306,12 +313,14 @@ pub fn bins() -> [(&'static str, Box<dyn Bin>); BINS] {
     [
         ("a stack", Box::new(Stack::<u64, 64>::new())),
         ("a stack by cpu number", Box::new(Stack::<u64, 64, CpuId>::new())),
+        ("a stack by node", Box::new(Stack::<u64, 64, NodeCid>::new())),
         ("a stack of long items", Box::new(Stack::<[u64; 3], 32>::new())),
         ("a pool", Box::new(Pool::<Pooled, 16>::new())),
         ("a ring", Box::new(Ring::<u64, 64>::new())),
         ("a ring of long items by cpu number", Box::new(Ring::<[u64; 3], 32, CpuId>::new())),
         ("a queue", Box::new(Queue::<u64>::new())),
         ("a queue of long items", Box::new(Queue::<[u64; 5]>::new())),
+        ("a queue by node", Box::new(Queue::<u64, NodeCid>::new())),
         ("a word", Box::new(Word::<Cid>::new())),
     ]
 }

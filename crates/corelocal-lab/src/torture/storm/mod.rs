@@ -12,6 +12,7 @@
 //!   lives.rs       containers with a short life
 //!   worker.rs      a thread and its life
 //!   torment.rs     what happens to the threads
+//!   duel.rs        an owner and a visitor of one lock, at the same moment
 //! ```
 //!
 //! Invariants:
@@ -20,6 +21,7 @@
 //! - A handler does nothing but operate and keep accounts: it may come anywhere.
 
 mod bins;
+mod duel;
 mod lives;
 mod objects;
 mod torment;
@@ -33,6 +35,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::allowed_cpus;
+pub use duel::{Biased, Pair, duel};
 use objects::{Accounts, Objects};
 use worker::Worker;
 
@@ -40,6 +43,9 @@ use worker::Worker;
 const PAUSE: Duration = Duration::from_millis(1);
 /// Between two calls of `progress`.
 const NEWS: Duration = Duration::from_millis(200);
+/// A fight for a lock, and the pause until the next one.
+const DUEL: Duration = Duration::from_millis(5);
+const REST: Duration = Duration::from_millis(45);
 /// More violations than these say nothing new.
 const MOST_VIOLATIONS: usize = 20;
 
@@ -148,6 +154,10 @@ pub fn rage(time: Duration, seed: u64, progress: &mut dyn FnMut(&Totals)) -> Tot
         let (shared, cpus) = (shared.clone(), cpus.clone());
         thread::spawn(move || torment::torment(&shared, &cpus, Random::new(seed)))
     };
+    let duels = {
+        let shared = shared.clone();
+        thread::spawn(move || fight(&shared))
+    };
 
     let mut totals = Totals::default();
     let mut accounts = Accounts::default();
@@ -191,10 +201,25 @@ pub fn rage(time: Duration, seed: u64, progress: &mut dyn FnMut(&Totals)) -> Tot
         thread::sleep(PAUSE);
     }
     let _ = tormentor.join();
+    match duels.join() {
+        Ok(Ok(locks)) => totals.operations.locks += locks,
+        Ok(Err(sentence)) => totals.violation(sentence),
+        Err(_) => totals.violation("a thread panicked".to_owned()),
+    }
     // SAFETY: all threads are done, and the handlers that ran in them.
     unsafe { &mut *all }.check(&accounts, |sentence| totals.violation(sentence));
     progress(&totals);
     totals
+}
+
+/// Duels until the storm is over. Returns how often a lock was had, or what must not be.
+fn fight(shared: &Shared) -> Result<u64, String> {
+    let mut locks = 0;
+    while !shared.done.load(Ordering::Relaxed) {
+        locks += duel(&mut corelocal::percpu::Lock::<Pair>::default(), DUEL)?;
+        thread::sleep(REST);
+    }
+    Ok(locks)
 }
 
 /// What the threads of a storm share.

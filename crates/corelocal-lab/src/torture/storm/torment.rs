@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use corelocal::cid::{self, Cid};
+use corelocal::cid::{self, Cid, NodeCid, Revocable};
 use corelocal::percpu;
 
 use super::{Random, Shared, objects};
@@ -33,7 +33,8 @@ pub fn torment(shared: &Shared, cpus: &[usize], mut random: Random) {
                 shared.moves.fetch_add(1, Ordering::Relaxed);
             }
             24..27 => confine(thread, cpus),
-            27..31 => freeze(shared, &mut random),
+            27..30 => freeze::<Cid>(shared, &mut random),
+            30 => freeze::<NodeCid>(shared, &mut random),
             _ => take_back(shared, &mut random),
         }
         // Most signals hit a thread at work, not in the handler of the one before.
@@ -42,10 +43,10 @@ pub fn torment(shared: &Shared, cpus: &[usize], mut random: Random) {
 }
 
 /// Takes a slot away from whoever has it, for a moment.
-fn freeze(shared: &Shared, random: &mut Random) {
-    let slot = random.below(u64::from(cid::high_water::<Cid>()).max(1)) as u32;
+fn freeze<I: Revocable>(shared: &Shared, random: &mut Random) {
+    let slot = random.below(u64::from(cid::high_water::<I>()).max(1)) as u32;
     // Another thread may have it, or the fence be refused.
-    if let Ok(_frozen) = cid::freeze(slot) {
+    if let Ok(_frozen) = cid::freeze_of::<I>(slot) {
         shared.freezes.fetch_add(1, Ordering::Relaxed);
         thread::sleep(Duration::from_micros(random.below(100)));
     }
@@ -54,7 +55,11 @@ fn freeze(shared: &Shared, random: &mut Random) {
 /// Takes all slots away, so that ids get the lowest ones anew; sometimes those in excess alone, with
 /// the memory under them.
 fn take_back(shared: &Shared, random: &mut Random) {
-    let done = if random.below(4) == 0 { percpu::trim().is_ok() } else { cid::compact().is_ok() };
+    let done = match random.below(8) {
+        0 | 1 => percpu::trim().is_ok(),
+        2 | 3 => cid::compact_of::<NodeCid>().is_ok(),
+        _ => cid::compact().is_ok(),
+    };
     if done {
         shared.compactions.fetch_add(1, Ordering::Relaxed);
     }

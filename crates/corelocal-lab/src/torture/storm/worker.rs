@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use corelocal::cid::{Cid, CpuId, SlotIndex};
+use corelocal::cid::{Cid, CpuId, NodeCid, SlotIndex};
 use corelocal::percpu::{Counter, Max};
 
 use super::bins::{BATCH, BINS, Flow, token};
@@ -86,8 +86,9 @@ impl Worker {
             59 => self.look_at_peaks(i, objects),
             60 => self.live_briefly::<Cid>(n),
             61 => self.live_briefly::<CpuId>(n),
-            62 => std::thread::yield_now(),
-            63..70 => self.sample(objects, random),
+            62 => self.live_briefly::<NodeCid>(n),
+            63 => std::thread::yield_now(),
+            64..70 => self.sample(objects, random),
             70..76 => self.lock(objects, n, random),
             _ => self.fill_and_empty(objects, random),
         }

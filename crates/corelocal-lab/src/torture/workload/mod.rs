@@ -5,6 +5,7 @@
 //!   content.rs     what an object holds, as numbers
 //!   numbers.rs     counters, maxima, histograms: one value, whatever core it came from
 //!   words.rs       a word for each core, and locks
+//!   cells.rs       the same words, several in a cell of an area
 //!   items.rs       stacks and rings, of items of a word and of three
 //!   batches.rs     stacks, several items at a time
 //!   queues.rs      queues, with room in the segment and without
@@ -24,6 +25,7 @@
 //! - The numbers of a pair of operands differ so much that a result tells which of them is missing.
 
 mod batches;
+mod cells;
 mod content;
 mod items;
 mod numbers;
@@ -89,6 +91,7 @@ pub fn library() -> Vec<Workload> {
     let of = [
         numbers::workloads,
         words::workloads,
+        cells::workloads,
         items::workloads,
         batches::workloads,
         queues::workloads,

@@ -6,10 +6,10 @@ use corelocal::percpu::{Lock, Word};
 use super::{Content, DONE, Model, Operands, Workload, workload};
 
 /// The word that `store_if_equal` expects.
-const EXPECTED: u64 = 7;
+pub const EXPECTED: u64 = 7;
 
 /// A part holds its word, or nothing if that is 0.
-const ADDED: Model = Model {
+pub const ADDED: Model = Model {
     operands: |_| Operands { target: 1, other: 1 << 20 },
     step: |part, n, result| {
         let sum = word(part) + n;
@@ -20,7 +20,7 @@ const ADDED: Model = Model {
     parted: true,
 };
 
-const EXCHANGED: Model = Model {
+pub const EXCHANGED: Model = Model {
     step: |part, n, result| {
         let old = word(part);
         set(part, n);
@@ -29,7 +29,7 @@ const EXCHANGED: Model = Model {
     ..ADDED
 };
 
-const STORED_IF_EQUAL: Model = Model {
+pub const STORED_IF_EQUAL: Model = Model {
     operands: |_| Operands { target: 101, other: 102 },
     step: |part, n, result| {
         let is_equal = word(part) == EXPECTED as i64;

@@ -261,6 +261,11 @@ fn modules_use_only_modules_below_them() {
         if matches!(module.last(), Some(&("mod" | "lib"))) {
             module.pop();
         }
+        // By its path attribute `area_tests.rs` is the module `tests` inside of `area`.
+        if let Some(owner) = module.last().and_then(|name| name.strip_suffix("_tests")) {
+            module.pop();
+            module.extend([owner, "tests"]);
+        }
         let source = fs::read_to_string(file).expect("readable source");
         for (line, wrong) in violations(&module, &source) {
             report += &format!("src/{}.rs:{line}: {wrong}\n", relative.display());

@@ -19,6 +19,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`clock`] | time, read in place |
 //! | [`percpu`] | typed, safe data with a slot for each core |
 //! | [`cid`] | which slot am I: concurrency id or cpu number |
 //! | [`rseq`] | the critical sections, each specified once; the ids in place |
@@ -33,12 +34,13 @@
 // The portable model answers "unavailable" without a look at its operands.
 #![cfg_attr(any(miri, loom, corelocal_model, not(target_arch = "x86_64")), allow(dead_code))]
 
-#[cfg(any(test, loom))]
+#[cfg(any(test, loom, feature = "std"))]
 extern crate std;
 
 mod primitive;
 
 pub mod cid;
+pub mod clock;
 pub mod percpu;
 pub mod rseq;
 pub mod sys;

@@ -1,0 +1,375 @@
+//! Between what times it is now: the realtime clock with what it may be off by.
+//!
+//! Two events on two machines happened in this order if the first one's latest time is before the second's
+//! earliest. That is all a database needs of a clock, if the bounds are true.
+//!
+//! The kernel keeps the bound that its time daemon gave it (`adjtimex(2)`): greatest error, and how fast it grows
+//! until the daemon looks again, 500 ppm. Asking takes a system call, so what was learnt is kept for
+//! [`PERIOD`], in `bounded_cache.rs`; meanwhile the bounds grow by what the clock may have drifted.
+//!
+//! # Data's way
+//! ```text
+//!   monotonic clock ──► cache fresh? ──► + ahead ──► ± (error + age * 500 ppm)
+//!                          │ no
+//!                          └──► monotonic, adjtimex, monotonic ──► what is ahead, error ──► cache
+//! ```
+//!
+//! # Invariants
+//! 1. What realtime is ahead by, and what that may be off by, are of one call of `adjtimex`. So bounds stay
+//!    true while the clock is set: they are of the time before, whose error was known.
+//! 2. Bounds are rounded outwards.
+//! 3. After something that the daemon cannot have foreseen (a suspend, a migration, a snapshot restored), there
+//!    are no bounds until the kernel's greatest error has fallen, which only a daemon makes it do.
+
+use core::fmt;
+use core::mem::MaybeUninit;
+
+use super::bounded_cache::WORDS;
+use super::{Clock, SELECTOR, Timestamp, events};
+use crate::sys::Errno;
+
+/// For how long the kernel is not asked again, in nanoseconds.
+const PERIOD: u64 = 10_000_000;
+
+/// The realtime clock, and what it may be off by: see [`now_bounded`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounded {
+    /// It is not earlier than this.
+    pub earliest: Timestamp,
+    /// It is not later than this.
+    pub latest: Timestamp,
+    /// A leap second nearby.
+    pub leap: Leap,
+}
+
+impl Bounded {
+    /// Whether the moment is surely over: it lies before the earliest time that it can be now.
+    #[must_use]
+    pub fn is_after(&self, moment: Timestamp) -> bool {
+        moment < self.earliest
+    }
+
+    /// Whether the moment is surely to come.
+    #[must_use]
+    pub fn is_before(&self, moment: Timestamp) -> bool {
+        self.latest < moment
+    }
+
+    /// The middle.
+    #[must_use]
+    pub fn middle(&self) -> Timestamp {
+        let width = self.latest.as_nanos().wrapping_sub(self.earliest.as_nanos());
+        Timestamp::from_nanos(self.earliest.as_nanos().wrapping_add(width / 2))
+    }
+}
+
+/// A leap second, as the kernel knows of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Leap {
+    /// None.
+    #[default]
+    None,
+    /// One is inserted at the end of the day.
+    Insertion,
+    /// One is left out at the end of the day.
+    Deletion,
+    /// It is 23:59:60, which the clock shows as 23:59:59.
+    InProgress,
+    /// There was one, and nobody has told the kernel yet that it is over.
+    Over,
+}
+
+/// Why nobody knows what the realtime clock is off by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unbounded {
+    /// No daemon keeps it right: the kernel says that it is unsynchronised.
+    Unsynchronised,
+    /// The machine slept, was stopped, moved or restored from a snapshot, and no daemon has set the clock
+    /// right since.
+    Disrupted,
+    /// The kernel does not tell: a seccomp filter forbids it to.
+    Untold(Errno),
+}
+
+impl fmt::Display for Unbounded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unbounded::Unsynchronised => f.write_str(
+                "the realtime clock is not synchronised: start a time daemon (chrony, ntpd, ptp4l)",
+            ),
+            Unbounded::Disrupted => f.write_str(
+                "the machine slept or was moved, and the realtime clock was not set right since",
+            ),
+            Unbounded::Untold(error) => {
+                write!(f, "the kernel does not tell the clock's error: {error}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Unbounded {}
+
+/// What was learnt at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Learnt {
+    /// The monotonic clock then.
+    at: u64,
+    /// What realtime is ahead by, wrapping.
+    ahead: u64,
+    /// What that may be off by, in nanoseconds.
+    error: u64,
+    state: State,
+    leap: Leap,
+    /// The kernel's greatest error, in microseconds, and what had upset it.
+    max_error: u32,
+    upsets: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Bounded,
+    Unsynchronised,
+    Disrupted,
+    Untold(i32),
+}
+
+impl Learnt {
+    const FACTS: [State; 3] = [State::Bounded, State::Unsynchronised, State::Disrupted];
+    const LEAPS: [Leap; 5] =
+        [Leap::None, Leap::Insertion, Leap::Deletion, Leap::InProgress, Leap::Over];
+
+    fn words(&self) -> [u64; WORDS] {
+        let state = match self.state {
+            State::Bounded => 0,
+            State::Unsynchronised => 1,
+            State::Disrupted => 2,
+            State::Untold(number) => Self::FACTS.len() as u64 + number.unsigned_abs() as u64,
+        };
+        let upset = u64::from(self.upsets) << 32 | u64::from(self.max_error);
+        [self.at, self.ahead, self.error, state << 8 | self.leap as u64, upset]
+    }
+
+    #[inline(always)]
+    fn of(words: [u64; WORDS]) -> Learnt {
+        let [at, ahead, error, flags, upset] = words;
+        let (state, leap) = ((flags >> 8) as usize, (flags & 0xff) as usize);
+        let untold = || State::Untold(state.wrapping_sub(Self::FACTS.len()) as i32);
+        Learnt {
+            at,
+            ahead,
+            error,
+            state: Self::FACTS.get(state).copied().unwrap_or_else(untold),
+            leap: Self::LEAPS.get(leap).copied().unwrap_or(Leap::None),
+            max_error: upset as u32,
+            upsets: (upset >> 32) as u32,
+        }
+    }
+
+    /// How far from the moment it was learnt at.
+    #[inline(always)]
+    fn age(&self, now: u64) -> u64 {
+        now.abs_diff(self.at)
+    }
+
+    /// The bounds at a moment of the monotonic clock.
+    #[inline(always)]
+    fn bounds(&self, now: u64) -> Result<Bounded, Unbounded> {
+        match self.state {
+            State::Bounded => {}
+            State::Unsynchronised => return Err(Unbounded::Unsynchronised),
+            State::Disrupted => return Err(Unbounded::Disrupted),
+            State::Untold(number) => return Err(Unbounded::Untold(Errno(number))),
+        }
+        let realtime = now.wrapping_add(self.ahead) as i64;
+        // (2)
+        let error = self.error.saturating_add(drift(self.age(now)));
+        Ok(Bounded {
+            earliest: Timestamp::from_nanos(realtime.saturating_sub_unsigned(error)),
+            latest: Timestamp::from_nanos(realtime.saturating_add_unsigned(error)),
+            leap: self.leap,
+        })
+    }
+}
+
+/// What a clock may drift by in so much time: 500 ppm, as the kernel has it, rounded up.
+#[inline(always)]
+fn drift(nanos: u64) -> u64 {
+    nanos / 2000 + 1
+}
+
+/// What the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Answer {
+    /// Of `adjtimex`: the clock's state, or the error's number.
+    state: Result<i32, i32>,
+    /// Nanoseconds of the realtime clock at the call.
+    time: u64,
+    status: i32,
+    /// Microseconds.
+    max_error: u32,
+    /// Nanoseconds that the kernel is about to slew the clock by.
+    offset: u64,
+}
+
+/// Asks the kernel. Changes nothing, needs no privilege.
+#[allow(clippy::unnecessary_cast, reason = "a long has 32 bits elsewhere")]
+fn ask() -> Answer {
+    // SAFETY: integers, of which zero is a value; `modes` of 0 changes nothing.
+    let mut answer: libc::timex = unsafe { MaybeUninit::zeroed().assume_init() };
+    // SAFETY: a valid request, into which the answer goes.
+    let state = unsafe { libc::adjtimex(&mut answer) };
+    let is_nano = answer.status & libc::STA_NANO != 0;
+    let unit = if is_nano { 1 } else { 1000 };
+    let rest = (answer.time.tv_usec as u64).wrapping_mul(unit);
+    Answer {
+        state: if state < 0 { Err(Errno::last().0) } else { Ok(state) },
+        time: (answer.time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(rest),
+        status: answer.status,
+        max_error: u32::try_from(answer.maxerror).unwrap_or(u32::MAX),
+        offset: (answer.offset as i64).unsigned_abs().saturating_mul(unit),
+    }
+}
+
+/// What follows from an answer that was given between two moments of the monotonic clock.
+fn conclude(
+    answer: &Answer,
+    (before, after): (u64, u64),
+    upsets: u32,
+    last: Option<Learnt>,
+) -> Learnt {
+    const SECOND: u64 = 1_000_000_000;
+    const DAY: u64 = 86_400;
+    /// The kernel counts a second at its first tick, 10 ms late at most.
+    const TICK: u64 = 10_000_000;
+    let width = after.saturating_sub(before);
+    let at = before.wrapping_add(width / 2);
+    let leap = match answer.state {
+        Ok(libc::TIME_INS) => Leap::Insertion,
+        Ok(libc::TIME_DEL) => Leap::Deletion,
+        Ok(libc::TIME_OOP) => Leap::InProgress,
+        Ok(libc::TIME_WAIT) => Leap::Over,
+        _ => Leap::None,
+    };
+    // The kernel lets its error grow at the turn of a second; what it has grown since is added.
+    let grown = drift(answer.time % SECOND + TICK);
+    // Without STA_NANO the time was cut off at a microsecond.
+    let cut = if answer.status & libc::STA_NANO == 0 { 1000 } else { 0 };
+    // From the last seconds of such a day until the kernel has done it, some milliseconds late, the clock is a
+    // second off, or about to be within the time that this is kept for.
+    let second = answer.time / SECOND % DAY;
+    let turns = leap != Leap::None && (second >= DAY - 2 || second <= 1);
+    let error = (u64::from(answer.max_error) * 1000)
+        .saturating_add(answer.offset)
+        .saturating_add(grown + cut + width / 2 + 1)
+        .saturating_add(if turns { SECOND } else { 0 });
+    // (3): the error of the moment at which the upset was noticed is what it must fall below.
+    let (is_new, was_upset, last_error) = last.map_or((false, false, 0), |last| {
+        (last.upsets != upsets, last.state == State::Disrupted, last.max_error)
+    });
+    let is_upset = is_new || (was_upset && answer.max_error >= last_error);
+    let state = match answer.state {
+        Err(number) => State::Untold(number),
+        Ok(libc::TIME_ERROR) => State::Unsynchronised,
+        Ok(_) if answer.status & libc::STA_UNSYNC != 0 => State::Unsynchronised,
+        Ok(_) if is_upset => State::Disrupted,
+        Ok(_) => State::Bounded,
+    };
+    Learnt {
+        at,
+        ahead: answer.time.wrapping_sub(at),
+        error,
+        state,
+        leap,
+        max_error: answer.max_error,
+        upsets,
+    }
+}
+
+/// Asks until the answer came quickly, three times at most: interrupts make it late.
+fn learn(last: Option<Learnt>) -> Learnt {
+    const QUICK: u64 = 1_000;
+    let upsets = events::check().upsets();
+    let mut best: Option<(Answer, (u64, u64))> = None;
+    let width = |(before, after): (u64, u64)| after.saturating_sub(before);
+    for _ in 0..3 {
+        let before = SELECTOR.read::<true>(Clock::Monotonic);
+        let answer = ask();
+        let around = (before, SELECTOR.read::<true>(Clock::Monotonic));
+        if best.is_none_or(|(_, best)| width(around) < width(best)) {
+            best = Some((answer, around));
+        }
+        if width(around) < QUICK {
+            break;
+        }
+    }
+    let (answer, around) = best.unwrap_or_else(|| (ask(), (0, u64::MAX)));
+    conclude(&answer, around, upsets, last)
+}
+
+#[cfg(not(loom))]
+static CACHE: super::bounded_cache::Cache = super::bounded_cache::Cache::new();
+
+/// Between what times the realtime clock says it is now, if it is right within the error that its daemon states.
+///
+/// By the kernel's error estimate ([`adjtimex`](https://man7.org/linux/man-pages/man2/adjtimex.2.html)): the
+/// greatest error that the daemon gave, which is the distance to the root, and 500 ppm of the time since; what
+/// the kernel is still to slew; and what reading it takes. It is at most 10 ms old. Ordered, as
+/// [`realtime`](super::realtime) is.
+///
+/// The cost of [`monotonic`](super::monotonic) and some loads; a system call each 10 ms, of whoever comes then.
+/// Async-signal-safe but for `errno`.
+///
+/// - *Leap seconds.* From two seconds before midnight until the kernel has inserted or left out the second,
+///   bounds are wider by a second on both sides. Clocks that smear it are off by what they smear, and the kernel
+///   does not know.
+/// - *What daemons say.* chrony and ntpd state half the delay to the root and its dispersion. systemd-timesyncd
+///   states no error at all at each synchronisation; its bounds are worth what that is.
+/// - *Steps.* While somebody sets the clock, bounds are those of the clock before, for 10 ms at most.
+///
+/// # Errors
+/// [`Unbounded`] if nobody vouches for the clock. [`realtime`](super::realtime) is still to be had.
+///
+/// ```
+/// use corelocal::clock::{self, Timestamp};
+///
+/// match clock::now_bounded() {
+///     Ok(now) => assert!(now.earliest <= now.latest),
+///     Err(why) => println!("{why}"),
+/// }
+/// ```
+#[inline]
+pub fn now_bounded() -> Result<Bounded, Unbounded> {
+    let now = SELECTOR.read::<true>(Clock::Monotonic);
+    match known() {
+        Some(learnt) if learnt.age(now) <= PERIOD => learnt.bounds(now),
+        _ => learn_and_bound(),
+    }
+}
+
+#[cold]
+fn learn_and_bound() -> Result<Bounded, Unbounded> {
+    #[cfg(not(loom))]
+    let learnt = CACHE.update(|last| learn(last.map(Learnt::of)).words()).map(Learnt::of);
+    #[cfg(loom)]
+    let learnt = None;
+    // Another is just doing it: for this one time it is done twice.
+    let learnt = learnt.unwrap_or_else(|| learn(known()));
+    // Not the time that the caller began with: it may be older than what was learnt is kept for.
+    learnt.bounds(SELECTOR.read::<true>(Clock::Monotonic))
+}
+
+/// What was learnt by whoever did so last.
+#[inline(always)]
+fn known() -> Option<Learnt> {
+    #[cfg(not(loom))]
+    return CACHE.read().map(Learnt::of);
+    // Models have no statics.
+    #[cfg(loom)]
+    return None;
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "bounded_tests.rs"]
+mod tests;

@@ -1,0 +1,155 @@
+//! What was learnt of the clock's error, where every thread finds it for a few loads.
+//!
+//! # Data's way
+//! ```text
+//!   reader: sequence even? ──► words ──► sequence the same? ──► they are one
+//!   writer: try-lock ──► sequence odd ──► words ──► sequence even
+//! ```
+//!
+//! Nobody waits. A reader who meets a writer learns for himself, at the price of a system call, as does a signal
+//! handler that interrupts a writer of its own thread.
+//!
+//! # Invariants
+//! 1. Who writes holds the lock. A child takes it from a thread that its fork left behind (`sys/forks.rs`), and
+//!    with it an odd sequence, which it follows by the next odd one.
+//! 2. What a reader returns was written by one writer.
+
+use crate::percpu::try_lock::TryLock;
+use crate::primitive::atomic::{AtomicU64, Ordering, fence};
+
+/// Words of what is kept.
+pub(super) const WORDS: usize = 5;
+
+/// See the module's text.
+#[repr(align(64))]
+pub(super) struct Cache {
+    sequence: AtomicU64,
+    words: [AtomicU64; WORDS],
+    lock: TryLock,
+}
+
+impl Cache {
+    #[cfg(not(loom))]
+    pub(super) const fn new() -> Cache {
+        Cache {
+            sequence: AtomicU64::new(0),
+            words: [const { AtomicU64::new(0) }; WORDS],
+            lock: TryLock::new(),
+        }
+    }
+
+    #[cfg(loom)]
+    pub(super) fn new() -> Cache {
+        Cache {
+            sequence: AtomicU64::new(0),
+            words: core::array::from_fn(|_| AtomicU64::new(0)),
+            lock: TryLock::new(),
+        }
+    }
+
+    /// What is there; `None` if nothing ever was, or somebody is just writing.
+    #[inline(always)]
+    pub(super) fn read(&self) -> Option<[u64; WORDS]> {
+        // Acquire: partner is the Release store in `update`, whose words are then visible.
+        let sequence = self.sequence.load(Ordering::Acquire);
+        if sequence == 0 || sequence & 1 != 0 {
+            return None;
+        }
+        let words = core::array::from_fn(|at| self.words[at].load(Ordering::Relaxed));
+        // Acquire: partner is the Release fence in `update`. Who saw a later word sees that odd sequence.
+        fence(Ordering::Acquire);
+        (self.sequence.load(Ordering::Relaxed) == sequence).then_some(words)
+    }
+
+    /// Replaces what is there by what `learn` makes of it, and returns that; `None` if another is just doing it.
+    pub(super) fn update(
+        &self,
+        learn: impl FnOnce(Option<[u64; WORDS]>) -> [u64; WORDS],
+    ) -> Option<[u64; WORDS]> {
+        let _locked = self.lock.try_lock()?;
+        // What a dead writer left in the middle is nothing. (1)
+        let words = learn(self.read());
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        let odd = (sequence | 1).wrapping_add(sequence & 1) | 1;
+        self.sequence.store(odd, Ordering::Relaxed);
+        // Release: partner is the Acquire fence in `read`.
+        fence(Ordering::Release);
+        for (word, value) in self.words.iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+        // Release: partner is the Acquire load in `read`. 0 would say that there is nothing.
+        self.sequence.store(odd.wrapping_add(1).max(2), Ordering::Release);
+        Some(words)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let cache = Cache::new();
+        assert_eq!(cache.read(), None);
+        for number in 1..5 {
+            let wrote = cache.update(|before| {
+                assert_eq!(before, (number > 1).then_some([number - 1; WORDS]));
+                assert_eq!(cache.update(|_| unreachable!()), None);
+                [number; WORDS]
+            });
+            assert_eq!((wrote, cache.read()), (Some([number; WORDS]), Some([number; WORDS])));
+        }
+        // As a writer leaves it that a fork left behind.
+        for odd in [3, u64::MAX] {
+            cache.sequence.store(odd, Ordering::Relaxed);
+            assert_eq!(cache.read(), None);
+            assert!(cache.update(|before| [u64::from(before.is_none()); WORDS]).is_some());
+            let after = cache.sequence.load(Ordering::Relaxed);
+            assert!(after % 2 == 0 && after != odd.wrapping_add(1), "{odd} {after}");
+            assert_eq!(cache.read(), Some([1; WORDS]));
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    fn is_whole(words: [u64; WORDS], least: u64) -> bool {
+        words.iter().all(|word| *word == words[0]) && words[0] >= least
+    }
+
+    /// One writes, one reads: never a mixture.
+    #[test]
+    fn loom_bounds_are_read_whole() {
+        loom::model(|| {
+            let cache = Arc::new(Cache::new());
+            assert!(cache.update(|_| [1; WORDS]).is_some());
+            let reader = {
+                let cache = cache.clone();
+                thread::spawn(move || cache.read().is_none_or(|words| is_whole(words, 1)))
+            };
+            assert!(cache.update(|_| [2; WORDS]).is_some());
+            assert!(reader.join().unwrap(), "torn");
+            assert_eq!(cache.read(), Some([2; WORDS]));
+        });
+    }
+
+    /// Two write at once: one of them does, or one after the other.
+    #[test]
+    fn loom_bounds_are_of_one_writer() {
+        loom::model(|| {
+            let cache = Arc::new(Cache::new());
+            let other = {
+                let cache = cache.clone();
+                thread::spawn(move || cache.update(|_| [2; WORDS]).is_some())
+            };
+            let mine = cache.update(|_| [1; WORDS]).is_some();
+            let theirs = other.join().unwrap();
+            assert!(mine || theirs);
+            assert!(is_whole(cache.read().unwrap(), 1));
+        });
+    }
+}

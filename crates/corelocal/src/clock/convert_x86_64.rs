@@ -1,0 +1,126 @@
+//! The sum of `convert_segment.rs` for four ticks at once, with AVX2 and FMA: cpus since 2013.
+//!
+//! A program is compiled for the oldest cpu of its architecture, which has neither, so it finds out when it
+//! runs. Others make the sum in integers, one tick after the other, with the same result.
+//!
+//! # Invariants
+//! 1. [`fill`] and [`are_within`] run only on a cpu that has both, under a kernel that saves their registers.
+//! 2. Nothing is read or written outside of the slices.
+
+use core::arch::x86_64::*;
+
+use super::convert_segment::nanos;
+use super::ticks::Ticks;
+use crate::primitive::global::{AtomicU8, Ordering};
+
+/// What a segment's sum is made of. The rate is odd, and below 2^53.
+pub(super) struct Straight {
+    pub(super) first: u64,
+    pub(super) rate: u64,
+    pub(super) base: u64,
+}
+
+/// 0: nobody has looked; then one of these. Relaxed: every thread finds the same.
+static FOUND: AtomicU8 = AtomicU8::new(0);
+const ABSENT: u8 = 1;
+const PRESENT: u8 = 2;
+
+/// Whether this cpu can do it. A load but for the first time.
+#[inline]
+pub(super) fn is_there() -> bool {
+    match FOUND.load(Ordering::Relaxed) {
+        0 => look(),
+        found => found == PRESENT,
+    }
+}
+
+#[cold]
+fn look() -> bool {
+    let found = is_supported();
+    FOUND.store(if found { PRESENT } else { ABSENT }, Ordering::Relaxed);
+    found
+}
+
+/// Asks the cpu, and what the kernel told the cpu.
+#[allow(unused_unsafe, reason = "some of these are safe in later versions of Rust")]
+fn is_supported() -> bool {
+    const FMA: u32 = 1 << 12;
+    const XSAVE_IN_USE: u32 = 1 << 27;
+    const AVX: u32 = 1 << 28;
+    const AVX2: u32 = 1 << 5;
+    /// The registers' lower and upper halves.
+    const SAVED: u64 = 0b110;
+    // SAFETY: every cpu of 64 bits has `cpuid`, whose leaf 0 tells the last one.
+    let (last, features) = unsafe { (__cpuid(0).eax, __cpuid(1).ecx) };
+    let needed = FMA | XSAVE_IN_USE | AVX;
+    if last < 7 || features & needed != needed {
+        return false;
+    }
+    // SAFETY: leaf 7 is there; `xgetbv` is, since the kernel has switched it on.
+    unsafe { __cpuid_count(7, 0).ebx & AVX2 != 0 && _xgetbv(0) & SAVED == SAVED }
+}
+
+/// Four doubles, or four integers.
+const LANES: usize = 4;
+/// Vectors in a round, so that the loop itself costs little.
+const UNROLLED: usize = 4;
+
+/// Writes each tick's time. Returns the `or` of what the ticks are ahead of the first by.
+///
+/// What is written for a tick that is 2^52 and more ahead means nothing.
+///
+/// # Safety
+/// Invariant 1.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn fill(straight: &Straight, ticks: &[Ticks], times: &mut [u64]) -> u64 {
+    /// 2^52, and its bits.
+    const BIG: f64 = (1u64 << 52) as f64;
+    const BITS: u64 = BIG.to_bits();
+    let &Straight { first, rate, base } = straight;
+    // Exact: 53 bits at most.
+    let per_tick = rate as f64 / (1u64 << 53) as f64;
+    let added = ((1u64 << 53) - rate) as f64 / 2.0;
+    let length = ticks.len().min(times.len());
+    let in_rounds = length - length % (LANES * UNROLLED);
+    let (from, to) = (ticks.as_ptr(), times.as_mut_ptr());
+    let mut lanes = [0u64; LANES];
+    // SAFETY: (1); vectors are loaded and stored below `in_rounds`, which is within both slices, and `lanes` is
+    // one (2).
+    unsafe {
+        // Added, not subtracted: an addition can take its other summand from memory.
+        let start = _mm256_set1_epi64x(first.wrapping_neg() as i64);
+        let bits = _mm256_set1_epi64x(BITS as i64);
+        let factor = _mm256_set1_pd(per_tick);
+        let summand = _mm256_set1_pd(added);
+        let back = _mm256_set1_epi64x(base.wrapping_sub(BITS) as i64);
+        let mut any = _mm256_setzero_si256();
+        for round in (0..in_rounds).step_by(LANES * UNROLLED) {
+            for vector in 0..UNROLLED {
+                let at = round + vector * LANES;
+                let ahead = _mm256_add_epi64(_mm256_loadu_si256(from.add(at).cast()), start);
+                any = _mm256_or_si256(any, ahead);
+                let x = _mm256_castsi256_pd(_mm256_or_si256(ahead, bits));
+                let y = _mm256_castpd_si256(_mm256_fmadd_pd(x, factor, summand));
+                _mm256_storeu_si256(to.add(at).cast(), _mm256_add_epi64(y, back));
+            }
+        }
+        _mm256_storeu_si256(lanes.as_mut_ptr().cast(), any);
+    }
+    let mut any = lanes.iter().fold(0, |any, lane| any | lane);
+    for (tick, time) in ticks.iter().zip(times).skip(in_rounds) {
+        let ahead = tick.as_raw().wrapping_sub(first);
+        any |= ahead;
+        *time = base.wrapping_add(nanos(ahead, rate));
+    }
+    any
+}
+
+/// Whether no tick is before the first or more than `length` behind it.
+///
+/// # Safety
+/// Invariant 1.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn are_within(first: u64, length: u64, ticks: &[Ticks]) -> bool {
+    // In the order of unsigned numbers, which the compiler makes vectors of.
+    ticks.iter().fold(true, |all, tick| all & (tick.as_raw().wrapping_sub(first) <= length))
+}

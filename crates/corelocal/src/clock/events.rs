@@ -1,0 +1,409 @@
+//! What happened to the clocks that a program may have to know: they were set, the machine slept, it was
+//! moved or restored from a snapshot.
+//!
+//! Most such things nobody tells. They show in what the clocks say of each other: the realtime clock is ahead
+//! of the monotonic one by an amount that only changes when it is set, `CLOCK_BOOTTIME` by one that only
+//! grows when the machine sleeps. Whoever looks compares with what was there at the last look. There is no
+//! thread and no signal: [`check`] looks, and so do in passing [`Converter::refresh`](super::Converter::refresh)
+//! and [`now_bounded`](super::now_bounded).
+//!
+//! # Data's way
+//! ```text
+//!   events_sources.rs: clocks, hypervisor's pages ──► Seen ──► compare with what was known
+//!                                                              │ differs: compare-exchange, the winner counts
+//!   epoch() ◄── one word: number, and what ticks are counted in ◄┘
+//! ```
+//!
+//! # Invariants
+//! 1. Numbers and counts only grow. A change is counted before its number is there.
+//! 2. What is known of a source changes only by compare-exchange from what the looker had read before it
+//!    looked. So each change is counted once, and a looker who was held up for long cannot bring back what
+//!    was before.
+//! 3. The word's lowest bits are 0 until somebody asked, then they say what ticks are counted in, which changes
+//!    only together with the number.
+
+use core::fmt;
+
+use super::counter::Fence;
+use super::events_sources::{self, Range, Seen};
+use crate::primitive::global::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Something that happened to the clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Change {
+    /// Another back-end reads the clocks, or one that follows them by samples had to jump.
+    Backend,
+    /// The counter and the monotonic clock did not go on together, or the cpus' counters are no longer known
+    /// to agree: ticks from before have nothing to do with those after.
+    Counter,
+    /// The realtime clock was set, by somebody or by a leap second, against the monotonic one.
+    Realtime,
+    /// The machine slept: `CLOCK_BOOTTIME` went on without the monotonic clock.
+    Suspend,
+    /// The hypervisor says that the counter was disrupted: a live migration, as a rule. By vmclock.
+    Disruption,
+    /// The machine was restored from a snapshot, or is a clone. By vmclock.
+    Restore,
+    /// The hypervisor says that it had stopped the machine. By KVM's page: a hint.
+    Stopped,
+    /// The hypervisor wrote its clock page anew. By KVM's page: a hint.
+    Republished,
+}
+
+impl Change {
+    const COUNT: usize = 8;
+
+    const ALL: [Change; Change::COUNT] = [
+        Change::Backend,
+        Change::Counter,
+        Change::Realtime,
+        Change::Suspend,
+        Change::Disruption,
+        Change::Restore,
+        Change::Stopped,
+        Change::Republished,
+    ];
+
+    /// Whether it only makes one look closer. A hint begins no epoch.
+    #[must_use]
+    pub const fn is_hint(self) -> bool {
+        matches!(self, Change::Stopped | Change::Republished)
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Change::Backend => "another back-end reads the clocks",
+            Change::Counter => "the counter and the monotonic clock did not go on together",
+            Change::Realtime => "the realtime clock was set",
+            Change::Suspend => "the machine was suspended",
+            Change::Disruption => "the hypervisor disrupted the counter",
+            Change::Restore => "the machine was restored from a snapshot, or cloned",
+            Change::Stopped => "the hypervisor had stopped the machine",
+            Change::Republished => "the hypervisor wrote its clock page anew",
+        })
+    }
+}
+
+/// What happened to the clocks so far: see [`check`].
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Epoch {
+    number: u64,
+    counts: [u32; Change::COUNT],
+}
+
+impl Epoch {
+    /// As [`epoch`](super::epoch): another one after every change that is no hint.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// How often something happened, as far as this process noticed.
+    #[must_use]
+    pub fn count(&self, change: Change) -> u32 {
+        self.counts.get(change as usize).copied().unwrap_or(0)
+    }
+
+    /// What happened since `earlier`, and how often.
+    pub fn since<'a>(&'a self, earlier: &'a Epoch) -> impl Iterator<Item = (Change, u32)> + 'a {
+        let count = |change| self.count(change).wrapping_sub(earlier.count(change));
+        Change::ALL
+            .into_iter()
+            .map(move |change| (change, count(change)))
+            .filter(|(_, count)| *count > 0)
+    }
+
+    /// Whether something happened since `earlier`.
+    pub(super) fn has(&self, change: Change, earlier: &Epoch) -> bool {
+        self.count(change) != earlier.count(change)
+    }
+
+    /// How often something happened after which the kernel's idea of its error is worth nothing.
+    pub(super) fn upsets(&self) -> u32 {
+        [Change::Suspend, Change::Disruption, Change::Restore, Change::Stopped]
+            .iter()
+            .fold(0, |sum, change| sum.wrapping_add(self.count(*change)))
+    }
+}
+
+impl fmt::Debug for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_map();
+        map.entry(&"number", &self.number);
+        map.entries(self.since(&Epoch::default())).finish()
+    }
+}
+
+/// The number of an epoch, and what ticks are counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word(u64);
+
+impl Word {
+    /// Ticks are the cpu's counter.
+    const COUNTER: u64 = 1;
+    /// Ticks are nanoseconds of the monotonic clock.
+    const NANOS: u64 = 2;
+    /// With `COUNTER`: by which fence it is read.
+    const FENCE_SHIFT: u32 = 2;
+    const NUMBER_SHIFT: u32 = 3;
+    const KIND: u64 = (1 << Self::NUMBER_SHIFT) - 1;
+
+    /// How the counter is read in order; `None` if ticks are nanoseconds.
+    #[inline(always)]
+    #[cfg_attr(not(all(target_arch = "x86_64", not(any(miri, loom)))), allow(dead_code))]
+    pub(super) fn counter(self) -> Option<Fence> {
+        let fence = || Fence::of_bit((self.0 >> Self::FENCE_SHIFT) as usize);
+        (self.0 & Self::COUNTER != 0).then(fence)
+    }
+
+    /// The lowest bits for this way of counting.
+    fn kind(counter: Option<Fence>) -> u64 {
+        counter.map_or(Self::NANOS, |fence| Self::COUNTER | (fence as u64) << Self::FENCE_SHIFT)
+    }
+}
+
+/// What is known of the sources, and what was counted.
+pub(super) struct Events {
+    word: AtomicU64,
+    counts: [AtomicU32; Change::COUNT],
+    /// What realtime and boottime are ahead of monotonic by; with `BIAS`, so that 0 is: not known yet.
+    realtime: AtomicU64,
+    boottime: AtomicU64,
+    /// What the hypervisor's pages said, likewise.
+    disruptions: AtomicU64,
+    generation: AtomicU64,
+    pvclock: AtomicU64,
+}
+
+const BIAS: u64 = 1 << 63;
+
+/// A step of the realtime clock that is told, in nanoseconds; of less, nobody sets a clock. What the clocks
+/// say of each other is known to some ten.
+const STEP: u64 = 1000;
+
+impl Events {
+    pub(super) const fn new() -> Events {
+        Events {
+            word: AtomicU64::new(0),
+            counts: [const { AtomicU32::new(0) }; Change::COUNT],
+            realtime: AtomicU64::new(0),
+            boottime: AtomicU64::new(0),
+            disruptions: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
+            pvclock: AtomicU64::new(0),
+        }
+    }
+
+    /// Looks, and counts what is different from the last look. Lock-free.
+    pub(super) fn look(&self, look: impl FnOnce() -> Seen) {
+        // Before the look: (2). Relaxed: each word is by itself.
+        let known = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let (realtime, boottime) = (known(&self.realtime), known(&self.boottime));
+        let (disruptions, generation) = (known(&self.disruptions), known(&self.generation));
+        let (pvclock, word) = (known(&self.pvclock), known(&self.word));
+        // Acquire: partner is the Release in `replace`. Who put there what is known had looked before; so no
+        // clock that is read from here on is earlier than it was then.
+        fence(Ordering::Acquire);
+        let seen = look();
+
+        let kind = Word::kind(seen.counter);
+        if word & Word::KIND != kind {
+            self.count_as(word, kind);
+        }
+        if moved(&self.realtime, realtime, seen.realtime) {
+            self.happened(Change::Realtime);
+        }
+        if moved(&self.boottime, boottime, seen.boottime) {
+            self.happened(Change::Suspend);
+        }
+        if differs(&self.disruptions, disruptions, seen.disruptions) {
+            self.happened(Change::Disruption);
+        }
+        if differs(&self.generation, generation, seen.generation) {
+            self.happened(Change::Restore);
+        }
+        let pages =
+            seen.pvclock.map(|(version, stopped)| u64::from(version) << 1 | u64::from(stopped));
+        if differs(&self.pvclock, pvclock, pages) {
+            let was_stopped = pvclock & 1 != 0;
+            if seen.pvclock.is_some_and(|(_, stopped)| stopped && !was_stopped) {
+                self.happened(Change::Stopped);
+            }
+            if pages.is_some_and(|pages| pages >> 1 != (pvclock & !BIAS) >> 1) {
+                self.happened(Change::Republished);
+            }
+        }
+    }
+
+    /// Counts a change, which begins an epoch unless it is a hint.
+    pub(super) fn happened(&self, change: Change) {
+        // Release, and below: partner is the Acquire in `number`, whose counts are then visible. (1)
+        self.counts[change as usize].fetch_add(1, Ordering::Release);
+        if !change.is_hint() {
+            self.word.fetch_add(1 << Word::NUMBER_SHIFT, Ordering::Release);
+        }
+    }
+
+    /// Makes ticks count in something else; at the first look nothing has changed by that. (3)
+    fn count_as(&self, word: u64, kind: u64) {
+        let next = ((word >> Word::NUMBER_SHIFT) + 1) << Word::NUMBER_SHIFT | kind;
+        if word & Word::KIND == 0 {
+            // Losers found the same.
+            let _ = self.word.compare_exchange(word, kind, Ordering::Relaxed, Ordering::Relaxed);
+        } else if self
+            .word
+            .compare_exchange(word, next, Ordering::Release, Ordering::Relaxed)
+            .is_ok()
+        {
+            self.counts[Change::Counter as usize].fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// The word; `look` if nobody did yet.
+    #[inline(always)]
+    fn word(&self, look: impl FnOnce()) -> Word {
+        match self.word.load(Ordering::Relaxed) {
+            0 => self.first_word(look),
+            word => Word(word),
+        }
+    }
+
+    #[cold]
+    fn first_word(&self, look: impl FnOnce()) -> Word {
+        look();
+        Word(self.word.load(Ordering::Relaxed))
+    }
+
+    /// What happened so far; `others` is how often another back-end served.
+    pub(super) fn epoch(&self, others: u64) -> Epoch {
+        // Acquire: partner is the Release in `happened`.
+        let number = number(self.word.load(Ordering::Acquire), others);
+        let mut counts = [0; Change::COUNT];
+        for (count, counted) in counts.iter_mut().zip(&self.counts) {
+            *count = counted.load(Ordering::Acquire);
+        }
+        counts[Change::Backend as usize] = others as u32;
+        Epoch { number, counts }
+    }
+}
+
+/// The number of an epoch: it grows if either does.
+#[inline(always)]
+fn number(word: u64, others: u64) -> u64 {
+    (word >> Word::NUMBER_SHIFT).wrapping_add(others)
+}
+
+/// Whether a clock's distance, known to be in `range`, is not what was known; then that is replaced.
+fn moved(word: &AtomicU64, known: u64, range: Range) -> bool {
+    let middle = range.least.wrapping_add(range.width / 2).wrapping_add(BIAS);
+    if known != 0 {
+        // From `STEP` below the range to `STEP` above.
+        let from = known.wrapping_sub(BIAS).wrapping_sub(range.least).wrapping_add(STEP);
+        if from <= range.width.saturating_add(2 * STEP) {
+            return false;
+        }
+    }
+    replace(word, known, middle) && known != 0
+}
+
+/// Whether a number is not what was known; then that is replaced. A source that is gone changes nothing.
+fn differs(word: &AtomicU64, known: u64, seen: Option<u64>) -> bool {
+    let Some(seen) = seen.map(|seen| seen | BIAS) else { return false };
+    seen != known && replace(word, known, seen) && known != 0
+}
+
+/// Whether this is who replaces what was known. (2)
+fn replace(word: &AtomicU64, known: u64, seen: u64) -> bool {
+    // Release: partner is the Acquire fence in `look`.
+    word.compare_exchange(known, seen, Ordering::Release, Ordering::Relaxed).is_ok()
+}
+
+static EVENTS: Events = Events::new();
+
+/// What ticks are counted in, with the number.
+#[inline(always)]
+pub(super) fn word() -> Word {
+    EVENTS.word(|| EVENTS.look(events_sources::look))
+}
+
+/// The number of the epoch that has this word.
+#[inline(always)]
+pub(super) fn epoch_of(word: Word) -> u64 {
+    number(word.0, super::SELECTOR.epoch())
+}
+
+/// The counter was found not to go on with the monotonic clock.
+#[cold]
+pub(super) fn counter_broke() -> Epoch {
+    EVENTS.happened(Change::Counter);
+    EVENTS.epoch(super::SELECTOR.epoch())
+}
+
+/// The kernel says that the realtime clock was set, which nobody saw.
+#[cfg_attr(loom, allow(dead_code))]
+pub(super) fn realtime_was_set() -> Epoch {
+    EVENTS.happened(Change::Realtime);
+    EVENTS.epoch(super::SELECTOR.epoch())
+}
+
+/// How far the realtime clock is ahead of the monotonic one, as far as was seen.
+pub(super) fn realtime_ahead() -> Option<u64> {
+    match EVENTS.realtime.load(Ordering::Relaxed) {
+        0 => None,
+        known => Some(known.wrapping_sub(BIAS)),
+    }
+}
+
+/// The number of the present epoch: another one after each [`Change`] that is no hint.
+///
+/// Two readings of a clock in the same epoch may be compared closely; between epochs a clock may have been
+/// set, the machine may have slept. [`Stamp`](super::Stamp)s carry it. It grows when somebody notices, which
+/// [`check`] does. Two loads; async-signal-safe.
+///
+/// ```
+/// use corelocal::clock;
+///
+/// let before = clock::epoch();
+/// // something is measured here, by the realtime clock, say
+/// clock::check();
+/// if clock::epoch() != before {
+///     println!("measure again");
+/// }
+/// ```
+#[inline]
+#[must_use]
+pub fn epoch() -> u64 {
+    epoch_of(word())
+}
+
+/// Looks whether something happened to the clocks, and tells what did so far.
+///
+/// Reads four clocks by the vDSO, and the hypervisor's pages: some hundred nanoseconds. The first call opens
+/// and maps `/dev/vmclock0`, where that is. Steps of the realtime clock below a microsecond are taken for
+/// nothing, as is what was undone between two looks. A process that enters another time namespace sees its
+/// clocks set. Async-signal-safe, lock-free.
+///
+/// ```
+/// use corelocal::clock;
+///
+/// let before = clock::check();
+/// // some time later:
+/// let now = clock::check();
+/// for (change, times) in now.since(&before) {
+///     println!("{change}, {times} times");
+/// }
+/// ```
+pub fn check() -> Epoch {
+    EVENTS.look(events_sources::look);
+    EVENTS.epoch(super::SELECTOR.epoch())
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "events_tests.rs"]
+mod tests;

@@ -1,0 +1,120 @@
+//! Where events are seen: what the clocks say of each other, and what the hypervisor says.
+//!
+//! # Invariant
+//! 1. [`VMCLOCK`] is 0 (nobody looked), [`ABSENT`], or the address of a mapping of `/dev/vmclock0` that began
+//!    like such a page, and that is never unmapped. It is the hypervisor's, and a forked child has it too.
+
+use super::counter::Fence;
+use super::page::pvclock;
+use super::{Clock, Kernel, SELECTOR, Truth};
+
+/// Nanoseconds that a clock is ahead by: between `least` and `least + width`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) least: u64,
+    pub(super) width: u64,
+}
+
+/// What is seen at a look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// What the clocks are ahead of the monotonic one by, wrapping.
+    pub(super) realtime: Range,
+    pub(super) boottime: Range,
+    /// vmclock's marker, and the machine's generation.
+    pub(super) disruptions: Option<u64>,
+    pub(super) generation: Option<u64>,
+    /// The version of KVM's page, and whether it says that the machine was stopped.
+    pub(super) pvclock: Option<(u32, bool)>,
+    /// How the counter is read, if the cpus' are known to agree.
+    pub(super) counter: Option<Fence>,
+}
+
+/// Looks at everything there is.
+pub(super) fn look() -> Seen {
+    // First, for it may have to begin.
+    let counter = SELECTOR.counter();
+    let before = Kernel::read(Clock::Monotonic);
+    let (realtime, boottime) = (Kernel::read(Clock::Realtime), Kernel::read(Clock::Boottime));
+    let after = Kernel::read(Clock::Monotonic);
+    let width = after.saturating_sub(before);
+    let range = |time: u64| Range { least: time.wrapping_sub(before).wrapping_sub(width), width };
+    let (disruptions, generation) = vmclock();
+    Seen {
+        realtime: range(realtime),
+        boottime: range(boottime),
+        disruptions,
+        generation,
+        pvclock: SELECTOR.pvclock().and_then(kvm),
+        counter,
+    }
+}
+
+/// What KVM's page tells.
+fn kvm(page: &pvclock::Page) -> Option<(u32, bool)> {
+    let (version, content) = page.content().ok()?;
+    Some((version, content.flags & pvclock::GUEST_STOPPED != 0))
+}
+
+#[cfg(any(loom, miri, not(target_os = "linux")))]
+fn vmclock() -> (Option<u64>, Option<u64>) {
+    (None, None)
+}
+
+#[cfg(all(target_os = "linux", not(any(loom, miri))))]
+use with_device::vmclock;
+
+#[cfg(all(target_os = "linux", not(any(loom, miri))))]
+pub(super) mod with_device {
+    use core::ptr;
+
+    use super::super::page::vmclock::{Page, flags};
+    use crate::primitive::global::{AtomicUsize, Ordering};
+    use crate::sys::shared_file::SharedFile;
+
+    /// See invariant 1.
+    static VMCLOCK: AtomicUsize = AtomicUsize::new(0);
+    const ABSENT: usize = 1;
+
+    /// The marker and the generation, where there is a page.
+    pub(super) fn vmclock() -> (Option<u64>, Option<u64>) {
+        // Acquire: partner is the Release in `open`.
+        let at = match VMCLOCK.load(Ordering::Acquire) {
+            0 => open(),
+            at => at,
+        };
+        if at == ABSENT {
+            return (None, None);
+        }
+        // SAFETY: (1)
+        let page = unsafe { Page::from_ptr(ptr::with_exposed_provenance(at)) };
+        page.map_or((None, None), read)
+    }
+
+    /// The marker and the generation of a page.
+    pub(in super::super) fn read(page: &Page) -> (Option<u64>, Option<u64>) {
+        let Ok(content) = page.content() else { return (None, None) };
+        let has_generation = content.flags & flags::GENERATION_PRESENT != 0;
+        (Some(content.disruptions), has_generation.then_some(content.generation))
+    }
+
+    /// Maps the device, once.
+    #[cold]
+    fn open() -> usize {
+        let mapping = SharedFile::open(c"/dev/vmclock0").and_then(|file| {
+            let is_device = file.status()?.is_device;
+            Ok(if is_device { Some(file.map(4096, false)?) } else { None })
+        });
+        let at = mapping.ok().flatten().map_or(ABSENT, |mapping| {
+            let at = mapping.at().expose_provenance();
+            // For good: somebody may always be looking.
+            core::mem::forget(mapping);
+            at
+        });
+        // Release: partner is the Acquire above. Of racers all but one leave a page of addresses behind.
+        match VMCLOCK.compare_exchange(0, at, Ordering::Release, Ordering::Acquire) {
+            Ok(_) => at,
+            Err(winner) => winner,
+        }
+    }
+}

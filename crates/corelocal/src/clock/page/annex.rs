@@ -1,0 +1,40 @@
+//! What our writers keep beside a page in a file, for each other and for our readers.
+//!
+//! The encodings are others' and have no room for it; it stands behind what they define, where their own
+//! readers do not look. A file without an annex is another program's: it is read, never written.
+//!
+//! Invariants:
+//! 1. The tag is there from the file's first byte on, and never changes.
+//! 2. The other words are the writer's alone (the file's lock). `wide` is part of the sequence number.
+
+use crate::primitive::atomic::{AtomicU64, Ordering};
+
+/// See the module's text.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Annex {
+    tag: AtomicU64,
+    /// How often a writer found that its predecessor had died in a publication.
+    recoveries: AtomicU64,
+    /// The extension of a narrow sequence number.
+    pub(super) wide: AtomicU64,
+    reserved: AtomicU64,
+}
+
+impl Annex {
+    /// The first bytes of the annex of an encoding of this number.
+    pub(super) fn tag(encoding: u8) -> [u8; 8] {
+        let version = 1;
+        [b'c', b'o', b'r', b'e', b'l', b'o', version, encoding]
+    }
+
+    pub(super) fn recoveries(&self) -> u64 {
+        // Relaxed: a number by itself.
+        self.recoveries.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_recovery(&self) {
+        // No read-modify-write: the writer is alone (2).
+        self.recoveries.store(self.recoveries().wrapping_add(1), Ordering::Relaxed);
+    }
+}

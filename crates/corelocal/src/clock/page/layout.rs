@@ -1,0 +1,91 @@
+//! What an encoding must tell so that `writer.rs` and `reader.rs` can keep its page in a file.
+
+use super::annex::Annex;
+use super::sequence::Mark;
+use super::{Doubt, Encoding, Refusal};
+
+/// The bytes of every file and the length of every mapping: one page.
+pub(super) const FILE_BYTES: usize = 4096;
+
+/// Implemented by the pages of this crate, and by nothing else: a page is made of atomics alone, so that
+/// any bytes are one, and is at most `ANNEX_AT` bytes long.
+pub trait Layout: Sized + Send + Sync + 'static {
+    /// For the annex's tag; never changes again.
+    const NUMBER: u8;
+    /// Where the annex begins in a file: a multiple of 8, at most `FILE_BYTES` less its size.
+    const ANNEX_AT: usize;
+    /// Whether only the annex's tag tells that a file is of this encoding.
+    const NEEDS_ANNEX: bool = false;
+
+    /// Whether a file that begins so is of this encoding.
+    fn examine(head: &Head<'_>) -> Result<(), Refusal>;
+
+    /// Writes what a new file has but zeros.
+    fn format(image: &mut [u8; FILE_BYTES]);
+
+    /// The sequence number now.
+    fn mark(&self, annex: Option<&Annex>) -> Mark;
+
+    /// Whether nothing has begun to be published since.
+    fn is_current(&self, annex: Option<&Annex>, mark: Mark) -> bool;
+
+    /// What the page says, and what `clock` says at a moment when it says that.
+    fn read_with<R>(
+        &self,
+        annex: Option<&Annex>,
+        clock: impl FnMut() -> R,
+    ) -> Result<(Mark, R, Self::Content), Doubt>
+    where
+        Self: Encoding;
+
+    /// What the page says.
+    fn read(&self, annex: Option<&Annex>) -> Result<(Mark, Self::Content), Doubt>
+    where
+        Self: Encoding,
+    {
+        self.read_with(annex, || ()).map(|(mark, (), content)| (mark, content))
+    }
+
+    /// Publishes.
+    fn publish(&self, annex: Option<&Annex>, content: &Self::Content)
+    where
+        Self: Encoding;
+}
+
+/// The first bytes of a file, and how long it is.
+#[derive(Debug)]
+pub struct Head<'a> {
+    bytes: &'a [u8],
+    file_len: u64,
+}
+
+impl<'a> Head<'a> {
+    /// Of a file of at least these bytes.
+    pub(super) fn new(bytes: &'a [u8], file_len: u64) -> Head<'a> {
+        Head { bytes, file_len: file_len.max(bytes.len() as u64) }
+    }
+
+    /// How long the file is. Of a device nobody knows: as long as can be.
+    pub(super) fn file_len(&self) -> u64 {
+        self.file_len
+    }
+
+    /// How much there is of its first page.
+    pub(super) fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    pub(super) fn word(&self, at: usize) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.bytes.get(at..at + 4)?.try_into().ok()?))
+    }
+
+    pub(super) fn half(&self, at: usize) -> Option<u16> {
+        Some(u16::from_ne_bytes(self.bytes.get(at..at + 2)?.try_into().ok()?))
+    }
+
+    /// Whether the annex of the encoding `P` is there.
+    pub(super) fn has_annex<P: Layout>(&self) -> bool {
+        self.bytes.len() >= P::ANNEX_AT + size_of::<Annex>()
+            && self.bytes[P::ANNEX_AT..].starts_with(&Annex::tag(P::NUMBER))
+    }
+}

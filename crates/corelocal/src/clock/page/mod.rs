@@ -1,0 +1,109 @@
+//! Pages in which one writer tells the time to any number of readers: the kernel to a program, a
+//! hypervisor to a guest, a daemon to everybody on the machine.
+//!
+//! A page holds a point (this counter, that time), a rate, and how far off both may be. Readers compute
+//! the time themselves: they make no system call and write nothing. The protocol is the same everywhere
+//! (`sequence.rs`), the encoding is not:
+//!
+//! | encoding | whose | tells |
+//! |---|---|---|
+//! | [`pvclock`] | KVM and Xen, to a guest | monotonic time by the counter |
+//! | [`vmclock`] | a hypervisor: `/dev/vmclock0` | true time by the counter, its errors, disruptions |
+//! | [`clockbound`] | the ClockBound daemon | the error of `CLOCK_REALTIME` |
+//!
+//! Each is a `Page` that can lie in any memory. [`Publisher`] keeps one in a file, [`Subscriber`] reads it
+//! there; other programs' readers read ours, and ours theirs. [`State`] is what a writer knows, from which
+//! each encoding takes what it has a place for.
+//!
+//! ```
+//! # #[cfg(not(target_os = "linux"))] fn main() {}
+//! # #[cfg(target_os = "linux")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use corelocal::clock::page::{Publisher, State, Status, Subscriber, vmclock};
+//! use std::time::Duration;
+//!
+//! # let path = format!("{}/corelocal-doc-{}\0", std::env::temp_dir().display(), std::process::id());
+//! # let path = std::ffi::CStr::from_bytes_with_nul(path.as_bytes())?;
+//! # struct Remove<'a>(&'a std::ffi::CStr);
+//! # impl Drop for Remove<'_> {
+//! #     fn drop(&mut self) { let _ = std::fs::remove_file(self.0.to_str().unwrap()); }
+//! # }
+//! # let _remove = Remove(path);
+//! // One process:
+//! let mut publisher = Publisher::<vmclock::Page>::create(path)?;
+//! let state = State {
+//!     counter_kind: vmclock::COUNTER_TSC,
+//!     counter: 1_000,
+//!     time: Duration::from_secs(1_700_000_000),
+//!     period: corelocal::clock::page::Period::from_hertz(2_000_000_000).unwrap(),
+//!     max_error_ns: 500,
+//!     drift_ppb: 15_000,
+//!     status: Status::Synchronized,
+//!     ..State::default()
+//! };
+//! publisher.publish(&vmclock::Content::from(&state))?;
+//!
+//! // Any other:
+//! let mut subscriber = Subscriber::<vmclock::Page>::open(path)?;
+//! let bounds = subscriber.bounds(|| 3_000)?; // where that page's counter is read
+//! let microsecond_later = Duration::new(1_700_000_000, 1_000);
+//! assert!(bounds.earliest < microsecond_later && microsecond_later < bounds.latest);
+//! # Ok(())
+//! # }
+//! ```
+
+/// A function that is `const`, but for loom, whose atomics cannot be made in constants.
+macro_rules! const_unless_loom {
+    ($(#[$doc:meta])* pub fn $name:ident() -> $Type:ty $body:block) => {
+        $(#[$doc])*
+        #[cfg(not(loom))]
+        pub const fn $name() -> $Type $body
+
+        $(#[$doc])*
+        #[cfg(loom)]
+        pub fn $name() -> $Type $body
+    };
+}
+
+mod annex;
+mod layout;
+#[cfg(not(loom))]
+mod reader;
+mod sequence;
+#[cfg(all(test, loom))]
+mod sequence_loom;
+mod state;
+#[cfg(all(test, not(loom)))]
+mod stop;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod trouble;
+mod units;
+#[cfg(not(loom))]
+mod writer;
+
+pub mod clockbound;
+pub mod pvclock;
+pub mod vmclock;
+
+#[cfg(not(loom))]
+pub use reader::Subscriber;
+pub use state::{Bounds, Leap, Scale, Smearing, State, Status};
+pub use trouble::{Doubt, PublishError, Refusal};
+pub use units::Period;
+#[cfg(not(loom))]
+pub use writer::Publisher;
+
+/// An encoding, by its page: [`pvclock::Page`], [`vmclock::Page`] or [`clockbound::Page`].
+pub trait Encoding: layout::Layout {
+    /// What a page says.
+    type Content: Copy
+        + Default
+        + PartialEq
+        + core::fmt::Debug
+        + Send
+        + Sync
+        + for<'a> From<&'a State>;
+    /// Its name.
+    const NAME: &'static str;
+}

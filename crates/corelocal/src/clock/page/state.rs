@@ -1,0 +1,213 @@
+//! What a writer knows of a clock at one moment, whatever the encoding; and what readers get of it.
+//!
+//! Invariant: the numbers of [`Status`] (but the last), [`Scale`], [`Leap`] and [`Smearing`] are those of a
+//! [`vmclock`] page.
+
+use core::fmt;
+use core::time::Duration;
+
+use super::units::Period;
+use super::{pvclock, vmclock};
+
+/// Whether a clock is to be trusted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Status {
+    /// Nobody knows.
+    #[default]
+    Unknown = 0,
+    /// Not yet.
+    Initializing = 1,
+    /// Yes: it is kept right.
+    Synchronized = 2,
+    /// Yes, within bounds that grow: it is not corrected at present.
+    FreeRunning = 3,
+    /// No: it is broken.
+    Unreliable = 4,
+    /// No: it was disrupted, and nobody has set it right since.
+    Disrupted = 5,
+}
+
+impl Status {
+    /// Whether times and bounds mean anything.
+    pub const fn is_trusted(self) -> bool {
+        matches!(self, Status::Synchronized | Status::FreeRunning)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Status::Unknown => "unknown",
+            Status::Initializing => "initializing",
+            Status::Synchronized => "synchronized",
+            Status::FreeRunning => "free-running",
+            Status::Unreliable => "unreliable",
+            Status::Disrupted => "disrupted",
+        })
+    }
+}
+
+/// What a time counts from, and whether leap seconds count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Scale {
+    /// Since 1970, without leap seconds.
+    #[default]
+    Utc = 0,
+    /// Since 1970, with leap seconds.
+    Tai = 1,
+    /// Since a moment that is not told.
+    Monotonic = 2,
+    /// One that readers do not know, a smeared one among them.
+    Unknown = 4,
+}
+
+/// A leap second nearby.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Leap {
+    /// None is known.
+    #[default]
+    None = 0,
+    /// One is inserted at the end of this month.
+    InsertionAhead = 1,
+    /// One is left out at the end of this month.
+    DeletionAhead = 2,
+    /// It is 23:59:60.
+    Inserting = 3,
+    /// One was inserted at the end of last month.
+    Inserted = 4,
+    /// One was left out at the end of last month.
+    Deleted = 5,
+    /// A value that is not known.
+    Unknown = 0xff,
+}
+
+/// How clocks in the neighbourhood hide a leap second. No page is smeared itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Smearing {
+    /// They do not.
+    #[default]
+    Strict = 0,
+    /// By a constant rate from noon to noon.
+    NoonLinear = 1,
+    /// By UTC-SLS: within the last thousand seconds.
+    UtcSls = 2,
+    /// A value that is not known.
+    Unknown = 0xff,
+}
+
+/// What a writer knows of a clock at one moment.
+///
+/// `From<&State>` makes it the content of a page of each encoding, which takes what it has a place for.
+///
+/// ```
+/// use corelocal::clock::page::{Period, State, clockbound, pvclock};
+/// use std::time::Duration;
+///
+/// let state = State {
+///     counter: 10,
+///     time: Duration::from_nanos(77),
+///     period: Period::from_hertz(1_000_000_000).unwrap(),
+///     max_error_ns: 40_000,
+///     published: Duration::from_secs(5),
+///     valid_for: Duration::from_secs(1000),
+///     ..State::default()
+/// };
+/// assert_eq!(pvclock::Content::from(&state).nanoseconds_at(1_000_010), Ok(1_000_076));
+/// assert_eq!(clockbound::Content::from(&state).void_after, Duration::from_secs(1005));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Which counter: [`vmclock::COUNTER_TSC`] and so on.
+    pub counter_kind: u8,
+    /// The counter at the point.
+    pub counter: u64,
+    /// The time at the point, since the scale's epoch.
+    pub time: Duration,
+    /// What the time counts from.
+    pub scale: Scale,
+    /// Time from tick to tick.
+    pub period: Period,
+    /// How far the time may be off at the point, in nanoseconds.
+    pub max_error_ns: u64,
+    /// How far it is off at the point by estimation, in nanoseconds, if anybody has estimated it.
+    pub estimated_error_ns: Option<u64>,
+    /// How fast the greatest error grows, in parts per billion.
+    pub drift_ppb: u32,
+    /// Whether the clock is to be trusted.
+    pub status: Status,
+    /// How often the counter or the clock was disrupted. Must not fall, not even when the writer begins
+    /// anew ([`Publisher::last`](super::Publisher::last)); publishers add the deaths of writers.
+    pub disruptions: u64,
+    /// Whether that number is the marker of a hypervisor's page, with which readers compare it. Then
+    /// nothing is added.
+    pub is_hypervisors_marker: bool,
+    /// TAI - UTC in seconds, if it is known.
+    pub tai_offset: Option<i16>,
+    /// A leap second nearby.
+    pub leap: Leap,
+    /// How leap seconds are smeared in the neighbourhood.
+    pub smearing: Smearing,
+    /// The generation of the virtual machine, if a hypervisor tells it.
+    pub generation: Option<u64>,
+    /// When this was so, by `CLOCK_MONOTONIC_COARSE`.
+    pub published: Duration,
+    /// For how long it may be believed.
+    pub valid_for: Duration,
+    /// Whether the counter runs alike on every cpu.
+    pub is_stable: bool,
+}
+
+impl Default for State {
+    /// No counter, of unknown status. `is_stable` is set: a counter that is published to all cpus is.
+    fn default() -> State {
+        State {
+            counter_kind: vmclock::COUNTER_NONE,
+            counter: 0,
+            time: Duration::ZERO,
+            scale: Scale::Utc,
+            period: Period::default(),
+            max_error_ns: 0,
+            estimated_error_ns: None,
+            drift_ppb: 0,
+            status: Status::Unknown,
+            disruptions: 0,
+            is_hypervisors_marker: false,
+            tai_offset: None,
+            leap: Leap::None,
+            smearing: Smearing::Strict,
+            generation: None,
+            published: Duration::ZERO,
+            valid_for: Duration::ZERO,
+            is_stable: true,
+        }
+    }
+}
+
+impl From<&State> for pvclock::Content {
+    /// Nanoseconds beyond 2^64, which a page cannot tell, are cut off there.
+    fn from(state: &State) -> pvclock::Content {
+        let (multiplier, shift) = state.period.for_pvclock();
+        pvclock::Content {
+            counter: state.counter,
+            nanoseconds: u64::try_from(state.time.as_nanos()).unwrap_or(u64::MAX),
+            multiplier,
+            shift,
+            flags: if state.is_stable { pvclock::STABLE } else { 0 },
+        }
+    }
+}
+
+/// Between what times the true one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Not before this, since the scale's epoch.
+    pub earliest: Duration,
+    /// Not after this.
+    pub latest: Duration,
+    /// [`Status::Synchronized`] or [`Status::FreeRunning`].
+    pub status: Status,
+}

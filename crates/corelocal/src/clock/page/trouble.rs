@@ -1,0 +1,146 @@
+//! What can go wrong with a page, told apart: with its content ([`Doubt`]), with its file ([`Refusal`]),
+//! with its publication ([`PublishError`]).
+
+use core::fmt;
+
+use super::Status;
+use crate::sys::Errno;
+
+/// Why a page gave no time.
+///
+/// ```
+/// use corelocal::clock::page::{Doubt, pvclock};
+///
+/// assert_eq!(pvclock::Page::new().read(|| 0), Err(Doubt::Blank));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Doubt {
+    /// Its sequence number stayed odd: the writer is interrupted in a publication, or died in one.
+    Odd,
+    /// It changed during every attempt to read it.
+    Changing,
+    /// Nothing was published yet, or nothing that tells a time.
+    Blank,
+    /// It does not speak for every cpu: the counters are not known to run alike.
+    Unstable,
+    /// A field has a value that none can have.
+    Malformed,
+    /// The point is so far from now that the time between cannot be told, or it is in the future.
+    Range,
+    /// The writer says that its clock is not to be trusted.
+    Untrusted(Status),
+    /// It does not tell how far off it may be.
+    Unbounded,
+    /// What it says was to be believed until a time that has passed: its writer has ended.
+    Expired,
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Doubt::Odd => {
+                "the clock page is in the middle of a publication: its writer is interrupted, or died"
+            }
+            Doubt::Changing => "the clock page changed during every attempt to read it",
+            Doubt::Blank => "the clock page tells no time yet",
+            Doubt::Unstable => "the clock page does not speak for every cpu",
+            Doubt::Malformed => "the clock page holds a value that it cannot have",
+            Doubt::Range => "the clock page's point is too far away from now, or in the future",
+            Doubt::Untrusted(status) => {
+                return write!(f, "the clock page's writer says: {status}");
+            }
+            Doubt::Unbounded => "the clock page does not tell how far off it may be",
+            Doubt::Expired => "the clock page was not published for too long",
+        })
+    }
+}
+
+impl core::error::Error for Doubt {}
+
+/// Why a file is not taken for a clock page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A system call failed on it.
+    System(Errno),
+    /// Another writer has it: the process of this number, as it sees itself, if it said so.
+    Held(Option<u32>),
+    /// It is a directory, a FIFO, or another thing that is no file of memory.
+    NotAFile,
+    /// It has so many bytes, which is too few.
+    Short(u64),
+    /// It is not of this encoding.
+    Foreign,
+    /// It is of this encoding, in a version that is not known.
+    Version(u16),
+    /// It says that it has so many bytes, which cannot be.
+    Size(u64),
+    /// It belongs to this other user, or others may write to it: what it says, and whether it is still
+    /// there at the next look, would be up to them.
+    Unsafe {
+        /// The number of the user it belongs to.
+        owner: u32,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// It was made by another program, which may be writing to it without a lock.
+    NotOurs,
+    /// It was replaced again and again while it was opened.
+    Replaced,
+}
+
+impl From<Errno> for Refusal {
+    fn from(error: Errno) -> Refusal {
+        Refusal::System(error)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::System(error) => write!(f, "{error}"),
+            Refusal::Held(Some(process)) => {
+                write!(f, "process {process} publishes there already: end it first, or use another file")
+            }
+            Refusal::Held(None) => {
+                f.write_str("another process publishes there already: end it first, or use another file")
+            }
+            Refusal::NotAFile => f.write_str("neither a regular file nor a device"),
+            Refusal::Short(len) => write!(f, "no clock page: it has {len} bytes only"),
+            Refusal::Foreign => f.write_str("no clock page of this encoding"),
+            Refusal::Version(version) => {
+                write!(f, "a clock page of version {version}, which this library does not know")
+            }
+            Refusal::Size(size) => write!(f, "a damaged clock page: it claims to have {size} bytes"),
+            Refusal::Unsafe { owner, mode } => write!(
+                f,
+                "not to be trusted: it belongs to user {owner} with permissions {mode:04o}; others must \
+                 not be able to write to it"
+            ),
+            Refusal::NotOurs => f.write_str(
+                "a clock page of another program, which may still write to it: end that, and remove the \
+                 file first",
+            ),
+            Refusal::Replaced => f.write_str("the file was replaced again and again"),
+        }
+    }
+}
+
+impl core::error::Error for Refusal {}
+
+/// Why nothing was published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// This process is a forked child of the one that the publisher belongs to.
+    Forked,
+}
+
+impl fmt::Display for PublishError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the publisher belongs to the parent of this process: create another one")
+    }
+}
+
+impl core::error::Error for PublishError {}

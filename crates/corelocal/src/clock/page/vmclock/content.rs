@@ -1,0 +1,224 @@
+//! What a vmclock page says: its arithmetic, and its short fields' places in words.
+
+use core::time::Duration;
+
+use super::{COUNTER_NONE, NOTHING, VERSION, flags};
+use crate::clock::page::units::{
+    duration_of, duration_of_ceil, duration_of_nearest, fixed_of_nanoseconds,
+};
+use crate::clock::page::{Bounds, Doubt, Leap, Scale, Smearing, State, Status};
+
+/// What a page says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// Which counter: [`COUNTER_TSC`](super::COUNTER_TSC) and so on.
+    pub counter_kind: u8,
+    /// The scale of the time.
+    pub scale: Scale,
+    /// Another value means that whatever was measured of the counter before is void.
+    pub disruptions: u64,
+    /// Which fields are valid, and more: see [`flags`].
+    pub flags: u64,
+    /// Whether the clock is to be trusted.
+    pub status: Status,
+    /// How leap seconds are smeared in the neighbourhood; the time here never is.
+    pub smearing: Smearing,
+    /// TAI - UTC in seconds.
+    pub tai_offset: i16,
+    /// A leap second nearby.
+    pub leap: Leap,
+    /// The shift of the three periods.
+    pub period_shift: u8,
+    /// The counter at the point.
+    pub counter: u64,
+    /// Time from tick to tick, in 2^-(64 + `period_shift`) seconds.
+    pub period: u64,
+    /// The period's estimated error, in the same unit.
+    pub period_estimated_error: u64,
+    /// The period's greatest error, in the same unit.
+    pub period_max_error: u64,
+    /// Time at the point: whole seconds since the scale's epoch.
+    pub seconds: u64,
+    /// The rest of the time at the point, in 2^-64 seconds.
+    pub fraction: u64,
+    /// The estimated error of the time at the point, in nanoseconds.
+    pub estimated_error_ns: u64,
+    /// The greatest error of the time at the point, in nanoseconds.
+    pub max_error_ns: u64,
+    /// Another value means that the machine was restored from a snapshot, or cloned.
+    pub generation: u64,
+}
+
+impl Default for Content {
+    /// No counter, no time, of unknown status.
+    fn default() -> Content {
+        decode(&Raw { kinds: NOTHING, ..Raw::default() })
+    }
+}
+
+impl Content {
+    /// The time at `counter`, since the scale's epoch, rounded to the nearest nanosecond.
+    ///
+    /// A counter behind the point is taken for the point. Constant time. Async-signal-safe.
+    ///
+    /// # Errors
+    /// [`Doubt::Untrusted`] if the clock's status says that its time is void; [`Doubt::Blank`] if the page
+    /// tells no time; [`Doubt::Malformed`], [`Doubt::Range`] if its fields lead to none.
+    #[inline]
+    pub fn time_at(&self, counter: u64) -> Result<Duration, Doubt> {
+        duration_of_nearest(self.fixed_at(counter)?.0)
+    }
+
+    /// Between what times the true one is at `counter`: by the greatest errors of the point and the period.
+    ///
+    /// Constant time. Async-signal-safe.
+    ///
+    /// # Errors
+    /// As for [`time_at`](Content::time_at); [`Doubt::Unbounded`] if a greatest error is not given.
+    #[inline]
+    pub fn bounds_at(&self, counter: u64) -> Result<Bounds, Doubt> {
+        let needed = flags::MAX_ERROR_VALID | flags::PERIOD_MAX_ERROR_VALID;
+        let (time, delta) = self.fixed_at(counter)?;
+        if self.flags & needed != needed {
+            return Err(Doubt::Unbounded);
+        }
+        let growth = u128::from(delta) * u128::from(self.period_max_error);
+        let growth = (growth >> self.period_shift) + 1;
+        let error = fixed_of_nanoseconds(self.max_error_ns).saturating_add(growth);
+        Ok(Bounds {
+            earliest: duration_of(time.saturating_sub(error))?,
+            latest: duration_of_ceil(time.checked_add(error).ok_or(Doubt::Range)?)?,
+            status: self.status,
+        })
+    }
+
+    /// The time at `counter` in 2^-64 seconds, and the ticks since the point.
+    #[inline]
+    fn fixed_at(&self, counter: u64) -> Result<(u128, u64), Doubt> {
+        if !self.status.is_trusted() {
+            return Err(Doubt::Untrusted(self.status));
+        }
+        if self.counter_kind == COUNTER_NONE || self.period == 0 {
+            return Err(Doubt::Blank);
+        }
+        if self.period_shift >= 64 || self.scale == Scale::Unknown {
+            return Err(Doubt::Malformed);
+        }
+        // Saturating: (1).
+        let delta = counter.saturating_sub(self.counter);
+        let elapsed = (u128::from(delta) * u128::from(self.period)) >> self.period_shift;
+        let point = u128::from(self.seconds) << 64 | u128::from(self.fraction);
+        Ok((point.checked_add(elapsed).ok_or(Doubt::Range)?, delta))
+    }
+}
+
+impl From<&State> for Content {
+    fn from(state: &State) -> Content {
+        let period_max_error = state.period.error(state.drift_ppb).fraction;
+        let time = fixed_of_nanoseconds(u64::from(state.time.subsec_nanos()));
+        Content {
+            counter_kind: state.counter_kind,
+            scale: state.scale,
+            disruptions: state.disruptions,
+            flags: flags::MAX_ERROR_VALID
+                | flags::PERIOD_MAX_ERROR_VALID
+                | state.estimated_error_ns.map_or(0, |_| flags::ESTIMATED_ERROR_VALID)
+                | state.tai_offset.map_or(0, |_| flags::TAI_OFFSET_VALID)
+                | state.generation.map_or(0, |_| flags::GENERATION_PRESENT),
+            status: state.status,
+            smearing: state.smearing,
+            tai_offset: state.tai_offset.unwrap_or(0),
+            leap: state.leap,
+            period_shift: state.period.shift,
+            counter: state.counter,
+            period: state.period.fraction,
+            period_estimated_error: 0,
+            period_max_error,
+            seconds: state.time.as_secs(),
+            fraction: time as u64,
+            estimated_error_ns: state.estimated_error_ns.unwrap_or(0),
+            max_error_ns: state.max_error_ns,
+            generation: state.generation.unwrap_or(0),
+        }
+    }
+}
+
+/// The words of a copy, in the machine's byte order.
+#[derive(Default)]
+pub(super) struct Raw {
+    pub(super) kinds: u32,
+    pub(super) disruptions: u64,
+    pub(super) flags: u64,
+    pub(super) small: u64,
+    pub(super) counter: u64,
+    pub(super) period: u64,
+    pub(super) period_estimated_error: u64,
+    pub(super) period_max_error: u64,
+    pub(super) seconds: u64,
+    pub(super) fraction: u64,
+    pub(super) estimated_error_ns: u64,
+    pub(super) max_error_ns: u64,
+    pub(super) generation: u64,
+}
+
+pub(super) fn decode(raw: &Raw) -> Content {
+    let [_, _, counter_kind, scale] = raw.kinds.to_le_bytes();
+    let [_, _, status, smearing, tai_low, tai_high, leap, period_shift] = raw.small.to_le_bytes();
+    Content {
+        counter_kind,
+        scale: match scale {
+            0 => Scale::Utc,
+            1 => Scale::Tai,
+            2 => Scale::Monotonic,
+            _ => Scale::Unknown,
+        },
+        disruptions: raw.disruptions,
+        flags: raw.flags,
+        status: match status {
+            1 => Status::Initializing,
+            2 => Status::Synchronized,
+            3 => Status::FreeRunning,
+            4 => Status::Unreliable,
+            _ => Status::Unknown,
+        },
+        smearing: match smearing {
+            0 => Smearing::Strict,
+            1 => Smearing::NoonLinear,
+            2 => Smearing::UtcSls,
+            _ => Smearing::Unknown,
+        },
+        tai_offset: i16::from_le_bytes([tai_low, tai_high]),
+        leap: match leap {
+            0 => Leap::None,
+            1 => Leap::InsertionAhead,
+            2 => Leap::DeletionAhead,
+            3 => Leap::Inserting,
+            4 => Leap::Inserted,
+            5 => Leap::Deleted,
+            _ => Leap::Unknown,
+        },
+        period_shift,
+        counter: raw.counter,
+        period: raw.period,
+        period_estimated_error: raw.period_estimated_error,
+        period_max_error: raw.period_max_error,
+        seconds: raw.seconds,
+        fraction: raw.fraction,
+        estimated_error_ns: raw.estimated_error_ns,
+        max_error_ns: raw.max_error_ns,
+        generation: raw.generation,
+    }
+}
+
+#[inline]
+pub(super) fn kinds_of(content: &Content) -> u32 {
+    u32::from_le_bytes([VERSION as u8, 0, content.counter_kind, content.scale as u8])
+}
+
+#[inline]
+pub(super) fn small_of(content: &Content) -> u64 {
+    let status = (content.status as u8).min(Status::Unreliable as u8);
+    let [tai_low, tai_high] = content.tai_offset.to_le_bytes();
+    let (smearing, leap) = (content.smearing as u8, content.leap as u8);
+    u64::from_le_bytes([0, 0, status, smearing, tai_low, tai_high, leap, content.period_shift])
+}

@@ -1,0 +1,208 @@
+//! Which back-end serves, and why better ones do not.
+//!
+//! # Invariant
+//! 1. Counts and the epoch only grow. They are relaxed: statistics, which order nothing.
+
+use core::fmt;
+
+use super::counter::Fence;
+use crate::primitive::global::{AtomicU32, AtomicU64, Ordering};
+
+/// What serves the clock's readings, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+#[non_exhaustive]
+pub enum Backend {
+    /// The vDSO's own data, read directly: to the nanosecond what the vDSO would say.
+    KernelPage,
+    /// The page that KVM keeps for its guest, between samples of the vDSO.
+    Paravirtual,
+    /// The cpu's counter, between samples of the vDSO.
+    Anchor,
+    /// The vDSO's function, or the system call where there is no vDSO.
+    Vdso,
+}
+
+/// Why a back-end was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Cause {
+    /// No known layout fits what is mapped beside the vDSO.
+    UnknownLayout,
+    /// A reading was not between two of the vDSO's around it.
+    Sandwich,
+    /// A page stayed in the middle of an update for too long.
+    NeverEven,
+    /// The kernel's clock source is another than before, or one that only the kernel can read.
+    SourceSwitched,
+    /// The counters of the cpus are not known to agree.
+    Unsynchronised,
+    /// The process is in a time namespace, whose page holds offsets and no time.
+    TimeNamespace,
+    /// No memory or descriptor was to be had for it.
+    NoResources,
+}
+
+impl Cause {
+    pub(super) const ALL: [Cause; 7] = [
+        Cause::UnknownLayout,
+        Cause::Sandwich,
+        Cause::NeverEven,
+        Cause::SourceSwitched,
+        Cause::Unsynchronised,
+        Cause::TimeNamespace,
+        Cause::NoResources,
+    ];
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Cause::UnknownLayout => "the vDSO's data has an unknown layout",
+            Cause::Sandwich => "a reading was not between two of the vDSO",
+            Cause::NeverEven => "the page stayed in the middle of an update",
+            Cause::SourceSwitched => "the kernel's clock source changed, or only it can read it",
+            Cause::Unsynchronised => "the cpus' counters are not known to agree",
+            Cause::TimeNamespace => "the process is in a time namespace",
+            Cause::NoResources => "no memory or descriptor was left",
+        })
+    }
+}
+
+/// What a back-end counts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+#[non_exhaustive]
+pub enum Source {
+    /// The cpu's counter.
+    Tsc,
+    /// KVM's page for its guest, and the cpu's counter.
+    Pvclock,
+    /// Whatever the vDSO uses.
+    Kernel,
+}
+
+/// How the clock is read just now: see [`status`](super::status).
+///
+/// ```
+/// let status = corelocal::clock::status();
+/// println!("{:?} by {:?}", status.backend, status.source);
+/// for (cause, count) in status.latches.iter() {
+///     println!("given up {count} times: {cause}");
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Status {
+    /// What serves.
+    pub backend: Backend,
+    /// What it counts with.
+    pub source: Source,
+    /// Whether the best back-end is being compared with the vDSO, which serves meanwhile.
+    pub validating: bool,
+    /// How ordered readings wait; `None` where the vDSO does that.
+    pub fence: Option<Fence>,
+    /// See [`epoch`](super::epoch).
+    pub epoch: u64,
+    /// Readings that were compared with the vDSO's around them, and lay between.
+    pub validated: u64,
+    /// How often, and why, a back-end was given up for the next.
+    pub latches: Latches,
+}
+
+/// How often each [`Cause`] made the clock give a back-end up.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Latches([u32; Cause::ALL.len()]);
+
+impl Latches {
+    /// How often for this cause.
+    pub fn count(&self, cause: Cause) -> u32 {
+        self.0.get(cause as usize).copied().unwrap_or(0)
+    }
+
+    /// How often in all.
+    pub fn total(&self) -> u32 {
+        self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// The causes there were, with their counts.
+    pub fn iter(&self) -> impl Iterator<Item = (Cause, u32)> + '_ {
+        Cause::ALL
+            .into_iter()
+            .map(|cause| (cause, self.count(cause)))
+            .filter(|(_, count)| *count > 0)
+    }
+}
+
+impl fmt::Debug for Latches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Latches {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+/// The counts themselves.
+#[derive(Default)]
+pub(super) struct Counts {
+    latches: [AtomicU32; Cause::ALL.len()],
+    validated: AtomicU64,
+    epoch: AtomicU64,
+}
+
+impl Counts {
+    pub(super) const fn new() -> Counts {
+        Counts {
+            latches: [const { AtomicU32::new(0) }; Cause::ALL.len()],
+            validated: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+        }
+    }
+
+    /// A back-end is given up: another epoch.
+    pub(super) fn latched(&self, cause: Cause) {
+        self.latches[cause as usize].fetch_add(1, Ordering::Relaxed);
+        self.discontinuity();
+    }
+
+    /// A reading lay between two of the vDSO's.
+    pub(super) fn validated(&self) -> u64 {
+        self.validated.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Another epoch begins.
+    pub(super) fn discontinuity(&self) {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The epoch.
+    #[inline]
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// A status with these counts.
+    pub(super) fn status(&self, backend: Backend, source: Source) -> Status {
+        let count = |at: usize| self.latches[at].load(Ordering::Relaxed);
+        Status {
+            backend,
+            source,
+            validating: false,
+            fence: None,
+            epoch: self.epoch(),
+            validated: self.validated.load(Ordering::Relaxed),
+            latches: Latches(core::array::from_fn(count)),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The counter itself, for those who have no time to make a time of it.
+//!
+//! A tracer stores when each of its events was. Reading the counter is most of what a clock costs; what
+//! makes a time of it can wait until somebody looks at the events, if any one ever does. `convert.rs` does
+//! that for many at once.
+//!
+//! # What a tick means
+//! By itself nothing: after the machine slept or was restored from a snapshot, the counter may be anywhere,
+//! and where the cpus' counters do not agree, ticks are nanoseconds and no counter at all. So a tick belongs
+//! to an epoch (`events.rs`), which whoever stores ticks stores too: with each ([`Stamp`]), or with a batch of
+//! them.
+//!
+//! # Invariant
+//! 1. What ticks are counted in is part of the epoch's word, so one load tells both.
+
+use super::events;
+
+/// A reading of the cpu's counter: for storing now, and for converting later.
+///
+/// Where the kernel does not trust the cpus' counters to agree (and on processors whose counter is not read
+/// here), it is a number of nanoseconds; a [`Converter`](super::Converter) knows. 8 bytes.
+///
+/// ```
+/// use corelocal::clock::{self, Converter, Ticks};
+///
+/// let mut converter = Converter::new();
+/// let epoch = clock::epoch();
+/// let events = [Ticks::now(), Ticks::now(), Ticks::now()];
+///
+/// converter.refresh(); // so that it knows of the time until now
+/// let mut times = [0; 3];
+/// converter.monotonic_all(epoch, &events, &mut times)?;
+/// assert!(times[0] <= times[2] && times[2] <= clock::monotonic() + 1_000);
+/// # Ok::<(), clock::NoTime>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
+#[repr(transparent)]
+pub struct Ticks(u64);
+
+impl Ticks {
+    /// Now, whenever the cpu likes to read it: some nanoseconds before it is done with what comes first in
+    /// the program, perhaps. The cheapest there is. Async-signal-safe.
+    #[inline]
+    #[must_use]
+    pub fn now() -> Ticks {
+        read::<false>(events::word())
+    }
+
+    /// Now: read after all that the thread read before, so that ticks of two threads that hand something
+    /// over never go back. Async-signal-safe.
+    #[inline]
+    #[must_use]
+    pub fn now_ordered() -> Ticks {
+        read::<true>(events::word())
+    }
+
+    /// Ticks that were stored as a number.
+    #[inline]
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Ticks {
+        Ticks(raw)
+    }
+
+    /// As a number, for storing.
+    #[inline]
+    #[must_use]
+    pub const fn as_raw(self) -> u64 {
+        self.0
+    }
+}
+
+/// Ticks and the epoch they belong to: all that a [`Converter`](super::Converter) needs. 16 bytes.
+///
+/// ```
+/// use corelocal::clock::{Converter, Stamp};
+///
+/// let mut converter = Converter::new();
+/// let stamp = Stamp::now();
+/// converter.refresh();
+/// let time: u64 = converter.monotonic(stamp)?; // nanoseconds of CLOCK_MONOTONIC
+/// # let _ = time;
+/// # Ok::<(), corelocal::clock::Unknown>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Stamp {
+    /// The counter.
+    pub ticks: Ticks,
+    /// As [`epoch`](super::epoch) was.
+    pub epoch: u64,
+}
+
+impl Stamp {
+    /// Now, with unordered ticks: see [`Ticks::now`]. Async-signal-safe.
+    #[inline]
+    #[must_use]
+    pub fn now() -> Stamp {
+        // One word for both. (1)
+        let word = events::word();
+        Stamp { ticks: read::<false>(word), epoch: events::epoch_of(word) }
+    }
+
+    /// Now, with ordered ticks: see [`Ticks::now_ordered`]. Async-signal-safe.
+    #[inline]
+    #[must_use]
+    pub fn now_ordered() -> Stamp {
+        let word = events::word();
+        Stamp { ticks: read::<true>(word), epoch: events::epoch_of(word) }
+    }
+}
+
+/// Reads what ticks are counted in.
+#[inline(always)]
+pub(super) fn read<const ORDERED: bool>(word: events::Word) -> Ticks {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
+    if let Some(fence) = word.counter() {
+        let count = match ORDERED {
+            true => super::counter::ordered_by(fence),
+            false => super::counter::unordered(),
+        };
+        return Ticks(count);
+    }
+    let _ = word;
+    Ticks(super::SELECTOR.read::<ORDERED>(super::Clock::Monotonic))
+}

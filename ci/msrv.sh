@@ -58,6 +58,6 @@ else
         skip "Debian $suite has $("$RUSTC" --version), not $msrv: name another suite in ci/msrv.sh"
 fi
 "${cargo[@]}" --version
-for package in corelocal corelocal-metrics corelocal-lab corelocal-cli; do
+for package in corelocal corelocal-metrics corelocal-tracing corelocal-lab corelocal-cli; do
     "${cargo[@]}" check -p "$package" --locked
 done

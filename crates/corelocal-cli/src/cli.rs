@@ -29,6 +29,14 @@ pub enum Command {
     Check(CheckArgs),
     /// Disturb the library's critical sections at every instruction, and see that nothing is lost
     Torture(TortureArgs),
+    /// Show the clock's back-ends: what they cost, whether they agree, how far they drift; or a
+    /// published clock
+    Clock(ClockArgs),
+    /// Publish this machine's clock, with its bounds, in memory that other processes read
+    Clockd(ClockdArgs),
+    /// A process in which one of the clock's back-ends is looked at
+    #[command(name = crate::clock::SUBCOMMAND, hide = true)]
+    ClockObserver(ClockObserverArgs),
     /// The process that is disturbed
     #[command(name = crate::torture::VICTIM, hide = true)]
     Victim(VictimArgs),
@@ -124,6 +132,64 @@ pub struct TortureArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `clock`.
+#[derive(Debug, Args)]
+pub struct ClockArgs {
+    /// For how long to watch the clocks drift (10s, 10m, 8h)
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    #[arg(value_parser = crate::torture::parse_time)]
+    pub watch: Duration,
+    /// Write every sample to this file
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Write a page with a plot to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Show the clock that is published in this file, by `corelocal clockd`, a hypervisor
+    /// (/dev/vmclock0) or ClockBound (/var/run/clockbound/shm0)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["watch", "csv", "html"])]
+    pub file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `clockd`.
+#[derive(Debug, Args)]
+pub struct ClockdArgs {
+    /// Where to publish; /dev/shm/corelocal-ENCODING if not given
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// How the page is laid out, and so what it tells
+    #[arg(long, value_enum, default_value_t = crate::clockd::Encoding::Vmclock)]
+    pub encoding: crate::clockd::Encoding,
+    /// Time between publications
+    #[arg(long, value_name = "TIME", default_value = "100ms")]
+    #[arg(value_parser = crate::clockd::parse_every)]
+    pub every: Duration,
+    /// The clock is right to within this (40us, 5ms), whatever the kernel was told: for a machine
+    /// that follows its host's clock, say
+    #[arg(long, value_name = "ERROR", value_parser = crate::clockd::parse_error)]
+    pub max_error: Option<Duration>,
+    /// End after so long
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::torture::parse_time)]
+    pub time: Option<Duration>,
+}
+
+/// Arguments of the process in which a back-end is looked at.
+#[derive(Debug, Args)]
+pub struct ClockObserverArgs {
+    /// Clocks of others instead.
+    #[arg(long)]
+    pub others: bool,
+    /// Milliseconds between samples.
+    #[arg(long)]
+    pub every_ms: u64,
+    /// Milliseconds in all.
+    #[arg(long)]
+    pub for_ms: u64,
 }
 
 /// Arguments of the process that is disturbed.

@@ -1,12 +1,15 @@
 //! `corelocal`: what this machine's kernel fast paths are, what they cost, and what they save.
 //!
 //! Exit codes: 0 done; 1 done, but with a complaint (`doctor --strict` on degraded paths, an output
-//! that could not be written, a fault that `check` or `torture` found); 2 the command line is wrong;
+//! that could not be written, a fault that `check` or `torture` found, a clock that is not to be
+//! believed or cannot be published); 2 the command line is wrong;
 //! 3 `check` could not read a file, or `torture` cannot be tried here.
 
 mod bench;
 mod check;
 mod cli;
+mod clock;
+mod clockd;
 mod doctor;
 mod machine;
 mod measure;
@@ -26,6 +29,9 @@ fn main() -> ExitCode {
         cli::Command::Bench(args) => measure::bench(&args),
         cli::Command::Check(args) => check::run(&args),
         cli::Command::Torture(args) => torture::run(&args),
+        cli::Command::Clock(args) => clock::run(&args),
+        cli::Command::Clockd(args) => clockd::run(&args),
+        cli::Command::ClockObserver(args) => clock::observe(&args),
         cli::Command::Victim(args) => torture::victim(&args),
         cli::Command::Child(args) => measure::child(&args),
     };

@@ -184,10 +184,10 @@ impl<B: Body> Contest<B> {
 }
 
 /// The samples of one contestant, or why there are none; `None` if it did not take part.
-type Outcome = Option<anyhow::Result<Vec<Sample>>>;
+pub type Outcome = Option<anyhow::Result<Vec<Sample>>>;
 
 /// All rounds at one `x`, which is one of `parts` among which the table's time is divided.
-fn alternate<B: Body>(
+pub fn alternate<B: Body>(
     bodies: &mut [Option<B>],
     x: Option<f64>,
     parts: usize,
@@ -263,15 +263,26 @@ pub fn thread_cpu_time() -> Duration {
 ///
 /// `run` tells how long it took. Ends after a handful of calls, also for a loop that takes no time
 /// whatever it is asked for, and for one whose single iteration takes longer than `target`. The
-/// first call does not count: it meets cold caches and pages not yet there.
+/// first call does not count: it meets cold caches and pages not yet there. What seems long enough is
+/// asked again, and the shortest time believed: one that was interrupted, or met pages not yet there
+/// once more, would make for batches so small that what is around them is measured.
 pub fn calibrate(target: Duration, mut run: impl FnMut(u64) -> Duration) -> u64 {
     const MOST: u64 = 1 << 40;
+    const LOOKS_MORE: usize = 3;
+    /// No interruption is as long, so what takes that long is not looked at again.
+    const LONG: Duration = Duration::from_millis(100);
     let mut iterations = 1;
     run(iterations);
     loop {
-        let took = run(iterations);
         // Measured over a quarter of the target, the rate is good enough to scale.
-        if took >= target / 4 || iterations >= MOST {
+        let enough = target / 4;
+        let mut took = run(iterations);
+        for _ in 0..LOOKS_MORE {
+            if (enough..LONG).contains(&took) {
+                took = took.min(run(iterations));
+            }
+        }
+        if took >= enough || iterations >= MOST {
             let scale = target.as_secs_f64() / took.as_secs_f64().max(1e-9);
             return ((iterations as f64 * scale) as u64).clamp(1, MOST);
         }

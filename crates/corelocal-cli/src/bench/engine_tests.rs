@@ -175,3 +175,17 @@ fn calibration_ends() {
     let usual = calibrate(target, |iterations| Duration::from_nanos(20 * iterations));
     assert_eq!(usual, 200_000);
 }
+
+#[test]
+fn an_interruption_does_not_make_small_batches() {
+    let target = Duration::from_micros(5);
+    for interrupted in 0..12 {
+        let mut call = 0;
+        let iterations = calibrate(target, |iterations| {
+            call += 1;
+            let work = Duration::from_nanos(2 * iterations);
+            work + if call == interrupted { Duration::from_millis(3) } else { Duration::ZERO }
+        });
+        assert_eq!(iterations, 2500, "call {interrupted}");
+    }
+}

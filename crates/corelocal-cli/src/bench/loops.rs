@@ -30,6 +30,11 @@ pub fn loop_of<'a, T>(mut op: impl FnMut() -> T + 'a) -> Loop<'a> {
     }
 }
 
+/// A contestant whose loop is elsewhere: `run` repeats the operation so many times.
+pub fn repeating<'a>(run: impl FnMut(u64) + 'a) -> Loop<'a> {
+    Loop { run: Box::new(run), iterations: 1 }
+}
+
 /// Uses up a value in a register, at no cost.
 #[inline(always)]
 pub fn consume(value: u32) {

@@ -104,6 +104,7 @@ impl<B> Contest<B> {
                 better: Better::Lower,
                 x_label: None,
                 baseline: None,
+                headline: None,
                 rows: Vec::new(),
                 notes: Vec::new(),
                 noise: Noise::default(),
@@ -131,6 +132,12 @@ impl<B> Contest<B> {
     /// Id of the row that ratios refer to.
     pub fn baseline(mut self, row: &str) -> Self {
         self.table.baseline = Some(row.to_owned());
+        self
+    }
+
+    /// Id of our row that does what the baseline does, where others of ours do something else.
+    pub fn headline(mut self, row: &str) -> Self {
+        self.table.headline = Some(row.to_owned());
         self
     }
 

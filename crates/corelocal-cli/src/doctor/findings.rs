@@ -7,6 +7,7 @@ use corelocal::sys::topology::{self, CgroupVersion};
 use corelocal::sys::{Abi, Caps, Errno, Owner, Refusal, membarrier::Commands};
 use serde::Serialize;
 
+use super::clock;
 use super::surroundings::Surroundings;
 
 /// How a path is doing.
@@ -62,7 +63,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(path: &'static str, used: impl Into<String>, offered: impl Into<String>) -> Finding {
+    /// A path that is as fast as it gets.
+    pub fn new(path: &'static str, used: impl Into<String>, offered: impl Into<String>) -> Finding {
         Finding {
             path,
             state: State::Active,
@@ -73,7 +75,8 @@ impl Finding {
         }
     }
 
-    fn but(self, state: State, why: impl Into<String>, remedy: Option<&str>) -> Finding {
+    /// One that is not, and why.
+    pub fn but(self, state: State, why: impl Into<String>, remedy: Option<&str>) -> Finding {
         Finding { state, why: Some(why.into()), remedy: remedy.map(str::to_owned), ..self }
     }
 }
@@ -89,7 +92,7 @@ pub fn of(caps: &Caps, around: &Surroundings) -> Vec<Finding> {
         private_futex(caps),
         newer_futex(caps),
         slice_extension(caps),
-        clock(caps, around),
+        clock::finding(caps, around),
         cpus(caps),
     ]
 }
@@ -298,34 +301,6 @@ fn slice_extension(caps: &Caps) -> Finding {
         None => (NO_SECTIONS.to_owned(), "see critical sections"),
     };
     Finding::new(NAME, "not used", offered).but(State::Absent, why, Some(remedy))
-}
-
-fn clock(caps: &Caps, around: &Surroundings) -> Finding {
-    const NAME: &str = "clock";
-    let source = match around.clocksource.as_str() {
-        "" => "unknown",
-        source => source,
-    };
-    let offered = format!(
-        "clock source {source}; vDSO: {}",
-        if caps.vdso.clock_gettime { "clock_gettime" } else { "none" }
-    );
-    let slow = Finding::new(NAME, "clock_gettime, a system call", offered.clone());
-    match source {
-        _ if !caps.vdso.clock_gettime => slow.but(
-            State::Degraded,
-            "this process has no vDSO (valgrind, or booted with vdso=0)",
-            Some("boot without vdso=0"),
-        ),
-        "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter" | "unknown" => {
-            Finding::new(NAME, "clock_gettime by the vDSO", offered)
-        }
-        _ => slow.but(
-            State::Degraded,
-            format!("the clock source {source} cannot be read from user space"),
-            Some("choose tsc or kvm-clock in /sys/devices/system/clocksource/clocksource0/"),
-        ),
-    }
 }
 
 fn cpus(caps: &Caps) -> Finding {

@@ -111,13 +111,6 @@ fn missing_newer_calls_are_absent_not_degraded() {
 }
 
 #[test]
-fn a_clock_source_that_needs_the_kernel() {
-    let around = Surroundings { clocksource: "hpet".to_owned(), ..quiet() };
-    let findings = of(&complete(), &around);
-    assert_eq!(find(&findings, "clock").state, State::Degraded);
-}
-
-#[test]
 fn no_sysfs() {
     let mut caps = complete();
     caps.topology.possible.source = topology::Source::Affinity;

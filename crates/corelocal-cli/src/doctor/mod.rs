@@ -3,9 +3,11 @@
 //! ```text
 //!   surroundings.rs   what the library does not ask: libc's version, seccomp, valgrind, clock source
 //!   findings.rs       facts in, findings out; pure, so that every world can be tested here
+//!   clock.rs          that of the clock
 //!   mod.rs            printing
 //! ```
 
+mod clock;
 mod findings;
 mod surroundings;
 

@@ -4,6 +4,7 @@ use std::{env, fs};
 
 use serde::Serialize;
 
+use super::clock::Clock;
 use crate::machine;
 
 /// See the module's text. What cannot be told is empty or false.
@@ -15,6 +16,8 @@ pub struct Surroundings {
     pub hypervisor: String,
     /// Current clock source.
     pub clocksource: String,
+    /// How this process reads the clock.
+    pub clock: Clock,
     /// A seccomp filter is installed.
     pub seccomp: bool,
     /// The program runs under valgrind, which has no rseq.
@@ -37,6 +40,7 @@ impl Surroundings {
             libc: machine::libc_version(),
             hypervisor: machine::hypervisor(),
             clocksource: machine::clocksource(),
+            clock: Clock::look(),
             seccomp: mode.is_some_and(|mode| mode.trim() != "0"),
             valgrind: variable("LD_PRELOAD").to_string_lossy().contains("vgpreload"),
             gvisor: read("/proc/version").contains("gVisor"),

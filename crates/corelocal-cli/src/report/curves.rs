@@ -27,10 +27,13 @@ const OTHERS: usize = 5;
 /// Colours for our own, `--s5` to `--s7`; green leads, as everywhere on the page.
 const OURS: usize = 3;
 
-/// The stand-ins that plotters draws with, replaced by CSS variables afterwards.
-const INK: RGBColor = RGBColor(1, 2, 3);
-const RULE: RGBColor = RGBColor(1, 2, 4);
-const PAPER: RGBColor = RGBColor(1, 2, 5);
+// The stand-ins that plotters draws with, replaced by CSS variables afterwards.
+/// Text.
+pub const INK: RGBColor = RGBColor(1, 2, 3);
+/// Lines of the axes.
+pub const RULE: RGBColor = RGBColor(1, 2, 4);
+/// What is behind.
+pub const PAPER: RGBColor = RGBColor(1, 2, 5);
 
 /// Number of the colour of row `index`; more rows than colours repeat them with other marks.
 fn colour_of(table: &Table, index: usize) -> usize {
@@ -40,7 +43,7 @@ fn colour_of(table: &Table, index: usize) -> usize {
 }
 
 /// The stand-in for colour `--s{number}`.
-fn stand_in(number: usize) -> RGBColor {
+pub fn stand_in(number: usize) -> RGBColor {
     RGBColor(2, 2, number as u8)
 }
 
@@ -83,7 +86,8 @@ pub fn curves(table: &Table) -> anyhow::Result<Markup> {
     })
 }
 
-fn mark(index: usize) -> char {
+/// The mark of row `index`.
+pub fn mark(index: usize) -> char {
     let (filled, hollow) = MARKS[index % MARKS.len()];
     if index / MARKS.len() % 2 == 0 { filled } else { hollow }
 }
@@ -148,17 +152,20 @@ fn svg(table: &Table, y_scale: &Scale, size: (u32, u32)) -> anyhow::Result<Strin
 }
 
 /// Where a tick stands on its axis and what is written there.
-type Tick = (f64, String);
+pub type Tick = (f64, String);
 
-fn text_at(ticks: &[Tick], place: f64) -> String {
+/// What is written at a tick.
+pub fn text_at(ticks: &[Tick], place: f64) -> String {
     let tick = ticks.iter().find(|(at, _)| *at == place);
     tick.map(|(_, text)| text.clone()).unwrap_or_default()
 }
 
 /// An axis whose ticks stand where we say.
-struct Axis {
-    range: Range<f64>,
-    ticks: Vec<Tick>,
+pub struct Axis {
+    /// From where to where.
+    pub range: Range<f64>,
+    /// Its ticks.
+    pub ticks: Vec<Tick>,
 }
 
 impl Ranged for Axis {
@@ -190,7 +197,7 @@ fn shape(kind: usize) -> Vec<(i32, i32)> {
 }
 
 /// Puts CSS variables in the place of the stand-in colours; inside HTML no name space is needed.
-fn styled(svg: &str) -> String {
+pub fn styled(svg: &str) -> String {
     let hex = |c: RGBColor| format!("#{:02X}{:02X}{:02X}", c.0, c.1, c.2);
     let mut out = svg
         .replace(" xmlns=\"http://www.w3.org/2000/svg\"", "")

@@ -11,7 +11,7 @@ use super::schema::{Better, Point, Report, Row, Table};
 pub struct Headline<'a> {
     /// The table it is from.
     pub table: &'a Table,
-    /// Our row with the best ratio.
+    /// Our row with the best ratio, or the one that the table names.
     pub ours: &'a Row,
     /// Its point.
     pub point: &'a Point,
@@ -37,7 +37,9 @@ fn headline(table: &Table) -> Option<Headline<'_>> {
     let smallest = xs.first().copied();
     let base = table.rows.iter().find(|row| Some(&row.id) == table.baseline.as_ref())?;
     let baseline = (base, at(base, smallest)?);
-    let candidates = table.rows.iter().filter(|row| row.ours && row.id != base.id);
+    let is_asked = |row: &&Row| table.headline.as_ref().is_none_or(|id| *id == row.id);
+    let ours = table.rows.iter().filter(|row| row.ours && row.id != base.id);
+    let candidates = ours.filter(is_asked);
     let (ours, point, ratio) = candidates
         .filter_map(|row| {
             let point = at(row, smallest)?;
@@ -71,6 +73,17 @@ mod tests {
         assert_eq!((counter.ours.id.as_str(), counter.point.x), ("cpu", Some(1.0)));
         assert_eq!(counter.baseline.0.id, "getcpu-atomic");
         assert_eq!(counter.at_largest, Some((64.0, 18.9)));
+    }
+
+    #[test]
+    fn a_table_may_name_the_row() {
+        let mut report = report();
+        for table in &mut report.tables {
+            table.headline = table.rows.iter().rfind(|row| row.ours).map(|row| row.id.clone());
+        }
+        for headline in headlines(&report) {
+            assert_eq!(Some(&headline.ours.id), headline.table.headline.as_ref());
+        }
     }
 
     #[test]

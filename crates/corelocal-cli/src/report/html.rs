@@ -16,7 +16,8 @@ use super::schema::{Better, Machine, Report, Row, Table};
 use super::{bars, curves, stamp};
 use crate::bench::noise;
 
-const STYLE: &str = include_str!("report.css");
+/// The style sheet.
+pub const STYLE: &str = include_str!("report.css");
 
 /// The whole page.
 ///

@@ -58,6 +58,14 @@ pub fn write_outputs(
     written
 }
 
+/// Writes one file, whole or not at all.
+///
+/// # Errors
+/// A sentence: which, why, and what to do.
+pub fn write_file(path: &Path, content: &str) -> Result<(), String> {
+    write(path, content.as_bytes()).map_err(|error| problem(path, &error.into()))
+}
+
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     // A link is followed, so that its target changes and the link stays.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

@@ -84,6 +84,9 @@ pub struct Table {
     pub x_label: Option<String>,
     /// Row that ratios refer to.
     pub baseline: Option<String>,
+    /// Our row that answers the baseline's question; `None` where the best one does.
+    #[serde(default)]
+    pub headline: Option<String>,
     /// The contestants.
     pub rows: Vec<Row>,
     /// Remarks that belong under the table.

@@ -202,7 +202,7 @@ fn changes(changes: &[Change], width: usize) -> String {
 }
 
 /// A table without frame, with a rule under its header.
-fn grid(width: usize) -> Grid {
+pub fn grid(width: usize) -> Grid {
     let mut grid = Grid::new();
     grid.load_preset(presets::NOTHING)
         .set_style(TableComponent::HeaderLines, '─')
@@ -213,12 +213,12 @@ fn grid(width: usize) -> Grid {
     grid
 }
 
-fn heading(text: &str) -> Cell {
+pub fn heading(text: &str) -> Cell {
     Cell::new(text).add_attribute(Attribute::Dim)
 }
 
 /// Never breaks a line in the columns that are `figures`; the others share what remains.
-fn keep_whole(grid: &mut Grid, figures: impl Fn(usize) -> bool) {
+pub fn keep_whole(grid: &mut Grid, figures: impl Fn(usize) -> bool) {
     for (index, column) in grid.column_iter_mut().enumerate() {
         column.set_padding((0, u16::from(index > 0)));
         if figures(index) {
@@ -227,7 +227,7 @@ fn keep_whole(grid: &mut Grid, figures: impl Fn(usize) -> bool) {
     }
 }
 
-fn lines(grid: &Grid) -> String {
+pub fn lines(grid: &Grid) -> String {
     grid.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 

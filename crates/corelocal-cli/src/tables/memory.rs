@@ -56,6 +56,7 @@ impl Table for Memory {
             better: Better::Neither,
             x_label: Some("cpus used".to_owned()),
             baseline: None,
+            headline: None,
             rows: rows(&seen),
             notes: Vec::new(),
             noise: watch.finish(),

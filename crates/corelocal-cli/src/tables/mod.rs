@@ -15,6 +15,7 @@ pub mod memory;
 pub mod pool;
 pub mod queue;
 mod recorder;
+pub mod remote;
 pub mod sched;
 
 use std::fmt;
@@ -30,8 +31,12 @@ pub fn all() -> &'static [&'static dyn Table] {
         &histogram::Histogram,
         &pool::Pool,
         &queue::Queue,
+        &remote::Remote,
         &futex::Futex,
         &clock::Clock,
+        &clock::start::ClockStart,
+        &clock::convert::ClockConvert,
+        &clock::pages::ClockPage,
         &sched::Messaging::PROCESSES,
         &sched::Messaging::THREADS,
         &sched::ids::Ids,

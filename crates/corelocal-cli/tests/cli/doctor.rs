@@ -117,3 +117,12 @@ fn a_filter_that_refuses_rseq_is_named_with_the_remedy() {
         says("remedy", "allow rseq (system call 334 on x86-64)");
     }
 }
+
+#[test]
+fn a_clock_that_may_not_be_read_in_place() {
+    let done = Call::new(&["doctor"]).env("CORELOCAL_CLOCK", "vdso").done();
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    if cfg!(target_arch = "x86_64") {
+        assert!(done.out.contains("unset CORELOCAL_CLOCK"), "{}", done.out);
+    }
+}

@@ -6,6 +6,7 @@
 //! - Every call runs in a folder of its own, with none of the variables set that change output.
 //! - No output may hold a panic, wanted or not.
 
+mod clock;
 mod doctor;
 mod outputs;
 mod refuse;
@@ -19,6 +20,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+
+/// What changes which paths are taken.
+const OURS: [&str; 3] = ["CORELOCAL_RSEQ", "CORELOCAL_CLOCK", "GLIBC_TUNABLES"];
 
 /// A call that is not done by then hangs.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -44,7 +48,7 @@ impl Call {
         let mut command = Command::new(env!("CARGO_BIN_EXE_corelocal"));
         command.args(args).current_dir(&folder);
         let colour_and_width = ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES"];
-        for name in colour_and_width.into_iter().chain(["CORELOCAL_RSEQ", "GLIBC_TUNABLES"]) {
+        for name in colour_and_width.into_iter().chain(OURS) {
             command.env_remove(name);
         }
         Call { command, folder }

@@ -107,3 +107,14 @@ fn without_rseq() {
         assert!(done.out.contains("none: atomics"), "the stamp tells:\n{}", done.out);
     }
 }
+
+/// The process that a row of the table `counter` is measured in.
+#[test]
+fn the_counter_without_rseq() {
+    let child = ["__child", "counter-off", "2", "2000000"];
+    let done = Call::new(&child).env("CORELOCAL_RSEQ", "off").done();
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    let figures = json(&done.out);
+    assert!(figures["ns"].as_f64().is_some_and(|ns| ns > 0.0), "{}", done.out);
+    assert!(figures["Mops/s"].as_f64().is_some_and(|mops| mops > 0.0), "{}", done.out);
+}

@@ -4,12 +4,14 @@ use crate::corelocal;
 
 #[test]
 fn help_and_errors() {
-    let cases: [(&str, &[&str]); 11] = [
+    let cases: [(&str, &[&str]); 13] = [
         ("help", &["--help"]),
         ("help_doctor", &["doctor", "--help"]),
         ("help_report", &["report", "--help"]),
         ("help_bench", &["bench", "--help"]),
         ("help_torture", &["torture", "--help"]),
+        ("help_clock", &["clock", "--help"]),
+        ("help_clockd", &["clockd", "--help"]),
         ("bench_list", &["bench", "--list"]),
         ("unknown_table", &["bench", "clok"]),
         ("no_table", &["bench"]),
@@ -25,7 +27,7 @@ fn help_and_errors() {
 #[test]
 fn a_wrong_command_line_is_exit_code_2() {
     let long = "x".repeat(100_000);
-    let wrong: [&[&str]; 19] = [
+    let wrong: [&[&str]; 26] = [
         &[],
         &[""],
         &["--"],
@@ -45,6 +47,13 @@ fn a_wrong_command_line_is_exit_code_2() {
         &["bench", "🦀\u{1b}[31m\n"],
         &["bench", &long],
         &["bench", "--quick", "--compare", "old.json"],
+        &["clock", "now"],
+        &["clock", "--watch", "0"],
+        &["clock", "--file", "f", "--watch", "5s"],
+        &["clock", "--file", "f", "--csv", "c"],
+        &["clockd", "--encoding", "morse"],
+        &["clockd", "--every", "6s"],
+        &["clockd", "--max-error", "5"],
     ];
     for args in wrong {
         let done = corelocal(args);

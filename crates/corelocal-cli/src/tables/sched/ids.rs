@@ -160,6 +160,7 @@ impl Table for Ids {
             better: Better::Neither,
             x_label: Some("threads".to_owned()),
             baseline: None,
+            headline: None,
             rows: mm_cid.chain(cpu_id).collect(),
             notes: vec![format!(
                 "Confining threads that run does not always bring their ids down: those rows \

@@ -1,0 +1,89 @@
+//! The cpu's counter beside the kernel's clocks, for pages that are read by it.
+//!
+//! Invariant: the counter is read in order with what comes before and after.
+
+use super::offset::kernel;
+
+/// Clock sources under which the cpus' counters agree: the kernel has seen to it.
+#[cfg(target_arch = "x86_64")]
+const TRUSTED: [&str; 3] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"];
+
+/// Why pages that are read by the counter are not for this machine.
+pub fn obstacle(clocksource: &str) -> Option<String> {
+    #[cfg(target_arch = "x86_64")]
+    return (!TRUSTED.contains(&clocksource)).then(|| {
+        let source = if clocksource.is_empty() { "unknown" } else { clocksource };
+        format!(
+            "the kernel's clock source is {source}, so it does not say that the cpus' counters \
+             agree; publish with --encoding clockbound, which does without"
+        )
+    });
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = clocksource;
+        Some("the counter of this processor is not read; use --encoding clockbound".to_owned())
+    }
+}
+
+/// The counter.
+#[cfg(target_arch = "x86_64")]
+pub fn read() -> u64 {
+    use core::arch::x86_64::{_mm_lfence, _rdtsc};
+    // SAFETY: part of every x86-64; Linux leaves the counter readable unless the process asked for a
+    // fault (PR_SET_TSC), which nothing here does.
+    unsafe {
+        _mm_lfence();
+        let counter = _rdtsc();
+        _mm_lfence();
+        counter
+    }
+}
+
+/// None.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn read() -> u64 {
+    0
+}
+
+/// A counter and the time of a kernel's clock at it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Point {
+    /// The counter.
+    pub counter: u64,
+    /// The time in nanoseconds.
+    pub nanos: u64,
+    /// By how many ticks the counter may be off.
+    pub error: u64,
+}
+
+impl Point {
+    /// Now: the best of some attempts.
+    pub fn now(clock: libc::clockid_t) -> Point {
+        let attempts = (0..16).map(|_| {
+            let before = read();
+            let nanos = kernel(clock);
+            let width = read().saturating_sub(before);
+            Point { counter: before + width / 2, nanos, error: width / 2 + 1 }
+        });
+        attempts.min_by_key(|point| point.error).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_is_between_two_looks() {
+        let before = kernel(libc::CLOCK_MONOTONIC);
+        let point = Point::now(libc::CLOCK_MONOTONIC);
+        assert!((before..=kernel(libc::CLOCK_MONOTONIC)).contains(&point.nanos));
+    }
+
+    #[test]
+    fn a_source_that_says_nothing_of_counters() {
+        assert!(obstacle("hpet").is_some_and(|why| why.contains("clockbound")));
+        assert!(obstacle("").is_some());
+        assert_eq!(obstacle("tsc").is_none(), cfg!(target_arch = "x86_64"));
+    }
+}

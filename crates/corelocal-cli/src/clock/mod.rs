@@ -1,0 +1,85 @@
+//! `corelocal clock`: which back-ends the clock has here, what they cost, whether they agree with the
+//! vDSO, and how far they drift; or, with `--file`, what a published clock says.
+//!
+//! ```text
+//!   observer.rs   one back-end in a process of its own: first look, then samples
+//!   watch.rs      the observers' parent: their samples become series
+//!   offset.rs     how far a clock is from the kernel's, as far as that is certain
+//!   chart.rs      the series on the terminal, while they come in
+//!   text.rs       the table, JSON and CSV;  html.rs  the page with a plot
+//!   file.rs       a published page
+//!   counter.rs    the cpu's counter;  signals.rs  Ctrl-C;  words.rs  what things are called
+//! ```
+
+pub mod chart;
+pub mod counter;
+pub mod file;
+mod html;
+mod observer;
+pub mod offset;
+pub mod signals;
+mod text;
+mod watch;
+pub mod words;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+pub use observer::{SUBCOMMAND, run as observe};
+
+use self::chart::Chart;
+use self::text::Answer;
+use self::watch::{BACKENDS, Watch};
+use crate::cli::ClockArgs;
+use crate::machine;
+use crate::output::{self, complain};
+use crate::report::{term, write_file};
+
+/// About so many samples of each clock, whatever the time.
+const SAMPLES: u32 = 2000;
+
+/// The command.
+pub fn run(args: &ClockArgs) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.file {
+        return file::show(path, args.json);
+    }
+    if args.csv.is_some() && args.csv == args.html {
+        complain("--csv and --html name the same file; give them different ones");
+        return Ok(ExitCode::from(2));
+    }
+    signals::note();
+    let every = (args.watch / SAMPLES).clamp(Duration::from_millis(50), Duration::from_secs(10));
+    let mut watch = Watch::new();
+    let observed = BACKENDS
+        .into_iter()
+        .take_while(|_| !signals::came())
+        .map(|backend| watch.observe(backend, args.watch, every))
+        .collect::<Vec<_>>();
+    let problem = watch.observe_others(args.watch, every).err();
+    let mut chart = Chart::new(args.watch.as_secs_f64(), term::width());
+    let (series, watched) = watch.watch(args.watch, |all, now| chart.draw(all, now));
+
+    let answer = Answer::new(machine::clocksource(), &observed, &series, watched);
+    let mut code = ExitCode::SUCCESS;
+    let mut notes = String::new();
+    let csv = args.csv.as_ref().map(|path| (path, Ok(text::csv(&series))));
+    let page = args.html.as_ref().map(|path| (path, html::page(&answer, &series)));
+    for (path, content) in csv.into_iter().chain(page) {
+        let content = content.map_err(|error| format!("{error:#}"));
+        match content.and_then(|content| write_file(path, &content)) {
+            Ok(()) => notes.push_str(&format!("wrote {}\n", path.display())),
+            Err(problem) => {
+                complain(problem);
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    if let Some(problem) = problem {
+        complain(format_args!("other clocks were not watched: {problem:#}"));
+        code = ExitCode::FAILURE;
+    }
+    if args.json {
+        return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
+    }
+    output::finish(text::table(&answer, term::width()) + &notes, code)
+}

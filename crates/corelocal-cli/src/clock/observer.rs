@@ -1,0 +1,240 @@
+//! What is told of one back-end by a process that may use no better one: which serves in the end and
+//! why, what a reading costs, whether it agrees with the vDSO, and then how it goes on, sample by sample.
+//!
+//! A process settles on one back-end. So the command starts this program again for each of them, with
+//! `CORELOCAL_CLOCK` set, and reads a line of JSON from it for each thing that it saw.
+//!
+//! Invariants:
+//! 1. The first line is a [`Sight`], all others are [`Sample`]s.
+//! 2. It ends when its time is over, when nobody reads, and with its parent.
+
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use corelocal::clock;
+use corelocal::sys::Caps;
+use serde::{Deserialize, Serialize};
+
+use super::offset::{Offset, kernel};
+use super::words;
+use crate::bench::affinity;
+use crate::bench::engine::{self, Plan};
+use crate::bench::loops::{Loop, loop_of};
+use crate::cli::ClockObserverArgs;
+use crate::output;
+use crate::report::schema::Stat;
+use crate::tables::clock::foreign;
+
+/// The hidden subcommand.
+pub const SUBCOMMAND: &str = "__clock-observer";
+
+/// Comparisons in all, shared among the cpus.
+const COMPARISONS: u64 = 400_000;
+/// And again with each sample.
+const MORE: u64 = 1000;
+
+/// Something that was seen.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Line {
+    /// At the beginning.
+    Sight(Sight),
+    /// From time to time.
+    Sample(Sample),
+}
+
+/// What serves, at what cost, and how well.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sight {
+    /// The back-end that serves.
+    pub backend: String,
+    /// The same in words.
+    pub serving: String,
+    /// Why better ones were given up.
+    pub doubts: String,
+    /// Nanoseconds for a reading by `clock_gettime`.
+    pub vdso_ns: f64,
+    /// Nanoseconds for an ordered reading.
+    pub ordered_ns: f64,
+    /// Nanoseconds for an unordered one.
+    pub unordered_ns: f64,
+    /// Comparisons with the vDSO.
+    pub agreement: Agreement,
+}
+
+/// Readings that were taken between two of the vDSO's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Agreement {
+    /// How many.
+    pub samples: u64,
+    /// How many of them did not lie between.
+    pub outside: u64,
+    /// How far outside the farthest was, in nanoseconds.
+    pub farthest_ns: u64,
+}
+
+/// A clock at one moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sample {
+    /// Which clock: a back-end, or another one's name.
+    pub clock: String,
+    /// When: `CLOCK_MONOTONIC` in nanoseconds.
+    pub at: u64,
+    /// How far it is from `CLOCK_MONOTONIC`; from its own zero if it is not ours.
+    pub offset: Offset,
+    /// Comparisons since the last sample.
+    pub agreement: Agreement,
+    /// The back-end that serves by now.
+    pub backend: Option<String>,
+}
+
+impl Agreement {
+    /// Compares ours with the vDSO.
+    fn check(samples: u64) -> Agreement {
+        let mut seen = Agreement { samples, ..Agreement::default() };
+        for _ in 0..samples {
+            let outside = Offset::once(libc::CLOCK_MONOTONIC, clock::monotonic).outside();
+            if outside != 0 {
+                seen.outside += 1;
+                seen.farthest_ns = seen.farthest_ns.max(outside.unsigned_abs());
+            }
+        }
+        seen
+    }
+
+    /// Both together.
+    pub fn and(self, other: Agreement) -> Agreement {
+        Agreement {
+            samples: self.samples + other.samples,
+            outside: self.outside + other.outside,
+            farthest_ns: self.farthest_ns.max(other.farthest_ns),
+        }
+    }
+}
+
+/// The process.
+pub fn run(args: &ClockObserverArgs) -> anyhow::Result<ExitCode> {
+    // SAFETY: this option takes a signal number and touches no memory of ours. Best effort: without it
+    // the process ends when nobody reads any more.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let mut clocks = if args.others { others() } else { Vec::new() };
+    if !args.others {
+        clock::settle();
+        tell(&Line::Sight(sight()))?;
+        clocks.push((words::name(clock::status().backend).to_owned(), Box::new(clock::monotonic)));
+    }
+    let every = Duration::from_millis(args.every_ms.max(1));
+    let end = Instant::now() + Duration::from_millis(args.for_ms);
+    loop {
+        for (name, read) in &mut clocks {
+            let offset = Offset::of(libc::CLOCK_MONOTONIC, read);
+            let ours = !args.others;
+            tell(&Line::Sample(Sample {
+                clock: name.clone(),
+                at: kernel(libc::CLOCK_MONOTONIC),
+                offset,
+                agreement: if ours { Agreement::check(MORE) } else { Agreement::default() },
+                backend: ours.then(|| words::name(clock::status().backend).to_owned()),
+            }))?;
+        }
+        if Instant::now() >= end {
+            return Ok(ExitCode::SUCCESS);
+        }
+        thread::sleep(every);
+    }
+}
+
+fn tell(line: &Line) -> anyhow::Result<()> {
+    let line = serde_json::to_string(line)?;
+    output::print(format_args!("{line}\n"))?;
+    Ok(())
+}
+
+/// Beside the vDSO in alternating rounds, and compared with it on every cpu.
+fn sight() -> Sight {
+    let vdso: fn() -> u64 = || kernel(libc::CLOCK_MONOTONIC);
+    let plan = Plan { rounds: 21, ..Plan::QUICK };
+    let mut bodies: [Option<Loop<'_>>; 3] = [
+        Some(loop_of(vdso)),
+        Some(loop_of(clock::monotonic)),
+        Some(loop_of(clock::monotonic_unordered)),
+    ];
+    let outcomes = engine::alternate(&mut bodies, None, 1, &plan, |_| {});
+    let mut costs = outcomes.into_iter().map(|outcome| {
+        let samples = outcome.and_then(Result::ok).unwrap_or_default();
+        let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
+        Stat::of(&values).map_or(0.0, |stat| stat.median)
+    });
+    let mut cost = || costs.next().unwrap_or(0.0);
+    let (vdso_ns, ordered_ns, unordered_ns) = (cost(), cost(), cost());
+    let agreement = on_every_cpu();
+    let status = clock::status();
+    Sight {
+        backend: words::name(status.backend).to_owned(),
+        serving: words::serving(&status),
+        doubts: words::latches(&status),
+        vdso_ns,
+        ordered_ns,
+        unordered_ns,
+        agreement,
+    }
+}
+
+fn on_every_cpu() -> Agreement {
+    let caps = Caps::get();
+    let allowed = &caps.topology.affinity.set;
+    let cpus: Vec<usize> = allowed.iter().collect();
+    let share = COMPARISONS / cpus.len().max(1) as u64;
+    let of = |cpu: &usize| {
+        // Where that is refused, it is compared where the thread happens to be.
+        let _ = affinity::confine(&[*cpu]);
+        Agreement::check(share)
+    };
+    let seen = cpus.iter().map(of).fold(Agreement::default(), Agreement::and);
+    let _ = affinity::confine(&cpus);
+    if cpus.is_empty() { Agreement::check(COMPARISONS) } else { seen }
+}
+
+/// Clocks that do not follow the kernel's, and their names.
+fn others() -> Vec<(String, Box<dyn FnMut() -> u64>)> {
+    let first = quanta::Instant::now();
+    let mut clocks: Vec<(String, Box<dyn FnMut() -> u64>)> =
+        vec![("quanta".to_owned(), Box::new(move || first.elapsed().as_nanos() as u64))];
+    for name in ["minstant", "fastant"] {
+        if let Ok(rival) = foreign::rival(name) {
+            clocks.push((name.to_owned(), Box::new(move || (rival.nanos)())));
+        }
+    }
+    clocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_agrees_with_the_vdso() {
+        clock::settle();
+        let seen = Agreement::check(1000);
+        assert_eq!(seen.samples, 1000);
+        if clock::status().backend == clock::Backend::KernelPage {
+            assert_eq!((seen.outside, seen.farthest_ns), (0, 0));
+        }
+        assert_eq!(seen.and(seen).samples, 2000);
+    }
+
+    #[test]
+    fn lines_come_back() {
+        let sample = Sample {
+            clock: "anchor".to_owned(),
+            at: u64::MAX,
+            offset: Offset { low: -3, high: 4 },
+            agreement: Agreement { samples: 10, outside: 1, farthest_ns: 7 },
+            backend: None,
+        };
+        let text = serde_json::to_string(&Line::Sample(sample)).unwrap();
+        let Line::Sample(back) = serde_json::from_str(&text).unwrap() else { panic!("{text}") };
+        assert_eq!((back.at, back.offset.high, back.agreement.farthest_ns), (u64::MAX, 4, 7));
+    }
+}

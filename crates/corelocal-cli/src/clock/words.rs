@@ -1,0 +1,47 @@
+//! What the clock's back-ends, sources and doubts are called where a reader sees them.
+
+use corelocal::clock::{Backend, Fence, Source, Status};
+
+/// A back-end's name, as `CORELOCAL_CLOCK` and `--json` have it.
+pub fn name(backend: Backend) -> &'static str {
+    match backend {
+        Backend::KernelPage => "kernel-page",
+        Backend::Paravirtual => "paravirtual",
+        Backend::Anchor => "anchor",
+        _ => "vdso",
+    }
+}
+
+/// What a back-end reads.
+pub fn reads(backend: Backend) -> &'static str {
+    match backend {
+        Backend::KernelPage => "the vDSO's own data",
+        Backend::Paravirtual => "KVM's page for its guest",
+        Backend::Anchor => "the cpu's counter, between samples of the vDSO",
+        _ => "the vDSO",
+    }
+}
+
+/// What serves, in half a sentence.
+pub fn serving(status: &Status) -> String {
+    let source = match status.source {
+        Source::Tsc => " by the cpu's counter",
+        Source::Pvclock => " by KVM's page",
+        _ => "",
+    };
+    let fence = match status.fence {
+        Some(Fence::Lfence) => ", ordered by lfence",
+        Some(Fence::Rdtscp) => ", ordered by rdtscp",
+        _ => "",
+    };
+    let source = if status.backend == Backend::KernelPage { source } else { "" };
+    format!("{}{source}{fence}", reads(status.backend))
+}
+
+/// Why better back-ends were given up; empty if none was.
+pub fn latches(status: &Status) -> String {
+    let times = |count| if count == 1 { String::new() } else { format!(", {count} times") };
+    let causes: Vec<String> =
+        status.latches.iter().map(|(cause, count)| format!("{cause}{}", times(count))).collect();
+    if causes.is_empty() { String::new() } else { format!("given up: {}", causes.join("; ")) }
+}

@@ -1,0 +1,253 @@
+//! `corelocal clockd`: publishes this machine's clock, with how far it may be off, to a file in memory
+//! that any number of processes read.
+//!
+//! ```text
+//!   discipline.rs   what the kernel says of its clock (adjtimex)
+//!   keeper.rs       point, rate, jumps: what is published
+//!   mod.rs          the file, the rhythm, the end
+//! ```
+//!
+//! Exit codes: 0 its time was over, or a signal ended it; 1 it could not publish; 2 the command line is
+//! wrong.
+//!
+//! Invariants:
+//! 1. One process publishes to a file at a time; a second one says which is there, and ends.
+//! 2. It ends with a last publication which says that nobody corrects the clock any more. Killed, it
+//!    leaves what was published last, whose bounds grow.
+
+mod discipline;
+mod keeper;
+
+use std::ffi::CString;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use clap::ValueEnum;
+use corelocal::clock::page::{self, Publisher, Status, clockbound, pvclock, vmclock};
+
+use self::discipline::Discipline;
+use self::keeper::Keeper;
+use crate::cli::ClockdArgs;
+use crate::clock::chart::time;
+use crate::clock::counter;
+use crate::clock::signals::Kept;
+use crate::machine;
+use crate::output;
+
+/// How a page is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Encoding {
+    /// True time by the cpu's counter, its bounds, leap seconds: read without a system call
+    Vmclock,
+    /// The error of CLOCK_REALTIME, for ClockBound's readers
+    Clockbound,
+    /// CLOCK_MONOTONIC by the cpu's counter, as KVM tells it to a guest
+    Pvclock,
+}
+
+impl Encoding {
+    fn name(self) -> &'static str {
+        match self {
+            Encoding::Vmclock => "vmclock",
+            Encoding::Clockbound => "clockbound",
+            Encoding::Pvclock => "pvclock",
+        }
+    }
+}
+
+/// The command.
+pub fn run(args: &ClockdArgs) -> anyhow::Result<ExitCode> {
+    match args.encoding {
+        Encoding::Vmclock => {
+            publish::<vmclock::Page>(args, |content| content.map_or(0, |c| c.disruptions))
+        }
+        Encoding::Clockbound => {
+            publish::<clockbound::Page>(args, |content| content.map_or(0, |c| c.disruptions))
+        }
+        Encoding::Pvclock => publish::<pvclock::Page>(args, |_| 0),
+    }
+}
+
+fn publish<P: page::Encoding>(
+    args: &ClockdArgs,
+    jumps: impl Fn(Option<&P::Content>) -> u64,
+) -> anyhow::Result<ExitCode> {
+    let by_counter = args.encoding != Encoding::Clockbound;
+    if let Some(why) = counter::obstacle(&machine::clocksource()).filter(|_| by_counter) {
+        anyhow::bail!("cannot publish as {}: {why}", args.encoding.name());
+    }
+    let (clock, clock_name) = match args.encoding {
+        Encoding::Pvclock => (libc::CLOCK_MONOTONIC, "CLOCK_MONOTONIC"),
+        _ => (libc::CLOCK_REALTIME, "CLOCK_REALTIME"),
+    };
+    let path = args
+        .file
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("/dev/shm/corelocal-{}", args.encoding.name())));
+    let kept = Kept::back();
+    let mut file = File::<P>::create(&path)?;
+    let counted = jumps(file.publisher.last()).saturating_sub(file.publisher.recoveries());
+    let mut keeper = Keeper::new(clock, by_counter, counted);
+    keeper.calibrate();
+
+    // Who reads the line below finds something in the file.
+    let discipline = ask(args)?;
+    let (recovered, last) = (file.publisher.has_recovered(), file.publisher.last().is_some());
+    file.publisher.publish(&P::Content::from(&keeper.state(&discipline)))?;
+    let took_over = match (recovered, last) {
+        (true, _) => "; its last writer died in a publication, the page goes on",
+        (false, true) => "; the page of an earlier writer goes on",
+        (false, false) => "",
+    };
+    // Nobody may be listening, which is no reason not to publish.
+    let _ = output::print(format_args!(
+        "process {} publishes {clock_name} to {} as {}, every {:?}: {}{took_over}\n",
+        std::process::id(),
+        path.display(),
+        args.encoding.name(),
+        args.every,
+        says(&discipline),
+    ));
+
+    let end = args.time.map(|time| Instant::now() + time);
+    let mut publications = 1_u64;
+    let ended = loop {
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        if let Some(signal) = kept.wait(left.map_or(args.every, |left| left.min(args.every))) {
+            break format!("by {signal}");
+        }
+        if left.is_some_and(|left| left.is_zero()) {
+            break "in time".to_owned();
+        }
+        let state = keeper.state(&ask(args)?);
+        if !file.is_there() {
+            // Removed, or replaced: readers that come now look there.
+            drop(file);
+            file = File::create(&path)?;
+        }
+        file.publisher.publish(&P::Content::from(&state))?;
+        publications += 1;
+    };
+    // (2)
+    let mut state = keeper.state(&ask(args)?);
+    if state.status == Status::Synchronized {
+        state.status = Status::FreeRunning;
+    }
+    file.publisher.publish(&P::Content::from(&state))?;
+    output::finish(
+        format_args!("ended {ended} after {publications} publications\n"),
+        ExitCode::SUCCESS,
+    )
+}
+
+/// What the kernel says, or what the command line says in its place.
+fn ask(args: &ClockdArgs) -> anyhow::Result<Discipline> {
+    let asked = Discipline::ask();
+    match (args.max_error, asked) {
+        (Some(most), asked) => {
+            let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+            Ok(asked.unwrap_or(Discipline::unknown()).trusted_to(most))
+        }
+        (None, Ok(discipline)) => Ok(discipline),
+        (None, Err(error)) => Err(anyhow!(
+            "the kernel does not say how right its clock is (adjtimex: {error}); allow adjtimex in \
+             the seccomp profile, or say it with --max-error"
+        )),
+    }
+}
+
+fn says(discipline: &Discipline) -> String {
+    match discipline.status {
+        Status::Synchronized => {
+            let most = time(discipline.max_error_ns as f64);
+            format!("right to within {}", most.trim_start_matches('+'))
+        }
+        _ => "the kernel says that nobody keeps its clock right, so readers will not trust it; \
+              start chrony or another NTP client, or give --max-error"
+            .to_owned(),
+    }
+}
+
+/// The page and its file.
+struct File<P: page::Encoding> {
+    publisher: Publisher<P>,
+    path: PathBuf,
+    inode: Option<(u64, u64)>,
+}
+
+impl<P: page::Encoding> File<P> {
+    fn create(path: &Path) -> anyhow::Result<File<P>> {
+        let name = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| anyhow!("a file's name holds no zero byte"))?;
+        let publisher = Publisher::<P>::create(&name)
+            .map_err(|refusal| anyhow!("cannot publish to {}: {refusal}", path.display()))?;
+        Ok(File { publisher, path: path.to_owned(), inode: inode(path) })
+    }
+
+    /// Whether the path still leads to it.
+    fn is_there(&self) -> bool {
+        self.inode.is_none() || inode(&self.path) == self.inode
+    }
+}
+
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) => Some((meta.dev(), meta.ino())),
+        // No number is 0.
+        Err(error) if error.kind() == ErrorKind::NotFound => Some((0, 0)),
+        Err(_) => None,
+    }
+}
+
+/// The greatest error on the command line: `500ns`, `40us`, `5ms`, `1s`.
+///
+/// # Errors
+/// A sentence.
+pub fn parse_error(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "ns" => Some(1),
+        "us" => Some(1000),
+        "ms" => Some(1_000_000),
+        "s" => Some(1_000_000_000),
+        _ => None,
+    };
+    let nanos = digits.parse::<u64>().ok().zip(unit).and_then(|(n, unit)| n.checked_mul(unit));
+    match nanos {
+        Some(nanos @ 1..=60_000_000_000) => Ok(Duration::from_nanos(nanos)),
+        _ => Err("give an error up to a minute, as 500ns, 40us, 5ms or 1s".to_owned()),
+    }
+}
+
+/// The time between publications on the command line.
+///
+/// # Errors
+/// A sentence.
+pub fn parse_every(text: &str) -> Result<Duration, String> {
+    match crate::torture::parse_time(text) {
+        Ok(every) if every <= Duration::from_secs(5) => Ok(every),
+        // ClockBound's readers take a clock for abandoned then.
+        _ => Err("give a time from 1ms to 5s".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_and_rhythms() {
+        assert_eq!(parse_error("40us"), Ok(Duration::from_micros(40)));
+        assert_eq!(parse_error("1s"), Ok(Duration::from_secs(1)));
+        for text in ["", "us", "40", "0ms", "2m", "-1ms", "61s", "18446744073709551615s", "1µs"] {
+            assert!(parse_error(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_every("100ms"), Ok(Duration::from_millis(100)));
+        assert!(parse_every("6s").is_err() && parse_every("0").is_err());
+    }
+}

@@ -1,0 +1,232 @@
+//! The clock: which back-end reads it, why not a better one, and what to do.
+//!
+//! Invariant: that of `findings.rs`.
+
+use corelocal::clock::{self, Backend, Cause, Fence, Source, Unbounded};
+use corelocal::sys::Caps;
+use serde::Serialize;
+
+use super::findings::{Finding, State};
+use super::surroundings::Surroundings;
+use crate::clock::words;
+
+const NAME: &str = "clock";
+
+/// How this process reads the clock, after it has settled.
+#[derive(Clone, Debug, Serialize)]
+pub struct Clock {
+    /// What serves.
+    pub backend: Backend,
+    /// What it counts with.
+    pub source: Source,
+    /// How ordered readings wait.
+    pub fence: Option<Fence>,
+    /// Why better back-ends were given up, and how often.
+    pub latches: Vec<(Cause, u32)>,
+    /// `CORELOCAL_CLOCK`, where it limits the choice.
+    pub limit: Option<String>,
+    /// Whether somebody keeps the realtime clock right; `None` where the kernel does not say.
+    pub synchronised: Option<bool>,
+}
+
+impl Default for Clock {
+    /// The best there is.
+    fn default() -> Clock {
+        Clock {
+            backend: Backend::KernelPage,
+            source: Source::Tsc,
+            fence: Some(Fence::Lfence),
+            latches: Vec::new(),
+            limit: None,
+            synchronised: Some(true),
+        }
+    }
+}
+
+impl Clock {
+    /// Settles, and looks.
+    pub fn look() -> Clock {
+        clock::settle();
+        let status = clock::status();
+        let limit = std::env::var("CORELOCAL_CLOCK").unwrap_or_default();
+        let limits = ["vdso", "anchor", "paravirtual"];
+        Clock {
+            backend: status.backend,
+            source: status.source,
+            fence: status.fence,
+            latches: status.latches.iter().collect(),
+            limit: Some(limit).filter(|limit| limits.contains(&limit.as_str())),
+            synchronised: match clock::now_bounded() {
+                Ok(_) => Some(true),
+                Err(Unbounded::Untold(_)) => None,
+                Err(_) => Some(false),
+            },
+        }
+    }
+
+    fn doubts(&self) -> Option<String> {
+        let times = |count| if count == 1 { "once".to_owned() } else { format!("{count} times") };
+        let doubts =
+            self.latches.iter().map(|(cause, count)| format!("{cause} ({})", times(*count)));
+        let doubts: Vec<String> = doubts.collect();
+        if doubts.is_empty() { None } else { Some(doubts.join("; ")) }
+    }
+}
+
+/// Sources that user space can read, and for which the vDSO has a reader.
+const READABLE: [&str; 5] =
+    ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "unknown"];
+
+/// The finding.
+pub fn finding(caps: &Caps, around: &Surroundings) -> Finding {
+    let clock = &around.clock;
+    let source = match around.clocksource.as_str() {
+        "" => "unknown",
+        source => source,
+    };
+    let kept = match clock.synchronised {
+        Some(true) => "; somebody keeps it right",
+        Some(false) => "; nobody keeps it right, so times have no bounds",
+        None => "",
+    };
+    let vdso = if caps.vdso.clock_gettime { "clock_gettime" } else { "none" };
+    let offered = format!("clock source {source}; vDSO: {vdso}{kept}");
+    let used = match clock.backend {
+        Backend::KernelPage => format!("{}: exact, no call", serving(clock)),
+        Backend::Paravirtual | Backend::Anchor => format!("{}: within some 20 ns", serving(clock)),
+        _ if !caps.vdso.clock_gettime || !READABLE.contains(&source) => {
+            "clock_gettime, a system call".to_owned()
+        }
+        _ => "clock_gettime by the vDSO".to_owned(),
+    };
+    let finding = Finding::new(NAME, used, offered);
+    if clock.backend == Backend::KernelPage {
+        return Finding { why: clock.doubts(), ..finding };
+    }
+    let degraded =
+        |why: String, remedy: &str| finding.clone().but(State::Degraded, why, Some(remedy));
+    if let Some(limit) = &clock.limit {
+        let why = format!("CORELOCAL_CLOCK={limit} forbids better");
+        return degraded(why, "unset CORELOCAL_CLOCK");
+    }
+    if !caps.vdso.clock_gettime {
+        let why = "this process has no vDSO (valgrind, or booted with vdso=0)";
+        return degraded(why.to_owned(), "boot without vdso=0");
+    }
+    if !READABLE.contains(&source) {
+        return degraded(
+            format!("the clock source {source} cannot be read from user space"),
+            "choose tsc or kvm-clock in /sys/devices/system/clocksource/clocksource0/",
+        );
+    }
+    if cfg!(not(target_arch = "x86_64")) {
+        return finding.but(State::Absent, "the clock is read in place on x86-64 only", None);
+    }
+    match (clock.doubts(), clock.latches.first()) {
+        (Some(doubts), Some((cause, _))) => degraded(doubts, remedy(*cause)),
+        _ => degraded("it has not settled".to_owned(), "run this again on a quieter machine"),
+    }
+}
+
+fn serving(clock: &Clock) -> String {
+    let fence = match clock.fence {
+        Some(Fence::Lfence) => ", ordered by lfence",
+        Some(Fence::Rdtscp) => ", ordered by rdtscp",
+        _ => "",
+    };
+    let source = match clock.source {
+        Source::Pvclock if clock.backend == Backend::KernelPage => " with KVM's page",
+        _ => "",
+    };
+    format!("{}{source}{fence}", words::reads(clock.backend))
+}
+
+fn remedy(cause: Cause) -> &'static str {
+    match cause {
+        Cause::UnknownLayout => {
+            "run a kernel from Linux 5.10 to 7.2, whose layouts are known, or report this one with the \
+             output of `corelocal clock --json`"
+        }
+        Cause::Sandwich => "report it with the output of `corelocal clock --json`",
+        Cause::NeverEven => {
+            "start the program again, or let it call clock::settle(): a virtual cpu was stopped in \
+             the middle of an update"
+        }
+        Cause::SourceSwitched => {
+            "choose a clock source once, before the program starts; or let it call clock::settle()"
+        }
+        Cause::Unsynchronised => {
+            "choose tsc in /sys/devices/system/clocksource/clocksource0/, if the kernel trusts it"
+        }
+        Cause::TimeNamespace => "run it outside of the time namespace for speed",
+        Cause::NoResources => "raise the limits of memory and of open files (ulimit -v, ulimit -n)",
+        _ => "see `corelocal clock`",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(clock: Clock, source: &str) -> Finding {
+        let mut caps = Caps::probe();
+        caps.vdso.clock_gettime = true;
+        finding(
+            &caps,
+            &Surroundings { clock, clocksource: source.to_owned(), ..Surroundings::default() },
+        )
+    }
+
+    fn given_up(backend: Backend, cause: Cause, count: u32) -> Clock {
+        Clock { backend, latches: vec![(cause, count)], ..Clock::default() }
+    }
+
+    #[test]
+    fn the_best_is_active_and_says_what_was_doubted() {
+        let best = at(Clock::default(), "tsc");
+        assert_eq!((best.state, best.why), (State::Active, None));
+        assert!(best.used.contains("exact"), "{}", best.used);
+        let again = at(given_up(Backend::KernelPage, Cause::SourceSwitched, 2), "tsc");
+        assert_eq!(again.state, State::Active);
+        assert!(again.why.is_some_and(|why| why.contains("changed (2 times)")));
+        let alone = Clock { synchronised: Some(false), ..Clock::default() };
+        assert!(at(alone, "tsc").offered.contains("nobody keeps it right"));
+    }
+
+    #[test]
+    fn every_cause_has_a_remedy() {
+        if cfg!(not(target_arch = "x86_64")) {
+            return;
+        }
+        for cause in [
+            Cause::UnknownLayout,
+            Cause::Sandwich,
+            Cause::NeverEven,
+            Cause::SourceSwitched,
+            Cause::Unsynchronised,
+            Cause::TimeNamespace,
+            Cause::NoResources,
+        ] {
+            let finding = at(given_up(Backend::Anchor, cause, 1), "tsc");
+            assert_eq!(finding.state, State::Degraded, "{cause}");
+            assert!(finding.why.is_some_and(|why| why.ends_with("(once)")), "{cause}");
+            let remedy = finding.remedy.unwrap();
+            assert!(!remedy.is_empty() && !remedy.contains("see `"), "{cause}: {remedy}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_named_first() {
+        let limit = Some("vdso".to_owned());
+        let finding = at(Clock { backend: Backend::Vdso, limit, ..Clock::default() }, "tsc");
+        assert_eq!(finding.remedy.as_deref(), Some("unset CORELOCAL_CLOCK"));
+        assert_eq!(finding.used, "clock_gettime by the vDSO");
+    }
+
+    #[test]
+    fn a_clock_source_that_needs_the_kernel() {
+        let slow = at(Clock { backend: Backend::Vdso, ..Clock::default() }, "hpet");
+        assert_eq!(slow.state, State::Degraded);
+        assert!(slow.used.contains("system call") && slow.why.is_some_and(|w| w.contains("hpet")));
+    }
+}

@@ -1,0 +1,79 @@
+//! What it costs to reach into the slot of another core: to freeze it, to take out what is in it, to
+//! give it back. And what the whole-process operations cost that rest on it.
+//!
+//! Invariants:
+//! - Each operation is timed on its own, and a round gives their median: with more threads than cpus
+//!   the scheduler takes the cpu away from some, which is no cost of theirs.
+//! - After each round what the threads put in must be what was taken out and what is left.
+
+mod acts;
+mod afar;
+
+use self::afar::{Afar, afar};
+use crate::bench::{Contest, Context, Table};
+use crate::report::schema::{self, Row};
+
+/// The table.
+pub struct Remote;
+
+/// Threads that are busy on the containers meanwhile.
+const BUSY: [usize; 3] = [0, 1, 64];
+
+impl Table for Remote {
+    fn id(&self) -> &'static str {
+        "remote"
+    }
+
+    fn title(&self) -> &'static str {
+        "Reaching into another core's slot"
+    }
+
+    fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
+        Ok(self.among(&BUSY).measure(cx))
+    }
+}
+
+impl Remote {
+    fn among(&self, busy: &[usize]) -> Contest<Afar> {
+        let about = "Time of one operation from afar, while other threads use the same container, each \
+                     on its core, without pause. Alone, a thread drains its own slot. The barrier is \
+                     the floor of all that freeze: it interrupts every cpu that runs this process. \
+                     Taking a counter's value and emptying a queue need none. A lock is waited for: \
+                     where its holder was preempted, until it runs again. Every drain is checked \
+                     for what it took. A drain is meant to stay under 20 us.";
+        Contest::new(self, about)
+            .unit("us", schema::Better::Lower)
+            .over("busy threads", busy)
+            .row(Row::new("membarrier", "membarrier(2), rseq"), afar(acts::barrier))
+            .row(Row::ours("freeze", "cid::freeze and thaw"), afar(acts::freeze))
+            .row(Row::ours("word", "Word::with_frozen"), afar(acts::word))
+            .row(Row::ours("stack", "Stack::drain of a slot"), afar(acts::stack))
+            .row(Row::ours("counter", "Counter::take"), afar(acts::counter))
+            .row(Row::ours("queue", "Queue::drain, all slots"), afar(acts::queue))
+            .row(Row::ours("lock", "Lock::for_each_locked"), afar(acts::lock))
+            .row(Row::ours("compact", "cid::compact"), afar(acts::compact))
+            .row(Row::ours("trim", "percpu::trim"), afar(acts::trim))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bench::engine::Plan;
+    use crate::report::schema::Machine;
+
+    #[test]
+    fn every_row_with_several_threads() {
+        let plan = Plan { slice: Duration::from_millis(1), ..Plan::QUICK };
+        let table = Remote.among(&[0, 3]).measure(&Context::new(plan, &Machine::default()));
+        for row in &table.rows {
+            match &row.unavailable {
+                // Seccomp may refuse the barrier; what a container lost is never excused.
+                Some(why) if !why.contains("put in") => eprintln!("skipped: row {}: {why}", row.id),
+                why => assert_eq!(row.points.len(), 2, "{}: {why:?} {:?}", row.id, table.notes),
+            }
+        }
+    }
+}

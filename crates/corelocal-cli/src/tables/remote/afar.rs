@@ -1,0 +1,269 @@
+//! The contestant that acts from afar on a container which other threads use.
+//!
+//! A round starts the busy threads together, acts again and again for a fixed time, stops them and adds
+//! up.
+//!
+//! Invariants:
+//! - Each busy thread does one batch of steps at least; none does any once the sums are looked at.
+//! - Alone, a thread does a step before each act, which is not timed: so there is a slot to freeze, and
+//!   something in it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, ensure};
+use corelocal::cid::{self, Cid};
+
+use crate::bench::engine::{Body, Plan, Sample};
+
+/// Steps between two looks at the stop flag.
+const BATCH: usize = 64;
+
+/// So many acts of a round say enough.
+const MOST_ACTS: usize = 10_000;
+
+/// A container, what threads do with it, and what is done to it from afar.
+pub trait Subject: Send + Sync {
+    /// One step of a busy thread; returns what it put in.
+    fn step(&self) -> u64;
+
+    /// Acts on a slot or on all; returns what was taken out.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot; it becomes the row's reason.
+    fn act(&self, slot: u32) -> anyhow::Result<u64>;
+
+    /// What is in there, when nobody is busy.
+    fn left(&self) -> u64;
+}
+
+/// A subject in the making.
+pub type Made = anyhow::Result<Arc<dyn Subject>>;
+
+/// See the module's text.
+pub struct Afar {
+    build: fn() -> Made,
+    shift: Option<Shift>,
+}
+
+struct Shift {
+    subject: Arc<dyn Subject>,
+    busy: usize,
+    time: Duration,
+    /// In the container since it was made.
+    put: u64,
+    taken: u64,
+}
+
+/// A contestant whose container is made anew for every number of threads.
+pub fn afar(build: fn() -> Made) -> Afar {
+    Afar { build, shift: None }
+}
+
+impl Body for Afar {
+    const SINGLE_THREAD: bool = false;
+
+    fn rounds(plan: &Plan) -> usize {
+        plan.long_rounds
+    }
+
+    fn prepare(&mut self, x: Option<f64>, plan: &Plan) -> anyhow::Result<()> {
+        let busy = x.map_or(0, |x| x as usize);
+        let (subject, time) = ((self.build)()?, plan.slice / 2);
+        self.shift = Some(Shift { subject, busy, time, put: 0, taken: 0 });
+        Ok(())
+    }
+
+    fn round(&mut self) -> anyhow::Result<Sample> {
+        let shift = self.shift.as_mut().context("the contestant was not prepared")?;
+        let mut times = shift.run()?;
+        let left = shift.subject.left();
+        ensure!(
+            shift.put == shift.taken + left,
+            "{} were put in, {} taken out and {left} are left, so its speed means nothing",
+            shift.put,
+            shift.taken
+        );
+        times.sort_unstable();
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        let longest = times.last().copied().unwrap_or_default();
+        let median = times.get(times.len() / 2).copied().context("nothing was done")?;
+        Ok(Sample { value: us(median), extra: vec![("longest us", us(longest))] })
+    }
+}
+
+impl Shift {
+    fn run(&mut self) -> anyhow::Result<Vec<Duration>> {
+        // Closed while threads are being started: each waits for a read lock.
+        let gate = RwLock::new(());
+        let stop = AtomicBool::new(false);
+        let subject = self.subject.clone();
+        let busy = || {
+            drop(gate.read());
+            let mut put = 0;
+            loop {
+                put += (0..BATCH).map(|_| subject.step()).sum::<u64>();
+                // Relaxed: the flag carries no data, and sums are read after joining.
+                if stop.load(Ordering::Relaxed) {
+                    return put;
+                }
+            }
+        };
+        thread::scope(|scope| {
+            let closed = gate.write();
+            let (busy, mut threads) = (&busy, Vec::with_capacity(self.busy));
+            let mut refused = None;
+            for _ in 0..self.busy {
+                match start(scope, busy) {
+                    Ok(thread) => threads.push(thread),
+                    Err(error) => refused = Some(error),
+                }
+                if refused.is_some() {
+                    break;
+                }
+            }
+            drop(closed);
+            let times = if refused.is_none() { self.acts() } else { Ok(Vec::new()) };
+            // Relaxed: see the load.
+            stop.store(true, Ordering::Relaxed);
+            // All are joined, whatever became of the first.
+            let ends: Vec<thread::Result<u64>> =
+                threads.into_iter().map(ScopedJoinHandle::join).collect();
+            if let Some(error) = refused {
+                return Err(anyhow!(error).context(format!(
+                    "{} threads could not be started; raise the limit with `ulimit -u` or the \
+                     cgroup's pids.max, and run again",
+                    self.busy
+                )));
+            }
+            let ends: thread::Result<Vec<u64>> = ends.into_iter().collect();
+            let ends = ends.map_err(|_| anyhow!("a thread of this contestant ended in a panic"))?;
+            self.put += ends.into_iter().sum::<u64>();
+            times
+        })
+    }
+
+    /// Acts until the time is up, once at least; how long each took.
+    fn acts(&mut self) -> anyhow::Result<Vec<Duration>> {
+        let mut times = Vec::new();
+        let begin = Instant::now();
+        while times.is_empty() || (begin.elapsed() < self.time && times.len() < MOST_ACTS) {
+            if self.busy == 0 {
+                self.put += self.subject.step();
+            }
+            let slot = self.slot();
+            let start = Instant::now();
+            let taken = self.subject.act(slot);
+            times.push(start.elapsed());
+            self.taken += taken?;
+        }
+        Ok(times)
+    }
+
+    /// A slot that a busy thread uses, or our own. Both are hints: they may change hands at any time.
+    fn slot(&self) -> u32 {
+        let (own, known) = (cid::current::<Cid>(), cid::high_water::<Cid>());
+        match self.busy {
+            0 => own,
+            _ => (own + 1) % known.max(1),
+        }
+    }
+}
+
+fn start<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    body: impl FnOnce() -> u64 + Send + 'scope,
+) -> std::io::Result<ScopedJoinHandle<'scope, u64>> {
+    thread::Builder::new().spawn_scoped(scope, body)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    const PLAN: Plan = Plan { slice: Duration::from_millis(4), ..Plan::QUICK };
+
+    /// Takes everything out, and forgets so many of it.
+    struct Leaky(AtomicU64, u64);
+
+    impl Subject for Leaky {
+        fn step(&self) -> u64 {
+            self.0.fetch_add(2, Ordering::Relaxed);
+            2
+        }
+
+        fn act(&self, _: u32) -> anyhow::Result<u64> {
+            Ok(self.0.swap(0, Ordering::Relaxed).saturating_sub(self.1))
+        }
+
+        fn left(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    fn round(busy: usize, build: fn() -> Made) -> anyhow::Result<Sample> {
+        let mut body = afar(build);
+        body.prepare(Some(busy as f64), &PLAN)?;
+        body.round()?;
+        body.round()
+    }
+
+    #[test]
+    fn a_sound_container_has_figures() {
+        for busy in [0, 3] {
+            let sample = round(busy, || Ok(Arc::new(Leaky(AtomicU64::new(0), 0)))).unwrap();
+            let [(name, longest)] = sample.extra[..] else { panic!("{sample:?}") };
+            assert!(name == "longest us" && longest >= sample.value, "{sample:?}");
+        }
+    }
+
+    #[test]
+    fn a_lost_item_is_a_reason() {
+        for busy in [0, 3] {
+            let leaky: fn() -> Made = || Ok(Arc::new(Leaky(AtomicU64::new(0), 1)));
+            let reason = round(busy, leaky).unwrap_err().to_string();
+            assert!(reason.contains("means nothing"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_and_a_panic_are_reasons() {
+        struct Refuses;
+        impl Subject for Refuses {
+            fn step(&self) -> u64 {
+                0
+            }
+
+            fn act(&self, _: u32) -> anyhow::Result<u64> {
+                Err(anyhow!("not today"))
+            }
+
+            fn left(&self) -> u64 {
+                0
+            }
+        }
+        assert_eq!(round(1, || Ok(Arc::new(Refuses))).unwrap_err().to_string(), "not today");
+
+        struct Panics;
+        impl Subject for Panics {
+            fn step(&self) -> u64 {
+                panic!("on purpose")
+            }
+
+            fn act(&self, _: u32) -> anyhow::Result<u64> {
+                Ok(0)
+            }
+
+            fn left(&self) -> u64 {
+                0
+            }
+        }
+        let reason = round(2, || Ok(Arc::new(Panics))).unwrap_err().to_string();
+        assert!(reason.contains("panic"), "{reason}");
+    }
+}

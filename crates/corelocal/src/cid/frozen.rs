@@ -75,7 +75,7 @@ impl fmt::Display for Busy {
 
 impl core::error::Error for Busy {}
 
-/// Takes a slot of kind [`Cid`](super::Cid) away from its id, in all containers at once.
+/// Takes a slot of kind [`Cid`] away from its id, in all containers at once.
 ///
 /// When it returns no thread is in a critical section on that slot, and none will be until the result
 /// is dropped. Nobody waits: the threads of that id get another slot at their next operation.

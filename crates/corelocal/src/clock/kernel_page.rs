@@ -147,7 +147,7 @@ impl KernelPage {
 
     /// The time of `clock`, in nanoseconds; `None` if anything is unusual: an update is under way, the mode
     /// is not `Tsc`, the counter lags behind or ran far ahead. Each 64th tick is unusual too: see
-    /// [`is_checked`](Self::is_checked).
+    /// [`is_checked`].
     #[inline(always)]
     pub(super) fn read_fast<const ORDERED: bool>(self, clock: Clock) -> Option<u64> {
         let head = self.head();

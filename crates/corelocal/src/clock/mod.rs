@@ -33,7 +33,7 @@
 //! | 4 | the vDSO | | always |
 //!
 //! The vDSO serves at first, while the best of the others is compared with it in passing; [`settle`] does the
-//! comparing at once. Any doubt leads to the next one, for good: [`status`] counts them. Back-ends 2 and 3
+//! comparing at once. Any doubt leads to the next one, for good: [`status()`] counts them. Back-ends 2 and 3
 //! take a sample every 32 ms, and are off by up to 16 us for two of these periods after NTP changed the
 //! clock's rate by the most it may; a step of the realtime clock shows with the next sample.
 //!
@@ -68,6 +68,7 @@ mod convert_segment;
 mod convert_x86_64;
 mod counter;
 mod events;
+mod events_distance;
 mod events_sources;
 #[cfg(target_os = "linux")]
 mod events_watcher;

@@ -154,12 +154,21 @@ fn a_counter_that_lags_or_leads_is_no_fault() {
     page.set(kernel_page::offset::LAST, synthetic::now() + (1 << 40));
     check(selector);
     // No tick for minutes.
-    page.set(kernel_page::offset::LAST, last - (1 << 40));
+    page.set(kernel_page::offset::LAST, last.saturating_sub(1 << 40));
     check(selector);
     assert_eq!(selector.status().latches.total(), 0);
 }
 
-/// Of all that may be wrong, 1 us is the most that a test on a busy machine can say.
+/// Whether a reading lies between two of the truth, but for a millisecond.
+fn is_near(selector: &Selector<ByPage>, clock: Clock) {
+    const SLACK: u64 = 1_000_000;
+    let before = ByPage::read(clock);
+    let read = selector.read::<true>(clock);
+    let after = ByPage::read(clock);
+    let message = format_args!("{clock:?}: {before}, {read}, {after}");
+    assert!(before <= read + SLACK && read <= after + SLACK, "{message}");
+}
+
 fn anchored() -> (&'static Selector<ByPage>, &'static Synthetic) {
     let page = Synthetic::new(Layout::Long);
     PAGE.set(Some(page));
@@ -196,8 +205,7 @@ fn an_anchor_rises_and_stays_near_the_truth() {
     let status = selector.status();
     assert_eq!((status.backend, status.latches.total()), (Backend::Anchor, 1), "{status:?}");
     for clock in [Clock::Realtime, Clock::Boottime, Clock::Tai] {
-        let off = selector.read::<true>(clock).abs_diff(ByPage::read(clock));
-        assert!(off < 1_000_000, "{clock:?} is {off} ns off");
+        is_near(selector, clock);
     }
 }
 
@@ -211,8 +219,7 @@ fn an_anchor_follows_a_step_of_the_realtime_clock() {
         while ByPage::read(Clock::Monotonic) - start < 100_000_000 {
             selector.read::<true>(Clock::Monotonic);
         }
-        let off = selector.read::<true>(Clock::Realtime).abs_diff(ByPage::read(Clock::Realtime));
-        assert!(off < 1_000_000, "{off} ns off");
+        is_near(selector, Clock::Realtime);
     }
     assert_eq!(selector.epoch(), epoch + 2);
 }
@@ -266,8 +273,7 @@ fn kvms_page_serves_until_it_does_not_speak_for_all() {
     selector.read::<true>(Clock::Monotonic);
     assert_eq!(selector.status().backend, Backend::Paravirtual, "{:?}", selector.status());
     for _ in 0..1000 {
-        let off = selector.read::<true>(Clock::Monotonic).abs_diff(ByPage::read(Clock::Monotonic));
-        assert!(off < 1_000_000, "{off} ns off");
+        is_near(selector, Clock::Monotonic);
     }
     shared.write(&pvclock::Content { flags: 0, ..content });
     selector.read::<true>(Clock::Monotonic);
@@ -288,8 +294,9 @@ fn reading_through_kvms_page_is_reading_both() {
         (1 << 45, 0, 2_863_311_530),
         (1 << 40, -3, 4_000_000_000),
     ] {
+        // A machine that was just started has no hours ago.
         let content = pvclock::Content {
-            counter: synthetic::now() - age,
+            counter: synthetic::now().saturating_sub(age),
             nanoseconds: 123_456_789,
             multiplier,
             shift,

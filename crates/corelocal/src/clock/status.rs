@@ -87,7 +87,7 @@ pub enum Source {
     Kernel,
 }
 
-/// How the clock is read just now: see [`status`](super::status).
+/// How the clock is read just now: see [`status()`](super::status()).
 ///
 /// ```
 /// let status = corelocal::clock::status();

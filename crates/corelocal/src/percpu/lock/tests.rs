@@ -83,7 +83,8 @@ mod units {
         for slot in 0..cid::high_water::<Cid>() {
             match lock.lock_slot(slot) {
                 Ok(mut value) => *value = slot,
-                Err(busy) => assert!(matches!(busy, Busy::Fence(_)), "{busy}"),
+                // Another test may have it.
+                Err(busy) => assert!(matches!(busy, Busy::Fence(_) | Busy::Frozen), "{busy}"),
             }
             let held = lock.lock_slot(slot);
             assert!(!matches!(lock.try_lock_slot(slot), Ok(Some(_))));

@@ -1,10 +1,10 @@
-//! Ticks get the time at which they were taken, or none: from threads and signal handlers that move from cpu to
-//! cpu, while the clock is slewed and set, in forked children and in another time namespace. Bounds hold the
-//! time. What happens to the clocks is noticed.
+//! Ticks get the time at which they were taken, or none: from threads and signal handlers that move from cpu
+//! to cpu, while the clock is slewed and set, in forked children and in another time namespace. Bounds hold
+//! the time. What happens to the clocks is noticed.
 //!
-//! As root some of these tests change the machine's clock for a moment: they slew it, and say how exact it is.
-//! A process of its own puts back what was before. `CORELOCAL_MAY_SET_TIME=1` also lets the time of day be set,
-//! by a millisecond and back: for guests.
+//! As root some of these tests change the machine's clock for a moment: they slew it, and say how exact it
+//! is. A process of its own puts back what was before. `CORELOCAL_MAY_SET_TIME=1` also lets the time of day
+//! be set, by a millisecond and back: for guests.
 #![cfg(not(miri))]
 
 mod keeper;
@@ -48,7 +48,8 @@ fn off<const N: usize>(converter: &Converter<N>, event: &Event) -> Result<u64, U
     Ok(event.before.saturating_sub(time).max(time.saturating_sub(event.after)))
 }
 
-/// What the back-ends that follow samples may be off by, and what is left of a slewed clock between two looks.
+/// What the back-ends that follow samples may be off by, and what is left of a slewed clock between two
+/// looks.
 const SLACK: u64 = 20_000;
 
 #[test]

@@ -3,23 +3,23 @@
 //! Two events on two machines happened in this order if the first one's latest time is before the second's
 //! earliest. That is all a database needs of a clock, if the bounds are true.
 //!
-//! The kernel keeps the bound that its time daemon gave it (`adjtimex(2)`): greatest error, and how fast it grows
-//! until the daemon looks again, 500 ppm. Asking takes a system call, so what was learnt is kept for
-//! [`PERIOD`], in `bounded_cache.rs`; meanwhile the bounds grow by what the clock may have drifted.
+//! The kernel keeps the bound that its time daemon gave it (`adjtimex(2)`): greatest error, and how fast it
+//! grows until the daemon looks again, 500 ppm. Asking takes a system call, so what was learnt is kept for
+//! [`PERIOD`], in `bounded_cache.rs`; what the clock may drift by meanwhile is part of it.
 //!
 //! # Data's way
 //! ```text
-//!   monotonic clock ──► cache fresh? ──► + ahead ──► ± (error + age * 500 ppm)
-//!                          │ no
-//!                          └──► monotonic, adjtimex, monotonic ──► what is ahead, error ──► cache
+//!   cache ──► monotonic clock ──► fresh? ──► + earliest, + latest
+//!                                   │ no
+//!                                   └──► monotonic, adjtimex, monotonic ──► ahead ± error ──► cache
 //! ```
 //!
 //! # Invariants
 //! 1. What realtime is ahead by, and what that may be off by, are of one call of `adjtimex`. So bounds stay
 //!    true while the clock is set: they are of the time before, whose error was known.
 //! 2. Bounds are rounded outwards.
-//! 3. After something that the daemon cannot have foreseen (a suspend, a migration, a snapshot restored), there
-//!    are no bounds until the kernel's greatest error has fallen, which only a daemon makes it do.
+//! 3. After something that the daemon cannot have foreseen (a suspend, a migration, a snapshot restored),
+//!    there are no bounds until the kernel's greatest error has fallen, which only a daemon makes it do.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -29,7 +29,7 @@ use super::{Clock, SELECTOR, Timestamp, events};
 use crate::sys::Errno;
 
 /// For how long the kernel is not asked again, in nanoseconds.
-const PERIOD: u64 = 10_000_000;
+const PERIOD: u64 = 4_000_000;
 
 /// The realtime clock, and what it may be off by: see [`now_bounded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,10 +116,9 @@ impl core::error::Error for Unbounded {}
 struct Learnt {
     /// The monotonic clock then.
     at: u64,
-    /// What realtime is ahead by, wrapping.
-    ahead: u64,
-    /// What that may be off by, in nanoseconds.
-    error: u64,
+    /// What realtime is ahead by at least, and at most, until `PERIOD` before and after; wrapping.
+    earliest: u64,
+    latest: u64,
     state: State,
     leap: Leap,
     /// The kernel's greatest error, in microseconds, and what had upset it.
@@ -148,18 +147,18 @@ impl Learnt {
             State::Untold(number) => Self::FACTS.len() as u64 + number.unsigned_abs() as u64,
         };
         let upset = u64::from(self.upsets) << 32 | u64::from(self.max_error);
-        [self.at, self.ahead, self.error, state << 8 | self.leap as u64, upset]
+        [self.at, self.earliest, self.latest, state << 8 | self.leap as u64, upset]
     }
 
     #[inline(always)]
     fn of(words: [u64; WORDS]) -> Learnt {
-        let [at, ahead, error, flags, upset] = words;
+        let [at, earliest, latest, flags, upset] = words;
         let (state, leap) = ((flags >> 8) as usize, (flags & 0xff) as usize);
         let untold = || State::Untold(state.wrapping_sub(Self::FACTS.len()) as i32);
         Learnt {
             at,
-            ahead,
-            error,
+            earliest,
+            latest,
             state: Self::FACTS.get(state).copied().unwrap_or_else(untold),
             leap: Self::LEAPS.get(leap).copied().unwrap_or(Leap::None),
             max_error: upset as u32,
@@ -167,13 +166,14 @@ impl Learnt {
         }
     }
 
-    /// How far from the moment it was learnt at.
+    /// Whether it holds at a moment of the monotonic clock.
     #[inline(always)]
-    fn age(&self, now: u64) -> u64 {
-        now.abs_diff(self.at)
+    fn holds(&self, now: u64) -> bool {
+        // Before it was learnt, too: whoever read the clock first and then what another learnt meanwhile.
+        now.wrapping_sub(self.at).wrapping_add(PERIOD) <= 2 * PERIOD
     }
 
-    /// The bounds at a moment of the monotonic clock.
+    /// The bounds at a moment at which it holds.
     #[inline(always)]
     fn bounds(&self, now: u64) -> Result<Bounded, Unbounded> {
         match self.state {
@@ -182,19 +182,21 @@ impl Learnt {
             State::Disrupted => return Err(Unbounded::Disrupted),
             State::Untold(number) => return Err(Unbounded::Untold(Errno(number))),
         }
-        let realtime = now.wrapping_add(self.ahead) as i64;
-        // (2)
-        let error = self.error.saturating_add(drift(self.age(now)));
         Ok(Bounded {
-            earliest: Timestamp::from_nanos(realtime.saturating_sub_unsigned(error)),
-            latest: Timestamp::from_nanos(realtime.saturating_add_unsigned(error)),
+            earliest: Timestamp::from_nanos(now.wrapping_add(self.earliest) as i64),
+            latest: Timestamp::from_nanos(now.wrapping_add(self.latest) as i64),
             leap: self.leap,
         })
+    }
+
+    /// Less certain by so much.
+    fn wider(self, by: u64) -> Learnt {
+        let (earliest, latest) = (self.earliest.wrapping_sub(by), self.latest.wrapping_add(by));
+        Learnt { earliest, latest, ..self }
     }
 }
 
 /// What a clock may drift by in so much time: 500 ppm, as the kernel has it, rounded up.
-#[inline(always)]
 fn drift(nanos: u64) -> u64 {
     nanos / 2000 + 1
 }
@@ -256,13 +258,13 @@ fn conclude(
     let grown = drift(answer.time % SECOND + TICK);
     // Without STA_NANO the time was cut off at a microsecond.
     let cut = if answer.status & libc::STA_NANO == 0 { 1000 } else { 0 };
-    // From the last seconds of such a day until the kernel has done it, some milliseconds late, the clock is a
-    // second off, or about to be within the time that this is kept for.
+    // From the last seconds of such a day until the kernel has done it, some milliseconds late, the clock is
+    // a second off, or about to be within the time that this is kept for.
     let second = answer.time / SECOND % DAY;
     let turns = leap != Leap::None && (second >= DAY - 2 || second <= 1);
     let error = (u64::from(answer.max_error) * 1000)
         .saturating_add(answer.offset)
-        .saturating_add(grown + cut + width / 2 + 1)
+        .saturating_add(grown + cut + width / 2 + 1 + drift(PERIOD))
         .saturating_add(if turns { SECOND } else { 0 });
     // (3): the error of the moment at which the upset was noticed is what it must fall below.
     let (is_new, was_upset, last_error) = last.map_or((false, false, 0), |last| {
@@ -276,15 +278,8 @@ fn conclude(
         Ok(_) if is_upset => State::Disrupted,
         Ok(_) => State::Bounded,
     };
-    Learnt {
-        at,
-        ahead: answer.time.wrapping_sub(at),
-        error,
-        state,
-        leap,
-        max_error: answer.max_error,
-        upsets,
-    }
+    let (ahead, max_error) = (answer.time.wrapping_sub(at), answer.max_error);
+    Learnt { at, earliest: ahead, latest: ahead, state, leap, max_error, upsets }.wider(error)
 }
 
 /// Asks until the answer came quickly, three times at most: interrupts make it late.
@@ -311,22 +306,23 @@ fn learn(last: Option<Learnt>) -> Learnt {
 #[cfg(not(loom))]
 static CACHE: super::bounded_cache::Cache = super::bounded_cache::Cache::new();
 
-/// Between what times the realtime clock says it is now, if it is right within the error that its daemon states.
+/// Between what times the realtime clock says it is now, if it is right within the error that its daemon
+/// states.
 ///
 /// By the kernel's error estimate ([`adjtimex`](https://man7.org/linux/man-pages/man2/adjtimex.2.html)): the
-/// greatest error that the daemon gave, which is the distance to the root, and 500 ppm of the time since; what
-/// the kernel is still to slew; and what reading it takes. It is at most 10 ms old. Ordered, as
-/// [`realtime`](super::realtime) is.
+/// greatest error that the daemon gave, which is the distance to the root, and 500 ppm of the time since;
+/// what the kernel is still to slew; and what reading it takes. It is at most 4 ms old, for which 2 us are
+/// added. Ordered, as [`realtime`](super::realtime) is.
 ///
-/// The cost of [`monotonic`](super::monotonic) and some loads; a system call each 10 ms, of whoever comes then.
-/// Async-signal-safe but for `errno`.
+/// The cost of [`monotonic`](super::monotonic) and some loads; a system call each 4 ms, of whoever comes
+/// then. Async-signal-safe but for `errno`.
 ///
 /// - *Leap seconds.* From two seconds before midnight until the kernel has inserted or left out the second,
-///   bounds are wider by a second on both sides. Clocks that smear it are off by what they smear, and the kernel
-///   does not know.
-/// - *What daemons say.* chrony and ntpd state half the delay to the root and its dispersion. systemd-timesyncd
-///   states no error at all at each synchronisation; its bounds are worth what that is.
-/// - *Steps.* While somebody sets the clock, bounds are those of the clock before, for 10 ms at most.
+///   bounds are wider by a second on both sides. Clocks that smear it are off by what they smear, and the
+///   kernel does not know.
+/// - *What daemons say.* chrony and ntpd state half the delay to the root and its dispersion.
+///   systemd-timesyncd states no error at all at each synchronisation; its bounds are worth what that is.
+/// - *Steps.* While somebody sets the clock, bounds are those of the clock before, for 4 ms at most.
 ///
 /// # Errors
 /// [`Unbounded`] if nobody vouches for the clock. [`realtime`](super::realtime) is still to be had.
@@ -341,9 +337,9 @@ static CACHE: super::bounded_cache::Cache = super::bounded_cache::Cache::new();
 /// ```
 #[inline]
 pub fn now_bounded() -> Result<Bounded, Unbounded> {
-    let now = SELECTOR.read::<true>(Clock::Monotonic);
-    match known() {
-        Some(learnt) if learnt.age(now) <= PERIOD => learnt.bounds(now),
+    let (now, known) = with_known(|| SELECTOR.read::<true>(Clock::Monotonic));
+    match known {
+        Some(learnt) if learnt.holds(now) => learnt.bounds(now),
         _ => learn_and_bound(),
     }
 }
@@ -355,19 +351,21 @@ fn learn_and_bound() -> Result<Bounded, Unbounded> {
     #[cfg(loom)]
     let learnt = None;
     // Another is just doing it: for this one time it is done twice.
-    let learnt = learnt.unwrap_or_else(|| learn(known()));
-    // Not the time that the caller began with: it may be older than what was learnt is kept for.
-    learnt.bounds(SELECTOR.read::<true>(Clock::Monotonic))
+    let learnt = learnt.unwrap_or_else(|| learn(with_known(|| ()).1));
+    // However long that took.
+    let now = SELECTOR.read::<true>(Clock::Monotonic);
+    learnt.wider(drift(now.saturating_sub(learnt.at))).bounds(now)
 }
 
-/// What was learnt by whoever did so last.
+/// What `clock` says, and what was learnt by whoever did so last.
 #[inline(always)]
-fn known() -> Option<Learnt> {
+fn with_known<R>(clock: impl FnOnce() -> R) -> (R, Option<Learnt>) {
     #[cfg(not(loom))]
-    return CACHE.read().map(Learnt::of);
+    let (now, words) = CACHE.read_with(clock);
     // Models have no statics.
     #[cfg(loom)]
-    return None;
+    let (now, words) = (clock(), None);
+    (now, words.map(Learnt::of))
 }
 
 #[cfg(all(test, not(loom)))]

@@ -6,12 +6,12 @@
 //!   writer: try-lock ──► sequence odd ──► words ──► sequence even
 //! ```
 //!
-//! Nobody waits. A reader who meets a writer learns for himself, at the price of a system call, as does a signal
-//! handler that interrupts a writer of its own thread.
+//! Nobody waits. A reader who meets a writer learns for himself, at the price of a system call, as does a
+//! signal handler that interrupts a writer of its own thread.
 //!
 //! # Invariants
-//! 1. Who writes holds the lock. A child takes it from a thread that its fork left behind (`sys/forks.rs`), and
-//!    with it an odd sequence, which it follows by the next odd one.
+//! 1. Who writes holds the lock. A child takes it from a thread that its fork left behind (`sys/forks.rs`),
+//!    and with it an odd sequence, which it follows by the next odd one.
 //! 2. What a reader returns was written by one writer.
 
 use crate::percpu::try_lock::TryLock;
@@ -48,20 +48,28 @@ impl Cache {
     }
 
     /// What is there; `None` if nothing ever was, or somebody is just writing.
-    #[inline(always)]
     pub(super) fn read(&self) -> Option<[u64; WORDS]> {
-        // Acquire: partner is the Release store in `update`, whose words are then visible.
-        let sequence = self.sequence.load(Ordering::Acquire);
-        if sequence == 0 || sequence & 1 != 0 {
-            return None;
-        }
-        let words = core::array::from_fn(|at| self.words[at].load(Ordering::Relaxed));
-        // Acquire: partner is the Release fence in `update`. Who saw a later word sees that odd sequence.
-        fence(Ordering::Acquire);
-        (self.sequence.load(Ordering::Relaxed) == sequence).then_some(words)
+        self.read_with(|| ()).1
     }
 
-    /// Replaces what is there by what `learn` makes of it, and returns that; `None` if another is just doing it.
+    /// What `clock` says, and what is there, before and after.
+    ///
+    /// The clock comes after the words: a fence in it would keep the cpu from loading them meanwhile.
+    #[inline(always)]
+    pub(super) fn read_with<R>(&self, clock: impl FnOnce() -> R) -> (R, Option<[u64; WORDS]>) {
+        // Acquire: partner is the Release store in `update`, whose words are then visible.
+        let sequence = self.sequence.load(Ordering::Acquire);
+        let words = core::array::from_fn(|at| self.words[at].load(Ordering::Relaxed));
+        let now = clock();
+        // Acquire: partner is the Release fence in `update`. Who saw a later word sees that odd sequence.
+        fence(Ordering::Acquire);
+        let is_whole = sequence != 0 && sequence & 1 == 0;
+        let is_still = self.sequence.load(Ordering::Relaxed) == sequence;
+        (now, (is_whole && is_still).then_some(words))
+    }
+
+    /// Replaces what is there by what `learn` makes of it, and returns that; `None` if another is just doing
+    /// it.
     pub(super) fn update(
         &self,
         learn: impl FnOnce(Option<[u64; WORDS]>) -> [u64; WORDS],

@@ -29,25 +29,39 @@ fn bounds(answer: &Answer, now: u64) -> Result<(i64, i64), Unbounded> {
     Ok((off(bounds.earliest), off(bounds.latest)))
 }
 
+/// Half of what lies between the bounds.
+fn error(answer: &Answer) -> u64 {
+    let learnt = learnt(answer);
+    learnt.latest.wrapping_sub(learnt.earliest) / 2
+}
+
 #[test]
 fn bounds_are_what_the_kernel_says_and_what_is_added() {
-    // 100 us; half of what the call took; 500 ppm of a tick since the second's turn; roundings.
-    let error = 100_000 + 200 + 5_000;
+    // 100 us; half of what the call took; 500 ppm of a tick since the second's turn, and of the time
+    // that it is kept; roundings.
+    let least = 100_000 + 200 + 5_000 + 2_000;
+    assert!((least..least + 10).contains(&error(&fine())), "{}", error(&fine()));
     let (earliest, latest) = bounds(&fine(), 1200).unwrap();
-    assert!((error..error + 10).contains(&latest) && earliest == -latest, "{earliest} {latest}");
-    // A second later: 500 ppm of it.
-    let (earliest, latest) = bounds(&fine(), 1200 + SECOND).unwrap();
-    let late = latest - SECOND as i64 - error;
-    assert!((500_000..500_010).contains(&late), "{late}");
-    assert_eq!(latest - SECOND as i64, SECOND as i64 - earliest);
-    // As far back: whoever read the clock first and then what another had learnt meanwhile.
-    assert!(bounds(&fine(), 200).unwrap().1 > error - 1000);
+    assert_eq!((earliest, latest), (-(error(&fine()) as i64), error(&fine()) as i64));
+    assert_eq!(bounds(&fine(), 1900), Ok((earliest + 700, latest + 700)));
     // Three quarters into the second the kernel's error has not grown yet, but the clock has drifted.
     let late = Answer { time: NOON + SECOND / 4 * 3, ..fine() };
-    assert_eq!(learnt(&late).error, learnt(&fine()).error + 375_000);
+    assert_eq!(error(&late), error(&fine()) + 375_000);
     // Microseconds are cut off; what is still slewed counts.
-    let coarse = Answer { status: 0, offset: 7000, ..fine() };
-    assert_eq!(learnt(&coarse).error, learnt(&fine()).error + 8000);
+    assert_eq!(error(&Answer { status: 0, offset: 7000, ..fine() }), error(&fine()) + 8000);
+}
+
+#[test]
+fn what_was_learnt_holds_for_a_while_before_and_after() {
+    let answer = fine();
+    let learnt = conclude(&answer, (PERIOD * 3, PERIOD * 3 + 400), 0, None);
+    let at = PERIOD * 3 + 200;
+    for now in [at - PERIOD, at, at + PERIOD] {
+        assert!(learnt.holds(now));
+    }
+    for now in [0, at - PERIOD - 1, at + PERIOD + 1, u64::MAX] {
+        assert!(!learnt.holds(now));
+    }
 }
 
 #[test]
@@ -59,17 +73,15 @@ fn nobody_vouches() {
     assert_eq!(why(&Answer { status, ..fine() }), Unbounded::Unsynchronised);
     let forbidden = Answer { state: Err(libc::EPERM), ..fine() };
     assert_eq!(why(&forbidden), Unbounded::Untold(Errno::EPERM));
-    assert_eq!(
-        learnt(&Answer { max_error: u32::MAX, ..fine() }).error / SECOND,
-        4_294_967_295 * 1000 / SECOND
-    );
+    let worst = Answer { max_error: u32::MAX, ..fine() };
+    assert_eq!(error(&worst) / SECOND, u64::from(u32::MAX) * 1000 / SECOND);
 }
 
 #[test]
 fn a_leap_second_widens_bounds_around_midnight() {
     let error = |state, time| {
-        let learnt = learnt(&Answer { state: Ok(state), time, ..fine() });
-        (learnt.error >= SECOND, learnt.leap)
+        let answer = Answer { state: Ok(state), time, ..fine() };
+        (error(&answer) >= SECOND, learnt(&answer).leap)
     };
     assert_eq!(error(libc::TIME_OK, MIDNIGHT - 1), (false, Leap::None));
     for (state, leap) in [(libc::TIME_INS, Leap::Insertion), (libc::TIME_DEL, Leap::Deletion)] {
@@ -118,20 +130,19 @@ fn unsynchronised_and_upset() {
 
 proptest! {
     #[test]
-    fn words_and_back(at: u64, ahead: u64, error: u64, max_error: u32, upsets: u32, state in 0usize..4, leap in 0usize..5, number in 1i32..4000) {
-        let states = [State::Bounded, State::Unsynchronised, State::Disrupted, State::Untold(number)];
-        let (state, leap) = (states[state], Learnt::LEAPS[leap]);
-        let learnt = Learnt { at, ahead, error, state, leap, max_error, upsets };
+    fn words_and_back(
+        times in any::<[u64; 3]>(),
+        counts in any::<[u32; 2]>(),
+        kinds in (0usize..4, 0usize..5),
+        number in 1i32..4000,
+    ) {
+        let states =
+            [State::Bounded, State::Unsynchronised, State::Disrupted, State::Untold(number)];
+        let ([at, earliest, latest], [max_error, upsets]) = (times, counts);
+        let (state, leap) = (states[kinds.0], Learnt::LEAPS[kinds.1]);
+        let learnt = Learnt { at, earliest, latest, state, leap, max_error, upsets };
         prop_assert_eq!(Learnt::of(learnt.words()), learnt);
-        prop_assert_eq!(leap as usize, Learnt::LEAPS.iter().position(|of| *of == leap).unwrap());
-    }
-
-    #[test]
-    fn bounds_only_widen(error in 0..1u64 << 62, now: u64, later in 0..1u64 << 40) {
-        let learnt = Learnt { error, ..learnt(&fine()) };
-        let now = learnt.at.wrapping_add(now >> 2);
-        let width = |at| learnt.bounds(at).map(|of: Bounded| of.latest.as_nanos() as i128 - of.earliest.as_nanos() as i128);
-        prop_assert!(width(now).unwrap() <= width(now.wrapping_add(later)).unwrap() || now.wrapping_add(learnt.ahead) > 1 << 62);
+        prop_assert_eq!(leap as usize, kinds.1);
     }
 }
 

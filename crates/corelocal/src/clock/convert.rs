@@ -14,16 +14,17 @@
 //!
 //! A segment goes on for as long as the clock, at every look, is within 10 ns of it. When it is
 //! not, the next one begins where the last ended and leads back to the clock. So while the clock's rate is
-//! steady few segments serve for hours, and while it is slewed each takes what is between two looks. What lies
-//! between two looks is interpolated, never extrapolated: a tick after the last look has to wait for the next.
+//! steady few segments serve for hours, and while it is slewed each takes what is between two looks. What
+//! lies between two looks is interpolated, never extrapolated: a tick after the last look has to wait for the
+//! next.
 //!
 //! # Invariants
-//! 1. Segments of a *stretch* (in which nothing broke) follow on each other, tick to tick, and time rises along
-//!    them. They have the same first epoch. No two cover the same tick.
+//! 1. Segments of a *stretch* (in which nothing broke) follow on each other, tick to tick, and time rises
+//!    along them. They have the same first epoch. No two cover the same tick.
 //! 2. A segment's line never changes, it only becomes longer: what a tick was converted to once, it will be
 //!    again, until it is forgotten.
-//! 3. A tick has a time only by a segment that covers it, of whose epochs it is. It was then taken between two
-//!    looks that agreed, or in the same instant as one.
+//! 3. A tick has a time only by a segment that covers it, of whose epochs it is. It was then taken between
+//!    two looks that agreed, or in the same instant as one.
 
 use super::convert_segment::{self as segment, ONE, Segment};
 use super::events::{self, Change, Epoch};
@@ -105,15 +106,20 @@ impl core::error::Error for NoTime {}
 
 /// Makes times of [`Ticks`], of one or of very many at once.
 ///
-/// It remembers `HISTORY` segments of time: hours while the clock's rate is steady, and `HISTORY` times what is
-/// between two refreshes while it is slewed. Then it [`is_full`](Converter::is_full), and forgets the oldest for
-/// each new one. 64 bytes each, no heap, no thread.
+/// It remembers `HISTORY` segments of time: hours while the clock's rate is steady, and `HISTORY` times what
+/// is between two refreshes while it is slewed. Then it [`is_full`](Converter::is_full), and forgets the
+/// oldest for each new one. 64 bytes each, no heap, no thread.
 ///
 /// # How exact
 /// At a look it is exact; but for the first milliseconds, in which the vDSO serves, it is off by what that
-/// takes, some 30 ns. In between the clock's rate counts as constant. A line is left when it is more than 10 ns off
-/// at a look; between two looks it is off by up to a quarter of what NTP changed the rate by times what is between
-/// them (10 ppm within a second: 2.5 us). Later ticks of an unbroken stretch never get earlier times.
+/// takes, some 30 ns. In between the clock's rate counts as constant. A line is left when it is more than 10
+/// ns off at a look; between two looks it is off by up to a quarter of what NTP changed the rate by times
+/// what is between them (10 ppm within a second: 2.5 us). Later ticks of an unbroken stretch never get
+/// earlier times.
+///
+/// What nobody can tell: after the counter was set back and before anybody noticed, a tick looks like one
+/// from before, and gets that one's time. It takes a machine that was suspended or restored in a way that
+/// resets the counter, and at most until the next [`refresh`](Converter::refresh) or [`check`](super::check).
 ///
 /// ```
 /// use corelocal::clock::{self, Converter, Ticks};
@@ -159,8 +165,8 @@ impl<const HISTORY: usize> Converter<HISTORY> {
 
     /// Looks at the counter and the clock: ticks that were taken before can be converted then.
     ///
-    /// To be called before converting, and now and then while ticks are taken, once a second say, or with each
-    /// buffer that is handed over. Some hundred nanoseconds, no system call (but see
+    /// To be called before converting, and now and then while ticks are taken, once a second say, or with
+    /// each buffer that is handed over. Some hundred nanoseconds, no system call (but see
     /// [`check`](super::check)). Async-signal-safe.
     pub fn refresh(&mut self) {
         /// Between two looks that make a first rate, where nothing else tells it: in nanoseconds.
@@ -248,8 +254,8 @@ impl<const HISTORY: usize> Converter<HISTORY> {
     /// order; ticks near each other are converted many at once, for less than 0.1 ns each.
     ///
     /// # Errors
-    /// [`NoTime`], with the place of the first one that has none. Those before it are written; what is written
-    /// behind it means nothing.
+    /// [`NoTime`], with the place of the first one that has none. Those before it are written; what is
+    /// written behind it means nothing.
     pub fn monotonic_all(
         &self,
         epoch: u64,

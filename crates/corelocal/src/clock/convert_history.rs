@@ -154,8 +154,8 @@ impl<const N: usize> History<N> {
         Some(kept.unwrap_or(next))
     }
 
-    /// The rate of a line from `start` at the tick `from`: the one that the clock has had since `steady`, which
-    /// is known best, if it leads near the look; else one that leads there, up to the next look.
+    /// The rate of a line from `start` at the tick `from`: the one that the clock has had since `steady`,
+    /// which is known best, if it leads near the look; else one that leads there, up to the next look.
     fn aim(&mut self, look: &Look, from: u64, start: u64, tolerance: u64) -> u64 {
         let mean = |since: &Look| {
             let ticks = look.ticks.wrapping_sub(since.ticks);

@@ -1,18 +1,21 @@
 //! A piece of history in which time went straight over the counter, and the sum that makes times of ticks.
 //!
-//! `base + (tick - first) * rate`, for very many ticks. A 64 by 64 bit product takes one multiplication per
+//! `base + (tick - origin) * rate`, for very many ticks. A 64 by 64 bit product takes one multiplication per
 //! tick, and no vector unit has it. A double's fused multiply-add is as exact, and they all have that:
 //!
 //! ```text
-//!   d = tick - first                                        below 2^52
-//!   x = the double with bits 0x433 << 52 | d                is 2^52 + d
-//!   y = x * rate + (2^52 - 2^52 * rate), rounded once       is 2^52 + d * rate, to the nearest integer
-//!   its bits                                                are 0x433 << 52 | nanoseconds
+//!   d = tick - origin                                  below 2^52
+//!   x = the double whose bits are 2.0's and d          is 2 + d / 2^51
+//!   y = x * rate + (2 - 2 * rate), rounded once        is 2 + n / 2^51: n is d * rate, to the nearest integer
+//!   y's bits                                           are 2.0's and n
 //! ```
 //!
-//! No conversion between integers and doubles is made but by an addition to bits. Five instructions serve
-//! four ticks, one of which checks all of them: the `or` of every `d` is at least each of them, so if it is
-//! within the segment, they are.
+//! Nothing is converted between integers and doubles but by additions to bits. Four instructions serve four
+//! ticks, one of which checks them all: the `or` of all `y`. If that is 2.0's bits and less than the last
+//! tick's `n`, so is each `y` (2.0 has one bit set, and a smaller number without it would be 0 or the like,
+//! which the sum never is). Then each tick is before the last one, since `y` rises with `x`; and behind the
+//! origin, since what is before it makes `y` less than 2. But half a nanosecond before it is rounded to 2:
+//! so the origin lies [`LEAD`] behind the first tick. Where the check fails, ticks are looked at one by one.
 //!
 //! # Invariants
 //! 1. `rate` is nanoseconds a tick times 2^53, is not 0, and at most 2^61. `last - first` is below 2^52.
@@ -22,6 +25,8 @@
 //! 3. So what a tick is converted to depends on the segment and the tick alone: not on the cpu, nor on the
 //!    slice it stands in. It never falls from one tick to the next.
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use super::convert_x86_64 as vectors;
 use super::ticks::Ticks;
 
 /// See the module's text.
@@ -30,8 +35,9 @@ pub(super) struct Segment {
     /// The first tick, and the last.
     pub(super) first: u64,
     pub(super) last: u64,
-    /// Nanoseconds of the monotonic clock at the first.
-    pub(super) base: u64,
+    /// `LEAD` behind the first; and nanoseconds of the monotonic clock there.
+    origin: u64,
+    base: u64,
     rate: u64,
     /// What the realtime clock is ahead by, wrapping; `None` if it was set within.
     pub(super) ahead: Option<u64>,
@@ -42,6 +48,11 @@ pub(super) struct Segment {
 /// A nanosecond per tick.
 pub(super) const ONE: u64 = 1 << SHIFT;
 const SHIFT: u32 = 53;
+/// See the module's text: half a nanosecond, for counters up to 8 GHz.
+const LEAD: u64 = 4;
+/// The slowest rate that is quick.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const SLOWEST: u64 = ONE / (2 * LEAD);
 /// The longest segment: invariant 1, with room for a last piece.
 pub(super) const LONGEST: u64 = 1 << 51;
 
@@ -62,20 +73,29 @@ pub(super) fn nanos(ticks: u64, rate: u64) -> u64 {
 }
 
 impl Segment {
-    /// With nothing known of it but its beginning.
+    /// From a tick on, at which the monotonic clock was `start`.
     pub(super) fn new(
         first: u64,
-        base: u64,
+        start: u64,
         rate: u64,
         ahead: Option<u64>,
         epochs: (u64, u64),
     ) -> Segment {
-        Segment { first, last: first, base, rate, ahead, epochs }
+        let origin = first.wrapping_add(LEAD);
+        let base = start.wrapping_add(nanos(LEAD, rate));
+        Segment { first, last: first, origin, base, rate, ahead, epochs }
     }
 
-    /// None at all: it covers nothing that is of an epoch.
-    pub(super) const EMPTY: Segment =
-        Segment { first: 0, last: 0, base: 0, rate: ONE, ahead: None, epochs: (u64::MAX, 0) };
+    /// None at all: no tick is of its epochs.
+    pub(super) const EMPTY: Segment = Segment {
+        first: 0,
+        last: 0,
+        origin: 0,
+        base: 0,
+        rate: ONE,
+        ahead: None,
+        epochs: (u64::MAX, 0),
+    };
 
     pub(super) fn rate(&self) -> u64 {
         self.rate
@@ -90,7 +110,11 @@ impl Segment {
     /// The monotonic time at a tick, from the first to [`LONGEST`] later.
     #[inline]
     pub(super) fn at(&self, tick: u64) -> u64 {
-        self.base.wrapping_add(nanos(tick.wrapping_sub(self.first), self.rate))
+        // From `-LEAD` on.
+        let ahead = tick.wrapping_sub(self.origin) as i64;
+        let half = 1 << (SHIFT - 1);
+        let exact = (i128::from(ahead) * i128::from(self.rate) + half) >> SHIFT;
+        self.base.wrapping_add(exact as u64)
     }
 
     /// Writes what is `ahead` of each tick's time by so much, and says whether the segment covers all the
@@ -98,24 +122,36 @@ impl Segment {
     #[inline]
     pub(super) fn fill(&self, ticks: &[Ticks], times: &mut [u64], ahead: u64) -> bool {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if self.rate < ONE && super::convert_x86_64::is_there() {
-            let straight = super::convert_x86_64::Straight {
-                first: self.first,
-                rate: self.rate,
-                base: self.base.wrapping_add(ahead),
-            };
-            let length = self.last.wrapping_sub(self.first);
-            // SAFETY: the cpu has what it needs.
-            return unsafe {
-                let any = super::convert_x86_64::fill(&straight, ticks, times);
-                // `any` may be beyond the end though no tick is: then all are looked at.
-                any <= length || super::convert_x86_64::are_within(self.first, length, ticks)
-            };
+        if self.fill_quickly(ticks, times, ahead) {
+            return true;
         }
         for (tick, time) in ticks.iter().zip(times) {
             *time = self.at(tick.as_raw()).wrapping_add(ahead);
         }
         ticks.iter().fold(true, |all, tick| all & self.covers(tick.as_raw()))
+    }
+
+    /// Likewise, where the cpu can, and if no tick is very near an end.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline]
+    fn fill_quickly(&self, ticks: &[Ticks], times: &mut [u64], ahead: u64) -> bool {
+        let is_quick = (SLOWEST..ONE).contains(&self.rate)
+            && self.last.wrapping_sub(self.first) > LEAD
+            && vectors::are_there();
+        let length = self.last.wrapping_sub(self.origin);
+        let straight = vectors::Straight {
+            origin: self.origin,
+            length,
+            rate: self.rate,
+            base: self.base.wrapping_add(ahead),
+        };
+        // SAFETY: the cpu has what it needs.
+        is_quick
+            && unsafe {
+                // The check may fail although all ticks are behind the origin: then what was written is right.
+                vectors::fill(&straight, ticks, times) < nanos(length, self.rate)
+                    || vectors::are_within(&straight, ticks)
+            }
     }
 }
 
@@ -128,8 +164,8 @@ mod tests {
 
     /// The sum in numbers of any length, rounded to the nearest.
     fn exact(segment: &Segment, tick: u64) -> u64 {
-        let product = u128::from(tick - segment.first) * u128::from(segment.rate);
-        segment.base + ((product + (1 << 52)) >> 53) as u64
+        let (ticks, rate) = (tick as i128 - segment.origin as i128, segment.rate as i128);
+        (segment.base as i128 + (ticks * rate + (1 << 52)).div_euclid(1 << 53)) as u64
     }
 
     fn segment() -> impl Strategy<Value = Segment> {
@@ -150,6 +186,7 @@ mod tests {
             segment in segment(),
             parts in prop::collection::vec(0.0..=1.0, 0..80),
             ahead: u64,
+            with_ends: bool,
         ) {
             let length = (segment.last - segment.first) as f64;
             let mut ticks: Vec<Ticks> = parts
@@ -157,7 +194,10 @@ mod tests {
                 .map(|part| segment.first + (part * length) as u64)
                 .map(|tick| Ticks::from_raw(tick.min(segment.last)))
                 .collect();
-            ticks.extend([Ticks::from_raw(segment.first), Ticks::from_raw(segment.last)]);
+            // With the ends all are looked at, too.
+            if with_ends {
+                ticks.extend([segment.first, segment.last].map(Ticks::from_raw));
+            }
             let mut times = vec![1; ticks.len()];
             prop_assert!(segment.fill(&ticks, &mut times, ahead));
             for (tick, time) in ticks.iter().zip(times) {
@@ -178,7 +218,12 @@ mod tests {
             segment in segment(),
             at in 0usize..50,
             outside in prop_oneof![
-                Just(u64::MAX), Just(1), 1..1000u64, 1..1u64 << 52, (0u32..64).prop_map(|bit| 1 << bit), any::<u64>(),
+                Just(1),
+                1..1000u64,
+                1..1u64 << 52,
+                (0u32..64, any::<u64>()).prop_map(|(bit, low)| (1 << bit) + (low >> 12)),
+                (0u32..64).prop_map(|bit| 1 << bit),
+                any::<u64>(),
             ],
             before: bool,
         ) {
@@ -186,8 +231,11 @@ mod tests {
                 true => segment.first.wrapping_sub(outside),
                 false => segment.last.wrapping_add(outside),
             };
-            prop_assume!(!segment.covers(tick));
-            let mut ticks = [Ticks::from_raw(segment.first); 50];
+            if segment.covers(tick) {
+                return Ok(());
+            }
+            let middle = segment.first + (segment.last - segment.first) / 2;
+            let mut ticks = [Ticks::from_raw(middle); 50];
             ticks[at] = Ticks::from_raw(tick);
             prop_assert!(!segment.fill(&ticks, &mut [0; 50], 0));
         }
@@ -210,5 +258,7 @@ mod tests {
         assert_eq!((rate(1, 1), rate(7, 2)), (ONE, ONE / 2 * 7));
         assert_eq!(nanos(u64::MAX, u64::MAX), u64::MAX);
         assert!(Segment::EMPTY.fill(&[], &mut [], 0));
+        let short = Segment::new(100, 7, ONE / 3, None, (1, 1));
+        assert!(short.fill(&[Ticks::from_raw(100)], &mut [0], 0) && short.at(100) == 7);
     }
 }

@@ -201,7 +201,8 @@ proptest! {
         let mut told = Vec::new();
         for (by, ticks) in steps {
             story.step(&Step::Slew(by, ticks));
-            told.push((story.machine.ticks, story.history.find(story.machine.ticks, 1).unwrap().at(story.machine.ticks)));
+            let tick = story.machine.ticks;
+            told.push((tick, story.history.find(tick, 1).unwrap().at(tick)));
         }
         let mut last = 0;
         for (tick, _, _) in &story.events {
@@ -347,7 +348,14 @@ fn real_ticks_have_the_time_at_which_they_were_taken() {
         }
         converter.refresh();
         for (stamp, (before, after, realtime)) in stamps.iter().zip(around) {
-            let time = converter.monotonic(*stamp).unwrap();
+            // Between looks that a busy machine tears apart there is no time.
+            let time = match converter.monotonic(*stamp) {
+                Ok(time) => time,
+                Err(why) => {
+                    assert_eq!(why, Unknown::Doubtful);
+                    continue;
+                }
+            };
             // Where samples are followed, each is off by some ten nanoseconds.
             assert!(before <= time + 100 && time <= after + 100, "{before} {time} {after}");
             match converter.realtime(*stamp) {

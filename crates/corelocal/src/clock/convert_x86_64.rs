@@ -13,9 +13,11 @@ use super::convert_segment::nanos;
 use super::ticks::Ticks;
 use crate::primitive::global::{AtomicU8, Ordering};
 
-/// What a segment's sum is made of. The rate is odd, and below 2^53.
+/// What a segment's sum is made of: see there. The rate is odd, and below 2^53.
 pub(super) struct Straight {
-    pub(super) first: u64,
+    pub(super) origin: u64,
+    /// From the origin to the last tick.
+    pub(super) length: u64,
     pub(super) rate: u64,
     pub(super) base: u64,
 }
@@ -27,7 +29,7 @@ const PRESENT: u8 = 2;
 
 /// Whether this cpu can do it. A load but for the first time.
 #[inline]
-pub(super) fn is_there() -> bool {
+pub(super) fn are_there() -> bool {
     match FOUND.load(Ordering::Relaxed) {
         0 => look(),
         found => found == PRESENT,
@@ -65,42 +67,40 @@ const LANES: usize = 4;
 /// Vectors in a round, so that the loop itself costs little.
 const UNROLLED: usize = 4;
 
-/// Writes each tick's time. Returns the `or` of what the ticks are ahead of the first by.
+/// Writes each tick's time. Returns the `or` of all times since the base, or something larger if a tick
+/// is outside.
 ///
-/// What is written for a tick that is 2^52 and more ahead means nothing.
+/// What is written for a tick that is not from the origin to 2^52 behind it means nothing.
 ///
 /// # Safety
 /// Invariant 1.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn fill(straight: &Straight, ticks: &[Ticks], times: &mut [u64]) -> u64 {
-    /// 2^52, and its bits.
-    const BIG: f64 = (1u64 << 52) as f64;
-    const BITS: u64 = BIG.to_bits();
-    let &Straight { first, rate, base } = straight;
-    // Exact: 53 bits at most.
-    let per_tick = rate as f64 / (1u64 << 53) as f64;
-    let added = ((1u64 << 53) - rate) as f64 / 2.0;
+    const TWO: u64 = 2f64.to_bits();
+    let &Straight { origin, length: until, rate, base } = straight;
+    // Exact, both: 53 bits at most. Signed, for which there is an instruction.
+    let per_tick = rate as i64 as f64 / (1u64 << 53) as f64;
+    let added = ((1 << 53) - rate as i64) as f64 / (1u64 << 52) as f64;
     let length = ticks.len().min(times.len());
     let in_rounds = length - length % (LANES * UNROLLED);
     let (from, to) = (ticks.as_ptr(), times.as_mut_ptr());
-    let mut lanes = [0u64; LANES];
-    // SAFETY: (1); vectors are loaded and stored below `in_rounds`, which is within both slices, and `lanes` is
-    // one (2).
+    let mut lanes = [TWO; LANES];
+    // SAFETY: (1); vectors are loaded and stored below `in_rounds`, which is within both slices, and
+    // `lanes` is one (2).
     unsafe {
         // Added, not subtracted: an addition can take its other summand from memory.
-        let start = _mm256_set1_epi64x(first.wrapping_neg() as i64);
-        let bits = _mm256_set1_epi64x(BITS as i64);
+        let start = _mm256_set1_epi64x(TWO.wrapping_sub(origin) as i64);
         let factor = _mm256_set1_pd(per_tick);
         let summand = _mm256_set1_pd(added);
-        let back = _mm256_set1_epi64x(base.wrapping_sub(BITS) as i64);
-        let mut any = _mm256_setzero_si256();
+        let back = _mm256_set1_epi64x(base.wrapping_sub(TWO) as i64);
+        let mut any = _mm256_set1_epi64x(TWO as i64);
         for round in (0..in_rounds).step_by(LANES * UNROLLED) {
             for vector in 0..UNROLLED {
                 let at = round + vector * LANES;
-                let ahead = _mm256_add_epi64(_mm256_loadu_si256(from.add(at).cast()), start);
-                any = _mm256_or_si256(any, ahead);
-                let x = _mm256_castsi256_pd(_mm256_or_si256(ahead, bits));
-                let y = _mm256_castpd_si256(_mm256_fmadd_pd(x, factor, summand));
+                let x = _mm256_add_epi64(_mm256_loadu_si256(from.add(at).cast()), start);
+                let y = _mm256_fmadd_pd(_mm256_castsi256_pd(x), factor, summand);
+                let y = _mm256_castpd_si256(y);
+                any = _mm256_or_si256(any, y);
                 _mm256_storeu_si256(to.add(at).cast(), _mm256_add_epi64(y, back));
             }
         }
@@ -108,19 +108,21 @@ pub(super) unsafe fn fill(straight: &Straight, ticks: &[Ticks], times: &mut [u64
     }
     let mut any = lanes.iter().fold(0, |any, lane| any | lane);
     for (tick, time) in ticks.iter().zip(times).skip(in_rounds) {
-        let ahead = tick.as_raw().wrapping_sub(first);
-        any |= ahead;
-        *time = base.wrapping_add(nanos(ahead, rate));
+        let ahead = tick.as_raw().wrapping_sub(origin);
+        let elapsed = nanos(ahead, rate);
+        any |= if ahead <= until { TWO | elapsed } else { u64::MAX };
+        *time = base.wrapping_add(elapsed);
     }
-    any
+    any.wrapping_sub(TWO)
 }
 
-/// Whether no tick is before the first or more than `length` behind it.
+/// Whether all ticks are from the origin to the last.
 ///
 /// # Safety
 /// Invariant 1.
 #[target_feature(enable = "avx2,fma")]
-pub(super) unsafe fn are_within(first: u64, length: u64, ticks: &[Ticks]) -> bool {
-    // In the order of unsigned numbers, which the compiler makes vectors of.
-    ticks.iter().fold(true, |all, tick| all & (tick.as_raw().wrapping_sub(first) <= length))
+pub(super) unsafe fn are_within(straight: &Straight, ticks: &[Ticks]) -> bool {
+    let &Straight { origin, length, .. } = straight;
+    // The compiler makes vectors of it.
+    ticks.iter().fold(true, |all, tick| all & (tick.as_raw().wrapping_sub(origin) <= length))
 }

@@ -4,13 +4,14 @@
 //! Most such things nobody tells. They show in what the clocks say of each other: the realtime clock is ahead
 //! of the monotonic one by an amount that only changes when it is set, `CLOCK_BOOTTIME` by one that only
 //! grows when the machine sleeps. Whoever looks compares with what was there at the last look. There is no
-//! thread and no signal: [`check`] looks, and so do in passing [`Converter::refresh`](super::Converter::refresh)
-//! and [`now_bounded`](super::now_bounded).
+//! thread and no signal: [`check`] looks, and so do in passing
+//! [`Converter::refresh`](super::Converter::refresh) and [`now_bounded`](super::now_bounded).
 //!
 //! # Data's way
 //! ```text
 //!   events_sources.rs: clocks, hypervisor's pages ──► Seen ──► compare with what was known
-//!                                                              │ differs: compare-exchange, the winner counts
+//!                                                              │ differs: compare-exchange, the winner
+//!                                                              counts
 //!   epoch() ◄── one word: number, and what ticks are counted in ◄┘
 //! ```
 //!
@@ -19,13 +20,14 @@
 //! 2. What is known of a source changes only by compare-exchange from what the looker had read before it
 //!    looked. So each change is counted once, and a looker who was held up for long cannot bring back what
 //!    was before.
-//! 3. The word's lowest bits are 0 until somebody asked, then they say what ticks are counted in, which changes
-//!    only together with the number.
+//! 3. The word's lowest bits are 0 until somebody asked, then they say what ticks are counted in, which
+//!    changes only together with the number.
 
 use core::fmt;
 
 use super::counter::Fence;
-use super::events_sources::{self, Range, Seen};
+use super::events_distance::{Distance, Range};
+use super::events_sources::{self, Seen};
 use crate::primitive::global::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Something that happened to the clocks.
@@ -98,7 +100,7 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// As [`epoch`](super::epoch): another one after every change that is no hint.
+    /// As [`epoch()`](super::epoch): another one after every change that is no hint.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
@@ -172,20 +174,16 @@ impl Word {
 pub(super) struct Events {
     word: AtomicU64,
     counts: [AtomicU32; Change::COUNT],
-    /// What realtime and boottime are ahead of monotonic by; with `BIAS`, so that 0 is: not known yet.
+    /// What realtime and boottime are ahead of monotonic by: a [`Distance`], or 0 for: not known yet.
     realtime: AtomicU64,
     boottime: AtomicU64,
-    /// What the hypervisor's pages said, likewise.
+    /// What the hypervisor's pages said; with `BIAS`, so that 0 is: not known yet.
     disruptions: AtomicU64,
     generation: AtomicU64,
     pvclock: AtomicU64,
 }
 
 const BIAS: u64 = 1 << 63;
-
-/// A step of the realtime clock that is told, in nanoseconds; of less, nobody sets a clock. What the clocks
-/// say of each other is known to some ten.
-const STEP: u64 = 1000;
 
 impl Events {
     pub(super) const fn new() -> Events {
@@ -299,17 +297,20 @@ fn number(word: u64, others: u64) -> u64 {
     (word >> Word::NUMBER_SHIFT).wrapping_add(others)
 }
 
-/// Whether a clock's distance, known to be in `range`, is not what was known; then that is replaced.
+/// Whether a clock's distance, now seen in `range`, is not what was known; then that is replaced.
 fn moved(word: &AtomicU64, known: u64, range: Range) -> bool {
-    let middle = range.least.wrapping_add(range.width / 2).wrapping_add(BIAS);
-    if known != 0 {
-        // From `STEP` below the range to `STEP` above.
-        let from = known.wrapping_sub(BIAS).wrapping_sub(range.least).wrapping_add(STEP);
-        if from <= range.width.saturating_add(2 * STEP) {
-            return false;
-        }
+    let seen = Distance::seen(range);
+    let Some(last) = Distance::of_word(known) else {
+        // Losers saw the same. A look that was held up says too little.
+        let _ = seen.map(|seen| replace(word, known, seen.word()));
+        return false;
+    };
+    let is_closer = seen.is_some_and(|seen| seen.class() < last.class());
+    let is_same = last.agrees(range);
+    match seen {
+        Some(seen) if is_closer || !is_same => replace(word, known, seen.word()) && !is_same,
+        _ => false,
     }
-    replace(word, known, middle) && known != 0
 }
 
 /// Whether a number is not what was known; then that is replaced. A source that is gone changes nothing.
@@ -354,10 +355,7 @@ pub(super) fn realtime_was_set() -> Epoch {
 
 /// How far the realtime clock is ahead of the monotonic one, as far as was seen.
 pub(super) fn realtime_ahead() -> Option<u64> {
-    match EVENTS.realtime.load(Ordering::Relaxed) {
-        0 => None,
-        known => Some(known.wrapping_sub(BIAS)),
-    }
+    Distance::of_word(EVENTS.realtime.load(Ordering::Relaxed)).map(Distance::middle)
 }
 
 /// The number of the present epoch: another one after each [`Change`] that is no hint.
@@ -385,9 +383,9 @@ pub fn epoch() -> u64 {
 /// Looks whether something happened to the clocks, and tells what did so far.
 ///
 /// Reads four clocks by the vDSO, and the hypervisor's pages: some hundred nanoseconds. The first call opens
-/// and maps `/dev/vmclock0`, where that is. Steps of the realtime clock below a microsecond are taken for
-/// nothing, as is what was undone between two looks. A process that enters another time namespace sees its
-/// clocks set. Async-signal-safe, lock-free.
+/// and maps `/dev/vmclock0`, where that is. Steps of the realtime clock below a microsecond or two (ten,
+/// where there is no vDSO) are taken for nothing, as is what was undone between two looks. A process that
+/// enters another time namespace sees its clocks set. Async-signal-safe, lock-free.
 ///
 /// ```
 /// use corelocal::clock;

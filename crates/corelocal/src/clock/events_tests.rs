@@ -43,7 +43,8 @@ fn nothing_happens_at_rest() {
         quiet(),
         Seen { realtime: shaky(50, 4), ..quiet() },
         Seen { realtime: shaky(0u64.wrapping_sub(5000), 10_000), ..quiet() },
-        // Its bounds are as far as can be: whoever looked was held up for an hour.
+        // Whoever looked was held up for a millisecond, then for an hour.
+        Seen { realtime: shaky(0u64.wrapping_sub(1_000_000), 1_000_000), ..quiet() },
         Seen { realtime: shaky(0u64.wrapping_sub(HOUR), HOUR), ..quiet() },
         // The sources are gone.
         Seen { disruptions: None, generation: None, pvclock: None, ..quiet() },
@@ -55,7 +56,7 @@ fn nothing_happens_at_rest() {
 #[test]
 fn each_change_is_told_once_with_its_cause() {
     let set = Seen { realtime: Range { least: (1 << 60) + HOUR, width: 40 }, ..quiet() };
-    let by_a_little = Seen { realtime: Range { least: (1 << 60) + HOUR - 1200, width: 40 }, ..set };
+    let by_a_little = Seen { realtime: Range { least: (1 << 60) + HOUR - 2000, width: 40 }, ..set };
     let slept = Seen { boottime: Range { least: HOUR, width: 300 }, ..by_a_little };
     let moved = Seen { disruptions: Some(6), ..slept };
     let restored = Seen { generation: Some(2), disruptions: Some(7), ..moved };
@@ -79,6 +80,20 @@ fn each_change_is_told_once_with_its_cause() {
     let seen: Vec<Seen> = looks.iter().map(|(seen, _)| *seen).collect();
     for (told, (seen, expected)) in changes(&seen).iter().zip(looks) {
         assert_eq!(told, expected, "{seen:?}");
+    }
+}
+
+/// The first look was held up for milliseconds: what it knows is little, and the next one knows better.
+#[test]
+fn a_first_look_that_took_long_is_no_reason() {
+    let early = Range { least: (1 << 60) - 7_000_000, width: 7_000_001 };
+    let late = Range { least: 1 << 60, width: 7_000_000 };
+    for first in [early, late] {
+        let first = Seen { realtime: first, ..quiet() };
+        let set = Seen { realtime: Range { least: (1 << 60) + 3000, width: 40 }, ..quiet() };
+        let told = changes(&[first, quiet(), quiet(), set, first]);
+        let expected: [&[Change]; 5] = [&[], &[], &[], &[Change::Realtime], &[]];
+        assert_eq!(told, expected);
     }
 }
 

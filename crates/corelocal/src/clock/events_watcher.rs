@@ -1,4 +1,5 @@
-//! A descriptor that becomes readable when the realtime clock is set: for programs that wait in `poll` anyway.
+//! A descriptor that becomes readable when the realtime clock is set: for programs that wait in `poll`
+//! anyway.
 //!
 //! It is a timer far in the future, which the kernel cancels when it sets that clock, and when the machine
 //! wakes up.

@@ -7,8 +7,8 @@
 //! # What a tick means
 //! By itself nothing: after the machine slept or was restored from a snapshot, the counter may be anywhere,
 //! and where the cpus' counters do not agree, ticks are nanoseconds and no counter at all. So a tick belongs
-//! to an epoch (`events.rs`), which whoever stores ticks stores too: with each ([`Stamp`]), or with a batch of
-//! them.
+//! to an epoch (`events.rs`), which whoever stores ticks stores too: with each ([`Stamp`]), or with a batch
+//! of them.
 //!
 //! # Invariant
 //! 1. What ticks are counted in is part of the epoch's word, so one load tells both.

@@ -31,8 +31,12 @@ pub fn hop(number: u32) {
     unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) };
 }
 
-/// Keeps the calling thread on one cpu from here on.
+/// Keeps the calling thread on one cpu from here on, which has its slot: of two threads that give it one at
+/// the same moment the second one gets none, and begins with a shared one.
 #[allow(dead_code, reason = "each test binary uses some of them")]
 pub fn stay() {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     hop(0);
+    let _alone = ALONE.lock();
+    corelocal::cid::current::<corelocal::cid::CpuId>();
 }

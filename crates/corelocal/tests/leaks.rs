@@ -127,7 +127,7 @@ fn nothing_is_left_behind_without_sections() {
 }
 
 /// Children that are forked while others put in and take out: what is in the containers there is dropped
-/// once, and only what somebody had in his hands is not there.
+/// at most once.
 fn children_drop_what_they_have() {
     const THREADS: usize = 3;
     let bins = Bins::default();
@@ -144,9 +144,10 @@ fn children_drop_what_they_have() {
             in_child(|| {
                 // SAFETY: a copy of the containers, in a process where nobody else has them.
                 drop(unsafe { std::ptr::read(&bins) });
-                let (never, often) = account();
-                // What a thread has in its hands is a few batches, of at most 16 items each.
-                (often > 0).then_some(1).or((never > THREADS * 64).then_some(2))
+                let (_, often) = account();
+                // What another thread had in its hands is dropped by nobody here: a consumer may have all
+                // that a queue held.
+                (often > 0).then_some(1)
             })
         });
         done.store(true, Ordering::Relaxed);

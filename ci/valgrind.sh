@@ -19,9 +19,13 @@ trap 'rm -f "$log"' EXIT
 # Programs that have nothing in memory to look at, and why; tests that cannot pass, likewise.
 declare -A left_out=(
     [layering]="reads the source, uses no memory of the library's"
+    [clock_ticks]="compares times that a cpu of this speed takes"
 )
 declare -A cannot=(
     [a_vfork_child_counts_and_the_parent_goes_on]="valgrind makes a fork of a vfork"
+    [clock::selector::tests]="leaves pages behind on purpose, and compares times that a cpu of this speed takes"
+    [clock::convert::tests::real_ticks]="compares times that a cpu of this speed takes"
+    [clock::probe::tests]="leaves pages behind on purpose"
 )
 
 need_rust

@@ -35,7 +35,11 @@ impl<'a> MakeWriter<'a> for Kept {
 /// What is logged by `work` with this timer.
 fn logged(timer: impl FormatTime + Send + Sync + 'static, work: impl FnOnce()) -> String {
     let kept = Kept::default();
-    let subscriber = tracing_subscriber::fmt().with_timer(timer).with_writer(kept.clone()).finish();
+    let subscriber = tracing_subscriber::fmt()
+        .with_timer(timer)
+        .with_ansi(false)
+        .with_writer(kept.clone())
+        .finish();
     tracing::subscriber::with_default(subscriber, work);
     let bytes = kept.0.lock().unwrap().clone();
     String::from_utf8(bytes).unwrap()

@@ -5,8 +5,9 @@
 //!
 //! Invariants:
 //! - Each busy thread does one batch of steps at least; none does any once the sums are looked at.
-//! - Alone, a thread does a step before each act, which is not timed: so there is a slot to freeze, and
-//!   something in it.
+//! - Acts find something to do: a slot that an id has, and where they take something out, something. Alone,
+//!   a thread does a step before each act, untimed. Else the busy threads are waited for, and what took
+//!   nothing does not count.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
@@ -21,20 +22,28 @@ use crate::bench::engine::{Body, Plan, Sample};
 /// Steps between two looks at the stop flag.
 const BATCH: usize = 64;
 
-/// So many acts of a round say enough.
+/// Fewer acts than this have no median, and more say nothing new.
+const LEAST_ACTS: usize = 5;
 const MOST_ACTS: usize = 10_000;
+
+/// For busy threads to have all slots again that were taken from them: far longer than they need on
+/// cpus of their own.
+const PATIENCE: Duration = Duration::from_micros(50);
+
+/// For a round without anything to do.
+const LIMIT: Duration = Duration::from_secs(2);
 
 /// A container, what threads do with it, and what is done to it from afar.
 pub trait Subject: Send + Sync {
     /// One step of a busy thread; returns what it put in.
     fn step(&self) -> u64;
 
-    /// Acts on a slot or on all; returns what was taken out.
+    /// Acts on a slot or on all; returns what was taken out, `None` where it is not about that.
     ///
     /// # Errors
     ///
     /// Why it cannot; it becomes the row's reason.
-    fn act(&self, slot: u32) -> anyhow::Result<u64>;
+    fn act(&self, slot: u32) -> anyhow::Result<Option<u64>>;
 
     /// What is in there, when nobody is busy.
     fn left(&self) -> u64;
@@ -146,29 +155,47 @@ impl Shift {
         })
     }
 
-    /// Acts until the time is up, once at least; how long each took.
+    /// Acts until the time is up, a few times at least; how long each took.
     fn acts(&mut self) -> anyhow::Result<Vec<Duration>> {
-        let mut times = Vec::new();
+        let (mut times, mut in_vain) = (Vec::new(), 0);
         let begin = Instant::now();
-        while times.is_empty() || (begin.elapsed() < self.time && times.len() < MOST_ACTS) {
+        while times.len() < LEAST_ACTS || (begin.elapsed() < self.time && times.len() < MOST_ACTS) {
+            ensure!(begin.elapsed() < LIMIT, "found nothing to take out, however long it looked");
             if self.busy == 0 {
                 self.put += self.subject.step();
             }
-            let slot = self.slot();
+            let slot = self.slot(in_vain);
             let start = Instant::now();
             let taken = self.subject.act(slot);
-            times.push(start.elapsed());
-            self.taken += taken?;
+            let time = start.elapsed();
+            let taken = taken?;
+            self.taken += taken.unwrap_or(0);
+            if taken != Some(0) {
+                times.push(time);
+                continue;
+            }
+            in_vain += 1;
+            // The busy thread may be waiting for this very cpu.
+            if in_vain % 64 == 0 {
+                thread::yield_now();
+            }
         }
         Ok(times)
     }
 
-    /// A slot that a busy thread uses, or our own. Both are hints: they may change hands at any time.
-    fn slot(&self) -> u32 {
-        let (own, known) = (cid::current::<Cid>(), cid::high_water::<Cid>());
-        match self.busy {
-            0 => own,
-            _ => (own + 1) % known.max(1),
+    /// A slot that a busy thread uses, or our own; another one after each act in vain. A hint: slots may
+    /// change hands at any time.
+    fn slot(&self, in_vain: u32) -> u32 {
+        let begin = Instant::now();
+        loop {
+            let (own, known) = (cid::current::<Cid>(), cid::high_water::<Cid>());
+            if self.busy > 0 && known > 1 && cid::in_use::<Cid>() >= known {
+                return (own + 1 + in_vain) % known;
+            }
+            if self.busy == 0 || begin.elapsed() > PATIENCE {
+                return own;
+            }
+            std::hint::spin_loop();
         }
     }
 }
@@ -197,8 +224,8 @@ mod tests {
             2
         }
 
-        fn act(&self, _: u32) -> anyhow::Result<u64> {
-            Ok(self.0.swap(0, Ordering::Relaxed).saturating_sub(self.1))
+        fn act(&self, _: u32) -> anyhow::Result<Option<u64>> {
+            Ok(Some(self.0.swap(0, Ordering::Relaxed).saturating_sub(self.1)))
         }
 
         fn left(&self) -> u64 {
@@ -239,7 +266,7 @@ mod tests {
                 0
             }
 
-            fn act(&self, _: u32) -> anyhow::Result<u64> {
+            fn act(&self, _: u32) -> anyhow::Result<Option<u64>> {
                 Err(anyhow!("not today"))
             }
 
@@ -255,8 +282,8 @@ mod tests {
                 panic!("on purpose")
             }
 
-            fn act(&self, _: u32) -> anyhow::Result<u64> {
-                Ok(0)
+            fn act(&self, _: u32) -> anyhow::Result<Option<u64>> {
+                Ok(None)
             }
 
             fn left(&self) -> u64 {

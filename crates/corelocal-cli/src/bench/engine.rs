@@ -39,6 +39,9 @@ pub struct Plan {
     pub long_rounds: usize,
     /// The numbers of threads of a scaling table.
     pub threads: &'static [usize],
+    /// The numbers of threads that are busy on a container while it is reached into from afar. With many,
+    /// most of a round is waiting for their turns.
+    pub busy: &'static [usize],
     /// A table stops adding rounds after this; every contestant gets at least five.
     pub table: Duration,
 }
@@ -51,6 +54,7 @@ impl Plan {
         slice: Duration::from_millis(20),
         long_rounds: 15,
         threads: &[1, 2, 4, 8, 16, 32, 64],
+        busy: &[0, 1, 64],
         table: Duration::from_secs(28),
     };
 
@@ -61,6 +65,7 @@ impl Plan {
         slice: Duration::from_millis(6),
         long_rounds: 5,
         threads: &[1, 2, 64],
+        busy: &[0, 1, 8],
         table: Duration::from_millis(3000),
     };
 }

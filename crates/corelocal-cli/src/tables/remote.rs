@@ -16,9 +16,6 @@ use crate::report::schema::{self, Row};
 /// The table.
 pub struct Remote;
 
-/// Threads that are busy on the containers meanwhile.
-const BUSY: [usize; 3] = [0, 1, 64];
-
 impl Table for Remote {
     fn id(&self) -> &'static str {
         "remote"
@@ -31,7 +28,7 @@ impl Table for Remote {
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
         // With a lock whose holders are preempted, rounds take long.
         cx.plan.table /= 3;
-        Ok(self.among(&BUSY).measure(cx))
+        Ok(self.among(cx.plan.busy).measure(cx))
     }
 }
 

@@ -21,7 +21,11 @@ use super::workload::Workload;
 
 /// A chance preemption can keep the target from an instruction, or abort it where nobody meant to;
 /// not so often in a row.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 20;
+
+/// The same for a place where the target came before: on a slow machine the kernel may send it back from
+/// there many times.
+const PATIENCE: usize = 500;
 
 /// A section as a workload reaches it.
 pub struct Place<'a> {
@@ -60,7 +64,7 @@ impl Place<'_> {
         self.way[self.index]
     }
 
-    /// Tries one triple. The target ends at its rendezvous.
+    /// Tries one triple. The target ends at its rendezvous. `is_reachable`: it came there already.
     ///
     /// # Errors
     /// The victim is lost, which is a failure of the triple and costs a new victim.
@@ -69,9 +73,15 @@ impl Place<'_> {
         session: &mut Session,
         step: &Step,
         disturbance: Disturbance,
+        is_reachable: bool,
     ) -> Result<Outcome, Lost> {
         let mut outcome = Outcome::NotReached;
-        for _ in 0..ATTEMPTS {
+        for attempt in 0.. {
+            let patience =
+                if is_reachable && outcome == Outcome::NotReached { PATIENCE } else { ATTEMPTS };
+            if attempt >= patience {
+                break;
+            }
             outcome = match self.attempt(session, step, disturbance)? {
                 ControlFlow::Break(outcome) => return Ok(outcome),
                 ControlFlow::Continue(outcome) => outcome,

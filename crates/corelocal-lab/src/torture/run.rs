@@ -154,7 +154,7 @@ impl Run<'_> {
                     Disturbance::Migrate if self.cpus.len() < 2 => {
                         Verdict::Skipped("this process may use one cpu only".to_owned())
                     }
-                    _ => self.triple(job, step, disturbance)?,
+                    _ => self.triple(job, step, disturbance, !tried.is_empty())?,
                 };
                 tried.push(Tried { disturbance, verdict });
                 progress(1);
@@ -180,13 +180,14 @@ impl Run<'_> {
         job: &Job<'_>,
         step: &Step,
         disturbance: Disturbance,
+        is_reachable: bool,
     ) -> Result<Verdict, Obstacle> {
         let (number, way, index) = (job.number, &*job.way, job.index);
         let outcome = self.warm(number, way).and_then(|()| {
             let stores = self.stores.get(&number).cloned().unwrap_or_default();
             let workload = &self.plan.workloads[number];
             let target = Target { workload, number, way, index, stores: &stores };
-            target.attack(&mut self.session, step, disturbance)
+            target.attack(&mut self.session, step, disturbance, is_reachable)
         });
         Ok(match outcome {
             Ok(Outcome::Ok) => Verdict::Ok,

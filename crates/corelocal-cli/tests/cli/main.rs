@@ -25,7 +25,7 @@ use tempfile::TempDir;
 const OURS: [&str; 3] = ["CORELOCAL_RSEQ", "CORELOCAL_CLOCK", "GLIBC_TUNABLES"];
 
 /// A call that is not done by then hangs.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(400);
 
 /// The program, ready to be called with `args`.
 struct Call {

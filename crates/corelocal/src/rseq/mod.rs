@@ -107,122 +107,26 @@
 //! 5. Retries are capped (`MAX_ATTEMPTS`): single-stepping debuggers abort every attempt.
 
 mod arch;
+mod exit;
+mod ids;
 mod operand;
 mod stats;
 
+pub(crate) use exit::{Ended, Exit, Popped, Yielded};
+pub use ids::{cid, cpu_id, node_id};
 #[cfg_attr(loom, allow(unused_imports))] // The model has no regions.
 pub(crate) use operand::{Index, SLOT_SHIFT, Slots, is_offset, offset, slot_at};
 pub use stats::{Stats, stats};
 
 use core::mem::MaybeUninit;
 
-use crate::sys;
-use crate::sys::rseq::{field, read, register_this_thread};
+use exit::Outcome;
 
 /// Attempts before the cold path's own mechanism takes over.
 pub(crate) const MAX_ATTEMPTS: u32 = 32;
 
 /// Length of a queue's segments, which are aligned to it: sections see by an address that one is full.
 pub(crate) const SEGMENT: usize = 4096;
-
-/// How a critical section ended, as the section says it: see [`Outcome`].
-#[derive(Clone, Copy)]
-pub(crate) struct Exit(u64);
-
-impl Exit {
-    const ABORTED: u64 = 1;
-    const UNAVAILABLE: u64 = 2;
-    const MISMATCH: u64 = 3;
-
-    /// It committed or mismatched; nothing remains to be done. One compare.
-    #[inline(always)]
-    fn is_done(self) -> bool {
-        self.0 > Exit::UNAVAILABLE
-    }
-
-    /// It committed, provided it is done. One compare.
-    #[inline(always)]
-    pub(crate) fn is_committed(self) -> bool {
-        self.0 != Exit::MISMATCH
-    }
-
-    /// It committed, whatever else could have been: neither mismatched nor call for the cold path. One
-    /// compare.
-    #[inline(always)]
-    pub(crate) fn is_straight(self) -> bool {
-        self.0 > Exit::MISMATCH
-    }
-
-    /// The slot it ran in, where it committed.
-    #[inline(always)]
-    pub(crate) fn slot(self) -> *mut u8 {
-        core::ptr::with_exposed_provenance_mut(self.0 as usize)
-    }
-
-    #[inline(always)]
-    fn outcome(self) -> Outcome {
-        match self.0 {
-            Exit::ABORTED => Outcome::Aborted,
-            Exit::UNAVAILABLE => Outcome::Unavailable,
-            Exit::MISMATCH => Outcome::Mismatch,
-            _slot => Outcome::Committed,
-        }
-    }
-}
-
-/// The four ways a critical section ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    /// The committing store was made, exactly once.
-    Committed,
-    /// The slot's word did not compare as the section demands. Nothing was stored.
-    Mismatch,
-    /// The kernel aborted it: preempted, migrated or signalled. Nothing was stored.
-    Aborted,
-    /// It cannot run: the thread is not registered, its id has no slot, or the object no memory.
-    /// Nothing was stored.
-    Unavailable,
-}
-
-/// The end of a section that yields a word: the word is what the section says where it committed, and
-/// means nothing elsewhere.
-pub(crate) type Yielded = (Exit, u64);
-
-/// As [`Yielded`], of a section that yields an item: bytes of any type, some of them padding perhaps.
-pub(crate) type Popped = (Exit, MaybeUninit<u64>);
-
-/// What sections give back.
-pub(crate) trait Ended: Copy {
-    #[doc(hidden)]
-    fn exit(self) -> Exit;
-
-    /// It committed or mismatched; nothing remains to be done.
-    #[inline(always)]
-    fn is_done(self) -> bool {
-        self.exit().is_done()
-    }
-}
-
-impl Ended for Exit {
-    #[inline(always)]
-    fn exit(self) -> Exit {
-        self
-    }
-}
-
-impl Ended for Yielded {
-    #[inline(always)]
-    fn exit(self) -> Exit {
-        self.0
-    }
-}
-
-impl Ended for Popped {
-    #[inline(always)]
-    fn exit(self) -> Exit {
-        self.0
-    }
-}
 
 /// The sections as functions, each as specified above.
 ///
@@ -394,97 +298,4 @@ pub(crate) fn retry<E: Ended>(
     }
     stats::count_fallback();
     None
-}
-
-/// The cpu the calling thread runs on.
-///
-/// One load from the thread's rseq area. A thread without a registration gets one at its first
-/// call, or asks the kernel each time where that is refused. The answer may be out of date by the
-/// time it is used; it is a hint everywhere but inside a critical section.
-///
-/// Returns 0 if even `getcpu(2)` is refused.
-///
-/// Kernels: 4.18 and later for the fast path, all others by `getcpu`. Async-signal-safe.
-/// Source: `rseq(2)`, field `cpu_id`.
-///
-/// ```
-/// let cpu = corelocal::rseq::cpu_id();
-/// println!("running on cpu {cpu}");
-/// ```
-#[inline]
-pub fn cpu_id() -> u32 {
-    // SAFETY: a field of the area in use.
-    let id = unsafe { read(sys::rseq::area() + field::CPU_ID) };
-    if (id as i32) < 0 { cpu_id_cold() } else { id }
-}
-
-/// The concurrency id of the calling thread: a number below the count of possible cpus that no
-/// other running thread of this process has.
-///
-/// The kernel keeps these ids close to 0: a process with few threads, or confined to few cpus, uses
-/// few of them, whatever cpus they are. On a kernel without them (before 6.3) this is the cpu
-/// number, which has the same meaning, only not compact; likewise in a thread whose registration is
-/// refused. Like [`cpu_id`] it is a hint outside of a critical section: a thread that libc failed to
-/// register reads 0.
-///
-/// Kernels: 6.3 and later for the compact id. Async-signal-safe.
-/// Source: commit af7f588d8f73, field `mm_cid`.
-///
-/// ```
-/// let slot = corelocal::rseq::cid();
-/// assert!((slot as usize) < 8192);
-/// ```
-#[inline]
-pub fn cid() -> u32 {
-    // SAFETY: the concurrency id's place.
-    let id = unsafe { read(sys::rseq::cid()) };
-    if (id as i32) < 0 { cid_cold() } else { id }
-}
-
-/// The NUMA node of the cpu the calling thread runs on.
-///
-/// One load where the kernel publishes it (6.3 and later), else one `getcpu(2)`; 0 if that is
-/// refused. A hint, as [`cpu_id`] is. Async-signal-safe.
-#[inline]
-pub fn node_id() -> u32 {
-    let Some(node) = sys::rseq::node() else { return node_id_cold() };
-    // SAFETY: a field of the area in use.
-    if (unsafe { read(sys::rseq::area() + field::CPU_ID) } as i32) < 0 {
-        return node_id_cold();
-    }
-    // SAFETY: likewise.
-    unsafe { read(node) }
-}
-
-#[cold]
-fn cpu_id_cold() -> u32 {
-    if register_this_thread().is_ok() {
-        // SAFETY: a field of the area in use.
-        let id = unsafe { read(sys::rseq::area() + field::CPU_ID) };
-        if (id as i32) >= 0 {
-            return id;
-        }
-    }
-    sys::current_cpu().unwrap_or(0)
-}
-
-#[cold]
-fn cid_cold() -> u32 {
-    if register_this_thread().is_ok() {
-        // SAFETY: the concurrency id's place.
-        let id = unsafe { read(sys::rseq::cid()) };
-        if (id as i32) >= 0 {
-            return id;
-        }
-    }
-    cpu_id_cold()
-}
-
-#[cold]
-fn node_id_cold() -> u32 {
-    match (register_this_thread(), sys::rseq::node()) {
-        // SAFETY: a field of the area in use.
-        (Ok(()), Some(node)) => unsafe { read(node) },
-        _ => sys::current_node().unwrap_or(0),
-    }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use corelocal::cid::{self, Busy, Cid, Policy};
+use corelocal::cid::{self, Busy, Cid, NodeCid, Policy, Revocable};
 use corelocal::percpu::{self, Counter, CounterVec, Stack};
 use sandbox::{run_in_child, skip};
 use storm::scaled;
@@ -97,6 +97,50 @@ fn what_others_froze_is_free(threads: u32) {
             None
         });
     });
+}
+
+/// A child counts, whatever slots of this kind another thread of its parent has frozen.
+fn a_child_counts_among_freezes<I: Revocable>(counter: &Counter<I>) {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _tell = Tell(&done);
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                (0..cid::capacity()).for_each(|slot| drop(cid::freeze_of::<I>(slot)));
+            }
+        });
+        fork(scaled(200).max(5), || {
+            let before = counter.get();
+            (0..1000).for_each(|_| counter.add(1));
+            (counter.get() != before + 1000).then_some(1)
+        });
+    });
+}
+
+#[test]
+fn fork_among_freezes() {
+    run_in_child(
+        "fork_among_freezes",
+        |_| (),
+        || {
+            let counter: Counter<Cid> = Counter::new();
+            counter.add(1);
+            a_child_counts_among_freezes(&counter);
+        },
+    );
+}
+
+#[test]
+fn fork_among_freezes_by_node() {
+    run_in_child(
+        "fork_among_freezes_by_node",
+        |_| (),
+        || {
+            let counter: Counter<NodeCid> = Counter::new();
+            counter.add(1);
+            a_child_counts_among_freezes(&counter);
+        },
+    );
 }
 
 /// Tells the others to end when this one does, by a panic too.

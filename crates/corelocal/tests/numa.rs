@@ -172,47 +172,6 @@ fn no_slot_is_left() {
     );
 }
 
-/// The child counts on its own, while another thread of the parent freezes.
-#[test]
-fn fork_among_freezes() {
-    run_in_child(
-        "fork_among_freezes",
-        |_| (),
-        || {
-            static COUNTER: Counter<NodeCid> = Counter::new();
-            let done = AtomicBool::new(false);
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    while !done.load(Ordering::Relaxed) {
-                        (0..cid::capacity()).for_each(|slot| drop(freeze_of::<NodeCid>(slot)));
-                    }
-                });
-                for _ in 0..scaled(200).max(5) {
-                    COUNTER.add(1);
-                    // SAFETY: the child makes async-signal-safe calls only, and ends.
-                    match unsafe { libc::fork() } {
-                        -1 => {}
-                        0 => {
-                            let before = COUNTER.get();
-                            (0..1000).for_each(|_| COUNTER.add(1));
-                            let lost = COUNTER.get() != before + 1000;
-                            // SAFETY: ends the child.
-                            unsafe { libc::_exit(i32::from(lost)) };
-                        }
-                        child => {
-                            let mut status = -1;
-                            // SAFETY: a valid place for the status.
-                            unsafe { libc::waitpid(child, &raw mut status, 0) };
-                            assert_eq!(status, 0);
-                        }
-                    }
-                }
-                done.store(true, Ordering::Relaxed);
-            });
-        },
-    );
-}
-
 /// A filter that refuses to place memory is told of; nothing else changes.
 #[test]
 fn no_mbind() {

@@ -14,7 +14,7 @@
 //!    and with it an odd sequence, which it follows by the next odd one.
 //! 2. What a reader returns was written by one writer.
 
-use crate::percpu::try_lock::TryLock;
+use crate::sys::try_lock::TryLock;
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
 
 /// Words of what is kept.

@@ -20,6 +20,7 @@ pub mod area;
 mod block;
 mod counter;
 mod counter_vec;
+mod cursor;
 mod each_word;
 mod gauge;
 pub mod histogram;
@@ -42,7 +43,6 @@ mod stack;
 mod sums;
 #[cfg(not(loom))]
 mod trim;
-pub(crate) mod try_lock;
 mod word;
 mod words;
 

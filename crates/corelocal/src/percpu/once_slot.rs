@@ -183,7 +183,77 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Two threads fill at once: whoever gets a value gets the same one, whole.
+    /// What the state says that there is, as loom sees it: the value itself it does not watch.
+    struct Twin {
+        slot: OnceSlot<u32>,
+        value: loom::cell::UnsafeCell<u32>,
+    }
+
+    impl Twin {
+        /// Two threads fill at once: whoever gets a value gets the same one, whole.
+        fn explore(fill: fn(&Twin, u32) -> bool) {
+            loom::model(move || {
+                let value = loom::cell::UnsafeCell::new(0);
+                let twin = Arc::new(Twin { slot: OnceSlot::new(), value });
+                let other = twin.clone();
+                let thread = thread::spawn(move || fill(&other, 1).then(|| other.get()));
+                let mine = fill(&twin, 2).then(|| twin.get());
+                let theirs = thread.join().unwrap();
+                assert!(mine.is_some() || theirs.is_some());
+                for seen in [mine, theirs].into_iter().flatten() {
+                    assert_eq!(twin.get(), seen);
+                }
+            });
+        }
+
+        fn get(&self) -> u32 {
+            // SAFETY: there is a value; loom checks it.
+            self.value.with(|value| unsafe { *value })
+        }
+
+        /// What `fill` does, with one order and one state to be chosen.
+        fn fill(&self, n: u32, filling: u32, order: Ordering) -> bool {
+            let state = &self.slot.state;
+            let (success, failure) = (Ordering::Relaxed, Ordering::Acquire);
+            match state.compare_exchange(EMPTY, filling, success, failure) {
+                Ok(_) => {
+                    // SAFETY: ours by the exchange; loom checks it.
+                    self.value.with_mut(|value| unsafe { *value = n });
+                    state.store(FULL, order);
+                    true
+                }
+                Err(now) => now == FULL,
+            }
+        }
+    }
+
+    #[test]
+    fn loom_a_twin_without_a_fault_passes() {
+        Twin::explore(|twin, n| twin.fill(n, FILLING, Ordering::Release));
+    }
+
+    /// Who finds a value does not see it.
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_catches_a_value_stored_without_release() {
+        Twin::explore(|twin, n| twin.fill(n, FILLING, Ordering::Relaxed));
+    }
+
+    /// A value is found that is still being put in.
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_catches_a_value_found_too_soon() {
+        Twin::explore(|twin, n| twin.fill(n, FULL, Ordering::Release));
+    }
+
+    /// A slot that seems empty meanwhile gets two.
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_catches_two_that_fill() {
+        Twin::explore(|twin, n| twin.fill(n, EMPTY, Ordering::Release));
+    }
+
+    /// The slot itself: whoever gets a value gets the same one.
     #[test]
     fn loom_fillers_agree() {
         loom::model(|| {

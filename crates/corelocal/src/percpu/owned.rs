@@ -115,6 +115,20 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         (slot < cid::high_water::<I>()).then(|| self.block())?.map(|block| block.slot(slot))
     }
 
+    /// How many parts are in use: slots, then shared ones.
+    pub(super) fn count(&self) -> u32 {
+        cid::high_water::<I>() + self.slots.opened_shared()
+    }
+
+    /// The part of this number, found at once. A shared one has another number when one more slot is in use.
+    #[inline]
+    pub(super) fn part(&self, number: u32) -> Option<&'static T> {
+        match number.checked_sub(cid::high_water::<I>()) {
+            None => self.block().map(|block| block.slot(number)),
+            Some(shared) => self.shared_slot(shared),
+        }
+    }
+
     /// The calling thread's shared slot, now in use; `None` without memory.
     #[cold]
     pub(super) fn share(&self) -> Option<&'static T> {

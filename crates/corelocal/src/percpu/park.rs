@@ -1,4 +1,4 @@
-//! Sleeping until a word changes: a futex, or under loom a condition variable, so that a lost wake-up
+//! Sleeping until a word changes: a futex, or under loom a list of those who sleep, so that a lost wake-up
 //! is a deadlock that loom reports. And the two sides of an asymmetric barrier.
 
 use core::time::Duration;
@@ -62,28 +62,47 @@ mod imp {
 mod imp {
     use super::*;
     use crate::sys::Errno;
+    use loom::sync::Mutex;
     use loom::sync::atomic::{AtomicU32, Ordering, fence};
-    use loom::sync::{Condvar, Mutex};
+    use loom::thread::{self, Thread, ThreadId};
+    use std::vec::Vec;
 
     loom::lazy_static! {
-        static ref SLEEPERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+        /// Who sleeps on which word, the longest first.
+        static ref ASLEEP: Mutex<Vec<(*const AtomicU32, Thread)>> = Mutex::new(Vec::new());
     }
 
     pub(crate) fn wait(word: &AtomicU32, expected: u32, _most: Option<Duration>) {
-        let sleepers = SLEEPERS.0.lock().unwrap();
-        if word.load(Ordering::Relaxed) == expected {
-            drop(SLEEPERS.1.wait(sleepers).unwrap());
+        let me = thread::current();
+        let is_asleep = |id: ThreadId| ASLEEP.lock().unwrap().iter().any(|(_, it)| it.id() == id);
+        let mut asleep = ASLEEP.lock().unwrap();
+        if word.load(Ordering::Relaxed) != expected {
+            return;
+        }
+        asleep.push((word, me.clone()));
+        drop(asleep);
+        // No guard is held while it sleeps: loom panics in the middle of it when all do.
+        while is_asleep(me.id()) {
+            thread::park();
         }
     }
 
-    /// Whoever wakes for nothing looks again.
     pub(crate) fn wake_one(word: &AtomicU32) {
-        wake_all(word);
+        wake(word, 1);
     }
 
-    pub(crate) fn wake_all(_word: &AtomicU32) {
-        drop(SLEEPERS.0.lock().unwrap());
-        SLEEPERS.1.notify_all();
+    pub(crate) fn wake_all(word: &AtomicU32) {
+        wake(word, usize::MAX);
+    }
+
+    fn wake(word: &AtomicU32, most: usize) {
+        let mut asleep = ASLEEP.lock().unwrap();
+        for _ in 0..most {
+            let Some(first) = asleep.iter().position(|(at, _)| core::ptr::eq(*at, word)) else {
+                return;
+            };
+            asleep.remove(first).1.unpark();
+        }
     }
 
     pub(crate) fn nap(_span: Duration) {

@@ -11,21 +11,26 @@ use super::part::Part;
 use super::slot::Zeroed;
 use crate::cid::{self, Busy, Frozen, Revocable, SlotIndex};
 
-/// How often a slot that another thread has frozen is tried, and the pause in between: 50 ms in all,
-/// ten thousand times what a drain needs.
-const TRIES: u32 = 500;
-const PAUSE: Duration = Duration::from_micros(100);
+/// How often a slot that another thread has frozen is tried: for a second and a quarter, since the other
+/// thread may be preempted where there are many more than cpus. A drain needs microseconds.
+const TRIES: u32 = 256;
+
+/// The first pause in between, and the longest; each is twice the one before.
+const PAUSE: Duration = Duration::from_micros(50);
+const LONGEST: Duration = Duration::from_millis(5);
 
 /// Freezes a slot, waiting for another thread that has it frozen, within reason.
 ///
 /// # Errors
 /// As [`cid::freeze`]; [`Busy::Frozen`] only if another thread keeps it for long.
 pub(super) fn freeze<I: Revocable>(slot: u32) -> Result<Frozen<I>, Busy> {
+    let mut pause = PAUSE;
     for _ in 1..TRIES {
         match cid::freeze_of(slot) {
-            Err(Busy::Frozen) => park::nap(PAUSE),
+            Err(Busy::Frozen) => park::nap(pause),
             ended => return ended,
         }
+        pause = LONGEST.min(pause * 2);
     }
     cid::freeze_of(slot)
 }

@@ -19,9 +19,9 @@ use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 use super::moving::moving;
 use super::region::{self, PAGE, Region, zero};
 use super::slot::Kind;
-use super::try_lock::TryLock;
 use crate::cid::{self, Busy, Cid, NodeCid, SlotIndex};
 use crate::sys::pages;
+use crate::sys::try_lock::TryLock;
 
 /// How much memory the containers of this process have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

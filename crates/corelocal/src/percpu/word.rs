@@ -223,7 +223,7 @@ impl<I: Revocable> Word<I> {
     ///
     /// # Errors
     /// [`Busy::NoSlot`]: no thread has used the object yet, or no id had that slot. [`Busy::Frozen`]:
-    /// somebody keeps the slot frozen, for longer than 50 ms. [`Busy::Fence`]: the kernel refuses the
+    /// somebody keeps the slot frozen, for longer than a second. [`Busy::Fence`]: the kernel refuses the
     /// barrier.
     pub fn with_frozen<R>(&self, slot: u32, f: impl FnOnce(&mut u64) -> R) -> Result<R, Busy> {
         each_word::with_frozen(self, slot, f)

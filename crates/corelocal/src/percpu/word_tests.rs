@@ -75,21 +75,38 @@ mod units {
 #[cfg(loom)]
 mod loom_tests {
     use super::super::*;
+    use crate::primitive::atomic::Ordering;
     use loom::sync::Arc;
     use loom::thread;
 
     /// Threads without sections add while a third takes: nothing is lost or seen twice.
-    #[test]
-    fn loom_drains_and_words_add_up() {
-        loom::model(|| {
+    fn explore(drain: fn(&Word, &mut u64)) {
+        loom::model(move || {
             let word = Arc::new(Word::<Cid>::new());
             let other = word.clone();
             let thread = thread::spawn(move || other.add_fetch(1));
             let mut taken = 0;
             word.add_fetch(2);
-            word.drain(|_, value| taken += value).unwrap();
+            drain(&word, &mut taken);
             thread.join().unwrap();
             assert_eq!(word.iter().fold(taken, |sum, (_, word)| sum + word), 3);
+        });
+    }
+
+    #[test]
+    fn loom_drains_and_words_add_up() {
+        explore(|word, taken| word.drain(|_, value| *taken += value).unwrap());
+    }
+
+    /// What is added between the look and the store is lost.
+    #[test]
+    #[should_panic(expected = "assertion")]
+    fn loom_catches_a_drain_in_two_steps() {
+        explore(|word, taken| {
+            for shared in word.words.shared() {
+                *taken += shared.load(Ordering::Acquire);
+                shared.store(0, Ordering::Release);
+            }
         });
     }
 }

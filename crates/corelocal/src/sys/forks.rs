@@ -54,6 +54,12 @@ impl Identity {
         Identity(number)
     }
 
+    /// One that a fork left behind, whoever asks.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn gone() -> Identity {
+        Identity(1 << Self::GENERATION_BITS)
+    }
+
     /// Whether this is a thread that a fork left behind, as seen by `me`.
     pub(crate) fn is_gone(self, me: Identity) -> bool {
         // The same thread, or one of the child's whose stack was that of a gone one.

@@ -33,6 +33,7 @@ mod stay;
 mod syscall;
 pub(crate) mod thread;
 pub mod topology;
+pub(crate) mod try_lock;
 pub mod vdso;
 
 pub use caps::{Caps, Release, Vdso};

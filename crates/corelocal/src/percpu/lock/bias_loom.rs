@@ -1,11 +1,12 @@
 //! Every order in which owners and revokers may meet. A section, which is one step on its slot, is a step
-//! under a mutex that freezing takes too; a barrier in all threads is a fence on both sides.
+//! under a mutex that freezing takes too; a barrier in all threads is a fence on both sides. Then twins with
+//! one fault each, which the same checks must catch.
 
 use super::*;
 use crate::percpu::lock::mutex::Mutex;
 use loom::cell::UnsafeCell;
-use loom::sync::Arc;
 use loom::thread;
+use std::boxed::Box;
 
 struct Part {
     bias: Bias,
@@ -13,6 +14,15 @@ struct Part {
     frozen: loom::sync::Mutex<bool>,
     value: UnsafeCell<u32>,
 }
+
+/// How threads release the lock, and how they revoke it.
+#[derive(Clone, Copy)]
+struct Ways {
+    unlock: fn(&Bias),
+    revoke: fn(&Part),
+}
+
+const RIGHT: Ways = Ways { unlock: Bias::unlock, revoke: Part::revoke_right };
 
 struct Frozen<'a>(&'a Part);
 
@@ -23,13 +33,14 @@ impl Drop for Frozen<'_> {
 }
 
 impl Part {
-    fn new() -> Self {
-        Part {
+    /// Leaked: loom panics in the drop of its own, after a deadlock.
+    fn leaked() -> &'static Self {
+        Box::leak(Box::new(Part {
             bias: Bias::new(),
             mutex: Mutex::new(),
             frozen: loom::sync::Mutex::new(false),
             value: UnsafeCell::new(0),
-        }
+        }))
     }
 
     fn section(&self) -> bool {
@@ -52,40 +63,67 @@ impl Part {
     }
 
     /// How often the lock was had.
-    fn own(&self, times: u32) -> u32 {
+    fn own(&self, ways: Ways, times: u32) -> u32 {
         let mut had = 0;
         for _ in 0..times {
             if self.section() {
                 self.bias.taken();
                 self.add();
-                self.bias.unlock();
+                (ways.unlock)(&self.bias);
                 had += 1;
             }
         }
         had
     }
 
-    fn revoke(&self) {
+    fn revoke(&self, ways: Ways) {
         self.mutex.lock();
-        assert_eq!(self.bias.revoke(|| self.freeze()), Ok(()));
+        (ways.revoke)(self);
         self.mutex.unlock();
         self.add();
-        self.bias.unlock();
+        (ways.unlock)(&self.bias);
+    }
+
+    fn revoke_right(&self) {
+        assert_eq!(self.bias.revoke(|| self.freeze()), Ok(()));
+    }
+
+    /// As `Bias::revoke`, whose barrier this is.
+    fn revoke_with(&self, barrier: fn(), hold: fn(&Bias)) {
+        let take_if = |wanted: fn(u64) -> bool| {
+            let wanted = wanted(self.bias.word.load(Ordering::Acquire));
+            if wanted {
+                hold(&self.bias);
+            }
+            wanted
+        };
+        loop {
+            let frozen = self.freeze();
+            if take_if(|word| word != HELD) {
+                return;
+            }
+            self.bias.request.store(ASKED, Ordering::Relaxed);
+            barrier();
+            if take_if(|word| word != HELD) {
+                return;
+            }
+            drop(frozen);
+            self.bias.sleep(true);
+            if take_if(|word| word == GRANTED) {
+                return;
+            }
+        }
     }
 }
 
-fn check(revokers: u32, owned: u32, preemptions: usize) {
+fn check(ways: Ways, revokers: u32, owned: u32, preemptions: usize) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.check(move || {
-        let part = Arc::new(Part::new());
-        let others: std::vec::Vec<_> = (0..revokers)
-            .map(|_| {
-                let part = part.clone();
-                thread::spawn(move || part.revoke())
-            })
-            .collect();
-        let had = part.own(owned);
+        let part = Part::leaked();
+        let others: std::vec::Vec<_> =
+            (0..revokers).map(|_| thread::spawn(move || part.revoke(ways))).collect();
+        let had = part.own(ways, owned);
         for other in others {
             other.join().unwrap();
         }
@@ -93,18 +131,18 @@ fn check(revokers: u32, owned: u32, preemptions: usize) {
         assert_eq!(part.value.with(|value| unsafe { *value }), had + revokers);
         assert_eq!(part.bias.word.load(Ordering::Relaxed), FREE);
         // Nothing is left behind that keeps the next one out.
-        assert_eq!(part.own(1), 1);
+        assert_eq!(part.own(ways, 1), 1);
     });
 }
 
 #[test]
 fn loom_an_owner_meets_a_revoker() {
-    check(1, 2, 4);
+    check(RIGHT, 1, 2, 4);
 }
 
 #[test]
 fn loom_an_owner_meets_two_revokers() {
-    check(2, 1, 2);
+    check(RIGHT, 2, 1, 2);
 }
 
 /// Holders come one after another, on different threads, while the lock is being revoked.
@@ -113,14 +151,117 @@ fn loom_owners_on_two_threads_meet_a_revoker() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
-        let part = Arc::new(Part::new());
-        let (owner, revoker) = (part.clone(), part.clone());
-        let owner = thread::spawn(move || owner.own(1));
-        let revoker = thread::spawn(move || revoker.revoke());
-        let had = part.own(1) + owner.join().unwrap();
+        let part = Part::leaked();
+        let owner = thread::spawn(|| part.own(RIGHT, 1));
+        let revoker = thread::spawn(|| part.revoke(RIGHT));
+        let had = part.own(RIGHT, 1) + owner.join().unwrap();
         revoker.join().unwrap();
         // SAFETY: alone again.
         assert_eq!(part.value.with(|value| unsafe { *value }), had + 1);
-        assert_eq!(part.own(1), 1);
+        assert_eq!(part.own(RIGHT, 1), 1);
     });
+}
+
+fn check_unlock(unlock: fn(&Bias)) {
+    check(Ways { unlock, ..RIGHT }, 1, 2, 4);
+}
+
+fn check_revoke(revoke: fn(&Part)) {
+    check(Ways { revoke, ..RIGHT }, 1, 2, 4);
+}
+
+fn unlock_with(bias: &Bias, order: Ordering, barrier: fn()) {
+    if bias.request.load(Ordering::Relaxed) == ASKED {
+        return bias.grant();
+    }
+    bias.word.store(FREE, order);
+    barrier();
+    if bias.request.load(Ordering::Relaxed) == ASKED {
+        bias.answer();
+    }
+}
+
+fn barrier() {
+    let _ = park::heavy_barrier();
+}
+
+/// Else the twins below would show nothing.
+#[test]
+fn loom_twins_without_a_fault_pass() {
+    let unlock = |bias: &Bias| unlock_with(bias, Ordering::Release, park::light_barrier);
+    check(Ways { unlock, revoke: |part| part.revoke_with(barrier, Bias::hold) }, 1, 2, 4);
+}
+
+/// The next holder does not see what was done under the lock.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_catches_an_unlock_without_release() {
+    check_unlock(|bias| unlock_with(bias, Ordering::Relaxed, park::light_barrier));
+}
+
+/// The look for a request comes before the store: the holder misses the request, the revoker the release.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_an_unlock_without_a_barrier() {
+    check_unlock(|bias| unlock_with(bias, Ordering::Release, || ()));
+}
+
+/// A request made after the first look is never answered.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_an_unlock_that_looks_once() {
+    check_unlock(|bias| {
+        if bias.request.load(Ordering::Relaxed) == ASKED {
+            return bias.grant();
+        }
+        bias.word.store(FREE, Ordering::Release);
+    });
+}
+
+/// The revoker does not see what the holder did that granted it the lock.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_catches_a_grant_without_release() {
+    check_unlock(|bias| {
+        if bias.request.load(Ordering::Relaxed) != ASKED {
+            return bias.unlock();
+        }
+        bias.word.store(GRANTED, Ordering::Relaxed);
+        park::light_barrier();
+        bias.request.store(NONE, Ordering::Relaxed);
+        park::wake_all(&bias.request);
+    });
+}
+
+/// A holder that grants the lock wakes nobody.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_grant_that_wakes_nobody() {
+    check_unlock(|bias| {
+        if bias.request.load(Ordering::Relaxed) != ASKED {
+            return bias.unlock();
+        }
+        bias.word.store(GRANTED, Ordering::Release);
+    });
+}
+
+/// The revoker's look comes before its request: as without the holder's barrier.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_revoker_without_a_barrier() {
+    check_revoke(|part| part.revoke_with(|| (), Bias::hold));
+}
+
+/// The lock's next holder answers a request that is none any more: nobody has the lock then.
+#[test]
+#[should_panic(expected = "assertion")]
+fn loom_catches_a_revoker_that_leaves_its_request() {
+    check_revoke(|part| part.revoke_with(barrier, |bias| bias.word.store(HELD, Ordering::Relaxed)));
+}
+
+/// A section takes the lock while a revoker looks at it.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_catches_a_revoker_that_does_not_freeze() {
+    check_revoke(|part| assert_eq!(part.bias.revoke(|| Ok::<(), ()>(())), Ok(())));
 }

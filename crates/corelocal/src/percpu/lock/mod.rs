@@ -14,11 +14,10 @@
 //! 3. A value is made under its lock, at first use. If the initialiser panics the lock is released.
 
 mod bias;
+mod guard;
 mod mutex;
 
 use core::fmt;
-use core::marker::PhantomData;
-use core::ops::{Deref, DerefMut};
 
 use super::once_slot::{OnceSlot, drop_each};
 use super::owned::{Fallback, Owned};
@@ -27,6 +26,8 @@ use super::remote::{self, Walk};
 use super::slot::{Kind, Zeroed};
 use crate::cid::{Busy, Cid, Revocable, SlotIndex};
 use crate::rseq::{self, Slots};
+pub use guard::Guard;
+
 use bias::Bias;
 use mutex::Mutex;
 
@@ -248,7 +249,7 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
     ///
     /// # Errors
     /// [`Busy::NoSlot`]: no thread has locked anything yet, or no id had that slot. [`Busy::Frozen`]:
-    /// somebody keeps the slot frozen, for longer than 50 ms. [`Busy::Fence`]: the kernel refuses the
+    /// somebody keeps the slot frozen, for longer than a second. [`Busy::Fence`]: the kernel refuses the
     /// barrier.
     ///
     /// # Panics
@@ -335,66 +336,6 @@ impl<T: Send + 'static, I: SlotIndex> Drop for Lock<T, I> {
                 Some(unsafe { slot.value.take() })
             });
         }
-    }
-}
-
-/// Exclusive access to one part of a [`Lock`], until it is dropped.
-///
-/// Dropping it is a store, with a system call only if a thread from afar waits. It may be sent to another
-/// thread, and dropped there.
-///
-/// A guard of a value that threads may not share cannot be shared either:
-///
-/// ```compile_fail,E0277
-/// fn shared(_: impl Sync) {}
-///
-/// let cells: corelocal::percpu::Lock<std::cell::Cell<u32>> = Default::default();
-/// shared(cells.lock());
-/// ```
-#[must_use = "it unlocks when it is dropped"]
-pub struct Guard<'a, T: Send + 'static> {
-    slot: &'a Slot<T>,
-    /// Whether `bias` is what it holds; else it is `mutex`.
-    biased: bool,
-    value: PhantomData<&'a mut T>,
-}
-
-impl<'a, T: Send + 'static> Guard<'a, T> {
-    /// The caller has taken the lock.
-    #[inline(always)]
-    fn new(slot: &'a Slot<T>, biased: bool) -> Self {
-        Guard { slot, biased, value: PhantomData }
-    }
-}
-
-impl<T: Send + 'static> Drop for Guard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.biased { self.slot.bias.unlock() } else { self.slot.mutex.unlock() }
-    }
-}
-
-impl<T: Send + 'static> Deref for Guard<'_, T> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: guards are given out with a value behind them, and exclude others (invariant 1).
-        unsafe { &*self.slot.value.as_ptr() }
-    }
-}
-
-impl<T: Send + 'static> DerefMut for Guard<'_, T> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`.
-        unsafe { &mut *self.slot.value.as_ptr() }
-    }
-}
-
-impl<T: fmt::Debug + Send + 'static> fmt::Debug for Guard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
     }
 }
 

@@ -58,34 +58,89 @@ impl Mutex {
 mod loom_tests {
     use super::*;
     use loom::cell::UnsafeCell;
-    use loom::sync::Arc;
     use loom::thread;
+    use std::boxed::Box;
 
     /// Three threads take turns, and nobody sleeps for ever.
-    #[test]
-    fn loom_mutex_excludes_and_wakes() {
+    fn explore(lock: fn(&Mutex), unlock: fn(&Mutex)) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
-        model.check(|| {
-            let shared = Arc::new((Mutex::new(), UnsafeCell::new(0)));
-            let add = |shared: &(Mutex, UnsafeCell<i32>)| {
-                shared.0.lock();
+        model.check(move || {
+            // Leaked: loom panics in the drop of its own, after a deadlock.
+            let shared: &'static _ = Box::leak(Box::new((Mutex::new(), UnsafeCell::new(0))));
+            let add = move |shared: &(Mutex, UnsafeCell<i32>)| {
+                lock(&shared.0);
                 // SAFETY: the mutex excludes others.
                 shared.1.with_mut(|n| unsafe { *n += 1 });
-                shared.0.unlock();
+                unlock(&shared.0);
             };
-            let others: std::vec::Vec<_> = (0..2)
-                .map(|_| {
-                    let shared = shared.clone();
-                    thread::spawn(move || add(&shared))
-                })
-                .collect();
-            add(&shared);
+            let others: std::vec::Vec<_> =
+                (0..2).map(|_| thread::spawn(move || add(shared))).collect();
+            add(shared);
             for other in others {
                 other.join().unwrap();
             }
             // SAFETY: alone again.
             assert_eq!(shared.1.with(|n| unsafe { *n }), 3);
         });
+    }
+
+    #[test]
+    fn loom_mutex_excludes_and_wakes() {
+        explore(Mutex::lock, Mutex::unlock);
+    }
+
+    /// Who locks next does not see what was done under the lock.
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_catches_an_unlock_without_release() {
+        explore(Mutex::lock, |mutex| {
+            if mutex.state.swap(FREE, Ordering::Relaxed) == AWAITED {
+                park::wake_one(&mutex.state);
+            }
+        });
+    }
+
+    /// Likewise.
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_catches_a_lock_without_acquire() {
+        explore(
+            |mutex| {
+                while mutex.state.swap(AWAITED, Ordering::Relaxed) != FREE {
+                    park::wait(&mutex.state, AWAITED, None);
+                }
+            },
+            Mutex::unlock,
+        );
+    }
+
+    /// Two sleep; the one that is woken takes the mutex as if nobody slept any more, and wakes nobody.
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_catches_a_sleeper_that_forgets_the_others() {
+        explore(
+            |mutex| {
+                while !mutex.try_lock() {
+                    let awaited = mutex.state.compare_exchange(
+                        HELD,
+                        AWAITED,
+                        Ordering::Relaxed,
+                        Ordering::Relaxed,
+                    );
+                    if awaited != Err(FREE) {
+                        park::wait(&mutex.state, AWAITED, None);
+                    }
+                }
+            },
+            Mutex::unlock,
+        );
+    }
+
+    /// Who unlocks does not say so.
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_catches_an_unlock_that_wakes_nobody() {
+        explore(Mutex::lock, |mutex| mutex.state.store(FREE, Ordering::Release));
     }
 }

@@ -139,21 +139,59 @@ mod units {
 #[cfg(loom)]
 mod loom_tests {
     use super::super::*;
-    use loom::sync::Arc;
+    use loom::cell::UnsafeCell;
     use loom::thread;
+    use std::boxed::Box;
+
+    /// A number that loom watches.
+    struct Number(UnsafeCell<u32>);
+
+    impl Number {
+        fn add(&self, n: u32) {
+            // SAFETY: behind a lock; loom checks it.
+            self.0.with_mut(|number| unsafe { *number += n });
+        }
+
+        fn get(&self) -> u32 {
+            // SAFETY: as in `add`.
+            self.0.with(|number| unsafe { *number })
+        }
+    }
+
+    // SAFETY: a number.
+    unsafe impl Send for Number {}
+
+    type Numbers = Lock<Number, Cid>;
 
     /// Threads without sections: nothing is lost, whoever binds the block and makes the value.
-    #[test]
-    fn loom_shared_parts_exclude() {
-        loom::model(|| {
-            let lock = Arc::new(Lock::<u32, Cid>::new(|| 10));
-            let other = lock.clone();
-            let thread = thread::spawn(move || *other.lock() += 1);
-            *lock.lock() += 1;
+    fn explore(add: fn(&'static Numbers)) {
+        loom::model(move || {
+            let numbers = Numbers::new(|| Number(UnsafeCell::new(10)));
+            // Leaked: loom panics in a drop, after a fault.
+            let numbers: &'static Numbers = Box::leak(Box::new(numbers));
+            let thread = thread::spawn(move || add(numbers));
+            add(numbers);
             thread.join().unwrap();
             let mut seen = std::vec::Vec::new();
-            lock.for_each_locked(|_, value| seen.push(*value)).unwrap();
+            numbers.for_each_locked(|_, value| seen.push(value.get())).unwrap();
             assert_eq!(seen, [12]);
+        });
+    }
+
+    #[test]
+    fn loom_shared_parts_exclude() {
+        explore(|numbers| numbers.lock().add(1));
+    }
+
+    /// Two threads have the value at a time, or each makes one.
+    #[test]
+    #[should_panic(expected = "assertion")]
+    fn loom_catches_a_part_that_is_not_locked() {
+        explore(|numbers| {
+            let Err(part) = numbers.lock_biased() else { return };
+            let guard = numbers.filled(Guard::new(part, false));
+            guard.add(1);
+            core::mem::forget(guard);
         });
     }
 }

@@ -31,16 +31,14 @@ use core::time::Duration;
 use self::segment::Segment;
 use self::sleepers::Sleepers;
 use self::slot::Slot;
+use super::cursor::Cursor;
 use super::owned::{Fallback, Owned};
 use super::park;
 use super::words::{DropAll, Words};
 use crate::cid::{Cid, SlotIndex};
-use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::rseq::{self, Exit, MAX_ATTEMPTS, Slots};
 use crate::sys::futex::Deadline;
 
-/// Items that a consumer takes from one slot before it goes on to the next.
-const STREAK: u64 = 64;
 /// How often a consumer looks before it goes to sleep: a few microseconds.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 64 };
 /// How long a consumer lets another one be that has a slot.
@@ -109,14 +107,13 @@ const A_MOMENT: Duration = Duration::from_micros(10);
 pub struct Queue<T, I: SlotIndex = Cid> {
     slots: Owned<Slot, I>,
     sleepers: Sleepers,
-    cursor: Cursor,
+    cursor: OnItsOwn,
     items: PhantomData<T>,
 }
 
-/// Where consumers look next: the slot's number in the upper half, in the lower one how many items in a
-/// row it gave. On a line of its own: producers do not look here.
+/// On a line of its own: producers do not look here.
 #[repr(align(64))]
-struct Cursor(AtomicU64);
+struct OnItsOwn(Cursor);
 
 // SAFETY: items go in by value on one thread and come out by value, once, on another.
 unsafe impl<T: Send, I: SlotIndex> Send for Queue<T, I> {}
@@ -131,7 +128,7 @@ impl<T, I: SlotIndex> Queue<T, I> {
         Queue {
             slots: Owned::new(),
             sleepers: Sleepers::new(),
-            cursor: Cursor(AtomicU64::new(0)),
+            cursor: OnItsOwn(Cursor::new()),
             items: PhantomData,
         }
     }
@@ -142,7 +139,7 @@ impl<T, I: SlotIndex> Queue<T, I> {
         Queue {
             slots: Owned::new(),
             sleepers: Sleepers::new(),
-            cursor: Cursor(AtomicU64::new(0)),
+            cursor: OnItsOwn(Cursor::new()),
             items: PhantomData,
         }
     }
@@ -169,7 +166,8 @@ impl<T, I: SlotIndex> Queue<T, I> {
     /// Takes an item: the oldest one of some slot.
     ///
     /// `None` when all slots seem empty; a slot from which another thread takes just now counts as empty.
-    /// Linear in the ids in use. Async-signal-safe.
+    /// Constant time while the slot that gave the last item has more, else linear in the ids in use.
+    /// Async-signal-safe.
     ///
     /// ```
     /// use corelocal::percpu::Queue;
@@ -180,21 +178,8 @@ impl<T, I: SlotIndex> Queue<T, I> {
     /// assert_eq!(queue.try_pop(), Some(1));
     /// ```
     pub fn try_pop(&self) -> Option<T> {
-        // Relaxed: where to begin, no more; consumers may overwrite each other's.
-        let cursor = self.cursor.0.load(Ordering::Relaxed);
-        let (first, streak) = ((cursor >> 32) as usize, cursor % (1 << 32));
-        let slots = || self.slots.slots().chain(self.slots.shared()).enumerate();
-        let (number, words) =
-            slots().skip(first).chain(slots().take(first)).find_map(|(number, slot)| {
-                // SAFETY: this queue's slots hold its items alone.
-                unsafe { slot.pop() }.map(|words| (number, words))
-            })?;
-        let cursor = match streak + 1 {
-            _ if number != first => (number as u64) << 32,
-            STREAK.. => (number as u64 + 1) << 32,
-            streak => (number as u64) << 32 | streak,
-        };
-        self.cursor.0.store(cursor, Ordering::Relaxed);
+        // SAFETY: this queue's slots hold its items alone.
+        let words = self.cursor.0.take(&self.slots, |slot| unsafe { slot.pop() })?;
         // SAFETY: it was pushed, and taken once.
         Some(unsafe { Words::into_item(words) })
     }

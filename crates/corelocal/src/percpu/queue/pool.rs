@@ -27,7 +27,7 @@ const ALL: u64 = (1 << SEGMENTS) - 1;
 const KEPT: u32 = 1024;
 
 /// See the module's text.
-pub(super) struct Chunk {
+struct Chunk {
     next: *const Chunk,
     free: AtomicU64,
 }
@@ -36,15 +36,15 @@ static NEWEST: AtomicPtr<Chunk> = AtomicPtr::new(core::ptr::null_mut());
 static NEAR: AtomicPtr<Chunk> = AtomicPtr::new(core::ptr::null_mut());
 static FREE: AtomicU32 = AtomicU32::new(0);
 
-/// A free segment, now the caller's, and the chunk it belongs to; `None` when the kernel gives no memory.
+/// A free segment, now the caller's, and its number in its chunk; `None` when the kernel gives no memory.
 ///
 /// Lock-free. What its memory holds is arbitrary.
-pub(super) fn take() -> Option<(*mut u8, *const Chunk)> {
+pub(super) fn take() -> Option<(*mut u8, u32)> {
     // Acquire, here and in `search`: partners are the Release stores in `grow`; the header is there.
     let near = NEAR.load(Ordering::Acquire);
     // SAFETY: chunks are never unmapped.
-    if let Some(segment) = unsafe { near.as_ref() }.and_then(Chunk::take) {
-        return Some((segment, near));
+    if let Some(found) = unsafe { near.as_ref() }.and_then(Chunk::take) {
+        return Some(found);
     }
     // Fewer than a chunk are not worth a search. So there is never more than that too much.
     if FREE.load(Ordering::Relaxed) >= SEGMENTS {
@@ -59,31 +59,31 @@ pub(super) fn take() -> Option<(*mut u8, *const Chunk)> {
 ///
 /// # Safety
 /// `take` gave them together, and nobody refers to the segment.
-pub(super) unsafe fn give(segment: *mut u8, home: *const Chunk) {
-    // SAFETY: chunks are never unmapped.
+pub(super) unsafe fn give(segment: *mut u8, number: u32) {
+    let home = segment.wrapping_sub((1 + number as usize) * SEGMENT).cast::<Chunk>();
+    // SAFETY: the segment's chunk, by the caller's promise; chunks are never unmapped.
     let chunk = unsafe { &*home };
-    let number = (segment as usize - home as usize) / SEGMENT - 1;
     // Relaxed: an estimate.
     let free = FREE.fetch_add(1, Ordering::Relaxed);
     // Release: partner is the Acquire in `Chunk::take`; who takes it next comes after its last use.
     let before = chunk.free.fetch_or(1 << number, Ordering::Release);
-    if NEAR.load(Ordering::Relaxed) != home.cast_mut() {
+    if NEAR.load(Ordering::Relaxed) != home {
         // Release: keeps the promise to the Acquire in `take`, through our own knowledge of the chunk.
-        NEAR.store(home.cast_mut(), Ordering::Release);
+        NEAR.store(home, Ordering::Release);
     }
     if before | 1 << number == ALL && free > KEPT {
         chunk.give_back();
     }
 }
 
-fn search() -> Option<(*mut u8, *const Chunk)> {
+fn search() -> Option<(*mut u8, u32)> {
     let mut at = NEWEST.load(Ordering::Acquire).cast_const();
     // SAFETY: chunks on the list are initialised and never unmapped.
     while let Some(chunk) = unsafe { at.as_ref() } {
-        if let Some(segment) = chunk.take() {
+        if let Some(found) = chunk.take() {
             // Release: as in `give`.
             NEAR.store(at.cast_mut(), Ordering::Release);
-            return Some((segment, at));
+            return Some(found);
         }
         at = chunk.next;
     }
@@ -92,7 +92,7 @@ fn search() -> Option<(*mut u8, *const Chunk)> {
 
 /// A segment of a new chunk.
 #[cold]
-fn grow() -> Option<(*mut u8, *const Chunk)> {
+fn grow() -> Option<(*mut u8, u32)> {
     let at = pages::map((1 + SEGMENTS as usize) * SEGMENT)?;
     let chunk = at.cast::<Chunk>();
     FREE.fetch_add(SEGMENTS - 1, Ordering::Relaxed);
@@ -108,11 +108,11 @@ fn grow() -> Option<(*mut u8, *const Chunk)> {
     }
     // Release: partner is the Acquire in `take`.
     NEAR.store(chunk, Ordering::Release);
-    Some((at.wrapping_add(SEGMENT), chunk))
+    Some((at.wrapping_add(SEGMENT), 0))
 }
 
 impl Chunk {
-    fn take(&self) -> Option<*mut u8> {
+    fn take(&self) -> Option<(*mut u8, u32)> {
         let mut free = self.free.load(Ordering::Relaxed);
         while free != 0 {
             let number = free.trailing_zeros();
@@ -122,7 +122,8 @@ impl Chunk {
             {
                 Ok(_) => {
                     FREE.fetch_sub(1, Ordering::Relaxed);
-                    return Some(self.segments().wrapping_add(number as usize * SEGMENT));
+                    let segment = self.segments().wrapping_add(number as usize * SEGMENT);
+                    return Some((segment, number));
                 }
                 Err(now) => free = now,
             }
@@ -162,12 +163,12 @@ mod tests {
         let taken: Vec<_> = (0..500).map(|_| take().expect("memory")).collect();
         let distinct: HashSet<usize> = taken.iter().map(|(segment, _)| *segment as usize).collect();
         assert_eq!(distinct.len(), taken.len());
-        for (segment, home) in taken {
+        for (segment, number) in taken {
             assert_eq!(segment as usize % SEGMENT, 0);
             // SAFETY: ours, and written to nowhere else.
             unsafe {
                 segment.write_bytes(7, SEGMENT);
-                give(segment, home);
+                give(segment, number);
             }
         }
     }
@@ -184,12 +185,12 @@ mod tests {
                             // SAFETY: ours.
                             unsafe { segment.write_bytes(thread, SEGMENT) };
                         }
-                        for (segment, home) in taken {
+                        for (segment, number) in taken {
                             // SAFETY: ours until it is given.
                             unsafe {
                                 let last = segment.add(SEGMENT - 1).read();
                                 assert_eq!((segment.read(), last), (thread, thread), "{round}");
-                                give(segment, home);
+                                give(segment, number);
                             }
                         }
                     }

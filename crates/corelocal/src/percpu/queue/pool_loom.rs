@@ -3,22 +3,20 @@
 use crate::rseq::SEGMENT;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 
-/// See `pool.rs`.
-pub(super) struct Chunk;
-
 fn layout() -> Layout {
     Layout::from_size_align(SEGMENT, SEGMENT).unwrap()
 }
 
-pub(super) fn take() -> Option<(*mut u8, *const Chunk)> {
+/// See `pool.rs`.
+pub(super) fn take() -> Option<(*mut u8, u32)> {
     // SAFETY: not of size 0.
     let at = unsafe { alloc_zeroed(layout()) };
-    (!at.is_null()).then_some((at, core::ptr::null()))
+    (!at.is_null()).then_some((at, 0))
 }
 
 /// # Safety
 /// `take` gave the segment, and nobody refers to it.
-pub(super) unsafe fn give(segment: *mut u8, _home: *const Chunk) {
+pub(super) unsafe fn give(segment: *mut u8, _number: u32) {
     // SAFETY: allocated by `take`.
     unsafe { dealloc(segment, layout()) };
 }

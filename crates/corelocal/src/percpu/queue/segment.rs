@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   0      next: where the segment after this one has its first place
-//!          home, done
+//!          number, done
 //!   …      (a gap, if the places do not fill the rest)
 //!          place place … place
 //!   4096
@@ -31,7 +31,8 @@ pub(super) struct Segment {
 #[repr(C)]
 pub(super) struct Header {
     pub(super) next: AtomicPtr<u8>,
-    home: *const pool::Chunk,
+    /// Which one of its chunk it is.
+    number: u32,
     /// How many of its places are done with, where places are not done with in order.
     pub(super) done: AtomicU32,
 }
@@ -57,11 +58,11 @@ impl<P> Places<P> {
 impl Segment {
     /// A free one; `None` when the kernel gives no memory. Lock-free, async-signal-safe.
     pub(super) fn take() -> Option<Segment> {
-        let (at, home) = pool::take()?;
+        let (at, number) = pool::take()?;
         let header = at.cast::<Header>();
         let next = AtomicPtr::new(core::ptr::null_mut());
         // SAFETY: ours, long and aligned enough.
-        unsafe { header.write(Header { next, home, done: AtomicU32::new(0) }) };
+        unsafe { header.write(Header { next, number, done: AtomicU32::new(0) }) };
         Some(Segment { header })
     }
 
@@ -91,7 +92,7 @@ impl Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         // SAFETY: invariant 1; the header was written when it was taken.
-        unsafe { pool::give(self.header.cast(), (*self.header).home) };
+        unsafe { pool::give(self.header.cast(), (*self.header).number) };
     }
 }
 
@@ -139,7 +140,7 @@ mod tests {
         check::<u64>();
         check::<[u64; 3]>();
         check::<[u64; 100]>();
-        check::<[u64; 509]>();
-        assert_eq!(Places::<u64>::COUNT, 509);
+        check::<[u64; 510]>();
+        assert_eq!(Places::<u64>::COUNT, 510);
     }
 }

@@ -10,8 +10,8 @@
 //!             └────────┘      └────────┘      └────────┘
 //!                 ▲ read                ▲ limit: so far it needs no look at `end`
 //!
-//!   newest ──▶ node ──▶ node ──▶ node      older and older; taken as a whole, turned round:
-//!   oldest ──▶ node ──▶ node               newer and newer
+//!   newest ──▶ node ──▶ node ──▶ node      by `older`; taken as a whole, and turned round:
+//!   oldest ──▶ node ──▶ node               by `newer`
 //! ```
 //!
 //! # Invariants
@@ -24,6 +24,8 @@
 //! 4. A node is on the list of `newest`, on that of `oldest`, or in one thread's hands. When all of a
 //!    segment's nodes were taken out, the consumer gives the segment away. So no node is used twice, and
 //!    `room` is in a segment that has places left, or at the end of one, which nobody looks into.
+//!    While a list is turned round, `oldest` is the newest node of it, marked; `older` links stay. So whoever
+//!    takes the lock from a consumer that a fork left behind turns it round once more, and loses nothing.
 //! 5. The consumer writes nothing to a slot to which nobody ever pushed: a trim may wipe such a slot.
 
 use core::mem::MaybeUninit;
@@ -31,10 +33,10 @@ use core::ptr;
 
 use super::segment::{self, Header, Places, Segment};
 use crate::percpu::slot::Zeroed;
-use crate::percpu::try_lock::{Locked, TryLock};
 use crate::percpu::words::Words;
 use crate::primitive::atomic::{AtomicPtr, Ordering};
 use crate::primitive::cell::UnsafeCell;
+use crate::sys::try_lock::{Locked, TryLock};
 
 /// See the module's text.
 #[repr(C)]
@@ -84,9 +86,24 @@ unsafe impl Zeroed for Slot {
 
 /// An item on the list of a shared slot.
 struct Node<T> {
-    /// The one pushed before; later, the one pushed after.
-    link: AtomicPtr<u8>,
+    /// The one pushed before.
+    older: AtomicPtr<u8>,
+    /// The one pushed after, once the list has been turned round.
+    newer: AtomicPtr<u8>,
     words: UnsafeCell<Words<T>>,
+}
+
+/// What `oldest` is while a list is turned round whose newest node this is. Nodes are aligned to 8 bytes.
+fn marked(newest: *mut u8) -> *mut u8 {
+    newest.map_addr(|at| at | 1)
+}
+
+fn is_marked(oldest: *mut u8) -> bool {
+    oldest.addr() & 1 != 0
+}
+
+fn unmarked(oldest: *mut u8) -> *mut u8 {
+    oldest.map_addr(|at| at & !1)
 }
 
 /// How many `T`s go into a segment, in a slot of either kind.
@@ -105,10 +122,11 @@ impl Slot {
     pub(super) fn push_shared<T>(&self, item: Words<T>) -> Result<(), Words<T>> {
         let Some(node) = self.take_room::<T>() else { return Err(item) };
         let mut newest = self.producers.newest.load(Ordering::Relaxed);
+        let (older, newer) = (AtomicPtr::new(newest), AtomicPtr::new(ptr::null_mut()));
         // SAFETY: a place for a node of our own.
-        let link = unsafe {
-            node.write(Node { link: AtomicPtr::new(newest), words: UnsafeCell::new(item) });
-            &(*node).link
+        let older = unsafe {
+            node.write(Node { older, newer, words: UnsafeCell::new(item) });
+            &(*node).older
         };
         // Release: partner is the Acquire in `turn_round`.
         while let Err(now) = self.producers.newest.compare_exchange_weak(
@@ -118,7 +136,7 @@ impl Slot {
             Ordering::Relaxed,
         ) {
             newest = now;
-            link.store(newest, Ordering::Relaxed);
+            older.store(newest, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -257,13 +275,13 @@ impl Slot {
         let oldest = &self.consumers.oldest;
         // Relaxed: written under the lock.
         let mut node = oldest.load(Ordering::Relaxed).cast::<Node<T>>();
-        if node.is_null() {
+        if node.is_null() || is_marked(node.cast()) {
             // SAFETY: the caller's promise.
-            node = unsafe { self.turn_round() }?;
+            node = unsafe { self.turn_round(node.cast()) }?;
         }
         // SAFETY: a node of ours by invariant 4.
         let (newer, words) = unsafe {
-            ((*node).link.load(Ordering::Relaxed), (*node).words.with(|words| words.read()))
+            ((*node).newer.load(Ordering::Relaxed), (*node).words.with(|words| words.read()))
         };
         // Release: partner is the Acquire in `is_empty`.
         oldest.store(newer, Ordering::Release);
@@ -278,27 +296,68 @@ impl Slot {
         Some(words)
     }
 
-    /// Takes all nodes that were pushed; the oldest of them, linked to newer ones.
+    /// Takes all nodes that were pushed, and links them to newer ones; the oldest of them, where `oldest`
+    /// is now. `left` is what was there: null, or marked by a consumer that a fork left behind.
     ///
     /// # Safety
     /// As `pop`, under the lock.
-    unsafe fn turn_round<T>(&self) -> Option<*mut Node<T>> {
-        let newest = &self.producers.newest;
-        if newest.load(Ordering::Relaxed).is_null() {
-            return None;
+    unsafe fn turn_round<T>(&self, left: *mut u8) -> Option<*mut Node<T>> {
+        let left = unmarked(left);
+        // SAFETY: the caller's promise.
+        let mut node = if !left.is_null() && !unsafe { self.is_listed::<T>(left) } {
+            left
+        } else {
+            self.take_newest()
         }
-        // Acquire: partner is the Release in `push_shared`, of all nodes: they follow each other by
-        // read-modify-writes. Release: partner is the Acquire in `is_empty`.
-        let mut node = newest.swap(ptr::null_mut(), Ordering::AcqRel).cast::<Node<T>>();
+        .cast::<Node<T>>();
         let mut newer = ptr::null_mut::<Node<T>>();
         while !node.is_null() {
-            // SAFETY: ours by the swap.
-            let link = unsafe { &(*node).link };
-            let older = link.load(Ordering::Relaxed).cast();
+            // SAFETY: ours: the list is not that of `newest` any more.
+            let Node { older, newer: link, .. } = unsafe { &*node };
             link.store(newer.cast(), Ordering::Relaxed);
-            (newer, node) = (node, older);
+            (newer, node) = (node, older.load(Ordering::Relaxed).cast());
         }
+        // Release: partner is the Acquire in `is_empty`.
+        self.consumers.oldest.store(newer.cast(), Ordering::Release);
         Some(newer).filter(|node| !node.is_null())
+    }
+
+    /// Takes the list of `newest`, whose newest node is in `oldest` from then on, marked; null if it is
+    /// empty.
+    fn take_newest(&self) -> *mut u8 {
+        let (newest, oldest) = (&self.producers.newest, &self.consumers.oldest);
+        let mut node = newest.load(Ordering::Relaxed);
+        while !node.is_null() {
+            // Before the list is taken, so that at no moment it is in our hands alone.
+            oldest.store(marked(node), Ordering::Relaxed);
+            // Acquire: partner is the Release in `push_shared`, of all nodes: they follow each other by
+            // read-modify-writes. Release: partner is the Acquire in `is_empty`.
+            match newest.compare_exchange(
+                node,
+                ptr::null_mut(),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(now) => node = now,
+            }
+        }
+        node
+    }
+
+    /// Whether a node is on the list of `newest`: then its consumer did not come to take it.
+    ///
+    /// # Safety
+    /// As `pop`, under the lock.
+    #[cold]
+    unsafe fn is_listed<T>(&self, sought: *mut u8) -> bool {
+        // Acquire: partner is the Release in `push_shared`, of all nodes.
+        let mut node = self.producers.newest.load(Ordering::Acquire);
+        while !node.is_null() && node != sought {
+            // SAFETY: nobody takes nodes off but the holder of the lock.
+            node = unsafe { (*node.cast::<Node<T>>()).older.load(Ordering::Relaxed) };
+        }
+        !node.is_null()
     }
 
     /// Leaves a segment to the next producer, or gives it to the pool.
@@ -337,3 +396,11 @@ impl Slot {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "slot_tests.rs"]
+mod tests;
+
+#[cfg(all(test, loom))]
+#[path = "slot_loom.rs"]
+mod loom_tests;

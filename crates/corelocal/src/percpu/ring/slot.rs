@@ -18,10 +18,10 @@
 use core::mem::MaybeUninit;
 
 use crate::percpu::slot::Zeroed;
-use crate::percpu::try_lock::{Locked, TryLock};
 use crate::percpu::words::{DropAll, Words};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::primitive::cell::UnsafeCell;
+use crate::sys::try_lock::{Locked, TryLock};
 
 /// How often a shared slot's lock is tried before the slot counts as full.
 const TRIES: u32 = 100;
@@ -182,3 +182,7 @@ impl<T, const N: usize> Drop for Taken<T, N> {
         drop(DropAll(self));
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "slot_loom.rs"]
+mod loom_tests;

@@ -171,3 +171,7 @@ mod tests {
         });
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "lists_loom.rs"]
+mod loom_tests;

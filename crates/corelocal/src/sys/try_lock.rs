@@ -25,7 +25,7 @@ pub(crate) struct TryLock {
 pub(crate) struct Locked<'a> {
     lock: &'a TryLock,
     /// It was taken from a thread that a fork left behind.
-    pub(super) recovered: bool,
+    pub(crate) recovered: bool,
 }
 
 impl TryLock {
@@ -52,12 +52,19 @@ impl TryLock {
     }
 
     /// Whether somebody who is here seems to hold it.
-    pub(super) fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         // Acquire: partner is the Release in `drop`; who sees it free sees what the last one did.
         match self.holder.load(Ordering::Acquire) {
             FREE => false,
             holder => !Identity::of_number(holder).is_gone(Identity::of_this_thread()),
         }
+    }
+
+    /// As `holder`, of a free lock.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn lock_as(&self, holder: Identity) -> Locked<'_> {
+        self.holder.store(holder.number(), Ordering::Relaxed);
+        Locked { lock: self, recovered: false }
     }
 
     #[cold]

@@ -1,0 +1,70 @@
+//! What a lock gives out.
+//!
+//! Invariant: a guard's thread has the lock of its part, and there is a value in it (`mod.rs`, invariants 1
+//! to 3).
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+
+use super::Slot;
+
+/// Exclusive access to one part of a [`Lock`](super::Lock), until it is dropped.
+///
+/// Dropping it is a store, with a system call only if a thread from afar waits. It may be sent to another
+/// thread, and dropped there.
+///
+/// A guard of a value that threads may not share cannot be shared either:
+///
+/// ```compile_fail,E0277
+/// fn shared(_: impl Sync) {}
+///
+/// let cells: corelocal::percpu::Lock<std::cell::Cell<u32>> = Default::default();
+/// shared(cells.lock());
+/// ```
+#[must_use = "it unlocks when it is dropped"]
+pub struct Guard<'a, T: Send + 'static> {
+    pub(super) slot: &'a Slot<T>,
+    /// Whether `bias` is what it holds; else it is `mutex`.
+    pub(super) biased: bool,
+    value: PhantomData<&'a mut T>,
+}
+
+impl<'a, T: Send + 'static> Guard<'a, T> {
+    /// The caller has taken the lock.
+    #[inline(always)]
+    pub(super) fn new(slot: &'a Slot<T>, biased: bool) -> Self {
+        Guard { slot, biased, value: PhantomData }
+    }
+}
+
+impl<T: Send + 'static> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.biased { self.slot.bias.unlock() } else { self.slot.mutex.unlock() }
+    }
+}
+
+impl<T: Send + 'static> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: guards are given out with a value behind them, and exclude others (invariant 1).
+        unsafe { &*self.slot.value.as_ptr() }
+    }
+}
+
+impl<T: Send + 'static> DerefMut for Guard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`.
+        unsafe { &mut *self.slot.value.as_ptr() }
+    }
+}
+
+impl<T: fmt::Debug + Send + 'static> fmt::Debug for Guard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}

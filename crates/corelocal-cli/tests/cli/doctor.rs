@@ -63,7 +63,8 @@ fn json_says_what_the_text_says() {
     assert!(diagnosis["caps"]["kernel"].is_string() && diagnosis["surroundings"].is_object());
     let text = corelocal(&["doctor"]).out;
     // The column of states. On a busy machine the clock may have settled for one call and not for the other.
-    let state = |line: &str| line.get(22..).and_then(|rest| rest.split(' ').next().map(str::to_owned));
+    let state =
+        |line: &str| line.get(22..).and_then(|rest| rest.split(' ').next().map(str::to_owned));
     for finding in findings.iter().filter(|finding| finding["path"] != "clock") {
         let path = finding["path"].as_str().expect("a name");
         let line = text.lines().find(|line| line.starts_with(path)).unwrap_or_default();

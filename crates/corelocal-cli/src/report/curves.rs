@@ -29,11 +29,11 @@ const OURS: usize = 3;
 
 // The stand-ins that plotters draws with, replaced by CSS variables afterwards.
 /// Text.
-pub const INK: RGBColor = RGBColor(1, 2, 3);
+const INK: RGBColor = RGBColor(1, 2, 3);
 /// Lines of the axes.
-pub const RULE: RGBColor = RGBColor(1, 2, 4);
+const RULE: RGBColor = RGBColor(1, 2, 4);
 /// What is behind.
-pub const PAPER: RGBColor = RGBColor(1, 2, 5);
+const PAPER: RGBColor = RGBColor(1, 2, 5);
 
 /// Number of the colour of row `index`; more rows than colours repeat them with other marks.
 fn colour_of(table: &Table, index: usize) -> usize {
@@ -64,26 +64,54 @@ pub fn curves(table: &Table) -> anyhow::Result<Markup> {
         xs.first().copied().map(tick).unwrap_or_default(),
         xs.last().copied().map(tick).unwrap_or_default(),
     );
-    Ok(html! {
+    let key = html! {
+        "median " (table.unit) " over " (x_label)
+        @if scale.log { ", both axes logarithmic" } @else { ", " (x_label) " logarithmic" }
+    };
+    let rows = table.rows.iter().enumerate().filter(|(_, row)| !row.points.is_empty());
+    let legend = rows.map(|(index, row)| Entry {
+        ours: row.ours,
+        colour: colour_of(table, index),
+        mark: mark(index),
+        text: html! { (row.label) },
+    });
+    Ok(figure(&key, &text, [&narrow, &wide], legend))
+}
+
+/// A curve in a legend.
+pub struct Entry {
+    /// Whether it is one of ours.
+    pub ours: bool,
+    /// The number of its colour.
+    pub colour: usize,
+    /// Its mark.
+    pub mark: char,
+    /// What it is.
+    pub text: Markup,
+}
+
+/// A plot, narrow and wide: what it shows, the same for who does not see it, and a legend.
+pub fn figure(
+    key: &Markup,
+    spoken: &str,
+    [narrow, wide]: [&str; 2],
+    legend: impl Iterator<Item = Entry>,
+) -> Markup {
+    html! {
         figure.plot {
-            figcaption {
-                span.key {
-                    "median " (table.unit) " over " (x_label)
-                    @if scale.log { ", both axes logarithmic" } @else { ", " (x_label) " logarithmic" }
-                }
-            }
-            div.curves.narrow role="img" aria-label=(text) { (PreEscaped(narrow)) }
-            div.curves.wide role="img" aria-label=(text) { (PreEscaped(wide)) }
+            figcaption { span.key { (key) } }
+            div.curves.narrow role="img" aria-label=(spoken) { (PreEscaped(narrow)) }
+            div.curves.wide role="img" aria-label=(spoken) { (PreEscaped(wide)) }
             ul.legend {
-                @for (index, row) in table.rows.iter().enumerate().filter(|(_, r)| !r.points.is_empty()) {
-                    li.ours[row.ours] {
-                        span.mark style={ "color:var(--s" (colour_of(table, index)) ")" } { (mark(index)) }
-                        " " (row.label)
+                @for entry in legend {
+                    li.ours[entry.ours] {
+                        span.mark style={ "color:var(--s" (entry.colour) ")" } { (entry.mark) }
+                        " " (entry.text)
                     }
                 }
             }
         }
-    })
+    }
 }
 
 /// The mark of row `index`.
@@ -101,31 +129,10 @@ fn svg(table: &Table, y_scale: &Scale, size: (u32, u32)) -> anyhow::Result<Strin
     let x_ticks: Vec<Tick> = xs.iter().map(|x| (x_of(*x), tick(*x))).collect();
     let y_ticks: Vec<Tick> =
         y_scale.ticks().iter().map(|y| (y_scale.place(*y), tick(*y))).collect();
-    let x_axis = Axis { range: first - margin..last + margin, ticks: x_ticks.clone() };
-    let y_axis = Axis { range: 0.0..1.0, ticks: y_ticks.clone() };
-    let mut out = String::new();
-    {
-        let area = SVGBackend::with_string(&mut out, size).into_drawing_area();
-        let font = ("sans-serif", 16).into_font().color(&INK);
-        let mut chart = ChartBuilder::on(&area)
-            .margin(8)
-            .x_label_area_size(42)
-            .y_label_area_size(54)
-            .build_cartesian_2d(x_axis, y_axis)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .bold_line_style(RULE)
-            .light_line_style(TRANSPARENT)
-            .axis_style(RULE)
-            .label_style(font.clone())
-            .x_labels(xs.len())
-            .y_labels(y_ticks.len())
-            .x_label_formatter(&|place| text_at(&x_ticks, *place))
-            .y_label_formatter(&|place| text_at(&y_ticks, *place))
-            .x_desc(table.x_label.clone().unwrap_or_default())
-            .axis_desc_style(font)
-            .draw()?;
+    let x_axis = Axis { range: first - margin..last + margin, ticks: x_ticks };
+    let y_axis = Axis { range: 0.0..1.0, ticks: y_ticks };
+    let x_label = table.x_label.as_deref().unwrap_or_default();
+    drawn(size, 54, (x_axis, y_axis), x_label, |chart| {
         for (index, row) in table.rows.iter().enumerate() {
             let colour = stand_in(colour_of(table, index));
             let points: Vec<(f64, &Stat)> =
@@ -146,6 +153,49 @@ fn svg(table: &Table, y_scale: &Scale, size: (u32, u32)) -> anyhow::Result<Strin
                     + PathElement::new(corners, outline)
             }))?;
         }
+        Ok(())
+    })
+}
+
+/// A chart in which curves are drawn.
+pub type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
+
+/// An SVG with both axes, left of which there is so much room, and what `draw` draws in our colours.
+///
+/// # Errors
+/// What plotters reports.
+pub fn drawn(
+    size: (u32, u32),
+    room: u32,
+    (x_axis, y_axis): (Axis, Axis),
+    x_label: &str,
+    draw: impl FnOnce(&mut Chart<'_, '_>) -> anyhow::Result<()>,
+) -> anyhow::Result<String> {
+    let (x_ticks, y_ticks) = (x_axis.ticks.clone(), y_axis.ticks.clone());
+    let mut out = String::new();
+    {
+        let area = SVGBackend::with_string(&mut out, size).into_drawing_area();
+        let font = ("sans-serif", 16).into_font().color(&INK);
+        let mut chart = ChartBuilder::on(&area)
+            .margin(8)
+            .x_label_area_size(42)
+            .y_label_area_size(room)
+            .build_cartesian_2d(x_axis, y_axis)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .bold_line_style(RULE)
+            .light_line_style(TRANSPARENT)
+            .axis_style(RULE)
+            .label_style(font.clone())
+            .x_labels(x_ticks.len())
+            .y_labels(y_ticks.len())
+            .x_label_formatter(&|place| text_at(&x_ticks, *place))
+            .y_label_formatter(&|place| text_at(&y_ticks, *place))
+            .x_desc(x_label)
+            .axis_desc_style(font)
+            .draw()?;
+        draw(&mut chart)?;
         area.present()?;
     }
     Ok(styled(&out))
@@ -155,7 +205,7 @@ fn svg(table: &Table, y_scale: &Scale, size: (u32, u32)) -> anyhow::Result<Strin
 pub type Tick = (f64, String);
 
 /// What is written at a tick.
-pub fn text_at(ticks: &[Tick], place: f64) -> String {
+fn text_at(ticks: &[Tick], place: f64) -> String {
     let tick = ticks.iter().find(|(at, _)| *at == place);
     tick.map(|(_, text)| text.clone()).unwrap_or_default()
 }
@@ -197,7 +247,7 @@ fn shape(kind: usize) -> Vec<(i32, i32)> {
 }
 
 /// Puts CSS variables in the place of the stand-in colours; inside HTML no name space is needed.
-pub fn styled(svg: &str) -> String {
+fn styled(svg: &str) -> String {
     let hex = |c: RGBColor| format!("#{:02X}{:02X}{:02X}", c.0, c.1, c.2);
     let mut out = svg
         .replace(" xmlns=\"http://www.w3.org/2000/svg\"", "")

@@ -17,7 +17,7 @@ use super::{bars, curves, stamp};
 use crate::bench::noise;
 
 /// The style sheet.
-pub const STYLE: &str = include_str!("report.css");
+const STYLE: &str = include_str!("report.css");
 
 /// The whole page.
 ///
@@ -25,6 +25,24 @@ pub const STYLE: &str = include_str!("report.css");
 /// When a plot cannot be drawn.
 pub fn page(report: &Report, comparison: Option<&Comparison>) -> anyhow::Result<String> {
     let tables: Vec<Markup> = report.tables.iter().map(table).collect::<anyhow::Result<_>>()?;
+    let title = html! {
+        "corelocal report, " (report.machine.cpu_model) ", " (day(&report.created))
+    };
+    let body = html! {
+        (header(report))
+        main {
+            (headline_section(report))
+            (machine(&report.machine))
+            @for table in tables { (table) }
+            @if let Some(comparison) = comparison { (compared(comparison)) }
+        }
+        (footer(report))
+    };
+    Ok(document(&report.version, &title, &body))
+}
+
+/// A page of this version of the command, with our style and nothing to load.
+pub fn document(version: &str, title: &Markup, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -32,24 +50,15 @@ pub fn page(report: &Report, comparison: Option<&Comparison>) -> anyhow::Result<
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                meta name="generator" content={ "corelocal " (report.version) };
-                title { "corelocal report, " (report.machine.cpu_model) ", " (day(&report.created)) }
+                meta name="generator" content={ "corelocal " (version) };
+                title { (title) }
                 link rel="icon" href="data:,";
                 style { (PreEscaped(STYLE)) }
             }
-            body {
-                (header(report))
-                main {
-                    (headline_section(report))
-                    (machine(&report.machine))
-                    @for table in tables { (table) }
-                    @if let Some(comparison) = comparison { (compared(comparison)) }
-                }
-                (footer(report))
-            }
+            body { (body) }
         }
     };
-    Ok(page.into_string())
+    page.into_string()
 }
 
 fn day(created: &str) -> &str {

@@ -202,7 +202,9 @@ fn memory_follows_the_cores_used() {
                             for _ in 0..scaled(100).max(2) {
                                 // A vector is a page.
                                 for counters in vectors {
-                                    assert!((0..512).step_by(64).all(|i| counters.add(i, 1).is_ok()));
+                                    assert!(
+                                        (0..512).step_by(64).all(|i| counters.add(i, 1).is_ok())
+                                    );
                                 }
                             }
                         });

@@ -1,122 +1,18 @@
-//! Clock pages in files: who may publish, who may read, and what is left when a writer is killed.
+//! Clock pages in files: who may publish, who may read, and what is refused.
 
-mod storm;
+mod pages;
 
-use std::ffi::{CStr, CString};
+use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use std::{fs, thread};
 
 use corelocal::clock::page::{
     Bounds, Doubt, Encoding, PublishError, Publisher, Refusal, Status, Subscriber, clockbound,
     pvclock, vmclock,
 };
+use pages::{File, leave, numbered, reap};
 
-/// A path that no other test has, and that is free again in the end.
-struct File(PathBuf, CString);
-
-impl File {
-    fn new(name: &str) -> File {
-        let path = std::env::temp_dir().join(format!("corelocal-{}-{name}", std::process::id()));
-        let _ = fs::remove_file(&path);
-        let c_path = CString::new(path.to_str().unwrap()).unwrap();
-        File(path, c_path)
-    }
-
-    fn c(&self) -> &CStr {
-        &self.1
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-/// A content whose words are all of one number, so that a mixture shows.
-trait Numbered: Encoding {
-    fn numbered(n: u64) -> Self::Content;
-    /// The number, if all words agree.
-    fn number(content: &Self::Content) -> Option<u64>;
-}
-
-impl Numbered for pvclock::Page {
-    fn numbered(n: u64) -> pvclock::Content {
-        let n = n & 0xffff_ffff;
-        let flags = pvclock::STABLE;
-        pvclock::Content { counter: n, nanoseconds: n, multiplier: n as u32, shift: n as i8, flags }
-    }
-
-    fn number(content: &pvclock::Content) -> Option<u64> {
-        (*content == Self::numbered(content.counter)).then_some(content.counter)
-    }
-}
-
-impl Numbered for vmclock::Page {
-    fn numbered(n: u64) -> vmclock::Content {
-        vmclock::Content {
-            counter_kind: vmclock::COUNTER_TSC,
-            disruptions: 0,
-            flags: vmclock::flags::GENERATION_PRESENT,
-            status: Status::Synchronized,
-            tai_offset: n as i16,
-            counter: n,
-            period: n,
-            period_estimated_error: n,
-            period_max_error: n,
-            seconds: n,
-            fraction: n,
-            estimated_error_ns: n,
-            max_error_ns: n,
-            generation: n,
-            ..vmclock::Content::default()
-        }
-    }
-
-    fn number(content: &vmclock::Content) -> Option<u64> {
-        let content = vmclock::Content { disruptions: 0, ..*content };
-        (content == Self::numbered(content.counter)).then_some(content.counter)
-    }
-}
-
-impl Numbered for clockbound::Page {
-    fn numbered(n: u64) -> clockbound::Content {
-        let n = n & 0x1fff_ffff;
-        let time = Duration::new(n, n as u32);
-        clockbound::Content {
-            as_of: time,
-            void_after: time,
-            bound_ns: n,
-            drift_ppb: n as u32,
-            disruptions: n,
-            status: Status::Synchronized,
-            marker_counts: true,
-        }
-    }
-
-    fn number(content: &clockbound::Content) -> Option<u64> {
-        (*content == Self::numbered(content.bound_ns)).then_some(content.bound_ns)
-    }
-}
-
-/// Ends a child.
-fn leave(code: i32) -> ! {
-    // SAFETY: no preconditions.
-    unsafe { libc::_exit(code) }
-}
-
-/// Waits for a child; what `waitpid` says of it.
-fn reap(child: libc::pid_t) -> i32 {
-    let mut status = -1;
-    // SAFETY: a child of ours, a writable status.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    status
-}
-
-fn publish_and_read<P: Numbered>(name: &str) {
+fn publish_and_read<P: Encoding>(name: &str) {
     let file = File::new(name);
     assert_eq!(
         Subscriber::<P>::open(file.c()).err(),
@@ -127,10 +23,10 @@ fn publish_and_read<P: Numbered>(name: &str) {
     let mut subscriber = Subscriber::<P>::open(file.c()).unwrap();
     assert!(subscriber.last().is_none());
     for n in 1..100 {
-        publisher.publish(&P::numbered(n)).unwrap();
-        assert_eq!(subscriber.content(), Ok(&P::numbered(n)));
-        assert_eq!(subscriber.content(), Ok(&P::numbered(n)));
-        assert_eq!(subscriber.last(), Some(&P::numbered(n)));
+        publisher.publish(&numbered::<P>(n)).unwrap();
+        assert_eq!(subscriber.content(), Ok(&numbered::<P>(n)));
+        assert_eq!(subscriber.content(), Ok(&numbered::<P>(n)));
+        assert_eq!(subscriber.last(), Some(&numbered::<P>(n)));
     }
     assert_eq!(subscriber.recoveries(), Some(0));
     assert!(format!("{publisher:?} {subscriber:?}").contains(P::NAME));
@@ -142,8 +38,8 @@ fn publish_and_read<P: Numbered>(name: &str) {
     if child == 0 {
         // Copies of both are here, and the lock is not to be had all the same.
         let is_refused = Publisher::<P>::create(file.c()).err() == Some(own);
-        let is_forked = publisher.publish(&P::numbered(1000)) == Err(PublishError::Forked);
-        let reads = subscriber.content() == Ok(&P::numbered(99));
+        let is_forked = publisher.publish(&numbered::<P>(1000)) == Err(PublishError::Forked);
+        let reads = subscriber.content() == Ok(&numbered::<P>(99));
         drop(publisher);
         leave(if is_refused && is_forked && reads { 0 } else { 1 });
     }
@@ -152,16 +48,16 @@ fn publish_and_read<P: Numbered>(name: &str) {
     // The next one goes on where this one was.
     drop(publisher);
     let mut publisher = Publisher::<P>::create(file.c()).unwrap();
-    assert_eq!((publisher.last(), publisher.recoveries()), (Some(&P::numbered(99)), 0));
-    assert_eq!(subscriber.content(), Ok(&P::numbered(99)));
-    publisher.publish(&P::numbered(100)).unwrap();
-    assert_eq!(subscriber.content(), Ok(&P::numbered(100)));
+    assert_eq!((publisher.last(), publisher.recoveries()), (Some(&numbered::<P>(99)), 0));
+    assert_eq!(subscriber.content(), Ok(&numbered::<P>(99)));
+    publisher.publish(&numbered::<P>(100)).unwrap();
+    assert_eq!(subscriber.content(), Ok(&numbered::<P>(100)));
     // Remade while readers have the old file.
     fs::remove_file(&file.0).unwrap();
     let mut other = Publisher::<P>::create(file.c()).unwrap();
-    other.publish(&P::numbered(7)).unwrap();
-    assert_eq!(subscriber.content(), Ok(&P::numbered(100)));
-    assert_eq!(Subscriber::<P>::open(file.c()).unwrap().content(), Ok(&P::numbered(7)));
+    other.publish(&numbered::<P>(7)).unwrap();
+    assert_eq!(subscriber.content(), Ok(&numbered::<P>(100)));
+    assert_eq!(Subscriber::<P>::open(file.c()).unwrap().content(), Ok(&numbered::<P>(7)));
 }
 
 #[test]
@@ -317,166 +213,10 @@ fn bounds_through_files() {
     let mut publisher = Publisher::<vmclock::Page>::create(file.c()).unwrap();
     let mut subscriber = Subscriber::<vmclock::Page>::open(file.c()).unwrap();
     assert_eq!(subscriber.bounds(|| 0), Err(Doubt::Untrusted(Status::Unknown)));
-    publisher.publish(&vmclock::Page::numbered(1 << 40)).unwrap();
+    let unbounded = vmclock::Content { flags: 0, ..numbered::<vmclock::Page>(1 << 40) };
+    publisher.publish(&unbounded).unwrap();
     assert_eq!(subscriber.bounds(|| 0), Err(Doubt::Unbounded));
     assert!(subscriber.now(|| 0).is_ok());
-}
-
-/// A page that threads and signal handlers read while another thread publishes, moved from cpu to cpu.
-#[test]
-fn a_storm_of_readers_sees_no_torn_content() {
-    static PAGE: pvclock::Page = pvclock::Page::new();
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    static READ: AtomicU64 = AtomicU64::new(0);
-    static WRONG: AtomicU64 = AtomicU64::new(0);
-    fn read() {
-        let floor = LAST.load(Ordering::Acquire);
-        match PAGE.content() {
-            Ok((_, content)) => {
-                let number = pvclock::Page::number(&content);
-                // What was whole before the reading began is the least that it may see.
-                if number.is_none_or(|number| number < floor) {
-                    WRONG.fetch_add(1, Ordering::Relaxed);
-                }
-                READ.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(Doubt::Odd | Doubt::Changing) => {}
-            Err(_) => _ = WRONG.fetch_add(1, Ordering::Relaxed),
-        }
-    }
-    let done = AtomicBool::new(false);
-    // A page that nothing was published in says so; no reader comes that early.
-    PAGE.write(&pvclock::Page::numbered(1));
-    let written = thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let mut n = 1;
-            while !done.load(Ordering::Relaxed) && n < 0xffff_ffff {
-                n += 1;
-                PAGE.write(&pvclock::Page::numbered(n));
-                LAST.store(n, Ordering::Release);
-            }
-            n
-        });
-        storm::rage_doing(8, storm::scaled(4_000_000) / 8, read);
-        done.store(true, Ordering::Relaxed);
-        writer.join().unwrap()
-    });
-    let read = READ.load(Ordering::Relaxed);
-    println!("{written} publications, {read} readings");
-    assert_eq!(WRONG.load(Ordering::Relaxed), 0);
-    assert!(written > 0 && read > 0);
-}
-
-/// Writers are killed wherever they are; readers see whole contents or none, and the next writer goes on.
-fn kill<P: Numbered>(name: &str) {
-    let file = File::new(name);
-    let mut subscriber = {
-        let mut publisher = Publisher::<P>::create(file.c()).unwrap();
-        publisher.publish(&P::numbered(1)).unwrap();
-        Subscriber::<P>::open(file.c()).unwrap()
-    };
-    let done = AtomicBool::new(false);
-    let whole = AtomicU64::new(0);
-    let (mut odd, mut even) = (0, 0);
-    thread::scope(|scope| {
-        // Readers all the while.
-        for _ in 0..2 {
-            scope.spawn(|| {
-                let mut subscriber = Subscriber::<P>::open(file.c()).unwrap();
-                while !done.load(Ordering::Relaxed) {
-                    match subscriber.content() {
-                        Ok(content) => {
-                            assert!(P::number(content).is_some(), "torn: {content:?}");
-                            whole.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Err(doubt) => {
-                            assert!(matches!(doubt, Doubt::Odd | Doubt::Changing), "{doubt}");
-                            let last = subscriber.last().map(P::number);
-                            assert!(last.is_none_or(|last| last.is_some()));
-                            thread::yield_now();
-                        }
-                    }
-                }
-            });
-        }
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-        for round in 0..storm::scaled(300).max(10) {
-            // SAFETY: the child makes system calls and stores, until it is killed.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
-                let Ok(mut publisher) = Publisher::<P>::create(file.c()) else { leave(3) };
-                for n in 1.. {
-                    if publisher.publish(&P::numbered(n)).is_err() {
-                        leave(4);
-                    }
-                }
-            }
-            assert!(child > 0);
-            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            thread::sleep(Duration::from_micros(200 + (random >> 33) % 1500));
-            // SAFETY: a child of ours that was not waited for.
-            unsafe { libc::kill(child, libc::SIGKILL) };
-            let status = reap(child);
-            assert!(libc::WIFSIGNALED(status), "round {round}: the writer ended with {status:#x}");
-            let died_within = match subscriber.content() {
-                Ok(content) => {
-                    assert!(P::number(content).is_some(), "round {round}, torn: {content:?}");
-                    false
-                }
-                Err(doubt) => {
-                    assert_eq!(doubt, Doubt::Odd, "round {round}");
-                    true
-                }
-            };
-            *(if died_within { &mut odd } else { &mut even }) += 1;
-            let before = subscriber.recoveries();
-            let mut publisher = Publisher::<P>::create(file.c()).unwrap();
-            assert_eq!(publisher.has_recovered(), died_within);
-            assert_eq!(publisher.last().is_none(), died_within);
-            assert_eq!(subscriber.recoveries(), before.map(|n| n + u64::from(died_within)));
-            // Until it has published, readers keep away.
-            assert_eq!(subscriber.content().is_err(), died_within);
-            publisher.publish(&P::numbered(round)).unwrap();
-            let content = subscriber.content().unwrap();
-            assert_eq!(P::number(content), P::number(&P::numbered(round)));
-        }
-        done.store(true, Ordering::Relaxed);
-    });
-    let whole = whole.load(Ordering::Relaxed);
-    println!("{}: {odd} died in a publication, {even} did not; {whole} whole contents", P::NAME);
-}
-
-#[test]
-fn pvclock_writers_are_killed() {
-    kill::<pvclock::Page>("kill-pvclock");
-}
-
-#[test]
-fn vmclock_writers_are_killed() {
-    kill::<vmclock::Page>("kill-vmclock");
-}
-
-#[test]
-fn clockbound_writers_are_killed() {
-    kill::<clockbound::Page>("kill-clockbound");
-}
-
-/// The death of a writer is a disruption, in the encodings that count those.
-#[test]
-fn recoveries_are_disruptions() {
-    let file = File::new("disruptions");
-    drop(Publisher::<vmclock::Page>::create(file.c()).unwrap());
-    // The writer died at an odd number.
-    let mut bytes = fs::read(&file.0).unwrap();
-    bytes[12] = 1;
-    fs::write(&file.0, &bytes).unwrap();
-    let mut subscriber = Subscriber::<vmclock::Page>::open(file.c()).unwrap();
-    assert_eq!(subscriber.content(), Err(Doubt::Odd));
-    let mut publisher = Publisher::<vmclock::Page>::create(file.c()).unwrap();
-    assert!(publisher.has_recovered() && publisher.recoveries() == 1);
-    let content = vmclock::Content { disruptions: 40, ..vmclock::Page::numbered(5) };
-    publisher.publish(&content).unwrap();
-    assert_eq!(subscriber.content().unwrap().disruptions, 41);
 }
 
 /// A hypervisor's own page, where there is one.

@@ -1,32 +1,23 @@
 //! Ticks get the time at which they were taken, or none: from threads and signal handlers that move from cpu
-//! to cpu, while the clock is slewed and set, in forked children and in another time namespace. Bounds hold
-//! the time. What happens to the clocks is noticed.
+//! to cpu, while the clock is slewed and set, in forked children and in another time namespace. What happens
+//! to the clocks is noticed.
 //!
-//! As root some of these tests change the machine's clock for a moment: they slew it, and say how exact it
-//! is. A process of its own puts back what was before. `CORELOCAL_MAY_SET_TIME=1` also lets the time of day
-//! be set, by a millisecond and back: for guests.
+//! As root some of these tests slew the machine's clock for a moment. `CORELOCAL_MAY_SET_TIME=1` also lets
+//! the time of day be set, by a millisecond and back: for guests.
 #![cfg(not(miri))]
 
+mod adjusting;
 mod keeper;
 mod sandbox;
 mod storm;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
-use std::{io, mem, thread};
+use std::{io, thread};
 
-use corelocal::clock::{
-    self, Change, Converter, Stamp, Ticks, Timestamp, Unbounded, Unknown, Watcher,
-};
-use keeper::Keeper;
+use adjusting::{adjust, adjusting, alone};
+use corelocal::clock::{self, Change, Converter, Stamp, Ticks, Unknown, Watcher};
 use sandbox::{run_in_child, skip};
-
-/// One test at a time changes the machine's clock, and none is surprised by it.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 /// A tick between two readings of the clock.
 #[derive(Clone, Copy)]
@@ -141,39 +132,6 @@ fn in_signal_handlers() {
     assert_eq!(WRONG.load(Ordering::Relaxed), 0);
 }
 
-/// adjtimex: asks, or sets what `modes` says.
-fn adjust(change: impl FnOnce(&mut libc::timex)) -> io::Result<libc::timex> {
-    // SAFETY: all-zero bytes are a request that changes nothing.
-    let mut request: libc::timex = unsafe { mem::zeroed() };
-    change(&mut request);
-    // SAFETY: a valid request, into which the answer goes.
-    match unsafe { libc::adjtimex(&mut request) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(request),
-    }
-}
-
-/// Runs `body` if the clock may be adjusted; puts back frequency, status and errors.
-fn adjusting(test: &str, body: impl FnOnce()) {
-    let was = adjust(|_| ()).and_then(|was| {
-        adjust(|same| (same.modes, same.freq) = (libc::ADJ_FREQUENCY, was.freq))?;
-        Ok(was)
-    });
-    let was = match was {
-        Ok(was) => was,
-        Err(error) => return skip(test, &format!("the clock cannot be adjusted: {error}")),
-    };
-    let keeper = Keeper::new(|| {
-        let _ = adjust(|back| {
-            *back = was;
-            let errors = libc::ADJ_MAXERROR | libc::ADJ_ESTERROR;
-            back.modes = libc::ADJ_FREQUENCY | libc::ADJ_STATUS | errors;
-        });
-    });
-    let _keeper = keeper.unwrap();
-    body();
-}
-
 /// The clock's rate changes by up to 1000 ppm every few milliseconds, between looks and at them.
 #[test]
 fn while_the_clock_is_slewed() {
@@ -209,66 +167,6 @@ fn while_the_clock_is_slewed() {
             converter
         });
         assert!(!converter.is_full());
-    });
-}
-
-#[test]
-fn bounds_of_a_clock_that_is_kept_right() {
-    const TEST: &str = "bounds_of_a_clock_that_is_kept_right";
-    let _alone = alone();
-    let is_synchronised = || adjust(|_| ()).is_ok_and(|now| now.status & libc::STA_UNSYNC == 0);
-    adjusting(TEST, || {
-        let keep = |max_error| {
-            adjust(|kept| {
-                kept.modes = libc::ADJ_STATUS | libc::ADJ_MAXERROR | libc::ADJ_ESTERROR;
-                (kept.status, kept.maxerror, kept.esterror) = (libc::STA_PLL, max_error, 10);
-            })
-            .unwrap();
-            // As long as what was learnt before is kept.
-            thread::sleep(Duration::from_millis(15));
-        };
-        for max_error in [50, 2_000, 100] {
-            keep(max_error);
-            for _ in 0..storm::scaled(100_000) {
-                let before = clock::realtime() as i64;
-                let now = match clock::now_bounded() {
-                    Ok(now) => now,
-                    // Whoever sets the clock or switches its source makes it so.
-                    Err(Unbounded::Unsynchronised) if !is_synchronised() => {
-                        return skip(TEST, "another process takes the clock's word away");
-                    }
-                    Err(why) => panic!("{why}"),
-                };
-                let after = clock::realtime() as i64;
-                let (earliest, latest) = (now.earliest.as_nanos(), now.latest.as_nanos());
-                assert!(earliest <= after && before <= latest, "{before} {now:?} {after}");
-                let width = (latest - earliest) as u64;
-                // The kernel adds 500 us a second, and we what may be drifted within a second.
-                let least = 2 * 1000 * max_error as u64;
-                assert!((least..least + 12_000_000).contains(&width), "{width} of {max_error}");
-                assert!(now.is_after(Timestamp::UNIX_EPOCH));
-            }
-        }
-        adjust(|gone| (gone.modes, gone.status) = (libc::ADJ_STATUS, libc::STA_UNSYNC)).unwrap();
-        thread::sleep(Duration::from_millis(15));
-        assert_eq!(clock::now_bounded(), Err(Unbounded::Unsynchronised));
-    });
-}
-
-/// A filter refuses the call.
-#[test]
-fn where_the_kernel_does_not_tell() {
-    let test = "where_the_kernel_does_not_tell";
-    // libc makes either, by its version.
-    let call = libc::SYS_clock_adjtime;
-    sandbox::run_refusing(test, call, sandbox::When::Always, libc::EPERM, || {
-        sandbox::refuse(libc::SYS_adjtimex, sandbox::When::Always, libc::EPERM);
-        for _ in 0..1000 {
-            match clock::now_bounded() {
-                Err(Unbounded::Untold(error)) => assert_eq!(error.0, libc::EPERM),
-                told => panic!("{told:?}"),
-            }
-        }
     });
 }
 

@@ -5,11 +5,15 @@
 //!
 //! The kernel keeps the bound that its time daemon gave it (`adjtimex(2)`): greatest error, and how fast it
 //! grows until the daemon looks again, 500 ppm. Asking takes a system call, so what was learnt is kept for
-//! [`PERIOD`], in `bounded_cache.rs`; what the clock may drift by meanwhile is part of it.
+//! [`PERIOD`], in `bounded_cache.rs`; what the clock may drift by meanwhile is part of it. Where the vDSO's
+//! data is read, both bounds are lines over the cpu's counter until the kernel's next tick (`bounded_line.rs`), so
+//! that most readings are one multiplication.
 //!
 //! # Data's way
 //! ```text
-//!   cache ──► monotonic clock ──► fresh? ──► + earliest, + latest
+//!   line of this tick? ──► counter ──► earliest, latest
+//!     │ no
+//!   cache ──► monotonic clock ──► fresh? ──► + earliest, + latest ──► next line
 //!                                   │ no
 //!                                   └──► monotonic, adjtimex, monotonic ──► ahead ± error ──► cache
 //! ```
@@ -20,12 +24,13 @@
 //! 2. Bounds are rounded outwards.
 //! 3. After something that the daemon cannot have foreseen (a suspend, a migration, a snapshot restored),
 //!    there are no bounds until the kernel's greatest error has fallen, which only a daemon makes it do.
+//! 4. A line is of what was learnt beside it.
 
 use core::fmt;
-use core::mem::MaybeUninit;
 
-use super::bounded_cache::WORDS;
-use super::{Clock, SELECTOR, Timestamp, events};
+use super::bounded_cache::Words;
+use super::bounded_kernel::{Answer, ask};
+use super::{Clock, SELECTOR, Timestamp, bounded_line, events};
 use crate::sys::Errno;
 
 /// For how long the kernel is not asked again, in nanoseconds.
@@ -64,8 +69,12 @@ impl Bounded {
 }
 
 /// A leap second, as the kernel knows of it.
+///
+/// A word wide: a [`Bounded`] that is copied right after it was written would otherwise wait for the cpu to
+/// put a byte and its neighbours together, for longer than reading the clock takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[repr(u64)]
 pub enum Leap {
     /// None.
     #[default]
@@ -81,8 +90,11 @@ pub enum Leap {
 }
 
 /// Why nobody knows what the realtime clock is off by.
+///
+/// Words, like [`Leap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[repr(u64)]
 pub enum Unbounded {
     /// No daemon keeps it right: the kernel says that it is unsynchronised.
     Unsynchronised,
@@ -136,57 +148,43 @@ enum State {
 
 impl Learnt {
     const FACTS: [State; 3] = [State::Bounded, State::Unsynchronised, State::Disrupted];
+    /// The word that says so, without a leap second.
+    const UNSYNCHRONISED: u64 = 1 << 8;
     const LEAPS: [Leap; 5] =
         [Leap::None, Leap::Insertion, Leap::Deletion, Leap::InProgress, Leap::Over];
 
-    fn words(&self) -> [u64; WORDS] {
+    fn words(&self) -> Words {
         let state = match self.state {
             State::Bounded => 0,
             State::Unsynchronised => 1,
             State::Disrupted => 2,
             State::Untold(number) => Self::FACTS.len() as u64 + number.unsigned_abs() as u64,
         };
+        let worth = state << 8 | self.leap as u64;
         let upset = u64::from(self.upsets) << 32 | u64::from(self.max_error);
-        [self.at, self.earliest, self.latest, state << 8 | self.leap as u64, upset]
+        let line = bounded_line::draw(self.earliest, self.latest);
+        let facts = [worth, self.at, self.earliest, self.latest, upset];
+        let mut words = line.into_iter().chain(facts);
+        core::array::from_fn(|_| words.next().unwrap_or(0))
     }
 
-    #[inline(always)]
-    fn of(words: [u64; WORDS]) -> Learnt {
-        let [at, earliest, latest, flags, upset] = words;
-        let (state, leap) = ((flags >> 8) as usize, (flags & 0xff) as usize);
-        let untold = || State::Untold(state.wrapping_sub(Self::FACTS.len()) as i32);
-        Learnt {
-            at,
-            earliest,
-            latest,
-            state: Self::FACTS.get(state).copied().unwrap_or_else(untold),
-            leap: Self::LEAPS.get(leap).copied().unwrap_or(Leap::None),
-            max_error: upset as u32,
-            upsets: (upset >> 32) as u32,
-        }
+    fn of(words: &Words) -> Learnt {
+        let [.., worth, at, earliest, latest, upset] = *words;
+        let (state, leap) = worth_of(worth);
+        let (max_error, upsets) = (upset as u32, (upset >> 32) as u32);
+        Learnt { at, earliest, latest, state, leap, max_error, upsets }
     }
 
     /// Whether it holds at a moment of the monotonic clock.
-    #[inline(always)]
     fn holds(&self, now: u64) -> bool {
         // Before it was learnt, too: whoever read the clock first and then what another learnt meanwhile.
         now.wrapping_sub(self.at).wrapping_add(PERIOD) <= 2 * PERIOD
     }
 
     /// The bounds at a moment at which it holds.
-    #[inline(always)]
     fn bounds(&self, now: u64) -> Result<Bounded, Unbounded> {
-        match self.state {
-            State::Bounded => {}
-            State::Unsynchronised => return Err(Unbounded::Unsynchronised),
-            State::Disrupted => return Err(Unbounded::Disrupted),
-            State::Untold(number) => return Err(Unbounded::Untold(Errno(number))),
-        }
-        Ok(Bounded {
-            earliest: Timestamp::from_nanos(now.wrapping_add(self.earliest) as i64),
-            latest: Timestamp::from_nanos(now.wrapping_add(self.latest) as i64),
-            leap: self.leap,
-        })
+        let (earliest, latest) = (now.wrapping_add(self.earliest), now.wrapping_add(self.latest));
+        bounded(earliest, latest, self.state, self.leap)
     }
 
     /// Less certain by so much.
@@ -196,42 +194,33 @@ impl Learnt {
     }
 }
 
-/// What a clock may drift by in so much time: 500 ppm, as the kernel has it, rounded up.
-fn drift(nanos: u64) -> u64 {
-    nanos / 2000 + 1
-}
-
-/// What the kernel says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Answer {
-    /// Of `adjtimex`: the clock's state, or the error's number.
-    state: Result<i32, i32>,
-    /// Nanoseconds of the realtime clock at the call.
-    time: u64,
-    status: i32,
-    /// Microseconds.
-    max_error: u32,
-    /// Nanoseconds that the kernel is about to slew the clock by.
-    offset: u64,
-}
-
-/// Asks the kernel. Changes nothing, needs no privilege.
-#[allow(clippy::unnecessary_cast, reason = "a long has 32 bits elsewhere")]
-fn ask() -> Answer {
-    // SAFETY: integers, of which zero is a value; `modes` of 0 changes nothing.
-    let mut answer: libc::timex = unsafe { MaybeUninit::zeroed().assume_init() };
-    // SAFETY: a valid request, into which the answer goes.
-    let state = unsafe { libc::adjtimex(&mut answer) };
-    let is_nano = answer.status & libc::STA_NANO != 0;
-    let unit = if is_nano { 1 } else { 1000 };
-    let rest = (answer.time.tv_usec as u64).wrapping_mul(unit);
-    Answer {
-        state: if state < 0 { Err(Errno::last().0) } else { Ok(state) },
-        time: (answer.time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(rest),
-        status: answer.status,
-        max_error: u32::try_from(answer.maxerror).unwrap_or(u32::MAX),
-        offset: (answer.offset as i64).unsigned_abs().saturating_mul(unit),
+/// Bounds, if they are worth something.
+#[inline]
+fn bounded(earliest: u64, latest: u64, state: State, leap: Leap) -> Result<Bounded, Unbounded> {
+    match state {
+        State::Bounded => {
+            let [earliest, latest] = [earliest, latest].map(|at| Timestamp::from_nanos(at as i64));
+            Ok(Bounded { earliest, latest, leap })
+        }
+        State::Unsynchronised => Err(Unbounded::Unsynchronised),
+        State::Disrupted => Err(Unbounded::Disrupted),
+        State::Untold(number) => Err(Unbounded::Untold(Errno(number))),
     }
+}
+
+/// What bounds are worth, of a word.
+fn worth_of(word: u64) -> (State, Leap) {
+    let (state, leap) = ((word >> 8) as usize, (word & 0xff) as usize);
+    let untold = || State::Untold(state.wrapping_sub(Learnt::FACTS.len()) as i32);
+    (
+        Learnt::FACTS.get(state).copied().unwrap_or_else(untold),
+        Learnt::LEAPS.get(leap).copied().unwrap_or(Leap::None),
+    )
+}
+
+/// What a clock may drift by in so much time: 500 ppm, as the kernel has it, rounded up.
+pub(super) fn drift(nanos: u64) -> u64 {
+    nanos / 2000 + 1
 }
 
 /// What follows from an answer that was given between two moments of the monotonic clock.
@@ -311,18 +300,18 @@ static CACHE: super::bounded_cache::Cache = super::bounded_cache::Cache::new();
 ///
 /// By the kernel's error estimate ([`adjtimex`](https://man7.org/linux/man-pages/man2/adjtimex.2.html)): the
 /// greatest error that the daemon gave, which is the distance to the root, and 500 ppm of the time since;
-/// what the kernel is still to slew; and what reading it takes. It is at most 4 ms old, for which 2 us are
-/// added. Ordered, as [`realtime`](super::realtime) is.
+/// what the kernel is still to slew; and what reading it takes. It is some 5 ms old at most, for which some
+/// 3 us are added. Ordered, as [`realtime`](super::realtime) is.
 ///
-/// The cost of [`monotonic`](super::monotonic) and some loads; a system call each 4 ms, of whoever comes
-/// then. Async-signal-safe but for `errno`.
+/// The cost of [`monotonic`](super::monotonic); at each tick of the kernel some more, and a system call each
+/// 4 ms, of whoever comes then. Async-signal-safe but for `errno`.
 ///
 /// - *Leap seconds.* From two seconds before midnight until the kernel has inserted or left out the second,
 ///   bounds are wider by a second on both sides. Clocks that smear it are off by what they smear, and the
 ///   kernel does not know.
 /// - *What daemons say.* chrony and ntpd state half the delay to the root and its dispersion.
 ///   systemd-timesyncd states no error at all at each synchronisation; its bounds are worth what that is.
-/// - *Steps.* While somebody sets the clock, bounds are those of the clock before, for 4 ms at most.
+/// - *Steps.* While somebody sets the clock, bounds are those of the clock before, for some 5 ms at most.
 ///
 /// # Errors
 /// [`Unbounded`] if nobody vouches for the clock. [`realtime`](super::realtime) is still to be had.
@@ -337,35 +326,67 @@ static CACHE: super::bounded_cache::Cache = super::bounded_cache::Cache::new();
 /// ```
 #[inline]
 pub fn now_bounded() -> Result<Bounded, Unbounded> {
-    let (now, known) = with_known(|| SELECTOR.read::<true>(Clock::Monotonic));
-    match known {
-        Some(learnt) if learnt.holds(now) => learnt.bounds(now),
+    #[cfg(not(loom))]
+    match bounded_line::read(&CACHE) {
+        Some((earliest, latest, 0)) => {
+            return bounded(earliest, latest, State::Bounded, Leap::None);
+        }
+        Some((.., Learnt::UNSYNCHRONISED)) => return Err(Unbounded::Unsynchronised),
+        Some((earliest, latest, worth)) => return unusual(earliest, latest, worth),
+        None => {}
+    }
+    without_line()
+}
+
+/// Bounds near a leap second, or that are worth nothing.
+#[inline(never)]
+fn unusual(earliest: u64, latest: u64, worth: u64) -> Result<Bounded, Unbounded> {
+    let (state, leap) = worth_of(worth);
+    bounded(earliest, latest, state, leap)
+}
+
+/// As `now_bounded`, by what was learnt; draws the next line.
+#[inline(never)]
+fn without_line() -> Result<Bounded, Unbounded> {
+    // The clock comes later: see `Cache::read_with`.
+    let (now, words) = look(|| SELECTOR.read::<true>(Clock::Monotonic));
+    match words.map(|words| (Learnt::of(&words), words)) {
+        Some((learnt, words)) if learnt.holds(now) => {
+            if bounded_line::is_over(words[0], words[1]) {
+                // Somebody may have learnt better meanwhile. Who is just doing it does it for all.
+                update(|last| last.map_or(learnt, |words| Learnt::of(&words)));
+            }
+            learnt.bounds(now)
+        }
         _ => learn_and_bound(),
     }
 }
 
 #[cold]
 fn learn_and_bound() -> Result<Bounded, Unbounded> {
-    #[cfg(not(loom))]
-    let learnt = CACHE.update(|last| learn(last.map(Learnt::of)).words()).map(Learnt::of);
-    #[cfg(loom)]
-    let learnt = None;
+    let learn_after = |last: Option<Words>| learn(last.map(|words| Learnt::of(&words)));
     // Another is just doing it: for this one time it is done twice.
-    let learnt = learnt.unwrap_or_else(|| learn(with_known(|| ()).1));
+    let learnt = update(learn_after).unwrap_or_else(|| learn_after(look(|| ()).1));
     // However long that took.
     let now = SELECTOR.read::<true>(Clock::Monotonic);
     learnt.wider(drift(now.saturating_sub(learnt.at))).bounds(now)
 }
 
-/// What `clock` says, and what was learnt by whoever did so last.
-#[inline(always)]
-fn with_known<R>(clock: impl FnOnce() -> R) -> (R, Option<Learnt>) {
+/// What `clock` says, and what is kept.
+fn look<R>(clock: impl FnOnce() -> R) -> (R, Option<Words>) {
     #[cfg(not(loom))]
-    let (now, words) = CACHE.read_with(clock);
+    return CACHE.read_with(clock);
     // Models have no statics.
     #[cfg(loom)]
-    let (now, words) = (clock(), None);
-    (now, words.map(Learnt::of))
+    return (clock(), None);
+}
+
+/// Keeps what `learn` makes of what is kept, and returns it; `None` if another is just doing that.
+fn update(learn: impl FnOnce(Option<Words>) -> Learnt) -> Option<Learnt> {
+    #[cfg(not(loom))]
+    return CACHE.update(|last| learn(last).words()).map(|words| Learnt::of(&words));
+    #[cfg(loom)]
+    return Some(learn(None));
 }
 
 #[cfg(all(test, not(loom)))]

@@ -2,7 +2,7 @@
 //!
 //! # Data's way
 //! ```text
-//!   reader: sequence even? ──► words ──► sequence the same? ──► they are one
+//!   reader: sequence even? ──► words ──► clock ──► sequence the same? ──► they are one
 //!   writer: try-lock ──► sequence odd ──► words ──► sequence even
 //! ```
 //!
@@ -14,11 +14,14 @@
 //!    and with it an odd sequence, which it follows by the next odd one.
 //! 2. What a reader returns was written by one writer.
 
-use crate::sys::try_lock::TryLock;
+use super::bounded_line;
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
+use crate::sys::try_lock::TryLock;
 
-/// Words of what is kept.
-pub(super) const WORDS: usize = 5;
+/// Words of what is kept: those of a line, and five of what was learnt, of which the first belongs to the
+/// line too. So what most readers need is one cache line with the sequence number.
+pub(super) const WORDS: usize = bounded_line::WORDS + 5;
+pub(super) type Words = [u64; WORDS];
 
 /// See the module's text.
 #[repr(align(64))]
@@ -48,15 +51,19 @@ impl Cache {
     }
 
     /// What is there; `None` if nothing ever was, or somebody is just writing.
-    pub(super) fn read(&self) -> Option<[u64; WORDS]> {
+    pub(super) fn read(&self) -> Option<Words> {
         self.read_with(|| ()).1
     }
 
-    /// What `clock` says, and what is there, before and after.
+    /// What `clock` says, and the first words of what is there, before and after.
     ///
     /// The clock comes after the words: a fence in it would keep the cpu from loading them meanwhile.
     #[inline(always)]
-    pub(super) fn read_with<R>(&self, clock: impl FnOnce() -> R) -> (R, Option<[u64; WORDS]>) {
+    pub(super) fn read_with<const FIRST: usize, R>(
+        &self,
+        clock: impl FnOnce() -> R,
+    ) -> (R, Option<[u64; FIRST]>) {
+        const { assert!(FIRST <= WORDS) };
         // Acquire: partner is the Release store in `update`, whose words are then visible.
         let sequence = self.sequence.load(Ordering::Acquire);
         let words = core::array::from_fn(|at| self.words[at].load(Ordering::Relaxed));
@@ -70,10 +77,7 @@ impl Cache {
 
     /// Replaces what is there by what `learn` makes of it, and returns that; `None` if another is just doing
     /// it.
-    pub(super) fn update(
-        &self,
-        learn: impl FnOnce(Option<[u64; WORDS]>) -> [u64; WORDS],
-    ) -> Option<[u64; WORDS]> {
+    pub(super) fn update(&self, learn: impl FnOnce(Option<Words>) -> Words) -> Option<Words> {
         let _locked = self.lock.try_lock()?;
         // What a dead writer left in the middle is nothing. (1)
         let words = learn(self.read());
@@ -125,7 +129,7 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    fn is_whole(words: [u64; WORDS], least: u64) -> bool {
+    fn is_whole(words: Words, least: u64) -> bool {
         words.iter().all(|word| *word == words[0]) && words[0] >= least
     }
 

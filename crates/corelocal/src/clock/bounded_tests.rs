@@ -141,8 +141,68 @@ proptest! {
         let ([at, earliest, latest], [max_error, upsets]) = (times, counts);
         let (state, leap) = (states[kinds.0], Learnt::LEAPS[kinds.1]);
         let learnt = Learnt { at, earliest, latest, state, leap, max_error, upsets };
-        prop_assert_eq!(Learnt::of(learnt.words()), learnt);
+        prop_assert_eq!(Learnt::of(&learnt.words()), learnt);
         prop_assert_eq!(leap as usize, kinds.1);
+    }
+}
+
+#[test]
+fn what_bounds_are_worth_in_a_word() {
+    assert_eq!(worth_of(0), (State::Bounded, Leap::None));
+    assert_eq!(worth_of(Learnt::UNSYNCHRONISED), (State::Unsynchronised, Leap::None));
+    let near = worth_of(Leap::Deletion as u64);
+    assert_eq!(near, (State::Bounded, Leap::Deletion));
+    assert_eq!(unusual(1, 2, Leap::Deletion as u64).map(|now| now.leap), Ok(Leap::Deletion));
+    assert_eq!(unusual(1, 2, 2 << 8), Err(Unbounded::Disrupted));
+}
+
+/// A cache of its own, as if a daemon had just said that the clock is right to within a microsecond.
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[test]
+fn a_line_is_the_realtime_clock_until_the_next_tick() {
+    use super::super::bounded_cache::Cache;
+    const ERROR: u64 = 1000;
+    let backend = clock::settle();
+    if SELECTOR.serving().is_none() {
+        std::eprintln!("skipped: a_line_is_the_realtime_clock_until_the_next_tick: {backend:?}");
+        return;
+    }
+    let cache = Cache::new();
+    assert_eq!(bounded_line::read(&cache), None);
+    let (mut read, mut steps) = (0, 0);
+    while read < 10_000 && steps < 1_000_000 {
+        steps += 1;
+        let (monotonic, ahead) = (clock::monotonic(), clock::realtime());
+        let width = clock::monotonic() - monotonic;
+        let ahead = ahead.wrapping_sub(monotonic);
+        let answer = Learnt {
+            at: monotonic,
+            earliest: ahead.wrapping_sub(width + ERROR),
+            latest: ahead.wrapping_add(ERROR),
+            ..learnt(&fine())
+        };
+        let words = cache.update(|_| answer.words()).unwrap();
+        assert_eq!(Learnt::of(&words), answer);
+        for _ in 0..50 {
+            let before = clock::realtime();
+            let Some((earliest, latest, 0)) = bounded_line::read(&cache) else { break };
+            let after = clock::realtime();
+            assert!(earliest <= after && before <= latest, "{before} {earliest} {latest} {after}");
+            // What is added for the time until the line ends: 500 ppm of up to 4 ms.
+            assert!(latest - earliest <= width + 2 * ERROR + 2 * 2_200, "{}", latest - earliest);
+            read += 1;
+        }
+    }
+    assert_eq!(read >= 10_000, steps < 1_000_000, "{read} of {steps}");
+    // A tick that is none of the kernel's; a base that was long ago, or is to come.
+    let words = cache.read().unwrap();
+    assert!(!bounded_line::is_over(words[0], words[1]) || SELECTOR.tick().is_some());
+    for (at, by) in [(0, 2), (1, 1 << 23), (1, 1 << 32), (1, u64::MAX - (1 << 40))] {
+        let mut wrong = words;
+        wrong[at] = wrong[at].wrapping_sub(by);
+        cache.update(|_| wrong);
+        assert_eq!(bounded_line::read(&cache), None, "{at} {by}");
+        assert!(bounded_line::is_over(wrong[0], wrong[1]));
     }
 }
 

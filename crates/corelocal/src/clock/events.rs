@@ -20,14 +20,15 @@
 //! 2. What is known of a source changes only by compare-exchange from what the looker had read before it
 //!    looked. So each change is counted once, and a looker who was held up for long cannot bring back what
 //!    was before.
-//! 3. The word's lowest bits are 0 until somebody asked, then they say what ticks are counted in, which
-//!    changes only together with the number.
+//! 3. The word's kind (`events_word.rs`) is 0 until somebody asked; then it changes only together with the
+//!    number.
 
 use core::fmt;
 
-use super::counter::Fence;
 use super::events_distance::{Distance, Range};
 use super::events_sources::{self, Seen};
+pub(super) use super::events_word::Word;
+use super::events_word::number;
 use crate::primitive::global::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Something that happened to the clocks.
@@ -139,34 +140,6 @@ impl fmt::Debug for Epoch {
         let mut map = f.debug_map();
         map.entry(&"number", &self.number);
         map.entries(self.since(&Epoch::default())).finish()
-    }
-}
-
-/// The number of an epoch, and what ticks are counted in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word(u64);
-
-impl Word {
-    /// Ticks are the cpu's counter.
-    const COUNTER: u64 = 1;
-    /// Ticks are nanoseconds of the monotonic clock.
-    const NANOS: u64 = 2;
-    /// With `COUNTER`: by which fence it is read.
-    const FENCE_SHIFT: u32 = 2;
-    const NUMBER_SHIFT: u32 = 3;
-    const KIND: u64 = (1 << Self::NUMBER_SHIFT) - 1;
-
-    /// How the counter is read in order; `None` if ticks are nanoseconds.
-    #[inline(always)]
-    #[cfg_attr(not(all(target_arch = "x86_64", not(any(miri, loom)))), allow(dead_code))]
-    pub(super) fn counter(self) -> Option<Fence> {
-        let fence = || Fence::of_bit((self.0 >> Self::FENCE_SHIFT) as usize);
-        (self.0 & Self::COUNTER != 0).then(fence)
-    }
-
-    /// The lowest bits for this way of counting.
-    fn kind(counter: Option<Fence>) -> u64 {
-        counter.map_or(Self::NANOS, |fence| Self::COUNTER | (fence as u64) << Self::FENCE_SHIFT)
     }
 }
 
@@ -289,12 +262,6 @@ impl Events {
         counts[Change::Backend as usize] = others as u32;
         Epoch { number, counts }
     }
-}
-
-/// The number of an epoch: it grows if either does.
-#[inline(always)]
-fn number(word: u64, others: u64) -> u64 {
-    (word >> Word::NUMBER_SHIFT).wrapping_add(others)
 }
 
 /// Whether a clock's distance, now seen in `range`, is not what was known; then that is replaced.

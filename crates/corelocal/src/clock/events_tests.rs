@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::clock;
+use crate::clock::counter::Fence;
 use std::vec::Vec;
 
 const HOUR: u64 = 3_600_000_000_000;

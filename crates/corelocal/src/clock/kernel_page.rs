@@ -101,6 +101,13 @@ pub(super) struct Reading {
     pub(super) sequence: u32,
 }
 
+impl Reading {
+    /// What [`KernelPage::is_still`] compares with, if the reading was by the cpu's counter.
+    pub(super) fn head(&self) -> u64 {
+        Mode::Tsc.number() << 32 | u64::from(self.sequence)
+    }
+}
+
 /// What the data says of a clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {

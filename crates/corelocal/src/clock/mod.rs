@@ -61,6 +61,8 @@ pub mod page;
 mod anchor;
 mod bounded;
 mod bounded_cache;
+mod bounded_kernel;
+mod bounded_line;
 mod convert;
 mod convert_history;
 mod convert_segment;
@@ -72,6 +74,7 @@ mod events_distance;
 mod events_sources;
 #[cfg(target_os = "linux")]
 mod events_watcher;
+mod events_word;
 mod instant;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 mod kernel_page;

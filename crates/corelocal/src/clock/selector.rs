@@ -115,19 +115,22 @@ impl<T: Truth> Selector<T> {
         self.read_otherwise(route, clock, ORDERED)
     }
 
+    /// The vDSO's data, while it serves by the cpu's counter.
+    #[inline(always)]
+    pub(super) fn serving(&self) -> Option<KernelPage> {
+        // Acquire: as in `read`.
+        let route = self.route.load(Ordering::Acquire);
+        // SAFETY: (1)
+        (route >= route::PAGE).then(|| unsafe { KernelPage::of_word(route) })
+    }
+
     /// The time of the last tick.
     #[inline(always)]
     pub(super) fn read_coarse(&self, clock: Clock) -> u64 {
-        // Acquire: as in `read`.
-        let route = self.route.load(Ordering::Acquire);
-        if route >= route::PAGE {
-            // SAFETY: (1)
-            let page = unsafe { KernelPage::of_word(route) };
-            if let Some(nanos) = page.read_coarse(clock) {
-                return nanos;
-            }
+        match self.serving().and_then(|page| page.read_coarse(clock)) {
+            Some(nanos) => nanos,
+            None => T::read(clock),
         }
-        T::read(clock)
     }
 
     /// Only sorts, so that each back-end has its registers to itself.

@@ -30,12 +30,10 @@
 
 mod content;
 
-use core::fmt;
-
 use super::annex::Annex;
-use super::layout::{Head, Layout};
+use super::layout::{self, Head, Layout};
 use super::sequence::{self, Mark, Sequence, get, get32, put};
-use super::{Doubt, Encoding, Refusal, Status};
+use super::{Doubt, Refusal, Status};
 use crate::primitive::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 pub use content::Content;
 use content::{Raw, decode, of_halves};
@@ -109,12 +107,8 @@ impl Page {
     /// At a proper address there are 80 bytes of memory, readable for as long as `'a`, which others, a
     /// daemon among them, change by atomic stores only. For [`write`](Page::write) they are writable too.
     pub unsafe fn from_ptr<'a>(at: *const u8) -> Option<&'a Page> {
-        let at = at.cast::<Page>();
-        if at.is_null() || !at.is_aligned() {
-            return None;
-        }
-        // SAFETY: readable and shared by the caller's promise; any bytes are a page.
-        let page = unsafe { &*at };
+        // SAFETY: the caller's promise.
+        let page: &Page = unsafe { layout::at(at) }?;
         let is_page = get32(&page.magic[0]) == MAGIC[0]
             && get32(&page.magic[1]) == MAGIC[1]
             && get32(&page.size) >= PAGE_BYTES
@@ -122,24 +116,10 @@ impl Page {
         is_page.then_some(page)
     }
 
-    /// What the page says, in one piece.
-    ///
-    /// Constant time but for attempts while somebody publishes, of which there are at most a thousand.
-    /// Async-signal-safe.
-    ///
-    /// # Errors
-    /// [`Doubt::Odd`] or [`Doubt::Changing`] if no attempt saw the page at rest; [`Doubt::Blank`] before
-    /// the first publication; [`Doubt::Malformed`] for times and states that there are not.
-    #[inline]
-    pub fn content(&self) -> Result<Content, Doubt> {
-        self.read(None).map(|(_, content)| content)
-    }
-
-    /// Publishes `content`. One writer at a time; wait-free; as [`pvclock`](super::pvclock::Page::write).
-    #[inline]
-    pub fn write(&self, content: &Content) {
-        self.publish(None, content);
-    }
+    content_and_write!(Content,
+        /// [`Doubt::Blank`] before the first publication; [`Doubt::Malformed`] for times and states that
+        /// there are not.
+    );
 }
 
 /// The two numbers of invariant 1.
@@ -283,19 +263,4 @@ impl Layout for Page {
     }
 }
 
-impl Encoding for Page {
-    type Content = Content;
-    const NAME: &'static str = "clockbound";
-}
-
-impl Default for Page {
-    fn default() -> Page {
-        Page::new()
-    }
-}
-
-impl fmt::Debug for Page {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Page").field(&self.content()).finish()
-    }
-}
+encoding!(Page, Content, "clockbound");

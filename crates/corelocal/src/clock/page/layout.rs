@@ -52,6 +52,20 @@ pub trait Layout: Sized + Send + Sync + 'static {
         Self: Encoding;
 }
 
+/// The page at an address; `None` if the address is null or not aligned.
+///
+/// # Safety
+/// At a proper address there is as much memory as a page takes, readable for as long as `'a`, which others
+/// change by atomic stores only.
+pub(super) unsafe fn at<'a, P: Layout>(address: *const u8) -> Option<&'a P> {
+    let page = address.cast::<P>();
+    if page.is_null() || !page.is_aligned() {
+        return None;
+    }
+    // SAFETY: readable and shared by the caller's promise; any bytes are a page (`Layout`).
+    Some(unsafe { &*page })
+}
+
 /// The first bytes of a file, and how long it is.
 #[derive(Debug)]
 pub struct Head<'a> {

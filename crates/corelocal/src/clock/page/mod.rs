@@ -65,6 +65,55 @@ macro_rules! const_unless_loom {
     };
 }
 
+/// What every page's type has by its [`Layout`](layout::Layout): a name and a content as an [`Encoding`], a
+/// default, and what is shown of it.
+macro_rules! encoding {
+    ($Page:ident, $Content:ident, $name:literal) => {
+        impl $crate::clock::page::Encoding for $Page {
+            type Content = $Content;
+            const NAME: &'static str = $name;
+        }
+
+        impl Default for $Page {
+            fn default() -> $Page {
+                $Page::new()
+            }
+        }
+
+        impl core::fmt::Debug for $Page {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                let content = layout::Layout::read(self, None).map(|(_, content)| content);
+                f.debug_tuple(stringify!($Page)).field(&content).finish()
+            }
+        }
+    };
+}
+
+/// The same of those whose content carries no number with it.
+macro_rules! content_and_write {
+    ($Content:ident, $(#[$errors:meta])*) => {
+        /// What the page says, in one piece.
+        ///
+        /// Constant time but for attempts while somebody publishes, of which there are at most a thousand.
+        /// Async-signal-safe.
+        ///
+        /// # Errors
+        /// [`Doubt::Odd`] or [`Doubt::Changing`] if no attempt saw the page at rest.
+        $(#[$errors])*
+        #[inline]
+        pub fn content(&self) -> Result<$Content, Doubt> {
+            layout::Layout::read(self, None).map(|(_, content)| content)
+        }
+
+        /// Publishes `content`. One writer at a time; wait-free; as
+        /// [`pvclock`](crate::clock::page::pvclock::Page::write).
+        #[inline]
+        pub fn write(&self, content: &$Content) {
+            layout::Layout::publish(self, None, content);
+        }
+    };
+}
+
 mod annex;
 mod layout;
 #[cfg(not(loom))]

@@ -24,12 +24,10 @@
 //! 3. The arithmetic is the guest kernel's, to the bit, so that both clocks agree: the shift comes
 //!    first, and what it shifts out is lost.
 
-use core::fmt;
-
 use super::annex::Annex;
-use super::layout::{Head, Layout};
+use super::layout::{self, Head, Layout};
 use super::sequence::{self, Mark, Sequence, get, get32, put, put32};
-use super::{Doubt, Encoding, Refusal};
+use super::{Doubt, Refusal};
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The counter runs alike on every cpu, so any one page serves them all.
@@ -169,12 +167,8 @@ impl Page {
     /// hypervisor among them, change by atomic stores only. For [`write`](Page::write) they are
     /// writable too.
     pub unsafe fn from_ptr<'a>(at: *const u8) -> Option<&'a Page> {
-        let at = at.cast::<Page>();
-        if at.is_null() || !at.is_aligned() {
-            return None;
-        }
-        // SAFETY: readable and shared by the caller's promise; any bytes are a page.
-        Some(unsafe { &*at })
+        // SAFETY: the caller's promise.
+        unsafe { layout::at(at) }
     }
 
     /// The time by this page and by a counter, which is read once for each attempt.
@@ -271,19 +265,4 @@ impl Layout for Page {
     }
 }
 
-impl Encoding for Page {
-    type Content = Content;
-    const NAME: &'static str = "pvclock";
-}
-
-impl Default for Page {
-    fn default() -> Page {
-        Page::new()
-    }
-}
-
-impl fmt::Debug for Page {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Page").field(&self.content()).finish()
-    }
-}
+encoding!(Page, Content, "pvclock");

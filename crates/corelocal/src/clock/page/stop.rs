@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::annex::Annex;
-use super::layout::Layout;
-use super::{Doubt, Encoding, Status, clockbound, pvclock, vmclock};
+use super::layout::Layout as _;
+use super::{Doubt, Encoding, Period, State, Status, clockbound, pvclock, vmclock};
 
 std::thread_local! {
     /// How many stores this thread's writer still makes; negative: as many as it likes.
@@ -38,65 +38,38 @@ fn after(stores: u32, writer: impl FnOnce()) -> bool {
 }
 
 /// A content in which every word tells the number of its publication.
-trait Numbered: Encoding {
-    fn numbered(n: u64) -> Self::Content;
-}
-
-impl Numbered for pvclock::Page {
-    fn numbered(n: u64) -> pvclock::Content {
-        let flags = pvclock::STABLE;
-        pvclock::Content { counter: n, nanoseconds: n, multiplier: n as u32, shift: n as i8, flags }
-    }
-}
-
-impl Numbered for vmclock::Page {
-    fn numbered(n: u64) -> vmclock::Content {
-        vmclock::Content {
-            flags: n | vmclock::flags::GENERATION_PRESENT,
-            tai_offset: n as i16,
-            counter: n,
-            period: n,
-            period_estimated_error: n,
-            period_max_error: n,
-            seconds: n,
-            fraction: n,
-            estimated_error_ns: n,
-            max_error_ns: n,
-            generation: n,
-            ..vmclock::Content::default()
-        }
-    }
-}
-
-impl Numbered for clockbound::Page {
-    fn numbered(n: u64) -> clockbound::Content {
-        let time = Duration::new(n, n as u32);
-        clockbound::Content {
-            as_of: time,
-            void_after: time,
-            bound_ns: n,
-            drift_ppb: n as u32,
-            disruptions: n,
-            status: Status::Synchronized,
-            marker_counts: true,
-        }
-    }
+fn numbered<P: Encoding>(n: u64) -> P::Content {
+    P::Content::from(&State {
+        counter: n,
+        time: Duration::new(n, n as u32),
+        period: Period { fraction: n, shift: 0 },
+        max_error_ns: n,
+        estimated_error_ns: Some(n),
+        drift_ppb: n as u32,
+        status: Status::Synchronized,
+        disruptions: n,
+        is_hypervisors_marker: true,
+        tai_offset: Some(n as i16),
+        generation: Some(n),
+        published: Duration::new(n, n as u32),
+        ..State::default()
+    })
 }
 
 /// Lets a writer die after each of its stores, and another one take over.
-fn die_everywhere<P: Numbered>(page: &P, annex: Option<&Annex>) {
-    page.publish(annex, &P::numbered(1));
+fn die_everywhere<P: Encoding>(page: &P, annex: Option<&Annex>) {
+    page.publish(annex, &numbered::<P>(1));
     let mut deaths = 0;
     for stores in 1.. {
         let before = page.read(annex).unwrap();
-        let died = after(stores, || page.publish(annex, &P::numbered(2)));
+        let died = after(stores, || page.publish(annex, &numbered::<P>(2)));
         let left = page.read(annex);
         match left {
             // Before the number was odd, or after it was even again.
             Ok((mark, content)) => {
                 assert!(!page.mark(annex).is_odd());
                 let is_new = mark.number != before.0.number;
-                assert_eq!(content, if is_new { P::numbered(2) } else { before.1 }, "{stores}");
+                assert_eq!(content, if is_new { numbered::<P>(2) } else { before.1 }, "{stores}");
             }
             Err(doubt) => {
                 assert_eq!(doubt, Doubt::Odd);
@@ -106,14 +79,14 @@ fn die_everywhere<P: Numbered>(page: &P, annex: Option<&Annex>) {
         }
         // A new writer may die likewise, again and again.
         for again in 1..4 {
-            after(again, || page.publish(annex, &P::numbered(3)));
+            after(again, || page.publish(annex, &numbered::<P>(3)));
             if let Ok((_, content)) = page.read(annex) {
                 assert_eq!(Some(content), left.ok().map(|(_, content)| content));
             }
         }
-        page.publish(annex, &P::numbered(1));
+        page.publish(annex, &numbered::<P>(1));
         let (mark, content) = page.read(annex).unwrap();
-        assert_eq!(content, P::numbered(1));
+        assert_eq!(content, numbered::<P>(1));
         assert!(
             mark != before.0 && page.is_current(annex, mark) && !page.is_current(annex, before.0)
         );
@@ -142,18 +115,18 @@ fn numbers_come_around() {
     let page = clockbound::Page::new();
     let annex = annex();
     page.set_generation(0xfffd);
-    page.publish(Some(&annex), &clockbound::Page::numbered(1));
+    page.publish(Some(&annex), &numbered::<clockbound::Page>(1));
     // From 0xfffd, which is odd: a dead writer's.
     assert_eq!(page.mark(None).number, 2);
     page.set_generation(0xfffc);
-    page.publish(Some(&annex), &clockbound::Page::numbered(1));
+    page.publish(Some(&annex), &numbered::<clockbound::Page>(1));
     assert_eq!(page.mark(None).number, 0xfffe);
     let (old, _) = page.read(Some(&annex)).unwrap();
-    page.publish(Some(&annex), &clockbound::Page::numbered(1));
+    page.publish(Some(&annex), &numbered::<clockbound::Page>(1));
     assert_eq!(page.mark(None).number, 2);
     // All the way around: only the wide number tells.
     for _ in 0..0x7fff - 1 {
-        page.publish(Some(&annex), &clockbound::Page::numbered(2));
+        page.publish(Some(&annex), &numbered::<clockbound::Page>(2));
     }
     assert_eq!(page.mark(None).number, old.number);
     assert!(!page.is_current(Some(&annex), old));

@@ -29,12 +29,10 @@
 
 mod content;
 
-use core::fmt;
-
 use super::annex::Annex;
-use super::layout::{Head, Layout};
+use super::layout::{self, Head, Layout};
 use super::sequence::{self, Mark, Sequence, get, get32, put, put32};
-use super::{Doubt, Encoding, Refusal};
+use super::{Doubt, Refusal};
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 pub use content::Content;
 use content::{Raw, decode, kinds_of, small_of};
@@ -172,35 +170,15 @@ impl Page {
     /// hypervisor among them, change by atomic stores only. For [`write`](Page::write) they are
     /// writable too.
     pub unsafe fn from_ptr<'a>(at: *const u8) -> Option<&'a Page> {
-        let at = at.cast::<Page>();
-        if at.is_null() || !at.is_aligned() {
-            return None;
-        }
-        // SAFETY: readable and shared by the caller's promise; any bytes are a page.
-        let page = unsafe { &*at };
+        // SAFETY: the caller's promise.
+        let page: &Page = unsafe { layout::at(at) }?;
         let is_page = u32::from_le(get32(&page.magic)) == MAGIC
             && u32::from_le(get32(&page.size)) >= LEAST_BYTES
             && u32::from_le(get32(&page.kinds)) as u16 == VERSION;
         is_page.then_some(page)
     }
 
-    /// What the page says, in one piece.
-    ///
-    /// Constant time but for attempts while somebody publishes, of which there are at most a thousand.
-    /// Async-signal-safe.
-    ///
-    /// # Errors
-    /// [`Doubt::Odd`] or [`Doubt::Changing`] if no attempt saw the page at rest.
-    #[inline]
-    pub fn content(&self) -> Result<Content, Doubt> {
-        self.read(None).map(|(_, content)| content)
-    }
-
-    /// Publishes `content`. One writer at a time; wait-free; as [`pvclock`](super::pvclock::Page::write).
-    #[inline]
-    pub fn write(&self, content: &Content) {
-        self.publish(None, content);
-    }
+    content_and_write!(Content,);
 }
 
 impl Layout for Page {
@@ -297,19 +275,4 @@ impl Layout for Page {
     }
 }
 
-impl Encoding for Page {
-    type Content = Content;
-    const NAME: &'static str = "vmclock";
-}
-
-impl Default for Page {
-    fn default() -> Page {
-        Page::new()
-    }
-}
-
-impl fmt::Debug for Page {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Page").field(&self.content()).finish()
-    }
-}
+encoding!(Page, Content, "vmclock");

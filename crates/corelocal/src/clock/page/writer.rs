@@ -24,6 +24,7 @@ use super::Doubt;
 use super::annex::Annex;
 use super::layout::FILE_BYTES;
 use super::reader::{annex_in, examine, page_in};
+use super::sequence::Mark;
 use super::{Encoding, PublishError, Refusal};
 use crate::sys::Errno;
 use crate::sys::forks;
@@ -114,7 +115,9 @@ impl<P: Encoding> Publisher<P> {
         if recovered {
             annex.count_recovery();
         }
-        let last = page.read(Some(annex)).map(|(_, content)| content).ok();
+        let read = page.read(Some(annex)).ok();
+        // Under number 0 nothing was published yet, though some encodings can say so.
+        let last = read.filter(|(mark, _)| *mark != Mark::default()).map(|(_, content)| content);
         let generation = forks::generation();
         Ok(Some(Publisher { mapping, file, generation, recovered, last }))
     }

@@ -5,7 +5,7 @@ use crate::primitive::global::Ordering;
 use super::{Selector, Truth, route};
 use crate::clock::anchor;
 use crate::clock::counter::{self, Fence};
-use crate::clock::kernel_page::Mode;
+use crate::clock::kernel_page::{Mode, Reading};
 use crate::clock::paravirtual;
 use crate::clock::status::{Backend, Cause};
 use crate::clock::{Clock, Point};
@@ -50,6 +50,13 @@ impl<T: Truth> Selector<T> {
         let sample = anchor::sample(&mut count, || self.read::<true>(Clock::Monotonic)).ok()?;
         let (ticks, nanos, width) = (sample.counter, sample.time, sample.width);
         Some(Point { ticks, nanos, width, rate: None, ahead: None })
+    }
+
+    /// The monotonic clock by the vDSO's data, where that serves by the cpu's counter.
+    pub(in crate::clock) fn tick(&self) -> Option<Reading> {
+        let page = self.serving()?;
+        let count = || Ok(counter::ordered_by(page.fence()));
+        page.read(Clock::Monotonic, Mode::Tsc, count).ok()
     }
 
     /// The monotonic clock by the vDSO's data, its rate over the count, and what realtime is ahead by.

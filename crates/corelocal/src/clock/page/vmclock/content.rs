@@ -9,16 +9,14 @@ use crate::clock::page::units::{
 use crate::clock::page::{Bounds, Doubt, Leap, Scale, Smearing, State, Status};
 
 /// What a page says.
+// In the page's order, so that neighbours are copied together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Content {
     /// Which counter: [`COUNTER_TSC`](super::COUNTER_TSC) and so on.
     pub counter_kind: u8,
     /// The scale of the time.
     pub scale: Scale,
-    /// Another value means that whatever was measured of the counter before is void.
-    pub disruptions: u64,
-    /// Which fields are valid, and more: see [`flags`].
-    pub flags: u64,
     /// Whether the clock is to be trusted.
     pub status: Status,
     /// How leap seconds are smeared in the neighbourhood; the time here never is.
@@ -29,6 +27,10 @@ pub struct Content {
     pub leap: Leap,
     /// The shift of the three periods.
     pub period_shift: u8,
+    /// Another value means that whatever was measured of the counter before is void.
+    pub disruptions: u64,
+    /// Which fields are valid, and more: see [`flags`].
+    pub flags: u64,
     /// The counter at the point.
     pub counter: u64,
     /// Time from tick to tick, in 2^-(64 + `period_shift`) seconds.
@@ -217,6 +219,7 @@ pub(super) fn kinds_of(content: &Content) -> u32 {
 
 #[inline]
 pub(super) fn small_of(content: &Content) -> u64 {
+    // No page has a number for what comes after that.
     let status = (content.status as u8).min(Status::Unreliable as u8);
     let [tai_low, tai_high] = content.tai_offset.to_le_bytes();
     let (smearing, leap) = (content.smearing as u8, content.leap as u8);

@@ -1,0 +1,114 @@
+//! The bounds until the kernel's next tick, as a line over the cpu's counter.
+//!
+//! Between two of its ticks the kernel's clock is a straight line, and so is either bound. Whoever reads the
+//! first bounds after a tick draws that line; the others multiply once. It stands beside what was learnt, in
+//! one [`Cache`](super::bounded_cache::Cache), and belongs to it.
+//!
+//! # Data's way
+//! ```text
+//!   line's words ──► counter ──► kernel still in that tick? ──► both bounds at the line's base + advance
+//! ```
+//!
+//! # Invariants
+//! 1. A line is of one update by the kernel, which `head` names, and is used while that is the last one. So
+//!    it is the kernel's clock, through slews and steps, as `kernel_page.rs` reads it. 0 names none.
+//! 2. It goes `REACH` counts far, for which its bounds are wide enough, so a kernel that does not tick keeps
+//!    nobody from learning anew; and no further than where the counter's low half comes around. So the low
+//!    half is all that is multiplied, which the cpu has some cycles before the rest.
+//! 3. Products cannot overflow: a low half and a rate, both below 2^32. A counter slower than 1 GHz, whose
+//!    rate is not, has no lines.
+
+/// Words of a line: head, counter at its base, rate, earliest and latest where the low half is 0. Models have
+/// no lines, and are done the sooner.
+pub(super) const WORDS: usize = if cfg!(loom) { 0 } else { 5 };
+/// With the one after it, which says what the bounds are worth.
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+const ALL: usize = WORDS + 1;
+
+/// No line.
+pub(super) const NONE: [u64; WORDS] = [0; WORDS];
+
+/// Counts from a line's base to its end: a millisecond or some.
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+const REACH: u32 = 1 << 22;
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+mod imp {
+    use super::super::SELECTOR;
+    use super::super::bounded::drift;
+    use super::super::bounded_cache::Cache;
+    use super::super::counter;
+    use super::{ALL, NONE, REACH, WORDS};
+    use crate::sys::arch::tsc::Halves;
+
+    /// The realtime clock's bounds now, and what they are worth; `None` if there is no line, or it is over.
+    /// Ordered.
+    #[inline(always)]
+    pub(crate) fn read(cache: &Cache) -> Option<(u64, u64, u64)> {
+        let page = SELECTOR.serving()?;
+        let (now, line) = cache.read_with(|| counter::ordered_halves(page.fence()));
+        let [head, base, rate, earliest, latest, worth]: [u64; ALL] = line?;
+        if !page.is_still(head) || !reaches(base, now) {
+            return None;
+        }
+        let nanos = u64::from(now.0).wrapping_mul(rate) >> 32; // (3)
+        Some((earliest.wrapping_add(nanos), latest.wrapping_add(nanos), worth))
+    }
+
+    /// Whether a line with this base goes as far as that counter. (2)
+    #[inline(always)]
+    fn reaches(base: u64, (low, high): Halves) -> bool {
+        high == (base >> 32) as u32 && low.wrapping_sub(base as u32) < REACH
+    }
+
+    /// Whether the line with this head and base is over, and another one can be drawn.
+    pub(crate) fn is_over(head: u64, base: u64) -> bool {
+        SELECTOR
+            .serving()
+            .is_some_and(|page| !page.is_still(head) || !reaches(base, counter::unordered_halves()))
+    }
+
+    /// The line of what realtime is ahead of the monotonic clock by, at least and at most.
+    pub(crate) fn draw(earliest: u64, latest: u64) -> [u64; WORDS] {
+        let Some(tick) = SELECTOR.tick() else { return NONE };
+        if tick.rate >> 32 != 0 {
+            return NONE;
+        }
+        // (2), and what the sums cut off.
+        let wider = drift((u64::from(REACH) * tick.rate) >> 32) + 2;
+        let at_base = ((tick.counter & 0xffff_ffff) * tick.rate) >> 32; // (3)
+        let ahead = tick.nanos.wrapping_sub(at_base);
+        [
+            tick.head(),
+            tick.counter,
+            tick.rate,
+            ahead.wrapping_add(earliest).wrapping_sub(wider),
+            ahead.wrapping_add(latest).wrapping_add(wider),
+        ]
+    }
+}
+
+/// Where the counter is not read: there are no lines.
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom)))))]
+mod imp {
+    #[cfg(not(loom))]
+    use super::super::bounded_cache::Cache;
+    use super::{NONE, WORDS};
+
+    #[cfg(not(loom))]
+    pub(crate) fn read(_: &Cache) -> Option<(u64, u64, u64)> {
+        None
+    }
+
+    pub(crate) fn is_over(_: u64, _: u64) -> bool {
+        false
+    }
+
+    pub(crate) fn draw(_: u64, _: u64) -> [u64; WORDS] {
+        NONE
+    }
+}
+
+#[cfg(not(loom))]
+pub(super) use imp::read;
+pub(super) use imp::{draw, is_over};

@@ -1,0 +1,42 @@
+//! The number of an epoch and what ticks are counted in, in one word: so that a tick, which is taken by both,
+//! never mixes them.
+//!
+//! # Invariant
+//! 1. The lowest three bits are the kind: 0 if nobody asked yet; else whether ticks are the cpu's counter,
+//!    and by which fence that is read, or nanoseconds. The number stands above.
+
+use super::counter::Fence;
+
+/// The number of an epoch, and what ticks are counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word(pub(super) u64);
+
+impl Word {
+    /// Ticks are the cpu's counter.
+    const COUNTER: u64 = 1;
+    /// Ticks are nanoseconds of the monotonic clock.
+    const NANOS: u64 = 2;
+    /// With `COUNTER`: by which fence it is read.
+    const FENCE_SHIFT: u32 = 2;
+    pub(super) const NUMBER_SHIFT: u32 = 3;
+    pub(super) const KIND: u64 = (1 << Self::NUMBER_SHIFT) - 1;
+
+    /// How the counter is read in order; `None` if ticks are nanoseconds.
+    #[inline(always)]
+    #[cfg_attr(not(all(target_arch = "x86_64", not(any(miri, loom)))), allow(dead_code))]
+    pub(super) fn counter(self) -> Option<Fence> {
+        let fence = || Fence::of_bit((self.0 >> Self::FENCE_SHIFT) as usize);
+        (self.0 & Self::COUNTER != 0).then(fence)
+    }
+
+    /// The lowest bits for this way of counting.
+    pub(super) fn kind(counter: Option<Fence>) -> u64 {
+        counter.map_or(Self::NANOS, |fence| Self::COUNTER | (fence as u64) << Self::FENCE_SHIFT)
+    }
+}
+
+/// The number of an epoch: it grows if either does.
+#[inline(always)]
+pub(super) fn number(word: u64, others: u64) -> u64 {
+    (word >> Word::NUMBER_SHIFT).wrapping_add(others)
+}

@@ -169,7 +169,17 @@ pub struct ClockdArgs {
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     #[arg(value_parser = crate::clockd::parse_every)]
     pub every: Duration,
-    /// The clock is right to within this (40us, 5ms), whatever the kernel was told: for a machine
+    /// Who is asked how far the clock may be off
+    #[arg(long, value_enum, default_value_t = crate::clockd::source::Source::Auto)]
+    pub source: crate::clockd::source::Source,
+    /// Where chronyd answers: its socket, or an address with a port; /run/chrony/chronyd.sock and port
+    /// 323 of this machine if not given
+    #[arg(long, value_name = "WHERE", value_parser = crate::clockd::chrony::Place::parse)]
+    pub chrony: Option<crate::clockd::chrony::Place>,
+    /// The hypervisor's page, whose disruptions are carried on if it is there
+    #[arg(long, value_name = "FILE", default_value = crate::clockd::device::DEVICE)]
+    pub vmclock: PathBuf,
+    /// The clock is right to within this (40us, 5ms), whatever anybody was told: for a machine
     /// that follows its host's clock, say
     #[arg(long, value_name = "ERROR", value_parser = crate::clockd::parse_error)]
     pub max_error: Option<Duration>,

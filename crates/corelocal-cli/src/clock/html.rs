@@ -3,14 +3,16 @@
 //! Invariants: those of `report/html.rs` (nothing is loaded, every text is escaped, one plot for light,
 //! dark and paper).
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 use plotters::prelude::*;
 
 use super::chart::{round_up, time};
 use super::text::{self, Answer};
 use super::watch::Series;
-use crate::report::curves::{Axis, INK, RULE, Tick, stand_in, styled, text_at};
-use crate::report::html::STYLE;
+use crate::report::curves::{Axis, Entry, Tick, drawn, figure, stand_in};
+use crate::report::html::document;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Colours of ours, and of others.
 const OURS: [usize; 3] = [5, 6, 7];
@@ -26,49 +28,36 @@ pub fn page(answer: &Answer, all: &[Series]) -> anyhow::Result<String> {
     // The vDSO is what they are compared with.
     let every: Vec<&Series> = all.iter().filter(|series| series.clock != "vdso").collect();
     let ours: Vec<&Series> = every.iter().copied().filter(|series| series.ours).collect();
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta name="generator" content={ "corelocal " (env!("CARGO_PKG_VERSION")) };
-                title { "corelocal clock, " (machine.cpu_model) ", " (created) }
-                link rel="icon" href="data:,";
-                style { (PreEscaped(STYLE)) }
+    let title = html! { "corelocal clock, " (machine.cpu_model) ", " (created) };
+    let body = html! {
+        header {
+            p.brand { "corelocal " (VERSION) }
+            h1 { "How far clocks drift on this machine" }
+            p.about {
+                (machine.cpu_model) " · Linux " (machine.kernel) " · clock source "
+                (machine.clocksource) " · " time datetime=(created) { (created) }
+                " · watched for " (duration(answer.watched_s))
             }
-            body {
-                header {
-                    p.brand { "corelocal " (env!("CARGO_PKG_VERSION")) }
-                    h1 { "How far clocks drift on this machine" }
-                    p.about {
-                        (machine.cpu_model) " · Linux " (machine.kernel) " · clock source "
-                        (machine.clocksource) " · " time datetime=(created) { (created) }
-                        " · watched for " (duration(answer.watched_s))
-                    }
-                }
-                main {
-                    section.card {
-                        h2 { "Ours" }
-                        p { "How far each back-end of corelocal's clock was from CLOCK_MONOTONIC, as far "
-                            "as that is certain: 0 where a reading lay between two of the vDSO." }
-                        (plot("ours", &ours, answer.watched_s)?)
-                        (table(answer))
-                    }
-                    @if every.len() > ours.len() {
-                        section.card {
-                            h2 { "Ours beside others" }
-                            p { "Others are compared with themselves at the beginning: what they "
-                                "gained or lost since." }
-                            (plot("all", &every, answer.watched_s)?)
-                        }
-                    }
+        }
+        main {
+            section.card {
+                h2 { "Ours" }
+                p { "How far each back-end of corelocal's clock was from CLOCK_MONOTONIC, as far "
+                    "as that is certain: 0 where a reading lay between two of the vDSO." }
+                (plot("ours", &ours, answer.watched_s)?)
+                (table(answer))
+            }
+            @if every.len() > ours.len() {
+                section.card {
+                    h2 { "Ours beside others" }
+                    p { "Others are compared with themselves at the beginning: what they "
+                        "gained or lost since." }
+                    (plot("all", &every, answer.watched_s)?)
                 }
             }
         }
     };
-    Ok(page.into_string())
+    Ok(document(VERSION, &title, &body))
 }
 
 fn duration(seconds: f64) -> String {
@@ -109,23 +98,18 @@ fn table(answer: &Answer) -> Markup {
 fn plot(what: &str, all: &[&Series], seconds: f64) -> anyhow::Result<Markup> {
     let spoken = format!("Curves of {what}: nanoseconds ahead of CLOCK_MONOTONIC over time.");
     let (narrow, wide) = (svg(all, seconds, (310, 280))?, svg(all, seconds, (760, 400))?);
-    Ok(html! {
-        figure.plot {
-            figcaption { span.key { "ahead of CLOCK_MONOTONIC, over time" } }
-            div.curves.narrow role="img" aria-label=(spoken) { (PreEscaped(narrow)) }
-            div.curves.wide role="img" aria-label=(spoken) { (PreEscaped(wide)) }
-            ul.legend {
-                @for (index, series) in all.iter().enumerate() {
-                    li.ours[series.ours] {
-                        span.mark style={ "color:var(--s" (colour(all, index)) ")" } { "━" }
-                        " " (series.clock)
-                        @if series.ours { ", " (text::title(&series.clock)) }
-                        @if let Some(last) = series.last() { ": " (time(last)) }
-                    }
-                }
-            }
-        }
-    })
+    let legend = all.iter().enumerate().map(|(index, series)| Entry {
+        ours: series.ours,
+        colour: colour(all, index),
+        mark: '━',
+        text: html! {
+            (series.clock)
+            @if series.ours { ", " (text::title(&series.clock)) }
+            @if let Some(last) = series.last() { ": " (time(last)) }
+        },
+    });
+    let key = html! { "ahead of CLOCK_MONOTONIC, over time" };
+    Ok(figure(&key, &spoken, [&narrow, &wide], legend))
 }
 
 fn colour(all: &[&Series], index: usize) -> usize {
@@ -155,31 +139,9 @@ fn svg(all: &[&Series], seconds: f64, size: (u32, u32)) -> anyhow::Result<String
         .map(|n| f64::from(n) * x_step)
         .map(|x| (x, x.to_string()))
         .collect();
-    let x_axis = Axis { range: 0.0..span * 1.02, ticks: x_ticks.clone() };
-    let y_axis = Axis { range: bottom..top, ticks: y_ticks.clone() };
-    let mut out = String::new();
-    {
-        let area = SVGBackend::with_string(&mut out, size).into_drawing_area();
-        let font = ("sans-serif", 16).into_font().color(&INK);
-        let mut chart = ChartBuilder::on(&area)
-            .margin(8)
-            .x_label_area_size(42)
-            .y_label_area_size(70)
-            .build_cartesian_2d(x_axis, y_axis)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .bold_line_style(RULE)
-            .light_line_style(TRANSPARENT)
-            .axis_style(RULE)
-            .label_style(font.clone())
-            .x_labels(x_ticks.len())
-            .y_labels(y_ticks.len())
-            .x_label_formatter(&|place| text_at(&x_ticks, *place))
-            .y_label_formatter(&|place| text_at(&y_ticks, *place))
-            .x_desc("seconds")
-            .axis_desc_style(font)
-            .draw()?;
+    let x_axis = Axis { range: 0.0..span * 1.02, ticks: x_ticks };
+    let y_axis = Axis { range: bottom..top, ticks: y_ticks };
+    drawn(size, 70, (x_axis, y_axis), "seconds", |chart| {
         // Ours last and the best of them last of all: on top.
         let mut order: Vec<usize> = (0..all.len()).rev().collect();
         order.sort_by_key(|index| all[*index].ours);
@@ -189,9 +151,8 @@ fn svg(all: &[&Series], seconds: f64, size: (u32, u32)) -> anyhow::Result<String
             let style = stand_in(colour(all, index)).stroke_width(width);
             chart.draw_series(LineSeries::new(series.curve(), style))?;
         }
-        area.present()?;
-    }
-    Ok(styled(&out))
+        Ok(())
+    })
 }
 
 /// One unit for all numbers of an axis.

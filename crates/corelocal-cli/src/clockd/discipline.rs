@@ -1,5 +1,5 @@
-//! What the kernel knows of its own clock: whether anybody keeps it right, how far it may be off, which
-//! leap second is near. Who keeps it (chrony, ntpd, systemd-timesyncd) tells the kernel.
+//! What is known of the clock's error: whether anybody keeps it right, how far it may be off, which leap
+//! second is near. Here is what the kernel was told by whoever keeps it (chrony, ntpd, systemd-timesyncd).
 //!
 //! Invariant: bounds are rounded outwards.
 
@@ -7,7 +7,19 @@ use std::io;
 
 use corelocal::clock::page::{Leap, Status};
 
-/// The answer of `adjtimex(2)`.
+/// Who says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// The kernel.
+    #[default]
+    Kernel,
+    /// chronyd.
+    Chrony,
+    /// The command line, whatever happens.
+    User,
+}
+
+/// What is known of the clock's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discipline {
     /// Whether the clock is kept right.
@@ -22,19 +34,45 @@ pub struct Discipline {
     pub leap: Leap,
     /// TAI - UTC, if anybody told the kernel.
     pub tai_offset: Option<i16>,
-    /// Whether the user says so, whatever happens.
-    pub is_vouched: bool,
+    /// Whether nobody told the kernel a greatest error since the clock was set.
+    pub is_reset: bool,
+    /// Nanoseconds since 1970 when the clock was last compared with others, if that is told.
+    pub measured: Option<u64>,
+    /// Who says so.
+    pub whose: Whose,
 }
 
 /// What the kernel takes for the worst oscillator (`MAXFREQ`).
-const WORST_PPB: u32 = 500_000;
+pub const WORST_PPB: u32 = 500_000;
 
-impl Discipline {
-    /// Asks the kernel.
+/// The kernel's greatest error when the clock was just set (`NTP_PHASE_LIMIT`), in nanoseconds.
+const RESET_NS: u64 = 16_000_000_000;
+
+/// The answer of `adjtimex(2)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Kernel {
+    /// Whether somebody keeps the clock.
+    pub is_kept: bool,
+    /// In nanoseconds.
+    pub max_error_ns: u64,
+    /// In nanoseconds.
+    pub estimated_error_ns: u64,
+    /// In parts per billion.
+    pub drift_ppb: u32,
+    /// A leap second nearby.
+    pub leap: Leap,
+    /// TAI - UTC.
+    pub tai_offset: Option<i16>,
+    /// What the clock's rate is corrected by, in parts per million.
+    pub rate_ppm: f64,
+}
+
+impl Kernel {
+    /// Asks.
     ///
     /// # Errors
     /// What the kernel answered: `EPERM` under some seccomp filters.
-    pub fn ask() -> io::Result<Discipline> {
+    pub fn ask() -> io::Result<Kernel> {
         // SAFETY: integers, of which zero is a value; no mode: nothing is set.
         let mut timex: libc::timex = unsafe { std::mem::zeroed() };
         // SAFETY: valid for reads and writes.
@@ -42,20 +80,22 @@ impl Discipline {
         if state < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Discipline::of(state, &timex))
+        Ok(Kernel::of(state, &timex))
     }
 
-    fn of(state: libc::c_int, timex: &libc::timex) -> Discipline {
-        let unsynchronized = state == libc::TIME_ERROR || timex.status & libc::STA_UNSYNC != 0;
+    fn of(state: libc::c_int, timex: &libc::timex) -> Kernel {
         // `c_long`, whose width differs.
         let nanos = |micros: libc::c_long| u64::try_from(micros).unwrap_or(0).saturating_mul(1000);
         // Parts per million, times 2^16.
+        const UNIT: f64 = 65_536.0;
         let tolerance = u64::try_from(timex.tolerance).unwrap_or(0);
         let drift = (tolerance.saturating_mul(1000)).div_ceil(1 << 16);
-        Discipline {
-            status: if unsynchronized { Status::Unknown } else { Status::Synchronized },
+        // Microseconds of a tick, of which there are a hundred in a second.
+        let tick = (timex.tick as f64 - 10_000.0) * 100.0;
+        Kernel {
+            is_kept: state != libc::TIME_ERROR && timex.status & libc::STA_UNSYNC == 0,
             max_error_ns: nanos(timex.maxerror),
-            estimated_error_ns: Some(nanos(timex.esterror)),
+            estimated_error_ns: nanos(timex.esterror),
             drift_ppb: if drift == 0 {
                 WORST_PPB
             } else {
@@ -68,32 +108,43 @@ impl Discipline {
                 _ => Leap::None,
             },
             tai_offset: i16::try_from(timex.tai).ok().filter(|tai| *tai != 0),
-            is_vouched: false,
+            rate_ppm: tick + timex.freq as f64 / UNIT,
         }
     }
+}
 
-    /// Right to within this, whatever the kernel was told.
+impl From<Kernel> for Discipline {
+    fn from(kernel: Kernel) -> Discipline {
+        Discipline {
+            status: if kernel.is_kept { Status::Synchronized } else { Status::Unknown },
+            max_error_ns: kernel.max_error_ns,
+            estimated_error_ns: Some(kernel.estimated_error_ns),
+            drift_ppb: kernel.drift_ppb,
+            leap: kernel.leap,
+            tai_offset: kernel.tai_offset,
+            is_reset: kernel.max_error_ns >= RESET_NS,
+            measured: None,
+            whose: Whose::Kernel,
+        }
+    }
+}
+
+impl Discipline {
+    /// Right to within this, whatever anybody was told.
     pub fn trusted_to(self, max_error_ns: u64) -> Discipline {
         Discipline {
             status: Status::Synchronized,
             max_error_ns,
             estimated_error_ns: None,
-            is_vouched: true,
+            whose: Whose::User,
             ..self
         }
     }
 
     /// When the kernel does not answer.
     pub fn unknown() -> Discipline {
-        Discipline {
-            status: Status::Unknown,
-            max_error_ns: 0,
-            estimated_error_ns: None,
-            drift_ppb: WORST_PPB,
-            leap: Leap::None,
-            tai_offset: None,
-            is_vouched: false,
-        }
+        let kernel = Kernel { drift_ppb: WORST_PPB, ..Kernel::default() };
+        Discipline { estimated_error_ns: None, ..Discipline::from(kernel) }
     }
 }
 
@@ -111,9 +162,13 @@ mod tests {
         timex
     }
 
+    fn of(state: libc::c_int, timex: &libc::timex) -> Discipline {
+        Discipline::from(Kernel::of(state, timex))
+    }
+
     #[test]
     fn units_and_states() {
-        let kept = Discipline::of(libc::TIME_INS, &timex());
+        let kept = of(libc::TIME_INS, &timex());
         assert_eq!(kept.status, Status::Synchronized);
         assert_eq!((kept.max_error_ns, kept.estimated_error_ns), (1_234_000, Some(56_000)));
         assert_eq!((kept.drift_ppb, kept.leap), (500_000, Leap::InsertionAhead));
@@ -121,16 +176,22 @@ mod tests {
         let mut alone = timex();
         alone.status = libc::STA_UNSYNC;
         alone.tai = 0;
-        let alone = Discipline::of(libc::TIME_OK, &alone);
+        let alone = of(libc::TIME_OK, &alone);
         assert_eq!((alone.status, alone.tai_offset), (Status::Unknown, None));
-        assert_eq!(Discipline::of(libc::TIME_ERROR, &timex()).status, Status::Unknown);
+        assert_eq!(of(libc::TIME_ERROR, &timex()).status, Status::Unknown);
+        let mut set = timex();
+        set.maxerror = 16_000_000;
+        assert!(of(libc::TIME_ERROR, &set).is_reset && !kept.is_reset);
+        let mut rate = timex();
+        (rate.tick, rate.freq) = (10_001, -(3 << 15));
+        assert_eq!(Kernel::of(libc::TIME_OK, &rate).rate_ppm, 98.5);
         let trusted = alone.trusted_to(5_000);
         assert_eq!((trusted.status, trusted.max_error_ns), (Status::Synchronized, 5_000));
     }
 
     #[test]
     fn the_kernel_answers() {
-        match Discipline::ask() {
+        match Kernel::ask() {
             Ok(here) => assert!(here.drift_ppb > 0),
             Err(error) => eprintln!("skipped: the_kernel_answers: adjtimex: {error}"),
         }

@@ -1,13 +1,18 @@
 //! From the kernel's clocks to what is published: a point, a rate, and the clock's jumps.
 //!
 //! Way of a state: what happened to the clocks since the last one; the counter beside the clock's time; the
-//! rate over the last points; what the kernel says of the clock, and the errors of all of it.
+//! rate over the last points; what is known of the clock's error, and the errors of all of it.
 //!
 //! Invariants:
 //! 1. The rate is of points since the counter was last disrupted. Until there are two, no time is told.
 //! 2. The number of jumps never falls, not even from one keeper of a page to the next.
-//! 3. After something that no time daemon can have foreseen (a suspend, a migration, a snapshot restored), the
-//!    clock is not trusted until its greatest error has fallen, which only a daemon makes it do.
+//! 3. After something that no time daemon can have foreseen (a suspend, a migration, a snapshot restored),
+//!    the clock is not trusted until a daemon has looked at it again. chronyd says when it did; of others it
+//!    shows in a greatest error that falls.
+//! 4. After somebody set the clock, what chronyd had measured before is worth nothing: until it has measured
+//!    again, or told the kernel an error, as it does when it was itself who set the clock.
+//! 5. The hypervisor's marker counts by as much as it rises. A page for ClockBound's readers has the marker
+//!    itself, which they compare with the hypervisor's.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +20,8 @@ use std::time::Duration;
 use corelocal::clock::page::{Period, Scale, State, Status, vmclock};
 use corelocal::clock::{self, Change, Epoch};
 
-use super::discipline::Discipline;
+use super::device::{Device, Marks};
+use super::discipline::{Discipline, Whose};
 use crate::clock::counter::Point;
 use crate::clock::offset::kernel;
 
@@ -36,8 +42,44 @@ pub struct Keeper {
     /// What had happened to the clocks.
     seen: Epoch,
     jumps: u64,
-    /// The greatest error at the last look, while the clock is not trusted. (3)
-    distrusted: Option<u64>,
+    device: Option<Device>,
+    distrusted: Option<Distrust>,
+}
+
+/// Why the clock is not trusted: (3), (4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Distrust {
+    /// Nanoseconds since 1970, by the clock as it is now.
+    since: u64,
+    /// The greatest error at the last look, and who said so.
+    last: u64,
+    whose: Whose,
+    /// It is only that somebody set the clock.
+    was_set: bool,
+}
+
+impl Distrust {
+    fn new(discipline: &Discipline, was_set: bool) -> Distrust {
+        let since = kernel(libc::CLOCK_REALTIME);
+        Distrust { since, last: discipline.max_error_ns, whose: discipline.whose, was_set }
+    }
+
+    /// What is left of it now.
+    fn after(self, discipline: &Discipline) -> Option<Distrust> {
+        let is_over = match discipline.whose {
+            Whose::User => true,
+            Whose::Chrony => {
+                let is_told = self.was_set && !discipline.is_reset;
+                is_told || discipline.measured.is_some_and(|measured| measured > self.since)
+            }
+            Whose::Kernel => {
+                let has_fallen = discipline.max_error_ns < self.last;
+                self.was_set || (has_fallen && self.whose == Whose::Kernel)
+            }
+        };
+        let (last, whose) = (discipline.max_error_ns, discipline.whose);
+        (!is_over).then_some(Distrust { last, whose, ..self })
+    }
 }
 
 /// What happened between two states.
@@ -52,8 +94,16 @@ enum Happened {
 
 impl Keeper {
     /// Of `CLOCK_REALTIME`, or of `CLOCK_MONOTONIC`; with a rate of the counter, or without. `jumps` is
-    /// what the last keeper counted.
-    pub fn new(clock: libc::clockid_t, by_counter: bool, jumps: u64) -> Keeper {
+    /// what the last keeper counted, if there was one.
+    pub fn new(
+        clock: libc::clockid_t,
+        by_counter: bool,
+        jumps: Option<u64>,
+        device: Option<Device>,
+    ) -> Keeper {
+        // Nobody has watched the device since.
+        let unwatched = u64::from(jumps.is_some() && device.is_some());
+        let jumps = jumps.unwrap_or(0) + unwatched;
         Keeper {
             clock,
             by_counter,
@@ -61,8 +111,14 @@ impl Keeper {
             period: Period::default(),
             seen: clock::check(),
             jumps,
+            device,
             distrusted: None,
         }
+    }
+
+    /// The hypervisor's page.
+    pub fn device(&self) -> Option<&Device> {
+        self.device.as_ref()
     }
 
     /// The first points, from which the rate is: 50 ms.
@@ -74,19 +130,31 @@ impl Keeper {
         }
     }
 
-    /// What to publish now.
-    pub fn state(&mut self, discipline: &Discipline) -> State {
+    /// What to publish now. `is_marker`: the number of disruptions is the hypervisor's, where there is one.
+    pub fn state(&mut self, discipline: &Discipline, is_marker: bool) -> State {
         let happened = self.what_happened();
+        let marks = self.device.as_mut().map(Device::look);
         let point = self.by_counter.then(|| Point::now(self.clock));
-        self.state_of(discipline, happened, point)
+        let state = self.state_of(discipline, happened, marks, point);
+        match marks {
+            Some((marks, _)) if is_marker => {
+                State { disruptions: marks.disruptions, is_hypervisors_marker: true, ..state }
+            }
+            _ => state,
+        }
     }
 
     fn state_of(
         &mut self,
         discipline: &Discipline,
         mut happened: Happened,
+        marks: Option<(Marks, u64)>,
         point: Option<Point>,
     ) -> State {
+        let rose = marks.map_or(0, |(_, rose)| rose);
+        if rose > 0 {
+            happened = Happened::Broken;
+        }
         if happened != Happened::Nothing {
             self.points.clear();
         }
@@ -94,13 +162,16 @@ impl Keeper {
             happened = Happened::Broken;
         }
         if happened != Happened::Nothing {
-            self.jumps += 1;
+            // (5)
+            self.jumps = self.jumps.wrapping_add(rose.max(1));
         }
         if happened == Happened::Broken {
             self.points.clear();
             self.points.extend(point);
             self.period = Period::default();
-            self.distrusted = Some(discipline.max_error_ns);
+            self.distrusted = Some(Distrust::new(discipline, false));
+        } else if happened == Happened::Set && self.distrusted.is_none() {
+            self.distrusted = Some(Distrust::new(discipline, true));
         }
         let state = State {
             counter_kind: vmclock::COUNTER_NONE,
@@ -115,6 +186,7 @@ impl Keeper {
             },
             tai_offset: discipline.tai_offset,
             leap: discipline.leap,
+            generation: marks.and_then(|(marks, _)| marks.generation),
             published: Duration::from_nanos(kernel(libc::CLOCK_MONOTONIC_COARSE)),
             valid_for: VALID_FOR,
             ..State::default()
@@ -132,10 +204,7 @@ impl Keeper {
     }
 
     fn status(&mut self, discipline: &Discipline) -> Status {
-        // (3), unless somebody vouches for the clock whatever happens.
-        let most = discipline.max_error_ns;
-        self.distrusted = self.distrusted.filter(|last| most >= *last && !discipline.is_vouched);
-        self.distrusted = self.distrusted.map(|_| most);
+        self.distrusted = self.distrusted.and_then(|distrust| distrust.after(discipline));
         let has_no_rate = self.by_counter && self.period == Period::default();
         if self.distrusted.is_some() || has_no_rate { Status::Disrupted } else { discipline.status }
     }
@@ -173,6 +242,8 @@ impl Keeper {
             happened = match change {
                 // Which of our back-ends reads the clocks makes no difference here.
                 Change::Backend => happened,
+                // Counted by what the device itself says.
+                Change::Disruption | Change::Restore if self.device.is_some() => happened,
                 _ if change.is_hint() => happened,
                 Change::Realtime if happened == Happened::Nothing => Happened::Set,
                 Change::Realtime => happened,
@@ -185,86 +256,5 @@ impl Keeper {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GHZ: u64 = 1_000_000_000;
-
-    fn point(counter: u64, nanos: u64) -> Point {
-        Point { counter, nanos, error: 20 }
-    }
-
-    fn kept(max_error_ns: u64) -> Discipline {
-        Discipline { status: Status::Synchronized, max_error_ns, ..Discipline::unknown() }
-    }
-
-    #[test]
-    fn the_rate_follows() {
-        let mut keeper = Keeper::new(libc::CLOCK_REALTIME, true, 7);
-        // 2 GHz.
-        for second in 0..20 {
-            assert!(keeper.advance(point(second * 2 * GHZ, second * GHZ)));
-        }
-        assert_eq!(keeper.period.nanoseconds(2 * GHZ), Some(GHZ));
-        assert!(keeper.points.len() <= 12, "{} points", keeper.points.len());
-        // Slewed by 400 ppm: the same clock.
-        let state = keeper.state_of(
-            &kept(500),
-            Happened::Nothing,
-            Some(point(40 * GHZ, 20 * GHZ + 400_000)),
-        );
-        assert_eq!((state.status, state.disruptions), (Status::Synchronized, 7));
-        // Set by an hour: the counter goes on as before.
-        let set = Some(point(42 * GHZ, 3621 * GHZ));
-        let state = keeper.state_of(&kept(500), Happened::Set, set);
-        assert_eq!((state.status, state.disruptions), (Status::Synchronized, 8));
-        assert!(state.period.nanoseconds(2 * GHZ).unwrap().abs_diff(GHZ) < 100_000);
-    }
-
-    #[test]
-    fn another_machine_is_not_trusted_until_a_daemon_has_been_there() {
-        let mut keeper = Keeper::new(libc::CLOCK_REALTIME, true, 0);
-        let mut at = |error, counter, nanos| {
-            keeper.state_of(&kept(error), Happened::Nothing, Some(point(counter, nanos)))
-        };
-        assert_eq!(at(500, 100 * GHZ, GHZ).status, Status::Disrupted, "there is no rate yet");
-        assert_eq!(at(500, 102 * GHZ, 2 * GHZ).status, Status::Synchronized);
-        // Its counter begins near zero, and has another rate.
-        let moved = at(600, 5, 3 * GHZ);
-        assert_eq!((moved.status, moved.disruptions), (Status::Disrupted, 1));
-        assert_eq!(moved.period, Period::default());
-        let grown = at(700, 5 + 3 * GHZ, 4 * GHZ);
-        assert_eq!((grown.status, grown.disruptions), (Status::Disrupted, 1));
-        assert_eq!(grown.period.nanoseconds(3 * GHZ), Some(GHZ));
-        assert_eq!(at(300, 5 + 6 * GHZ, 5 * GHZ).status, Status::Synchronized);
-        // A suspend, while the user vouches for the clock.
-        let vouched = kept(0).trusted_to(300);
-        let slept = keeper.state_of(&vouched, Happened::Broken, None);
-        assert_eq!(slept.disruptions, 2);
-        let mut without = Keeper::new(libc::CLOCK_REALTIME, false, 0);
-        assert_eq!(without.state_of(&vouched, Happened::Broken, None).status, Status::Synchronized);
-        assert_eq!(without.state_of(&kept(9), Happened::Broken, None).status, Status::Disrupted);
-        assert_eq!(
-            without.state_of(&kept(8), Happened::Nothing, None).status,
-            Status::Synchronized
-        );
-    }
-
-    #[test]
-    fn states_of_this_machine() {
-        let discipline = Discipline::unknown().trusted_to(1000);
-        let mut keeper = Keeper::new(libc::CLOCK_REALTIME, false, 3);
-        keeper.calibrate();
-        let state = keeper.state(&discipline);
-        assert_eq!((state.status, state.disruptions), (Status::Synchronized, 3));
-        assert_eq!(state.max_error_ns, 1000);
-        if cfg!(target_arch = "x86_64") {
-            let mut keeper = Keeper::new(libc::CLOCK_REALTIME, true, 0);
-            keeper.calibrate();
-            let state = keeper.state(&discipline);
-            assert!(state.max_error_ns > 1000);
-            let second = state.period.nanoseconds(1 << 32);
-            assert!(second.is_some_and(|nanos| nanos > GHZ / 4), "{second:?}");
-        }
-    }
-}
+#[path = "keeper_tests.rs"]
+mod tests;

@@ -3,6 +3,9 @@
 //!
 //! ```text
 //!   discipline.rs   what the kernel says of its clock (adjtimex)
+//!   chrony.rs       what chronyd says of it (its tracking report)
+//!   source.rs       which of them is believed
+//!   device.rs       what the hypervisor says of disruptions (/dev/vmclock0)
 //!   keeper.rs       point, rate, jumps: what is published
 //!   mod.rs          the file, the rhythm, the end
 //! ```
@@ -15,8 +18,11 @@
 //! 2. It ends with a last publication which says that nobody corrects the clock any more. Killed, it
 //!    leaves what was published last, whose bounds grow.
 
+pub mod chrony;
+pub mod device;
 mod discipline;
 mod keeper;
+pub mod source;
 
 use std::ffi::CString;
 use std::io::ErrorKind;
@@ -30,8 +36,11 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 use corelocal::clock::page::{self, Publisher, Status, clockbound, pvclock, vmclock};
 
-use self::discipline::Discipline;
+use self::chrony::Place;
+use self::device::Device;
+use self::discipline::{Discipline, Whose};
 use self::keeper::Keeper;
+use self::source::Asker;
 use crate::cli::ClockdArgs;
 use crate::clock::chart::time;
 use crate::clock::counter;
@@ -63,19 +72,15 @@ impl Encoding {
 /// The command.
 pub fn run(args: &ClockdArgs) -> anyhow::Result<ExitCode> {
     match args.encoding {
-        Encoding::Vmclock => {
-            publish::<vmclock::Page>(args, |content| content.map_or(0, |c| c.disruptions))
-        }
-        Encoding::Clockbound => {
-            publish::<clockbound::Page>(args, |content| content.map_or(0, |c| c.disruptions))
-        }
+        Encoding::Vmclock => publish::<vmclock::Page>(args, |content| content.disruptions),
+        Encoding::Clockbound => publish::<clockbound::Page>(args, |content| content.disruptions),
         Encoding::Pvclock => publish::<pvclock::Page>(args, |_| 0),
     }
 }
 
 fn publish<P: page::Encoding>(
     args: &ClockdArgs,
-    jumps: impl Fn(Option<&P::Content>) -> u64,
+    jumps: impl Fn(&P::Content) -> u64,
 ) -> anyhow::Result<ExitCode> {
     let by_counter = args.encoding != Encoding::Clockbound;
     if let Some(why) = counter::obstacle(&machine::clocksource()).filter(|_| by_counter) {
@@ -89,16 +94,23 @@ fn publish<P: page::Encoding>(
         .file
         .clone()
         .unwrap_or_else(|| PathBuf::from(format!("/dev/shm/corelocal-{}", args.encoding.name())));
+    let device =
+        Device::open(&args.vmclock).map_err(|why| anyhow!("no hypervisor's page: {why}"))?;
+    // ClockBound's readers compare it with the device's.
+    let is_marker = args.encoding == Encoding::Clockbound;
     let kept = Kept::back();
     let mut file = File::<P>::create(&path)?;
-    let counted = jumps(file.publisher.last()).saturating_sub(file.publisher.recoveries());
-    let mut keeper = Keeper::new(clock, by_counter, counted);
+    let recoveries = file.publisher.recoveries();
+    let counted = file.publisher.last().map(|last| jumps(last).saturating_sub(recoveries));
+    let mut keeper = Keeper::new(clock, by_counter, counted, device);
     keeper.calibrate();
+    let places = args.chrony.clone().map_or_else(Place::usual, |place| vec![place]);
+    let mut asker = Asker::new(args.source, places, args.max_error);
 
     // Who reads the line below finds something in the file.
-    let discipline = ask(args)?;
+    let mut discipline = asker.ask()?;
     let (recovered, last) = (file.publisher.has_recovered(), file.publisher.last().is_some());
-    file.publisher.publish(&P::Content::from(&keeper.state(&discipline)))?;
+    file.publisher.publish(&P::Content::from(&keeper.state(&discipline, is_marker)))?;
     let took_over = match (recovered, last) {
         (true, _) => "; its last writer died in a publication, the page goes on",
         (false, true) => "; the page of an earlier writer goes on",
@@ -111,7 +123,7 @@ fn publish<P: page::Encoding>(
         path.display(),
         args.encoding.name(),
         args.every,
-        says(&discipline),
+        says(&discipline, &asker, &keeper),
     ));
 
     let end = args.time.map(|time| Instant::now() + time);
@@ -124,7 +136,14 @@ fn publish<P: page::Encoding>(
         if left.is_some_and(|left| left.is_zero()) {
             break "in time".to_owned();
         }
-        let state = keeper.state(&ask(args)?);
+        // Whoever fell silent may come back.
+        let now =
+            asker.ask().unwrap_or(Discipline { whose: discipline.whose, ..Discipline::unknown() });
+        let last = std::mem::replace(&mut discipline, now);
+        if last.whose != discipline.whose {
+            let _ = output::print(format_args!("{}\n", says(&discipline, &asker, &keeper)));
+        }
+        let state = keeper.state(&discipline, is_marker);
         if !file.is_there() {
             // Removed, or replaced: readers that come now look there.
             drop(file);
@@ -134,7 +153,7 @@ fn publish<P: page::Encoding>(
         publications += 1;
     };
     // (2)
-    let mut state = keeper.state(&ask(args)?);
+    let mut state = keeper.state(&asker.ask().unwrap_or(discipline), is_marker);
     if state.status == Status::Synchronized {
         state.status = Status::FreeRunning;
     }
@@ -145,31 +164,27 @@ fn publish<P: page::Encoding>(
     )
 }
 
-/// What the kernel says, or what the command line says in its place.
-fn ask(args: &ClockdArgs) -> anyhow::Result<Discipline> {
-    let asked = Discipline::ask();
-    match (args.max_error, asked) {
-        (Some(most), asked) => {
-            let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
-            Ok(asked.unwrap_or(Discipline::unknown()).trusted_to(most))
-        }
-        (None, Ok(discipline)) => Ok(discipline),
-        (None, Err(error)) => Err(anyhow!(
-            "the kernel does not say how right its clock is (adjtimex: {error}); allow adjtimex in \
-             the seccomp profile, or say it with --max-error"
-        )),
-    }
-}
-
-fn says(discipline: &Discipline) -> String {
-    match discipline.status {
-        Status::Synchronized => {
+/// What is known of the clock, and by whom.
+fn says(discipline: &Discipline, asker: &Asker, keeper: &Keeper) -> String {
+    let whose = asker.whose(discipline);
+    let known = match discipline.status {
+        Status::Synchronized | Status::FreeRunning => {
             let most = time(discipline.max_error_ns as f64);
-            format!("right to within {}", most.trim_start_matches('+'))
+            let free = if discipline.status == Status::FreeRunning { ", uncorrected" } else { "" };
+            format!("right to within {}{free}, {whose}", most.trim_start_matches('+'))
+        }
+        _ if discipline.whose == Whose::Chrony => {
+            format!(
+                "nobody keeps it right, {whose}, which follows no source; readers will not trust it"
+            )
         }
         _ => "the kernel says that nobody keeps its clock right, so readers will not trust it; \
               start chrony or another NTP client, or give --max-error"
             .to_owned(),
+    };
+    match keeper.device() {
+        Some(device) => format!("{known}; disruptions are those of {}", device.path().display()),
+        None => known,
     }
 }
 

@@ -7,6 +7,7 @@
 //! - No output may hold a panic, wanted or not.
 
 mod clock;
+mod clockd;
 mod doctor;
 mod outputs;
 mod refuse;

@@ -27,7 +27,7 @@ fn help_and_errors() {
 #[test]
 fn a_wrong_command_line_is_exit_code_2() {
     let long = "x".repeat(100_000);
-    let wrong: [&[&str]; 26] = [
+    let wrong: [&[&str]; 28] = [
         &[],
         &[""],
         &["--"],
@@ -54,6 +54,8 @@ fn a_wrong_command_line_is_exit_code_2() {
         &["clockd", "--encoding", "morse"],
         &["clockd", "--every", "6s"],
         &["clockd", "--max-error", "5"],
+        &["clockd", "--source", "ntpd"],
+        &["clockd", "--chrony", "localhost"],
     ];
     for args in wrong {
         let done = corelocal(args);

@@ -1,0 +1,319 @@
+//! What chronyd knows of the clock that it keeps: its tracking report, asked for over its own protocol.
+//!
+//! The crate for that protocol (chrony-candm) is under the GPL, version 2 only, and brings an asynchronous
+//! runtime; this takes one packet each way, of version 6, which chronyd speaks since 3.0. All numbers are big
+//! endian.
+//!
+//! | request: offset | field | reply: offset | field |
+//! |---|---|---|---|
+//! | 0, 1 | 6; 1: a request | 0, 1 | 6; 2: a reply |
+//! | 4 | 33: tracking | 4, 6 | 33; 5: tracking follows |
+//! | 8 | sequence number | 8, 16 | status, 0 is good; the request's sequence number |
+//! | to 104 | zeros: no shorter than the reply | 28 | reference id, 0 for none |
+//! | | | 52, 54 | stratum; leap: 3 for unsynchronised |
+//! | | | 56 | reference time: seconds in two words, nanoseconds |
+//! | | | 68 ... 100 | numbers, four bytes each: see [`Tracking`] |
+//!
+//! A number has a signed exponent of 7 bits and a signed coefficient of 25: coefficient * 2^(exponent - 25).
+//!
+//! Invariants:
+//! 1. A reply counts only with the request's sequence number, from the address that was asked.
+//! 2. Nobody is waited for longer than [`PATIENCE`]; a place without chronyd answers at once.
+//! 3. The socket's file, without which chronyd could not reply, is removed.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use corelocal::clock::page::{Leap, Status};
+
+const VERSION: u8 = 6;
+const TRACKING: u16 = 33;
+const TRACKING_FOLLOWS: u16 = 5;
+const BYTES: usize = 104;
+
+/// chronyd answers within a millisecond or not at all.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The reference of a chronyd that follows nobody but is told to answer as if it did.
+const LOCAL: u32 = 0x7f7f_0101;
+
+/// What chrony takes for the worst error of an oscillator's rate besides what it measured
+/// (`maxclockerror`): in parts per million.
+const UNMEASURED_PPM: f64 = 1.0;
+
+/// Where a chronyd may answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A Unix socket.
+    Socket(PathBuf),
+    /// An address with a port.
+    Address(SocketAddr),
+}
+
+impl Place {
+    /// Where it answers unless it is told otherwise. The socket is for its own user and root.
+    pub fn usual() -> Vec<Place> {
+        const PORT: u16 = 323;
+        let address = |ip| Place::Address(SocketAddr::new(ip, PORT));
+        vec![
+            Place::Socket(PathBuf::from("/run/chrony/chronyd.sock")),
+            address(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            address(IpAddr::V6(Ipv6Addr::LOCALHOST)),
+        ]
+    }
+
+    /// On the command line: `/run/chrony/chronyd.sock`, `127.0.0.1:323`.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn parse(text: &str) -> Result<Place, String> {
+        if text.contains('/') {
+            return Ok(Place::Socket(PathBuf::from(text)));
+        }
+        let address = text.parse().map(Place::Address);
+        address.map_err(|_| "give the path of a socket, or an address as 127.0.0.1:323".to_owned())
+    }
+
+    fn ask(&self, request: &[u8; BYTES]) -> io::Result<Tracking> {
+        let until = Instant::now() + PATIENCE;
+        let accept = |reply: &[u8]| Tracking::of(reply, request);
+        match self {
+            Place::Socket(path) => {
+                let socket = Bound::beside(path)?;
+                socket.datagram.connect(path)?;
+                socket.datagram.set_nonblocking(false)?;
+                socket.datagram.set_read_timeout(Some(PATIENCE))?;
+                socket.datagram.set_write_timeout(Some(PATIENCE))?;
+                socket.datagram.send(request)?;
+                receive(until, |reply| socket.datagram.recv(reply), accept)
+            }
+            Place::Address(address) => {
+                let any: SocketAddr = match address {
+                    SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+                    SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+                };
+                let socket = UdpSocket::bind(any)?;
+                socket.connect(address)?;
+                socket.set_read_timeout(Some(PATIENCE))?;
+                socket.send(request)?;
+                receive(until, |reply| socket.recv(reply), accept)
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Socket(path) => write!(f, "{}", path.display()),
+            Place::Address(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+/// A datagram socket with a name, which chronyd replies to.
+struct Bound {
+    datagram: UnixDatagram,
+    name: PathBuf,
+}
+
+impl Bound {
+    /// Beside chronyd's own, where its user may reach it.
+    fn beside(path: &Path) -> io::Result<Bound> {
+        let name = path.with_file_name(format!("corelocal.{}.sock", std::process::id()));
+        // Of an earlier process of this number.
+        match std::fs::remove_file(&name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let bound = Bound { datagram: UnixDatagram::bind(&name)?, name };
+        std::fs::set_permissions(&bound.name, std::fs::Permissions::from_mode(0o666))?;
+        Ok(bound)
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        // (3) Nothing to tell if it fails.
+        let _ = std::fs::remove_file(&self.name);
+    }
+}
+
+/// The first reply that is one. (1), (2)
+fn receive(
+    until: Instant,
+    mut receive: impl FnMut(&mut [u8]) -> io::Result<usize>,
+    accept: impl Fn(&[u8]) -> io::Result<Option<Tracking>>,
+) -> io::Result<Tracking> {
+    let mut reply = [0; 1024];
+    while Instant::now() < until {
+        let len = match receive(&mut reply) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            len => len?,
+        };
+        if let Some(tracking) = accept(&reply[..len])? {
+            return Ok(tracking);
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// chronyd's report.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tracking {
+    /// 0: it follows nobody.
+    pub reference: u32,
+    /// 0: nobody.
+    pub stratum: u16,
+    /// As in NTP: 1 and 2 a leap second, 3 unsynchronised.
+    pub leap: u16,
+    /// Nanoseconds since 1970 when the last measurement was.
+    pub measured: u64,
+    /// Seconds that the clock is still to be slewed by.
+    pub correction: f64,
+    /// Seconds that it was off by at the last measurement.
+    pub last_offset: f64,
+    /// Likewise, of many measurements.
+    pub rms_offset: f64,
+    /// What its rate would be off by, and is corrected for: in parts per million.
+    pub frequency_ppm: f64,
+    /// What that correction is about to be changed by.
+    pub residual_ppm: f64,
+    /// What that may be off by.
+    pub skew_ppm: f64,
+    /// Seconds to the root and back.
+    pub root_delay: f64,
+    /// Seconds that the root and all up to here may be off by, up to now.
+    pub root_dispersion: f64,
+    /// Seconds between the last two measurements.
+    pub interval: f64,
+}
+
+impl Tracking {
+    /// Asks at each place until one answers; the answer, and whose it is.
+    ///
+    /// # Errors
+    /// Why the last place gave none.
+    pub fn ask(places: &[Place], sequence: u32) -> Result<(Tracking, &Place), String> {
+        let mut request = [0; BYTES];
+        request[..2].copy_from_slice(&[VERSION, 1]);
+        request[4..6].copy_from_slice(&TRACKING.to_be_bytes());
+        request[8..12].copy_from_slice(&sequence.to_be_bytes());
+        let mut why = "chronyd is nowhere to be asked".to_owned();
+        for place in places {
+            match place.ask(&request) {
+                Ok(tracking) => return Ok((tracking, place)),
+                Err(error) => why = format!("chronyd does not answer at {place}: {error}"),
+            }
+        }
+        Err(why)
+    }
+
+    /// `None` if it is not for this request.
+    fn of(reply: &[u8], request: &[u8; BYTES]) -> io::Result<Option<Tracking>> {
+        let Some(reply) = reply.get(..28).filter(|head| head[..2] == [VERSION, 2]).map(|_| reply)
+        else {
+            return Ok(None);
+        };
+        let half = |at: usize| u16::from_be_bytes([reply[at], reply[at + 1]]);
+        if reply[4..6] != request[4..6] || reply[16..20] != request[8..12] {
+            return Ok(None);
+        }
+        let bad = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+        match (half(6), half(8)) {
+            (TRACKING_FOLLOWS, 0) if reply.len() >= BYTES => {}
+            (_, status) => return Err(bad(format!("it refuses, with status {status}"))),
+        }
+        let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|byte| reply[at + byte]));
+        let seconds = u64::from(word(56)) << 32 | u64::from(word(60));
+        let measured =
+            seconds.checked_mul(1_000_000_000).map(|at| at.saturating_add(word(64).into()));
+        let number = |nth: usize| number(word(68 + 4 * nth));
+        let tracking = Tracking {
+            reference: word(28),
+            stratum: half(52),
+            leap: half(54),
+            measured: measured.ok_or_else(|| bad("its reference time cannot be".to_owned()))?,
+            correction: number(0),
+            last_offset: number(1),
+            rms_offset: number(2),
+            frequency_ppm: number(3),
+            residual_ppm: number(4),
+            skew_ppm: number(5),
+            root_delay: number(6),
+            root_dispersion: number(7),
+            interval: number(8),
+        };
+        Ok(Some(tracking))
+    }
+
+    /// How far the clock may be off, in nanoseconds, rounded up.
+    ///
+    /// As chrony defines it: what is still to be slewed, half the way to the root, and what the root and all
+    /// on the way may be off by; for the first, the last offset where that is more.
+    pub fn max_error_ns(&self) -> u64 {
+        let off = self.correction.abs().max(self.last_offset.abs());
+        nanoseconds(off + self.root_delay.max(0.0) / 2.0 + self.root_dispersion.max(0.0))
+    }
+
+    /// How fast that grows until the next report, in parts per billion, if the kernel corrects the clock's
+    /// rate by so many parts per million now: what is more than chrony's own correction is a slew, which may
+    /// end before the next report. Below a billion, which means nothing: before it has measured often, chrony
+    /// says so.
+    pub fn drift_ppb(&self, kernel_ppm: f64) -> u32 {
+        let slew = (kernel_ppm + self.frequency_ppm).abs();
+        let ppm = self.skew_ppm.abs() + self.residual_ppm.abs() + slew + UNMEASURED_PPM;
+        (ppm * 1000.0).ceil().min(999_999_999.0) as u32
+    }
+
+    /// How far it is off by estimation, in nanoseconds.
+    pub fn estimated_error_ns(&self) -> u64 {
+        nanoseconds(self.correction.abs() + self.rms_offset.abs())
+    }
+
+    /// Whether the clock is to be trusted at this time, in nanoseconds since 1970.
+    pub fn status(&self, now: u64) -> Status {
+        /// Measurements that may fail before nobody corrects the clock any more, and seconds that this is
+        /// not asked before.
+        const MISSED: f64 = 8.0;
+        const LEAST: f64 = 64.0;
+        if !self.follows_somebody() {
+            return Status::Unknown;
+        }
+        let age = now.saturating_sub(self.measured) as f64 / 1e9;
+        let is_late = age > (self.interval * MISSED).max(LEAST);
+        if is_late { Status::FreeRunning } else { Status::Synchronized }
+    }
+
+    fn follows_somebody(&self) -> bool {
+        self.leap < 3 && self.stratum > 0 && ![0, LOCAL].contains(&self.reference)
+    }
+
+    /// A leap second at the end of the day.
+    pub fn leap(&self) -> Leap {
+        match self.leap {
+            1 => Leap::InsertionAhead,
+            2 => Leap::DeletionAhead,
+            _ => Leap::None,
+        }
+    }
+}
+
+fn number(bits: u32) -> f64 {
+    let exponent = (bits as i32) >> 25;
+    let coefficient = ((bits << 7) as i32) >> 7;
+    f64::from(coefficient) * f64::from(exponent - 25).exp2()
+}
+
+/// Rounded up; more than can be told is as much as can be.
+fn nanoseconds(seconds: f64) -> u64 {
+    (seconds * 1e9).ceil() as u64
+}
+
+#[cfg(test)]
+#[path = "chrony_tests.rs"]
+mod tests;

@@ -1,0 +1,252 @@
+//! Whom to believe about the clock: chronyd if it answers, or the kernel, which was told by whoever keeps the
+//! clock.
+//!
+//! chronyd knows more. What it tells the kernel is rounded to microseconds and grows by 500 ppm from then on,
+//! and unless it was told to (`rtcsync`) it leaves the kernel's flag at "unsynchronised".
+//!
+//! Invariants:
+//! 1. What is said is at most [`AGAIN`] old, and was less certain by the time since; after chronyd fell
+//!    silent, the clock runs free, and drifts as the worst does.
+//! 2. A chronyd that does not answer is asked again after [`AFTER_SILENCE`], so that waiting for it does not
+//!    disturb the rhythm of publications.
+
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use clap::ValueEnum;
+use corelocal::clock::page::{Leap, Status};
+
+use super::chrony::{Place, Tracking};
+use super::discipline::{Discipline, Kernel, WORST_PPB, Whose};
+use crate::clock::offset::kernel;
+
+/// Who is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Source {
+    /// chronyd where it answers, else the kernel
+    Auto,
+    /// What the clock's keeper told the kernel (adjtimex)
+    Kernel,
+    /// chronyd alone
+    Chrony,
+}
+
+const AGAIN: Duration = Duration::from_secs(1);
+const AFTER_SILENCE: Duration = Duration::from_secs(5);
+
+/// For how long a silent chronyd's last words are worth something.
+const SILENT: Duration = Duration::from_secs(1000);
+
+/// What chronyd said, and when.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    tracking: Tracking,
+    at: Instant,
+}
+
+/// Asks, and remembers.
+pub struct Asker {
+    source: Source,
+    places: Vec<Place>,
+    vouched: Option<u64>,
+    said: Option<Said>,
+    /// Not before.
+    next: Option<Instant>,
+    sequence: u32,
+    /// Why it does not answer, or where it does.
+    state: Result<String, String>,
+}
+
+impl Asker {
+    /// Of the source; a chronyd at one of the places. `vouched`: the greatest error, whatever anybody says.
+    pub fn new(source: Source, places: Vec<Place>, vouched: Option<Duration>) -> Asker {
+        let vouched = vouched.map(|most| u64::try_from(most.as_nanos()).unwrap_or(u64::MAX));
+        Asker {
+            source,
+            places,
+            vouched,
+            said: None,
+            next: None,
+            // Not the same as another process's.
+            sequence: std::process::id() << 12,
+            state: Err("chronyd was not asked".to_owned()),
+        }
+    }
+
+    /// What is known of the clock now.
+    ///
+    /// # Errors
+    /// A sentence, if nobody answers who should.
+    pub fn ask(&mut self) -> anyhow::Result<Discipline> {
+        let asked = Kernel::ask();
+        if let Some(most) = self.vouched {
+            return Ok(asked
+                .map_or_else(|_| Discipline::unknown(), Discipline::from)
+                .trusted_to(most));
+        }
+        if self.source != Source::Kernel {
+            self.ask_chrony();
+        }
+        match (self.said, asked) {
+            (Some(said), asked) => Ok(discipline(&said, asked.ok().as_ref(), self.state.is_ok())),
+            (None, Ok(asked)) if self.source != Source::Chrony => Ok(Discipline::from(asked)),
+            (None, _) if self.source == Source::Chrony => {
+                let why = self.state.as_ref().err().map_or("", String::as_str);
+                Err(anyhow!(
+                    "{why}; start it, say where it is with --chrony, or leave --source away"
+                ))
+            }
+            (None, asked) => {
+                let error = asked.err().map_or_else(String::new, |error| error.to_string());
+                Err(anyhow!(
+                    "the kernel does not say how right its clock is (adjtimex: {error}); allow \
+                     adjtimex in the seccomp profile, or say it with --max-error"
+                ))
+            }
+        }
+    }
+
+    fn ask_chrony(&mut self) {
+        let now = Instant::now();
+        if self.next.is_none_or(|next| now >= next) {
+            self.sequence = self.sequence.wrapping_add(1);
+            match Tracking::ask(&self.places, self.sequence) {
+                Ok((tracking, place)) => {
+                    // Before it was asked: the report is not older.
+                    self.said = Some(Said { tracking, at: now });
+                    self.state = Ok(place.to_string());
+                    self.next = Some(now + AGAIN);
+                }
+                Err(why) => {
+                    self.state = Err(why);
+                    self.next = Some(Instant::now() + AFTER_SILENCE);
+                }
+            }
+        }
+        let is_silent = self.state.is_err();
+        // The kernel goes on where it may.
+        let is_over = |said: &Said| is_silent && now.duration_since(said.at) > SILENT;
+        if self.source == Source::Auto && is_silent || self.said.as_ref().is_some_and(is_over) {
+            self.said = None;
+        }
+    }
+
+    /// Who is believed, in words.
+    pub fn whose(&self, discipline: &Discipline) -> String {
+        match (discipline.whose, &self.state) {
+            (Whose::User, _) => "says --max-error".to_owned(),
+            (Whose::Chrony, Ok(place)) => format!("says chronyd at {place}"),
+            (Whose::Chrony, Err(_)) => "said chronyd, which is silent".to_owned(),
+            (Whose::Kernel, _) => "says the kernel".to_owned(),
+        }
+    }
+}
+
+/// What follows from chronyd's words and the kernel's.
+fn discipline(said: &Said, kernel_says: Option<&Kernel>, is_there: bool) -> Discipline {
+    let Said { tracking, at } = said;
+    let of_kernel =
+        kernel_says.map_or_else(Discipline::unknown, |kernel| Discipline::from(*kernel));
+    let rate = kernel_says.map_or(-tracking.frequency_ppm, |kernel| kernel.rate_ppm);
+    let drift = tracking.drift_ppb(rate);
+    // (1)
+    let (drift, status) = match (tracking.status(kernel(libc::CLOCK_REALTIME)), is_there) {
+        (Status::Synchronized | Status::FreeRunning, false) => {
+            (drift.max(WORST_PPB), Status::FreeRunning)
+        }
+        (status, _) => (drift, status),
+    };
+    let nanos = u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let grown = u64::try_from(u128::from(nanos) * u128::from(drift) / 1_000_000_000 + 1);
+    let max_error_ns = tracking.max_error_ns().saturating_add(grown.unwrap_or(u64::MAX));
+    let leap = match of_kernel.leap {
+        Leap::None => tracking.leap(),
+        // What is happening, or about to, is the kernel's doing.
+        leap => leap,
+    };
+    Discipline {
+        status,
+        max_error_ns,
+        estimated_error_ns: Some(tracking.estimated_error_ns().min(max_error_ns)),
+        drift_ppb: drift,
+        leap,
+        measured: Some(tracking.measured),
+        whose: Whose::Chrony,
+        ..of_kernel
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said() -> Said {
+        let tracking = Tracking {
+            reference: 1,
+            stratum: 2,
+            leap: 1,
+            measured: kernel(libc::CLOCK_REALTIME),
+            correction: 10e-6,
+            last_offset: 0.0,
+            rms_offset: 1e-6,
+            frequency_ppm: 5.0,
+            residual_ppm: 0.0,
+            skew_ppm: 1.0,
+            root_delay: 0.0,
+            root_dispersion: 10e-6,
+            interval: 16.0,
+        };
+        Said { tracking, at: Instant::now() }
+    }
+
+    #[test]
+    fn chrony_is_more_exact_than_the_kernel() {
+        let kernel_says = Kernel { rate_ppm: -5.0, ..Kernel::default() };
+        let now = discipline(&said(), Some(&kernel_says), true);
+        assert_eq!((now.status, now.whose), (Status::Synchronized, Whose::Chrony));
+        assert_eq!((now.drift_ppb, now.leap), (2_000, Leap::InsertionAhead));
+        assert!((20_000..1_000_000).contains(&now.max_error_ns), "{now:?}");
+        // The kernel's flag is not asked, its leap second is.
+        let kernel_says = Kernel { leap: Leap::Inserting, is_kept: false, ..kernel_says };
+        let now = discipline(&said(), Some(&kernel_says), true);
+        assert_eq!((now.status, now.leap), (Status::Synchronized, Leap::Inserting));
+    }
+
+    #[test]
+    fn words_of_a_silent_one_are_worth_less_and_less() {
+        let Some(at) = Instant::now().checked_sub(Duration::from_secs(10)) else { return };
+        let now = discipline(&Said { at, ..said() }, None, false);
+        assert_eq!(now.status, Status::FreeRunning);
+        // 500 ppm of ten seconds.
+        assert!(now.max_error_ns >= 5_000_000, "{now:?}");
+        let mut nobody = said();
+        nobody.tracking.stratum = 0;
+        assert_eq!(discipline(&nobody, None, false).status, Status::Unknown);
+    }
+
+    #[test]
+    fn who_is_asked() {
+        let nowhere = || vec![Place::Socket("/no/such/chronyd.sock".into())];
+        let mut auto = Asker::new(Source::Auto, nowhere(), None);
+        let mut alone = Asker::new(Source::Chrony, nowhere(), None);
+        assert!(alone.ask().unwrap_err().to_string().contains("--chrony"));
+        match auto.ask() {
+            Ok(now) => assert_eq!(auto.whose(&now), "says the kernel"),
+            Err(error) => eprintln!("skipped: who_is_asked: {error:#}"),
+        }
+        // It falls silent after it had spoken.
+        (auto.said, alone.said) = (Some(said()), Some(said()));
+        assert!(auto.ask().is_ok_and(|now| now.whose == Whose::Kernel) || auto.said.is_none());
+        let now = alone.ask().unwrap();
+        assert_eq!((now.status, now.whose), (Status::FreeRunning, Whose::Chrony));
+        assert!(alone.whose(&now).contains("silent"));
+        if let Some(at) = Instant::now().checked_sub(SILENT * 2) {
+            alone.said = Some(Said { at, ..said() });
+            assert!(alone.ask().is_err());
+        }
+        let vouched = Some(Duration::from_micros(5));
+        let mut vouched = Asker::new(Source::Chrony, nowhere(), vouched);
+        let now = vouched.ask().unwrap();
+        assert_eq!((now.max_error_ns, now.whose), (5_000, Whose::User));
+    }
+}

@@ -19,6 +19,7 @@ trap 'rm -f "$log"' EXIT
 # Programs that have nothing in memory to look at, and why; tests that cannot pass, likewise.
 declare -A left_out=(
     [layering]="reads the source, uses no memory of the library's"
+    [clock_page_deaths]="kills a process at every store, and each takes seconds to start here"
     [clock_ticks]="compares times that a cpu of this speed takes"
     [clock_bounds]="compares times that a cpu of this speed takes"
 )

@@ -107,13 +107,9 @@ const A_MOMENT: Duration = Duration::from_micros(10);
 pub struct Queue<T, I: SlotIndex = Cid> {
     slots: Owned<Slot, I>,
     sleepers: Sleepers,
-    cursor: OnItsOwn,
+    cursor: Cursor,
     items: PhantomData<T>,
 }
-
-/// On a line of its own: producers do not look here.
-#[repr(align(64))]
-struct OnItsOwn(Cursor);
 
 // SAFETY: items go in by value on one thread and come out by value, once, on another.
 unsafe impl<T: Send, I: SlotIndex> Send for Queue<T, I> {}
@@ -128,7 +124,7 @@ impl<T, I: SlotIndex> Queue<T, I> {
         Queue {
             slots: Owned::new(),
             sleepers: Sleepers::new(),
-            cursor: OnItsOwn(Cursor::new()),
+            cursor: Cursor::new(),
             items: PhantomData,
         }
     }
@@ -139,7 +135,7 @@ impl<T, I: SlotIndex> Queue<T, I> {
         Queue {
             slots: Owned::new(),
             sleepers: Sleepers::new(),
-            cursor: OnItsOwn(Cursor::new()),
+            cursor: Cursor::new(),
             items: PhantomData,
         }
     }
@@ -179,7 +175,7 @@ impl<T, I: SlotIndex> Queue<T, I> {
     /// ```
     pub fn try_pop(&self) -> Option<T> {
         // SAFETY: this queue's slots hold its items alone.
-        let words = self.cursor.0.take(&self.slots, |slot| unsafe { slot.pop() })?;
+        let words = self.cursor.take(&self.slots, |slot| unsafe { slot.pop() })?;
         // SAFETY: it was pushed, and taken once.
         Some(unsafe { Words::into_item(words) })
     }

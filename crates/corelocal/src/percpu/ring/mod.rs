@@ -77,7 +77,7 @@ use crate::rseq::{self, Slots};
 /// Consumers take from these like from any other.
 ///
 /// # Memory
-/// 24 bytes, and on each core that used it 128 bytes and `CAPACITY` items, each of a multiple of 8 bytes;
+/// 128 bytes, and on each core that used it 128 bytes and `CAPACITY` items, each of a multiple of 8 bytes;
 /// rounded up to a power of two, 1 MiB at most. Pages that no item reached take nothing.
 ///
 /// # Memory ordering
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn sizes() {
-        assert_eq!((size_of::<Ring<u8, 2>>(), size_of::<Slot<u64, 16>>()), (24, 256));
+        assert_eq!((size_of::<Ring<u8, 2>>(), size_of::<Slot<u64, 16>>()), (128, 256));
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl Slot {
             node.write(Node { older, newer, words: UnsafeCell::new(item) });
             &(*node).older
         };
-        // Release: partner is the Acquire in `turn_round`.
+        // Release: partners are the Acquires in `take_newest` and `is_listed`.
         while let Err(now) = self.producers.newest.compare_exchange_weak(
             newest,
             node.cast(),

@@ -96,6 +96,11 @@ pub fn freeze(slot: u32) -> Result<Frozen, Busy> {
     freeze_of(slot)
 }
 
+/// Whether the calling thread has the slot frozen.
+pub(crate) fn is_frozen_here<I: Revocable>(slot: u32) -> bool {
+    I::directory().is_frozen_by(slot, Identity::of_this_thread())
+}
+
 /// [`freeze`] for the slots of any kind that can be taken back.
 ///
 /// # Errors
@@ -322,6 +327,9 @@ mod tests {
         let slot = cid::current::<Cid>();
         let Ok(frozen) = freeze(slot) else { return };
         assert_eq!(freeze(slot).err(), Some(Busy::Frozen));
+        assert!(is_frozen_here::<Cid>(slot));
+        let elsewhere = std::thread::spawn(move || is_frozen_here::<Cid>(slot));
+        assert!(!elsewhere.join().expect("no panic"));
         // Where there is no other slot, a shared one serves, which may have the same number.
         if cid::policy() != cid::Policy::Lease && capacity() > 1 {
             assert_ne!(cid::current::<Cid>(), frozen.slot());

@@ -37,8 +37,8 @@ mod node;
 
 #[cfg(not(loom))]
 pub(crate) use frozen::freeze_from;
-pub(crate) use frozen::spare;
 pub use frozen::{Busy, Frozen, compact, compact_of, freeze, freeze_of};
+pub(crate) use frozen::{is_frozen_here, spare};
 
 use crate::primitive::global::{AtomicU32, Ordering};
 use crate::rseq::{Index, Slots, is_offset, slot_at};

@@ -22,12 +22,12 @@ const LONGEST: Duration = Duration::from_millis(5);
 /// Freezes a slot, waiting for another thread that has it frozen, within reason.
 ///
 /// # Errors
-/// As [`cid::freeze`]; [`Busy::Frozen`] only if another thread keeps it for long.
+/// As [`cid::freeze`]; [`Busy::Frozen`] only if another thread keeps it for long, or the calling one has it.
 pub(super) fn freeze<I: Revocable>(slot: u32) -> Result<Frozen<I>, Busy> {
     let mut pause = PAUSE;
     for _ in 1..TRIES {
         match cid::freeze_of(slot) {
-            Err(Busy::Frozen) => park::nap(pause),
+            Err(Busy::Frozen) if !cid::is_frozen_here::<I>(slot) => park::nap(pause),
             ended => return ended,
         }
         pause = LONGEST.min(pause * 2);

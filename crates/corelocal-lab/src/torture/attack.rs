@@ -75,13 +75,13 @@ impl Place<'_> {
         disturbance: Disturbance,
         is_reachable: bool,
     ) -> Result<Outcome, Lost> {
-        let mut outcome = Outcome::NotReached;
-        for attempt in 0.. {
-            let patience =
-                if is_reachable && outcome == Outcome::NotReached { PATIENCE } else { ATTEMPTS };
-            if attempt >= patience {
-                break;
-            }
+        let patience = |outcome: &Outcome| match outcome {
+            Outcome::NotReached if is_reachable => PATIENCE,
+            _ => ATTEMPTS,
+        };
+        let (mut outcome, mut attempts) = (Outcome::NotReached, 0);
+        while attempts < patience(&outcome) {
+            attempts += 1;
             outcome = match self.attempt(session, step, disturbance)? {
                 ControlFlow::Break(outcome) => return Ok(outcome),
                 ControlFlow::Continue(outcome) => outcome,

@@ -98,7 +98,7 @@ pub fn freeze(slot: u32) -> Result<Frozen, Busy> {
 
 /// Whether the calling thread has the slot frozen.
 pub(crate) fn is_frozen_here<I: Revocable>(slot: u32) -> bool {
-    I::directory().is_frozen_by(slot, Identity::of_this_thread())
+    imp::is_frozen_here::<I>(slot)
 }
 
 /// [`freeze`] for the slots of any kind that can be taken back.
@@ -215,6 +215,10 @@ mod imp {
         I::directory().is_frozen_by(frozen.slot, frozen.freezer)
     }
 
+    pub(super) fn is_frozen_here<I: Revocable>(slot: u32) -> bool {
+        I::directory().is_frozen_by(slot, Identity::of_this_thread())
+    }
+
     /// In a forked child, once: frees what threads had frozen that are gone (invariant 3).
     fn thaw_left<I: Revocable>() {
         let (directory, generation) = (I::directory(), forks::generation());
@@ -308,6 +312,10 @@ mod imp {
 
     pub(super) fn freeze<I: Revocable>(slot: u32) -> Result<Frozen<I>, Busy> {
         Ok(Frozen { slot, freezer: Identity::of_this_thread(), kind: PhantomData })
+    }
+
+    pub(super) fn is_frozen_here<I: Revocable>(_slot: u32) -> bool {
+        false
     }
 
     pub(super) fn freeze_from<I: SlotIndex>(first: u32) -> Result<FrozenRange<I>, Busy> {

@@ -3,36 +3,24 @@
 //! Invariant: a slot is frozen only while its content is looked at or taken, never while anything
 //! waits. So two threads that freeze get past each other, and none can wait for itself.
 
-use core::time::Duration;
-
 use super::owned::Owned;
-use super::park;
+use super::park::Patience;
 use super::part::Part;
 use super::slot::Zeroed;
 use crate::cid::{self, Busy, Frozen, Revocable, SlotIndex};
-
-/// How often a slot that another thread has frozen is tried: for a second and a quarter, since the other
-/// thread may be preempted where there are many more than cpus. A drain needs microseconds.
-const TRIES: u32 = 256;
-
-/// The first pause in between, and the longest; each is twice the one before.
-const PAUSE: Duration = Duration::from_micros(50);
-const LONGEST: Duration = Duration::from_millis(5);
 
 /// Freezes a slot, waiting for another thread that has it frozen, within reason.
 ///
 /// # Errors
 /// As [`cid::freeze`]; [`Busy::Frozen`] only if another thread keeps it for long, or the calling one has it.
 pub(super) fn freeze<I: Revocable>(slot: u32) -> Result<Frozen<I>, Busy> {
-    let mut pause = PAUSE;
-    for _ in 1..TRIES {
+    let mut patience = Patience::new();
+    loop {
         match cid::freeze_of(slot) {
-            Err(Busy::Frozen) if !cid::is_frozen_here::<I>(slot) => park::nap(pause),
+            Err(Busy::Frozen) if !cid::is_frozen_here::<I>(slot) && patience.nap() => {}
             ended => return ended,
         }
-        pause = LONGEST.min(pause * 2);
     }
-    cid::freeze_of(slot)
 }
 
 /// From each slot takes with `take`, the slot frozen, and then calls `f` on what was taken, the slot in use

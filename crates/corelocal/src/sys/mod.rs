@@ -29,6 +29,7 @@ pub(crate) mod rseq;
 #[cfg(feature = "serde")]
 mod serialize;
 pub(crate) mod shared_file;
+pub(crate) mod sleep;
 mod stay;
 mod syscall;
 pub(crate) mod thread;

@@ -1,0 +1,155 @@
+//! Sleeping until a word changes, for all who wait: a futex, or under loom a list of those who sleep, so
+//! that a lost wake-up is a deadlock that loom reports.
+//!
+//! What [`futex`](super::futex) reports as an error cannot be helped by anybody who waits: where a filter
+//! refuses futexes, waiting is looking again and again, and others must run for the word to change.
+//!
+//! Invariant: a call may always return for nothing, so whoever waits looks at the word again.
+
+use super::futex::{Deadline, Requeue, Scope, Wake};
+use crate::primitive::atomic::AtomicU32;
+
+pub(crate) use imp::{requeue, wait, wake};
+
+#[cfg(not(loom))]
+mod imp {
+    use super::*;
+    use crate::sys::futex;
+
+    /// Sleeps while `word` holds `expected`, until woken or until the deadline.
+    #[inline]
+    pub(crate) fn wait(
+        word: &AtomicU32,
+        expected: u32,
+        deadline: Option<Deadline>,
+        scope: Scope,
+    ) -> Wake {
+        futex::wait(word, expected, deadline, scope).unwrap_or_else(|_| refused(deadline))
+    }
+
+    #[cold]
+    fn refused(deadline: Option<Deadline>) -> Wake {
+        // SAFETY: no preconditions.
+        unsafe { libc::sched_yield() };
+        match deadline {
+            Some(deadline) if deadline.remaining().is_zero() => Wake::TimedOut,
+            _ => Wake::Woken,
+        }
+    }
+
+    /// Wakes up to `waiters` of those who wait for the word; says how many. The word is an address only: it
+    /// may be gone already.
+    #[inline]
+    pub(crate) fn wake(word: *const AtomicU32, waiters: u32, scope: Scope) -> usize {
+        // Refused, there are only waiters that yield; gone, there are none.
+        futex::wake(word, waiters, scope).unwrap_or(0)
+    }
+
+    /// If `word` holds `expected`: wakes up to `wake` of its waiters and lets up to `requeue` others wait for
+    /// `target` instead.
+    pub(crate) fn requeue(
+        word: &AtomicU32,
+        expected: u32,
+        wake: u32,
+        requeue: u32,
+        target: &AtomicU32,
+        scope: Scope,
+    ) -> Requeue {
+        // As in `wake`.
+        futex::requeue(word, expected, wake, requeue, target, scope).unwrap_or(Requeue::Moved(0))
+    }
+}
+
+#[cfg(loom)]
+mod imp {
+    use super::*;
+    use loom::sync::Mutex;
+    use loom::sync::atomic::Ordering;
+    use loom::thread::{self, Thread, ThreadId};
+    use std::vec::Vec;
+
+    struct Sleeper {
+        word: *const AtomicU32,
+        thread: Thread,
+    }
+
+    loom::lazy_static! {
+        /// Who sleeps, the longest first.
+        static ref ASLEEP: Mutex<Vec<Sleeper>> = Mutex::new(Vec::new());
+    }
+
+    fn place(asleep: &[Sleeper], id: ThreadId) -> Option<usize> {
+        asleep.iter().position(|sleeper| sleeper.thread.id() == id)
+    }
+
+    /// One with a deadline wakes at any time: the model's clock stands at every time there is.
+    pub(crate) fn wait(
+        word: &AtomicU32,
+        expected: u32,
+        deadline: Option<Deadline>,
+        _scope: Scope,
+    ) -> Wake {
+        let me = thread::current();
+        let mut asleep = ASLEEP.lock().unwrap();
+        if word.load(Ordering::Relaxed) != expected {
+            return Wake::Differed;
+        }
+        asleep.push(Sleeper { word, thread: me.clone() });
+        drop(asleep);
+        if deadline.is_some() {
+            thread::yield_now();
+            let mut asleep = ASLEEP.lock().unwrap();
+            return match place(&asleep, me.id()) {
+                Some(at) => {
+                    asleep.remove(at);
+                    Wake::TimedOut
+                }
+                None => Wake::Woken,
+            };
+        }
+        // No guard is held while it sleeps: loom panics in the middle of it when all do.
+        while place(&ASLEEP.lock().unwrap(), me.id()).is_some() {
+            thread::park();
+        }
+        Wake::Woken
+    }
+
+    pub(crate) fn wake(word: *const AtomicU32, waiters: u32, _scope: Scope) -> usize {
+        wake_first(&mut ASLEEP.lock().unwrap(), word, waiters)
+    }
+
+    pub(crate) fn requeue(
+        word: &AtomicU32,
+        expected: u32,
+        wake: u32,
+        requeue: u32,
+        target: &AtomicU32,
+        _scope: Scope,
+    ) -> Requeue {
+        let mut asleep = ASLEEP.lock().unwrap();
+        if word.load(Ordering::Relaxed) != expected {
+            return Requeue::Differed;
+        }
+        let woken = wake_first(&mut asleep, word, wake);
+        let mut moved = 0;
+        // To the end of the list: behind those who wait for the target already.
+        while moved < requeue as usize {
+            let Some(at) = asleep.iter().position(|it| core::ptr::eq(it.word, word)) else { break };
+            let mut sleeper = asleep.remove(at);
+            sleeper.word = target;
+            asleep.push(sleeper);
+            moved += 1;
+        }
+        Requeue::Moved(woken + moved)
+    }
+
+    fn wake_first(asleep: &mut Vec<Sleeper>, word: *const AtomicU32, most: u32) -> usize {
+        for woken in 0..most as usize {
+            let Some(first) = asleep.iter().position(|it| core::ptr::eq(it.word, word)) else {
+                return woken;
+            };
+            asleep.remove(first).thread.unpark();
+        }
+        most as usize
+    }
+}

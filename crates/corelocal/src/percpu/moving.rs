@@ -12,9 +12,11 @@
 //! generation (`sys/forks.rs`) it knows that nothing moves. What was on its way is lost to it.
 
 use crate::primitive::global::{AtomicU64, Ordering};
-use crate::sys::forks;
+use crate::sys::forks::{self, Identity};
 
 static MOVES: AtomicU64 = AtomicU64::new(0);
+/// Who moved last, or does.
+static MOVER: AtomicU64 = AtomicU64::new(0);
 const GENERATION_BITS: u32 = 16;
 
 /// What a reader of several slots remembers: if it is the same before and after, and `is_still`,
@@ -36,12 +38,19 @@ impl Moment {
     }
 }
 
+/// Whether the calling thread moved something last: if something moves, then below this signal handler.
+pub(super) fn is_here() -> bool {
+    // Relaxed: a thread sees its own store, and nobody else's is its own.
+    MOVER.load(Ordering::Relaxed) == Identity::of_this_thread().number()
+}
+
 /// Runs `f`, which moves a value. One at a time (`trim.rs`, invariant 3).
 pub(super) fn moving(f: impl FnOnce()) {
     let generation = u64::from(forks::generation());
     let number = |count: u64| count << GENERATION_BITS | generation;
     // Relaxed: written by one at a time. Odd, whether it is now or not: a fork may have left it so.
     let odd = ((MOVES.load(Ordering::Relaxed) >> GENERATION_BITS) + 1) | 1;
+    MOVER.store(Identity::of_this_thread().number(), Ordering::Relaxed);
     // AcqRel: the stores of `f` stay behind it.
     MOVES.swap(number(odd), Ordering::AcqRel);
     f();

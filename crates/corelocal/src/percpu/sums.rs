@@ -11,15 +11,16 @@
 //! 2. An exchange moves value from words to caller by a compare-exchange of the bias alone. So the results
 //!    of all exchanges, less what they put in, and the last value add up to everything ever added.
 //! 3. A reader never adds up a part of a value twice: it reads the shared slots, where trims move words
-//!    to, before the slots, where they come from. What is on the move it may miss.
+//!    to, before the slots, where they come from. While something is on the move it looks again.
 //!
 //! Where nothing negative is added, a bias is minus what its words once were, and whoever sees it sees
 //! words that are no less, unless a trim moves them: so the value it reads is at least 0 but for that.
 
 use core::array;
 
-use super::moving::Moment;
+use super::moving::{self, Moment};
 use super::owned::{Fallback, Owned};
+use super::park::Patience;
 use super::slot::Zeroed;
 use crate::cid::SlotIndex;
 use crate::primitive::atomic::{AtomicI64, Ordering};
@@ -198,15 +199,31 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
 
     /// What the words of all slots add up to, for `K` sums.
     fn totals<const K: usize>(&self, first: usize) -> [i64; K] {
-        for _ in 0..rseq::MAX_ATTEMPTS {
+        let before = Moment::now();
+        let totals = self.add_up(first);
+        if before.is_still() && Moment::now() == before {
+            return totals;
+        }
+        self.totals_in_peace(first)
+    }
+
+    /// `totals` when nothing moves: between two moves, or after a trim.
+    #[cold]
+    #[inline(never)]
+    fn totals_in_peace<const K: usize>(&self, first: usize) -> [i64; K] {
+        let (mut attempts, mut patience) = (rseq::MAX_ATTEMPTS, Patience::new());
+        loop {
             let before = Moment::now();
             let totals = self.add_up(first);
-            // Else look again; not for ever, since a trim may be what this signal handler interrupts.
             if before.is_still() && Moment::now() == before {
                 return totals;
             }
+            attempts = attempts.saturating_sub(1);
+            // A signal handler does not wait for the move that it interrupts, nor anybody for ever.
+            if moving::is_here() || attempts == 0 && !patience.nap() {
+                return totals;
+            }
         }
-        self.add_up(first)
     }
 
     /// Slot by slot, since a line of one slot and the same line of the next fall into the same set of a

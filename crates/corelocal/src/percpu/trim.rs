@@ -89,8 +89,9 @@ pub(super) fn of_regions<'a>(regions: impl Iterator<Item = &'a Region>) -> Memor
 /// A process that was confined to fewer cpus, or has fewer threads than it had, calls it now and then. All
 /// slots beyond the number of cpus that the calling thread may use (so many on each node, where slots go by
 /// node) are taken from their ids, which get lower ones ([`crate::cid::freeze`] has what that costs); what is left in them moves, or stays if it
-/// is items of a container. No operation of another thread waits meanwhile. A sum that is read at the
-/// very moment may lack what is on the move; the next one has it.
+/// is items of a container. No operation of another thread waits meanwhile. Who reads a sum
+/// at the very moment looks again until nothing is on the move; a signal handler that interrupts the trim
+/// itself does not, and may miss what is.
 ///
 /// Linear in the blocks and slots of all containers. Not for signal handlers, and not in two threads at
 /// a time. A child forked in the middle of it may lack what was on the move, and the memory of a
@@ -316,6 +317,34 @@ mod tests {
             }
         });
         assert_eq!(COUNTER.get() + TAKEN.load(Ordering::Relaxed), 200_000);
+    }
+
+    /// What moves while it is read is not missed, whoever is preempted in the middle of it.
+    #[test]
+    fn readers_among_trims_see_everything() {
+        let _alone = alone();
+        static COUNTER: Counter = Counter::new();
+        static ADDED: AtomicI64 = AtomicI64::new(0);
+        const ALL: i64 = 5000;
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    loop {
+                        let added = ADDED.load(Ordering::Acquire);
+                        let seen = COUNTER.get();
+                        assert!(seen >= added, "{seen} of {added}");
+                        if added == ALL {
+                            break;
+                        }
+                    }
+                });
+            }
+            for added in 1..=ALL {
+                COUNTER.add(1);
+                ADDED.store(added, Ordering::Release);
+                let _ = trim_from(0, 0);
+            }
+        });
     }
 
     #[test]

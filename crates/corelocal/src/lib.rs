@@ -20,6 +20,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`clock`] | time, read in place |
+//! | [`sync`] | locks and their kin |
 //! | [`percpu`] | typed, safe data with a slot for each core |
 //! | [`cid`] | which slot am I: concurrency id or cpu number |
 //! | [`rseq`] | the critical sections, each specified once; the ids in place |
@@ -43,4 +44,5 @@ pub mod cid;
 pub mod clock;
 pub mod percpu;
 pub mod rseq;
+pub mod sync;
 pub mod sys;

@@ -1,0 +1,62 @@
+//! A word to wait for, with its scope.
+
+use core::marker::PhantomData;
+use core::ops::Deref;
+
+use super::scope::Scope;
+use crate::primitive::atomic::AtomicU32;
+use crate::sys::futex::{Deadline, Requeue, Wake};
+use crate::sys::sleep;
+
+/// An atomic word that threads can sleep on. Waits return for nothing at times: look again.
+#[repr(transparent)]
+pub(super) struct Futex<S: Scope> {
+    word: AtomicU32,
+    scope: PhantomData<S>,
+}
+
+impl<S: Scope> Futex<S> {
+    #[cfg(not(loom))]
+    pub(super) const fn new(value: u32) -> Self {
+        Futex { word: AtomicU32::new(value), scope: PhantomData }
+    }
+
+    #[cfg(loom)]
+    pub(super) fn new(value: u32) -> Self {
+        Futex { word: AtomicU32::new(value), scope: PhantomData }
+    }
+
+    /// Sleeps while the word holds `expected`, until woken or until the deadline.
+    #[inline]
+    pub(super) fn wait(&self, expected: u32, deadline: Option<Deadline>) -> Wake {
+        sleep::wait(&self.word, expected, deadline, S::FUTEX)
+    }
+
+    /// Wakes up to `waiters`; says how many. Does not look at the word, which may be gone already: whoever
+    /// sees a lock free may free its memory.
+    #[inline]
+    pub(super) fn wake(this: *const Self, waiters: u32) -> usize {
+        sleep::wake(this.cast(), waiters, S::FUTEX)
+    }
+
+    /// If the word holds `expected`: wakes up to `wake` of its waiters and lets up to `requeue` others wait
+    /// for `target` instead.
+    pub(super) fn requeue(
+        &self,
+        expected: u32,
+        wake: u32,
+        requeue: u32,
+        target: &Futex<S>,
+    ) -> Requeue {
+        sleep::requeue(&self.word, expected, wake, requeue, &target.word, S::FUTEX)
+    }
+}
+
+impl<S: Scope> Deref for Futex<S> {
+    type Target = AtomicU32;
+
+    #[inline(always)]
+    fn deref(&self) -> &AtomicU32 {
+        &self.word
+    }
+}

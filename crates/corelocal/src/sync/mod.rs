@@ -1,0 +1,15 @@
+//! Waiting for one another: locks and their kin, on futexes.
+//!
+//! Every type is a word or two that the threads change themselves; the kernel is asked only to sleep and to
+//! wake. Who may share an object is part of its type: [`Private`], the threads of one process, or
+//! [`Shared`], those of all processes that map it. Waiting for a private word is cheaper, as the kernel need
+//! not look its page up.
+//!
+//! Deadlines are points on the monotonic clock. What ends in `_for` takes a time span, what ends in `_until`
+//! a [`Deadline`].
+
+mod futex;
+mod scope;
+
+pub use crate::sys::futex::Deadline;
+pub use scope::{Private, Scope, Shared};

@@ -39,6 +39,8 @@
 extern crate std;
 
 mod primitive;
+#[cfg(test)]
+mod scaled;
 
 pub mod cid;
 pub mod clock;

@@ -153,7 +153,8 @@ fn cells_are_used_and_dropped_at_thread_exit() {
     }
     thread_local!(static OWN: RefCell<Option<Own>> = const { RefCell::new(None) });
     ALL.get_or_init(|| AREA.take().unwrap());
-    for _ in 0..100 {
+    let threads = scaled(100);
+    for _ in 0..threads {
         let thread = thread::spawn(|| {
             OWN.with_borrow_mut(|own| {
                 own.get_or_insert(Own(AREA.take().unwrap())).0.at::<0>().add(4);
@@ -161,7 +162,7 @@ fn cells_are_used_and_dropped_at_thread_exit() {
         });
         thread.join().unwrap();
     }
-    assert_eq!(ALL.get().unwrap().at::<0>().added(), 500);
+    assert_eq!(ALL.get().unwrap().at::<0>().added(), 5 * threads);
     assert_eq!((AREA.memory().cells, AREA.memory().peak), (1, 2));
 }
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// Lowest first; the modules of one line are siblings.
 const LAYERS: &[&[&str]] = &[
-    &["primitive"],
+    &["primitive", "scaled"],
     &["sys"],
     &["rseq"],
     &["cid"],

@@ -1,6 +1,7 @@
 //! Blocks that come and go, pinned and by many threads.
 
 use super::*;
+use crate::scaled::scaled;
 use std::vec::Vec;
 
 const OPAQUE: Class = Class { kind: Kind::Opaque, by_node: false };
@@ -30,7 +31,7 @@ fn threads_share_a_region() {
     std::thread::scope(|scope| {
         for thread in 1..=4u64 {
             scope.spawn(move || {
-                for _ in 0..200 {
+                for _ in 0..scaled(200) {
                     let blocks: Vec<_> = (0..40).map(|_| allocate(OPAQUE, 6).unwrap()).collect();
                     for base in &blocks {
                         let word = base.cast::<u64>();

@@ -267,6 +267,7 @@ fn move_word(kind: Kind, from: &AtomicI64, to: &AtomicI64) {
 mod tests {
     use super::*;
     use crate::percpu::{Counter, CounterVec, Max};
+    use crate::scaled::scaled;
     use std::vec::Vec;
 
     /// One test's trim would take another's pages.
@@ -283,7 +284,8 @@ mod tests {
         let (counter, max) = (Counter::<cid::Cid>::new(), Max::<cid::Cid>::new());
         let many: Vec<Counter> = (0..1000).map(|_| Counter::new()).collect();
         let line: CounterVec<16> = CounterVec::new();
-        for round in 1..=20 {
+        let rounds = scaled(20);
+        for round in 1..=rounds {
             counter.add(5);
             max.record(7 * round);
             many.iter().for_each(|counter| counter.add(1));
@@ -295,7 +297,7 @@ mod tests {
             assert!(many.iter().all(|counter| counter.get() == round as i64));
             assert_eq!(line.get(3), Ok(2 * round as i64));
         }
-        assert_eq!(counter.take(), 100);
+        assert_eq!(counter.take(), 5 * rounds as i64);
     }
 
     #[test]
@@ -303,20 +305,21 @@ mod tests {
         let _alone = alone();
         static COUNTER: Counter = Counter::new();
         static TAKEN: AtomicI64 = AtomicI64::new(0);
+        let (each, trims) = (scaled(50_000), scaled(200));
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..50_000).for_each(|_| COUNTER.add(1)));
+                scope.spawn(|| (0..each).for_each(|_| COUNTER.add(1)));
             }
             scope.spawn(|| {
-                for _ in 0..200 {
+                for _ in 0..trims {
                     TAKEN.fetch_add(COUNTER.take(), Ordering::Relaxed);
                 }
             });
-            for _ in 0..200 {
+            for _ in 0..trims {
                 let _ = trim_from(0, 0);
             }
         });
-        assert_eq!(COUNTER.get() + TAKEN.load(Ordering::Relaxed), 200_000);
+        assert_eq!(COUNTER.get() + TAKEN.load(Ordering::Relaxed), 4 * each as i64);
     }
 
     /// What moves while it is read is not missed, whoever is preempted in the middle of it.
@@ -325,21 +328,21 @@ mod tests {
         let _alone = alone();
         static COUNTER: Counter = Counter::new();
         static ADDED: AtomicI64 = AtomicI64::new(0);
-        const ALL: i64 = 5000;
+        let all = scaled(2000) as i64;
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| {
+                scope.spawn(move || {
                     loop {
                         let added = ADDED.load(Ordering::Acquire);
                         let seen = COUNTER.get();
                         assert!(seen >= added, "{seen} of {added}");
-                        if added == ALL {
+                        if added == all {
                             break;
                         }
                     }
                 });
             }
-            for added in 1..=ALL {
+            for added in 1..=all {
                 COUNTER.add(1);
                 ADDED.store(added, Ordering::Release);
                 let _ = trim_from(0, 0);

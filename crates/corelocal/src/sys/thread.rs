@@ -102,6 +102,7 @@ pub(super) fn at_exit() {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::scaled::scaled;
 
     #[test]
     fn a_thread_keeps_its_lease() {
@@ -120,7 +121,7 @@ mod tests {
         }
         let holders = || HOLDERS.iter().map(|holders| holders.load(Ordering::Relaxed)).sum::<u32>();
         // Other tests' threads hold some too; far fewer than this.
-        for _ in 0..1000 {
+        for _ in 0..scaled(1000) {
             std::thread::spawn(|| lease(4)).join().unwrap();
         }
         assert!(holders() < 500, "{}", holders());

@@ -3,11 +3,16 @@
 #[allow(dead_code, reason = "the tests of containers of items use it")]
 pub mod tokens;
 
+#[path = "../../src/scaled.rs"]
+mod scaled;
+
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};
-use std::{env, thread};
+use std::thread;
 
 use corelocal::percpu::Counter;
+#[allow(unused_imports, reason = "each test binary uses some of them")]
+pub use scaled::scaled;
 
 /// What `rage` counts with, the signal handler too.
 pub static COUNTER: Counter = Counter::new();
@@ -20,17 +25,6 @@ extern "C" fn handler(_: i32) {
     if let Some(act) = ACT.get() {
         act();
         HANDLED.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// `operations`, times `CORELOCAL_TEST_SCALE` where that is set: an emulated machine is slow.
-#[allow(dead_code, reason = "each test binary uses some of them")]
-pub fn scaled(operations: u64) -> u64 {
-    let Some(scale) = env::var_os("CORELOCAL_TEST_SCALE") else { return operations };
-    let scale: Option<f64> = scale.to_str().and_then(|scale| scale.parse().ok());
-    match scale {
-        Some(scale) if scale > 0.0 && scale <= 1.0 => (operations as f64 * scale) as u64,
-        _ => panic!("CORELOCAL_TEST_SCALE must be a number above 0 and up to 1, such as 0.01"),
     }
 }
 

@@ -2,6 +2,7 @@ use super::*;
 use crate::cid::{CpuId, NodeCid};
 use crate::percpu::region::SLOT_LEN;
 use crate::rseq::{SLOT_SHIFT, offset};
+use crate::scaled::scaled;
 use std::vec::Vec;
 use std::{format, mem};
 
@@ -141,7 +142,7 @@ fn a_write_after_the_drop_is_found() {
 #[test]
 fn what_nobody_wrote_to_is_intact() {
     let area: Area<1024> = Area::new().poison(true);
-    for n in 0..20 {
+    for n in 0..scaled(20) as usize {
         let cells: Vec<_> = (0..5).map(|_| area.take().unwrap()).collect();
         for cell in &cells {
             assert!(cell.iter().all(|(_, words)| words == [0; 1024]));

@@ -163,11 +163,12 @@ fn no_slot_is_left() {
             // The other kind has slots of its own.
             let other: Counter = Counter::new();
             other.add(1);
-            assert_eq!(cid::in_use::<Cid>() == 1, cid::policy() != Policy::Lease);
+            // More than one where the thread moved in the middle of it.
+            assert_eq!(cid::in_use::<Cid>() > 0, cid::policy() != Policy::Lease);
             drop(frozen);
             counter.add(1);
             assert_eq!(counter.get(), 1001);
-            assert_eq!(cid::in_use::<NodeCid>() == 1, cid::policy() != Policy::Lease);
+            assert_eq!(cid::in_use::<NodeCid>() > 0, cid::policy() != Policy::Lease);
         },
     );
 }

@@ -90,6 +90,38 @@ CONF
     apt-get -qq -o APT::Update::Error-Mode=any update
 }
 
+# unpack_beside DIRECTORY SUITE PACKAGE...: unpacks these packages of a Debian suite, and all that they
+# load, into DIRECTORY, beside the system. Fails where they cannot be had.
+unpack_beside() {
+    local directory=$1 suite=$2 apt=$1.apt new=$1.new package
+    shift 2
+    rm -rf "$new"
+    mkdir -p "$new"
+    apt_beside "$apt" "$suite" &&
+        apt-get -qq install -y --download-only --no-install-recommends "$@" >/dev/null || return
+    unset APT_CONFIG
+    for package in "$apt"/archives/*.deb; do
+        dpkg --extract "$package" "$new"
+    done
+    rm -rf "$apt" "$directory"
+    mv "$new" "$directory" # Last, so that an interrupted run leaves no half of it behind.
+}
+
+# starter DIRECTORY PROGRAM: makes a script in DIRECTORY, of the same name, that starts the PROGRAM unpacked
+# there with the dynamic loader and the libraries that are there.
+starter() {
+    local name libraries loader
+    name=$(basename "$2")
+    libraries=$(cd "$1" && echo usr/lib/*-linux-gnu*)
+    loader=$(cd "$1" && echo "$libraries"/ld-linux*.so.*)
+    cat >"$1/$name" <<WRAPPER
+#!/bin/sh
+kit=\$(dirname "\$(readlink -f "\$0")")
+exec "\$kit/$loader" --library-path "\$kit/$libraries" --argv0 $name "\$kit/$2" "\$@"
+WRAPPER
+    chmod +x "$1/$name"
+}
+
 # need_rust: cargo and a C linker exist from here on.
 need_rust() {
     local installed=${CARGO_HOME:-${HOME:-}/.cargo}/bin

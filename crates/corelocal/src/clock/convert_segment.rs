@@ -15,7 +15,8 @@
 //! tick's `n`, so is each `y` (2.0 has one bit set, and a smaller number without it would be 0 or the like,
 //! which the sum never is). Then each tick is before the last one, since `y` rises with `x`; and behind the
 //! origin, since what is before it makes `y` less than 2. But half a nanosecond before it is rounded to 2:
-//! so the origin lies [`LEAD`] behind the first tick. Where the check fails, ticks are looked at one by one.
+//! so the origin lies [`LEAD`] behind the first tick. Where the check fails, a second pass looks for the largest
+//! tick; and if some are not even near the segment, they are taken one by one.
 //!
 //! # Invariants
 //! 1. `rate` is nanoseconds a tick times 2^53, is not 0, and at most 2^61. `last - first` is below 2^52.
@@ -148,9 +149,10 @@ impl Segment {
         // SAFETY: the cpu has what it needs.
         is_quick
             && unsafe {
-                // The check may fail although all ticks are behind the origin: then what was written is right.
-                vectors::fill(&straight, ticks, times) < nanos(length, self.rate)
-                    || vectors::are_within(&straight, ticks)
+                let any = vectors::fill(&straight, ticks, times);
+                // The check may fail although no tick is behind the last: then what was written is right.
+                any < nanos(length, self.rate)
+                    || any < vectors::FAR && vectors::are_within(&straight, ticks)
             }
     }
 }

@@ -66,6 +66,9 @@ fn is_supported() -> bool {
 const LANES: usize = 4;
 /// Vectors in a round, so that the loop itself costs little.
 const UNROLLED: usize = 4;
+const TWO: u64 = 2f64.to_bits();
+/// What [`fill`] returns if all ticks are from the origin to this far behind it, or less.
+pub(super) const FAR: u64 = 1 << 52;
 
 /// Writes each tick's time. Returns the `or` of all times since the base, or something larger if a tick
 /// is outside.
@@ -76,16 +79,17 @@ const UNROLLED: usize = 4;
 /// Invariant 1.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn fill(straight: &Straight, ticks: &[Ticks], times: &mut [u64]) -> u64 {
-    const TWO: u64 = 2f64.to_bits();
     let &Straight { origin, length: until, rate, base } = straight;
     // Exact, both: 53 bits at most. Signed, for which there is an instruction.
     let per_tick = rate as i64 as f64 / (1u64 << 53) as f64;
     let added = ((1 << 53) - rate as i64) as f64 / (1u64 << 52) as f64;
     let length = ticks.len().min(times.len());
-    let in_rounds = length - length % (LANES * UNROLLED);
     let (from, to) = (ticks.as_ptr(), times.as_mut_ptr());
+    // Vectors are stored where they do not lie across two lines of the cache.
+    let begin = to.align_offset(size_of::<__m256i>()).min(length);
+    let end = length - (length - begin) % (LANES * UNROLLED);
     let mut lanes = [TWO; LANES];
-    // SAFETY: (1); vectors are loaded and stored below `in_rounds`, which is within both slices, and
+    // SAFETY: (1); vectors are loaded and stored from `begin` to `end`, which is within both slices, and
     // `lanes` is one (2).
     unsafe {
         // Added, not subtracted: an addition can take its other summand from memory.
@@ -94,7 +98,7 @@ pub(super) unsafe fn fill(straight: &Straight, ticks: &[Ticks], times: &mut [u64
         let summand = _mm256_set1_pd(added);
         let back = _mm256_set1_epi64x(base.wrapping_sub(TWO) as i64);
         let mut any = _mm256_set1_epi64x(TWO as i64);
-        for round in (0..in_rounds).step_by(LANES * UNROLLED) {
+        for round in (begin..end).step_by(LANES * UNROLLED) {
             for vector in 0..UNROLLED {
                 let at = round + vector * LANES;
                 let x = _mm256_add_epi64(_mm256_loadu_si256(from.add(at).cast()), start);
@@ -107,22 +111,43 @@ pub(super) unsafe fn fill(straight: &Straight, ticks: &[Ticks], times: &mut [u64
         _mm256_storeu_si256(lanes.as_mut_ptr().cast(), any);
     }
     let mut any = lanes.iter().fold(0, |any, lane| any | lane);
-    for (tick, time) in ticks.iter().zip(times).skip(in_rounds) {
-        let ahead = tick.as_raw().wrapping_sub(origin);
+    for at in (0..begin).chain(end..length) {
+        let ahead = ticks[at].as_raw().wrapping_sub(origin);
         let elapsed = nanos(ahead, rate);
         any |= if ahead <= until { TWO | elapsed } else { u64::MAX };
-        *time = base.wrapping_add(elapsed);
+        times[at] = base.wrapping_add(elapsed);
     }
     any.wrapping_sub(TWO)
 }
 
-/// Whether all ticks are from the origin to the last.
+/// Whether no tick is behind the last one, given that [`fill`] found none more than 2^52 behind the origin. It
+/// is unsure half of the time for ticks of the last moments before the segment's end.
 ///
 /// # Safety
 /// Invariant 1.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn are_within(straight: &Straight, ticks: &[Ticks]) -> bool {
     let &Straight { origin, length, .. } = straight;
-    // The compiler makes vectors of it.
-    ticks.iter().fold(true, |all, tick| all & (tick.as_raw().wrapping_sub(origin) <= length))
+    /// So many at a time, since each waits for the one before.
+    const CHAINS: usize = 8;
+    let in_rounds = ticks.len() - ticks.len() % (LANES * CHAINS);
+    let from = ticks.as_ptr();
+    let mut lanes = [TWO; LANES];
+    // SAFETY: (1); vectors are loaded below `in_rounds`, which is within the slice, and `lanes` is one (2).
+    unsafe {
+        let start = _mm256_set1_epi64x(TWO.wrapping_sub(origin) as i64);
+        // As doubles from 2 to 4 they have an instruction for the larger of two.
+        let mut largest = [_mm256_set1_pd(2.0); CHAINS];
+        for round in (0..in_rounds).step_by(LANES * CHAINS) {
+            for (vector, largest) in largest.iter_mut().enumerate() {
+                let at = round + vector * LANES;
+                let x = _mm256_add_epi64(_mm256_loadu_si256(from.add(at).cast()), start);
+                *largest = _mm256_max_pd(*largest, _mm256_castsi256_pd(x));
+            }
+        }
+        let largest = largest.into_iter().fold(_mm256_set1_pd(2.0), |x, y| _mm256_max_pd(x, y));
+        _mm256_storeu_si256(lanes.as_mut_ptr().cast(), _mm256_castpd_si256(largest));
+    }
+    let rest = ticks[in_rounds..].iter().map(|tick| tick.as_raw().wrapping_sub(origin));
+    rest.chain(lanes.map(|lane| lane - TWO)).all(|ahead| ahead <= length)
 }

@@ -8,8 +8,18 @@
 //! Deadlines are points on the monotonic clock. What ends in `_for` takes a time span, what ends in `_until`
 //! a [`Deadline`].
 
+mod countdown;
+mod event;
 mod futex;
+mod latch;
+mod parker;
+mod permits;
 mod scope;
+mod semaphore;
 
 pub use crate::sys::futex::Deadline;
+pub use event::{AutoEvent, ManualEvent};
+pub use latch::{Latch, Task, WaitGroup};
+pub use parker::Parker;
 pub use scope::{Private, Scope, Shared};
+pub use semaphore::Semaphore;

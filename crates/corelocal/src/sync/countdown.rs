@@ -1,0 +1,168 @@
+//! A number that goes down to zero, and threads that wait for that: what latches and wait groups are.
+//!
+//! ```text
+//!   31        30        24   23                 0
+//!   AWAITED   times at zero   what is left to do
+//! ```
+//!
+//! # Invariants
+//! 1. The change that brings the number to 0 counts that in `times`, clears AWAITED and wakes all. A waiter
+//!    that sees another `times` than at its start leaves, even if the number has grown again. (It misses that
+//!    only if it does not run while that happens a multiple of 128 times: then it waits for the next zero.)
+//! 2. Who counts down does not touch the word after the exchange: its memory may be gone.
+
+use super::futex::Futex;
+use super::scope::Scope;
+use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sys::futex::{Deadline, Wake};
+
+const AWAITED: u32 = 1 << 31;
+const LEFT_BITS: u32 = 24;
+/// The largest number.
+pub(super) const MOST: u32 = (1 << LEFT_BITS) - 1;
+const ONE_TIME: u32 = 1 << LEFT_BITS;
+
+#[inline(always)]
+fn left(word: u32) -> u32 {
+    word & MOST
+}
+
+#[inline(always)]
+fn times(word: u32) -> u32 {
+    (word & !AWAITED) >> LEFT_BITS
+}
+
+/// The word after it came to zero.
+#[inline(always)]
+fn at_zero(word: u32) -> u32 {
+    (word & !(AWAITED | MOST)).wrapping_add(ONE_TIME) & !AWAITED
+}
+
+/// See the module's text. All bytes 0 is: nothing is left to do.
+#[repr(transparent)]
+pub(super) struct Countdown<S: Scope> {
+    word: Futex<S>,
+}
+
+impl<S: Scope> Countdown<S> {
+    #[cfg(not(loom))]
+    pub(super) const fn new(count: u32) -> Self {
+        assert!(count <= MOST, "a count is at most 2^24 - 1");
+        Countdown { word: Futex::new(count) }
+    }
+
+    #[cfg(loom)]
+    pub(super) fn new(count: u32) -> Self {
+        Countdown { word: Futex::new(count) }
+    }
+
+    /// Adds to the number; false, and nothing is changed, if it would be too large.
+    pub(super) fn add(&self, more: u32) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while more <= MOST - left(word) {
+            // Relaxed: those who wait learn nothing from it. A read-modify-write, so a Release lasts.
+            match self.word.compare_exchange_weak(
+                word,
+                word + more,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// Takes up to `less` from the number; what it was before.
+    #[inline]
+    pub(super) fn subtract(&self, less: u32) -> u32 {
+        let this: *const Futex<S> = &self.word;
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if left(word) == 0 || less == 0 {
+                return left(word);
+            }
+            let zero = left(word) <= less;
+            let after = if zero { at_zero(word) } else { word - less };
+            // Release: partner is the Acquire in `is_done` and `announce`.
+            match self.word.compare_exchange_weak(word, after, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => {
+                    // Invariant 2: by address.
+                    if zero && word & AWAITED != 0 {
+                        Futex::wake(this, u32::MAX);
+                    }
+                    return left(word);
+                }
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        left(self.word.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn is_done(&self) -> bool {
+        // Acquire: partner is the Release in `subtract`.
+        left(self.word.load(Ordering::Acquire)) == 0
+    }
+
+    #[inline]
+    pub(super) fn wait(&self, deadline: Option<Deadline>) -> bool {
+        self.is_done() || self.wait_cold(deadline)
+    }
+
+    #[cold]
+    fn wait_cold(&self, deadline: Option<Deadline>) -> bool {
+        let start = self.start();
+        loop {
+            let Some(expected) = self.announce(start) else { return true };
+            if self.word.wait(expected, deadline) == Wake::TimedOut {
+                return self.announce(start).is_none();
+            }
+        }
+    }
+
+    /// How often it was zero, as far as is known.
+    pub(super) fn start(&self) -> u32 {
+        times(self.word.load(Ordering::Relaxed))
+    }
+
+    /// Says that somebody is about to sleep: while the word is as returned. Nothing if the number is zero, or
+    /// was since it had been so `start` times.
+    pub(super) fn announce(&self, start: u32) -> Option<u32> {
+        // Acquire, here and below: partner is the Release in `subtract`.
+        let mut word = self.word.load(Ordering::Acquire);
+        while left(word) > 0 && times(word) == start {
+            if word & AWAITED != 0 {
+                return Some(word);
+            }
+            let after = word | AWAITED;
+            match self.word.compare_exchange_weak(word, after, Ordering::Relaxed, Ordering::Acquire)
+            {
+                Ok(_) => return Some(after),
+                Err(now) => word = now,
+            }
+        }
+        None
+    }
+
+    /// Whether `announce` would return nothing.
+    pub(super) fn is_there(&self, start: u32) -> bool {
+        // Acquire: partner is the Release in `subtract`.
+        let word = self.word.load(Ordering::Acquire);
+        left(word) == 0 || times(word) != start
+    }
+
+    /// The word, for those who wait for several.
+    pub(super) fn word(&self) -> &AtomicU32 {
+        &self.word
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "countdown_loom.rs"]
+mod loom_tests;

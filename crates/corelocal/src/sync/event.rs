@@ -1,0 +1,301 @@
+//! Events: something has happened, for one thread or for all.
+//!
+//! An [`AutoEvent`] is a semaphore of at most one permit (`permits.rs`). The word of a [`ManualEvent`]:
+//!
+//! ```text
+//!   31            2   1         0
+//!   how often set     AWAITED   SET
+//! ```
+//!
+//! # Invariants
+//! 1. SET and AWAITED are never both there: who sets wakes all and clears AWAITED; who finds SET does not
+//!    sleep.
+//! 2. The count changes with each change from not SET to SET. A waiter that sees another count than at its
+//!    start was there when the event was set, and leaves, whether it is set still or not.
+//! 3. Who sets does not touch the word after the exchange: its memory may be gone.
+
+use core::fmt;
+use core::time::Duration;
+
+use super::futex::Futex;
+use super::permits::Permits;
+use super::scope::{Private, Scope};
+use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sys::futex::{Deadline, Wake};
+
+/// Lets one thread go for each time it is set: 4 bytes.
+///
+/// Setting it twice before anybody waits is setting it once. All bytes 0 is an event that is not set.
+///
+/// ```
+/// use corelocal::sync::AutoEvent;
+///
+/// let event = AutoEvent::new(false);
+/// event.set();
+/// event.wait();
+/// assert!(!event.try_wait()); // it was reset by the wait
+/// ```
+#[repr(transparent)]
+pub struct AutoEvent<S: Scope = Private> {
+    pub(super) permits: Permits<S>,
+}
+
+impl AutoEvent {
+    /// An event of the threads of this process.
+    #[cfg(not(loom))]
+    pub const fn new(set: bool) -> Self {
+        Self::with_scope(set)
+    }
+
+    /// As above.
+    #[cfg(loom)]
+    pub fn new(set: bool) -> Self {
+        Self::with_scope(set)
+    }
+}
+
+impl<S: Scope> AutoEvent<S> {
+    /// An event of whoever the scope says.
+    #[cfg(not(loom))]
+    pub const fn with_scope(set: bool) -> Self {
+        AutoEvent { permits: Permits::new(set as u32) }
+    }
+
+    /// As above.
+    #[cfg(loom)]
+    pub fn with_scope(set: bool) -> Self {
+        AutoEvent { permits: Permits::new(set as u32) }
+    }
+
+    /// Lets go one thread that waits, or else the next one that does. Async-signal-safe.
+    ///
+    /// What the caller did before happens before what that thread does after its wait.
+    #[inline]
+    pub fn set(&self) {
+        self.permits.give(1, 1, true);
+    }
+
+    /// As if it had not been set; says whether it was. Async-signal-safe.
+    #[inline]
+    pub fn reset(&self) -> bool {
+        self.permits.try_take()
+    }
+
+    /// Waits until it is set, and resets it.
+    #[inline]
+    pub fn wait(&self) {
+        self.permits.take_until(None);
+    }
+
+    /// Resets it if it is set; says whether it was. The same as [`reset`](Self::reset).
+    #[inline]
+    pub fn try_wait(&self) -> bool {
+        self.permits.try_take()
+    }
+
+    /// Waits until it is set, at most so long, and resets it; false if it was not.
+    #[inline]
+    pub fn wait_for(&self, span: Duration) -> bool {
+        self.try_wait() || self.wait_until(Deadline::after(span))
+    }
+
+    /// Waits until it is set or until the deadline, and resets it; false if it was not.
+    #[inline]
+    pub fn wait_until(&self, deadline: Deadline) -> bool {
+        self.permits.take_until(Some(deadline))
+    }
+
+    /// Whether it is set at the moment.
+    #[inline]
+    pub fn is_set(&self) -> bool {
+        self.permits.available() > 0
+    }
+}
+
+impl<S: Scope> fmt::Debug for AutoEvent<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AutoEvent").field("set", &self.is_set()).finish()
+    }
+}
+
+const SET: u32 = 1;
+const AWAITED: u32 = 1 << 1;
+const ONCE: u32 = 1 << 2;
+
+#[inline(always)]
+fn is_set(word: u32) -> bool {
+    word & SET != 0
+}
+
+/// How often it was set.
+#[inline(always)]
+fn times(word: u32) -> u32 {
+    word / ONCE
+}
+
+/// Lets all threads go while it is set: 4 bytes.
+///
+/// A thread that waits when it is set returns, even if the event is reset before the thread runs. All bytes 0
+/// is an event that is not set.
+///
+/// ```
+/// use core::time::Duration;
+/// use corelocal::sync::ManualEvent;
+///
+/// static STOP: ManualEvent = ManualEvent::new(false);
+///
+/// assert!(!STOP.wait_for(Duration::from_millis(1)));
+/// STOP.set();
+/// STOP.wait();
+/// STOP.wait();
+/// ```
+#[repr(transparent)]
+pub struct ManualEvent<S: Scope = Private> {
+    word: Futex<S>,
+}
+
+impl ManualEvent {
+    /// An event of the threads of this process.
+    #[cfg(not(loom))]
+    pub const fn new(set: bool) -> Self {
+        Self::with_scope(set)
+    }
+
+    /// As above.
+    #[cfg(loom)]
+    pub fn new(set: bool) -> Self {
+        Self::with_scope(set)
+    }
+}
+
+impl<S: Scope> ManualEvent<S> {
+    /// An event of whoever the scope says.
+    #[cfg(not(loom))]
+    pub const fn with_scope(set: bool) -> Self {
+        ManualEvent { word: Futex::new(if set { SET } else { 0 }) }
+    }
+
+    /// As above.
+    #[cfg(loom)]
+    pub fn with_scope(set: bool) -> Self {
+        ManualEvent { word: Futex::new(u32::from(set)) }
+    }
+
+    /// Lets go all that wait, and all that will until it is reset; says whether it was set already.
+    /// Async-signal-safe.
+    ///
+    /// What the caller did before happens before what those threads do after.
+    #[inline]
+    pub fn set(&self) -> bool {
+        let this: *const Futex<S> = &self.word;
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let after =
+                if is_set(word) { word } else { (word & !AWAITED | SET).wrapping_add(ONCE) };
+            // Release: partner is the Acquire in `is_set` and `wait_until`.
+            match self.word.compare_exchange_weak(word, after, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => {
+                    // Invariant 3: by address.
+                    if word & AWAITED != 0 {
+                        Futex::wake(this, u32::MAX);
+                    }
+                    return is_set(word);
+                }
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Lets threads wait again; says whether it was set. Async-signal-safe.
+    #[inline]
+    pub fn reset(&self) -> bool {
+        // A read-modify-write, so that the Release in `set` lasts for waiters of then. Acquire: partner is
+        // the same.
+        is_set(self.word.fetch_and(!SET, Ordering::Acquire))
+    }
+
+    /// Whether it is set; then what happened before happens before what follows.
+    #[inline]
+    pub fn is_set(&self) -> bool {
+        // Acquire: partner is the Release in `set`.
+        is_set(self.word.load(Ordering::Acquire))
+    }
+
+    /// Waits until it is set.
+    #[inline]
+    pub fn wait(&self) {
+        if !self.is_set() {
+            self.wait_cold(None);
+        }
+    }
+
+    /// Waits until it is set, at most so long; false if it was not.
+    #[inline]
+    pub fn wait_for(&self, span: Duration) -> bool {
+        self.is_set() || self.wait_cold(Some(Deadline::after(span)))
+    }
+
+    /// Waits until it is set or until the deadline; false if it was not.
+    #[inline]
+    pub fn wait_until(&self, deadline: Deadline) -> bool {
+        self.is_set() || self.wait_cold(Some(deadline))
+    }
+
+    #[cold]
+    fn wait_cold(&self, deadline: Option<Deadline>) -> bool {
+        let start = self.start();
+        loop {
+            let Some(expected) = self.announce(start) else { return true };
+            if self.word.wait(expected, deadline) == Wake::TimedOut {
+                return self.announce(start).is_none();
+            }
+        }
+    }
+
+    /// Says that somebody is about to sleep: while the word is as returned. Nothing if it is set, or was
+    /// since it had been set `start` times.
+    pub(super) fn announce(&self, start: u32) -> Option<u32> {
+        // Acquire, here and below: partner is the Release in `set`.
+        let mut word = self.word.load(Ordering::Acquire);
+        while !is_set(word) && times(word) == start {
+            if word & AWAITED != 0 {
+                return Some(word);
+            }
+            let after = word | AWAITED;
+            match self.word.compare_exchange_weak(word, after, Ordering::Relaxed, Ordering::Acquire)
+            {
+                Ok(_) => return Some(after),
+                Err(now) => word = now,
+            }
+        }
+        None
+    }
+
+    /// How often it was set, as far as is known.
+    pub(super) fn start(&self) -> u32 {
+        times(self.word.load(Ordering::Relaxed))
+    }
+
+    /// Whether `announce` would return nothing.
+    pub(super) fn is_there(&self, start: u32) -> bool {
+        // Acquire: partner is the Release in `set`.
+        let word = self.word.load(Ordering::Acquire);
+        is_set(word) || times(word) != start
+    }
+
+    /// The word, for those who wait for several.
+    pub(super) fn word(&self) -> &AtomicU32 {
+        &self.word
+    }
+}
+
+impl<S: Scope> fmt::Debug for ManualEvent<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManualEvent").field("set", &self.is_set()).finish()
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "event_loom.rs"]
+mod loom_tests;

@@ -1,0 +1,289 @@
+//! Something that is done once.
+//!
+//! ```text
+//!   31        30        29       28                      0
+//!   RUNNING   AWAITED   SEALED   who runs (`holder.rs`)         while somebody runs, and else:
+//!                                NEW, DONE or CUT_SHORT
+//!
+//!              claim                  finish
+//!   NEW ----------------> RUNNING ---------------> DONE
+//!   CUT_SHORT ----------/    |  \--> CUT_SHORT    (a panic)
+//!        gone: claim anew ---/   \-> NEW          (gave it back)
+//! ```
+//!
+//! # Invariants
+//! 1. DONE stays. Whoever sees it sees what the run did.
+//! 2. One thread of the process runs at a time: the one whose tag is in the word. A run is taken over only
+//!    from a thread that a fork left behind.
+//! 3. A run that was taken over all the same (see `sys/forks.rs` on children whose first thread holds
+//!    something) ends without effect: it fails to seal or to finish its claim. A sealed one is never anybody's
+//!    who could be here: no foreign code runs between seal and finish.
+//! 4. Who finishes does not touch the word after the exchange: its memory may be gone.
+
+use core::fmt;
+
+use super::futex::Futex;
+use super::holder::{self, Holder};
+use super::scope::Private;
+use crate::primitive::atomic::Ordering;
+
+const NEW: u32 = 0;
+const DONE: u32 = 1;
+const CUT_SHORT: u32 = 2;
+
+const RUNNING: u32 = 1 << 31;
+const AWAITED: u32 = 1 << 30;
+const SEALED: u32 = 1 << 29;
+const TAG_BITS: u32 = 29;
+const TAG: u32 = (1 << TAG_BITS) - 1;
+
+#[inline(always)]
+fn is_running(word: u32) -> bool {
+    word & RUNNING != 0
+}
+
+/// Lets one thread do something, and the others wait until it is done: 4 bytes.
+///
+/// All bytes 0 is one where nothing was done.
+///
+/// ```
+/// use corelocal::sync::Once;
+///
+/// static START: Once = Once::new();
+///
+/// START.call_once(|| println!("only once"));
+/// START.call_once(|| unreachable!());
+/// assert!(START.is_completed());
+/// ```
+///
+/// # When it is cut short
+/// A closure that panics has done nothing: the next call runs its own. There is no poison; who must know
+/// uses [`call_once_force`](Self::call_once_force).
+///
+/// # After fork
+/// Where another thread of the parent was in the middle of it, nobody in the child ever will end it: there the
+/// next call runs, as after a panic.
+#[repr(transparent)]
+pub struct Once {
+    word: Futex<Private>,
+}
+
+/// What a closure learns from [`Once::call_once_force`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnceState {
+    was_cut_short: bool,
+}
+
+impl OnceState {
+    /// Whether an earlier run has begun and has not ended: it panicked, or a fork left its thread behind.
+    pub fn was_cut_short(&self) -> bool {
+        self.was_cut_short
+    }
+}
+
+/// What is to be done.
+pub(super) enum Begin<'a> {
+    /// Nothing.
+    Done,
+    /// It, by the caller.
+    Run(Claim<'a>),
+}
+
+/// The right to run. Dropped, the run was cut short.
+pub(super) struct Claim<'a> {
+    once: &'a Once,
+    tag: u32,
+    state: OnceState,
+}
+
+impl Once {
+    /// One where nothing was done.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Once { word: Futex::new(NEW) }
+    }
+
+    /// As above.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Once { word: Futex::new(NEW) }
+    }
+
+    /// Whether it is done; then what was done happens before what follows. Async-signal-safe.
+    #[inline(always)]
+    pub fn is_completed(&self) -> bool {
+        // Acquire: partner is the Release in `end`.
+        self.word.load(Ordering::Acquire) == DONE
+    }
+
+    /// Runs the closure, unless that was done; waits while another thread does.
+    ///
+    /// After it, it is done, and that happens before what follows.
+    ///
+    /// # Panics
+    /// If the closure does, or if it comes back here: that would wait for itself.
+    #[inline]
+    pub fn call_once(&self, run: impl FnOnce()) {
+        self.call_once_force(|_| run());
+    }
+
+    /// The same; the closure is told whether an earlier run was cut short.
+    ///
+    /// # Panics
+    /// As [`call_once`](Self::call_once).
+    #[inline]
+    pub fn call_once_force(&self, run: impl FnOnce(&OnceState)) {
+        if !self.is_completed() {
+            self.call_cold(run);
+        }
+    }
+
+    #[cold]
+    fn call_cold(&self, run: impl FnOnce(&OnceState)) {
+        if let Begin::Run(claim) = self.begin() {
+            run(&claim.state);
+            claim.finish();
+        }
+    }
+
+    /// Waits until it is done, or the caller is to do it.
+    ///
+    /// # Panics
+    /// If the caller is doing it.
+    #[cold]
+    pub(super) fn begin(&self) -> Begin<'_> {
+        // Acquire, here and below: partner is the Release in `end`, of runs that were cut short too.
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            if word == DONE {
+                return Begin::Done;
+            }
+            let is_running = is_running(word);
+            if is_running {
+                match holder::who::<TAG_BITS>(word & TAG) {
+                    Holder::Gone => (),
+                    Holder::Me => comes_back(),
+                    Holder::Other => {
+                        self.wait(word);
+                        word = self.word.load(Ordering::Acquire);
+                        continue;
+                    }
+                }
+            }
+            let tag = holder::tag::<TAG_BITS>();
+            // Who waits for one that is gone is gone as well.
+            let claimed = RUNNING | tag;
+            match self.word.compare_exchange(word, claimed, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => {
+                    let state = OnceState { was_cut_short: word != NEW };
+                    return Begin::Run(Claim { once: self, tag, state });
+                }
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    fn wait(&self, word: u32) {
+        let awaited = word | AWAITED;
+        // Relaxed: who is woken looks again.
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        if word == awaited || self.word.compare_exchange(word, awaited, success, failure).is_ok() {
+            self.word.wait(awaited, None);
+        }
+    }
+
+    /// For the owner: whether it is done.
+    pub(super) fn is_completed_mut(&mut self) -> bool {
+        // Relaxed: exclusive access was ordered by whoever gave it.
+        self.word.load(Ordering::Relaxed) == DONE
+    }
+}
+
+impl Claim<'_> {
+    /// Nobody takes the run over from here on; false if somebody did.
+    ///
+    /// The caller runs no foreign code before it ends the claim.
+    pub(super) fn seal(&self) -> bool {
+        let mut word = self.once.word.load(Ordering::Relaxed);
+        while self.is_mine(word) {
+            // Relaxed: others learn nothing from it.
+            match self.once.word.compare_exchange_weak(
+                word,
+                word | SEALED,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// It is done.
+    pub(super) fn finish(self) {
+        self.end(DONE);
+        core::mem::forget(self);
+    }
+
+    /// It is to be done, as if nobody had begun.
+    pub(super) fn give_back(self) {
+        self.end(if self.state.was_cut_short { CUT_SHORT } else { NEW });
+        core::mem::forget(self);
+    }
+
+    fn is_mine(&self, word: u32) -> bool {
+        is_running(word) && word & !(AWAITED | SEALED) == RUNNING | self.tag
+    }
+
+    fn end(&self, state: u32) {
+        let this: *const Futex<Private> = &self.once.word;
+        let mut word = self.once.word.load(Ordering::Relaxed);
+        // Invariant 3.
+        while self.is_mine(word) {
+            // Release: partner is the Acquire in `is_completed` and `begin`.
+            match self.once.word.compare_exchange_weak(
+                word,
+                state,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => {
+                    // Invariant 4: by address.
+                    if word & AWAITED != 0 {
+                        Futex::wake(this, u32::MAX);
+                    }
+                    return;
+                }
+                Err(now) => word = now,
+            }
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.end(CUT_SHORT);
+    }
+}
+
+#[cold]
+fn comes_back() -> ! {
+    panic!("what is done once calls for itself, and would wait for itself for ever");
+}
+
+impl Default for Once {
+    fn default() -> Self {
+        Once::new()
+    }
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once").field("completed", &self.is_completed()).finish()
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "once_loom.rs"]
+mod loom_tests;

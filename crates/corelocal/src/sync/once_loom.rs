@@ -1,0 +1,121 @@
+//! Threads that all want something done. Then twins with one fault each.
+
+use super::*;
+use loom::cell::UnsafeCell;
+use loom::thread;
+use std::boxed::Box;
+
+struct Model {
+    once: Once,
+    done: UnsafeCell<u32>,
+}
+
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// Leaked: loom panics in the drop of its own, after a deadlock.
+fn leaked() -> &'static Model {
+    Box::leak(Box::new(Model { once: Once::new(), done: UnsafeCell::new(0) }))
+}
+
+/// Three want it done; each then sees that it was done once.
+fn explore(end: fn(Claim<'_>), is_completed: fn(&Once) -> bool) {
+    check(move || {
+        let model = leaked();
+        let want = move || {
+            if !is_completed(&model.once) {
+                if let Begin::Run(claim) = model.once.begin() {
+                    // SAFETY: one runs at a time, and nobody reads before it is done.
+                    model.done.with_mut(|done| unsafe { *done += 1 });
+                    end(claim);
+                }
+            }
+            // SAFETY: it is done.
+            assert_eq!(model.done.with(|done| unsafe { *done }), 1);
+        };
+        let others = [(); 2].map(|()| thread::spawn(want));
+        want();
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
+}
+
+#[test]
+fn loom_it_is_done_once() {
+    explore(|claim| claim.finish(), Once::is_completed);
+}
+
+#[test]
+fn loom_a_sealed_run_is_done_once() {
+    explore(
+        |claim| {
+            assert!(claim.seal());
+            claim.finish();
+        },
+        Once::is_completed,
+    );
+}
+
+/// The first one gives it back; whoever comes next sees what it did until then.
+#[test]
+fn loom_what_was_cut_short_is_done_again() {
+    check(|| {
+        let model = leaked();
+        let want = move || {
+            while let Begin::Run(claim) = model.once.begin() {
+                // SAFETY: one runs at a time.
+                let run = model.done.with_mut(|done| unsafe {
+                    *done += 1;
+                    *done
+                });
+                match run {
+                    1 => drop(claim),
+                    2 => {
+                        assert!(claim.state.was_cut_short());
+                        claim.give_back();
+                    }
+                    _ => claim.finish(),
+                }
+            }
+            // SAFETY: it is done.
+            assert_eq!(model.done.with(|done| unsafe { *done }), 3);
+        };
+        let other = thread::spawn(want);
+        want();
+        other.join().unwrap();
+    });
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_an_end_that_wakes_nobody() {
+    explore(
+        |claim| {
+            claim.once.word.store(DONE, Ordering::Release);
+            core::mem::forget(claim);
+        },
+        Once::is_completed,
+    );
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_catches_an_end_without_release() {
+    explore(
+        |claim| {
+            if claim.once.word.swap(DONE, Ordering::Relaxed) & AWAITED != 0 {
+                Futex::wake(&claim.once.word, u32::MAX);
+            }
+            core::mem::forget(claim);
+        },
+        Once::is_completed,
+    );
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_catches_a_look_without_acquire() {
+    explore(|claim| claim.finish(), |once| once.word.load(Ordering::Relaxed) == DONE);
+}

@@ -1,0 +1,193 @@
+//! What is done once: by many threads, after panics and failures, from within itself, and in forked children.
+
+mod mapped;
+mod storm;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use corelocal::sync::{LazyLock, Once, OnceLock};
+use proptest::prelude::*;
+
+fn quietly<R>(body: impl FnOnce() -> R) -> std::thread::Result<R> {
+    catch_unwind(AssertUnwindSafe(body))
+}
+
+#[test]
+fn what_they_occupy() {
+    assert_eq!(size_of::<Once>(), 4);
+    assert_eq!(size_of::<OnceLock<u32>>(), 8);
+    assert_eq!(size_of::<LazyLock<u32>>(), 16);
+}
+
+#[test]
+fn it_is_done_once_by_many() {
+    for _ in 0..storm::scaled(300) {
+        let (once, lock) = (Once::new(), OnceLock::new());
+        let (runs, start) = (AtomicU32::new(0), Barrier::new(4));
+        thread::scope(|scope| {
+            for i in 0..4 {
+                let (once, lock, runs, start) = (&once, &lock, &runs, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    once.call_once(|| {
+                        thread::yield_now();
+                        runs.fetch_add(1, Ordering::Relaxed);
+                    });
+                    assert_eq!(runs.load(Ordering::Relaxed), 1);
+                    let value: &String = lock.get_or_init(|| {
+                        thread::yield_now();
+                        format!("made by {i}")
+                    });
+                    assert_eq!(Some(value), lock.get());
+                });
+            }
+        });
+        assert!(once.is_completed());
+    }
+}
+
+#[test]
+fn a_panic_leaves_it_to_the_next() {
+    let once = Once::new();
+    assert!(quietly(|| once.call_once(|| panic!("on purpose"))).is_err());
+    assert!(!once.is_completed());
+    let mut ran = false;
+    once.call_once_force(|state| ran = state.was_cut_short());
+    assert!(ran && once.is_completed());
+
+    let lock = OnceLock::new();
+    assert!(quietly(|| *lock.get_or_init(|| -> u32 { panic!("on purpose") })).is_err());
+    assert_eq!(lock.get_or_try_init(|| Err("failed")), Err("failed"));
+    assert_eq!(lock.get(), None);
+    assert_eq!(lock.get_or_try_init(|| Ok::<u32, ()>(7)), Ok(&7));
+
+    static TRIES: AtomicU32 = AtomicU32::new(0);
+    let lazy: LazyLock<u32> = LazyLock::new(|| match TRIES.fetch_add(1, Ordering::Relaxed) {
+        0 => panic!("on purpose"),
+        tries => tries,
+    });
+    assert!(quietly(|| *lazy).is_err());
+    assert_eq!(LazyLock::get(&lazy), None);
+    assert_eq!((*lazy, *lazy), (1, 1));
+}
+
+/// It would wait for itself.
+#[test]
+fn who_comes_back_is_told() {
+    let once = Once::new();
+    let inner = quietly(|| once.call_once(|| once.call_once(|| ())));
+    let message = *inner.unwrap_err().downcast::<&str>().unwrap();
+    assert!(message.contains("wait for itself"), "{message}");
+    once.call_once(|| ());
+
+    let lock: OnceLock<u32> = OnceLock::new();
+    assert!(quietly(|| *lock.get_or_init(|| *lock.get_or_init(|| 1))).is_err());
+    assert_eq!(*lock.get_or_init(|| 2), 2);
+
+    // From another thread it is no recursion: that one waits.
+    let once = Once::new();
+    thread::scope(|scope| {
+        once.call_once(|| {
+            scope.spawn(|| once.call_once(|| unreachable!()));
+            thread::sleep(std::time::Duration::from_millis(5));
+        });
+    });
+}
+
+#[test]
+fn values_are_owned() {
+    let counted = std::sync::Arc::new(());
+    let mut lock = OnceLock::from(counted.clone());
+    assert_eq!(lock.set(counted.clone()), Err(counted.clone()));
+    assert_eq!(std::sync::Arc::strong_count(&counted), 2);
+    assert!(lock.get_mut().is_some() && lock.clone() == lock);
+    assert!(lock.take().is_some() && lock.get().is_none());
+    assert_eq!(std::sync::Arc::strong_count(&counted), 1);
+    assert_eq!(lock.set(counted.clone()), Ok(()));
+    assert_eq!(format!("{lock:?}"), "OnceLock(())");
+    drop(lock);
+    assert_eq!(std::sync::Arc::strong_count(&counted), 1);
+    assert_eq!(OnceLock::from(5).into_inner(), Some(5));
+    assert_eq!(format!("{:?}", OnceLock::<u32>::new()), "OnceLock(<empty>)");
+    let mut lazy = LazyLock::new(|| 1);
+    *LazyLock::force_mut(&mut lazy) += 1;
+    assert_eq!(*lazy, 2);
+}
+
+/// Another thread of the parent is in the middle of it, and a third one waits: the child does it itself.
+#[test]
+fn a_child_does_what_nobody_there_will_end() {
+    let (once, lock) = (Once::new(), OnceLock::new());
+    let lazy = LazyLock::new(|| 5);
+    let (begun, begins) = mpsc::channel();
+    let (go, wait) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let (once, lock) = (&once, &lock);
+        scope.spawn(move || {
+            once.call_once(|| {
+                lock.get_or_init(|| {
+                    begun.send(()).unwrap();
+                    wait.recv().unwrap_err();
+                    1
+                });
+            });
+        });
+        begins.recv().unwrap();
+        scope.spawn(|| once.call_once(|| unreachable!()));
+        thread::sleep(std::time::Duration::from_millis(5));
+        let child = mapped::child(|| {
+            let mut was_cut_short = false;
+            once.call_once_force(|state| was_cut_short = state.was_cut_short());
+            let value = *lock.get_or_init(|| 2);
+            let grandchild = mapped::child(|| once.is_completed() && lock.get() == Some(&2));
+            mapped::succeeds(grandchild);
+            was_cut_short && value == 2 && *lazy == 5
+        });
+        mapped::succeeds(child);
+        drop(go);
+    });
+    assert_eq!(lock.get(), Some(&1));
+}
+
+/// The thread that forks goes on with it in the child.
+#[test]
+fn a_child_ends_what_its_thread_began() {
+    let lock = OnceLock::new();
+    let mut child = 0;
+    let value = *lock.get_or_init(|| {
+        child = mapped::child(|| {
+            // It is in the middle of it here too.
+            quietly(|| *lock.get_or_init(|| 1)).is_err()
+        });
+        3
+    });
+    mapped::succeeds(child);
+    assert_eq!(value, 3);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: storm::scaled(200) as u32, ..Default::default() })]
+
+    /// Attempts that fail or not, here and with std: the same outcomes.
+    #[test]
+    fn the_same_steps_as_std(steps in prop::collection::vec((0..4u8, any::<u8>()), 1..20)) {
+        let (mut ours, mut theirs) = (OnceLock::new(), std::sync::OnceLock::new());
+        for (step, value) in steps {
+            match step {
+                0 => prop_assert_eq!(ours.set(value), theirs.set(value)),
+                1 => prop_assert_eq!(ours.get_or_init(|| value), theirs.get_or_init(|| value)),
+                2 => {
+                    let their = quietly(|| *theirs.get_or_init(|| std::panic::resume_unwind(Box::new(()))));
+                    let our = quietly(|| *ours.get_or_init(|| std::panic::resume_unwind(Box::new(()))));
+                    prop_assert_eq!(our.ok(), their.ok());
+                }
+                _ => prop_assert_eq!(ours.take(), theirs.take()),
+            }
+            prop_assert_eq!(ours.get(), theirs.get());
+        }
+    }
+}

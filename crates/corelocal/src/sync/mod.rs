@@ -8,6 +8,7 @@
 //! Deadlines are points on the monotonic clock. What ends in `_for` takes a time span, what ends in `_until`
 //! a [`Deadline`].
 
+mod barrier;
 mod countdown;
 mod event;
 mod futex;
@@ -22,6 +23,7 @@ mod scope;
 mod semaphore;
 
 pub use crate::sys::futex::Deadline;
+pub use barrier::{Barrier, BarrierWaitResult};
 pub use event::{AutoEvent, ManualEvent};
 pub use latch::{Latch, Task, WaitGroup};
 pub use lazy_lock::LazyLock;

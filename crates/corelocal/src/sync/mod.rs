@@ -19,6 +19,7 @@ mod once;
 mod once_lock;
 mod parker;
 mod permits;
+mod rwlock;
 mod scope;
 mod semaphore;
 
@@ -30,5 +31,8 @@ pub use lazy_lock::LazyLock;
 pub use once::{Once, OnceState};
 pub use once_lock::OnceLock;
 pub use parker::Parker;
+pub use rwlock::{
+    MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockUpgradableGuard, RwLockWriteGuard,
+};
 pub use scope::{Private, Scope, Shared};
 pub use semaphore::Semaphore;

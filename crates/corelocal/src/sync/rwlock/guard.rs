@@ -1,0 +1,205 @@
+//! What a read-write lock gives out to readers and writers.
+//!
+//! # Invariants
+//! 1. A guard's thread holds the lock in the guard's way while the guard exists.
+//! 2. `value` points into the lock's value, or to what a closure of the user made of a reference to it.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+
+use super::mapped::MappedRwLockWriteGuard;
+use super::raw::Raw;
+use super::upgradable::RwLockUpgradableGuard;
+use crate::sync::scope::{Private, Scope};
+
+/// Shared access to the value of a [`RwLock`](super::RwLock), until it is dropped, by the same thread.
+///
+/// ```compile_fail,E0277
+/// fn sent(_: impl Send) {}
+///
+/// sent(corelocal::sync::RwLock::new(1).read());
+/// ```
+#[must_use = "it unlocks when it is dropped"]
+pub struct RwLockReadGuard<'a, T: ?Sized, S: Scope = Private> {
+    raw: &'a Raw<S>,
+    /// Also what makes it stay on its thread.
+    value: NonNull<T>,
+    reads: PhantomData<&'a T>,
+}
+
+// SAFETY: it gives `&T`, and nothing else, to whoever sees it.
+unsafe impl<T: ?Sized + Sync, S: Scope> Sync for RwLockReadGuard<'_, T, S> {}
+
+impl<'a, T: ?Sized, S: Scope> RwLockReadGuard<'a, T, S> {
+    /// # Safety
+    /// The thread holds the lock for reading, for the guard, and `value` is its value.
+    #[inline(always)]
+    pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>) -> Self {
+        RwLockReadGuard { raw, value, reads: PhantomData }
+    }
+
+    /// A guard of a part of the value.
+    ///
+    /// It is a function, not a method: `RwLockReadGuard::map(guard, |value| &value.part)`.
+    pub fn map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> &U) -> RwLockReadGuard<'a, U, S> {
+        let value = NonNull::from(part(&this));
+        let this = ManuallyDrop::new(this);
+        RwLockReadGuard { raw: this.raw, value, reads: PhantomData }
+    }
+
+    /// A guard of a part of the value, if it has that part.
+    ///
+    /// # Errors
+    /// The guard, if it has not.
+    pub fn filter_map<U: ?Sized>(
+        this: Self,
+        part: impl FnOnce(&T) -> Option<&U>,
+    ) -> Result<RwLockReadGuard<'a, U, S>, Self> {
+        match part(&this).map(NonNull::from) {
+            Some(value) => {
+                let this = ManuallyDrop::new(this);
+                Ok(RwLockReadGuard { raw: this.raw, value, reads: PhantomData })
+            }
+            None => Err(this),
+        }
+    }
+}
+
+impl<T: ?Sized, S: Scope> Drop for RwLockReadGuard<'_, T, S> {
+    #[inline]
+    fn drop(&mut self) {
+        self.raw.unlock_read();
+    }
+}
+
+impl<T: ?Sized, S: Scope> Deref for RwLockReadGuard<'_, T, S> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: invariants 1 and 2: nobody writes.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for RwLockReadGuard<'_, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for RwLockReadGuard<'_, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, f)
+    }
+}
+
+/// Exclusive access to the value of a [`RwLock`](super::RwLock), until it is dropped, by the same thread.
+#[must_use = "it unlocks when it is dropped"]
+pub struct RwLockWriteGuard<'a, T: ?Sized, S: Scope = Private> {
+    raw: &'a Raw<S>,
+    /// Also what makes it stay on its thread.
+    value: NonNull<T>,
+    writes: PhantomData<&'a mut T>,
+}
+
+// SAFETY: it gives `&T`, and nothing else, to whoever sees it.
+unsafe impl<T: ?Sized + Sync, S: Scope> Sync for RwLockWriteGuard<'_, T, S> {}
+
+impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
+    /// # Safety
+    /// The thread holds the lock for writing, for the guard, and `value` is its value.
+    #[inline(always)]
+    pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>) -> Self {
+        RwLockWriteGuard { raw, value, writes: PhantomData }
+    }
+
+    /// Goes on as a reader; no writer comes in between.
+    ///
+    /// It is a function, not a method: `RwLockWriteGuard::downgrade(guard)`.
+    pub fn downgrade(this: Self) -> RwLockReadGuard<'a, T, S> {
+        let this = ManuallyDrop::new(this);
+        this.raw.downgrade();
+        // SAFETY: as just arranged.
+        unsafe { RwLockReadGuard::new(this.raw, this.value) }
+    }
+
+    /// Goes on as an upgradable reader; no writer comes in between.
+    pub fn downgrade_to_upgradable(this: Self) -> RwLockUpgradableGuard<'a, T, S> {
+        let this = ManuallyDrop::new(this);
+        this.raw.downgrade_to_upgradable();
+        // SAFETY: as just arranged.
+        unsafe { RwLockUpgradableGuard::new(this.raw, this.value) }
+    }
+
+    /// A guard of a part of the value.
+    ///
+    /// It is a function, not a method: `RwLockWriteGuard::map(guard, |value| &mut value.part)`.
+    pub fn map<U: ?Sized>(
+        mut this: Self,
+        part: impl FnOnce(&mut T) -> &mut U,
+    ) -> MappedRwLockWriteGuard<'a, U, S> {
+        let value = NonNull::from(part(&mut this));
+        let this = ManuallyDrop::new(this);
+        // SAFETY: the lock is held for writing, `value` points into its value.
+        unsafe { MappedRwLockWriteGuard::new(this.raw, value) }
+    }
+
+    /// A guard of a part of the value, if it has that part.
+    ///
+    /// # Errors
+    /// The guard, if it has not.
+    pub fn filter_map<U: ?Sized>(
+        mut this: Self,
+        part: impl FnOnce(&mut T) -> Option<&mut U>,
+    ) -> Result<MappedRwLockWriteGuard<'a, U, S>, Self> {
+        match part(&mut this).map(NonNull::from) {
+            Some(value) => {
+                let this = ManuallyDrop::new(this);
+                // SAFETY: as in `map`.
+                Ok(unsafe { MappedRwLockWriteGuard::new(this.raw, value) })
+            }
+            None => Err(this),
+        }
+    }
+}
+
+impl<T: ?Sized, S: Scope> Drop for RwLockWriteGuard<'_, T, S> {
+    #[inline]
+    fn drop(&mut self) {
+        self.raw.unlock_write();
+    }
+}
+
+impl<T: ?Sized, S: Scope> Deref for RwLockWriteGuard<'_, T, S> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: invariants 1 and 2: nobody else has it.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<T: ?Sized, S: Scope> DerefMut for RwLockWriteGuard<'_, T, S> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`.
+        unsafe { self.value.as_mut() }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for RwLockWriteGuard<'_, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for RwLockWriteGuard<'_, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, f)
+    }
+}

@@ -1,0 +1,77 @@
+//! A write guard of a part of a value.
+//!
+//! It cannot be downgraded: the part may have been reached through what only a writer may look into (a
+//! `Cell`'s contents), while readers see the whole.
+//!
+//! The invariants are those of `guard.rs`.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+
+use super::raw::Raw;
+use crate::sync::scope::{Private, Scope};
+
+/// Exclusive access to a part of the value of a [`RwLock`](super::RwLock), until it is dropped, by the same
+/// thread.
+#[must_use = "it unlocks when it is dropped"]
+pub struct MappedRwLockWriteGuard<'a, T: ?Sized, S: Scope = Private> {
+    raw: &'a Raw<S>,
+    /// Also what makes it stay on its thread.
+    value: NonNull<T>,
+    writes: PhantomData<&'a mut T>,
+}
+
+// SAFETY: it gives `&T`, and nothing else, to whoever sees it.
+unsafe impl<T: ?Sized + Sync, S: Scope> Sync for MappedRwLockWriteGuard<'_, T, S> {}
+
+impl<'a, T: ?Sized, S: Scope> MappedRwLockWriteGuard<'a, T, S> {
+    /// # Safety
+    /// The thread holds the lock for writing, for the guard, and `value` points into its value.
+    pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>) -> Self {
+        MappedRwLockWriteGuard { raw, value, writes: PhantomData }
+    }
+
+    /// A guard of a part of the part.
+    pub fn map<U: ?Sized>(
+        mut this: Self,
+        part: impl FnOnce(&mut T) -> &mut U,
+    ) -> MappedRwLockWriteGuard<'a, U, S> {
+        let value = NonNull::from(part(&mut this));
+        let this = ManuallyDrop::new(this);
+        MappedRwLockWriteGuard { raw: this.raw, value, writes: PhantomData }
+    }
+}
+
+impl<T: ?Sized, S: Scope> Drop for MappedRwLockWriteGuard<'_, T, S> {
+    #[inline]
+    fn drop(&mut self) {
+        self.raw.unlock_write();
+    }
+}
+
+impl<T: ?Sized, S: Scope> Deref for MappedRwLockWriteGuard<'_, T, S> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: nobody else has it.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<T: ?Sized, S: Scope> DerefMut for MappedRwLockWriteGuard<'_, T, S> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`.
+        unsafe { self.value.as_mut() }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for MappedRwLockWriteGuard<'_, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}

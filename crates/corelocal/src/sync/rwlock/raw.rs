@@ -1,0 +1,280 @@
+//! The lock itself, without a value: its fast paths, and what leaving it owes to those who sleep.
+//!
+//! The word is told in `state.rs`. Readers, writers and upgradable readers take it when it is free for them,
+//! whoever is first. Who does not get it looks again for a moment, then sleeps (`waits.rs`):
+//!
+//! - A writer that goes to sleep closes the lock to readers that come. Those inside leave; the last one wakes
+//!   a writer.
+//! - A writer that leaves opens it, and wakes all readers and one writer: whoever is first.
+//! - Who was overtaken for half a millisecond insists: a reader keeps writers out until it came in, a writer
+//!   keeps those out that have not slept, and sleepers are woken in the order in which they came.
+//!
+//! So neither kind starves the other, nor its own, and while nobody insists nobody waits for a thread to be
+//! woken that another could overtake.
+//!
+//! # Invariants
+//! 1. One writer, or readers and at most one upgradable reader among them, hold the lock at a time. What a
+//!    holder did happens before what a later one does that it excluded: every change of the word is a
+//!    read-modify-write, so a Release lasts.
+//! 2. Whoever leaves so that sleepers may go on wakes them after its last access to the word: its memory may be
+//!    gone by then.
+//! 3. While a writer or an upgradable reader sleeps, WRITERS_ASLEEP is set, or somebody is awake who sets it
+//!    or wakes them: one that was woken and has not left yet (it takes the lock with WRITERS_ASLEEP set, or
+//!    gives up and wakes all others), or a reader that insists (it wakes one when it has come in). The same for
+//!    readers and READERS_ASLEEP, who are woken all at once.
+//! 4. The lock is CLOSED only while a writer or an upgrading reader waits that is awake or will be woken: each
+//!    closes it for itself, just before it sleeps. Who gives up opens it again, and wakes all: others who still
+//!    wait close it again. (WRITERS_ASLEEP is no proof that anybody is there to open it.)
+//! 5. A lock that is free and of an earlier generation than the process is renewed before it is taken, and
+//!    all sleepers are woken: those who are here say again what they said.
+
+use core::marker::PhantomData;
+
+use super::halves::{self, Half};
+use super::patience::Patience;
+use super::state::{
+    self, ASLEEP, READER, READER_FIRST, READERS_ASLEEP, RECOVERED, State, UPGRADABLE, UPGRADING,
+    WRITERS_ASLEEP,
+};
+#[cfg(test)]
+use super::state::{CLOSED, SLEEPERS_FIRST};
+use super::waits::Kind;
+use crate::primitive::atomic::{AtomicU64, Ordering};
+use crate::sync::scope::Scope;
+
+/// See the module's text. All bytes 0 is a free one.
+#[repr(transparent)]
+pub(super) struct Raw<S: Scope> {
+    pub(super) state: AtomicU64,
+    scope: PhantomData<S>,
+}
+
+impl<S: Scope> Raw<S> {
+    #[cfg(not(loom))]
+    pub(super) const fn new() -> Self {
+        Raw { state: AtomicU64::new(0), scope: PhantomData }
+    }
+
+    #[cfg(loom)]
+    pub(super) fn new() -> Self {
+        Raw { state: AtomicU64::new(0), scope: PhantomData }
+    }
+
+    /// The state. Relaxed: what is concluded from it is exchanged against it.
+    #[inline(always)]
+    pub(super) fn load(&self) -> State {
+        State(self.state.load(Ordering::Relaxed))
+    }
+
+    /// From one state to another, if nobody was quicker.
+    #[inline(always)]
+    pub(super) fn change(&self, from: State, to: State, success: Ordering) -> Result<(), State> {
+        match self.state.compare_exchange(from.0, to.0, success, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(now) => Err(State(now)),
+        }
+    }
+
+    /// From whatever state to what `to` makes of it; the state before.
+    #[inline]
+    pub(super) fn change_any(&self, success: Ordering, to: impl Fn(State) -> State) -> State {
+        let mut state = self.load();
+        while let Err(now) = self.change(state, to(state), success) {
+            state = now;
+        }
+        state
+    }
+
+    /// For a reader, if no writer has it or waits for it.
+    #[inline]
+    pub(super) fn try_read(&self) -> bool {
+        let mut state = self.load();
+        loop {
+            if !state.is_open::<S>() {
+                return self.try_read_cold();
+            }
+            // Acquire: partner is the Release of a writer that left.
+            match self.change(state, state.with_reader(), Ordering::Acquire) {
+                Ok(()) => return true,
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    #[cold]
+    fn try_read_cold(&self) -> bool {
+        let patience = Patience::none();
+        while let Err(state) = self.enter(&patience) {
+            if !self.recover(state) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// For a writer, if nobody has it.
+    #[inline]
+    pub(super) fn try_write(&self) -> bool {
+        // Most likely it is free: then a look first is for nothing.
+        let (free, taken) = State::free_and_taken(state::tag::<S>());
+        // Acquire: partners are the Releases of whoever left.
+        self.change(free, taken, Ordering::Acquire).is_ok() || self.try_write_cold()
+    }
+
+    #[cold]
+    fn try_write_cold(&self) -> bool {
+        self.try_begin(Kind::Writer)
+    }
+
+    /// For an upgradable reader, if no other one and no writer has it or waits for it.
+    pub(super) fn try_upgradable(&self) -> bool {
+        self.try_begin(Kind::Upgradable)
+    }
+
+    fn try_begin(&self, kind: Kind) -> bool {
+        let patience = Patience::none();
+        while let Err(state) = self.begin(kind, &patience) {
+            if !self.recover(state) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A reader leaves.
+    #[inline]
+    pub(super) fn unlock_read(&self) {
+        let this: *const AtomicU64 = &self.state;
+        // Release: partner is the Acquire of a writer that begins.
+        let before = State(self.state.fetch_sub(READER, Ordering::Release));
+        if before.is_awaited_by_last_reader() {
+            Self::wake_after_readers(this, before);
+        }
+    }
+
+    #[cold]
+    fn wake_after_readers(this: *const AtomicU64, before: State) {
+        if before.has(UPGRADING) {
+            // It is one of them; the kernel does not know which.
+            halves::wake::<S>(this, Half::Writers, u32::MAX);
+        } else if !before.has(UPGRADABLE) {
+            // WRITERS_ASLEEP stays: who is woken takes the lock with it.
+            halves::wake::<S>(this, Half::Writers, 1);
+        }
+    }
+
+    /// A writer leaves.
+    #[inline]
+    pub(super) fn unlock_write(&self) {
+        let state = self.load();
+        // Release: partner is the Acquire of whoever comes next.
+        if state.has(ASLEEP) || self.change(state, state.let_go(), Ordering::Release).is_err() {
+            self.leave_cold(0);
+        }
+    }
+
+    /// An upgradable reader leaves.
+    #[inline]
+    pub(super) fn unlock_upgradable(&self) {
+        let state = self.load();
+        // Release: as in `unlock_read`.
+        if state.has(ASLEEP) || self.change(state, state.let_go(), Ordering::Release).is_err() {
+            self.leave_cold(0);
+        }
+    }
+
+    /// A writer becomes a reader.
+    #[inline]
+    pub(super) fn downgrade(&self) {
+        self.leave_cold(READER);
+    }
+
+    /// An upgradable reader becomes a plain one.
+    #[inline]
+    pub(super) fn downgrade_upgradable(&self) {
+        self.leave_cold(READER);
+    }
+
+    /// A writer becomes an upgradable reader.
+    #[inline]
+    pub(super) fn downgrade_to_upgradable(&self) {
+        let this: *const AtomicU64 = &self.state;
+        // Release: partner is the Acquire of a reader. Writers cannot go on.
+        let before = self.change_any(Ordering::Release, |state| {
+            let tag = u64::from(state.holder());
+            state.let_go().without(READERS_ASLEEP).with(UPGRADABLE | tag)
+        });
+        if before.has(READERS_ASLEEP) {
+            halves::wake::<S>(this, Half::Readers, u32::MAX);
+        }
+    }
+
+    /// A writer or an upgradable reader leaves and wakes others, `READER` if it stays as a reader.
+    #[cold]
+    fn leave_cold(&self, stays: u64) {
+        let this: *const AtomicU64 = &self.state;
+        // Release: partner is the Acquire of whoever comes next.
+        let before = self.change_any(Ordering::Release, |state| {
+            // A reader that insists lets writers sleep on; it wakes one when it has come in.
+            let kept = if state.seen::<S>().has(READER_FIRST) { WRITERS_ASLEEP } else { 0 };
+            State(state.let_go().without(ASLEEP & !kept).0 + stays)
+        });
+        if before.has(READERS_ASLEEP) {
+            halves::wake::<S>(this, Half::Readers, u32::MAX);
+        }
+        if before.has(WRITERS_ASLEEP) && !before.seen::<S>().has(READER_FIRST) {
+            halves::wake::<S>(this, Half::Writers, 1);
+        }
+    }
+
+    /// The state, or what it is now if it was that of a free lock of an earlier generation (invariant 5).
+    #[inline]
+    pub(super) fn renew(&self, state: State) -> State {
+        if state.is_free() && !state.is_current::<S>() { self.renew_cold(state) } else { state }
+    }
+
+    #[cold]
+    fn renew_cold(&self, mut state: State) -> State {
+        let this: *const AtomicU64 = &self.state;
+        while state.is_free() && !state.is_current::<S>() {
+            // Relaxed: nobody left. Whoever did before: a read-modify-write, so its Release lasts.
+            match self.change(state, state.renewed::<S>(), Ordering::Relaxed) {
+                Ok(()) => {
+                    if state.has(ASLEEP) {
+                        Self::wake_everybody(this);
+                    }
+                    return state.renewed::<S>();
+                }
+                Err(now) => state = now,
+            }
+        }
+        state
+    }
+
+    #[cold]
+    pub(super) fn wake_everybody(this: *const AtomicU64) {
+        halves::wake::<S>(this, Half::Readers, u32::MAX);
+        halves::wake::<S>(this, Half::Writers, u32::MAX);
+    }
+
+    /// It was taken from a writer that a fork left behind, and nobody has said since that this is all right.
+    pub(super) fn is_recovered(&self) -> bool {
+        self.load().has(RECOVERED)
+    }
+
+    pub(super) fn clear_recovered(&self) {
+        // Relaxed: it tells nothing else.
+        self.change_any(Ordering::Relaxed, |state| state.without(RECOVERED));
+    }
+
+    /// Nobody has it, and nobody insists.
+    #[cfg(test)]
+    pub(super) fn is_quiet(&self) -> bool {
+        let state = self.load();
+        state.is_free() && !state.has(CLOSED | READER_FIRST | SLEEPERS_FIRST)
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "raw_loom.rs"]
+mod loom_tests;

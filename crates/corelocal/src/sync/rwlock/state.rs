@@ -1,0 +1,196 @@
+//! The word of a read-write lock: all that is known about it, in 64 bits that change at once.
+//!
+//! ```text
+//!   what writers wait for                               what readers wait for
+//!   63      59  58  57  56  55  54  53  52         32   31  30  29  28  27                0
+//!   generation  RF  SF  WA  UG  UP  W   readers         W   CL  RA  RE  who writes (holder.rs)
+//! ```
+//!
+//! The kernel sleeps on one half, we change both at once. A half holds what its sleepers wait for, so that
+//! whatever lets them go on changes it: W is there twice.
+//!
+//! | | | |
+//! |---|---|---|
+//! | W | writing | a writer has it |
+//! | UP | upgradable | an upgradable reader has it, beside other readers |
+//! | UG | upgrading | it waits for those to leave |
+//! | CL | closed | readers that come wait, as a writer does |
+//! | RA, WA | asleep | readers, writers may sleep |
+//! | RF | reader first | a reader has waited for long: writers do not begin before it came in |
+//! | SF | sleepers first | a writer has waited for long: those that have not slept do not begin |
+//! | RE | recovered | it was taken from a writer that a fork left behind |
+//!
+//! The generation is that of the process when the lock was free last. CL, RF and SF are advice: they count
+//! only in that generation, for whoever gave it may be gone in a later one.
+
+use crate::sync::holder::{self, GENERATION_BITS};
+use crate::sync::scope::Scope;
+use crate::sys::futex;
+
+pub(super) const TAG_BITS: u32 = 28;
+const TAG: u64 = (1 << TAG_BITS) - 1;
+pub(super) const RECOVERED: u64 = 1 << 28;
+pub(super) const READERS_ASLEEP: u64 = 1 << 29;
+pub(super) const CLOSED: u64 = 1 << 30;
+pub(super) const READER: u64 = 1 << 32;
+/// There is no room for another reader: each comes in by an exchange of the whole, so none is above.
+const FULL: u64 = 1 << 52;
+const READERS: u64 = (1 << 53) - READER;
+pub(super) const WRITING: u64 = 1 << 53 | 1 << 31;
+pub(super) const UPGRADABLE: u64 = 1 << 54;
+pub(super) const UPGRADING: u64 = 1 << 55;
+pub(super) const WRITERS_ASLEEP: u64 = 1 << 56;
+pub(super) const SLEEPERS_FIRST: u64 = 1 << 57;
+pub(super) const READER_FIRST: u64 = 1 << 58;
+const GENERATION_SHIFT: u32 = 64 - GENERATION_BITS;
+const GENERATION: u64 = !0 << GENERATION_SHIFT;
+
+/// Somebody may sleep.
+pub(super) const ASLEEP: u64 = READERS_ASLEEP | WRITERS_ASLEEP;
+/// What counts in the generation that gave it only.
+const ADVICE: u64 = CLOSED | READER_FIRST | SLEEPERS_FIRST;
+
+/// See the module's text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct State(pub(super) u64);
+
+/// The generation as it stands in a state; always the same one where processes share the lock, since nobody
+/// is gone there because of a fork.
+#[inline(always)]
+fn generation<S: Scope>() -> u64 {
+    match S::FUTEX {
+        futex::Scope::Private => u64::from(holder::generation()) << GENERATION_SHIFT,
+        futex::Scope::Shared => 0,
+    }
+}
+
+/// The calling thread's tag; nobody's where processes share the lock.
+#[inline(always)]
+pub(super) fn tag<S: Scope>() -> u32 {
+    match S::FUTEX {
+        futex::Scope::Private => holder::tag::<TAG_BITS>(),
+        futex::Scope::Shared => 0,
+    }
+}
+
+impl State {
+    #[inline(always)]
+    pub(super) fn has(self, flags: u64) -> bool {
+        self.0 & flags != 0
+    }
+
+    #[inline(always)]
+    pub(super) fn with(self, flags: u64) -> State {
+        State(self.0 | flags)
+    }
+
+    #[inline(always)]
+    pub(super) fn without(self, flags: u64) -> State {
+        State(self.0 & !flags)
+    }
+
+    #[inline(always)]
+    pub(super) fn readers(self) -> u32 {
+        ((self.0 & READERS) / READER) as u32
+    }
+
+    pub(super) fn without_readers(self) -> State {
+        self.without(READERS)
+    }
+
+    /// There is no room for another reader.
+    pub(super) fn is_full(self) -> bool {
+        self.has(FULL)
+    }
+
+    /// Nobody has it.
+    #[inline(always)]
+    pub(super) fn is_free(self) -> bool {
+        !self.has(READERS | WRITING | UPGRADABLE)
+    }
+
+    /// The advice in it counts.
+    #[inline(always)]
+    pub(super) fn is_current<S: Scope>(self) -> bool {
+        self.0 & GENERATION == generation::<S>()
+    }
+
+    /// Free and current, nothing else; and the same with the writer of this tag, the calling thread's.
+    #[inline(always)]
+    pub(super) fn free_and_taken(tag: u32) -> (State, State) {
+        let free = State(u64::from(holder::generation_of(tag)) << GENERATION_SHIFT);
+        (free, free.with(WRITING | u64::from(tag)))
+    }
+
+    /// Without advice that does not count.
+    #[inline(always)]
+    pub(super) fn seen<S: Scope>(self) -> State {
+        if self.is_current::<S>() { self } else { self.without(ADVICE) }
+    }
+
+    /// Free, of this generation, nothing else; but RECOVERED stays.
+    pub(super) fn renewed<S: Scope>(self) -> State {
+        State(self.0 & RECOVERED | generation::<S>())
+    }
+
+    /// A reader may come in without asking any further.
+    #[inline(always)]
+    pub(super) fn is_open<S: Scope>(self) -> bool {
+        !self.has(WRITING | CLOSED | FULL) && (self.has(READERS) || self.is_current::<S>())
+    }
+
+    /// A reader may come in. It need not mind that it is closed if it goes `first`.
+    #[inline(always)]
+    pub(super) fn admits_reader(self, first: bool) -> bool {
+        !self.has(WRITING | FULL) && (first || !self.has(CLOSED))
+    }
+
+    #[inline(always)]
+    pub(super) fn with_reader(self) -> State {
+        State(self.0 + READER)
+    }
+
+    /// The last reader leaves this state, and must wake somebody.
+    #[inline(always)]
+    pub(super) fn is_awaited_by_last_reader(self) -> bool {
+        self.0 & READERS == READER && self.has(WRITERS_ASLEEP | UPGRADING)
+    }
+
+    /// A writer may begin that has not slept, or has.
+    #[inline(always)]
+    pub(super) fn admits_writer(self, slept: bool) -> bool {
+        self.is_free() && !self.has(READER_FIRST) && (slept || !self.has(SLEEPERS_FIRST))
+    }
+
+    /// A writer's, from a free state. Whether it was closed does not matter then.
+    #[inline(always)]
+    pub(super) fn with_writer(self, tag: u32) -> State {
+        self.without(CLOSED | TAG).with(WRITING | u64::from(tag))
+    }
+
+    /// An upgradable reader may come in that has not slept, or has.
+    pub(super) fn admits_upgradable(self, slept: bool) -> bool {
+        !self.has(WRITING | UPGRADABLE | FULL) && (slept || !self.has(CLOSED | SLEEPERS_FIRST))
+    }
+
+    pub(super) fn with_upgradable(self, tag: u32) -> State {
+        self.without(TAG).with(UPGRADABLE | u64::from(tag))
+    }
+
+    /// An upgradable reader's, which becomes a writer's: nobody else reads.
+    pub(super) fn upgraded(self) -> State {
+        self.without(UPGRADABLE | UPGRADING | CLOSED).with(WRITING)
+    }
+
+    /// Nobody's, of what was a writer's or an upgradable reader's; nor does anybody wait to upgrade it.
+    #[inline(always)]
+    pub(super) fn let_go(self) -> State {
+        self.without(WRITING | UPGRADABLE | UPGRADING | CLOSED | TAG)
+    }
+
+    /// The tag of the writer or the upgradable reader.
+    pub(super) fn holder(self) -> u32 {
+        (self.0 & TAG) as u32
+    }
+}

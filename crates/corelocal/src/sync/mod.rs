@@ -22,6 +22,9 @@ mod permits;
 mod rwlock;
 mod scope;
 mod semaphore;
+// The kernel's vector of futexes takes words that are not a model's.
+#[cfg(not(loom))]
+mod wait_many;
 
 pub use crate::sys::futex::Deadline;
 pub use barrier::{Barrier, BarrierWaitResult};
@@ -36,3 +39,8 @@ pub use rwlock::{
 };
 pub use scope::{Private, Scope, Shared};
 pub use semaphore::Semaphore;
+#[cfg(not(loom))]
+pub use wait_many::{
+    MAX_WAITABLES, WaitError, Waitable, wait_all, wait_all_for, wait_all_until, wait_any,
+    wait_any_for, wait_any_until,
+};

@@ -19,6 +19,9 @@ mod once;
 mod once_lock;
 mod parker;
 mod permits;
+#[cfg(not(loom))]
+mod pi;
+mod robust;
 mod rwlock;
 mod scope;
 mod semaphore;
@@ -34,6 +37,11 @@ pub use lazy_lock::LazyLock;
 pub use once::{Once, OnceState};
 pub use once_lock::OnceLock;
 pub use parker::Parker;
+#[cfg(not(loom))]
+pub use pi::{PiCondvar, PiMutex, PiMutexGuard, RobustPiMutex};
+pub use robust::{
+    Inherit, LockError, Plain, Recovered, RobustError, RobustMutex, RobustMutexGuard, Waiting,
+};
 pub use rwlock::{
     MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockUpgradableGuard, RwLockWriteGuard,
 };

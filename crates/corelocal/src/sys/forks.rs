@@ -79,6 +79,11 @@ pub(crate) fn generation() -> u32 {
     imp::generation()
 }
 
+/// Whether forks are told apart: else what is remembered in one process may be believed in its child.
+pub(crate) fn are_told_apart() -> bool {
+    imp::are_told_apart()
+}
+
 /// Nobody forks in a model, and one thread is as good as another.
 #[cfg(loom)]
 mod imp {
@@ -91,6 +96,10 @@ mod imp {
     }
 
     pub(super) fn is_first_thread() -> bool {
+        true
+    }
+
+    pub(super) fn are_told_apart() -> bool {
         true
     }
 }
@@ -121,6 +130,11 @@ mod imp {
         let thread = unsafe { syscall(libc::SYS_gettid, [0; 6]) };
         // SAFETY: no preconditions.
         thread.is_ok_and(|thread| thread as i32 == unsafe { libc::getpid() })
+    }
+
+    #[cold]
+    pub(super) fn are_told_apart() -> bool {
+        page().is_some()
     }
 
     /// The word in the page that fork wipes.

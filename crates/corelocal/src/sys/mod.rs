@@ -25,6 +25,7 @@ mod once;
 pub(crate) mod pages;
 pub(crate) mod pipe;
 mod possible;
+pub(crate) mod robust_list;
 pub(crate) mod rseq;
 #[cfg(feature = "serde")]
 mod serialize;
@@ -33,6 +34,8 @@ pub(crate) mod sleep;
 mod stay;
 mod syscall;
 pub(crate) mod thread;
+#[cfg(not(loom))]
+pub(crate) mod thread_id;
 pub mod topology;
 pub(crate) mod try_lock;
 pub mod vdso;

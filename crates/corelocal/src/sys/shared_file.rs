@@ -1,4 +1,4 @@
-//! Files of one page that one process writes and others read, through memory.
+//! Files that processes share through memory: pages that one writes and others read, objects that all use.
 //!
 //! Way of a file: opened without waiting for anybody, its status looked at, locked by who writes, mapped.
 //! These calls go through libc, which knows the layout of `stat` and the size of offsets on each
@@ -56,10 +56,51 @@ impl SharedFile {
 
     /// Makes a file that must not exist, which its owner may write and everybody read whatever the umask.
     pub(crate) fn create(path: &CStr) -> Result<SharedFile, Errno> {
+        Self::create_for(path, 0o644)
+    }
+
+    /// Makes a file that must not exist, with these permissions whatever the umask.
+    pub(crate) fn create_for(path: &CStr, mode: u32) -> Result<SharedFile, Errno> {
         let file = Self::open_with(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL)?;
         // SAFETY: an open descriptor (1).
-        checked(unsafe { libc::fchmod(file.0, 0o644) })?;
+        checked(unsafe { libc::fchmod(file.0, mode as libc::mode_t) })?;
         Ok(file)
+    }
+
+    /// Makes a file that has no name and may be sealed.
+    pub(crate) fn create_nameless() -> Result<SharedFile, Errno> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name ends with NUL.
+        checked(unsafe { libc::memfd_create(c"corelocal".as_ptr(), flags) }).map(SharedFile)
+    }
+
+    /// A descriptor of one's own for the file of another.
+    pub(crate) fn duplicate(descriptor: c_int) -> Result<SharedFile, Errno> {
+        // SAFETY: a number; one that is no descriptor is refused.
+        checked(unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) }).map(SharedFile)
+    }
+
+    pub(crate) fn descriptor(&self) -> c_int {
+        self.0
+    }
+
+    /// Makes an empty file this long, of zeros, with room reserved for all of it.
+    pub(crate) fn reserve(&self, len: usize) -> Result<(), Errno> {
+        loop {
+            // SAFETY: an open descriptor (1).
+            match unsafe { libc::posix_fallocate(self.0, 0, len as libc::off_t) } {
+                0 => return Ok(()),
+                libc::EINTR => {}
+                error => return Err(Errno(error)),
+            }
+        }
+    }
+
+    /// Keeps the length of a nameless file as it is, for ever.
+    pub(crate) fn seal_len(&self) -> Result<(), Errno> {
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+        // SAFETY: an open descriptor (1).
+        checked(unsafe { libc::fcntl(self.0, libc::F_ADD_SEALS, seals) }).map(drop)
     }
 
     fn open_with(path: &CStr, flags: c_int) -> Result<SharedFile, Errno> {
@@ -191,6 +232,18 @@ impl Drop for Mapping {
 pub(crate) fn status_of(path: &CStr) -> Result<FileStatus, Errno> {
     // SAFETY: the path ends with NUL.
     status_by(|stat| unsafe { libc::lstat(path.as_ptr(), stat) })
+}
+
+/// Gives a file another name besides; `EEXIST` if that one is taken.
+pub(crate) fn link(from: &CStr, to: &CStr) -> Result<(), Errno> {
+    // SAFETY: both paths end with NUL.
+    checked(unsafe { libc::link(from.as_ptr(), to.as_ptr()) }).map(drop)
+}
+
+/// Takes a name away.
+pub(crate) fn unlink(path: &CStr) -> Result<(), Errno> {
+    // SAFETY: the path ends with NUL.
+    checked(unsafe { libc::unlink(path.as_ptr()) }).map(drop)
 }
 
 /// The effective user of this process.

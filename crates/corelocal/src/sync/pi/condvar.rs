@@ -1,0 +1,191 @@
+//! A condition variable for mutexes with priority inheritance.
+//!
+//! The kernel moves a waiter from the condition to the mutex, and gives it the mutex in its turn: nobody
+//! wakes only to wait again, and whoever owns the mutex meanwhile is boosted for all who were notified.
+//!
+//! # Invariants
+//! 1. Both words are changed by owners of the mutex only. So a notification is one step with respect to
+//!    waiters: those who wait already are reached, and those who come later are not.
+//! 2. `waiters` is at least the number of those who wait. In shared memory it may be too high: those that
+//!    died are never subtracted. Too high costs system calls, nothing else.
+//! 3. A waiter that is notified between its unlocking and its falling asleep finds another `notified`.
+//! 4. All who wait for one condition at a time wait with one mutex.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::time::Duration;
+
+use super::{LockError, PiMutexGuard, word};
+use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::scope::{Private, Scope};
+use crate::sys::Errno;
+use crate::sys::futex::{Deadline, Requeue, Wake, pi};
+
+/// A condition variable for a [`PiMutex`](super::PiMutex): waiters are notified by priority, and queue for
+/// the mutex by priority.
+///
+/// Notifying takes the mutex's guard. A wait may end without a notification, so look at the data again.
+///
+/// ```
+/// use corelocal::sync::{PiCondvar, PiMutex};
+///
+/// static READY: PiMutex<bool> = PiMutex::new(false);
+/// static CHANGED: PiCondvar = PiCondvar::new();
+///
+/// let waiter = std::thread::spawn(|| {
+///     let ready = READY.lock()?;
+///     CHANGED.wait_while(ready, |ready| !*ready).map(|ready| *ready)
+/// });
+/// let mut ready = READY.lock()?;
+/// *ready = true;
+/// CHANGED.notify_one(&ready);
+/// drop(ready);
+/// assert!(waiter.join().unwrap()?);
+/// # Ok::<(), corelocal::sync::LockError>(())
+/// ```
+///
+/// At any time, all who wait for it do so with the same mutex. Where they do not, a notification may reach
+/// none of them.
+#[repr(C)]
+pub struct PiCondvar<S: Scope = Private> {
+    /// How many notifications there were.
+    notified: AtomicU32,
+    waiters: AtomicU32,
+    scope: PhantomData<S>,
+}
+
+impl PiCondvar {
+    /// A condition variable for which nobody waits, for the threads of this process.
+    pub const fn new() -> Self {
+        Self::with_scope()
+    }
+}
+
+impl<S: Scope> PiCondvar<S> {
+    /// A condition variable for which nobody waits, of any scope.
+    pub const fn with_scope() -> Self {
+        PiCondvar { notified: AtomicU32::new(0), waiters: AtomicU32::new(0), scope: PhantomData }
+    }
+
+    /// Unlocks the mutex, waits for a notification, and locks the mutex again.
+    ///
+    /// # Errors
+    /// Those of [`PiMutex::lock`](super::PiMutex::lock): then the mutex is not locked.
+    pub fn wait<'a, T: ?Sized>(
+        &self,
+        guard: PiMutexGuard<'a, T, S>,
+    ) -> Result<PiMutexGuard<'a, T, S>, LockError> {
+        self.sleep(guard, None).map(|(guard, _)| guard)
+    }
+
+    /// As [`wait`](Self::wait), for at most this time span; says whether it has passed.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn wait_for<'a, T: ?Sized>(
+        &self,
+        guard: PiMutexGuard<'a, T, S>,
+        span: Duration,
+    ) -> Result<(PiMutexGuard<'a, T, S>, bool), LockError> {
+        self.sleep(guard, Some(Deadline::after(span)))
+    }
+
+    /// As [`wait`](Self::wait), until the deadline at most; says whether it has passed.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn wait_until<'a, T: ?Sized>(
+        &self,
+        guard: PiMutexGuard<'a, T, S>,
+        deadline: Deadline,
+    ) -> Result<(PiMutexGuard<'a, T, S>, bool), LockError> {
+        self.sleep(guard, Some(deadline))
+    }
+
+    /// Waits until `condition` says false of the data.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn wait_while<'a, T: ?Sized>(
+        &self,
+        mut guard: PiMutexGuard<'a, T, S>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> Result<PiMutexGuard<'a, T, S>, LockError> {
+        while condition(&mut guard) {
+            guard = self.wait(guard)?;
+        }
+        Ok(guard)
+    }
+
+    /// Lets the waiter of the highest priority go on, once it has the mutex, whose guard this is.
+    pub fn notify_one<T: ?Sized>(&self, guard: &PiMutexGuard<'_, T, S>) {
+        // One is what the call moves besides.
+        self.notify(guard, 0);
+    }
+
+    /// Lets all who wait go on, one after the other, in the order of their priorities.
+    pub fn notify_all<T: ?Sized>(&self, guard: &PiMutexGuard<'_, T, S>) {
+        self.notify(guard, u32::MAX);
+    }
+
+    #[inline]
+    fn notify<T: ?Sized>(&self, guard: &PiMutexGuard<'_, T, S>, more: u32) {
+        // Relaxed: the mutex orders it. (1)
+        if self.waiters.load(Ordering::Relaxed) != 0 {
+            self.notify_cold(&guard.mutex.word, more);
+        }
+    }
+
+    #[cold]
+    fn notify_cold(&self, lock: &AtomicU32, more: u32) {
+        // Relaxed: changed under the mutex (1); the kernel compares it as one step with the falling asleep.
+        let now = self.notified.load(Ordering::Relaxed).wrapping_add(1);
+        self.notified.store(now, Ordering::Relaxed);
+        while let Err(Errno::EAGAIN) | Ok(Requeue::Differed) =
+            pi::requeue(&self.notified, now, more, lock, S::FUTEX)
+        {
+            // Nobody else changes the word: the kernel had to let go of something, and says to repeat it.
+        }
+    }
+
+    fn sleep<'a, T: ?Sized>(
+        &self,
+        guard: PiMutexGuard<'a, T, S>,
+        deadline: Option<Deadline>,
+    ) -> Result<(PiMutexGuard<'a, T, S>, bool), LockError> {
+        let mutex = guard.mutex;
+        // Relaxed: under the mutex. (1)
+        let seen = self.notified.load(Ordering::Relaxed);
+        self.change_waiters(1);
+        drop(guard);
+        let outcome = pi::wait_requeue(&self.notified, seen, &mutex.word, deadline, S::FUTEX);
+        let guard = match outcome {
+            Ok(Wake::Woken) => mutex.outcome(Ok(word::handed(&mutex.word)))?,
+            _ => mutex.lock()?,
+        };
+        self.change_waiters(-1);
+        match outcome {
+            Ok(outcome) => Ok((guard, outcome == Wake::TimedOut)),
+            Err(errno) => Err(word::reason(errno)),
+        }
+    }
+
+    /// Of the mutex's owner.
+    fn change_waiters(&self, by: i32) {
+        // Relaxed: under the mutex. (1)
+        let now = self.waiters.load(Ordering::Relaxed).saturating_add_signed(by);
+        self.waiters.store(now, Ordering::Relaxed);
+    }
+}
+
+impl<S: Scope> Default for PiCondvar<S> {
+    fn default() -> Self {
+        Self::with_scope()
+    }
+}
+
+impl<S: Scope> fmt::Debug for PiCondvar<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PiCondvar").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,251 @@
+//! A mutex whose owner runs with the priority of the highest thread that waits for it.
+//!
+//! # Invariants
+//! 1. A guard stands for the lock being owned by the thread that has it. It stays in that thread.
+//! 2. `abandoned` is written by owners only, and never cleared: an owner ended with the lock, and since the
+//!    mutex is not robust nobody is told what that owner left. Who acquires it after that lets it go again.
+//! 3. A copy of a guard in a forked child owns nothing: the word names a thread of the parent.
+
+mod condvar;
+mod robust;
+mod word;
+
+pub use condvar::PiCondvar;
+pub use robust::RobustPiMutex;
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+use core::time::Duration;
+
+use super::robust::LockError;
+use super::robust::word::{self as owner_word, Taken};
+use super::scope::{Private, Scope};
+use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sys::futex::Deadline;
+use crate::sys::thread_id;
+use word::Left;
+
+/// A mutex with priority inheritance: as long as a thread of higher priority waits, the owner runs with that
+/// priority, so that no thread of a middle one keeps both from running.
+///
+/// Locking and unlocking are one instruction each while nobody waits. Who comes to a lock that is owned
+/// looks again for some 50 us, if there is another cpu, and then lets the kernel queue it by priority.
+///
+/// ```
+/// use corelocal::sync::PiMutex;
+///
+/// static COUNT: PiMutex<u64> = PiMutex::new(0);
+///
+/// *COUNT.lock()? += 1;
+/// # Ok::<(), corelocal::sync::LockError>(())
+/// ```
+///
+/// # Owners that are gone
+/// If the owner ends without unlocking, locking is [`LockError::OwnerGone`], for all and for ever. With
+/// [`Shared`](super::Shared) that lasts until the number of the dead thread is given to another; use a
+/// [`RobustPiMutex`] where owners may die. With [`Private`], in a forked child, the owner of a lock that was
+/// owned during the fork is gone likewise, be it the forking thread itself.
+///
+/// # Memory ordering
+/// Locking acquires what unlocking released.
+#[repr(C)]
+pub struct PiMutex<T: ?Sized, S: Scope = Private> {
+    word: AtomicU32,
+    abandoned: AtomicU32,
+    scope: PhantomData<S>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: a mutex is its data and words that any thread may change.
+unsafe impl<T: ?Sized + Send, S: Scope> Send for PiMutex<T, S> {}
+// SAFETY: the data is reached by the thread that owns the lock only, which it goes to from another one.
+unsafe impl<T: ?Sized + Send, S: Scope> Sync for PiMutex<T, S> {}
+
+impl<T> PiMutex<T> {
+    /// A mutex that nobody owns, for the threads of this process.
+    pub const fn new(value: T) -> Self {
+        Self::with_scope(value)
+    }
+}
+
+impl<T, S: Scope> PiMutex<T, S> {
+    /// A mutex that nobody owns, of any scope.
+    pub const fn with_scope(value: T) -> Self {
+        PiMutex {
+            word: AtomicU32::new(owner_word::FREE),
+            abandoned: AtomicU32::new(0),
+            scope: PhantomData,
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// The data, of a mutex that is no longer needed.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized, S: Scope> PiMutex<T, S> {
+    /// Waits for the lock and acquires it.
+    ///
+    /// # Errors
+    /// [`LockError::Deadlock`] if the thread owns it, or its owner waits for this thread;
+    /// [`LockError::OwnerGone`]; [`LockError::Refused`] where the kernel or a filter has no such locks.
+    #[inline]
+    pub fn lock(&self) -> Result<PiMutexGuard<'_, T, S>, LockError> {
+        self.acquire(None)
+    }
+
+    /// Waits for the lock for at most this time span.
+    ///
+    /// # Errors
+    /// As for [`lock`](Self::lock), and [`LockError::TimedOut`].
+    pub fn try_lock_for(&self, span: Duration) -> Result<PiMutexGuard<'_, T, S>, LockError> {
+        self.acquire(Some(Deadline::after(span)))
+    }
+
+    /// Waits for the lock until the deadline.
+    ///
+    /// # Errors
+    /// As for [`lock`](Self::lock), and [`LockError::TimedOut`].
+    pub fn try_lock_until(&self, deadline: Deadline) -> Result<PiMutexGuard<'_, T, S>, LockError> {
+        self.acquire(Some(deadline))
+    }
+
+    /// Acquires the lock if nobody owns it.
+    ///
+    /// # Errors
+    /// [`LockError::Busy`] if somebody does, be it the calling thread; [`LockError::OwnerGone`].
+    #[inline]
+    pub fn try_lock(&self) -> Result<PiMutexGuard<'_, T, S>, LockError> {
+        let number = thread_id::current();
+        let taken = match self.take_free(number) {
+            true => Ok(Taken::Clean),
+            false => word::try_take(&self.word, number, S::FUTEX, Left::Report),
+        };
+        self.outcome(taken)
+    }
+
+    #[inline]
+    fn acquire(&self, deadline: Option<Deadline>) -> Result<PiMutexGuard<'_, T, S>, LockError> {
+        let number = thread_id::current();
+        let taken = match self.take_free(number) {
+            true => Ok(Taken::Clean),
+            false => word::take(&self.word, number, deadline, S::FUTEX, Left::Report),
+        };
+        self.outcome(taken)
+    }
+
+    #[inline(always)]
+    fn take_free(&self, number: u32) -> bool {
+        let free = owner_word::FREE;
+        // Acquire: partner is the Release of `word::leave`.
+        self.word.compare_exchange(free, number, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    fn outcome(
+        &self,
+        taken: Result<Taken, LockError>,
+    ) -> Result<PiMutexGuard<'_, T, S>, LockError> {
+        // Relaxed: written by owners. (2)
+        if taken == Ok(Taken::Clean) && self.abandoned.load(Ordering::Relaxed) == 0 {
+            return Ok(PiMutexGuard { mutex: self, here: PhantomData });
+        }
+        Err(self.refuse(taken))
+    }
+
+    #[cold]
+    fn refuse(&self, taken: Result<Taken, LockError>) -> LockError {
+        let taken = match taken {
+            Err(error) => return error,
+            Ok(taken) => taken,
+        };
+        if taken == Taken::FromTheDead {
+            // Relaxed: the unlocking that follows publishes it.
+            self.abandoned.store(1, Ordering::Relaxed);
+        }
+        self.unlock();
+        LockError::OwnerGone
+    }
+
+    /// The data, of which nobody else has a reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// Unlocks it, if the calling thread owns it.
+    #[inline(always)]
+    fn unlock(&self) {
+        let number = thread_id::current();
+        let free = owner_word::FREE;
+        // Release: partner is the Acquire in `take_free`, and that in `word::take`.
+        if self.word.compare_exchange(number, free, Ordering::Release, Ordering::Relaxed).is_err() {
+            self.unlock_cold(number);
+        }
+    }
+
+    #[cold]
+    fn unlock_cold(&self, number: u32) {
+        // Not that of the guard's copy in a forked child. (3)
+        if owner_word::owner(self.word.load(Ordering::Relaxed)) == number {
+            word::leave(&self.word, number, S::FUTEX);
+        }
+    }
+}
+
+impl<T: ?Sized, S: Scope> fmt::Debug for PiMutex<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PiMutex").finish_non_exhaustive()
+    }
+}
+
+impl<T: Default, S: Scope> Default for PiMutex<T, S> {
+    fn default() -> Self {
+        Self::with_scope(T::default())
+    }
+}
+
+/// A [`PiMutex`] that is locked, until this is dropped.
+#[must_use = "the mutex is unlocked when this is dropped"]
+pub struct PiMutexGuard<'a, T: ?Sized, S: Scope = Private> {
+    mutex: &'a PiMutex<T, S>,
+    /// The owner is a thread: it cannot be sent to another.
+    here: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives shared references to the data.
+unsafe impl<T: ?Sized + Sync, S: Scope> Sync for PiMutexGuard<'_, T, S> {}
+
+impl<T: ?Sized, S: Scope> Deref for PiMutexGuard<'_, T, S> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is owned, and this borrows the guard. (1)
+        unsafe { &*self.mutex.value.get() }
+    }
+}
+
+impl<T: ?Sized, S: Scope> DerefMut for PiMutexGuard<'_, T, S> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the lock is owned, and this borrows the guard mutably. (1)
+        unsafe { &mut *self.mutex.value.get() }
+    }
+}
+
+impl<T: ?Sized, S: Scope> Drop for PiMutexGuard<'_, T, S> {
+    #[inline]
+    fn drop(&mut self) {
+        self.mutex.unlock();
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for PiMutexGuard<'_, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,58 @@
+//! Robust mutexes with priority inheritance.
+//!
+//! Invariant: the entry in the owner's list says that the lock inherits, so that the kernel leaves the waking
+//! to its records of who waits.
+
+use super::word::{self as pi_word, Left};
+use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::robust::word::{self, Taken};
+use crate::sync::robust::{Inherit, LockError, Protocol, RobustMutex};
+use crate::sync::scope::Private;
+use crate::sys::futex::{Deadline, Scope};
+use crate::sys::robust_list::Thread;
+
+/// A [`RobustMutex`] with priority inheritance: a thread that owns it runs with the priority of the highest
+/// one that waits, and its death is reported to the next owner.
+///
+/// ```
+/// use corelocal::sync::RobustPiMutex;
+///
+/// // SAFETY: a static is neither moved nor freed.
+/// static COUNT: RobustPiMutex<u64> = unsafe { RobustPiMutex::with_scope(0) };
+///
+/// if let Ok(mut count) = COUNT.lock() {
+///     *count += 1;
+/// }
+/// ```
+pub type RobustPiMutex<T, S = Private> = RobustMutex<T, S, Inherit>;
+
+impl Protocol for Inherit {
+    const INHERITS: bool = true;
+
+    fn take(
+        word: &AtomicU32,
+        me: Thread<'_>,
+        deadline: Option<Deadline>,
+        scope: Scope,
+    ) -> Result<Taken, LockError> {
+        noted(word, pi_word::take(word, me.number, deadline, scope, Left::Take))
+    }
+
+    fn try_take(word: &AtomicU32, me: Thread<'_>, scope: Scope) -> Result<Taken, LockError> {
+        noted(word, pi_word::try_take(word, me.number, scope, Left::Take))
+    }
+
+    #[inline(always)]
+    fn leave(word: &AtomicU32, me: Thread<'_>, scope: Scope) {
+        pi_word::leave(word, me.number, scope);
+    }
+}
+
+/// The death is known now. Should this owner die too, the kernel will say so again.
+fn noted(word: &AtomicU32, taken: Result<Taken, LockError>) -> Result<Taken, LockError> {
+    if taken == Ok(Taken::FromTheDead) {
+        // Relaxed: the word's owner is this thread; others only add that they wait.
+        word.fetch_and(word::ALL_BUT_OWNER_DIED, Ordering::Relaxed);
+    }
+    taken
+}

@@ -1,0 +1,162 @@
+//! The word of a lock with priority inheritance: when to ask the kernel, and what it answers.
+//!
+//! Its protocol is the kernel's (`sys/futex/pi.rs`). The kernel hands such a lock over: once it has waiters,
+//! each unlock is a system call, and the next owner is one that has yet to wake up, 50 us later. So those
+//! who come to a lock look again for about as long before they ask to wait: two threads that lock in turns
+//! stay out of the kernel, and get out of it again.
+//!
+//! # Invariants
+//! 1. While "waiters" is set the kernel alone changes the owner.
+//! 2. Nobody asks to wait for an owner that is not here: with `Scope::Private` that is checked, as the kernel
+//!    would boost, and wait for, the thread of another process that a fork left behind the copy of a word.
+
+use core::sync::atomic::fence;
+
+use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::robust::word::{self, Taken};
+use crate::sync::robust::{LockError, Spin};
+use crate::sys::Errno;
+use crate::sys::futex::{Deadline, Scope, pi};
+
+/// About as long as a wake-up takes.
+const LOOKS: u32 = 1000;
+
+/// What to do with a lock whose owner is not here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Report it: a mutex that is not robust.
+    Report,
+    /// Take it.
+    Take,
+}
+
+/// Waits for the lock and takes it.
+#[cold]
+pub(super) fn take(
+    word: &AtomicU32,
+    number: u32,
+    deadline: Option<Deadline>,
+    scope: Scope,
+    left: Left,
+) -> Result<Taken, LockError> {
+    let mut spin = Spin::new(LOOKS);
+    loop {
+        let seen = word.load(Ordering::Relaxed);
+        if seen == word::FREE {
+            // Acquire: partner is the Release in `leave`.
+            match word.compare_exchange(seen, number, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Ok(Taken::Clean),
+                Err(_) => continue,
+            }
+        }
+        if word::owner(seen) == number {
+            return Err(LockError::Deadlock);
+        }
+        if spin.again() {
+            continue;
+        }
+        if let Some(outcome) = take_left_behind(word, seen, number, scope, left) {
+            return outcome;
+        }
+        match pi::lock(word, deadline, scope) {
+            Ok(pi::Lock::Acquired) => return Ok(handed(word)),
+            Ok(pi::Lock::TimedOut) => return Err(LockError::TimedOut),
+            // The owner is just exiting: what it leaves is not settled yet.
+            Err(Errno::EAGAIN) => yield_now(),
+            Err(errno) => return Err(reason(errno)),
+        }
+    }
+}
+
+/// Takes the lock if nobody who lives owns it.
+#[cold]
+pub(super) fn try_take(
+    word: &AtomicU32,
+    number: u32,
+    scope: Scope,
+    left: Left,
+) -> Result<Taken, LockError> {
+    loop {
+        let seen = word.load(Ordering::Relaxed);
+        if word::owner(seen) == number {
+            return Err(LockError::Busy);
+        }
+        if let Some(outcome) = take_left_behind(word, seen, number, scope, left) {
+            return outcome;
+        }
+        if !word::is_free(seen) {
+            return Err(LockError::Busy);
+        }
+        // Just unlocked; or its owner died, with waiters perhaps, of whom the kernel knows.
+        match pi::try_lock(word, scope) {
+            Ok(true) => return Ok(handed(word)),
+            Ok(false) => return Err(LockError::Busy),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(reason(errno)),
+        }
+    }
+}
+
+/// The kernel gave the lock to the calling thread.
+pub(super) fn handed(word: &AtomicU32) -> Taken {
+    // Acquire: partner is the fence in `leave`; the kernel's own locks are in between.
+    fence(Ordering::Acquire);
+    if word::owner_died(word.load(Ordering::Relaxed)) { Taken::FromTheDead } else { Taken::Clean }
+}
+
+/// Looks whether the owner is a thread of this process, if it must be one (2).
+fn take_left_behind(
+    word: &AtomicU32,
+    seen: u32,
+    number: u32,
+    scope: Scope,
+    left: Left,
+) -> Option<Result<Taken, LockError>> {
+    let owner = word::owner(seen);
+    if scope == Scope::Shared || owner == 0 || !word::is_stranger(owner) {
+        return None;
+    }
+    // One that ended right now may have unlocked before. Else it stays as it is: nobody waits for it here (2).
+    match left {
+        Left::Report => {
+            let stays = word.load(Ordering::Relaxed) == seen;
+            stays.then_some(Err(LockError::OwnerGone))
+        }
+        Left::Take => {
+            // Acquire: of the fork, which copied all that the owner had done.
+            let taken =
+                word.compare_exchange(seen, number, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            taken.then_some(Ok(Taken::FromTheDead))
+        }
+    }
+}
+
+/// Lets the lock go, which the thread of this number owns. Afterwards the word may be gone.
+#[inline(always)]
+pub(super) fn leave(word: &AtomicU32, number: u32, scope: Scope) {
+    // Release: partner is the Acquire in `take`, and those of the fast paths.
+    if word.compare_exchange(number, word::FREE, Ordering::Release, Ordering::Relaxed).is_err() {
+        hand_over(word, scope);
+    }
+}
+
+#[cold]
+fn hand_over(word: &AtomicU32, scope: Scope) {
+    // Release: partner is the fence in `handed`.
+    fence(Ordering::Release);
+    // What it can refuse is to know such locks at all: then nobody waits for them either.
+    while pi::unlock(word, scope) == Err(Errno::EAGAIN) {}
+}
+
+pub(super) fn reason(errno: Errno) -> LockError {
+    match errno {
+        Errno::EDEADLK => LockError::Deadlock,
+        Errno::ESRCH => LockError::OwnerGone,
+        errno => LockError::Refused(errno),
+    }
+}
+
+fn yield_now() {
+    // SAFETY: no preconditions.
+    unsafe { libc::sched_yield() };
+}

@@ -1,0 +1,96 @@
+//! Why a lock that knows its owner was not acquired.
+//!
+//! Invariant: each variant is one of POSIX's error codes for mutexes, and stands for what that code stands for.
+
+use core::fmt;
+
+use crate::sys::Errno;
+
+/// Why a lock was not acquired. The caller does not own it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Somebody owns it (`EBUSY`; from the `try_` functions).
+    Busy,
+    /// The deadline has passed (`ETIMEDOUT`).
+    TimedOut,
+    /// The calling thread owns it already, or the owner waits for a lock of the calling thread (`EDEADLK`).
+    Deadlock,
+    /// Its owner is gone, and left it locked: the thread has ended, or a fork left it behind (`ESRCH`).
+    OwnerGone,
+    /// An owner died, and nobody made the data consistent again (`ENOTRECOVERABLE`).
+    NotRecoverable,
+    /// The kernel or a filter refuses what such a lock needs.
+    Refused(Errno),
+}
+
+impl LockError {
+    /// The error code that `pthread_mutex_lock` and its kin have for it.
+    pub fn errno(self) -> Errno {
+        match self {
+            LockError::Busy => Errno::EBUSY,
+            LockError::TimedOut => Errno::ETIMEDOUT,
+            LockError::Deadlock => Errno::EDEADLK,
+            LockError::OwnerGone => Errno::ESRCH,
+            LockError::NotRecoverable => Errno(libc::ENOTRECOVERABLE),
+            LockError::Refused(errno) => errno,
+        }
+    }
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LockError::Busy => f.write_str("the lock is owned by another thread"),
+            LockError::TimedOut => f.write_str("the lock was not free before the deadline"),
+            LockError::Deadlock => f.write_str("the calling thread would wait for itself"),
+            LockError::OwnerGone => {
+                f.write_str("the owner of the lock has ended without unlocking it")
+            }
+            LockError::NotRecoverable => f.write_str(
+                "the owner of the lock died, and its data was not made consistent again",
+            ),
+            LockError::Refused(errno) => write!(f, "the kernel refuses such a lock: {errno}"),
+        }
+    }
+}
+
+impl core::error::Error for LockError {}
+
+/// What came of locking a robust mutex, if not simply the lock.
+pub enum RobustError<R> {
+    /// The lock is acquired, but its last owner died with it. See [`Recovered`](super::Recovered).
+    OwnerDied(R),
+    /// The lock is not acquired.
+    Failed(LockError),
+}
+
+impl<R> RobustError<R> {
+    /// The error code that `pthread_mutex_lock` and its kin have for it.
+    pub fn errno(&self) -> Errno {
+        match self {
+            RobustError::OwnerDied(_) => Errno(libc::EOWNERDEAD),
+            RobustError::Failed(error) => error.errno(),
+        }
+    }
+}
+
+impl<R> fmt::Debug for RobustError<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RobustError::OwnerDied(_) => f.write_str("OwnerDied"),
+            RobustError::Failed(error) => f.debug_tuple("Failed").field(error).finish(),
+        }
+    }
+}
+
+impl<R> fmt::Display for RobustError<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RobustError::OwnerDied(_) => f.write_str("the last owner of the lock died with it"),
+            RobustError::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<R> core::error::Error for RobustError<R> {}

@@ -1,0 +1,215 @@
+//! A mutex that outlives its owners: if a thread or a process dies while it owns the lock, the next one gets
+//! it all the same, and is told.
+//!
+//! The kernel does it: a thread's locks are in a list that it walks when the thread ends, be it by SIGKILL
+//! (`sys/robust_list.rs`). It is libc's list too, so pthread's robust mutexes and these may be mixed.
+//!
+//! # Invariants
+//! 1. A guard stands for the lock being owned by the thread that has it. It stays in that thread.
+//! 2. A copy of a guard in a forked child owns nothing: the word names a thread of the parent.
+
+mod error;
+mod guard;
+mod raw;
+mod spin;
+mod waiting;
+pub(in crate::sync) mod word;
+
+pub use error::{LockError, RobustError};
+pub use guard::{Recovered, RobustMutexGuard};
+pub(in crate::sync) use spin::Spin;
+#[cfg(not(loom))]
+pub(in crate::sync) use waiting::protocol::Protocol;
+pub use waiting::{Inherit, Plain, Waiting};
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::time::Duration;
+
+use super::scope::{Private, Scope};
+use crate::sys::futex::Deadline;
+use crate::sys::robust_list::Thread;
+use raw::Raw;
+use word::Taken;
+
+/// What locking gives: the lock, the lock of a dead owner, or none.
+type Outcome<'a, T, S, W> =
+    Result<RobustMutexGuard<'a, T, S, W>, RobustError<Recovered<'a, T, S, W>>>;
+
+/// A mutex whose owner's death is reported to the next owner.
+///
+/// It behaves as POSIX says of robust mutexes. If a thread ends while it owns the lock, in whatever way, the
+/// next one that locks gets [`RobustError::OwnerDied`] with a [`Recovered`]: the lock, and data that may be
+/// half changed. Either it repairs the data and says [`make_consistent`](Recovered::make_consistent), or
+/// the lock is lost for ever once it is unlocked: [`LockError::NotRecoverable`], for all.
+///
+/// Locking a mutex that the thread owns already is [`LockError::Deadlock`].
+///
+/// ```
+/// use corelocal::sync::{RobustError, RobustMutex};
+///
+/// // SAFETY: a static is neither moved nor freed.
+/// static PAIR: RobustMutex<(u32, u32)> = unsafe { RobustMutex::new((0, 0)) };
+///
+/// let mut pair = match PAIR.lock() {
+///     Ok(pair) => pair,
+///     Err(RobustError::OwnerDied(mut pair)) => {
+///         pair.1 = pair.0; // whatever it takes
+///         pair.make_consistent()
+///     }
+///     Err(error) => panic!("{error}"),
+/// };
+/// *pair = (pair.0 + 1, pair.1 + 1);
+/// ```
+///
+/// # Who shares it
+/// With [`Private`] the threads of one process; with [`Shared`](super::Shared) those of all that map it, in
+/// one pid namespace and with one kind of libc. Waiting is always shared, as the kernel wakes nobody else when
+/// an owner dies. With [`Inherit`] the owner gets the priority of those who wait (see
+/// [`RobustPiMutex`](super::RobustPiMutex)).
+///
+/// # After fork
+/// The child has other thread numbers and an empty list. What its parent's threads own they still own if
+/// the memory is shared. In private memory, of which the child has a copy, they are dead: with [`Private`]
+/// the child gets [`RobustError::OwnerDied`], and that also for what the forking thread itself owned. A guard
+/// that was copied by the fork does nothing when it is dropped.
+///
+/// # Not in a signal handler
+/// One that interrupts its thread in the middle of locking, and locks itself, breaks the thread's list.
+///
+/// # Memory ordering
+/// Locking acquires what unlocking released, and all that a dead owner did.
+#[repr(C)]
+pub struct RobustMutex<T: ?Sized, S: Scope = Private, W: Waiting = Plain> {
+    raw: Raw,
+    kind: PhantomData<(S, W)>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: a mutex is its data and words that any thread may change.
+unsafe impl<T: ?Sized + Send, S: Scope, W: Waiting> Send for RobustMutex<T, S, W> {}
+// SAFETY: the data is reached by the thread that owns the lock only, which it goes to from another one.
+unsafe impl<T: ?Sized + Send, S: Scope, W: Waiting> Sync for RobustMutex<T, S, W> {}
+
+#[cfg(not(loom))]
+impl<T> RobustMutex<T> {
+    /// A mutex that nobody owns, for the threads of this process.
+    ///
+    /// # Safety
+    /// As long as a thread owns it, the mutex is neither moved nor freed, nor its memory unmapped: it is part
+    /// of that thread's list. Guards borrow it, so this is about guards that are forgotten (`mem::forget`): a
+    /// mutex in a static is always right.
+    pub const unsafe fn new(value: T) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::with_scope(value) }
+    }
+}
+
+impl<T, S: Scope, W: Waiting> RobustMutex<T, S, W> {
+    /// A mutex that nobody owns, of any kind.
+    ///
+    /// # Safety
+    /// As for `new`.
+    #[cfg(not(loom))]
+    pub const unsafe fn with_scope(value: T) -> Self {
+        RobustMutex { raw: Raw::new(), kind: PhantomData, value: UnsafeCell::new(value) }
+    }
+}
+
+impl<T: ?Sized, S: Scope, W: Waiting> RobustMutex<T, S, W> {
+    /// Waits for the lock and acquires it.
+    ///
+    /// # Errors
+    /// [`OwnerDied`](RobustError::OwnerDied) with the lock; else [`LockError::Deadlock`],
+    /// [`LockError::NotRecoverable`], or [`LockError::Refused`] where there are no robust lists.
+    #[inline]
+    pub fn lock(&self) -> Outcome<'_, T, S, W> {
+        self.acquire(None)
+    }
+
+    /// Waits for the lock for at most this time span.
+    ///
+    /// # Errors
+    /// As for [`lock`](Self::lock), and [`LockError::TimedOut`].
+    pub fn try_lock_for(&self, span: Duration) -> Outcome<'_, T, S, W> {
+        self.acquire(Some(Deadline::after(span)))
+    }
+
+    /// Waits for the lock until the deadline.
+    ///
+    /// # Errors
+    /// As for [`lock`](Self::lock), and [`LockError::TimedOut`].
+    pub fn try_lock_until(&self, deadline: Deadline) -> Outcome<'_, T, S, W> {
+        self.acquire(Some(deadline))
+    }
+
+    /// Acquires the lock if nobody owns it.
+    ///
+    /// # Errors
+    /// [`LockError::Busy`] if somebody does, be it the calling thread; else as for [`lock`](Self::lock).
+    #[inline]
+    pub fn try_lock(&self) -> Outcome<'_, T, S, W> {
+        let me = current()?;
+        // SAFETY: `new`'s caller promised it.
+        self.outcome(unsafe { self.raw.try_lock::<W>(me, S::FUTEX) })
+    }
+
+    #[inline]
+    fn acquire(&self, deadline: Option<Deadline>) -> Outcome<'_, T, S, W> {
+        let me = current()?;
+        // SAFETY: `new`'s caller promised it.
+        self.outcome(unsafe { self.raw.lock::<W>(me, deadline, S::FUTEX) })
+    }
+
+    #[inline(always)]
+    fn outcome(&self, taken: Result<Taken, LockError>) -> Outcome<'_, T, S, W> {
+        match taken {
+            Ok(Taken::Clean) => Ok(RobustMutexGuard::of_owned(self)),
+            Ok(Taken::FromTheDead) => {
+                Err(RobustError::OwnerDied(Recovered::of(RobustMutexGuard::of_owned(self))))
+            }
+            Err(error) => Err(RobustError::Failed(error)),
+        }
+    }
+
+    /// The data, of which nobody else has a reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// Makes it unusable, if the calling thread owns it.
+    fn give_up(&self) {
+        if let Ok(me) = current::<()>() {
+            self.raw.give_up(me);
+        }
+    }
+
+    /// Unlocks it, if the calling thread owns it.
+    #[inline(always)]
+    fn unlock(&self) {
+        // Without a thread's list it was not locked here.
+        if let Ok(me) = current::<()>() {
+            // Refused to the copy of a guard in a forked child. (2)
+            let _ = self.raw.unlock::<W>(me, S::FUTEX);
+        }
+    }
+}
+
+#[cfg(not(loom))]
+#[inline(always)]
+fn current<R>() -> Result<Thread<'static>, RobustError<R>> {
+    Thread::current().map_err(|errno| RobustError::Failed(LockError::Refused(errno)))
+}
+
+/// Threads of a model have their lists from the model.
+#[cfg(loom)]
+fn current<R>() -> Result<Thread<'static>, RobustError<R>> {
+    Err(RobustError::Failed(LockError::Refused(crate::sys::Errno::ENOSYS)))
+}
+
+impl<T: ?Sized, S: Scope, W: Waiting> fmt::Debug for RobustMutex<T, S, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RobustMutex").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,68 @@
+//! Whether a robust mutex lends its waiters' priority to its owner, as a type.
+//!
+//! Invariant: all operations on one word wait in the same way. The kernel refuses to mix them.
+
+use super::LockError;
+use super::word::{self, Taken};
+use crate::primitive::atomic::AtomicU32;
+use crate::sys::futex::{Deadline, Scope};
+use crate::sys::robust_list::Thread;
+
+/// How a [`RobustMutex`](super::RobustMutex) is waited for: [`Plain`] or [`Inherit`].
+pub trait Waiting: protocol::Protocol + Send + Sync + 'static {}
+
+/// Without priority inheritance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plain {}
+
+/// With priority inheritance: the owner runs with the priority of the highest thread that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inherit {}
+
+impl Waiting for Plain {}
+#[cfg(not(loom))]
+impl Waiting for Inherit {}
+
+pub(in crate::sync) mod protocol {
+    use super::*;
+
+    /// What is done to the word of a lock that is pending, when its fast path has failed.
+    pub trait Protocol {
+        /// Whether the kernel hands the lock over.
+        const INHERITS: bool;
+
+        fn take(
+            word: &AtomicU32,
+            me: Thread<'_>,
+            deadline: Option<Deadline>,
+            scope: Scope,
+        ) -> Result<Taken, LockError>;
+
+        fn try_take(word: &AtomicU32, me: Thread<'_>, scope: Scope) -> Result<Taken, LockError>;
+
+        /// Lets the lock go, which the thread owns. Release. Afterwards the word may be gone.
+        fn leave(word: &AtomicU32, me: Thread<'_>, scope: Scope);
+    }
+}
+
+impl protocol::Protocol for Plain {
+    const INHERITS: bool = false;
+
+    fn take(
+        word: &AtomicU32,
+        me: Thread<'_>,
+        deadline: Option<Deadline>,
+        scope: Scope,
+    ) -> Result<Taken, LockError> {
+        word::take(word, me, deadline, scope)
+    }
+
+    fn try_take(word: &AtomicU32, me: Thread<'_>, scope: Scope) -> Result<Taken, LockError> {
+        word::try_take(word, me, scope)
+    }
+
+    #[inline(always)]
+    fn leave(word: &AtomicU32, me: Thread<'_>, _: Scope) {
+        word::leave(word, me);
+    }
+}

@@ -1,0 +1,176 @@
+//! The word of a lock whose owner the kernel knows: its bits, and how it is waited for without priority
+//! inheritance.
+//!
+//! ```text
+//!   31        30           29                  0
+//!   waiters   owner died   owner's thread number
+//! ```
+//!
+//! # Invariants
+//! 1. The kernel writes to the word when its owner dies: owner 0, "owner died" set, "waiters" as it was; if
+//!    that was set, it wakes one who waits.
+//! 2. Whoever sleeps has seen "waiters" set, by itself or another, in the very value that it sleeps on.
+//!    Who slept and then acquires sets the bit again, for it does not know of others; so the bit is set
+//!    whenever somebody sleeps, but between an unlock and the next step of the one that it woke.
+//! 3. Acquiring keeps "waiters": what an owner's death leaves is not lost.
+//! 4. Who was woken and is killed before that step has the lock pending all the while. The kernel then wakes
+//!    another, unless somebody acquired the lock in between, who knows nothing of waiters. So nobody sleeps
+//!    for longer than `DOZE` without a look.
+//! 5. All waiting is shared: at a death the kernel wakes nobody else.
+
+use core::time::Duration;
+
+use super::{LockError, Spin};
+use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sys::futex::{Deadline, Scope, Wake};
+use crate::sys::robust_list::Thread;
+use crate::sys::sleep;
+
+/// Somebody may sleep.
+const WAITERS: u32 = libc::FUTEX_WAITERS;
+const OWNER_DIED: u32 = libc::FUTEX_OWNER_DIED;
+const OWNER: u32 = libc::FUTEX_TID_MASK;
+/// See invariant 4.
+const DOZE: Duration = Duration::from_secs(1);
+/// Some 5 us: few locks are held for longer by somebody who runs.
+const LOOKS: u32 = 100;
+
+pub(in crate::sync) const FREE: u32 = 0;
+
+pub(in crate::sync) const fn owner(word: u32) -> u32 {
+    word & OWNER
+}
+
+pub(in crate::sync) const fn is_free(word: u32) -> bool {
+    owner(word) == 0
+}
+
+pub(in crate::sync) const fn owner_died(word: u32) -> bool {
+    word & OWNER_DIED != 0
+}
+
+/// What the bits of the dead owner's are taken off with.
+pub(in crate::sync) const ALL_BUT_OWNER_DIED: u32 = !OWNER_DIED;
+
+/// A lock is acquired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// From one that unlocked it.
+    Clean,
+    /// From one that died with it.
+    FromTheDead,
+}
+
+/// Takes the lock if nobody who lives owns it.
+#[cold]
+pub(super) fn try_take(word: &AtomicU32, me: Thread<'_>, scope: Scope) -> Result<Taken, LockError> {
+    loop {
+        let seen = word.load(Ordering::Relaxed);
+        if is_free(seen) {
+            if let Some(taken) = take_free(word, seen, 0, me) {
+                return Ok(taken);
+            }
+        } else if !mark_if_left_behind(word, seen, scope) {
+            return Err(LockError::Busy);
+        }
+    }
+}
+
+/// Waits for the lock and takes it.
+#[cold]
+pub(super) fn take(
+    word: &AtomicU32,
+    me: Thread<'_>,
+    deadline: Option<Deadline>,
+    scope: Scope,
+) -> Result<Taken, LockError> {
+    let mut spin = Spin::new(LOOKS);
+    // What acquiring sets beside the owner (2).
+    let mut others = 0;
+    loop {
+        let seen = word.load(Ordering::Relaxed);
+        if is_free(seen) {
+            match take_free(word, seen, others, me) {
+                Some(taken) => return Ok(taken),
+                None => continue,
+            }
+        }
+        if owner(seen) == me.number {
+            return Err(LockError::Deadlock);
+        }
+        if spin.again() || mark_if_left_behind(word, seen, scope) {
+            continue;
+        }
+        // Relaxed: a hint to the owner, whose unlocking swaps the word.
+        let waited = seen | WAITERS;
+        if seen != waited
+            && word.compare_exchange(seen, waited, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            continue;
+        }
+        me.step();
+        others = WAITERS;
+        if doze(word, waited, deadline) == Wake::TimedOut {
+            return Err(LockError::TimedOut);
+        }
+    }
+}
+
+/// Sleeps, but not for long (4).
+fn doze(word: &AtomicU32, expected: u32, deadline: Option<Deadline>) -> Wake {
+    // In a model one with a deadline may wake at any time, and no wake-up would ever be missed.
+    let look = if cfg!(loom) { None } else { Some(Deadline::after(DOZE)) };
+    let first = [deadline, look].into_iter().flatten().min();
+    match sleep::wait(word, expected, first, Scope::Shared) {
+        Wake::TimedOut if first != deadline => Wake::Woken,
+        outcome => outcome,
+    }
+}
+
+/// Takes a free lock, seen as such.
+fn take_free(word: &AtomicU32, seen: u32, others: u32, me: Thread<'_>) -> Option<Taken> {
+    let mine = me.number | (seen & WAITERS) | others;
+    // Acquire: partner is the Release in `leave`, or the owner's death, which comes after all it did.
+    word.compare_exchange(seen, mine, Ordering::Acquire, Ordering::Relaxed).ok()?;
+    me.step();
+    Some(if owner_died(seen) { Taken::FromTheDead } else { Taken::Clean })
+}
+
+/// In a forked child's copy of private memory the owner may be a thread of the parent, which will never
+/// unlock the copy. It is as dead here as it can be, and the word shall say so.
+fn mark_if_left_behind(word: &AtomicU32, seen: u32, scope: Scope) -> bool {
+    if scope == Scope::Shared || !is_stranger(owner(seen)) {
+        return false;
+    }
+    // A thread that ended right now may have unlocked before: then the word is another.
+    let dead = (seen & WAITERS) | OWNER_DIED;
+    let _ = word.compare_exchange(seen, dead, Ordering::Relaxed, Ordering::Relaxed);
+    true
+}
+
+#[cfg(not(loom))]
+pub(in crate::sync) use crate::sys::thread_id::is_stranger;
+
+/// Nobody forks in a model.
+#[cfg(loom)]
+pub(in crate::sync) fn is_stranger(_: u32) -> bool {
+    false
+}
+
+/// Lets the lock go, which is pending and in no list, and wakes one who waits. After the swap the word is an
+/// address only: whoever finds the lock free may free its memory.
+#[inline(always)]
+pub(super) fn leave(word: &AtomicU32, me: Thread<'_>) {
+    let at = core::ptr::from_ref(word);
+    // Release: partner is the Acquire in `take_free`, and the one of the fast path in `Raw`.
+    let seen = word.swap(FREE, Ordering::Release);
+    me.step();
+    if seen & WAITERS != 0 {
+        wake(at);
+    }
+}
+
+#[cold]
+fn wake(word: *const AtomicU32) {
+    sleep::wake(word, 1, Scope::Shared);
+}

@@ -1,0 +1,312 @@
+//! The list of the locks a thread owns, which the kernel walks when the thread ends, at whatever instruction.
+//!
+//! A thread has one such list. libc has it already, for its own robust mutexes; so ours are entries of the
+//! same list, in libc's format: glibc and musl link both ways, and whoever takes an entry out writes to its
+//! neighbours, be they ours or theirs.
+//!
+//! ```text
+//!   head:  list -> next -> next -> list          an entry is the address of its `next`; bit 0 of such a
+//!          futex_offset                          pointer says that the lock inherits priority
+//!          pending                               prev lies right before next
+//! ```
+//!
+//! The lock's word lies `futex_offset` bytes from the entry, the same for all entries. So a lock of ours is
+//! laid out as libc's is: the word 32 bytes before the entry (glibc), or 28 (musl). Memory that two processes
+//! share must be used through the same kind of libc, or at least one without robust mutexes.
+//!
+//! What a thread is about to lock or unlock it publishes as `pending`, for the moments in which the word and
+//! the list do not agree.
+//!
+//! # Invariants
+//! 1. Each store is a step that the kernel may find to be the last one. Compiler fences keep them in order;
+//!    cpus need no fence, for it is the thread itself that dies. They are each other's partners, all of them.
+//! 2. Only the thread itself walks and changes its list. What an entry in shared memory points to is
+//!    meaningless to everybody else, and written anew by the next owner.
+//! 3. An entry is in its owner's list only; it is neither moved nor freed as long as it is in there.
+//! 4. The `prev` of the head is never written: musl's head has none.
+//!
+//! Manual pages: get_robust_list(2); Documentation/locking/robust-futex-ABI.rst.
+
+#[cfg(not(loom))]
+use super::errno::Errno;
+#[cfg(not(loom))]
+use super::syscall::syscall;
+#[cfg(not(loom))]
+use super::thread_id::{self, Block};
+use crate::primitive::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::compiler_fence;
+
+/// From an entry to its lock's word.
+pub(crate) const FUTEX_OFFSET: isize = if cfg!(target_env = "musl") { -28 } else { -32 };
+/// What a pointer to an entry carries if the lock inherits priority.
+const INHERITS: usize = 1;
+
+/// The address of the `next` of [`Links`], or of a head's `list`.
+pub(crate) type Entry = *mut u8;
+
+/// The kernel's `struct robust_list_head`.
+#[repr(C)]
+pub(crate) struct Head {
+    pub(crate) list: AtomicPtr<u8>,
+    pub(crate) futex_offset: isize,
+    pub(crate) pending: AtomicPtr<u8>,
+}
+
+/// A lock's place in its owner's list.
+#[repr(C)]
+pub(crate) struct Links {
+    prev: AtomicPtr<u8>,
+    next: AtomicPtr<u8>,
+}
+
+impl Links {
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> Self {
+        let null = core::ptr::null_mut();
+        Links { prev: AtomicPtr::new(null), next: AtomicPtr::new(null) }
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        let null = core::ptr::null_mut();
+        Links { prev: AtomicPtr::new(null), next: AtomicPtr::new(null) }
+    }
+
+    /// What stands for it in a list. The pointer may be used for `prev` too.
+    #[inline(always)]
+    pub(crate) fn entry(&self) -> Entry {
+        core::ptr::from_ref(self).cast::<AtomicPtr<u8>>().wrapping_add(1).cast_mut().cast()
+    }
+}
+
+/// As a pointer in a list says it.
+#[inline(always)]
+fn tagged(entry: Entry, inherits: bool) -> *mut u8 {
+    entry.map_addr(|addr| addr | if inherits { INHERITS } else { 0 })
+}
+
+#[inline(always)]
+fn untagged(pointer: *mut u8) -> Entry {
+    pointer.map_addr(|addr| addr & !INHERITS)
+}
+
+/// # Safety
+/// `entry` is that of links or of a head.
+#[inline(always)]
+unsafe fn next_of<'a>(entry: Entry) -> &'a AtomicPtr<u8> {
+    // SAFETY: an entry is the address of its `next`; it is valid (3).
+    unsafe { &*entry.cast() }
+}
+
+/// # Safety
+/// `entry` is that of links.
+#[inline(always)]
+unsafe fn prev_of<'a>(entry: Entry) -> &'a AtomicPtr<u8> {
+    // SAFETY: `prev` lies right before `next`; the entry is valid (3).
+    unsafe { &*entry.cast::<AtomicPtr<u8>>().wrapping_sub(1) }
+}
+
+/// The calling thread and its list. `pub`, as the trait is that takes it; nobody outside can name it.
+#[derive(Clone, Copy)]
+pub struct Thread<'a> {
+    pub(crate) number: u32,
+    head: &'a Head,
+    /// How many more steps it lives.
+    #[cfg(all(test, loom))]
+    life: &'a core::cell::Cell<usize>,
+}
+
+/// How a thread of a model ends.
+#[cfg(all(test, loom))]
+pub(crate) struct Death;
+
+impl Thread<'static> {
+    /// The calling thread.
+    ///
+    /// # Errors
+    /// Of get_robust_list(2) and set_robust_list(2), where the kernel or a filter has none; `EINVAL` if the
+    /// list is that of a libc whose mutexes are laid out in another way.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn current() -> Result<Self, Errno> {
+        if let Some(block) = Block::current() {
+            let head = block.head.load(Ordering::Relaxed);
+            // SAFETY: null, or the head of this thread, which is there as long as the thread is.
+            if let Some(head) = unsafe { head.as_ref() } {
+                return Ok(Thread { number: block.number(), head });
+            }
+        }
+        find()
+    }
+}
+
+#[cfg(not(loom))]
+#[cold]
+#[inline(never)]
+fn find() -> Result<Thread<'static>, Errno> {
+    let mut head = registered()?;
+    if head.is_null() && cfg!(target_env = "musl") {
+        make_libc_register();
+        head = registered()?;
+    }
+    let block = Block::current();
+    if head.is_null() {
+        head = register_own(block.ok_or(Errno::ENOSYS)?)?;
+    }
+    // SAFETY: the kernel's word for it: this thread's head, there as long as the thread is.
+    let head: &'static Head = unsafe { &*head };
+    if head.futex_offset != FUTEX_OFFSET {
+        return Err(Errno::EINVAL);
+    }
+    if let Some(block) = block {
+        block.head.store(core::ptr::from_ref(head).cast_mut(), Ordering::Relaxed);
+    }
+    Ok(Thread { number: thread_id::current(), head })
+}
+
+/// The head that the kernel knows of this thread; null if none.
+#[cfg(not(loom))]
+fn registered() -> Result<*mut Head, Errno> {
+    let (mut head, mut len) = (core::ptr::null_mut::<Head>(), 0usize);
+    let args = [0, &raw mut head as usize, &raw mut len as usize, 0, 0, 0];
+    // SAFETY: the kernel writes to the two words given.
+    unsafe { syscall(libc::SYS_get_robust_list, args) }?;
+    Ok(head)
+}
+
+/// musl registers at a thread's first robust mutex. Were ours registered before, it would be lost then.
+#[cfg(not(loom))]
+fn make_libc_register() {
+    let mut kind = core::mem::MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
+    let mut mutex = core::mem::MaybeUninit::<libc::pthread_mutex_t>::uninit();
+    // SAFETY: both are initialised before they are used, by the first call that gets them; the mutex is
+    // unlocked before it goes.
+    unsafe {
+        libc::pthread_mutexattr_init(kind.as_mut_ptr());
+        libc::pthread_mutexattr_setrobust(kind.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST);
+        libc::pthread_mutex_init(mutex.as_mut_ptr(), kind.as_ptr());
+        if libc::pthread_mutex_lock(mutex.as_mut_ptr()) == 0 {
+            libc::pthread_mutex_unlock(mutex.as_mut_ptr());
+        }
+        libc::pthread_mutex_destroy(mutex.as_mut_ptr());
+        libc::pthread_mutexattr_destroy(kind.as_mut_ptr());
+    }
+}
+
+/// A list of our own: for a thread that libc did not start, or a child that libc did not fork.
+#[cfg(not(loom))]
+fn register_own(block: &'static Block) -> Result<*mut Head, Errno> {
+    let head = block.own_head.get();
+    // SAFETY: the thread's own memory, to which references are made in `find` only, after this. The kernel
+    // keeps the address for as long as the thread lives.
+    unsafe {
+        (*head).list.store(head.cast(), Ordering::Relaxed);
+        (&raw mut (*head).futex_offset).write(FUTEX_OFFSET);
+        (*head).pending.store(core::ptr::null_mut(), Ordering::Relaxed);
+        syscall(libc::SYS_set_robust_list, [head as usize, size_of::<Head>(), 0, 0, 0, 0])?;
+    }
+    Ok(head)
+}
+
+impl<'a> Thread<'a> {
+    /// What stands for the head at the list's end.
+    #[inline(always)]
+    fn end(self) -> Entry {
+        core::ptr::from_ref(self.head).cast_mut().cast()
+    }
+
+    /// Says that the lock of this entry is being locked or unlocked.
+    #[inline(always)]
+    pub(crate) fn publish(self, entry: Entry, inherits: bool) {
+        self.head.pending.store(tagged(entry, inherits), Ordering::Relaxed);
+        self.step();
+    }
+
+    /// Says that it is done.
+    #[inline(always)]
+    pub(crate) fn withdraw(self) {
+        compiler_fence(Ordering::SeqCst);
+        self.head.pending.store(core::ptr::null_mut(), Ordering::Relaxed);
+        self.step();
+    }
+
+    /// Puts a lock that was just locked, and is pending, into the list: first, as libc does.
+    ///
+    /// # Safety
+    /// The links are in no list, and stay where they are until they are taken out.
+    #[inline(always)]
+    pub(crate) unsafe fn link(self, links: &Links, inherits: bool) {
+        let (entry, end) = (links.entry(), self.end());
+        let first = self.head.list.load(Ordering::Relaxed);
+        links.next.store(first, Ordering::Relaxed);
+        links.prev.store(end, Ordering::Relaxed);
+        if untagged(first) != end {
+            // SAFETY: an entry of this thread's list that is not its head. (3, 4)
+            unsafe { prev_of(untagged(first)) }.store(entry, Ordering::Relaxed);
+        }
+        self.step();
+        self.head.list.store(tagged(entry, inherits), Ordering::Relaxed);
+        self.step();
+    }
+
+    /// Takes a lock that is pending out of the list, before it is unlocked.
+    ///
+    /// # Safety
+    /// The links are in this thread's list.
+    #[inline(always)]
+    pub(crate) unsafe fn unlink(self, links: &Links) {
+        let prev = links.prev.load(Ordering::Relaxed);
+        let next = links.next.load(Ordering::Relaxed);
+        if untagged(next) != self.end() {
+            // SAFETY: an entry of this thread's list that is not its head. (3, 4)
+            unsafe { prev_of(untagged(next)) }.store(prev, Ordering::Relaxed);
+        }
+        // SAFETY: an entry of this thread's list, or its head. (3)
+        unsafe { next_of(untagged(prev)) }.store(next, Ordering::Relaxed);
+        self.step();
+    }
+
+    /// The end of a step: what was stored is stored, and the thread may die here. (1)
+    #[inline(always)]
+    pub(crate) fn step(self) {
+        compiler_fence(Ordering::SeqCst);
+        #[cfg(all(test, loom))]
+        match self.life.get() {
+            0 => std::panic::resume_unwind(std::boxed::Box::new(Death)),
+            left => self.life.set(left - 1),
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+impl<'a> Thread<'a> {
+    /// A thread of a model that dies after so many steps.
+    pub(crate) fn in_model(number: u32, head: &'a Head, life: &'a core::cell::Cell<usize>) -> Self {
+        let thread = Thread { number, head, life };
+        head.list.store(thread.end(), Ordering::Relaxed);
+        thread
+    }
+
+    /// Calls `f` with what the kernel finds when the thread dies: every entry but the pending one, then that
+    /// one, and whether it is that one.
+    pub(crate) fn walk(self, mut f: impl FnMut(Entry, bool)) {
+        let pending = untagged(self.head.pending.load(Ordering::Relaxed));
+        let mut at = untagged(self.head.list.load(Ordering::Relaxed));
+        while at != self.end() {
+            // Before the lock may go to another, who links it anew.
+            // SAFETY: an entry in the list. (3)
+            let next = untagged(unsafe { next_of(at) }.load(Ordering::Relaxed));
+            if at != pending {
+                f(at, false);
+            }
+            at = next;
+        }
+        if !pending.is_null() {
+            f(pending, true);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+#[path = "robust_list_tests.rs"]
+mod tests;

@@ -1,0 +1,160 @@
+//! The calling thread's number in the kernel, which the words of robust and priority-inheriting locks hold.
+//!
+//! `gettid(2)` costs 100 ns, a lock 10. So a thread remembers its number, in the part of its static TLS
+//! behind the rseq area (`sys/arch`). A child has a copy of that memory and another number; what is
+//! remembered carries the generation of its process (`sys/forks.rs`), and is believed in that one only.
+//!
+//! # Invariants
+//! 1. What a thread remembers was true in the generation beside it, which is written last. A signal handler
+//!    that comes in between finds another generation, and asks for itself.
+//! 2. Nothing is remembered where forks are not told apart.
+//! 3. A block belongs to its thread: nobody else reads or writes it.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_int;
+use core::sync::atomic::compiler_fence;
+
+use super::arch;
+use super::errno::Errno;
+use super::forks;
+use super::robust_list::Head;
+use super::syscall::syscall;
+use crate::primitive::global::{AtomicPtr, AtomicU32, Ordering};
+
+/// The bits of a lock's word that hold a thread's number.
+pub(crate) const MASK: u32 = libc::FUTEX_TID_MASK;
+
+/// What a thread remembers. All bytes 0 is nothing.
+#[repr(C)]
+pub(super) struct Block {
+    /// Of the process in which the rest is true.
+    generation: AtomicU32,
+    number: AtomicU32,
+    /// The head of the thread's robust list, null if nobody looked for it yet.
+    pub(super) head: AtomicPtr<Head>,
+    /// A head for a thread whose libc has none.
+    pub(super) own_head: UnsafeCell<Head>,
+}
+
+/// Behind the lease (`arch::own_word`), in the same 64 bytes.
+const OFFSET: usize = arch::OWN_AREA_LEN + 8;
+const _: () = assert!(size_of::<Block>() <= 128 - 64 - 8);
+
+impl Block {
+    /// The calling thread's, where there is static TLS.
+    #[inline(always)]
+    fn of_this_thread() -> Option<&'static Block> {
+        if arch::OWN_AREA_LEN == 0 {
+            return None;
+        }
+        let at = arch::thread_address(arch::own_area_offset() + OFFSET as isize).cast::<Block>();
+        // SAFETY: static TLS of the calling thread, zero at first, aligned as the area is, with room for it
+        // (asserted above). (3)
+        Some(unsafe { &*at })
+    }
+
+    /// The calling thread's, with all in it true now; `None` if nothing can be remembered (2).
+    #[inline(always)]
+    pub(super) fn current() -> Option<&'static Block> {
+        let block = Self::of_this_thread()?;
+        if block.generation.load(Ordering::Relaxed) == forks::generation() {
+            return Some(block);
+        }
+        block.renewed()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn renewed(&self) -> Option<&Block> {
+        if !forks::are_told_apart() {
+            return None;
+        }
+        let generation = forks::generation();
+        self.number.store(ask(), Ordering::Relaxed);
+        self.head.store(core::ptr::null_mut(), Ordering::Relaxed);
+        // Partner: a signal handler in this thread. (1)
+        compiler_fence(Ordering::Release);
+        self.generation.store(generation, Ordering::Relaxed);
+        Some(self)
+    }
+
+    /// The thread's number.
+    #[inline(always)]
+    pub(super) fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+}
+
+/// The calling thread's number: never 0, and within [`MASK`]. Async-signal-safe.
+#[inline]
+pub(crate) fn current() -> u32 {
+    match Block::current() {
+        Some(block) => block.number(),
+        None => ask(),
+    }
+}
+
+#[cold]
+fn ask() -> u32 {
+    // SAFETY: no arguments. The call cannot fail.
+    let number = unsafe { syscall(libc::SYS_gettid, [0; 6]) };
+    number.map_or(MASK, |number| number as u32)
+}
+
+/// Whether this number is that of no thread of this process. `false` if the kernel does not say.
+#[cold]
+pub(crate) fn is_stranger(number: u32) -> bool {
+    // SAFETY: no preconditions.
+    let process = unsafe { libc::getpid() } as usize;
+    // A signal of number 0 is none: the kernel looks whether there is somebody to get it.
+    let args = [process, number as c_int as usize, 0, 0, 0, 0];
+    // SAFETY: no addresses.
+    let found = unsafe { syscall(libc::SYS_tgkill, args) };
+    found == Err(Errno::ESRCH)
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    fn asked() -> u32 {
+        // SAFETY: no preconditions.
+        unsafe { libc::gettid() as u32 }
+    }
+
+    #[test]
+    fn each_thread_knows_its_number() {
+        assert_eq!(current(), asked());
+        let other = std::thread::spawn(|| {
+            assert_eq!((current(), current()), (asked(), asked()));
+            assert!(!is_stranger(current()));
+            current()
+        });
+        let number = other.join().unwrap();
+        assert!(number != current());
+    }
+
+    #[test]
+    fn who_is_a_stranger() {
+        assert!(!is_stranger(current()));
+        // More than the kernel gives out: 2^22.
+        assert!(is_stranger(MASK));
+    }
+
+    #[test]
+    fn a_child_knows_its_own_number() {
+        let before = current();
+        // SAFETY: the child makes system calls and atomic accesses.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let right = current() == asked() && current() != before && is_stranger(before);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!right)) };
+        }
+        let mut status = -1;
+        // SAFETY: the child is ours, `status` writable.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+        assert_eq!(current(), before);
+    }
+}

@@ -1,0 +1,494 @@
+//! Mutexes and condition variables with priority inheritance: what they promise, what they report, and that
+//! priorities are indeed inherited.
+
+mod forked;
+mod oracle;
+mod sandbox;
+mod storm;
+
+use std::mem::forget;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use corelocal::sync::{
+    LockError, PiCondvar, PiMutex, PiMutexGuard, Private, RobustMutex, RobustPiMutex, Scope, Shared,
+};
+use forked::{End, fork};
+
+const LONG: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(20);
+
+fn leaked<T, S: Scope>(value: T) -> &'static PiMutex<T, S> {
+    Box::leak(Box::new(PiMutex::with_scope(value)))
+}
+
+fn is_shared<S: Scope>() -> bool {
+    std::any::type_name::<S>() == std::any::type_name::<Shared>()
+}
+
+macro_rules! of_each_scope {
+    ($($name:ident = $body:ident;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                $body::<Private>();
+                $body::<Shared>();
+            }
+        )*
+    };
+}
+
+of_each_scope! {
+    one_owner_at_a_time = counting;
+    errors_are_told = errors;
+    two_that_wait_for_each_other_are_told = embrace;
+    an_owner_that_ended_is_told = gone;
+    an_owner_that_ends_is_told_to_all_who_wait = gone_while_waited_for;
+    a_guard_copied_by_fork_owns_nothing = copies;
+    nobody_is_notified_in_vain = rally;
+    all_who_wait_are_notified = all;
+    a_wait_ends_with_its_deadline = deadlines;
+    one_notification_is_for_one = one;
+}
+
+fn counting<S: Scope>() {
+    let mutex = leaked::<_, S>((0u64, 0u64));
+    let each = storm::scaled(20_000);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..each {
+                    let mut pair = mutex.lock().unwrap();
+                    pair.0 += 1;
+                    assert_eq!(pair.0, pair.1 + 1);
+                    pair.1 += 1;
+                }
+            });
+        }
+    });
+    assert_eq!(*mutex.lock().unwrap(), (4 * each, 4 * each));
+}
+
+fn errors<S: Scope>() {
+    let mutex = leaked::<_, S>(0);
+    let guard = mutex.lock().unwrap();
+    assert_eq!(mutex.lock().err(), Some(LockError::Deadlock));
+    assert_eq!(mutex.try_lock().err(), Some(LockError::Busy));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(mutex.try_lock().err(), Some(LockError::Busy));
+            let begin = Instant::now();
+            assert_eq!(mutex.try_lock_for(SHORT).err(), Some(LockError::TimedOut));
+            assert!(begin.elapsed() >= SHORT);
+        });
+    });
+    drop(guard);
+    drop(mutex.try_lock().unwrap());
+    drop(mutex.try_lock_for(SHORT).unwrap());
+}
+
+/// Each owns what the other wants: the kernel tells the second one.
+fn embrace<S: Scope>() {
+    let (a, b) = (leaked::<_, S>(()), leaked::<_, S>(()));
+    let barrier = std::sync::Barrier::new(2);
+    let outcomes = thread::scope(|scope| {
+        let threads = [(a, b), (b, a)].map(|(first, second)| {
+            let barrier = &barrier;
+            scope.spawn(move || {
+                let _first = first.lock().unwrap();
+                barrier.wait();
+                second.lock().err()
+            })
+        });
+        threads.map(|thread| thread.join().unwrap())
+    });
+    // One may let go before the other asks; but not both wait for ever.
+    assert!(outcomes.contains(&Some(LockError::Deadlock)), "{outcomes:?}");
+    assert!(a.lock().is_ok() && b.lock().is_ok());
+}
+
+fn gone<S: Scope>() {
+    let mutex = leaked::<_, S>(0);
+    thread::spawn(|| forget(mutex.lock().unwrap())).join().unwrap();
+    for _ in 0..2 {
+        assert_eq!(mutex.lock().err(), Some(LockError::OwnerGone));
+        assert_eq!(mutex.try_lock_for(SHORT).err(), Some(LockError::OwnerGone));
+        let tried = mutex.try_lock().err();
+        match is_shared::<S>() {
+            false => assert_eq!(tried, Some(LockError::OwnerGone)),
+            // Whether the owner of another process lives is not asked.
+            true => assert!(matches!(tried, Some(LockError::OwnerGone | LockError::Busy))),
+        }
+    }
+}
+
+fn gone_while_waited_for<S: Scope>() {
+    let mutex = leaked::<_, S>(0);
+    let is_owned = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let guard = mutex.lock().unwrap();
+            is_owned.store(true, Ordering::Release);
+            thread::sleep(SHORT);
+            forget(guard);
+        });
+        while !is_owned.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        let waiters = [(); 3].map(|()| scope.spawn(|| mutex.try_lock_for(LONG).err()));
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap(), Some(LockError::OwnerGone));
+        }
+    });
+    assert_eq!(mutex.lock().err(), Some(LockError::OwnerGone));
+}
+
+/// In its own memory the child is told that the owner was left behind; a copied guard does nothing.
+fn copies<S: Scope>() {
+    let mutex = leaked::<_, S>(0);
+    let guard = mutex.lock().unwrap();
+    let child = fork(|| {
+        // SAFETY: the child's copy of the guard.
+        drop(unsafe { std::ptr::read(&guard) });
+        let told = mutex.try_lock().err();
+        let expected = if is_shared::<S>() { LockError::Busy } else { LockError::OwnerGone };
+        let waited = is_shared::<S>() || mutex.lock().err() == Some(LockError::OwnerGone);
+        i32::from(!(told == Some(expected) && waited))
+    });
+    assert_eq!(child.wait(), End::Code(0));
+    drop(guard);
+    assert!(mutex.lock().is_ok());
+}
+
+/// Two threads in turns: each waits until it is its turn.
+fn rally<S: Scope>() {
+    let turn = leaked::<_, S>(0u64);
+    let changed = PiCondvar::<S>::with_scope();
+    let each = storm::scaled(2_000);
+    thread::scope(|scope| {
+        for player in 0..2 {
+            let changed = &changed;
+            scope.spawn(move || {
+                for _ in 0..each {
+                    let guard = turn.lock().unwrap();
+                    let mut guard = changed.wait_while(guard, |turn| *turn % 2 != player).unwrap();
+                    *guard += 1;
+                    changed.notify_one(&guard);
+                }
+            });
+        }
+    });
+    assert_eq!(*turn.lock().unwrap(), 2 * each);
+}
+
+fn all<S: Scope>() {
+    const WAITERS: u32 = 8;
+    let state = leaked::<_, S>((0u32, false));
+    let changed = PiCondvar::<S>::with_scope();
+    for _ in 0..storm::scaled(50).max(3) {
+        thread::scope(|scope| {
+            let waiters: Vec<_> = (0..WAITERS)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut guard = state.lock().unwrap();
+                        guard.0 += 1;
+                        let guard = changed.wait_while(guard, |state| !state.1).unwrap();
+                        assert!(guard.1);
+                    })
+                })
+                .collect();
+            loop {
+                let mut guard = state.lock().unwrap();
+                if guard.0 == WAITERS {
+                    guard.1 = true;
+                    changed.notify_all(&guard);
+                    break;
+                }
+                drop(guard);
+                thread::yield_now();
+            }
+            for waiter in waiters {
+                waiter.join().unwrap();
+            }
+        });
+        *state.lock().unwrap() = (0, false);
+    }
+}
+
+fn deadlines<S: Scope>() {
+    let mutex = leaked::<_, S>(());
+    let never = PiCondvar::<S>::with_scope();
+    let begin = Instant::now();
+    let mut guard = mutex.lock().unwrap();
+    // It may end for nothing.
+    loop {
+        let (again, timed_out) = never.wait_for(guard, SHORT).unwrap();
+        guard = again;
+        if timed_out {
+            break;
+        }
+    }
+    assert!(begin.elapsed() >= SHORT);
+    // Nobody waits any more: this must not reach anybody, nor take anything from who comes later.
+    never.notify_all(&guard);
+    let (_guard, timed_out) = never.wait_for(guard, SHORT).unwrap();
+    assert!(timed_out);
+}
+
+/// As many go on as notifications are made, if they look for what was meant.
+fn one<S: Scope>() {
+    const WAITERS: u64 = 6;
+    // Tickets to take, and who has begun to wait.
+    let state = leaked::<_, S>((0u64, 0u64));
+    let changed = PiCondvar::<S>::with_scope();
+    let went_on = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..WAITERS {
+            scope.spawn(|| {
+                let mut guard = state.lock().unwrap();
+                guard.1 += 1;
+                let mut guard = changed.wait_while(guard, |state| state.0 == 0).unwrap();
+                guard.0 -= 1;
+                went_on.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        while state.lock().unwrap().1 < WAITERS {
+            thread::yield_now();
+        }
+        for ticket in 1..=WAITERS {
+            let mut guard = state.lock().unwrap();
+            guard.0 += 1;
+            changed.notify_one(&guard);
+            drop(guard);
+            let begin = Instant::now();
+            while went_on.load(Ordering::Relaxed) < ticket {
+                assert!(begin.elapsed() < LONG, "a notification was lost");
+                thread::yield_now();
+            }
+            assert_eq!(went_on.load(Ordering::Relaxed), ticket);
+        }
+    });
+}
+
+/// Waits with deadlines that race with notifications: none is lost that somebody waits for.
+#[test]
+fn deadlines_race_with_notifications() {
+    let tickets = leaked::<_, Private>(0u64);
+    let changed = PiCondvar::new();
+    let (total, taken) = (storm::scaled(5_000), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while taken.load(Ordering::Relaxed) < total {
+                    let guard = tickets.lock().unwrap();
+                    let span = Duration::from_micros(200);
+                    let (mut guard, _) = changed.wait_for(guard, span).unwrap();
+                    taken.fetch_add(std::mem::take(&mut *guard), Ordering::Relaxed);
+                }
+            });
+        }
+        for _ in 0..total {
+            let mut guard = tickets.lock().unwrap();
+            *guard += 1;
+            changed.notify_one(&guard);
+        }
+    });
+    assert_eq!(taken.load(Ordering::Relaxed), total);
+}
+
+/// Sets the calling thread's real-time priority; false where that is not permitted.
+fn become_fifo(priority: i32) -> bool {
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: valid parameters, for the calling thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters) == 0 }
+}
+
+fn stay_on(cpu: usize) {
+    // SAFETY: a valid set that is zero at first; the calling thread.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &set);
+    }
+}
+
+fn this_cpu() -> usize {
+    // SAFETY: no preconditions.
+    unsafe { libc::sched_getcpu() as usize }
+}
+
+/// Low owns a lock, high wants it, middle runs for long; all on one cpu. Says how long high waited, and
+/// whether it got the lock before middle ended.
+fn inversion<G>(lock: impl Fn() -> G + Sync) -> (Duration, bool) {
+    // Longer than low needs, by far; short enough for a cpu that does nothing else meanwhile.
+    const MIDDLE_RUNS: Duration = Duration::from_millis(300);
+    const LOW_RUNS: Duration = Duration::from_millis(30);
+    let run = |span: Duration| {
+        let begin = Instant::now();
+        while begin.elapsed() < span {
+            std::hint::spin_loop();
+        }
+    };
+    let cpu = this_cpu();
+    // A stage for each of the others that is there, then: low owns the lock, high is about to ask for it.
+    let stage = AtomicU32::new(0);
+    let await_stage = |which: u32| {
+        while stage.load(Ordering::Acquire) < which {
+            thread::sleep(Duration::from_micros(200));
+        }
+    };
+    let middle_ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            stay_on(cpu);
+            assert!(become_fifo(1));
+            await_stage(2);
+            let guard = lock();
+            stage.store(3, Ordering::Release);
+            run(LOW_RUNS);
+            drop(guard);
+        });
+        let high = scope.spawn(|| {
+            stay_on(cpu);
+            assert!(become_fifo(3));
+            stage.fetch_add(1, Ordering::Release);
+            await_stage(3);
+            stage.store(4, Ordering::Release);
+            let begin = Instant::now();
+            let _guard = lock();
+            (begin.elapsed(), !middle_ended.load(Ordering::Relaxed))
+        });
+        scope.spawn(|| {
+            stay_on(cpu);
+            assert!(become_fifo(2));
+            stage.fetch_add(1, Ordering::Release);
+            await_stage(4);
+            run(MIDDLE_RUNS);
+            middle_ended.store(true, Ordering::Relaxed);
+        });
+        high.join().unwrap()
+    })
+}
+
+#[test]
+fn a_middle_priority_does_not_keep_the_highest_waiting() {
+    const NAME: &str = "a_middle_priority_does_not_keep_the_highest_waiting";
+    if !thread::spawn(|| become_fifo(1)).join().unwrap() {
+        return sandbox::skip(NAME, "SCHED_FIFO is not permitted here");
+    }
+    let inherits = leaked::<_, Private>(());
+    let (waited, before_middle) = inversion(|| inherits.lock().unwrap());
+    assert!(before_middle, "the highest waited for the middle one: {waited:?}");
+    // SAFETY: leaked, so neither moved nor freed.
+    let both: &RobustPiMutex<()> = Box::leak(Box::new(unsafe { RobustPiMutex::with_scope(()) }));
+    let (waited_robust, before_middle) = inversion(|| both.lock().unwrap());
+    assert!(before_middle, "the highest waited for the middle one: {waited_robust:?}");
+    // Without inheritance it does wait: this is what the test would see.
+    // SAFETY: likewise.
+    let plain: &RobustMutex<()> = Box::leak(Box::new(unsafe { RobustMutex::new(()) }));
+    let (waited_plain, before_middle) = inversion(|| plain.lock().unwrap());
+    assert!(!before_middle, "there was no inversion to begin with: {waited_plain:?}");
+    eprintln!("the highest waited {waited:?}, robust {waited_robust:?}, plain {waited_plain:?}");
+}
+
+/// Of those who wait for a condition the one of the highest priority goes on first.
+#[test]
+fn the_highest_is_notified_first() {
+    const NAME: &str = "the_highest_is_notified_first";
+    if !thread::spawn(|| become_fifo(1)).join().unwrap() {
+        return sandbox::skip(NAME, "SCHED_FIFO is not permitted here");
+    }
+    // Who waits, tickets, and in what order they were taken.
+    let state = leaked::<_, Private>((0usize, 0usize, Vec::<i32>::new()));
+    let changed = PiCondvar::new();
+    thread::scope(|scope| {
+        for priority in [2, 1, 4, 3] {
+            let changed = &changed;
+            let begun = state.lock().unwrap().0;
+            scope.spawn(move || {
+                assert!(become_fifo(priority));
+                let mut guard = state.lock().unwrap();
+                guard.0 += 1;
+                while guard.1 == 0 {
+                    guard = changed.wait(guard).unwrap();
+                }
+                guard.1 -= 1;
+                guard.2.push(priority);
+            });
+            while state.lock().unwrap().0 == begun {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        // All have unlocked, so all sleep, or are about to.
+        thread::sleep(SHORT);
+        for ticket in 1..=4 {
+            let mut guard = state.lock().unwrap();
+            guard.1 += 1;
+            changed.notify_one(&guard);
+            drop(guard);
+            while state.lock().unwrap().2.len() < ticket {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    assert_eq!(state.lock().unwrap().2, [4, 3, 2, 1]);
+}
+
+struct Mutex(PiMutex<()>);
+
+fn told(
+    outcome: Result<PiMutexGuard<'static, ()>, LockError>,
+) -> (i32, Option<PiMutexGuard<'static, ()>>) {
+    match outcome {
+        Ok(guard) => (0, Some(guard)),
+        Err(error) => (error.errno().0, None),
+    }
+}
+
+impl oracle::Ours for Mutex {
+    type Held = PiMutexGuard<'static, ()>;
+
+    fn try_lock(&'static self) -> (i32, Option<Self::Held>) {
+        told(self.0.try_lock())
+    }
+
+    fn lock(&'static self) -> (i32, Option<Self::Held>) {
+        told(self.0.lock())
+    }
+
+    fn lock_for(&'static self, span: Duration) -> (i32, Option<Self::Held>) {
+        told(self.0.try_lock_for(span))
+    }
+
+    fn make_consistent(held: Self::Held) -> Self::Held {
+        held
+    }
+}
+
+#[test]
+fn libc_agrees() {
+    for seed in 1..=storm::scaled(60).max(3) {
+        let mutex = Box::leak(Box::new(Mutex(PiMutex::new(()))));
+        let kind = oracle::Kind { robust: false, inherits: true };
+        if !oracle::agree(mutex, kind, 200, seed * 0x9e37_79b9) {
+            return sandbox::skip("libc_agrees", "libc has no mutexes of this kind here");
+        }
+    }
+}
+
+/// A sandbox that refuses such locks: who finds one owned is told, and nobody hangs.
+#[test]
+fn without_inheritance() {
+    let when = sandbox::When::Operation(libc::FUTEX_LOCK_PI as u32);
+    sandbox::run_refusing("without_inheritance", libc::SYS_futex, when, libc::ENOSYS, || {
+        let mutex = leaked::<_, Private>(0);
+        let guard = mutex.lock().unwrap();
+        thread::scope(|scope| {
+            let refused = LockError::Refused(corelocal::sys::Errno::ENOSYS);
+            scope.spawn(move || assert_eq!(mutex.lock().err(), Some(refused)));
+        });
+        drop(guard);
+        assert!(mutex.lock().is_ok());
+    });
+}

@@ -25,6 +25,8 @@ mod robust;
 mod rwlock;
 mod scope;
 mod semaphore;
+#[cfg(not(loom))]
+pub mod shared;
 // The kernel's vector of futexes takes words that are not a model's.
 #[cfg(not(loom))]
 mod wait_many;

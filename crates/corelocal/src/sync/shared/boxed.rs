@@ -1,0 +1,204 @@
+//! An object in memory that several processes map, made whole by one of them.
+//!
+//! # Invariants
+//! 1. Others see a name only when the object under it is complete: it is made in a file of another name,
+//!    which then gets this one, unless it is taken (`link(2)`). Who is killed meanwhile leaves that other
+//!    file behind, which nobody opens: `.NAME.THREAD.NUMBER`.
+//! 2. The mapping is as long as the file was when it was checked, and stays as long as the box does.
+//! 3. The object is written once, before anybody else knows of it, and never dropped.
+
+use core::ffi::{CStr, c_int};
+use core::marker::PhantomData;
+use core::ops::Deref;
+
+use super::header::{self, Header};
+use super::name::Path;
+use super::{SharedError, SharedSafe};
+use crate::sys::shared_file::{self, Mapping, SharedFile};
+use crate::sys::thread_id;
+
+/// Owner only.
+const MODE: u32 = 0o600;
+/// How many drafts of one thread can lie about, of processes that were killed.
+const ATTEMPTS: u32 = 1000;
+
+/// An object in memory that several processes map.
+///
+/// ```
+/// use corelocal::sync::shared::SharedBox;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// let name = format!("corelocal-example-{}", std::process::id());
+/// // SAFETY: nobody else uses this name, or writes to the file.
+/// let hits = unsafe { SharedBox::<AtomicU64>::open_or_create(&name, || AtomicU64::new(0)) }?;
+/// hits.fetch_add(1, Ordering::Relaxed); // by any process
+/// SharedBox::<AtomicU64>::unlink(&name)?;
+/// # Ok::<(), corelocal::sync::shared::SharedError>(())
+/// ```
+///
+/// The object is never dropped: its memory goes with the last box and the name.
+pub struct SharedBox<T: SharedSafe + Sync> {
+    mapping: Mapping,
+    file: SharedFile,
+    object: PhantomData<T>,
+}
+
+impl<T: SharedSafe + Sync> SharedBox<T> {
+    const HEADER: Header = Header::of::<T>();
+
+    /// Makes an object of a new name, for processes of the same user: a file in /dev/shm.
+    ///
+    /// # Safety
+    /// As long as there is a box for it:
+    /// - nobody writes to the file but through boxes of this type, and nobody cuts it short;
+    /// - the threads of all processes that use it have numbers of one pid namespace, if there are locks in it
+    ///   that name their owner;
+    /// - a box is not dropped while a thread of its process owns a robust mutex in it. Guards borrow the box,
+    ///   so this is about guards that are forgotten.
+    ///
+    /// # Errors
+    /// [`SharedError::Exists`]; [`SharedError::BadName`]; [`SharedError::Kernel`] with `ENOSPC`, say.
+    pub unsafe fn create(name: &str, value: T) -> Result<Self, SharedError> {
+        let path = Path::of(name)?;
+        let (draft, file) = draft(name)?;
+        // Whatever comes of it, the draft's name goes.
+        let made = Self::fill(file, value).and_then(|made| {
+            Ok(shared_file::link(draft.as_c_str(), path.as_c_str()).map(|()| made)?)
+        });
+        let _ = shared_file::unlink(draft.as_c_str());
+        made
+    }
+
+    /// Opens the object of a name.
+    ///
+    /// # Safety
+    /// As for [`create`](Self::create).
+    ///
+    /// # Errors
+    /// [`SharedError::NotFound`]; one of the others that tell what the file is instead.
+    pub unsafe fn open(name: &str) -> Result<Self, SharedError> {
+        Self::check(SharedFile::open_writable(Path::of(name)?.as_c_str())?)
+    }
+
+    /// Opens the object of a name, or makes it. Of several that do so at once one makes it, and the others
+    /// open that; what their `value` gave is forgotten.
+    ///
+    /// # Safety
+    /// As for [`create`](Self::create).
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open) and [`create`](Self::create).
+    pub unsafe fn open_or_create(
+        name: &str,
+        mut value: impl FnMut() -> T,
+    ) -> Result<Self, SharedError> {
+        loop {
+            // SAFETY: the caller's promise.
+            match unsafe { Self::open(name) } {
+                Err(SharedError::NotFound) => {}
+                outcome => return outcome,
+            }
+            // SAFETY: likewise.
+            match unsafe { Self::create(name, value()) } {
+                // Another was faster. It is there, if it was not taken away again.
+                Err(SharedError::Exists) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Makes an object without a name. Others get it by its [`descriptor`](Self::descriptor): by fork, or
+    /// through a socket. Nobody can cut its file short.
+    ///
+    /// # Safety
+    /// As for [`create`](Self::create).
+    ///
+    /// # Errors
+    /// [`SharedError::Kernel`].
+    pub unsafe fn create_nameless(value: T) -> Result<Self, SharedError> {
+        let made = Self::fill(SharedFile::create_nameless()?, value)?;
+        made.file.seal_len()?;
+        Ok(made)
+    }
+
+    /// Maps the object of a descriptor, which stays the caller's.
+    ///
+    /// # Safety
+    /// As for [`create`](Self::create).
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub unsafe fn from_descriptor(descriptor: c_int) -> Result<Self, SharedError> {
+        Self::check(SharedFile::duplicate(descriptor)?)
+    }
+
+    /// Takes the name from an object, which stays for those that have it open.
+    ///
+    /// # Errors
+    /// [`SharedError::NotFound`]; [`SharedError::BadName`]; [`SharedError::Kernel`].
+    pub fn unlink(name: &str) -> Result<(), SharedError> {
+        Ok(shared_file::unlink(Path::of(name)?.as_c_str())?)
+    }
+
+    /// The object's file. It is closed when the box is dropped, and by `exec`.
+    pub fn descriptor(&self) -> c_int {
+        self.file.descriptor()
+    }
+
+    fn fill(file: SharedFile, value: T) -> Result<Self, SharedError> {
+        let len = Self::HEADER.file_len();
+        file.reserve(len)?;
+        let mapping = file.map(len, true)?;
+        let head = Self::HEADER.to_bytes();
+        // SAFETY: `len` bytes that nobody else knows of (3), of which the head takes the first and the object
+        // those from its offset on, which is aligned as the mapping begins with a page.
+        unsafe {
+            mapping.at().copy_from_nonoverlapping(head.as_ptr(), head.len());
+            mapping.at().add(Self::HEADER.offset()).cast::<T>().write(value);
+        }
+        Ok(SharedBox { mapping, file, object: PhantomData })
+    }
+
+    fn check(file: SharedFile) -> Result<Self, SharedError> {
+        let status = file.status()?;
+        if !status.is_regular {
+            return Err(SharedError::NotAFile);
+        }
+        let mut head = [0; header::LEN];
+        let read = file.read_head(&mut head)?;
+        Self::HEADER.check(&head[..read], status.len)?;
+        let mapping = file.map(Self::HEADER.file_len(), true)?;
+        Ok(SharedBox { mapping, file, object: PhantomData })
+    }
+}
+
+/// A file that nobody opens, for an object that is to have this name.
+fn draft(name: &str) -> Result<(Path, SharedFile), SharedError> {
+    let mut attempt = 0;
+    loop {
+        let path = Path::of_draft(name, thread_id::current(), attempt)?;
+        let c_path: &CStr = path.as_c_str();
+        match SharedFile::create_for(c_path, MODE).map_err(SharedError::from) {
+            Ok(file) => return Ok((path, file)),
+            Err(SharedError::Exists) if attempt < ATTEMPTS => attempt += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl<T: SharedSafe + Sync> Deref for SharedBox<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the file was made for such an object, or checked to be (2, 3); it lives as long as the
+        // mapping, which `self` has. What others do to it the maker and the openers vouch for.
+        unsafe { &*self.mapping.at().add(Self::HEADER.offset()).cast::<T>() }
+    }
+}
+
+impl<T: SharedSafe + Sync + core::fmt::Debug> core::fmt::Debug for SharedBox<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,100 @@
+//! Why an object in shared memory was not made or not found.
+//!
+//! Invariant: after an error nothing is mapped, and no file was changed.
+
+use core::fmt;
+
+use crate::sys::Errno;
+
+/// Why there is no [`SharedBox`](super::SharedBox).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SharedError {
+    /// Names have 1 to 200 bytes, no `/`, and do not begin with a dot.
+    BadName,
+    /// There is an object of this name already.
+    Exists,
+    /// There is no object of this name.
+    NotFound,
+    /// It is a directory, a device or the like.
+    NotAFile,
+    /// The file does not begin as an object does: it is something else, or was overwritten.
+    Foreign,
+    /// It was made by an incompatible version of this library.
+    Version {
+        /// The version of the file's header.
+        found: u32,
+    },
+    /// The file is shorter or longer than its object needs: it was cut or written to.
+    Length {
+        /// The bytes that the file has.
+        found: u64,
+        /// The bytes that it should have.
+        expected: u64,
+    },
+    /// The object is of another size.
+    Size {
+        /// That of the file's object.
+        found: u64,
+        /// That of the type asked for.
+        expected: u64,
+    },
+    /// The object is aligned in another way.
+    Alignment {
+        /// That of the file's object.
+        found: u64,
+        /// That of the type asked for.
+        expected: u64,
+    },
+    /// The object is of another type, or another version of it.
+    Layout {
+        /// That of the file's object.
+        found: u64,
+        /// [`SharedSafe::LAYOUT`](super::SharedSafe::LAYOUT) of the type asked for.
+        expected: u64,
+    },
+    /// Bytes of the header that are always 0 are not.
+    Damaged,
+    /// The kernel refuses it.
+    Kernel(Errno),
+}
+
+impl From<Errno> for SharedError {
+    fn from(errno: Errno) -> SharedError {
+        match errno {
+            Errno::EEXIST => SharedError::Exists,
+            Errno::ENOENT => SharedError::NotFound,
+            errno => SharedError::Kernel(errno),
+        }
+    }
+}
+
+impl fmt::Display for SharedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let differ = |f: &mut fmt::Formatter<'_>, what: &str, found: u64, expected: u64| {
+            write!(f, "the shared object's {what} is {found}, not {expected}")
+        };
+        match *self {
+            SharedError::BadName => f.write_str(
+                "the name must have 1 to 200 bytes, no slash, and no dot at its beginning",
+            ),
+            SharedError::Exists => f.write_str("there is a shared object of this name already"),
+            SharedError::NotFound => f.write_str("there is no shared object of this name"),
+            SharedError::NotAFile => f.write_str("this is not a regular file"),
+            SharedError::Foreign => f.write_str("the file is not that of a shared object"),
+            SharedError::Version { found } => {
+                write!(f, "the shared object is of format {found}, which is not known here")
+            }
+            SharedError::Length { found, expected } => differ(f, "file length", found, expected),
+            SharedError::Size { found, expected } => differ(f, "size", found, expected),
+            SharedError::Alignment { found, expected } => differ(f, "alignment", found, expected),
+            SharedError::Layout { found, expected } => {
+                write!(f, "the shared object is of layout {found:#018x}, not {expected:#018x}")
+            }
+            SharedError::Damaged => f.write_str("the header of the shared object is damaged"),
+            SharedError::Kernel(errno) => write!(f, "the kernel refuses it: {errno}"),
+        }
+    }
+}
+
+impl core::error::Error for SharedError {}

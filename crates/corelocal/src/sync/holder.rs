@@ -43,9 +43,9 @@ pub(super) fn generation() -> u32 {
 pub(super) fn tag<const BITS: u32>() -> u32 {
     const { assert!(BITS > GENERATION_BITS && BITS < 32) };
     let me = Identity::of_this_thread().number();
-    // The upper bits of such a product depend on all of a number's bits.
-    let hash = (me >> FORKS_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let hash = (hash >> (64 - (BITS - GENERATION_BITS))) as u32;
+    // Stacks are megabytes apart, so the lower bits of threads are much alike: the upper ones go there.
+    let thread = (me >> FORKS_BITS) as u32;
+    let hash = (thread ^ thread >> (BITS - GENERATION_BITS)) % (1 << (BITS - GENERATION_BITS));
     (hash * GENERATIONS) | (me as u32 % GENERATIONS)
 }
 

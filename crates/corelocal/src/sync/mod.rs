@@ -9,38 +9,53 @@
 //! a [`Deadline`].
 
 mod barrier;
+mod condvar;
+mod condvar_guard;
 mod countdown;
 mod event;
 mod futex;
 mod holder;
 mod latch;
 mod lazy_lock;
+mod mutex;
 mod once;
 mod once_lock;
 mod parker;
 mod permits;
 #[cfg(not(loom))]
 mod pi;
+#[cfg(any(test, feature = "std"))]
+mod poison;
+#[cfg(all(feature = "lock_api", not(loom)))]
+mod raw;
 mod robust;
 mod rwlock;
 mod scope;
 mod semaphore;
 #[cfg(not(loom))]
 pub mod shared;
+mod spin;
 // The kernel's vector of futexes takes words that are not a model's.
 #[cfg(not(loom))]
 mod wait_many;
 
 pub use crate::sys::futex::Deadline;
 pub use barrier::{Barrier, BarrierWaitResult};
+pub use condvar::Condvar;
+pub use condvar_guard::CondvarGuard;
 pub use event::{AutoEvent, ManualEvent};
 pub use latch::{Latch, Task, WaitGroup};
 pub use lazy_lock::LazyLock;
+pub use mutex::{MappedMutexGuard, Mutex, MutexGuard, Orphaned};
 pub use once::{Once, OnceState};
 pub use once_lock::OnceLock;
 pub use parker::Parker;
 #[cfg(not(loom))]
 pub use pi::{PiCondvar, PiMutex, PiMutexGuard, RobustPiMutex};
+#[cfg(any(test, feature = "std"))]
+pub use poison::{Poison, PoisonGuard, Poisoned};
+#[cfg(all(feature = "lock_api", not(loom)))]
+pub use raw::RawMutex;
 pub use robust::{
     Inherit, LockError, Plain, Recovered, RobustError, RobustMutex, RobustMutexGuard, Waiting,
 };

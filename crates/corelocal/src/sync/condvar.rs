@@ -1,0 +1,315 @@
+//! Waiting for what a lock protects to change.
+//!
+//! A waiter counts itself, reads the sequence number and sleeps while it stays the same; whoever notifies makes it
+//! another one first. What is told to all is passed on: one waiter is woken, and once it has the lock it moves the
+//! others to where the lock's own waiters sleep, so that they come one by one as the lock is unlocked:
+//!
+//! ```text
+//!   who notifies all            the first waiter               the others
+//!   sequence += 1               asleep                         asleep
+//!   ALL into the state
+//!   wakes one                   takes the lock
+//!                               leaves the count, finds ALL
+//!                               moves the others               asleep, but on the lock
+//!                               unlocks                        one after the other
+//! ```
+//!
+//! It knows which lock, and holds it: so the condition variable need not remember it, the lock's memory is
+//! there, and its word cannot change between a look and the move.
+//!
+//! # Invariants
+//! 1. A waiter is counted from before it lets go of the lock until it has it again. So who changed something
+//!    under the lock, and finds nobody counted, has nobody to wake.
+//! 2. The sequence changes before anybody is woken or ALL is set. Whoever has read the old number does not go to
+//!    sleep any more; whoever sleeps was there before, and the kernel wakes and moves the longest first.
+//! 3. ALL is set only while somebody is counted. Every waiter that leaves looks for it, in the same step; so
+//!    one of them finds it, and does the move. Others that came meanwhile are moved too: they wake for
+//!    nothing, which a waiter must expect anyway.
+//! 4. After its last store a notification touches the object no more: it wakes by address.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::time::Duration;
+
+use super::condvar_guard::CondvarGuard;
+use super::futex::Futex;
+use super::scope::{Private, Scope};
+use crate::primitive::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use crate::sys::futex::{Deadline, Requeue, Wake};
+
+/// Somebody notified all, and the waiters are still to be moved.
+const ALL: u32 = 1 << 31;
+
+fn waiters(state: u32) -> u32 {
+    state & !ALL
+}
+
+/// Lets threads that hold a lock wait until another one says that something has changed.
+///
+/// ```
+/// use corelocal::sync::{Condvar, Mutex};
+///
+/// let (ready, changed) = (Mutex::new(false), Condvar::new());
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| {
+///         *ready.lock() = true;
+///         changed.notify_one();
+///     });
+///     let mut ready = ready.lock();
+///     while !*ready {
+///         changed.wait(&mut ready);
+///     }
+/// });
+/// ```
+///
+/// It is 8 bytes, all 0 at first. It works with the guards of the locks in this module: see [`CondvarGuard`]. All
+/// who wait at one time use the same lock.
+///
+/// # What is promised
+/// A notification wakes somebody who waited when it came, never only one who came later. The other way round, a
+/// waiter may wake for nothing: so it looks, in a loop, at what it waits for. What is changed under the
+/// lock, and notified afterwards or before the lock is unlocked, is never missed.
+///
+/// Threads with real-time priority wake first, as the kernel has it, even one that came after the notification.
+///
+/// # Scope
+/// A `Condvar` is for the threads of one process. A `Condvar<Shared>` may lie in memory that several processes
+/// map, at any address, with a lock of the same scope.
+///
+/// # After fork
+/// Nobody in the child waits. To notify costs a system call there if somebody in the parent did, nothing more.
+#[repr(C)]
+pub struct Condvar<S: Scope = Private> {
+    sequence: Futex<S>,
+    /// How many wait, and [`ALL`].
+    state: AtomicU32,
+    scope: PhantomData<S>,
+}
+
+impl Condvar {
+    /// One for the threads of this process.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Condvar::with_scope()
+    }
+
+    /// One for the threads of this process.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Condvar::with_scope()
+    }
+}
+
+impl<S: Scope> Condvar<S> {
+    /// One for whom the type says.
+    #[cfg(not(loom))]
+    pub const fn with_scope() -> Self {
+        Condvar { sequence: Futex::new(0), state: AtomicU32::new(0), scope: PhantomData }
+    }
+
+    /// One for whom the type says.
+    #[cfg(loom)]
+    pub fn with_scope() -> Self {
+        Condvar { sequence: Futex::new(0), state: AtomicU32::new(0), scope: PhantomData }
+    }
+
+    /// Unlocks, sleeps until notified, and locks again. May return for nothing.
+    pub fn wait<G: CondvarGuard>(&self, guard: &mut G) {
+        self.sleep(guard, None);
+    }
+
+    /// As [`wait`](Self::wait), but no longer than this; false if nobody notified within this time.
+    ///
+    /// ```
+    /// # use core::time::Duration;
+    /// # use corelocal::sync::{Condvar, Mutex};
+    /// let (mutex, changed) = (Mutex::new(()), Condvar::new());
+    /// while changed.wait_for(&mut mutex.lock(), Duration::from_millis(1)) {}
+    /// ```
+    pub fn wait_for<G: CondvarGuard>(&self, guard: &mut G, span: Duration) -> bool {
+        self.sleep(guard, Some(Deadline::after(span)))
+    }
+
+    /// As [`wait`](Self::wait), but until the deadline; false if nobody notified until then.
+    pub fn wait_until<G: CondvarGuard>(&self, guard: &mut G, deadline: Deadline) -> bool {
+        self.sleep(guard, Some(deadline))
+    }
+
+    /// Waits as long as `condition` holds of the guard, which is looked at first.
+    ///
+    /// ```
+    /// # use corelocal::sync::{Condvar, Mutex};
+    /// let (queue, changed) = (Mutex::new(vec![1]), Condvar::new());
+    /// let mut queue = queue.lock();
+    /// changed.wait_while(&mut queue, |queue| queue.is_empty());
+    /// assert_eq!(queue.pop(), Some(1));
+    /// ```
+    pub fn wait_while<G: CondvarGuard>(
+        &self,
+        guard: &mut G,
+        mut condition: impl FnMut(&mut G) -> bool,
+    ) {
+        while condition(guard) {
+            self.wait(guard);
+        }
+    }
+
+    /// As [`wait_while`](Self::wait_while), but until the deadline; whether the condition has ceased to hold.
+    pub fn wait_while_until<G: CondvarGuard>(
+        &self,
+        guard: &mut G,
+        deadline: Deadline,
+        mut condition: impl FnMut(&mut G) -> bool,
+    ) -> bool {
+        while condition(guard) {
+            if !self.wait_until(guard, deadline) {
+                return !condition(guard);
+            }
+        }
+        true
+    }
+
+    /// Wakes one waiter, the longest first; does nothing, and makes no system call, if nobody waits.
+    #[inline]
+    pub fn notify_one(&self) {
+        if self.is_awaited() {
+            self.next();
+            Futex::wake(&self.sequence, 1);
+        }
+    }
+
+    /// Wakes all waiters, one after the other, as each of them unlocks again.
+    #[inline]
+    pub fn notify_all(&self) {
+        if self.is_awaited() {
+            self.notify_all_slowly();
+        }
+    }
+
+    /// As [`notify_one`](Self::notify_one), by the holder of the lock: the waiter is not woken until that is
+    /// unlocked, so it does not wake in vain.
+    ///
+    /// ```
+    /// # use corelocal::sync::{Condvar, Mutex};
+    /// # let (ready, changed) = (Mutex::new(false), Condvar::new());
+    /// let mut ready = ready.lock();
+    /// *ready = true;
+    /// changed.notify_one_locked(&ready);
+    /// ```
+    pub fn notify_one_locked<G: CondvarGuard>(&self, guard: &G) {
+        if self.is_awaited() {
+            self.next();
+            self.hand_over(guard, 1);
+        }
+    }
+
+    /// As [`notify_all`](Self::notify_all), by the holder of the lock: nobody is woken until that is unlocked.
+    pub fn notify_all_locked<G: CondvarGuard>(&self, guard: &G) {
+        if self.is_awaited() {
+            self.next();
+            self.hand_over(guard, u32::MAX);
+        }
+    }
+
+    #[inline(always)]
+    fn is_awaited(&self) -> bool {
+        // Relaxed: the lock orders it (invariant 1).
+        waiters(self.state.load(Relaxed)) != 0
+    }
+
+    fn next(&self) {
+        // Relaxed: who waits reads it under the lock, and the kernel compares it.
+        self.sequence.fetch_add(1, Relaxed);
+    }
+
+    fn sleep<G: CondvarGuard>(&self, guard: &mut G, deadline: Option<Deadline>) -> bool {
+        self.state.fetch_add(1, Relaxed);
+        let sequence = self.sequence.load(Relaxed);
+        // SAFETY: the guard, borrowed exclusively, is not used until `reacquire`.
+        unsafe { guard.release() };
+        let wake = self.sequence.wait(sequence, deadline);
+        // SAFETY: after `release`.
+        unsafe { guard.reacquire() };
+        // Acquire: partner is the Release in `notify_all_slowly`: who finds ALL finds the new number.
+        if self.state.fetch_sub(1, Acquire) & ALL != 0 {
+            self.pass_on(guard);
+        }
+        // A notification that came to a place where it waited no longer is not lost on the caller.
+        wake != Wake::TimedOut || self.sequence.load(Relaxed) != sequence
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn notify_all_slowly(&self) {
+        self.next();
+        let mut state = self.state.load(Relaxed);
+        while waiters(state) != 0 {
+            // Release: partner is the Acquire in `sleep`.
+            match self.state.compare_exchange(state, state | ALL, Release, Relaxed) {
+                Ok(_) => {
+                    Futex::wake(&self.sequence, 1);
+                    return;
+                }
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    /// With the lock, by a waiter that found [`ALL`]: the others' turn.
+    #[cold]
+    fn pass_on<G: CondvarGuard>(&self, guard: &G) {
+        // Another one may have been quicker; one that notifies again meanwhile finds its waiters here too.
+        let state = self.state.fetch_and(!ALL, Acquire);
+        if state & ALL != 0 && waiters(state) != 0 {
+            self.hand_over(guard, u32::MAX);
+        }
+    }
+
+    /// Moves up to so many waiters to the held lock, or wakes them, if it cannot have them.
+    fn hand_over<G: CondvarGuard>(&self, guard: &G, most: u32) {
+        let mut left = most;
+        guard.adopt(&mut |room, place| {
+            // The kernel files the two kinds under different keys.
+            let Some(target) = place.of_scope::<S>() else { return 0 };
+            let asked = most.min(room);
+            let moved = self.requeue(asked, target);
+            // Fewer than asked for: there are no more.
+            left = if moved < asked { 0 } else { most - moved };
+            moved
+        });
+        if left > 0 {
+            Futex::wake(&self.sequence, left);
+        }
+    }
+
+    /// Moves up to so many waiters to another place; how many there were.
+    fn requeue(&self, most: u32, target: &Futex<S>) -> u32 {
+        loop {
+            let sequence = self.sequence.load(Relaxed);
+            match self.sequence.requeue(sequence, 0, most, target) {
+                Requeue::Moved(count) => return count as u32,
+                Requeue::Differed => {}
+            }
+        }
+    }
+}
+
+impl<S: Scope> Default for Condvar<S> {
+    fn default() -> Self {
+        Condvar::with_scope()
+    }
+}
+
+impl<S: Scope> fmt::Debug for Condvar<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiters = waiters(self.state.load(Relaxed));
+        f.debug_struct("Condvar").field("waiters", &waiters).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "condvar_loom.rs"]
+mod loom_tests;

@@ -1,0 +1,249 @@
+//! Threads that wait for items, give up waiting for them, and are told of them in every way, in every order. Then
+//! twins with one fault each, which the same checks must catch.
+
+use super::super::condvar_guard::sealed;
+use super::super::mutex::Lock;
+use super::*;
+use crate::primitive::cell::UnsafeCell;
+use loom::thread;
+use std::boxed::Box;
+use std::vec::Vec;
+
+/// A lock, the items it protects, and a condition variable for those who want one.
+struct Model {
+    lock: Lock<Private>,
+    items: UnsafeCell<u32>,
+    changed: Condvar,
+    ways: Ways,
+}
+
+// SAFETY: the cell is used under the lock; loom says where it is not.
+unsafe impl Sync for Model {}
+
+/// How threads wait and notify.
+#[derive(Clone, Copy)]
+struct Ways {
+    sleep: fn(&Model, Option<Deadline>) -> bool,
+    /// How items come: so many, with the news of them.
+    push: fn(&Model, u32),
+    adopt: fn(&Lock<Private>, u32),
+}
+
+/// The lock of the model, held.
+struct Held<'a>(&'a Model);
+
+impl sealed::CondvarGuard for Held<'_> {
+    unsafe fn release(&self) {
+        // SAFETY: held.
+        unsafe { self.0.lock.unlock() };
+    }
+
+    unsafe fn reacquire(&self) {
+        self.0.lock.lock_as_guest();
+    }
+
+    fn adopt(&self, requeue: &mut dyn FnMut(u32, sealed::Place<'_>) -> u32) {
+        let lock = &self.0.lock;
+        let moved = requeue(lock.room_for_guests(), sealed::Place::new(lock.queue()));
+        (self.0.ways.adopt)(lock, moved);
+    }
+}
+
+fn adopt(lock: &Lock<Private>, moved: u32) {
+    if moved > 0 {
+        // SAFETY: held by the caller since before the move.
+        unsafe { lock.expect_guests(moved) };
+    }
+}
+
+const RIGHT: Ways = Ways {
+    sleep: |model, until| model.changed.sleep(&mut Held(model), until),
+    push: one_by_one,
+    adopt,
+};
+
+fn one_by_one(model: &Model, count: u32) {
+    for _ in 0..count {
+        model.with_lock(|model| model.change(1));
+        model.changed.notify_one();
+    }
+}
+
+fn all_at_once(model: &Model, count: u32) {
+    model.with_lock(|model| model.change(count));
+    model.changed.notify_all();
+}
+
+fn one_by_one_locked(model: &Model, count: u32) {
+    for _ in 0..count {
+        model.with_lock(|model| {
+            model.change(1);
+            model.changed.notify_one_locked(&Held(model));
+        });
+    }
+}
+
+fn all_at_once_locked(model: &Model, count: u32) {
+    model.with_lock(|model| {
+        model.change(count);
+        model.changed.notify_all_locked(&Held(model));
+    });
+}
+
+impl Model {
+    /// Leaked: loom panics in the drop of its own, after a deadlock.
+    fn leaked(ways: Ways) -> &'static Model {
+        let (lock, items) = (Lock::new(), UnsafeCell::new(0));
+        Box::leak(Box::new(Model { lock, items, changed: Condvar::new(), ways }))
+    }
+
+    fn with_lock(&self, act: impl FnOnce(&Model)) {
+        self.lock.lock();
+        act(self);
+        // SAFETY: held.
+        unsafe { self.lock.unlock() };
+    }
+
+    fn change(&self, more: u32) {
+        // SAFETY: the lock is held.
+        self.items.with_mut(|items| unsafe { *items += more });
+    }
+
+    /// Takes an item; false if it gave up before there was one.
+    fn take(&self, gives_up: bool) -> bool {
+        let mut took = false;
+        self.with_lock(|model| {
+            // SAFETY: the lock is held.
+            while model.items.with(|items| unsafe { *items }) == 0 {
+                if !(model.ways.sleep)(model, gives_up.then(Deadline::now)) {
+                    return;
+                }
+            }
+            // SAFETY: as above.
+            model.items.with_mut(|items| unsafe { *items -= 1 });
+            took = true;
+        });
+        took
+    }
+}
+
+/// A waiter for each, which gives up or does not, and an item for each. Nobody sleeps on beside an item.
+fn explore(ways: Ways, waiters: &'static [bool]) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.check(move || {
+        let model = Model::leaked(ways);
+        let threads: Vec<_> =
+            waiters.iter().map(|&gives_up| thread::spawn(move || model.take(gives_up))).collect();
+        (ways.push)(model, waiters.len() as u32);
+        for (thread, gives_up) in threads.into_iter().zip(waiters) {
+            assert!(thread.join().unwrap() || *gives_up);
+        }
+        assert_eq!(model.changed.state.load(Relaxed) & !ALL, 0);
+        model.with_lock(|_| ());
+    });
+}
+
+const WAITS: bool = false;
+const GIVES_UP: bool = true;
+
+#[test]
+fn loom_each_is_told() {
+    explore(RIGHT, &[WAITS, WAITS]);
+}
+
+#[test]
+fn loom_all_are_told() {
+    explore(Ways { push: all_at_once, ..RIGHT }, &[WAITS, WAITS]);
+}
+
+#[test]
+fn loom_each_is_told_under_the_lock() {
+    explore(Ways { push: one_by_one_locked, ..RIGHT }, &[WAITS, WAITS]);
+}
+
+#[test]
+fn loom_all_are_told_under_the_lock() {
+    explore(Ways { push: all_at_once_locked, ..RIGHT }, &[WAITS, WAITS]);
+}
+
+#[test]
+fn loom_one_gives_up() {
+    explore(RIGHT, &[WAITS, GIVES_UP]);
+}
+
+#[test]
+fn loom_one_gives_up_when_all_are_told() {
+    explore(Ways { push: all_at_once, ..RIGHT }, &[WAITS, GIVES_UP]);
+}
+
+#[test]
+fn loom_one_gives_up_under_the_lock() {
+    explore(Ways { push: all_at_once_locked, ..RIGHT }, &[WAITS, GIVES_UP]);
+}
+
+/// Whoever was moved is not expected by anybody.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_move_that_the_lock_does_not_know_of() {
+    explore(Ways { push: all_at_once_locked, adopt: |_, _| (), ..RIGHT }, &[WAITS, WAITS]);
+}
+
+/// It misses whatever came between its unlocking and its look.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_waiter_that_looks_after_it_unlocked() {
+    let sleep = |model: &Model, until: Option<Deadline>| {
+        let changed = &model.changed;
+        changed.state.fetch_add(1, Relaxed);
+        // SAFETY: held.
+        unsafe { model.lock.unlock() };
+        let sequence = changed.sequence.load(Relaxed);
+        let wake = changed.sequence.wait(sequence, until);
+        model.lock.lock_as_guest();
+        changed.state.fetch_sub(1, Acquire);
+        wake != Wake::TimedOut
+    };
+    explore(Ways { sleep, ..RIGHT }, &[WAITS]);
+}
+
+/// Nobody knows of a waiter that is about to sleep.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_waiter_that_is_counted_too_late() {
+    let sleep = |model: &Model, until: Option<Deadline>| {
+        let changed = &model.changed;
+        let sequence = changed.sequence.load(Relaxed);
+        // SAFETY: held.
+        unsafe { model.lock.unlock() };
+        changed.state.fetch_add(1, Relaxed);
+        let wake = changed.sequence.wait(sequence, until);
+        model.lock.lock_as_guest();
+        changed.state.fetch_sub(1, Acquire);
+        wake != Wake::TimedOut
+    };
+    explore(Ways { sleep, ..RIGHT }, &[WAITS]);
+}
+
+/// The wake-up comes before its sleeper.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_notification_that_leaves_no_trace() {
+    let push = |model: &Model, count: u32| {
+        model.with_lock(|model| model.change(count));
+        Futex::wake(&model.changed.sequence, 1);
+    };
+    explore(Ways { push, ..RIGHT }, &[WAITS]);
+}
+
+/// The first waiter does not know that there are others to be moved.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_notification_of_all_that_wakes_one() {
+    let push = |model: &Model, count: u32| {
+        model.with_lock(|model| model.change(count));
+        model.changed.next();
+        Futex::wake(&model.changed.sequence, 1);
+    };
+    explore(Ways { push, ..RIGHT }, &[WAITS, WAITS]);
+}

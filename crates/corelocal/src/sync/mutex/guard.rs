@@ -1,0 +1,209 @@
+//! What holds a mutex, and unlocks it when dropped.
+//!
+//! Invariants:
+//! 1. The lock is held as long as the guard exists, and is unlocked once.
+//! 2. No method of a guard hides one of the value's: what it does itself are functions that take it.
+//! 3. A guard stays in its thread: the lock's word names the holder, by which a forked child tells whether the
+//!    holder came along.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+
+use super::lock::{Lock, Taken};
+use super::{Mutex, Private, Scope};
+
+/// The value of a locked [`Mutex`]; unlocks when dropped.
+#[must_use = "the mutex is unlocked at once if this is dropped"]
+pub struct MutexGuard<'a, T: ?Sized, S: Scope = Private> {
+    mutex: &'a Mutex<T, S>,
+    taken: Taken,
+    /// Not Send (invariant 3).
+    stays: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives shared access to the value, no more.
+unsafe impl<T: ?Sized + Sync, S: Scope> Sync for MutexGuard<'_, T, S> {}
+
+impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
+    /// Of a mutex whose lock was taken just now.
+    #[inline(always)]
+    pub(super) fn new(mutex: &'a Mutex<T, S>, taken: Taken) -> Self {
+        MutexGuard { mutex, taken, stays: PhantomData }
+    }
+
+    pub(super) fn gone(guard: &Self) -> u32 {
+        guard.taken.gone
+    }
+
+    pub(super) fn mutex(guard: &Self) -> &'a Mutex<T, S> {
+        guard.mutex
+    }
+
+    pub(in crate::sync) fn lock(guard: &Self) -> &'a Lock<S> {
+        &guard.mutex.lock
+    }
+
+    /// Whether this is a forked child, and the mutex was held at the fork by another thread of the parent: then
+    /// the value is as any store of that thread left it. Only the first guard after that says so.
+    ///
+    /// ```
+    /// assert!(!corelocal::sync::Mutex::new(0).lock().is_recovered());
+    /// ```
+    pub fn is_recovered(guard: &Self) -> bool {
+        guard.taken.gone != 0
+    }
+
+    /// Unlocks, and lets a waiter have the mutex next, even if somebody else comes by sooner. Slower for all;
+    /// [fair enough](Mutex#fairness) it is anyway.
+    pub fn unlock_fairly(guard: Self) {
+        let guard = ManuallyDrop::new(guard);
+        // SAFETY: invariant 1; not dropped again.
+        unsafe { guard.mutex.lock.unlock_fairly() };
+    }
+
+    /// Unlocks while `f` runs, and locks again, by a panic of `f` too.
+    ///
+    /// ```
+    /// # use corelocal::sync::{Mutex, MutexGuard};
+    /// let mutex = Mutex::new(1);
+    /// let mut guard = mutex.lock();
+    /// MutexGuard::unlocked(&mut guard, || *mutex.lock() += 1);
+    /// assert_eq!(*guard, 2);
+    /// ```
+    pub fn unlocked<R>(guard: &mut Self, f: impl FnOnce() -> R) -> R {
+        struct Relock<'a, S: Scope>(&'a Lock<S>);
+        impl<S: Scope> Drop for Relock<'_, S> {
+            fn drop(&mut self) {
+                self.0.lock();
+            }
+        }
+        // SAFETY: invariant 1. Nobody sees the guard, which is borrowed, until it is locked again.
+        unsafe { guard.mutex.lock.unlock() };
+        let _relock = Relock(&guard.mutex.lock);
+        f()
+    }
+
+    /// A part of the value, still locked.
+    ///
+    /// ```
+    /// # use corelocal::sync::{Mutex, MutexGuard};
+    /// let mutex = Mutex::new((1, "one"));
+    /// let mut number = MutexGuard::map(mutex.lock(), |pair| &mut pair.0);
+    /// *number = 2;
+    /// drop(number);
+    /// assert_eq!(mutex.into_inner(), (2, "one"));
+    /// ```
+    pub fn map<U: ?Sized>(
+        guard: Self,
+        part: impl FnOnce(&mut T) -> &mut U,
+    ) -> MappedMutexGuard<'a, U, S> {
+        let lock = &guard.mutex.lock;
+        // SAFETY: invariant 1: nobody else has the value. Should `part` panic, the guard is dropped.
+        let value = NonNull::from(part(unsafe { &mut *guard.mutex.value.get() }));
+        core::mem::forget(guard);
+        MappedMutexGuard { lock, value, borrows: PhantomData }
+    }
+}
+
+impl<T: ?Sized, S: Scope> Deref for MutexGuard<'_, T, S> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: invariant 1: nobody else has the value.
+        unsafe { &*self.mutex.value.get() }
+    }
+}
+
+impl<T: ?Sized, S: Scope> DerefMut for MutexGuard<'_, T, S> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and the guard is borrowed exclusively.
+        unsafe { &mut *self.mutex.value.get() }
+    }
+}
+
+impl<T: ?Sized, S: Scope> Drop for MutexGuard<'_, T, S> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: invariant 1. Relocked meanwhile, it was by this thread, which has one tag in a process; in a
+        // child it may have another, which costs a second look.
+        unsafe { self.mutex.lock.unlock_as(self.taken.tag) };
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for MutexGuard<'_, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for MutexGuard<'_, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// A part of the value of a locked [`Mutex`]; unlocks when dropped. See [`MutexGuard::map`].
+#[must_use = "the mutex is unlocked at once if this is dropped"]
+pub struct MappedMutexGuard<'a, T: ?Sized, S: Scope = Private> {
+    lock: &'a Lock<S>,
+    value: NonNull<T>,
+    /// Invariant in `T`, as what gives `&mut T`; and not Send, for the pointer.
+    borrows: PhantomData<&'a mut T>,
+}
+
+// SAFETY: as of `MutexGuard`.
+unsafe impl<T: ?Sized + Sync, S: Scope> Sync for MappedMutexGuard<'_, T, S> {}
+
+impl<'a, T: ?Sized, S: Scope> MappedMutexGuard<'a, T, S> {
+    pub(in crate::sync) fn lock(guard: &Self) -> &'a Lock<S> {
+        guard.lock
+    }
+
+    /// A part of the part.
+    pub fn map<U: ?Sized>(
+        mut guard: Self,
+        part: impl FnOnce(&mut T) -> &mut U,
+    ) -> MappedMutexGuard<'a, U, S> {
+        let lock = guard.lock;
+        let value = NonNull::from(part(&mut guard));
+        core::mem::forget(guard);
+        MappedMutexGuard { lock, value, borrows: PhantomData }
+    }
+}
+
+impl<T: ?Sized, S: Scope> Deref for MappedMutexGuard<'_, T, S> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: invariant 1: nobody else has the value, of which this is a part.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<T: ?Sized, S: Scope> DerefMut for MappedMutexGuard<'_, T, S> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and the guard is borrowed exclusively.
+        unsafe { self.value.as_mut() }
+    }
+}
+
+impl<T: ?Sized, S: Scope> Drop for MappedMutexGuard<'_, T, S> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: invariant 1.
+        unsafe { self.lock.unlock() };
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for MappedMutexGuard<'_, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

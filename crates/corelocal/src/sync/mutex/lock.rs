@@ -1,0 +1,666 @@
+//! The lock itself, without what it protects: two words, of which an uncontended one uses the first.
+//!
+//! ```text
+//!   word    31 STARVED   30 FAIR   29 WAKING   28 WAITERS   27..0 holder's tag, 0 if free
+//!   queue   31..16 guests   15..1 waiters   0 TOKEN          what threads sleep on
+//! ```
+//!
+//! The first word changes with every holder, the second one only when a thread comes to sleep or goes, or is
+//! woken: so who wants to sleep is not kept from it by others that pass the lock to and fro. A waiter counts
+//! itself in the queue, sets WAITERS in the word, and sleeps while the queue holds no token.
+//!
+//! ```text
+//!                 lock: compare-exchange                     unlock: compare-exchange
+//!      FREE ------------------------------> HELD by a tag ------------------------------> FREE
+//!                                             |
+//!                                             | a waiter comes: WAITERS
+//!                                             v
+//!   +-----------------------------> HELD, WAITERS -----------------------------------+
+//!   |                                 ^       |  unlock: WAKING, then a token, then  |
+//!   | who took the token finds it     |       v  the lock is free, then a wake-up    |
+//!   | held again and sleeps again     |     FREE, WAITERS, WAKING                    |
+//!   |                                 |       |  anybody who comes by may take it    |
+//!   |                                 |       v                                      |
+//!   +------------------------------ HELD, WAITERS, WAKING <--------------------------+
+//!                                     unlock here wakes nobody: one is on its way
+//! ```
+//!
+//! # One waiter is on its way
+//! A token is given by an unlock that finds WAITERS without WAKING, and no other is given until whoever took
+//! it has the lock or sleeps again: both clear WAKING. So threads are not woken faster than they can run. The
+//! token may be taken by the thread that was woken or by one that was just about to sleep:
+//!
+//! ```text
+//!   holder                                   waiter, of which the queue knows
+//!   WAKING into the word                     finds no token
+//!   the token into the queue
+//!   the word is free                         futex_wait(queue, as it was): the kernel sees the token,
+//!   futex_wake(queue, 1)                     or the wake-up finds the sleeper
+//! ```
+//!
+//! The token is there before the lock is free: after that store the memory may be gone, and the wake-up is
+//! by address only.
+//!
+//! # Nobody starves
+//! A free lock goes to whoever takes it first, which is mostly a thread that runs already: fast, and unfair.
+//! A waiter that has waited for [`PATIENCE`] sets STARVED. Then an unlock frees the lock for waiters alone:
+//! those that slept, one of which is awake (the starving one) or on its way. The bit stays until one that
+//! starves has the lock. So each thread gets its turn about every [`PATIENCE`], and the others lose no
+//! time by it that they notice. FAIR is the same for one unlock, whose caller asked for it.
+//!
+//! # Invariants
+//! 1. The tag is not 0 as long as somebody holds the lock. Only who set it clears it, but for a thread that a
+//!    fork left behind, from whom it is taken. What a holder did happens before what the next one does.
+//! 2. The queue counts every thread that sleeps on it, or is about to, but for guests (see below). Such a thread
+//!    set WAITERS, by a read-modify-write of a word that was held, after it was counted.
+//! 3. WAITERS is cleared only by a holder that afterwards looks at the queue and finds nobody, or sets it again.
+//!    Either the waiter's write to the word comes first, then the holder sees it counted; or the holder's,
+//!    then the waiter sets the bit again.
+//! 4. While WAKING is set the token is in the queue, or a thread took it and has not slept since, or nobody
+//!    waits. A thread that leaves takes the token along first, and clears WAKING. A guest that wakes by itself
+//!    may come before its token, which then stays: who moves guests there takes it away (`condvar.pml`).
+//! 5. Only a holder touches the object after it, and none after the store that frees it.
+//!
+//! Guests slept on a condition variable and were moved here by the kernel. They do not know it, so it is the
+//! holder who moved them that counts them, and the unlock that wakes one that strikes it off. While others wait
+//! too, nobody knows whom a wake-up reaches: then none is struck off, and one too many costs a token later.
+//!
+//! # After fork
+//! In a child nobody but its one thread is left. A lock that another thread held is taken over by the next
+//! one that locks, which is told ([`Taken::gone`]). What waiters left in the queue costs a token that
+//! nobody takes, and the next one to come some polite waiting if one of them starved.
+
+use core::time::Duration;
+
+use super::holder;
+use crate::primitive::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::futex::Futex;
+use crate::sync::scope::{Private, Scope};
+use crate::sync::spin::Spin;
+use crate::sys::futex::{Deadline, Wake};
+
+/// How long a waiter lets others go first.
+pub(super) const PATIENCE: Duration = Duration::from_millis(2);
+/// It is doubled so many times at most: 64 ms.
+const MOST_PATIENCE: u32 = 5;
+/// How often one that comes new lets others have a reserved lock: some tens of microseconds, or as long as other
+/// threads run in its place.
+const MOST_STEPS_BACK: u32 = if cfg!(loom) { 1 } else { 128 };
+
+// The word.
+const STARVED: u32 = 1 << 31;
+const FAIR: u32 = 1 << 30;
+const WAKING: u32 = 1 << 29;
+const WAITERS: u32 = 1 << 28;
+const FLAGS: u32 = STARVED | FAIR | WAKING | WAITERS;
+const _: () = assert!(FLAGS & holder::MASK == 0);
+
+// The queue.
+const TOKEN: u32 = 1;
+const WAITER: u32 = 1 << 1;
+const GUEST: u32 = 1 << 16;
+const MOST_WAITERS: u32 = (1 << 15) - 1;
+const MOST_GUESTS: u32 = (1 << 16) - 1;
+
+fn is_free(word: u32) -> bool {
+    word & holder::MASK == 0
+}
+
+/// Whether the lock, if free, is for those who slept.
+fn is_reserved(word: u32) -> bool {
+    word & (STARVED | FAIR) != 0
+}
+
+/// Whether the unlock of a lock with this word has to give a token.
+fn wants_token(word: u32) -> bool {
+    word & (WAITERS | WAKING) == WAITERS
+}
+
+fn is_deserted(queue: u32) -> bool {
+    queue & !TOKEN == 0
+}
+
+fn waiters(queue: u32) -> u32 {
+    queue >> 1 & MOST_WAITERS
+}
+
+fn guests(queue: u32) -> u32 {
+    queue >> 16
+}
+
+/// How the lock was got.
+#[derive(Clone, Copy)]
+pub(in crate::sync) struct Taken {
+    /// The tag of who has it now.
+    pub(super) tag: u32,
+    /// The tag of a thread that a fork left behind, from which it was taken; or 0.
+    pub(super) gone: u32,
+}
+
+/// See the module's text. All bytes 0 is a free one.
+#[repr(C)]
+pub(in crate::sync) struct Lock<S: Scope> {
+    word: Futex<S>,
+    queue: Futex<S>,
+    /// Whether patience ends in this model.
+    #[cfg(loom)]
+    is_timed: bool,
+}
+
+impl<S: Scope> Lock<S> {
+    #[cfg(not(loom))]
+    pub(in crate::sync) const fn new() -> Self {
+        Lock { word: Futex::new(0), queue: Futex::new(0) }
+    }
+
+    #[cfg(loom)]
+    pub(in crate::sync) fn new() -> Self {
+        Lock { word: Futex::new(0), queue: Futex::new(0), is_timed: false }
+    }
+
+    /// Takes the lock, asleep until it can.
+    #[inline]
+    pub(in crate::sync) fn lock(&self) -> Taken {
+        let tag = holder::mine::<S>();
+        match self.take_at_once(tag) {
+            true => Taken { tag, gone: 0 },
+            // Without a deadline it ends with the lock.
+            false => self.lock_slowly(None, false).unwrap_or(Taken { tag, gone: 0 }),
+        }
+    }
+
+    /// Takes the lock; nothing if it could not until the deadline.
+    #[inline]
+    pub(in crate::sync) fn lock_until(&self, deadline: Deadline) -> Option<Taken> {
+        let tag = holder::mine::<S>();
+        match self.take_at_once(tag) {
+            true => Some(Taken { tag, gone: 0 }),
+            false => self.lock_slowly(Some(deadline), false),
+        }
+    }
+
+    /// As [`lock`](Self::lock), for one that slept as a guest, or may have.
+    #[inline]
+    pub(in crate::sync) fn lock_as_guest(&self) {
+        // A lock without flags has given no token.
+        if !self.take_at_once(holder::mine::<S>()) {
+            self.lock_slowly(None, true);
+        }
+    }
+
+    /// Takes the lock if nobody has it.
+    #[inline]
+    pub(in crate::sync) fn try_lock(&self) -> Option<Taken> {
+        let tag = holder::mine::<S>();
+        match self.take_at_once(tag) {
+            true => Some(Taken { tag, gone: 0 }),
+            false => self.try_lock_slowly(tag),
+        }
+    }
+
+    /// Whether somebody who is here holds it.
+    pub(in crate::sync) fn is_locked(&self) -> bool {
+        let word = self.word.load(Relaxed);
+        !is_free(word) && !holder::is_gone::<S>(word & holder::MASK)
+    }
+
+    /// Lets go of the lock.
+    ///
+    /// # Safety
+    /// The caller holds it.
+    #[inline]
+    pub(in crate::sync) unsafe fn unlock(&self) {
+        let word = self.word.load(Relaxed);
+        // Release: partner is the Acquire of the next one that takes it (invariant 1).
+        if wants_token(word)
+            || self.word.compare_exchange(word, word & FLAGS, Release, Relaxed).is_err()
+        {
+            self.unlock_slowly(0);
+        }
+    }
+
+    /// Lets go of the lock, as who knows the holder's tag.
+    ///
+    /// # Safety
+    /// The caller holds it.
+    #[inline(always)]
+    pub(super) unsafe fn unlock_as(&self, tag: u32) {
+        // Release: as in `unlock`.
+        if self.word.compare_exchange(tag, 0, Release, Relaxed).is_err() {
+            self.unlock_flagged();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unlock_flagged(&self) {
+        // SAFETY: the caller holds it.
+        unsafe { self.unlock() };
+    }
+
+    /// Lets go of the lock and leaves it to a waiter, if there is one, whoever comes by.
+    ///
+    /// # Safety
+    /// The caller holds it.
+    pub(in crate::sync) unsafe fn unlock_fairly(&self) {
+        self.unlock_slowly(FAIR);
+    }
+
+    /// Lets go of the lock as if the thread with this tag, which is gone, still had it.
+    ///
+    /// # Safety
+    /// The caller holds it.
+    pub(super) unsafe fn abandon(&self, gone: u32) {
+        self.unlock_slowly(gone);
+    }
+
+    /// What a condition variable moves its waiters to.
+    pub(in crate::sync) fn queue(&self) -> &Futex<S> {
+        &self.queue
+    }
+
+    /// How many guests there is room for.
+    pub(in crate::sync) fn room_for_guests(&self) -> u32 {
+        MOST_GUESTS - guests(self.queue.load(Relaxed))
+    }
+
+    /// So many guests were moved here: a later unlock wakes them.
+    ///
+    /// # Safety
+    /// The caller holds the lock, and has held it since before they were moved.
+    pub(in crate::sync) unsafe fn expect_guests(&self, count: u32) {
+        // A token that lies there may be one that nobody takes: its guest had woken by itself, at its deadline.
+        // Whoever is on its way after all finds none, and is woken anew or comes to the lock in time.
+        if self.queue.fetch_and(!TOKEN, Relaxed) & TOKEN != 0 {
+            self.word.fetch_and(!WAKING, Relaxed);
+        }
+        self.queue.fetch_add(count * GUEST, Relaxed);
+        self.word.fetch_or(WAITERS, Relaxed);
+    }
+
+    /// Whether it is free, and nothing is left of those who waited.
+    #[cfg(test)]
+    pub(in crate::sync) fn is_at_rest(&self) -> bool {
+        self.word.load(Relaxed) == 0 && self.queue.load(Relaxed) == 0
+    }
+
+    /// One whose waiters lose patience at any time.
+    #[cfg(loom)]
+    fn timed() -> Self {
+        Lock { is_timed: true, ..Lock::new() }
+    }
+
+    /// Whether somebody waits, or is about to.
+    #[cfg(all(test, not(loom)))]
+    pub(in crate::sync) fn is_awaited(&self) -> bool {
+        self.word.load(Relaxed) & WAITERS != 0
+    }
+
+    #[inline(always)]
+    fn take_at_once(&self, tag: u32) -> bool {
+        // Acquire: partner is the Release of who held it before (invariant 1).
+        self.word.compare_exchange(0, tag, Acquire, Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn try_lock_slowly(&self, tag: u32) -> Option<Taken> {
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let gone = word & holder::MASK;
+            if !is_free(word) && !holder::is_gone::<S>(gone) {
+                return None;
+            }
+            let taken = word & FLAGS | tag;
+            // Acquire: as in `take_at_once`; of one that is gone, the fork copied all that it did.
+            match self.word.compare_exchange(word, taken, Acquire, Relaxed) {
+                Ok(_) => return Some(Taken { tag, gone }),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slowly(&self, deadline: Option<Deadline>, is_guest: bool) -> Option<Taken> {
+        let mut waiter = Waiter::new(self, deadline);
+        if is_guest {
+            waiter.slept = true;
+            waiter.take_token();
+        }
+        waiter.wait()
+    }
+
+    /// `left` is what the word gets besides its flags: nothing, [`FAIR`] if somebody waits, or a tag.
+    #[cold]
+    #[inline(never)]
+    fn unlock_slowly(&self, left: u32) {
+        let mut wakes = 0;
+        let mut word = self.word.load(Relaxed);
+        loop {
+            if wakes == 0 && wants_token(word) {
+                // Acquire: partner is the AcqRel in `Waiter::sleep`; who set WAITERS is counted.
+                word = self.word.fetch_or(WAKING, Acquire) | WAKING;
+                if is_deserted(self.queue.load(Relaxed)) {
+                    word = self.tidy();
+                    continue;
+                }
+                self.give_token();
+                wakes = 1;
+            }
+            let left = if left == FAIR && wakes == 0 { 0 } else { left };
+            // Release: as in `unlock`.
+            match self.word.compare_exchange(word, word & FLAGS | left, Release, Relaxed) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        if wakes > 0 {
+            // Who took the token already sleeps again, and a guest may be behind it.
+            let more = u32::from(word & WAKING == 0);
+            Futex::wake(&self.queue, wakes + more);
+        }
+    }
+
+    /// The token into the queue, by the holder.
+    fn give_token(&self) {
+        let mut queue = self.queue.load(Relaxed);
+        loop {
+            // Whoever is woken, guests are not forgotten as long as they may be asleep.
+            let is_for_guest = waiters(queue) == 0 && guests(queue) > 0;
+            let guest = if is_for_guest { GUEST } else { 0 };
+            // Release: partner is the Acquire in `Waiter::take_token`: WAKING is set before.
+            match self.queue.compare_exchange(queue, (queue - guest) | TOKEN, Release, Relaxed) {
+                Ok(_) => return,
+                Err(now) => queue = now,
+            }
+        }
+    }
+
+    /// Clears the flags of a lock for which nobody seems to wait, by its holder; the word after it.
+    fn tidy(&self) -> u32 {
+        // AcqRel: partner is the AcqRel in `Waiter::sleep` (invariant 3).
+        let word = self.word.fetch_and(!FLAGS, AcqRel) & !FLAGS;
+        // A token that nobody took, of which nobody knows any more.
+        let queue = self.queue.fetch_and(!TOKEN, Relaxed);
+        match is_deserted(queue) {
+            true => word,
+            false => self.word.fetch_or(WAITERS, Relaxed) | WAITERS,
+        }
+    }
+}
+
+/// A thread that waits for the lock.
+struct Waiter<'a, S: Scope> {
+    lock: &'a Lock<S>,
+    deadline: Option<Deadline>,
+    /// In the queue's count.
+    is_counted: bool,
+    /// It slept: reserved locks are for such.
+    slept: bool,
+    /// How often it left a reserved lock to others.
+    steps_back: u32,
+    /// It took the token, or has found that one was given long ago: WAKING is to be cleared by it.
+    owes: bool,
+    /// When it has waited enough; known once it has slept.
+    patience: Option<Deadline>,
+    /// How often patience ended.
+    timeouts: u32,
+    /// It has waited enough.
+    is_starved: bool,
+}
+
+impl<'a, S: Scope> Waiter<'a, S> {
+    fn new(lock: &'a Lock<S>, deadline: Option<Deadline>) -> Self {
+        Waiter {
+            lock,
+            deadline,
+            is_counted: false,
+            slept: false,
+            steps_back: 0,
+            owes: false,
+            patience: None,
+            timeouts: 0,
+            is_starved: false,
+        }
+    }
+
+    fn wait(&mut self) -> Option<Taken> {
+        let mut spin = Spin::new();
+        loop {
+            let word = self.lock.word.load(Relaxed);
+            if let Some(taken) = self.try_take(word) {
+                self.leave();
+                return Some(taken);
+            }
+            // Who finds others asleep already has less to hope for.
+            let hopes = self.owes || self.is_starved || word & WAITERS == 0;
+            if is_free(word) || hopes && spin.pause() {
+                continue;
+            }
+            match self.sleep(word) {
+                Slept::Not => {}
+                Slept::Awake => spin = Spin::new(),
+                Slept::TooLong => return self.give_up(),
+            }
+        }
+    }
+
+    /// Whether the lock, if free, is for others. Not for ever: they may have stayed behind in a fork.
+    fn is_barred(&self, word: u32) -> bool {
+        is_reserved(word) && !self.slept && !self.owes && self.steps_back < MOST_STEPS_BACK
+    }
+
+    /// Lets one that the lock is reserved for come first: it is awake, or on its way to a cpu.
+    #[cold]
+    fn step_back(&mut self) {
+        self.steps_back += 1;
+        #[cfg(not(loom))]
+        // SAFETY: no preconditions.
+        unsafe {
+            libc::sched_yield();
+        }
+        #[cfg(loom)]
+        loom::thread::yield_now();
+    }
+
+    /// Takes the lock if it is free and not for others, or held by nobody that is here.
+    fn try_take(&mut self, word: u32) -> Option<Taken> {
+        let gone = word & holder::MASK;
+        if is_free(word) {
+            if self.is_barred(word) {
+                self.step_back();
+                return None;
+            }
+        } else if !holder::is_gone::<S>(gone) {
+            return None;
+        }
+        let tag = holder::mine::<S>();
+        let taken = self.flags_after(word) | tag;
+        // Acquire: as in `Lock::take_at_once` and `Lock::try_lock_slowly`.
+        self.lock.word.compare_exchange(word, taken, Acquire, Relaxed).ok()?;
+        self.owes = false;
+        Some(Taken { tag, gone })
+    }
+
+    /// The flags of the word as this waiter leaves them when it takes the lock.
+    fn flags_after(&self, word: u32) -> u32 {
+        let waking = if self.owes { WAKING } else { 0 };
+        let starved = if self.is_starved { STARVED } else { 0 };
+        word & FLAGS & !(waking | starved | FAIR)
+    }
+
+    /// With the lock: strikes itself off, and tidies up after the last one.
+    fn leave(&mut self) {
+        let queue = if self.is_counted {
+            self.is_counted = false;
+            self.lock.queue.fetch_sub(WAITER, Relaxed) - WAITER
+        } else {
+            self.lock.queue.load(Relaxed)
+        };
+        if is_deserted(queue) && self.lock.word.load(Relaxed) & FLAGS != 0 {
+            self.lock.tidy();
+        }
+    }
+
+    /// Sleeps, if the word still is as it was seen: held.
+    fn sleep(&mut self, word: u32) -> Slept {
+        if !self.is_counted && !self.count() {
+            return self.nap();
+        }
+        let waking = if self.owes { WAKING } else { 0 };
+        let starved = if self.is_starved { STARVED } else { 0 };
+        let waits = word & !waking | WAITERS | starved;
+        // AcqRel: partners are the Acquire in `unlock_slowly` and the AcqRel in `tidy`, which then see this
+        // thread counted (invariants 2 and 3).
+        if self.lock.word.compare_exchange(word, waits, AcqRel, Relaxed).is_err() {
+            return Slept::Not;
+        }
+        self.owes = false;
+        if self.take_token() {
+            return Slept::Awake;
+        }
+        let queue = self.lock.queue.load(Relaxed);
+        if queue & TOKEN != 0 {
+            return Slept::Not;
+        }
+        let wake = self.lock.queue.wait(queue, self.next_look());
+        self.slept |= wake != Wake::Differed;
+        let has_token = self.take_token();
+        if wake == Wake::TimedOut {
+            if self.is_too_late() {
+                return Slept::TooLong;
+            }
+            // Whoever is on its way has been so for long, or its process is dead.
+            (self.is_starved, self.owes) = (true, true);
+            self.patience = None;
+            self.timeouts += 1;
+        } else if has_token {
+            self.is_starved |= self.has_lost_patience();
+        }
+        Slept::Awake
+    }
+
+    /// When to wake for oneself: at the deadline, or when patience ends. It doubles as it is tried: a lock
+    /// that is held for long has nothing to do with fairness.
+    #[cfg(not(loom))]
+    fn next_look(&mut self) -> Option<Deadline> {
+        let rounds = 1 << self.timeouts.saturating_sub(1).min(MOST_PATIENCE);
+        let patience = *self.patience.get_or_insert_with(|| Deadline::after(PATIENCE * rounds));
+        Some(self.deadline.map_or(patience, |deadline| deadline.min(patience)))
+    }
+
+    #[cfg(not(loom))]
+    fn is_too_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= Deadline::now())
+    }
+
+    #[cfg(not(loom))]
+    fn has_lost_patience(&self) -> bool {
+        self.patience.is_some_and(|patience| patience <= Deadline::now())
+    }
+
+    /// In a model all that has a deadline ends at any time.
+    #[cfg(loom)]
+    fn next_look(&mut self) -> Option<Deadline> {
+        let is_timed = self.lock.is_timed && self.timeouts == 0;
+        self.deadline.or_else(|| is_timed.then(Deadline::now))
+    }
+
+    #[cfg(loom)]
+    fn is_too_late(&self) -> bool {
+        self.deadline.is_some()
+    }
+
+    #[cfg(loom)]
+    fn has_lost_patience(&self) -> bool {
+        false
+    }
+
+    /// Counts itself in the queue; false if there are too many.
+    fn count(&mut self) -> bool {
+        let mut queue = self.lock.queue.load(Relaxed);
+        while waiters(queue) < MOST_WAITERS {
+            match self.lock.queue.compare_exchange(queue, queue + WAITER, Relaxed, Relaxed) {
+                Ok(_) => {
+                    self.is_counted = true;
+                    return true;
+                }
+                Err(now) => queue = now,
+            }
+        }
+        false
+    }
+
+    /// Who was not counted is not woken, but looks again.
+    #[cold]
+    fn nap(&mut self) -> Slept {
+        let until = self.next_look();
+        self.patience = None;
+        Futex::<Private>::new(0).wait(0, until);
+        if self.is_too_late() { Slept::TooLong } else { Slept::Not }
+    }
+
+    /// Takes the token, if it is there.
+    fn take_token(&mut self) -> bool {
+        let mut queue = self.lock.queue.load(Relaxed);
+        while queue & TOKEN != 0 {
+            // Acquire: partner is the Release in `give_token`: this thread sees WAKING, and clears it.
+            match self.lock.queue.compare_exchange(queue, queue & !TOKEN, Acquire, Relaxed) {
+                Ok(_) => {
+                    self.owes = true;
+                    return true;
+                }
+                Err(now) => queue = now,
+            }
+        }
+        false
+    }
+
+    /// Leaves without the lock, if it cannot be had at the last moment; nobody who waits is worse off.
+    #[cold]
+    fn give_up(&mut self) -> Option<Taken> {
+        loop {
+            let word = self.lock.word.load(Relaxed);
+            if let Some(taken) = self.try_take(word) {
+                self.leave();
+                return Some(taken);
+            }
+            if is_free(word) {
+                continue;
+            }
+            // Somebody holds it, whose unlock wakes whoever still waits (invariant 4).
+            let left = self.flags_after(word) | word & holder::MASK;
+            if self.lock.word.compare_exchange(word, left, AcqRel, Relaxed).is_err() {
+                continue;
+            }
+            self.owes = false;
+            if !self.is_counted {
+                return None;
+            }
+            if self.take_token() {
+                continue;
+            }
+            let mut queue = self.lock.queue.load(Relaxed);
+            while queue & TOKEN == 0 {
+                match self.lock.queue.compare_exchange(queue, queue - WAITER, AcqRel, Relaxed) {
+                    Ok(_) => return None,
+                    Err(now) => queue = now,
+                }
+            }
+        }
+    }
+}
+
+/// How an attempt to sleep ended.
+enum Slept {
+    /// Something changed, so look again.
+    Not,
+    /// Awake again.
+    Awake,
+    /// The deadline has passed.
+    TooLong,
+}
+
+#[cfg(all(test, loom))]
+#[path = "lock_loom.rs"]
+mod loom_tests;

@@ -1,0 +1,278 @@
+//! Threads that lock, wait, lose patience and give up, in every order. Then twins with one fault each, which the
+//! same checks must catch.
+
+use super::*;
+use crate::primitive::cell::UnsafeCell;
+use crate::sync::Private;
+use loom::thread;
+use std::boxed::Box;
+use std::vec::Vec;
+
+/// How threads lock and unlock.
+#[derive(Clone, Copy)]
+struct Ways {
+    lock: fn(&Lock<Private>),
+    unlock: fn(&Lock<Private>),
+}
+
+const RIGHT: Ways = Ways {
+    lock: |lock| {
+        lock.lock();
+    },
+    // SAFETY: locked before.
+    unlock: |lock| unsafe { lock.unlock() },
+};
+
+/// A lock and what it protects, whose races loom reports.
+struct Model {
+    lock: Lock<Private>,
+    count: UnsafeCell<u32>,
+}
+
+// SAFETY: the cell is used under the lock; loom says where it is not.
+unsafe impl Sync for Model {}
+
+impl Model {
+    /// Leaked: loom panics in the drop of its own, after a deadlock.
+    fn leaked(lock: Lock<Private>) -> &'static Model {
+        Box::leak(Box::new(Model { lock, count: UnsafeCell::new(0) }))
+    }
+
+    fn count(&self) {
+        // SAFETY: the lock is held.
+        self.count.with_mut(|count| unsafe { *count += 1 });
+    }
+
+    fn pass(&self, ways: Ways) {
+        (ways.lock)(&self.lock);
+        self.count();
+        (ways.unlock)(&self.lock);
+    }
+}
+
+fn builder() -> loom::model::Builder {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder
+}
+
+/// So many threads that pass through the lock once each, this one among them.
+fn explore_with(make: fn() -> Lock<Private>, ways: Ways, threads: u32) {
+    builder().check(move || {
+        let model = Model::leaked(make());
+        let others: Vec<_> =
+            (1..threads).map(|_| thread::spawn(move || model.pass(ways))).collect();
+        model.pass(ways);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        // SAFETY: all others have ended.
+        assert_eq!(model.count.with(|count| unsafe { *count }), threads);
+        assert!(is_free(model.lock.word.load(Relaxed)));
+        assert_eq!(waiters(model.lock.queue.load(Relaxed)), 0);
+    });
+}
+
+fn explore(ways: Ways) {
+    explore_with(Lock::new, ways, 3);
+}
+
+#[test]
+fn loom_one_at_a_time_and_nobody_sleeps_on() {
+    explore(RIGHT);
+}
+
+#[test]
+fn loom_impatient_waiters() {
+    explore_with(Lock::timed, RIGHT, 3);
+}
+
+#[test]
+fn loom_fair_unlocks() {
+    // SAFETY: locked before.
+    explore(Ways { unlock: |lock| unsafe { lock.unlock_fairly() }, ..RIGHT });
+}
+
+/// Who gives up leaves everything to the others, and a lock at rest.
+#[test]
+fn loom_waiters_that_give_up() {
+    builder().check(|| {
+        let model = Model::leaked(Lock::new());
+        let others = [true, false].map(|gives_up| {
+            thread::spawn(move || {
+                if !gives_up {
+                    model.pass(RIGHT);
+                } else if model.lock.lock_until(Deadline::now()).is_some() {
+                    model.count();
+                    (RIGHT.unlock)(&model.lock);
+                }
+            })
+        });
+        model.pass(RIGHT);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        model.pass(RIGHT);
+        assert!(is_free(model.lock.word.load(Relaxed)));
+        assert_eq!(waiters(model.lock.queue.load(Relaxed)), 0);
+    });
+}
+
+/// A lock that nobody waits for any more is as fast as a new one.
+#[test]
+fn loom_nothing_is_left() {
+    builder().check(|| {
+        let model = Model::leaked(Lock::new());
+        let other = thread::spawn(move || model.pass(RIGHT));
+        model.pass(RIGHT);
+        other.join().unwrap();
+        model.pass(RIGHT);
+        assert!(model.lock.is_at_rest());
+    });
+}
+
+/// One thing that a twin does wrong.
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    Nothing,
+    NoToken,
+    LateCount,
+    TidyOnce,
+    KeepsWaking,
+    FreeFirst,
+    RelaxedUnlock,
+}
+
+/// As `Waiter`.
+fn lock_with(lock: &Lock<Private>, fault: Fault) {
+    if lock.take_at_once(holder::mine::<Private>()) {
+        return;
+    }
+    let mut waiter = Waiter::new(lock, None);
+    loop {
+        let word = lock.word.load(Relaxed);
+        if waiter.try_take(word).is_some() {
+            if waiter.is_counted {
+                lock.queue.fetch_sub(WAITER, Relaxed);
+            }
+            if is_deserted(lock.queue.load(Relaxed)) {
+                tidy_with(lock, fault);
+            }
+            return;
+        }
+        if is_free(word) {
+            continue;
+        }
+        let is_late = fault == Fault::LateCount;
+        if !is_late && !waiter.is_counted {
+            waiter.count();
+        }
+        let owes = waiter.owes && fault != Fault::KeepsWaking;
+        let waits = word & !(if owes { WAKING } else { 0 }) | WAITERS;
+        if lock.word.compare_exchange(word, waits, AcqRel, Relaxed).is_err() {
+            continue;
+        }
+        waiter.owes = false;
+        if is_late && !waiter.is_counted {
+            waiter.count();
+        }
+        let queue = lock.queue.load(Relaxed);
+        if !waiter.take_token() && queue & TOKEN == 0 {
+            lock.queue.wait(queue, None);
+            waiter.take_token();
+        }
+    }
+}
+
+fn tidy_with(lock: &Lock<Private>, fault: Fault) {
+    if fault != Fault::TidyOnce {
+        lock.tidy();
+    } else {
+        lock.word.fetch_and(!FLAGS, AcqRel);
+    }
+}
+
+/// As `Lock::unlock_slowly`.
+fn unlock_with(lock: &Lock<Private>, fault: Fault) {
+    let release = if fault == Fault::RelaxedUnlock { Relaxed } else { Release };
+    let mut gave = false;
+    let mut word = lock.word.load(Relaxed);
+    loop {
+        if wants_token(word) && !gave {
+            word = lock.word.fetch_or(WAKING, Acquire) | WAKING;
+            if is_deserted(lock.queue.load(Relaxed)) {
+                tidy_with(lock, fault);
+                word = lock.word.load(Relaxed);
+            } else {
+                if fault != Fault::NoToken && fault != Fault::FreeFirst {
+                    lock.give_token();
+                }
+                gave = true;
+            }
+            continue;
+        }
+        match lock.word.compare_exchange(word, word & FLAGS, release, Relaxed) {
+            Ok(_) => break,
+            Err(now) => word = now,
+        }
+    }
+    if gave {
+        Futex::wake(&lock.queue, 1);
+    }
+    if gave && fault == Fault::FreeFirst {
+        lock.give_token();
+    }
+}
+
+macro_rules! twin {
+    ($fault:ident) => {
+        Ways {
+            lock: |lock| lock_with(lock, Fault::$fault),
+            unlock: |lock| unlock_with(lock, Fault::$fault),
+        }
+    };
+}
+
+/// Else those below would show nothing.
+#[test]
+fn loom_a_twin_without_a_fault_passes() {
+    explore(twin!(Nothing));
+}
+
+/// The wake-up comes before its sleeper, who finds nothing that tells of it.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_wake_up_without_a_token() {
+    explore(twin!(NoToken));
+}
+
+/// The holder finds nobody, and the waiter its bit.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_waiter_that_is_counted_too_late() {
+    explore(twin!(LateCount));
+}
+
+/// A waiter came while the holder cleared its bit.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_holder_that_tidies_without_a_second_look() {
+    explore(twin!(TidyOnce));
+}
+
+/// Everybody believes that one is on its way.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_waiter_that_sleeps_as_if_on_its_way() {
+    explore(twin!(KeepsWaking));
+}
+
+/// The token comes after the lock was free, and the wake-up before it.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_token_after_the_wake_up() {
+    explore(twin!(FreeFirst));
+}
+
+/// What one holder did is not seen by the next.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_catches_an_unlock_without_release() {
+    explore(twin!(RelaxedUnlock));
+}

@@ -1,0 +1,222 @@
+//! Mutual exclusion: fast when nobody waits, fair enough when many do, and never held by nobody after a fork.
+//!
+//! How it works is told in `lock.rs`; this file puts a value behind it.
+//!
+//! Invariant: a [`MutexGuard`] exists only while its thread holds the lock, and only through a guard, or
+//! exclusive access to the whole mutex, is the value touched.
+
+mod guard;
+mod holder;
+mod lock;
+mod orphaned;
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::time::Duration;
+
+use super::scope::{Private, Scope};
+use crate::sys::futex::Deadline;
+
+pub use guard::{MappedMutexGuard, MutexGuard};
+pub(super) use lock::{Lock, Taken};
+pub use orphaned::Orphaned;
+
+/// A value that one thread at a time can use.
+///
+/// ```
+/// use corelocal::sync::Mutex;
+///
+/// static NAMES: Mutex<[u32; 4]> = Mutex::new([0; 4]);
+///
+/// NAMES.lock()[2] = 7;
+/// assert_eq!(*NAMES.lock(), [0, 0, 7, 0]);
+/// ```
+///
+/// It is the value and 8 bytes, and all bytes 0 are an unlocked one. Locking and unlocking one that nobody else
+/// wants are a compare-exchange each. A thread that finds it locked looks again for a moment, unless it may run
+/// on one cpu only, and then sleeps.
+///
+/// A thread that panics unlocks it like any other; `sync::Poison` (feature `std`) is a value that remembers.
+///
+/// # Fairness
+/// A free mutex goes to whoever takes it first: most often a thread that is running, which is what makes it
+/// fast. A thread that has waited for two milliseconds is the next one.
+///
+/// # Memory ordering
+/// What a thread did before it unlocked happens before whatever a thread does that locks later.
+///
+/// # Scope
+/// A `Mutex<T>` is for the threads of one process. A `Mutex<T, Shared>` may lie in memory that several
+/// processes map, at any address, if `T` may; it stays locked if its holder's process dies.
+///
+/// # After fork
+/// A child has one thread, the one that forked.
+/// - What that thread had locked stays locked in the child, until its guard is dropped there too. Until then the
+///   child must not start threads that use the mutex.
+/// - What another thread of the parent had locked is held by nobody. Any of the locking functions takes it over;
+///   [`MutexGuard::is_recovered`] says so, and the value is as any store of the holder left it.
+///   [`lock_checked`](Mutex::lock_checked) asks first.
+/// - Nothing of this concerns a `Mutex<T, Shared>` in shared memory: its holder lives on in the parent.
+///
+/// The parent is told apart from the child with the help of a page that fork wipes (Linux 4.14); where that is
+/// refused, such a mutex stays locked.
+///
+/// # Deadlock
+/// A thread that locks a mutex it holds waits for ever.
+#[repr(C)]
+pub struct Mutex<T: ?Sized, S: Scope = Private> {
+    lock: Lock<S>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value goes along.
+unsafe impl<T: ?Sized + Send, S: Scope> Send for Mutex<T, S> {}
+// SAFETY: one thread at a time has the value (the module's invariant), as if it was sent there.
+unsafe impl<T: ?Sized + Send, S: Scope> Sync for Mutex<T, S> {}
+
+impl<T> Mutex<T> {
+    /// An unlocked one, for the threads of this process.
+    #[cfg(not(loom))]
+    pub const fn new(value: T) -> Self {
+        Mutex::with_scope(value)
+    }
+
+    /// An unlocked one, for the threads of this process.
+    #[cfg(loom)]
+    pub fn new(value: T) -> Self {
+        Mutex::with_scope(value)
+    }
+}
+
+impl<T, S: Scope> Mutex<T, S> {
+    /// An unlocked one, for whom the type says.
+    ///
+    /// ```
+    /// use corelocal::sync::{Mutex, Shared};
+    ///
+    /// let mutex: Mutex<u64, Shared> = Mutex::with_scope(3);
+    /// assert_eq!(*mutex.lock(), 3);
+    /// ```
+    #[cfg(not(loom))]
+    pub const fn with_scope(value: T) -> Self {
+        Mutex { lock: Lock::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// An unlocked one, for whom the type says.
+    #[cfg(loom)]
+    pub fn with_scope(value: T) -> Self {
+        Mutex { lock: Lock::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// The value, out of the mutex.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized, S: Scope> Mutex<T, S> {
+    /// Locks, asleep until it can.
+    ///
+    /// ```
+    /// let mutex = corelocal::sync::Mutex::new(String::from("a"));
+    /// mutex.lock().push('b');
+    /// assert_eq!(*mutex.lock(), "ab");
+    /// ```
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T, S> {
+        self.guard(self.lock.lock())
+    }
+
+    /// Locks if nobody else has it locked; does not wait.
+    ///
+    /// ```
+    /// let mutex = corelocal::sync::Mutex::new(0);
+    /// let held = mutex.lock();
+    /// assert!(mutex.try_lock().is_none());
+    /// drop(held);
+    /// assert!(mutex.try_lock().is_some());
+    /// ```
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T, S>> {
+        self.lock.try_lock().map(|taken| self.guard(taken))
+    }
+
+    /// Locks; `None` if it could not within this time.
+    ///
+    /// ```
+    /// # use core::time::Duration;
+    /// let mutex = corelocal::sync::Mutex::new(0);
+    /// let held = mutex.lock();
+    /// assert!(mutex.try_lock_for(Duration::from_millis(1)).is_none());
+    /// ```
+    #[inline]
+    pub fn try_lock_for(&self, span: Duration) -> Option<MutexGuard<'_, T, S>> {
+        self.try_lock().or_else(|| self.try_lock_until(Deadline::after(span)))
+    }
+
+    /// Locks; `None` if it could not until the deadline. One that has passed makes it a
+    /// [`try_lock`](Self::try_lock).
+    #[inline]
+    pub fn try_lock_until(&self, deadline: Deadline) -> Option<MutexGuard<'_, T, S>> {
+        self.lock.lock_until(deadline).map(|taken| self.guard(taken))
+    }
+
+    /// As [`lock`](Self::lock), for who must know whether the last holder has unlocked it.
+    ///
+    /// ```
+    /// let mutex = corelocal::sync::Mutex::new(vec![1, 2]);
+    /// let guard = mutex.lock_checked().unwrap_or_else(|orphaned| orphaned.reset(Vec::new()));
+    /// assert_eq!(*guard, [1, 2]);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Orphaned`] in a forked child, if another thread of the parent held the mutex at the fork.
+    pub fn lock_checked(&self) -> Result<MutexGuard<'_, T, S>, Orphaned<'_, T, S>> {
+        let guard = self.lock();
+        match MutexGuard::gone(&guard) {
+            0 => Ok(guard),
+            _ => Err(Orphaned::new(guard)),
+        }
+    }
+
+    /// Whether it is locked just now, by somebody who is there to unlock it.
+    pub fn is_locked(&self) -> bool {
+        self.lock.is_locked()
+    }
+
+    /// The value: who has the mutex for itself need not lock it.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    #[inline(always)]
+    fn guard(&self, taken: Taken) -> MutexGuard<'_, T, S> {
+        MutexGuard::new(self, taken)
+    }
+}
+
+impl<T: Default, S: Scope> Default for Mutex<T, S> {
+    fn default() -> Self {
+        Mutex::with_scope(T::default())
+    }
+}
+
+impl<T, S: Scope> From<T> for Mutex<T, S> {
+    fn from(value: T) -> Self {
+        Mutex::with_scope(value)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for Mutex<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut mutex = f.debug_struct("Mutex");
+        match self.try_lock() {
+            Some(guard) => mutex.field("value", &&*guard),
+            None => mutex.field("value", &format_args!("<locked>")),
+        };
+        mutex.finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

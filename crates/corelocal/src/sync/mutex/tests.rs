@@ -1,0 +1,143 @@
+use std::format;
+use std::string::String;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+use std::vec::Vec;
+
+use super::*;
+use crate::sync::Shared;
+
+#[test]
+fn eight_bytes_and_the_value() {
+    assert_eq!(size_of::<Mutex<()>>(), 8);
+    assert_eq!(size_of::<Mutex<u32>>(), 12);
+    assert_eq!(size_of::<Mutex<u64, Shared>>(), 16);
+    // SAFETY: all bytes 0 are an unlocked one.
+    let zeroed: Mutex<u64, Shared> = unsafe { core::mem::zeroed() };
+    assert_eq!(*zeroed.try_lock().expect("unlocked"), 0);
+}
+
+#[test]
+fn one_holder_at_a_time() {
+    let mutex = Mutex::new(1);
+    let mut held = mutex.lock();
+    assert!(mutex.is_locked() && mutex.try_lock().is_none());
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(mutex.try_lock().is_none()));
+    });
+    *held += 1;
+    drop(held);
+    assert!(!mutex.is_locked());
+    assert_eq!(*mutex.lock(), 2);
+}
+
+#[test]
+fn waits_end_in_time() {
+    let mutex: Mutex<u32, Shared> = Mutex::with_scope(0);
+    let held = mutex.lock();
+    let begin = Instant::now();
+    assert!(mutex.try_lock_for(Duration::from_millis(30)).is_none());
+    assert!(begin.elapsed() >= Duration::from_millis(30));
+    assert!(mutex.try_lock_until(Deadline::now()).is_none());
+    drop(held);
+    assert!(mutex.try_lock_for(Duration::ZERO).is_some());
+    assert!(mutex.try_lock_until(Deadline::now()).is_some());
+    // Who gave up left nothing behind.
+    assert!(mutex.lock.is_at_rest());
+}
+
+#[test]
+fn a_waiter_gets_it() {
+    let mutex = Mutex::new(0);
+    for _ in 0..100 {
+        let held = mutex.lock();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| *mutex.lock() += 1);
+            thread::yield_now();
+            drop(held);
+            waiter.join().unwrap();
+        });
+    }
+    assert!(mutex.lock.is_at_rest());
+    assert_eq!(mutex.into_inner(), 100);
+}
+
+/// The value is taken from a thread that does not let go of it for longer than an instant.
+#[test]
+fn a_waiter_does_not_starve() {
+    let mutex = Mutex::new(0u64);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                *mutex.lock() += 1;
+            }
+        });
+        for _ in 0..100 {
+            drop(mutex.lock());
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(mutex.lock.is_at_rest());
+}
+
+#[test]
+fn a_fair_unlock_goes_to_the_waiter() {
+    let mutex = Mutex::new(0);
+    for _ in 0..100 {
+        let mut held = mutex.lock();
+        thread::scope(|scope| {
+            scope.spawn(|| *mutex.lock() = 1);
+            while !mutex.lock.is_awaited() {
+                thread::yield_now();
+            }
+            *held = 0;
+            MutexGuard::unlock_fairly(held);
+            assert_eq!(*mutex.lock(), 1);
+        });
+    }
+    assert!(mutex.lock.is_at_rest());
+}
+
+#[test]
+fn guards_map_and_unlock_for_a_while() {
+    let mutex = Mutex::new((1, String::from("a")));
+    let part = MutexGuard::map(mutex.lock(), |pair| &mut pair.1);
+    let mut bytes = MappedMutexGuard::map(part, |text| text.as_mut_str());
+    bytes.make_ascii_uppercase();
+    assert!(mutex.is_locked());
+    drop(bytes);
+    let mut guard = mutex.lock();
+    MutexGuard::unlocked(&mut guard, || mutex.lock().0 = 5);
+    assert_eq!(*guard, (5, String::from("A")));
+    drop(guard);
+    assert!(!mutex.is_locked());
+}
+
+#[test]
+fn as_values_do() {
+    let mut mutex: Mutex<u32> = 5.into();
+    *mutex.get_mut() += 1;
+    assert_eq!(format!("{mutex:?}"), "Mutex { value: 6 }");
+    let guard = mutex.lock();
+    assert_eq!(format!("{mutex:?} {guard:?} {guard}"), "Mutex { value: <locked> } 6 6");
+    drop(guard);
+    assert!(Mutex::<Vec<u8>>::default().lock().is_empty());
+    let whole: &Mutex<[u8]> = &Mutex::new([1, 2]);
+    assert_eq!(whole.lock().len(), 2);
+}
+
+#[test]
+fn a_panic_unlocks() {
+    let mutex = Mutex::new(0);
+    let panicked = thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                let _held = mutex.lock();
+                std::panic::resume_unwind(std::boxed::Box::new(()));
+            })
+            .join()
+    });
+    assert!(panicked.is_err() && mutex.try_lock().is_some());
+}

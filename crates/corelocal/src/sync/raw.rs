@@ -1,0 +1,143 @@
+//! The lock without a value, for crates that bring their own: `lock_api`'s traits.
+//!
+//! Invariant: a guard of `lock_api` exists only while the raw lock is held, which is what it says of itself.
+
+use super::condvar_guard::{adopt, sealed};
+use super::mutex::{Lock, Taken};
+use super::scope::{Private, Scope};
+use crate::sys::futex::Deadline;
+use core::time::Duration;
+
+/// The lock of a [`Mutex`](super::Mutex), for `lock_api::Mutex<RawMutex, T>` and whatever else is generic over
+/// [`lock_api::RawMutex`].
+///
+/// ```
+/// use corelocal::sync::RawMutex;
+///
+/// static COUNT: lock_api::Mutex<RawMutex, u32> = lock_api::Mutex::new(1);
+/// *COUNT.lock() += 1;
+/// assert_eq!(*COUNT.lock(), 2);
+/// ```
+///
+/// In a forked child, a lock that another thread of the parent held is taken over as told at
+/// [`Mutex`](super::Mutex#after-fork); `lock_api` has no way to say so.
+#[repr(transparent)]
+pub struct RawMutex<S: Scope = Private> {
+    lock: Lock<S>,
+}
+
+fn is_taken(taken: Option<Taken>) -> bool {
+    taken.is_some()
+}
+
+// SAFETY: the lock has one holder at a time, by invariant 1 of `mutex/lock.rs`.
+unsafe impl<S: Scope> lock_api::RawMutex for RawMutex<S> {
+    #[allow(clippy::declare_interior_mutable_const, reason = "the trait asks for it")]
+    const INIT: Self = RawMutex { lock: Lock::new() };
+
+    /// The lock's word names the thread that holds it.
+    type GuardMarker = lock_api::GuardNoSend;
+
+    #[inline]
+    fn lock(&self) {
+        self.lock.lock();
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        is_taken(self.lock.try_lock())
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller holds it.
+        unsafe { self.lock.unlock() };
+    }
+
+    fn is_locked(&self) -> bool {
+        self.lock.is_locked()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<S: Scope> lock_api::RawMutexFair for RawMutex<S> {
+    unsafe fn unlock_fair(&self) {
+        // SAFETY: the caller holds it.
+        unsafe { self.lock.unlock_fairly() };
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<S: Scope> lock_api::RawMutexTimed for RawMutex<S> {
+    type Duration = Duration;
+    type Instant = Deadline;
+
+    fn try_lock_for(&self, span: Duration) -> bool {
+        is_taken(self.lock.try_lock()) || self.try_lock_until(Deadline::after(span))
+    }
+
+    fn try_lock_until(&self, deadline: Deadline) -> bool {
+        is_taken(self.lock.lock_until(deadline))
+    }
+}
+
+fn lock<'a, T: ?Sized, S: Scope>(
+    guard: &'a lock_api::MutexGuard<'_, RawMutex<S>, T>,
+) -> &'a Lock<S> {
+    // SAFETY: it is unlocked by `release` only, whose caller does not use the guard until it is locked again.
+    unsafe { &lock_api::MutexGuard::mutex(guard).raw().lock }
+}
+
+impl<T: ?Sized, S: Scope> sealed::CondvarGuard for lock_api::MutexGuard<'_, RawMutex<S>, T> {
+    unsafe fn release(&self) {
+        // SAFETY: the guard holds the lock (the file's invariant).
+        unsafe { lock(self).unlock() };
+    }
+
+    unsafe fn reacquire(&self) {
+        lock(self).lock_as_guest();
+    }
+
+    fn adopt(&self, requeue: &mut dyn FnMut(u32, sealed::Place<'_>) -> u32) {
+        // SAFETY: as in `release`.
+        unsafe { adopt(lock(self), requeue) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::{Condvar, Shared};
+
+    type Mutex<T, S = Private> = lock_api::Mutex<RawMutex<S>, T>;
+
+    #[test]
+    fn as_lock_api_has_it() {
+        let mutex: Mutex<u32> = Mutex::new(1);
+        let mut held = mutex.lock();
+        assert!(mutex.is_locked() && mutex.try_lock().is_none());
+        assert!(mutex.try_lock_for(Duration::from_millis(2)).is_none());
+        assert!(mutex.try_lock_until(Deadline::now()).is_none());
+        *held = 2;
+        lock_api::MutexGuard::unlock_fair(held);
+        assert_eq!(*mutex.lock(), 2);
+    }
+
+    #[test]
+    fn waits_on_a_condition() {
+        let mutex: Mutex<u32, Shared> = Mutex::new(0);
+        let changed: Condvar<Shared> = Condvar::with_scope();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut number = mutex.lock();
+                    changed.wait_while(&mut number, |number| **number == 0);
+                    *number += 1;
+                });
+            }
+            *mutex.lock() = 1;
+            changed.notify_all();
+        });
+        assert_eq!(mutex.into_inner(), 5);
+    }
+}

@@ -1,0 +1,406 @@
+//! The condition variable among many threads, with timeouts that race with notifications, with every lock of the
+//! module, in two processes, and beside pthread's, which does the same scripts.
+
+mod storm;
+
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use corelocal::sync::{Condvar, Deadline, Mutex, MutexGuard, Shared};
+use proptest::prelude::*;
+use storm::scaled;
+
+#[test]
+fn eight_bytes() {
+    assert_eq!(size_of::<Condvar>(), 8);
+    let changed: Condvar<Shared> = Condvar::default();
+    changed.notify_one();
+    changed.notify_all();
+    assert_eq!(format!("{changed:?}"), "Condvar { waiters: 0, .. }");
+}
+
+#[test]
+fn waits_end_in_time() {
+    let (mutex, changed) = (Mutex::new(0), Condvar::new());
+    let mut guard = mutex.lock();
+    let begin = Instant::now();
+    let until = Deadline::after(Duration::from_millis(30));
+    assert!(!changed.wait_while_until(&mut guard, until, |number| **number == 0));
+    assert!(begin.elapsed() >= Duration::from_millis(30));
+    assert!(!changed.wait_until(&mut guard, Deadline::now()));
+    assert!(changed.wait_while_until(&mut guard, Deadline::now(), |number| **number == 1));
+    *guard += 1;
+    assert!(mutex.try_lock().is_none());
+}
+
+/// How producers tell consumers.
+#[derive(Clone, Copy)]
+enum Way {
+    One,
+    All,
+    OneLocked,
+    AllLocked,
+}
+
+/// Items through a queue of room for a few: whoever sleeps beside room or items does so for ever.
+fn a_queue(way: Way, gives_up: bool) {
+    let (queue, room, items) = (Mutex::new(VecDeque::new()), Condvar::new(), Condvar::new());
+    let (each, pairs) = (scaled(4_000), 4);
+    let sum = AtomicU64::new(0);
+    let tell = |changed: &Condvar, guard: MutexGuard<'_, VecDeque<u64>>| match way {
+        Way::One => {
+            drop(guard);
+            changed.notify_one();
+        }
+        Way::All => {
+            drop(guard);
+            changed.notify_all();
+        }
+        Way::OneLocked => changed.notify_one_locked(&guard),
+        Way::AllLocked => changed.notify_all_locked(&guard),
+    };
+    thread::scope(|scope| {
+        for _ in 0..pairs {
+            scope.spawn(|| {
+                for item in 1..=each {
+                    let mut guard = queue.lock();
+                    while guard.len() >= 3 {
+                        room.wait(&mut guard);
+                    }
+                    guard.push_back(item);
+                    tell(&items, guard);
+                }
+            });
+            scope.spawn(|| {
+                for round in 0..each {
+                    let mut guard = queue.lock();
+                    while guard.is_empty() {
+                        if gives_up {
+                            items.wait_for(&mut guard, Duration::from_micros(round % 50));
+                        } else {
+                            items.wait(&mut guard);
+                        }
+                    }
+                    sum.fetch_add(guard.pop_front().unwrap(), Ordering::Relaxed);
+                    tell(&room, guard);
+                }
+            });
+        }
+    });
+    assert_eq!(sum.into_inner(), pairs * each * (each + 1) / 2);
+    assert!(queue.lock().is_empty());
+}
+
+#[test]
+fn one_by_one() {
+    a_queue(Way::One, false);
+    a_queue(Way::One, true);
+}
+
+#[test]
+fn all_at_once() {
+    a_queue(Way::All, false);
+    a_queue(Way::All, true);
+}
+
+#[test]
+fn one_by_one_under_the_lock() {
+    a_queue(Way::OneLocked, false);
+    a_queue(Way::OneLocked, true);
+}
+
+#[test]
+fn all_at_once_under_the_lock() {
+    a_queue(Way::AllLocked, false);
+    a_queue(Way::AllLocked, true);
+}
+
+/// Rounds in which all wait for all: each is a notification of all that nobody may miss.
+#[test]
+fn thirty_two_meet() {
+    let (arrived, changed) = (Mutex::new((0, 0)), Condvar::new());
+    let (threads, rounds) = (32, scaled(300).max(3));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                for round in 0..rounds {
+                    let mut guard = arrived.lock();
+                    guard.0 += 1;
+                    if guard.0 == threads {
+                        *guard = (0, round + 1);
+                        drop(guard);
+                        changed.notify_all();
+                    } else {
+                        changed.wait_while(&mut guard, |guard| guard.1 == round);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(arrived.into_inner(), (0, rounds));
+}
+
+/// A private condition variable with a shared mutex: their waiters cannot be moved to one another.
+#[test]
+fn scopes_may_differ() {
+    let mutex: Mutex<u32, Shared> = Mutex::with_scope(0);
+    let changed = Condvar::new();
+    for round in 0..scaled(200) as u32 {
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut guard = mutex.lock();
+                    changed.wait_while(&mut guard, |number| **number <= round);
+                });
+            }
+            let mut guard = mutex.lock();
+            *guard = round + 1;
+            if round % 2 == 0 {
+                changed.notify_all_locked(&guard);
+            } else {
+                drop(guard);
+                changed.notify_all();
+            }
+        });
+    }
+}
+
+#[test]
+fn two_processes() {
+    #[repr(C)]
+    struct Table {
+        turn: Mutex<u64, Shared>,
+        changed: Condvar<Shared>,
+    }
+    // SAFETY: fresh memory; all bytes 0 are an unlocked mutex and a condition variable.
+    let table: &Table = unsafe {
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let at = libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        &*at.cast::<Table>()
+    };
+    let rounds = scaled(5_000);
+    // By turns; sometimes all are told, sometimes one.
+    let play = |side: u64| {
+        for round in 0..rounds {
+            let mut turn = table.turn.lock();
+            table.changed.wait_while(&mut turn, |turn| **turn % 2 != side);
+            *turn += 1;
+            match round % 3 {
+                0 => table.changed.notify_one_locked(&turn),
+                1 => table.changed.notify_all(),
+                _ => table.changed.notify_one(),
+            }
+        }
+    };
+    // SAFETY: the child waits and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        play(1);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) };
+    }
+    play(0);
+    let mut status = -1;
+    // SAFETY: the child is ours, `status` writable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!((status, *table.turn.lock()), (0, 2 * rounds));
+}
+
+/// A lock with a condition variable, ours or pthread's, and the number of permits it protects.
+trait Oracle: Default + Sync {
+    /// Waits for a permit and takes it; false if there was none until the end of a moment, if it is to end.
+    fn take(&self, is_timed: bool, tell_waiting: &dyn Fn()) -> bool;
+    /// More permits; all are told of them, or one.
+    fn give(&self, permits: u32, all: bool);
+}
+
+const MOMENT: Duration = Duration::from_millis(1);
+
+#[derive(Default)]
+struct Ours(Mutex<u32>, Condvar);
+
+impl Oracle for Ours {
+    fn take(&self, is_timed: bool, tell_waiting: &dyn Fn()) -> bool {
+        let mut permits = self.0.lock();
+        if *permits == 0 {
+            tell_waiting();
+        }
+        let until = Deadline::after(MOMENT);
+        while *permits == 0 {
+            if !is_timed {
+                self.1.wait(&mut permits);
+            } else if !self.1.wait_until(&mut permits, until) && *permits == 0 {
+                return false;
+            }
+        }
+        *permits -= 1;
+        true
+    }
+
+    fn give(&self, permits: u32, all: bool) {
+        *self.0.lock() += permits;
+        if all { self.1.notify_all() } else { self.1.notify_one() }
+    }
+}
+
+struct Pthread {
+    mutex: UnsafeCell<libc::pthread_mutex_t>,
+    changed: UnsafeCell<libc::pthread_cond_t>,
+    permits: UnsafeCell<u32>,
+}
+
+// SAFETY: the permits are used under the mutex only.
+unsafe impl Sync for Pthread {}
+
+impl Default for Pthread {
+    fn default() -> Self {
+        Pthread {
+            mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+            changed: UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER),
+            permits: UnsafeCell::new(0),
+        }
+    }
+}
+
+impl Oracle for Pthread {
+    fn take(&self, is_timed: bool, tell_waiting: &dyn Fn()) -> bool {
+        let (mutex, changed, permits) = (self.mutex.get(), self.changed.get(), self.permits.get());
+        let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: initialised, and not moved while they are used; the permits under the mutex.
+        unsafe {
+            libc::pthread_mutex_lock(mutex);
+            if *permits == 0 {
+                tell_waiting();
+            }
+            libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until);
+            until.tv_nsec += MOMENT.as_nanos() as i64;
+            until.tv_sec += until.tv_nsec / 1_000_000_000;
+            until.tv_nsec %= 1_000_000_000;
+            while permits.read_volatile() == 0 {
+                if !is_timed {
+                    libc::pthread_cond_wait(changed, mutex);
+                } else if libc::pthread_cond_timedwait(changed, mutex, &raw const until) != 0
+                    && *permits == 0
+                {
+                    libc::pthread_mutex_unlock(mutex);
+                    return false;
+                }
+            }
+            *permits -= 1;
+            libc::pthread_mutex_unlock(mutex);
+        }
+        true
+    }
+
+    fn give(&self, permits: u32, all: bool) {
+        // SAFETY: as above.
+        unsafe {
+            libc::pthread_mutex_lock(self.mutex.get());
+            *self.permits.get() += permits;
+            libc::pthread_mutex_unlock(self.mutex.get());
+            if all {
+                libc::pthread_cond_broadcast(self.changed.get());
+            } else {
+                libc::pthread_cond_signal(self.changed.get());
+            }
+        }
+    }
+}
+
+/// What a script does: threads that do not wait yet take permits, or wait for them, and permits come. Nobody says
+/// which of several waiters gets one, so threads have no numbers in it.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Take,
+    /// Waits a moment.
+    TryFor,
+    GiveOne,
+    /// One for each that waits, and one more; all are told.
+    GiveAll,
+}
+
+const THREADS: usize = 3;
+
+/// How many wait after each step, and how many permits were taken, and not got in time, in the end. A step has ended
+/// when nobody is on its way any more: as many of those that wait as permits came, or the one that it is about.
+fn outcomes<O: Oracle>(script: &[Step]) -> Vec<usize> {
+    enum News {
+        Waits,
+        Took(usize, bool),
+    }
+    let oracle = O::default();
+    let mut outcomes = Vec::new();
+    thread::scope(|scope| {
+        let (tell, told) = channel();
+        let threads: Vec<Sender<bool>> = (0..THREADS)
+            .map(|number| {
+                let (send, steps) = channel();
+                let (oracle, tell) = (&oracle, tell.clone());
+                scope.spawn(move || {
+                    for is_timed in steps {
+                        let took = oracle.take(is_timed, &|| {
+                            if !is_timed {
+                                tell.send(News::Waits).unwrap();
+                            }
+                        });
+                        tell.send(News::Took(number, took)).unwrap();
+                    }
+                });
+                send
+            })
+            .collect();
+        let (mut is_waiting, mut taken, mut failed) = ([false; THREADS], 0, 0);
+        let mut hear = |is_waiting: &mut [bool; THREADS]| match told.recv().unwrap() {
+            News::Waits => {}
+            News::Took(number, took) => {
+                is_waiting[number] = false;
+                taken += usize::from(took);
+                failed += usize::from(!took);
+            }
+        };
+        let last = [Step::GiveAll];
+        for &step in script.iter().chain(&last) {
+            let waiting = is_waiting.iter().filter(|is| **is).count();
+            match step {
+                Step::Take | Step::TryFor => {
+                    let Some(free) = is_waiting.iter().position(|is| !is) else { continue };
+                    let is_timed = matches!(step, Step::TryFor);
+                    is_waiting[free] = !is_timed;
+                    threads[free].send(is_timed).unwrap();
+                    hear(&mut is_waiting);
+                }
+                Step::GiveOne => {
+                    oracle.give(1, false);
+                    (0..waiting.min(1)).for_each(|_| hear(&mut is_waiting));
+                }
+                Step::GiveAll => {
+                    oracle.give(waiting as u32 + 1, true);
+                    (0..waiting).for_each(|_| hear(&mut is_waiting));
+                }
+            }
+            outcomes.push(is_waiting.iter().filter(|is| **is).count());
+        }
+        outcomes.push(taken);
+        outcomes.push(failed);
+    });
+    outcomes
+}
+
+fn a_step() -> impl Strategy<Value = Step> {
+    prop_oneof![Just(Step::Take), Just(Step::TryFor), Just(Step::GiveOne), Just(Step::GiveAll)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: scaled(200) as u32, ..ProptestConfig::default() })]
+
+    #[test]
+    fn as_pthread_does(script in prop::collection::vec(a_step(), 1..24)) {
+        prop_assert_eq!(outcomes::<Ours>(&script), outcomes::<Pthread>(&script));
+    }
+}

@@ -2,6 +2,7 @@
 //! priorities are indeed inherited.
 
 mod forked;
+mod kept;
 mod oracle;
 mod sandbox;
 mod storm;
@@ -15,12 +16,13 @@ use corelocal::sync::{
     LockError, PiCondvar, PiMutex, PiMutexGuard, Private, RobustMutex, RobustPiMutex, Scope, Shared,
 };
 use forked::{End, fork};
+use kept::kept;
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(20);
 
 fn leaked<T, S: Scope>(value: T) -> &'static PiMutex<T, S> {
-    Box::leak(Box::new(PiMutex::with_scope(value)))
+    kept(PiMutex::with_scope(value))
 }
 
 fn is_shared<S: Scope>() -> bool {
@@ -381,12 +383,12 @@ fn a_middle_priority_does_not_keep_the_highest_waiting() {
     let (waited, before_middle) = inversion(|| inherits.lock().unwrap());
     assert!(before_middle, "the highest waited for the middle one: {waited:?}");
     // SAFETY: leaked, so neither moved nor freed.
-    let both: &RobustPiMutex<()> = Box::leak(Box::new(unsafe { RobustPiMutex::with_scope(()) }));
+    let both: &RobustPiMutex<()> = kept(unsafe { RobustPiMutex::with_scope(()) });
     let (waited_robust, before_middle) = inversion(|| both.lock().unwrap());
     assert!(before_middle, "the highest waited for the middle one: {waited_robust:?}");
     // Without inheritance it does wait: this is what the test would see.
     // SAFETY: likewise.
-    let plain: &RobustMutex<()> = Box::leak(Box::new(unsafe { RobustMutex::new(()) }));
+    let plain: &RobustMutex<()> = kept(unsafe { RobustMutex::new(()) });
     let (waited_plain, before_middle) = inversion(|| plain.lock().unwrap());
     assert!(!before_middle, "there was no inversion to begin with: {waited_plain:?}");
     eprintln!("the highest waited {waited:?}, robust {waited_robust:?}, plain {waited_plain:?}");
@@ -469,7 +471,7 @@ impl oracle::Ours for Mutex {
 #[test]
 fn libc_agrees() {
     for seed in 1..=storm::scaled(60).max(3) {
-        let mutex = Box::leak(Box::new(Mutex(PiMutex::new(()))));
+        let mutex = kept(Mutex(PiMutex::new(())));
         let kind = oracle::Kind { robust: false, inherits: true };
         if !oracle::agree(mutex, kind, 200, seed * 0x9e37_79b9) {
             return sandbox::skip("libc_agrees", "libc has no mutexes of this kind here");

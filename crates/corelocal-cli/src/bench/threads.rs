@@ -29,6 +29,7 @@ pub type Job = Arc<dyn Fn(usize, u64) + Send + Sync>;
 /// A contestant on as many threads as the x axis says.
 pub struct Crew<'a> {
     build: Box<dyn Fn(usize) -> Job + 'a>,
+    is_contest: bool,
     shift: Option<Shift>,
 }
 
@@ -42,7 +43,21 @@ struct Shift {
 
 /// A contestant whose data is made anew, by `build(threads)`, for every number of threads.
 pub fn crew<'a>(build: impl Fn(usize) -> Job + 'a) -> Crew<'a> {
-    Crew { build: Box::new(build), shift: None }
+    Crew { build: Box::new(build), is_contest: false, shift: None }
+}
+
+/// How much longer than others rounds last in which threads contend for something: several turns of all of
+/// them.
+const LONGER: u32 = 8;
+
+impl Crew<'_> {
+    /// The threads contend for something: how they fare beside each other is told as well.
+    ///
+    /// "most/least" is what the luckiest thread did over what the unluckiest did. "longest ms" is the longest
+    /// that a thread needed for one batch of a few microseconds, which is what an operation of it had to wait.
+    pub fn of_rivals(self) -> Self {
+        Crew { is_contest: true, ..self }
+    }
 }
 
 impl Body for Crew<'_> {
@@ -60,7 +75,8 @@ impl Body for Crew<'_> {
             job(0, iterations);
             start.elapsed()
         });
-        self.shift = Some(Shift { job, threads, batch, slice: plan.slice });
+        let slice = if self.is_contest { plan.slice * LONGER } else { plan.slice };
+        self.shift = Some(Shift { job, threads, batch, slice });
         Ok(())
     }
 
@@ -73,13 +89,22 @@ impl Body for Crew<'_> {
         let last = done.iter().map(|d| d.to).max().context("no thread ran")?;
         let mops = operations as f64 / (last - first).as_secs_f64() / 1e6;
         let value = cpu.as_nanos() as f64 / operations as f64;
-        Ok(Sample { value, extra: vec![("Mops/s", mops)] })
+        let mut extra = vec![("Mops/s", mops)];
+        if self.is_contest {
+            let least = done.iter().map(|d| d.operations).min().unwrap_or(1);
+            let most = done.iter().map(|d| d.operations).max().unwrap_or(1);
+            let longest = done.iter().map(|d| d.longest).max().unwrap_or_default();
+            extra.push(("most/least", most as f64 / least as f64));
+            extra.push(("longest ms", longest.as_secs_f64() * 1e3));
+        }
+        Ok(Sample { value, extra })
     }
 }
 
 /// What one thread did in one round.
 struct Done {
     operations: u64,
+    longest: Duration,
     cpu: Duration,
     from: Instant,
     to: Instant,
@@ -93,10 +118,14 @@ impl Shift {
         let worker = |thread: usize| {
             drop(gate.read());
             let (from, cpu) = (Instant::now(), thread_cpu_time());
-            let mut operations = 0;
+            let (mut operations, mut longest) = (0, Duration::ZERO);
+            let mut before = from;
             loop {
                 (self.job)(thread, self.batch);
                 operations += self.batch;
+                let now = Instant::now();
+                longest = longest.max(now - before);
+                before = now;
                 // Relaxed, with the stores below: the flag carries no data, and what a thread did
                 // is read after joining it.
                 if stop.load(Ordering::Relaxed) {
@@ -104,7 +133,7 @@ impl Shift {
                 }
             }
             let cpu = thread_cpu_time().saturating_sub(cpu);
-            Done { operations, cpu, from, to: Instant::now() }
+            Done { operations, longest, cpu, from, to: Instant::now() }
         };
         thread::scope(|scope| {
             let closed = gate.write();

@@ -128,6 +128,7 @@ impl Runner for Loop<'static> {
 /// A contestant `B` on a subject that is made anew for each position on the x axis.
 pub struct Checked<B> {
     build: fn() -> Made,
+    runner: fn(Job) -> B,
     running: Option<Running<B>>,
 }
 
@@ -138,8 +139,13 @@ struct Running<B> {
 }
 
 /// See [`Checked`].
-pub fn checked<B>(build: fn() -> Made) -> Checked<B> {
-    Checked { build, running: None }
+pub fn checked<B: Runner>(build: fn() -> Made) -> Checked<B> {
+    Checked { build, runner: B::of, running: None }
+}
+
+/// One whose threads contend for what they work on: see [`Crew::of_rivals`].
+pub fn contending(build: fn() -> Made) -> Checked<Crew<'static>> {
+    Checked { build, runner: |job| Crew::of(job).of_rivals(), running: None }
 }
 
 impl<B: Runner> Body for Checked<B> {
@@ -161,7 +167,7 @@ impl<B: Runner> Body for Checked<B> {
             // Relaxed: read after joining the thread.
             notes[thread % SHARDS].0.fetch_add(operations, Ordering::Relaxed);
         });
-        let mut body = B::of(job);
+        let mut body = (self.runner)(job);
         body.prepare(x, plan)?;
         self.running = Some(Running { body, subject, asked });
         Ok(())

@@ -11,6 +11,7 @@ pub mod counter;
 pub mod cpu_number;
 pub mod futex;
 pub mod histogram;
+pub mod locks;
 pub mod memory;
 pub mod pool;
 pub mod queue;
@@ -33,6 +34,7 @@ pub fn all() -> &'static [&'static dyn Table] {
         &queue::Queue,
         &remote::Remote,
         &futex::Futex,
+        &locks::Locks,
         &clock::Clock,
         &clock::start::ClockStart,
         &clock::convert::ClockConvert,

@@ -1,0 +1,205 @@
+//! The mutual exclusion of threads: what one turn costs, and how fairly the turns are given.
+//!
+//! Invariants:
+//! - A turn is lock, one addition to a word behind the lock, unlock; nothing in between turns. Each contestant
+//!   counts in a plain word, so that one that excludes nobody leaves the table.
+//! - pthread's locks are told their kind when they are made, and that they took it is looked at.
+
+mod pthread;
+
+use std::sync::Arc;
+
+use corelocal::sync;
+
+use super::checked::{Checked, Made, Subject, agree, contending};
+use crate::bench::threads::Crew;
+use crate::bench::{Contest, Context, Table};
+use crate::report::schema::{self, Row};
+
+/// The table.
+pub struct Locks;
+
+const BASELINE: &str = "parking-lot";
+const THREADS: &[usize] = &[1, 2, 32];
+
+impl Table for Locks {
+    fn id(&self) -> &'static str {
+        "locks"
+    }
+
+    fn title(&self) -> &'static str {
+        "One lock for all threads"
+    }
+
+    fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
+        Ok(self.on(THREADS).measure(cx))
+    }
+}
+
+impl Locks {
+    fn on(&self, threads: &[usize]) -> Contest<Checked<Crew<'static>>> {
+        let about = "Cpu time for locking, adding one and unlocking, while all threads do nothing else. \
+                     most/least: what the luckiest thread did over what the unluckiest did. longest ms: the \
+                     longest that a thread waited for its turn, or was kept from running. The sum is \
+                     checked.";
+        Contest::new(self, about)
+            .baseline(BASELINE)
+            .over("threads", threads)
+            .row(Row::new("std", "std Mutex"), contending(turns::<std::sync::Mutex<u64>>))
+            .row(
+                Row::new(BASELINE, "parking_lot Mutex"),
+                contending(turns::<parking_lot::Mutex<u64>>),
+            )
+            .row(
+                Row::new("parking-lot-fair", "parking_lot FairMutex"),
+                contending(turns::<parking_lot::FairMutex<u64>>),
+            )
+            .row(Row::new("pthread", "pthread"), contending(|| pthread::turns(&[])))
+            .row(
+                Row::new("pthread-shared", "pthread, shared"),
+                contending(|| pthread::turns(&[pthread::Kind::Shared])),
+            )
+            .row(
+                Row::new("pthread-robust", "pthread, robust"),
+                contending(|| pthread::turns(&[pthread::Kind::Robust])),
+            )
+            .row(
+                Row::new("pthread-pi", "pthread, PI"),
+                contending(|| pthread::turns(&[pthread::Kind::Pi])),
+            )
+            .row(
+                Row::new("pthread-robust-pi", "pthread, robust and PI"),
+                contending(|| pthread::turns(&[pthread::Kind::Robust, pthread::Kind::Pi])),
+            )
+            .row(Row::ours("mutex", "corelocal Mutex"), contending(turns::<sync::Mutex<u64>>))
+            .row(
+                Row::ours("mutex-shared", "corelocal Mutex, shared"),
+                contending(turns::<sync::Mutex<u64, sync::Shared>>),
+            )
+            .row(
+                Row::ours("robust", "corelocal RobustMutex"),
+                contending(turns::<sync::RobustMutex<u64>>),
+            )
+            .row(Row::ours("pi", "corelocal PiMutex"), contending(turns::<sync::PiMutex<u64>>))
+            .row(
+                Row::ours("robust-pi", "corelocal RobustPiMutex"),
+                contending(turns::<sync::RobustPiMutex<u64>>),
+            )
+    }
+}
+
+/// A number behind a lock.
+trait Locked: Send + Sync + 'static {
+    fn new() -> Self;
+
+    /// Calls `f` on the number, locked.
+    fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R;
+}
+
+impl Locked for std::sync::Mutex<u64> {
+    fn new() -> Self {
+        Self::new(0)
+    }
+
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
+        f(&mut self.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
+
+macro_rules! locked {
+    ($($Lock:ty),*) => {
+        $(impl Locked for $Lock {
+            fn new() -> Self {
+                Self::new(0)
+            }
+
+            #[inline]
+            fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
+                f(&mut self.lock())
+            }
+        })*
+    };
+}
+
+impl Locked for sync::Mutex<u64, sync::Shared> {
+    fn new() -> Self {
+        Self::with_scope(0)
+    }
+
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
+        f(&mut self.lock())
+    }
+}
+
+impl Locked for sync::PiMutex<u64> {
+    fn new() -> Self {
+        Self::new(0)
+    }
+
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
+        f(&mut self.lock().expect("a lock of this thread alone"))
+    }
+}
+
+/// Robust locks: no owner dies here.
+macro_rules! robust {
+    ($($Lock:ty),*) => {
+        $(impl Locked for $Lock {
+            fn new() -> Self {
+                // SAFETY: it stays where it is as long as threads use it, and they forget no guard.
+                unsafe { Self::with_scope(0) }
+            }
+
+            #[inline]
+            fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
+                match self.lock() {
+                    Ok(mut number) => f(&mut number),
+                    Err(why) => panic!("{why}"),
+                }
+            }
+        })*
+    };
+}
+
+robust!(sync::RobustMutex<u64>, sync::RobustPiMutex<u64>);
+locked!(parking_lot::Mutex<u64>, parking_lot::FairMutex<u64>, sync::Mutex<u64>);
+
+/// Turns behind this lock, as a contestant.
+fn turns<L: Locked>() -> Made {
+    Ok(Arc::new(Turns(L::new())))
+}
+
+struct Turns<L>(L);
+
+impl<L: Locked> Subject for Turns<L> {
+    fn work(&self, _: usize, operations: u64) {
+        for _ in 0..operations {
+            self.0.with(|number| *number += 1);
+        }
+    }
+
+    fn check(&self, asked: u64) -> anyhow::Result<()> {
+        agree(asked, self.0.with(|number| *number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bench::engine::Plan;
+    use crate::report::schema::Machine;
+
+    #[test]
+    fn every_row_on_several_threads() {
+        let plan = Plan { slice: Duration::from_millis(1), ..Plan::QUICK };
+        let table = Locks.on(&[1, 5]).measure(&Context::new(plan, &Machine::default()));
+        for row in &table.rows {
+            assert_eq!(row.points.len(), 2, "{}: {:?}", row.id, row.unavailable);
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! What percpu needs of [`sys::sleep`]: the words of one process, and how long at most. And the two sides of
+//! What percpu needs of [`crate::sys::sleep`]: the words of one process, and how long at most. And the two sides of
 //! an asymmetric barrier.
 
 use core::time::Duration;

@@ -177,10 +177,12 @@ impl<S: Scope> Barrier<S> {
     }
 
     fn release(&self) {
+        // Whoever is let go may free the barrier: from then on it is an address.
+        let (released, is_waited_for) = (&raw const self.released, self.threads > 1);
         // Release: partner is the Acquire in `before_end_of`. Leaders add one after another, so it lasts.
         self.released.fetch_add(1, Ordering::Release);
-        if self.threads > 1 {
-            Futex::wake(&self.released, u32::MAX);
+        if is_waited_for {
+            Futex::wake(released, u32::MAX);
         }
     }
 

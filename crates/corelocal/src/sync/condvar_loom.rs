@@ -1,10 +1,10 @@
 //! Threads that wait for items, give up waiting for them, and are told of them in every way, in every order. Then
 //! twins with one fault each, which the same checks must catch.
 
-use super::super::condvar_guard::sealed;
-use super::super::mutex::Lock;
 use super::*;
 use crate::primitive::cell::UnsafeCell;
+use crate::sync::condvar_guard::sealed;
+use crate::sync::mutex::Lock;
 use loom::thread;
 use std::boxed::Box;
 use std::vec::Vec;

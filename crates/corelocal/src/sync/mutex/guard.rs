@@ -50,7 +50,9 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
     /// the value is as any store of that thread left it. Only the first guard after that says so.
     ///
     /// ```
-    /// assert!(!corelocal::sync::Mutex::new(0).lock().is_recovered());
+    /// # use corelocal::sync::{Mutex, MutexGuard};
+    /// let mutex = Mutex::new(0);
+    /// assert!(!MutexGuard::is_recovered(&mutex.lock()));
     /// ```
     pub fn is_recovered(guard: &Self) -> bool {
         guard.taken.gone != 0

@@ -35,6 +35,8 @@ pub struct Plan {
     pub rounds: usize,
     /// What one round of a contestant on many threads takes.
     pub slice: Duration,
+    /// The same where the threads contend for something: several turns of all of them.
+    pub contest: Duration,
     /// Rounds of every other kind of contestant, when they fit in `table`.
     pub long_rounds: usize,
     /// The numbers of threads of a scaling table.
@@ -47,11 +49,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// All tables in about two and a half minutes.
+    /// All tables in about three minutes.
     pub const FULL: Self = Self {
         round: Duration::from_millis(4),
         rounds: 101,
         slice: Duration::from_millis(20),
+        contest: Duration::from_millis(100),
         long_rounds: 15,
         threads: &[1, 2, 4, 8, 16, 32, 64],
         busy: &[0, 1, 64],
@@ -63,6 +66,7 @@ impl Plan {
         round: Duration::from_millis(1),
         rounds: 31,
         slice: Duration::from_millis(3),
+        contest: Duration::from_millis(6),
         long_rounds: 5,
         threads: &[1, 2, 64],
         busy: &[0, 1, 8],

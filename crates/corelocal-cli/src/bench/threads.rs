@@ -46,10 +46,6 @@ pub fn crew<'a>(build: impl Fn(usize) -> Job + 'a) -> Crew<'a> {
     Crew { build: Box::new(build), is_contest: false, shift: None }
 }
 
-/// How much longer than others rounds last in which threads contend for something: several turns of all of
-/// them.
-const LONGER: u32 = 8;
-
 impl Crew<'_> {
     /// The threads contend for something: how they fare beside each other is told as well.
     ///
@@ -75,7 +71,7 @@ impl Body for Crew<'_> {
             job(0, iterations);
             start.elapsed()
         });
-        let slice = if self.is_contest { plan.slice * LONGER } else { plan.slice };
+        let slice = if self.is_contest { plan.contest } else { plan.slice };
         self.shift = Some(Shift { job, threads, batch, slice });
         Ok(())
     }

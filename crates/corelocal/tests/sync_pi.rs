@@ -379,18 +379,20 @@ fn a_middle_priority_does_not_keep_the_highest_waiting() {
     if !thread::spawn(|| become_fifo(1)).join().unwrap() {
         return sandbox::skip(NAME, "SCHED_FIFO is not permitted here");
     }
+    // Without inheritance it waits: else nothing would be shown.
+    // SAFETY: leaked, so neither moved nor freed.
+    let plain: &RobustMutex<()> = kept(unsafe { RobustMutex::new(()) });
+    let (waited_plain, before_middle) = inversion(|| plain.lock().unwrap());
+    if before_middle {
+        return sandbox::skip(NAME, "threads are not run by their priority here, or not at once");
+    }
     let inherits = leaked::<_, Private>(());
     let (waited, before_middle) = inversion(|| inherits.lock().unwrap());
     assert!(before_middle, "the highest waited for the middle one: {waited:?}");
-    // SAFETY: leaked, so neither moved nor freed.
+    // SAFETY: likewise.
     let both: &RobustPiMutex<()> = kept(unsafe { RobustPiMutex::with_scope(()) });
     let (waited_robust, before_middle) = inversion(|| both.lock().unwrap());
     assert!(before_middle, "the highest waited for the middle one: {waited_robust:?}");
-    // Without inheritance it does wait: this is what the test would see.
-    // SAFETY: likewise.
-    let plain: &RobustMutex<()> = kept(unsafe { RobustMutex::new(()) });
-    let (waited_plain, before_middle) = inversion(|| plain.lock().unwrap());
-    assert!(!before_middle, "there was no inversion to begin with: {waited_plain:?}");
     eprintln!("the highest waited {waited:?}, robust {waited_robust:?}, plain {waited_plain:?}");
 }
 

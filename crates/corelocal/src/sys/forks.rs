@@ -108,6 +108,7 @@ mod imp {
 mod imp {
     use super::Identity;
     use crate::primitive::global::{AtomicPtr, AtomicU32, Ordering};
+    use crate::sys::arch;
     use crate::sys::pages;
     use crate::sys::syscall::syscall;
 
@@ -118,9 +119,7 @@ mod imp {
 
     #[inline]
     pub(super) fn thread() -> u64 {
-        // SAFETY: no preconditions. The thread pointer, in every libc: a load.
-        let thread = unsafe { libc::pthread_self() } as u64;
-        (thread >> PAGE_SHIFT) % THREADS
+        (arch::thread_pointer() as u64 >> PAGE_SHIFT) % THREADS
     }
 
     /// Whether the calling thread is the one that forked, or that the program began with.

@@ -9,7 +9,7 @@
 //!   be given twice, or be lost by a thread that libc does not let us see the end of.
 //! - Everything here is async-signal-safe; nothing allocates.
 
-use super::arch;
+use super::arch::{self, own_words::LEASE};
 use super::rseq;
 use crate::primitive::global::{AtomicU32, Ordering};
 
@@ -23,7 +23,7 @@ static HOLDERS: [AtomicU32; LEASES as usize] = [const { AtomicU32::new(0) }; LEA
 #[cold]
 pub(crate) fn lease(bound: u32) -> u32 {
     let bound = bound.min(LEASES);
-    let Some(word) = arch::own_word() else {
+    let Some(word) = arch::own_word(LEASE) else {
         return super::current_cpu().map_or(0, |cpu| cpu % bound);
     };
     match word.load(Ordering::Relaxed) {
@@ -46,11 +46,11 @@ pub(crate) fn lease(bound: u32) -> u32 {
 
 /// The calling thread's lease if it has one, else 0: for statistics, which spread likewise.
 pub(crate) fn lease_held() -> u32 {
-    arch::own_word().map_or(0, |word| word.load(Ordering::Relaxed).saturating_sub(1))
+    arch::own_word(LEASE).map_or(0, |word| word.load(Ordering::Relaxed).saturating_sub(1))
 }
 
 fn give_lease_back() {
-    let Some(word) = arch::own_word() else { return };
+    let Some(word) = arch::own_word(LEASE) else { return };
     match word.swap(0, Ordering::Relaxed) {
         0 => {}
         held => {
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn leases_come_back() {
-        if arch::own_word().is_none() {
+        if arch::own_word(LEASE).is_none() {
             return;
         }
         let holders = || HOLDERS.iter().map(|holders| holders.load(Ordering::Relaxed)).sum::<u32>();

@@ -14,7 +14,7 @@ use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::compiler_fence;
 
-use super::arch;
+use super::arch::{self, own_words};
 use super::errno::Errno;
 use super::forks;
 use super::robust_list::Head;
@@ -36,21 +36,17 @@ pub(super) struct Block {
     pub(super) own_head: UnsafeCell<Head>,
 }
 
-/// Behind the lease (`arch::own_word`), in the same 64 bytes.
-const OFFSET: usize = arch::OWN_AREA_LEN + 8;
-const _: () = assert!(size_of::<Block>() <= 128 - 64 - 8);
+const _: () = assert!(own_words::NUMBER % 2 == 0, "a block has pointers");
+const _: () = assert!(size_of::<Block>() <= 4 * (own_words::END - own_words::NUMBER));
 
 impl Block {
     /// The calling thread's, where there is static TLS.
     #[inline(always)]
     fn of_this_thread() -> Option<&'static Block> {
-        if arch::OWN_AREA_LEN == 0 {
-            return None;
-        }
-        let at = arch::thread_address(arch::own_area_offset() + OFFSET as isize).cast::<Block>();
-        // SAFETY: static TLS of the calling thread, zero at first, aligned as the area is, with room for it
-        // (asserted above). (3)
-        Some(unsafe { &*at })
+        let first = arch::own_word(own_words::NUMBER)?;
+        // SAFETY: words of the calling thread, zero at first, aligned as the area is, so many that there is
+        // room for it, and an even number of them before it (asserted above). (3)
+        Some(unsafe { &*first.as_ptr().cast::<Block>() })
     }
 
     /// The calling thread's, with all in it true now; `None` if nothing can be remembered (2).

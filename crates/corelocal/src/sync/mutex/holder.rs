@@ -4,11 +4,15 @@
 //! Invariants:
 //! 1. What names a holder is odd, so never 0, and below 2^[`BITS`]; it is the same at every call of a thread
 //!    in one process.
-//! 2. A shared lock is held by processes, whose threads a child cannot know, and which a fork does not take
+//! 2. A thread remembers its name, which takes thirty instructions to find out, in a word of its own. A child has
+//!    a copy of it; the generation in it tells that it is to be found out anew.
+//! 3. A shared lock is held by processes, whose threads a child cannot know, and which a fork does not take
 //!    along: nobody is ever gone, and all holders look the same.
 
+use crate::primitive::global::Ordering;
 use crate::sync::holder::{self, Holder};
 use crate::sync::scope::Scope;
+use crate::sys::arch::{self, own_words};
 use crate::sys::futex;
 
 pub(super) const BITS: u32 = 28;
@@ -20,9 +24,31 @@ const HELD: u32 = 1;
 #[inline(always)]
 pub(super) fn mine<S: Scope>() -> u32 {
     match S::FUTEX {
-        futex::Scope::Private => (holder::tag::<TAG_BITS>() << 1) | HELD,
+        futex::Scope::Private => {
+            // The name is at hand before it is known to be right, which the processor guesses.
+            let known = arch::read_own_word(own_words::NAME);
+            if is_of_now(known) { known } else { learn() }
+        }
         futex::Scope::Shared => HELD,
     }
+}
+
+/// Whether the calling thread has remembered this name, and in this process. One of 32 forks ago would be the
+/// same: of a thread no more than that is in it.
+#[inline(always)]
+fn is_of_now(known: u32) -> bool {
+    known & HELD != 0 && holder::generation_of(known >> 1) == holder::generation()
+}
+
+#[cold]
+#[inline(never)]
+fn learn() -> u32 {
+    let name = (holder::tag::<TAG_BITS>() << 1) | HELD;
+    if let Some(word) = arch::own_word(own_words::NAME) {
+        // Relaxed: for this thread and its signal handlers, which would write the same.
+        word.store(name, Ordering::Relaxed);
+    }
+    name
 }
 
 /// Whether who is named so, if anybody, is a thread that a fork left behind.

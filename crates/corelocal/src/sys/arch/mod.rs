@@ -20,4 +20,16 @@ pub(crate) mod tsc;
 #[cfg(miri)]
 mod miri;
 
+/// The 16 words that a thread has for itself, in static TLS behind its rseq area (`own_word`): who uses which.
+pub(crate) mod own_words {
+    /// `sys/thread.rs`.
+    pub(crate) const LEASE: usize = 0;
+    /// `sync/mutex/holder.rs`.
+    pub(crate) const NAME: usize = 1;
+    /// `sys/thread_id.rs`: from here to the end.
+    pub(crate) const NUMBER: usize = 2;
+    pub(crate) const END: usize = 16;
+}
+
 pub(super) use imp::*;
+pub(crate) use imp::{own_word, read_own_word};

@@ -24,14 +24,25 @@ pub(crate) fn own_area_offset() -> isize {
     0
 }
 
+/// What stands for a thread in every libc.
+pub(crate) fn thread_pointer() -> *mut u8 {
+    // SAFETY: no preconditions.
+    unsafe { libc::pthread_self() as *mut u8 }
+}
+
 /// No thread pointer.
 pub(crate) fn thread_address(_offset: isize) -> *mut u8 {
     core::ptr::null_mut()
 }
 
 /// No thread-local words.
-pub(crate) fn own_word() -> Option<&'static crate::primitive::global::AtomicU32> {
+pub(crate) fn own_word(_at: usize) -> Option<&'static crate::primitive::global::AtomicU32> {
     None
+}
+
+/// A word that nobody has written.
+pub(crate) fn read_own_word(_at: usize) -> u32 {
+    0
 }
 
 /// Every field reads as "unregistered".

@@ -2,7 +2,7 @@
 //!
 //! Every address of a thread's area is an offset from the thread pointer (`fs`), so that one
 //! process-wide offset serves all threads. Our own area is a TLS object of the initial-exec model:
-//! 64 bytes and a word, reached without a call, and therefore inside a signal handler and inside malloc. Its
+//! 64 bytes and 16 words, reached without a call, and therefore inside a signal handler and inside malloc. Its
 //! initial image has `cpu_id = -1` and `mm_cid = -1`: a thread that nobody registered looks
 //! unregistered from its first instruction.
 
@@ -33,7 +33,7 @@ global_asm!(
     ".long 0",  // node_id
     ".long -1", // mm_cid: no kernel has written one
     ".zero 36",
-    ".zero 64", // the word of `own_word`
+    ".zero 64", // the words of `own_word`
     ".popsection",
 );
 
@@ -75,23 +75,43 @@ pub(crate) fn own_area_offset() -> isize {
     offset
 }
 
-/// The address `offset` bytes from the calling thread's thread pointer.
-#[inline]
-pub(crate) fn thread_address(offset: isize) -> *mut u8 {
+/// The calling thread's thread pointer: another one in each thread that lives. A load.
+#[inline(always)]
+pub(crate) fn thread_pointer() -> *mut u8 {
     let tp: *mut u8;
     // SAFETY: the psABI stores the thread pointer's own value at fs:0, constant for a thread.
     unsafe {
         asm!("mov {}, qword ptr fs:[0]", out(reg) tp, options(readonly, nostack, preserves_flags));
     }
-    tp.wrapping_offset(offset)
+    tp
 }
 
-/// A word of the calling thread's own beside its area, zero at first.
-pub(crate) fn own_word() -> Option<&'static crate::primitive::global::AtomicU32> {
-    let at = thread_address(own_area_offset() + OWN_AREA_LEN as isize).cast::<u32>();
-    // SAFETY: static TLS of the calling thread, aligned, right after the area; used by this thread
+/// The address `offset` bytes from the calling thread's thread pointer.
+#[inline]
+pub(crate) fn thread_address(offset: isize) -> *mut u8 {
+    thread_pointer().wrapping_offset(offset)
+}
+
+/// Where one of the calling thread's own words is, from the thread pointer: see [`own_words`](super::own_words).
+#[inline(always)]
+fn own_word_offset(at: usize) -> isize {
+    own_area_offset() + (OWN_AREA_LEN + 4 * at) as isize
+}
+
+/// One of the calling thread's own words beside its area, zero at first.
+#[inline(always)]
+pub(crate) fn own_word(at: usize) -> Option<&'static crate::primitive::global::AtomicU32> {
+    let word = thread_address(own_word_offset(at)).cast::<u32>();
+    // SAFETY: static TLS of the calling thread, aligned, behind the area; used by this thread
     // alone, its signal handlers included, while it lives.
-    Some(unsafe { crate::primitive::global::AtomicU32::from_ptr(at) })
+    Some(unsafe { crate::primitive::global::AtomicU32::from_ptr(word) })
+}
+
+/// What such a word holds: one load.
+#[inline(always)]
+pub(crate) fn read_own_word(at: usize) -> u32 {
+    // SAFETY: the offset is that of a word behind our own area.
+    unsafe { read_field(own_word_offset(at)) }
 }
 
 /// Reads the 32-bit field at `offset` from the thread pointer.

@@ -70,44 +70,34 @@
 //! one that locks, which is told ([`Taken::gone`]). What waiters left in the queue costs a token that
 //! nobody takes, and the next one to come some polite waiting if one of them starved.
 
-use core::time::Duration;
-
 use super::holder;
+use super::waiter::Waiter;
 use crate::primitive::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::futex::Futex;
-use crate::sync::scope::{Private, Scope};
-use crate::sync::spin::Spin;
-use crate::sys::futex::{Deadline, Wake};
-
-/// How long a waiter lets others go first.
-pub(super) const PATIENCE: Duration = Duration::from_millis(2);
-/// It is doubled so many times at most: 64 ms.
-const MOST_PATIENCE: u32 = 5;
-/// How often one that comes new lets others have a reserved lock: some tens of microseconds, or as long as other
-/// threads run in its place.
-const MOST_STEPS_BACK: u32 = if cfg!(loom) { 1 } else { 128 };
+use crate::sync::scope::Scope;
+use crate::sys::futex::Deadline;
 
 // The word.
-const STARVED: u32 = 1 << 31;
-const FAIR: u32 = 1 << 30;
-const WAKING: u32 = 1 << 29;
-const WAITERS: u32 = 1 << 28;
-const FLAGS: u32 = STARVED | FAIR | WAKING | WAITERS;
+pub(super) const STARVED: u32 = 1 << 31;
+pub(super) const FAIR: u32 = 1 << 30;
+pub(super) const WAKING: u32 = 1 << 29;
+pub(super) const WAITERS: u32 = 1 << 28;
+pub(super) const FLAGS: u32 = STARVED | FAIR | WAKING | WAITERS;
 const _: () = assert!(FLAGS & holder::MASK == 0);
 
 // The queue.
-const TOKEN: u32 = 1;
-const WAITER: u32 = 1 << 1;
+pub(super) const TOKEN: u32 = 1;
+pub(super) const WAITER: u32 = 1 << 1;
 const GUEST: u32 = 1 << 16;
-const MOST_WAITERS: u32 = (1 << 15) - 1;
+pub(super) const MOST_WAITERS: u32 = (1 << 15) - 1;
 const MOST_GUESTS: u32 = (1 << 16) - 1;
 
-fn is_free(word: u32) -> bool {
+pub(super) fn is_free(word: u32) -> bool {
     word & holder::MASK == 0
 }
 
 /// Whether the lock, if free, is for those who slept.
-fn is_reserved(word: u32) -> bool {
+pub(super) fn is_reserved(word: u32) -> bool {
     word & (STARVED | FAIR) != 0
 }
 
@@ -116,11 +106,11 @@ fn wants_token(word: u32) -> bool {
     word & (WAITERS | WAKING) == WAITERS
 }
 
-fn is_deserted(queue: u32) -> bool {
+pub(super) fn is_deserted(queue: u32) -> bool {
     queue & !TOKEN == 0
 }
 
-fn waiters(queue: u32) -> u32 {
+pub(super) fn waiters(queue: u32) -> u32 {
     queue >> 1 & MOST_WAITERS
 }
 
@@ -140,11 +130,11 @@ pub(in crate::sync) struct Taken {
 /// See the module's text. All bytes 0 is a free one.
 #[repr(C)]
 pub(in crate::sync) struct Lock<S: Scope> {
-    word: Futex<S>,
-    queue: Futex<S>,
+    pub(super) word: Futex<S>,
+    pub(super) queue: Futex<S>,
     /// Whether patience ends in this model.
     #[cfg(loom)]
-    is_timed: bool,
+    pub(super) is_timed: bool,
 }
 
 impl<S: Scope> Lock<S> {
@@ -322,12 +312,7 @@ impl<S: Scope> Lock<S> {
     #[cold]
     #[inline(never)]
     fn lock_slowly(&self, deadline: Option<Deadline>, is_guest: bool) -> Option<Taken> {
-        let mut waiter = Waiter::new(self, deadline);
-        if is_guest {
-            waiter.slept = true;
-            waiter.take_token();
-        }
-        waiter.wait()
+        Waiter::new(self, deadline, is_guest).wait()
     }
 
     /// `left` is what the word gets besides its flags: nothing, [`FAIR`] if somebody waits, or a tag.
@@ -377,7 +362,7 @@ impl<S: Scope> Lock<S> {
     }
 
     /// Clears the flags of a lock for which nobody seems to wait, by its holder; the word after it.
-    fn tidy(&self) -> u32 {
+    pub(super) fn tidy(&self) -> u32 {
         // AcqRel: partner is the AcqRel in `Waiter::sleep` (invariant 3).
         let word = self.word.fetch_and(!FLAGS, AcqRel) & !FLAGS;
         // A token that nobody took, of which nobody knows any more.
@@ -387,278 +372,6 @@ impl<S: Scope> Lock<S> {
             false => self.word.fetch_or(WAITERS, Relaxed) | WAITERS,
         }
     }
-}
-
-/// A thread that waits for the lock.
-struct Waiter<'a, S: Scope> {
-    lock: &'a Lock<S>,
-    deadline: Option<Deadline>,
-    /// In the queue's count.
-    is_counted: bool,
-    /// It slept: reserved locks are for such.
-    slept: bool,
-    /// How often it left a reserved lock to others.
-    steps_back: u32,
-    /// It took the token, or has found that one was given long ago: WAKING is to be cleared by it.
-    owes: bool,
-    /// When it has waited enough; known once it has slept.
-    patience: Option<Deadline>,
-    /// How often patience ended.
-    timeouts: u32,
-    /// It has waited enough.
-    is_starved: bool,
-}
-
-impl<'a, S: Scope> Waiter<'a, S> {
-    fn new(lock: &'a Lock<S>, deadline: Option<Deadline>) -> Self {
-        Waiter {
-            lock,
-            deadline,
-            is_counted: false,
-            slept: false,
-            steps_back: 0,
-            owes: false,
-            patience: None,
-            timeouts: 0,
-            is_starved: false,
-        }
-    }
-
-    fn wait(&mut self) -> Option<Taken> {
-        let mut spin = Spin::new();
-        loop {
-            let word = self.lock.word.load(Relaxed);
-            if let Some(taken) = self.try_take(word) {
-                self.leave();
-                return Some(taken);
-            }
-            // Who finds others asleep already has less to hope for.
-            let hopes = self.owes || self.is_starved || word & WAITERS == 0;
-            if is_free(word) || hopes && spin.pause() {
-                continue;
-            }
-            match self.sleep(word) {
-                Slept::Not => {}
-                Slept::Awake => spin = Spin::new(),
-                Slept::TooLong => return self.give_up(),
-            }
-        }
-    }
-
-    /// Whether the lock, if free, is for others. Not for ever: they may have stayed behind in a fork.
-    fn is_barred(&self, word: u32) -> bool {
-        is_reserved(word) && !self.slept && !self.owes && self.steps_back < MOST_STEPS_BACK
-    }
-
-    /// Lets one that the lock is reserved for come first: it is awake, or on its way to a cpu.
-    #[cold]
-    fn step_back(&mut self) {
-        self.steps_back += 1;
-        #[cfg(not(loom))]
-        // SAFETY: no preconditions.
-        unsafe {
-            libc::sched_yield();
-        }
-        #[cfg(loom)]
-        loom::thread::yield_now();
-    }
-
-    /// Takes the lock if it is free and not for others, or held by nobody that is here.
-    fn try_take(&mut self, word: u32) -> Option<Taken> {
-        let gone = word & holder::MASK;
-        if is_free(word) {
-            if self.is_barred(word) {
-                self.step_back();
-                return None;
-            }
-        } else if !holder::is_gone::<S>(gone) {
-            return None;
-        }
-        let tag = holder::mine::<S>();
-        let taken = self.flags_after(word) | tag;
-        // Acquire: as in `Lock::take_at_once` and `Lock::try_lock_slowly`.
-        self.lock.word.compare_exchange(word, taken, Acquire, Relaxed).ok()?;
-        self.owes = false;
-        Some(Taken { tag, gone })
-    }
-
-    /// The flags of the word as this waiter leaves them when it takes the lock.
-    fn flags_after(&self, word: u32) -> u32 {
-        let waking = if self.owes { WAKING } else { 0 };
-        let starved = if self.is_starved { STARVED } else { 0 };
-        word & FLAGS & !(waking | starved | FAIR)
-    }
-
-    /// With the lock: strikes itself off, and tidies up after the last one.
-    fn leave(&mut self) {
-        let queue = if self.is_counted {
-            self.is_counted = false;
-            self.lock.queue.fetch_sub(WAITER, Relaxed) - WAITER
-        } else {
-            self.lock.queue.load(Relaxed)
-        };
-        if is_deserted(queue) && self.lock.word.load(Relaxed) & FLAGS != 0 {
-            self.lock.tidy();
-        }
-    }
-
-    /// Sleeps, if the word still is as it was seen: held.
-    fn sleep(&mut self, word: u32) -> Slept {
-        if !self.is_counted && !self.count() {
-            return self.nap();
-        }
-        let waking = if self.owes { WAKING } else { 0 };
-        let starved = if self.is_starved { STARVED } else { 0 };
-        let waits = word & !waking | WAITERS | starved;
-        // AcqRel: partners are the Acquire in `unlock_slowly` and the AcqRel in `tidy`, which then see this
-        // thread counted (invariants 2 and 3).
-        if self.lock.word.compare_exchange(word, waits, AcqRel, Relaxed).is_err() {
-            return Slept::Not;
-        }
-        self.owes = false;
-        if self.take_token() {
-            return Slept::Awake;
-        }
-        let queue = self.lock.queue.load(Relaxed);
-        if queue & TOKEN != 0 {
-            return Slept::Not;
-        }
-        let wake = self.lock.queue.wait(queue, self.next_look());
-        self.slept |= wake != Wake::Differed;
-        let has_token = self.take_token();
-        if wake == Wake::TimedOut {
-            if self.is_too_late() {
-                return Slept::TooLong;
-            }
-            // Whoever is on its way has been so for long, or its process is dead.
-            (self.is_starved, self.owes) = (true, true);
-            self.patience = None;
-            self.timeouts += 1;
-        } else if has_token {
-            self.is_starved |= self.has_lost_patience();
-        }
-        Slept::Awake
-    }
-
-    /// When to wake for oneself: at the deadline, or when patience ends. It doubles as it is tried: a lock
-    /// that is held for long has nothing to do with fairness.
-    #[cfg(not(loom))]
-    fn next_look(&mut self) -> Option<Deadline> {
-        let rounds = 1 << self.timeouts.saturating_sub(1).min(MOST_PATIENCE);
-        let patience = *self.patience.get_or_insert_with(|| Deadline::after(PATIENCE * rounds));
-        Some(self.deadline.map_or(patience, |deadline| deadline.min(patience)))
-    }
-
-    #[cfg(not(loom))]
-    fn is_too_late(&self) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= Deadline::now())
-    }
-
-    #[cfg(not(loom))]
-    fn has_lost_patience(&self) -> bool {
-        self.patience.is_some_and(|patience| patience <= Deadline::now())
-    }
-
-    /// In a model all that has a deadline ends at any time.
-    #[cfg(loom)]
-    fn next_look(&mut self) -> Option<Deadline> {
-        let is_timed = self.lock.is_timed && self.timeouts == 0;
-        self.deadline.or_else(|| is_timed.then(Deadline::now))
-    }
-
-    #[cfg(loom)]
-    fn is_too_late(&self) -> bool {
-        self.deadline.is_some()
-    }
-
-    #[cfg(loom)]
-    fn has_lost_patience(&self) -> bool {
-        false
-    }
-
-    /// Counts itself in the queue; false if there are too many.
-    fn count(&mut self) -> bool {
-        let mut queue = self.lock.queue.load(Relaxed);
-        while waiters(queue) < MOST_WAITERS {
-            match self.lock.queue.compare_exchange(queue, queue + WAITER, Relaxed, Relaxed) {
-                Ok(_) => {
-                    self.is_counted = true;
-                    return true;
-                }
-                Err(now) => queue = now,
-            }
-        }
-        false
-    }
-
-    /// Who was not counted is not woken, but looks again.
-    #[cold]
-    fn nap(&mut self) -> Slept {
-        let until = self.next_look();
-        self.patience = None;
-        Futex::<Private>::new(0).wait(0, until);
-        if self.is_too_late() { Slept::TooLong } else { Slept::Not }
-    }
-
-    /// Takes the token, if it is there.
-    fn take_token(&mut self) -> bool {
-        let mut queue = self.lock.queue.load(Relaxed);
-        while queue & TOKEN != 0 {
-            // Acquire: partner is the Release in `give_token`: this thread sees WAKING, and clears it.
-            match self.lock.queue.compare_exchange(queue, queue & !TOKEN, Acquire, Relaxed) {
-                Ok(_) => {
-                    self.owes = true;
-                    return true;
-                }
-                Err(now) => queue = now,
-            }
-        }
-        false
-    }
-
-    /// Leaves without the lock, if it cannot be had at the last moment; nobody who waits is worse off.
-    #[cold]
-    fn give_up(&mut self) -> Option<Taken> {
-        loop {
-            let word = self.lock.word.load(Relaxed);
-            if let Some(taken) = self.try_take(word) {
-                self.leave();
-                return Some(taken);
-            }
-            if is_free(word) {
-                continue;
-            }
-            // Somebody holds it, whose unlock wakes whoever still waits (invariant 4).
-            let left = self.flags_after(word) | word & holder::MASK;
-            if self.lock.word.compare_exchange(word, left, AcqRel, Relaxed).is_err() {
-                continue;
-            }
-            self.owes = false;
-            if !self.is_counted {
-                return None;
-            }
-            if self.take_token() {
-                continue;
-            }
-            let mut queue = self.lock.queue.load(Relaxed);
-            while queue & TOKEN == 0 {
-                match self.lock.queue.compare_exchange(queue, queue - WAITER, AcqRel, Relaxed) {
-                    Ok(_) => return None,
-                    Err(now) => queue = now,
-                }
-            }
-        }
-    }
-}
-
-/// How an attempt to sleep ended.
-enum Slept {
-    /// Something changed, so look again.
-    Not,
-    /// Awake again.
-    Awake,
-    /// The deadline has passed.
-    TooLong,
 }
 
 #[cfg(all(test, loom))]

@@ -144,7 +144,7 @@ fn lock_with(lock: &Lock<Private>, fault: Fault) {
     if lock.take_at_once(holder::mine::<Private>()) {
         return;
     }
-    let mut waiter = Waiter::new(lock, None);
+    let mut waiter = Waiter::new(lock, None, false);
     loop {
         let word = lock.word.load(Relaxed);
         if waiter.try_take(word).is_some() {

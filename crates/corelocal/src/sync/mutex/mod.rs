@@ -9,6 +9,7 @@ mod guard;
 mod holder;
 mod lock;
 mod orphaned;
+mod waiter;
 
 use core::cell::UnsafeCell;
 use core::fmt;

@@ -1,72 +1,42 @@
-//! Looking again for a moment before one sleeps: a holder on another cpu is often done sooner than the
-//! kernel could put a thread to sleep and wake it.
+//! Looking again for a moment before one sleeps: a holder on another cpu is often done sooner than the kernel
+//! could put a thread to sleep and wake it.
 //!
-//! Invariants:
-//! 1. A spin ends after [`ROUNDS`] rounds: under three microseconds.
-//! 2. A thread that may run on one cpu only does not spin, since the holder cannot run meanwhile: it lets the
-//!    others go first, once. That helps whoever was woken by the holder itself, in whose way it is. What it
-//!    may run on is a system call to know, so it is asked rarely, and of whichever thread spins then: a hint.
+//! Between two looks a thread lets others run (sched_yield(2), a third of a microsecond if there are none). That
+//! is longer than it need be, and on purpose:
+//! - Each look takes the lock's cache line away from its holder. Looks that follow each other sooner make a lock
+//!   that two cpus want half as fast, for both.
+//! - With more threads than cpus, the ready ones pass the lock on among themselves in the order in which the
+//!   kernel runs them, and few of them ever sleep.
+//! - A thread that may run on one cpu only looks when the holder has run, and need not know that it is one.
+//!
+//! Invariant: a spin ends after the looks it was made for, and writes nothing that other threads read.
 
-use core::hint::spin_loop;
+/// What is enough where a holder lets go soon, or not for long: three microseconds.
+pub(super) const BRIEF: u32 = 7;
 
-use crate::primitive::global::{AtomicU32, Ordering};
-use crate::sys;
-
-/// Each pauses twice as long as the one before it.
-const ROUNDS: u32 = 6;
-/// The answer to "may this thread run on several cpus?" holds for so many spins.
-const SPINS_PER_QUESTION: u32 = 1024;
-
-const MANY_CPUS: u32 = 1 << 31;
-/// How many spins the answer holds for yet, and [`MANY_CPUS`].
-static ANSWER: AtomicU32 = AtomicU32::new(0);
-
-/// One wait's worth of spinning.
+/// One wait's worth of looks.
 pub(super) struct Spin {
-    round: u32,
+    left: u32,
 }
 
 impl Spin {
     #[inline]
-    pub(super) fn new() -> Spin {
-        Spin { round: 0 }
+    pub(super) fn new(looks: u32) -> Spin {
+        // A model explores all orders anyway.
+        Spin { left: if cfg!(loom) { 0 } else { looks } }
     }
 
-    /// Pauses; false, at once, when it is time to sleep.
+    /// Lets others run, and says to look again; false, at once, when it is time to sleep.
     #[inline]
-    pub(super) fn pause(&mut self) -> bool {
-        // A model explores all orders anyway.
-        if cfg!(loom) || self.round == ROUNDS {
+    pub(super) fn again(&mut self) -> bool {
+        if self.left == 0 {
             return false;
         }
-        if self.round == 0 && !is_worthwhile() {
-            self.round = ROUNDS;
-            // SAFETY: no preconditions.
-            unsafe { libc::sched_yield() };
-            return true;
-        }
-        (0..1 << self.round).for_each(|_| spin_loop());
-        self.round += 1;
+        self.left -= 1;
+        // SAFETY: no preconditions. Should it be refused, it was a pause.
+        unsafe { libc::sched_yield() };
         true
     }
-}
-
-/// Whether the holder of a lock may be running on another cpu.
-fn is_worthwhile() -> bool {
-    // Relaxed, and no read-modify-write: a hint. Who comes at the same time asks twice.
-    let answer = ANSWER.load(Ordering::Relaxed);
-    if answer & !MANY_CPUS == 0 {
-        return ask();
-    }
-    ANSWER.store(answer - 1, Ordering::Relaxed);
-    answer & MANY_CPUS != 0
-}
-
-#[cold]
-fn ask() -> bool {
-    let many = sys::allowed_cpus() > 1;
-    ANSWER.store(SPINS_PER_QUESTION | if many { MANY_CPUS } else { 0 }, Ordering::Relaxed);
-    many
 }
 
 #[cfg(all(test, not(loom)))]
@@ -75,9 +45,8 @@ mod tests {
 
     #[test]
     fn a_spin_ends() {
-        let mut spin = Spin::new();
-        let pauses = (0..1000).take_while(|_| spin.pause()).count() as u32;
-        assert!(pauses == ROUNDS || pauses == 1, "{pauses}");
-        assert!(!spin.pause());
+        let mut spin = Spin::new(BRIEF);
+        assert_eq!((0..1000).filter(|_| spin.again()).count(), BRIEF as usize);
+        assert!(!spin.again());
     }
 }

@@ -34,8 +34,8 @@ pub use orphaned::Orphaned;
 /// ```
 ///
 /// It is the value and 8 bytes, and all bytes 0 are an unlocked one. Locking and unlocking one that nobody else
-/// wants are a compare-exchange each. A thread that finds it locked looks again for a moment, unless it may run
-/// on one cpu only, and then sleeps.
+/// wants are a compare-exchange each. A thread that finds it locked lets others run for a moment and looks again, and
+/// then sleeps.
 ///
 /// A thread that panics unlocks it like any other; `sync::Poison` (feature `std`) is a value that remembers.
 ///

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Instant;
 use std::vec::Vec;
 
+use super::lock::{STARVED, WAITER, WAITERS};
 use super::*;
 use crate::sync::Shared;
 
@@ -80,6 +81,17 @@ fn a_waiter_does_not_starve() {
         done.store(true, Ordering::Relaxed);
     });
     assert!(mutex.lock.is_at_rest());
+}
+
+/// One that starved where it is no more: in the parent of this process, or in one that was killed. It costs the
+/// next one some patience, and nobody after that.
+#[test]
+fn nobody_starves_for_ever() {
+    let mutex = Mutex::new(0);
+    mutex.lock.queue.store(WAITER, Ordering::Relaxed);
+    mutex.lock.word.store(STARVED | WAITERS, Ordering::Relaxed);
+    drop(mutex.lock());
+    assert_eq!(mutex.lock.word.load(Ordering::Relaxed) & STARVED, 0);
 }
 
 #[test]

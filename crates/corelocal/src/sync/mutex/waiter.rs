@@ -21,7 +21,7 @@ use super::lock::{
 use crate::primitive::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::futex::Futex;
 use crate::sync::scope::{Private, Scope};
-use crate::sync::spin::Spin;
+use crate::sync::spin::{self, Spin};
 use crate::sys::futex::{Deadline, Wake};
 
 /// How long a waiter lets others go first.
@@ -74,21 +74,19 @@ impl<'a, S: Scope> Waiter<'a, S> {
 
     /// Waits for the lock; nothing if it could not be had until the deadline.
     pub(super) fn wait(&mut self) -> Option<Taken> {
-        let mut spin = Spin::new();
+        let mut spin = Spin::new(spin::BRIEF);
         loop {
             let word = self.lock.word.load(Relaxed);
             if let Some(taken) = self.try_take(word) {
                 self.leave();
                 return Some(taken);
             }
-            // Who finds others asleep already has less to hope for.
-            let hopes = self.owes || self.is_starved || word & WAITERS == 0;
-            if is_free(word) || hopes && spin.pause() {
+            if is_free(word) || spin.again() {
                 continue;
             }
             match self.sleep(word) {
                 Slept::Not => {}
-                Slept::Awake => spin = Spin::new(),
+                Slept::Awake => spin = Spin::new(spin::BRIEF),
                 Slept::TooLong => return self.give_up(),
             }
         }
@@ -134,7 +132,10 @@ impl<'a, S: Scope> Waiter<'a, S> {
     /// The flags of the word as this waiter leaves them when it takes the lock.
     fn flags_after(&self, word: u32) -> u32 {
         let waking = if self.owes { WAKING } else { 0 };
-        let starved = if self.is_starved { STARVED } else { 0 };
+        // Who stepped back in vain has found out that nobody starves any more: the process of one that did is
+        // dead, or a fork left it behind.
+        let in_vain = self.steps_back == MOST_STEPS_BACK;
+        let starved = if self.is_starved || in_vain { STARVED } else { 0 };
         word & FLAGS & !(waking | starved | FAIR)
     }
 

@@ -13,13 +13,14 @@
 use core::sync::atomic::fence;
 
 use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::robust::LockError;
 use crate::sync::robust::word::{self, Taken};
-use crate::sync::robust::{LockError, Spin};
+use crate::sync::spin::Spin;
 use crate::sys::Errno;
 use crate::sys::futex::{Deadline, Scope, pi};
 
 /// About as long as a wake-up takes.
-const LOOKS: u32 = 1000;
+const LOOKS: u32 = 100;
 
 /// What to do with a lock whose owner is not here.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -11,13 +11,11 @@
 mod error;
 mod guard;
 mod raw;
-mod spin;
 mod waiting;
 pub(in crate::sync) mod word;
 
 pub use error::{LockError, RobustError};
 pub use guard::{Recovered, RobustMutexGuard};
-pub(in crate::sync) use spin::Spin;
 #[cfg(not(loom))]
 pub(in crate::sync) use waiting::protocol::Protocol;
 pub use waiting::{Inherit, Plain, Waiting};

@@ -20,8 +20,9 @@
 
 use core::time::Duration;
 
-use super::{LockError, Spin};
+use super::LockError;
 use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::spin::{self, Spin};
 use crate::sys::futex::{Deadline, Scope, Wake};
 use crate::sys::robust_list::Thread;
 use crate::sys::sleep;
@@ -32,8 +33,6 @@ const OWNER_DIED: u32 = libc::FUTEX_OWNER_DIED;
 const OWNER: u32 = libc::FUTEX_TID_MASK;
 /// See invariant 4.
 const DOZE: Duration = Duration::from_secs(1);
-/// Some 5 us: few locks are held for longer by somebody who runs.
-const LOOKS: u32 = 100;
 
 pub(in crate::sync) const FREE: u32 = 0;
 
@@ -84,7 +83,7 @@ pub(super) fn take(
     deadline: Option<Deadline>,
     scope: Scope,
 ) -> Result<Taken, LockError> {
-    let mut spin = Spin::new(LOOKS);
+    let mut spin = Spin::new(spin::BRIEF);
     // What acquiring sets beside the owner (2).
     let mut others = 0;
     loop {

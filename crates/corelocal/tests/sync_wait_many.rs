@@ -1,5 +1,6 @@
 //! Waiting for several things: exactly one is taken, or all are, and no wake-up is lost on others.
 
+mod kept;
 mod mapped;
 mod storm;
 
@@ -79,6 +80,53 @@ fn no_wake_up_is_lost() {
     assert_eq!((first.available(), second.available()), (0, 0));
 }
 
+/// Waits until the thread of this number sleeps; where that cannot be seen, for a while.
+fn sleeps(thread: i32) {
+    let path = format!("/proc/self/task/{thread}/stat");
+    loop {
+        let Ok(stat) = std::fs::read_to_string(&path) else {
+            return thread::sleep(Duration::from_millis(20));
+        };
+        // After the name, which may hold anything.
+        if stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S')) {
+            return;
+        }
+        thread::yield_now();
+    }
+}
+
+/// Both sleep; the second permit comes before the first one is taken, or right after: both go.
+fn two_go(wait: fn(&'static Semaphore)) {
+    for _ in 0..storm::scaled(200).max(5) {
+        let permits = kept::kept(Semaphore::new(0));
+        let (tell, told) = std::sync::mpsc::channel();
+        let takers = [(); 2].map(|()| {
+            let tell = tell.clone();
+            thread::spawn(move || {
+                // SAFETY: no preconditions.
+                tell.send(unsafe { libc::gettid() }).unwrap();
+                wait(permits);
+            })
+        });
+        told.iter().take(2).for_each(sleeps);
+        permits.release();
+        permits.release();
+        let start = Instant::now();
+        while !takers.iter().all(|taker| taker.is_finished()) {
+            assert!(start.elapsed() < Duration::from_secs(30), "one sleeps on beside a permit");
+            thread::sleep(Duration::from_micros(100));
+        }
+        takers.into_iter().for_each(|taker| taker.join().unwrap());
+        assert_eq!(permits.available(), 0);
+    }
+}
+
+#[test]
+fn two_that_sleep_on_one_thing_both_go() {
+    two_go(|permits| assert_eq!(wait_any(&[permits]), Ok(0)));
+    two_go(|permits| assert_eq!(wait_all(&[permits]), Ok(())));
+}
+
 /// Timeouts in between, with both scopes in one wait.
 #[test]
 fn permits_are_kept_count_of() {
@@ -88,6 +136,7 @@ fn permits_are_kept_count_of() {
     let done = AtomicBool::new(false);
     let taken = AtomicU64::new(0);
     thread::scope(|scope| {
+        let _tell = storm::Tell(&done);
         for i in 0..3u64 {
             let (private, shared, event, done, taken) = (&private, &shared, &event, &done, &taken);
             scope.spawn(move || {
@@ -107,7 +156,6 @@ fn permits_are_kept_count_of() {
             }
             event.set();
         }
-        done.store(true, Ordering::Relaxed);
     });
     let left = private.available() + shared.available();
     assert_eq!(taken.into_inner() + u64::from(left), rounds);

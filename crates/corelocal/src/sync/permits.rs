@@ -69,9 +69,9 @@ impl<S: Scope> Permits<S> {
         self.take(0)
     }
 
-    /// Takes a permit, if there is one, with AWAITED set if that is `mark`.
+    /// Takes a permit, if there is one, with AWAITED set if that is `mark`: so does one that has slept.
     #[inline]
-    fn take(&self, mark: u32) -> bool {
+    pub(super) fn take(&self, mark: u32) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while number(word) > 0 {
             // Acquire: partner is the Release in `give`.

@@ -9,12 +9,13 @@
 use super::futex::{Deadline, Requeue, Scope, Wake};
 use crate::primitive::atomic::AtomicU32;
 
-pub(crate) use imp::{requeue, wait, wake};
+pub(crate) use imp::{Waiter, requeue, wait, wait_any, wake};
 
 #[cfg(not(loom))]
 mod imp {
     use super::*;
     use crate::sys::futex;
+    pub(crate) use crate::sys::futex::vector::{Waiter, wait_any};
 
     /// Sleeps while `word` holds `expected`, until woken or until the deadline.
     #[inline]
@@ -63,13 +64,19 @@ mod imp {
 #[cfg(loom)]
 mod imp {
     use super::*;
+    use crate::sys::errno::Errno;
+    use crate::sys::futex::vector::WakeAny;
     use loom::sync::Mutex;
     use loom::sync::atomic::Ordering;
     use loom::thread::{self, Thread, ThreadId};
     use std::vec::Vec;
 
+    /// A thread on one of the words it sleeps on. One that several words have woken before it ran has used
+    /// up a wake-up of each, as in the kernel.
     struct Sleeper {
         word: *const AtomicU32,
+        /// Which of the thread's words it is.
+        at: usize,
         thread: Thread,
     }
 
@@ -78,40 +85,66 @@ mod imp {
         static ref ASLEEP: Mutex<Vec<Sleeper>> = Mutex::new(Vec::new());
     }
 
-    fn place(asleep: &[Sleeper], id: ThreadId) -> Option<usize> {
-        asleep.iter().position(|sleeper| sleeper.thread.id() == id)
+    /// One word to wait for, as the kernel's.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Waiter<'a> {
+        word: &'a AtomicU32,
+        expected: u32,
+    }
+
+    impl<'a> Waiter<'a> {
+        pub(crate) fn new(word: &'a AtomicU32, expected: u32, _scope: Scope) -> Self {
+            Waiter { word, expected }
+        }
+    }
+
+    /// Which of its so many words has woken the thread.
+    fn woken(asleep: &[Sleeper], id: ThreadId, words: usize) -> Option<usize> {
+        let sleeps_on = |at: usize| asleep.iter().any(|it| it.thread.id() == id && it.at == at);
+        (0..words).find(|&at| !sleeps_on(at))
     }
 
     /// One with a deadline wakes at any time: the model's clock stands at every time there is.
+    pub(crate) fn wait_any(
+        waiters: &[Waiter<'_>],
+        deadline: Option<Deadline>,
+    ) -> Result<WakeAny, Errno> {
+        let me = thread::current();
+        let mut asleep = ASLEEP.lock().unwrap();
+        if waiters.iter().any(|it| it.word.load(Ordering::Relaxed) != it.expected) {
+            return Ok(WakeAny::Differed);
+        }
+        let sleepers = waiters.iter().enumerate();
+        asleep.extend(sleepers.map(|(at, it)| Sleeper { word: it.word, at, thread: me.clone() }));
+        drop(asleep);
+        if deadline.is_some() {
+            thread::yield_now();
+        }
+        loop {
+            let mut asleep = ASLEEP.lock().unwrap();
+            let woken = woken(&asleep, me.id(), waiters.len());
+            if woken.is_some() || deadline.is_some() {
+                asleep.retain(|it| it.thread.id() != me.id());
+                return Ok(woken.map_or(WakeAny::TimedOut, WakeAny::Woken));
+            }
+            // No guard is held while it sleeps: loom panics in the middle of it when all do.
+            drop(asleep);
+            thread::park();
+        }
+    }
+
+    /// As [`wait_any`], for one word.
     pub(crate) fn wait(
         word: &AtomicU32,
         expected: u32,
         deadline: Option<Deadline>,
-        _scope: Scope,
+        scope: Scope,
     ) -> Wake {
-        let me = thread::current();
-        let mut asleep = ASLEEP.lock().unwrap();
-        if word.load(Ordering::Relaxed) != expected {
-            return Wake::Differed;
+        match wait_any(&[Waiter::new(word, expected, scope)], deadline) {
+            Ok(WakeAny::Differed) => Wake::Differed,
+            Ok(WakeAny::TimedOut) => Wake::TimedOut,
+            _ => Wake::Woken,
         }
-        asleep.push(Sleeper { word, thread: me.clone() });
-        drop(asleep);
-        if deadline.is_some() {
-            thread::yield_now();
-            let mut asleep = ASLEEP.lock().unwrap();
-            return match place(&asleep, me.id()) {
-                Some(at) => {
-                    asleep.remove(at);
-                    Wake::TimedOut
-                }
-                None => Wake::Woken,
-            };
-        }
-        // No guard is held while it sleeps: loom panics in the middle of it when all do.
-        while place(&ASLEEP.lock().unwrap(), me.id()).is_some() {
-            thread::park();
-        }
-        Wake::Woken
     }
 
     pub(crate) fn wake(word: *const AtomicU32, waiters: u32, _scope: Scope) -> usize {

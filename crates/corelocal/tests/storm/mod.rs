@@ -28,6 +28,16 @@ extern "C" fn handler(_: i32) {
     }
 }
 
+/// Tells the others to end when this one does, by a panic too: a scope that panics waits for its threads.
+#[allow(dead_code, reason = "each test binary uses some of them")]
+pub struct Tell<'a>(pub &'a AtomicBool);
+
+impl Drop for Tell<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Lets `threads` threads add 1 `each` times, under random signals and changes of affinity.
 /// Returns what was added: the value of `COUNTER`, if nothing was lost.
 #[allow(dead_code, reason = "each test binary uses some of them")]

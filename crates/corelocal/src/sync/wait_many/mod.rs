@@ -9,11 +9,13 @@
 //! it does not sleep on just then it sees a millisecond late.
 //!
 //! # Invariants
-//! 1. `wait_any` takes from one thing, or from none. Where it has slept it was perhaps woken by several; those
-//!    that it did not take from it leaves, so that the wake-up is another's (`permits.rs`, invariant 2).
+//! 1. `wait_any` takes from one thing, or from none. Where it has slept it was perhaps woken by several, and
+//!    owes each of them what a sleeper owes (`permits.rs`, invariant 2): the one that it takes from it takes
+//!    from as one that has slept, and those that it does not take from it leaves, so that the wake-up is
+//!    another's.
 //! 2. `wait_all` takes from all, or gives back what it took. It takes in the order of addresses: of two that
 //!    wait for the same things one gets the first, and so all, and they do not stand in each other's way for
-//!    ever.
+//!    ever. It leaves what has woken it at once, and takes as one that never slept.
 
 mod waitable;
 
@@ -73,7 +75,7 @@ impl core::error::Error for WaitError {}
 /// # Errors
 /// If there is nothing to wait for, or more than [`MAX_WAITABLES`].
 pub fn wait_any(things: &[&dyn Waitable]) -> Result<usize, WaitError> {
-    any(things, None, vector::wait_any)
+    any(things, None, sleep::wait_any)
 }
 
 /// [`wait_any`], at most so long.
@@ -89,7 +91,7 @@ pub fn wait_any_for(things: &[&dyn Waitable], span: Duration) -> Result<usize, W
 /// # Errors
 /// Also if nothing was there before it.
 pub fn wait_any_until(things: &[&dyn Waitable], deadline: Deadline) -> Result<usize, WaitError> {
-    any(things, Some(deadline), vector::wait_any)
+    any(things, Some(deadline), sleep::wait_any)
 }
 
 /// Waits until all of the things are there, and takes from each.
@@ -122,7 +124,7 @@ pub fn wait_all_until(things: &[&dyn Waitable], deadline: Deadline) -> Result<()
 
 /// The call that sleeps on several words: the kernel's, or a test's that is refused.
 type Vector =
-    fn(&[vector::Waiter<'_>], Option<Deadline>) -> Result<vector::WakeAny, crate::sys::Errno>;
+    fn(&[sleep::Waiter<'_>], Option<Deadline>) -> Result<vector::WakeAny, crate::sys::Errno>;
 
 /// What each thing was like at first.
 fn starts(things: &[&dyn Waitable]) -> Result<[u32; MAX_WAITABLES], WaitError> {
@@ -143,12 +145,13 @@ fn any(
 ) -> Result<usize, WaitError> {
     let starts = starts(things)?;
     let Some(first) = things.first() else { return Err(WaitError::Nothing) };
-    let mut waiters = [vector::Waiter::new(first.word(), 0, first.scope()); MAX_WAITABLES];
+    let mut waiters = [sleep::Waiter::new(first.word(), 0, first.scope()); MAX_WAITABLES];
     let mut turns = Turns { next: 0, pause: SHORTEST };
     let mut slept = false;
     let mut is_over = false;
     loop {
-        if let Some(taken) = (0..things.len()).find(|&at| things[at].take(starts[at])) {
+        let take = |at: &usize| things[*at].take(starts[*at], slept);
+        if let Some(taken) = (0..things.len()).find(take) {
             leave(things, slept, Some(taken));
             return Ok(taken);
         }
@@ -160,7 +163,7 @@ fn any(
             waiters.iter_mut().zip(things).zip(starts).all(|((waiter, thing), start)| {
                 let expected = thing.announce(start);
                 let word = thing.word();
-                *waiter = vector::Waiter::new(word, expected.unwrap_or(0), thing.scope());
+                *waiter = sleep::Waiter::new(word, expected.unwrap_or(0), thing.scope());
                 expected.is_some()
             });
         if !announced {
@@ -226,7 +229,7 @@ fn all(things: &[&dyn Waitable], deadline: Option<Deadline>) -> Result<(), WaitE
         let thing = things[missing];
         let Some(expected) = thing.announce(starts[missing]) else { continue };
         match sleep::wait(thing.word(), expected, deadline, thing.scope()) {
-            // It takes later, if at all: whoever else sleeps there may be quicker.
+            // It takes later, if at all: whoever else sleeps there may be quicker. (2)
             Wake::Woken => thing.leave(),
             Wake::TimedOut => is_over = true,
             Wake::Differed | Wake::Interrupted => (),
@@ -243,7 +246,7 @@ fn take_all(things: &[&dyn Waitable], starts: &[u32], order: &[u8]) -> Option<us
     }
     for (count, at) in order.iter().enumerate() {
         let at = usize::from(*at);
-        if !things[at].take(starts[at]) {
+        if !things[at].take(starts[at], false) {
             order[..count].iter().for_each(|&taken| things[usize::from(taken)].give_back());
             return Some(at);
         }
@@ -263,5 +266,9 @@ fn by_address(things: &[&dyn Waitable]) -> [u8; MAX_WAITABLES] {
     order
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
+
+#[cfg(all(test, loom))]
+#[path = "any_loom.rs"]
+mod loom_tests;

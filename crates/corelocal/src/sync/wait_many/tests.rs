@@ -1,11 +1,15 @@
-//! Where the kernel has no call for several words.
+//! Where the kernel has no call for several words; and what one that slept leaves behind.
 
+use super::waitable::sealed::Sealed;
 use super::*;
+use crate::primitive::atomic::Ordering;
+use crate::sync::permits::AWAITED;
 use crate::sync::{AutoEvent, ManualEvent, Semaphore};
 use crate::sys::Errno;
+use crate::sys::futex::Scope;
 
 /// As a kernel before 5.16.
-fn refused(_: &[vector::Waiter<'_>], _: Option<Deadline>) -> Result<vector::WakeAny, Errno> {
+fn refused(_: &[sleep::Waiter<'_>], _: Option<Deadline>) -> Result<vector::WakeAny, Errno> {
     Err(Errno::ENOSYS)
 }
 
@@ -52,4 +56,45 @@ fn without_the_call_no_wake_up_is_lost() {
         event.reset();
         assert_eq!(permits.available(), 0);
     }
+}
+
+/// What a semaphore says of those who sleep: nobody, or perhaps some.
+fn word(permits: &Semaphore) -> u32 {
+    Sealed::word(permits).load(Ordering::Relaxed)
+}
+
+/// It was woken by the first of two permits, whose giver has unmarked the word: others may sleep on beside the
+/// second one, and are to learn of the next.
+#[test]
+fn who_slept_leaves_the_word_marked() {
+    static PERMITS: Semaphore = Semaphore::new(0);
+    fn woken(_: &[sleep::Waiter<'_>], _: Option<Deadline>) -> Result<vector::WakeAny, Errno> {
+        PERMITS.release();
+        PERMITS.release();
+        Ok(vector::WakeAny::Woken(0))
+    }
+    assert_eq!(any(&[&PERMITS], None, woken), Ok(0));
+    assert_eq!(word(&PERMITS), AWAITED | 1);
+    // One that has not slept changes no mark.
+    assert_eq!(any(&[&PERMITS], None, woken), Ok(0));
+    assert_eq!(word(&PERMITS), AWAITED);
+    PERMITS.release();
+    PERMITS.release();
+    assert_eq!(any(&[&PERMITS], None, woken), Ok(0));
+    assert_eq!(word(&PERMITS), 1);
+}
+
+#[test]
+fn who_slept_leaves_the_word_marked_without_the_call_too() {
+    let permits = Semaphore::new(0);
+    std::thread::scope(|scope| {
+        let taker = scope.spawn(|| any(&[&permits], None, refused));
+        // Woken for nothing, so that it has slept for certain.
+        while sleep::wake(Sealed::word(&permits), 1, Scope::Private) == 0 {
+            std::thread::yield_now();
+        }
+        permits.release_many(2);
+        assert_eq!(taker.join().unwrap(), Ok(0));
+    });
+    assert_eq!(word(&permits), AWAITED | 1);
 }

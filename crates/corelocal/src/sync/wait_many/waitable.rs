@@ -4,7 +4,7 @@ use crate::primitive::atomic::AtomicU32;
 use crate::sync::event::{AutoEvent, ManualEvent};
 use crate::sync::latch::{Latch, WaitGroup};
 use crate::sync::parker::Parker;
-use crate::sync::permits::Permits;
+use crate::sync::permits::{AWAITED, Permits};
 use crate::sync::scope::Scope;
 use crate::sync::semaphore::Semaphore;
 use crate::sys::futex;
@@ -15,15 +15,16 @@ pub trait Waitable: sealed::Sealed + Sync {}
 
 impl<W: sealed::Sealed + Sync> Waitable for W {}
 
-mod sealed {
+pub(super) mod sealed {
     use super::*;
 
     /// What a wait is made of.
     pub trait Sealed {
         /// Something to tell later whether it was there in between.
         fn start(&self) -> u32;
-        /// Takes from it, if it is there.
-        fn take(&self, start: u32) -> bool;
+        /// Takes from it, if it is there. One that has slept on it, or may have, leaves it as those that sleep
+        /// on need it.
+        fn take(&self, start: u32, has_slept: bool) -> bool;
         /// Whether it is there at the moment.
         fn is_there(&self, start: u32) -> bool;
         /// Says that somebody is about to sleep: while the word is as returned. Nothing if it is there.
@@ -47,8 +48,8 @@ macro_rules! waitable_permits {
                 0
             }
 
-            fn take(&self, _: u32) -> bool {
-                self.permits.try_take()
+            fn take(&self, _: u32, has_slept: bool) -> bool {
+                self.permits.take(if has_slept { AWAITED } else { 0 })
             }
 
             fn is_there(&self, _: u32) -> bool {
@@ -89,7 +90,7 @@ macro_rules! waitable_state {
                 self$(.$field)?.start()
             }
 
-            fn take(&self, start: u32) -> bool {
+            fn take(&self, start: u32, _: bool) -> bool {
                 self$(.$field)?.is_there(start)
             }
 
@@ -125,7 +126,8 @@ impl<S: Scope> sealed::Sealed for Parker<S> {
         0
     }
 
-    fn take(&self, _: u32) -> bool {
+    /// An unpark wakes all who sleep: nobody sleeps on beside one that was woken.
+    fn take(&self, _: u32, _: bool) -> bool {
         Parker::take(self)
     }
 

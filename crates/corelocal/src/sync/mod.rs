@@ -35,8 +35,6 @@ mod semaphore;
 #[cfg(not(loom))]
 pub mod shared;
 mod spin;
-// The kernel's vector of futexes takes words that are not a model's.
-#[cfg(not(loom))]
 mod wait_many;
 
 pub use crate::sys::futex::Deadline;
@@ -59,12 +57,13 @@ pub use raw::RawMutex;
 pub use robust::{
     Inherit, LockError, Plain, Recovered, RobustError, RobustMutex, RobustMutexGuard, Waiting,
 };
+#[cfg(all(feature = "lock_api", not(loom)))]
+pub use rwlock::RawRwLock;
 pub use rwlock::{
     MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockUpgradableGuard, RwLockWriteGuard,
 };
 pub use scope::{Private, Scope, Shared};
 pub use semaphore::Semaphore;
-#[cfg(not(loom))]
 pub use wait_many::{
     MAX_WAITABLES, WaitError, Waitable, wait_all, wait_all_for, wait_all_until, wait_any,
     wait_any_for, wait_any_until,

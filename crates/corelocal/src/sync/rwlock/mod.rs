@@ -5,6 +5,8 @@
 //! Invariant: a reference to the value is given out by guards alone, and a guard exists while the lock is held
 //! in its way (`raw.rs`, invariant 1); or to whoever has the lock exclusively.
 
+#[cfg(all(feature = "lock_api", not(loom)))]
+mod generic;
 mod guard;
 mod halves;
 mod mapped;
@@ -18,6 +20,8 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::time::Duration;
 
+#[cfg(all(feature = "lock_api", not(loom)))]
+pub use generic::RawRwLock;
 pub use guard::{RwLockReadGuard, RwLockWriteGuard};
 pub use mapped::MappedRwLockWriteGuard;
 pub use upgradable::RwLockUpgradableGuard;

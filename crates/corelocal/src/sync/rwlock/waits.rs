@@ -257,11 +257,16 @@ impl<S: Scope> Raw<S> {
         false
     }
 
+    /// A writer or an upgradable reader has it that a fork left behind.
+    pub(super) fn is_left_behind(state: State) -> bool {
+        let is_held = state.has(WRITING | UPGRADABLE) && S::FUTEX == futex::Scope::Private;
+        is_held && holder::who::<TAG_BITS>(state.holder()) == Holder::Gone
+    }
+
     /// Takes the lock from a writer or an upgradable reader that a fork left behind, and makes it nobody's.
     #[cold]
     pub(super) fn recover(&self, state: State) -> bool {
-        let is_held = state.has(WRITING | UPGRADABLE) && S::FUTEX == futex::Scope::Private;
-        if !is_held || holder::who::<TAG_BITS>(state.holder()) != Holder::Gone {
+        if !Self::is_left_behind(state) {
             return false;
         }
         let this: *const AtomicU64 = &self.state;

@@ -1,0 +1,229 @@
+//! The read-write lock without a value, for crates that bring their own: `lock_api`'s traits.
+//!
+//! What is not there: fair unlocking, since nobody is handed the lock (whoever waited for long comes first by
+//! itself); recursive reading, since a reader that comes waits behind a writer that does.
+//!
+//! Invariant: a guard of `lock_api` exists only while the raw lock is held in its way, which is what it says of
+//! itself.
+
+use core::fmt;
+use core::time::Duration;
+
+use super::raw::Raw;
+use super::state::WRITING;
+use super::waits::Kind;
+use crate::sync::scope::{Private, Scope};
+use crate::sys::futex::Deadline;
+
+/// The lock of a [`RwLock`](super::RwLock), for `lock_api::RwLock<RawRwLock, T>` and whatever else is generic over
+/// [`lock_api::RawRwLock`].
+///
+/// ```
+/// use corelocal::sync::RawRwLock;
+///
+/// static NAMES: lock_api::RwLock<RawRwLock, Vec<&str>> = lock_api::RwLock::new(Vec::new());
+///
+/// NAMES.write().push("first");
+/// assert_eq!(NAMES.read().len(), 1);
+/// ```
+///
+/// It can be upgraded and downgraded, and waited for with a time span or a [`Deadline`]. It has neither fair
+/// unlocking nor recursive reading: a thread that has a guard must not ask for another one.
+///
+/// # After fork
+/// As told at [`RwLock`](super::RwLock#after-fork). `lock_api` has no way to say that a lock was taken over from a
+/// writer, nor to forget readers: these are here, to be had through `lock_api::RwLock::raw`.
+///
+/// # Panics
+/// As [`RwLock`](super::RwLock#panics).
+#[repr(transparent)]
+pub struct RawRwLock<S: Scope = Private> {
+    raw: Raw<S>,
+}
+
+impl<S: Scope> RawRwLock<S> {
+    /// As [`RwLock::is_recovered`](super::RwLock::is_recovered).
+    pub fn is_recovered(&self) -> bool {
+        self.raw.is_recovered()
+    }
+
+    /// As [`RwLock::clear_recovered`](super::RwLock::clear_recovered).
+    pub fn clear_recovered(&self) {
+        self.raw.clear_recovered();
+    }
+
+    /// As [`RwLock::forget_readers`](super::RwLock::forget_readers).
+    ///
+    /// # Safety
+    /// The thread that forked had no read guard of this lock then, or has none now.
+    pub unsafe fn forget_readers(&self) {
+        self.raw.forget_readers();
+    }
+
+    /// Somebody has it who is here, or may be.
+    fn is_held(&self) -> bool {
+        let state = self.raw.load();
+        state.readers() > 0 || !state.is_free() && !Raw::<S>::is_left_behind(state)
+    }
+
+    /// A writer has it who is here, or may be.
+    fn is_written(&self) -> bool {
+        let state = self.raw.load();
+        state.has(WRITING) && !Raw::<S>::is_left_behind(state)
+    }
+
+    fn read_until(&self, deadline: Deadline) -> bool {
+        self.raw.read_cold(Some(deadline))
+    }
+
+    fn lock_until(&self, kind: Kind, deadline: Deadline) -> bool {
+        self.raw.lock_cold(kind, Some(deadline))
+    }
+}
+
+// SAFETY: invariant 1 of `raw.rs`: a writer is alone.
+unsafe impl<S: Scope> lock_api::RawRwLock for RawRwLock<S> {
+    #[allow(clippy::declare_interior_mutable_const, reason = "the trait asks for it")]
+    const INIT: Self = RawRwLock { raw: Raw::new() };
+
+    /// The lock's word names the thread that writes.
+    type GuardMarker = lock_api::GuardNoSend;
+
+    #[inline]
+    fn lock_shared(&self) {
+        if !self.raw.try_read() {
+            self.raw.read_cold(None);
+        }
+    }
+
+    #[inline]
+    fn try_lock_shared(&self) -> bool {
+        self.raw.try_read()
+    }
+
+    #[inline]
+    unsafe fn unlock_shared(&self) {
+        self.raw.unlock_read();
+    }
+
+    #[inline]
+    fn lock_exclusive(&self) {
+        if !self.raw.try_write() {
+            self.raw.lock_cold(Kind::Writer, None);
+        }
+    }
+
+    #[inline]
+    fn try_lock_exclusive(&self) -> bool {
+        self.raw.try_write()
+    }
+
+    #[inline]
+    unsafe fn unlock_exclusive(&self) {
+        self.raw.unlock_write();
+    }
+
+    fn is_locked(&self) -> bool {
+        self.is_held()
+    }
+
+    fn is_locked_exclusive(&self) -> bool {
+        self.is_written()
+    }
+}
+
+// SAFETY: no writer comes in between.
+unsafe impl<S: Scope> lock_api::RawRwLockDowngrade for RawRwLock<S> {
+    unsafe fn downgrade(&self) {
+        self.raw.downgrade();
+    }
+}
+
+// SAFETY: as for `RawRwLock`.
+unsafe impl<S: Scope> lock_api::RawRwLockTimed for RawRwLock<S> {
+    type Duration = Duration;
+    type Instant = Deadline;
+
+    fn try_lock_shared_for(&self, span: Duration) -> bool {
+        self.raw.try_read() || self.read_until(Deadline::after(span))
+    }
+
+    fn try_lock_shared_until(&self, deadline: Deadline) -> bool {
+        self.raw.try_read() || self.read_until(deadline)
+    }
+
+    fn try_lock_exclusive_for(&self, span: Duration) -> bool {
+        self.raw.try_write() || self.lock_until(Kind::Writer, Deadline::after(span))
+    }
+
+    fn try_lock_exclusive_until(&self, deadline: Deadline) -> bool {
+        self.raw.try_write() || self.lock_until(Kind::Writer, deadline)
+    }
+}
+
+// SAFETY: as for `RawRwLock`; there is one upgradable reader at most.
+unsafe impl<S: Scope> lock_api::RawRwLockUpgrade for RawRwLock<S> {
+    fn lock_upgradable(&self) {
+        if !self.raw.try_upgradable() {
+            self.raw.lock_cold(Kind::Upgradable, None);
+        }
+    }
+
+    fn try_lock_upgradable(&self) -> bool {
+        self.raw.try_upgradable()
+    }
+
+    unsafe fn unlock_upgradable(&self) {
+        self.raw.unlock_upgradable();
+    }
+
+    unsafe fn upgrade(&self) {
+        if !self.raw.try_upgrade() {
+            self.raw.upgrade_cold(None);
+        }
+    }
+
+    unsafe fn try_upgrade(&self) -> bool {
+        self.raw.try_upgrade()
+    }
+}
+
+// SAFETY: no writer comes in between.
+unsafe impl<S: Scope> lock_api::RawRwLockUpgradeDowngrade for RawRwLock<S> {
+    unsafe fn downgrade_upgradable(&self) {
+        self.raw.downgrade_upgradable();
+    }
+
+    unsafe fn downgrade_to_upgradable(&self) {
+        self.raw.downgrade_to_upgradable();
+    }
+}
+
+// SAFETY: as for `RawRwLockUpgrade`.
+unsafe impl<S: Scope> lock_api::RawRwLockUpgradeTimed for RawRwLock<S> {
+    fn try_lock_upgradable_for(&self, span: Duration) -> bool {
+        self.raw.try_upgradable() || self.lock_until(Kind::Upgradable, Deadline::after(span))
+    }
+
+    fn try_lock_upgradable_until(&self, deadline: Deadline) -> bool {
+        self.raw.try_upgradable() || self.lock_until(Kind::Upgradable, deadline)
+    }
+
+    unsafe fn try_upgrade_for(&self, span: Duration) -> bool {
+        self.raw.try_upgrade() || self.raw.upgrade_cold(Some(Deadline::after(span)))
+    }
+
+    unsafe fn try_upgrade_until(&self, deadline: Deadline) -> bool {
+        self.raw.try_upgrade() || self.raw.upgrade_cold(Some(deadline))
+    }
+}
+
+impl<S: Scope> fmt::Debug for RawRwLock<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawRwLock").field("locked", &self.is_held()).finish()
+    }
+}
+
+#[cfg(test)]
+#[path = "generic_tests.rs"]
+mod tests;

@@ -1,0 +1,149 @@
+//! The lock as `lock_api` has it.
+
+use lock_api::{RwLockUpgradableReadGuard, RwLockWriteGuard};
+
+use super::super::state::{READER, TAG_BITS, UPGRADABLE};
+use super::*;
+use crate::primitive::atomic::Ordering;
+use crate::sync::Shared;
+use crate::sync::holder::{self, GENERATION_BITS};
+
+type RwLock<T, S = Private> = lock_api::RwLock<RawRwLock<S>, T>;
+
+const SHORT: Duration = Duration::from_millis(2);
+
+#[test]
+fn it_adds_eight_bytes() {
+    assert_eq!(size_of::<RwLock<u64>>(), 16);
+    assert_eq!(size_of::<RwLock<(), Shared>>(), 8);
+}
+
+#[test]
+fn readers_beside_readers() {
+    let lock: RwLock<u32> = RwLock::new(1);
+    assert!(!lock.is_locked() && !lock.is_locked_exclusive());
+    let first = lock.read();
+    let second = lock.try_read_for(SHORT).expect("readers do not exclude each other");
+    let third = lock.try_read_until(Deadline::now()).expect("nor later");
+    assert!(lock.is_locked() && !lock.is_locked_exclusive());
+    assert!(lock.try_write().is_none());
+    assert!(lock.try_write_for(SHORT).is_none());
+    assert!(lock.try_write_until(Deadline::now()).is_none());
+    assert_eq!(*first + *second + *third, 3);
+    drop((first, second, third));
+    assert!(!lock.is_locked());
+}
+
+#[test]
+fn writers_alone() {
+    let lock: RwLock<u32> = RwLock::new(1);
+    let mut writer = lock.write();
+    *writer += 1;
+    assert!(lock.is_locked() && lock.is_locked_exclusive());
+    assert!(lock.try_read().is_none() && lock.try_write().is_none());
+    assert!(lock.try_read_for(SHORT).is_none());
+    assert!(lock.try_read_until(Deadline::now()).is_none());
+    assert!(lock.try_upgradable_read().is_none());
+    assert!(lock.try_upgradable_read_for(SHORT).is_none());
+    assert!(lock.try_upgradable_read_until(Deadline::now()).is_none());
+    let reader = RwLockWriteGuard::downgrade(writer);
+    assert!(lock.is_locked() && !lock.is_locked_exclusive());
+    assert_eq!((*reader, *lock.read()), (2, 2));
+}
+
+#[test]
+fn one_that_may_upgrade() {
+    let lock: RwLock<u32> = RwLock::new(1);
+    let upgradable = lock.upgradable_read();
+    let reader = lock.try_read().expect("beside one that may upgrade");
+    assert!(lock.is_locked() && !lock.is_locked_exclusive());
+    assert!(lock.try_upgradable_read().is_none() && lock.try_write().is_none());
+    let upgradable = RwLockUpgradableReadGuard::try_upgrade(upgradable).expect_err("two read");
+    let upgradable =
+        RwLockUpgradableReadGuard::try_upgrade_for(upgradable, SHORT).expect_err("two read");
+    let upgradable = RwLockUpgradableReadGuard::try_upgrade_until(upgradable, Deadline::now())
+        .expect_err("two read");
+    drop(reader);
+    let mut writer = RwLockUpgradableReadGuard::upgrade(upgradable);
+    *writer += 1;
+    assert!(lock.is_locked_exclusive() && lock.try_read().is_none());
+    let upgradable = RwLockWriteGuard::downgrade_to_upgradable(writer);
+    assert!(lock.try_read().is_some() && lock.try_upgradable_read().is_none());
+    let reader = RwLockUpgradableReadGuard::downgrade(upgradable);
+    assert_eq!(*reader, 2);
+    drop(lock.try_upgradable_read().expect("beside a plain reader"));
+    drop(reader);
+    assert!(RwLockUpgradableReadGuard::try_upgrade(lock.upgradable_read()).is_ok());
+    assert!(!lock.is_locked());
+}
+
+/// Readers see a pair whole; writers and those that upgrade lose no update.
+fn crowd<S: Scope>() {
+    let lock: RwLock<[u64; 2], S> = RwLock::new([0, 0]);
+    let each = crate::scaled::scaled(2_000);
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let lock = &lock;
+            scope.spawn(move || {
+                let add = |pair: &mut [u64; 2]| {
+                    pair[0] += 1;
+                    assert_eq!(pair[0], pair[1] + 1);
+                    pair[1] += 1;
+                };
+                for round in 0..each {
+                    if (round + number) % 2 == 0 {
+                        add(&mut lock.write());
+                    } else {
+                        let before = lock.upgradable_read();
+                        let seen = before[0];
+                        let mut pair = RwLockUpgradableReadGuard::upgrade(before);
+                        assert_eq!(pair[0], seen, "somebody wrote before the upgrade");
+                        add(&mut pair);
+                    }
+                    let pair = lock.read();
+                    assert_eq!(pair[0], pair[1], "a writer beside a reader");
+                }
+            });
+        }
+    });
+    assert_eq!(lock.into_inner(), [4 * each; 2]);
+}
+
+#[test]
+fn in_a_crowd() {
+    crowd::<Private>();
+    crowd::<Shared>();
+}
+
+/// As a child would find it.
+fn left_behind(flags: u64) -> RwLock<u32> {
+    let lock: RwLock<u32> = RwLock::new(0);
+    drop(lock.write()); // of this generation now
+    // SAFETY: nothing is unlocked.
+    let raw = &unsafe { lock.raw() }.raw;
+    let state = raw.load().0 ^ (1 << (64 - GENERATION_BITS));
+    raw.state.store(state | flags, Ordering::Relaxed);
+    lock
+}
+
+#[test]
+fn what_a_fork_left_behind_is_not_locked() {
+    let gone = u64::from(holder::tag::<TAG_BITS>() ^ 1);
+    let lock = left_behind(WRITING | gone);
+    assert!(!lock.is_locked() && !lock.is_locked_exclusive());
+    // SAFETY: nothing is unlocked.
+    let raw = unsafe { lock.raw() };
+    assert!(!raw.is_recovered());
+    drop(lock.read());
+    assert!(raw.is_recovered());
+    raw.clear_recovered();
+    assert!(!raw.is_recovered());
+    assert!(!left_behind(UPGRADABLE | gone).is_locked());
+
+    // Readers have no names.
+    let lock = left_behind(READER);
+    assert!(lock.is_locked() && !lock.is_locked_exclusive() && lock.try_write().is_none());
+    // SAFETY: nothing is unlocked, and no guard exists.
+    unsafe { lock.raw().forget_readers() };
+    assert!(!lock.is_locked() && lock.try_write().is_some());
+}

@@ -1,14 +1,56 @@
 //! Objects in memory that several processes map.
 //!
 //! A [`SharedBox`] holds one object, made by whoever comes first and found by the others: by a name, or by
-//! a descriptor that was inherited or sent. What it may hold is [`SharedSafe`].
+//! a descriptor that was inherited or sent. What it may hold is [`SharedSafe`]: numbers, the locks and their
+//! kin, which have the right scope by the names they have here, and structures of those.
+//!
+//! ```
+//! use std::time::Duration;
+//! use corelocal::sync::shared::{self, SharedBox, SharedSafe, layout};
+//!
+//! #[repr(C)]
+//! struct Table {
+//!     sum: shared::Mutex<u64>,
+//!     ready: shared::ManualEvent,
+//! }
+//!
+//! // SAFETY: `repr(C)`, and made of such types; the name changes with the fields.
+//! unsafe impl SharedSafe for Table {
+//!     const LAYOUT: u64 =
+//!         layout("Table 1", &[shared::Mutex::<u64>::LAYOUT, shared::ManualEvent::LAYOUT]);
+//! }
+//!
+//! let table =
+//!     Table { sum: shared::Mutex::with_scope(0), ready: shared::ManualEvent::with_scope(false) };
+//! // SAFETY: nobody else has its descriptor, but the child.
+//! let table = unsafe { SharedBox::create_nameless(table) }?;
+//! // SAFETY: the child uses the table and ends.
+//! if unsafe { libc::fork() } == 0 {
+//!     // Another process, which maps it at another address.
+//!     // SAFETY: as above.
+//!     if let Ok(mine) = unsafe { SharedBox::<Table>::from_descriptor(table.descriptor()) } {
+//!         *mine.sum.lock() += 7;
+//!         mine.ready.set();
+//!     }
+//!     // SAFETY: ends the child.
+//!     unsafe { libc::_exit(0) };
+//! }
+//! assert!(table.ready.wait_for(Duration::from_secs(30)));
+//! assert_eq!(*table.sum.lock(), 7);
+//! # Ok::<(), shared::SharedError>(())
+//! ```
 
 mod boxed;
 mod error;
 mod header;
+mod kinds;
 mod name;
 mod safe;
 
 pub use boxed::SharedBox;
 pub use error::SharedError;
+pub use kinds::{
+    AutoEvent, Barrier, Condvar, Latch, ManualEvent, Mutex, Parker, PiCondvar, PiMutex,
+    RobustMutex, RobustPiMutex, RwLock, Semaphore, WaitGroup,
+};
 pub use safe::{SharedSafe, layout};

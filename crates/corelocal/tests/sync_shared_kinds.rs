@@ -1,0 +1,185 @@
+//! Each kind of lock by its name in `sync::shared`, in a box that two processes map at two addresses.
+
+mod forked;
+mod storm;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use corelocal::sync::shared::{self, SharedBox, SharedError, SharedSafe, layout};
+use forked::{End, fork};
+
+/// Longer than anything here lasts.
+const LONG: Duration = Duration::from_secs(50);
+
+#[repr(C)]
+struct All {
+    mutex: shared::Mutex<u64>,
+    lock: shared::RwLock<u64>,
+    changed: shared::Condvar,
+    permits: shared::Semaphore,
+    barrier: shared::Barrier,
+    auto: shared::AutoEvent,
+    manual: shared::ManualEvent,
+    parker: shared::Parker,
+    latch: shared::Latch,
+    group: shared::WaitGroup,
+    robust: shared::RobustMutex<u64>,
+    inherits: shared::PiMutex<u64>,
+    both: shared::RobustPiMutex<u64>,
+    notified: shared::PiCondvar,
+}
+
+const LAYOUTS: [u64; 14] = [
+    shared::Mutex::<u64>::LAYOUT,
+    shared::RwLock::<u64>::LAYOUT,
+    shared::Condvar::LAYOUT,
+    shared::Semaphore::LAYOUT,
+    shared::Barrier::LAYOUT,
+    shared::AutoEvent::LAYOUT,
+    shared::ManualEvent::LAYOUT,
+    shared::Parker::LAYOUT,
+    shared::Latch::LAYOUT,
+    shared::WaitGroup::LAYOUT,
+    shared::RobustMutex::<u64>::LAYOUT,
+    shared::PiMutex::<u64>::LAYOUT,
+    shared::RobustPiMutex::<u64>::LAYOUT,
+    shared::PiCondvar::LAYOUT,
+];
+
+// SAFETY: `repr(C)` and made of such types.
+unsafe impl SharedSafe for All {
+    const LAYOUT: u64 = layout("All 1", &LAYOUTS);
+}
+
+impl All {
+    fn new() -> All {
+        // SAFETY: in these tests no guard is forgotten, and the object stays where it is.
+        unsafe {
+            All {
+                mutex: shared::Mutex::with_scope(0),
+                lock: shared::RwLock::with_scope(0),
+                changed: shared::Condvar::with_scope(),
+                permits: shared::Semaphore::with_scope(0),
+                barrier: shared::Barrier::with_scope(2),
+                auto: shared::AutoEvent::with_scope(false),
+                manual: shared::ManualEvent::with_scope(false),
+                parker: shared::Parker::with_scope(),
+                latch: shared::Latch::with_scope(2),
+                group: shared::WaitGroup::with_scope(),
+                robust: shared::RobustMutex::with_scope(0),
+                inherits: shared::PiMutex::with_scope(0),
+                both: shared::RobustPiMutex::with_scope(0),
+                notified: shared::PiCondvar::with_scope(),
+            }
+        }
+    }
+
+    /// Adds to all the numbers, each under its lock; false if a lock is not as it should be.
+    fn add(&self) -> bool {
+        *self.mutex.lock() += 1;
+        *self.lock.write() += 1;
+        let (Ok(mut robust), Ok(mut both)) = (self.robust.lock(), self.both.lock()) else {
+            return false;
+        };
+        *robust += 1;
+        *both += 1;
+        drop((robust, both));
+        let Ok(mut count) = self.inherits.lock() else { return false };
+        *count += 1;
+        self.notified.notify_all(&count);
+        drop(count);
+        self.changed.notify_all();
+        true
+    }
+
+    fn sums(&self) -> [u64; 5] {
+        let robust = *self.robust.lock().unwrap();
+        let (inherits, both) = (*self.inherits.lock().unwrap(), *self.both.lock().unwrap());
+        [*self.mutex.lock(), *self.lock.read(), robust, inherits, both]
+    }
+}
+
+/// What the child does; what is wrong, if anything.
+fn other_side(all: &All, each: u64) -> i32 {
+    if all.barrier.wait_for(LONG).is_none() {
+        return 2;
+    }
+    for _ in 0..each {
+        if !all.add() {
+            return 3;
+        }
+    }
+    for _ in 0..each {
+        if !all.permits.try_acquire_for(LONG) {
+            return 4;
+        }
+        all.auto.set();
+    }
+    all.parker.unpark();
+    all.latch.count_down();
+    if !all.latch.wait_for(LONG) {
+        return 5;
+    }
+    all.group.done();
+    i32::from(!all.manual.wait_for(LONG)) * 6
+}
+
+#[test]
+fn each_kind_works_between_two_processes() {
+    let each = storm::scaled(2_000);
+    // SAFETY: nobody else has its descriptor but the child, which uses this type.
+    let all = unsafe { SharedBox::create_nameless(All::new()) }.unwrap();
+    all.group.add(1);
+    let child = fork(|| {
+        // SAFETY: as above.
+        match unsafe { SharedBox::<All>::from_descriptor(all.descriptor()) } {
+            Ok(mine) if !std::ptr::eq(&*mine, &*all) => other_side(&mine, each),
+            _ => 1,
+        }
+    });
+    assert!(all.barrier.wait_for(LONG).is_some());
+    for _ in 0..each {
+        assert!(all.add());
+    }
+    // Until the other one is through, by either kind of condition.
+    let mut sum = all.mutex.lock();
+    while *sum < 2 * each {
+        assert!(all.changed.wait_for(&mut sum, LONG));
+    }
+    drop(sum);
+    let mut count = all.inherits.lock().unwrap();
+    while *count < 2 * each {
+        let (again, timed_out) = all.notified.wait_for(count, LONG).unwrap();
+        assert!(!timed_out);
+        count = again;
+    }
+    drop(count);
+    for _ in 0..each {
+        all.permits.release();
+        assert!(all.auto.wait_for(LONG));
+    }
+    assert!(all.parker.park_for(LONG));
+    all.latch.count_down();
+    assert!(all.group.wait_for(LONG));
+    all.manual.set();
+    assert_eq!(child.wait(), End::Code(0));
+    assert_eq!(all.sums(), [2 * each; 5]);
+}
+
+/// No kind is taken for another, nor for the same with another value.
+#[test]
+fn each_kind_has_a_layout_of_its_own() {
+    let mut layouts = LAYOUTS.to_vec();
+    layouts.extend([shared::Mutex::<u32>::LAYOUT, shared::RwLock::<u32>::LAYOUT, u64::LAYOUT]);
+    let count = layouts.len();
+    layouts.sort_unstable();
+    layouts.dedup();
+    assert_eq!(layouts.len(), count);
+    // SAFETY: nobody else has its descriptor.
+    let number = unsafe { SharedBox::create_nameless(AtomicU64::new(0)) }.unwrap();
+    // SAFETY: likewise; opened as something else it is refused.
+    let refused = unsafe { SharedBox::<shared::Mutex<()>>::from_descriptor(number.descriptor()) };
+    assert!(matches!(refused.err(), Some(SharedError::Layout { .. })));
+    assert_eq!(number.load(Ordering::Relaxed), 0);
+}

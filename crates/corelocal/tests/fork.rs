@@ -14,7 +14,7 @@ use std::thread;
 use corelocal::cid::{self, Busy, Cid, NodeCid, Policy, Revocable};
 use corelocal::percpu::{self, Counter, CounterVec, Stack};
 use sandbox::{run_in_child, skip};
-use storm::scaled;
+use storm::{Tell, scaled};
 
 /// Forks `times` times; each child runs `body`, which says what is wrong, makes async-signal-safe calls
 /// and uses the heap as little as it can.
@@ -141,15 +141,6 @@ fn fork_among_freezes_by_node() {
             a_child_counts_among_freezes(&counter);
         },
     );
-}
-
-/// Tells the others to end when this one does, by a panic too.
-struct Tell<'a>(&'a AtomicBool);
-
-impl Drop for Tell<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

@@ -1,15 +1,22 @@
-//! Children that are forked while other threads of their parent hold the mutexes, wait for them, or for a condition:
-//! nothing in a child waits for ever, and what was held is reported.
+//! Children that are forked while threads of their parent hold the mutexes, wait for them or for a condition, or are in
+//! the middle of what is done once: nothing in a child waits for ever, and what was held is reported.
+//!
+//! Tests whose children start threads or panic run in a process of their own, and fork while no thread of theirs
+//! begins or ends: a lock of libc's or std's that the harness has just then would stay locked in the child.
 
+mod pthreads;
+mod sandbox;
 mod storm;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use corelocal::sync::{Condvar, Mutex, MutexGuard, Shared};
-use storm::scaled;
+use corelocal::sync::{Condvar, Mutex, MutexGuard, OnceLock, Shared};
+use sandbox::run_in_child;
+use storm::{Tell, scaled};
 
 /// Forks; the child runs `body`, which says what is wrong, and has ten seconds for it.
 fn fork(body: impl FnOnce() -> Result<(), u8>) {
@@ -82,16 +89,19 @@ fn a_child_takes_over_what_another_thread_held() {
 
 #[test]
 fn who_asks_is_told_before_it_looks() {
+    run_in_child("who_asks_is_told_before_it_looks", |_| (), each_is_told);
+}
+
+fn each_is_told() {
     let mutex = Mutex::new(vec![1, 2]);
     while_held(&mutex, || {
         fork(|| {
             let Err(orphaned) = mutex.lock_checked() else { return Err(1) };
             // Undecided, the next one is told too, from another thread of the child as well.
             drop(orphaned);
-            let is_told = thread::scope(|scope| {
-                scope.spawn(|| mutex.lock_checked().is_err()).join().unwrap_or(false)
-            });
-            check(is_told, 2)?;
+            let is_told = AtomicBool::new(false);
+            let tell = || is_told.store(mutex.lock_checked().is_err(), Ordering::Relaxed);
+            check(pthreads::run::<1, _>(tell) && is_told.load(Ordering::Relaxed), 2)?;
             let Err(orphaned) = mutex.lock_checked() else { return Err(3) };
             check(mutex.try_lock().is_none(), 4)?;
             drop(orphaned.reset(vec![3]));
@@ -110,6 +120,10 @@ fn who_asks_is_told_before_it_looks() {
 /// What the thread that forks has locked is locked in the child, until it unlocks it there.
 #[test]
 fn a_child_keeps_what_its_thread_held() {
+    run_in_child("a_child_keeps_what_its_thread_held", |_| (), it_keeps_what_it_held);
+}
+
+fn it_keeps_what_it_held() {
     let mutex = Mutex::new(0);
     let mut guard = mutex.lock();
     fork(|| {
@@ -119,10 +133,8 @@ fn a_child_keeps_what_its_thread_held() {
         MutexGuard::unlocked(&mut guard, || check(*mutex.lock() == 1, 3))?;
         drop(guard);
         check(mutex.try_lock().is_some_and(|guard| !MutexGuard::is_recovered(&guard)), 4)?;
-        thread::scope(|scope| {
-            scope.spawn(|| *mutex.lock() += 1);
-        });
-        check(*mutex.lock() == 2, 5)
+        check(pthreads::run::<1, _>(|| *mutex.lock() += 1), 5)?;
+        check(*mutex.lock() == 2, 6)
     });
     assert_eq!(*mutex.lock(), 0);
 }
@@ -130,13 +142,21 @@ fn a_child_keeps_what_its_thread_held() {
 /// A storm of holders and waiters, and children that use all of the mutexes, with threads of their own.
 #[test]
 fn forks_among_holders_and_waiters() {
+    run_in_child("forks_among_holders_and_waiters", |_| (), forks_in_a_storm);
+}
+
+fn forks_in_a_storm() {
+    const THREADS: u32 = 8;
     let mutexes = [const { Mutex::new(0u64) }; 4];
     let (items, changed) = (Mutex::new(0u64), Condvar::new());
-    let done = AtomicBool::new(false);
+    let (begun, done) = (AtomicU32::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
-        for number in 0..8 {
-            let (mutexes, items, changed, done) = (&mutexes, &items, &changed, &done);
+        let _tell = Tell(&done);
+        for number in 0..THREADS as usize {
+            let (mutexes, items, changed) = (&mutexes, &items, &changed);
+            let (begun, done) = (&begun, &done);
             scope.spawn(move || {
+                begun.fetch_add(1, Ordering::Relaxed);
                 for round in number.. {
                     if done.load(Ordering::Relaxed) {
                         break;
@@ -156,6 +176,9 @@ fn forks_among_holders_and_waiters() {
                 }
             });
         }
+        while begun.load(Ordering::Relaxed) < THREADS {
+            thread::yield_now();
+        }
         for _ in 0..scaled(100).max(5) {
             fork(|| {
                 let pass = || {
@@ -165,18 +188,34 @@ fn forks_among_holders_and_waiters() {
                         changed.notify_all();
                     }
                 };
-                // A child may start threads here: glibc's fork leaves its own locks in order.
-                thread::scope(|scope| {
-                    scope.spawn(pass);
-                    scope.spawn(pass);
-                });
-                check(mutexes.iter().all(|mutex| mutex.try_lock().is_some()), 1)?;
+                check(pthreads::run::<2, _>(pass), 1)?;
+                check(mutexes.iter().all(|mutex| mutex.try_lock().is_some()), 2)?;
                 let mut guard = items.lock();
-                check(!changed.wait_for(&mut guard, Duration::from_millis(1)), 2)
+                check(!changed.wait_for(&mut guard, Duration::from_millis(1)), 3)
             });
         }
-        done.store(true, Ordering::Relaxed);
     });
+}
+
+/// The thread that forks goes on with it in the child, and is told there that it is in the middle of it.
+#[test]
+fn a_child_ends_what_its_thread_began() {
+    run_in_child(
+        "a_child_ends_what_its_thread_began",
+        |_| (),
+        || {
+            let lock = OnceLock::new();
+            let value = *lock.get_or_init(|| {
+                fork(|| {
+                    std::panic::set_hook(Box::new(|_| ()));
+                    let begun = catch_unwind(AssertUnwindSafe(|| *lock.get_or_init(|| 1)));
+                    check(begun.is_err(), 1)
+                });
+                3
+            });
+            assert_eq!(value, 3);
+        },
+    );
 }
 
 /// The parent holds on to it, and lets go of it for the child too.

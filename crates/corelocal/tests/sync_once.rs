@@ -1,4 +1,5 @@
-//! What is done once: by many threads, after panics and failures, from within itself, and in forked children.
+//! What is done once: by many threads, after panics and failures, from within itself, and in forked children
+//! (`sync_fork.rs` has the one that panics).
 
 mod mapped;
 mod storm;
@@ -151,22 +152,6 @@ fn a_child_does_what_nobody_there_will_end() {
         drop(go);
     });
     assert_eq!(lock.get(), Some(&1));
-}
-
-/// The thread that forks goes on with it in the child.
-#[test]
-fn a_child_ends_what_its_thread_began() {
-    let lock = OnceLock::new();
-    let mut child = 0;
-    let value = *lock.get_or_init(|| {
-        child = mapped::child(|| {
-            // It is in the middle of it here too.
-            quietly(|| *lock.get_or_init(|| 1)).is_err()
-        });
-        3
-    });
-    mapped::succeeds(child);
-    assert_eq!(value, 3);
 }
 
 proptest! {

@@ -140,6 +140,7 @@ fn forks<W: Waiting>() {
     let done = AtomicBool::new(false);
     let mut told = 0;
     thread::scope(|scope| {
+        let _tell = storm::Tell(&done);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
@@ -166,7 +167,6 @@ fn forks<W: Waiting>() {
                 end => panic!("{end:?}"),
             }
         }
-        done.store(true, Ordering::Relaxed);
     });
     eprintln!("{told} children were told that an owner was left behind");
 }

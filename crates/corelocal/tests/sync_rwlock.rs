@@ -2,6 +2,7 @@
 //! the C library's.
 
 mod mapped;
+mod sandbox;
 mod storm;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -142,6 +143,7 @@ fn nobody_starves() {
     for crowd_writes in [false, true] {
         let (lock, done) = (RwLock::new(()), AtomicBool::new(false));
         thread::scope(|scope| {
+            let _tell = storm::Tell(&done);
             for _ in 0..4 {
                 scope.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
@@ -153,7 +155,6 @@ fn nobody_starves() {
             for _ in 0..storm::scaled(200) {
                 hold(!crowd_writes, &lock);
             }
-            done.store(true, Ordering::Relaxed);
         });
     }
 }
@@ -248,6 +249,11 @@ fn a_child_keeps_what_its_thread_holds() {
 /// A child that would wait for readers that are gone is told so; or makes them leave.
 #[test]
 fn a_child_learns_of_readers_that_are_gone() {
+    // By a panic: locks of std's must be in order in the child, whatever other tests do.
+    sandbox::run_in_child("a_child_learns_of_readers_that_are_gone", |_| (), it_learns_of_readers);
+}
+
+fn it_learns_of_readers() {
     let lock = RwLock::new(Pair::default());
     let (held, holds) = mpsc::channel();
     let (go, wait) = mpsc::channel::<()>();

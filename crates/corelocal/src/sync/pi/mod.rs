@@ -117,7 +117,9 @@ impl<T: ?Sized, S: Scope> PiMutex<T, S> {
     /// Acquires the lock if nobody owns it.
     ///
     /// # Errors
-    /// [`LockError::Busy`] if somebody does, be it the calling thread; [`LockError::OwnerGone`].
+    /// [`LockError::Busy`] if somebody does, be it the calling thread; [`LockError::OwnerGone`]. As long as the
+    /// kernel knows the owner that has ended, which may be for a moment after it was joined, it is `Busy`; with
+    /// [`Shared`](super::Shared) it may be so for good, as nobody asks whether the thread of another process lives.
     #[inline]
     pub fn try_lock(&self) -> Result<PiMutexGuard<'_, T, S>, LockError> {
         let number = thread_id::current();

@@ -162,3 +162,18 @@ without_name_list() {
         { print; fflush() }
     '
 }
+
+# What is long in the tests' own work, optimised.
+optimised=()
+for package in corelocal corelocal-lab iced-x86 object gimli addr2line; do
+    optimised+=(--config "profile.dev.package.$package.opt-level=1")
+done
+
+# Sets $options for cargo, and the environment, for programs without a dynamic loader: the same ones for every
+# check, so that they are built once.
+without_loader() {
+    export RUSTFLAGS="-C target-feature=+crt-static" CARGO_TARGET_DIR=$target/static
+    # With an explicit target the flags reach the programs, not the procedural macros.
+    # shellcheck disable=SC2034 # For who calls.
+    options=("${optimised[@]}" --target "$(host)")
+}

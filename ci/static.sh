@@ -11,11 +11,10 @@ case $host in
     *-linux-gnu | *-linux-musl) ;;
     *) skip "$host has no static C library known to this check" ;;
 esac
-export RUSTFLAGS="-C target-feature=+crt-static" CARGO_TARGET_DIR=$target/static
-# With an explicit target the flags reach the programs, not the procedural macros.
-cargo build -p corelocal-cli --locked --target "$host"
+without_loader
+cargo build -p corelocal-cli --locked "${options[@]}"
 program=$CARGO_TARGET_DIR/$host/debug/corelocal
 headers=$(readelf --program-headers --wide "$program")
 ! grep -q INTERP <<<"$headers" || fail "corelocal asks for a dynamic loader: it is not static"
 "$program" doctor
-cargo_test -p corelocal --target "$host" --lib --tests
+cargo_test -p corelocal "${options[@]}" --lib --tests

@@ -13,8 +13,8 @@ export CORELOCAL_TEST_SCALE=${CORELOCAL_TEST_SCALE:-0.002} PROPTEST_CASES=${PROP
 # too, in which nothing points to what their parent's other threads had.
 options=(--quiet --error-exitcode=99 --child-silent-after-fork=yes --suppressions=ci/valgrind.supp
     --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=none)
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
 
 # Programs that have nothing in memory to look at, and why; tests that cannot pass, likewise.
 declare -A left_out=(
@@ -41,7 +41,30 @@ for name in "${!cannot[@]}"; do
     echo "skipped: valgrind:$name: ${cannot[$name]}" >&2
     skips+=(--skip "$name")
 done
-wrong=()
+# interpret PROGRAM NAME: into $logs.
+interpret() {
+    local status=0
+    # Two tests at a time: valgrind runs one thread anyway, and storms bring their own.
+    timeout --kill-after=10 "$limit" valgrind "${options[@]}" \
+        "$1" --show-output --test-threads=2 "${skips[@]}" >"$logs/$2" 2>&1 || status=$?
+    echo $status >"$logs/$2.new"
+    mv "$logs/$2.new" "$logs/$2.status" # Whole, once it is there.
+}
+
+# tell NAME: shows what came of it, and notes what is wrong.
+tell() {
+    printf '\n--- %s, at %d s\n' "$1" "$SECONDS"
+    without_name_list <"$logs/$1"
+    case $(<"$logs/$1.status") in
+        0) ! grep -qa 'definitely lost in loss record' "$logs/$1" || wrong+=("$1: leaks") ;;
+        99) wrong+=("$1: memory errors") ;;
+        124 | 137) wrong+=("$1: not done within $limit s, something waits for ever") ;;
+        *) wrong+=("$1: tests fail") ;;
+    esac
+}
+
+wrong=() running=()
+# One per cpu at a time, told in the order in which they began.
 for program in "${programs[@]}"; do
     name=$(basename "$program")
     name=${name%-*}
@@ -49,17 +72,18 @@ for program in "${programs[@]}"; do
         echo "skipped: valgrind:$name: ${left_out[$name]}" >&2
         continue
     fi
-    printf '\n--- %s, at %d s\n' "$name" "$SECONDS"
-    status=0
-    # Two tests at a time: valgrind runs one thread anyway, and storms bring their own.
-    timeout --kill-after=10 "$limit" valgrind "${options[@]}" \
-        "$program" --show-output --test-threads=2 "${skips[@]}" 2>&1 | without_name_list |
-        tee "$log" || status=$?
-    case $status in
-        0) ! grep -qa 'definitely lost in loss record' "$log" || wrong+=("$name: leaks") ;;
-        99) wrong+=("$name: memory errors") ;;
-        124 | 137) wrong+=("$name: not done within $limit s, something waits for ever") ;;
-        *) wrong+=("$name: tests fail") ;;
-    esac
+    while [ "$(jobs -pr | wc -l)" -ge "$(nproc)" ]; do
+        wait -n || true
+    done
+    interpret "$program" "$name" &
+    running+=("$name")
+    while [ ${#running[@]} -gt 0 ] && [ -e "$logs/${running[0]}.status" ]; do
+        tell "${running[0]}"
+        running=("${running[@]:1}")
+    done
+done
+wait
+for name in "${running[@]}"; do
+    tell "$name"
 done
 [ ${#wrong[@]} -eq 0 ] || fail "$(printf '%s; ' "${wrong[@]}")see above"

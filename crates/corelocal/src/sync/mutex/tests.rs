@@ -110,8 +110,9 @@ fn a_fair_unlock_goes_to_the_waiter() {
             first += *mutex.lock();
         });
     }
-    // Not where the waiter was kept from running for longer than patience lasts.
-    assert!(first > 50, "{first}");
+    // Not where the waiter was kept from running for longer than patience lasts: with 64 emulated cpus it is first
+    // 30 times. Without fairness it never is, as it has to wake first.
+    assert!(first > 10, "{first}");
     assert!(mutex.lock.is_at_rest());
 }
 

@@ -67,6 +67,31 @@ impl SharedFile {
         Ok(file)
     }
 
+    /// Makes a file of a directory's file system that has no name yet (`O_TMPFILE`), with these permissions
+    /// whatever the umask. It vanishes with its last descriptor, unless [`link`](Self::link) gave it a name.
+    ///
+    /// Fails where the file system has no such files, and where /proc is not there to find it by.
+    pub(crate) fn create_unlinked(directory: &CStr, mode: u32) -> Result<SharedFile, Errno> {
+        let file = Self::open_with(directory, libc::O_RDWR | libc::O_TMPFILE)?;
+        // SAFETY: an open descriptor (1).
+        checked(unsafe { libc::fchmod(file.0, mode as libc::mode_t) })?;
+        status_of(file.path().as_c_str()).map(|_| file)
+    }
+
+    /// Gives a file that was made without one a name; `EEXIST` if that is taken.
+    pub(crate) fn link(&self, name: &CStr) -> Result<(), Errno> {
+        let (from, at) = (self.path(), libc::AT_FDCWD);
+        let flags = libc::AT_SYMLINK_FOLLOW;
+        // SAFETY: both paths end with NUL.
+        checked(unsafe { libc::linkat(at, from.as_c_str().as_ptr(), at, name.as_ptr(), flags) })
+            .map(drop)
+    }
+
+    /// What the open file is called in /proc.
+    fn path(&self) -> DescriptorPath {
+        DescriptorPath::of(self.0)
+    }
+
     /// Makes a file that has no name and may be sealed.
     pub(crate) fn create_nameless() -> Result<SharedFile, Errno> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
@@ -202,6 +227,29 @@ impl Drop for SharedFile {
     }
 }
 
+/// `/proc/self/fd/` and a number.
+struct DescriptorPath([u8; 32]);
+
+impl DescriptorPath {
+    fn of(descriptor: c_int) -> DescriptorPath {
+        const START: &[u8] = b"/proc/self/fd/";
+        let mut path = [0; 32];
+        path[..START.len()].copy_from_slice(START);
+        let mut number = descriptor.unsigned_abs();
+        let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+        for digit in path[START.len()..][..digits].iter_mut().rev() {
+            *digit = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+        DescriptorPath(path)
+    }
+
+    fn as_c_str(&self) -> &CStr {
+        // A number of 32 bits has ten digits: NULs remain.
+        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    }
+}
+
 /// A file's memory.
 pub(crate) struct Mapping {
     at: *mut u8,
@@ -286,4 +334,16 @@ fn process_id() -> u32 {
 
 fn checked(result: c_int) -> Result<c_int, Errno> {
     if result < 0 { Err(Errno::last()) } else { Ok(result) }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_have_paths() {
+        assert_eq!(DescriptorPath::of(0).as_c_str(), c"/proc/self/fd/0");
+        assert_eq!(DescriptorPath::of(70).as_c_str(), c"/proc/self/fd/70");
+        assert_eq!(DescriptorPath::of(c_int::MAX).as_c_str(), c"/proc/self/fd/2147483647");
+    }
 }

@@ -1,9 +1,9 @@
 //! An object in memory that several processes map, made whole by one of them.
 //!
 //! # Invariants
-//! 1. Others see a name only when the object under it is complete: it is made in a file of another name,
-//!    which then gets this one, unless it is taken (`link(2)`). Who is killed meanwhile leaves that other
-//!    file behind, which nobody opens: `.NAME.THREAD.NUMBER`.
+//! 1. Others see a name only when the object under it is complete: it is made in a file without a name, which
+//!    then gets this one, unless it is taken (`link(2)`). Where there are no such files it is one of another
+//!    name, `.NAME.THREAD.NUMBER`, which nobody opens, and which is left behind by who is killed meanwhile.
 //! 2. The mapping is as long as the file was when it was checked, and stays as long as the box does.
 //! 3. The object is written once, before anybody else knows of it, and never dropped.
 
@@ -12,7 +12,7 @@ use core::marker::PhantomData;
 use core::ops::Deref;
 
 use super::header::{self, Header};
-use super::name::Path;
+use super::name::{self, Path};
 use super::{SharedError, SharedSafe};
 use crate::sys::shared_file::{self, Mapping, SharedFile};
 use crate::sys::thread_id;
@@ -60,6 +60,15 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
     /// [`SharedError::Exists`]; [`SharedError::BadName`]; [`SharedError::Kernel`] with `ENOSPC`, say.
     pub unsafe fn create(name: &str, value: T) -> Result<Self, SharedError> {
         let path = Path::of(name)?;
+        let Ok(file) = SharedFile::create_unlinked(name::DIRECTORY, MODE) else {
+            return Self::create_by_draft(name, &path, value);
+        };
+        let made = Self::fill(file, value)?;
+        made.file.link(path.as_c_str())?;
+        Ok(made)
+    }
+
+    fn create_by_draft(name: &str, path: &Path, value: T) -> Result<Self, SharedError> {
         let (draft, file) = draft(name)?;
         // Whatever comes of it, the draft's name goes.
         let made = Self::fill(file, value).and_then(|made| {
@@ -200,5 +209,32 @@ impl<T: SharedSafe + Sync> Deref for SharedBox<T> {
 impl<T: SharedSafe + Sync + core::fmt::Debug> core::fmt::Debug for SharedBox<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::primitive::global::{AtomicU64, Ordering};
+    use std::format;
+
+    /// As on a file system that has no files without a name.
+    #[test]
+    fn made_as_a_draft() {
+        let name = format!("corelocal-draft-{}", std::process::id());
+        let path = Path::of(&name).unwrap();
+        let make = || SharedBox::create_by_draft(&name, &path, AtomicU64::new(7));
+        let Ok(made) = make() else {
+            std::eprintln!("skipped: made_as_a_draft: nothing can be written to /dev/shm");
+            return;
+        };
+        assert!(matches!(make(), Err(SharedError::Exists)));
+        // SAFETY: nobody else knows the name.
+        let opened = unsafe { SharedBox::<AtomicU64>::open(&name) }.unwrap();
+        made.store(8, Ordering::Relaxed);
+        assert_eq!(opened.load(Ordering::Relaxed), 8);
+        SharedBox::<AtomicU64>::unlink(&name).unwrap();
+        let draft = Path::of_draft(&name, thread_id::current(), 0).unwrap();
+        assert!(shared_file::status_of(draft.as_c_str()).is_err());
     }
 }

@@ -8,7 +8,7 @@ use core::fmt::{self, Write};
 
 use super::SharedError;
 
-const DIRECTORY: &str = "/dev/shm/";
+pub(super) const DIRECTORY: &CStr = c"/dev/shm";
 const LONGEST: usize = 200;
 
 /// A path.
@@ -24,7 +24,7 @@ impl Path {
             && !name.starts_with('.')
             && !name.contains(['/', '\0']);
         if good {
-            Path::written(format_args!("{DIRECTORY}{name}"))
+            Path::written(format_args!("/dev/shm/{name}"))
         } else {
             Err(SharedError::BadName)
         }
@@ -32,7 +32,7 @@ impl Path {
 
     /// Of an object that is being made by a thread, for which it is the `attempt`-th path.
     pub(super) fn of_draft(name: &str, thread: u32, attempt: u32) -> Result<Path, SharedError> {
-        Path::written(format_args!("{DIRECTORY}.{name}.{thread}.{attempt}"))
+        Path::written(format_args!("/dev/shm/.{name}.{thread}.{attempt}"))
     }
 
     fn written(text: fmt::Arguments<'_>) -> Result<Path, SharedError> {

@@ -110,6 +110,7 @@ mod arch;
 mod exit;
 mod ids;
 mod operand;
+pub mod slice;
 mod stats;
 
 pub(crate) use exit::{Ended, Exit, Popped, Yielded};

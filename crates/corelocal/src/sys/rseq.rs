@@ -26,6 +26,7 @@
 //! Sequences"), commit d7822b1e24f2 (rseq), af7f588d8f73 (mm_cid).
 
 mod registration;
+pub(crate) mod slice;
 
 pub use registration::{Abi, Owner, Refusal, Registration};
 
@@ -40,6 +41,7 @@ pub(crate) mod field {
     pub(crate) const FLAGS: isize = 16;
     pub(crate) const NODE_ID: isize = 20;
     pub(crate) const MM_CID: isize = 24;
+    pub(crate) const SLICE: isize = 28;
 }
 
 /// Registration length of the first ABI; the kernel calls such a registration v1.

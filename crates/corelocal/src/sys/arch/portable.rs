@@ -54,6 +54,20 @@ pub(crate) unsafe fn read_field(_offset: isize) -> u32 {
     u32::MAX
 }
 
+/// There is no field.
+///
+/// # Safety
+/// As for [`read_field`].
+pub(crate) unsafe fn write_field(_offset: isize, _value: u32) {}
+
+/// There is no field.
+///
+/// # Safety
+/// As for [`read_field`].
+pub(crate) unsafe fn take_lowest_bit(_offset: isize) -> bool {
+    true
+}
+
 /// Libc's area is not used.
 pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
     (core::ptr::null(), core::ptr::null(), core::ptr::null())

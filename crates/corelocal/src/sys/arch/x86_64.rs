@@ -134,6 +134,44 @@ pub(crate) unsafe fn read_field(offset: isize) -> u32 {
     value
 }
 
+/// Writes such a field.
+///
+/// # Safety
+/// `offset` is that of a field in the rseq area of libc or in our own, which the kernel lets the thread write.
+#[inline(always)]
+pub(crate) unsafe fn write_field(offset: isize, value: u32) {
+    // SAFETY: the caller names a writable, aligned field of this thread's TLS.
+    unsafe {
+        asm!(
+            "mov dword ptr fs:[{offset}], {value:e}",
+            offset = in(reg) offset,
+            value = in(reg) value,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Clears the lowest bit of such a field; whether it was set. One instruction, so that an interrupt of this
+/// cpu comes before it or after; no other thread has the field.
+///
+/// # Safety
+/// As for [`write_field`].
+#[inline(always)]
+pub(crate) unsafe fn take_lowest_bit(offset: isize) -> bool {
+    let was: u8;
+    // SAFETY: as in `write_field`; the flags are changed.
+    unsafe {
+        asm!(
+            "btr dword ptr fs:[{offset}], 0",
+            "setc {was}",
+            offset = in(reg) offset,
+            was = out(reg_byte) was,
+            options(nostack),
+        );
+    }
+    was != 0
+}
+
 /// Addresses of libc's `__rseq_offset`, `__rseq_size`, `__rseq_flags`; null where libc has none.
 pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
     let (offset, size, flags);

@@ -5,12 +5,16 @@ mod storm;
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
+use std::ops::DerefMut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corelocal::sync::{Condvar, Deadline, Mutex, MutexGuard, Shared};
+use corelocal::sync::{
+    Condvar, Deadline, Mutex, MutexGuard, OwnedGuard, PiMutex, RobustError, RobustMutex,
+    RobustPiMutex, RwLock, Shared,
+};
 use proptest::prelude::*;
 use storm::scaled;
 
@@ -145,6 +149,75 @@ fn thirty_two_meet() {
 }
 
 /// A private condition variable with a shared mutex: their waiters cannot be moved to one another.
+/// Threads that wait, with one lock, for a number to be high enough.
+fn wait_together<L, G>(lock: L, get: fn(&'static L) -> G, again: fn(G::Locked) -> G)
+where
+    L: Sync + 'static,
+    G: OwnedGuard + DerefMut<Target = u64>,
+{
+    let lock: &'static L = Box::leak(Box::new(lock));
+    let changed = Condvar::new();
+    let last = scaled(1_000).max(10);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut number = get(lock);
+                while *number < last {
+                    number = again(changed.wait_owned(number));
+                }
+            });
+        }
+        for round in 1..=last {
+            *get(lock) += 1;
+            if round == last || round % 3 == 0 {
+                changed.notify_all();
+            } else {
+                changed.notify_one();
+            }
+        }
+    });
+    let (locked, is_notified) = changed.wait_owned_for(get(lock), Duration::from_millis(2));
+    assert!(*again(locked) == last && !is_notified);
+    assert_eq!(format!("{changed:?}"), "Condvar { waiters: 0, .. }");
+}
+
+#[test]
+fn every_exclusive_lock() {
+    // SAFETY: leaked, and no guard of it is forgotten.
+    let robust = unsafe { RobustMutex::new(0) };
+    wait_together::<RobustMutex<u64>, _>(robust, |lock| lock.lock().unwrap(), |it| it.unwrap());
+    // SAFETY: as above.
+    let robust = unsafe { RobustPiMutex::with_scope(0) };
+    wait_together::<RobustPiMutex<u64>, _>(robust, |lock| lock.lock().unwrap(), |it| it.unwrap());
+    let inherits = PiMutex::new(0);
+    wait_together::<PiMutex<u64>, _>(inherits, |lock| lock.lock().unwrap(), |it| it.unwrap());
+    wait_together::<RwLock<u64>, _>(RwLock::new(0), |lock| lock.write(), |number| number);
+}
+
+#[test]
+fn an_owner_dies_while_one_waits() {
+    // SAFETY: leaked.
+    let mutex: &RobustMutex<u64> = Box::leak(Box::new(unsafe { RobustMutex::new(0) }));
+    let changed = Condvar::new();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| match changed.wait_owned(mutex.lock().unwrap()) {
+            Err(RobustError::OwnerDied(recovered)) => *recovered.make_consistent(),
+            other => panic!("{other:?}"),
+        });
+        while !format!("{changed:?}").contains("waiters: 1") {
+            thread::yield_now();
+        }
+        let dies = scope.spawn(|| {
+            let mut number = mutex.lock().unwrap();
+            *number = 7;
+            changed.notify_one();
+            std::mem::forget(number);
+        });
+        dies.join().unwrap();
+        assert_eq!(waiter.join().unwrap(), 7);
+    });
+}
+
 #[test]
 fn scopes_may_differ() {
     let mutex: Mutex<u32, Shared> = Mutex::with_scope(0);

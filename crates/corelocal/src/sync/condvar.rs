@@ -25,13 +25,15 @@
 //! 3. ALL is set only while somebody is counted. Every waiter that leaves looks for it, in the same step; so
 //!    one of them finds it, and does the move. Others that came meanwhile are moved too: they wake for
 //!    nothing, which a waiter must expect anyway.
-//! 4. After its last store a notification touches the object no more: it wakes by address.
+//! 4. Waiters whose guards are taken (`wait_owned`) cannot be moved, and the first of them may be killed before
+//!    it wakes the others. Once there was one, AT_ONCE is set for good: then who notifies all wakes all.
+//! 5. After its last store a notification touches the object no more: it wakes by address.
 
 use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
 
-use super::condvar_guard::CondvarGuard;
+use super::condvar_guard::{CondvarGuard, OwnedGuard};
 use super::futex::Futex;
 use super::scope::{Private, Scope};
 use crate::primitive::atomic::{
@@ -42,9 +44,11 @@ use crate::sys::futex::{Deadline, Requeue, Wake};
 
 /// Somebody notified all, and the waiters are still to be moved.
 const ALL: u32 = 1 << 31;
+/// There are or were waiters of other locks than [`Mutex`](super::Mutex).
+const AT_ONCE: u32 = 1 << 30;
 
 fn waiters(state: u32) -> u32 {
-    state & !ALL
+    state & !(ALL | AT_ONCE)
 }
 
 /// Lets threads that hold a lock wait until another one says that something has changed.
@@ -65,8 +69,8 @@ fn waiters(state: u32) -> u32 {
 /// });
 /// ```
 ///
-/// It is 8 bytes, all 0 at first. It works with the guards of the locks in this module: see [`CondvarGuard`]. All
-/// who wait at one time use the same lock.
+/// It is 8 bytes, all 0 at first. It works with all exclusive locks of this module: see [`CondvarGuard`] for `wait`
+/// and its kin, [`OwnedGuard`] for `wait_owned`. All who wait at one time use the same lock.
 ///
 /// # What is promised
 /// A notification wakes somebody who waited when it came, never only one who came later. The other way round, a
@@ -172,6 +176,49 @@ impl<S: Scope> Condvar<S> {
         true
     }
 
+    /// As [`wait`](Self::wait) with a lock that may fail, or have something to tell, when it is locked again:
+    /// takes the guard and gives what locking gives.
+    ///
+    /// ```
+    /// use corelocal::sync::{Condvar, RobustMutex};
+    ///
+    /// // SAFETY: a static is neither moved nor freed.
+    /// static READY: RobustMutex<bool> = unsafe { RobustMutex::new(false) };
+    /// static CHANGED: Condvar = Condvar::new();
+    ///
+    /// let other = std::thread::spawn(|| {
+    ///     *READY.lock().unwrap() = true;
+    ///     CHANGED.notify_one();
+    /// });
+    /// let mut ready = READY.lock().unwrap();
+    /// while !*ready {
+    ///     ready = CHANGED.wait_owned(ready).expect("no owner died");
+    /// }
+    /// # drop(ready);
+    /// # other.join().unwrap();
+    /// ```
+    ///
+    /// Whoever notifies all of such waiters wakes them at once. A waiter that is killed after one notification was
+    /// meant for it takes that along.
+    pub fn wait_owned<G: OwnedGuard>(&self, guard: G) -> G::Locked {
+        self.sleep_owned(guard, None).0
+    }
+
+    /// As [`wait_owned`](Self::wait_owned), but no longer than this; also false if nobody notified within this
+    /// time.
+    pub fn wait_owned_for<G: OwnedGuard>(&self, guard: G, span: Duration) -> (G::Locked, bool) {
+        self.sleep_owned(guard, Some(Deadline::after(span)))
+    }
+
+    /// As [`wait_owned`](Self::wait_owned), but until the deadline; also false if nobody notified until then.
+    pub fn wait_owned_until<G: OwnedGuard>(
+        &self,
+        guard: G,
+        deadline: Deadline,
+    ) -> (G::Locked, bool) {
+        self.sleep_owned(guard, Some(deadline))
+    }
+
     /// Wakes one waiter, the longest first; does nothing, and makes no system call, if nobody waits.
     #[inline]
     pub fn notify_one(&self) {
@@ -241,11 +288,35 @@ impl<S: Scope> Condvar<S> {
         wake != Wake::TimedOut || self.sequence.load(Relaxed) != sequence
     }
 
+    fn sleep_owned<G: OwnedGuard>(
+        &self,
+        guard: G,
+        deadline: Option<Deadline>,
+    ) -> (G::Locked, bool) {
+        if self.state.fetch_add(1, Relaxed) & AT_ONCE == 0 {
+            self.state.fetch_or(AT_ONCE, Relaxed);
+        }
+        let sequence = self.sequence.load(Relaxed);
+        let lock = guard.unlock();
+        let wake = self.sequence.wait(sequence, deadline);
+        let locked = G::relock(lock);
+        // Acquire: as in `sleep`. It was set before anybody knew of AT_ONCE.
+        if self.state.fetch_sub(1, Acquire) & ALL != 0 {
+            self.state.fetch_and(!ALL, Relaxed);
+            Futex::wake(&self.sequence, u32::MAX);
+        }
+        (locked, wake != Wake::TimedOut || self.sequence.load(Relaxed) != sequence)
+    }
+
     #[cold]
     #[inline(never)]
     fn notify_all_slowly(&self) {
         self.next();
         let mut state = self.state.load(Relaxed);
+        if state & AT_ONCE != 0 {
+            Futex::wake(&self.sequence, u32::MAX);
+            return;
+        }
         while waiters(state) != 0 {
             // Release: partner is the Acquire in `sleep`.
             match self.state.compare_exchange(state, state | ALL, Release, Relaxed) {

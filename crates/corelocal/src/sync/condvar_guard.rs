@@ -1,15 +1,39 @@
 //! What a condition variable must know of a guard: how to let go of its lock for a while.
 //!
-//! Invariant: between `release` and `reacquire` nobody sees the guard, which the condition variable borrows
-//! exclusively.
+//! # Invariants
+//! 1. Between `release` and `reacquire` nobody sees the guard, which the condition variable borrows exclusively.
+//! 2. A guard is of a whole value, which is there whatever others do meanwhile. A part of it, as a mapped guard
+//!    has it, may be gone.
 
-use super::mutex::{Lock, MappedMutexGuard, MutexGuard};
+use super::mutex::{Lock, MutexGuard};
+#[cfg(not(loom))]
+use super::pi::{PiMutex, PiMutexGuard};
+#[cfg(not(loom))]
+use super::robust::LockError;
+use super::robust::{Recovered, RobustError, RobustMutex, RobustMutexGuard, Waiting};
+use super::rwlock::{RwLockWriteGuard, Unlocked};
 use super::scope::Scope;
 
-/// The guard of a lock that a [`Condvar`](super::Condvar) can let go of and take again.
+/// The guard of a lock that a [`Condvar`](super::Condvar) can let go of and take again: that of a
+/// [`Mutex`](super::Mutex). Not a mapped one, whose part of the value may be gone after the wait:
+///
+/// ```compile_fail,E0277
+/// # use corelocal::sync::{Condvar, Mutex, MutexGuard};
+/// let lists = Mutex::new(vec![1]);
+/// let mut first = MutexGuard::map(lists.lock(), |list| &mut list[0]);
+/// Condvar::new().wait(&mut first);
+/// ```
 pub trait CondvarGuard: sealed::CondvarGuard {}
 
 impl<G: sealed::CondvarGuard> CondvarGuard for G {}
+
+/// The guard of a lock that may fail to be taken again, or may have something to tell then: that of a
+/// [`RobustMutex`], a [`PiMutex`](super::PiMutex), or a writer's of a [`RwLock`](super::RwLock).
+///
+/// A [`Condvar`](super::Condvar) takes it, and gives back what locking gives.
+pub trait OwnedGuard: sealed::OwnedGuard {}
+
+impl<G: sealed::OwnedGuard> OwnedGuard for G {}
 
 pub(super) mod sealed {
     use crate::primitive::atomic::AtomicU32;
@@ -34,6 +58,17 @@ pub(super) mod sealed {
         /// as `requeue` says, which is given a number of waiters at most and the place. Nothing, if the lock has
         /// no such place.
         fn adopt(&self, _requeue: &mut dyn FnMut(u32, Place<'_>) -> u32) {}
+    }
+
+    pub trait OwnedGuard {
+        /// What is locked.
+        type Lock;
+        /// What locking it gives.
+        type Locked;
+
+        fn unlock(self) -> Self::Lock;
+
+        fn relock(lock: Self::Lock) -> Self::Locked;
     }
 
     /// Where the waiters of a lock sleep, and who they may be.
@@ -72,25 +107,58 @@ pub(super) unsafe fn adopt<S: Scope>(
     }
 }
 
-macro_rules! of_a_mutex {
-    ($guard:ident) => {
-        impl<T: ?Sized, S: Scope> sealed::CondvarGuard for $guard<'_, T, S> {
-            unsafe fn release(&self) {
-                // SAFETY: the guard holds the lock, and is not used until it does again.
-                unsafe { $guard::lock(self).unlock() };
-            }
+impl<T: ?Sized, S: Scope> sealed::CondvarGuard for MutexGuard<'_, T, S> {
+    unsafe fn release(&self) {
+        // SAFETY: the guard holds the lock, and is not used until it does again.
+        unsafe { MutexGuard::lock(self).unlock() };
+    }
 
-            unsafe fn reacquire(&self) {
-                $guard::lock(self).lock_as_guest();
-            }
+    unsafe fn reacquire(&self) {
+        MutexGuard::lock(self).lock_as_guest();
+    }
 
-            fn adopt(&self, requeue: &mut dyn FnMut(u32, sealed::Place<'_>) -> u32) {
-                // SAFETY: the guard holds the lock.
-                unsafe { adopt($guard::lock(self), requeue) };
-            }
-        }
-    };
+    fn adopt(&self, requeue: &mut dyn FnMut(u32, sealed::Place<'_>) -> u32) {
+        // SAFETY: the guard holds the lock.
+        unsafe { adopt(MutexGuard::lock(self), requeue) };
+    }
 }
 
-of_a_mutex!(MutexGuard);
-of_a_mutex!(MappedMutexGuard);
+impl<'a, T: ?Sized, S: Scope, W: Waiting> sealed::OwnedGuard for RobustMutexGuard<'a, T, S, W> {
+    type Lock = &'a RobustMutex<T, S, W>;
+    type Locked = Result<Self, RobustError<Recovered<'a, T, S, W>>>;
+
+    fn unlock(self) -> Self::Lock {
+        RobustMutexGuard::mutex(&self)
+    }
+
+    fn relock(lock: Self::Lock) -> Self::Locked {
+        lock.lock()
+    }
+}
+
+#[cfg(not(loom))]
+impl<'a, T: ?Sized, S: Scope> sealed::OwnedGuard for PiMutexGuard<'a, T, S> {
+    type Lock = &'a PiMutex<T, S>;
+    type Locked = Result<Self, LockError>;
+
+    fn unlock(self) -> Self::Lock {
+        PiMutexGuard::mutex(&self)
+    }
+
+    fn relock(lock: Self::Lock) -> Self::Locked {
+        lock.lock()
+    }
+}
+
+impl<'a, T: ?Sized, S: Scope> sealed::OwnedGuard for RwLockWriteGuard<'a, T, S> {
+    type Lock = Unlocked<'a, T, S>;
+    type Locked = Self;
+
+    fn unlock(self) -> Self::Lock {
+        RwLockWriteGuard::unlock(self)
+    }
+
+    fn relock(lock: Self::Lock) -> Self::Locked {
+        lock.write()
+    }
+}

@@ -23,9 +23,9 @@ unsafe impl Sync for Model {}
 /// How threads wait and notify.
 #[derive(Clone, Copy)]
 struct Ways {
-    sleep: fn(&Model, Option<Deadline>) -> bool,
+    sleep: fn(&'static Model, Option<Deadline>) -> bool,
     /// How items come: so many, with the news of them.
-    push: fn(&Model, u32),
+    push: fn(&'static Model, u32),
     adopt: fn(&Lock<Private>, u32),
 }
 
@@ -49,6 +49,24 @@ impl sealed::CondvarGuard for Held<'_> {
     }
 }
 
+/// The lock of the model, held, and given away for a wait.
+struct Owned(&'static Model);
+
+impl sealed::OwnedGuard for Owned {
+    type Lock = &'static Model;
+    type Locked = ();
+
+    fn unlock(self) -> &'static Model {
+        // SAFETY: held.
+        unsafe { self.0.lock.unlock() };
+        self.0
+    }
+
+    fn relock(model: &'static Model) {
+        model.lock.lock();
+    }
+}
+
 fn adopt(lock: &Lock<Private>, moved: u32) {
     if moved > 0 {
         // SAFETY: held by the caller since before the move.
@@ -62,19 +80,23 @@ const RIGHT: Ways = Ways {
     adopt,
 };
 
-fn one_by_one(model: &Model, count: u32) {
+/// Waiters that cannot be moved.
+const OWNED: Ways =
+    Ways { sleep: |model, until| model.changed.sleep_owned(Owned(model), until).1, ..RIGHT };
+
+fn one_by_one(model: &'static Model, count: u32) {
     for _ in 0..count {
         model.with_lock(|model| model.change(1));
         model.changed.notify_one();
     }
 }
 
-fn all_at_once(model: &Model, count: u32) {
+fn all_at_once(model: &'static Model, count: u32) {
     model.with_lock(|model| model.change(count));
     model.changed.notify_all();
 }
 
-fn one_by_one_locked(model: &Model, count: u32) {
+fn one_by_one_locked(model: &'static Model, count: u32) {
     for _ in 0..count {
         model.with_lock(|model| {
             model.change(1);
@@ -83,7 +105,7 @@ fn one_by_one_locked(model: &Model, count: u32) {
     }
 }
 
-fn all_at_once_locked(model: &Model, count: u32) {
+fn all_at_once_locked(model: &'static Model, count: u32) {
     model.with_lock(|model| {
         model.change(count);
         model.changed.notify_all_locked(&Held(model));
@@ -97,7 +119,7 @@ impl Model {
         Box::leak(Box::new(Model { lock, items, changed: Condvar::new(), ways }))
     }
 
-    fn with_lock(&self, act: impl FnOnce(&Model)) {
+    fn with_lock(&'static self, act: impl FnOnce(&'static Model)) {
         self.lock.lock();
         act(self);
         // SAFETY: held.
@@ -110,7 +132,7 @@ impl Model {
     }
 
     /// Takes an item; false if it gave up before there was one.
-    fn take(&self, gives_up: bool) -> bool {
+    fn take(&'static self, gives_up: bool) -> bool {
         let mut took = false;
         self.with_lock(|model| {
             // SAFETY: the lock is held.
@@ -182,6 +204,21 @@ fn loom_one_gives_up_under_the_lock() {
     explore(Ways { push: all_at_once_locked, ..RIGHT }, &[WAITS, GIVES_UP]);
 }
 
+#[test]
+fn loom_each_is_told_whose_guard_was_taken() {
+    explore(OWNED, &[WAITS, WAITS]);
+}
+
+#[test]
+fn loom_all_are_told_whose_guards_were_taken() {
+    explore(Ways { push: all_at_once, ..OWNED }, &[WAITS, WAITS]);
+}
+
+#[test]
+fn loom_one_gives_up_whose_guard_was_taken() {
+    explore(Ways { push: all_at_once, ..OWNED }, &[WAITS, GIVES_UP]);
+}
+
 /// Whoever was moved is not expected by anybody.
 #[test]
 #[should_panic(expected = "deadlock")]
@@ -193,7 +230,7 @@ fn loom_catches_a_move_that_the_lock_does_not_know_of() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_waiter_that_looks_after_it_unlocked() {
-    let sleep = |model: &Model, until: Option<Deadline>| {
+    let sleep = |model: &'static Model, until: Option<Deadline>| {
         let changed = &model.changed;
         changed.state.fetch_add(1, Relaxed);
         // SAFETY: held.
@@ -211,7 +248,7 @@ fn loom_catches_a_waiter_that_looks_after_it_unlocked() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_waiter_that_is_counted_too_late() {
-    let sleep = |model: &Model, until: Option<Deadline>| {
+    let sleep = |model: &'static Model, until: Option<Deadline>| {
         let changed = &model.changed;
         let sequence = changed.sequence.load(Relaxed);
         // SAFETY: held.
@@ -229,7 +266,7 @@ fn loom_catches_a_waiter_that_is_counted_too_late() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_notification_that_leaves_no_trace() {
-    let push = |model: &Model, count: u32| {
+    let push = |model: &'static Model, count: u32| {
         model.with_lock(|model| model.change(count));
         Futex::wake(&model.changed.sequence, 1);
     };
@@ -240,7 +277,7 @@ fn loom_catches_a_notification_that_leaves_no_trace() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_notification_of_all_that_wakes_one() {
-    let push = |model: &Model, count: u32| {
+    let push = |model: &'static Model, count: u32| {
         model.with_lock(|model| model.change(count));
         model.changed.next();
         Futex::wake(&model.changed.sequence, 1);

@@ -40,7 +40,7 @@ mod wait_many;
 pub use crate::sys::futex::Deadline;
 pub use barrier::{Barrier, BarrierWaitResult};
 pub use condvar::Condvar;
-pub use condvar_guard::CondvarGuard;
+pub use condvar_guard::{CondvarGuard, OwnedGuard};
 pub use event::{AutoEvent, ManualEvent};
 pub use latch::{Latch, Task, WaitGroup};
 pub use lazy_lock::LazyLock;

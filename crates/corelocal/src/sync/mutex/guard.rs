@@ -162,10 +162,6 @@ pub struct MappedMutexGuard<'a, T: ?Sized, S: Scope = Private> {
 unsafe impl<T: ?Sized + Sync, S: Scope> Sync for MappedMutexGuard<'_, T, S> {}
 
 impl<'a, T: ?Sized, S: Scope> MappedMutexGuard<'a, T, S> {
-    pub(in crate::sync) fn lock(guard: &Self) -> &'a Lock<S> {
-        guard.lock
-    }
-
     /// A part of the part.
     pub fn map<U: ?Sized>(
         mut guard: Self,

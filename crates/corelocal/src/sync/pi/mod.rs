@@ -221,6 +221,12 @@ pub struct PiMutexGuard<'a, T: ?Sized, S: Scope = Private> {
 // SAFETY: a shared guard gives shared references to the data.
 unsafe impl<T: ?Sized + Sync, S: Scope> Sync for PiMutexGuard<'_, T, S> {}
 
+impl<'a, T: ?Sized, S: Scope> PiMutexGuard<'a, T, S> {
+    pub(in crate::sync) fn mutex(guard: &Self) -> &'a PiMutex<T, S> {
+        guard.mutex
+    }
+}
+
 impl<T: ?Sized, S: Scope> Deref for PiMutexGuard<'_, T, S> {
     type Target = T;
 

@@ -29,6 +29,10 @@ impl<'a, T: ?Sized, S: Scope, W: Waiting> RobustMutexGuard<'a, T, S, W> {
     pub(super) fn of_owned(mutex: &'a RobustMutex<T, S, W>) -> Self {
         RobustMutexGuard { mutex, here: PhantomData }
     }
+
+    pub(in crate::sync) fn mutex(guard: &Self) -> &'a RobustMutex<T, S, W> {
+        guard.mutex
+    }
 }
 
 impl<T: ?Sized, S: Scope, W: Waiting> Deref for RobustMutexGuard<'_, T, S, W> {

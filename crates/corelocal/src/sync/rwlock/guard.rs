@@ -13,6 +13,7 @@ use core::ptr::NonNull;
 use super::mapped::MappedRwLockWriteGuard;
 use super::raw::Raw;
 use super::upgradable::RwLockUpgradableGuard;
+use super::waits::Kind;
 use crate::sync::scope::{Private, Scope};
 
 /// Shared access to the value of a [`RwLock`](super::RwLock), until it is dropped, by the same thread.
@@ -117,6 +118,11 @@ impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
         RwLockWriteGuard { raw, value, writes: PhantomData }
     }
 
+    /// Unlocks, to lock again later.
+    pub(in crate::sync) fn unlock(this: Self) -> Unlocked<'a, T, S> {
+        Unlocked { raw: this.raw, value: this.value, writes: PhantomData }
+    }
+
     /// Goes on as a reader; no writer comes in between.
     ///
     /// It is a function, not a method: `RwLockWriteGuard::downgrade(guard)`.
@@ -164,6 +170,25 @@ impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
             }
             None => Err(this),
         }
+    }
+}
+
+/// A lock that a writer had, and its whole value.
+pub struct Unlocked<'a, T: ?Sized, S: Scope> {
+    raw: &'a Raw<S>,
+    value: NonNull<T>,
+    writes: PhantomData<&'a mut T>,
+}
+
+impl<'a, T: ?Sized, S: Scope> Unlocked<'a, T, S> {
+    /// As [`RwLock::write`](super::RwLock::write).
+    pub(in crate::sync) fn write(self) -> RwLockWriteGuard<'a, T, S> {
+        if !self.raw.try_write() {
+            self.raw.lock_cold(Kind::Writer, None);
+        }
+        // SAFETY: just locked for writing; the value of a writer's guard, which is not a mapped one, is the
+        // lock's.
+        unsafe { RwLockWriteGuard::new(self.raw, self.value) }
     }
 }
 

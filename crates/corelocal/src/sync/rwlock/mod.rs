@@ -22,6 +22,7 @@ use core::time::Duration;
 
 #[cfg(all(feature = "lock_api", not(loom)))]
 pub use generic::RawRwLock;
+pub(super) use guard::Unlocked;
 pub use guard::{RwLockReadGuard, RwLockWriteGuard};
 pub use mapped::MappedRwLockWriteGuard;
 pub use upgradable::RwLockUpgradableGuard;

@@ -60,6 +60,12 @@ mod tests {
     use super::*;
     use crate::sys::pages;
 
+    /// Makes a page one that nobody can read. Unmapped, it might be mapped again by another thread of the tests.
+    fn close(page: *mut u8) {
+        // SAFETY: a page of the test's own, to which nobody refers.
+        assert_eq!(unsafe { libc::mprotect(page.cast(), 4096, libc::PROT_NONE) }, 0);
+    }
+
     #[test]
     fn what_is_there_is_copied_and_what_is_not_is_told() {
         let pipe = Pipe::new().unwrap();
@@ -71,8 +77,7 @@ mod tests {
         assert!(!pipe.copy(usize::MAX as *const u8, &mut to));
         let gone = pages::map(4096).unwrap();
         assert!(pipe.copy(gone, &mut to));
-        // SAFETY: mapped above; nobody refers to it.
-        unsafe { pages::unmap(gone, 4096) };
+        close(gone);
         assert!(!pipe.copy(gone, &mut to));
         // A failure leaves the pipe empty.
         assert!(pipe.copy(from.as_ptr(), &mut to));
@@ -83,13 +88,12 @@ mod tests {
     fn the_end_of_memory_is_told() {
         let pipe = Pipe::new().unwrap();
         let pages = pages::map(8192).unwrap();
-        // SAFETY: the second of the pages just mapped.
-        unsafe { pages::unmap(pages.add(4096), 4096) };
+        close(pages.wrapping_add(4096));
         let mut to = [1; 64];
         assert!(!pipe.copy(pages.wrapping_add(4096 - 32), &mut to));
         assert!(pipe.copy(pages.wrapping_add(4096 - 64), &mut to));
         assert_eq!(to, [0; 64]);
-        // SAFETY: the first of them.
-        unsafe { pages::unmap(pages, 4096) };
+        // SAFETY: mapped above; nobody refers to it.
+        unsafe { pages::unmap(pages, 8192) };
     }
 }

@@ -161,7 +161,7 @@ fn explore(ways: Ways, waiters: &'static [bool]) {
         for (thread, gives_up) in threads.into_iter().zip(waiters) {
             assert!(thread.join().unwrap() || *gives_up);
         }
-        assert_eq!(model.changed.state.load(Relaxed) & !ALL, 0);
+        assert_eq!(super::waiters(model.changed.state.load(Relaxed)), 0);
         model.with_lock(|_| ());
     });
 }

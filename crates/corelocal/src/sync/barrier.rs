@@ -2,17 +2,22 @@
 //!
 //! ```text
 //!   state       round (32 bits) | arrived in it (32 bits)
-//!   released    how many rounds are over: what sleepers wait for
+//!   released    how many rounds are over (31 bits) | ASLEEP: what sleepers wait for
 //! ```
 //!
 //! ```text
 //!   one that waits                           the last one (the leader)
 //!   state: arrived += 1                      state: round += 1, arrived = 0
-//!   sleep while released is its round        released += 1, wake all
+//!   looks at released for a moment
+//!   ASLEEP into released
+//!   sleep while released is its round        released += 1, no longer ASLEEP; wake all that sleep
 //! ```
 //!
-//! Sleepers wait for a word that only leaders write: who wakes reads it once and goes, and nobody who arrives
-//! disturbs one that is falling asleep.
+//! Sleepers wait for a word that only leaders and the first sleeper of a round write: who wakes reads it once and
+//! goes, and nobody who arrives disturbs one that is falling asleep.
+//!
+//! Before it sleeps a thread looks a few times, and lets others run in between (`spin.rs`): with more threads than
+//! cpus they arrive meanwhile, so that nobody sleeps and nobody need be woken.
 //!
 //! # Invariants
 //! 1. `state` changes by compare-exchange of the whole: a thread arrives in the round that it then waits for,
@@ -21,16 +26,23 @@
 //!    quicker. So when `released` passes a round, that round is over, though perhaps it was a later leader who
 //!    said so: that one saw the end of the earlier round in `state`, with all that came before.
 //! 3. Who gives up takes itself out of its round, if that is not over; else it was let go.
+//! 4. Whoever sleeps has seen ASLEEP beside a number of rounds that does not let it go. Who changes that number
+//!    clears ASLEEP and wakes all: those whose round is not over say again that they sleep.
 
 use core::fmt;
 use core::time::Duration;
 
 use super::futex::Futex;
 use super::scope::{Private, Scope};
+use super::spin::{self, Spin};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::sys::futex::{Deadline, Wake};
 
 const ROUND: u64 = 1 << 32;
+
+/// Of `released`: somebody may sleep.
+const ASLEEP: u32 = 1;
+const RELEASED: u32 = 2;
 
 #[inline(always)]
 fn round(state: u64) -> u32 {
@@ -46,6 +58,13 @@ fn arrived(state: u64) -> u32 {
 #[inline(always)]
 fn next_round(state: u64) -> u64 {
     u64::from(round(state).wrapping_add(1)) * ROUND
+}
+
+/// Whether this round is over. None is as far behind as to seem ahead: its threads wait for that.
+#[inline(always)]
+fn is_over(released: u32, round: u32) -> bool {
+    // The number has 31 bits.
+    ((released / RELEASED).wrapping_sub(round) << 1) as i32 > 0
 }
 
 /// Lets threads go when so many have come: 16 bytes.
@@ -125,8 +144,10 @@ impl<S: Scope> Barrier<S> {
     }
 
     fn until_over(&self, round: u32) -> BarrierWaitResult {
-        while let Some(released) = self.before_end_of(round) {
-            self.released.wait(released, None);
+        if !self.is_over_soon(round) {
+            while let Some(released) = self.announce(round) {
+                self.released.wait(released, None);
+            }
         }
         BarrierWaitResult { is_leader: false }
     }
@@ -139,7 +160,10 @@ impl<S: Scope> Barrier<S> {
     /// The same, until the deadline; `None` if they did not come. Then the caller has not come either.
     pub fn wait_until(&self, deadline: Deadline) -> Option<BarrierWaitResult> {
         let Some(round) = self.arrive() else { return Some(BarrierWaitResult { is_leader: true }) };
-        while let Some(released) = self.before_end_of(round) {
+        if self.is_over_soon(round) {
+            return Some(BarrierWaitResult { is_leader: false });
+        }
+        while let Some(released) = self.announce(round) {
             if self.released.wait(released, Some(deadline)) == Wake::TimedOut {
                 // Invariant 3: the leader is about to say so.
                 return if self.withdraw(round) { None } else { Some(self.until_over(round)) };
@@ -178,19 +202,59 @@ impl<S: Scope> Barrier<S> {
 
     fn release(&self) {
         // Whoever is let go may free the barrier: from then on it is an address.
-        let (released, is_waited_for) = (&raw const self.released, self.threads > 1);
-        // Release: partner is the Acquire in `before_end_of`. Leaders add one after another, so it lasts.
-        self.released.fetch_add(1, Ordering::Release);
-        if is_waited_for {
-            Futex::wake(released, u32::MAX);
+        let this: *const Futex<S> = &self.released;
+        let mut released = self.released.load(Ordering::Relaxed);
+        loop {
+            let after = (released & !ASLEEP).wrapping_add(RELEASED);
+            // Release: partner is the Acquire in `is_over_soon` and `announce`. Leaders come one after another,
+            // so it lasts.
+            match self.released.compare_exchange_weak(
+                released,
+                after,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(now) => released = now,
+            }
+        }
+        if released & ASLEEP != 0 {
+            Futex::wake(this, u32::MAX);
         }
     }
 
-    /// What to sleep on until this round is over; nothing if it is.
-    fn before_end_of(&self, round: u32) -> Option<u32> {
+    /// Looks whether this round ends while the caller need not sleep.
+    fn is_over_soon(&self, round: u32) -> bool {
+        let mut spin = Spin::new(spin::BRIEF);
         // Acquire: partner is the Release in `release`.
-        let released = self.released.load(Ordering::Acquire);
-        (released.wrapping_sub(round) as i32 <= 0).then_some(released)
+        while !is_over(self.released.load(Ordering::Acquire), round) {
+            if !spin.again() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Says that somebody is about to sleep: while `released` is as returned. Nothing if this round is over.
+    fn announce(&self, round: u32) -> Option<u32> {
+        // Acquire, here and below: partner is the Release in `release`.
+        let mut released = self.released.load(Ordering::Acquire);
+        while !is_over(released, round) {
+            let said = released | ASLEEP;
+            if released == said {
+                return Some(said);
+            }
+            match self.released.compare_exchange_weak(
+                released,
+                said,
+                Ordering::Relaxed,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return Some(said),
+                Err(now) => released = now,
+            }
+        }
+        None
     }
 
     /// Takes the caller out of its round; false if that is over.

@@ -97,7 +97,7 @@ fn loom_who_gives_up_was_not_there() {
 fn loom_catches_one_that_gives_up_without_a_look() {
     explore_giving_up(|barrier| {
         let Some(round) = barrier.arrive() else { return Some(true) };
-        while let Some(released) = barrier.before_end_of(round) {
+        while let Some(released) = barrier.announce(round) {
             if barrier.released.wait(released, Some(Deadline::now())) == Wake::TimedOut {
                 barrier.state.fetch_sub(1, Ordering::Relaxed);
                 return None;
@@ -116,8 +116,24 @@ fn loom_catches_a_leader_that_wakes_nobody() {
         }
         let state = barrier.state.load(Ordering::Relaxed);
         barrier.state.store(next_round(state), Ordering::Release);
-        barrier.released.fetch_add(1, Ordering::Release);
+        barrier.released.fetch_add(RELEASED, Ordering::Release);
         true
+    });
+}
+
+/// Who falls asleep says so to nobody.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_sleeper_that_does_not_say_so() {
+    explore(|barrier| {
+        let Some(round) = barrier.arrive() else { return true };
+        loop {
+            let released = barrier.released.load(Ordering::Acquire);
+            if is_over(released, round) {
+                return false;
+            }
+            barrier.released.wait(released, None);
+        }
     });
 }
 
@@ -161,7 +177,9 @@ impl Barrier {
             let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
             match self.state.compare_exchange(state, after, success, failure) {
                 Ok(_) if is_last => {
-                    self.released.fetch_add(1, Ordering::Relaxed);
+                    let released = self.released.load(Ordering::Relaxed);
+                    let change = RELEASED - (released & ASLEEP);
+                    self.released.fetch_add(change, Ordering::Relaxed);
                     Futex::wake(&self.released, u32::MAX);
                     return None;
                 }

@@ -10,7 +10,7 @@ use core::fmt;
 use core::time::Duration;
 
 use super::raw::Raw;
-use super::state::WRITING;
+use super::state::{self, WRITING};
 use super::waits::Kind;
 use crate::sync::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
@@ -72,6 +72,11 @@ impl<S: Scope> RawRwLock<S> {
         state.has(WRITING) && !Raw::<S>::is_left_behind(state)
     }
 
+    #[inline]
+    fn try_write(&self) -> bool {
+        self.raw.try_write(state::tag::<S>())
+    }
+
     fn read_until(&self, deadline: Deadline) -> bool {
         self.raw.read_cold(Some(deadline))
     }
@@ -108,14 +113,14 @@ unsafe impl<S: Scope> lock_api::RawRwLock for RawRwLock<S> {
 
     #[inline]
     fn lock_exclusive(&self) {
-        if !self.raw.try_write() {
+        if !self.try_write() {
             self.raw.lock_cold(Kind::Writer, None);
         }
     }
 
     #[inline]
     fn try_lock_exclusive(&self) -> bool {
-        self.raw.try_write()
+        self.try_write()
     }
 
     #[inline]
@@ -153,11 +158,11 @@ unsafe impl<S: Scope> lock_api::RawRwLockTimed for RawRwLock<S> {
     }
 
     fn try_lock_exclusive_for(&self, span: Duration) -> bool {
-        self.raw.try_write() || self.lock_until(Kind::Writer, Deadline::after(span))
+        self.try_write() || self.lock_until(Kind::Writer, Deadline::after(span))
     }
 
     fn try_lock_exclusive_until(&self, deadline: Deadline) -> bool {
-        self.raw.try_write() || self.lock_until(Kind::Writer, deadline)
+        self.try_write() || self.lock_until(Kind::Writer, deadline)
     }
 }
 

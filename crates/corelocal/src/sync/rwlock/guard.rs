@@ -12,6 +12,7 @@ use core::ptr::NonNull;
 
 use super::mapped::MappedRwLockWriteGuard;
 use super::raw::Raw;
+use super::state;
 use super::upgradable::RwLockUpgradableGuard;
 use super::waits::Kind;
 use crate::sync::scope::{Private, Scope};
@@ -104,6 +105,8 @@ pub struct RwLockWriteGuard<'a, T: ?Sized, S: Scope = Private> {
     raw: &'a Raw<S>,
     /// Also what makes it stay on its thread.
     value: NonNull<T>,
+    /// The thread's, with which it came.
+    tag: u32,
     writes: PhantomData<&'a mut T>,
 }
 
@@ -112,10 +115,10 @@ unsafe impl<T: ?Sized + Sync, S: Scope> Sync for RwLockWriteGuard<'_, T, S> {}
 
 impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
     /// # Safety
-    /// The thread holds the lock for writing, for the guard, and `value` is its value.
+    /// The thread, whose tag this is, holds the lock for writing, for the guard, and `value` is its value.
     #[inline(always)]
-    pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>) -> Self {
-        RwLockWriteGuard { raw, value, writes: PhantomData }
+    pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>, tag: u32) -> Self {
+        RwLockWriteGuard { raw, value, tag, writes: PhantomData }
     }
 
     /// Unlocks, to lock again later.
@@ -183,19 +186,20 @@ pub struct Unlocked<'a, T: ?Sized, S: Scope> {
 impl<'a, T: ?Sized, S: Scope> Unlocked<'a, T, S> {
     /// As [`RwLock::write`](super::RwLock::write).
     pub(in crate::sync) fn write(self) -> RwLockWriteGuard<'a, T, S> {
-        if !self.raw.try_write() {
+        let tag = state::tag::<S>();
+        if !self.raw.try_write(tag) {
             self.raw.lock_cold(Kind::Writer, None);
         }
         // SAFETY: just locked for writing; the value of a writer's guard, which is not a mapped one, is the
         // lock's.
-        unsafe { RwLockWriteGuard::new(self.raw, self.value) }
+        unsafe { RwLockWriteGuard::new(self.raw, self.value, tag) }
     }
 }
 
 impl<T: ?Sized, S: Scope> Drop for RwLockWriteGuard<'_, T, S> {
     #[inline]
     fn drop(&mut self) {
-        self.raw.unlock_write();
+        self.raw.unlock_write_as(self.tag);
     }
 }
 

@@ -151,30 +151,34 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
     /// For writing; sleeps while anybody has it.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T, S> {
-        if !self.raw.try_write() {
+        let tag = state::tag::<S>();
+        if !self.raw.try_write(tag) {
             self.raw.lock_cold(Kind::Writer, None);
         }
-        self.write_guard()
+        self.write_guard(tag)
     }
 
     /// For writing, if nobody has it, nor was overtaken for so long that it comes next.
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T, S>> {
-        self.raw.try_write().then(|| self.write_guard())
+        let tag = state::tag::<S>();
+        self.raw.try_write(tag).then(|| self.write_guard(tag))
     }
 
     /// For writing, if that is possible within the time span.
     #[inline]
     pub fn try_write_for(&self, span: Duration) -> Option<RwLockWriteGuard<'_, T, S>> {
-        (self.raw.try_write() || self.raw.lock_cold(Kind::Writer, Some(Deadline::after(span))))
-            .then(|| self.write_guard())
+        let tag = state::tag::<S>();
+        (self.raw.try_write(tag) || self.raw.lock_cold(Kind::Writer, Some(Deadline::after(span))))
+            .then(|| self.write_guard(tag))
     }
 
     /// For writing, if that is possible before the deadline.
     #[inline]
     pub fn try_write_until(&self, deadline: Deadline) -> Option<RwLockWriteGuard<'_, T, S>> {
-        (self.raw.try_write() || self.raw.lock_cold(Kind::Writer, Some(deadline)))
-            .then(|| self.write_guard())
+        let tag = state::tag::<S>();
+        (self.raw.try_write(tag) || self.raw.lock_cold(Kind::Writer, Some(deadline)))
+            .then(|| self.write_guard(tag))
     }
 
     /// For reading, and for writing later: there is one of these at a time, beside readers.
@@ -238,11 +242,11 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         unsafe { RwLockReadGuard::new(&self.raw, self.value_ptr()) }
     }
 
-    /// The caller has it for writing.
+    /// The caller, whose tag this is, has it for writing.
     #[inline(always)]
-    fn write_guard(&self) -> RwLockWriteGuard<'_, T, S> {
+    fn write_guard(&self, tag: u32) -> RwLockWriteGuard<'_, T, S> {
         // SAFETY: as above.
-        unsafe { RwLockWriteGuard::new(&self.raw, self.value_ptr()) }
+        unsafe { RwLockWriteGuard::new(&self.raw, self.value_ptr(), tag) }
     }
 
     /// The caller has it as upgradable.

@@ -33,7 +33,7 @@ use core::marker::PhantomData;
 use super::halves::{self, Half};
 use super::patience::Patience;
 use super::state::{
-    self, ASLEEP, READER, READER_FIRST, READERS_ASLEEP, RECOVERED, State, UPGRADABLE, UPGRADING,
+    ASLEEP, READER, READER_FIRST, READERS_ASLEEP, RECOVERED, State, UPGRADABLE, UPGRADING,
     WRITERS_ASLEEP,
 };
 #[cfg(test)]
@@ -112,11 +112,11 @@ impl<S: Scope> Raw<S> {
         true
     }
 
-    /// For a writer, if nobody has it.
+    /// For a writer, which has this tag, if nobody has it.
     #[inline]
-    pub(super) fn try_write(&self) -> bool {
+    pub(super) fn try_write(&self, tag: u32) -> bool {
         // Most likely it is free: then a look first is for nothing.
-        let (free, taken) = State::free_and_taken(state::tag::<S>());
+        let (free, taken) = State::free_and_taken(tag);
         // Acquire: partners are the Releases of whoever left.
         self.change(free, taken, Ordering::Acquire).is_ok() || self.try_write_cold()
     }
@@ -147,20 +147,38 @@ impl<S: Scope> Raw<S> {
         let this: *const AtomicU64 = &self.state;
         // Release: partner is the Acquire of a writer that begins.
         let before = State(self.state.fetch_sub(READER, Ordering::Release));
-        if before.is_awaited_by_last_reader() {
+        if before.awaits_readers() {
             Self::wake_after_readers(this, before);
         }
     }
 
     #[cold]
     fn wake_after_readers(this: *const AtomicU64, before: State) {
-        if before.has(UPGRADING) {
+        if before.readers() > 1 {
+            // The last one does it.
+        } else if before.has(UPGRADING) {
             // It is one of them; the kernel does not know which.
             halves::wake::<S>(this, Half::Writers, u32::MAX);
         } else if !before.has(UPGRADABLE) {
             // WRITERS_ASLEEP stays: who is woken takes the lock with it.
             halves::wake::<S>(this, Half::Writers, 1);
         }
+    }
+
+    /// A writer leaves that came with this tag.
+    #[inline]
+    pub(super) fn unlock_write_as(&self, tag: u32) {
+        // Most likely nobody has come meanwhile, so the state is as it was left.
+        let (free, taken) = State::free_and_taken(tag);
+        // Release: as in `unlock_write`.
+        if self.change(taken, free, Ordering::Release).is_err() {
+            self.unlock_write_cold();
+        }
+    }
+
+    #[cold]
+    fn unlock_write_cold(&self) {
+        self.unlock_write();
     }
 
     /// A writer leaves.

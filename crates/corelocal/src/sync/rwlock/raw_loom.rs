@@ -2,7 +2,7 @@
 //!
 //! In a model whoever was overtaken once insists, and a deadline passes at any time.
 
-use super::super::state::WRITING;
+use super::super::state::{self, WRITING};
 use super::*;
 use crate::sync::scope::Private;
 use crate::sys::futex::Deadline;
@@ -27,11 +27,16 @@ struct Ways {
 const RIGHT: Ways = Ways {
     read: |raw| assert!(raw.try_read() || raw.read_cold(None)),
     unlock_read: Raw::unlock_read,
-    write: |raw| assert!(raw.try_write() || raw.lock_cold(Kind::Writer, None)),
-    unlock_write: Raw::unlock_write,
-    try_write: |raw| raw.try_write() || raw.lock_cold(Kind::Writer, Some(Deadline::now())),
+    write: |raw| assert!(raw.try_write(tag()) || raw.lock_cold(Kind::Writer, None)),
+    unlock_write: |raw| raw.unlock_write_as(tag()),
+    try_write: |raw| raw.try_write(tag()) || raw.lock_cold(Kind::Writer, Some(Deadline::now())),
     upgrade: |raw| assert!(raw.try_upgrade() || raw.upgrade_cold(None)),
 };
+
+/// In a model all threads have the same.
+fn tag() -> u32 {
+    state::tag::<Private>()
+}
 
 struct Model {
     ways: Ways,
@@ -231,7 +236,7 @@ fn loom_catches_a_last_reader_that_wakes_nobody() {
 fn loom_catches_a_reader_without_release() {
     let unlock_read = |raw: &Raw| {
         let before = State(raw.state.fetch_sub(READER, Ordering::Relaxed));
-        if before.is_awaited_by_last_reader() {
+        if before.awaits_readers() {
             Raw::wake_after_readers(&raw.state, before);
         }
     };
@@ -276,7 +281,7 @@ fn loom_catches_a_writer_without_release() {
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_writer_that_gives_up_without_a_word() {
     let try_write = |raw: &Raw| {
-        if raw.try_write() {
+        if raw.try_write(tag()) {
             return true;
         }
         let state = raw.change_any(Ordering::Relaxed, |state| {
@@ -293,7 +298,7 @@ fn loom_catches_a_writer_that_gives_up_without_a_word() {
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_writer_that_forgets_the_others() {
     let write = |raw: &Raw| {
-        while !raw.try_write() {
+        while !raw.try_write(tag()) {
             let state = raw.load();
             if state.is_free() {
                 continue;

@@ -134,10 +134,11 @@ impl State {
         State(self.0 & RECOVERED | generation::<S>())
     }
 
-    /// A reader may come in without asking any further.
+    /// A reader may come in without asking any further: nobody writes or keeps it out, in this generation.
     #[inline(always)]
     pub(super) fn is_open<S: Scope>(self) -> bool {
-        !self.has(WRITING | CLOSED | FULL) && (self.has(READERS) || self.is_current::<S>())
+        // One look at all of it: branches before an atomic exchange delay it.
+        (self.0 ^ generation::<S>()) & (GENERATION | WRITING | CLOSED | FULL) == 0
     }
 
     /// A reader may come in. It need not mind that it is closed if it goes `first`.
@@ -151,10 +152,10 @@ impl State {
         State(self.0 + READER)
     }
 
-    /// The last reader leaves this state, and must wake somebody.
+    /// Somebody sleeps until readers have left.
     #[inline(always)]
-    pub(super) fn is_awaited_by_last_reader(self) -> bool {
-        self.0 & READERS == READER && self.has(WRITERS_ASLEEP | UPGRADING)
+    pub(super) fn awaits_readers(self) -> bool {
+        self.has(WRITERS_ASLEEP | UPGRADING)
     }
 
     /// A writer may begin that has not slept, or has.

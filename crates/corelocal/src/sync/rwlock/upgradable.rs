@@ -11,6 +11,7 @@ use core::time::Duration;
 
 use super::guard::{RwLockReadGuard, RwLockWriteGuard};
 use super::raw::Raw;
+use super::state;
 use crate::sync::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 
@@ -97,7 +98,7 @@ impl<'a, T: ?Sized, S: Scope> RwLockUpgradableGuard<'a, T, S> {
     fn upgraded(self) -> RwLockWriteGuard<'a, T, S> {
         let this = ManuallyDrop::new(self);
         // SAFETY: the caller has arranged it.
-        unsafe { RwLockWriteGuard::new(this.raw, this.value) }
+        unsafe { RwLockWriteGuard::new(this.raw, this.value, state::tag::<S>()) }
     }
 }
 

@@ -1,60 +1,97 @@
-//! Compiles the C that tables compare with, where there is a C compiler. Without one the build goes
-//! on and those rows say what is missing: see `src/tables/baseline.rs` and
-//! `src/tables/pool/librseq.rs`.
+//! Compiles the C and C++ that tables compare with, where there is a compiler and the library that it
+//! is for. Without them the build goes on and those rows say what is missing: see
+//! `src/tables/baseline.rs`, `src/tables/pool/librseq.rs` and `src/tables/locks/foreign.rs`.
 
 use std::env;
 use std::process::Command;
 
 const BASELINE: &str = "src/tables/baseline.c";
 const LIBRSEQ: &str = "src/tables/pool/librseq.c";
+const NSYNC: &str = "src/tables/locks/nsync.c";
+const ABSL: &str = "src/tables/locks/absl.cc";
 
 fn main() {
-    println!("cargo::rerun-if-changed={BASELINE}");
-    println!("cargo::rerun-if-changed={LIBRSEQ}");
-    println!("cargo::rerun-if-env-changed=PKG_CONFIG_PATH");
-    println!("cargo::rustc-check-cfg=cfg(c_baseline)");
-    println!("cargo::rustc-check-cfg=cfg(librseq)");
-    if target("CARGO_CFG_TARGET_ARCH") != "x86_64" || target("CARGO_CFG_TARGET_OS") != "linux" {
+    for source in [BASELINE, LIBRSEQ, NSYNC, ABSL] {
+        println!("cargo::rerun-if-changed={source}");
+    }
+    // Where pkg-config and the compiler look.
+    for name in ["PKG_CONFIG_PATH", "PKG_CONFIG_SYSROOT_DIR", "CPATH", "LIBRARY_PATH"] {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
+    for cfg in ["c_baseline", "librseq", "nsync", "absl"] {
+        println!("cargo::rustc-check-cfg=cfg({cfg})");
+    }
+    if target("CARGO_CFG_TARGET_OS") != "linux" {
         return;
     }
-    if compile(BASELINE, "corelocal_baseline", &[]) {
+    let is_x86 = target("CARGO_CFG_TARGET_ARCH") == "x86_64";
+    if is_x86 && compile(BASELINE, "corelocal_baseline", &[]) {
         println!("cargo::rustc-cfg=c_baseline");
     }
-    librseq();
+    // What is installed is this machine's, and most likely no static library.
+    let foreign = target("HOST") != target("TARGET");
+    let is_static = target("CARGO_CFG_TARGET_FEATURE").split(',').any(|f| f == "crt-static");
+    if foreign || is_static {
+        return;
+    }
+    if let Some(found) = Found::by_pkg_config("librseq").filter(|_| is_x86) {
+        found.offer("librseq", LIBRSEQ);
+    }
+    if let Some(found) = Found::by_pkg_config("nsync").or_else(Found::nsync) {
+        found.offer("nsync", NSYNC);
+    }
+    if let Some(found) = Found::by_pkg_config("absl_synchronization") {
+        found.offer("absl", ABSL);
+    }
 }
 
 fn target(name: &str) -> String {
     env::var(name).unwrap_or_default()
 }
 
-/// The row with librseq, which few machines have.
-fn librseq() {
-    // What pkg-config finds is this machine's, and most likely no static library.
-    let foreign = target("HOST") != target("TARGET");
-    let is_static = target("CARGO_CFG_TARGET_FEATURE").split(',').any(|f| f == "crt-static");
-    if foreign || is_static {
-        return;
+/// An installed library: what the compiler and the linker are to be told, as pkg-config says it.
+struct Found(String);
+
+impl Found {
+    fn by_pkg_config(name: &str) -> Option<Self> {
+        let found = Command::new("pkg-config").args(["--cflags", "--libs", name]).output().ok()?;
+        let flags = String::from_utf8_lossy(&found.stdout).into_owned();
+        found.status.success().then_some(Self(flags))
     }
-    let found = Command::new("pkg-config").args(["--cflags", "--libs", "librseq"]).output();
-    let Some(found) = found.ok().filter(|found| found.status.success()) else { return };
-    let found = String::from_utf8_lossy(&found.stdout).into_owned();
-    let flags =
-        |prefix: &'static str| found.split_whitespace().filter(move |f| f.starts_with(prefix));
-    let cflags: Vec<&str> = flags("-I").chain(flags("-D")).collect();
-    if !compile(LIBRSEQ, "corelocal_librseq", &cflags) {
-        return;
+
+    /// Debian packs it without a file for pkg-config: it is there if its header is.
+    fn nsync() -> Option<Self> {
+        let mut compiler = cc::Build::new().try_get_compiler().ok()?.to_command();
+        let found = compiler.args(["-E", "-include", "nsync.h", "-x", "c", "/dev/null"]).output();
+        found.ok()?.status.success().then(|| Self("-lnsync".to_owned()))
     }
-    println!("cargo::rustc-cfg=librseq");
-    for folder in flags("-L") {
-        println!("cargo::rustc-link-search=native={}", &folder[2..]);
+
+    fn flags(&self, prefix: &'static str) -> impl Iterator<Item = &str> {
+        self.0.split_whitespace().filter(move |flag| flag.starts_with(prefix))
     }
-    for library in flags("-l") {
-        println!("cargo::rustc-link-lib={}", &library[2..]);
+
+    /// Compiles the rows of this library, if that is possible, and sets `cfg`.
+    fn offer(&self, cfg: &str, source: &str) {
+        let cflags: Vec<&str> = self.flags("-I").chain(self.flags("-D")).collect();
+        if !compile(source, &format!("corelocal_{cfg}"), &cflags) {
+            return;
+        }
+        println!("cargo::rustc-cfg={cfg}");
+        for folder in self.flags("-L") {
+            println!("cargo::rustc-link-search=native={}", &folder[2..]);
+        }
+        for library in self.flags("-l") {
+            println!("cargo::rustc-link-lib={}", &library[2..]);
+        }
     }
 }
 
 fn compile(source: &str, library: &str, cflags: &[&str]) -> bool {
-    let compiled = cc::Build::new()
+    let mut build = cc::Build::new();
+    if source.ends_with(".cc") {
+        build.cpp(true).std("c++17");
+    }
+    let compiled = build
         .file(source)
         .opt_level(2)
         .warnings(true)

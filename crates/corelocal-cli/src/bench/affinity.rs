@@ -23,13 +23,7 @@ impl Pinned {
     /// What `sched_getaffinity(2)` or `sched_setaffinity(2)` answered, `EPERM` under some seccomp
     /// filters.
     pub fn to_one_cpu() -> io::Result<Self> {
-        let mut before: Mask = [0; 128];
-        // SAFETY: the mask is valid for writes of the size given, and the kernel writes no more.
-        let rc =
-            unsafe { libc::sched_getaffinity(0, size_of::<Mask>(), before.as_mut_ptr().cast()) };
-        if rc < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let before = get()?;
         let highest = before.iter().rposition(|&word| word != 0);
         let Some(word) = highest else { return Err(io::ErrorKind::NotFound.into()) };
         let bit = before[word].ilog2() as usize;
@@ -65,6 +59,24 @@ pub fn confine(cpus: &[usize]) -> io::Result<()> {
         *word |= 1 << (cpu % 64);
     }
     set(&mask)
+}
+
+/// The cpus that the calling thread may use, in their order.
+///
+/// # Errors
+///
+/// As [`Pinned::to_one_cpu`].
+pub fn allowed() -> io::Result<Vec<usize>> {
+    let mask = get()?;
+    let is_in = |cpu: &usize| mask[cpu / 64] & 1 << (cpu % 64) != 0;
+    Ok((0..mask.len() * 64).filter(is_in).collect())
+}
+
+fn get() -> io::Result<Mask> {
+    let mut mask: Mask = [0; 128];
+    // SAFETY: the mask is valid for writes of the size given, and the kernel writes no more.
+    let rc = unsafe { libc::sched_getaffinity(0, size_of::<Mask>(), mask.as_mut_ptr().cast()) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(mask) }
 }
 
 fn set(mask: &Mask) -> io::Result<()> {

@@ -118,15 +118,18 @@ fn with_waits<'a>(contest: Contest<Loop<'a>>, words: &'a [AtomicU32; 2]) -> Cont
         one(WAIT_PRIVATE),
         refused_with(Errno::EAGAIN),
     );
-    add(
+    let contest = add(
         contest,
         Row::ours("ours-wait", "corelocal wait, private"),
         || wait(&words[0], OTHER, None, Scope::Private),
-        |result| match result {
-            Ok(Wake::Differed) => Ok(()),
-            Ok(other) => Err(format!("the call ended otherwise than it should: {other:?}")),
-            Err(errno) => Err(failed(errno)),
-        },
+        differed,
+    );
+    // Not marked as ours, as those of WAKE below: a page's headline compares such rows with the baseline.
+    add(
+        contest,
+        Row::new("ours-wait-shared", "corelocal wait, shared"),
+        || wait(&words[0], OTHER, None, Scope::Shared),
+        differed,
     )
 }
 
@@ -162,13 +165,17 @@ fn with_wakes<'a>(contest: Contest<Loop<'a>>, word: &'a AtomicU32) -> Contest<Lo
         || futex(word, WAKE_PRIVATE, 1),
         woke_nobody,
     );
-    // Not marked as ours: a page's headline compares such rows with the baseline, which is a WAIT.
-    add(
-        contest,
-        Row::new("ours-wake", "corelocal wake, private"),
-        || wake(word, 1, Scope::Private),
-        |result| result.map_or_else(|errno| Err(failed(errno)), |woken| woke_nobody(woken as _)),
-    )
+    let rows = [
+        ("ours-wake", "corelocal wake, private", Scope::Private),
+        ("ours-wake-shared", "corelocal wake, shared", Scope::Shared),
+    ];
+    rows.into_iter().fold(contest, |contest, (id, label, scope)| {
+        let check = |result: Result<usize, Errno>| match result {
+            Ok(woken) => woke_nobody(woken as libc::c_long),
+            Err(errno) => Err(failed(errno)),
+        };
+        add(contest, Row::new(id, label), move || wake(word, 1, scope), check)
+    })
 }
 
 fn with_futex2<'a>(contest: Contest<Loop<'a>>, word: &'a AtomicU32) -> Contest<Loop<'a>> {
@@ -276,6 +283,15 @@ fn failed(errno: Errno) -> String {
 
 fn succeeded(returned: libc::c_long) -> Result<(), String> {
     if returned == -1 { Err(failed(last_errno())) } else { Ok(()) }
+}
+
+/// The wrapper's own way of saying that the value differs.
+fn differed(result: Result<Wake, Errno>) -> Result<(), String> {
+    match result {
+        Ok(Wake::Differed) => Ok(()),
+        Ok(other) => Err(format!("the call ended otherwise than it should: {other:?}")),
+        Err(errno) => Err(failed(errno)),
+    }
 }
 
 fn woke_nobody(returned: libc::c_long) -> Result<(), String> {

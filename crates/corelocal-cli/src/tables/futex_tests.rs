@@ -13,7 +13,7 @@ fn every_row_is_measured_or_explained() {
     let machine = Machine { tsc_mhz: Some(2000.0), ..Machine::default() };
     let plan = Plan { round: Duration::from_micros(50), rounds: 5, ..Plan::QUICK };
     let table = Futex.run(&mut Context::new(plan, &machine)).unwrap();
-    assert_eq!(table.rows.len(), 17);
+    assert_eq!(table.rows.len(), 19);
     for row in &table.rows {
         assert_eq!(row.points.is_empty(), row.unavailable.is_some(), "{}", row.id);
         for point in &row.points {

@@ -5,12 +5,14 @@
 //!   counts in a plain word, so that one that excludes nobody leaves the table.
 //! - pthread's locks are told their kind when they are made, and that they took it is looked at.
 
+pub mod foreign;
 mod pthread;
 
 use std::sync::Arc;
 
 use corelocal::sync;
 
+use self::foreign::{Absl, Foreign, Library, Nsync};
 use super::checked::{Checked, Made, Subject, agree, contending};
 use crate::bench::threads::Crew;
 use crate::bench::{Contest, Context, Table};
@@ -44,6 +46,7 @@ impl Locks {
                      checked.";
         Contest::new(self, about)
             .baseline(BASELINE)
+            .headline("mutex")
             .over("threads", threads)
             .row(Row::new("std", "std Mutex"), contending(turns::<std::sync::Mutex<u64>>))
             .row(
@@ -54,6 +57,9 @@ impl Locks {
                 Row::new("parking-lot-fair", "parking_lot FairMutex"),
                 contending(turns::<parking_lot::FairMutex<u64>>),
             )
+            .row(Row::new("usync", "usync Mutex"), contending(turns::<usync::Mutex<u64>>))
+            .row(Row::new("nsync", "nsync"), contending(turns::<Foreign<u64, Nsync>>))
+            .row(Row::new("absl", "absl::Mutex"), contending(turns::<Foreign<u64, Absl>>))
             .row(Row::new("pthread", "pthread"), contending(|| pthread::turns(&[])))
             .row(
                 Row::new("pthread-shared", "pthread, shared"),
@@ -89,87 +95,67 @@ impl Locks {
 }
 
 /// A number behind a lock.
-trait Locked: Send + Sync + 'static {
-    fn new() -> Self;
+trait Locked: Sized + Send + Sync + 'static {
+    /// # Errors
+    /// There is no such lock here.
+    fn new() -> anyhow::Result<Self>;
 
     /// Calls `f` on the number, locked.
     fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R;
 }
 
-impl Locked for std::sync::Mutex<u64> {
-    fn new() -> Self {
-        Self::new(0)
-    }
-
-    #[inline]
-    fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
-        f(&mut self.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
-    }
-}
-
 macro_rules! locked {
-    ($($Lock:ty),*) => {
+    ($($Lock:ty: $new:expr, |$lock:ident| $guard:expr;)*) => {
         $(impl Locked for $Lock {
-            fn new() -> Self {
-                Self::new(0)
+            fn new() -> anyhow::Result<Self> {
+                Ok($new)
             }
 
             #[inline]
             fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
-                f(&mut self.lock())
+                let $lock = self;
+                let mut guard = $guard;
+                f(&mut guard)
             }
         })*
     };
 }
 
-impl Locked for sync::Mutex<u64, sync::Shared> {
-    fn new() -> Self {
-        Self::with_scope(0)
-    }
-
-    #[inline]
-    fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
-        f(&mut self.lock())
-    }
-}
-
-impl Locked for sync::PiMutex<u64> {
-    fn new() -> Self {
-        Self::new(0)
-    }
-
-    #[inline]
-    fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
-        f(&mut self.lock().expect("a lock of this thread alone"))
-    }
-}
-
-/// Robust locks: no owner dies here.
-macro_rules! robust {
-    ($($Lock:ty),*) => {
-        $(impl Locked for $Lock {
-            fn new() -> Self {
-                // SAFETY: it stays where it is as long as threads use it, and they forget no guard.
-                unsafe { Self::with_scope(0) }
-            }
-
-            #[inline]
-            fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
-                match self.lock() {
-                    Ok(mut number) => f(&mut number),
-                    Err(why) => panic!("{why}"),
-                }
-            }
-        })*
+locked! {
+    std::sync::Mutex<u64>: Self::new(0), |lock| {
+        lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     };
+    parking_lot::Mutex<u64>: Self::new(0), |lock| lock.lock();
+    parking_lot::FairMutex<u64>: Self::new(0), |lock| lock.lock();
+    usync::Mutex<u64>: Self::new(0), |lock| lock.lock();
+    sync::Mutex<u64>: Self::new(0), |lock| lock.lock();
+    sync::Mutex<u64, sync::Shared>: Self::with_scope(0), |lock| lock.lock();
+    sync::PiMutex<u64>: Self::new(0), |lock| lock.lock().expect("a lock of this thread alone");
+    // SAFETY: it stays where it is as long as threads use it, and they forget no guard.
+    sync::RobustMutex<u64>: unsafe { Self::with_scope(0) }, |lock| unharmed(lock.lock());
+    // SAFETY: likewise.
+    sync::RobustPiMutex<u64>: unsafe { Self::with_scope(0) }, |lock| unharmed(lock.lock());
 }
 
-robust!(sync::RobustMutex<u64>, sync::RobustPiMutex<u64>);
-locked!(parking_lot::Mutex<u64>, parking_lot::FairMutex<u64>, sync::Mutex<u64>);
+/// The guard: no owner dies here.
+fn unharmed<G, E: std::fmt::Display>(locked: Result<G, E>) -> G {
+    locked.unwrap_or_else(|why| panic!("{why}"))
+}
+
+impl<L: Library> Locked for Foreign<u64, L> {
+    fn new() -> anyhow::Result<Self> {
+        Foreign::new(0)
+    }
+
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
+        f(&mut self.write())
+    }
+}
 
 /// Turns behind this lock, as a contestant.
 fn turns<L: Locked>() -> Made {
-    Ok(Arc::new(Turns(L::new())))
+    Ok(Arc::new(Turns(L::new()?)))
 }
 
 struct Turns<L>(L);
@@ -199,7 +185,8 @@ mod tests {
         let plan = Plan { slice: Duration::from_millis(1), ..Plan::QUICK };
         let table = Locks.on(&[1, 5]).measure(&Context::new(plan, &Machine::default()));
         for row in &table.rows {
-            assert_eq!(row.points.len(), 2, "{}: {:?}", row.id, row.unavailable);
+            let points = if foreign::is_missing(&row.id) { 0 } else { 2 };
+            assert_eq!(row.points.len(), points, "{}: {:?}", row.id, row.unavailable);
         }
     }
 }

@@ -4,19 +4,23 @@
 //!
 //! Invariant: ids are unique, and never change once released.
 
+pub mod barriers;
 mod baseline;
 mod checked;
 pub mod clock;
+pub mod condvars;
 pub mod counter;
 pub mod cpu_number;
 pub mod futex;
 pub mod histogram;
 pub mod locks;
+mod lockstep;
 pub mod memory;
 pub mod pool;
 pub mod queue;
 mod recorder;
 pub mod remote;
+pub mod rwlocks;
 pub mod sched;
 
 use std::fmt;
@@ -35,6 +39,12 @@ pub fn all() -> &'static [&'static dyn Table] {
         &remote::Remote,
         &futex::Futex,
         &locks::Locks,
+        &rwlocks::RwLocks::READ,
+        &rwlocks::RwLocks::WRITE,
+        &rwlocks::RwLocks::MIXED,
+        &condvars::Condvars::ROUND_TRIP,
+        &condvars::Condvars::ALL,
+        &barriers::Barriers,
         &clock::Clock,
         &clock::start::ClockStart,
         &clock::convert::ClockConvert,

@@ -4,6 +4,9 @@
 //! compiler knows nothing of it and a test meets the bad moment once in a million runs, so this
 //! crate looks at the machine code itself: [`check`] reads it without running it, [`torture`] runs it
 //! and disturbs it at every instruction.
+//!
+//! [`callers`] tells from the copy of a stack and a program's files who called whom.
 
+pub mod callers;
 pub mod check;
 pub mod torture;

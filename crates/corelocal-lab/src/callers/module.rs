@@ -1,0 +1,200 @@
+//! One file of a program: where it lies, how its functions find their callers, and what they are called.
+//!
+//! Invariants:
+//! - An address in memory is one in the file plus `bias`, modulo 2^64.
+//! - Inlined functions are known to debug information only; the one that is called is named by its symbol, if there
+//!   is one.
+
+use std::cell::{OnceCell, RefCell};
+use std::path::Path;
+
+use addr2line::Context;
+use gimli::{
+    BaseAddresses, Dwarf, EhFrame, EhFrameHdr, EndianSlice, ParsedEhFrameHdr, RunTimeEndian,
+    SectionId, UnwindContext, UnwindSection as _,
+};
+use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
+
+use super::Function;
+use super::maps::Map;
+use super::unwind::{self, Registers, Stack, Step};
+
+pub type Bytes<'a> = EndianSlice<'a, RunTimeEndian>;
+
+/// A symbol.
+struct Symbol<'a> {
+    start: u64,
+    size: u64,
+    name: &'a str,
+}
+
+/// See the module's text.
+pub struct Module<'a> {
+    pub path: &'a Path,
+    file: object::File<'a>,
+    endian: RunTimeEndian,
+    bias: u64,
+    frames: Option<Frames<'a>>,
+    names: OnceCell<Option<Context<Bytes<'a>>>>,
+    functions: OnceCell<Vec<Symbol<'a>>>,
+    variables: OnceCell<Vec<Symbol<'a>>>,
+}
+
+/// How callers are found.
+struct Frames<'a> {
+    table: EhFrame<Bytes<'a>>,
+    index: Option<ParsedEhFrameHdr<Bytes<'a>>>,
+    bases: BaseAddresses,
+    /// Kept, as it is large.
+    context: RefCell<UnwindContext<usize>>,
+}
+
+impl<'a> Module<'a> {
+    /// `map` is where a part of its code lies.
+    pub fn parse(path: &'a Path, map: &Map, content: &'a [u8]) -> Option<Module<'a>> {
+        let file = object::File::parse(content).ok()?;
+        let endian =
+            if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+        let segment = file.segments().find(|segment| {
+            let (start, len) = segment.file_range();
+            // A mapping begins with a page, a segment anywhere in it.
+            let first_page = start & !0xfff;
+            (first_page..start.saturating_add(len)).contains(&map.offset)
+                && segment_is_code(segment)
+        })?;
+        let in_file =
+            map.offset.wrapping_sub(segment.file_range().0).wrapping_add(segment.address());
+        let bias = map.start.wrapping_sub(in_file);
+        let frames = Frames::of(&file, endian);
+        let (names, functions, variables) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Some(Module { path, file, endian, bias, frames, names, functions, variables })
+    }
+
+    /// From a function to its caller; nothing if the file does not say how.
+    pub fn caller(&self, inside: u64, registers: &Registers, stack: &Stack<'_>) -> Option<Step> {
+        let frames = self.frames.as_ref()?;
+        let at = inside.wrapping_sub(self.bias);
+        let (table, bases) = (&frames.table, &frames.bases);
+        let fde = match &frames.index {
+            Some(index) => {
+                let lookup = index.table()?;
+                lookup.fde_for_address(table, bases, at, EhFrame::cie_from_offset).ok()?
+            }
+            None => table.fde_for_address(bases, at, EhFrame::cie_from_offset).ok()?,
+        };
+        let mut context = frames.context.try_borrow_mut().ok()?;
+        let row = fde.unwind_info_for_address(table, bases, &mut context, at).ok()?;
+        let unit = fde.cie().encoding();
+        Some(unwind::by_row(row, table, unit, fde.is_signal_trampoline(), registers, stack))
+    }
+
+    /// The functions whose code lies there, innermost first; none if nobody knows.
+    pub fn functions_at(&self, inside: u64) -> Vec<Function> {
+        let at = inside.wrapping_sub(self.bias);
+        let mut functions = self.functions_of_debug_information(at).unwrap_or_default();
+        // Where debug information is lines only, its names have no path. The symbol has.
+        if let Some(name) = self.function_symbol(at).map(demangled) {
+            match functions.last_mut() {
+                Some(function) => function.name = Some(name),
+                None => functions.push(Function { name: Some(name), source: None }),
+            }
+        }
+        functions
+    }
+
+    fn functions_of_debug_information(&self, at: u64) -> Option<Vec<Function>> {
+        let context = self.names.get_or_init(|| self.debug_information()).as_ref()?;
+        let mut functions = Vec::new();
+        let mut frames = context.find_frames(at).skip_all_loads().ok()?;
+        while let Ok(Some(frame)) = frames.next() {
+            let name = frame
+                .function
+                .as_ref()
+                .and_then(|function| function.demangle().map(|name| name.into_owned()).ok());
+            let source = frame.location.as_ref().and_then(|location| {
+                let file = location.file?;
+                Some(location.line.map_or(file.to_owned(), |line| format!("{file}:{line}")))
+            });
+            functions.push(Function { name, source });
+        }
+        Some(functions)
+    }
+
+    fn debug_information(&self) -> Option<Context<Bytes<'a>>> {
+        let load = |id: SectionId| {
+            let section = self.file.section_by_name(id.name());
+            let bytes = section.and_then(|section| section.data().ok()).unwrap_or_default();
+            Ok::<_, gimli::Error>(EndianSlice::new(bytes, self.endian))
+        };
+        Context::from_dwarf(Dwarf::load(load).ok()?).ok()
+    }
+
+    fn function_symbol(&self, at: u64) -> Option<&'a str> {
+        let symbols = self.functions.get_or_init(|| self.symbols(SymbolKind::Text));
+        covering(symbols, at).map(|symbol| symbol.name)
+    }
+
+    /// The static that lies there, and how far into it.
+    pub fn variable_at(&self, address: u64) -> Option<(String, u64)> {
+        let at = address.wrapping_sub(self.bias);
+        let symbols = self.variables.get_or_init(|| self.symbols(SymbolKind::Data));
+        covering(symbols, at).map(|symbol| (demangled(symbol.name), at - symbol.start))
+    }
+
+    /// By address.
+    fn symbols(&self, kind: SymbolKind) -> Vec<Symbol<'a>> {
+        let all = self.file.symbols().chain(self.file.dynamic_symbols());
+        let wanted = all.filter(|symbol| symbol.kind() == kind && symbol.is_definition());
+        let mut symbols: Vec<Symbol<'a>> = wanted
+            .filter_map(|symbol| {
+                let name = symbol.name().ok().filter(|name| !name.is_empty())?;
+                Some(Symbol { start: symbol.address(), size: symbol.size(), name })
+            })
+            .collect();
+        symbols.sort_by_key(|symbol| (symbol.start, symbol.size));
+        symbols
+    }
+}
+
+fn segment_is_code(segment: &object::Segment<'_, '_>) -> bool {
+    match segment.flags() {
+        object::SegmentFlags::Elf { p_flags } => p_flags & object::elf::PF_X != 0,
+        _ => false,
+    }
+}
+
+/// The last of the sorted symbols that begins at or before `at`, and does not end before.
+fn covering<'b, 'a>(symbols: &'b [Symbol<'a>], at: u64) -> Option<&'b Symbol<'a>> {
+    let after = symbols.partition_point(|symbol| symbol.start <= at);
+    // Symbols may lie within others; further back there is none that matters.
+    let before = symbols[..after].iter().rev().take(16);
+    before.into_iter().find(|symbol| at - symbol.start < symbol.size)
+}
+
+fn demangled(name: &str) -> String {
+    addr2line::demangle_auto(name.into(), None).into_owned()
+}
+
+impl<'a> Frames<'a> {
+    fn of(file: &object::File<'a>, endian: RunTimeEndian) -> Option<Frames<'a>> {
+        let section = |name| {
+            let section = file.section_by_name(name)?;
+            Some((section.address(), EndianSlice::new(section.data().ok()?, endian)))
+        };
+        let (table_at, table) = section(".eh_frame")?;
+        let mut bases = BaseAddresses::default().set_eh_frame(table_at);
+        if let Some((text, _)) = section(".text") {
+            bases = bases.set_text(text);
+        }
+        let word = if file.is_64() { 8 } else { 4 };
+        let mut index = None;
+        if let Some((index_at, bytes)) = section(".eh_frame_hdr") {
+            bases = bases.set_eh_frame_hdr(index_at);
+            let parsed = EhFrameHdr::from(bytes).parse(&bases, word).ok();
+            index = parsed.filter(|parsed| parsed.table().is_some());
+        }
+        let mut table = EhFrame::from(table);
+        table.set_address_size(word);
+        Some(Frames { table, index, bases, context: RefCell::new(UnwindContext::new()) })
+    }
+}

@@ -33,6 +33,7 @@ use core::fmt;
 use core::time::Duration;
 
 use super::futex::Futex;
+use super::profile::{self, Kind, Wait};
 use super::scope::{Private, Scope};
 use super::spin::{self, Spin};
 use crate::primitive::atomic::{AtomicU64, Ordering};
@@ -144,11 +145,14 @@ impl<S: Scope> Barrier<S> {
     }
 
     fn until_over(&self, round: u32) -> BarrierWaitResult {
+        let mut wait = Wait::begin(Kind::Barrier, self);
         if !self.is_over_soon(round) {
             while let Some(released) = self.announce(round) {
+                wait.sleeps();
                 self.released.wait(released, None);
             }
         }
+        wait.end(true);
         BarrierWaitResult { is_leader: false }
     }
 
@@ -160,15 +164,19 @@ impl<S: Scope> Barrier<S> {
     /// The same, until the deadline; `None` if they did not come. Then the caller has not come either.
     pub fn wait_until(&self, deadline: Deadline) -> Option<BarrierWaitResult> {
         let Some(round) = self.arrive() else { return Some(BarrierWaitResult { is_leader: true }) };
+        let mut wait = Wait::begin(Kind::Barrier, self);
         if self.is_over_soon(round) {
+            wait.end(true);
             return Some(BarrierWaitResult { is_leader: false });
         }
         while let Some(released) = self.announce(round) {
+            wait.sleeps();
             if self.released.wait(released, Some(deadline)) == Wake::TimedOut {
                 // Invariant 3: the leader is about to say so.
                 return if self.withdraw(round) { None } else { Some(self.until_over(round)) };
             }
         }
+        wait.end(true);
         Some(BarrierWaitResult { is_leader: false })
     }
 
@@ -203,6 +211,7 @@ impl<S: Scope> Barrier<S> {
     fn release(&self) {
         // Whoever is let go may free the barrier: from then on it is an address.
         let this: *const Futex<S> = &self.released;
+        let barrier: *const Self = self;
         let mut released = self.released.load(Ordering::Relaxed);
         loop {
             let after = (released & !ASLEEP).wrapping_add(RELEASED);
@@ -219,6 +228,7 @@ impl<S: Scope> Barrier<S> {
             }
         }
         if released & ASLEEP != 0 {
+            profile::let_go(Kind::Barrier, barrier);
             Futex::wake(this, u32::MAX);
         }
     }

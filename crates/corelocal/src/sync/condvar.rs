@@ -35,6 +35,7 @@ use core::time::Duration;
 
 use super::condvar_guard::{CondvarGuard, OwnedGuard};
 use super::futex::Futex;
+use super::profile::{Kind, Wait};
 use super::scope::{Private, Scope};
 use crate::primitive::atomic::{
     AtomicU32,
@@ -277,7 +278,10 @@ impl<S: Scope> Condvar<S> {
         let sequence = self.sequence.load(Relaxed);
         // SAFETY: the guard, borrowed exclusively, is not used until `reacquire`.
         unsafe { guard.release() };
+        let mut wait = Wait::begin(Kind::Condvar, self);
+        wait.sleeps();
         let wake = self.sequence.wait(sequence, deadline);
+        wait.end(wake != Wake::TimedOut);
         // SAFETY: after `release`.
         unsafe { guard.reacquire() };
         // Acquire: partner is the Release in `notify_all_slowly`: who finds ALL finds the new number.
@@ -298,7 +302,10 @@ impl<S: Scope> Condvar<S> {
         }
         let sequence = self.sequence.load(Relaxed);
         let lock = guard.unlock();
+        let mut wait = Wait::begin(Kind::Condvar, self);
+        wait.sleeps();
         let wake = self.sequence.wait(sequence, deadline);
+        wait.end(wake != Wake::TimedOut);
         let locked = G::relock(lock);
         // Acquire: as in `sleep`. It was set before anybody knew of AT_ONCE.
         if self.state.fetch_sub(1, Acquire) & ALL != 0 {

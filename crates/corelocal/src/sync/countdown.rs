@@ -12,6 +12,7 @@
 //! 2. Who counts down does not touch the word after the exchange: its memory may be gone.
 
 use super::futex::Futex;
+use super::profile::{Kind, Wait};
 use super::scope::Scope;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::{Deadline, Wake};
@@ -118,10 +119,12 @@ impl<S: Scope> Countdown<S> {
     #[cold]
     fn wait_cold(&self, deadline: Option<Deadline>) -> bool {
         let start = self.start();
+        let mut wait = Wait::begin(Kind::Latch, self);
         loop {
-            let Some(expected) = self.announce(start) else { return true };
+            let Some(expected) = self.announce(start) else { return wait.end(true) };
+            wait.sleeps();
             if self.word.wait(expected, deadline) == Wake::TimedOut {
-                return self.announce(start).is_none();
+                return wait.end(self.announce(start).is_none());
             }
         }
     }

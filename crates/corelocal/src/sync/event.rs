@@ -19,6 +19,7 @@ use core::time::Duration;
 
 use super::futex::Futex;
 use super::permits::Permits;
+use super::profile::{Kind, Wait};
 use super::scope::{Private, Scope};
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::{Deadline, Wake};
@@ -84,7 +85,7 @@ impl<S: Scope> AutoEvent<S> {
     /// Waits until it is set, and resets it.
     #[inline]
     pub fn wait(&self) {
-        self.permits.take_until(None);
+        self.permits.take_until(None, Kind::Event);
     }
 
     /// Resets it if it is set; says whether it was. The same as [`reset`](Self::reset).
@@ -102,7 +103,7 @@ impl<S: Scope> AutoEvent<S> {
     /// Waits until it is set or until the deadline, and resets it; false if it was not.
     #[inline]
     pub fn wait_until(&self, deadline: Deadline) -> bool {
-        self.permits.take_until(Some(deadline))
+        self.permits.take_until(Some(deadline), Kind::Event)
     }
 
     /// Whether it is set at the moment.
@@ -245,10 +246,12 @@ impl<S: Scope> ManualEvent<S> {
     #[cold]
     fn wait_cold(&self, deadline: Option<Deadline>) -> bool {
         let start = self.start();
+        let mut wait = Wait::begin(Kind::Event, self);
         loop {
-            let Some(expected) = self.announce(start) else { return true };
+            let Some(expected) = self.announce(start) else { return wait.end(true) };
+            wait.sleeps();
             if self.word.wait(expected, deadline) == Wake::TimedOut {
-                return self.announce(start).is_none();
+                return wait.end(self.announce(start).is_none());
             }
         }
     }

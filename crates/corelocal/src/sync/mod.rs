@@ -26,6 +26,7 @@ mod permits;
 mod pi;
 #[cfg(any(test, feature = "std"))]
 mod poison;
+pub mod profile;
 #[cfg(all(feature = "lock_api", not(loom)))]
 mod raw;
 mod robust;

@@ -24,6 +24,7 @@ use core::fmt;
 
 use super::futex::Futex;
 use super::holder::{self, Holder};
+use super::profile::{Kind, Wait, let_go};
 use super::scope::Private;
 use crate::primitive::atomic::Ordering;
 
@@ -188,7 +189,10 @@ impl Once {
         // Relaxed: who is woken looks again.
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
         if word == awaited || self.word.compare_exchange(word, awaited, success, failure).is_ok() {
+            let mut wait = Wait::begin(Kind::Once, self);
+            wait.sleeps();
             self.word.wait(awaited, None);
+            wait.end(true);
         }
     }
 
@@ -251,6 +255,7 @@ impl Claim<'_> {
                 Ok(_) => {
                     // Invariant 4: by address.
                     if word & AWAITED != 0 {
+                        let_go(Kind::Once, this);
                         Futex::wake(this, u32::MAX);
                     }
                     return;

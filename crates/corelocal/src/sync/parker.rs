@@ -10,6 +10,7 @@ use core::fmt;
 use core::time::Duration;
 
 use super::futex::Futex;
+use super::profile::{Kind, Wait};
 use super::scope::{Private, Scope};
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::{Deadline, Wake};
@@ -101,16 +102,18 @@ impl<S: Scope> Parker<S> {
 
     #[cold]
     fn park_cold(&self, deadline: Option<Deadline>) -> bool {
+        let mut wait = Wait::begin(Kind::Parker, self);
         loop {
+            wait.sleeps();
             let timed_out = match self.announce() {
                 Some(expected) => self.word.wait(expected, deadline) == Wake::TimedOut,
                 None => false,
             };
             if self.take() {
-                return true;
+                return wait.end(true);
             }
             if timed_out {
-                return false;
+                return wait.end(false);
             }
         }
     }

@@ -25,6 +25,7 @@
 //! 4. A giver does not touch the word after the exchange that gives: its memory may be gone.
 
 use super::futex::Futex;
+use super::profile::{self, Wait};
 use super::scope::Scope;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::{Deadline, Wake};
@@ -96,18 +97,22 @@ impl<S: Scope> Permits<S> {
 
     /// Takes a permit, once there is one; false at the deadline.
     #[inline]
-    pub(super) fn take_until(&self, deadline: Option<Deadline>) -> bool {
-        self.try_take() || self.take_cold(deadline)
+    pub(super) fn take_until(&self, deadline: Option<Deadline>, kind: profile::Kind) -> bool {
+        self.try_take() || self.take_cold(deadline, kind)
     }
 
     #[cold]
-    fn take_cold(&self, deadline: Option<Deadline>) -> bool {
-        while self.wait(deadline) != Wake::TimedOut {
+    fn take_cold(&self, deadline: Option<Deadline>, kind: profile::Kind) -> bool {
+        let mut wait = Wait::begin(kind, self);
+        loop {
+            wait.sleeps();
+            if self.wait(deadline) == Wake::TimedOut {
+                return wait.end(self.leave_or_take());
+            }
             if self.take(AWAITED) {
-                return true;
+                return wait.end(true);
             }
         }
-        self.leave_or_take()
     }
 
     /// Sleeps while there is no permit, until woken or until the deadline. After it, whoever slept owes
@@ -202,6 +207,7 @@ fn ptr_of<S: Scope>(word: &Futex<S>) -> *const Futex<S> {
 
 #[cold]
 fn wake_cold<S: Scope>(word: *const Futex<S>, waiters: u32) {
+    profile::let_go(profile::Kind::Semaphore, word);
     Futex::wake(word, waiters);
 }
 

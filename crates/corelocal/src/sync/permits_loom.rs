@@ -21,9 +21,9 @@ const RIGHT: Ways = Ways {
     give: |permits| {
         permits.give(1, Permits::MAX, false).expect("few");
     },
-    take: |permits| assert!(permits.take_until(None)),
+    take: |permits| assert!(permits.take_until(None, profile::Kind::Semaphore)),
     // In a model it passes at any time.
-    try_take: |permits| permits.take_until(Some(Deadline::now())),
+    try_take: |permits| permits.take_until(Some(Deadline::now()), profile::Kind::Semaphore),
 };
 
 struct Model {

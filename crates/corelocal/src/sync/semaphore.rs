@@ -6,6 +6,7 @@ use core::fmt;
 use core::time::Duration;
 
 use super::permits::Permits;
+use super::profile::Kind;
 use super::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 
@@ -76,7 +77,7 @@ impl<S: Scope> Semaphore<S> {
     /// What threads did before they released permits that are taken by now happens before what follows.
     #[inline]
     pub fn acquire(&self) {
-        self.permits.take_until(None);
+        self.permits.take_until(None, Kind::Semaphore);
     }
 
     /// Takes a permit if there is one. Async-signal-safe.
@@ -94,7 +95,7 @@ impl<S: Scope> Semaphore<S> {
     /// Takes a permit, if there is one before the deadline; says whether it did.
     #[inline]
     pub fn try_acquire_until(&self, deadline: Deadline) -> bool {
-        self.permits.take_until(Some(deadline))
+        self.permits.take_until(Some(deadline), Kind::Semaphore)
     }
 
     /// Gives a permit, and wakes somebody who waits for it. Async-signal-safe.

@@ -7,6 +7,8 @@
 //! Invariants: a [`PathBuf`] always holds a NUL-terminated string without an inner NUL; a [`File`]
 //! is an open descriptor, closed exactly once.
 
+use core::ffi::CStr;
+
 use super::errno::Errno;
 use super::syscall::syscall;
 
@@ -55,6 +57,12 @@ impl PathBuf {
             self.bytes[len..self.len].fill(0);
             self.len = len;
         }
+    }
+
+    /// The path with its terminator.
+    pub(crate) fn as_c_str(&self) -> &CStr {
+        // It ends with NUL and has no other (invariant of PathBuf).
+        CStr::from_bytes_with_nul(&self.bytes[..=self.len]).unwrap_or_default()
     }
 
     /// The path without its terminator.

@@ -31,6 +31,7 @@ pub(crate) mod rseq;
 mod serialize;
 pub(crate) mod shared_file;
 pub(crate) mod sleep;
+pub(crate) mod stack;
 mod stay;
 mod syscall;
 pub(crate) mod thread;

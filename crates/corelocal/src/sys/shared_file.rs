@@ -54,6 +54,11 @@ impl SharedFile {
         Self::open_with(path, libc::O_RDWR | libc::O_NOFOLLOW)
     }
 
+    /// Opens a file that must exist for reading and writing, by way of a link too: `/proc/PROCESS/fd/N` is one.
+    pub(crate) fn open_linked(path: &CStr) -> Result<SharedFile, Errno> {
+        Self::open_with(path, libc::O_RDWR)
+    }
+
     /// Makes a file that must not exist, which its owner may write and everybody read whatever the umask.
     pub(crate) fn create(path: &CStr) -> Result<SharedFile, Errno> {
         Self::create_for(path, 0o644)

@@ -74,6 +74,7 @@ use super::holder;
 use super::waiter::Waiter;
 use crate::primitive::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::futex::Futex;
+use crate::sync::profile::{self, Wait};
 use crate::sync::scope::Scope;
 use crate::sys::futex::Deadline;
 
@@ -312,7 +313,10 @@ impl<S: Scope> Lock<S> {
     #[cold]
     #[inline(never)]
     fn lock_slowly(&self, deadline: Option<Deadline>, is_guest: bool) -> Option<Taken> {
-        Waiter::new(self, deadline, is_guest).wait()
+        let mut wait = Wait::begin(profile::Kind::Mutex, self);
+        let taken = Waiter::new(self, deadline, is_guest).wait(&mut wait);
+        wait.end(taken.is_some());
+        taken
     }
 
     /// `left` is what the word gets besides its flags: nothing, [`FAIR`] if somebody waits, or a tag.
@@ -330,6 +334,7 @@ impl<S: Scope> Lock<S> {
                     continue;
                 }
                 self.give_token();
+                profile::let_go(profile::Kind::Mutex, self);
                 wakes = 1;
             }
             let left = if left == FAIR && wakes == 0 { 0 } else { left };

@@ -20,6 +20,7 @@ use super::lock::{
 };
 use crate::primitive::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::futex::Futex;
+use crate::sync::profile::Wait;
 use crate::sync::scope::{Private, Scope};
 use crate::sync::spin::{self, Spin};
 use crate::sys::futex::{Deadline, Wake};
@@ -73,7 +74,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
     }
 
     /// Waits for the lock; nothing if it could not be had until the deadline.
-    pub(super) fn wait(&mut self) -> Option<Taken> {
+    pub(super) fn wait(&mut self, profile: &mut Wait) -> Option<Taken> {
         let mut spin = Spin::new(spin::BRIEF);
         loop {
             let word = self.lock.word.load(Relaxed);
@@ -84,6 +85,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
             if is_free(word) || spin.again() {
                 continue;
             }
+            profile.sleeps();
             match self.sleep(word) {
                 Slept::Not => {}
                 Slept::Awake => spin = Spin::new(spin::BRIEF),

@@ -17,6 +17,7 @@ use core::time::Duration;
 
 use super::{LockError, PiMutexGuard, word};
 use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::profile::{Kind, Wait};
 use crate::sync::scope::{Private, Scope};
 use crate::sys::Errno;
 use crate::sys::futex::{Deadline, Requeue, Wake, pi};
@@ -158,7 +159,10 @@ impl<S: Scope> PiCondvar<S> {
         let seen = self.notified.load(Ordering::Relaxed);
         self.change_waiters(1);
         drop(guard);
+        let mut wait = Wait::begin(Kind::Condvar, self);
+        wait.sleeps();
         let outcome = pi::wait_requeue(&self.notified, seen, &mutex.word, deadline, S::FUTEX);
+        wait.end(outcome == Ok(Wake::Woken));
         let guard = match outcome {
             Ok(Wake::Woken) => mutex.outcome(Ok(word::handed(&mutex.word)))?,
             _ => mutex.lock()?,

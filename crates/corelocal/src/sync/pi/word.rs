@@ -13,6 +13,7 @@
 use core::sync::atomic::fence;
 
 use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::profile::{self, Wait};
 use crate::sync::robust::LockError;
 use crate::sync::robust::word::{self, Taken};
 use crate::sync::spin::Spin;
@@ -40,6 +41,20 @@ pub(super) fn take(
     scope: Scope,
     left: Left,
 ) -> Result<Taken, LockError> {
+    let mut wait = Wait::begin(profile::Kind::PiMutex, word);
+    let taken = wait_and_take(word, number, deadline, scope, left, &mut wait);
+    wait.end(taken.is_ok());
+    taken
+}
+
+fn wait_and_take(
+    word: &AtomicU32,
+    number: u32,
+    deadline: Option<Deadline>,
+    scope: Scope,
+    left: Left,
+    wait: &mut Wait,
+) -> Result<Taken, LockError> {
     let mut spin = Spin::new(LOOKS);
     loop {
         let seen = word.load(Ordering::Relaxed);
@@ -59,6 +74,7 @@ pub(super) fn take(
         if let Some(outcome) = take_left_behind(word, seen, number, scope, left) {
             return outcome;
         }
+        wait.sleeps();
         match pi::lock(word, deadline, scope) {
             Ok(pi::Lock::Acquired) => return Ok(handed(word)),
             Ok(pi::Lock::TimedOut) => return Err(LockError::TimedOut),
@@ -143,6 +159,7 @@ pub(super) fn leave(word: &AtomicU32, number: u32, scope: Scope) {
 
 #[cold]
 fn hand_over(word: &AtomicU32, scope: Scope) {
+    profile::let_go(profile::Kind::PiMutex, word);
     // Release: partner is the fence in `handed`.
     fence(Ordering::Release);
     // What it can refuse is to know such locks at all: then nobody waits for them either.

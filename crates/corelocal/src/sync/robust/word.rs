@@ -22,6 +22,7 @@ use core::time::Duration;
 
 use super::LockError;
 use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::profile::{self, Wait};
 use crate::sync::spin::{self, Spin};
 use crate::sys::futex::{Deadline, Scope, Wake};
 use crate::sys::robust_list::Thread;
@@ -83,6 +84,19 @@ pub(super) fn take(
     deadline: Option<Deadline>,
     scope: Scope,
 ) -> Result<Taken, LockError> {
+    let mut wait = Wait::begin(profile::Kind::RobustMutex, word);
+    let taken = wait_and_take(word, me, deadline, scope, &mut wait);
+    wait.end(taken.is_ok());
+    taken
+}
+
+fn wait_and_take(
+    word: &AtomicU32,
+    me: Thread<'_>,
+    deadline: Option<Deadline>,
+    scope: Scope,
+    wait: &mut Wait,
+) -> Result<Taken, LockError> {
     let mut spin = Spin::new(spin::BRIEF);
     // What acquiring sets beside the owner (2).
     let mut others = 0;
@@ -109,6 +123,7 @@ pub(super) fn take(
         }
         me.step();
         others = WAITERS;
+        wait.sleeps();
         if doze(word, waited, deadline) == Wake::TimedOut {
             return Err(LockError::TimedOut);
         }
@@ -171,5 +186,6 @@ pub(super) fn leave(word: &AtomicU32, me: Thread<'_>) {
 
 #[cold]
 fn wake(word: *const AtomicU32) {
+    profile::let_go(profile::Kind::RobustMutex, word);
     sleep::wake(word, 1, Scope::Shared);
 }

@@ -40,6 +40,7 @@ use super::state::{
 use super::state::{CLOSED, SLEEPERS_FIRST};
 use super::waits::Kind;
 use crate::primitive::atomic::{AtomicU64, Ordering};
+use crate::sync::profile;
 use crate::sync::scope::Scope;
 
 /// See the module's text. All bytes 0 is a free one.
@@ -156,7 +157,10 @@ impl<S: Scope> Raw<S> {
     fn wake_after_readers(this: *const AtomicU64, before: State) {
         if before.readers() > 1 {
             // The last one does it.
-        } else if before.has(UPGRADING) {
+            return;
+        }
+        profile::let_go(profile::Kind::Write, this);
+        if before.has(UPGRADING) {
             // It is one of them; the kernel does not know which.
             halves::wake::<S>(this, Half::Writers, u32::MAX);
         } else if !before.has(UPGRADABLE) {
@@ -223,6 +227,7 @@ impl<S: Scope> Raw<S> {
             state.let_go().without(READERS_ASLEEP).with(UPGRADABLE | tag)
         });
         if before.has(READERS_ASLEEP) {
+            profile::let_go(profile::Kind::Read, this);
             halves::wake::<S>(this, Half::Readers, u32::MAX);
         }
     }
@@ -231,6 +236,12 @@ impl<S: Scope> Raw<S> {
     #[cold]
     fn leave_cold(&self, stays: u64) {
         let this: *const AtomicU64 = &self.state;
+        if self.load().has(ASLEEP) {
+            profile::let_go(profile::Kind::Read, this);
+            if stays == 0 {
+                profile::let_go(profile::Kind::Write, this);
+            }
+        }
         // Release: partner is the Acquire of whoever comes next.
         let before = self.change_any(Ordering::Release, |state| {
             // A reader that insists lets writers sleep on; it wakes one when it has come in.

@@ -11,6 +11,7 @@ use super::state::{
 };
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::sync::holder::{self, Holder};
+use crate::sync::profile::{self, Wait};
 use crate::sync::scope::Scope;
 use crate::sys::futex::{self, Deadline, Wake};
 
@@ -45,8 +46,9 @@ impl<S: Scope> Raw<S> {
     #[cold]
     pub(super) fn read_cold(&self, deadline: Option<Deadline>) -> bool {
         let mut patience = Patience::new();
+        let mut wait = Wait::begin(profile::Kind::Read, self);
         loop {
-            let Err(state) = self.enter(&patience) else { return true };
+            let Err(state) = self.enter(&patience) else { return wait.end(true) };
             if self.recover(state) {
                 continue;
             }
@@ -67,8 +69,9 @@ impl<S: Scope> Raw<S> {
                 continue;
             }
             patience.sleeps();
+            wait.sleeps();
             match halves::wait::<S>(&self.state, Half::Readers, said.0, deadline) {
-                Wake::TimedOut => return self.reader_gives_up(&patience),
+                Wake::TimedOut => return wait.end(self.reader_gives_up(&patience)),
                 Wake::Woken => patience.slept = true,
                 Wake::Differed | Wake::Interrupted => (),
             }
@@ -123,8 +126,9 @@ impl<S: Scope> Raw<S> {
     #[cold]
     pub(super) fn lock_cold(&self, kind: Kind, deadline: Option<Deadline>) -> bool {
         let mut patience = Patience::new();
+        let mut wait = Wait::begin(profile::Kind::Write, self);
         loop {
-            let Err(state) = self.begin(kind, &patience) else { return true };
+            let Err(state) = self.begin(kind, &patience) else { return wait.end(true) };
             if self.recover(state) {
                 continue;
             }
@@ -151,8 +155,9 @@ impl<S: Scope> Raw<S> {
             }
             patience.insists |= insists;
             patience.sleeps();
+            wait.sleeps();
             match halves::wait::<S>(&self.state, Half::Writers, said.0, deadline) {
-                Wake::TimedOut => return self.gives_up(kind, &mut patience),
+                Wake::TimedOut => return wait.end(self.gives_up(kind, &mut patience)),
                 Wake::Woken => patience.slept = true,
                 Wake::Differed | Wake::Interrupted => (),
             }
@@ -219,6 +224,7 @@ impl<S: Scope> Raw<S> {
     #[cold]
     pub(super) fn upgrade_cold(&self, deadline: Option<Deadline>) -> bool {
         let mut patience = Patience::new();
+        let mut wait = Wait::begin(profile::Kind::Write, self);
         while let Err(state) = self.begin_upgrade() {
             assert!(
                 deadline.is_some() || !self.waits_for_gone_readers(Kind::Writer, state),
@@ -233,11 +239,12 @@ impl<S: Scope> Raw<S> {
             if state != said && self.change(state, said, Ordering::Relaxed).is_err() {
                 continue;
             }
+            wait.sleeps();
             if halves::wait::<S>(&self.state, Half::Writers, said.0, deadline) == Wake::TimedOut {
-                return self.try_upgrade() || self.stays_upgradable();
+                return wait.end(self.try_upgrade() || self.stays_upgradable());
             }
         }
-        true
+        wait.end(true)
     }
 
     /// Opens the lock again; false.

@@ -78,6 +78,17 @@ pub(crate) fn loader() -> crate::sys::stay::Loader {
     crate::sys::stay::Loader { dladdr1: None, dlopen: None }
 }
 
+/// Not known here.
+pub(crate) fn registers() -> Option<[u64; crate::sys::stack::REGISTERS]> {
+    None
+}
+
+/// Not needed: without registers no stack is copied.
+///
+/// # Safety
+/// None is needed; the signature is that of the other architectures.
+pub(crate) unsafe fn copy_words(_to: *mut u8, _from: usize, _words: usize) {}
+
 #[cfg(miri)]
 pub(crate) use super::miri::syscall;
 

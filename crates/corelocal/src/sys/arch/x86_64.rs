@@ -223,6 +223,49 @@ pub(crate) fn loader() -> crate::sys::stay::Loader {
     }
 }
 
+/// The program counter, the stack pointer, rbp, rbx and r12 to r15: from these, the stack and the program's tables
+/// follow those of all callers.
+#[inline(always)]
+pub(crate) fn registers() -> Option<[u64; crate::sys::stack::REGISTERS]> {
+    let mut registers = [0; crate::sys::stack::REGISTERS];
+    // SAFETY: stores eight registers in as many words.
+    unsafe {
+        asm!(
+            "lea {pc}, [rip]",
+            "mov qword ptr [{at}], {pc}",
+            "mov qword ptr [{at} + 8], rsp",
+            "mov qword ptr [{at} + 16], rbp",
+            "mov qword ptr [{at} + 24], rbx",
+            "mov qword ptr [{at} + 32], r12",
+            "mov qword ptr [{at} + 40], r13",
+            "mov qword ptr [{at} + 48], r14",
+            "mov qword ptr [{at} + 56], r15",
+            at = in(reg) &raw mut registers,
+            pc = out(reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+    Some(registers)
+}
+
+/// Copies so many words, of which nothing is assumed: what lies on a stack is nobody's value, and belongs to frames
+/// that the compiler knows nothing of here.
+///
+/// # Safety
+/// They can be read at `from` and written at `to`, which do not overlap; both are aligned to 8.
+pub(crate) unsafe fn copy_words(to: *mut u8, from: usize, words: usize) {
+    // SAFETY: the caller's promise; the direction flag is clear, by the psABI.
+    unsafe {
+        asm!(
+            "rep movsq",
+            inout("rdi") to => _,
+            inout("rsi") from => _,
+            inout("rcx") words => _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
 /// Makes a system call; an error is its negated number.
 ///
 /// # Safety

@@ -1,0 +1,230 @@
+//! The page of this process: whether there is one, and how it is made.
+//!
+//! What the environment says is read once, by the first thread that waits for anything:
+//!
+//! ```text
+//!   CORELOCAL_LOCKS=ready      a page that is off, in memory without a name
+//!   CORELOCAL_LOCKS=on         the same, on
+//!   CORELOCAL_LOCKS=/FOLDER    a page that is on, in the file /FOLDER/corelocal-locks.PROCESS, which stays
+//! ```
+//!
+//! # Invariants
+//! 1. `PAGE` is null (nobody has looked), or one of two numbers that are no page's address, or the address of a
+//!    complete page that is never unmapped.
+//! 2. One thread makes the page: the one that made `PAGE` `BUSY`. The others do not wait for it; they record
+//!    nothing meanwhile. A child that is forked just then has none.
+//! 3. A process records in a page of its own only: one of an earlier generation is its parent's, and it makes
+//!    another, as the environment says.
+
+use core::ffi::CStr;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::page::{self, Page};
+use crate::primitive::global::AtomicPtr;
+use crate::sys::Errno;
+use crate::sys::file::{File, Lines, PathBuf};
+use crate::sys::forks;
+use crate::sys::shared_file::{self, Mapping, SharedFile};
+
+/// There is none.
+const OFF: *mut Page = core::ptr::without_provenance_mut(1);
+/// Somebody makes one.
+const BUSY: *mut Page = core::ptr::without_provenance_mut(2);
+
+static PAGE: AtomicPtr<Page> = AtomicPtr::new(core::ptr::null_mut());
+
+/// How many files of one process number there may be: it runs one program after another.
+const MOST_FILES: u8 = 10;
+
+/// Whether nothing is recorded, for certain: what the slow paths ask.
+#[inline(always)]
+pub(super) fn is_absent() -> bool {
+    // Relaxed: a page's address is loaded anew before it is used.
+    PAGE.load(Relaxed) == OFF
+}
+
+/// The page, if it is on.
+#[cold]
+pub(super) fn page_in_use() -> Option<&'static Page> {
+    get().filter(|page| page.is_on())
+}
+
+/// The page, if there is one or the environment wants one.
+pub(super) fn get() -> Option<&'static Page> {
+    // Acquire: partner is the Release in `make`.
+    let page = PAGE.load(Acquire);
+    if page == OFF || page == BUSY {
+        return None;
+    }
+    // SAFETY: null, or the address of a page (1).
+    match unsafe { page.as_ref() } {
+        Some(page) if is_ours(page) => Some(page),
+        _ => by_environment(page).unwrap_or(None),
+    }
+}
+
+/// The page; one that nobody records in is made if there is none.
+pub(super) fn get_or_make() -> Result<&'static Page, Errno> {
+    match get() {
+        Some(page) => Ok(page),
+        None => make(OFF, Some(Wish::Ready)).and_then(|made| made.ok_or(Errno::EAGAIN)),
+    }
+}
+
+/// Whether it is that of this process, not of its parent (3).
+fn is_ours(page: &Page) -> bool {
+    page.generation.load(Relaxed) == u64::from(forks::generation())
+}
+
+/// What somebody wants.
+enum Wish<'a> {
+    Ready,
+    On,
+    Folder(&'a CStr),
+}
+
+#[cold]
+fn by_environment(before: *mut Page) -> Result<Option<&'static Page>, Errno> {
+    // SAFETY: a constant name; the value is read at once, as libc does itself.
+    let value = unsafe {
+        // Not what somebody else made the environment of a program that runs as another user.
+        let is_foreign = libc::getauxval(libc::AT_SECURE) != 0;
+        let value = libc::getenv(c"CORELOCAL_LOCKS".as_ptr());
+        if is_foreign || value.is_null() { c"" } else { CStr::from_ptr(value) }
+    };
+    let wish = match value.to_bytes() {
+        b"ready" => Some(Wish::Ready),
+        b"on" => Some(Wish::On),
+        [b'/', ..] => Some(Wish::Folder(value)),
+        _ => None,
+    };
+    make(before, wish)
+}
+
+/// Makes the page that is wished for in place of `before`. `None` if none is, or another thread is at it.
+fn make(before: *mut Page, wish: Option<Wish<'_>>) -> Result<Option<&'static Page>, Errno> {
+    // Acquire: partner is the Release below, of another thread that has made one.
+    if PAGE.compare_exchange(before, BUSY, Acquire, Relaxed).is_err() {
+        return Ok(None);
+    }
+    let made = wish.map(|wish| new(&wish)).transpose();
+    let page = made.ok().flatten();
+    let value = page.map_or(OFF, |page| core::ptr::from_ref(page).cast_mut());
+    // Release: partner is the Acquire in `get`.
+    PAGE.store(value, Release);
+    made
+}
+
+fn new(wish: &Wish<'_>) -> Result<&'static Page, Errno> {
+    let (file, mapping) = match wish {
+        Wish::Folder(folder) => {
+            let (file, path) = create_in(folder)?;
+            let mapping = map(&file).inspect_err(|_| {
+                // What is left of it is of no use to anybody.
+                let _ = shared_file::unlink(path.as_c_str());
+            })?;
+            (file, mapping)
+        }
+        Wish::Ready | Wish::On => {
+            let file = SharedFile::create_nameless()?;
+            let mapping = map(&file)?;
+            // It can be done without.
+            let _ = file.seal_len();
+            (file, mapping)
+        }
+    };
+    // SAFETY: mapped, that long, zeros, aligned to pages; never unmapped, as it is forgotten below.
+    let page = unsafe { &*mapping.at().cast::<Page>() };
+    core::mem::forget(mapping);
+    // The descriptor stays open: /proc shows it to whoever looks for the page.
+    core::mem::forget(file);
+    page.process.store(this_process(), Relaxed);
+    page.generation.store(forks::generation().into(), Relaxed);
+    list_files(page);
+    if !matches!(wish, Wish::Ready) {
+        page.want(super::now());
+    }
+    page.complete();
+    Ok(page)
+}
+
+fn map(file: &SharedFile) -> Result<Mapping, Errno> {
+    // Else a write to it might end the process, when there is no more memory.
+    file.reserve(page::LEN)?;
+    file.map(page::LEN, true)
+}
+
+fn create_in(folder: &CStr) -> Result<(SharedFile, PathBuf), Errno> {
+    let mut digits = [0; 20];
+    let process = decimal(this_process(), &mut digits);
+    let mut path = PathBuf::join(&[folder.to_bytes(), b"/corelocal-locks.", process])?;
+    let len = path.as_bytes().len();
+    let mut attempt = b'0';
+    loop {
+        match SharedFile::create_for(path.as_c_str(), 0o600) {
+            // Of a program that this process ran before, or of a process long gone.
+            Err(Errno::EEXIST) if attempt < b'0' + MOST_FILES - 1 => attempt += 1,
+            created => return Ok((created?, path)),
+        }
+        path.truncate(len);
+        path.push(&[b'.', attempt])?;
+    }
+}
+
+/// The program's file and its libraries, as /proc/self/maps has them: those parts that are code.
+fn list_files(page: &Page) {
+    let maps = PathBuf::join(&[b"/proc/self/maps"]).and_then(|path| File::open(&path));
+    let Ok(maps) = maps else { return };
+    let mut lines = Lines::new(maps);
+    while let Some(line) = lines.next() {
+        if is_code_of_a_file(line) && !page.add_file(line) {
+            return;
+        }
+    }
+}
+
+/// Whether a line of /proc/PROCESS/maps is of a file's code: "START-END r-xp OFFSET DEVICE INODE /PATH".
+fn is_code_of_a_file(line: &[u8]) -> bool {
+    let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    let is_code = fields.nth(1).is_some_and(|access| access.get(2) == Some(&b'x'));
+    is_code && fields.nth(3).is_some_and(|path| path.starts_with(b"/"))
+}
+
+fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[first..];
+        }
+    }
+}
+
+fn this_process() -> u64 {
+    // SAFETY: no preconditions.
+    unsafe { libc::getpid() as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_lines() {
+        let mut digits = [0; 20];
+        assert_eq!(decimal(0, &mut digits), b"0");
+        assert_eq!(decimal(u64::MAX, &mut digits), b"18446744073709551615");
+        let maps: [(&[u8], bool); 5] = [
+            (b"5-6 r-xp 00001000 fe:00 12    /usr/bin/a b", true),
+            (b"5-6 r--p 00001000 fe:00 12    /usr/bin/a", false),
+            (b"5-6 r-xp 00000000 00:00 0     [vdso]", false),
+            (b"5-6 rwxp 00000000 00:00 0 ", false),
+            (b"", false),
+        ];
+        for (line, is_code) in maps {
+            assert_eq!(is_code_of_a_file(line), is_code, "{}", line.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The memory in which a profile lies: one page, in a manner of speaking, which the process and those who look at
+//! it both map.
+//!
+//! Invariants:
+//! 1. All bytes 0 is an empty page, but for the magic number, which is written last, when the page is complete.
+//!    Who reads it first sees the rest.
+//! 2. No pointers: addresses in it are numbers to whoever reads them.
+//! 3. What is read may be anything, as others may write to the file: numbers are brought into bounds before use.
+//! 4. Nobody waits for anybody, and nothing is allocated: async-signal-safe.
+
+use super::record::{Key, Record};
+use super::trace::Trace;
+use crate::primitive::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+/// "CLLOCKS", and the layout's version.
+const MAGIC: u64 = u64::from_le_bytes(*b"CLLOCKS\x01");
+
+/// Locks there is room for. The kinds of waits for one lock are counted like locks.
+pub(super) const LOCKS: usize = 1024;
+/// How many places are looked at for a lock.
+const REACH: usize = 64;
+/// Stacks there is room for.
+const TRACES: usize = 256;
+/// Bytes for the list of files.
+pub(super) const FILES_BYTES: usize = 28 * 1024;
+
+/// See the module's text.
+#[repr(C)]
+pub(super) struct Page {
+    magic: AtomicU64,
+    /// As the process knows itself.
+    pub(super) process: AtomicU64,
+    /// Of the process that made it: a forked child finds another number (`sys/forks.rs`).
+    pub(super) generation: AtomicU64,
+    /// How many want it to be on.
+    wanted: AtomicU64,
+    /// When it was switched on last.
+    pub(super) began: AtomicU64,
+    /// Waits for locks that there was no room for.
+    pub(super) missed: AtomicU64,
+    /// Traces given out, or asked for.
+    pub(super) traces_used: AtomicU64,
+    files_len: AtomicU64,
+    unused: [u64; 504],
+    files: [AtomicU64; FILES_BYTES / 8],
+    records: [Record; LOCKS],
+    traces: [Trace; TRACES],
+}
+
+/// What a file with a page in it is long.
+pub(super) const LEN: usize = size_of::<Page>();
+const _: () = assert!(LEN == 32 * 1024 + LOCKS * size_of::<Record>() + TRACES * size_of::<Trace>());
+
+impl Page {
+    /// The page is complete (1).
+    pub(super) fn complete(&self) {
+        // Release: partner is the Acquire in `is_complete`.
+        self.magic.store(MAGIC, Release);
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        // Acquire: partner is the Release in `complete`.
+        self.magic.load(Acquire) == MAGIC
+    }
+
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        // Relaxed: who records a little too much or too little does no harm.
+        self.wanted.load(Relaxed) != 0
+    }
+
+    /// One more wants it to be on.
+    pub(super) fn want(&self, now: u64) {
+        if self.wanted.fetch_add(1, Relaxed) == 0 {
+            self.began.store(now, Relaxed);
+            self.records
+                .iter()
+                .filter(|record| record.key().is_some())
+                .for_each(Record::begin_anew);
+        }
+    }
+
+    /// One less does.
+    pub(super) fn want_no_more(&self) {
+        let one_less = |wanted: u64| wanted.checked_sub(1);
+        // The error is that nobody did.
+        let _ = self.wanted.fetch_update(Relaxed, Relaxed, one_less);
+    }
+
+    pub(super) fn record_of(&self, key: Key) -> Option<&Record> {
+        self.places_of(key).find(|record| record.is_or_becomes(key))
+    }
+
+    /// The record of a lock that somebody waited for before.
+    pub(super) fn known_record_of(&self, key: Key) -> Option<&Record> {
+        let mut places = self.places_of(key).map_while(|record| Some((record, record.key()?)));
+        places.find(|(_, of)| *of == key).map(|(record, _)| record)
+    }
+
+    fn places_of(&self, key: Key) -> impl Iterator<Item = &Record> {
+        let first = (key.hash() >> (u64::BITS - LOCKS.ilog2())) as usize;
+        (first..first + REACH).map(|place| &self.records[place % LOCKS])
+    }
+
+    pub(super) fn records(&self) -> &[Record; LOCKS] {
+        &self.records
+    }
+
+    /// The trace whose number, plus one, is in the word; a new one if that is 0. `None` if there are no more.
+    pub(super) fn trace_at(&self, word: &AtomicU64) -> Option<&Trace> {
+        if let Some(trace) = self.trace(word.load(Relaxed)) {
+            return Some(trace);
+        }
+        let fresh = self.traces_used.fetch_add(1, Relaxed) + 1;
+        self.trace(fresh)?;
+        // The one that loses is lost.
+        let number =
+            word.compare_exchange(0, fresh, Relaxed, Relaxed).map_or_else(|it| it, |_| fresh);
+        self.trace(number)
+    }
+
+    /// The trace of this number, less one.
+    pub(super) fn trace(&self, number: u64) -> Option<&Trace> {
+        self.traces.get(usize::try_from(number).ok()?.checked_sub(1)?)
+    }
+
+    /// How many traces were asked for and not to be had.
+    pub(super) fn traces_missed(&self) -> u64 {
+        self.traces_used.load(Relaxed).saturating_sub(TRACES as u64)
+    }
+
+    /// Adds a line to the list of files, before the page is complete; false if there is no room.
+    pub(super) fn add_file(&self, line: &[u8]) -> bool {
+        let at = self.files_len.load(Relaxed) as usize;
+        let end = at + line.len() + 1;
+        if end > FILES_BYTES {
+            return false;
+        }
+        for (at, byte) in (at..end).zip(line.iter().chain(b"\n")) {
+            let (word, shift) = (&self.files[at / 8], at % 8 * 8);
+            // Nobody else writes.
+            word.store(word.load(Relaxed) | u64::from(*byte) << shift, Relaxed);
+        }
+        self.files_len.store(end as u64, Relaxed);
+        true
+    }
+
+    /// Copies the list of files; how many bytes there are.
+    pub(super) fn read_files(&self, into: &mut [u8; FILES_BYTES]) -> usize {
+        for (at, byte) in into.iter_mut().enumerate() {
+            *byte = (self.files[at / 8].load(Relaxed) >> (at % 8 * 8)) as u8;
+        }
+        // Invariant 3.
+        (self.files_len.load(Relaxed) as usize).min(FILES_BYTES)
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+pub(super) mod tests {
+    use super::*;
+    use crate::sync::profile::kind::Kind;
+    use crate::sys::pages;
+
+    /// One that stays for ever.
+    pub(in crate::sync::profile) fn page() -> &'static Page {
+        let at = pages::map(LEN).unwrap().cast::<Page>();
+        // SAFETY: zeroed pages, which are never unmapped.
+        unsafe { &*at }
+    }
+
+    #[test]
+    fn each_lock_has_its_record_until_there_is_no_room() {
+        let page = page();
+        let key = |at: usize| Key::new(Kind::Mutex, 0x7f00_0000_0000 + at * 8);
+        assert!(page.known_record_of(key(0)).is_none());
+        let found = (0..4 * LOCKS).filter(|at| page.record_of(key(*at)).is_some()).count();
+        assert!(found > LOCKS - REACH && found <= LOCKS, "{found}");
+        for at in 0..4 * LOCKS {
+            let (known, record) = (page.known_record_of(key(at)), page.record_of(key(at)));
+            assert_eq!(known.is_some(), record.is_some());
+            assert!(known.is_none_or(|known| known.key() == Some(key(at))));
+        }
+        let other = Key::new(Kind::Read, 0x7f00_0000_0000);
+        assert!(page.known_record_of(other).is_none());
+    }
+
+    #[test]
+    fn traces_run_out() {
+        let page = page();
+        let words: std::vec::Vec<_> = (0..TRACES + 3).map(|_| AtomicU64::new(0)).collect();
+        let given = words.iter().filter(|word| page.trace_at(word).is_some()).count();
+        assert_eq!((given, page.traces_missed()), (TRACES, 3));
+        let same = |word| core::ptr::from_ref(page.trace_at(word).unwrap());
+        assert_eq!(same(&words[0]), same(&words[0]));
+        assert!(page.trace(0).is_none() && page.trace(u64::MAX).is_none());
+    }
+
+    #[test]
+    fn files_are_listed_while_there_is_room() {
+        let page = page();
+        let mut bytes = std::boxed::Box::new([0; FILES_BYTES]);
+        assert_eq!(page.read_files(&mut bytes), 0);
+        assert!(page.add_file(b"one") && page.add_file(b"another one"));
+        let len = page.read_files(&mut bytes);
+        assert_eq!(&bytes[..len], b"one\nanother one\n");
+        while page.add_file(&[b'x'; 1000]) {}
+        assert!(page.read_files(&mut bytes) > FILES_BYTES - 1001);
+        page.files_len.store(u64::MAX, Relaxed);
+        assert_eq!(page.read_files(&mut bytes), FILES_BYTES);
+    }
+
+    #[test]
+    fn on_as_long_as_somebody_wants_it() {
+        let page = page();
+        assert!(!page.is_on() && !page.is_complete());
+        page.want_no_more();
+        page.want(7);
+        page.want(8);
+        page.want_no_more();
+        assert!(page.is_on() && page.began.load(Relaxed) == 7);
+        page.want_no_more();
+        assert!(!page.is_on());
+        page.complete();
+        assert!(page.is_complete());
+    }
+}

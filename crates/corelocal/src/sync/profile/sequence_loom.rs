@@ -1,0 +1,192 @@
+//! Writers and a reader in every order. Then twins with one fault each, which the same checks must catch.
+
+use super::*;
+use loom::sync::Arc;
+use loom::thread;
+
+/// Two words that are the same whenever nobody writes.
+struct Pair {
+    sequence: Sequence,
+    words: [AtomicU64; 2],
+}
+
+/// How one writes and reads.
+#[derive(Clone, Copy)]
+struct Ways {
+    /// False if somebody else writes.
+    write: fn(&Pair, u64) -> bool,
+    read: fn(&Pair) -> Option<[u64; 2]>,
+}
+
+const RIGHT: Ways = Ways {
+    write: |pair, value| {
+        let Some(_writing) = pair.sequence.write() else { return false };
+        pair.store(value);
+        true
+    },
+    read: |pair| pair.sequence.read(|| pair.load()),
+};
+
+impl Pair {
+    fn new() -> Arc<Pair> {
+        let words = [AtomicU64::new(0), AtomicU64::new(0)];
+        Arc::new(Pair { sequence: Sequence::new(), words })
+    }
+
+    fn store(&self, value: u64) {
+        self.words.iter().for_each(|word| word.store(value, Ordering::Relaxed));
+    }
+
+    fn load(&self) -> [u64; 2] {
+        [0, 1].map(|at: usize| self.words[at].load(Ordering::Relaxed))
+    }
+
+    fn number(&self) -> &AtomicU64 {
+        &self.sequence.number
+    }
+}
+
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// Something was written; then one writes anew while another one reads: it sees what was written at one time, whole, or
+/// nothing.
+fn explore_reading(ways: Ways) {
+    check(move || {
+        let pair = Pair::new();
+        assert!((ways.read)(&pair).is_none());
+        assert!((ways.write)(&pair, 1));
+        let writer = {
+            let pair = pair.clone();
+            thread::spawn(move || (ways.write)(&pair, 2))
+        };
+        for _ in 0..2 {
+            if let Some([first, second]) = (ways.read)(&pair) {
+                assert!(first == second && first != 0, "torn: {first} {second}");
+            }
+        }
+        assert!(writer.join().unwrap());
+        assert_eq!((ways.read)(&pair), Some([2, 2]));
+    });
+}
+
+/// Two write at a time: one of them does, or one after the other.
+fn explore_writing(ways: Ways) {
+    check(move || {
+        let pair = Pair::new();
+        let other = pair.clone();
+        let writer = thread::spawn(move || (ways.write)(&other, 1));
+        let wrote = (ways.write)(&pair, 2);
+        assert!(writer.join().unwrap() || wrote);
+        let [first, second] = (ways.read)(&pair).expect("nobody writes");
+        assert!(first == second && first != 0, "torn: {first} {second}");
+    });
+}
+
+#[test]
+fn loom_what_is_read_is_whole() {
+    explore_reading(RIGHT);
+}
+
+#[test]
+fn loom_one_writes_at_a_time() {
+    explore_writing(RIGHT);
+}
+
+/// A writer sees what the one before it wrote.
+#[test]
+fn loom_writers_follow_each_other() {
+    check(|| {
+        let pair = Pair::new();
+        let other = pair.clone();
+        let writer = thread::spawn(move || (RIGHT.write)(&other, 1));
+        if let Some(_writing) = pair.sequence.write() {
+            let words = pair.load();
+            assert!(words == [0, 0] || words == [1, 1], "{words:?}");
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// Both find the number even, and both write.
+#[test]
+#[should_panic(expected = "torn")]
+fn loom_catches_writers_that_do_not_exclude_each_other() {
+    let write = |pair: &Pair, value| {
+        let before = pair.number().load(Ordering::Relaxed);
+        if before % 2 != 0 {
+            return false;
+        }
+        pair.number().store(before + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        pair.store(value);
+        pair.number().store(before + 2, Ordering::Release);
+        true
+    };
+    explore_writing(Ways { write, ..RIGHT });
+}
+
+/// A word is seen before the number that says that it is being written.
+#[test]
+#[should_panic(expected = "torn")]
+fn loom_catches_a_writer_without_its_fence() {
+    let write = |pair: &Pair, value| {
+        let before = pair.number().load(Ordering::Relaxed);
+        let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+        if before % 2 != 0
+            || pair.number().compare_exchange(before, before + 1, success, failure).is_err()
+        {
+            return false;
+        }
+        pair.store(value);
+        pair.number().store(before + 2, Ordering::Release);
+        true
+    };
+    explore_reading(Ways { write, ..RIGHT });
+}
+
+/// The number says that all is written before it is.
+#[test]
+#[should_panic(expected = "torn")]
+fn loom_catches_a_writer_that_ends_without_release() {
+    let write = |pair: &Pair, value| {
+        let before = pair.number().load(Ordering::Relaxed);
+        let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+        if before % 2 != 0
+            || pair.number().compare_exchange(before, before + 1, success, failure).is_err()
+        {
+            return false;
+        }
+        fence(Ordering::Release);
+        pair.store(value);
+        pair.number().store(before + 2, Ordering::Relaxed);
+        true
+    };
+    explore_reading(Ways { write, ..RIGHT });
+}
+
+/// Somebody writes between its look at the number and its look at the words.
+#[test]
+#[should_panic(expected = "torn")]
+fn loom_catches_a_reader_that_looks_once() {
+    let read = |pair: &Pair| {
+        let before = pair.number().load(Ordering::Acquire);
+        (before != 0 && before % 2 == 0).then(|| pair.load())
+    };
+    explore_reading(Ways { read, ..RIGHT });
+}
+
+/// The second look at the number comes before the words.
+#[test]
+#[should_panic(expected = "torn")]
+fn loom_catches_a_reader_without_its_fence() {
+    let read = |pair: &Pair| {
+        let before = pair.number().load(Ordering::Acquire);
+        let words = (before != 0 && before % 2 == 0).then(|| pair.load())?;
+        (pair.number().load(Ordering::Relaxed) == before).then_some(words)
+    };
+    explore_reading(Ways { read, ..RIGHT });
+}

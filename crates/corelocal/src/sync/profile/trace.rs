@@ -1,0 +1,197 @@
+//! A copy of a thread's stack, of one that waited or made others wait longer than anybody before it.
+//!
+//! What it tells is up to whoever has the program's files: see `sys/stack.rs`. One process writes it, perhaps with
+//! many threads; others read.
+//!
+//! # Invariants
+//! 1. All but the sequence number is written by who has the right to (`sequence.rs`), and read between two looks
+//!    at it. The kernel writes the stack, for the same thread.
+//! 2. Numbers that are read may be anything: they are brought into bounds before use.
+
+use core::time::Duration;
+
+use super::sequence::Sequence;
+use crate::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sys::stack::{self, REGISTERS};
+
+/// The most bytes of a stack that are kept.
+const STACK_BYTES: usize = 16 * 1024 - 128;
+const STACK_WORDS: usize = STACK_BYTES / size_of::<u64>();
+const NAME_WORDS: usize = stack::NAME_BYTES / size_of::<u64>();
+
+/// All bytes 0 is: there is none.
+#[repr(C)]
+pub(super) struct Trace {
+    sequence: Sequence,
+    /// Nanoseconds.
+    time: AtomicU64,
+    /// When it was taken, on the monotonic clock.
+    taken: AtomicU64,
+    thread: AtomicU64,
+    name: [AtomicU64; NAME_WORDS],
+    len: AtomicU64,
+    unused: u64,
+    registers: [AtomicU64; REGISTERS],
+    stack: [AtomicU64; STACK_WORDS],
+}
+
+const _: () = assert!(size_of::<Trace>() == 16 * 1024);
+
+/// What was kept of a thread that waited, or made others wait, for longer than any other: where it was then.
+///
+/// The stack is as it was, from the stack pointer on, as far as there was room; whoever has the program's files can
+/// tell from it who called whom (`corelocal locks` does).
+#[derive(Clone)]
+pub struct Stack {
+    pub(super) time: u64,
+    pub(super) taken: u64,
+    thread: u32,
+    name: [u8; stack::NAME_BYTES],
+    registers: [u64; REGISTERS],
+    len: usize,
+    words: [u64; STACK_WORDS],
+}
+
+impl Trace {
+    /// Writes the calling thread's stack; nothing if somebody else writes, or registers are not known here.
+    #[inline(never)]
+    pub(super) fn take(&self, time: u64, now: u64) {
+        let Some(_writing) = self.sequence.write() else { return };
+        // SAFETY: the words are whole bytes of this, and nobody else writes to them (1).
+        let copied = unsafe { stack::copy(self.stack.as_ptr() as *mut u8, STACK_BYTES) };
+        let (registers, len) = copied.unwrap_or_default();
+        for (word, register) in self.registers.iter().zip(registers) {
+            word.store(register, Relaxed);
+        }
+        self.len.store(len as u64, Relaxed);
+        self.time.store(time, Relaxed);
+        self.taken.store(now, Relaxed);
+        let (thread, name) = stack::this_thread();
+        self.thread.store(thread.into(), Relaxed);
+        for (word, bytes) in self.name.iter().zip(name.chunks_exact(8)) {
+            word.store(u64::from_ne_bytes(bytes.try_into().unwrap_or_default()), Relaxed);
+        }
+    }
+
+    /// Reads it into what is there; false if there is none, or it is just being written.
+    pub(super) fn read(&self, into: &mut Stack) -> bool {
+        let read = self.sequence.read(|| {
+            into.time = self.time.load(Relaxed);
+            into.taken = self.taken.load(Relaxed);
+            into.thread = self.thread.load(Relaxed) as u32;
+            for (bytes, word) in into.name.chunks_exact_mut(8).zip(&self.name) {
+                bytes.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
+            }
+            for (register, word) in into.registers.iter_mut().zip(&self.registers) {
+                *register = word.load(Relaxed);
+            }
+            // Invariant 2.
+            into.len = (self.len.load(Relaxed) as usize).min(STACK_BYTES);
+            for (copy, word) in into.words.iter_mut().zip(&self.stack).take(into.len.div_ceil(8)) {
+                *copy = word.load(Relaxed);
+            }
+        });
+        read.is_some()
+    }
+}
+
+impl Stack {
+    /// An empty one, to be filled: see [`Profile::read_holder`](super::Profile::read_holder).
+    pub const EMPTY: Stack = Stack {
+        time: 0,
+        taken: 0,
+        thread: 0,
+        name: [0; stack::NAME_BYTES],
+        registers: [0; REGISTERS],
+        len: 0,
+        words: [0; STACK_WORDS],
+    };
+
+    /// How long the thread waited, or made others wait.
+    pub fn time(&self) -> Duration {
+        Duration::from_nanos(self.time)
+    }
+
+    /// How long ago that was.
+    pub fn age(&self) -> Duration {
+        Duration::from_nanos(super::now().saturating_sub(self.taken))
+    }
+
+    /// The thread's number.
+    pub fn thread(&self) -> u32 {
+        self.thread
+    }
+
+    /// What the kernel knew the thread as: its name, or the beginning of it.
+    pub fn name(&self) -> &str {
+        let len = self.name.iter().position(|byte| *byte == 0).unwrap_or(self.name.len());
+        let name = &self.name[..len];
+        match core::str::from_utf8(name) {
+            Ok(name) => name,
+            // The name was cut in the middle of a character.
+            Err(error) => core::str::from_utf8(&name[..error.valid_up_to()]).unwrap_or(""),
+        }
+    }
+
+    /// Program counter, stack pointer, rbp, rbx, r12 to r15: on x86-64. All 0 where registers are not known.
+    pub fn registers(&self) -> &[u64; REGISTERS] {
+        &self.registers
+    }
+
+    /// The stack, from the stack pointer on, in words.
+    pub fn words(&self) -> &[u64] {
+        &self.words[..self.len / size_of::<u64>()]
+    }
+}
+
+impl core::fmt::Debug for Stack {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut debug = f.debug_struct("Stack");
+        debug.field("time", &self.time()).field("thread", &self.thread).field("name", &self.name());
+        debug.field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::sys::pages;
+
+    fn trace() -> &'static Trace {
+        let at = pages::map(size_of::<Trace>()).unwrap().cast::<Trace>();
+        // SAFETY: zeroed pages, which are never unmapped.
+        unsafe { &*at }
+    }
+
+    #[test]
+    fn what_is_read_is_what_was_taken() {
+        let (trace, mut stack) = (trace(), std::boxed::Box::new(Stack::EMPTY));
+        assert!(!trace.read(&mut stack));
+        let body = || trace.take(1234, 5678);
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("a long name for one".into());
+            thread.spawn_scoped(scope, body).unwrap();
+        });
+        assert!(trace.read(&mut stack));
+        assert_eq!((stack.time(), stack.taken), (Duration::from_nanos(1234), 5678));
+        assert_eq!(stack.name(), "a long name for");
+        assert!(stack.thread() != 0 && stack.thread() != std::process::id());
+        if cfg!(all(target_arch = "x86_64", not(corelocal_model))) {
+            let [counter, pointer, ..] = *stack.registers();
+            assert!(counter != 0 && pointer != 0 && !stack.words().is_empty());
+        }
+        // The first name that is not a character's end.
+        stack.name = *b"0123456789abcd\xc3\xa4";
+        stack.name[15] = 0;
+        assert_eq!(stack.name(), "0123456789abcd");
+    }
+
+    #[test]
+    fn lengths_from_elsewhere_are_bounded() {
+        let (trace, mut stack) = (trace(), std::boxed::Box::new(Stack::EMPTY));
+        trace.take(1, 2);
+        trace.len.store(u64::MAX, Relaxed);
+        assert!(trace.read(&mut stack));
+        assert_eq!(stack.words().len(), STACK_WORDS);
+    }
+}

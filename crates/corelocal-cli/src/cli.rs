@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,6 +30,9 @@ pub enum Command {
     Check(CheckArgs),
     /// Disturb the library's critical sections at every instruction, and see that nothing is lost
     Torture(TortureArgs),
+    /// Show who waits for which lock, how long, and who made others wait: in a process that runs, or in
+    /// a program that is run for it
+    Locks(LocksArgs),
     /// Show the clock's back-ends: what they cost, whether they agree, how far they drift; or a
     /// published clock
     Clock(ClockArgs),
@@ -186,6 +190,30 @@ pub struct ClockdArgs {
     /// End after so long
     #[arg(long = "for", value_name = "TIME", value_parser = crate::torture::parse_time)]
     pub time: Option<Duration>,
+}
+
+/// Arguments of `locks`.
+#[derive(Debug, Args)]
+#[command(override_usage = "corelocal locks [OPTIONS] PROCESS\n       \
+                            corelocal locks [OPTIONS] PROGRAM [ARGUMENT]...")]
+pub struct LocksArgs {
+    /// The number of a process that has a profile: it was started with CORELOCAL_LOCKS=ready (or =on) in
+    /// its environment, or began one itself. Or a program to run, with its arguments; its exit code is
+    /// ours, and with --json its output goes to standard error
+    #[arg(value_name = "PROCESS|PROGRAM", required = true)]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub target: Vec<OsString>,
+    /// For how long to look (5s, 10m). A process whose profile is off is looked at for 5s if nothing
+    /// is said; of one whose profile is on, all since it began is shown at once. A program is asked to
+    /// end after that time
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::torture::parse_time)]
+    pub time: Option<Duration>,
+    /// How many locks to show
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub top: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of the process in which a back-end is looked at.

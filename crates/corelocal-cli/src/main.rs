@@ -3,7 +3,8 @@
 //! Exit codes: 0 done; 1 done, but with a complaint (`doctor --strict` on degraded paths, an output
 //! that could not be written, a fault that `check` or `torture` found, a clock that is not to be
 //! believed or cannot be published); 2 the command line is wrong;
-//! 3 `check` could not read a file, or `torture` cannot be tried here.
+//! 3 `check` could not read a file, `torture` cannot be tried here, or `locks` cannot look at the
+//! process. `locks` gives back the exit code of the program that it ran.
 
 mod bench;
 mod check;
@@ -11,6 +12,7 @@ mod cli;
 mod clock;
 mod clockd;
 mod doctor;
+mod locks;
 mod machine;
 mod measure;
 mod output;
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         cli::Command::Check(args) => check::run(&args),
         cli::Command::Torture(args) => torture::run(&args),
         cli::Command::Clock(args) => clock::run(&args),
+        cli::Command::Locks(args) => locks::run(&args),
         cli::Command::Clockd(args) => clockd::run(&args),
         cli::Command::ClockObserver(args) => clock::observe(&args),
         cli::Command::Victim(args) => torture::victim(&args),

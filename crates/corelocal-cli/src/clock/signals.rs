@@ -28,6 +28,11 @@ pub fn came() -> bool {
     CAME.load(Ordering::Relaxed) != 0
 }
 
+/// Which one came last, if any did.
+pub fn which() -> Option<i32> {
+    Some(CAME.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+}
+
 /// The same signals, kept back: for who waits for time to pass and has nothing else to do.
 pub struct Kept(libc::sigset_t);
 

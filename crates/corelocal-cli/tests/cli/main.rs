@@ -9,6 +9,7 @@
 mod clock;
 mod clockd;
 mod doctor;
+mod locks;
 mod outputs;
 mod refuse;
 mod report;
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// What changes which paths are taken.
-const OURS: [&str; 3] = ["CORELOCAL_RSEQ", "CORELOCAL_CLOCK", "GLIBC_TUNABLES"];
+const OURS: [&str; 4] = ["CORELOCAL_RSEQ", "CORELOCAL_CLOCK", "CORELOCAL_LOCKS", "GLIBC_TUNABLES"];
 
 /// A call that is not done by then hangs.
 const LIMIT: Duration = Duration::from_secs(400);

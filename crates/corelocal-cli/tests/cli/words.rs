@@ -4,7 +4,7 @@ use crate::corelocal;
 
 #[test]
 fn help_and_errors() {
-    let cases: [(&str, &[&str]); 13] = [
+    let cases: [(&str, &[&str]); 15] = [
         ("help", &["--help"]),
         ("help_doctor", &["doctor", "--help"]),
         ("help_report", &["report", "--help"]),
@@ -12,6 +12,9 @@ fn help_and_errors() {
         ("help_torture", &["torture", "--help"]),
         ("help_clock", &["clock", "--help"]),
         ("help_clockd", &["clockd", "--help"]),
+        ("help_locks", &["locks", "--help"]),
+        // More than the kernel gives out.
+        ("no_process", &["locks", "4194305"]),
         ("bench_list", &["bench", "--list"]),
         ("unknown_table", &["bench", "clok"]),
         ("no_table", &["bench"]),
@@ -27,7 +30,7 @@ fn help_and_errors() {
 #[test]
 fn a_wrong_command_line_is_exit_code_2() {
     let long = "x".repeat(100_000);
-    let wrong: [&[&str]; 28] = [
+    let wrong: [&[&str]; 31] = [
         &[],
         &[""],
         &["--"],
@@ -56,6 +59,9 @@ fn a_wrong_command_line_is_exit_code_2() {
         &["clockd", "--max-error", "5"],
         &["clockd", "--source", "ntpd"],
         &["clockd", "--chrony", "localhost"],
+        &["locks"],
+        &["locks", "--top", "few", "true"],
+        &["locks", "--for", "0", "true"],
     ];
     for args in wrong {
         let done = corelocal(args);

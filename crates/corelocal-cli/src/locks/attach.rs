@@ -1,0 +1,237 @@
+//! A process that runs: its profile, by way of /proc, and what to do where there is none.
+//!
+//! A process that has a profile keeps a descriptor of it open. So /proc/PROCESS/fd leads to it, for the user of the
+//! process and for root. A forked child has a copy of that descriptor; the profile says whose it is.
+//!
+//! Invariant: a profile that was off is off again at the end.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, bail};
+use corelocal::sync::profile::{LockProfile, Profile};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::look::Process;
+use crate::clock::signals;
+
+/// How long a look takes that begins with switching on.
+const LOOK: Duration = Duration::from_secs(5);
+/// How often something is done meanwhile.
+const TURN: Duration = Duration::from_millis(50);
+
+/// What a descriptor of a profile leads to: a file in a folder, or memory without a name.
+const FILE: &str = "corelocal-locks.";
+const NAMELESS: &str = "/memfd:corelocal (deleted)";
+
+/// Looks at a process, for so long; without a time, at what it recorded since it began, if it did.
+pub fn look(process: u32, time: Option<Duration>) -> anyhow::Result<(Vec<Process>, f64)> {
+    let lasts = time.unwrap_or(LOOK);
+    let profile = wait_for_profile(process, Instant::now() + lasts)?;
+    let Some(profile) = profile else { return Ok((Vec::new(), 0.0)) };
+    let was_on = profile.is_on();
+    if was_on && time.is_none() {
+        let age = profile.age().as_secs_f64();
+        return Ok((vec![Process::of(&profile, Some(process), &[], None, None)], age));
+    }
+    let began = Instant::now();
+    let on = SwitchedOn::new(&profile);
+    let before: Vec<LockProfile> = profile.locks().collect();
+    let gone = watch(process, &profile, began + lasts);
+    drop(on);
+    let lasted = began.elapsed();
+    let look = Process::of(&profile, Some(process), &before, Some(began), gone);
+    Ok((vec![look], lasted.as_secs_f64()))
+}
+
+struct SwitchedOn<'a>(&'a Profile);
+
+impl<'a> SwitchedOn<'a> {
+    fn new(profile: &'a Profile) -> Self {
+        profile.switch_on();
+        SwitchedOn(profile)
+    }
+}
+
+impl Drop for SwitchedOn<'_> {
+    fn drop(&mut self) {
+        self.0.switch_off();
+    }
+}
+
+/// Until the time is over, Ctrl-C comes or the process ends. What /proc said last of its files, if it has ended.
+fn watch(process: u32, profile: &Profile, end: Instant) -> Option<String> {
+    let bar = spinner();
+    let mut maps = String::new();
+    while Instant::now() < end && !signals::came() {
+        match fs::read_to_string(format!("/proc/{process}/maps")) {
+            Ok(now) if !now.is_empty() => maps = now,
+            _ => return Some(maps),
+        }
+        let (locks, waits) = profile.locks().fold((0_u64, 0_u64), |(locks, waits), lock| {
+            (locks + u64::from(lock.waits > 0), waits + lock.waits)
+        });
+        let left = end.saturating_duration_since(Instant::now()).as_secs_f64();
+        bar.set_message(format!(
+            "{locks} locks, {waits} waits; {left:.0} s to go, Ctrl-C ends the look"
+        ));
+        bar.tick();
+        thread::sleep(TURN.min(end.saturating_duration_since(Instant::now())));
+    }
+    bar.finish_and_clear();
+    None
+}
+
+fn spinner() -> ProgressBar {
+    let style = ProgressStyle::with_template("  {spinner} {wide_msg}");
+    ProgressBar::new_spinner()
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+}
+
+/// The profile of a process. Nothing if the process is to have one, but nobody waited for a lock until then.
+fn wait_for_profile(process: u32, end: Instant) -> anyhow::Result<Option<Profile>> {
+    if !Path::new(&format!("/proc/{process}")).exists() {
+        bail!("there is no process {process}; `ps` lists those that there are");
+    }
+    let mut refused = None;
+    loop {
+        if let Some(profile) = find(process, &mut refused)? {
+            return Ok(Some(profile));
+        }
+        if !is_to_have_one(process) {
+            return Err(none(process));
+        }
+        if Instant::now() >= end || signals::came() {
+            return refused.map_or(Ok(None), Err);
+        }
+        thread::sleep(TURN);
+    }
+}
+
+/// The profile, if it is there; why something that may be one cannot be read.
+fn find(process: u32, refused: &mut Option<anyhow::Error>) -> anyhow::Result<Option<Profile>> {
+    let folder = PathBuf::from(format!("/proc/{process}/fd"));
+    let descriptors = match fs::read_dir(&folder) {
+        Ok(descriptors) => descriptors,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            bail!("process {process} belongs to somebody else: look at it as its user, or as root")
+        }
+        Err(error) => {
+            return Err(error).context(format!("cannot look into process {process}"));
+        }
+    };
+    let open_files = descriptors.flatten().filter_map(|descriptor| {
+        let target = fs::read_link(descriptor.path()).ok()?;
+        may_be_profile(&target).then(|| descriptor.path())
+    });
+    *refused = None;
+    for path in open_files {
+        match open(&path) {
+            Ok(profile) if is_of(&profile, process) => return Ok(Some(profile)),
+            Ok(_) => {}
+            Err(why) => *refused = Some(why),
+        }
+    }
+    let mut mapped = mapped_files(process).into_iter().filter_map(|path| open(&path).ok());
+    Ok(mapped.find(|profile| is_of(profile, process)))
+}
+
+/// The same by way of the process's memory, which root may open: a program may have closed all descriptors.
+fn mapped_files(process: u32) -> Vec<PathBuf> {
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    let paths = maps.lines().filter_map(|line| {
+        let mut fields = line.splitn(6, ' ');
+        let (range, target) = (fields.next()?, fields.nth(4)?.trim_start());
+        let path = format!("/proc/{process}/map_files/{}", without_leading_zeros(range)?);
+        may_be_profile(Path::new(target)).then(|| PathBuf::from(path))
+    });
+    paths.collect()
+}
+
+/// As the names of `map_files` have it.
+fn without_leading_zeros(range: &str) -> Option<String> {
+    let (start, end) = range.split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some(format!("{:x}-{:x}", number(start)?, number(end)?))
+}
+
+fn may_be_profile(target: &Path) -> bool {
+    let name = target.file_name().unwrap_or_default().as_bytes();
+    target.as_os_str() == NAMELESS || name.starts_with(FILE.as_bytes())
+}
+
+/// The profile in a file.
+pub fn open(path: &Path) -> anyhow::Result<Profile> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    Profile::open(&name).map_err(|why| anyhow!("cannot read {}: {why}", path.display()))
+}
+
+/// Whether the profile is of this process, which may know itself by another number, within a container.
+fn is_of(profile: &Profile, process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let own = numbers.and_then(|numbers| numbers.split_whitespace().last()?.parse().ok());
+    profile.process() == own.unwrap_or(process)
+}
+
+/// Whether the environment of the process says that it is to have one.
+fn is_to_have_one(process: u32) -> bool {
+    let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+    let value = environment
+        .split(|byte| *byte == 0)
+        .find_map(|variable| variable.strip_prefix(b"CORELOCAL_LOCKS="));
+    value.is_some_and(|value| matches!(value, b"on" | b"ready" | [b'/', ..]))
+}
+
+/// What to do about it.
+fn none(process: u32) -> anyhow::Error {
+    let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    anyhow!(
+        "process {process} ({}) keeps no profile of its locks: it does not use those of corelocal, or it was \
+         started without CORELOCAL_LOCKS in its environment. Start it with CORELOCAL_LOCKS=ready and look again; \
+         or run it by `corelocal locks PROGRAM`; or let it call corelocal::sync::profile::start()",
+        name.trim_end()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors() {
+        let targets = [
+            ("/memfd:corelocal (deleted)", true),
+            ("/dev/shm/x/corelocal-locks.12", true),
+            ("/dev/shm/x/corelocal-locks.12.1 (deleted)", true),
+            ("/memfd:other (deleted)", false),
+            ("socket:[123]", false),
+            ("/", false),
+        ];
+        for (target, may_be) in targets {
+            assert_eq!(may_be_profile(Path::new(target)), may_be, "{target}");
+        }
+    }
+
+    #[test]
+    fn memory_has_names_too() {
+        let me = std::process::id();
+        assert!(mapped_files(me).is_empty());
+        assert_eq!(without_leading_zeros("00400000-7f00").as_deref(), Some("400000-7f00"));
+        assert_eq!(without_leading_zeros("x"), None);
+    }
+
+    #[test]
+    fn what_is_said_where_there_is_none() {
+        let me = std::process::id();
+        let said = wait_for_profile(me, Instant::now()).expect_err("no profile").to_string();
+        assert!(said.contains(&me.to_string()) && said.contains("CORELOCAL_LOCKS=ready"), "{said}");
+        let nobody = wait_for_profile(u32::MAX, Instant::now()).expect_err("nobody").to_string();
+        assert!(nobody.starts_with("there is no process 4294967295"), "{nobody}");
+    }
+}

@@ -1,0 +1,198 @@
+//! A program that is run to be looked at, with all processes that come of it.
+//!
+//! Each of them leaves its profile in a folder that is there for this alone.
+//!
+//! Invariants:
+//! - The folder is gone at the end, whatever happened.
+//! - The program has our standard input, output and error; with `--json`, its output goes to standard error, so that
+//!   standard output is JSON and nothing else.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use super::attach;
+use super::look::Process;
+use crate::clock::signals;
+
+const TURN: Duration = Duration::from_millis(20);
+/// How long a program has to end that was asked to.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs the program, for so long at most, and looks at what its processes left.
+pub fn look(
+    target: &[OsString],
+    time: Option<Duration>,
+    is_quiet: bool,
+) -> anyhow::Result<((Vec<Process>, f64), ExitCode)> {
+    let folder = Folder::new()?;
+    let (program, args) = target.split_first().context("no program is named")?;
+    let mut command = Command::new(program);
+    command.args(args).env("CORELOCAL_LOCKS", &folder.0);
+    if is_quiet {
+        command.stdout(Stdio::from(std::io::stderr()));
+    }
+    let began = Instant::now();
+    let child = command.spawn().with_context(|| {
+        let program = Path::new(program).display();
+        format!("cannot run {program}; name a program, with its path if it is not in PATH, or the number of a process")
+    })?;
+    let (status, maps) = wait(child, time.map(|time| began + time), &folder)?;
+    let lasted = began.elapsed();
+    let mut processes = Vec::new();
+    for path in folder.profiles() {
+        let Ok(profile) = attach::open(&path) else { continue };
+        let late = maps.get(&path).cloned();
+        processes.push(Process::of(&profile, None, &[], None, late));
+    }
+    processes.retain(|process| !process.is_empty());
+    processes.sort_by_key(|process| process.process);
+    Ok(((processes, lasted.as_secs_f64()), code(status)))
+}
+
+/// Until it ends; it is asked to at `end`. What files its processes had, as far as that was seen.
+fn wait(
+    mut child: Child,
+    end: Option<Instant>,
+    folder: &Folder,
+) -> anyhow::Result<(ExitStatus, BTreeMap<PathBuf, String>)> {
+    let mut maps = BTreeMap::new();
+    let mut asked = None;
+    loop {
+        if let Some(status) = child.try_wait().context("cannot wait for the program")? {
+            return Ok((status, maps));
+        }
+        for path in folder.profiles() {
+            // Files that were loaded later than its first wait.
+            if let Some(now) = process_of(&path).and_then(maps_of) {
+                maps.insert(path, now);
+            }
+        }
+        let is_over = end.is_some_and(|end| Instant::now() >= end);
+        // What comes from the terminal comes to the program too, which may have its own idea of it.
+        if asked.is_none()
+            && (is_over || matches!(signals::which(), Some(libc::SIGTERM | libc::SIGHUP)))
+        {
+            signal(&child, libc::SIGTERM);
+            asked = Some(Instant::now());
+        }
+        if asked.is_some_and(|asked| asked.elapsed() > PATIENCE) {
+            signal(&child, libc::SIGKILL);
+        }
+        thread::sleep(TURN);
+    }
+}
+
+fn signal(child: &Child, signal: libc::c_int) {
+    // SAFETY: a child of ours that was not waited for, so the number is still its own.
+    unsafe { libc::kill(child.id() as libc::pid_t, signal) };
+}
+
+/// The process that left a profile: its number is in the file's name.
+fn process_of(path: &Path) -> Option<u32> {
+    let name = path.file_name()?.to_str()?.strip_prefix("corelocal-locks.")?;
+    name.split('.').next()?.parse().ok()
+}
+
+fn maps_of(process: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{process}/maps")).ok().filter(|maps| !maps.is_empty())
+}
+
+/// As a shell has it.
+fn code(status: ExitStatus) -> ExitCode {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+/// A folder in memory, if there is such a place.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> anyhow::Result<Folder> {
+        let shm = PathBuf::from("/dev/shm");
+        let places = [shm, std::env::temp_dir()];
+        let mut refused = None;
+        for place in places {
+            let place = fs::canonicalize(&place).unwrap_or(place);
+            for attempt in 0..100 {
+                let path = place.join(format!("corelocal-locks-{}-{attempt}", std::process::id()));
+                match fs::DirBuilder::new().mode(0o700).create(&path) {
+                    Ok(()) => return Ok(Folder(path)),
+                    Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                    Err(error) => {
+                        refused = Some((place, error));
+                        break;
+                    }
+                }
+            }
+        }
+        match refused {
+            Some((place, error)) => Err(error).with_context(|| {
+                format!(
+                    "cannot make a folder in {}; set TMPDIR to one that can be written to",
+                    place.display()
+                )
+            }),
+            None => anyhow::bail!(
+                "/dev/shm and the folder for temporary files are full of old folders of ours; remove them"
+            ),
+        }
+    }
+
+    fn profiles(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        paths.sort();
+        paths
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left is no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_a_file_is() {
+        for (path, process) in [
+            ("/x/corelocal-locks.12", Some(12)),
+            ("/x/corelocal-locks.12.1", Some(12)),
+            ("/x/corelocal-locks.", None),
+            ("/x/other.12", None),
+        ] {
+            assert_eq!(process_of(Path::new(path)), process, "{path}");
+        }
+    }
+
+    #[test]
+    fn codes_are_the_programs() {
+        let status = |raw| code(ExitStatus::from_raw(raw));
+        assert_eq!(status(0), ExitCode::SUCCESS);
+        assert_eq!(status(7 << 8), ExitCode::from(7));
+        assert_eq!(status(libc::SIGKILL), ExitCode::from(137));
+    }
+
+    #[test]
+    fn the_folder_goes_away() {
+        let folder = Folder::new().expect("a folder");
+        let path = folder.0.clone();
+        fs::write(path.join("corelocal-locks.1"), "").expect("a file in it");
+        assert_eq!(folder.profiles().len(), 1);
+        drop(folder);
+        assert!(!path.exists());
+    }
+}

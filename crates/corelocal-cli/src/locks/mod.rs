@@ -1,0 +1,87 @@
+//! `corelocal locks`: who waits for which lock, how long, and who made others wait; of a process that runs, or of a
+//! program that is started for it.
+//!
+//! ```text
+//!   launch.rs   a program, with a folder for the profiles of all processes that come of it
+//!   attach.rs   a process: where its profile is, and what to do where there is none
+//!   look.rs     a profile becomes numbers, names and places
+//!   places.rs   stacks become names of functions
+//!   text.rs     the table
+//! ```
+//!
+//! Exit codes: those of the program, if one was run; else 0 done, 3 the process cannot be looked at.
+//!
+//! Invariants:
+//! - What was switched on is switched off again, also after Ctrl-C.
+//! - Progress is drawn on standard error, and only when that is a terminal.
+
+mod attach;
+mod launch;
+mod look;
+mod places;
+mod text;
+
+use std::ffi::OsStr;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::cli::LocksArgs;
+use crate::clock::signals;
+use crate::output::{self, complain};
+use crate::report::term;
+use look::Process;
+
+const UNABLE: u8 = 3;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Answer {
+    version: &'static str,
+    /// For how long it was recorded.
+    seconds: f64,
+    processes: Vec<Process>,
+}
+
+/// The command.
+pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
+    signals::note();
+    let looked = match process_number(&args.target) {
+        Some(process) => attach::look(process, args.time).map(|looked| (looked, ExitCode::SUCCESS)),
+        None => launch::look(&args.target, args.time, args.json),
+    };
+    let ((mut processes, seconds), code) = match looked {
+        Ok(looked) => looked,
+        Err(why) => {
+            complain(format_args!("{why:#}"));
+            return Ok(ExitCode::from(UNABLE));
+        }
+    };
+    processes.iter_mut().for_each(|process| process.keep(args.top));
+    let answer = Answer { version: env!("CARGO_PKG_VERSION"), seconds, processes };
+    if args.json {
+        return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
+    }
+    output::finish(text::all(&answer.processes, answer.seconds, term::width()), code)
+}
+
+/// The process that is meant, if no program is: a number, and nothing else.
+fn process_number(target: &[impl AsRef<OsStr>]) -> Option<u32> {
+    match target {
+        [one] => one.as_ref().to_str()?.parse().ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_meant() {
+        assert_eq!(process_number(&["123"]), Some(123));
+        for program in [&["true"][..], &["./123"], &["123", "4"], &["-1"], &["99999999999"]] {
+            assert_eq!(process_number(program), None, "{program:?}");
+        }
+    }
+}

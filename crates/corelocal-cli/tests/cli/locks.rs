@@ -127,6 +127,10 @@ fn check(answer: &Value) {
             (cold, "longest_wait", "wait_briefly"),
         ];
         for (lock, place, function) in places {
+            if place == "worst_holder" && lock["sleeps"] == 0 {
+                // On a machine with much to do, those that wait are still looking again when they get it.
+                continue;
+            }
             let frames = lock[place]["frames"].as_array().expect("frames");
             let is = |frame: &Value, name| {
                 frame["function"].as_str().is_some_and(|function| function.contains(name))

@@ -36,7 +36,8 @@
 //!
 //! The worst holder is the one that let go at the end of the longest time in which somebody waited and nobody who
 //! waited got the lock. Mostly it has held it for all that time. If it was a thread that locks and unlocks again
-//! and again while others are on their way, then it is that one.
+//! and again while others are on their way, then it is that one. Who lets go while others only look again, and
+//! nobody sleeps yet, does not learn that they waited, and is not told of.
 //!
 //! Locks are told apart by address and [`Kind`]. One that takes the place of another one that is gone is taken for it.
 //! There is room for 1024; waits for others are [counted](Profile::missed), and nothing else. To wait for several

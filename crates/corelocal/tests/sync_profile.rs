@@ -397,12 +397,13 @@ fn where_the_kernel_copies_no_stacks_a_part_is_kept() {
 /// Threads wait while it is switched on and off, and others look.
 #[test]
 fn it_may_be_switched_and_read_at_any_time() {
+    const THREADS: u64 = 4;
     run_in_child("it_may_be_switched_and_read_at_any_time", wish("ready"), || {
         let lock = RwLock::new(0_u64);
         let end = Instant::now() + Duration::from_millis(500);
         waits_in_vain(&RwLock::new(0));
         thread::scope(|scope| {
-            for _ in 0..4 {
+            for _ in 0..THREADS {
                 scope.spawn(|| {
                     while Instant::now() < end {
                         *lock.write() += 1;
@@ -416,7 +417,8 @@ fn it_may_be_switched_and_read_at_any_time() {
                 profile.switch_on();
                 thread::sleep(Duration::from_millis(2));
                 for told in profile.locks() {
-                    assert!(told.times.count() >= told.waits, "{told:?}");
+                    // Each thread may be in the middle of ending a wait.
+                    assert!(told.times.count() + THREADS >= told.waits, "{told:?}");
                     if profile.read_holder(&told, &mut stack) {
                         assert!(stack.thread() != 0);
                     }

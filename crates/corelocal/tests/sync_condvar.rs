@@ -1,6 +1,7 @@
 //! The condition variable among many threads, with timeouts that race with notifications, with every lock of the
 //! module, in two processes, and beside pthread's, which does the same scripts.
 
+mod kept;
 mod storm;
 
 use std::cell::UnsafeCell;
@@ -155,7 +156,7 @@ where
     L: Sync + 'static,
     G: OwnedGuard + DerefMut<Target = u64>,
 {
-    let lock: &'static L = Box::leak(Box::new(lock));
+    let lock: &'static L = kept::kept(lock);
     let changed = Condvar::new();
     let last = scaled(1_000).max(10);
     thread::scope(|scope| {
@@ -183,7 +184,7 @@ where
 
 #[test]
 fn every_exclusive_lock() {
-    // SAFETY: leaked, and no guard of it is forgotten.
+    // SAFETY: kept, and no guard of it is forgotten.
     let robust = unsafe { RobustMutex::new(0) };
     wait_together::<RobustMutex<u64>, _>(robust, |lock| lock.lock().unwrap(), |it| it.unwrap());
     // SAFETY: as above.
@@ -196,8 +197,8 @@ fn every_exclusive_lock() {
 
 #[test]
 fn an_owner_dies_while_one_waits() {
-    // SAFETY: leaked.
-    let mutex: &RobustMutex<u64> = Box::leak(Box::new(unsafe { RobustMutex::new(0) }));
+    // SAFETY: kept.
+    let mutex: &RobustMutex<u64> = kept::kept(unsafe { RobustMutex::new(0) });
     let changed = Condvar::new();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| match changed.wait_owned(mutex.lock().unwrap()) {

@@ -66,7 +66,7 @@ impl Plan {
         round: Duration::from_millis(1),
         rounds: 31,
         slice: Duration::from_millis(3),
-        contest: Duration::from_millis(6),
+        contest: Duration::from_millis(3),
         long_rounds: 5,
         threads: &[1, 2, 64],
         busy: &[0, 1, 8],

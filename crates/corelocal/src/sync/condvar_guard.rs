@@ -28,7 +28,7 @@ pub trait CondvarGuard: sealed::CondvarGuard {}
 impl<G: sealed::CondvarGuard> CondvarGuard for G {}
 
 /// The guard of a lock that may fail to be taken again, or may have something to tell then: that of a
-/// [`RobustMutex`], a [`PiMutex`](super::PiMutex), or a writer's of a [`RwLock`](super::RwLock).
+/// [`RobustMutex`], a [`PiMutex`], or a writer's of a [`RwLock`](super::RwLock).
 ///
 /// A [`Condvar`](super::Condvar) takes it, and gives back what locking gives.
 pub trait OwnedGuard: sealed::OwnedGuard {}

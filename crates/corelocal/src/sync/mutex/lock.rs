@@ -43,9 +43,9 @@
 //!
 //! # Nobody starves
 //! A free lock goes to whoever takes it first, which is mostly a thread that runs already: fast, and unfair.
-//! A waiter that has waited for [`PATIENCE`] sets STARVED. Then an unlock frees the lock for waiters alone:
+//! A waiter that has waited for `PATIENCE` (`waiter.rs`) sets STARVED. Then an unlock frees the lock for waiters alone:
 //! those that slept, one of which is awake (the starving one) or on its way. The bit stays until one that
-//! starves has the lock. So each thread gets its turn about every [`PATIENCE`], and the others lose no
+//! starves has the lock. So each thread gets its turn about every `PATIENCE`, and the others lose no
 //! time by it that they notice. FAIR is the same for one unlock, whose caller asked for it.
 //!
 //! # Invariants

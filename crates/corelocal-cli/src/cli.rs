@@ -63,7 +63,7 @@ pub struct DoctorArgs {
 /// Arguments of `report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Short rounds: under 20 seconds in all
+    /// Short rounds: under half a minute in all
     #[arg(long)]
     pub quick: bool,
     /// Where the page goes

@@ -61,7 +61,7 @@ impl Plan {
         table: Duration::from_secs(28),
     };
 
-    /// All tables in under 20 seconds.
+    /// All tables in under half a minute.
     pub const QUICK: Self = Self {
         round: Duration::from_millis(1),
         rounds: 31,

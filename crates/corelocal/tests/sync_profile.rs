@@ -97,6 +97,9 @@ fn nothing_is_recorded_when_nobody_wants_it() {
 fn each_kind_of_wait_is_counted() {
     run_in_child("each_kind_of_wait_is_counted", no_wish, || {
         profile::start().unwrap();
+        let mutex = Mutex::new(0);
+        let held = mutex.lock();
+        check(&one_waits(Kind::Mutex, || *mutex.lock() = 1, || drop(held)), true);
         let lock = RwLock::new(0);
         let address = &raw const lock as u64;
         let write = lock.write();

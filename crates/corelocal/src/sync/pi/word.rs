@@ -11,6 +11,7 @@
 //!    would boost, and wait for, the thread of another process that a fork left behind the copy of a word.
 
 use core::sync::atomic::fence;
+use core::time::Duration;
 
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sync::profile::{self, Wait};
@@ -22,6 +23,10 @@ use crate::sys::futex::{Deadline, Scope, pi};
 
 /// About as long as a wake-up takes.
 const LOOKS: u32 = 100;
+
+/// For how long the kernel may call a word none of its own. It does so, too, when an owner has ended with the
+/// lock and the waiter that gets it has yet to say so (`attach_to_pi_state` in `kernel/futex/pi.c`).
+const UNSETTLED: Duration = Duration::from_secs(1);
 
 /// What to do with a lock whose owner is not here.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,6 +61,7 @@ fn wait_and_take(
     wait: &mut Wait,
 ) -> Result<Taken, LockError> {
     let mut spin = Spin::new(LOOKS);
+    let mut unsettled = Unsettled::new();
     loop {
         let seen = word.load(Ordering::Relaxed);
         if seen == word::FREE {
@@ -78,9 +84,29 @@ fn wait_and_take(
         match pi::lock(word, deadline, scope) {
             Ok(pi::Lock::Acquired) => return Ok(handed(word)),
             Ok(pi::Lock::TimedOut) => return Err(LockError::TimedOut),
-            // The owner is just exiting: what it leaves is not settled yet.
-            Err(Errno::EAGAIN) => yield_now(),
+            Err(errno) if unsettled.allows(errno) => yield_now(),
             Err(errno) => return Err(reason(errno)),
+        }
+    }
+}
+
+/// The owner is just exiting: for a while what it leaves is not settled yet.
+struct Unsettled(Option<Deadline>);
+
+impl Unsettled {
+    fn new() -> Unsettled {
+        Unsettled(None)
+    }
+
+    /// The kernel is to be asked again that answered this.
+    fn allows(&mut self, errno: Errno) -> bool {
+        match errno {
+            Errno::EAGAIN => true,
+            Errno::EINVAL => {
+                let until = *self.0.get_or_insert_with(|| Deadline::after(UNSETTLED));
+                !until.remaining().is_zero()
+            }
+            _ => false,
         }
     }
 }
@@ -109,6 +135,8 @@ pub(super) fn try_take(
             Ok(true) => return Ok(handed(word)),
             Ok(false) => return Err(LockError::Busy),
             Err(Errno::EINTR) => {}
+            // It goes to somebody who waited, as `UNSETTLED` says.
+            Err(Errno::EINVAL) => return Err(LockError::Busy),
             Err(errno) => return Err(reason(errno)),
         }
     }

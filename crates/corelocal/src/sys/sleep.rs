@@ -9,6 +9,8 @@
 use super::futex::{Deadline, Requeue, Scope, Wake};
 use crate::primitive::atomic::AtomicU32;
 
+#[cfg(loom)]
+pub(crate) use imp::{Place, wait_at, wake_at};
 pub(crate) use imp::{Waiter, requeue, wait, wait_any, wake};
 
 #[cfg(not(loom))]
@@ -71,10 +73,13 @@ mod imp {
     use loom::thread::{self, Thread, ThreadId};
     use std::vec::Vec;
 
+    /// The address of a word, or of a part of one.
+    pub(crate) type Place = *const ();
+
     /// A thread on one of the words it sleeps on. One that several words have woken before it ran has used
     /// up a wake-up of each, as in the kernel.
     struct Sleeper {
-        word: *const AtomicU32,
+        word: Place,
         /// Which of the thread's words it is.
         at: usize,
         thread: Thread,
@@ -104,28 +109,30 @@ mod imp {
         (0..words).find(|&at| !sleeps_on(at))
     }
 
-    /// One with a deadline wakes at any time: the model's clock stands at every time there is.
-    pub(crate) fn wait_any(
-        waiters: &[Waiter<'_>],
+    /// Sleeps if `is_expected`, at all of the places; which of them has woken the thread, or why none has. One
+    /// with a deadline wakes at any time: the model's clock stands at every time there is.
+    pub(crate) fn wait_at(
+        places: &[Place],
+        is_expected: impl Fn() -> bool,
         deadline: Option<Deadline>,
-    ) -> Result<WakeAny, Errno> {
+    ) -> Result<usize, Wake> {
         let me = thread::current();
         let mut asleep = ASLEEP.lock().unwrap();
-        if waiters.iter().any(|it| it.word.load(Ordering::Relaxed) != it.expected) {
-            return Ok(WakeAny::Differed);
+        if !is_expected() {
+            return Err(Wake::Differed);
         }
-        let sleepers = waiters.iter().enumerate();
-        asleep.extend(sleepers.map(|(at, it)| Sleeper { word: it.word, at, thread: me.clone() }));
+        let sleepers = places.iter().enumerate();
+        asleep.extend(sleepers.map(|(at, &word)| Sleeper { word, at, thread: me.clone() }));
         drop(asleep);
         if deadline.is_some() {
             thread::yield_now();
         }
         loop {
             let mut asleep = ASLEEP.lock().unwrap();
-            let woken = woken(&asleep, me.id(), waiters.len());
+            let woken = woken(&asleep, me.id(), places.len());
             if woken.is_some() || deadline.is_some() {
                 asleep.retain(|it| it.thread.id() != me.id());
-                return Ok(woken.map_or(WakeAny::TimedOut, WakeAny::Woken));
+                return woken.ok_or(Wake::TimedOut);
             }
             // No guard is held while it sleeps: loom panics in the middle of it when all do.
             drop(asleep);
@@ -133,22 +140,41 @@ mod imp {
         }
     }
 
-    /// As [`wait_any`], for one word.
+    pub(crate) fn wake_at(place: Place, waiters: u32) -> usize {
+        wake_first(&mut ASLEEP.lock().unwrap(), place, waiters)
+    }
+
+    /// As the kernel's call.
+    pub(crate) fn wait_any(
+        waiters: &[Waiter<'_>],
+        deadline: Option<Deadline>,
+    ) -> Result<WakeAny, Errno> {
+        let places: Vec<Place> = waiters.iter().map(|it| place(it.word)).collect();
+        let are_expected =
+            || waiters.iter().all(|it| it.word.load(Ordering::Relaxed) == it.expected);
+        Ok(match wait_at(&places, are_expected, deadline) {
+            Ok(at) => WakeAny::Woken(at),
+            Err(Wake::TimedOut) => WakeAny::TimedOut,
+            Err(_) => WakeAny::Differed,
+        })
+    }
+
     pub(crate) fn wait(
         word: &AtomicU32,
         expected: u32,
         deadline: Option<Deadline>,
-        scope: Scope,
+        _scope: Scope,
     ) -> Wake {
-        match wait_any(&[Waiter::new(word, expected, scope)], deadline) {
-            Ok(WakeAny::Differed) => Wake::Differed,
-            Ok(WakeAny::TimedOut) => Wake::TimedOut,
-            _ => Wake::Woken,
-        }
+        let is_expected = || word.load(Ordering::Relaxed) == expected;
+        wait_at(&[place(word)], is_expected, deadline).map_or_else(|wake| wake, |_| Wake::Woken)
     }
 
     pub(crate) fn wake(word: *const AtomicU32, waiters: u32, _scope: Scope) -> usize {
-        wake_first(&mut ASLEEP.lock().unwrap(), word, waiters)
+        wake_at(place(word), waiters)
+    }
+
+    fn place(word: *const AtomicU32) -> Place {
+        word.cast()
     }
 
     pub(crate) fn requeue(
@@ -163,22 +189,22 @@ mod imp {
         if word.load(Ordering::Relaxed) != expected {
             return Requeue::Differed;
         }
-        let woken = wake_first(&mut asleep, word, wake);
+        let woken = wake_first(&mut asleep, place(word), wake);
         let mut moved = 0;
         // To the end of the list: behind those who wait for the target already.
         while moved < requeue as usize {
-            let Some(at) = asleep.iter().position(|it| core::ptr::eq(it.word, word)) else { break };
+            let Some(at) = asleep.iter().position(|it| it.word == place(word)) else { break };
             let mut sleeper = asleep.remove(at);
-            sleeper.word = target;
+            sleeper.word = place(target);
             asleep.push(sleeper);
             moved += 1;
         }
         Requeue::Moved(woken + moved)
     }
 
-    fn wake_first(asleep: &mut Vec<Sleeper>, word: *const AtomicU32, most: u32) -> usize {
+    fn wake_first(asleep: &mut Vec<Sleeper>, word: Place, most: u32) -> usize {
         for woken in 0..most as usize {
-            let Some(first) = asleep.iter().position(|it| core::ptr::eq(it.word, word)) else {
+            let Some(first) = asleep.iter().position(|it| it.word == word) else {
                 return woken;
             };
             asleep.remove(first).thread.unpark();

@@ -1,7 +1,7 @@
 //! Sleeping on one half of a 64-bit word.
 //!
 //! The word changes as a whole, always: it is the kernel alone that looks at a half, when it compares. Under
-//! loom the sleepers are in a list, as in `sys/sleep.rs`.
+//! loom the sleepers are in the list of `sys/sleep.rs`.
 //!
 //! Invariant: a call may always return for nothing, so whoever waits looks at the word again.
 
@@ -69,56 +69,23 @@ mod imp {
 #[cfg(loom)]
 mod imp {
     use super::*;
-    use loom::sync::Mutex;
+    use crate::sys::sleep;
     use loom::sync::atomic::Ordering;
-    use loom::thread::{self, Thread, ThreadId};
-    use std::vec::Vec;
 
-    struct Sleeper {
-        word: *const AtomicU64,
-        half: Half,
-        thread: Thread,
+    /// An address of its own for each half: loom's word has room for several.
+    fn place(word: *const AtomicU64, half: Half) -> sleep::Place {
+        word.cast::<u8>().wrapping_add(usize::from(half == Half::Writers)).cast()
     }
 
-    loom::lazy_static! {
-        /// Who sleeps, the longest first.
-        static ref ASLEEP: Mutex<Vec<Sleeper>> = Mutex::new(Vec::new());
-    }
-
-    fn place(asleep: &[Sleeper], id: ThreadId) -> Option<usize> {
-        asleep.iter().position(|sleeper| sleeper.thread.id() == id)
-    }
-
-    /// One with a deadline wakes at any time: the model's clock stands at every time there is.
     pub(in crate::sync::rwlock) fn wait<S: Scope>(
         word: &AtomicU64,
         half: Half,
         expected: u64,
         deadline: Option<Deadline>,
     ) -> Wake {
-        let me = thread::current();
-        let mut asleep = ASLEEP.lock().unwrap();
-        if half.of(word.load(Ordering::Relaxed)) != half.of(expected) {
-            return Wake::Differed;
-        }
-        asleep.push(Sleeper { word, half, thread: me.clone() });
-        drop(asleep);
-        if deadline.is_some() {
-            thread::yield_now();
-            let mut asleep = ASLEEP.lock().unwrap();
-            return match place(&asleep, me.id()) {
-                Some(at) => {
-                    asleep.remove(at);
-                    Wake::TimedOut
-                }
-                None => Wake::Woken,
-            };
-        }
-        // No guard is held while it sleeps: loom panics in the middle of it when all do.
-        while place(&ASLEEP.lock().unwrap(), me.id()).is_some() {
-            thread::park();
-        }
-        Wake::Woken
+        let is_expected = || half.of(word.load(Ordering::Relaxed)) == half.of(expected);
+        sleep::wait_at(&[place(word, half)], is_expected, deadline)
+            .map_or_else(|wake| wake, |_| Wake::Woken)
     }
 
     pub(in crate::sync::rwlock) fn wake<S: Scope>(
@@ -126,12 +93,6 @@ mod imp {
         half: Half,
         waiters: u32,
     ) {
-        let mut asleep = ASLEEP.lock().unwrap();
-        for _ in 0..waiters {
-            let first =
-                asleep.iter().position(|it| core::ptr::eq(it.word, word) && it.half == half);
-            let Some(first) = first else { return };
-            asleep.remove(first).thread.unpark();
-        }
+        sleep::wake_at(place(word, half), waiters);
     }
 }

@@ -3,9 +3,10 @@
  *
  * What loom cannot: several waiters whose waits end at any time, asleep here or moved to the lock. Every step
  * that is one atomic access in the code is one here. The lock is its promise, which lock_loom.rs is about: one
- * holder; an unlock that finds guests, and nobody on its way, gives a token and wakes one.
+ * holder; an unlock that finds guests, and nobody on its way, gives a token and wakes one. With guards that are
+ * taken (`wait_owned`) nobody is moved, and a waiter may be killed: with a robust lock the others go on.
  *
- * It must hold that all waiters end, and that nothing is left behind then. MUTANT plants a fault, which must
+ * It must hold that all waiters end, and that nothing is left behind then but the count of who was killed. MUTANT plants a fault, which must
  * be found.
  */
 
@@ -18,6 +19,7 @@
 #define LATE 4            /* a waiter counts itself when it has unlocked */
 #define SILENT 5          /* ALL wakes nobody */
 #define UNEXPECTED 6      /* guests are moved, but the lock is not told */
+#define UNTOLD 7          /* who waits with a guard that is taken does not say so */
 
 #define WAITERS 3
 
@@ -37,9 +39,14 @@ byte guests;
 byte sequence;
 byte waiting;
 bit all;
+bit at_once;
 bit ready;
 
+/* All wait with guards that are taken. */
+bit owned;
+
 byte done;
+byte dead;
 
 /* futex_wake of one, whichever. */
 inline wake_one(where) {
@@ -82,6 +89,18 @@ inline lock_as_guest() {
     }
 }
 
+/* futex_wake of all that sleep on the condition variable. */
+inline wake_all() {
+    atomic {
+        n = 0;
+        do
+        :: n < WAITERS && place[n] == ON_CONDVAR -> place[n] = AWAKE; n++
+        :: n < WAITERS && place[n] != ON_CONDVAR -> n++
+        :: n == WAITERS -> n = 0; break
+        od
+    }
+}
+
 /* futex_requeue of up to `most`, and the lock is told; by its holder. */
 inline hand_over(most) {
     do
@@ -120,7 +139,7 @@ inline hand_over(most) {
     fi
 }
 
-proctype waiter(byte me; bit is_timed) {
+proctype waiter(byte me; bit is_timed; bit is_mortal) {
     bit gave, owes, timed_out, found, stale;
     byte read, seen, moved, n;
     lock();
@@ -129,6 +148,10 @@ proctype waiter(byte me; bit is_timed) {
     :: else ->
        if
        :: MUTANT != LATE -> waiting++
+       :: else -> skip
+       fi;
+       if
+       :: owned && MUTANT != UNTOLD -> at_once = 1
        :: else -> skip
        fi;
        read = sequence;
@@ -148,10 +171,18 @@ proctype waiter(byte me; bit is_timed) {
        :: place[me] == AWAKE -> skip
        :: atomic { is_timed && place[me] != AWAKE -> place[me] = AWAKE; timed_out = 1 }
        fi;
-       lock_as_guest();
+       if
+       :: owned && is_mortal -> atomic { place[me] = AWAKE; dead++; goto end }
+       :: true -> skip
+       fi;
+       if
+       :: owned -> lock()
+       :: else -> lock_as_guest()
+       fi;
        atomic { waiting--; found = all }
        if
-       :: found && !(MUTANT == IMPATIENT && timed_out) ->
+       :: found && owned -> all = 0; wake_all()
+       :: found && !owned && !(MUTANT == IMPATIENT && timed_out) ->
           atomic { found = all && waiting > 0; all = 0 }
           if
           :: found -> hand_over(WAITERS)
@@ -164,6 +195,7 @@ proctype waiter(byte me; bit is_timed) {
        seen = 0
     od;
     unlock();
+end:
     done++
 }
 
@@ -176,7 +208,8 @@ inline notify_all() {
        fi;
        atomic {
            if
-           :: waiting != 0 -> all = 1; told = 1
+           :: at_once -> skip
+           :: !at_once && waiting != 0 -> all = 1; told = 1
            :: else -> skip
            fi
        }
@@ -186,6 +219,7 @@ inline notify_all() {
        fi;
        if
        :: told && MUTANT != SILENT -> atomic { wake_one(ON_CONDVAR) }
+       :: at_once -> wake_all()
        :: else -> skip
        fi
     :: else -> skip
@@ -209,16 +243,16 @@ proctype notifier() {
     if
     :: unlock();
        notify_all()
-    :: true ->
+    :: !owned ->
        notify_locked(WAITERS);
        unlock()
-    :: true ->
+    :: !owned ->
        notify_locked(1);
        unlock();
        lock();
        notify_locked(WAITERS);
        unlock()
-    :: true ->
+    :: !owned ->
        notify_locked(2);
        unlock();
        lock();
@@ -240,16 +274,20 @@ proctype notifier() {
     fi;
     atomic {
         done == WAITERS;
-        assert(waiting == 0 && !all && !held);
+        assert(waiting == dead && !all && !held);
         assert(place[0] == AWAKE && place[1] == AWAKE && place[2] == AWAKE)
     }
 }
 
 init {
     atomic {
-        run waiter(0, 1);
-        run waiter(1, 1);
-        run waiter(2, 0);
+        if
+        :: owned = 0
+        :: owned = 1
+        fi;
+        run waiter(0, 1, 1);
+        run waiter(1, 1, 0);
+        run waiter(2, 0, 0);
         run notifier()
     }
 }

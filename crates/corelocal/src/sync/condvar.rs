@@ -221,6 +221,9 @@ impl<S: Scope> Condvar<S> {
     }
 
     /// Wakes one waiter, the longest first; does nothing, and makes no system call, if nobody waits.
+    ///
+    /// While the caller holds the lock the waiter would wake only to wait for that: there
+    /// [`notify_one_locked`](Self::notify_one_locked) takes half the time.
     #[inline]
     pub fn notify_one(&self) {
         if self.is_awaited() {

@@ -24,10 +24,11 @@ fn everything_works() {
     assert_eq!(storm::COUNTER.take() - before, added);
 }
 
-/// Sections are used, for all but an operation that had bad luck 32 times.
+/// Sections are used, but by who had bad luck 32 times, or was to run where another one had been interrupted
+/// while it took a slot: for a time slice, on an emulated machine some thousand operations.
 fn sections_are_used() {
     let stats = rseq::stats();
-    assert!(stats.fallbacks < 1000, "{stats:?}");
+    assert!(stats.fallbacks < THREADS as u64 * EACH / 20, "{stats:?}");
 }
 
 /// Nothing but the atomics is used.

@@ -3,8 +3,8 @@
 //! The word is told in `state.rs`. Readers, writers and upgradable readers take it when it is free for them,
 //! whoever is first. Who does not get it looks again for a moment, then sleeps (`waits.rs`):
 //!
-//! - A writer that goes to sleep closes the lock to readers that come. Those inside leave; the last one wakes
-//!   a writer.
+//! - A writer that has to wait closes the lock to readers that come. Those inside leave; the last one wakes
+//!   a writer that sleeps.
 //! - A writer that leaves opens it, and wakes all readers and one writer: whoever is first.
 //! - Who was overtaken for half a millisecond insists: a reader keeps writers out until it came in, a writer
 //!   keeps those out that have not slept, and sleepers are woken in the order in which they came.
@@ -23,7 +23,7 @@
 //!    gives up and wakes all others), or a reader that insists (it wakes one when it has come in). The same for
 //!    readers and READERS_ASLEEP, who are woken all at once.
 //! 4. The lock is CLOSED only while a writer or an upgrading reader waits that is awake or will be woken: each
-//!    closes it for itself, just before it sleeps. Who gives up opens it again, and wakes all: others who still
+//!    closes it for itself, before it looks again and before it sleeps. Who gives up opens it again, and wakes all: others who still
 //!    wait close it again. (WRITERS_ASLEEP is no proof that anybody is there to open it.)
 //! 5. A lock that is free and of an earlier generation than the process is renewed before it is taken, and
 //!    all sleepers are woken: those who are here say again what they said.

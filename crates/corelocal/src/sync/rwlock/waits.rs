@@ -137,15 +137,12 @@ impl<S: Scope> Raw<S> {
                 deadline.is_some() || !self.waits_for_gone_readers(kind, state),
                 "the lock is read by a thread that a fork left behind, or by this one"
             );
-            if patience.look_again() {
+            if (kind == Kind::Writer && self.close(state)) || patience.look_again() {
                 continue;
             }
-            let is_current = state.is_current::<S>();
             let mut said = seen.with(WRITERS_ASLEEP);
-            if kind == Kind::Writer && is_current && !seen.has(WRITING | READER_FIRST) {
-                said = said.with(CLOSED);
-            }
-            let insists = patience.is_over() && is_current && !state.has(SLEEPERS_FIRST);
+            let insists =
+                patience.is_over() && state.is_current::<S>() && !state.has(SLEEPERS_FIRST);
             if insists {
                 said = said.with(SLEEPERS_FIRST);
             }
@@ -162,6 +159,17 @@ impl<S: Scope> Raw<S> {
                 Wake::Differed | Wake::Interrupted => (),
             }
         }
+    }
+
+    /// Keeps out readers that come from here on; those inside leave. False if nothing is to be done for that.
+    fn close(&self, state: State) -> bool {
+        let is_open = !state.has(WRITING | READER_FIRST | CLOSED);
+        if is_open && state.is_current::<S>() {
+            // Relaxed: it tells nothing else. Should it fail, the caller looks at what it is now.
+            let _ = self.change(state, state.with(CLOSED), Ordering::Relaxed);
+            return true;
+        }
+        false
     }
 
     /// For a writer or an upgradable reader, if that is possible now; else what the state is.

@@ -81,7 +81,7 @@ pub struct ReportArgs {
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     /// List the tables
-    #[arg(long, conflicts_with_all = ["names", "quick", "json"])]
+    #[arg(long, conflicts_with_all = ["names", "quick", "long", "json"])]
     pub list: bool,
     /// Tables to measure; --list shows their names
     #[arg(value_name = "NAME", required_unless_present = "list")]
@@ -89,6 +89,9 @@ pub struct BenchArgs {
     /// Short rounds
     #[arg(long)]
     pub quick: bool,
+    /// Rounds of a second where threads contend: how fair locks are (minutes for each table)
+    #[arg(long, conflicts_with = "quick")]
+    pub long: bool,
     /// Also write the figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -35,7 +35,7 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         html: Some(&args.html),
         compare: args.compare.as_deref(),
     };
-    measure(tables::all(), args.quick, &outputs)
+    measure(tables::all(), Rounds { quick: args.quick, long: false }, &outputs)
 }
 
 /// `corelocal bench`.
@@ -58,7 +58,7 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     let outputs =
         Outputs { json: args.json.as_deref(), html: None, compare: args.compare.as_deref() };
-    measure(&chosen, args.quick, &outputs)
+    measure(&chosen, Rounds { quick: args.quick, long: args.long }, &outputs)
 }
 
 /// The hidden command: one line of JSON on standard output.
@@ -80,7 +80,28 @@ impl Outputs<'_> {
     }
 }
 
-fn measure(chosen: &[&dyn Table], quick: bool, outputs: &Outputs<'_>) -> anyhow::Result<ExitCode> {
+/// How long the rounds are; full if neither.
+#[derive(Clone, Copy)]
+struct Rounds {
+    quick: bool,
+    long: bool,
+}
+
+impl Rounds {
+    fn plan(self) -> Plan {
+        match self {
+            Rounds { quick: true, .. } => Plan::QUICK,
+            Rounds { long: true, .. } => Plan::LONG,
+            _ => Plan::FULL,
+        }
+    }
+}
+
+fn measure(
+    chosen: &[&dyn Table],
+    rounds: Rounds,
+    outputs: &Outputs<'_>,
+) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     let created = jiff::Timestamp::now();
     let machine = stamp();
@@ -96,13 +117,12 @@ fn measure(chosen: &[&dyn Table], quick: bool, outputs: &Outputs<'_>) -> anyhow:
     let width = term::width();
     let mut screen = Screen::default();
     screen.show(term::stamp(&machine, width));
-    let plan = if quick { Plan::QUICK } else { Plan::FULL };
     let mut measured = Vec::new();
     for table in chosen {
         if screen.lost.is_some() && !outputs.any_file() {
             break;
         }
-        let mut cx = Context::new(plan, &machine);
+        let mut cx = Context::new(rounds.plan(), &machine);
         let result = table.run(&mut cx);
         cx.progress().finish_and_clear();
         match result.with_context(|| format!("the table `{}` was not measured", table.id())) {
@@ -122,7 +142,8 @@ fn measure(chosen: &[&dyn Table], quick: bool, outputs: &Outputs<'_>) -> anyhow:
         version: env!("CARGO_PKG_VERSION").to_owned(),
         created: format!("{created:.0}"),
         command: command_line(),
-        quick,
+        quick: rounds.quick,
+        long: rounds.long,
         elapsed_s: began.elapsed().as_secs_f64(),
         machine,
         tables: measured,

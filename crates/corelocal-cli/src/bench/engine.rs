@@ -72,6 +72,15 @@ impl Plan {
         busy: &[0, 1, 8],
         table: Duration::from_millis(3000),
     };
+
+    /// What contends takes its time: the kernel gives each thread several turns in a round, so that how evenly
+    /// a lock is shared shows, and not how evenly the kernel shares the cpus.
+    pub const LONG: Self = Self {
+        contest: Duration::from_secs(1),
+        long_rounds: 5,
+        table: Duration::from_secs(600),
+        ..Self::FULL
+    };
 }
 
 /// What one round of one contestant gave.

@@ -152,15 +152,23 @@ fn parse(bytes: &[u8]) -> Result<Report, String> {
     })
 }
 
+fn rounds(report: &Report) -> &'static str {
+    match report {
+        Report { quick: true, .. } => "short (--quick)",
+        Report { long: true, .. } => "long (--long)",
+        _ => "full",
+    }
+}
+
 /// Sets `new` beside `old`.
 pub fn compare(old: &Report, new: &Report) -> Comparison {
     let mut differences = stamp::differences(&old.machine, &new.machine);
-    if old.quick != new.quick {
-        let rounds = |quick| if quick { "short (--quick)" } else { "full" }.to_owned();
+    let (rounds_then, rounds_now) = (rounds(old), rounds(new));
+    if rounds_then != rounds_now {
         differences.push(Difference {
             field: "rounds".to_owned(),
-            old: rounds(old.quick),
-            new: rounds(new.quick),
+            old: rounds_then.to_owned(),
+            new: rounds_now.to_owned(),
         });
     }
     let mut tables = Vec::new();

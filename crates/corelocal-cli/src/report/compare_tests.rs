@@ -71,6 +71,15 @@ fn lists_what_only_one_report_has() {
 }
 
 #[test]
+fn rounds_of_other_lengths_are_told() {
+    let (old, mut new) = (a(), a());
+    new.long = true;
+    let comparison = compare(&old, &new);
+    let rounds = comparison.differences.iter().find(|it| it.field == "rounds").unwrap();
+    assert_eq!((&*rounds.old, &*rounds.new), ("full", "long (--long)"));
+}
+
+#[test]
 fn a_table_in_another_unit_is_another_table() {
     let (old, mut new) = (a(), a());
     new.tables[2].unit = "cycles".to_owned();

@@ -28,6 +28,9 @@ pub struct Report {
     pub command: String,
     /// Whether the short rounds of `--quick` were used.
     pub quick: bool,
+    /// Whether the long rounds of `--long` were.
+    #[serde(default)]
+    pub long: bool,
     /// Seconds the whole run took.
     pub elapsed_s: f64,
     /// Where it ran.

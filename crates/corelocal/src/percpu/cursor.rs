@@ -46,6 +46,7 @@ impl Cursor {
             return self.take_elsewhere(parts, number, take);
         };
         let is_over = place % (1 << 32) + 1 >= STREAK;
+        // There may be no part of the next number: then the walk begins there.
         let next = if is_over { (u64::from(number) + 1) << 32 } else { place + 1 };
         self.0.store(next, Ordering::Relaxed);
         Some(taken)
@@ -59,8 +60,8 @@ impl Cursor {
         number: u32,
         take: impl Fn(&'static T) -> Option<R>,
     ) -> Option<R> {
-        let (past, count) = (number.saturating_add(1), parts.count());
-        let mut numbers = (past..count).chain(0..past.min(count));
+        let after = parts.numbers().filter(|it| *it > number);
+        let mut numbers = after.chain(parts.numbers().filter(|it| *it <= number));
         let (number, taken) =
             numbers.find_map(|number| Some((number, take(parts.part(number)?)?)))?;
         self.0.store(u64::from(number) << 32 | 1, Ordering::Relaxed);

@@ -20,6 +20,9 @@ pub(super) struct Owned<T: Zeroed, I: SlotIndex> {
     content: PhantomData<(&'static T, I)>,
 }
 
+/// In the number of a part: it is a shared one.
+const SHARED: u32 = 1 << 31;
+
 /// What remains to be done when no section could.
 pub(super) enum Fallback<T: 'static> {
     /// Use this with atomics or under a lock: other threads share it.
@@ -115,18 +118,17 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         (slot < cid::high_water::<I>()).then(|| self.block())?.map(|block| block.slot(slot))
     }
 
-    /// How many parts are in use: slots, then shared ones.
-    pub(super) fn count(&self) -> u32 {
-        cid::high_water::<I>() + self.slots.opened_shared()
+    /// The numbers of all parts in use, in ascending order: slots, then shared ones. A part keeps its number,
+    /// whatever else comes into use.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + use<T, I> {
+        let shared = 0..self.slots.opened_shared();
+        (0..cid::high_water::<I>()).chain(shared.map(|slot| SHARED | slot))
     }
 
-    /// The part of this number, found at once. A shared one has another number when one more slot is in use.
+    /// The part of this number, found at once, if it is in use.
     #[inline]
     pub(super) fn part(&self, number: u32) -> Option<&'static T> {
-        match number.checked_sub(cid::high_water::<I>()) {
-            None => self.block().map(|block| block.slot(number)),
-            Some(shared) => self.shared_slot(shared),
-        }
+        if number & SHARED == 0 { self.slot(number) } else { self.shared_slot(number & !SHARED) }
     }
 
     /// The calling thread's shared slot, now in use; `None` without memory.
@@ -198,5 +200,28 @@ impl<T: Zeroed, I: SlotIndex> Drop for Owned<T, I> {
             // SAFETY: invariant 1; `&mut self` proves that all users are done.
             unsafe { block.free::<I>(self.slots.opened_shared()) };
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::primitive::atomic::AtomicU64;
+
+    /// Else whoever walks along the numbers would miss a part when a slot comes into use meanwhile.
+    #[test]
+    fn a_part_keeps_its_number() {
+        let parts = Owned::<AtomicU64, cid::Cid>::new();
+        let shared: *const AtomicU64 = parts.share().expect("memory");
+        let number_of = |part| parts.numbers().find(|number| at(&parts, *number) == Some(part));
+        let number = number_of(shared).expect("in use");
+        cid::current::<cid::Cid>();
+        assert_eq!(number_of(shared), Some(number));
+        assert!(number >= SHARED && parts.numbers().all(|number| parts.part(number).is_some()));
+        assert!(parts.numbers().is_sorted() && parts.part(SHARED - 1).is_none());
+    }
+
+    fn at(parts: &Owned<AtomicU64, cid::Cid>, number: u32) -> Option<*const AtomicU64> {
+        parts.part(number).map(core::ptr::from_ref)
     }
 }

@@ -270,7 +270,7 @@ impl Region {
         let at = number << self.shift;
         // Any block may have been used under any slot that was ever given.
         let by_node = self.class.by_node;
-        // A page that was only read would come into being on this thread's node.
+        // The page of zeros, which was only read, would become one of its own on this thread's node.
         let is_used = |slot: &*mut u8| !by_node || pages::may_be_written(slot.wrapping_add(at));
         let slots = 0..cid::highest_water(by_node);
         let slots = slots.map(|slot| self.slot(slot)).filter(is_used);

@@ -87,7 +87,8 @@ fn a_signal_interrupts() {
     while !waiter.is_finished() {
         // SAFETY: the thread has not been joined.
         unsafe { libc::pthread_kill(waiter.as_pthread_t(), libc::SIGUSR1) };
-        thread::yield_now();
+        // One signal after the other would let it do nothing else.
+        thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(waiter.join().unwrap(), Ok(Wake::Interrupted));
 }

@@ -15,7 +15,7 @@ use super::report::{Coverage, Excluded, Place, Report, Row, Section, Tried, Unre
 use super::select::{Disturbance, Selection};
 use super::session::Session;
 use super::tracee::Lost;
-use super::{Obstacle, Plan, allowed_cpus};
+use super::{Obstacle, Plan, Workload, allowed_cpus};
 
 /// Tries every selected triple. `progress` is told how many are done, and of how many.
 ///
@@ -121,10 +121,12 @@ impl Run<'_> {
             slots.push(self.session.calibrate(number, cpu, way)?);
             self.check(number)?;
         }
-        let stores = if self.plan.workloads[number].by_cpu {
-            Stores { by_cpu: slots.get(1).copied().flatten(), by_id: Vec::new() }
-        } else {
-            Stores { by_cpu: None, by_id: slots.into_iter().flatten().collect() }
+        let stores = match self.plan.workloads[number] {
+            Workload { to_slot: false, .. } => Stores::default(),
+            Workload { by_cpu: true, .. } => {
+                Stores { by_cpu: slots.get(1).copied().flatten(), by_id: Vec::new() }
+            }
+            _ => Stores { by_cpu: None, by_id: slots.into_iter().flatten().collect() },
         };
         self.stores.insert(number, stores);
         Ok(())

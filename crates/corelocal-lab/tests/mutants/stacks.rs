@@ -78,6 +78,7 @@ macro_rules! stack {
                     end: || stack::content(&OBJECT),
                     model: stack::$model,
                     by_cpu: true,
+                    to_slot: true,
                 }
             }
         }

@@ -60,6 +60,7 @@ macro_rules! workload {
                     end: || Content::of([look()]),
                     model: $make::MODEL,
                     by_cpu: stringify!($index) == "cpu",
+                    to_slot: true,
                 }
             }
         }

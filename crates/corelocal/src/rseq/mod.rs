@@ -95,6 +95,12 @@
 //!     link = end == 0 ? &start : end - SEGMENT
 //!     *link = first                           prepared: read once `end` has left the segment
 //!     end = past                              commit
+//!
+//! clear_if_clear(area, gate, word):           two words of 32 bits anywhere; no slot is looked for
+//!     area.rseq_cs = descriptor of what follows
+//!     if area.cpu_id < 0: unavailable
+//!     if *gate != 0: mismatch
+//!     *word = 0                               commit
 //! ```
 //!
 //! # Invariants
@@ -269,6 +275,24 @@ sections! {
     /// if it is 0 or the end of a segment whose first word nobody else writes. `past` is no such multiple
     /// unless it is the end of the new segment.
     fn queue_link(first: *mut u8, past: *mut u8) -> Exit;
+}
+
+/// Section `clear_if_clear`: stores 0 to a word if another one holds 0.
+///
+/// A [fence](crate::sys::membarrier::private_expedited_rseq) after a change of the gate tells that no thread is
+/// between a look at what was there before and its store.
+///
+/// # Memory ordering
+/// The store is a Release.
+///
+/// # Safety
+/// `area` is that of [`sys::rseq`](crate::sys::rseq::area); both are valid and aligned, and the word may be
+/// written now.
+#[cfg_attr(loom, allow(dead_code))] // The model has one of its own.
+#[inline(always)]
+pub(crate) unsafe fn clear_if_clear(area: isize, gate: *const u32, word: *mut u32) -> Exit {
+    // SAFETY: the caller's promise.
+    unsafe { arch::clear_if_clear(area, gate, word) }
 }
 
 /// Runs a section until it commits or mismatches, on the cold side.

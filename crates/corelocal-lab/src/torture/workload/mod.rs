@@ -9,6 +9,7 @@
 //!   items.rs       stacks and rings, of items of a word and of three
 //!   batches.rs     stacks, several items at a time
 //!   queues.rs      queues, with room in the segment and without
+//!   mutexes.rs     mutexes that nobody waits for
 //! ```
 //!
 //! # What happens in a round
@@ -28,6 +29,7 @@ mod batches;
 mod cells;
 mod content;
 mod items;
+mod mutexes;
 mod numbers;
 mod queues;
 mod words;
@@ -57,6 +59,8 @@ pub struct Workload {
     pub model: Model,
     /// The section stores to the slot of the cpu it runs on.
     pub by_cpu: bool,
+    /// The section stores to a slot, the one of its cpu or of its id.
+    pub to_slot: bool,
 }
 
 /// The result of an operation that has none.
@@ -95,6 +99,7 @@ pub fn library() -> Vec<Workload> {
         items::workloads,
         batches::workloads,
         queues::workloads,
+        mutexes::workloads,
     ];
     of.into_iter().flat_map(|workloads: fn() -> Vec<Workload>| workloads()).collect()
 }
@@ -163,6 +168,7 @@ macro_rules! workload {
             end,
             model: $model,
             by_cpu: $by_cpu,
+            to_slot: true,
         }
     }};
 }

@@ -21,6 +21,13 @@ macro_rules! unavailable {
     };
 }
 
+/// # Safety
+/// None is needed.
+#[inline(always)]
+pub(crate) unsafe fn clear_if_clear(_: isize, _: *const u32, _: *mut u32) -> Exit {
+    UNAVAILABLE
+}
+
 unavailable! {
     add(n: i64) -> Exit = UNAVAILABLE;
     add_at(offset: usize, n: i64) -> Exit = UNAVAILABLE;

@@ -22,8 +22,8 @@
 //!   needs its own. None is made of 0s and 1s, which Intel syntax reads as a binary number.
 //! - The signature before the abort handler is the immediate of a `ud1`, so that disassemblers
 //!   stay in step; the kernel compares it with the one libc registered.
-//! - Scratch tells the outcome: an exit leaves its number there, a commit the slot's address, which
-//!   no exit's number is. So a commit takes no instruction to say so. The exits that call for the
+//! - Scratch tells the outcome: an exit leaves its number there, a commit the slot's address (or, where there
+//!   is no slot, the descriptor's), which no exit's number is. So a commit takes no instruction to say so. The exits that call for the
 //!   cold path have the lowest numbers: one compare finds them. Scratch is `out`, never `lateout`:
 //!   it shares no register with an input. What a section yields is 0 unless it commits.
 
@@ -556,4 +556,32 @@ pub(crate) unsafe fn queue_link(
         first = in(reg) first, past = in(reg) past, segment = const SEGMENT,
         end = out(reg) _, link = out(reg) _,
     )
+}
+
+/// Section `clear_if_clear`. On x86-64 each store is a release.
+///
+/// # Safety
+/// As [`crate::rseq::clear_if_clear`].
+#[inline(always)]
+pub(crate) unsafe fn clear_if_clear(area: isize, gate: *const u32, word: *mut u32) -> Exit {
+    let scratch: u64;
+    // SAFETY: `area` is the offset of this thread's rseq area; both words are valid by the promise of this
+    // function's caller. Aborted, it has stored nothing but `rseq_cs`.
+    unsafe {
+        asm!(
+            prologue!(),
+            "cmp dword ptr fs:[{area} + 4], 0",
+            "jl 34f",
+            "cmp dword ptr [{gate}], 0",
+            "jne 36f",
+            "mov dword ptr [{word}], 0",
+            epilogue!(),
+            area = in(reg) area,
+            gate = in(reg) gate,
+            word = in(reg) word,
+            scratch = out(reg) scratch,
+            options(nostack),
+        );
+    }
+    Exit(scratch)
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   word    31 STARVED   30 FAIR   29 WAKING   28 WAITERS   27..0 holder's tag, 0 if free
-//!   queue   31..16 guests   15..1 waiters   0 TOKEN          what threads sleep on
+//!   queue   31 FENCED   30..16 guests   15..1 waiters   0 TOKEN     what threads sleep on
 //! ```
 //!
 //! The first word changes with every holder, the second one only when a thread comes to sleep or goes, or is
@@ -10,7 +10,7 @@
 //! itself in the queue, sets WAITERS in the word, and sleeps while the queue holds no token.
 //!
 //! ```text
-//!                 lock: compare-exchange                     unlock: compare-exchange
+//!                 lock: compare-exchange                     unlock: `unawaited.rs`, compare-exchange
 //!      FREE ------------------------------> HELD by a tag ------------------------------> FREE
 //!                                             |
 //!                                             | a waiter comes: WAITERS
@@ -55,7 +55,8 @@
 //!    set WAITERS, by a read-modify-write of a word that was held, after it was counted.
 //! 3. WAITERS is cleared only by a holder that afterwards looks at the queue and finds nobody, or sets it again.
 //!    Either the waiter's write to the word comes first, then the holder sees it counted; or the holder's,
-//!    then the waiter sets the bit again.
+//!    then the waiter sets the bit again. Or by one that looked before, in a section: then the waiter's fence
+//!    comes between (`unawaited.rs`).
 //! 4. While WAKING is set the token is in the queue, or a thread took it and has not slept since, or nobody
 //!    waits. A thread that leaves takes the token along first, and clears WAKING. A guest that wakes by itself
 //!    may come before its token, which then stays: who moves guests there takes it away (`condvar.pml`).
@@ -71,6 +72,7 @@
 //! nobody takes, and the next one to come some polite waiting if one of them starved.
 
 use super::holder;
+use super::unawaited;
 use super::waiter::Waiter;
 use crate::primitive::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::futex::Futex;
@@ -90,8 +92,9 @@ const _: () = assert!(FLAGS & holder::MASK == 0);
 pub(super) const TOKEN: u32 = 1;
 pub(super) const WAITER: u32 = 1 << 1;
 const GUEST: u32 = 1 << 16;
+pub(super) const FENCED: u32 = 1 << 31;
 pub(super) const MOST_WAITERS: u32 = (1 << 15) - 1;
-const MOST_GUESTS: u32 = (1 << 16) - 1;
+const MOST_GUESTS: u32 = (1 << 15) - 1;
 
 pub(super) fn is_free(word: u32) -> bool {
     word & holder::MASK == 0
@@ -108,7 +111,7 @@ fn wants_token(word: u32) -> bool {
 }
 
 pub(super) fn is_deserted(queue: u32) -> bool {
-    queue & !TOKEN == 0
+    queue & !(TOKEN | FENCED) == 0
 }
 
 pub(super) fn waiters(queue: u32) -> u32 {
@@ -116,7 +119,7 @@ pub(super) fn waiters(queue: u32) -> u32 {
 }
 
 fn guests(queue: u32) -> u32 {
-    queue >> 16
+    queue >> 16 & MOST_GUESTS
 }
 
 /// How the lock was got.
@@ -136,6 +139,9 @@ pub(in crate::sync) struct Lock<S: Scope> {
     /// Whether patience ends in this model.
     #[cfg(loom)]
     pub(super) is_timed: bool,
+    /// Whether critical sections work in this model.
+    #[cfg(loom)]
+    pub(super) has_sections: bool,
 }
 
 impl<S: Scope> Lock<S> {
@@ -146,7 +152,7 @@ impl<S: Scope> Lock<S> {
 
     #[cfg(loom)]
     pub(in crate::sync) fn new() -> Self {
-        Lock { word: Futex::new(0), queue: Futex::new(0), is_timed: false }
+        Lock { word: Futex::new(0), queue: Futex::new(0), is_timed: false, has_sections: false }
     }
 
     /// Takes the lock, asleep until it can.
@@ -201,6 +207,13 @@ impl<S: Scope> Lock<S> {
     /// The caller holds it.
     #[inline]
     pub(in crate::sync) unsafe fn unlock(&self) {
+        // SAFETY: the caller's promise.
+        if !unsafe { unawaited::let_go(self) } {
+            self.unlock_by_exchange();
+        }
+    }
+
+    fn unlock_by_exchange(&self) {
         let word = self.word.load(Relaxed);
         // Release: partner is the Acquire of the next one that takes it (invariant 1).
         if wants_token(word)
@@ -216,17 +229,19 @@ impl<S: Scope> Lock<S> {
     /// The caller holds it.
     #[inline(always)]
     pub(super) unsafe fn unlock_as(&self, tag: u32) {
-        // Release: as in `unlock`.
-        if self.word.compare_exchange(tag, 0, Release, Relaxed).is_err() {
-            self.unlock_flagged();
+        // SAFETY: the caller's promise.
+        if !unsafe { unawaited::let_go(self) } {
+            self.unlock_as_by_exchange(tag);
         }
     }
 
-    #[cold]
     #[inline(never)]
-    fn unlock_flagged(&self) {
-        // SAFETY: the caller holds it.
-        unsafe { self.unlock() };
+    fn unlock_as_by_exchange(&self, tag: u32) {
+        unawaited::prepare();
+        // Release: as in `unlock_by_exchange`.
+        if self.word.compare_exchange(tag, 0, Release, Relaxed).is_err() {
+            self.unlock_by_exchange();
+        }
     }
 
     /// Lets go of the lock and leaves it to a waiter, if there is one, whoever comes by.
@@ -269,16 +284,22 @@ impl<S: Scope> Lock<S> {
         self.word.fetch_or(WAITERS, Relaxed);
     }
 
-    /// Whether it is free, and nothing is left of those who waited.
+    /// Whether it is free, and nothing is left of those who waited, but that somebody did.
     #[cfg(test)]
     pub(in crate::sync) fn is_at_rest(&self) -> bool {
-        self.word.load(Relaxed) == 0 && self.queue.load(Relaxed) == 0
+        self.word.load(Relaxed) == 0 && self.queue.load(Relaxed) & !FENCED == 0
     }
 
     /// One whose waiters lose patience at any time.
     #[cfg(loom)]
     fn timed() -> Self {
         Lock { is_timed: true, ..Lock::new() }
+    }
+
+    /// One that is let go by sections.
+    #[cfg(loom)]
+    fn with_sections() -> Self {
+        Lock { has_sections: true, ..Lock::new() }
     }
 
     /// Whether somebody waits, or is about to.

@@ -127,6 +127,24 @@ fn loom_nothing_is_left() {
     });
 }
 
+#[test]
+fn loom_unlocks_by_sections() {
+    explore_with(Lock::with_sections, RIGHT, 3);
+}
+
+/// A waiter has the others' unlocks wake it, though it came while one of them let go without a look back.
+#[test]
+fn loom_unlocks_by_sections_again_and_again() {
+    builder().check(|| {
+        let model = Model::leaked(Lock::with_sections());
+        let other = thread::spawn(move || (0..2).for_each(|_| model.pass(RIGHT)));
+        (0..2).for_each(|_| model.pass(RIGHT));
+        other.join().unwrap();
+        model.pass(RIGHT);
+        assert!(model.lock.is_at_rest());
+    });
+}
+
 /// One thing that a twin does wrong.
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
@@ -137,6 +155,10 @@ enum Fault {
     KeepsWaking,
     FreeFirst,
     RelaxedUnlock,
+    NoFence,
+    EarlyFence,
+    LateFence,
+    NoLook,
 }
 
 /// As `Waiter`.
@@ -161,7 +183,7 @@ fn lock_with(lock: &Lock<Private>, fault: Fault) {
         }
         let is_late = fault == Fault::LateCount;
         if !is_late && !waiter.is_counted {
-            waiter.count();
+            count_with(&mut waiter, fault);
         }
         let owes = waiter.owes && fault != Fault::KeepsWaking;
         let waits = word & !(if owes { WAKING } else { 0 }) | WAITERS;
@@ -172,10 +194,28 @@ fn lock_with(lock: &Lock<Private>, fault: Fault) {
         if is_late && !waiter.is_counted {
             waiter.count();
         }
+        if fault == Fault::LateFence {
+            unawaited::fence();
+        }
         let queue = lock.queue.load(Relaxed);
         if !waiter.take_token() && queue & TOKEN == 0 {
             lock.queue.wait(queue, None);
             waiter.take_token();
+        }
+    }
+}
+
+fn count_with(waiter: &mut Waiter<'_, Private>, fault: Fault) {
+    match fault {
+        Fault::NoFence | Fault::LateFence => {
+            waiter.enter_queue();
+        }
+        Fault::EarlyFence => {
+            unawaited::fence();
+            waiter.enter_queue();
+        }
+        _ => {
+            waiter.count();
         }
     }
 }
@@ -185,6 +225,18 @@ fn tidy_with(lock: &Lock<Private>, fault: Fault) {
         lock.tidy();
     } else {
         lock.word.fetch_and(!FLAGS, AcqRel);
+    }
+}
+
+/// As `Lock::unlock`, of a lock with sections.
+fn unlock_by_section_with(lock: &Lock<Private>, fault: Fault) {
+    if fault == Fault::NoLook {
+        lock.word.store(0, Release);
+        return;
+    }
+    // SAFETY: locked before.
+    if !unsafe { unawaited::let_go(lock) } {
+        unlock_with(lock, fault);
     }
 }
 
@@ -227,6 +279,17 @@ macro_rules! twin {
             unlock: |lock| unlock_with(lock, Fault::$fault),
         }
     };
+}
+
+/// A twin whose unlocks are sections.
+macro_rules! sectioned_twin {
+    ($fault:ident) => {
+        Ways { unlock: |lock| unlock_by_section_with(lock, Fault::$fault), ..twin!($fault) }
+    };
+}
+
+fn explore_sections(ways: Ways) {
+    explore_with(Lock::with_sections, ways, 2);
 }
 
 /// Else those below would show nothing.
@@ -275,4 +338,38 @@ fn loom_catches_a_token_after_the_wake_up() {
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_an_unlock_without_release() {
     explore(twin!(RelaxedUnlock));
+}
+
+/// Else those below would show nothing.
+#[test]
+fn loom_a_twin_with_sections_passes() {
+    explore_sections(sectioned_twin!(Nothing));
+}
+
+/// The holder found nobody in the queue, and clears the bit of who has come meanwhile.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_waiter_that_does_not_fence() {
+    explore_sections(sectioned_twin!(NoFence));
+}
+
+/// The holder's section begins after the fence, and finds nobody.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_fence_before_the_count() {
+    explore_sections(sectioned_twin!(EarlyFence));
+}
+
+/// The section that the fence ends has cleared the bit already.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_fence_after_the_bit() {
+    explore_sections(sectioned_twin!(LateFence));
+}
+
+/// The holder does not look whether anybody waits.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_an_unlock_that_does_not_look() {
+    explore_sections(sectioned_twin!(NoLook));
 }

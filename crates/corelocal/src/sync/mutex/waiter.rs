@@ -15,15 +15,16 @@ use core::time::Duration;
 
 use super::holder;
 use super::lock::{
-    FAIR, FLAGS, Lock, MOST_WAITERS, STARVED, TOKEN, Taken, WAITER, WAITERS, WAKING, is_deserted,
-    is_free, is_reserved, waiters,
+    FAIR, FENCED, FLAGS, Lock, MOST_WAITERS, STARVED, TOKEN, Taken, WAITER, WAITERS, WAKING,
+    is_deserted, is_free, is_reserved, waiters,
 };
+use super::unawaited;
 use crate::primitive::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::futex::Futex;
 use crate::sync::profile::Wait;
 use crate::sync::scope::{Private, Scope};
 use crate::sync::spin::{self, Spin};
-use crate::sys::futex::{Deadline, Wake};
+use crate::sys::futex::{self, Deadline, Wake};
 
 /// How long a waiter lets others go first.
 pub(super) const PATIENCE: Duration = Duration::from_millis(2);
@@ -230,17 +231,31 @@ impl<'a, S: Scope> Waiter<'a, S> {
 
     /// Counts itself in the queue; false if there are too many.
     pub(super) fn count(&mut self) -> bool {
+        let before = self.enter_queue();
+        before.inspect(|before| self.fence(*before)).is_some()
+    }
+
+    /// One more in the queue; what it was before, if there was room.
+    pub(super) fn enter_queue(&mut self) -> Option<u32> {
         let mut queue = self.lock.queue.load(Relaxed);
         while waiters(queue) < MOST_WAITERS {
             match self.lock.queue.compare_exchange(queue, queue + WAITER, Relaxed, Relaxed) {
-                Ok(_) => {
+                Ok(before) => {
                     self.is_counted = true;
-                    return true;
+                    return Some(before);
                 }
                 Err(now) => queue = now,
             }
         }
-        false
+        None
+    }
+
+    /// After it was counted in what was this queue: no unlock that found nobody there is under way from here on.
+    fn fence(&self, queue: u32) {
+        let is_private = S::FUTEX == futex::Scope::Private;
+        if is_private && queue & FENCED == 0 && unawaited::fence() {
+            self.lock.queue.fetch_or(FENCED, Relaxed);
+        }
     }
 
     /// Who was not counted is not woken, but looks again.

@@ -5,9 +5,11 @@ mod sandbox;
 mod storm;
 
 use corelocal::percpu::Counter;
+use corelocal::sync::Mutex;
 use corelocal::sys::{Caps, Errno, Owner, Refusal, Registration};
 use corelocal::{cid, rseq};
-use sandbox::{When, in_child, refuse, run_born_refusing, run_in_child, skip};
+use sandbox::{When, in_child, refuse, run_born_refusing, run_in_child, run_refusing, skip};
+use std::time::Duration;
 
 const THREADS: usize = 8;
 const EACH: u64 = 100_000;
@@ -22,6 +24,26 @@ fn everything_works() {
     let added = storm::rage(THREADS, EACH);
     assert_eq!(storm::COUNTER.get() - before, added);
     assert_eq!(storm::COUNTER.take() - before, added);
+    a_mutex_is_passed_on();
+}
+
+/// Among threads of which some sleep for it.
+fn a_mutex_is_passed_on() {
+    let (mutex, each) = (Mutex::new(0), storm::scaled(2_000));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for turn in 0..each {
+                    let mut turns = mutex.lock();
+                    *turns += 1;
+                    if turn % 64 == 0 {
+                        std::thread::sleep(Duration::from_micros(50));
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(*mutex.lock(), THREADS as u64 * each);
 }
 
 /// Sections are used, but by who had bad luck 32 times, or was to run where another one had been interrupted
@@ -188,6 +210,15 @@ fn refused_with_enosys() {
             born_without(libc::ENOSYS);
         });
     }
+}
+
+/// Slots are not taken from their ids then, and who waits for a mutex has no fence.
+#[test]
+fn without_membarrier() {
+    run_refusing("without_membarrier", libc::SYS_membarrier, When::Always, libc::EPERM, || {
+        everything_works();
+        assert!(cid::freeze(0).is_err() || rseq::stats().fallbacks > 0);
+    });
 }
 
 #[test]

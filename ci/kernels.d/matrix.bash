@@ -134,11 +134,12 @@ memory() {
     } | columns
 }
 
-# not_run LOG...: the tests that could not run, and where.
-not_run() {
-    local log
+# tests_with RECORD LOG...: the tests of which there is such a record, and where.
+tests_with() {
+    local record=$1 log
+    shift
     for log; do
-        records skipped "$log" | sed "s/^/$(kernel "$log")\t/"
+        records "$record" "$log" | sed "s/^/$(kernel "$log")\t/"
     done | sort -Vu | awk -F '\t' '
         { where[$2] = where[$2] (where[$2] ? ", " : "") $1 }
         END { for (test in where) print "- " where[test] ": " test }
@@ -156,7 +157,11 @@ matrix() {
     printf "most cpus:\n\n"
     memory "$@"
     printf '\nTests that could not run:\n\n'
-    not_run "$@"
+    tests_with skipped "$@"
+    if grep -q '^again ' "${@/%/.results}"; then
+        printf '\nTests that failed once, and were tried again:\n\n'
+        tests_with again "$@"
+    fi
 }
 
 # matrix_page LOG...: docs/kernel-matrix.md.

@@ -49,7 +49,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// All tables in about three minutes.
+    /// All tables in about four minutes.
     pub const FULL: Self = Self {
         round: Duration::from_millis(4),
         rounds: 101,

@@ -9,6 +9,7 @@
 //! 3. A shared lock is held by processes, whose threads a child cannot know, and which a fork does not take
 //!    along: nobody is ever gone, and all holders look the same.
 
+use super::unawaited;
 use crate::primitive::global::Ordering;
 use crate::sync::holder::{self, Holder};
 use crate::sync::scope::Scope;
@@ -43,6 +44,7 @@ fn is_of_now(known: u32) -> bool {
 #[cold]
 #[inline(never)]
 fn learn() -> u32 {
+    unawaited::prepare();
     let name = (holder::tag::<TAG_BITS>() << 1) | HELD;
     if let Some(word) = arch::own_word(own_words::NAME) {
         // Relaxed: for this thread and its signal handlers, which would write the same.

@@ -213,6 +213,8 @@ impl<S: Scope> Lock<S> {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn unlock_by_exchange(&self) {
         let word = self.word.load(Relaxed);
         // Release: partner is the Acquire of the next one that takes it (invariant 1).
@@ -229,17 +231,11 @@ impl<S: Scope> Lock<S> {
     /// The caller holds it.
     #[inline(always)]
     pub(super) unsafe fn unlock_as(&self, tag: u32) {
-        // SAFETY: the caller's promise.
-        if !unsafe { unawaited::let_go(self) } {
-            self.unlock_as_by_exchange(tag);
-        }
-    }
-
-    #[inline(never)]
-    fn unlock_as_by_exchange(&self, tag: u32) {
-        unawaited::prepare();
         // Release: as in `unlock_by_exchange`.
-        if self.word.compare_exchange(tag, 0, Release, Relaxed).is_err() {
+        // SAFETY: the caller's promise.
+        if !unsafe { unawaited::let_go(self) }
+            && self.word.compare_exchange(tag, 0, Release, Relaxed).is_err()
+        {
             self.unlock_by_exchange();
         }
     }

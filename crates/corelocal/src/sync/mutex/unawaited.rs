@@ -31,7 +31,6 @@ pub(super) use imp::{fence, let_go, prepare};
 mod imp {
     use super::*;
     use crate::rseq;
-    use crate::sys::rseq::field;
     use crate::sys::{self, futex, membarrier};
 
     /// Lets go of a lock if its queue is empty; false if an exchange is to do it.
@@ -50,15 +49,10 @@ mod imp {
         unsafe { rseq::clear_if_clear(sys::rseq::area(), queue, word) }.is_straight()
     }
 
-    /// Sees to it that `let_go` works in this thread, if that can be.
-    #[inline]
+    /// Sees to it that `let_go` works in this thread, if that can be; once in each.
     pub(in crate::sync::mutex) fn prepare() {
-        // SAFETY: a field of the area in use.
-        let cpu_id = unsafe { sys::rseq::read(sys::rseq::area() + field::CPU_ID) } as i32;
-        if cpu_id < 0 {
-            // Refused, exchanges do it.
-            let _ = sys::rseq::register_this_thread();
-        }
+        // Refused, exchanges do it.
+        let _ = sys::rseq::register_this_thread();
     }
 
     /// Ends all sections; false if that is refused.

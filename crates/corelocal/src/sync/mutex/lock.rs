@@ -213,8 +213,7 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    #[cold]
-    #[inline(never)]
+    #[inline]
     fn unlock_by_exchange(&self) {
         let word = self.word.load(Relaxed);
         // Release: partner is the Acquire of the next one that takes it (invariant 1).
@@ -236,8 +235,14 @@ impl<S: Scope> Lock<S> {
         if !unsafe { unawaited::let_go(self) }
             && self.word.compare_exchange(tag, 0, Release, Relaxed).is_err()
         {
-            self.unlock_by_exchange();
+            self.unlock_flagged();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unlock_flagged(&self) {
+        self.unlock_by_exchange();
     }
 
     /// Lets go of the lock and leaves it to a waiter, if there is one, whoever comes by.

@@ -133,18 +133,7 @@ fn loom_catches_writers_that_do_not_exclude_each_other() {
 #[test]
 #[should_panic(expected = "torn")]
 fn loom_catches_a_writer_without_its_fence() {
-    let write = |pair: &Pair, value| {
-        let before = pair.number().load(Ordering::Relaxed);
-        let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
-        if before % 2 != 0
-            || pair.number().compare_exchange(before, before + 1, success, failure).is_err()
-        {
-            return false;
-        }
-        pair.store(value);
-        pair.number().store(before + 2, Ordering::Release);
-        true
-    };
+    let write = |pair: &Pair, value| write_with(pair, value, || {}, Ordering::Release);
     explore_reading(Ways { write, ..RIGHT });
 }
 
@@ -153,19 +142,24 @@ fn loom_catches_a_writer_without_its_fence() {
 #[should_panic(expected = "torn")]
 fn loom_catches_a_writer_that_ends_without_release() {
     let write = |pair: &Pair, value| {
-        let before = pair.number().load(Ordering::Relaxed);
-        let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
-        if before % 2 != 0
-            || pair.number().compare_exchange(before, before + 1, success, failure).is_err()
-        {
-            return false;
-        }
-        fence(Ordering::Release);
-        pair.store(value);
-        pair.number().store(before + 2, Ordering::Relaxed);
-        true
+        write_with(pair, value, || fence(Ordering::Release), Ordering::Relaxed)
     };
     explore_reading(Ways { write, ..RIGHT });
+}
+
+/// As the writer, with this before the words and this order at the end.
+fn write_with(pair: &Pair, value: u64, before_words: fn(), end: Ordering) -> bool {
+    let before = pair.number().load(Ordering::Relaxed);
+    let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+    if before % 2 != 0
+        || pair.number().compare_exchange(before, before + 1, success, failure).is_err()
+    {
+        return false;
+    }
+    before_words();
+    pair.store(value);
+    pair.number().store(before + 2, end);
+    true
 }
 
 /// Somebody writes between its look at the number and its look at the words.

@@ -1,6 +1,7 @@
 //! How sections end, and what they give back.
 //!
-//! A section leaves one word: the address of the slot it ran in if it committed, else the number of an exit.
+//! A section leaves one word: the address of the slot it ran in if it committed (of its descriptor, if it has no
+//! slot), else the number of an exit.
 //! So whoever runs it inline asks what it needs to know with one compare.
 
 use core::mem::MaybeUninit;

@@ -5,7 +5,8 @@
 //! - **libc's**: glibc 2.35 and later registers every thread and tells where its area lies
 //!   (`__rseq_offset` from the thread pointer). We use that one.
 //! - **ours**: libc did not register (tunable `glibc.pthread.rseq=0`, older glibc, musl). The area
-//!   is a TLS object of ours; each thread registers it at the first failure of a fast path.
+//!   is a TLS object of ours; each thread registers it at the first failure of a fast path, or when it first
+//!   locks a mutex.
 //! - **nobody's**: the kernel or a seccomp filter refuses, or `CORELOCAL_RSEQ=off` is set. Every
 //!   fast path fails into its cold path.
 //!

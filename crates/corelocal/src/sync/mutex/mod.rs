@@ -37,7 +37,8 @@ pub use orphaned::Orphaned;
 /// It is the value and 8 bytes, and all bytes 0 are an unlocked one. Locking one that nobody else wants is a
 /// compare-exchange, unlocking it a plain store in a critical section: no locked instruction, which is nearly half
 /// of what the pair would cost. A thread that finds it locked lets others run for a moment and looks again, and
-/// then sleeps. The first one to sleep calls membarrier(2), and from then on unlocking this mutex is a
+/// then sleeps. The first one to sleep calls membarrier(2), which the first time in a process may take
+/// milliseconds; and from then on unlocking this mutex is a
 /// compare-exchange, too; so it is where critical sections are unavailable ([`crate::sys::Refusal`]), and for
 /// [`Shared`](super::Shared).
 ///

@@ -239,7 +239,8 @@ pub(super) fn sample(
 /// The offsets of the other clocks, given those that served so far; and whether one of them jumped.
 ///
 /// Each is known to lie in an interval: between the clock less the monotonic one after, and before. An old
-/// offset within it stays, one outside moves to its bound: they get better with each sample.
+/// offset within it stays, one outside moves to its bound: they get better with each sample. The first ones are
+/// no further off than what counts as a jump later, unless each attempt was interrupted.
 pub(super) fn offsets(
     old: Option<&Offsets>,
     monotonic: impl Fn() -> u64,
@@ -247,13 +248,27 @@ pub(super) fn offsets(
 ) -> (Offsets, bool) {
     /// A step of the clock, and not of our knowledge of it.
     const STEP: u64 = 1000;
-    let mut jumped = false;
-    let offsets = core::array::from_fn(|at| {
+    const ATTEMPTS: usize = 16;
+    // The least that an offset may be, and by how much it may be more.
+    let interval = |at| {
         let before = monotonic();
         let time = other(at);
         let after = monotonic();
-        let (least, width) = (time.wrapping_sub(after), after.saturating_sub(before));
+        (time.wrapping_sub(after), after.saturating_sub(before))
+    };
+    let mut jumped = false;
+    let offsets = core::array::from_fn(|at| {
+        let (mut least, mut width) = interval(at);
         let Some(old) = old else {
+            for _ in 1..ATTEMPTS {
+                if width <= STEP {
+                    break;
+                }
+                let next = interval(at);
+                if next.1 < width {
+                    (least, width) = next;
+                }
+            }
             return least.wrapping_add(width / 2);
         };
         let into = old[at].wrapping_sub(least) as i64;

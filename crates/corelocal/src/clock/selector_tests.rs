@@ -1,6 +1,7 @@
 //! Faults, injected into pages of our own: each must lead to the next back-end, be counted, and never show in
 //! a reading.
 
+use super::super::anchor;
 use super::super::kernel_page::{Layout, TIME_NAMESPACE};
 use super::super::synthetic::{self, Synthetic};
 use super::validate::{CHANGES, ENOUGH};
@@ -222,6 +223,29 @@ fn an_anchor_follows_a_step_of_the_realtime_clock() {
         is_near(selector, Clock::Realtime);
     }
     assert_eq!(selector.epoch(), epoch + 2);
+}
+
+/// A thread that was not run in the middle of its first look knows little; what it learns later is no step.
+#[test]
+fn an_interruption_of_the_first_look_is_no_step() {
+    let interrupted = [8, 2_000_000, 7_000, 2_000, 2_000_000];
+    for attempts in 1..interrupted.len() {
+        let (now, looks) = (Cell::new(0), Cell::new(0));
+        let monotonic = || {
+            now.set(now.get() + 20);
+            now.get()
+        };
+        let other = |_| {
+            // A third of it before the other clock was read, and the rest after.
+            let long = *interrupted[..attempts].get(looks.replace(looks.get() + 1)).unwrap_or(&40);
+            let time = now.get() + long / 3 + 1_000_000_000;
+            now.set(now.get() + long);
+            time
+        };
+        let (first, jumped) = anchor::offsets(None, monotonic, other);
+        assert!(!jumped && first.iter().all(|it| it.abs_diff(1_000_000_000) < 1000), "{first:?}");
+        assert!(!anchor::offsets(Some(&first), monotonic, other).1);
+    }
 }
 
 /// Soon, unless the thread is preempted in each of its samples, which say little then.

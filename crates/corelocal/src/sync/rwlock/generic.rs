@@ -63,7 +63,9 @@ impl<S: Scope> RawRwLock<S> {
     /// Somebody has it who is here, or may be.
     fn is_held(&self) -> bool {
         let state = self.raw.load();
-        state.readers() > 0 || !state.is_free() && !Raw::<S>::is_left_behind(state)
+        // Readers beside a writer are visitors.
+        !state.is_free() && !Raw::<S>::is_left_behind(state)
+            || state.readers() > 0 && !state.has(WRITING)
     }
 
     /// A writer has it who is here, or may be.
@@ -96,7 +98,7 @@ unsafe impl<S: Scope> lock_api::RawRwLock for RawRwLock<S> {
 
     #[inline]
     fn lock_shared(&self) {
-        if !self.raw.try_read() {
+        if !self.raw.read_at_once() {
             self.raw.read_cold(None);
         }
     }

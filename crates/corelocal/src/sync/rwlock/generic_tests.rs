@@ -139,6 +139,8 @@ fn what_a_fork_left_behind_is_not_locked() {
     raw.clear_recovered();
     assert!(!raw.is_recovered());
     assert!(!left_behind(UPGRADABLE | gone).is_locked());
+    // Beside a writer it was a visitor.
+    assert!(!left_behind(WRITING | READER | gone).is_locked());
 
     // Readers have no names.
     let lock = left_behind(READER);

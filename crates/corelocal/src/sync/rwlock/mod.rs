@@ -123,7 +123,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
     /// For reading; sleeps while a writer has it or waits for it.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T, S> {
-        if !self.raw.try_read() {
+        if !self.raw.read_at_once() {
             self.raw.read_cold(None);
         }
         self.read_guard()

@@ -27,14 +27,20 @@
 //!    wait close it again. (WRITERS_ASLEEP is no proof that anybody is there to open it.)
 //! 5. A lock that is free and of an earlier generation than the process is renewed before it is taken, and
 //!    all sleepers are woken: those who are here say again what they said.
+//! 6. A reader that is ready to wait may count itself first and look then: one instruction that cannot fail. If it
+//!    should not have come in it was a visitor, and leaves as a reader does; it is one once, before it waits, so
+//!    that writers are kept out by each for a moment. It has read nothing. Visitors are in first generations only:
+//!    in a child one that the fork copied would be a reader who never leaves. In later generations there are none
+//!    but such copies; those beside a writer go with it, and others look like readers of the parent that are gone.
+//!    Nor are there any where processes share the lock, since one may die.
 
 use core::marker::PhantomData;
 
 use super::halves::{self, Half};
 use super::patience::Patience;
 use super::state::{
-    ASLEEP, READER, READER_FIRST, READERS_ASLEEP, RECOVERED, State, UPGRADABLE, UPGRADING,
-    WRITERS_ASLEEP,
+    self, ASLEEP, READER, READER_FIRST, READERS, READERS_ASLEEP, RECOVERED, State, UPGRADABLE,
+    UPGRADING, WRITERS_ASLEEP, WRITING,
 };
 #[cfg(test)]
 use super::state::{CLOSED, SLEEPERS_FIRST};
@@ -86,6 +92,25 @@ impl<S: Scope> Raw<S> {
         state
     }
 
+    /// For a reader that waits if need be: whether it came in at once. It may have been a visitor (invariant 6).
+    #[inline]
+    pub(super) fn read_at_once(&self) -> bool {
+        if !state::has_visitors::<S>() {
+            return self.try_read();
+        }
+        // Without a look before: where this thread was the last to unlock, a load would wait until that is done.
+        // Acquire: partner is the Release of a writer that left.
+        let before = State(self.state.fetch_add(READER, Ordering::Acquire));
+        before.is_open_in_first_generation() || self.visitor_leaves()
+    }
+
+    /// False.
+    #[cold]
+    fn visitor_leaves(&self) -> bool {
+        self.unlock_read();
+        false
+    }
+
     /// For a reader, if no writer has it or waits for it.
     #[inline]
     pub(super) fn try_read(&self) -> bool {
@@ -117,7 +142,7 @@ impl<S: Scope> Raw<S> {
     #[inline]
     pub(super) fn try_write(&self, tag: u32) -> bool {
         // Most likely it is free: then a look first is for nothing.
-        let (free, taken) = State::free_and_taken(tag);
+        let (free, taken) = State::free_and_taken::<S>(tag);
         // Acquire: partners are the Releases of whoever left.
         self.change(free, taken, Ordering::Acquire).is_ok() || self.try_write_cold()
     }
@@ -155,8 +180,8 @@ impl<S: Scope> Raw<S> {
 
     #[cold]
     fn wake_after_readers(this: *const AtomicU64, before: State) {
-        if before.readers() > 1 {
-            // The last one does it.
+        if before.readers() > 1 || before.has(WRITING) {
+            // The last one does it, or the writer beside whom a visitor was.
             return;
         }
         profile::let_go(profile::Kind::Write, this);
@@ -173,7 +198,7 @@ impl<S: Scope> Raw<S> {
     #[inline]
     pub(super) fn unlock_write_as(&self, tag: u32) {
         // Most likely nobody has come meanwhile, so the state is as it was left.
-        let (free, taken) = State::free_and_taken(tag);
+        let (free, taken) = State::free_and_taken::<S>(tag);
         // Release: as in `unlock_write`.
         if self.change(taken, free, Ordering::Release).is_err() {
             self.unlock_write_cold();
@@ -189,8 +214,9 @@ impl<S: Scope> Raw<S> {
     #[inline]
     pub(super) fn unlock_write(&self) {
         let state = self.load();
+        let is_alone = !state.has(ASLEEP | READERS);
         // Release: partner is the Acquire of whoever comes next.
-        if state.has(ASLEEP) || self.change(state, state.let_go(), Ordering::Release).is_err() {
+        if !is_alone || self.change(state, state.let_go(), Ordering::Release).is_err() {
             self.leave_cold(0);
         }
     }
@@ -224,7 +250,11 @@ impl<S: Scope> Raw<S> {
         // Release: partner is the Acquire of a reader. Writers cannot go on.
         let before = self.change_any(Ordering::Release, |state| {
             let tag = u64::from(state.holder());
-            state.let_go().without(READERS_ASLEEP).with(UPGRADABLE | tag)
+            state
+                .without_copied_visitors::<S>()
+                .let_go()
+                .without(READERS_ASLEEP)
+                .with(UPGRADABLE | tag)
         });
         if before.has(READERS_ASLEEP) {
             profile::let_go(profile::Kind::Read, this);
@@ -246,7 +276,8 @@ impl<S: Scope> Raw<S> {
         let before = self.change_any(Ordering::Release, |state| {
             // A reader that insists lets writers sleep on; it wakes one when it has come in.
             let kept = if state.seen::<S>().has(READER_FIRST) { WRITERS_ASLEEP } else { 0 };
-            State(state.let_go().without(ASLEEP & !kept).0 + stays)
+            let left = state.without_copied_visitors::<S>().let_go();
+            State(left.without(ASLEEP & !kept).0 + stays)
         });
         if before.has(READERS_ASLEEP) {
             halves::wake::<S>(this, Half::Readers, u32::MAX);

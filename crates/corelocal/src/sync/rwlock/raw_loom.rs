@@ -2,7 +2,6 @@
 //!
 //! In a model whoever was overtaken once insists, and a deadline passes at any time.
 
-use super::super::state::{self, WRITING};
 use super::*;
 use crate::sync::scope::Private;
 use crate::sys::futex::Deadline;
@@ -25,13 +24,17 @@ struct Ways {
 }
 
 const RIGHT: Ways = Ways {
-    read: |raw| assert!(raw.try_read() || raw.read_cold(None)),
+    read: |raw| assert!(raw.read_at_once() || raw.read_cold(None)),
     unlock_read: Raw::unlock_read,
     write: |raw| assert!(raw.try_write(tag()) || raw.lock_cold(Kind::Writer, None)),
     unlock_write: |raw| raw.unlock_write_as(tag()),
     try_write: |raw| raw.try_write(tag()) || raw.lock_cold(Kind::Writer, Some(Deadline::now())),
     upgrade: |raw| assert!(raw.try_upgrade() || raw.upgrade_cold(None)),
 };
+
+/// As in a child, where readers are no visitors.
+const NO_VISITORS: Ways =
+    Ways { read: |raw| assert!(raw.try_read() || raw.read_cold(None)), ..RIGHT };
 
 /// In a model all threads have the same.
 fn tag() -> u32 {
@@ -186,6 +189,13 @@ fn loom_readers_and_a_writer() {
 #[test]
 fn loom_writers_and_a_reader() {
     explore(RIGHT, [writes, reads], writes);
+    explore(RIGHT, [writes, reads], reads);
+}
+
+#[test]
+fn loom_no_visitors() {
+    explore(NO_VISITORS, [reads, reads], writes);
+    explore(NO_VISITORS, [writes, reads], writes);
 }
 
 #[test]
@@ -241,6 +251,48 @@ fn loom_catches_a_reader_without_release() {
         }
     };
     explore(Ways { unlock_read, ..RIGHT }, [reads, reads], writes);
+}
+
+/// A reader whose visit was as said.
+fn reads_after_a_visit(raw: &Raw, was_open: bool) {
+    if !was_open {
+        assert!(raw.read_cold(None));
+    }
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_catches_a_visitor_that_stays() {
+    let read = |raw: &Raw| {
+        raw.state.fetch_add(READER, Ordering::Acquire);
+    };
+    explore(Ways { read, ..RIGHT }, [reads, reads], writes);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_catches_a_visitor_without_acquire() {
+    let read = |raw: &Raw| {
+        let before = State(raw.state.fetch_add(READER, Ordering::Relaxed));
+        let is_open = before.is_open_in_first_generation() || raw.visitor_leaves();
+        reads_after_a_visit(raw, is_open);
+    };
+    explore(Ways { read, ..RIGHT }, [reads, reads], writes);
+}
+
+/// A writer waits for it, and sleeps on.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_visitor_that_leaves_in_silence() {
+    let read = |raw: &Raw| {
+        let before = State(raw.state.fetch_add(READER, Ordering::Acquire));
+        let is_open = before.is_open_in_first_generation();
+        if !is_open {
+            raw.state.fetch_sub(READER, Ordering::Release);
+        }
+        reads_after_a_visit(raw, is_open);
+    };
+    explore(Ways { read, ..RIGHT }, [writes, reads], reads);
 }
 
 #[test]

@@ -20,12 +20,12 @@
 //! | SF | sleepers first | a writer has waited for long: those that have not slept do not begin |
 //! | RE | recovered | it was taken from a writer that a fork left behind |
 //!
-//! The generation is that of the process when the lock was free last. CL, RF and SF are advice: they count
-//! only in that generation, for whoever gave it may be gone in a later one.
+//! The generation is that of the process when the lock was free last, from 0: so a new lock is of the first one.
+//! CL, RF and SF are advice: they count only in that generation, for whoever gave it may be gone in a later one.
 
 use crate::sync::holder::{self, GENERATION_BITS};
 use crate::sync::scope::Scope;
-use crate::sys::futex;
+use crate::sys::{forks, futex};
 
 pub(super) const TAG_BITS: u32 = 28;
 const TAG: u64 = (1 << TAG_BITS) - 1;
@@ -33,9 +33,9 @@ pub(super) const RECOVERED: u64 = 1 << 28;
 pub(super) const READERS_ASLEEP: u64 = 1 << 29;
 pub(super) const CLOSED: u64 = 1 << 30;
 pub(super) const READER: u64 = 1 << 32;
-/// There is no room for another reader: each comes in by an exchange of the whole, so none is above.
+/// There is no room for another reader. Visitors find it there, and go beyond for a moment.
 const FULL: u64 = 1 << 52;
-const READERS: u64 = (1 << 53) - READER;
+pub(super) const READERS: u64 = (1 << 53) - READER;
 pub(super) const WRITING: u64 = 1 << 53 | 1 << 31;
 pub(super) const UPGRADABLE: u64 = 1 << 54;
 pub(super) const UPGRADING: u64 = 1 << 55;
@@ -60,8 +60,23 @@ pub(super) struct State(pub(super) u64);
 #[inline(always)]
 fn generation<S: Scope>() -> u64 {
     match S::FUTEX {
-        futex::Scope::Private => u64::from(holder::generation()) << GENERATION_SHIFT,
+        futex::Scope::Private => generation_bits(holder::generation()),
         futex::Scope::Shared => 0,
+    }
+}
+
+/// Generations are counted from 1.
+#[inline(always)]
+fn generation_bits(generation: u32) -> u64 {
+    u64::from(generation).wrapping_sub(1) << GENERATION_SHIFT
+}
+
+/// Whether readers of this process may be visitors (`raw.rs`, invariant 6).
+#[inline(always)]
+pub(super) fn has_visitors<S: Scope>() -> bool {
+    match S::FUTEX {
+        futex::Scope::Private => forks::is_first_generation(),
+        futex::Scope::Shared => false,
     }
 }
 
@@ -118,8 +133,11 @@ impl State {
 
     /// Free and current, nothing else; and the same with the writer of this tag, the calling thread's.
     #[inline(always)]
-    pub(super) fn free_and_taken(tag: u32) -> (State, State) {
-        let free = State(u64::from(holder::generation_of(tag)) << GENERATION_SHIFT);
+    pub(super) fn free_and_taken<S: Scope>(tag: u32) -> (State, State) {
+        let free = match S::FUTEX {
+            futex::Scope::Private => State(generation_bits(holder::generation_of(tag))),
+            futex::Scope::Shared => State(0),
+        };
         (free, free.with(WRITING | u64::from(tag)))
     }
 
@@ -139,6 +157,12 @@ impl State {
     pub(super) fn is_open<S: Scope>(self) -> bool {
         // One look at all of it: branches before an atomic exchange delay it.
         (self.0 ^ generation::<S>()) & (GENERATION | WRITING | CLOSED | FULL) == 0
+    }
+
+    /// The same in the first generation, whose bits are 0.
+    #[inline(always)]
+    pub(super) fn is_open_in_first_generation(self) -> bool {
+        !self.has(GENERATION | WRITING | CLOSED | FULL)
     }
 
     /// A reader may come in. It need not mind that it is closed if it goes `first`.
@@ -188,6 +212,11 @@ impl State {
     #[inline(always)]
     pub(super) fn let_go(self) -> State {
         self.without(WRITING | UPGRADABLE | UPGRADING | CLOSED | TAG)
+    }
+
+    /// Without readers that cannot be any: visitors of the parent, whom a fork copied while a writer was there.
+    pub(super) fn without_copied_visitors<S: Scope>(self) -> State {
+        if self.has(WRITING) && !has_visitors::<S>() { self.without_readers() } else { self }
     }
 
     /// The tag of the writer or the upgradable reader.

@@ -5,6 +5,7 @@ use super::*;
 use crate::sync::Shared;
 use crate::sync::holder;
 use std::sync::atomic::Ordering;
+use std::thread;
 
 const GENERATION: u64 = 1 << (64 - holder::GENERATION_BITS);
 
@@ -119,12 +120,98 @@ fn what_gone_threads_wanted_does_not_count() {
     assert!(lock.raw.is_quiet());
 }
 
+/// Forks; what the child found.
+fn in_child(finds: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child makes system calls and looks at the lock.
+    match unsafe { libc::fork() } {
+        // SAFETY: ends the child, after five seconds at the latest.
+        0 => unsafe {
+            libc::alarm(5);
+            libc::_exit(i32::from(!finds()))
+        },
+        child => {
+            let mut status = -1;
+            // SAFETY: the child is ours, `status` writable.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            status == 0
+        }
+    }
+}
+
+/// Readers that only looked, beside a writer, when the process forked: they are not there in the child.
+#[test]
+fn visitors_stay_behind() {
+    let lock = RwLock::new(1);
+    let visitors = 2 * state::READER;
+    let mut writer = lock.write();
+    lock.raw.state.fetch_add(visitors, Ordering::Relaxed);
+    let is_written = || lock.try_read().is_none() && lock.try_write().is_none();
+    assert!(is_written());
+    // By a thread that is gone, and by the one that forked.
+    thread::scope(|scope| {
+        let lock = &lock;
+        let is_taken_over = || {
+            let is_right = *lock.read() == 1 && lock.is_recovered();
+            is_right && lock.try_write().is_some() && lock.raw.is_quiet()
+        };
+        assert!(scope.spawn(move || in_child(is_taken_over)).join().unwrap());
+    });
+    let take = |lock: &RwLock<i32>| lock.try_write().is_some() && lock.raw.is_quiet();
+    // SAFETY: a child makes one copy, and does not drop the guard itself.
+    let copied = || unsafe { core::ptr::read(&raw const writer) };
+    assert!(in_child(|| {
+        drop(copied());
+        take(&lock)
+    }));
+    assert!(in_child(|| {
+        drop(RwLockWriteGuard::downgrade(copied()));
+        take(&lock)
+    }));
+    assert!(in_child(|| {
+        drop(RwLockWriteGuard::downgrade_to_upgradable(copied()));
+        take(&lock)
+    }));
+    // Here they are.
+    *writer += 1;
+    drop(writer);
+    assert!(lock.try_write().is_none());
+    let left = lock.raw.state.fetch_sub(visitors, Ordering::Relaxed);
+    assert_eq!(State(left).readers(), 2);
+    assert!(*lock.read() == 2 && lock.raw.is_quiet());
+}
+
+/// A visitor leaves, and lets in who waits for that.
+#[test]
+fn a_visitor_leaves() {
+    let lock = RwLock::new(1);
+    let visits = |lock: &RwLock<i32>| lock.raw.read_at_once();
+    let writer = lock.write();
+    assert!(!visits(&lock));
+    drop(writer);
+    assert!(lock.raw.is_quiet());
+    lock.raw.state.fetch_add(state::READER, Ordering::Relaxed);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| *lock.write() += 1);
+        while !State(lock.raw.load().0).has(WRITERS_ASLEEP) {
+            thread::yield_now();
+        }
+        assert!(!visits(&lock), "a writer waits");
+        lock.raw.unlock_read();
+        writer.join().unwrap();
+    });
+    assert!(visits(&lock));
+    lock.raw.unlock_read();
+    assert!(*lock.read() == 2 && lock.raw.is_quiet());
+}
+
 /// Processes that share a lock are of different generations all the time.
 #[test]
 fn nobody_is_gone_where_processes_share_the_lock() {
     let lock: RwLock<u32, Shared> = RwLock::with_scope(0);
     let guard = lock.write();
     assert_eq!(State(lock.raw.load().0).holder(), 0);
+    let (free, taken) = State::free_and_taken::<Shared>(0);
+    assert!(lock.raw.load().0 == taken.0 && free.0 == 0);
     assert!(!lock.raw.recover(lock.raw.load()));
     drop(guard);
 }

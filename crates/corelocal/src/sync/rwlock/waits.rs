@@ -287,7 +287,8 @@ impl<S: Scope> Raw<S> {
         let this: *const AtomicU64 = &self.state;
         // A gone upgradable reader has changed nothing. If it was upgrading it had not begun.
         let sign = if state.has(WRITING) { RECOVERED } else { 0 };
-        let free = state.let_go().without(READER_FIRST | SLEEPERS_FIRST);
+        let free =
+            state.without_copied_visitors::<S>().let_go().without(READER_FIRST | SLEEPERS_FIRST);
         let recovered = free.without(READERS_ASLEEP | WRITERS_ASLEEP).with(sign);
         let recovered = if recovered.is_free() { recovered.renewed::<S>() } else { recovered };
         // Acquire: of the fork, which copied all that the holder had done; threads of the child were started

@@ -7,6 +7,9 @@
 
 #[cfg(not(loom))]
 pub(crate) mod atomic {
+    /// Of the malloc alone.
+    #[cfg(not(miri))]
+    pub(crate) use core::sync::atomic::AtomicU8;
     pub(crate) use core::sync::atomic::{
         AtomicI64, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
     };
@@ -15,7 +18,7 @@ pub(crate) mod atomic {
 #[cfg(loom)]
 pub(crate) mod atomic {
     pub(crate) use loom::sync::atomic::{
-        AtomicI64, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
+        AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
     };
 }
 

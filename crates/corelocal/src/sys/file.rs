@@ -21,6 +21,19 @@ pub(crate) struct PathBuf {
     len: usize,
 }
 
+/// A number as it is written in paths.
+pub(crate) fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[first..];
+        }
+    }
+}
+
 impl PathBuf {
     /// The concatenation of `parts`, as they are.
     ///
@@ -71,7 +84,7 @@ impl PathBuf {
     }
 }
 
-/// A file open for reading.
+/// An open file.
 pub(crate) struct File(usize);
 
 impl File {
@@ -81,6 +94,27 @@ impl File {
         let args = [libc::AT_FDCWD as usize, path.bytes.as_ptr() as usize, flags as usize, 0, 0, 0];
         // SAFETY: the path is NUL-terminated (invariant of PathBuf) and outlives the call.
         retry(|| unsafe { syscall(libc::SYS_openat, args) }).map(File)
+    }
+
+    /// Opens `path` for writing, close-on-exec: a file that its owner alone may read. One that is there is `EEXIST`
+    /// if it is to be new, and emptied if not.
+    pub(crate) fn create(path: &CStr, is_new: bool) -> Result<File, Errno> {
+        let how = if is_new { libc::O_EXCL } else { libc::O_TRUNC };
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_CLOEXEC | how;
+        let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags as usize, 0o600, 0, 0];
+        // SAFETY: the path ends with NUL and outlives the call.
+        retry(|| unsafe { syscall(libc::SYS_openat, args) }).map(File)
+    }
+
+    /// Writes all of it.
+    pub(crate) fn write_all(&self, mut bytes: &[u8]) -> Result<(), Errno> {
+        while !bytes.is_empty() {
+            let args = [self.0, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0];
+            // SAFETY: the kernel reads so many bytes.
+            let written = retry(|| unsafe { syscall(libc::SYS_write, args) })?;
+            bytes = bytes.get(written..).filter(|_| written > 0).ok_or(Errno::EIO)?;
+        }
+        Ok(())
     }
 
     /// Reads up to `buffer.len()` bytes; 0 at the end of the file.

@@ -55,7 +55,7 @@ impl Identity {
     }
 
     /// One that a fork left behind, whoever asks.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub(crate) fn gone() -> Identity {
         Identity(1 << Self::GENERATION_BITS)
     }
@@ -79,6 +79,13 @@ pub(crate) fn generation() -> u32 {
     imp::generation()
 }
 
+/// Whether the generation is the first one, so that nothing in this process is left behind by a fork. False until
+/// somebody asks for the generation, and where forks are not told apart. Async-signal-safe; two loads.
+#[inline]
+pub(crate) fn is_first_generation() -> bool {
+    imp::is_first_generation()
+}
+
 /// Whether forks are told apart: else what is remembered in one process may be believed in its child.
 pub(crate) fn are_told_apart() -> bool {
     imp::are_told_apart()
@@ -93,6 +100,10 @@ mod imp {
 
     pub(super) fn generation() -> u32 {
         1
+    }
+
+    pub(super) fn is_first_generation() -> bool {
+        true
     }
 
     pub(super) fn is_first_thread() -> bool {
@@ -112,6 +123,7 @@ mod imp {
     use crate::sys::pages;
     use crate::sys::syscall::syscall;
 
+    const FIRST_GENERATION: u32 = 1;
     const GENERATIONS: u32 = 1 << Identity::GENERATION_BITS;
     const THREADS: u64 = 1 << (Identity::BITS - Identity::GENERATION_BITS);
     /// No two threads are within a page: a stack lies in between.
@@ -143,20 +155,34 @@ mod imp {
 
     #[inline]
     pub(super) fn generation() -> u32 {
-        // Acquire: partner is the Release in `page`.
-        let page = PAGE.load(Ordering::Acquire);
-        // SAFETY: zeroed pages that are never unmapped, if not null.
-        match unsafe { page.as_ref() }.map_or(0, |word| word.load(Ordering::Relaxed)) {
+        match known_generation() {
             0 => next_generation(),
             known => known,
         }
     }
 
+    #[inline]
+    pub(super) fn is_first_generation() -> bool {
+        known_generation() == FIRST_GENERATION
+    }
+
+    /// 0 if nobody has asked in this process.
+    #[inline]
+    fn known_generation() -> u32 {
+        // Acquire: partner is the Release in `page`.
+        let page = PAGE.load(Ordering::Acquire);
+        // SAFETY: zeroed pages that are never unmapped, if not null.
+        unsafe { page.as_ref() }.map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
     #[cold]
     fn next_generation() -> u32 {
-        let Some(word) = page() else { return 1 };
-        let next = (LAST.load(Ordering::Relaxed) + 1) % GENERATIONS;
-        let next = next.max(1);
+        let Some(word) = page() else { return FIRST_GENERATION };
+        // After the last one comes the second: the first has no ancestors.
+        let next = match LAST.load(Ordering::Relaxed) + 1 {
+            GENERATIONS.. => FIRST_GENERATION + 1,
+            next => next,
+        };
         // Before the word is set: a fork in between must find it.
         LAST.store(next, Ordering::Release);
         // Release and Acquire: partners of each other; who comes too late sees the winner's number.

@@ -20,6 +20,8 @@ mod errno;
 pub(crate) mod file;
 pub(crate) mod forks;
 pub mod futex;
+#[cfg(not(loom))]
+pub(crate) mod huge_pages;
 pub mod membarrier;
 mod once;
 pub(crate) mod pages;
@@ -43,7 +45,12 @@ pub mod vdso;
 
 pub use caps::{Caps, Release, Vdso};
 pub use errno::Errno;
-pub(crate) use possible::{allowed_cpus, nodes_with_cpus, possible_ids};
+pub(crate) use possible::{allowed_cpus, possible_ids};
+#[cfg(not(loom))]
+pub(crate) use possible::{nodes_with_cpus, nodes_with_cpus_and_memory};
+#[cfg(not(any(loom, miri)))]
+#[doc(hidden)]
+pub use rseq::vfork;
 pub use rseq::{Abi, Owner, Refusal, Registration};
 
 /// The calling thread's cpu, asked of libc: the vDSO, or the kernel where there is none.

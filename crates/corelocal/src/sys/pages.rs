@@ -3,6 +3,7 @@
 //! No heap: these pages are needed inside signal handlers and by the malloc.
 
 use super::errno::Errno;
+use super::file::{File, PathBuf};
 use super::syscall::syscall;
 
 /// Maps `len` bytes of zeroed, lazily populated, private memory; `None` when the kernel refuses.
@@ -19,6 +20,67 @@ pub(crate) fn map(len: usize) -> Option<*mut u8> {
     // SAFETY: the mapping just made.
     let _ = unsafe { advise(at, len, libc::MADV_NOHUGEPAGE) };
     Some(at)
+}
+
+/// Takes `len` bytes of address space, in which nobody may touch anything before it is opened; `None` when the
+/// kernel refuses, or a limit of the process (`RLIMIT_AS`).
+///
+/// Nothing is promised to it yet where the kernel keeps account of promises, and nothing counts as data.
+pub(crate) fn reserve(len: usize) -> Option<*mut u8> {
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
+    let args = [0, len, libc::PROT_NONE as usize, flags, usize::MAX, 0];
+    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing.
+    unsafe { syscall(libc::SYS_mmap, args) }.ok().map(|at| at as *mut u8)
+}
+
+/// Makes reserved pages readable and writable; what was opened before stays as it is. False when the kernel
+/// has no memory to promise.
+///
+/// # Safety
+/// The range lies in one `reserve`, and begins and ends with a page.
+pub(crate) unsafe fn open(at: *mut u8, len: usize) -> bool {
+    let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    // SAFETY: the caller's promise; more access takes nothing from anybody.
+    unsafe { syscall(libc::SYS_mprotect, [at as usize, len, protection, 0, 0, 0]) }.is_ok()
+}
+
+/// Takes all access to pages away, until they are opened again; false when the kernel cannot keep account of it.
+///
+/// # Safety
+/// The range lies in one `reserve`, begins and ends with a page, and nobody refers to what is there.
+pub(crate) unsafe fn close(at: *mut u8, len: usize) -> bool {
+    let args = [at as usize, len, libc::PROT_NONE as usize, 0, 0, 0];
+    // SAFETY: the caller's promise.
+    unsafe { syscall(libc::SYS_mprotect, args) }.is_ok()
+}
+
+/// How many more bytes of address space the process may have (`RLIMIT_AS`); `usize::MAX` without a limit. Where
+/// `/proc` does not say how many it has it is the limit itself.
+pub(crate) fn address_space_left() -> usize {
+    match address_limit() {
+        usize::MAX => usize::MAX,
+        limit => limit.saturating_sub(address_space().unwrap_or(0)),
+    }
+}
+
+/// Bytes of address space that the process has.
+fn address_space() -> Option<usize> {
+    let mut text = [0; 64];
+    let path = PathBuf::join(&[b"/proc/self/statm"]).ok()?;
+    let len = File::open(&path).ok()?.read(&mut text).ok()?;
+    let pages = text.get(..len)?.split(|byte| *byte == b' ').next()?;
+    core::str::from_utf8(pages).ok()?.parse::<usize>().ok()?.checked_mul(4096)
+}
+
+/// `usize::MAX` without one.
+fn address_limit() -> usize {
+    let mut limit = libc::rlimit64 { rlim_cur: libc::RLIM64_INFINITY, rlim_max: 0 };
+    let args = [0, libc::RLIMIT_AS as usize, 0, &raw mut limit as usize, 0, 0];
+    // SAFETY: asks for a limit of the calling process; the kernel writes the one struct.
+    match unsafe { syscall(libc::SYS_prlimit64, args) } {
+        Ok(_) => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
+        Err(_) => usize::MAX,
+    }
 }
 
 /// Gives the kernel advice about pages.
@@ -83,6 +145,31 @@ pub(crate) unsafe fn place_locally(at: *mut u8, len: usize) -> Result<(), Errno>
     unsafe { syscall(libc::SYS_mbind, [at as usize, len, MPOL_LOCAL, 0, 0, 0]) }.map(|_| ())
 }
 
+/// Makes pages that come into being in the range lie on a node below 64, as long as that has memory, whatever the
+/// policy of the process or the thread is (`mbind(2)`; fails without NUMA, and behind a filter).
+///
+/// # Safety
+/// The range lies in one `map` or `reserve`, and begins and ends with a page.
+#[cfg(not(loom))]
+pub(crate) unsafe fn place_on(at: *mut u8, len: usize, node: u32) -> Result<(), Errno> {
+    let mask = 1u64 << node;
+    // The kernel takes one bit less than it is told there are.
+    let bits = u64::BITS as usize + 1;
+    let args = [at as usize, len, libc::MPOL_PREFERRED as usize, &raw const mask as usize, bits, 0];
+    // SAFETY: the caller's promise; a mask of so many bits, of which the kernel reads 64.
+    unsafe { syscall(libc::SYS_mbind, args) }.map(|_| ())
+}
+
+/// Whether the calling thread, or whoever started the process, has said where its memory is to lie
+/// (`get_mempolicy(2)`).
+#[cfg(not(loom))]
+pub(crate) fn has_policy() -> Result<bool, Errno> {
+    let mut policy = libc::MPOL_DEFAULT;
+    // SAFETY: the kernel writes the one number.
+    unsafe { syscall(libc::SYS_get_mempolicy, [&raw mut policy as usize, 0, 0, 0, 0, 0]) }?;
+    Ok(policy != libc::MPOL_DEFAULT)
+}
+
 /// The nodes of the pages of some addresses, one word for each in `nodes`: negative where there is no page,
 /// or the one of zeros that all share (`move_pages(2)`). False if the kernel does not say.
 ///
@@ -130,6 +217,18 @@ pub(crate) fn may_be_written(at: *mut u8) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn address_space_is_counted() {
+        let Some(before) = address_space() else { return };
+        // Far more than other tests give back meanwhile.
+        let len = 1 << 40;
+        let Some(at) = reserve(len) else { return };
+        let with_it = address_space().unwrap();
+        // SAFETY: reserved above.
+        unsafe { unmap(at, len) };
+        assert!(before > 1 << 20 && with_it > before + len / 2, "{before} {with_it}");
+    }
 
     #[test]
     fn where_pages_are() {

@@ -1,5 +1,5 @@
-//! The number of possible ids, from the cold path of a first use: in a signal handler with a small
-//! stack, in malloc before main. [`super::topology`] tells the same in full, with 28 KiB of stack.
+//! The number of possible ids, and of nodes, from the cold path of a first use: in a signal handler with a
+//! small stack, in malloc before main. [`super::topology`] tells the same in full, with 28 KiB of stack.
 
 use super::errno::Errno;
 use super::syscall::syscall;
@@ -28,26 +28,45 @@ pub(crate) fn nodes_with_cpus() -> u32 {
     from_sysfs(c"/sys/devices/system/node/has_cpu").unwrap_or(1).max(1)
 }
 
+/// The NUMA nodes below 64 that have both cpus and memory, as bits; none where /sys does not say.
+pub(crate) fn nodes_with_cpus_and_memory() -> u64 {
+    let nodes = |path| {
+        let mut bits = Bits::default();
+        read_sysfs(path, |byte| bits.feed(byte)).map(|()| bits.ended())
+    };
+    match nodes(c"/sys/devices/system/node/has_cpu").unwrap_or(0) {
+        // The one of most machines has memory.
+        few if few.count_ones() < 2 => few,
+        with_cpus => with_cpus & nodes(c"/sys/devices/system/node/has_memory").unwrap_or(u64::MAX),
+    }
+}
+
 fn from_sysfs(path: &core::ffi::CStr) -> Option<u32> {
+    let mut highest = Highest::default();
+    read_sysfs(path, |byte| highest.feed(byte))?;
+    highest.number.map(|id| id.saturating_add(1))
+}
+
+/// Feeds a file's bytes to somebody; `None` if not all can be read.
+fn read_sysfs(path: &core::ffi::CStr, mut feed: impl FnMut(u8)) -> Option<()> {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
     let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0];
     // SAFETY: a NUL-terminated path that outlives the call.
     let file = unsafe { syscall(libc::SYS_openat, args) }.ok()?;
-    let mut highest = Highest::default();
     let mut buffer = [0u8; 64];
     let whole = loop {
         let args = [file, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0];
         // SAFETY: the buffer is writable and borrowed by nothing else.
         match unsafe { syscall(libc::SYS_read, args) } {
             Ok(0) => break true,
-            Ok(len) => buffer[..len].iter().for_each(|byte| highest.feed(*byte)),
+            Ok(len) => buffer[..len].iter().for_each(|byte| feed(*byte)),
             Err(Errno::EINTR) => {}
             Err(_) => break false,
         }
     };
     // SAFETY: opened above, closed once.
     let _ = unsafe { syscall(libc::SYS_close, [file, 0, 0, 0, 0, 0]) };
-    if whole { highest.number.map(|id| id.saturating_add(1)) } else { None }
+    whole.then_some(())
 }
 
 /// How many cpus the calling thread may run on; the most there can be if the kernel does not say.
@@ -87,6 +106,40 @@ impl Highest {
     }
 }
 
+/// The numbers below 64 of a list such as `0-2,5`, as bits.
+#[derive(Default)]
+struct Bits {
+    bits: u64,
+    /// Where a range began whose end is not known yet.
+    first: Option<u32>,
+    current: Option<u32>,
+}
+
+impl Bits {
+    fn feed(&mut self, byte: u8) {
+        match byte {
+            b'0'..=b'9' => {
+                let digit = u32::from(byte - b'0');
+                self.current =
+                    Some(self.current.unwrap_or(0).saturating_mul(10).saturating_add(digit));
+            }
+            b'-' => self.first = self.current.take(),
+            _ => {
+                let first = self.first.take();
+                if let Some(last) = self.current.take() {
+                    let numbers = first.unwrap_or(last)..=last.min(63);
+                    self.bits = numbers.fold(self.bits, |bits, number| bits | 1 << number);
+                }
+            }
+        }
+    }
+
+    fn ended(mut self) -> u64 {
+        self.feed(b'\n');
+        self.bits
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,9 +160,22 @@ mod tests {
     }
 
     #[test]
+    fn lists_as_bits() {
+        for (list, bits) in [("0\n", 1), ("0-2,5\n", 0b10_0111), ("\n", 0), ("1,3", 0b1010)] {
+            let mut found = Bits::default();
+            list.bytes().for_each(|byte| found.feed(byte));
+            assert_eq!(found.ended(), bits, "{list}");
+        }
+        let mut found = Bits::default();
+        "63-1023,4096".bytes().for_each(|byte| found.feed(byte));
+        assert_eq!(found.ended(), 1 << 63);
+    }
+
+    #[test]
     fn this_cpus_node_is_one_of_them() {
         let nodes = nodes_with_cpus();
         assert!((1..=MOST).contains(&nodes));
+        assert!(nodes_with_cpus_and_memory().count_ones() <= nodes);
         if let (Some((_, node)), true) = (super::super::current_cpu_and_node(), nodes > 1) {
             assert!(node < nodes, "{node} of {nodes}");
         }

@@ -21,15 +21,22 @@
 //!    than 32 bytes kills the process for less; and `cpu_id_start` is what broke tcmalloc there).
 //! 4. Our area is registered by the process that owns the memory. A vfork child shares the memory
 //!    but not the registration: were it to register, its parent would go on with ids that nobody
-//!    updates.
+//!    updates. Unless the parent registers anew: `vfork.rs`.
+//! 5. `SETTLED` says where the area in use is without a sum, and 0 until it is known: for who can do something
+//!    else then, and goes on doing it for a while if the compiler has kept the 0. Its second word is stored first
+//!    and loaded last, so it is never behind the first.
 //!
 //! Sources: `include/uapi/linux/rseq.h`, `kernel/rseq.c`, the glibc manual ("Restartable
 //! Sequences"), commit d7822b1e24f2 (rseq), af7f588d8f73 (mm_cid).
 
 mod registration;
 pub(crate) mod slice;
+#[cfg(not(any(loom, miri)))]
+mod vfork;
 
 pub use registration::{Abi, Owner, Refusal, Registration};
+#[cfg(not(any(loom, miri)))]
+pub use vfork::vfork;
 
 use super::arch;
 use super::errno::Errno;
@@ -64,6 +71,17 @@ static AREA: AtomicIsize = AtomicIsize::new(0);
 static CID: AtomicIsize = AtomicIsize::new(field::MM_CID);
 /// The node's field, likewise; 0 until probed and where the kernel keeps none.
 static NODE: AtomicIsize = AtomicIsize::new(0);
+
+/// The offsets [`area`] and [`cid`], once they are known; 0 until then (invariant 5).
+static SETTLED: [AtomicIsize; 2] = [AtomicIsize::new(0), AtomicIsize::new(0)];
+
+/// [`area`] and [`cid`] together, and in fewer instructions; `None` until [`register_this_thread`] was called, or
+/// the program is loaded.
+#[inline(always)]
+pub(crate) fn settled() -> Option<(isize, isize)> {
+    let (area, cid) = arch::load_settled_pair!(SETTLED);
+    (area != 0).then_some((area, cid))
+}
 
 /// Offset of the area in use from the thread pointer.
 #[inline(always)]
@@ -203,6 +221,11 @@ fn probe() -> u8 {
     if feature_size >= 24 && state != DISABLED {
         NODE.store(AREA.load(Ordering::Relaxed) + field::NODE_ID, Ordering::Relaxed);
     }
+    // Not by `area` and `cid`, which may have been read before the stores above.
+    let at = |word: &AtomicIsize| arch::own_area_offset() + word.load(Ordering::Relaxed);
+    SETTLED[1].store(at(&CID), Ordering::Relaxed);
+    // Release: partner is the order of loads in `load_settled_pair`.
+    SETTLED[0].store(at(&AREA), Ordering::Release);
     STATE.store(state, Ordering::Relaxed);
     state
 }

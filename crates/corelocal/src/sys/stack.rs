@@ -54,9 +54,12 @@ pub(crate) fn this_thread() -> (u32, [u8; NAME_BYTES]) {
     }
 }
 
+/// Copies what the kernel can read from `from` on, up to `len` bytes, [`MOST_BYTES`] at most; how many bytes. `None`
+/// where it does not.
+///
 /// # Safety
 /// As [`copy`].
-unsafe fn copy_by_kernel(into: *mut u8, from: usize, len: usize) -> Option<usize> {
+pub(crate) unsafe fn copy_by_kernel(into: *mut u8, from: usize, len: usize) -> Option<usize> {
     // SAFETY: no arguments.
     let me = unsafe { syscall(libc::SYS_getpid, [0; 6]) }.ok()?;
     let to = libc::iovec { iov_base: into.cast(), iov_len: len };

@@ -60,6 +60,13 @@ impl TryLock {
         }
     }
 
+    /// Whether the calling thread holds it: a signal handler asks that interrupted the holder, say.
+    #[cfg(not(any(loom, miri)))]
+    pub(crate) fn is_mine(&self) -> bool {
+        // Relaxed: what the thread itself stored, or something else.
+        self.holder.load(Ordering::Relaxed) == Identity::of_this_thread().number()
+    }
+
     /// As `holder`, of a free lock.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn lock_as(&self, holder: Identity) -> Locked<'_> {
@@ -76,7 +83,8 @@ impl TryLock {
         // started after it.
         let (mine, success) = (me.number(), Ordering::Acquire);
         let taken = self.holder.compare_exchange(holder, mine, success, Ordering::Relaxed);
-        taken.is_ok().then_some(Locked { lock: self, recovered: true })
+        // Made by who has it alone: what it would do where it is dropped is let go of another's.
+        taken.is_ok().then(|| Locked { lock: self, recovered: true })
     }
 }
 
@@ -143,6 +151,17 @@ mod tests {
         });
     }
 
+    /// Two threads of a child find it left behind: who comes too late leaves it to the one who has it.
+    #[test]
+    fn one_of_two_recovers() {
+        let lock = TryLock::new();
+        let held = lock.try_lock().expect("free");
+        let (gone, me) = (Identity::gone().number(), Identity::of_this_thread());
+        assert!(lock.recover(gone, me).is_none());
+        assert!(lock.is_held() && lock.try_lock().is_none());
+        drop(held);
+    }
+
     #[test]
     fn a_child_keeps_what_its_thread_held() {
         let lock = TryLock::new();
@@ -153,3 +172,7 @@ mod tests {
         drop(held);
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "try_lock_loom.rs"]
+mod loom_tests;

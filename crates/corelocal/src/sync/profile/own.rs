@@ -22,7 +22,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::page::{self, Page};
 use crate::primitive::global::AtomicPtr;
 use crate::sys::Errno;
-use crate::sys::file::{File, Lines, PathBuf};
+use crate::sys::file::{File, Lines, PathBuf, decimal};
 use crate::sys::forks;
 use crate::sys::shared_file::{self, Mapping, SharedFile};
 
@@ -188,18 +188,6 @@ fn is_code_of_a_file(line: &[u8]) -> bool {
     let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
     let is_code = fields.nth(1).is_some_and(|access| access.get(2) == Some(&b'x'));
     is_code && fields.nth(3).is_some_and(|path| path.starts_with(b"/"))
-}
-
-fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
-    let mut first = digits.len();
-    loop {
-        first -= 1;
-        digits[first] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return &digits[first..];
-        }
-    }
 }
 
 fn this_process() -> u64 {

@@ -18,6 +18,35 @@ macro_rules! load_settled {
 }
 pub(crate) use load_settled;
 
+/// Two of them, the first one first.
+macro_rules! load_settled_pair {
+    ($words:path) => {
+        // Acquire: partner is the Release of whoever settles them.
+        (
+            $words[0].load($crate::primitive::global::Ordering::Acquire),
+            $words[1].load($crate::primitive::global::Ordering::Relaxed),
+        )
+    };
+}
+pub(crate) use load_settled_pair;
+
+/// Reads a word of this crate's, relaxed.
+#[cfg(not(loom))]
+macro_rules! load_here {
+    ($word:path) => {
+        $word.load($crate::primitive::global::Ordering::Relaxed)
+    };
+}
+#[cfg(not(loom))]
+pub(crate) use load_here;
+
+/// The same number, of which the compiler need know nothing.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) fn opaque(number: usize) -> usize {
+    number
+}
+
 /// See the x86-64 file; here every area is the one imaginary area at 0.
 #[inline(always)]
 pub(crate) fn own_area_offset() -> isize {
@@ -44,6 +73,17 @@ pub(crate) fn own_word(_at: usize) -> Option<&'static crate::primitive::global::
 pub(crate) fn read_own_word(_at: usize) -> u32 {
     0
 }
+
+/// A plain fork, which does what `vfork` promises.
+#[cfg(not(any(loom, miri)))]
+macro_rules! vfork {
+    ($before:path, $after:path) => {{
+        $before();
+        $after(libc::fork() as isize, 0)
+    }};
+}
+#[cfg(not(any(loom, miri)))]
+pub(crate) use vfork;
 
 /// Every field reads as "unregistered".
 ///

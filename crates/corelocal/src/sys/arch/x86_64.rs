@@ -58,6 +58,58 @@ macro_rules! load_settled {
 }
 pub(crate) use load_settled;
 
+/// [`load_settled`] of two words, the first one first: this processor loads in order, which is the partner of the
+/// Release of whoever settles them.
+macro_rules! load_settled_pair {
+    ($words:path) => {{
+        let (first, second): (isize, isize);
+        // SAFETY: as in `load_settled`.
+        unsafe {
+            core::arch::asm!(
+                "mov {first}, qword ptr [rip + {words}]",
+                "mov {second}, qword ptr [rip + {words} + 8]",
+                first = out(reg) first,
+                second = lateout(reg) second,
+                words = sym $words,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        (first, second)
+    }};
+}
+pub(crate) use load_settled_pair;
+
+/// Reads a word of this crate's, relaxed, in one instruction: without a look into the table of a shared object's
+/// addresses, which is where the compiler finds a static of another unit.
+macro_rules! load_here {
+    ($word:path) => {{
+        let _: &$crate::primitive::global::AtomicUsize = &$word;
+        let value: usize;
+        // SAFETY: loads an aligned, initialised static; as an atomic load is, the load is one instruction, and none
+        // is left out.
+        unsafe {
+            core::arch::asm!(
+                "mov {}, qword ptr [rip + {word}]",
+                out(reg) value,
+                word = sym $word,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        value
+    }};
+}
+pub(crate) use load_here;
+
+/// The same number, of which the compiler knows nothing.
+#[inline(always)]
+pub(crate) fn opaque(mut number: usize) -> usize {
+    // SAFETY: no instruction.
+    unsafe {
+        asm!("/* {} */", inout(reg) number, options(pure, nomem, nostack, preserves_flags));
+    }
+    number
+}
+
 /// Offset of this crate's own area from the thread pointer: a constant of the loaded program.
 #[inline(always)]
 pub(crate) fn own_area_offset() -> isize {
@@ -247,6 +299,38 @@ pub(crate) fn registers() -> Option<[u64; crate::sys::stack::REGISTERS]> {
     }
     Some(registers)
 }
+
+/// The body of a function `vfork`: calls `before`, makes the child, and goes on as `after`, with what the kernel
+/// said and what `before` said.
+///
+/// Nothing is kept on the stack, which the child uses while the parent waits for it, from where `vfork` returned
+/// to: not the return address either. The kernel keeps the registers of each. With shadow stacks switched on
+/// (they are not, by default, on any system yet) the parent would return once too often.
+///
+/// The function must have no frame: the stack pointer is at its return address, 8 below a multiple of 16.
+/// `nostack` is what keeps the compiler from making one for alignment's sake.
+macro_rules! vfork {
+    ($before:path, $after:path) => {
+        core::arch::asm!(
+            "sub rsp, 8",
+            "call {before}",
+            "add rsp, 8",
+            "mov r9, rax",
+            "pop r8",
+            "mov eax, {SYS_vfork}",
+            "syscall",
+            "push r8",
+            "mov rdi, rax",
+            "mov rsi, r9",
+            "jmp {after}",
+            before = sym $before,
+            after = sym $after,
+            SYS_vfork = const libc::SYS_vfork,
+            options(noreturn, nostack),
+        )
+    };
+}
+pub(crate) use vfork;
 
 /// Copies so many words, of which nothing is assumed: what lies on a stack is nobody's value, and belongs to frames
 /// that the compiler knows nothing of here.

@@ -1,0 +1,118 @@
+//! A `vfork` whose child has ids of its own.
+//!
+//! The child runs in its parent's memory, on the calling thread's area, and without a registration: it would go on
+//! with ids that nobody updates, while another thread of the parent is given the same ones. POSIX lets such a
+//! child do next to nothing, but a malloc's users do not read that: they allocate there. So whoever exports a
+//! malloc exports a `vfork`, too, and this is its body.
+//!
+//! ```text
+//!   parent                                child
+//!   blocks signals
+//!   vfork ──────────────────────────────► registers the area for itself: the kernel writes its ids
+//!   waits in the kernel, which writes     unblocks signals, runs in sections as any thread does
+//!   nothing to the area meanwhile    ◄─── exec or _exit
+//!   registers the area anew: its own ids are in it again
+//!   unblocks signals
+//! ```
+//!
+//! # Invariants
+//! 1. While the area has another task's ids in it, no handler runs: signals are blocked.
+//! 2. A thread that was not registered is not registered by this.
+//!
+//! Who makes such a child by `clone` goes round this: `posix_spawn` does, whose child allocates nothing.
+//!
+//! Sources: `kernel/rseq.c`, `rseq_fork` (`CLONE_VM` drops the registration in the child); since 6.19 ids are
+//! written only where they changed for the task, so a parent would not get its own back by itself.
+
+use super::{LIBC, OWN, OWN_LEN, STATE, UNREGISTER, V1_LEN, area, field, libc_area, read, slice};
+use crate::primitive::global::Ordering;
+use crate::sys::arch;
+use crate::sys::errno::Errno;
+use crate::sys::syscall::syscall;
+
+/// A signal that nobody can block: its bit of the mask says whether longer time slices were switched on.
+const SLICES: u64 = 1 << (libc::SIGKILL - 1);
+/// Of the kernel's signal mask.
+const MASK_BYTES: usize = size_of::<u64>();
+
+/// `vfork(2)`, as the body of a function of that name.
+///
+/// # Safety
+/// The caller is a function without arguments that returns a `pid_t` by C's convention, does nothing else, and has
+/// no frame; its caller keeps to what `vfork` demands, except that its child may use this library.
+#[inline(always)]
+pub unsafe fn vfork() -> libc::pid_t {
+    // SAFETY: the caller's promise.
+    unsafe { arch::vfork!(before, after) }
+}
+
+/// Blocks all signals; what was blocked before.
+extern "C" fn before() -> u64 {
+    let (all, mut mask) = (u64::MAX, 0u64);
+    set_mask(&all, &mut mask);
+    if slice::is_enabled() { mask | SLICES } else { mask }
+}
+
+extern "C" fn after(result: isize, mask: u64) -> libc::pid_t {
+    if is_registered() {
+        if result == 0 {
+            // Refused, the child is as it would have been without us.
+            let _ = register(V1_LEN, 0);
+        } else {
+            register_anew();
+            if mask & SLICES != 0 {
+                // Else the thread goes without.
+                let _ = slice::enable();
+            }
+        }
+    }
+    set_mask(&(mask & !SLICES), core::ptr::null_mut());
+    if result < 0 {
+        // SAFETY: the thread's own `errno`.
+        unsafe { *libc::__errno_location() = -result as i32 };
+        return -1;
+    }
+    result as libc::pid_t
+}
+
+/// Whether the area in use is the calling thread's, or was that of the thread whose memory this is.
+fn is_registered() -> bool {
+    let is_known = matches!(STATE.load(Ordering::Relaxed), LIBC | OWN);
+    // SAFETY: a field of the area in use.
+    is_known && unsafe { read(area() + field::CPU_ID) } as i32 >= 0
+}
+
+/// The ids of the calling thread into its area, whatever the kernel thinks is there.
+fn register_anew() {
+    let known = match STATE.load(Ordering::Relaxed) {
+        OWN => OWN_LEN.load(Ordering::Relaxed),
+        // glibc tells the feature size, whatever it rounded it up to.
+        _ => libc_area().map_or(V1_LEN, |libc| libc.size.max(V1_LEN)),
+    };
+    let lens = [known, known.next_multiple_of(V1_LEN), V1_LEN];
+    if let Some(len) = lens.into_iter().find(|len| register(*len, UNREGISTER).is_ok()) {
+        // Refused, the thread goes on without: its area says so.
+        let _ = register(len, 0);
+    }
+}
+
+fn register(len: u32, flags: u32) -> Result<(), Errno> {
+    let at = arch::thread_address(area());
+    let args = [at as usize, len as usize, flags as usize, arch::SIGNATURE as usize, 0, 0];
+    // SAFETY: the area that this thread, or the one whose memory this is, has registered with that length, at
+    // least 32 bytes long; it outlives both.
+    unsafe { syscall(libc::SYS_rseq, args) }.map(|_| ())
+}
+
+fn set_mask(mask: &u64, before: *mut u64) {
+    let args = [
+        libc::SIG_SETMASK as usize,
+        core::ptr::from_ref(mask) as usize,
+        before as usize,
+        MASK_BYTES,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel reads one mask, and writes to the other unless it is null.
+    let _ = unsafe { syscall(libc::SYS_rt_sigprocmask, args) };
+}

@@ -11,6 +11,8 @@ use core::mem::MaybeUninit;
 pub(crate) struct Exit(pub(super) u64);
 
 impl Exit {
+    /// As of a thread that nobody registered.
+    pub(crate) const COLD: Exit = Exit(Exit::UNAVAILABLE);
     pub(super) const ABORTED: u64 = 1;
     pub(super) const UNAVAILABLE: u64 = 2;
     pub(super) const MISMATCH: u64 = 3;

@@ -77,6 +77,29 @@
 //!     to[..n] = items[word - n..word]         to: memory of this thread alone
 //!     word -= n                               commit
 //!
+//! pop_at(object, offset) -> item:             at slot + offset: top, limit, count, items
+//!     locate
+//!     if count == 0: mismatch                 empty
+//!     item = top
+//!     if items[count - 1] != top:             `top` is a guess: it is known before the count is
+//!         item = items[count - 1]
+//!     top = items[count - 2]                  of the last one this is `count`
+//!     count -= 1                              commit
+//!
+//! pop_counted_at(object, offset) -> item:     the same; before the top: left
+//!     locate
+//!     if count == 0 || left <= 1: mismatch
+//!     left -= 1                               a hint: what is aborted from here on takes one for nothing
+//!     … as pop_at                             commit
+//!
+//! push_at(object, offset, item):              no item is 0
+//!     locate
+//!     if count >= limit: mismatch             full
+//!     top = item
+//!     if items[count - 1] == item: mismatch   pushed twice; of an empty one this is `count`, which is 0
+//!     items[count] = item
+//!     count += 1                              commit
+//!
 //! ring_push(object, from, n, mask):           n words, at least one; mask + 1 places of n words
 //!     locate                                  tail: the slot's first word; head: 64 bytes on; places: 128
 //!     if tail - head > mask: mismatch         full
@@ -241,6 +264,27 @@ sections! {
     /// # Safety
     /// As [`pop`]; `to` is valid for writes of `most` words and used by this thread alone.
     fn pop_some(to: *mut MaybeUninit<u64>, most: u64) -> Yielded;
+
+    /// Pops the word pushed last from the stack `offset` bytes into the slot, one with a limit.
+    ///
+    /// # Safety
+    /// The words of top, limit, count, and as many more as it ever counts, as [`sections`] says; but top and
+    /// limit may be written by anybody at any time.
+    fn pop_at(offset: usize) -> Popped;
+
+    /// [`pop_at`], if the number before the stack is more than 1, which is then one less.
+    ///
+    /// # Safety
+    /// As there, and the word before them. If that is 0 or 1 it may be written by anybody, unless it was something
+    /// else meanwhile.
+    fn pop_counted_at(offset: usize) -> Popped;
+
+    /// Pushes a word, never 0, onto the stack `offset` bytes into the slot, one with a limit, unless it is
+    /// on top there.
+    ///
+    /// # Safety
+    /// As [`pop_at`], with room for as many words as the limit ever is.
+    fn push_at(offset: usize, item: u64) -> Exit;
 
     /// Appends a word to the slot's ring of `mask + 1` words, a power of two.
     ///

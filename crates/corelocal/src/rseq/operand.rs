@@ -59,6 +59,12 @@ impl Slots {
         Slots { base: AtomicPtr::new(core::ptr::null_mut()), shared: AtomicU32::new(0) }
     }
 
+    /// Slots at a base that is final.
+    #[cfg(not(any(loom, miri)))]
+    pub(crate) fn bound(base: *mut u8) -> Slots {
+        Slots { base: AtomicPtr::new(base), shared: AtomicU32::new(0) }
+    }
+
     /// What lies between the slots of sections and the shared ones, or null.
     pub(crate) fn base(&self) -> *mut u8 {
         // Acquire: partner is the Release in `bind`; what it points to is ready to be used.

@@ -42,6 +42,9 @@ unavailable! {
     pop() -> Popped = (UNAVAILABLE, MaybeUninit::uninit());
     push_some(from: *const MaybeUninit<u64>, most: u64, capacity: u64) -> Yielded = (UNAVAILABLE, 0);
     pop_some(to: *mut MaybeUninit<u64>, most: u64) -> Yielded = (UNAVAILABLE, 0);
+    pop_at(offset: usize) -> Popped = (UNAVAILABLE, MaybeUninit::uninit());
+    pop_counted_at(offset: usize) -> Popped = (UNAVAILABLE, MaybeUninit::uninit());
+    push_at(offset: usize, item: u64) -> Exit = UNAVAILABLE;
     ring_push(item: MaybeUninit<u64>, mask: u64) -> Exit = UNAVAILABLE;
     ring_push_words(from: *const MaybeUninit<u64>, n: u64, mask: u64) -> Exit = UNAVAILABLE;
     queue_push(item: MaybeUninit<u64>) -> Exit = UNAVAILABLE;

@@ -419,6 +419,97 @@ pub(crate) unsafe fn pop_some(
     (exit, n)
 }
 
+/// Of the pops off a stack with a limit: `count` is one less, or they leave for `mismatch`.
+macro_rules! count_limited {
+    () => {
+        concat!(
+            "add {scratch}, {offset}\n",
+            "mov {count}, qword ptr [{scratch} + 16]\n",
+            "sub {count}, 1\n",
+            "jb 36f\n",
+        )
+    };
+}
+
+/// Likewise: takes the item, by the guess at the top if that is right, guesses the next one, and commits.
+macro_rules! pop_limited {
+    () => {
+        concat!(
+            "mov {item}, qword ptr [{scratch}]\n",
+            "cmp {item}, qword ptr [{scratch} + 8*{count} + 24]\n",
+            "je 40f\n",
+            "mov {item}, qword ptr [{scratch} + 8*{count} + 24]\n",
+            "40: mov {offset}, qword ptr [{scratch} + 8*{count} + 16]\n",
+            prepare!("mov qword ptr [{scratch}], {offset}"),
+            "mov qword ptr [{scratch} + 16], {count}\n",
+        )
+    };
+}
+
+/// Section `pop_at`. The count is loaded before the stack's address is made: what comes last to a section is
+/// the offset.
+///
+/// # Safety
+/// As [`crate::rseq::pop_at`].
+#[inline(always)]
+pub(crate) unsafe fn pop_at(index: Index, object: &Slots, offset: usize) -> Popped {
+    let item: MaybeUninit<u64>;
+    let exit = section!(
+        index,
+        object,
+        count_limited!(),
+        pop_limited!();
+        yields "xor {item:e}, {item:e}";
+        offset = inout(reg) offset => _, item = out(reg) item, count = out(reg) _,
+    );
+    (exit, item)
+}
+
+/// Section `pop_counted_at`. What is left passes through the item's register.
+///
+/// # Safety
+/// As [`crate::rseq::pop_counted_at`].
+#[inline(always)]
+pub(crate) unsafe fn pop_counted_at(index: Index, object: &Slots, offset: usize) -> Popped {
+    let item: MaybeUninit<u64>;
+    let exit = section!(
+        index,
+        object,
+        count_limited!(),
+        "mov {item}, qword ptr [{scratch} - 8]",
+        "sub {item}, 1",
+        "jbe 36f",
+        prepare!("mov qword ptr [{scratch} - 8], {item}"),
+        pop_limited!();
+        yields "xor {item:e}, {item:e}";
+        offset = inout(reg) offset => _, item = out(reg) item, count = out(reg) _,
+    );
+    (exit, item)
+}
+
+/// Section `push_at`.
+///
+/// # Safety
+/// As [`crate::rseq::push_at`].
+#[inline(always)]
+pub(crate) unsafe fn push_at(index: Index, object: &Slots, offset: usize, item: u64) -> Exit {
+    section!(
+        index,
+        object,
+        "add {scratch}, {offset}",
+        "mov {count}, qword ptr [{scratch} + 16]",
+        "cmp {count}, qword ptr [{scratch} + 8]",
+        "jae 36f",
+        prepare!("mov qword ptr [{scratch}], {item}"),
+        "cmp {item}, qword ptr [{scratch} + 8*{count} + 16]",
+        "je 36f",
+        prepare!("mov qword ptr [{scratch} + 8*{count} + 24], {item}"),
+        "add {count}, 1",
+        "mov qword ptr [{scratch} + 16], {count}";
+        offset = in(reg) offset, item = in(reg) item, count = out(reg) _,
+    )
+}
+
 /// Section `ring_push` of one word.
 ///
 /// # Safety

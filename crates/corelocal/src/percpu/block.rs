@@ -51,7 +51,7 @@ impl<T: Zeroed> Block<T> {
     }
 
     /// As `allocate`, in regions of one's own.
-    pub(crate) fn allocate_in<I: SlotIndex>(regions: &List) -> Option<Block<T>> {
+    pub(super) fn allocate_in<I: SlotIndex>(regions: &List) -> Option<Block<T>> {
         let base = regions.allocate(Self::class::<I>(), Self::SHIFT)?;
         Some(Block { base, content: PhantomData })
     }

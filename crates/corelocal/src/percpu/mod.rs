@@ -48,6 +48,8 @@ mod words;
 
 #[cfg(not(loom))]
 pub use area::Area;
+#[cfg(not(any(loom, miri)))]
+pub(crate) use block::Block;
 pub use counter::Counter;
 pub use counter_vec::{CounterVec, OutOfRange};
 pub use gauge::Gauge;
@@ -59,6 +61,8 @@ pub use per_cpu::{IntoIter, Iter, IterMut, PerCpu, Unavailable};
 pub use pool::{Pool, Pooled};
 pub use queue::Queue;
 pub use ring::Ring;
+#[cfg(not(any(loom, miri)))]
+pub(crate) use slot::{Kind, Zeroed};
 pub use stack::{Batch, Stack};
 #[cfg(not(loom))]
 pub use trim::{Memory, memory, trim};

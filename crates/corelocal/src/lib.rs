@@ -19,6 +19,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `alloc` | memory: a malloc whose caches belong to cores, not to threads |
 //! | [`clock`] | time, read in place |
 //! | [`sync`] | locks and their kin |
 //! | [`percpu`] | typed, safe data with a slot for each core |
@@ -42,6 +43,16 @@ mod primitive;
 #[cfg(test)]
 mod scaled;
 
+#[cfg(not(any(loom, miri)))]
+pub mod alloc;
+/// What of the malloc models explore.
+#[cfg(loom)]
+mod alloc {
+    mod bits;
+    mod idle;
+    mod orphans;
+    mod out;
+}
 pub mod cid;
 pub mod clock;
 pub mod percpu;

@@ -1,0 +1,383 @@
+//! The store of each class that the fronts are filled from and spill into: one for each NUMA node, where there are
+//! several (`nodes.rs`).
+//!
+//! Most of what comes is soon wanted by another front: so it waits as an array of pointers in the depot, from
+//! which whole batches are copied, and no object is touched. What does not fit goes back to its span, what
+//! is not there comes from one (`spans.rs`).
+//!
+//! # Nobody waits for himself
+//! A class has one lock, held for tens of nanoseconds and tried for a while. Who does not get it, since he
+//! interrupted its holder as a signal handler or since the holder does not run, goes another way: he takes
+//! from a fresh span of his own (`sprout`), and gives to the orphans, a list that needs no lock and that the
+//! next holder finds.
+//!
+//! # Invariants
+//! 1. Depot and spans are changed under the lock. The depot's count changes last, so whatever store a fork
+//!    stops its holder at, what is below the count is there once; of the spans see there.
+//! 2. Orphans are objects that nobody uses (`orphans.rs`).
+//! 3. Depot, spans and orphans of a node have objects of its stripe alone.
+//! 4. `OTHERS` goes from null to its final value once, before the range is divided.
+
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use super::class::{CLASSES, MOST_BATCH, MOST_DEPOT};
+use super::nodes;
+use super::orphans::Orphans;
+use super::range::Range;
+use super::spans::{self, Place, Spans};
+use super::stripes::MOST_NODES;
+use super::thin;
+use crate::sys::pages;
+use crate::sys::try_lock::{Locked, TryLock};
+
+/// The store of a class on a node. All bytes 0 is an empty one.
+pub(super) struct Central {
+    lock: TryLock,
+    orphans: Orphans,
+    spans: Spans,
+    /// Objects in the depot.
+    count: AtomicUsize,
+    /// How often the depot was used, to see whether it rests.
+    uses: AtomicU64,
+    /// `uses` at the last look.
+    uses_seen: AtomicU64,
+    depot: [AtomicU64; MOST_DEPOT],
+}
+
+type Centrals = [Central; CLASSES + 1];
+
+/// The first node's.
+static CENTRALS: Centrals = [const { Central::new() }; CLASSES + 1];
+/// Those of the other nodes, one behind the other.
+static OTHERS: AtomicPtr<Centrals> = AtomicPtr::new(null_mut());
+
+/// Tries without, and with giving way to others.
+const SPINS: u32 = 100;
+const TRIES: u32 = SPINS + 200;
+
+const R: Ordering = Ordering::Relaxed;
+
+/// Makes room for the stores of all nodes that there may be; false without memory.
+#[cold]
+pub(super) fn make_room() -> bool {
+    if !OTHERS.load(R).is_null() {
+        return true;
+    }
+    let len = (MOST_NODES - 1) * size_of::<Centrals>();
+    let Some(fresh) = pages::map(len) else { return false };
+    // Relaxed: who comes to them has seen the range divided, which comes after.
+    if OTHERS.compare_exchange(null_mut(), fresh.cast(), R, R).is_err() {
+        // SAFETY: nobody else saw it.
+        unsafe { pages::unmap(fresh, len) };
+    }
+    true
+}
+
+fn central(place: Place) -> &'static Central {
+    let centrals = match place.node.checked_sub(1) {
+        None => &CENTRALS,
+        // SAFETY: there are several nodes, so there is room (4); all bytes 0 are stores; never unmapped.
+        Some(nth) => unsafe { &*OTHERS.load(R).add(nth) },
+    };
+    &centrals[place.class]
+}
+
+/// Takes objects of a class, of the calling thread's node if there are any; how many, 0 without memory. What is to be
+/// used first comes last: of a span the lowest address.
+pub(super) fn take(place: Place, to: &mut [u64]) -> usize {
+    let mut taken = nodes::from_here(place.range).map(|node| take_on(place.on(node), to));
+    taken.find(|taken| *taken > 0).unwrap_or(0)
+}
+
+fn take_on(place: Place, to: &mut [u64]) -> usize {
+    let central = central(place);
+    match central.lock(place) {
+        Some(_locked) => match central.take_from_depot(to) {
+            0 => central.spans.take(place, to),
+            taken => taken,
+        },
+        None => {
+            let (taken, one_more) = spans::sprout(place, to);
+            one_more.into_iter().for_each(|object| central.orphan(object as u64));
+            taken
+        }
+    }
+}
+
+/// Gives objects of a class back, each to the node that it is of.
+pub(super) fn give(place: Place, objects: &[u64]) {
+    match place.range.nodes() {
+        1 => give_on(place.on(0), objects),
+        nodes => objects.chunks(GIVEN).for_each(|some| give_home(place, nodes, some)),
+    }
+}
+
+/// What a full stack gives away: a batch, and the object that it had no room for.
+const GIVEN: usize = MOST_BATCH + 1;
+
+/// Of at most so many objects.
+#[inline(never)]
+fn give_home(place: Place, nodes: usize, objects: &[u64]) {
+    let range = place.range;
+    let mut homes = [0u8; GIVEN];
+    for (home, object) in homes.iter_mut().zip(objects) {
+        *home = range.node_of(range.chunk_of(*object as usize)) as u8;
+    }
+    for node in 0..nodes {
+        let mut part = [0; GIVEN];
+        let here = objects.iter().zip(&homes).filter(|(_, home)| usize::from(**home) == node);
+        let count = part.iter_mut().zip(here).map(|(to, (object, _))| *to = *object).count();
+        if count > 0 {
+            give_on(place.on(node), &part[..count]);
+        }
+    }
+}
+
+fn give_on(place: Place, objects: &[u64]) {
+    let central = central(place);
+    match central.lock(place) {
+        Some(_locked) => {
+            let kept = central.put_into_depot(place, objects);
+            central.spans.give(place, &objects[kept..]);
+        }
+        None => objects.iter().for_each(|object| central.orphan(*object)),
+    }
+}
+
+/// Gives all that is in the depot back to the spans; `only_resting`: unless it was used since the last
+/// time. How many objects that were.
+pub(super) fn flush(place: Place, only_resting: bool) -> usize {
+    let central = central(place);
+    let uses = central.uses.load(R);
+    if central.uses_seen.swap(uses, R) != uses && only_resting {
+        return 0;
+    }
+    let mut flushed = 0;
+    loop {
+        // Not all at once: others want the lock, too.
+        let mut some = [0; 64];
+        let Some(_locked) = central.lock(place) else { return flushed };
+        let taken = central.take_from_depot(&mut some);
+        central.spans.give(place, &some[..taken]);
+        // Our own uses are none.
+        central.uses.store(uses, R);
+        if taken == 0 {
+            return flushed;
+        }
+        flushed += taken;
+    }
+}
+
+/// Gives those parts of a span back to the kernel that no object in use lies in; how many bytes.
+pub(super) fn thin_out(place: Place, chunk: usize, only_resting: bool) -> usize {
+    let central = central(place);
+    let mut held = [0; 64];
+    let parts = match central.lock(place) {
+        Some(_locked) => thin::begin(&central.spans, place, chunk, only_resting, &mut held),
+        None => 0,
+    };
+    if parts == 0 {
+        return 0;
+    }
+    // SAFETY: held.
+    let bytes = unsafe { thin::give_back(place, chunk, parts) };
+    loop {
+        // In a signal handler that has interrupted the holder nobody is: this is not for handlers.
+        if let Some(_locked) = central.lock(place) {
+            central.spans.unhold(place, chunk, parts, &held);
+            return bytes;
+        }
+    }
+}
+
+/// Objects in the depot.
+pub(super) fn waiting(place: Place) -> usize {
+    central(place).count.load(R)
+}
+
+/// The places of a class.
+pub(super) fn places_of(range: Range, class: usize) -> impl Iterator<Item = Place> {
+    (0..range.nodes()).map(move |node| Place::new(range, class).on(node))
+}
+
+/// The places of all classes.
+pub(super) fn places(range: Range) -> impl Iterator<Item = Place> {
+    (1..=CLASSES).flat_map(move |class| places_of(range, class))
+}
+
+impl Central {
+    const fn new() -> Central {
+        Central {
+            lock: TryLock::new(),
+            orphans: Orphans::new(),
+            spans: Spans::new(),
+            count: AtomicUsize::new(0),
+            uses: AtomicU64::new(0),
+            uses_seen: AtomicU64::new(0),
+            depot: [const { AtomicU64::new(0) }; MOST_DEPOT],
+        }
+    }
+
+    /// The lock, with everything in order; `None` if it cannot be had.
+    #[inline]
+    fn lock(&self, place: Place) -> Option<Locked<'_>> {
+        let locked = self.lock.try_lock().or_else(|| self.lock_contended())?;
+        if locked.recovered {
+            self.spans.rebuild(place);
+        }
+        if !self.orphans.is_empty() {
+            self.adopt(place);
+        }
+        Some(locked)
+    }
+
+    #[cold]
+    fn lock_contended(&self) -> Option<Locked<'_>> {
+        for tries in 0..TRIES {
+            if self.lock.is_mine() {
+                return None;
+            }
+            if tries < SPINS {
+                core::hint::spin_loop();
+            } else {
+                // SAFETY: no preconditions.
+                unsafe { libc::sched_yield() };
+            }
+            if let Some(locked) = self.lock.try_lock() {
+                return Some(locked);
+            }
+        }
+        None
+    }
+
+    /// Under the lock.
+    fn take_from_depot(&self, to: &mut [u64]) -> usize {
+        let count = self.count.load(R);
+        let taken = count.min(to.len());
+        for (item, place) in to[..taken].iter_mut().rev().zip(&self.depot[count - taken..count]) {
+            *item = place.load(R);
+        }
+        self.count.store(count - taken, R);
+        self.uses.store(self.uses.load(R).wrapping_add(1), R);
+        taken
+    }
+
+    /// Under the lock; how many there was room for.
+    fn put_into_depot(&self, place: Place, objects: &[u64]) -> usize {
+        let count = self.count.load(R);
+        let kept = place.shape().depot.saturating_sub(count).min(objects.len());
+        for (place, object) in self.depot[count..].iter().zip(&objects[..kept]) {
+            place.store(*object, R);
+        }
+        // Release: partner is a fork, whose child may find no item below the count that is not there
+        // (invariant 1).
+        self.count.store(count + kept, Ordering::Release);
+        self.uses.store(self.uses.load(R).wrapping_add(1), R);
+        kept
+    }
+
+    /// Leaves an object to the next one who has the lock.
+    #[cold]
+    fn orphan(&self, object: u64) {
+        // SAFETY: an object is at least two words, aligned to them, and this one is nobody's but ours.
+        let link = |object, next| unsafe { first_word(object).write(next) };
+        self.orphans.leave(object, link);
+    }
+
+    /// Gives the orphans back to their spans. Under the lock.
+    #[cold]
+    fn adopt(&self, place: Place) {
+        // SAFETY: invariant 2: it has been written to by `orphan`.
+        let next = |object| unsafe { first_word(object).read() };
+        self.orphans.adopt(next).for_each(|object| self.spans.give(place, &[object]));
+    }
+}
+
+fn first_word(object: u64) -> *mut u64 {
+    core::ptr::with_exposed_provenance_mut(object as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alloc::class::shape;
+    use crate::scaled::scaled;
+    use std::collections::HashSet;
+    use std::vec::Vec;
+
+    fn place(class: usize) -> Place {
+        Place::new(Range::make().unwrap(), class)
+    }
+
+    /// Who holds the lock already, as a signal handler finds it, gets objects and loses none.
+    #[test]
+    fn whoever_interrupts_the_holder_goes_another_way() {
+        let place = place(11);
+        let central = central(place);
+        let (mut first, mut second) = ([0; 8], [0; 8]);
+        let taken = {
+            let _held = central.lock(place).expect("not for long");
+            assert_eq!(take(place, &mut first), 8);
+            let taken = take(place, &mut second);
+            give(place, &first[..4]);
+            taken
+        };
+        assert!(!central.orphans.is_empty());
+        let all: HashSet<u64> = first.iter().chain(&second[..taken]).copied().collect();
+        assert_eq!(all.len(), 8 + taken);
+        give(place, &first[4..]);
+        give(place, &second[..taken]);
+        assert!(central.orphans.is_empty());
+    }
+
+    #[test]
+    fn objects_are_with_one_thread_at_a_time() {
+        let rounds = scaled(200).max(60) as usize;
+        for class in [3, 30, CLASSES - 10] {
+            let place = place(class);
+            std::thread::scope(|scope| {
+                for name in 1..=4u64 {
+                    scope.spawn(move || {
+                        let mut held: Vec<u64> = Vec::new();
+                        for round in 0..rounds {
+                            let mut to = [0; 64];
+                            let taken = take(place, &mut to[..1 + round % shape(class).batch]);
+                            assert!(taken > 0);
+                            for object in &to[..taken] {
+                                // SAFETY: taken, so ours.
+                                unsafe { (*object as *mut u64).write(name) };
+                            }
+                            held.extend(&to[..taken]);
+                            if round % 3 == 0 {
+                                for object in &held {
+                                    // SAFETY: likewise.
+                                    assert_eq!(unsafe { (*object as *mut u64).read() }, name);
+                                }
+                                held.chunks(64).for_each(|objects| give(place, objects));
+                                held.clear();
+                            }
+                            if round % 50 == 0 {
+                                flush(place, false);
+                            }
+                        }
+                        held.chunks(64).for_each(|objects| give(place, objects));
+                    });
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_depot_that_rests_is_flushed() {
+        // Of this test alone.
+        let place = place(27);
+        let mut to = [0; 16];
+        assert_eq!(take(place, &mut to), 16);
+        give(place, &to);
+        assert_eq!(waiting(place), 16);
+        assert_eq!(flush(place, true), 0);
+        assert_eq!(flush(place, true), 16);
+        assert_eq!((waiting(place), flush(place, false)), (0, 0));
+    }
+}

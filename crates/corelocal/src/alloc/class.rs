@@ -1,0 +1,253 @@
+//! Which sizes there are: an object has the smallest one that its size fits in.
+//!
+//! ```text
+//!   16 … 128      in steps of 16             waste: 15 bytes at most
+//!   … 1 KiB       8 to a doubling            an eighth
+//!   … 1 MiB       4 to a doubling            a quarter, of which pages that nobody writes to are no memory
+//! ```
+//! Larger objects are large (`large.rs`).
+//!
+//! # Invariants
+//! 1. Sizes are multiples of 16, and grow with the number. Number 0 is no class.
+//! 2. A span is a power of two of chunks, aligned to its own length and at least as long as an object: so
+//!    objects are aligned to the largest power of two that divides their size.
+//! 3. Everything here is computed when it is compiled.
+
+use super::range::CHUNK;
+use super::stack;
+
+/// Classes are numbered from 1 to this.
+pub(super) const CLASSES: usize = 72;
+/// The largest size that has a class.
+pub(super) const LARGEST: usize = 1 << 20;
+/// Sizes up to this one are looked up, those above computed.
+const LOOKED_UP: usize = 1024;
+/// The most items that move at once.
+pub(super) const MOST_BATCH: usize = 128;
+/// Likewise to a stack that has just begun to grow.
+const FIRST_BATCH: usize = 64;
+/// The most items that a stack of a front holds.
+pub(super) const MOST_ITEMS: usize = 1028;
+/// The most items in a depot.
+pub(super) const MOST_DEPOT: usize = 2048;
+/// A front keeps no more bytes of one class than this, but for a single object.
+const FRONT_BYTES: usize = 256 << 10;
+/// No more move at once, but for a single object: what a front begins with is twice that.
+const BATCH_BYTES: usize = 32 << 10;
+/// Likewise a depot.
+const DEPOT_BYTES: usize = 512 << 10;
+
+/// The size of the objects of a class.
+const fn size_of_class(class: usize) -> usize {
+    match class {
+        0..=8 => 16 * class,
+        9..=32 => {
+            let base = 128 << ((class - 9) / 8);
+            base + base / 8 * ((class - 9) % 8 + 1)
+        }
+        _ => {
+            let base = 1024 << ((class - 33) / 4);
+            base + base / 4 * ((class - 33) % 4 + 1)
+        }
+    }
+}
+
+/// What is known of a class.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) size: usize,
+    /// Chunks of a span.
+    pub(super) chunks: usize,
+    /// Objects in a span.
+    pub(super) capacity: usize,
+    /// Items that move between a front and the store at once, to begin with.
+    pub(super) batch: usize,
+    /// The most items that a front keeps.
+    pub(super) most: usize,
+    /// The most items that the depot keeps.
+    pub(super) depot: usize,
+    /// 2^44 / size, rounded up.
+    reciprocal: u64,
+    /// 2^32 · [`FULLNESSES`] / capacity, rounded down.
+    fullness: u64,
+}
+
+/// How many degrees of fullness of a span are told apart.
+pub(super) const FULLNESSES: usize = 4;
+
+const fn clamp(n: usize, least: usize, most: usize) -> usize {
+    match n {
+        n if n < least => least,
+        n if n > most => most,
+        n => n,
+    }
+}
+
+impl Shape {
+    const fn of(class: usize) -> Shape {
+        let size = size_of_class(class);
+        let chunks = match size {
+            0..=0x2000 => 1,
+            0x2001..=0x8000 => 4,
+            0x8001..=0x20000 => 16,
+            _ => 32,
+        };
+        let by = if size == 0 { 1 } else { size };
+        let capacity = chunks * CHUNK / by;
+        Shape {
+            size,
+            chunks,
+            capacity,
+            batch: clamp(BATCH_BYTES / by, 1, FIRST_BATCH),
+            most: clamp(FRONT_BYTES / by, 1, MOST_ITEMS - FIRST_BATCH),
+            depot: clamp(DEPOT_BYTES / by, 1, MOST_DEPOT),
+            reciprocal: (1u64 << 44).div_ceil(by as u64),
+            fullness: ((FULLNESSES as u64) << 32) / capacity as u64,
+        }
+    }
+
+    /// How full a span is of which so many objects are out, but not all: below [`FULLNESSES`].
+    #[inline]
+    pub(super) fn fullness_of(&self, out: usize) -> usize {
+        ((out as u64 * self.fullness) >> 32) as usize
+    }
+
+    /// Which object of a span begins `offset` bytes into it; `None` if none does.
+    ///
+    /// The quotient is exact: offsets are below 2^21 and sizes at most 2^20, so what the reciprocal is too
+    /// large adds less than 2^-23 to it, and a quotient that is not whole lacks 2^-20 at least.
+    #[inline]
+    pub(super) fn index_of(&self, offset: usize) -> Option<usize> {
+        let index = ((offset as u64 * self.reciprocal) >> 44) as usize;
+        (index * self.size == offset && index < self.capacity).then_some(index)
+    }
+}
+
+static SHAPES: [Shape; CLASSES + 1] = {
+    let mut shapes = [Shape::of(0); CLASSES + 1];
+    let mut class = 1;
+    while class <= CLASSES {
+        shapes[class] = Shape::of(class);
+        class += 1;
+    }
+    shapes
+};
+
+/// The classes of sizes that are looked up, by their number of started 16 bytes: where their stacks are in a slot.
+static SMALL: [u32; LOOKED_UP / 16 + 1] = {
+    let mut small = [stack::at(1) as u32; LOOKED_UP / 16 + 1];
+    let (mut class, mut at) = (1, 1);
+    while at < small.len() {
+        while size_of_class(class) < at * 16 {
+            class += 1;
+        }
+        small[at] = stack::at(class) as u32;
+        at += 1;
+    }
+    small
+};
+
+/// What is known of a class, at most [`CLASSES`].
+#[inline]
+pub(super) fn shape(class: usize) -> &'static Shape {
+    &SHAPES[class]
+}
+
+/// The class of a size; `None` of a large one.
+#[inline(always)]
+pub(super) fn of_size(size: usize) -> Option<usize> {
+    stack_of_size(size).map(stack::class_of)
+}
+
+/// Where the stack of a size's class is in a slot; `None` of a large one.
+#[inline(always)]
+pub(super) fn stack_of_size(size: usize) -> Option<usize> {
+    if size <= LOOKED_UP {
+        return Some(SMALL[(size + 15) >> 4] as usize);
+    }
+    rarely();
+    if size <= LARGEST {
+        // Which doubling, and which quarter of it: 4 to 7.
+        let doubling = (size - 1).ilog2() as usize;
+        return Some(stack::at(4 * doubling + ((size - 1) >> (doubling - 2)) - 11));
+    }
+    None
+}
+
+/// Tells the compiler that what follows need not lie in the way of the rest.
+#[cold]
+fn rarely() {}
+
+/// The smallest class whose objects have room for a size and are aligned so; `None` if none is. `align` is a
+/// power of two.
+pub(super) fn of_aligned(align: usize, size: usize) -> Option<usize> {
+    let first = of_size(size.max(align))?;
+    // Without a division: most ask for 16, which all sizes are multiples of.
+    (first..=CLASSES).find(|class| shape(*class).size & (align - 1) == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn every_size_has_the_smallest_class_that_fits() {
+        for size in 0..=LARGEST {
+            let class = of_size(size).unwrap();
+            assert!((1..=CLASSES).contains(&class) && shape(class).size >= size, "{size}");
+            assert!(class == 1 || shape(class - 1).size < size, "{size}");
+        }
+        assert_eq!(of_size(LARGEST + 1), None);
+        assert_eq!(of_size(usize::MAX), None);
+    }
+
+    #[test]
+    fn what_shapes_promise() {
+        for class in 1..=CLASSES {
+            let shape = shape(class);
+            assert!(shape.size % 16 == 0 && shape.chunks.is_power_of_two() && shape.chunks <= 32);
+            assert!(shape.capacity >= 1 && shape.capacity * shape.size <= shape.chunks * CHUNK);
+            assert!(shape.capacity <= 4096, "bits of a record");
+            let degrees: Vec<usize> =
+                (0..shape.capacity).map(|out| shape.fullness_of(out)).collect();
+            assert!(
+                degrees.is_sorted() && degrees[0] == 0 && degrees[shape.capacity - 1] < FULLNESSES
+            );
+            assert!((1..=MOST_BATCH).contains(&shape.batch));
+            // A refill never meets the end of the stack.
+            assert!(shape.most + shape.batch <= MOST_ITEMS && shape.depot <= MOST_DEPOT);
+        }
+        assert_eq!(shape(CLASSES).size, LARGEST);
+    }
+
+    #[test]
+    fn offsets_of_objects_and_of_nothing() {
+        for class in 1..=CLASSES {
+            let shape = shape(class);
+            for index in 0..shape.capacity {
+                let at = index * shape.size;
+                assert_eq!(shape.index_of(at), Some(index));
+                assert!(
+                    [1, shape.size / 2, shape.size - 1]
+                        .iter()
+                        .all(|n| shape.index_of(at + n).is_none())
+                );
+            }
+            assert_eq!(shape.index_of(shape.capacity * shape.size), None);
+        }
+    }
+
+    #[test]
+    fn aligned_sizes() {
+        for align in (0..=20).map(|shift| 1 << shift) {
+            for size in [0, 1, 17, 100, 1000, 5000, 70_000, 1 << 19, LARGEST] {
+                let class = of_aligned(align, size).unwrap();
+                assert!(shape(class).size >= size && shape(class).size % align == 0);
+                assert!(shape(class).chunks * CHUNK % align == 0);
+            }
+        }
+        assert_eq!(of_aligned(1 << 21, 1), None);
+        assert_eq!(of_aligned(16, LARGEST + 1), None);
+    }
+}

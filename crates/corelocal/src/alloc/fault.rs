@@ -1,0 +1,130 @@
+//! What happens when a program gives back what it does not have: a line on stderr, and the end.
+//!
+//! Its memory cannot be trusted any more. Nothing here allocates or locks.
+
+use core::fmt::{self, Write};
+
+/// Ways to be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It is free already.
+    Twice,
+    /// It was not allocated here.
+    Foreign,
+    /// It points into an object, or behind the last one of a span.
+    Misaligned,
+    /// It was allocated with another size.
+    Size,
+    /// Likewise: which ones.
+    Sizes { given: usize, size: usize },
+    /// This byte of what lies behind an object of this size is not as it was.
+    Behind { at: usize, size: usize },
+    /// So much was overwritten that the object's size is not known any more: at most this.
+    FarBehind { most: usize },
+    /// Bytes before an object are not as they were.
+    Before { by: usize, size: usize },
+    /// This byte of an object of this size changed after it was freed.
+    Stale { at: usize, size: usize },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Fault::Twice => f.write_str("freed, but it is free already"),
+            Fault::Foreign => f.write_str("freed, but never allocated here"),
+            Fault::Misaligned => f.write_str("freed, but not the beginning of an object"),
+            Fault::Size => f.write_str("freed, but allocated with another size"),
+            Fault::Sizes { given, size } => {
+                write!(f, "freed as {given} bytes, but allocated with another size: {size} bytes")
+            }
+            Fault::Behind { at, size } => {
+                write!(f, "written to behind its end: byte {at} of an object of {size} bytes")
+            }
+            Fault::FarBehind { most } => {
+                write!(f, "written to behind its end, over its size, too: {most} bytes at most")
+            }
+            Fault::Before { by, size } => {
+                write!(f, "written to {by} bytes before its beginning: an object of {size} bytes")
+            }
+            Fault::Stale { at, size } => {
+                write!(f, "written to after it was freed: byte {at} of an object of {size} bytes")
+            }
+        }
+    }
+}
+
+/// Says what is wrong, and aborts.
+#[cold]
+#[inline(never)]
+pub(super) fn report(fault: Fault, address: usize) -> ! {
+    say(fault, address);
+    abort()
+}
+
+/// Says what is wrong.
+pub(super) fn say(fault: impl fmt::Display, address: usize) {
+    Line::print(format_args!("corelocal malloc: {address:#x} {fault}\n"));
+}
+
+/// Ends the process.
+pub(super) fn abort() -> ! {
+    // SAFETY: no preconditions.
+    unsafe { libc::abort() }
+}
+
+/// A line of text on its way to stderr.
+pub(super) struct Line {
+    bytes: [u8; 384],
+    len: usize,
+}
+
+impl Line {
+    /// Prints what fits into a line.
+    pub(super) fn print(text: fmt::Arguments<'_>) {
+        let mut line = Line { bytes: [0; 384], len: 0 };
+        // What does not fit is missing.
+        if line.write_fmt(text).is_err() {
+            line.len = line.len.min(line.bytes.len() - 1);
+            let _ = line.write_str("\n");
+        }
+        // SAFETY: the bytes are readable. Nobody hears of an error.
+        let _ = unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.bytes.get_mut(self.len..self.len + text.len()).ok_or(fmt::Error)?;
+        room.copy_from_slice(text.as_bytes());
+        self.len += text.len();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let mut line = Line { bytes: [0; 384], len: 0 };
+        let (most, size) = (usize::MAX, usize::MAX);
+        for fault in [
+            Fault::Twice,
+            Fault::Foreign,
+            Fault::Misaligned,
+            Fault::Size,
+            Fault::Sizes { given: most, size },
+            Fault::Behind { at: most, size },
+            Fault::FarBehind { most },
+            Fault::Before { by: most, size },
+            Fault::Stale { at: most, size },
+        ] {
+            line.len = 0;
+            assert!(writeln!(line, "corelocal malloc: {most:#x} {fault}").is_ok());
+            assert_eq!(line.bytes[line.len - 1], b'\n');
+        }
+        line.len = 0;
+        assert!((0..100).try_for_each(|_| line.write_str("much")).is_err());
+    }
+}

@@ -1,0 +1,436 @@
+//! The front: for each core a stack of free objects of each class.
+//!
+//! `malloc` pops the class's stack, `free` pushes onto it: one critical section each, on memory of this core
+//! alone. All stacks of a core lie in its one slot of 1 MiB, at the class's number times the stack's length,
+//! so that the number leads to the stack without a table (`stack::at`).
+//!
+//! ```text
+//!   slot:   stack 0, whose limit is 0 │ stack 1 │ stack 2 │ …         one page or more each, as they are used
+//!   stack:  top, limit, count, items …  a line more than two pages long, so that their first lines, which
+//!                                     every operation uses, do not fall on each other in the cache
+//! ```
+//!
+//! A stack that is empty is filled from the store with a batch, one that has reached its limit gives one
+//! away. `slab.rs` says how limits grow.
+//!
+//! Threads without sections lease shared slots, which have a lock each; who finds it held goes to the store.
+//!
+//! A process that watches its objects (`watch.rs`) has its slots elsewhere, and `FRONT` stays without any: so
+//! the hot paths find nothing, end in the cold ones, and those look. Who does not watch pays nothing for it. One
+//! that only counts finds what it frees by the map on the hot path all the same (`FREED`), and what it asks for at the
+//! beginning of the cold one (`counted.rs`).
+//!
+//! # Invariants
+//! 1. In the slot of an id stacks are changed by sections alone, but for those of a frozen slot; limits and
+//!    what is behind the stacks by anybody. In a shared slot they are changed under its lock.
+//! 2. A limit is at most the shape's `most`, and of kinds that are no class it is 0. Refills go beyond the
+//!    limit, never beyond `MOST_ITEMS`.
+//! 3. Items are objects of the stack's class that nobody else has.
+//! 4. One of `FRONT` and `WATCHED` has slots, never both. `FREED` has the same ones, or none: none in a process that
+//!    checks.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering;
+
+use super::central;
+use super::class::{self, CLASSES, MOST_BATCH, MOST_ITEMS};
+use super::fault::{self, Fault};
+use super::range::{Range, kind_of};
+use super::release;
+use super::slab::{COUNTED, Slab, count};
+use super::spans::Place;
+use super::stack::{self, BEFORE_COUNT};
+use super::{ALIGNED, UNKNOWN, counted, watch};
+use crate::cid::private::Sealed as _;
+use crate::cid::{self, Cid};
+use crate::percpu::Block;
+use crate::rseq::{self, Exit, Slots, Yielded};
+
+const R: Ordering = Ordering::Relaxed;
+
+/// Somebody who checks was asked for an object of the class.
+pub(super) fn count_pop(class: usize) {
+    if let Some(slab) = near() {
+        slab.counts[class].popped.fetch_add(1, R);
+    }
+}
+
+/// Likewise, was given one back.
+pub(super) fn count_push(class: usize) {
+    if let Some(slab) = near() {
+        slab.counts[class].pushed.fetch_add(1, R);
+    }
+}
+
+/// The slots of all cores, where nobody watches.
+static FRONT: Slots = Slots::new();
+/// Where somebody does.
+static WATCHED: Slots = Slots::new();
+/// Where objects go back to that the map says are of a class.
+static FREED: Slots = Slots::new();
+
+/// Those of the two that the process uses; `None` as long as it cannot be known.
+pub(super) fn slots() -> Option<&'static Slots> {
+    if !FRONT.base().is_null() {
+        return Some(&FRONT);
+    }
+    watch::wishes().map(|wishes| if wishes.is_any() { &WATCHED } else { &FRONT })
+}
+
+/// What there is to be returned where there is no memory: null, and something is done perhaps.
+pub(super) type Missing = extern "C" fn() -> *mut u8;
+
+/// Pops an object of the class whose stack is there, the one of the alignment and the size; without memory it is
+/// `missing`'s.
+///
+/// The cold functions here have C's convention, in which nothing unwinds: so the hot ones, at their end, jump
+/// there without a frame of their own.
+#[inline(always)]
+pub(super) fn pop(at: usize, align: usize, size: usize, missing: Missing) -> *mut u8 {
+    let (exit, item) = pop_section(&FRONT, at);
+    if exit.is_straight() {
+        // SAFETY: invariant 3: an item, so an initialised word.
+        return core::ptr::with_exposed_provenance_mut(unsafe { item.assume_init() } as usize);
+    }
+    pop_cold(align, size, missing)
+}
+
+/// Gives an object back: pushes it, if it is of a class.
+///
+/// # Safety
+/// The map says that the object is of this kind; if it is a class, the caller has the object for himself.
+#[inline(always)]
+pub(super) unsafe fn push(kind: usize, object: *mut u8) {
+    if push_section(&FREED, stack::at(kind), object as u64).is_straight() {
+        return;
+    }
+    push_cold(kind, object);
+}
+
+/// [`push`], for callers who know the size that was asked for, which those who watch look at. Instead of the kind,
+/// which is found again: one register more, and the hot path would save one.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn push_sized(kind: usize, object: *mut u8, size: usize) {
+    if push_section(&FREED, stack::at(kind), object as u64).is_straight() {
+        return;
+    }
+    push_sized_cold(object, size);
+}
+
+/// [`push_sized`], of an object of the class of its size, unless somebody watches.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn push_of_class(at: usize, object: *mut u8, size: usize) {
+    if push_section(&FRONT, at, object as u64).is_straight() {
+        return;
+    }
+    push_of_class_cold(object, size);
+}
+
+#[inline(always)]
+fn pop_section(slots: &Slots, at: usize) -> rseq::Popped {
+    let Some(index) = Cid::settled_index() else { return (Exit::COLD, MaybeUninit::uninit()) };
+    // SAFETY: a stack of the slab that every slot has, or none yet; invariants 1 and 2.
+    unsafe { rseq::pop_at(index, slots, at) }
+}
+
+/// [`pop_section`], unless there is nothing [left](Slab::left).
+#[inline(always)]
+fn pop_counted_section(slots: &Slots, at: usize) -> rseq::Popped {
+    let Some(index) = Cid::settled_index() else { return (Exit::COLD, MaybeUninit::uninit()) };
+    // SAFETY: as in `pop_section`; a class has another stack before it.
+    unsafe { rseq::pop_counted_at(index, slots, at) }
+}
+
+#[inline(always)]
+fn push_section(slots: &Slots, at: usize, object: u64) -> Exit {
+    let Some(index) = Cid::settled_index() else { return Exit::COLD };
+    // SAFETY: as in `pop_section`.
+    unsafe { rseq::push_at(index, slots, at, object) }
+}
+
+/// Where those who count come each time.
+#[cold]
+#[inline(never)]
+extern "C" fn pop_cold(align: usize, size: usize, missing: Missing) -> *mut u8 {
+    let at = class::stack_of_size(size).filter(|_| align <= ALIGNED && !WATCHED.base().is_null());
+    let Some(at) = at else { return pop_slowly(align, size, missing) };
+    let (exit, item) = pop_counted_section(&WATCHED, at);
+    if exit.is_straight() {
+        // SAFETY: as in `pop`.
+        return core::ptr::with_exposed_provenance_mut(unsafe { item.assume_init() } as usize);
+    }
+    // All are aligned so. One register less that is kept over the section.
+    pop_slowly(ALIGNED, size, missing)
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn pop_slowly(align: usize, size: usize, missing: Missing) -> *mut u8 {
+    let Some(class) = class::of_aligned(align, size) else { return missing() };
+    // Before the range, which takes what address space it finds. Without slots all comes from the store.
+    bind();
+    let Some(range) = Range::make() else { return missing() };
+    let place = Place::new(range, class);
+    let object = match watch::wishes() {
+        Some(wishes) if wishes.is_any() => watch::allocate(wishes, place, align, size),
+        Some(_) => pop_or_refill(place),
+        None => {
+            counted::count_early(class);
+            pop_or_refill(place)
+        }
+    };
+    match object {
+        Some(object) => core::ptr::with_exposed_provenance_mut(object as usize),
+        None => missing(),
+    }
+}
+
+/// An object of a class, from its stack or the store; `None` without memory.
+pub(super) fn pop_or_refill(place: Place) -> Option<u64> {
+    let class = place.class;
+    let popped = slots().and_then(|slots| {
+        let attempt = || pop_section(slots, stack::at(class));
+        let first = attempt();
+        if first.0.is_straight() {
+            // SAFETY: as in `pop`.
+            return Some(unsafe { first.1.assume_init() });
+        }
+        match rseq::retry(first, cid::prepare::<Cid>, attempt) {
+            // SAFETY: likewise.
+            Some((exit, item)) if exit.is_committed() => Some(unsafe { item.assume_init() }),
+            Some(_) => None,
+            None => leased(|slab| slab.stacks[class].pop()).flatten(),
+        }
+    });
+    popped.or_else(|| refill(place))
+}
+
+/// What [`pop_counted`] found.
+pub(super) enum Popped<T> {
+    /// An object, which is counted.
+    Object(u64),
+    /// The stack is empty, or nothing is [left](Slab::left), or there are no slots.
+    Nothing,
+    /// What `alone` said.
+    Otherwise(T),
+}
+
+/// Pops an object of a class, and counts it; `alone` does it on a shared slot, which nobody else uses meanwhile.
+pub(super) fn pop_counted<T>(class: usize, alone: impl FnOnce(&Slab) -> T) -> Popped<T> {
+    let Some(slots) = slots() else { return Popped::Nothing };
+    let attempt = || pop_counted_section(slots, stack::at(class));
+    match rseq::retry(attempt(), cid::prepare::<Cid>, attempt) {
+        // SAFETY: as in `pop`.
+        Some((exit, item)) if exit.is_committed() => Popped::Object(unsafe { item.assume_init() }),
+        Some(_) => Popped::Nothing,
+        None => leased(alone).map_or(Popped::Nothing, Popped::Otherwise),
+    }
+}
+
+/// The slots, made now if there were none; `None` without memory.
+fn bind() -> Option<Block<Slab>> {
+    let block = match block() {
+        Some(block) => block,
+        None => bind_fresh()?,
+    };
+    // By each who comes: the child of a fork may find the one without the other.
+    if FREED.base().is_null() && !watch::is_checked() {
+        FREED.bind(block.base());
+    }
+    Some(block)
+}
+
+fn bind_fresh() -> Option<Block<Slab>> {
+    let slots = slots()?;
+    let fresh = Block::<Slab>::allocate::<Cid>()?;
+    if slots.bind(fresh.base()) != fresh.base() {
+        // SAFETY: nobody else saw `fresh`, and no slot of it was used.
+        unsafe { fresh.free::<Cid>(0) };
+    }
+    block()
+}
+
+pub(super) fn block() -> Option<Block<Slab>> {
+    // SAFETY: null, or what `bind` allocated and nobody frees.
+    unsafe { Block::from_base(slots()?.base()) }
+}
+
+/// The slot of the calling thread's id. A hint.
+pub(super) fn near() -> Option<&'static Slab> {
+    let offset = cid::offset_of_this_thread::<Cid>()?;
+    Some(block()?.slot_at(offset))
+}
+
+/// Runs `f` on the shared slot that the thread leases, unless another thread does the same.
+fn leased<R>(f: impl FnOnce(&Slab) -> R) -> Option<R> {
+    let slab = bind()?.shared(cid::shared_slot(slots()?));
+    // Recovered after a fork: counts change last, so every state of a stack is one.
+    let _locked = slab.lock.try_lock()?;
+    Some(f(slab))
+}
+
+/// Takes a batch from the store: the object that is to be used first, and the others onto the stack. `None` without
+/// memory.
+fn refill(place: Place) -> Option<u64> {
+    let near = near();
+    let mut batch = [0; MOST_BATCH];
+    let batch = &mut batch[..near.map_or(place.shape().batch, |slab| slab.batch(place))];
+    let taken = central::take(place, batch);
+    release::after_growth(place.range);
+    let batch = &mut batch[..taken];
+    watch::arrange(batch);
+    if let Some(slab) = near {
+        slab.was_empty[place.class].store(1, R);
+        count(&slab.counts[place.class].refills);
+    } else {
+        COUNTED[place.class].refills.fetch_add(1, R);
+    }
+    let (first, others) = batch.split_last_mut()?;
+    if !others.is_empty() {
+        let pushed = push_some(place.class, others);
+        if pushed < others.len() {
+            central::give(place, &others[pushed..]);
+        }
+    }
+    Some(*first)
+}
+
+/// Pushes objects onto the stack, beyond its limit if need be; how many, the first ones.
+fn push_some(class: usize, objects: &[u64]) -> usize {
+    let Some(slots) = from_counts(class) else { return 0 };
+    let attempt = || {
+        let (from, most) = (objects.as_ptr().cast(), objects.len() as u64);
+        // SAFETY: a stack of the slab, from its count on; invariants 1 and 2; so many words to read.
+        unsafe { rseq::push_some(Cid::index(), &slots, from, most, MOST_ITEMS as u64) }
+    };
+    pushed_or_popped(attempt, |slab| {
+        let stack = &slab.stacks[class];
+        objects.iter().take_while(|object| stack.push(**object, MOST_ITEMS as u64)).count()
+    })
+}
+
+/// Pops objects off the stack; how many.
+fn pop_some(class: usize, to: &mut [u64]) -> usize {
+    let Some(slots) = from_counts(class) else { return 0 };
+    let (to, most) = (to.as_mut_ptr(), to.len());
+    let attempt = || {
+        // SAFETY: as in `push_some`; so many words to write, used by this thread alone.
+        unsafe { rseq::pop_some(Cid::index(), &slots, to.cast(), most as u64) }
+    };
+    pushed_or_popped(attempt, |slab| {
+        let objects = core::iter::from_fn(|| slab.stacks[class].pop());
+        // SAFETY: fewer than `most`.
+        let write = |(nth, object)| unsafe { to.add(nth).write(object) };
+        objects.take(most).enumerate().map(write).count()
+    })
+}
+
+fn pushed_or_popped(attempt: impl Fn() -> Yielded, without: impl FnOnce(&Slab) -> usize) -> usize {
+    match rseq::retry(attempt(), cid::prepare::<Cid>, &attempt) {
+        Some((exit, n)) if exit.is_committed() => n as usize,
+        Some(_) => 0,
+        None => leased(without).unwrap_or(0),
+    }
+}
+
+/// The class's stacks from their counts on, as the sections of batches want them.
+fn from_counts(class: usize) -> Option<Slots> {
+    Some(Slots::bound(bind()?.base().wrapping_add(stack::at(class) + BEFORE_COUNT)))
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn push_cold(kind: usize, object: *mut u8) {
+    push_otherwise(kind, object, UNKNOWN);
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn push_sized_cold(object: *mut u8, size: usize) {
+    push_otherwise(kind_of(object).unwrap_or_default(), object, size);
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn push_of_class_cold(object: *mut u8, size: usize) {
+    if FRONT.base().is_null() {
+        // Somebody watches: the map knows what was taken out.
+        if let Some(kind) = kind_of(object) {
+            if push_section(&FREED, stack::at(kind), object as u64).is_straight() {
+                return;
+            }
+        }
+    }
+    push_otherwise(class::of_size(size).unwrap_or_default(), object, size);
+}
+
+/// What the stack had no room for, or is of no class, or of somebody who watches.
+fn push_otherwise(kind: usize, object: *mut u8, size: usize) {
+    let Some(range) = Range::get() else { return super::deallocate_other(object) };
+    if let Some(wishes) = watch::wishes().filter(|wishes| wishes.is_any()) {
+        return watch::deallocate(wishes, range, object, size);
+    }
+    if kind == 0 || kind > CLASSES {
+        return super::deallocate_other(object);
+    }
+    push_or_spill(Place::new(range, kind), object as u64);
+}
+
+/// Gives an object of a class back to its stack, or to the store.
+pub(super) fn push_or_spill(place: Place, object: u64) {
+    let class = place.class;
+    let Some(slots) = slots() else { return central::give(place, &[object]) };
+    let attempt = || push_section(slots, stack::at(class), object);
+    let first = attempt();
+    if first.is_straight() {
+        return;
+    }
+    match rseq::retry(first, cid::prepare::<Cid>, attempt) {
+        Some(exit) if exit.is_committed() => {}
+        Some(_) => overflow(slots, place, object),
+        None => {
+            let pushed = leased(|slab| {
+                let stack = &slab.stacks[class];
+                stack.limit.store(place.shape().most as u64, R);
+                stack.push(object, place.shape().most as u64)
+            });
+            if pushed != Some(true) {
+                spill(place, object);
+            }
+        }
+    }
+}
+
+/// The stack is full, has no limit yet, or has the object on top.
+fn overflow(slots: &Slots, place: Place, object: u64) {
+    if let Some(slab) = near() {
+        if slab.stacks[place.class].top() == object {
+            fault::report(Fault::Twice, object as usize);
+        }
+        if slab.grow(place) && push_section(slots, stack::at(place.class), object).is_straight() {
+            return;
+        }
+    }
+    spill(place, object);
+}
+
+/// Gives the object, and others of its stack, to the store.
+fn spill(place: Place, object: u64) {
+    let near = near();
+    if let Some(slab) = near {
+        count(&slab.counts[place.class].spills);
+    }
+    let mut batch = [0; MOST_BATCH + 1];
+    let popped = match near.map_or(place.shape().batch, |slab| slab.batch(place)) {
+        1 => 0,
+        most => pop_some(place.class, &mut batch[..most]),
+    };
+    batch[popped] = object;
+    central::give(place, &batch[..=popped]);
+}

@@ -1,0 +1,346 @@
+//! Some objects on pages of their own, between pages that nobody may touch: `guard` in `CORELOCAL_MALLOC`, for
+//! programs in earnest. It finds in many runs what is wrong in one of them.
+//!
+//! ```text
+//!   a chunk:  │ closed │ … closed … │ open: SLACK, the object │ closed │     its end at the end of a page
+//!             │ closed │ open: the object, SLACK │ … closed … │ closed │     or its beginning at the beginning
+//! ```
+//! Chance takes out one allocation of `RATE` (`chance.rs`). As many as [`MOST_LIVE`] objects live
+//! in the pool at a time; the chunk of one that was freed is closed and remembered, and the one that was freed
+//! first is used next. Who touches a closed page gets a signal, and `report.rs` tells.
+//!
+//! # Invariants
+//! 1. A slot goes from free to busy to live to busy to free, each time by compare-exchange out of a state that is not
+//!    busy: whoever made it busy owns it. So there is no lock; a fork leaves at worst a slot busy.
+//! 2. The pages of a slot that is free are closed. Those of a live one are open where the object lies.
+//! 3. Pages of a live slot about its object are SLACK, as long as the program is right.
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use super::check::find_other;
+use super::fault::Fault;
+use super::range::{CHUNK, GUARDED, NOTHING, Range};
+use super::report::{self, Touch, Work};
+use super::trace::Trace;
+use super::{UNKNOWN, random, store};
+use crate::sys::pages;
+
+const PAGE: usize = 4096;
+const SLOTS: usize = 256;
+/// Objects in the pool at a time: so three times as many are remembered.
+const MOST_LIVE: usize = SLOTS / 4;
+/// The longest objects: a chunk, but for a closed page at both ends.
+const MOST_BYTES: usize = CHUNK - 2 * PAGE;
+/// Of allocations one is guarded, by default.
+const DEFAULT_RATE: u32 = 5000;
+const SLACK: u8 = 0xc5;
+
+const R: Ordering = Ordering::Relaxed;
+
+/// What a slot is: free, from the beginning; busy; live; free again.
+const NEW: u32 = 0;
+const BUSY: u32 = 1;
+const LIVE: u32 = 2;
+const FREED: u32 = 3;
+
+/// A chunk of the pool, and what is known of it.
+pub(super) struct Slot {
+    state: AtomicU32,
+    /// Slots that were freed before it.
+    freed_at: AtomicU64,
+    object: AtomicUsize,
+    size: AtomicUsize,
+    pub(super) allocated: Trace,
+    pub(super) freed: Trace,
+}
+
+/// All slots. All bytes 0 is one without chunks.
+struct Pool {
+    /// The first chunk's address.
+    base: AtomicUsize,
+    live: AtomicUsize,
+    frees: AtomicU64,
+    allocations: AtomicU64,
+    slots: [Slot; SLOTS],
+    work: Work,
+}
+
+static POOL: AtomicPtr<Pool> = AtomicPtr::new(core::ptr::null_mut());
+static RATE: AtomicU32 = AtomicU32::new(DEFAULT_RATE);
+
+/// Of how many allocations one is to be guarded, if this word says so.
+pub(super) fn rate_of(word: &[u8]) -> Option<u32> {
+    let rate = match word.strip_prefix(b"guard")? {
+        b"" => return Some(DEFAULT_RATE),
+        rate => core::str::from_utf8(rate.strip_prefix(b":")?).ok()?,
+    };
+    rate.parse().ok().filter(|rate| *rate > 0)
+}
+
+/// See [`rate_of`].
+pub(super) fn set_rate(rate: u32) {
+    RATE.store(rate, R);
+}
+
+/// Of how many allocations one is to be guarded, where that is wanted.
+pub(super) fn rate() -> u32 {
+    RATE.load(R)
+}
+
+/// An object on pages of its own; `None` if it cannot be.
+#[cold]
+pub(super) fn allocate(range: Range, align: usize, size: usize) -> Option<usize> {
+    let len = size.max(1);
+    if len > MOST_BYTES || align > PAGE {
+        return None;
+    }
+    let pool = Pool::make(range)?;
+    if pool.live.fetch_add(1, R) >= MOST_LIVE {
+        pool.live.fetch_sub(1, R);
+        return None;
+    }
+    let taken = pool.take();
+    let object = taken.and_then(|(nth, was)| pool.place(nth, was, align.max(16), len));
+    let (Some((nth, _)), Some(object)) = (taken, object) else {
+        pool.live.fetch_sub(1, R);
+        return None;
+    };
+    let slot = &pool.slots[nth];
+    slot.object.store(object, R);
+    slot.size.store(size, R);
+    // SAFETY: ours, since it is busy (1); pages just opened.
+    unsafe {
+        slot.allocated.take();
+        slot.for_each_slack(|from, len| {
+            core::ptr::with_exposed_provenance_mut::<u8>(from).write_bytes(SLACK, len);
+        });
+    }
+    pool.allocations.fetch_add(1, R);
+    // Release: partner is the Acquire of whoever frees it, or reports.
+    slot.state.store(LIVE, Ordering::Release);
+    Some(object)
+}
+
+/// Gives an object back that lies in the pool.
+#[cold]
+pub(super) fn deallocate(object: *mut u8, given: usize) {
+    let at = object as usize;
+    let Some(pool) = Pool::get() else { return };
+    let Some(slot) = pool.slot(at) else { return };
+    let size = slot.size_of_live(at);
+    // Acquire: partner is the Release in `allocate`. Who comes second is told.
+    if slot.state.compare_exchange(LIVE, BUSY, Ordering::Acquire, R).is_err() {
+        report::report(Fault::Twice, slot, at);
+    }
+    if given != UNKNOWN && given != size {
+        report::report(Fault::Sizes { given, size }, slot, at);
+    }
+    if let Some(fault) = slot.find_fault() {
+        report::report(fault, slot, at);
+    }
+    // SAFETY: ours, since it is busy (1).
+    unsafe { slot.freed.take() };
+    pool.close(at);
+    slot.freed_at.store(pool.frees.fetch_add(1, R) + 1, R);
+    // Release: partner is the Acquire in `take`, and of whoever reports.
+    slot.state.store(FREED, Ordering::Release);
+    pool.live.fetch_sub(1, R);
+}
+
+/// The size that was asked for, of an object in the pool.
+#[cold]
+pub(super) fn usable_size(object: *mut u8) -> usize {
+    let at = object as usize;
+    Pool::get().and_then(|pool| pool.slot(at)).map_or(0, |slot| slot.size_of_live(at))
+}
+
+/// Objects in the pool, and how many there ever were.
+pub(super) fn counts() -> (usize, u64) {
+    Pool::get().map_or((0, 0), |pool| (pool.live.load(R), pool.allocations.load(R)))
+}
+
+/// The slot that an address belongs to, for a report: a closed page behind a live object is that one's, though
+/// another chunk begins there.
+pub(super) fn slot_of(address: usize) -> Option<&'static Slot> {
+    let pool = Pool::get()?;
+    let slot = pool.slot(address)?;
+    let before = pool.slot(address.wrapping_sub(PAGE)).filter(|before| before.is(LIVE));
+    Some(if slot.is(LIVE) { slot } else { before.unwrap_or(slot) })
+}
+
+/// What a report needs.
+pub(super) fn work() -> Option<&'static Work> {
+    Pool::get().map(|pool| &pool.work)
+}
+
+impl Pool {
+    fn get() -> Option<&'static Pool> {
+        // Acquire: partner is the Release in `make`.
+        let pool = POOL.load(Ordering::Acquire);
+        // SAFETY: null, or pages that stay, of which all bytes 0 are a pool.
+        unsafe { pool.as_ref() }
+    }
+
+    /// The pool, made now if there was none.
+    fn make(range: Range) -> Option<&'static Pool> {
+        if let Some(pool) = Pool::get() {
+            return Some(pool);
+        }
+        let fresh = pages::map(size_of::<Pool>())?.cast::<Pool>();
+        let Some(run) = store::claim(range, SLOTS, 1) else {
+            // SAFETY: nobody else saw it.
+            unsafe { pages::unmap(fresh.cast(), size_of::<Pool>()) };
+            return None;
+        };
+        let base = range.address(run.first);
+        // SAFETY: pages of nobody else's.
+        unsafe {
+            pages::close(base as *mut u8, SLOTS * CHUNK);
+            (*fresh).base.store(base, R);
+        }
+        let name = |kind| {
+            (run.first..run.first + SLOTS).for_each(|chunk| range.kind(chunk).store(kind, R));
+        };
+        name(GUARDED);
+        // Before anybody can be noticed to be wrong.
+        report::install();
+        let none = core::ptr::null_mut();
+        // Release: partner is the Acquire in `get`.
+        match POOL.compare_exchange(none, fresh, Ordering::Release, R) {
+            Ok(_) => {}
+            Err(_) => {
+                name(NOTHING);
+                // SAFETY: nobody else saw them.
+                unsafe {
+                    pages::unmap(fresh.cast(), size_of::<Pool>());
+                    if pages::open(base as *mut u8, SLOTS * CHUNK) {
+                        store::release(range, run.first, SLOTS);
+                    }
+                }
+            }
+        }
+        Pool::get()
+    }
+
+    /// The slot of an address.
+    fn slot(&self, address: usize) -> Option<&Slot> {
+        self.slots.get(address.wrapping_sub(self.base.load(R)) / CHUNK)
+    }
+
+    /// Makes the slot busy that has been free for the longest time; it, and what it was.
+    fn take(&self) -> Option<(usize, u32)> {
+        for _ in 0..8 {
+            let is_free = |nth: &usize| matches!(self.slots[*nth].state.load(R), NEW | FREED);
+            let oldest = |nth: &usize| self.slots[*nth].freed_at.load(R);
+            let nth = (0..SLOTS).filter(is_free).min_by_key(oldest)?;
+            let state = &self.slots[nth].state;
+            let seen = state.load(R);
+            // Acquire: partner is the Release in `deallocate`.
+            if matches!(seen, NEW | FREED)
+                && state.compare_exchange(seen, BUSY, Ordering::Acquire, R).is_ok()
+            {
+                return Some((nth, seen));
+            }
+        }
+        None
+    }
+
+    /// Opens pages of a busy slot for an object; the slot is free again if the kernel refuses.
+    fn place(&self, nth: usize, was: u32, align: usize, len: usize) -> Option<usize> {
+        let chunk = self.base.load(R) + nth * CHUNK;
+        let (first, end) = (chunk + PAGE, chunk + PAGE + MOST_BYTES);
+        let object = if random::next() % 2 == 0 { first } else { (end - len) & !(align - 1) };
+        let (from, to) = pages_of(object, len);
+        // SAFETY: the slot's, which nobody uses.
+        let is_open = unsafe {
+            // Who opened the range at its beginning may have opened this, too. What was freed was closed then.
+            if was == NEW {
+                pages::close(chunk as *mut u8, CHUNK);
+            }
+            pages::open(from as *mut u8, to - from)
+        };
+        if !is_open {
+            // Release: partner is the Acquire of whoever takes the slot next.
+            self.slots[nth].state.store(FREED, Ordering::Release);
+        }
+        is_open.then_some(object)
+    }
+
+    /// Closes the chunk of an address, whose memory goes back.
+    fn close(&self, address: usize) {
+        let base = self.base.load(R);
+        let chunk = (base + (address - base) / CHUNK * CHUNK) as *mut u8;
+        // SAFETY: of a slot that is busy. Refused, what is done to it is not noticed.
+        unsafe {
+            pages::close(chunk, CHUNK);
+            let _ = pages::advise(chunk, CHUNK, libc::MADV_DONTNEED);
+        }
+    }
+}
+
+/// The pages that an object lies in: from where to where.
+fn pages_of(object: usize, len: usize) -> (usize, usize) {
+    (object & !(PAGE - 1), (object + len.max(1)).next_multiple_of(PAGE))
+}
+
+impl Slot {
+    fn is(&self, state: u32) -> bool {
+        // Acquire: partners are the Releases where it becomes live or free.
+        self.state.load(Ordering::Acquire) == state
+    }
+
+    /// Where the last object lies, or lay, and its size.
+    pub(super) fn object(&self) -> (usize, usize) {
+        (self.object.load(R), self.size.load(R))
+    }
+
+    /// The size of an object that a program has; the end, if it has it not.
+    fn size_of_live(&self, at: usize) -> usize {
+        let (object, size) = self.object();
+        match self.is(LIVE) {
+            true if object == at => size,
+            true => report::report(Fault::Misaligned, self, at),
+            false => report::report(Fault::Twice, self, at),
+        }
+    }
+
+    /// Calls `f` with both parts of the open pages that are not the object: where they begin, and their length.
+    fn for_each_slack(&self, mut f: impl FnMut(usize, usize)) {
+        let (object, size) = self.object();
+        let (from, to) = pages_of(object, size);
+        f(from, object - from);
+        f(object + size, to - object - size);
+    }
+
+    /// What is wrong about a live object (3).
+    fn find_fault(&self) -> Option<Fault> {
+        let (object, size) = self.object();
+        let mut fault = None;
+        self.for_each_slack(|from, len| {
+            // SAFETY: open pages.
+            if let Some(at) = unsafe { find_other(from, len, SLACK) } {
+                fault = Some(match (from + at).checked_sub(object) {
+                    Some(at) => Fault::Behind { at, size },
+                    None => Fault::Before { by: object - from - at, size },
+                });
+            }
+        });
+        fault
+    }
+
+    /// What it means that somebody has touched this closed address.
+    pub(super) fn touch(&self, address: usize) -> Touch {
+        let (object, _) = self.object();
+        // Acquire: partner is the Release of whoever made the state what it is.
+        match self.state.load(Ordering::Acquire) {
+            NEW => Touch::Nothing,
+            LIVE if address < object => Touch::Before,
+            LIVE => Touch::Behind,
+            _ => Touch::Freed,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "guard_tests.rs"]
+mod tests;

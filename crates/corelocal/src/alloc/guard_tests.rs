@@ -1,0 +1,61 @@
+//! Tests of `guard.rs`.
+
+use super::*;
+use std::collections::HashSet;
+use std::vec::Vec;
+
+#[test]
+fn rates() {
+    assert_eq!((rate_of(b"guard"), rate_of(b"guard:50")), (Some(DEFAULT_RATE), Some(50)));
+    for word in [&b"guard:"[..], b"guard:0", b"guards", b"guard:x", b"guard:99999999999", b""] {
+        assert_eq!(rate_of(word), None);
+    }
+}
+
+/// In one test, since the pool is the process's.
+#[test]
+fn objects_in_the_pool() {
+    let range = Range::make().unwrap();
+    let allocate = |align, size| super::allocate(range, align, size);
+    let free = |object| deallocate(object as *mut u8, UNKNOWN);
+    for size in [0, 1, 16, 100, PAGE, PAGE + 1, MOST_BYTES] {
+        for align in [1, 16, 256, PAGE] {
+            let object = allocate(align, size).unwrap();
+            assert!(object % align.max(16) == 0 && usable_size(object as *mut u8) == size);
+            assert_eq!(super::super::range::kind_of(object as *mut u8), Some(GUARDED.into()));
+            let bytes = core::ptr::with_exposed_provenance_mut::<u8>(object);
+            // SAFETY: so many bytes.
+            unsafe { bytes.write_bytes(7, size) };
+            free(object);
+        }
+    }
+    assert!(allocate(16, MOST_BYTES + 1).is_none() && allocate(2 * PAGE, 1).is_none());
+    // Those freed last are not used again soon.
+    let freed: Vec<usize> = (0..100)
+        .map(|_| {
+            let object = allocate(16, 32).unwrap();
+            free(object);
+            object & !(CHUNK - 1)
+        })
+        .collect();
+    assert_eq!(freed.iter().collect::<HashSet<_>>().len(), 100);
+    let live: Vec<usize> = core::iter::from_fn(|| allocate(16, 32)).collect();
+    assert_eq!((live.len(), counts().0), (MOST_LIVE, MOST_LIVE));
+    // What is about an object is looked at, and what is beside it is told from it.
+    let slot = Pool::get().unwrap().slot(live[0]).unwrap();
+    assert_eq!(slot.find_fault(), None);
+    slot.for_each_slack(|from, len| {
+        if len > 0 {
+            let byte = core::ptr::with_exposed_provenance_mut::<u8>(from + len / 2);
+            // SAFETY: an open page.
+            unsafe { byte.write(0) };
+            assert!(slot.find_fault().is_some());
+            // SAFETY: likewise.
+            unsafe { byte.write(SLACK) };
+        }
+    });
+    assert_eq!(slot.touch(live[0] - PAGE), Touch::Before);
+    assert_eq!(slot.touch(live[0] + PAGE), Touch::Behind);
+    live.iter().for_each(|object| free(*object));
+    assert_eq!((slot.touch(live[0]), counts().0), (Touch::Freed, 0));
+}

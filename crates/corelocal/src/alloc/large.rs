@@ -1,0 +1,134 @@
+//! Large objects: runs of chunks of their own, more than a mebibyte each.
+//!
+//! A page of them that nobody has written to is no memory, so chunks are rounded up to generously: what an
+//! object grows into when it is reallocated is often there already.
+//!
+//! # Invariants
+//! 1. The map says [`LARGE`] of the first chunk and [`INSIDE`] of the others; the first one's record has
+//!    their number, and the length that the program may use. Both belong to whoever has the object.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::fault::{self, Fault};
+use super::range::{CHUNK, INSIDE, LARGE, NOTHING, Range};
+use super::store::{self, Run};
+use super::{out, release};
+
+const PAGE: usize = 4096;
+const R: Ordering = Ordering::Relaxed;
+
+/// An object of at least `size` bytes, aligned to `align`, a power of two; whether it is all zero. `None`
+/// without memory.
+#[cold]
+pub(super) fn allocate(range: Range, align: usize, size: usize) -> Option<(*mut u8, bool)> {
+    allocate_with(range, align, size, size)
+}
+
+/// With chunks for `room` bytes, at least `size`.
+fn allocate_with(range: Range, align: usize, size: usize, room: usize) -> Option<(*mut u8, bool)> {
+    let len = size.max(1).checked_next_multiple_of(PAGE)?;
+    let chunks = room.max(len).div_ceil(CHUNK);
+    let run = store::claim(range, chunks, align.div_ceil(CHUNK))?;
+    let Run { first, is_zero } = run;
+    range.record(first).len.store(len as u64, R);
+    range.record(first).chunks.store(chunks as u32, R);
+    range.record(first).sample.store(0, R);
+    name(range, first + 1, chunks - 1, INSIDE);
+    out::give(range.kind(first), LARGE);
+    let header = range.header();
+    header.large_chunks.fetch_add(chunks, R);
+    header.large_objects.fetch_add(1, R);
+    Some((range.address(first) as *mut u8, is_zero))
+}
+
+fn name(range: Range, first: usize, chunks: usize, kind: u8) {
+    (first..first + chunks).for_each(|chunk| range.kind(chunk).store(kind, R));
+}
+
+/// The chunks of an object that begins here; the end, if none does.
+fn chunks_of(range: Range, object: *mut u8) -> (usize, usize) {
+    let first = range.chunk_of(object as usize);
+    if range.address(first) != object as usize {
+        fault::report(Fault::Misaligned, object as usize);
+    }
+    (first, range.record(first).chunks.load(R) as usize)
+}
+
+/// Gives an object back.
+pub(super) fn deallocate(range: Range, object: *mut u8) {
+    let (first, chunks) = withdraw(range, object);
+    store::release(range, first, chunks);
+}
+
+/// Makes an object none: its chunks are the caller's now.
+pub(super) fn withdraw(range: Range, object: *mut u8) -> (usize, usize) {
+    let (first, _) = chunks_of(range, object);
+    // Two threads that free the same object at once: one of them is told.
+    if !out::take_back(range.kind(first), LARGE, NOTHING) {
+        fault::report(Fault::Twice, object as usize);
+    }
+    // Read by the one who has it alone: to the other one, who is wrong, it may tell of the next object here.
+    let chunks = range.record(first).chunks.load(R) as usize;
+    name(range, first + 1, chunks - 1, NOTHING);
+    let header = range.header();
+    header.large_chunks.fetch_sub(chunks, R);
+    header.large_objects.fetch_sub(1, R);
+    (first, chunks)
+}
+
+/// Says how many bytes the program may use, at most as many as it was asked for with.
+pub(super) fn set_usable(range: Range, object: *mut u8, size: usize) {
+    let (first, _) = chunks_of(range, object);
+    range.record(first).len.store(size as u64, R);
+}
+
+/// Bytes of an object that the program may use.
+pub(super) fn usable(range: Range, object: *mut u8) -> usize {
+    let (first, _) = chunks_of(range, object);
+    range.record(first).len.load(R) as usize
+}
+
+/// The chunks that an object of that size begins with.
+pub(super) fn chunks_for(size: usize) -> usize {
+    size.max(1).next_multiple_of(PAGE).div_ceil(CHUNK)
+}
+
+/// Which sample an object is.
+pub(super) fn sample_of(range: Range, object: *mut u8) -> &'static AtomicU32 {
+    let (first, _) = chunks_of(range, object);
+    &range.record(first).sample
+}
+
+/// Makes an object longer or shorter where it is; false if there is no room.
+pub(super) fn resize(range: Range, object: *mut u8, size: usize) -> bool {
+    let (first, chunks) = chunks_of(range, object);
+    let record = range.record(first);
+    let Some(len) = size.checked_next_multiple_of(PAGE) else { return false };
+    let wanted = len.div_ceil(CHUNK);
+    if wanted > chunks {
+        if !store::extend(range, first + chunks, wanted - chunks) {
+            return false;
+        }
+        name(range, first + chunks, wanted - chunks, INSIDE);
+        record.chunks.store(wanted as u32, R);
+        range.header().large_chunks.fetch_add(wanted - chunks, R);
+    } else if wanted < chunks / 2 {
+        // Else it may grow again.
+        name(range, first + wanted, chunks - wanted, NOTHING);
+        record.chunks.store(wanted as u32, R);
+        range.header().large_chunks.fetch_sub(chunks - wanted, R);
+        store::release(range, first + wanted, chunks - wanted);
+    }
+    record.len.store(len as u64, R);
+    if wanted > chunks {
+        release::after_growth(range);
+    }
+    true
+}
+
+/// An object for one that has grown beyond its place, with room to grow half as much again.
+pub(super) fn allocate_to_grow(range: Range, size: usize) -> Option<*mut u8> {
+    let with_room = size.checked_add(size / 2);
+    let with_room = with_room.and_then(|room| allocate_with(range, 1, size, room));
+    Some(with_room.or_else(|| allocate(range, 1, size))?.0)
+}

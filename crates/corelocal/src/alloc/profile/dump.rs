@@ -1,0 +1,233 @@
+//! The samples, written to a file.
+//!
+//! ```text
+//!   "CLHEAP1\n", then pieces: kind and length, 4 bytes each, and so many bytes
+//!     INFO    numbers of 8 bytes: rate, process, nanoseconds since 1970 and of the monotonic clock, samples, bytes,
+//!             in use, peak, time of the peak, missed, bytes of a stack at most
+//!     MAP     a line of /proc/self/maps, of code
+//!     SAMPLE  numbers of 8 bytes: size, time, thread, flags (1 in use, 2 at the peak), 2 of the thread's name,
+//!             8 registers, the stack
+//!     END     nothing: the file is complete
+//! ```
+//! Numbers have the least byte first. Who reads it skips kinds and numbers that he does not know.
+//!
+//! Invariants:
+//! - Raw system calls and memory of its own: this may run in a signal handler.
+//! - A file under a name of our making is new.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use super::area::STACK_BYTES;
+use super::sample::Sample;
+use super::{for_each, is_on, summary};
+use crate::sys::Errno;
+use crate::sys::file::{File, Lines, PathBuf, decimal};
+use crate::sys::pages;
+
+const R: Ordering = Ordering::Relaxed;
+
+const MAGIC: &[u8] = b"CLHEAP1\n";
+const INFO: u32 = 1;
+const MAP: u32 = 2;
+const SAMPLE: u32 = 3;
+const END: u32 = 4;
+
+/// The most files with names of our making that a process number has.
+const MOST_FILES: u32 = 10_000;
+const PREFIX_BYTES: usize = 512;
+const BUFFER: usize = 32 << 10;
+
+/// What names begin with; a zero ends it. Written before there is a profile.
+static PREFIX: [AtomicU8; PREFIX_BYTES] = [const { AtomicU8::new(0) }; PREFIX_BYTES];
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// One that is too long is cut: then there is no such folder, which the first dump says.
+pub(super) fn set_prefix(prefix: &[u8]) {
+    for (byte, given) in PREFIX.iter().zip(prefix).take(PREFIX_BYTES - 1) {
+        byte.store(*given, R);
+    }
+}
+
+/// Writes the profile to a file, which is overwritten if it is there.
+///
+/// # Errors
+/// `EINVAL` if there is no profile; what the file system answered; `ENOMEM`.
+pub fn dump(path: &CStr) -> Result<(), Errno> {
+    if !is_on() {
+        return Err(Errno::EINVAL);
+    }
+    write(&File::create(path, false)?)
+}
+
+/// Writes the profile to a new file, `PREFIX.PROCESS.NUMBER.heap`.
+///
+/// # Errors
+/// As [`dump`].
+pub fn dump_next() -> Result<(), Errno> {
+    if !is_on() {
+        return Err(Errno::EINVAL);
+    }
+    loop {
+        let number = NEXT.fetch_add(1, R);
+        match File::create(path(number)?.as_c_str(), true) {
+            // Of a program that this process ran before, or of a process long gone.
+            Err(Errno::EEXIST) if number < MOST_FILES => {}
+            created => return write(&created?),
+        }
+    }
+}
+
+fn path(number: u32) -> Result<PathBuf, Errno> {
+    let mut prefix = [0; PREFIX_BYTES];
+    let bytes = PREFIX.iter().map(|byte| byte.load(R)).take_while(|byte| *byte != 0);
+    let len = prefix.iter_mut().zip(bytes).map(|(to, byte)| *to = byte).count();
+    let prefix = if len == 0 { b"corelocal" } else { &prefix[..len] };
+    let (mut process, mut digits) = ([0; 20], [0; 20]);
+    // SAFETY: no preconditions.
+    let process = decimal(unsafe { libc::getpid() } as u64, &mut process);
+    PathBuf::join(&[prefix, b".", process, b".", decimal(number.into(), &mut digits), b".heap"])
+}
+
+/// What a dump needs, in pages of its own: stacks of signal handlers are short.
+#[repr(C)]
+struct Room {
+    sample: Sample,
+    len: usize,
+    buffer: [u8; BUFFER],
+}
+
+fn write(file: &File) -> Result<(), Errno> {
+    let at = pages::map(size_of::<Room>()).ok_or(Errno::ENOMEM)?;
+    // SAFETY: pages just mapped, all zero, which is such a value; nobody else knows them.
+    let written = write_with(file, unsafe { &mut *at.cast::<Room>() });
+    // SAFETY: mapped above; what referred to them is gone.
+    unsafe { pages::unmap(at, size_of::<Room>()) };
+    written
+}
+
+fn write_with(file: &File, room: &mut Room) -> Result<(), Errno> {
+    let Room { sample, len, buffer } = room;
+    let mut out = Out { file, len, buffer, failed: None };
+    out.bytes(MAGIC);
+    out.info();
+    let maps = PathBuf::join(&[b"/proc/self/maps"]).and_then(|path| File::open(&path));
+    if let Ok(maps) = maps {
+        let mut lines = Lines::new(maps);
+        while let Some(line) = lines.next() {
+            if is_code(line) {
+                out.piece(MAP, line.len());
+                out.bytes(line);
+            }
+        }
+    }
+    for_each(sample, &mut |sample| out.sample(sample));
+    out.piece(END, 0);
+    out.flush();
+    out.failed.map_or(Ok(()), Err)
+}
+
+/// Whether a line of /proc/PROCESS/maps is of code: "START-END r-xp …".
+fn is_code(line: &[u8]) -> bool {
+    let access = line.split(|byte| *byte == b' ').nth(1);
+    access.is_some_and(|access| access.get(2) == Some(&b'x'))
+}
+
+struct Out<'a> {
+    file: &'a File,
+    len: &'a mut usize,
+    buffer: &'a mut [u8; BUFFER],
+    failed: Option<Errno>,
+}
+
+impl Out<'_> {
+    fn info(&mut self) {
+        let summary = summary();
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `now` is writable; Linux always has this clock.
+        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut now) };
+        let since_1970 = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        // SAFETY: no preconditions.
+        let process = unsafe { libc::getpid() } as u64;
+        let numbers = [
+            summary.rate,
+            process,
+            since_1970,
+            super::now(),
+            summary.samples,
+            summary.bytes,
+            summary.in_use,
+            summary.peak,
+            summary.peak_time,
+            summary.missed,
+            STACK_BYTES as u64,
+        ];
+        self.piece(INFO, size_of_val(&numbers));
+        self.numbers(&numbers);
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        let flags = u64::from(sample.is_in_use()) | u64::from(sample.was_at_peak()) << 1;
+        let [first, second] = [0, 8].map(|at| {
+            u64::from_ne_bytes(sample.name[at..at + 8].try_into().unwrap_or_default()).to_le()
+        });
+        let head = [sample.size, sample.taken, sample.thread.into(), flags, first, second];
+        let (registers, words) = (sample.registers(), sample.words());
+        self.piece(SAMPLE, size_of_val(&head) + size_of_val(registers) + size_of_val(words));
+        for numbers in [&head[..], registers, words] {
+            self.numbers(numbers);
+        }
+    }
+
+    fn piece(&mut self, kind: u32, len: usize) {
+        self.bytes(&kind.to_le_bytes());
+        self.bytes(&(len as u32).to_le_bytes());
+    }
+
+    fn numbers(&mut self, numbers: &[u64]) {
+        numbers.iter().for_each(|number| self.bytes(&number.to_le_bytes()));
+    }
+
+    fn bytes(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if *self.len >= BUFFER {
+                self.flush();
+            }
+            let room = &mut self.buffer[*self.len..];
+            let (now, later) = bytes.split_at(bytes.len().min(room.len()));
+            room[..now.len()].copy_from_slice(now);
+            *self.len += now.len();
+            bytes = later;
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.failed.is_none() {
+            self.failed = self.file.write_all(&self.buffer[..*self.len]).err();
+        }
+        *self.len = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_lines() {
+        let path = path(17).unwrap();
+        let expected = std::format!("corelocal.{}.17.heap", std::process::id());
+        assert_eq!(path.as_bytes(), expected.as_bytes());
+        assert!(is_code(b"5-6 r-xp 00001000 fe:00 12    /usr/bin/a b"));
+        assert!(!is_code(b"5-6 r--p 00001000 fe:00 12    /usr/bin/a") && !is_code(b""));
+    }
+
+    #[test]
+    fn without_a_profile_there_is_no_file() {
+        let path = std::env::temp_dir().join(std::format!("corelocal-heap-{}", std::process::id()));
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        assert_eq!(dump(&name), Err(Errno::EINVAL));
+        assert_eq!(dump_next(), Err(Errno::EINVAL));
+        assert!(!path.exists());
+    }
+}

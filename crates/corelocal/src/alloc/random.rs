@@ -1,0 +1,118 @@
+//! Numbers that nobody knows beforehand, for those who watch: no quality is promised.
+//!
+//! Invariant: a process that is started twice gets other numbers, and so does a forked child as soon as its
+//! parent's clock has gone on.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The finalizer of splitmix64: each bit of the result depends on all of the number.
+pub(super) const fn mix(number: u64) -> u64 {
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+/// A number of the process, never 0: the same each time, in its children, too.
+pub(super) fn secret() -> u64 {
+    static SECRET: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: every racer makes the same.
+    match SECRET.load(Ordering::Relaxed) {
+        0 => {
+            let fresh = mix(of_the_kernel()) | 1;
+            SECRET.store(fresh, Ordering::Relaxed);
+            fresh
+        }
+        known => known,
+    }
+}
+
+/// What the kernel gave the program at its start.
+fn of_the_kernel() -> u64 {
+    // SAFETY: no preconditions.
+    let at = unsafe { libc::getauxval(libc::AT_RANDOM) } as usize;
+    let at = core::ptr::with_exposed_provenance::<[u64; 2]>(at);
+    if at.is_null() {
+        return STEP;
+    }
+    // SAFETY: 16 bytes that stay.
+    let [one, other] = unsafe { at.read_unaligned() };
+    // Of both: libc's own secrets are made of one of them each, and must not be told from ours.
+    one ^ mix(other)
+}
+
+/// Another number each time.
+pub(super) fn next() -> u64 {
+    static DRAWN: AtomicU64 = AtomicU64::new(0);
+    let nth = DRAWN.fetch_add(STEP, Ordering::Relaxed);
+    mix(nth ^ secret() ^ time().rotate_left(32))
+}
+
+/// The time stamp counter, where there is one.
+fn time() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let (low, high) = crate::sys::arch::tsc::rdtsc();
+        u64::from(high) << 32 | u64::from(low)
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    0
+}
+
+/// `-ln(random / 2^64)`, with 16 bits of fraction: distributed exponentially, 1 on average, if each number is as likely
+/// as any other.
+pub(super) fn nats(random: u64) -> u64 {
+    /// 2^16 · ln 2.
+    const LN_2: u64 = 45_426;
+    (((64 << 16) - log2(random.max(1))) * LN_2) >> 16
+}
+
+/// The logarithm, with 16 bits of fraction.
+fn log2(number: u64) -> u64 {
+    let whole = u64::from(number.ilog2());
+    // 1 ≤ m < 2, with 31 bits of fraction: squared, it tells the next bit.
+    let mut m = (number << (63 - whole)) >> 32;
+    let mut log = whole;
+    for _ in 0..16 {
+        m = (m * m) >> 31;
+        let bit = m >> 32;
+        m >>= bit;
+        log = log << 1 | bit;
+    }
+    log
+}
+
+/// Puts items in any order.
+pub(super) fn shuffle(items: &mut [u64]) {
+    let mut random = next();
+    for last in (1..items.len()).rev() {
+        random = mix(random.wrapping_add(STEP));
+        items.swap(last, (random % (last as u64 + 1)) as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn logarithms() {
+        for number in [1u64, 2, 3, 10, 1000, 1 << 20, 123_456_789, 1 << 63, u64::MAX] {
+            let (ours, exact) = (log2(number) as f64 / 65_536.0, (number as f64).log2());
+            assert!((ours - exact).abs() < 1e-3, "{number}: {ours} {exact}");
+        }
+    }
+
+    #[test]
+    fn what_is_shuffled_is_all_there() {
+        let mut items: Vec<u64> = (0..64).collect();
+        shuffle(&mut items);
+        assert!(!items.is_sorted());
+        items.sort_unstable();
+        assert!(items.iter().copied().eq(0..64));
+        assert_ne!(next(), next());
+        assert!(secret() != 0 && secret() == secret());
+    }
+}

@@ -1,0 +1,167 @@
+//! Memory that goes back to the kernel: when somebody says so, or by time from a thread that whoever exports
+//! the malloc may start.
+//!
+//! ```text
+//!   the program                                 the thread
+//!   uses its first megabytes ── growth hook ──► is started
+//!   frees spans: their chunks are dirty ──────► wakes up, waits a period, ages what is dirty,
+//!                                               waits a period, gives back what is still aged
+//!   is dense for a period ───────────────────► makes huge pages, some at a time (`huge.rs`)
+//!                                               nothing left: sleeps until something is freed, or grows
+//! ```
+//! With a target nothing is aged: what is idle stays as long as all that the malloc has is less, and goes at the
+//! next look where it is more.
+//!
+//! # Invariants
+//! 1. The hook runs on a thread that allocates, while it holds nothing of the malloc's.
+//! 2. Nobody sleeps while there is something to give back (`idle.rs`).
+
+use core::ops;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use super::class::CLASSES;
+use super::range::Range;
+use super::spans::Place;
+use super::{central, huge, slabs, stats, store, watch};
+
+static HOOK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+static HOOK_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Bytes that there may be; [`NO_TARGET`] if nobody has said so.
+static TARGET: AtomicUsize = AtomicUsize::new(NO_TARGET);
+const NO_TARGET: usize = usize::MAX;
+
+/// Gives memory that no object uses back to the kernel, but for `pad` bytes; whether there was any.
+///
+/// Empties the caches of all cores, with a `membarrier(2)` for each that has something. Linear in the memory
+/// in use. Not for signal handlers.
+pub fn trim(pad: usize) -> bool {
+    let Some(range) = Range::get() else { return false };
+    slabs::drain(range, false);
+    central::places(range).for_each(|place| _ = central::flush(place, false));
+    store::purge(range, pad, false) + thin_out(range, false) > 0
+}
+
+/// Gives memory back to the kernel that no object has used since the last call, or what [the target](set_target) says;
+/// how many bytes. Empties the caches of cores that did nothing since.
+///
+/// For a thread that calls it now and then: what is free stays for one such period, and goes in the next one.
+/// Costs as [`trim`] does.
+pub fn release_idle() -> usize {
+    let Some(range) = Range::get() else { return 0 };
+    let target = target();
+    if target.is_some_and(|target| !is_beyond(range, target)) {
+        // Caches and pages between objects may stay, too.
+        return 0;
+    }
+    slabs::drain(range, true);
+    central::places(range).for_each(|place| _ = central::flush(place, true));
+    if let Some(target) = target {
+        let bytes = store::purge(range, target.saturating_sub(stats::used_bytes(range)), false);
+        let is_still = is_beyond(range, target);
+        return bytes + if is_still { thin_out(range, true) } else { 0 };
+    }
+    let bytes = store::purge(range, 0, true) + thin_out(range, true);
+    store::age(range);
+    bytes
+}
+
+/// Says how many bytes spans, large objects and what is idle should take together: as long as it is less,
+/// [`release_idle`] gives nothing back, however long nobody uses it; of what is more it gives back all that is idle, at
+/// once. `None` as in the beginning: what is idle goes with time.
+///
+/// Spans and large objects count whole, whether each of their pages was written to or not. `resident:SIZE` in
+/// `CORELOCAL_MALLOC` says the same when the program begins.
+///
+/// ```
+/// use corelocal::alloc;
+///
+/// alloc::set_target(Some(64 << 20));
+/// # alloc::set_target(None);
+/// ```
+pub fn set_target(bytes: Option<usize>) {
+    TARGET.store(bytes.unwrap_or(NO_TARGET), Ordering::Relaxed);
+}
+
+fn target() -> Option<usize> {
+    Some(TARGET.load(Ordering::Relaxed)).filter(|target| *target != NO_TARGET)
+}
+
+/// A word of the environment.
+pub(super) fn configure(word: &[u8]) {
+    let target = word.strip_prefix(b"resident:").and_then(watch::bytes);
+    if let Some(target) = target.and_then(|target| usize::try_from(target).ok()) {
+        set_target(Some(target));
+    }
+}
+
+/// Whether there is more than there should be.
+fn is_beyond(range: Range, target: usize) -> bool {
+    stats::used_bytes(range) + stats::idle_bytes(range) > target
+}
+
+/// Pages between objects that are in use, in all spans.
+fn thin_out(range: Range, only_resting: bool) -> usize {
+    let bytes = range.open_parts().map(|part| thin_out_part(range, part, only_resting)).sum();
+    range.header().released.fetch_add(bytes, Ordering::Relaxed);
+    bytes
+}
+
+fn thin_out_part(range: Range, part: ops::Range<usize>, only_resting: bool) -> usize {
+    let (mut bytes, mut chunk) = (0, part.start);
+    while chunk < part.end {
+        // Acquire: partner is the Release in `spans.rs`; the record is filled in.
+        let class = usize::from(range.kind(chunk).load(Ordering::Acquire));
+        if !(1..=CLASSES).contains(&class) {
+            chunk += 1;
+            continue;
+        }
+        let place = Place::of_chunk(range, class, chunk);
+        let start = chunk & !(place.shape().chunks - 1);
+        bytes += central::thin_out(place, start, only_resting);
+        chunk = start + place.shape().chunks;
+    }
+    bytes
+}
+
+/// Bytes that no object uses, and that the kernel has not got back.
+#[inline]
+pub fn idle_bytes() -> usize {
+    Range::get().map_or(0, stats::idle_bytes)
+}
+
+/// Sleeps until there is something for [`release_idle`], for the thread that then calls it: until [`idle_bytes`] is not
+/// 0, or something is freed beyond [the target](set_target). One thread at a time. May return early, and does when memory is taken by a process that has called
+/// [`use_huge_pages`](super::use_huge_pages) and has some.
+pub fn wait_for_idle() {
+    let Some(range) = Range::get() else { return };
+    let is_idle = || {
+        let is_kept = target().is_some_and(|target| !is_beyond(range, target));
+        stats::idle_bytes(range) != 0 && !is_kept
+    };
+    range.header().sleeper.sleep_unless(|| is_idle() || huge::has_grown(range));
+}
+
+/// Calls `hook` each time that a core's cache is filled or a large object made, once the malloc has used
+/// `bytes`: on the thread that allocates, which may be anywhere, in a signal handler too. The hook may allocate.
+pub fn set_growth_hook(bytes: usize, hook: fn()) {
+    HOOK.store(hook as *mut (), Ordering::Relaxed);
+    // Release: partner is the Acquire in `after_growth`.
+    HOOK_AT.store(bytes, Ordering::Release);
+}
+
+/// After something was taken from the store.
+#[inline]
+pub(super) fn after_growth(range: Range) {
+    // Acquire: partner is the Release in `set_growth_hook`.
+    if range.high_water() >= HOOK_AT.load(Ordering::Acquire) {
+        call_hook();
+    }
+}
+
+#[cold]
+fn call_hook() {
+    let hook = HOOK.load(Ordering::Relaxed);
+    // SAFETY: set before `HOOK_AT`, to such a function.
+    let hook = unsafe { core::mem::transmute::<*mut (), fn()>(hook) };
+    hook();
+}

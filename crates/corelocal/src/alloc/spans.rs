@@ -1,0 +1,368 @@
+//! Spans: runs of chunks cut into objects of one class, and which of these are out.
+//!
+//! A span's record has a bit for each object and the number of bits set. Spans that still have objects are
+//! on one of the class's lists, by how full they are. Objects are taken from the fullest span, in the order
+//! of their addresses: so spans fill up, others become empty, and an empty one goes back to the store.
+//!
+//! # Invariants
+//! 1. A class's lists on a node, and the records of its spans there, are changed under their lock alone; but for
+//!    those of a span that nobody else has seen yet (`sprout`). A span's chunks are in its node's stripe.
+//! 2. The bits are the truth; the number, the hint and the lists follow from them. So who finds the lock
+//!    left held by a thread that a fork left behind makes the latter anew (`rebuild`), and nothing is lost.
+//! 3. The map names a chunk's class after its record is filled in, and no more before the run is released. A
+//!    record's bits are all 0 when its run is released.
+//! 4. An object whose bit is set belongs to whoever it was given to, and comes back once.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::bits::IN_A_WORD;
+use super::class::{self, FULLNESSES, Shape};
+use super::fault::{self, Fault};
+use super::range::{CHUNK, NOTHING, Range, Record};
+use super::store::{self, Run};
+use super::thin;
+
+/// The spans of a class on a node that have objects, the fullest last. Used under the class's lock.
+pub(super) struct Spans {
+    /// One more than the first span's chunk.
+    heads: [AtomicU32; FULLNESSES],
+}
+
+/// A class, and where its spans are.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) range: Range,
+    pub(super) class: usize,
+    /// Whose spans: nobody's in particular, outside of the store.
+    pub(super) node: usize,
+}
+
+impl Place {
+    /// For those who do not care for nodes.
+    #[inline]
+    pub(super) fn new(range: Range, class: usize) -> Place {
+        Place { range, class, node: 0 }
+    }
+
+    /// With the node whose chunk that is.
+    pub(super) fn of_chunk(range: Range, class: usize, chunk: usize) -> Place {
+        Place { range, class, node: range.node_of(chunk) }
+    }
+
+    pub(super) fn on(self, node: usize) -> Place {
+        Place { node, ..self }
+    }
+
+    #[inline]
+    pub(super) fn shape(self) -> &'static Shape {
+        class::shape(self.class)
+    }
+}
+
+// Everything below is Relaxed: the class's lock orders it, or the run's owner is alone with it.
+const R: Ordering = Ordering::Relaxed;
+
+impl Spans {
+    pub(super) const fn new() -> Spans {
+        Spans { heads: [const { AtomicU32::new(0) }; FULLNESSES] }
+    }
+
+    /// Takes objects, descending where they lie in one span; how many, 0 without memory.
+    pub(super) fn take(&self, place: Place, to: &mut [u64]) -> usize {
+        let mut taken = 0;
+        while taken < to.len() {
+            let fullest = self.heads.iter().rev().map(|head| head.load(R)).find(|head| *head != 0);
+            let chunk = match fullest {
+                Some(head) => head as usize - 1,
+                // A new span for what is left to be taken is not worth it.
+                None if taken > 0 => break,
+                None => match create(place) {
+                    Some(chunk) => chunk,
+                    None => break,
+                },
+            };
+            taken += take_from(place, chunk, &mut to[taken..]);
+            self.settle(place, chunk);
+        }
+        taken
+    }
+
+    /// Takes objects back. What lies in one span and comes together is one change of it.
+    pub(super) fn give(&self, place: Place, objects: &[u64]) {
+        let mut left = objects;
+        while let Some(first) = left.first() {
+            let chunk = find(place, *first as usize);
+            left = &left[give_to(place, chunk, left)..];
+            self.settle(place, chunk);
+        }
+    }
+
+    /// Makes the lists anew, and all that follows from the bits.
+    #[cold]
+    pub(super) fn rebuild(&self, place: Place) {
+        self.heads.iter().for_each(|head| head.store(0, R));
+        for chunk in starts(place) {
+            let record = place.range.record(chunk);
+            let out = record.bits.iter().map(|word| word.load(R).count_ones()).sum();
+            record.out.store(out, R);
+            record.hint.store(0, R);
+            record.list.store(0, R);
+            self.settle(place, chunk);
+        }
+    }
+
+    /// Takes those objects of a span that nobody has, in these parts of it; leaves their bits in `held`.
+    pub(super) fn hold(&self, place: Place, chunk: usize, parts: u64, held: &mut [u64; 64]) {
+        let (record, shape) = (place.range.record(chunk), place.shape());
+        let mut count = 0;
+        for index in 0..shape.capacity {
+            if thin::parts_of(shape, index * shape.size, shape.size) & parts != 0 {
+                held[index / IN_A_WORD] |= 1 << (index % IN_A_WORD);
+                count += 1;
+            }
+        }
+        for (word, held) in record.bits.iter().zip(held) {
+            word.store(word.load(R) | *held, R);
+        }
+        record.out.store(record.out.load(R) + count, R);
+        self.settle(place, chunk);
+    }
+
+    /// Ends `hold`; the parts in `clean` hold nothing.
+    pub(super) fn unhold(&self, place: Place, chunk: usize, clean: u64, held: &[u64; 64]) {
+        let record = place.range.record(chunk);
+        for (word, held) in record.bits.iter().zip(held) {
+            word.store(word.load(R) & !held, R);
+        }
+        let count: u32 = held.iter().map(|held| held.count_ones()).sum();
+        record.out.store(record.out.load(R) - count, R);
+        record.hint.store(0, R);
+        record.clean.store(record.clean.load(R) | clean, R);
+        self.settle(place, chunk);
+    }
+
+    /// Puts a span on the list that it belongs on, or gives it back.
+    fn settle(&self, place: Place, chunk: usize) {
+        let (record, shape) = (place.range.record(chunk), place.shape());
+        let out = record.out.load(R) as usize;
+        let list = match out {
+            out if out == shape.capacity => 0,
+            out => 1 + shape.fullness_of(out) as u32,
+        };
+        let before = record.list.load(R);
+        if out == 0 {
+            self.take_off(place, record, before);
+            release(place, chunk);
+        } else if list != before {
+            self.take_off(place, record, before);
+            self.put_on(place, record, chunk, list);
+        }
+    }
+
+    fn take_off(&self, place: Place, record: &Record, list: u32) {
+        let Some(list) = list.checked_sub(1) else { return };
+        let (next, prev) = (record.next.load(R), record.prev.load(R));
+        match prev {
+            0 => self.heads[list as usize].store(next, R),
+            prev => place.range.record(prev as usize - 1).next.store(next, R),
+        }
+        if next != 0 {
+            place.range.record(next as usize - 1).prev.store(prev, R);
+        }
+        record.list.store(0, R);
+    }
+
+    fn put_on(&self, place: Place, record: &Record, chunk: usize, list: u32) {
+        let Some(nth) = list.checked_sub(1) else { return };
+        let head = &self.heads[nth as usize];
+        let next = head.load(R);
+        record.next.store(next, R);
+        record.prev.store(0, R);
+        if next != 0 {
+            place.range.record(next as usize - 1).prev.store(chunk as u32 + 1, R);
+        }
+        record.list.store(list, R);
+        head.store(chunk as u32 + 1, R);
+    }
+}
+
+/// The first chunks of the class's spans on the node. Linear in the chunks in use there.
+pub(super) fn starts(place: Place) -> impl Iterator<Item = usize> {
+    let is_of_class = move |chunk: &usize| {
+        // Acquire: partner is the Release in `name`; the record is filled in.
+        usize::from(place.range.kind(*chunk).load(Ordering::Acquire)) == place.class
+    };
+    place.range.open_part(place.node).step_by(place.shape().chunks).filter(is_of_class)
+}
+
+/// Takes objects from a fresh span that nobody else sees before it returns, and that is on no list: for those
+/// who cannot have the lock. The last one is for the caller to give back, so that the span is found.
+#[cold]
+pub(super) fn sprout(place: Place, to: &mut [u64]) -> (usize, Option<usize>) {
+    let Some(run) = claim(place) else { return (0, None) };
+    clear(place.range.record(run.first));
+    let mut taken = take_from(place, run.first, to);
+    let mut one_more = [0];
+    let more = take_from(place, run.first, &mut one_more);
+    if more == 0 && taken > 1 {
+        // All of it.
+        taken -= 1;
+        one_more = [to[taken]];
+    }
+    name(place, run.first);
+    (taken, (one_more[0] != 0).then_some(one_more[0] as usize))
+}
+
+/// Chunks for a span, of the node's own.
+fn claim(place: Place) -> Option<Run> {
+    let chunks = place.shape().chunks;
+    store::claim_on(place.range, place.node, chunks, chunks)
+}
+
+fn create(place: Place) -> Option<usize> {
+    let chunk = claim(place)?.first;
+    clear(place.range.record(chunk));
+    name(place, chunk);
+    Some(chunk)
+}
+
+/// The record of a span of which nothing is out.
+fn clear(record: &Record) {
+    debug_assert!(record.bits.iter().all(|word| word.load(R) == 0));
+    record.clean.store(0, R);
+    record.generation.store(record.generation.load(R).wrapping_add(1), R);
+    [&record.out, &record.next, &record.prev, &record.list, &record.hint, &record.out_seen]
+        .into_iter()
+        .for_each(|word| word.store(0, R));
+}
+
+/// Tells the map whose chunks these are.
+fn name(place: Place, first: usize) {
+    naming(place, first).for_each(drop);
+}
+
+/// Names a chunk at each step, the first one last: so the child of a fork that stopped this anywhere finds a
+/// span of which all chunks are named, or none.
+fn naming(place: Place, first: usize) -> impl Iterator<Item = ()> {
+    (first..first + place.shape().chunks).rev().map(move |chunk| {
+        // Release: partner is the Acquire in `starts`.
+        place.range.kind(chunk).store(place.class as u8, Ordering::Release);
+    })
+}
+
+fn release(place: Place, first: usize) {
+    let chunks = place.shape().chunks;
+    (first..first + chunks).for_each(|chunk| place.range.kind(chunk).store(NOTHING, R));
+    store::release(place.range, first, chunks);
+}
+
+/// Of an object's span: no other one that was or will be there has it.
+pub(super) fn generation(place: Place, object: usize) -> u32 {
+    let start = place.range.chunk_of(object) & !(place.shape().chunks - 1);
+    place.range.record(start).generation.load(R)
+}
+
+/// Whether an object is not in its span, but somewhere else; the end, if it is none of the class.
+pub(super) fn is_out(place: Place, object: usize) -> bool {
+    let chunk = find(place, object);
+    let Some(index) = place.shape().index_of(object - place.range.address(chunk)) else {
+        fault::report(Fault::Misaligned, object)
+    };
+    place.range.record(chunk).bits[index / IN_A_WORD].load(R) >> (index % IN_A_WORD) & 1 != 0
+}
+
+/// The span of an object; the end, if it is none of the class.
+fn find(place: Place, object: usize) -> usize {
+    let chunk = place.range.chunk_of(object);
+    match place.range.kind(chunk).load(R) {
+        NOTHING => fault::report(Fault::Twice, object),
+        kind if usize::from(kind) != place.class => fault::report(Fault::Size, object),
+        _ => {}
+    }
+    chunk & !(place.shape().chunks - 1)
+}
+
+/// Takes back those objects that lie in a span, up to one that does not; how many.
+fn give_to(place: Place, chunk: usize, objects: &[u64]) -> usize {
+    let (record, shape) = (place.range.record(chunk), place.shape());
+    let (start, len) = (place.range.address(chunk), shape.chunks * CHUNK);
+    let (mut given, mut lowest) = (0, usize::MAX);
+    while let Some(object) = objects.get(given).map(|object| *object as usize) {
+        let offset = object.wrapping_sub(start);
+        if offset >= len {
+            break;
+        }
+        let Some(index) = shape.index_of(offset) else { fault::report(Fault::Misaligned, object) };
+        // Many come in the order of their addresses: those of a word at once.
+        let (nth, bit) = (index / IN_A_WORD, index % IN_A_WORD);
+        let most = (IN_A_WORD - bit).min(shape.capacity - index);
+        let neighbours = (1..most).map(|n| (object + n * shape.size) as u64);
+        let run = 1 + neighbours.zip(&objects[given + 1..]).take_while(|(a, b)| a == *b).count();
+        let mask = (u64::MAX >> (IN_A_WORD - run)) << bit;
+        let bits = record.bits[nth].load(R);
+        if bits & mask != mask {
+            let first = (!bits & mask).trailing_zeros() as usize - bit;
+            fault::report(Fault::Twice, object + first * shape.size);
+        }
+        record.bits[nth].store(bits & !mask, R);
+        (given, lowest) = (given + run, lowest.min(nth));
+    }
+    record.out.store(record.out.load(R) - given as u32, R);
+    record.hint.store(record.hint.load(R).min(lowest as u32), R);
+    given
+}
+
+/// Takes objects of a span that nobody has, the ones with the lowest addresses; how many. They descend.
+fn take_from(place: Place, chunk: usize, to: &mut [u64]) -> usize {
+    let (record, shape) = (place.range.record(chunk), place.shape());
+    let words = shape.capacity.div_ceil(IN_A_WORD);
+    // Filled from its end on.
+    let (mut nth, mut left) = (record.hint.load(R) as usize, to.len());
+    while nth < words && left > 0 {
+        let in_word = (shape.capacity - nth * IN_A_WORD).min(IN_A_WORD);
+        let bits = record.bits[nth].load(R);
+        let mut room = !bits & (u64::MAX >> (IN_A_WORD - in_word));
+        let start = place.range.address(chunk) + nth * IN_A_WORD * shape.size;
+        while room != 0 && left > 0 {
+            // Neighbours at once: most of those that have room are some's.
+            let bit = room.trailing_zeros() as usize;
+            let run = ((room >> bit).trailing_ones() as usize).min(left);
+            let mut next = start + bit * shape.size;
+            for object in to[left - run..left].iter_mut().rev() {
+                *object = next as u64;
+                next += shape.size;
+            }
+            left -= run;
+            room &= !((u64::MAX >> (IN_A_WORD - run)) << bit);
+        }
+        // All but those that have room still.
+        record.bits[nth].store(bits | (!room & (u64::MAX >> (IN_A_WORD - in_word))), R);
+        if room == 0 {
+            nth += 1;
+        }
+    }
+    let taken = to.len() - left;
+    record.hint.store(nth as u32, R);
+    record.out.store(record.out.load(R) + taken as u32, R);
+    if let (Some(last), Some(first)) = (to.get(left), to.last()) {
+        let from = *first as usize - place.range.address(chunk);
+        thin::touched(place, record, from, (*last - *first) as usize + shape.size);
+    }
+    if left > 0 {
+        to.copy_within(left.., 0);
+    }
+    taken
+}
+
+/// What a class has on a node, for statistics: spans, and objects that are out of them. May be a moment old.
+pub(super) fn count(place: Place) -> (usize, usize) {
+    starts(place).fold((0, 0), |(spans, out), chunk| {
+        (spans + 1, out + place.range.record(chunk).out.load(R) as usize)
+    })
+}
+
+const _: () = assert!(CHUNK / 16 <= 64 * IN_A_WORD, "a bit for each of the smallest objects");
+
+#[cfg(test)]
+#[path = "spans_tests.rs"]
+mod tests;

@@ -1,0 +1,130 @@
+//! Spans of which little is out: the pages in between go back to the kernel.
+//!
+//! A span has up to 64 parts, of a page at least. Those that no object in use lies in are given back without
+//! the class's lock: first their objects are taken, as if somebody had allocated them, then the kernel is
+//! called, then they come back.
+//!
+//! # Invariants
+//! 1. While the kernel is called all objects that lie in the parts, be it with one byte, are ours.
+//! 2. A bit in `clean` says that nobody has got an object in that part since it was given back. So that
+//!    happens once.
+
+use core::sync::atomic::Ordering;
+
+use super::bits::IN_A_WORD;
+use super::class::{FULLNESSES, Shape};
+use super::huge;
+use super::range::{CHUNK, Record};
+use super::spans::{Place, Spans};
+use crate::sys::pages;
+
+const PAGE: usize = 4096;
+const R: Ordering = Ordering::Relaxed;
+
+/// Bytes of a part.
+fn part(shape: &Shape) -> usize {
+    (shape.chunks * CHUNK / 64).max(PAGE)
+}
+
+/// The parts that a range of a span lies in, as bits.
+pub(super) fn parts_of(shape: &Shape, from: usize, len: usize) -> u64 {
+    let (first, last) = (from / part(shape), (from + len - 1) / part(shape));
+    (u64::MAX >> (63 - (last - first))) << first
+}
+
+/// Somebody has got objects in this range.
+#[inline]
+pub(super) fn touched(place: Place, record: &Record, from: usize, len: usize) {
+    let clean = record.clean.load(R);
+    if clean != 0 {
+        record.clean.store(clean & !parts_of(place.shape(), from, len), R);
+    }
+}
+
+/// Parts of a span that nobody uses, and that are not clean. Under the class's lock.
+fn unused(place: Place, record: &Record) -> u64 {
+    let shape = place.shape();
+    // What lies behind the last object is never written to.
+    let mut unused = parts_of(shape, 0, shape.capacity * shape.size) & !record.clean.load(R);
+    for (nth, word) in record.bits.iter().enumerate().take(shape.capacity.div_ceil(IN_A_WORD)) {
+        let mut out = word.load(R);
+        while out != 0 && unused != 0 {
+            let index = nth * IN_A_WORD + out.trailing_zeros() as usize;
+            unused &= !parts_of(shape, index * shape.size, shape.size);
+            out &= out - 1;
+        }
+    }
+    unused
+}
+
+/// The parts of a span to give back, whose objects are held from here on; none, if it is not worth it. Under the
+/// class's lock. `only_resting`: not if the span has changed since the last look.
+pub(super) fn begin(
+    spans: &Spans,
+    place: Place,
+    chunk: usize,
+    only_resting: bool,
+    held: &mut [u64; 64],
+) -> u64 {
+    // It was the class's when the caller looked; whoever has the lock knows.
+    if usize::from(place.range.kind(chunk).load(R)) != place.class {
+        return 0;
+    }
+    let record = place.range.record(chunk);
+    let out = record.out.load(R);
+    let rests = record.out_seen.load(R) == out;
+    record.out_seen.store(out, R);
+    // Little is to be had from a full one; one that is on no list is full, or somebody's alone.
+    let is_thin =
+        record.list.load(R) != 0 && place.shape().fullness_of(out as usize) < FULLNESSES - 1;
+    if !is_thin || only_resting && !rests {
+        return 0;
+    }
+    let parts = unused(place, record);
+    if parts != 0 {
+        spans.hold(place, chunk, parts, held);
+    }
+    parts
+}
+
+/// Gives the parts to the kernel; how many bytes that were.
+///
+/// # Safety
+/// Their objects are held by the caller.
+pub(super) unsafe fn give_back(place: Place, chunk: usize, parts: u64) -> usize {
+    let (start, part) = (place.range.address(chunk), part(place.shape()));
+    let (mut left, mut bytes) = (parts, 0);
+    while left != 0 {
+        let first = left.trailing_zeros() as usize;
+        let count = (left >> first).trailing_ones() as usize;
+        left &= !((u64::MAX >> (64 - count)) << first);
+        let (at, len) = (start + first * part, count * part);
+        // SAFETY: the caller's promise (invariant 1). Refused, it is merely not given back.
+        let is_given = unsafe {
+            huge::break_up(place.range, at, len);
+            pages::advise(at as *mut u8, len, libc::MADV_DONTNEED).is_ok()
+        };
+        if is_given {
+            bytes += len;
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alloc::class::{CLASSES, shape};
+
+    #[test]
+    fn parts() {
+        for class in 1..=CLASSES {
+            let shape = shape(class);
+            let whole = parts_of(shape, 0, shape.chunks * CHUNK);
+            assert_eq!(whole.count_ones() as usize * part(shape), shape.chunks * CHUNK);
+            let all = (0..shape.capacity).map(|nth| parts_of(shape, nth * shape.size, shape.size));
+            assert_eq!(all.fold(0, |all, one| all | one) & !whole, 0);
+            assert_eq!((parts_of(shape, 0, 1), parts_of(shape, part(shape) - 1, 2)), (1, 3));
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Who called: a copy of the stack, made where there is time for no more, and read when the process is at its end.
+//!
+//! Nobody unwinds in here: tables may be absent, and finding them takes locks. Of the copy we print the callers that
+//! frame pointers lead to, and, where these lead nowhere, each word that looks like an address to return to: it
+//! lies in code, behind a call.
+//!
+//! # Invariants
+//! 1. A trace is written by whoever owns the slot that it is in. Who reads it may read half of it: a number that is
+//!    no address is none.
+//! 2. Nothing here allocates. Code is read where the kernel says that it can be.
+
+use core::cell::UnsafeCell;
+
+use super::fault::Line;
+use crate::sys::stack::{self, NAME_BYTES, REGISTERS};
+
+const WORDS: usize = 500;
+/// Places of registers in a trace.
+const PROGRAM_COUNTER: usize = 0;
+const STACK_POINTER: usize = 1;
+const FRAME_POINTER: usize = 2;
+/// Callers that are printed.
+const MOST_FRAMES: usize = 32;
+
+/// What is known of a moment: a page of it. All bytes 0 is nothing.
+pub(super) struct Trace(UnsafeCell<Moment>);
+
+// SAFETY: plain words; whoever owns the trace writes to it (1).
+unsafe impl Sync for Trace {}
+
+#[repr(C)]
+struct Moment {
+    registers: [u64; REGISTERS],
+    /// Bytes of the stack.
+    len: u64,
+    /// 0 is none.
+    thread: u32,
+    /// Of the thread: the program counter is that of a caller, too.
+    is_exact: u32,
+    name: [u8; NAME_BYTES],
+    stack: [u64; WORDS],
+}
+
+const _: () = assert!(size_of::<Trace>() == 4096);
+
+impl Trace {
+    /// This thread, here and now.
+    ///
+    /// # Safety
+    /// The caller owns the trace.
+    #[inline(never)]
+    pub(super) unsafe fn take(&self) {
+        // SAFETY: the caller's promise.
+        let moment = unsafe { &mut *self.0.get() };
+        (moment.thread, moment.name) = stack::this_thread();
+        moment.is_exact = 0;
+        // SAFETY: so many bytes of this moment, words.
+        let copied = unsafe { stack::copy(moment.stack.as_mut_ptr().cast(), WORDS * 8) };
+        (moment.registers, moment.len) = match copied {
+            Some((registers, len)) => (registers, len as u64),
+            None => ([0; REGISTERS], 0),
+        };
+    }
+
+    /// This thread, where a signal has interrupted it.
+    ///
+    /// # Safety
+    /// As [`take`](Self::take).
+    pub(super) unsafe fn take_interrupted(&self, registers: [u64; REGISTERS]) {
+        // SAFETY: the caller's promise.
+        let moment = unsafe { &mut *self.0.get() };
+        (moment.thread, moment.name) = stack::this_thread();
+        (moment.registers, moment.is_exact) = (registers, 1);
+        let (to, from) = (moment.stack.as_mut_ptr().cast(), registers[STACK_POINTER] as usize);
+        // SAFETY: so many bytes of this moment; the kernel finds out about what is read.
+        moment.len = unsafe { stack::copy_by_kernel(to, from, WORDS * 8) }.unwrap_or(0) as u64;
+    }
+
+    /// Prints it under a headline, which ends with who it was.
+    pub(super) fn print(&self, headline: &str, maps: &Maps) {
+        // SAFETY: initialised, as all bytes 0 are; (1).
+        let moment = unsafe { &*self.0.get() };
+        let name = moment.name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = core::str::from_utf8(name).unwrap_or("?");
+        Line::print(format_args!("  {headline} thread {} ({name}):\n", moment.thread));
+        let mut nth = 0;
+        if moment.is_exact != 0 {
+            maps.print(nth, moment.registers[PROGRAM_COUNTER] as usize, false, true);
+            nth += 1;
+        }
+        moment.for_each_caller(maps, |address, is_certain| {
+            maps.print(nth, address, true, is_certain);
+            nth += 1;
+            nth < MOST_FRAMES
+        });
+    }
+}
+
+impl Moment {
+    /// Calls `f` with addresses to return to, the innermost first, and whether a frame pointer led there, as long
+    /// as it says so.
+    fn for_each_caller(&self, maps: &Maps, mut f: impl FnMut(usize, bool) -> bool) {
+        let words = &self.stack[..(self.len as usize / 8).min(WORDS)];
+        // Where a frame ends, as a number of words: before the frame pointer of the one before and the address.
+        let place = |frame: u64| {
+            let offset = frame.wrapping_sub(self.registers[STACK_POINTER]) as usize;
+            (offset % 8 == 0).then_some(offset / 8).filter(|at| at + 1 < words.len())
+        };
+        let mut frame = place(self.registers[FRAME_POINTER]);
+        let mut is_led = false;
+        for (nth, word) in words.iter().enumerate() {
+            let address = *word as usize;
+            let is_caller = match frame {
+                Some(at) if at + 1 == nth => {
+                    is_led = maps.is_code(address);
+                    frame = place(words[at]).filter(|next| is_led && *next > at);
+                    is_led &= frame.is_some();
+                    maps.is_code(address).then_some(true)
+                }
+                _ if is_led => None,
+                _ => maps.is_behind_a_call(address).then_some(false),
+            };
+            if is_caller.is_some_and(|is_certain| !f(address, is_certain)) {
+                return;
+            }
+        }
+    }
+}
+
+const MOST_MAPS: usize = 4096;
+const TEXT: usize = 512 << 10;
+
+/// The code of the process, as the kernel tells. All bytes 0 is none.
+pub(super) struct Maps {
+    count: usize,
+    all: [Map; MOST_MAPS],
+    text: [u8; TEXT],
+}
+
+/// A mapping with code.
+#[derive(Clone, Copy)]
+struct Map {
+    start: usize,
+    end: usize,
+    is_readable: bool,
+    /// What addresses in the file are counted from.
+    base: usize,
+    /// Where the path is in the text.
+    path: (usize, usize),
+}
+
+impl Maps {
+    /// Reads `/proc/self/maps`; without it there are none.
+    pub(super) fn read(&mut self) {
+        self.count = 0;
+        // SAFETY: a C string.
+        let fd =
+            unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        if fd < 0 {
+            return;
+        }
+        let mut len = 0;
+        while len < TEXT {
+            // SAFETY: so many bytes to write to.
+            let read = unsafe { libc::read(fd, self.text[len..].as_mut_ptr().cast(), TEXT - len) };
+            match usize::try_from(read) {
+                Ok(read) if read > 0 => len += read,
+                _ => break,
+            }
+        }
+        // SAFETY: opened above.
+        unsafe { libc::close(fd) };
+        self.parse(len);
+    }
+
+    fn parse(&mut self, len: usize) {
+        let (mut from, mut last) = (0, Mapping::default());
+        while let Some(line) = self.text[from..len].split(|byte| *byte == b'\n').next() {
+            let next = from + line.len() + 1;
+            if let Some(mut mapping) = Mapping::of_line(line, from) {
+                let is_same = self.text_of(last.path) == self.text_of(mapping.path);
+                // All mappings of a file are counted from its first one.
+                mapping.base = match is_same {
+                    true => last.base,
+                    false => mapping.start.wrapping_sub(mapping.offset),
+                };
+                if mapping.is_code && self.count < MOST_MAPS {
+                    let is_file = self.text_of(mapping.path).first() == Some(&b'/');
+                    let first = if is_same { last } else { mapping };
+                    self.all[self.count] = Map {
+                        start: mapping.start,
+                        end: mapping.end,
+                        is_readable: mapping.is_readable,
+                        base: if is_file && first.is_fixed() { 0 } else { mapping.base },
+                        path: mapping.path,
+                    };
+                    self.count += 1;
+                }
+                last = if is_same { Mapping { path: mapping.path, ..last } } else { mapping };
+            }
+            if next >= len {
+                break;
+            }
+            from = next;
+        }
+    }
+
+    fn text_of(&self, (from, to): (usize, usize)) -> &[u8] {
+        self.text.get(from..to).unwrap_or_default()
+    }
+
+    fn of(&self, address: usize) -> Option<&Map> {
+        self.all[..self.count].iter().find(|map| (map.start..map.end).contains(&address))
+    }
+
+    fn is_code(&self, address: usize) -> bool {
+        self.of(address).is_some()
+    }
+
+    /// Whether a call ends here.
+    fn is_behind_a_call(&self, address: usize) -> bool {
+        const LONGEST: usize = 7;
+        let map = self.of(address).filter(|map| map.is_readable && address - map.start >= LONGEST);
+        if map.is_none() {
+            return false;
+        }
+        // SAFETY: within a mapping that can be read (2).
+        let code = unsafe {
+            core::ptr::with_exposed_provenance::<[u8; LONGEST]>(address - LONGEST).read()
+        };
+        ends_with_a_call(code)
+    }
+
+    fn print(&self, nth: usize, address: usize, is_return: bool, is_certain: bool) {
+        let mark = if is_certain { "" } else { "?" };
+        match self.of(address) {
+            Some(map) if map.path.0 < map.path.1 => {
+                let path = core::str::from_utf8(self.text_of(map.path)).unwrap_or("?");
+                // Within the call, and not behind it, where another line may begin.
+                let at = address - map.base - usize::from(is_return);
+                Line::print(format_args!("    #{nth}{mark} {address:#x} ({path}+{at:#x})\n"));
+            }
+            _ => Line::print(format_args!("    #{nth}{mark} {address:#x}\n")),
+        }
+    }
+}
+
+/// Whether these bytes end with a call: near by distance, or through a register or memory.
+fn ends_with_a_call(code: [u8; 7]) -> bool {
+    let is_indirect = |at: usize| code[at] == 0xff && code[at + 1] & 0x38 == 0x10;
+    code[2] == 0xe8 || [0, 1, 3, 4, 5].into_iter().any(is_indirect)
+}
+
+/// A line of `/proc/self/maps`.
+#[derive(Clone, Copy, Default)]
+struct Mapping {
+    start: usize,
+    end: usize,
+    offset: usize,
+    is_readable: bool,
+    is_code: bool,
+    base: usize,
+    path: (usize, usize),
+}
+
+impl Mapping {
+    /// `55d0c8a00000-55d0c8a21000 r-xp 00002000 fd:01 123      /path`, which begins at this place of the text.
+    fn of_line(line: &[u8], from: usize) -> Option<Mapping> {
+        let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+        let mut ends = fields.next()?.split(|byte| *byte == b'-').map(hexadecimal);
+        let (start, end) = (ends.next()??, ends.next()??);
+        let access = fields.next()?;
+        let offset = hexadecimal(fields.next()?)?;
+        // The path is all that is left, spaces and all.
+        let path = line.iter().position(|byte| matches!(byte, b'/' | b'[')).unwrap_or(line.len());
+        Some(Mapping {
+            start,
+            end,
+            offset,
+            is_readable: access.first() == Some(&b'r'),
+            is_code: access.get(2) == Some(&b'x'),
+            base: start,
+            path: (from + path, from + line.len()),
+        })
+    }
+
+    /// Whether it is the beginning of a program that lies where its file says.
+    fn is_fixed(&self) -> bool {
+        if self.offset != 0 || !self.is_readable {
+            return false;
+        }
+        // SAFETY: a mapping that can be read (2), a page long at least.
+        let head = unsafe { core::ptr::with_exposed_provenance::<[u8; 18]>(self.start).read() };
+        head.starts_with(b"\x7fELF") && head[16] == 2
+    }
+}
+
+fn hexadecimal(text: &[u8]) -> Option<usize> {
+    let text = core::str::from_utf8(text).ok()?;
+    usize::from_str_radix(text, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::boxed::Box;
+
+    /// As the pool has them: pages of zeros.
+    fn zeroed<T>() -> Box<T> {
+        let layout = std::alloc::Layout::new::<T>();
+        // SAFETY: both types that are asked for are numbers, and not empty.
+        unsafe { Box::from_raw(std::alloc::alloc_zeroed(layout).cast()) }
+    }
+
+    #[test]
+    fn code_of_this_program() {
+        let mut maps: Box<Maps> = zeroed();
+        maps.read();
+        let here = code_of_this_program as fn() as usize;
+        let map = maps.of(here).expect("code");
+        let path = std::env::current_exe().unwrap();
+        assert_eq!(maps.text_of(map.path), path.as_os_str().as_encoded_bytes());
+        assert!(map.is_readable && map.base <= map.start && here - map.base < 1 << 32);
+        assert!(!maps.is_code(&raw const maps as usize) && !maps.is_code(0));
+    }
+
+    #[test]
+    fn lines_of_maps() {
+        let line = b"55d0c8a00000-55d0c8a21000 r-xp 00002000 fd:01 123      /a path";
+        let mapping = Mapping::of_line(line, 100).unwrap();
+        assert_eq!((mapping.start, mapping.end), (0x55d0_c8a0_0000, 0x55d0_c8a2_1000));
+        assert!(mapping.is_code && mapping.is_readable && mapping.offset == 0x2000);
+        assert_eq!(&line[mapping.path.0 - 100..mapping.path.1 - 100], b"/a path");
+        let nameless = Mapping::of_line(b"7f00-7f01 rw-p 00000000 00:00 0", 0).unwrap();
+        assert!(nameless.path.0 == nameless.path.1 && !nameless.is_code);
+        assert!(Mapping::of_line(b"what else", 0).is_none());
+    }
+
+    #[test]
+    fn calls() {
+        let call = |bytes: &[u8]| {
+            let mut code = [0x90; 7];
+            code[7 - bytes.len()..].copy_from_slice(bytes);
+            ends_with_a_call(code)
+        };
+        assert!(call(&[0xe8, 1, 2, 3, 4]) && call(&[0xff, 0xd0]) && call(&[0xff, 0x50, 8]));
+        assert!(call(&[0xff, 0x15, 1, 2, 3, 4]) && call(&[0xff, 0x94, 0x24, 1, 2, 3, 4]));
+        assert!(!call(&[0xc3]) && !call(&[0xff, 0xe0]) && !call(&[0xe8, 1, 2, 3]));
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(corelocal_model)))]
+    #[test]
+    fn the_caller_is_among_the_callers() {
+        #[inline(never)]
+        fn caller(trace: &Trace) {
+            // SAFETY: this test's.
+            unsafe { trace.take() };
+            std::hint::black_box(());
+        }
+        let (trace, mut maps): (Box<Trace>, Box<Maps>) = (zeroed(), zeroed());
+        maps.read();
+        caller(&trace);
+        let mut callers = std::vec::Vec::new();
+        // SAFETY: this test's.
+        unsafe { &*trace.0.get() }.for_each_caller(&maps, |address, _| {
+            callers.push(address);
+            true
+        });
+        let from = caller as fn(&Trace) as usize;
+        assert!(callers.iter().any(|at| (from..from + 200).contains(at)), "{from:x} {callers:x?}");
+    }
+}

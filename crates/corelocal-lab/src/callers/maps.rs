@@ -7,7 +7,9 @@ use std::path::PathBuf;
 /// A part of a file in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Map {
+    /// Where it begins.
     pub start: u64,
+    /// Where it has ended.
     pub end: u64,
     /// Which part of the file.
     pub offset: u64,
@@ -33,6 +35,7 @@ impl Map {
         (is_code && is_there && map.start < map.end).then(|| (map, PathBuf::from(rest)))
     }
 
+    /// Whether the address lies in it.
     pub fn contains(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }

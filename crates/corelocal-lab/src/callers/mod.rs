@@ -19,13 +19,14 @@ mod maps;
 mod module;
 mod unwind;
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 
-use maps::Map;
+pub use maps::Map;
 use module::Module;
 pub use unwind::Registers;
 
@@ -92,7 +93,7 @@ impl OnDisk {
 }
 
 /// One function of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
     /// Its name, or nothing where the file has none.
     pub name: Option<String>,
@@ -101,7 +102,7 @@ pub struct Function {
 }
 
 /// A call: the function, and those that the compiler put into it, innermost first.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// Where it was.
     pub address: u64,
@@ -114,12 +115,15 @@ pub struct Frame {
 /// A program's files, ready to be asked.
 pub struct Program<'a> {
     modules: Vec<(&'a OnDisk, OnceCell<Option<Module<'a>>>)>,
+    /// What was found out of addresses so far: many stacks have most of them in common.
+    known: RefCell<HashMap<(u64, u64), Frame>>,
 }
 
 impl<'a> Program<'a> {
     /// Of these files, which are read when they are needed.
     pub fn new(files: &'a Files) -> Program<'a> {
-        Program { modules: files.files.iter().map(|file| (file, OnceCell::new())).collect() }
+        let modules = files.files.iter().map(|file| (file, OnceCell::new())).collect();
+        Program { modules, known: RefCell::default() }
     }
 
     /// The calls that lead to where the registers say, the innermost first. `stack` begins at the stack pointer.
@@ -135,7 +139,12 @@ impl<'a> Program<'a> {
             // A call's return address may be the next function's.
             let inside = at - u64::from(is_call);
             let module = self.code_at(inside);
-            frames.push(self.frame(at, inside, module));
+            let known = self.known.borrow().get(&(at, inside)).cloned();
+            frames.push(known.unwrap_or_else(|| {
+                let frame = self.frame(at, inside, module);
+                self.known.borrow_mut().insert((at, inside), frame.clone());
+                frame
+            }));
             let step = module
                 .and_then(|module| module.caller(inside, &registers, &stack))
                 .unwrap_or_else(|| unwind::by_frame_pointer(&registers, &stack));

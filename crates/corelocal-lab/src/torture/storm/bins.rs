@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use corelocal::cid::{Cid, CpuId, NodeCid, SlotIndex};
 use corelocal::percpu::{Batch, Pool, Queue, Ring, Stack, Word};
 
+use super::heap::Heap;
+
 /// How many containers there are.
-pub const BINS: usize = 11;
+pub const BINS: usize = 12;
 
 /// Tokens in a batch.
 pub const BATCH: usize = 8;
@@ -322,5 +324,6 @@ pub fn bins() -> [(&'static str, Box<dyn Bin>); BINS] {
         ("a queue of long items", Box::new(Queue::<[u64; 5]>::new())),
         ("a queue by node", Box::new(Queue::<u64, NodeCid>::new())),
         ("a word", Box::new(Word::<Cid>::new())),
+        ("the malloc", Box::new(Heap::new())),
     ]
 }

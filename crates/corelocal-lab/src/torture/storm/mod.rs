@@ -9,6 +9,7 @@
 //! ```text
 //!   objects.rs     the containers, what was done to them, what handlers do
 //!   bins.rs        those that items go into and come out of
+//!   heap.rs        the malloc, as one of these
 //!   lives.rs       containers with a short life
 //!   worker.rs      a thread and its life
 //!   torment.rs     what happens to the threads
@@ -22,6 +23,7 @@
 
 mod bins;
 mod duel;
+mod heap;
 mod lives;
 mod objects;
 mod torment;
@@ -93,7 +95,7 @@ pub struct Operations {
     pub lives: u64,
     /// `Histogram::record`, `CounterVec::add`, `Word::add_fetch`.
     pub samples: u64,
-    /// Items put into stacks, pools, rings, queues and words, or taken out.
+    /// Items put into stacks, pools, rings, queues, words and objects of the malloc, or taken out.
     pub items: u64,
     /// All that one of these held, taken out from afar.
     pub drains: u64,
@@ -257,13 +259,33 @@ impl Random {
 
 #[cfg(test)]
 mod tests {
+    use super::bins::{Bin as _, Flow, token};
     use super::*;
+    use std::sync::Mutex;
+
+    /// What the malloc of this process has in use is compared: one test at a time.
+    static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]
     fn a_short_storm_finds_nothing() {
+        let _alone = ALONE.lock();
         let mut calls = 0;
         let totals = rage(Duration::from_millis(300), 1, &mut |_| calls += 1);
         assert_eq!(totals.violations, Vec::<String>::new());
         assert!(totals.operations.total() > 0 && totals.threads > 0 && calls > 0, "{totals:?}");
+    }
+
+    #[test]
+    fn an_object_that_the_malloc_loses_is_noticed() {
+        let _alone = ALONE.lock();
+        let (mut heap, mut flow) = (heap::Heap::new(), Flow::default());
+        (0..1000).for_each(|_| heap.put(token(), &mut flow));
+        heap.drain(&mut flow);
+        assert_eq!(flow, Flow::default());
+        let lost = corelocal::alloc::allocate(100);
+        heap.empty(&mut flow);
+        assert_eq!(flow.tokens, 1);
+        // SAFETY: allocated above.
+        unsafe { corelocal::alloc::deallocate(lost) };
     }
 }

@@ -20,7 +20,7 @@ pub const PUSH: i64 = 101;
 pub const NONE: i64 = -1;
 
 /// Items are told from the top down.
-const STACK: Model = Model {
+pub const STACK: Model = Model {
     operands: |_| Operands { target: PUSH, other: PUSH + 1 },
     step: |part, n, result| match n {
         TAKE if part.is_empty() => result == NONE,

@@ -8,6 +8,7 @@
 //!   cells.rs       the same words, several in a cell of an area
 //!   items.rs       stacks and rings, of items of a word and of three
 //!   batches.rs     stacks, several items at a time
+//!   limited.rs     stacks with a limit, as in a malloc
 //!   queues.rs      queues, with room in the segment and without
 //!   mutexes.rs     mutexes that nobody waits for
 //! ```
@@ -29,6 +30,7 @@ mod batches;
 mod cells;
 mod content;
 mod items;
+mod limited;
 mod mutexes;
 mod numbers;
 mod queues;
@@ -98,6 +100,7 @@ pub fn library() -> Vec<Workload> {
         cells::workloads,
         items::workloads,
         batches::workloads,
+        limited::workloads,
         queues::workloads,
         mutexes::workloads,
     ];

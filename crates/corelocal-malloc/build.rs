@@ -1,0 +1,22 @@
+//! Links the library so that it needs no other one but libc.
+//!
+//! Rust's own library unwinds by means of libgcc, which it wants from `libgcc_s.so.1`: a shared object that a
+//! program would load for its malloc alone. The same code is in the archive `libgcc_eh.a`. So the linker finds
+//! a `libgcc_s.so` here that leads to it.
+
+use std::path::Path;
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    let of_target =
+        |what: &str| std::env::var(format!("CARGO_CFG_TARGET_{what}")).unwrap_or_default();
+    if of_target("OS") != "linux" || of_target("ENV") != "gnu" {
+        return;
+    }
+    // Threads may be in its code at any time: see `sys/stay.rs` of the library.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    let out = std::env::var("OUT_DIR").expect("cargo says where");
+    std::fs::write(Path::new(&out).join("libgcc_s.so"), "INPUT(-lgcc_eh)\n")
+        .expect("a writable OUT_DIR");
+    println!("cargo:rustc-link-search=native={out}");
+}

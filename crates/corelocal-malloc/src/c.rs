@@ -1,0 +1,192 @@
+//! C's functions, with the corner cases of glibc.
+
+use core::ffi::{c_int, c_void};
+
+use corelocal::alloc;
+
+const PAGE: usize = 4096;
+const WORD: usize = size_of::<*mut c_void>();
+
+/// Sets `errno` to say that there is no memory, and is null.
+#[cold]
+fn no_memory() -> *mut c_void {
+    fail(libc::ENOMEM)
+}
+
+#[cold]
+fn fail(errno: c_int) -> *mut c_void {
+    // SAFETY: the thread's own `errno`.
+    unsafe { *libc::__errno_location() = errno };
+    core::ptr::null_mut()
+}
+
+/// [`no_memory`], in a form that the library calls.
+#[cold]
+extern "C" fn missing() -> *mut u8 {
+    no_memory().cast()
+}
+
+#[inline(always)]
+fn or_errno(object: *mut u8) -> *mut c_void {
+    if object.is_null() { no_memory() } else { object.cast() }
+}
+
+/// `malloc(3)`. Of size 0 it is an object of its own.
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc(size: usize) -> *mut c_void {
+    alloc::allocate_or(size, missing).cast()
+}
+
+/// `free(3)`. `errno` stays.
+///
+/// # Safety
+/// `ptr` is null or an object of this library that the caller has.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(ptr: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { alloc::deallocate(ptr.cast()) };
+}
+
+/// `calloc(3)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    match count.checked_mul(size) {
+        Some(size) => or_errno(alloc::allocate_zeroed(size)),
+        None => no_memory(),
+    }
+}
+
+/// `realloc(3)`. To size 0 it frees, and is null, as in glibc.
+///
+/// # Safety
+/// As [`free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
+    if size == 0 && !ptr.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { alloc::deallocate(ptr.cast()) };
+        return core::ptr::null_mut();
+    }
+    // SAFETY: the caller's promise.
+    or_errno(unsafe { alloc::reallocate(ptr.cast(), size) })
+}
+
+/// `reallocarray(3)`.
+///
+/// # Safety
+/// As [`free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reallocarray(ptr: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    match count.checked_mul(size) {
+        // SAFETY: the caller's promise.
+        Some(size) => unsafe { realloc(ptr, size) },
+        None => no_memory(),
+    }
+}
+
+/// `posix_memalign(3)`. `errno` stays.
+///
+/// # Safety
+/// `to` is valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: usize, size: usize) -> c_int {
+    if !align.is_power_of_two() || align % WORD != 0 {
+        return libc::EINVAL;
+    }
+    let object = alloc::allocate_aligned(align, size);
+    if object.is_null() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { to.write(object.cast()) };
+    0
+}
+
+/// `aligned_alloc(3)`: as [`memalign`].
+#[unsafe(no_mangle)]
+pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
+    memalign(align, size)
+}
+
+/// `memalign(3)`. An alignment that is no power of two stands for the next one.
+#[unsafe(no_mangle)]
+pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+    match align.checked_next_power_of_two() {
+        Some(align) => or_errno(alloc::allocate_aligned(align, size)),
+        None => fail(libc::EINVAL),
+    }
+}
+
+/// `valloc(3)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn valloc(size: usize) -> *mut c_void {
+    memalign(PAGE, size)
+}
+
+/// `pvalloc(3)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
+    match size.checked_next_multiple_of(PAGE) {
+        Some(size) => memalign(PAGE, size),
+        None => no_memory(),
+    }
+}
+
+/// `malloc_usable_size(3)`.
+///
+/// # Safety
+/// As [`free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { alloc::usable_size(ptr.cast()) }
+}
+
+/// C23's `free_sized`.
+///
+/// # Safety
+/// As [`free`]; `size` is what was asked for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_sized(ptr: *mut c_void, size: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { alloc::deallocate_sized(ptr.cast(), size) };
+}
+
+/// C23's `free_aligned_sized`.
+///
+/// # Safety
+/// As [`free`]; `align` and `size` are what was asked for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_aligned_sized(ptr: *mut c_void, align: usize, size: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { alloc::deallocate_aligned_sized(ptr.cast(), align, size) };
+}
+
+/// What old programs call that go round the names above.
+macro_rules! also {
+    ($($name:ident($($operand:ident: $type:ty),*) $(-> $result:ty)? = $function:path;)+) => {
+        $(
+            /// The function of the shorter name.
+            ///
+            /// # Safety
+            /// As there.
+            #[unsafe(no_mangle)]
+            #[allow(unused_unsafe)]
+            pub unsafe extern "C" fn $name($($operand: $type),*) $(-> $result)? {
+                // SAFETY: the caller's promise.
+                unsafe { $function($($operand),*) }
+            }
+        )+
+    };
+}
+
+also! {
+    __libc_malloc(size: usize) -> *mut c_void = malloc;
+    __libc_free(ptr: *mut c_void) = free;
+    __libc_calloc(count: usize, size: usize) -> *mut c_void = calloc;
+    __libc_realloc(ptr: *mut c_void, size: usize) -> *mut c_void = realloc;
+    __libc_memalign(align: usize, size: usize) -> *mut c_void = memalign;
+    __libc_valloc(size: usize) -> *mut c_void = valloc;
+    __libc_pvalloc(size: usize) -> *mut c_void = pvalloc;
+    __posix_memalign(to: *mut *mut c_void, align: usize, size: usize) -> c_int = posix_memalign;
+}

@@ -1,0 +1,111 @@
+//! `CORELOCAL_MALLOC` in the environment: words with commas between them.
+//!
+//! ```text
+//!   background:no      no thread gives back what is idle
+//!   hugepages:no       nothing is made of huge pages
+//!   stats              prints what there is when the program ends, to stderr
+//!   stats:json         likewise, as JSON
+//!   stats-signal:N     prints it also when this signal comes
+//!   profile-signal:N   writes a heap profile also when this signal comes
+//!   tally:PREFIX       writes a file with what caches did when the program ends (`tally.rs`)
+//! ```
+//! Words that begin with `profile`, `nodes` or `resident`, and `count`, are the library's (`corelocal::alloc`), which counts for
+//! `stats`, too.
+//! Unknown words mean nothing; a program that runs as another user than its caller is asked for nothing.
+
+use core::ffi::{CStr, c_int};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::signals;
+
+/// What was asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Options(u32);
+
+const READ: u32 = 1;
+const NO_BACKGROUND: u32 = 2;
+const STATS: u32 = 4;
+const JSON: u32 = 8;
+const NO_HUGE_PAGES: u32 = 16;
+/// Where the numbers of signals begin, of 8 bits each.
+const PROFILE_SIGNAL: u32 = 16;
+const STATS_SIGNAL: u32 = 24;
+
+impl Options {
+    /// The options, read once.
+    pub(crate) fn get() -> Options {
+        static OPTIONS: AtomicU32 = AtomicU32::new(0);
+        // Relaxed: every racer reads the same.
+        match OPTIONS.load(Ordering::Relaxed) {
+            0 => {
+                let options = read() | READ;
+                OPTIONS.store(options, Ordering::Relaxed);
+                Options(options)
+            }
+            known => Options(known),
+        }
+    }
+
+    pub(crate) fn background(self) -> bool {
+        self.0 & NO_BACKGROUND == 0
+    }
+
+    pub(crate) fn huge_pages(self) -> bool {
+        self.0 & NO_HUGE_PAGES == 0
+    }
+
+    pub(crate) fn stats(self) -> bool {
+        self.0 & (STATS | JSON) != 0
+    }
+
+    pub(crate) fn json(self) -> bool {
+        self.0 & JSON != 0
+    }
+
+    /// The signal that asks for a profile.
+    pub(crate) fn profile_signal(self) -> Option<c_int> {
+        self.signal(PROFILE_SIGNAL)
+    }
+
+    /// The signal that asks for statistics.
+    pub(crate) fn stats_signal(self) -> Option<c_int> {
+        self.signal(STATS_SIGNAL)
+    }
+
+    fn signal(self, at: u32) -> Option<c_int> {
+        Some((self.0 >> at & 0xff) as c_int).filter(|signal| *signal > 0)
+    }
+}
+
+/// The words, for who uses them at once.
+pub(crate) fn words() -> impl Iterator<Item = &'static [u8]> {
+    // SAFETY: a C string; the result is used at once.
+    let value = unsafe { libc::getenv(c"CORELOCAL_MALLOC".as_ptr()) };
+    // SAFETY: asks for a number.
+    let is_foreign = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    let value = match value.is_null() || is_foreign {
+        true => c"",
+        // SAFETY: a C string of the environment.
+        false => unsafe { CStr::from_ptr(value) },
+    };
+    value.to_bytes().split(|byte| *byte == b',')
+}
+
+fn read() -> u32 {
+    words().fold(0, |options, word| {
+        let signal = |name: &[u8], at: u32| {
+            let number = word.strip_prefix(name).and_then(signals::number);
+            number.map(|number| (number as u32) << at)
+        };
+        options
+            | match word {
+                b"background:no" => NO_BACKGROUND,
+                b"hugepages:no" => NO_HUGE_PAGES,
+                b"stats" => STATS,
+                b"stats:json" => JSON,
+                _ => signal(b"profile-signal:", PROFILE_SIGNAL)
+                    .or_else(|| signal(b"stats-signal:", STATS_SIGNAL))
+                    .unwrap_or(0),
+            }
+    })
+}

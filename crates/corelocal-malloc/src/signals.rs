@@ -1,0 +1,55 @@
+//! Signals that ask for a profile or for statistics: those that `CORELOCAL_MALLOC` names. A program that has a
+//! handler of its own for one of them, later on, has taken it away.
+//!
+//! Invariants:
+//! - The handler allocates nothing, takes no lock, and leaves `errno` as it was.
+//! - It runs on the stack that the thread has anyway: others may be too short for it.
+
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+
+use super::options::Options;
+use super::{info, profile};
+
+/// What is done for them, from now on.
+pub(crate) fn at_load() {
+    let options = Options::get();
+    for signal in [options.profile_signal(), options.stats_signal()].into_iter().flatten() {
+        // SAFETY: all bytes 0 is an action; the handler does what is said above. One that cannot be caught is refused.
+        unsafe {
+            let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            action.sa_sigaction = came as extern "C" fn(c_int) as usize;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(signal, &action, core::ptr::null_mut());
+        }
+    }
+}
+
+extern "C" fn came(signal: c_int) {
+    // SAFETY: the thread's own `errno`.
+    let errno = unsafe { *libc::__errno_location() };
+    let options = Options::get();
+    if options.profile_signal() == Some(signal) {
+        profile::dump();
+    }
+    if options.stats_signal() == Some(signal) {
+        info::corelocal_malloc_stats(libc::STDERR_FILENO, c_int::from(options.json()));
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// A signal's number, or its name as kill(1) has it: those that programs are asked for something with.
+pub(crate) fn number(text: &[u8]) -> Option<c_int> {
+    let name = text.strip_prefix(b"SIG").unwrap_or(text);
+    match name {
+        b"USR1" => Some(libc::SIGUSR1),
+        b"USR2" => Some(libc::SIGUSR2),
+        b"HUP" => Some(libc::SIGHUP),
+        b"QUIT" => Some(libc::SIGQUIT),
+        digits => {
+            let number: c_int = core::str::from_utf8(digits).ok()?.parse().ok()?;
+            (1..=64).contains(&number).then_some(number)
+        }
+    }
+}

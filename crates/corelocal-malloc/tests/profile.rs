@@ -1,0 +1,232 @@
+//! Profiles, statistics and tallies of programs that know nothing of them: at their end, when a signal comes, and when
+//! they ask.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Keeps some memory; then does what it is told.
+const PROGRAM: &str = r#"
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+void *volatile kept;
+int main(int count, char **words) {
+    for (int n = 0; n < 2000; n++) kept = malloc(5000);
+    if (!strcmp(words[1], "fork")) {
+        if (fork() == 0) { kept = malloc(123456); return 0; }
+        int status; wait(&status);
+    } else if (!strcmp(words[1], "signal")) {
+        puts("ready"); fflush(stdout);
+        for (;;) pause();
+    } else if (!strcmp(words[1], "ask")) {
+        int (*profile)(const char *) = (int (*)(const char *))dlsym(RTLD_DEFAULT, "corelocal_malloc_profile");
+        int first = profile("mine.heap"), second = profile(NULL), third = profile("no/such/folder/x");
+        printf("%d %d %d\n", first, second, third); fflush(stdout);
+        _exit(0);
+    }
+    return 0;
+}
+"#;
+
+struct Place {
+    folder: PathBuf,
+}
+
+impl Place {
+    /// A folder with the program in it; or it is said why there is none.
+    fn new(test: &str) -> Option<Place> {
+        let folder = std::env::temp_dir().join(format!("corelocal-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let place = Place { folder };
+        if cfg!(target_feature = "crt-static") || !library().exists() {
+            eprintln!("skipped: {test}: the shared object is not built");
+            return None;
+        }
+        std::fs::write(place.folder.join("program.c"), PROGRAM).expect("a new file");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-o", "program", "program.c", "-ldl"]).current_dir(&place.folder);
+        match compiler.output() {
+            Ok(done) if done.status.success() => Some(place),
+            Ok(done) => {
+                eprintln!("skipped: {test}: {}", String::from_utf8_lossy(&done.stderr));
+                None
+            }
+            Err(why) => {
+                eprintln!("skipped: {test}: cc cannot be run: {why}");
+                None
+            }
+        }
+    }
+
+    fn command(&self, how: &str, words: &str) -> Command {
+        let mut command = Command::new(self.folder.join("program"));
+        command.arg(how).current_dir(&self.folder);
+        command.env("LD_PRELOAD", library()).env("CORELOCAL_MALLOC", words);
+        command
+    }
+
+    /// Names of profiles that are whole, and how many bytes each has.
+    fn profiles(&self) -> Vec<(String, usize)> {
+        let files = std::fs::read_dir(&self.folder).expect("the folder").flatten();
+        let mut all: Vec<(String, usize)> = files
+            .filter_map(|file| {
+                let name = file.file_name().into_string().expect("text");
+                let bytes = std::fs::read(file.path()).expect("a file of ours");
+                let is_whole =
+                    bytes.starts_with(b"CLHEAP1\n") && bytes.ends_with(&[4, 0, 0, 0, 0, 0, 0, 0]);
+                (name.ends_with(".heap") && is_whole).then_some((name, bytes.len()))
+            })
+            .collect();
+        all.sort();
+        all
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The shared object that is built beside the tests.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().expect("a path of this test");
+    let folder = test.ancestors().nth(2).expect("a target directory");
+    folder.join("examples").join("libpreload.so")
+}
+
+#[test]
+fn at_the_end() {
+    let Some(place) = Place::new("profile-at-the-end") else { return };
+    let mut child = place.command("end", "profile").spawn().expect("the program");
+    assert!(child.wait().expect("a child of ours").success());
+    let profiles = place.profiles();
+    assert_eq!(profiles.len(), 1, "{profiles:?}");
+    assert_eq!(profiles[0].0, format!("corelocal.{}.0.heap", child.id()));
+    // Without a profile there is no file.
+    let status = place.command("end", "stats-signal:USR2").status().expect("the program");
+    assert!(status.success() && place.profiles().len() == 1);
+    // Where it cannot be written the program ends as it would, and it is said.
+    let words = format!("profile:{}/no/such/folder/x", place.folder.display());
+    let output = place.command("end", &words).output().expect("the program");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("cannot write a profile: ENOENT"), "{said}");
+}
+
+#[test]
+fn children_have_their_own() {
+    let Some(place) = Place::new("profile-children") else { return };
+    let words = format!("profile:{}/a,profile-rate:64K", place.folder.display());
+    assert!(place.command("fork", &words).status().expect("the program").success());
+    let profiles = place.profiles();
+    assert_eq!(profiles.len(), 2, "{profiles:?}");
+    assert!(profiles.iter().all(|(name, _)| name.starts_with("a.") && name.ends_with(".0.heap")));
+}
+
+#[test]
+fn when_the_program_asks() {
+    let Some(place) = Place::new("profile-ask") else { return };
+    let output = place.command("ask", "profile").output().expect("the program");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0 0 -1\n");
+    let profiles = place.profiles();
+    assert!(profiles.len() == 2 && profiles[1].0 == "mine.heap", "{profiles:?}");
+    // Who has none gets none.
+    let output = place.command("ask", "").output().expect("the program");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "-1 -1 -1\n");
+}
+
+#[test]
+fn when_a_signal_comes() {
+    let Some(place) = Place::new("profile-signal") else { return };
+    let words = "profile,profile-signal:USR2,stats-signal:10,stats:json";
+    let mut command = place.command("signal", words);
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program");
+    let process = child.id();
+    let send = |signal: libc::c_int| {
+        // SAFETY: a child of ours that was not waited for.
+        unsafe { libc::kill(process as libc::pid_t, signal) };
+    };
+    let mut line = String::new();
+    let out = child.stdout.take().expect("a pipe");
+    BufReader::new(out).read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready\n");
+    for count in 1..=2 {
+        send(libc::SIGUSR2);
+        wait_for(|| place.profiles().len() == count);
+    }
+    send(libc::SIGUSR1);
+    let mut said = String::new();
+    let err = child.stderr.take().expect("a pipe");
+    BufReader::new(err).read_line(&mut said).expect("a line");
+    assert!(said.starts_with("{\"in_use\":") && said.ends_with("]}\n"), "{said}");
+    send(libc::SIGTERM);
+    assert_eq!(child.wait().expect("a child of ours").signal(), Some(libc::SIGTERM));
+    let names: Vec<String> = place.profiles().into_iter().map(|(name, _)| name).collect();
+    let expected = [0, 1].map(|nth| format!("corelocal.{}.{nth}.heap", child.id()));
+    assert_eq!(names, expected);
+    assert!(Path::new(&place.folder.join(&names[0])).exists());
+}
+
+fn wait_for(is_so: impl Fn() -> bool) {
+    for _ in 0..6000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("it takes longer than a minute");
+}
+
+/// What processes tell of their caches: numbers by their names, in the order of their files' names.
+fn tallies(place: &Place) -> Vec<impl Fn(&str) -> u64> {
+    let files = std::fs::read_dir(&place.folder).expect("the folder").flatten();
+    let mut names: Vec<PathBuf> = files.map(|file| file.path()).collect();
+    names.retain(|path| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("t."))
+    });
+    names.sort();
+    let read = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path).expect("a file of ours");
+        std::fs::remove_file(path).expect("a file of ours");
+        move |name: &str| -> u64 {
+            let (_, rest) = text.split_once(&format!("\"{name}\":")).expect("a number");
+            rest.split([',', '}']).next().and_then(|it| it.parse().ok()).expect("a number")
+        }
+    };
+    names.iter().map(read).collect()
+}
+
+#[test]
+fn what_caches_did() {
+    let Some(place) = Place::new("tally") else { return };
+    let prefix = format!("tally:{}/t", place.folder.display());
+    let run = |how: &str, words: &str| {
+        let mut child = place.command(how, words).spawn().expect("the program");
+        assert!(child.wait().expect("a child of ours").success());
+        u64::from(child.id())
+    };
+    // Misses are known without being asked for, hits are not.
+    let process = run("end", &prefix);
+    let [one] = &tallies(&place)[..] else { panic!("one process") };
+    assert_eq!((one("process"), one("allocated"), one("freed")), (process, 0, 0));
+    assert!(one("refills") > 0);
+    // A forked child tells of itself alone.
+    let process = run("fork", &format!("{prefix},count"));
+    let all = tallies(&place);
+    let (parent, child): (Vec<_>, Vec<_>) = all.iter().partition(|it| it("process") == process);
+    let ([parent], [child]) = (&parent[..], &child[..]) else { panic!("two processes") };
+    assert!(parent("allocated") >= 2000 && parent("refills") < parent("allocated"));
+    assert!((1..1000).contains(&child("allocated")), "{}", child("allocated"));
+    // Who ends without an end tells nothing, and where nothing can be written nothing is said.
+    run("ask", &prefix);
+    assert!(tallies(&place).is_empty());
+    let output = place.command("end", "tally:/no/such/folder/t").output().expect("the program");
+    assert!(output.status.success() && output.stderr.is_empty());
+}

@@ -1,0 +1,339 @@
+//! Programs of the system with the library preloaded: they say what they say without it.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The shared object that is built beside the tests.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().expect("a path of this test");
+    let folder = test.ancestors().nth(2).expect("a target directory");
+    folder.join("examples").join("libpreload.so")
+}
+
+fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
+}
+
+/// Runs the command with and without the library: the same must come of it. Skips what is not installed.
+fn same(test: &str, program: &str, arguments: &[&str]) {
+    same_under(test, "", program, arguments);
+}
+
+/// What a process may do with its objects: all of it finds nothing in a program that is right, and does it no harm.
+const WATCHED: [&str; 4] = ["check", "guard:50", "check,guard:50", "nodes:3"];
+
+/// [`same`], with what `CORELOCAL_MALLOC` says.
+fn same_under(test: &str, mode: &str, program: &str, arguments: &[&str]) {
+    let library = library();
+    if cfg!(target_feature = "crt-static") || !library.exists() {
+        eprintln!("skipped: {test}: the shared object is not built");
+        return;
+    }
+    if !has(program) {
+        eprintln!("skipped: {test}: {program} is not installed");
+        return;
+    }
+    let run = |preloaded: Option<&Path>| -> Output {
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .env("PYTHONMALLOC", "malloc")
+            .env("LC_ALL", "C");
+        command.env("PYTHONHASHSEED", "0");
+        if let Some(library) = preloaded {
+            command.env("LD_PRELOAD", library).env("CORELOCAL_MALLOC", mode);
+        }
+        command.output().expect("a process")
+    };
+    let (plain, ours) = (run(None), run(Some(&library)));
+    let said = String::from_utf8_lossy(&ours.stderr);
+    assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stderr));
+    assert_eq!(ours.status.signal(), None, "{said}");
+    assert!(ours.status.success(), "{said}");
+    assert_eq!(String::from_utf8_lossy(&ours.stdout), String::from_utf8_lossy(&plain.stdout));
+    assert_eq!(said, String::from_utf8_lossy(&plain.stderr));
+}
+
+#[test]
+fn true_does_nothing() {
+    same("true_does_nothing", "true", &[]);
+}
+
+#[test]
+fn ls_lists() {
+    same("ls_lists", "ls", &["-lR", env!("CARGO_MANIFEST_DIR")]);
+}
+
+const CHILDREN: &str =
+    "for n in 1 2 3 4 5 6 7 8 9; do echo $n | cat | tr 0-9 a-j; done; (exec echo done)";
+
+#[test]
+fn sh_has_children() {
+    same("sh_has_children", "sh", &["-c", CHILDREN]);
+}
+
+const COMPUTES: &str = "
+import collections, json, re, threading
+rows = [{'n': n, 'text': str(n) * (n % 70), 'list': list(range(n % 100))} for n in range(20000)]
+again = json.loads(json.dumps(rows))
+assert rows == again
+words = collections.Counter(re.findall(r'[0-9]', json.dumps(rows)))
+sums = [0] * 8
+def work(nth):
+    sums[nth] = sum(len(bytes(n % 5000)) for n in range(20000))
+threads = [threading.Thread(target=work, args=(nth,)) for nth in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+big = [bytearray(n * 1000) for n in range(1, 400)]
+big = [b + b for b in big]
+print(sorted(words.items()), sums, sum(map(len, big)))
+";
+
+#[test]
+fn python_computes() {
+    same("python_computes", "python3", &["-c", COMPUTES]);
+}
+
+const FORKS: &str = "
+import os, threading
+stop = False
+def churn():
+    while not stop:
+        [bytes(n) for n in range(3000)]
+threads = [threading.Thread(target=churn) for _ in range(4)]
+[thread.start() for thread in threads]
+for n in range(100):
+    child = os.fork()
+    if child == 0:
+        [bytes(n * 7) for n in range(2000)]
+        os._exit(n % 100)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == n % 100
+stop = True
+[thread.join() for thread in threads]
+print('all')
+";
+
+#[test]
+fn python_forks() {
+    same("python_forks", "python3", &["-c", FORKS]);
+}
+
+const REMEMBERS: &str = "create table t(a integer, b text);
+        with recursive c(n) as (select 1 union all select n + 1 from c where n < 50000)
+            insert into t select n, hex(n * n) || printf('%0*d', n % 300, n) from c;
+        create index i on t(b);
+        select count(*), sum(length(b)), min(b), max(b) from t where b > '5';";
+
+#[test]
+fn sqlite_remembers() {
+    same("sqlite_remembers", "sqlite3", &[":memory:", REMEMBERS]);
+}
+
+const HISTORY: [&str; 6] = ["-C", env!("CARGO_MANIFEST_DIR"), "log", "--stat", "-n", "50"];
+
+#[test]
+fn git_reads_its_history() {
+    same("git_reads_its_history", "git", &HISTORY);
+}
+
+#[test]
+fn gcc_compiles() {
+    gcc_compiles_under("gcc_compiles", "");
+}
+
+fn gcc_compiles_under(test: &str, mode: &str) {
+    let script = "printf '#include <stdio.h>\\n#include <stdlib.h>\\nint main(void) \
+        { void *p = calloc(10, 10); free(p); puts(\"compiled\"); return 0; }' > $D/a.c && \
+        gcc -O2 -o $D/a $D/a.c && $D/a";
+    let folder = std::env::temp_dir().join(format!("corelocal-{test}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let script = script.replace("$D", folder.to_str().expect("a path"));
+    if has("gcc") {
+        same_under(test, mode, "sh", &["-c", &script]);
+    } else {
+        eprintln!("skipped: {test}: gcc is not installed");
+    }
+    std::fs::remove_dir_all(&folder).expect("the folder made above");
+}
+
+#[test]
+fn sh_is_watched() {
+    WATCHED.iter().for_each(|mode| same_under("sh_is_watched", mode, "sh", &["-c", CHILDREN]));
+}
+
+#[test]
+fn python_is_watched() {
+    // Less of it: what is looked at takes its time.
+    let computes = COMPUTES.replace("range(20000)", "range(4000)");
+    let forks = FORKS.replace("range(100)", "range(20)");
+    for mode in WATCHED {
+        same_under("python_is_watched", mode, "python3", &["-c", &computes]);
+        same_under("python_is_watched", mode, "python3", &["-c", &forks]);
+    }
+}
+
+#[test]
+fn sqlite_is_watched() {
+    let arguments = [":memory:", REMEMBERS];
+    WATCHED.iter().for_each(|mode| same_under("sqlite_is_watched", mode, "sqlite3", &arguments));
+}
+
+#[test]
+fn git_is_watched() {
+    WATCHED.iter().for_each(|mode| same_under("git_is_watched", mode, "git", &HISTORY));
+}
+
+#[test]
+fn gcc_is_watched() {
+    WATCHED.iter().for_each(|mode| gcc_compiles_under("gcc_is_watched", mode));
+}
+
+/// A program in C that is wrong: what the library says of it.
+#[test]
+fn what_is_wrong_is_told() {
+    let library = library();
+    if !library.exists() || !has("python3") {
+        eprintln!("skipped: what_is_wrong_is_told: needs the shared object, and python3");
+        return;
+    }
+    let begin = "import ctypes; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p; \
+                 c.malloc.argtypes = [ctypes.c_size_t]; c.free.argtypes = [ctypes.c_void_p]; \
+                 c.free_sized.argtypes = [ctypes.c_void_p, ctypes.c_size_t]; p = c.malloc(300);";
+    let wrongs = [
+        ("ctypes.memset(p + 300, 0, 1); c.free(p)", "byte 300 of an object of 300 bytes"),
+        ("c.free(p); c.free(p)", "freed, but it is free already"),
+        ("c.free_sized(p, 301)", "freed as 301 bytes, but allocated with another size: 300 bytes"),
+        // It is found when the program ends, at the latest.
+        ("c.free(p); ctypes.memset(p + 9, 0, 1)", "after it was freed: byte 9 of an object of 300"),
+    ];
+    for (wrong, says) in wrongs {
+        let mut command = Command::new("python3");
+        command.args(["-c", &format!("{begin} {wrong}")]).stdin(Stdio::null());
+        command.env("LD_PRELOAD", &library).env("CORELOCAL_MALLOC", "check");
+        let output = command.output().expect("a process");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(6), "{wrong}: {said}");
+        assert!(said.contains("corelocal malloc: 0x") && said.contains(says), "{wrong}: {said}");
+    }
+}
+
+/// It needs nothing that a program would have to load for it.
+#[test]
+fn libc_is_all_it_needs() {
+    let library = library();
+    if !library.exists() || !has("readelf") {
+        eprintln!("skipped: libc_is_all_it_needs: needs the shared object, and readelf");
+        return;
+    }
+    let output = Command::new("readelf").arg("-d").arg(&library).output().expect("readelf");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let needed: Vec<&str> = text.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    let is_libc = |line: &&str| line.contains("[libc.so") || line.contains("[ld-linux");
+    assert!(!needed.is_empty() && needed.iter().all(is_libc), "{needed:?}");
+}
+
+/// What there is at the end, as JSON.
+#[test]
+fn statistics_at_the_end() {
+    let library = library();
+    if !library.exists() {
+        eprintln!("skipped: statistics_at_the_end: the shared object is not built");
+        return;
+    }
+    let mut command = Command::new("ls");
+    command.arg("/").env("LD_PRELOAD", &library).env("CORELOCAL_MALLOC", "stats:json");
+    let said = String::from_utf8(command.output().expect("ls").stderr).expect("text");
+    assert!(said.starts_with("{\"in_use\":") && said.ends_with("]}\n"), "{said}");
+    assert!(said.contains("\"classes\":[{\"size\":"), "{said}");
+    // Who asks for numbers gets hits, too: more was asked for than batches came.
+    let sum = |name: &str| {
+        let marked = said.split(name).skip(1);
+        let number = |text: &str| text.split([',', '}']).next().and_then(|n| n.parse::<u64>().ok());
+        marked.map(|text| number(text).expect("a number")).sum::<u64>()
+    };
+    let [allocated, freed, refills] =
+        ["allocated", "freed", "refills"].map(|name| sum(&format!("\"{name}\":")));
+    assert!(allocated >= freed && freed > 0 && refills > 0 && refills < allocated, "{said}");
+}
+
+/// Of each node, where there are several.
+#[test]
+fn statistics_of_nodes() {
+    let library = library();
+    if !library.exists() {
+        eprintln!("skipped: statistics_of_nodes: the shared object is not built");
+        return;
+    }
+    for (words, is_of_nodes, says) in [
+        ("stats:json,nodes:3", true, "\"nodes\":[{\"node\":0,\"used\":"),
+        ("stats,nodes:3", true, "\n  node 2: spans and large objects "),
+        ("stats:json,nodes:no", false, "\"nodes\":"),
+        ("stats,nodes:no", false, "\n  node "),
+    ] {
+        let mut command = Command::new("ls");
+        command.arg("/").env("LD_PRELOAD", &library).env("CORELOCAL_MALLOC", words);
+        let said = String::from_utf8(command.output().expect("ls").stderr).expect("text");
+        assert!(!said.is_empty() && said.contains(says) == is_of_nodes, "{words}: {said}");
+    }
+}
+
+const GROWS: &str = "
+import time
+def huge():
+    lines = open('/proc/self/smaps_rollup').read().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith('AnonHugePages'))
+rows = [bytes(1000) for n in range(100000)]
+end = time.monotonic() + SECONDS
+while time.monotonic() < end and huge() < 50000:
+    time.sleep(0.1)
+print(huge())
+";
+
+/// KiB of huge pages of a program that has 100 MB and waits, for so many seconds at most.
+fn huge_after(seconds: &str, library: &Path, mode: &str) -> usize {
+    let mut command = Command::new("python3");
+    command.args(["-c", &GROWS.replace("SECONDS", seconds)]).env("PYTHONMALLOC", "malloc");
+    let output =
+        command.env("LD_PRELOAD", library).env("CORELOCAL_MALLOC", mode).output().expect("python3");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text").trim().parse().expect("a number")
+}
+
+/// A program that has grown and then does nothing gets huge pages, unless somebody says no.
+#[test]
+fn huge_pages_by_time() {
+    let library = library();
+    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    let is_wanted = enabled.is_ok_and(|enabled| !enabled.contains("[never]"));
+    if !library.exists() || !has("python3") || !is_wanted {
+        return eprintln!("skipped: huge_pages_by_time: no python3, or no huge pages");
+    }
+    for mode in ["hugepages:no", "background:no"] {
+        assert_eq!(huge_after("3", &library, mode), 0, "{mode}");
+    }
+    if has_collapse() {
+        assert!(huge_after("60", &library, "") >= 50_000);
+    } else {
+        eprintln!(
+            "skipped: huge_pages_by_time: the kernel makes none (Linux 6.1), or has no memory for one"
+        );
+    }
+}
+
+/// Whether the kernel makes a huge page when it is told to.
+fn has_collapse() -> bool {
+    const HUGE_PAGE: usize = 2 << 20;
+    let (protection, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a mapping of our own, written to where a huge page of it begins; it stays.
+    unsafe {
+        let at = libc::mmap(std::ptr::null_mut(), 2 * HUGE_PAGE, protection, flags, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        let page = (at as usize).next_multiple_of(HUGE_PAGE) as *mut libc::c_void;
+        page.cast::<u8>().write(1);
+        libc::madvise(page, HUGE_PAGE, 25) == 0
+    }
+}

@@ -1,0 +1,5 @@
+//! mimalloc 3: nothing but the crate's own functions, which `rivals/build` gives the names in `names`.
+//!
+//! Invariant: not an instruction of ours is between a program and them.
+
+use libmimalloc_sys as _;

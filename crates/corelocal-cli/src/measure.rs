@@ -19,6 +19,7 @@ use crate::bench::{Context, Table, child};
 use crate::cli::{BenchArgs, ChildArgs, ReportArgs};
 use crate::doctor;
 use crate::machine::{self, Counts};
+use crate::mallocs::build;
 use crate::output::{self, complain};
 use crate::report::schema::{Machine, Report, SCHEMA_VERSION};
 use crate::report::{self, compare, term};
@@ -35,7 +36,9 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         html: Some(&args.html),
         compare: args.compare.as_deref(),
     };
-    measure(tables::all(), Rounds { quick: args.quick, long: false }, &outputs)
+    let chosen: Vec<&dyn Table> =
+        tables::all().iter().copied().filter(|table| table.in_report(args.quick)).collect();
+    measure(&chosen, Rounds { quick: args.quick, long: false }, &outputs)
 }
 
 /// `corelocal bench`.
@@ -114,6 +117,9 @@ fn measure(
         }
     };
 
+    if chosen.iter().any(|table| table.id().starts_with("malloc")) {
+        build::ours_if_missing();
+    }
     let width = term::width();
     let mut screen = Screen::default();
     screen.show(term::stamp(&machine, width));
@@ -123,6 +129,7 @@ fn measure(
             break;
         }
         let mut cx = Context::new(rounds.plan(), &machine);
+        cx.in_report = outputs.html.is_some();
         let result = table.run(&mut cx);
         cx.progress().finish_and_clear();
         match result.with_context(|| format!("the table `{}` was not measured", table.id())) {

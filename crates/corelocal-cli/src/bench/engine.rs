@@ -142,6 +142,7 @@ impl<B: Body> Contest<B> {
         let mut failures = vec![Vec::new(); self.bodies.len()];
         for (nth, &x) in xs.iter().enumerate() {
             let at = match (&self.table.x_label, x) {
+                (Some(_), Some(x)) if !self.table.x_names.is_empty() => self.table.x_name(x),
                 (Some(label), Some(x)) => format!("{label} {x}"),
                 _ => String::new(),
             };

@@ -44,6 +44,12 @@ pub trait Table: Sync {
     /// Only when the table as a whole makes no sense on this machine.
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table>;
 
+    /// Whether it is part of `report`, or of one with short rounds; else it is measured by `bench` alone, since it
+    /// takes minutes.
+    fn in_report(&self, _quick: bool) -> bool {
+        true
+    }
+
     /// What this table runs in processes of its own, by name; names are unique among all tables.
     fn children(&self) -> &'static [(&'static str, child::Body)] {
         &[]
@@ -56,6 +62,8 @@ pub struct Context<'a> {
     pub plan: Plan,
     /// The machine's stamp.
     pub machine: &'a Machine,
+    /// Whether it is one of all tables of a report, and is to be short if it would take minutes.
+    pub in_report: bool,
     progress: ProgressBar,
 }
 
@@ -65,7 +73,7 @@ impl<'a> Context<'a> {
         let style = ProgressStyle::with_template("  {bar:24} {percent:>3}%  {wide_msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         let progress = ProgressBar::no_length().with_style(style);
-        Self { plan, machine, progress }
+        Self { plan, machine, in_report: false, progress }
     }
 
     /// The bar; a table that measures by its own means advances it itself.
@@ -103,6 +111,7 @@ impl<B> Contest<B> {
                 unit: "ns".to_owned(),
                 better: Better::Lower,
                 x_label: None,
+                x_names: Vec::new(),
                 baseline: None,
                 headline: None,
                 rows: Vec::new(),
@@ -145,6 +154,20 @@ impl<B> Contest<B> {
     pub fn over(mut self, x_label: &str, xs: &[usize]) -> Self {
         self.table.x_label = Some(x_label.to_owned());
         self.xs = xs.iter().map(|&x| x as f64).collect();
+        self
+    }
+
+    /// Measures every contestant at each of these things, which ratios are taken within. They are known
+    /// by their numbers: new ones come last.
+    pub fn over_names(mut self, x_label: &str, names: &[&str]) -> Self {
+        self.table.x_names = names.iter().map(|&name| name.to_owned()).collect();
+        let numbers: Vec<usize> = (0..names.len()).collect();
+        self.over(x_label, &numbers)
+    }
+
+    /// Of all things that have names, these numbers alone.
+    pub fn only(mut self, numbers: &[usize]) -> Self {
+        self.xs.retain(|x| numbers.contains(&(*x as usize)));
         self
     }
 

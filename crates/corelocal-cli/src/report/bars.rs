@@ -7,6 +7,7 @@
 
 use maud::{Markup, html};
 
+use super::columns;
 use super::figures::{NONE, figure, tick};
 use super::scale::Scale;
 use super::schema::{Point, Row, Stat, Table};
@@ -75,6 +76,28 @@ pub fn bars(table: &Table) -> Markup {
             }
         }
     }
+}
+
+/// Bars of every row that was measured for each `x`, where these have names.
+pub fn by_name(table: &Table) -> Markup {
+    html! {
+        @for x in columns::x_values(table) {
+            h3 { (table.x_name(x)) }
+            (bars(&at(table, x)))
+        }
+    }
+}
+
+/// What a table says of one `x`.
+fn at(table: &Table, x: f64) -> Table {
+    let mut at = table.clone();
+    at.title = format!("{}, {}", table.title, table.x_name(x));
+    for row in &mut at.rows {
+        row.points.retain(|point| point.x == Some(x));
+        row.published.clear();
+    }
+    at.rows.retain(|row| !row.points.is_empty());
+    at
 }
 
 fn grid_lines(scale: &Scale) -> Markup {

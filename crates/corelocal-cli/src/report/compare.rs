@@ -232,6 +232,7 @@ fn find<'a>(table: &'a Table, row: &str, x: Option<f64>) -> Option<&'a Stat> {
 
 fn label(table: &Table, row: &Row, x: Option<f64>) -> String {
     match (x, &table.x_label) {
+        (Some(x), _) if !table.x_names.is_empty() => format!("{}, {}", row.label, table.x_name(x)),
         (Some(x), Some(name)) => format!("{}, {x} {name}", row.label),
         (Some(x), None) => format!("{}, {x}", row.label),
         (None, _) => row.label.clone(),

@@ -29,7 +29,8 @@ pub fn headlines(report: &Report) -> Vec<Headline<'_>> {
 }
 
 fn headline(table: &Table) -> Option<Headline<'_>> {
-    if table.better == Better::Neither {
+    // One load of many says nothing of the others.
+    if table.better == Better::Neither || !table.x_names.is_empty() {
         return None;
     }
     let xs = x_values(table);

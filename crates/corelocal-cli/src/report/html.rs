@@ -12,6 +12,7 @@ use super::columns::{self, Column};
 use super::compare::{Change, Comparison, SMALLEST_CHANGE, Verdict};
 use super::figures::{NONE, figure, percent, ratio};
 use super::headline::{Headline, headlines};
+use super::matrix::{self, Matrix};
 use super::schema::{Better, Machine, Report, Row, Table};
 use super::{bars, curves, stamp};
 use crate::bench::noise;
@@ -139,6 +140,7 @@ fn table(table: &Table) -> anyhow::Result<Markup> {
     let measured = table.rows.iter().any(|row| !row.points.is_empty());
     let plots = match &table.x_label {
         _ if !measured => html! {},
+        Some(_) if !table.x_names.is_empty() => bars::by_name(table),
         None => bars::bars(table),
         Some(label) => {
             let over_x = curves::curves(table)?;
@@ -188,6 +190,9 @@ fn figures(table: &Table) -> Markup {
             .unwrap_or_default();
         return grid(table, &caption, &columns::single(table), columns::published(table));
     };
+    if !table.x_names.is_empty() {
+        return html! { @for matrix in matrix::matrices(table) { (crosswise(table, &matrix)) } };
+    }
     let by = |what: &str| format!("{what} by {x_label}");
     let medians = columns::scaling(table, &|p| Some(figure(p.stat.median)));
     html! {
@@ -241,6 +246,29 @@ fn grid(
                             th scope="row" { (row.label) }
                             @for cell in cells(i) { td.number { (cell) } }
                             @if let Some(published) = &published { td.published { (published[i]) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A line for each `x` and a column for each row.
+fn crosswise(table: &Table, matrix: &Matrix) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="group" aria-label={ (table.title) " " (matrix.caption) } {
+            table {
+                caption { (matrix.caption) }
+                thead { tr {
+                    th scope="col" { "" }
+                    @for column in &matrix.columns { th.number scope="col" { (column.heading) } }
+                } }
+                tbody {
+                    @for (nth, name) in matrix.lines.iter().enumerate() {
+                        tr.ours[matrix.is_mean(nth)] {
+                            th scope="row" { (name) }
+                            @for column in &matrix.columns { td.number { (column.cells[nth]) } }
                         }
                     }
                 }

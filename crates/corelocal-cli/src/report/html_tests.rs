@@ -106,3 +106,20 @@ fn a_floor_that_is_reached_is_not_called_a_saving() {
     }
     assert!(page(&report, None).unwrap().contains(" costs as much as "));
 }
+
+#[test]
+fn things_with_names_have_bars_each() {
+    let mut report = a();
+    let table = report.tables.iter_mut().find(|table| table.id == "counter").unwrap();
+    for row in &mut table.rows {
+        row.points.iter_mut().enumerate().for_each(|(nth, point)| point.x = Some(nth as f64));
+    }
+    table.x_names = vec!["first <load>".to_owned(), "second load".to_owned()];
+    let measured = table.rows.iter().filter(|row| row.points.len() > 1).count();
+    let page = page(&report, None).unwrap();
+    let (_, after) = page.split_once("<h3>second load</h3>").expect("a heading");
+    let (plot, _) = after.split_once("</figure>").expect("a plot");
+    // Who was not measured there has no bar.
+    assert_eq!(plot.matches("class=\"name\"").count(), measured);
+    assert!(page.contains("<h3>first &lt;load&gt;</h3>"));
+}

@@ -8,10 +8,12 @@
 pub mod bars;
 pub mod columns;
 pub mod compare;
+mod crosswise;
 pub mod curves;
 pub mod figures;
 pub mod headline;
 pub mod html;
+pub mod matrix;
 pub mod scale;
 pub mod schema;
 pub mod stamp;
@@ -62,16 +64,29 @@ pub fn write_outputs(
 ///
 /// # Errors
 /// A sentence: which, why, and what to do.
-pub fn write_file(path: &Path, content: &str) -> Result<(), String> {
-    write(path, content.as_bytes()).map_err(|error| problem(path, &error.into()))
+pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), String> {
+    write(path, content.as_ref()).map_err(|error| problem(path, &error.into()))
 }
 
-fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+/// Whether [`write_file`] could write it now. Leaves nothing behind.
+///
+/// # Errors
+/// As there.
+pub fn may_write(path: &Path) -> Result<(), String> {
+    let tried = place(path).and_then(|(_, beside)| {
+        let Some(beside) = beside else { return Ok(()) };
+        fs::write(&beside, "").and_then(|()| fs::remove_file(&beside))
+    });
+    tried.map_err(|error| problem(path, &error.into()))
+}
+
+/// Which file is written, and the one beside it that becomes it; none for what is no plain file.
+fn place(path: &Path) -> io::Result<(PathBuf, Option<PathBuf>)> {
     // A link is followed, so that its target changes and the link stays.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     match fs::metadata(&path) {
         Ok(meta) if meta.is_dir() => return Err(ErrorKind::IsADirectory.into()),
-        Ok(meta) if !meta.is_file() => return fs::write(&path, content),
+        Ok(meta) if !meta.is_file() => return Ok((path, None)),
         _ => {}
     }
     let Some(name) = path.file_name() else {
@@ -81,6 +96,12 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     beside.push(name);
     beside.push(format!(".{}.tmp", std::process::id()));
     let beside = path.with_file_name(beside);
+    Ok((path, Some(beside)))
+}
+
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let (path, beside) = place(path)?;
+    let Some(beside) = beside else { return fs::write(&path, content) };
     let done = fs::write(&beside, content).and_then(|()| fs::rename(&beside, &path));
     if done.is_err() {
         // Nothing to add if this fails too: the first error is the one to tell.

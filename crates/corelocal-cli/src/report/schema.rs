@@ -85,6 +85,10 @@ pub struct Table {
     pub better: Better,
     /// Meaning of `Point::x`, for example `threads`; `None` when every row has one point.
     pub x_label: Option<String>,
+    /// What each `x` is called, where it is no quantity but the number of something, from 0 on; empty
+    /// where it is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub x_names: Vec<String>,
     /// Row that ratios refer to.
     pub baseline: Option<String>,
     /// Our row that answers the baseline's question; `None` where the best one does.
@@ -96,6 +100,14 @@ pub struct Table {
     pub notes: Vec<String>,
     /// How quiet the machine was while this table ran.
     pub noise: Noise,
+}
+
+impl Table {
+    /// What `x` is called: its name where it has one.
+    pub fn x_name(&self, x: f64) -> String {
+        let name = self.x_names.get(x as usize).filter(|_| x >= 0.0 && x.fract() == 0.0);
+        name.cloned().unwrap_or_else(|| super::figures::figure(x))
+    }
 }
 
 /// A published document.

@@ -16,13 +16,15 @@ use comfy_table::{
 
 use super::columns::{self, Column};
 use super::compare::{Change, Comparison, Verdict};
+use super::crosswise::crosswise;
 use super::figures::{NONE, align, brief, figure, percent, wrap};
+use super::matrix;
 use super::schema::{Machine, Source, Table};
 use super::stamp;
 use crate::bench::noise;
 
 /// Stands before our own rows, in a column of its own.
-const OURS: &str = "▸";
+pub const OURS: &str = "▸";
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 const WARNING: Style = AnsiColor::Yellow.on_default();
@@ -65,6 +67,12 @@ pub fn table(table: &Table, width: usize) -> String {
     out.push('\n');
     match &table.x_label {
         None => out.push_str(&figures(table, columns::single(table), width)),
+        Some(_) if !table.x_names.is_empty() => {
+            for (nth, matrix) in matrix::matrices(table).iter().enumerate() {
+                let _ = writeln!(out, "{}  {}", if nth > 0 { "\n" } else { "" }, matrix.caption);
+                out.push_str(&crosswise(matrix, width));
+            }
+        }
         Some(x_label) => {
             let mut medians = columns::scaling(table, &|p| Some(brief(p.stat.median)));
             let mut caption = format!("median {} by {x_label}", table.unit);

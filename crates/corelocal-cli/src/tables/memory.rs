@@ -55,6 +55,7 @@ impl Table for Memory {
             unit: "KiB".to_owned(),
             better: Better::Neither,
             x_label: Some("cpus used".to_owned()),
+            x_names: Vec::new(),
             baseline: None,
             headline: None,
             rows: rows(&seen),

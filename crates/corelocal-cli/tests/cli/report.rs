@@ -16,7 +16,10 @@ fn quick() {
     let listed = corelocal(&["bench", "--list"]).out;
     let listed: BTreeSet<&str> =
         listed.lines().filter_map(|l| l.split_whitespace().next()).collect();
-    assert!(listed.len() >= 5, "{listed:?}");
+    // Those of mallocs take minutes, and are only for who asks for them; but for a few loads.
+    let (apart, listed): (BTreeSet<&str>, BTreeSet<&str>) =
+        listed.into_iter().partition(|id| id.starts_with("malloc_"));
+    assert!(listed.len() >= 5 && apart.len() == 4, "{listed:?} {apart:?}");
     let report = json(&done.read("report.json"));
     let tables = report["tables"].as_array().expect("tables");
     let measured: BTreeSet<&str> = tables.iter().filter_map(|table| table["id"].as_str()).collect();

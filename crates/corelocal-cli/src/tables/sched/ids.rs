@@ -159,6 +159,7 @@ impl Table for Ids {
             unit: "id".to_owned(),
             better: Better::Neither,
             x_label: Some("threads".to_owned()),
+            x_names: Vec::new(),
             baseline: None,
             headline: None,
             rows: mm_cid.chain(cpu_id).collect(),

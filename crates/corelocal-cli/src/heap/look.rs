@@ -1,0 +1,144 @@
+//! What is shown of a process: its call sites, and who called them.
+//!
+//! Invariant: sites are in the order of their bytes.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::file::Heap;
+use super::sites::{Call, Stack, Told};
+
+/// A process.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Process {
+    pub process: u64,
+    /// The file it ran.
+    pub program: String,
+    /// One object for so many bytes was sampled.
+    pub rate: u64,
+    pub samples: usize,
+    /// Whether it is of the time when most was in use.
+    pub is_peak: bool,
+    /// Of what is told here.
+    pub bytes: u64,
+    pub objects: u64,
+    pub in_use_bytes: u64,
+    pub peak_bytes: u64,
+    /// How long before the end that was.
+    pub since_peak_ns: u64,
+    /// All that was ever asked for.
+    pub asked_for_bytes: u64,
+    pub missed: u64,
+    /// Whether the file has an end.
+    pub is_whole: bool,
+    pub sites: Vec<Site>,
+    /// Sites that are left out, and their bytes.
+    pub left_out: usize,
+    pub left_out_bytes: u64,
+}
+
+/// Where objects were asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Site {
+    pub function: String,
+    pub source: Option<String>,
+    pub bytes: u64,
+    pub objects: u64,
+    /// Of all bytes.
+    pub share: f64,
+    /// Different ones that lead there.
+    pub stacks: usize,
+    /// By whose hand most of it came, innermost first, with their shares of the site's bytes.
+    pub callers: Vec<Caller>,
+}
+
+/// A function that called, itself or through others.
+#[derive(Clone, Debug, Serialize)]
+pub struct Caller {
+    pub function: String,
+    pub source: Option<String>,
+    pub share: f64,
+}
+
+impl Process {
+    /// With so many sites.
+    pub fn of(heap: &Heap, told: &Told, most: usize, is_peak: bool) -> Process {
+        let all = told.bytes();
+        let mut sites: HashMap<Call, Vec<(&Stack, Vec<Call>)>> = HashMap::new();
+        for stack in &told.stacks {
+            let calls = told.calls_from_site(stack);
+            if let Some(first) = calls.first() {
+                sites.entry(first.clone()).or_default().push((stack, calls));
+            }
+        }
+        let mut sites: Vec<Site> =
+            sites.into_iter().map(|(call, stacks)| Site::of(call, &stacks, all)).collect();
+        sites.sort_by(|a, b| {
+            (b.bytes, &a.function, &a.source).cmp(&(a.bytes, &b.function, &b.source))
+        });
+        let rest = sites.split_off(most.min(sites.len()));
+        Process {
+            process: heap.process,
+            program: told
+                .program
+                .as_deref()
+                .map_or_else(String::new, |it| it.display().to_string()),
+            rate: heap.rate,
+            is_peak,
+            samples: told.samples,
+            bytes: all as u64,
+            objects: told.stacks.iter().map(|stack| stack.objects).sum::<f64>() as u64,
+            in_use_bytes: heap.in_use,
+            peak_bytes: heap.peak,
+            since_peak_ns: heap.now.saturating_sub(heap.peak_time),
+            asked_for_bytes: heap.asked_for,
+            missed: heap.missed,
+            is_whole: heap.is_whole,
+            left_out: rest.len(),
+            left_out_bytes: rest.iter().fold(0, |sum, site| site.bytes.saturating_add(sum)),
+            sites,
+        }
+    }
+}
+
+impl Site {
+    fn of(call: Call, stacks: &[(&Stack, Vec<Call>)], all: f64) -> Site {
+        let bytes: f64 = stacks.iter().map(|(stack, _)| stack.bytes).sum();
+        let objects: f64 = stacks.iter().map(|(stack, _)| stack.objects).sum();
+        Site {
+            function: call.function,
+            source: call.source,
+            bytes: bytes as u64,
+            objects: objects.round() as u64,
+            share: share(bytes, all),
+            stacks: stacks.len(),
+            callers: callers(stacks, bytes),
+        }
+    }
+}
+
+/// From caller to caller, each time the one by whom most came.
+fn callers(stacks: &[(&Stack, Vec<Call>)], all: f64) -> Vec<Caller> {
+    let mut callers = Vec::new();
+    let mut on_the_way: Vec<&(&Stack, Vec<Call>)> = stacks.iter().collect();
+    for depth in 1.. {
+        let mut sums: HashMap<&Call, f64> = HashMap::new();
+        for (stack, calls) in &on_the_way {
+            if let Some(call) = calls.get(depth) {
+                *sums.entry(call).or_default() += stack.bytes;
+            }
+        }
+        let most = sums.into_iter().max_by(|a, b| a.1.total_cmp(&b.1).then_with(|| b.0.cmp(a.0)));
+        let Some((most, bytes)) = most else { break };
+        let (function, source) = (most.function.clone(), most.source.clone());
+        callers.push(Caller { function, source, share: share(bytes, all) });
+        let most = most.clone();
+        on_the_way.retain(|(_, calls)| calls.get(depth) == Some(&most));
+    }
+    callers
+}
+
+fn share(bytes: f64, all: f64) -> f64 {
+    if all > 0.0 { bytes / all } else { 0.0 }
+}

@@ -1,0 +1,211 @@
+//! `corelocal heap`: who has how much memory; from files that corelocal's malloc wrote, or of a program that is run
+//! for it.
+//!
+//! ```text
+//!   launch.rs   a program, with a folder for the profiles of all processes that come of it
+//!   file.rs     what a process wrote
+//!   sites.rs    stacks become functions
+//!   look.rs     functions become call sites with their callers
+//!   text.rs     the table
+//!   diff.rs     what came and went between two profiles
+//!   diff_text.rs   the table of that
+//!   pprof.rs    a profile for pprof
+//!   flame.rs    a flame graph
+//! ```
+//!
+//! Exit codes: those of the program, if one was run, or 125 to 127 as `run` has them; else 0 done, 1 an output could
+//! not be written, 3 a file cannot be read.
+
+mod diff;
+mod diff_text;
+mod file;
+mod flame;
+mod launch;
+mod look;
+mod pprof;
+mod sites;
+pub(crate) mod text;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Parser as _;
+use serde::Serialize;
+
+use crate::cli::{HeapArgs, HeapFiles, HeapOptions};
+use crate::clock::signals;
+use crate::output::{self, complain};
+use crate::report::{self, term};
+use diff::Difference;
+use file::Heap;
+use look::Process;
+use sites::Told;
+
+const UNABLE: u8 = 3;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Answer {
+    version: &'static str,
+    processes: Vec<Process>,
+}
+
+/// What `--json` prints with `--diff`.
+#[derive(Serialize)]
+struct Compared {
+    version: &'static str,
+    difference: Difference,
+}
+
+/// The command.
+pub fn run(args: &HeapArgs) -> anyhow::Result<ExitCode> {
+    let is_file = args.target.first().is_some_and(|target| file::is_meant(Path::new(target)));
+    let files = is_file.then(|| {
+        let after_name = std::env::args_os().skip_while(|word| word != "heap");
+        HeapFiles::parse_from(after_name)
+    });
+    let options = files.as_ref().map_or(&args.options, |files| &files.options);
+    if let Some(before) = &options.diff {
+        let after = files.as_ref().map_or(&[][..], |files| &files.files[..]);
+        return match compared(options, before, after) {
+            Ok(code) => Ok(code),
+            Err(why) => {
+                complain(format_args!("{why:#}"));
+                Ok(ExitCode::from(UNABLE))
+            }
+        };
+    }
+    let (heaps, code) = if let Some(files) = &files {
+        match files.files.iter().map(|path| file::read(path)).collect::<anyhow::Result<Vec<Heap>>>()
+        {
+            Ok(heaps) => (heaps, ExitCode::SUCCESS),
+            Err(why) => {
+                complain(format_args!("{why:#}"));
+                return Ok(ExitCode::from(UNABLE));
+            }
+        }
+    } else {
+        signals::note();
+        match launch::look(args) {
+            Ok(looked) => looked,
+            Err(refusal) => {
+                complain(format_args!("{:#}", refusal.why));
+                return Ok(ExitCode::from(refusal.code));
+            }
+        }
+    };
+    if heaps.is_empty() {
+        complain(format_args!("{:#}", launch::nothing(options.rate)));
+    }
+    let mut told: Vec<(Heap, Told)> = heaps
+        .into_iter()
+        .map(|heap| {
+            let told = sites::told(&heap, options.peak);
+            (heap, told)
+        })
+        .collect();
+    // Of what a program starts, only what has something to show.
+    if told.iter().any(|(_, told)| told.samples > 0) && !is_file {
+        told.retain(|(_, told)| told.samples > 0);
+    }
+    let mut code = code;
+    for complaint in write(options, &told) {
+        complain(complaint);
+        // The program's own code says more.
+        code = if is_file { ExitCode::FAILURE } else { code };
+    }
+    let processes: Vec<Process> = told
+        .iter()
+        .map(|(heap, told)| Process::of(heap, told, options.top, options.peak))
+        .collect();
+    if options.json {
+        let answer = Answer { version: env!("CARGO_PKG_VERSION"), processes };
+        return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
+    }
+    output::finish(text::all(&processes, term::width()), code)
+}
+
+/// What came and went between two files.
+fn compared(options: &HeapOptions, before: &Path, after: &[PathBuf]) -> anyhow::Result<ExitCode> {
+    let [after] = after else {
+        bail!("--diff compares two files of one program: `corelocal heap --diff BEFORE AFTER`");
+    };
+    let told = |path: &Path| -> anyhow::Result<(Heap, Told)> {
+        let heap = file::read(path)?;
+        let told = sites::told(&heap, options.peak);
+        Ok((heap, told))
+    };
+    let (before, after) = (told(before)?, told(after)?);
+    let difference = Difference::of(&before, &after, options.top, options.peak)?;
+    let mut code = ExitCode::SUCCESS;
+    let lines = diff::collapsed(&before.1, &after.1);
+    for complaint in put(options, pprof::difference(&before, &after), lines, "Heap after") {
+        complain(complaint);
+        code = ExitCode::FAILURE;
+    }
+    if options.json {
+        let answer = Compared { version: env!("CARGO_PKG_VERSION"), difference };
+        return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
+    }
+    output::finish(diff_text::all(&difference, term::width()), code)
+}
+
+/// The files that were asked for; what went wrong.
+fn write(options: &HeapOptions, told: &[(Heap, Told)]) -> Vec<String> {
+    let lines = flame::collapsed(told.iter().map(|(_, told)| told));
+    let what = if options.peak { "Heap at its peak" } else { "Heap in use" };
+    put(options, pprof::file(told), lines, what)
+}
+
+fn put(
+    options: &HeapOptions,
+    pprof: anyhow::Result<Vec<u8>>,
+    lines: String,
+    what: &str,
+) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let mut put = |path: &Path, content: anyhow::Result<Vec<u8>>| {
+        let written =
+            content.map_err(|error| format!("cannot write {}: {error:#}", path.display()));
+        complaints.extend(written.and_then(|content| report::write_file(path, content)).err());
+    };
+    if let Some(path) = &options.pprof {
+        put(path, pprof);
+    }
+    if let Some(path) = &options.svg {
+        put(path, flame::svg(&lines, what));
+    }
+    if let Some(path) = &options.collapsed {
+        put(path, Ok(lines.into_bytes()));
+    }
+    complaints
+}
+
+/// A size: `512K`, `1M`, `4096`.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.to_ascii_uppercase().as_bytes() {
+        [.., b'K'] => (&text[..text.len() - 1], 10),
+        [.., b'M'] => (&text[..text.len() - 1], 20),
+        [.., b'G'] => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    size.filter(|size| (1..1 << 40).contains(size))
+        .ok_or_else(|| "give a number of bytes, with K, M or G perhaps: 512K".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, size) in [("1", 1), ("512K", 512 << 10), ("3m", 3 << 20), ("1G", 1 << 30)] {
+            assert_eq!(parse_size(text), Ok(size), "{text}");
+        }
+        for text in ["", "K", "0", "-1", "1.5M", "9999G", "2T", "é"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+}

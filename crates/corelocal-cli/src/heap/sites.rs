@@ -1,0 +1,315 @@
+//! From samples to call sites: stacks are walked, the malloc's own functions left out, and samples of one stack
+//! put together.
+//!
+//! Invariants:
+//! - A stack has one function at least.
+//! - Frames are told apart by their index in [`Told::frames`].
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use corelocal_lab::callers::{Files, Frame, Function, Program, Registers};
+
+use super::file::{Heap, Sample};
+
+/// What is said of callers that the copy of the stack has no room for.
+const BEYOND: &str = "[callers beyond the copy of the stack]";
+
+/// What has what the malloc's library asks libc for, whoever's call made it do so: its thread has memory of libc's.
+const OWN: &str = "[the malloc itself]";
+
+/// What is told of a profile.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// The file that the process ran.
+    pub program: Option<PathBuf>,
+    pub frames: Vec<Frame>,
+    /// Most bytes first.
+    pub stacks: Vec<Stack>,
+    /// Samples in them.
+    pub samples: usize,
+}
+
+/// Objects that were asked for in one place, by the same callers.
+#[derive(Clone, Debug)]
+pub struct Stack {
+    /// Innermost first.
+    pub frames: Vec<usize>,
+    pub size: u64,
+    /// Its name, and its number.
+    pub thread: (String, u64),
+    pub bytes: f64,
+    pub objects: f64,
+}
+
+/// A function in a stack.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Call {
+    /// Its name, or the file and the address.
+    pub function: String,
+    pub source: Option<String>,
+}
+
+/// Frames, size, name and number of the thread: what samples have in common that are told as one.
+type Key<'a> = (Vec<usize>, u64, (&'a str, u64));
+
+/// What is told of the samples that are in use, or were at the peak.
+pub fn told(heap: &Heap, at_peak: bool) -> Told {
+    let files = Files::new(&heap.maps, None);
+    let program = Program::new(&files);
+    let mut told = Told { program: files.program().map(Path::to_owned), ..Told::default() };
+    let mut frames: HashMap<Frame, usize> = HashMap::new();
+    let mut stacks: HashMap<Key<'_>, (f64, f64)> = HashMap::new();
+    for sample in &heap.samples {
+        if !(if at_peak { sample.was_at_peak } else { sample.is_in_use }) {
+            continue;
+        }
+        let stack = walk(&program, sample, heap, told.program.as_deref());
+        let indices = stack.into_iter().map(|frame| {
+            let next = frames.len();
+            *frames.entry(frame).or_insert(next)
+        });
+        let key = (indices.collect(), sample.size, (sample.name.as_str(), sample.thread));
+        let (bytes, objects) = stacks.entry(key).or_default();
+        *bytes += sample.bytes(heap.rate);
+        *objects += sample.objects(heap.rate);
+        told.samples += 1;
+    }
+    let mut in_order: Vec<(Frame, usize)> = frames.into_iter().collect();
+    in_order.sort_by_key(|(_, index)| *index);
+    told.frames = in_order.into_iter().map(|(frame, _)| frame).collect();
+    let stacks = stacks.into_iter().map(|((frames, size, thread), (bytes, objects))| Stack {
+        frames,
+        size,
+        thread: (thread.0.to_owned(), thread.1),
+        bytes,
+        objects,
+    });
+    told.stacks = stacks.collect();
+    told.stacks.sort_by(|a, b| {
+        let most_first = b.bytes.total_cmp(&a.bytes);
+        most_first.then_with(|| (&a.frames, a.size, &a.thread).cmp(&(&b.frames, b.size, &b.thread)))
+    });
+    told
+}
+
+impl Told {
+    /// Bytes of all stacks.
+    pub fn bytes(&self) -> f64 {
+        self.stacks.iter().map(|stack| stack.bytes).sum()
+    }
+
+    /// The functions of a stack, innermost first.
+    pub fn calls(&self, stack: &Stack) -> Vec<Call> {
+        let frames = stack.frames.iter().filter_map(|frame| self.frames.get(*frame));
+        frames.flat_map(|frame| frame.functions.iter().map(move |it| call(it, frame))).collect()
+    }
+
+    /// Those from the call site on: without what every program asks its language's library for memory by.
+    pub fn calls_from_site(&self, stack: &Stack) -> Vec<Call> {
+        let mut calls = self.calls(stack);
+        let plumbing = calls.iter().take_while(|call| is_plumbing(call)).count();
+        if plumbing < calls.len() {
+            calls.drain(..plumbing);
+        }
+        calls
+    }
+}
+
+/// A function as it is shown.
+pub fn call(function: &Function, frame: &Frame) -> Call {
+    let address = frame.address;
+    let unnamed = || match frame.file.as_deref().and_then(Path::file_name) {
+        Some(file) => format!("{}, {address:#x}", file.to_string_lossy()),
+        None => format!("{address:#x}"),
+    };
+    let function_name = function.name.clone().unwrap_or_else(unnamed);
+    Call { function: function_name, source: function.source.clone() }
+}
+
+fn walk(program: &Program<'_>, sample: &Sample, heap: &Heap, own: Option<&Path>) -> Vec<Frame> {
+    let mut frames = program.callers(Registers::new(sample.registers), &sample.stack);
+    without_malloc(&mut frames, own);
+    let last = frames.iter().position(|frame| frame.functions.iter().any(is_beginning));
+    let is_whole = last.is_some() || frames.last().is_some_and(|frame| frame.address == 0);
+    let is_cut = !is_whole && (sample.stack.len() * 8) as u64 >= heap.most_stack;
+    frames.truncate(last.filter(|last| *last > 0).unwrap_or(frames.len()));
+    // What calls `main`, where libc has no names.
+    while frames.len() > 1 && frames.last().is_some_and(is_nameless_libc) {
+        frames.pop();
+    }
+    if is_cut || frames.is_empty() {
+        frames.push(without_place(BEYOND));
+    }
+    frames
+}
+
+/// A frame that is in no file.
+fn without_place(name: &str) -> Frame {
+    let function = Function { name: Some(name.to_owned()), source: None };
+    Frame { address: 0, file: None, functions: vec![function] }
+}
+
+/// Leaves out the malloc's functions, which are the innermost ones: all of a library, or by their names in a program
+/// that has the malloc inside.
+fn without_malloc(frames: &mut Vec<Frame>, own: Option<&Path>) {
+    let library = frames.first().and_then(|frame| frame.file.clone());
+    if library.is_some() && library.as_deref() != own {
+        let inside = frames.iter().take_while(|frame| frame.file == library).count();
+        frames.drain(..inside.min(frames.len().saturating_sub(1)));
+        if let Some(again) = frames.iter().skip(1).position(|frame| frame.file == library) {
+            frames.truncate(again + 1);
+            frames.push(without_place(OWN));
+        }
+        return;
+    }
+    while frames.len() > 1 {
+        let functions = &mut frames[0].functions;
+        let ours = functions.iter().take_while(|function| is_of_malloc(function)).count();
+        functions.drain(..ours);
+        if !functions.is_empty() {
+            return;
+        }
+        frames.remove(0);
+    }
+}
+
+fn is_of_malloc(function: &Function) -> bool {
+    const OURS: [&str; 2] = ["corelocal::alloc::", "corelocal::sys::"];
+    let name = function.name.as_deref().unwrap_or("").trim_start_matches('<');
+    let of_allocator = ["__rust_alloc", "__rust_realloc", "__rg_", "__rdl_", "__rustc::__r"];
+    OURS.iter().chain(&of_allocator).any(|prefix| name.starts_with(prefix))
+        || function.source.as_deref().is_some_and(|source| {
+            ["/corelocal/src/alloc/", "/corelocal/src/sys/"]
+                .iter()
+                .any(|part| source.contains(part))
+        })
+}
+
+/// What stands between a program and its malloc: the libraries of languages.
+fn is_plumbing(call: &Call) -> bool {
+    const NAMES: [&str; 14] = [
+        "alloc::",
+        "core::",
+        "std::",
+        "hashbrown::",
+        "__rust",
+        "__rg_",
+        "__rdl_",
+        "operator new",
+        "__gnu_cxx::",
+        "malloc",
+        "calloc",
+        "realloc",
+        "__libc_",
+        "strdup",
+    ];
+    const FILES: [&str; 4] =
+        ["/library/alloc/src/", "/library/core/src/", "/library/std/src/", "/include/c++/"];
+    let name = call.function.trim_start_matches(['<', '&']);
+    NAMES.iter().any(|prefix| name.starts_with(prefix))
+        || call
+            .source
+            .as_deref()
+            .is_some_and(|source| FILES.iter().any(|part| source.contains(part)))
+}
+
+/// What every thread begins with.
+fn is_beginning(function: &Function) -> bool {
+    let name = function.name.as_deref().unwrap_or("");
+    name.contains("__rust_begin_short_backtrace")
+        || ["start_thread", "__libc_start_main", "__libc_start_call_main", "clone3", "_start"]
+            .contains(&name)
+}
+
+fn is_nameless_libc(frame: &Frame) -> bool {
+    let name = frame.file.as_deref().and_then(Path::file_name).unwrap_or_default();
+    let name = name.to_string_lossy();
+    ["libc.so", "libc-2", "ld-musl"].iter().any(|libc| name.starts_with(libc))
+        && frame.functions.iter().all(|function| function.name.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(file: &str, functions: &[&str]) -> Frame {
+        let function = |name: &&str| Function { name: Some((*name).to_owned()), source: None };
+        Frame {
+            address: 1,
+            file: Some(PathBuf::from(file)),
+            functions: functions.iter().map(function).collect(),
+        }
+    }
+
+    fn names(frames: &[Frame]) -> Vec<&str> {
+        let functions = frames.iter().flat_map(|frame| &frame.functions);
+        functions.filter_map(|function| function.name.as_deref()).collect()
+    }
+
+    #[test]
+    fn the_malloc_is_left_out() {
+        let own = Some(Path::new("/program"));
+        let mut frames = vec![
+            frame("/malloc.so", &["copy"]),
+            frame("/malloc.so", &["malloc"]),
+            frame("/program", &["f"]),
+        ];
+        without_malloc(&mut frames, own);
+        assert_eq!(names(&frames), ["f"]);
+        // For its own thread.
+        let mut frames = vec![
+            frame("/malloc.so", &["calloc"]),
+            frame("/libc.so", &["pthread_create"]),
+            frame("/malloc.so", &["begin"]),
+            frame("/malloc.so", &["malloc"]),
+            frame("/program", &["f"]),
+        ];
+        without_malloc(&mut frames, own);
+        assert_eq!(names(&frames), ["pthread_create", OWN]);
+        // Inside the program, and inlined.
+        let mut frames = vec![
+            frame("/program", &["corelocal::sys::stack::copy"]),
+            frame(
+                "/program",
+                &["corelocal::alloc::front::pop", "__rust_alloc", "alloc::alloc::alloc", "f"],
+            ),
+            frame("/program", &["corelocal::alloc::lab::x"]),
+        ];
+        without_malloc(&mut frames, own);
+        assert_eq!(names(&frames), ["alloc::alloc::alloc", "f", "corelocal::alloc::lab::x"]);
+        // Something is left.
+        let mut frames = vec![frame("/malloc.so", &["malloc"])];
+        without_malloc(&mut frames, own);
+        assert_eq!(names(&frames), ["malloc"]);
+        without_malloc(&mut Vec::new(), own);
+    }
+
+    #[test]
+    fn sites_are_the_programs() {
+        let call = |function: &str, source: Option<&str>| Call {
+            function: function.to_owned(),
+            source: source.map(str::to_owned),
+        };
+        for (function, source, is) in [
+            ("<alloc::vec::Vec<T> as core::clone::Clone>::clone", None, true),
+            ("with_capacity_in<u8>", Some("/rustc/0123/library/alloc/src/raw_vec.rs:1"), true),
+            ("operator new(unsigned long)", None, true),
+            ("program::alloc::make", None, false),
+            ("coreutils::main", None, false),
+        ] {
+            assert_eq!(is_plumbing(&call(function, source)), is, "{function}");
+        }
+    }
+
+    #[test]
+    fn a_sample_that_tells_nothing_has_a_place() {
+        let heap =
+            super::super::file::parse(&super::super::file::tests::file(&[100, 100])).unwrap();
+        let told = told(&heap, false);
+        assert_eq!((told.samples, told.stacks.len()), (2, 1));
+        assert!(!told.calls(&told.stacks[0]).is_empty());
+        assert!(told.bytes() > 1e6);
+        assert!(super::told(&heap, true).stacks.is_empty());
+    }
+}

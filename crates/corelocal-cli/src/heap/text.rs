@@ -1,0 +1,247 @@
+//! The table on the terminal, and beneath it, for the first few call sites, who called them.
+//!
+//! Invariant: figures are never broken across lines; names of functions are.
+
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{Cell, CellAlignment};
+
+use super::look::{Process, Site};
+use crate::locks::text::time;
+use crate::report::figures::wrap;
+use crate::report::term;
+
+const BOLD: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+const WARNING: Style = AnsiColor::Yellow.on_default();
+
+/// So many sites are told more of.
+const TOLD_MORE: usize = 5;
+/// So many callers of each.
+const MOST_CALLERS: usize = 12;
+
+/// All processes.
+pub fn all(processes: &[Process], width: usize) -> String {
+    let mut out = String::new();
+    for (nth, process) in processes.iter().enumerate() {
+        out.push_str(if nth > 0 { "\n" } else { "" });
+        out.push_str(&one(process, width));
+    }
+    out
+}
+
+fn one(process: &Process, width: usize) -> String {
+    let mut out = String::new();
+    let program = process.program.rsplit('/').next().unwrap_or_default();
+    let when = if process.is_peak { ", when most was in use" } else { "" };
+    let _ = writeln!(out, "{BOLD}Heap{BOLD:#} of {program}, process {}{when}", process.process);
+    let _ = writeln!(
+        out,
+        "  {} in {} objects; {} samples, one for each {}",
+        size(process.bytes),
+        count(process.objects),
+        process.samples,
+        size(process.rate),
+    );
+    if process.sites.is_empty() {
+        let _ = writeln!(out, "\n  nothing was sampled");
+    } else {
+        let _ = write!(out, "\n{}", table(process, width));
+    }
+    for site in process.sites.iter().filter(|site| !site.callers.is_empty()).take(TOLD_MORE) {
+        let _ = write!(out, "\n{}", more(site, width));
+    }
+    for remark in remarks(process) {
+        let _ = writeln!(out, "\n{WARNING}{}{WARNING:#}", wrap(&remark, width, 2));
+    }
+    out
+}
+
+fn table(process: &Process, width: usize) -> String {
+    let mut grid = term::grid(width);
+    let right = |text: &str| term::heading(text).set_alignment(CellAlignment::Right);
+    let mut header: Vec<Cell> = ["bytes", "share", "objects", "each"].map(right).into();
+    header.push(term::heading("where"));
+    grid.set_header(header);
+    for site in &process.sites {
+        let objects = site.objects.max(1);
+        let each = site.bytes.saturating_add(objects / 2) / objects;
+        let figures = [size(site.bytes), percent(site.share), count(site.objects), size(each)];
+        let mut cells: Vec<Cell> =
+            figures.map(|text| Cell::new(text).set_alignment(CellAlignment::Right)).into();
+        let source = site.source.as_deref().map(|source| format!("\n{source}"));
+        cells.push(Cell::new(site.function.clone() + &source.unwrap_or_default()));
+        grid.add_row(cells);
+    }
+    term::keep_whole(&mut grid, |index| index < 4);
+    term::lines(&grid)
+}
+
+fn more(site: &Site, width: usize) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", site.function, size(site.bytes));
+    for (depth, caller) in site.callers.iter().take(MOST_CALLERS).enumerate() {
+        let function = wrap(&caller.function, width.saturating_sub(14).max(30), 0);
+        let function = function.replace('\n', &format!("\n{}", " ".repeat(14)));
+        let _ = writeln!(out, "  {:>2}  {:>5}  {function}", depth + 1, percent(caller.share));
+        if let Some(source) = &caller.source {
+            let _ = writeln!(out, "             {DIM}{source}{DIM:#}");
+        }
+    }
+    if site.callers.len() > MOST_CALLERS {
+        let more = site.callers.len() - MOST_CALLERS;
+        let _ = writeln!(out, "             {DIM}and {more} more{DIM:#}");
+    }
+    out
+}
+
+fn remarks(process: &Process) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if process.left_out > 0 {
+        remarks.push(format!(
+            "{} sites with {} are left out; --top shows more",
+            process.left_out,
+            size(process.left_out_bytes)
+        ));
+    }
+    // Else it is what is shown, or as good as that.
+    if process.peak_bytes
+        > process
+            .bytes
+            .saturating_add(process.bytes / 8)
+            .saturating_add(process.rate.saturating_mul(4))
+    {
+        remarks.push(format!(
+            "{} were in use {} before; --peak shows by whom",
+            size(process.peak_bytes),
+            time(process.since_peak_ns)
+        ));
+    }
+    if process.missed > 0 {
+        remarks.push(format!(
+            "{} objects should have been sampled and were not: there was no room, or no memory. So all \
+             is more than shown; a larger --rate needs less room",
+            process.missed
+        ));
+    }
+    if !process.is_whole {
+        remarks.push("the file is cut off: something is missing; was the disk full?".to_owned());
+    }
+    remarks
+}
+
+/// Bytes with a fitting unit, in three digits.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    // What rounds up to the next unit belongs there.
+    while value >= 1023.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+/// A number that is an estimate, in three digits.
+pub fn count(number: u64) -> String {
+    let (value, unit) = match number {
+        0..10_000 => return number.to_string(),
+        10_000..999_500 => (number as f64 / 1e3, "k"),
+        999_500..999_500_000 => (number as f64 / 1e6, "M"),
+        _ => (number as f64 / 1e9, "G"),
+    };
+    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    format!("{value:.decimals$} {unit}")
+}
+
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent < 9.95 { format!("{percent:.1}%") } else { format!("{percent:.0}%") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::look::Caller;
+    use super::*;
+
+    fn site(function: &str, bytes: u64, callers: usize) -> Site {
+        let caller = |nth| Caller {
+            function: format!("program::serve::layer_{nth}"),
+            source: (nth % 2 == 0).then(|| format!("src/serve.rs:{}", 10 + nth)),
+            share: 1.0 / (nth + 1) as f64,
+        };
+        Site {
+            function: function.to_owned(),
+            source: Some("src/cache.rs:17".to_owned()),
+            bytes,
+            objects: bytes / 100,
+            share: bytes as f64 / 1e8,
+            stacks: 1,
+            callers: (0..callers).map(caller).collect(),
+        }
+    }
+
+    fn process() -> Process {
+        Process {
+            process: 4700,
+            program: "/usr/bin/program".to_owned(),
+            rate: 512 << 10,
+            samples: 190,
+            bytes: 100_000_000,
+            objects: 1_000_000,
+            peak_bytes: 300_000_000,
+            since_peak_ns: 1_500_000_000,
+            missed: 17,
+            sites: vec![
+                site("program::cache::Cache<K,V>::insert", 60_000_000, 3),
+                site("program::serve::read", 30_000_000, 14),
+                site("program::other", 123_456, 0),
+            ],
+            left_out: 4,
+            left_out_bytes: 9_876_544,
+            ..Process::default()
+        }
+    }
+
+    fn plain(text: &str) -> String {
+        anstream::adapter::strip_str(text).to_string()
+    }
+
+    #[test]
+    fn a_table() {
+        insta::assert_snapshot!(plain(&all(&[process()], 100)));
+    }
+
+    #[test]
+    fn any_width_is_survived() {
+        for width in [0, 1, 30, 80, 100_000] {
+            let text = plain(&all(&[process(), process()], width));
+            let whole = text.replace(char::is_whitespace, "");
+            assert!(whole.matches("program::other").count() >= 2, "{text}");
+        }
+        let widest = plain(&all(&[process()], 80));
+        let widest = widest.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(80), "{widest:?}");
+        assert!(plain(&all(&[Process::default()], 80)).contains("nothing was sampled"));
+    }
+
+    #[test]
+    fn figures() {
+        let sizes = [0, 1023, 1024, 1536, 102_400, 1_048_000, 1_048_570, u64::MAX].map(size);
+        let said = [
+            "0 B", "1023 B", "1.00 KiB", "1.50 KiB", "100 KiB", "1023 KiB", "1.00 MiB", "16.0 EiB",
+        ];
+        assert_eq!(sizes, said);
+        assert_eq!(
+            [9_999, 10_000, 999_499, 999_500].map(count),
+            ["9999", "10.0 k", "999 k", "1.00 M"]
+        );
+        assert_eq!([0.0, 0.0994, 0.0996, 1.0].map(percent), ["0.0%", "9.9%", "10%", "100%"]);
+    }
+}

@@ -1,0 +1,271 @@
+//! `corelocal heap`: a program whose functions hold so much each, run for it and by the file it wrote.
+
+use std::env;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{Call, corelocal, json, skip};
+
+/// What makes the test below be the program.
+const CHILD: &str = "CORELOCAL_TEST_HOLDS";
+const PROGRAM: &str = "heap::holding_program";
+
+const MIB: usize = 1 << 20;
+
+#[inline(never)]
+fn holds_sixty() -> Vec<Box<[u8]>> {
+    (0..60 * MIB / 104).map(|_| vec![1; 104].into_boxed_slice()).collect()
+}
+
+#[inline(never)]
+fn holds_thirty() -> Vec<Vec<u8>> {
+    (0..30 * MIB / 1500).map(|_| vec![1; 1500]).collect()
+}
+
+#[inline(never)]
+fn holds_ten() -> Vec<Vec<u8>> {
+    (0..5).map(|_| vec![1; 2 * MIB]).collect()
+}
+
+#[inline(never)]
+fn holds_nothing() {
+    let freed: Vec<Vec<u8>> = (0..200 * MIB / 10_000).map(|_| vec![1; 10_000]).collect();
+    std::hint::black_box(&freed);
+}
+
+/// Does nothing as a test.
+#[test]
+fn holding_program() {
+    let Ok(how) = env::var(CHILD) else { return };
+    println!("begun");
+    holds_nothing();
+    if how == "nothing" {
+        std::process::exit(0);
+    }
+    let sixty = if how == "few" { Vec::new() } else { holds_sixty() };
+    let held = (sixty, holds_thirty(), holds_ten());
+    std::hint::black_box(&held);
+    match how.as_str() {
+        "few" => std::process::exit(0),
+        "stays" => std::thread::sleep(Duration::from_secs(60)),
+        code => std::process::exit(code.parse().expect("an exit code")),
+    }
+}
+
+/// The library that is built beside the tests.
+pub fn library(test: &str) -> Option<PathBuf> {
+    let this = env::current_exe().expect("a path of this test");
+    let folder = this.ancestors().nth(2).expect("a target directory");
+    let library = folder.join("examples").join("libpreload.so");
+    let why = match () {
+        () if cfg!(target_feature = "crt-static") => "this is a static program",
+        () if !cfg!(target_arch = "x86_64") => "stacks are not known here",
+        () if !library.exists() => {
+            "the malloc's shared object is not built: test corelocal-malloc, too"
+        }
+        () => return Some(library),
+    };
+    skip(test, why);
+    None
+}
+
+/// `corelocal heap` with these options, of this program.
+fn heap_of_program(library: &std::path::Path, options: &[&str], how: &str) -> Call {
+    let this = env::current_exe().expect("this program");
+    let this = this.to_str().expect("text");
+    let program = [this, PROGRAM, "--exact", "--nocapture", "--test-threads=1"];
+    let call = Call::new(&[&["heap"], options, &program].concat()).env(CHILD, how);
+    call.env("CORELOCAL_MALLOC_LIBRARY", library.to_str().expect("text"))
+}
+
+/// What the functions hold, by their names; and who called them.
+fn check(answer: &Value) {
+    let process = &answer["processes"][0];
+    let sites = process["sites"].as_array().expect("sites");
+    for (name, mib) in [("holds_sixty", 60), ("holds_thirty", 30), ("holds_ten", 10)] {
+        let named = |site: &&Value| {
+            let of = |it: &Value| it["function"].as_str().is_some_and(|it| it.contains(name));
+            // The closure in it, as a rule.
+            of(site)
+        };
+        let bytes: f64 = sites.iter().filter(named).filter_map(|site| site["bytes"].as_f64()).sum();
+        let ratio = bytes / (mib * MIB) as f64;
+        // The vectors of pointers are in it, too.
+        assert!((0.8..1.3).contains(&ratio), "{name}: {ratio} in {answer:#}");
+        let site = sites.iter().find(named).expect("a site");
+        let callers = site["callers"].as_array().expect("callers");
+        let is_called = callers.iter().any(|caller| {
+            caller["function"].as_str().is_some_and(|it| it.contains("holding_program"))
+        });
+        assert!(is_called, "{site:#}");
+        assert!(site["source"].as_str().is_some_and(|it| it.contains("heap.rs:")), "{site:#}");
+    }
+    let text = answer.to_string();
+    assert!(!text.contains("holds_nothing"), "{answer:#}");
+    assert!(!text.contains("corelocal::alloc") && !text.contains("libpreload"), "{answer:#}");
+}
+
+#[test]
+fn a_program_is_run_and_told_of() {
+    let Some(library) = library("a_program_is_run_and_told_of") else { return };
+    let options =
+        ["--json", "--rate", "32K", "--top", "100", "--svg", "h.svg", "--pprof", "h.pb.gz"];
+    let options = [&options[..], &["--collapsed", "h.txt"]].concat();
+    let done = heap_of_program(&library, &options, "7").done();
+    assert_eq!(done.code, Some(7), "{}", done.whole());
+    check(&json(&done.out));
+    // What the program said is not in the JSON.
+    assert!(done.err.contains("begun"), "{}", done.whole());
+    let names = ["holds_sixty", "holds_thirty", "holds_ten", "holding_program"];
+    let (svg, lines) = (done.read("h.svg"), done.read("h.txt"));
+    for name in names {
+        assert!(svg.contains(name) && lines.contains(name), "{name}");
+    }
+    assert!(svg.starts_with("<?xml") && svg.trim_end().ends_with("</svg>"));
+    let file = std::fs::File::open(done.folder.path().join("h.pb.gz")).expect("a profile");
+    let mut profile = Vec::new();
+    flate2::read::GzDecoder::new(file).read_to_end(&mut profile).expect("gzip");
+    let has = |text: &str| profile.windows(text.len()).any(|bytes| bytes == text.as_bytes());
+    assert!(has("inuse_space") && has("heap.rs"));
+    for name in names {
+        assert!(profile.windows(name.len()).any(|bytes| bytes == name.as_bytes()), "{name}");
+    }
+}
+
+#[test]
+fn a_table_and_the_peak() {
+    let Some(library) = library("a_table_and_the_peak") else { return };
+    let table = heap_of_program(&library, &["--top", "3"], "0").done();
+    assert_eq!(table.code, Some(0), "{}", table.whole());
+    for text in ["begun", "Heap of", "holds_sixty", "MiB", "--peak shows by whom"] {
+        assert!(table.out.contains(text), "{text}: {}", table.whole());
+    }
+    let peak = heap_of_program(&library, &["--peak"], "0").done();
+    assert!(peak.out.contains("holds_nothing"), "{}", peak.whole());
+}
+
+#[test]
+fn a_program_is_asked_to_end() {
+    let Some(library) = library("a_program_is_asked_to_end") else { return };
+    let options = ["--for", "4s", "--json", "--rate", "32K", "--top", "100"];
+    let done = heap_of_program(&library, &options, "stays").done();
+    assert_eq!(done.code, Some(128 + libc::SIGTERM), "{}", done.whole());
+    check(&json(&done.out));
+}
+
+/// The malloc's thread begins while another function allocates, which does not have its memory.
+#[test]
+fn the_mallocs_own() {
+    let Some(library) = library("the_mallocs_own") else { return };
+    let options = ["--rate", "128", "--collapsed", "h.txt"];
+    let done = heap_of_program(&library, &options, "nothing").done();
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    let stacks = done.read("h.txt");
+    let is_of_thread = |stack: &str| stack.contains("[the malloc itself];pthread_create");
+    assert!(stacks.lines().any(is_of_thread), "{stacks}");
+    assert!(!stacks.contains("holds_nothing"), "{stacks}");
+}
+
+#[test]
+fn files_that_it_wrote() {
+    let Some(library) = library("files_that_it_wrote") else { return };
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let this = env::current_exe().expect("this program");
+    let mut program = std::process::Command::new(this);
+    program.args([PROGRAM, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "0");
+    let words = format!("profile:{}/of,profile-rate:32K", folder.path().display());
+    program.env("LD_PRELOAD", library).env("CORELOCAL_MALLOC", words);
+    assert!(program.output().expect("this program starts").status.success());
+    let files = std::fs::read_dir(folder.path()).expect("the folder").flatten();
+    let files: Vec<String> =
+        files.map(|file| file.path().to_str().expect("text").to_owned()).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    // Options may come after a file.
+    let done = corelocal(&["heap", file, "--json", "--top", "100"]);
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    check(&json(&done.out));
+    // Two are told one after the other.
+    let done = corelocal(&["heap", "--top", "1", file, file]);
+    assert_eq!(done.out.matches("Heap of").count(), 2, "{}", done.whole());
+    // Cut off in the middle, it is told as far as it goes.
+    let bytes = std::fs::read(file).expect("a file of ours");
+    std::fs::write(file, &bytes[..bytes.len() / 2]).expect("a file of ours");
+    let done = corelocal(&["heap", file]);
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    assert!(done.out.contains("the file is cut off"), "{}", done.whole());
+    let done = corelocal(&["heap", file, "--svg", "/no/such/folder/x.svg"]);
+    assert_eq!(done.code, Some(1), "{}", done.whole());
+}
+
+#[test]
+fn two_profiles_are_compared() {
+    let Some(library) = library("two_profiles_are_compared") else { return };
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let file_of = |how: &str| {
+        let this = env::current_exe().expect("this program");
+        let mut program = std::process::Command::new(this);
+        program.args([PROGRAM, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, how);
+        let place = folder.path().join(how);
+        std::fs::create_dir(&place).expect("a new folder");
+        let words = format!("profile:{}/of,profile-rate:128K", place.display());
+        program.env("LD_PRELOAD", &library).env("CORELOCAL_MALLOC", words);
+        assert!(program.output().expect("this program starts").status.success());
+        let file = std::fs::read_dir(&place).expect("the folder").flatten().next().expect("a file");
+        file.path().to_str().expect("text").to_owned()
+    };
+    let (few, all) = (file_of("few"), file_of("0"));
+    let options = ["--json", "--svg", "d.svg", "--pprof", "d.pb.gz", "--collapsed", "d.txt"];
+    let done = corelocal(&[&["heap", "--diff", &few, &all], &options[..]].concat());
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    let answer = json(&done.out);
+    let grown = |name: &str| -> f64 {
+        let sites = answer["difference"]["sites"].as_array().expect("sites");
+        let named = |site: &&Value| site["function"].as_str().is_some_and(|it| it.contains(name));
+        sites.iter().filter(named).filter_map(|site| site["grown_bytes"].as_f64()).sum()
+    };
+    let sixty = grown("holds_sixty") / (60 * MIB) as f64;
+    assert!((0.8..1.3).contains(&sixty), "{sixty} in {answer:#}");
+    // What is there both times is no growth: exactly so where objects are always sampled.
+    assert!(grown("holds_ten").abs() < (MIB / 2) as f64, "{answer:#}");
+    let lines = done.read("d.txt");
+    let line = lines.lines().find(|line| line.contains("holds_sixty")).expect("a stack");
+    assert_eq!(line.rsplit(' ').nth(1), Some("0"), "{line}");
+    assert!(done.read("d.svg").contains("holds_sixty"));
+    assert!(done.folder.path().join("d.pb.gz").metadata().is_ok_and(|file| file.len() > 100));
+    // The other way round it shrinks.
+    let done = corelocal(&["heap", &few, "--diff", &all]);
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    for text in ["what came and went", "holds_sixty", "may be chance", "growth  -"] {
+        assert!(done.out.contains(text), "{text}: {}", done.whole());
+    }
+    for (args, words) in [
+        (&["heap", "--diff", &few, "ls", "/"][..], "--diff BEFORE AFTER"),
+        (&["heap", "--diff", &few, &all, &all], "--diff BEFORE AFTER"),
+        (&["heap", "--diff", "/no/such.heap", &all], "/no/such.heap"),
+    ] {
+        let done = corelocal(args);
+        assert_eq!((done.code, done.out.as_str()), (Some(3), ""), "{}", done.whole());
+        assert!(done.err.contains(words), "{words}: {}", done.whole());
+    }
+}
+
+#[test]
+fn what_is_no_profile_is_refused() {
+    for (content, words) in [
+        ("", "no heap profile"),
+        ("text", "no heap profile"),
+        ("CLHEAP9\n", "another version"),
+        ("CLHEAP1\n", "ends before"),
+        ("CLHEAP1\n\u{1}\0\0\0\u{7f}\u{7f}\u{7f}\u{7f}", "ends before"),
+    ] {
+        let done = Call::new(&["heap", "x.heap"]).file("x.heap", content).done();
+        assert_eq!((done.code, done.out.as_str()), (Some(3), ""), "{}", done.whole());
+        assert!(done.err.contains(words), "{}", done.whole());
+    }
+    let done = corelocal(&["heap", "no/such/file.heap"]);
+    assert_eq!(done.code, Some(3), "{}", done.whole());
+    assert!(done.err.contains("CORELOCAL_MALLOC=profile"), "{}", done.whole());
+}

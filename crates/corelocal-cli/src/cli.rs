@@ -33,6 +33,11 @@ pub enum Command {
     /// Show who waits for which lock, how long, and who made others wait: in a process that runs, or in
     /// a program that is run for it
     Locks(LocksArgs),
+    /// Show who has how much memory: from files that corelocal's malloc wrote, or of a program that is
+    /// run for it
+    Heap(HeapArgs),
+    /// Run a program with another malloc, and show its time and its memory, also beside other mallocs
+    Run(RunArgs),
     /// Show the clock's back-ends: what they cost, whether they agree, how far they drift; or a
     /// published clock
     Clock(ClockArgs),
@@ -63,7 +68,7 @@ pub struct DoctorArgs {
 /// Arguments of `report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Short rounds: under half a minute in all
+    /// Short rounds: about half a minute in all
     #[arg(long)]
     pub quick: bool,
     /// Where the page goes
@@ -215,6 +220,102 @@ pub struct LocksArgs {
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
     /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `heap`.
+#[derive(Debug, Args)]
+#[command(override_usage = "corelocal heap [OPTIONS] FILE...\n       \
+                            corelocal heap --diff BEFORE [OPTIONS] AFTER\n       \
+                            corelocal heap [OPTIONS] [--] PROGRAM [ARGUMENT]...")]
+pub struct HeapArgs {
+    /// Files that a program with corelocal's malloc wrote: it was started with
+    /// CORELOCAL_MALLOC=profile. Or a program to run with that malloc, with its arguments; its exit
+    /// code is ours, and with --json its output goes to standard error
+    #[arg(value_name = "FILE|PROGRAM", required = true)]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub target: Vec<OsString>,
+    /// What else.
+    #[command(flatten)]
+    pub options: HeapOptions,
+}
+
+/// Arguments of `heap` with files alone: options may come after them.
+#[derive(Debug, Parser)]
+#[command(name = "corelocal heap")]
+pub struct HeapFiles {
+    /// The files
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// What else.
+    #[command(flatten)]
+    pub options: HeapOptions,
+}
+
+/// Options of `heap`.
+#[derive(Debug, Args)]
+pub struct HeapOptions {
+    /// What was in use when most was, instead of at the end, or when the file was written
+    #[arg(long)]
+    pub peak: bool,
+    /// Sample one object for each SIZE bytes that the program asks for, on average
+    #[arg(long, value_name = "SIZE", default_value = "512K")]
+    #[arg(value_parser = crate::heap::parse_size)]
+    pub rate: u64,
+    /// Look at the program after so long (5s, 10m), and ask it to end
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::torture::parse_time)]
+    pub time: Option<Duration>,
+    /// What came and went since this older profile of the same program; for files
+    #[arg(long, value_name = "BEFORE")]
+    pub diff: Option<PathBuf>,
+    /// How many call sites to show
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub top: usize,
+    /// Write a profile for pprof (`go tool pprof FILE`)
+    #[arg(long, value_name = "FILE")]
+    pub pprof: Option<PathBuf>,
+    /// Write a flame graph
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Write a line for each stack: functions, outermost first, with semicolons between, and bytes;
+    /// with --diff bytes before and after
+    #[arg(long, value_name = "FILE")]
+    pub collapsed: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+#[command(override_usage = "corelocal run [OPTIONS] [--] PROGRAM [ARGUMENT]...")]
+pub struct RunArgs {
+    /// A program, with its arguments. Its output, its exit code and the signal that ends it are passed
+    /// on; what is to be told goes to standard error
+    #[arg(value_name = "PROGRAM", required = true)]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub target: Vec<OsString>,
+    /// The malloc: corelocal, jemalloc, mimalloc, tcmalloc or libc, one that rivals/build has made, or the path of
+    /// a library
+    #[arg(long, value_name = "PATH|NAME", default_value = "corelocal")]
+    pub malloc: String,
+    /// Run it in turns with libc's malloc, this one, and the others that are installed. Its output is
+    /// shown once; from a terminal it gets no input
+    #[arg(long)]
+    pub compare: bool,
+    /// How often with each malloc, with --compare
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Do not count what is asked for, of which hits are a share: corelocal's malloc takes a little
+    /// longer where it does. With --compare that is done in a run more, whose time is not shown
+    #[arg(long)]
+    pub no_hits: bool,
+    /// Write a page with a plot of memory over time to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Print JSON; the program's output goes to standard error
     #[arg(long)]
     pub json: bool,
 }

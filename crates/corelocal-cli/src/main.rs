@@ -3,8 +3,9 @@
 //! Exit codes: 0 done; 1 done, but with a complaint (`doctor --strict` on degraded paths, an output
 //! that could not be written, a fault that `check` or `torture` found, a clock that is not to be
 //! believed or cannot be published); 2 the command line is wrong;
-//! 3 `check` could not read a file, `torture` cannot be tried here, or `locks` cannot look at the
-//! process. `locks` gives back the exit code of the program that it ran.
+//! 3 `check` or `heap` could not read a file, `torture` cannot be tried here, or `locks` cannot look at the
+//! process. `locks` and `heap` give back the exit code of the program that they ran; `run` too, or ends by the
+//! signal that ended the program. `run` and `heap` give 125 to 127 as env(1) does.
 
 mod bench;
 mod check;
@@ -12,11 +13,14 @@ mod cli;
 mod clock;
 mod clockd;
 mod doctor;
+mod heap;
 mod locks;
 mod machine;
+mod mallocs;
 mod measure;
 mod output;
 mod report;
+mod run;
 mod tables;
 mod torture;
 
@@ -33,7 +37,9 @@ fn main() -> ExitCode {
         cli::Command::Torture(args) => torture::run(&args),
         cli::Command::Clock(args) => clock::run(&args),
         cli::Command::Locks(args) => locks::run(&args),
+        cli::Command::Heap(args) => heap::run(&args),
         cli::Command::Clockd(args) => clockd::run(&args),
+        cli::Command::Run(args) => run::run(&args),
         cli::Command::ClockObserver(args) => clock::observe(&args),
         cli::Command::Victim(args) => torture::victim(&args),
         cli::Command::Child(args) => measure::child(&args),

@@ -33,7 +33,7 @@ pub fn look(
     time: Option<Duration>,
     is_quiet: bool,
 ) -> anyhow::Result<((Vec<Process>, f64), ExitCode)> {
-    let folder = Folder::new()?;
+    let folder = Folder::new("locks")?;
     let (program, args) = target.split_first().context("no program is named")?;
     let mut command = Command::new(program);
     command.args(args).env("CORELOCAL_LOCKS", &folder.0);
@@ -91,7 +91,7 @@ fn wait(
     }
 }
 
-fn signal(child: &Child, signal: libc::c_int) {
+pub(crate) fn signal(child: &Child, signal: libc::c_int) {
     // SAFETY: a child of ours that was not waited for, so the number is still its own.
     unsafe { libc::kill(child.id() as libc::pid_t, signal) };
 }
@@ -107,23 +107,24 @@ fn maps_of(process: u32) -> Option<String> {
 }
 
 /// As a shell has it.
-fn code(status: ExitStatus) -> ExitCode {
+pub(crate) fn code(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
 /// A folder in memory, if there is such a place.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    fn new() -> anyhow::Result<Folder> {
+    /// For this command.
+    pub(crate) fn new(what: &str) -> anyhow::Result<Folder> {
         let shm = PathBuf::from("/dev/shm");
         let places = [shm, std::env::temp_dir()];
         let mut refused = None;
         for place in places {
             let place = fs::canonicalize(&place).unwrap_or(place);
             for attempt in 0..100 {
-                let path = place.join(format!("corelocal-locks-{}-{attempt}", std::process::id()));
+                let path = place.join(format!("corelocal-{what}-{}-{attempt}", std::process::id()));
                 match fs::DirBuilder::new().mode(0o700).create(&path) {
                     Ok(()) => return Ok(Folder(path)),
                     Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -147,7 +148,8 @@ impl Folder {
         }
     }
 
-    fn profiles(&self) -> Vec<PathBuf> {
+    /// What is in it, by name.
+    pub(crate) fn profiles(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         paths.sort();
@@ -188,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_folder_goes_away() {
-        let folder = Folder::new().expect("a folder");
+        let folder = Folder::new("test").expect("a folder");
         let path = folder.0.clone();
         fs::write(path.join("corelocal-locks.1"), "").expect("a file in it");
         assert_eq!(folder.profiles().len(), 1);

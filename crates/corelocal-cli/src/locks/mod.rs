@@ -16,10 +16,10 @@
 //! - Progress is drawn on standard error, and only when that is a terminal.
 
 mod attach;
-mod launch;
+pub(crate) mod launch;
 mod look;
 mod places;
-mod text;
+pub(crate) mod text;
 
 use std::ffi::OsStr;
 use std::process::ExitCode;

@@ -15,6 +15,7 @@ pub mod futex;
 pub mod histogram;
 pub mod locks;
 mod lockstep;
+pub mod malloc;
 pub mod memory;
 pub mod pool;
 pub mod queue;
@@ -53,6 +54,11 @@ pub fn all() -> &'static [&'static dyn Table] {
         &sched::Messaging::THREADS,
         &sched::ids::Ids,
         &memory::Memory,
+        &malloc::Suite,
+        &malloc::keep::Keep,
+        &malloc::start::Start,
+        &malloc::serve::Serve,
+        &malloc::modes::Modes,
     ]
 }
 

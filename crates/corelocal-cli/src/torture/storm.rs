@@ -82,7 +82,11 @@ fn text(totals: &Totals, time: Duration) -> String {
         ("  sums", o.adds + o.gets + o.takes, format!("of them {} get, {} take", o.gets, o.takes)),
         ("  maxima", o.records + o.maxima, format!("of them {} get", o.maxima)),
         ("  samples", o.samples, "of histograms, vectors of counters, words".to_owned()),
-        ("  items", o.items, "in and out of stacks, pools, rings, queues, words".to_owned()),
+        (
+            "  items",
+            o.items,
+            "in and out of stacks, pools, rings, queues, words, the malloc".to_owned(),
+        ),
         ("  drains", o.drains, "of all items from afar".to_owned()),
         ("  locks", o.locks, "of a core's part, some from afar".to_owned()),
         ("  lives", o.lives, "of containers: made, used, dropped".to_owned()),

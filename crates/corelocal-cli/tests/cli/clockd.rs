@@ -259,10 +259,13 @@ fn a_real_chrony_is_understood() {
                         (Some(0), &"synchronized".into()),
                         "{said}"
                     );
-                    // It follows its neighbour on the same machine.
+                    // It follows its neighbour on the same machine; its first measurements may have waited
+                    // for a cpu.
                     let error = said["max_error_ns"].as_u64().expect("an error");
-                    assert!((1..100_000_000).contains(&error), "{said}");
-                    break;
+                    assert!(error > 0, "{said}");
+                    if error < 100_000_000 {
+                        break;
+                    }
                 }
                 // It does not answer yet, or has not measured yet.
                 Ok(_) | Err(_) => {}

@@ -9,10 +9,12 @@
 mod clock;
 mod clockd;
 mod doctor;
+mod heap;
 mod locks;
 mod outputs;
 mod refuse;
 mod report;
+mod run;
 mod tables;
 mod torture;
 mod words;
@@ -24,7 +26,16 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// What changes which paths are taken.
-const OURS: [&str; 4] = ["CORELOCAL_RSEQ", "CORELOCAL_CLOCK", "CORELOCAL_LOCKS", "GLIBC_TUNABLES"];
+const OURS: [&str; 8] = [
+    "CORELOCAL_MALLOC",
+    "CORELOCAL_RSEQ",
+    "CORELOCAL_CLOCK",
+    "CORELOCAL_LOCKS",
+    "CORELOCAL_MALLOC_LIBRARY",
+    "CORELOCAL_MALLOCS",
+    "GLIBC_TUNABLES",
+    "LD_PRELOAD",
+];
 
 /// A call that is not done by then hangs.
 const LIMIT: Duration = Duration::from_secs(400);
@@ -50,7 +61,8 @@ impl Call {
         let mut command = Command::new(env!("CARGO_BIN_EXE_corelocal"));
         command.args(args).current_dir(&folder);
         let colour_and_width = ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES"];
-        for name in colour_and_width.into_iter().chain(OURS) {
+        // Cargo tells tests where it is; what it runs builds what is missing.
+        for name in colour_and_width.into_iter().chain(OURS).chain(["CARGO"]) {
             command.env_remove(name);
         }
         Call { command, folder }

@@ -4,7 +4,7 @@ use crate::corelocal;
 
 #[test]
 fn help_and_errors() {
-    let cases: [(&str, &[&str]); 15] = [
+    let cases: [(&str, &[&str]); 20] = [
         ("help", &["--help"]),
         ("help_doctor", &["doctor", "--help"]),
         ("help_report", &["report", "--help"]),
@@ -13,6 +13,11 @@ fn help_and_errors() {
         ("help_clock", &["clock", "--help"]),
         ("help_clockd", &["clockd", "--help"]),
         ("help_locks", &["locks", "--help"]),
+        ("help_run", &["run", "--help"]),
+        ("help_heap", &["heap", "--help"]),
+        ("no_heap", &["heap", "no.heap"]),
+        ("no_malloc", &["run", "--malloc", "fastmalloc", "true"]),
+        ("no_program", &["run", "--malloc", "libc", "./no/such/program"]),
         // More than the kernel gives out.
         ("no_process", &["locks", "4194305"]),
         ("bench_list", &["bench", "--list"]),
@@ -30,7 +35,7 @@ fn help_and_errors() {
 #[test]
 fn a_wrong_command_line_is_exit_code_2() {
     let long = "x".repeat(100_000);
-    let wrong: [&[&str]; 31] = [
+    let wrong: [&[&str]; 38] = [
         &[],
         &[""],
         &["--"],
@@ -62,6 +67,13 @@ fn a_wrong_command_line_is_exit_code_2() {
         &["locks"],
         &["locks", "--top", "few", "true"],
         &["locks", "--for", "0", "true"],
+        &["heap"],
+        &["heap", "--rate", "0", "true"],
+        &["heap", "--rate", "2T", "true"],
+        &["heap", "x.heap", "--top", "few"],
+        &["run"],
+        &["run", "--rounds", "0", "true"],
+        &["run", "--malloc"],
     ];
     for args in wrong {
         let done = corelocal(args);

@@ -1,0 +1,164 @@
+//! Memory of processes, as /proc tells it.
+//!
+//! Invariants:
+//! - What is not told is `None`, never zero.
+//! - A process that ends meanwhile is one that has no memory.
+
+use std::fs;
+use std::path::PathBuf;
+
+/// A process: its own, or the one of this number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// The calling one.
+    This,
+    /// By its number.
+    Other(u32),
+}
+
+impl Process {
+    fn file(self, name: &str) -> PathBuf {
+        match self {
+            Process::This => PathBuf::from(format!("/proc/self/{name}")),
+            Process::Other(number) => PathBuf::from(format!("/proc/{number}/{name}")),
+        }
+    }
+
+    /// Resident KiB, as the kernel counts them in passing: cheap, and off by some pages.
+    pub fn resident(self) -> Option<u64> {
+        let pages = fs::read_to_string(self.file("statm")).ok()?;
+        let pages: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
+        Some(pages * page_kib())
+    }
+
+    /// Resident KiB, of which those that several processes have are divided among them: exact, and as
+    /// dear as the process is large.
+    pub fn share(self) -> Option<u64> {
+        field(&fs::read_to_string(self.file("smaps_rollup")).ok()?, "Pss")
+    }
+
+    /// Resident KiB that are no file's.
+    pub fn anonymous(self) -> Option<u64> {
+        let exact = fs::read_to_string(self.file("smaps_rollup")).ok();
+        let exact = exact.and_then(|text| field(&text, "Anonymous"));
+        exact.or_else(|| field(&fs::read_to_string(self.file("status")).ok()?, "RssAnon"))
+    }
+
+    /// The most KiB that were ever resident.
+    pub fn peak(self) -> Option<u64> {
+        field(&fs::read_to_string(self.file("status")).ok()?, "VmHWM")
+    }
+
+    /// The most KiB that were ever resident and no file's, as far as files stay resident.
+    pub fn peak_anonymous(self) -> Option<u64> {
+        let status = fs::read_to_string(self.file("status")).ok()?;
+        let of_files = field(&status, "RssFile")? + field(&status, "RssShmem")?;
+        Some(field(&status, "VmHWM")?.saturating_sub(of_files))
+    }
+
+    /// The processes that this one has started and that are there.
+    pub fn children(self) -> Vec<u32> {
+        let tasks = fs::read_dir(self.file("task")).into_iter().flatten().flatten();
+        let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+        lists
+            .flat_map(|list| {
+                list.split_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+}
+
+/// A process and all that came of it, as far as their parents live.
+pub fn tree(root: u32) -> Vec<u32> {
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(&process) = found.get(next) {
+        next += 1;
+        for child in Process::Other(process).children() {
+            if !found.contains(&child) {
+                found.push(child);
+            }
+        }
+    }
+    found
+}
+
+/// KiB that a process and all that came of it have resident; `None` when there are none left.
+pub fn of_tree(root: u32) -> Option<u64> {
+    let processes = tree(root);
+    let alone = processes.len() == 1;
+    let of = |process: &u32| {
+        let process = Process::Other(*process);
+        // What a fork shares would count twice.
+        let share = if alone { None } else { process.share() };
+        share.or_else(|| process.resident()).filter(|&kib| kib > 0)
+    };
+    processes.iter().filter_map(of).reduce(|sum, kib| sum + kib)
+}
+
+fn page_kib() -> u64 {
+    // SAFETY: takes a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).map_or(4, |bytes| bytes / 1024)
+}
+
+/// The KiB of a line `name:  123 kB`.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    value.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn fields() {
+        let text = "VmHWM:\t    1234 kB\nRssAnon:\t 12 kB\nPss:  7 kB\nPss_Dirty: 6 kB\n";
+        assert_eq!(field(text, "VmHWM"), Some(1234));
+        assert_eq!(field(text, "Pss"), Some(7));
+        assert_eq!(field(text, "Rss"), None);
+    }
+
+    #[test]
+    fn this_process_is_there() {
+        let kib = Process::This.resident().expect("statm");
+        let peak = Process::This.peak().expect("status");
+        assert!(kib > 100 && peak > 100, "{kib} {peak}");
+        assert!(Process::This.peak_anonymous().expect("status") < peak);
+        if let Some(share) = Process::This.share() {
+            assert!(share > 0);
+        }
+    }
+
+    #[test]
+    fn memory_that_is_touched_is_seen() {
+        let before = Process::This.anonymous().expect("memory of this process");
+        let touched = vec![1_u8; 32 << 20];
+        let after = Process::This.anonymous().expect("memory of this process");
+        assert!(after >= before + (24 << 10), "{before} KiB, then {after}: {}", touched[9]);
+    }
+
+    #[test]
+    fn a_tree_of_processes() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 60 & echo; wait"]).stdout(Stdio::piped());
+        let mut child = shell.spawn().unwrap();
+        let mut line = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        let found = tree(child.id());
+        let kib = of_tree(child.id());
+        for process in found.iter().rev() {
+            // SAFETY: our child, which was not waited for, and its own child, whom it waits for.
+            unsafe { libc::kill(*process as libc::pid_t, libc::SIGKILL) };
+        }
+        child.wait().unwrap();
+        if found.len() == 1 {
+            return eprintln!("skipped: a_tree_of_processes: this kernel has no task/*/children");
+        }
+        assert!(found.len() == 2 && kib > Some(0), "{found:?} {kib:?}");
+        assert_eq!(of_tree(child.id()), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! The runs as one page: the table, and a plot of memory over time.
+//!
+//! Invariants: those of `report/html.rs` (nothing is loaded, every text is escaped, one plot for light,
+//! dark and paper).
+
+use maud::{Markup, html};
+use plotters::prelude::*;
+
+use super::measured::{Answer, Measured};
+use super::tally::{Tally, percent};
+use super::text::name;
+use crate::clock::chart::round_up;
+use crate::report::curves::{Axis, Entry, Tick, drawn, figure, stand_in};
+use crate::report::figures::{self, NONE, ratio, tick};
+use crate::report::html::document;
+use crate::report::schema::Stat;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Colours of ours, and of others.
+const OURS: [usize; 3] = [5, 6, 7];
+const OTHERS: [usize; 5] = [0, 1, 2, 3, 4];
+
+/// The whole page.
+///
+/// # Errors
+/// What plotters reports.
+pub fn page(answer: &Answer) -> anyhow::Result<String> {
+    let machine = crate::machine::collect(Default::default(), Default::default());
+    let created = format!("{:.0}", jiff::Timestamp::now());
+    let title = html! { "corelocal run, " (name(answer)) ", " (created) };
+    let body = html! {
+        header {
+            p.brand { "corelocal " (VERSION) }
+            h1 { "Time and memory of " (name(answer)) }
+            p.about {
+                (machine.cpu_model) " · Linux " (machine.kernel) " · "
+                time datetime=(created) { (created) }
+            }
+            p { code { (answer.command.join(" ")) } }
+        }
+        main {
+            section.card {
+                h2 { "Memory over time" }
+                p { "Resident memory of the program and of what it started, in the run of median length." }
+                (plot(answer)?)
+            }
+            section.card {
+                h2 { "Figures" }
+                (table(answer))
+                @for sentence in answer.bad_ends() {
+                    p.noise { (sentence) }
+                }
+            }
+        }
+    };
+    Ok(document(VERSION, &title, &body))
+}
+
+fn table(answer: &Answer) -> Markup {
+    let cell = |stat: &Option<Stat>, unit: f64| {
+        stat.as_ref().map_or(NONE.to_owned(), |stat| figures::figure(stat.median / unit))
+    };
+    let times = |value: Option<f64>| value.map_or(NONE.to_owned(), ratio);
+    html! {
+        div.scroll tabindex="0" {
+            table {
+                thead { tr {
+                    th { "malloc" }
+                    @for name in ["time s", "ratio", "user s", "kernel s", "cpu ratio", "peak MiB", "ratio", "final MiB", "hits"] {
+                        th.number { (name) }
+                    }
+                } }
+                tbody {
+                    @for malloc in &answer.mallocs {
+                        tr.ours[malloc.ours] {
+                            th { (malloc.label) }
+                            td.number { (cell(&malloc.wall_s, 1.0)) }
+                            td.number { (times(malloc.wall_ratio)) }
+                            td.number { (cell(&malloc.user_s, 1.0)) }
+                            td.number { (cell(&malloc.system_s, 1.0)) }
+                            td.number { (times(malloc.cpu_ratio)) }
+                            td.number { (cell(&malloc.peak_kib, 1024.0)) }
+                            td.number { (times(malloc.peak_ratio)) }
+                            td.number { (cell(&malloc.final_kib, 1024.0)) }
+                            td.number { (hits(malloc)) }
+                        }
+                    }
+                }
+            }
+        }
+        p.muted {
+            "Medians over runs that took turns; ratio: times better than libc's malloc. Hits: the share of what was \
+             asked for that waited in a cache; other mallocs do not tell."
+        }
+    }
+}
+
+fn hits(malloc: &Measured) -> String {
+    let hits = malloc.caches.as_ref().and_then(Tally::hits);
+    hits.map_or(NONE.to_owned(), percent)
+}
+
+fn plot(answer: &Answer) -> anyhow::Result<Markup> {
+    let spoken = format!("Curves of the memory of {} over time.", name(answer));
+    let all = &answer.mallocs;
+    let (narrow, wide) = (svg(all, (310, 280))?, svg(all, (760, 400))?);
+    let legend = all.iter().enumerate().map(|(index, malloc)| Entry {
+        ours: malloc.ours,
+        colour: colour(all, index),
+        mark: '━',
+        text: html! {
+            (malloc.label)
+            @if let Some(peak) = &malloc.peak_kib { ": at most " (figures::figure(peak.median / 1024.0)) " MiB" }
+        },
+    });
+    Ok(figure(&html! { "MiB over seconds" }, &spoken, [&narrow, &wide], legend))
+}
+
+fn colour(all: &[Measured], index: usize) -> usize {
+    let ours = all[index].ours;
+    let before = all[..index].iter().filter(|malloc| malloc.ours == ours).count();
+    if ours { OURS[before % OURS.len()] } else { OTHERS[before % OTHERS.len()] }
+}
+
+fn svg(all: &[Measured], size: (u32, u32)) -> anyhow::Result<String> {
+    let points = || all.iter().flat_map(|malloc| &malloc.resident);
+    let seconds = points().map(|point| point.0).fold(0.001, f64::max);
+    let mib = points().map(|point| point.1 as f64 / 1024.0).fold(1.0, f64::max);
+    let axis = |most: f64| {
+        let step = round_up(most / 5.0);
+        let ticks: Vec<Tick> = (0..=(most / step * 1.001) as u32)
+            .map(|nth| f64::from(nth) * step)
+            .map(|at| (at, tick(at)))
+            .collect();
+        Axis { range: 0.0..most * 1.03, ticks }
+    };
+    drawn(size, 54, (axis(seconds), axis(mib)), "seconds", |chart| {
+        // Ours on top.
+        let mut order: Vec<usize> = (0..all.len()).rev().collect();
+        order.sort_by_key(|index| all[*index].ours);
+        for index in order {
+            let malloc = &all[index];
+            let style = stand_in(colour(all, index)).stroke_width(if malloc.ours { 3 } else { 2 });
+            let line = malloc.resident.iter().map(|&(at, kib)| (at, kib as f64 / 1024.0));
+            chart.draw_series(LineSeries::new(line, style))?;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measured::tests::answer;
+    use super::*;
+
+    #[test]
+    fn a_page_needs_nothing_else() {
+        let page = page(&answer()).unwrap();
+        assert!(page.ends_with("</html>") && page.contains("<svg"));
+        assert!(!page.contains("=\"#0"), "a stand-in colour is left");
+        assert!(page.contains("at most 20 MiB") && page.contains("exit code 3"));
+        assert!(page.contains("99.97 %"));
+    }
+
+    #[test]
+    fn nothing_to_plot() {
+        let mut answer = answer();
+        answer.command = vec!["<script>".to_owned()];
+        answer.mallocs.iter_mut().for_each(|malloc| malloc.resident.clear());
+        let page = page(&answer).unwrap();
+        assert!(page.ends_with("</html>") && !page.contains("<script"));
+        answer.mallocs.clear();
+        assert!(super::page(&answer).is_ok());
+    }
+}

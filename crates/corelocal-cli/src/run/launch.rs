@@ -1,0 +1,251 @@
+//! One run of a program: how long, how much cpu, how much memory over time.
+//!
+//! Memory is looked at from outside, through /proc, for the program and for all that it started and that
+//! still has a parent among them. The first look is early, since most programs are short; later ones come
+//! a hundredth of the time so far apart, and never take more than a twentieth of the time.
+//!
+//! Invariants:
+//! 1. The program is waited for whatever happens to our looks.
+//! 2. Looks are bounded in number: when there are too many, every other one goes.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+
+use super::program::{Program, Refusal};
+use super::relay;
+use super::tally::{Place, Tally, Wanted};
+use crate::mallocs::Malloc;
+use crate::mallocs::resident::{Process, of_tree};
+
+/// What our malloc is asked for by.
+const MODES: &str = "CORELOCAL_MALLOC";
+/// What has less is only being set up: such a look tells nothing of its memory.
+const LEAST_KIB: u64 = 64;
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(50);
+/// A look may take this share of the time until the next.
+const SHARE: u32 = 20;
+/// So many are kept.
+const MOST: usize = 4096;
+
+/// Where the program's output goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Where ours goes.
+    AsOurs,
+    /// To standard error, all of it.
+    ToError,
+    /// Nowhere.
+    Nowhere,
+}
+
+/// What a run took.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Seconds from start to end.
+    pub wall_s: f64,
+    /// Seconds of cpu in the program, and in what it waited for.
+    pub user_s: f64,
+    /// The same in the kernel.
+    pub system_s: f64,
+    /// The most KiB that were resident.
+    pub peak_kib: Option<u64>,
+    /// Seconds since the start, and KiB that were resident.
+    pub resident: Vec<(f64, u64)>,
+    /// What caches did, if it was wanted, it is our malloc, and a process told.
+    pub tally: Option<Tally>,
+}
+
+/// Runs the program to its end.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn once(
+    program: &Program,
+    arguments: &[OsString],
+    malloc: &Malloc,
+    stdin: Stdio,
+    output: Output,
+    wanted: Wanted,
+) -> Result<Run, Refusal> {
+    let place = if malloc.ours { Place::new(wanted) } else { None };
+    let mut command = Command::new(&program.path);
+    command.arg0(&program.name).args(arguments).stdin(stdin);
+    match malloc.preload(std::env::var_os("LD_PRELOAD").as_deref()) {
+        Some(value) => command.env("LD_PRELOAD", value),
+        None => command.env_remove("LD_PRELOAD"),
+    };
+    if let Some(place) = &place {
+        command.env(MODES, place.words(std::env::var_os(MODES)));
+    }
+    match output {
+        Output::AsOurs => {}
+        Output::ToError => {
+            command.stdout(Stdio::from(io::stderr()));
+        }
+        Output::Nowhere => {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+    }
+    // Until it has become the program, the child may be in our memory.
+    let of_ours = Process::This.peak();
+    let begin = Instant::now();
+    let child = command.spawn().map_err(|error| program.unfit(&error))?;
+    let process = child.id();
+    relay::program_began(process);
+    let ended = AtomicBool::new(false);
+    let (waited, looks) = thread::scope(|scope| {
+        let looks = scope.spawn(|| Looks::while_it_runs(process, begin, &ended));
+        let waited = wait(process);
+        // Relaxed: the flag carries no data.
+        ended.store(true, Ordering::Relaxed);
+        looks.thread().unpark();
+        (waited, looks.join().unwrap_or_default())
+    });
+    let wall_s = begin.elapsed().as_secs_f64();
+    let (status, usage) = waited
+        .map_err(|error| Refusal::unable(anyhow!("the program cannot be waited for: {error}")))?;
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    Ok(Run {
+        status,
+        wall_s,
+        user_s: seconds(usage.ru_utime),
+        system_s: seconds(usage.ru_stime),
+        peak_kib: looks.peak().max(by_kernel(&usage, of_ours)),
+        resident: looks.all,
+        tally: place.and_then(|place| place.read(process)),
+    })
+}
+
+/// The most KiB of the program, or of a process that it waited for, as the kernel tells after its end: nothing, if
+/// that may be what the child had before it became the program.
+fn by_kernel(usage: &libc::rusage, of_ours: Option<u64>) -> Option<u64> {
+    /// What we may have grown by meanwhile.
+    const MORE_KIB: u64 = 1024;
+    let most = u64::try_from(usage.ru_maxrss).ok()?;
+    of_ours.filter(|ours| most > ours + MORE_KIB).map(|_| most)
+}
+
+/// Until the process has ended; it is waited for only when no signal can be passed on to it any more.
+fn wait(process: u32) -> io::Result<(ExitStatus, libc::rusage)> {
+    // SAFETY: all-zero bytes are a valid siginfo_t, which is written to.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOWAIT;
+    // SAFETY: `info` is valid for writes.
+    retried(|| unsafe { libc::waitid(libc::P_PID, process, &mut info, options) })?;
+    relay::program_ended();
+    let mut status = 0;
+    // SAFETY: all-zero bytes are a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both are valid for writes.
+    retried(|| unsafe { libc::wait4(process as libc::pid_t, &mut status, 0, &mut usage) })?;
+    Ok((ExitStatus::from_raw(status), usage))
+}
+
+fn retried(mut call: impl FnMut() -> libc::c_int) -> io::Result<()> {
+    loop {
+        if call() >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// What was seen of a program's memory.
+#[derive(Default)]
+struct Looks {
+    all: Vec<(f64, u64)>,
+    /// The kernel's own account of the program alone, which misses no peak between two looks.
+    peak_of_one: Option<u64>,
+}
+
+impl Looks {
+    fn while_it_runs(process: u32, begin: Instant, ended: &AtomicBool) -> Self {
+        let mut looks = Looks::default();
+        // Relaxed: see the store.
+        while !ended.load(Ordering::Relaxed) {
+            let from = Instant::now();
+            if let Some(kib) = of_tree(process).filter(|&kib| kib >= LEAST_KIB) {
+                looks.add(from.duration_since(begin).as_secs_f64(), kib);
+            }
+            let peak = Process::Other(process).peak().filter(|&kib| kib >= LEAST_KIB);
+            looks.peak_of_one = looks.peak_of_one.max(peak);
+            let pause = (begin.elapsed() / 100).clamp(SHORTEST, LONGEST);
+            thread::park_timeout(pause.max(from.elapsed() * SHARE));
+        }
+        looks
+    }
+
+    fn add(&mut self, at: f64, kib: u64) {
+        if self.all.len() >= MOST {
+            let mut nth = 0;
+            self.all.retain(|_| {
+                nth += 1;
+                nth % 2 == 0
+            });
+        }
+        self.all.push((at, kib));
+    }
+
+    fn peak(&self) -> Option<u64> {
+        self.all.iter().map(|&(_, kib)| kib).max().max(self.peak_of_one)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    fn sh(script: &str) -> Run {
+        let program = Program::find(OsStr::new("sh")).unwrap();
+        let args = ["-c".into(), script.into()];
+        let libc = Malloc::of_libc();
+        once(&program, &args, &libc, Stdio::null(), Output::Nowhere, Wanted::Hits).unwrap()
+    }
+
+    #[test]
+    fn what_a_run_took() {
+        let run = sh("sleep 0.2; exit 7");
+        assert_eq!(run.status.code(), Some(7));
+        assert!(run.wall_s >= 0.2 && run.user_s >= 0.0 && run.system_s >= 0.0);
+        assert!(run.peak_kib > Some(0) && !run.resident.is_empty());
+        assert!(run.resident.windows(2).all(|pair| pair[0].0 <= pair[1].0));
+        assert_eq!(sh("kill -KILL $$").status.signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_peak_between_two_looks_is_seen() {
+        // A child of the child, which is waited for.
+        let run = sh(
+            "sh -c 'x=0123456789abcdef; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21; \
+                      do x=$x$x; done' ; true",
+        );
+        assert!(run.peak_kib > Some(32 << 10), "{:?}", run.peak_kib);
+    }
+
+    #[test]
+    fn looks_are_bounded() {
+        let mut looks = Looks::default();
+        for at in 0..3 * MOST {
+            looks.add(at as f64, at as u64);
+        }
+        assert!(looks.all.len() <= MOST && looks.all.len() >= MOST / 2);
+        assert!(looks.all.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert_eq!(looks.peak(), Some(3 * MOST as u64 - 1));
+        assert_eq!(Looks::default().peak(), None);
+    }
+}

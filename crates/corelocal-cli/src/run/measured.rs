@@ -1,0 +1,226 @@
+//! Runs become figures: medians over rounds, ratios within a round.
+//!
+//! Invariant: ratios are to libc's malloc in the same round; a round that was interrupted has none.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+
+use serde::Serialize;
+
+use super::launch::Run;
+use super::tally::Tally;
+use crate::bench::stats;
+use crate::mallocs::Malloc;
+use crate::report::schema::{Better, Stat};
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+pub struct Answer {
+    pub version: &'static str,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// A malloc each.
+    pub mallocs: Vec<Measured>,
+}
+
+/// The runs with one malloc.
+#[derive(Debug, Serialize)]
+pub struct Measured {
+    pub malloc: String,
+    pub label: String,
+    pub ours: bool,
+    /// Its file; nothing for libc's own.
+    pub library: Option<String>,
+    /// How the first run ended that did not end well, or the first one.
+    pub ended: String,
+    /// Whether all runs ended with exit code 0.
+    pub well: bool,
+    pub wall_s: Option<Stat>,
+    pub user_s: Option<Stat>,
+    pub system_s: Option<Stat>,
+    pub peak_kib: Option<Stat>,
+    /// At the last look before the end.
+    pub final_kib: Option<Stat>,
+    /// How many times less time than with libc's malloc.
+    pub wall_ratio: Option<f64>,
+    /// The same of cpu time.
+    pub cpu_ratio: Option<f64>,
+    /// The same of the peak.
+    pub peak_ratio: Option<f64>,
+    /// Seconds, and KiB that were resident, in the run of median length.
+    pub resident: Vec<(f64, u64)>,
+    /// What caches did, if it is our malloc and a process told of it.
+    pub caches: Option<Tally>,
+}
+
+impl Answer {
+    /// `runs` has the runs of each malloc, round by round; `tallies` what caches did in one of them.
+    pub fn new(
+        command: &[OsString],
+        mallocs: Vec<Malloc>,
+        runs: Vec<Vec<Run>>,
+        tallies: Vec<Option<Tally>>,
+    ) -> Self {
+        let base = mallocs.iter().position(|malloc| malloc.library.is_none());
+        let base: Vec<Run> = base.map(|nth| runs[nth].clone()).unwrap_or_default();
+        let measured = mallocs.into_iter().zip(runs.into_iter().zip(tallies));
+        let measured = measured.map(|(malloc, (runs, caches))| Measured {
+            caches,
+            ..Measured::new(malloc, &runs, &base)
+        });
+        Answer {
+            version: env!("CARGO_PKG_VERSION"),
+            command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            mallocs: measured.collect(),
+        }
+    }
+
+    /// Runs that did not end well, in sentences: whether it is the program or one malloc.
+    pub fn bad_ends(&self) -> Vec<String> {
+        let mut ran = self.mallocs.iter().filter(|malloc| malloc.wall_s.is_some());
+        let Some(first) = ran.next() else { return Vec::new() };
+        if !first.well && ran.all(|malloc| malloc.ended == first.ended) {
+            return vec![format!("Runs ended with {}, whatever the malloc.", first.ended)];
+        }
+        let bad = self.mallocs.iter().filter(|malloc| !malloc.well);
+        let sentence = |malloc: &Measured| {
+            format!(
+                "With {} a run ended with {}; `corelocal run --malloc {} -- ...` shows what it says.",
+                malloc.label, malloc.ended, malloc.malloc
+            )
+        };
+        bad.map(sentence).collect()
+    }
+}
+
+/// A figure of a run, if it has one.
+type Figure = fn(&Run) -> Option<f64>;
+
+const WALL: Figure = |run| Some(run.wall_s);
+const CPU: Figure = |run| Some(run.user_s + run.system_s);
+const PEAK: Figure = |run| Some(run.peak_kib? as f64);
+
+impl Measured {
+    fn new(malloc: Malloc, runs: &[Run], base: &[Run]) -> Self {
+        let values = |runs: &[Run], figure: Figure| -> Vec<f64> {
+            runs.iter().map(|run| figure(run).unwrap_or(f64::NAN)).collect()
+        };
+        let stat = |figure: Figure| Stat::of(&runs.iter().filter_map(figure).collect::<Vec<f64>>());
+        let is_base = malloc.library.is_none();
+        let ratio = |figure: Figure| {
+            let ratio = stats::ratio(&values(base, figure), &values(runs, figure), Better::Lower);
+            ratio.filter(|_| !is_base)
+        };
+        let bad = runs.iter().find(|run| !run.status.success());
+        let shown = bad.or(runs.first()).map(|run| ended(run.status)).unwrap_or_default();
+        let mut by_length: Vec<&Run> = runs.iter().collect();
+        by_length.sort_by(|a, b| a.wall_s.total_cmp(&b.wall_s));
+        let middle = by_length.get(by_length.len() / 2);
+        Measured {
+            malloc: malloc.id,
+            label: malloc.label,
+            ours: malloc.ours,
+            library: malloc.library.map(|path| path.to_string_lossy().into_owned()),
+            ended: shown,
+            well: bad.is_none(),
+            wall_s: stat(WALL),
+            user_s: stat(|run| Some(run.user_s)),
+            system_s: stat(|run| Some(run.system_s)),
+            peak_kib: stat(PEAK),
+            final_kib: stat(|run| Some(run.resident.last()?.1 as f64)),
+            wall_ratio: ratio(WALL),
+            cpu_ratio: ratio(CPU),
+            peak_ratio: ratio(PEAK),
+            resident: middle.map(|run| run.resident.clone()).unwrap_or_default(),
+            caches: None,
+        }
+    }
+}
+
+/// In words.
+fn ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (_, Some(signal)) => format!("signal {signal}"),
+        _ => status.to_string(),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::super::tally::tests::tally;
+    use super::*;
+
+    fn run(wall_s: f64, kib: u64, status: i32) -> Run {
+        Run {
+            status: ExitStatus::from_raw(status),
+            wall_s,
+            user_s: wall_s / 2.0,
+            system_s: 0.25,
+            peak_kib: Some(kib),
+            resident: vec![(0.0, kib / 2), (wall_s / 2.0, kib), (wall_s, kib / 4)],
+            tally: None,
+        }
+    }
+
+    /// Two mallocs and three rounds of a program.
+    pub fn answer() -> Answer {
+        let ours = Malloc {
+            id: "corelocal".to_owned(),
+            label: "corelocal".to_owned(),
+            ours: true,
+            library: Some("/x/libcorelocal_malloc.so".into()),
+        };
+        let libc = Malloc { label: "glibc 2.36".to_owned(), ..Malloc::of_libc() };
+        let slow = vec![run(2.0, 40_960, 0), run(3.0, 40_960, 0), run(4.0, 81_920, 0)];
+        let fast = vec![run(1.0, 20_480, 0), run(1.5, 20_480, 3 << 8), run(2.0, 20_480, 0)];
+        let command = ["program".into(), "argument".into()];
+        Answer::new(&command, vec![libc, ours], vec![slow, fast], vec![None, Some(tally())])
+    }
+
+    #[test]
+    fn medians_and_ratios() {
+        let answer = answer();
+        let [libc, ours] = &answer.mallocs[..] else { panic!("two mallocs") };
+        assert_eq!(libc.wall_s.unwrap().median, 3.0);
+        assert_eq!((libc.wall_ratio, ours.wall_ratio), (None, Some(2.0)));
+        assert_eq!(ours.peak_ratio, Some(2.0));
+        assert_eq!(ours.final_kib.unwrap().median, 5120.0);
+        assert_eq!((ours.ended.as_str(), ours.well), ("exit code 3", false));
+        assert_eq!(ours.resident.len(), 3);
+    }
+
+    #[test]
+    fn who_is_to_blame_for_an_end() {
+        let [one] = &answer().bad_ends()[..] else { panic!("one malloc") };
+        assert!(one.contains("corelocal") && one.contains("exit code 3"), "{one}");
+        let mallocs =
+            || vec![Malloc::of_libc(), Malloc { id: "x".to_owned(), ..Malloc::of_libc() }];
+        let killed = || vec![run(1.0, 1, 9)];
+        let all =
+            Answer::new(&[], mallocs(), vec![killed(), killed()], vec![None, None]).bad_ends();
+        assert_eq!(all, ["Runs ended with signal 9, whatever the malloc."]);
+        // Interrupted before the second one's turn.
+        let all =
+            Answer::new(&[], mallocs(), vec![killed(), Vec::new()], vec![None, None]).bad_ends();
+        assert_eq!(all.len(), 1);
+        assert!(
+            Answer::new(&[], mallocs(), vec![Vec::new(), Vec::new()], vec![None, None])
+                .bad_ends()
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn nothing_was_seen() {
+        let mut short = run(0.001, 1, 9);
+        (short.peak_kib, short.resident) = (None, Vec::new());
+        let answer = Answer::new(&[], vec![Malloc::of_libc()], vec![vec![short]], vec![None]);
+        let only = &answer.mallocs[0];
+        assert!(only.peak_kib.is_none() && only.final_kib.is_none() && only.wall_s.is_some());
+        assert_eq!(only.ended, "signal 9");
+        let none = Answer::new(&[], vec![Malloc::of_libc()], vec![Vec::new()], vec![None]);
+        assert!(none.mallocs[0].wall_s.is_none());
+    }
+}

@@ -1,0 +1,299 @@
+//! Which file is meant, and whether a malloc can be preloaded into it.
+//!
+//! `LD_PRELOAD` is the dynamic loader's: a program without one has its malloc inside, and one that gains
+//! rights when it starts must not be told what to load.
+//!
+//! Invariant: what is refused here would have run without the malloc, or not at all.
+
+use std::ffi::{CString, OsStr};
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+
+use crate::mallocs::{Malloc, elf};
+
+/// The exit code of what cannot be done.
+pub const UNABLE: u8 = 125;
+
+/// Why there is no run, and the exit code that says so.
+#[derive(Debug)]
+pub struct Refusal {
+    pub code: u8,
+    pub why: anyhow::Error,
+}
+
+impl Refusal {
+    /// What was asked for cannot be done.
+    pub fn unable(why: anyhow::Error) -> Self {
+        Refusal { code: UNABLE, why }
+    }
+
+    /// The program cannot be run this way.
+    pub fn unfit(why: String) -> Self {
+        Refusal { code: 126, why: anyhow!(why) }
+    }
+
+    fn missing(why: String) -> Self {
+        Refusal { code: 127, why: anyhow!(why) }
+    }
+}
+
+/// So many scripts may stand in each other's first line, as in the kernel.
+const MOST_SCRIPTS: usize = 4;
+
+/// A program that is there.
+#[derive(Debug)]
+pub struct Program {
+    /// As it was named.
+    pub name: std::ffi::OsString,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+impl Program {
+    /// As a shell finds it.
+    ///
+    /// # Errors
+    /// When there is none, or it is not one.
+    pub fn find(name: &OsStr) -> Result<Self, Refusal> {
+        let shown = Path::new(name).display();
+        let path = if name.as_bytes().contains(&b'/') {
+            PathBuf::from(name)
+        } else {
+            let folders =
+                std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+            let found = std::env::split_paths(&folders)
+                .map(|folder| folder.join(name))
+                .filter(|path| path.is_file());
+            let found: Vec<PathBuf> = found.collect();
+            let runnable = found.iter().find(|path| may_run(path)).or(found.first()).cloned();
+            runnable.filter(|_| !name.is_empty()).ok_or_else(|| {
+                Refusal::missing(format!(
+                    "there is no program {shown} in PATH; give its path if it is elsewhere"
+                ))
+            })?
+        };
+        match fs::metadata(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(Refusal::missing(format!("there is no program {shown}")))
+            }
+            Err(error) => Err(Refusal::unfit(format!("cannot run {shown}: {error}"))),
+            Ok(meta) if !meta.is_file() => {
+                Err(Refusal::unfit(format!("cannot run {shown}: it is no file")))
+            }
+            Ok(_) if !may_run(&path) => Err(Refusal::unfit(format!(
+                "cannot run {shown}: you may not execute {}",
+                path.display()
+            ))),
+            Ok(_) => Ok(Program { name: name.to_owned(), path }),
+        }
+    }
+
+    /// Why the kernel does not start it.
+    pub fn unfit(&self, error: &std::io::Error) -> Refusal {
+        let shown = self.path.display();
+        let why = match (error.raw_os_error(), self.interpreter()) {
+            (Some(libc::ENOENT), Ok(other)) if other != self.path => format!(
+                "cannot run {shown}: its first line names {}, which is not there",
+                other.display()
+            ),
+            (Some(libc::ENOEXEC), _) => format!(
+                "cannot run {shown}: it is no program, and has no first line that names one; for a script of \
+                 the shell say `sh {shown}`"
+            ),
+            _ => format!("cannot run {shown}: {error}"),
+        };
+        Refusal::unfit(why)
+    }
+
+    /// Whether a malloc can be preloaded.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    pub fn takes(&self, malloc: &Malloc) -> Result<(), Refusal> {
+        let Some(library) = &malloc.library else { return Ok(()) };
+        let program = self.interpreter()?;
+        let shown = match program == self.path {
+            true => program.display().to_string(),
+            false => format!("{} is run by {}, which", self.path.display(), program.display()),
+        };
+        if gains_rights(&program) {
+            return Err(Refusal::unfit(format!(
+                "{shown} gains rights when it starts (setuid, setgid or capabilities), so the dynamic loader \
+                 preloads nothing that is asked for; run it as the user it becomes"
+            )));
+        }
+        // A program that may be executed but not read is run as it is.
+        let Ok(Some(elf)) = elf::read(&program) else { return Ok(()) };
+        if !elf.has_loader {
+            return Err(Refusal::unfit(format!(
+                "{shown} is linked statically: its malloc is inside and cannot be replaced; build it as a \
+                 dynamic program, or with the malloc in it"
+            )));
+        }
+        match elf::read(library) {
+            Ok(Some(brings)) if !elf.fits(&brings) => Err(Refusal::unfit(format!(
+                "{shown} is for {}, the malloc {} for {}",
+                elf.kind(),
+                library.display(),
+                brings.kind()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The program itself, or the one that runs it if it is a script; through env(1), too.
+    fn interpreter(&self) -> Result<PathBuf, Refusal> {
+        let mut path = self.path.clone();
+        for _ in 0..MOST_SCRIPTS {
+            let Ok(Some(line)) = elf::interpreter(&path) else { break };
+            let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+            let Some(first) = words.next() else { break };
+            let first = Path::new(OsStr::from_bytes(first));
+            let is_env = first.file_name() == Some(OsStr::new("env"));
+            // Its options and settings come before the program.
+            let named = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='));
+            path = match named.filter(|_| is_env) {
+                Some(name) => Program::find(OsStr::from_bytes(name))?.path,
+                None => first.to_owned(),
+            };
+        }
+        Ok(path)
+    }
+}
+
+fn may_run(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: the path ends with a zero byte.
+    unsafe { libc::access(path.as_ptr(), libc::X_OK) == 0 }
+}
+
+/// Whether the kernel will set AT_SECURE for it.
+fn gains_rights(path: &Path) -> bool {
+    let Ok(meta) = fs::metadata(path) else { return false };
+    // SAFETY: neither call takes anything.
+    let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
+    let becomes_user = meta.mode() & libc::S_ISUID != 0 && meta.uid() != user;
+    let becomes_group =
+        meta.mode() & libc::S_ISGID != 0 && meta.mode() & libc::S_IXGRP != 0 && meta.gid() != group;
+    becomes_user || becomes_group || (user != 0 && has_capabilities(path))
+}
+
+fn has_capabilities(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    let name = c"security.capability";
+    // SAFETY: both texts end with a zero byte; with no room given, nothing is written.
+    unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn refused(name: &str) -> (u8, String) {
+        let refusal = Program::find(OsStr::new(name)).unwrap_err();
+        (refusal.code, refusal.why.to_string())
+    }
+
+    fn file(folder: &Path, name: &str, content: &[u8], mode: u32) -> Program {
+        let path = folder.join(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        Program { name: path.clone().into(), path }
+    }
+
+    fn malloc() -> Malloc {
+        // Any file for this processor.
+        let library = Some("/proc/self/exe".into());
+        Malloc { id: "x".into(), label: "x".into(), ours: false, library }
+    }
+
+    #[test]
+    fn programs_that_there_are_not() {
+        assert_eq!(refused("no-such-program").0, 127);
+        assert!(refused("no-such-program").1.contains("in PATH"));
+        assert_eq!(
+            refused("./no/such/program"),
+            (127, "there is no program ./no/such/program".to_owned())
+        );
+        assert_eq!(refused("").0, 127);
+        assert_eq!(refused("/").0, 126);
+        let dir = tempfile::tempdir().unwrap();
+        let plain = file(dir.path(), "plain", b"", 0o644);
+        assert_eq!(refused(plain.path.to_str().unwrap()).0, 126);
+        assert!(Program::find(OsStr::new("sh")).unwrap().path.is_absolute());
+    }
+
+    #[test]
+    fn static_programs_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        // A head without program headers.
+        let mut head = fs::read("/proc/self/exe").unwrap();
+        head.truncate(64);
+        head[54..60].fill(0);
+        let program = file(dir.path(), "static", &head, 0o755);
+        if !cfg!(target_pointer_width = "64") {
+            return eprintln!("skipped: static_programs_are_refused: heads are other ones here");
+        }
+        let refusal = program.takes(&malloc()).unwrap_err();
+        assert_eq!(refusal.code, 126);
+        assert!(refusal.why.to_string().contains("statically"), "{}", refusal.why);
+        // A script is as fit as what runs it.
+        let script = format!("#!{}\n", program.path.display());
+        let script = file(dir.path(), "script", script.as_bytes(), 0o755);
+        assert_eq!(script.takes(&malloc()).unwrap_err().code, 126);
+        assert!(script.takes(&Malloc::of_libc()).is_ok());
+        // Another processor.
+        head[18] ^= 0xff;
+        head[54..58].copy_from_slice(&[56, 0, 1, 0]);
+        let mut header = head.clone();
+        header.extend([3, 0, 0, 0]);
+        header[32..40].copy_from_slice(&64_u64.to_le_bytes());
+        let foreign = file(dir.path(), "foreign", &header, 0o755);
+        let refusal = foreign.takes(&malloc()).unwrap_err();
+        assert!(refusal.why.to_string().contains(" is for "), "{}", refusal.why);
+    }
+
+    #[test]
+    fn scripts_lead_to_programs() {
+        let dir = tempfile::tempdir().unwrap();
+        for (line, expected) in [
+            ("#!/bin/sh -e\n", "sh"),
+            ("#!/usr/bin/env -S sh -e\n", "sh"),
+            ("#!/usr/bin/env A=b sh\n", "sh"),
+            ("#!\n", "script"),
+            ("echo\n", "script"),
+        ] {
+            let script = file(dir.path(), "script", line.as_bytes(), 0o755);
+            let found = script.interpreter().unwrap();
+            assert_eq!(found.file_name(), Some(OsStr::new(expected)), "{line}");
+        }
+        // Two scripts that name each other come to an end.
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        let first = file(dir.path(), "a", format!("#!{}\n", b.display()).as_bytes(), 0o755);
+        file(dir.path(), "b", format!("#!{}\n", a.display()).as_bytes(), 0o755);
+        assert!(first.interpreter().is_ok());
+    }
+
+    #[test]
+    fn programs_that_gain_rights() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = file(dir.path(), "program", b"", 0o4755);
+        // Its owner gains nothing.
+        assert!(!gains_rights(&program.path));
+        let nobody = CString::new(program.path.as_os_str().as_bytes()).unwrap();
+        // SAFETY: a path that ends with a zero byte.
+        if unsafe { libc::chown(nobody.as_ptr(), 65534, 65534) } != 0 {
+            return eprintln!("skipped: programs_that_gain_rights: only root may give files away");
+        }
+        // The bit goes with the owner.
+        fs::set_permissions(&program.path, fs::Permissions::from_mode(0o4755)).unwrap();
+        assert!(gains_rights(&program.path));
+        assert!(program.takes(&malloc()).unwrap_err().why.to_string().contains("gains rights"));
+    }
+}

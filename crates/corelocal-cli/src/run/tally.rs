@@ -1,0 +1,201 @@
+//! What corelocal's malloc did with its caches in a run: each process of the program writes a few numbers to a file
+//! when it ends, in a folder that is there for this run alone.
+//!
+//! How often a cache did not have what was asked for is always known, and costs nothing. How often it had is
+//! counted only where it is wanted, since it makes each call of the malloc slower.
+//!
+//! Invariants:
+//! - The folder is gone at the end, whatever happened.
+//! - Processes that wrote nothing (ended by a signal, by `_exit(2)`, or became another program) are not told of, and
+//!   if the program itself is one of them, it is said.
+
+use std::ffi::OsString;
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+use crate::locks::launch::Folder;
+
+/// Whether hits are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Nothing: the program runs as it would without us.
+    Nothing,
+    /// What is counted anyway.
+    Misses,
+    /// All.
+    Hits,
+}
+
+/// What caches did, in all processes that told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// So many processes told.
+    pub processes: usize,
+    /// Whether the program itself is one of them.
+    pub has_program: bool,
+    /// Objects that were asked for; of up to 1 MiB, as all here. Nothing unless they were counted.
+    pub allocated: Option<u64>,
+    /// Objects that were given back, likewise.
+    pub freed: Option<u64>,
+    /// How often a cache had none of those that were asked for.
+    pub refills: u64,
+    /// How often a cache had no room for what was given back.
+    pub spills: u64,
+}
+
+/// What a process writes.
+#[derive(Deserialize)]
+struct File {
+    process: u32,
+    allocated: u64,
+    freed: u64,
+    refills: u64,
+    spills: u64,
+}
+
+/// Where processes write to.
+pub struct Place {
+    folder: Folder,
+    counts: bool,
+}
+
+impl Place {
+    /// For a run; nothing where there is no place to write to, or nothing is wanted.
+    pub fn new(wanted: Wanted) -> Option<Place> {
+        let counts = match wanted {
+            Wanted::Nothing => return None,
+            Wanted::Misses => false,
+            Wanted::Hits => true,
+        };
+        Some(Place { folder: Folder::new("run").ok()?, counts })
+    }
+
+    /// What `CORELOCAL_MALLOC` is to be, where it was `before`.
+    pub fn words(&self, before: Option<OsString>) -> OsString {
+        // What is found first counts.
+        let mut words: OsString = format!("tally:{}/of", self.folder.0.display()).into();
+        words.push(if self.counts { ",count" } else { "" });
+        if let Some(before) = before.filter(|before| !before.is_empty()) {
+            words.push(",");
+            words.push(before);
+        }
+        words
+    }
+
+    /// What was written, when the program has ended; nothing if nobody wrote.
+    pub fn read(&self, program: u32) -> Option<Tally> {
+        let files = self
+            .folder
+            .profiles()
+            .into_iter()
+            .filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok());
+        Tally::of(files, program, self.counts)
+    }
+}
+
+impl Tally {
+    fn of(files: impl Iterator<Item = File>, program: u32, counts: bool) -> Option<Tally> {
+        let mut tally = Tally::default();
+        let (mut allocated, mut freed) = (0_u64, 0_u64);
+        for file in files {
+            tally.processes += 1;
+            tally.has_program |= file.process == program;
+            allocated = allocated.saturating_add(file.allocated);
+            freed = freed.saturating_add(file.freed);
+            tally.refills = tally.refills.saturating_add(file.refills);
+            tally.spills = tally.spills.saturating_add(file.spills);
+        }
+        if counts {
+            (tally.allocated, tally.freed) = (Some(allocated), Some(freed));
+        }
+        Some(tally).filter(|tally| tally.processes > 0)
+    }
+
+    /// The share of what was asked for that a cache had, 0 to 1; nothing where it was not counted.
+    pub fn hits(&self) -> Option<f64> {
+        share(self.refills, self.allocated?)
+    }
+
+    /// The share of what was given back that a cache had room for, likewise.
+    pub fn room(&self) -> Option<f64> {
+        share(self.spills, self.freed?)
+    }
+}
+
+/// The share of all that is no miss.
+fn share(misses: u64, all: u64) -> Option<f64> {
+    (all > 0).then(|| all.saturating_sub(misses) as f64 / all as f64)
+}
+
+/// A share in percent. What is not all is never called all.
+pub fn percent(share: f64) -> String {
+    let percent = (share * 1e4).floor() / 100.0;
+    if share >= 1.0 { "100 %".to_owned() } else { format!("{percent:.2} %") }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// Of a program that did much.
+    pub fn tally() -> Tally {
+        Tally {
+            processes: 1,
+            has_program: true,
+            allocated: Some(5_310_000),
+            freed: Some(5_300_000),
+            refills: 1100,
+            spills: 104,
+        }
+    }
+
+    #[test]
+    fn processes_are_added_up() {
+        let place = Place::new(Wanted::Hits).expect("a folder");
+        assert_eq!(place.read(1), None);
+        let folder = place.folder.0.clone();
+        let text = |process| {
+            format!(r#"{{"process":{process},"allocated":10,"freed":8,"refills":2,"spills":1}}"#)
+        };
+        for process in [11, 12] {
+            fs::write(folder.join(format!("of.{process}.0")), text(process)).expect("a new file");
+        }
+        fs::write(folder.join("of.13.0"), "{\"process\":13,").expect("a new file");
+        let tally = place.read(12).expect("two told");
+        assert_eq!((tally.processes, tally.has_program, tally.refills), (2, true, 4));
+        assert_eq!((tally.hits(), tally.room()), (Some(0.8), Some(0.875)));
+        assert!(place.read(13).is_some_and(|tally| !tally.has_program));
+        drop(place);
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn words_of_the_environment() {
+        let words = |wanted, before: Option<&str>| {
+            let place = Place::new(wanted)?;
+            let words = place.words(before.map(OsString::from));
+            Some(words.to_str()?.replace(place.folder.0.to_str()?, "F"))
+        };
+        assert_eq!(words(Wanted::Nothing, None), None);
+        assert_eq!(words(Wanted::Misses, Some("")).as_deref(), Some("tally:F/of"));
+        assert_eq!(
+            words(Wanted::Hits, Some("guard,stats")).as_deref(),
+            Some("tally:F/of,count,guard,stats")
+        );
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!(tally().hits().map(percent).as_deref(), Some("99.97 %"));
+        assert_eq!(
+            [1.0, 0.99999, 0.5, 0.0].map(percent),
+            ["100 %", "99.99 %", "50.00 %", "0.00 %"]
+        );
+        let mut uncounted = tally();
+        uncounted.allocated = None;
+        assert_eq!(uncounted.hits(), None);
+        uncounted.allocated = Some(0);
+        assert_eq!(uncounted.hits(), None);
+    }
+}

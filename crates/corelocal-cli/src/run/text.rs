@@ -1,0 +1,203 @@
+//! The figures of a run on the terminal: a few lines for one malloc, a table for several.
+//!
+//! Invariant: figures are never broken across lines.
+
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{Attribute, Cell, CellAlignment, Color};
+
+use super::measured::{Answer, Measured};
+use super::tally::percent;
+use crate::heap::text::count;
+use crate::report::figures::{NONE, align, figure, ratio, wrap};
+use crate::report::schema::Stat;
+use crate::report::term;
+
+const BOLD: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+const WARNING: Style = AnsiColor::Yellow.on_default();
+
+/// All there is to tell.
+pub fn all(answer: &Answer, width: usize) -> String {
+    match &answer.mallocs[..] {
+        [one] => single(answer, one),
+        several => table(answer, several, width),
+    }
+}
+
+fn single(answer: &Answer, one: &Measured) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{BOLD}{}{BOLD:#} {DIM}with {}{DIM:#}", name(answer), with(one));
+    let mut line = |name: &str, text: String| {
+        let _ = writeln!(out, "  {DIM}{name:10}{DIM:#}{text}");
+    };
+    if let Some(wall) = &one.wall_s {
+        line("time", seconds(wall.median));
+    }
+    if let (Some(user), Some(system)) = (&one.user_s, &one.system_s) {
+        let (user, system) = (user.median, system.median);
+        let text = format!(
+            "{} (program {}, kernel {})",
+            seconds(user + system),
+            seconds(user),
+            seconds(system)
+        );
+        line("cpu time", text);
+    }
+    line("peak RSS", kib(one.peak_kib.as_ref()));
+    line("final RSS", kib(one.final_kib.as_ref()));
+    for (name, text) in caches(one) {
+        line(name, text);
+    }
+    if !one.well {
+        line("ended", format!("with {}", one.ended));
+    }
+    out
+}
+
+/// What caches did: of our malloc, since others do not tell.
+fn caches(one: &Measured) -> Vec<(&'static str, String)> {
+    const NOT_TOLD: &str = "it ended by a signal or by _exit(2), or became another program";
+    if !one.ours {
+        return Vec::new();
+    }
+    let Some(tally) = &one.caches else {
+        return vec![("hits", format!("not told: {NOT_TOLD}"))];
+    };
+    let of = |share: Option<f64>, all: Option<u64>, what: &str| {
+        Some(format!("{} of {} {what}", percent(share?), count(all?)))
+    };
+    let taken = of(tally.hits(), tally.allocated, "objects that were asked for");
+    let given = of(tally.room(), tally.freed, "given back");
+    let hits = match (taken, given) {
+        (Some(taken), given) => {
+            [Some(taken), given].into_iter().flatten().collect::<Vec<_>>().join(", ")
+        }
+        (None, _) if tally.allocated.is_some() => "nothing was asked for".to_owned(),
+        (None, _) => "not counted (--no-hits)".to_owned(),
+    };
+    let misses = format!("{} to take, {} to give", count(tally.refills), count(tally.spills));
+    let misses = match (tally.processes, tally.has_program) {
+        (1, true) => misses,
+        (several, true) => format!("{misses}; in {several} processes"),
+        (_, false) => format!("{misses}; of what the program started, without itself: {NOT_TOLD}"),
+    };
+    vec![("hits", hits), ("misses", misses)]
+}
+
+fn table(answer: &Answer, mallocs: &[Measured], width: usize) -> String {
+    let mut out = String::new();
+    let rounds = mallocs.iter().filter_map(|m| Some(m.wall_s.as_ref()?.n)).max().unwrap_or(0);
+    let runs = match rounds {
+        1 => "one run each".to_owned(),
+        _ => format!("medians of {rounds} runs each, in turns"),
+    };
+    let _ = writeln!(
+        out,
+        "{BOLD}{}{BOLD:#} {DIM}{runs}; ratio: times better than {}{DIM:#}\n",
+        name(answer),
+        mallocs.first().map_or("", |base| base.label.as_str()),
+    );
+    let headings = ["time s", "ratio", "cpu s", "ratio", "peak MiB", "ratio", "final MiB", "hits"];
+    let mut grid = term::grid(width);
+    let mut header = vec![term::heading("")];
+    header.extend(headings.map(|text| term::heading(text).set_alignment(CellAlignment::Right)));
+    grid.set_header(header);
+    let median = |stat: &Option<Stat>, unit: f64| stat.as_ref().map(|stat| stat.median / unit);
+    let columns: [Vec<Option<String>>; 8] = [
+        of(mallocs, |m| median(&m.wall_s, 1.0).map(figure)),
+        of(mallocs, |m| m.wall_ratio.map(ratio)),
+        of(mallocs, |m| Some(figure(median(&m.user_s, 1.0)? + median(&m.system_s, 1.0)?))),
+        of(mallocs, |m| m.cpu_ratio.map(ratio)),
+        of(mallocs, |m| median(&m.peak_kib, 1024.0).map(figure)),
+        of(mallocs, |m| m.peak_ratio.map(ratio)),
+        of(mallocs, |m| median(&m.final_kib, 1024.0).map(figure)),
+        of(mallocs, |m| m.caches.as_ref()?.hits().map(percent)),
+    ];
+    let columns = columns.map(|cells| {
+        let mut cells: Vec<String> =
+            cells.into_iter().map(|cell| cell.unwrap_or_else(|| NONE.to_owned())).collect();
+        align(&mut cells);
+        cells
+    });
+    for (nth, malloc) in mallocs.iter().enumerate() {
+        let mut cells = vec![Cell::new(&malloc.label)];
+        cells.extend(
+            columns.iter().map(|cells| Cell::new(&cells[nth]).set_alignment(CellAlignment::Right)),
+        );
+        if malloc.ours {
+            let ours = |cell: Cell| cell.add_attribute(Attribute::Bold).fg(Color::Green);
+            cells = cells.into_iter().map(ours).collect();
+        }
+        grid.add_row(cells);
+    }
+    term::keep_whole(&mut grid, |index| index > 0);
+    out.push_str(&term::lines(&grid));
+    for text in answer.bad_ends() {
+        let _ = writeln!(out, "\n{WARNING}{}{WARNING:#}", wrap(&text, width.max(40), 2));
+    }
+    out
+}
+
+fn of(mallocs: &[Measured], text: impl Fn(&Measured) -> Option<String>) -> Vec<Option<String>> {
+    mallocs.iter().map(text).collect()
+}
+
+/// The program's name, without its folder.
+pub fn name(answer: &Answer) -> &str {
+    let name = answer.command.first().map_or("", String::as_str);
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+fn with(malloc: &Measured) -> String {
+    match &malloc.library {
+        Some(library) => format!("{}, {library}", malloc.label),
+        None => format!("the malloc of {}", malloc.label),
+    }
+}
+
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.9995 => format!("{} ms", figure(s * 1e3)),
+        s => format!("{} s", figure(s)),
+    }
+}
+
+fn kib(stat: Option<&Stat>) -> String {
+    match stat {
+        Some(stat) => format!("{} MiB", figure(stat.median / 1024.0)),
+        None => "not seen: the program was too short".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measured::tests::answer;
+    use super::*;
+
+    fn plain(answer: &Answer, width: usize) -> String {
+        anstream::adapter::strip_str(&all(answer, width)).to_string()
+    }
+
+    #[test]
+    fn a_table_of_mallocs() {
+        insta::assert_snapshot!(plain(&answer(), 100));
+    }
+
+    #[test]
+    fn one_malloc() {
+        let mut answer = answer();
+        answer.mallocs.remove(0);
+        insta::assert_snapshot!(plain(&answer, 100));
+    }
+
+    #[test]
+    fn any_width_is_survived() {
+        for width in [0, 1, 30, 80, 100_000] {
+            assert!(plain(&answer(), width).contains("corelocal"));
+        }
+        let widest = plain(&answer(), 80).lines().skip(2).map(|line| line.chars().count()).max();
+        assert!(widest <= Some(80), "{widest:?}");
+    }
+}

@@ -1,0 +1,98 @@
+//! Mallocs beside each other: how long their work takes and how much memory it costs.
+//!
+//! ```text
+//!   rivals.rs   who takes part
+//!   work.rs     the loads of the suite, and the process that runs one
+//!   micro.rs | threads.rs | factor.rs | large.rs    the loads
+//!   heap.rs     what loads are made of
+//!   keep.rs     memory of idle threads, and after all was given back
+//!   start.rs    how much later a program starts
+//!   serve.rs    how long requests to a server take
+//!   modes.rs    what it costs to count, to guard and to sample
+//! ```
+//!
+//! Invariants:
+//! - Every figure is from a process that ran nothing but its load, with the malloc preloaded.
+//! - These tables take minutes. In `report` are a handful of the loads, and memory that is kept unless it is to be
+//!   quick; `bench` measures all.
+
+mod factor;
+mod heap;
+pub mod keep;
+mod large;
+mod micro;
+pub mod modes;
+mod rivals;
+pub mod serve;
+pub mod start;
+mod threads;
+mod work;
+
+use crate::bench::engine::{Body, Plan, Sample};
+use crate::bench::{Contest, Context, Table, child};
+use crate::mallocs::{Malloc, library};
+use crate::report::schema;
+
+/// The table.
+pub struct Suite;
+
+/// Rounds: a process for each load and malloc.
+const ROUNDS: usize = 7;
+
+impl Table for Suite {
+    fn id(&self) -> &'static str {
+        "malloc"
+    }
+
+    fn title(&self) -> &'static str {
+        "Mallocs: time and memory of common loads"
+    }
+
+    fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
+        let about = "Time of an operation, a piece of memory taken and given back as a rule, with the \
+                     malloc preloaded. On several threads it is the time of those that had a cpu, \
+                     waiting included. Peak MiB is the most that was resident and no file's.";
+        let names: Vec<&str> = work::WORKS.iter().map(|work| work.name).collect();
+        let contest =
+            Contest::new(self, about).baseline(rivals::BASELINE).over_names("load", &names);
+        let contest = match cx.in_report {
+            true => contest.only(&work::FEW).note(
+                "`corelocal bench malloc` measures all loads, and `corelocal bench malloc_memory malloc_latency \
+                 malloc_start` what else there is.",
+            ),
+            false => contest,
+        };
+        Ok(rivals::enter(contest, |malloc| Rival { malloc, work: 0, scale: 1.0 }).measure(cx))
+    }
+
+    fn children(&self) -> &'static [(&'static str, child::Body)] {
+        &[(work::CHILD, work::child), (library::CHILD, library::child)]
+    }
+}
+
+/// A malloc, with the load that is its turn.
+struct Rival {
+    malloc: Malloc,
+    work: usize,
+    scale: f64,
+}
+
+impl Body for Rival {
+    const SINGLE_THREAD: bool = false;
+
+    fn rounds(plan: &Plan) -> usize {
+        plan.long_rounds.min(ROUNDS)
+    }
+
+    fn prepare(&mut self, x: Option<f64>, plan: &Plan) -> anyhow::Result<()> {
+        self.work = x.unwrap_or(0.0) as usize;
+        self.scale = plan.slice.as_secs_f64() / Plan::FULL.slice.as_secs_f64();
+        Ok(())
+    }
+
+    fn round(&mut self) -> anyhow::Result<Sample> {
+        let figures = work::measure(&self.malloc, self.work, self.scale)?;
+        let peak = figures.peak_kib.map_or(f64::NAN, |kib| kib as f64 / 1024.0);
+        Ok(Sample { value: figures.ns, extra: vec![("peak MiB", peak)] })
+    }
+}

@@ -1,0 +1,250 @@
+//! Memory that a malloc keeps: for threads that are idle, and after all was given back.
+//!
+//! Invariants:
+//! 1. Between two looks the process calls no malloc but for what the load says.
+//! 2. A look counts what is resident and no file's.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::heap::{Piece, Random, give, take};
+use super::rivals;
+use super::work::{under, whose};
+use crate::bench::noise::Watch;
+use crate::bench::{Context, Table, child};
+use crate::mallocs::Malloc;
+use crate::mallocs::resident::Process;
+use crate::report::schema::{self, Better, Point, Row, Stat};
+
+/// The table.
+pub struct Keep;
+
+const CHILD: &str = "malloc-keep";
+
+/// Far more than a process takes, its pauses included.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What is looked at, in the order of the table: the first two in one process, the others in another.
+const LOOKS: [&str; 6] =
+    ["1000 idle threads", "when they ended", "550 MiB out", "98 % in", "all in", "3 s later"];
+
+/// How large the loads are.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Size {
+    threads: usize,
+    mib: usize,
+    pause_ms: u64,
+}
+
+const SIZE: Size = Size { threads: 1000, mib: 550, pause_ms: 3000 };
+
+impl Table for Keep {
+    fn id(&self) -> &'static str {
+        "malloc_memory"
+    }
+
+    fn title(&self) -> &'static str {
+        "Mallocs: memory that is kept"
+    }
+
+    fn in_report(&self, quick: bool) -> bool {
+        !quick
+    }
+
+    fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
+        let watch = Watch::start(false, None);
+        let rounds = if cx.plan.long_rounds > 5 && !cx.in_report { 3 } else { 1 };
+        let rivals = rivals::all();
+        let mut samples: Vec<Result<[Vec<f64>; 6], String>> =
+            rivals.iter().map(|(_, malloc)| malloc.clone().map(|_| Default::default())).collect();
+        let bar = cx.progress();
+        bar.set_length((rounds * rivals.len()) as u64);
+        bar.set_message(self.title());
+        for _ in 0..rounds {
+            for ((_, malloc), samples) in rivals.iter().zip(&mut samples) {
+                if let (Ok(malloc), Ok(taken)) = (malloc, &mut *samples) {
+                    match looks(malloc, SIZE) {
+                        Ok(looks) => {
+                            taken.iter_mut().zip(looks).for_each(|(all, mib)| all.push(mib))
+                        }
+                        Err(why) => *samples = Err(format!("{why:#}")),
+                    }
+                }
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        let rows = rivals.into_iter().zip(samples).map(|((row, _), samples)| filled(row, samples));
+        Ok(schema::Table {
+            id: self.id().to_owned(),
+            title: self.title().to_owned(),
+            about: "MiB that are resident and no file's. Each of 1000 threads takes and gives back \
+                    1 MiB in pieces of 64 to 1023 bytes, and sleeps; later they end. Another process \
+                    takes 550 MiB in such pieces, gives back 98 of 100 at random, then the others, and \
+                    sleeps for 3 s."
+                .to_owned(),
+            source: None,
+            unit: "MiB".to_owned(),
+            better: Better::Lower,
+            x_label: Some("moment".to_owned()),
+            x_names: LOOKS.map(str::to_owned).to_vec(),
+            baseline: None,
+            headline: None,
+            rows: rows.collect(),
+            notes: Vec::new(),
+            noise: watch.finish(),
+        })
+    }
+
+    fn children(&self) -> &'static [(&'static str, child::Body)] {
+        &[(CHILD, child)]
+    }
+}
+
+fn filled(mut row: Row, samples: Result<[Vec<f64>; 6], String>) -> Row {
+    match samples {
+        Err(why) => row.unavailable = Some(why),
+        Ok(samples) => {
+            let stats = samples.iter().enumerate().filter_map(|(x, mib)| {
+                let stat = Stat::of(mib)?;
+                Some(Point { x: Some(x as f64), stat, ratio: None, extra: BTreeMap::new() })
+            });
+            row.points = stats.collect();
+        }
+    }
+    row
+}
+
+/// MiB at each of the moments.
+fn looks(malloc: &Malloc, size: Size) -> anyhow::Result<[f64; 6]> {
+    let mut all = Vec::new();
+    for what in ["idle", "retain"] {
+        let args = [what.to_owned(), serde_json::to_string(&size)?];
+        let value = under(malloc, CHILD, &args, LIMIT)?;
+        let looks: Vec<f64> = serde_json::from_value(value["kib"].clone())?;
+        all.extend(looks.into_iter().map(|kib| kib / 1024.0));
+    }
+    all.try_into().map_err(|_| anyhow!("a process told of too few moments"))
+}
+
+/// In the child.
+fn child(args: &[String]) -> anyhow::Result<Value> {
+    let [what, size] = args else { anyhow::bail!("wants a load and its size") };
+    let size: Size = serde_json::from_str(size)?;
+    let looks = match what.as_str() {
+        "idle" => idle(size)?,
+        "retain" => retain(size)?,
+        _ => anyhow::bail!("no such load"),
+    };
+    Ok(json!({ "malloc": whose(), "kib": looks }))
+}
+
+fn look() -> anyhow::Result<u64> {
+    Process::This.anonymous().context("this process cannot see its own memory; is /proc mounted?")
+}
+
+/// Threads that sleep after they have used memory; then they end.
+fn idle(size: Size) -> anyhow::Result<Vec<u64>> {
+    const MIB: usize = 1 << 20;
+    // All have used theirs; all may end.
+    let gates = Arc::new([(); 2].map(|()| Barrier::new(size.threads + 1)));
+    let threads: Vec<_> = (0..size.threads)
+        .map(|nth| {
+            let gates = gates.clone();
+            // What std's default would reserve is not touched, and not counted.
+            thread::Builder::new().spawn(move || {
+                let mut random = Random::new(nth as u64);
+                // The list is no part of the load: pieces hold the next one's address.
+                let (mut taken, mut list) = (0, Piece::NONE);
+                while taken < MIB {
+                    let size = random.size(64, 4);
+                    list = linked(take(size), list);
+                    taken += size;
+                }
+                give_all(list);
+                gates[0].wait();
+                gates[1].wait();
+            })
+        })
+        .collect::<Result<_, _>>()
+        .context("so many threads cannot be started; raise the limit with `ulimit -u`")?;
+    gates[0].wait();
+    thread::sleep(Duration::from_millis(50));
+    let asleep = look()?;
+    gates[1].wait();
+    for thread in threads {
+        thread.join().map_err(|_| anyhow!("a thread panicked"))?;
+    }
+    Ok(vec![asleep, look()?])
+}
+
+/// Much memory that is given back in two parts.
+fn retain(size: Size) -> anyhow::Result<Vec<u64>> {
+    let mut random = Random::new(9);
+    // One of fifty is kept for longer.
+    let (mut most, mut few, mut taken) = (Piece::NONE, Piece::NONE, 0);
+    while taken < size.mib << 20 {
+        let size = random.size(64, 4);
+        let piece = take(size);
+        if random.below(50) == 0 {
+            few = linked(piece, few);
+        } else {
+            most = linked(piece, most);
+        }
+        taken += size;
+    }
+    let out = look()?;
+    give_all(most);
+    let rest = look()?;
+    give_all(few);
+    let none = look()?;
+    thread::sleep(Duration::from_millis(size.pause_ms));
+    Ok(vec![out, rest, none, look()?])
+}
+
+/// A list through the pieces themselves. Each has 64 bytes at least.
+fn linked(piece: Piece, next: Piece) -> Piece {
+    // SAFETY: the piece has room for a word, and is the caller's.
+    unsafe { piece.mark(next.into_word() as u64) };
+    piece
+}
+
+fn give_all(mut list: Piece) {
+    while list.is_some() {
+        // SAFETY: `linked` wrote the next one's address, or none; each is given back once.
+        unsafe {
+            let next = list.marked();
+            give(list);
+            list = Piece::from_word(next as *mut u8);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_loads_are_looked_at() {
+        let size = Size { threads: 4, mib: 40, pause_ms: 1 };
+        assert_eq!(idle(size).unwrap().len(), 2);
+        let [out, _, none, _] = retain(size).unwrap()[..] else { panic!("four moments") };
+        assert!(out >= 40 << 10, "{out} KiB");
+        assert!(none > 0);
+    }
+
+    #[test]
+    fn rows_have_a_point_for_each_moment() {
+        let row = filled(Row::new("a", "a"), Ok([(); 6].map(|()| vec![1.0, 3.0])));
+        assert_eq!(row.points.len(), LOOKS.len());
+        assert_eq!(row.points[5].stat.median, 2.0);
+        let row = filled(Row::new("a", "a"), Err("why".to_owned()));
+        assert!(row.points.is_empty() && row.unavailable.as_deref() == Some("why"));
+    }
+}

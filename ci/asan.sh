@@ -18,6 +18,16 @@ declare -A cannot=(
     [clock::probe::tests]="leaves, on purpose, what stands for the kernel's pages behind"
     [clock::selector::tests]="leaves, on purpose, what stands for the kernel's pages behind"
     [a_trim_gives_back_what_was_drained]="measures resident memory, which the sanitizer uses, too"
+    [little_address_space]="limits the address space, of which the sanitizer takes terabytes"
+    [under_check]="runs the tests of limits again"
+    [under_guard]="runs the tests of limits again"
+    [under_nodes]="runs the tests of limits again"
+    [behind_the_end]="ends by a signal, which the sanitizer handles"
+    [before_the_beginning]="ends by a signal, which the sanitizer handles"
+    [read_after_it_was_freed]="ends by a signal, which the sanitizer handles"
+    [written_by_another_thread]="ends by a signal, which the sanitizer handles"
+    [little_data]="limits writable memory, of which the sanitizer takes terabytes"
+    [memory_of_all_nodes_goes_back]="measures resident memory, which the sanitizer uses, too"
     [memory_follows_the_cores_and_goes_with_the_area]="measures resident memory, which the sanitizer uses, too"
 )
 

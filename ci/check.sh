@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Critical sections: `corelocal check` finds nothing in our own machine code: the command, the
-# static one where another check has built it, a shared object with the library in it, and the library's
-# archive.
+# static one where another check has built it, a shared object with the library in it, the malloc as programs
+# load it, and the library's archive.
 # Needs: cargo and a C linker.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
@@ -9,7 +9,9 @@ need_rust
 [ "$(uname -m)" = x86_64 ] || skip "there is no machine code of ours to check on $(uname -m)"
 cargo build -p corelocal-cli --locked
 cargo build -p corelocal --locked --lib --example plugin
-programs=("$target/debug/corelocal" "$target/debug/examples/libplugin.so")
+cargo build -p corelocal-malloc --locked --release
+malloc=$target/release/libcorelocal_malloc.so
+programs=("$target/debug/corelocal" "$target/debug/examples/libplugin.so" "$malloc")
 static=$target/static/$(host)/debug/corelocal
 [ ! -e "$static" ] || programs+=("$static")
 

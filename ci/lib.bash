@@ -35,11 +35,17 @@ is_debian_root() {
 need() {
     command -v "$1" >/dev/null && return
     if is_debian_root; then
-        echo "$1 is missing ($3): installing $2 through apt"
-        local -a packages options=(-qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20)
-        read -ra packages <<<"$2"
-        apt-get "${options[@]}" update || true # The package lists at hand may still do.
-        apt-get "${options[@]}" install -y --no-install-recommends "${packages[@]}" >/dev/null || true
+        mkdir -p "$root/.cache"
+        exec 9>"$root/.cache/apt.lock"
+        ! command -v flock >/dev/null || flock 9 # Checks run beside each other.
+        if ! command -v "$1" >/dev/null; then
+            echo "$1 is missing ($3): installing $2 through apt"
+            local -a packages options=(-qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20)
+            read -ra packages <<<"$2"
+            apt-get "${options[@]}" update || true # The package lists at hand may still do.
+            apt-get "${options[@]}" install -y --no-install-recommends "${packages[@]}" >/dev/null || true
+        fi
+        exec 9>&-
     fi
     command -v "$1" >/dev/null ||
         skip "$1 is missing ($3): install $2 and run ci/$check.sh again"
@@ -83,6 +89,7 @@ Dir::Etc::preferencesparts "/dev/null";
 Dir::State "$directory";
 Dir::State::status "/dev/null";
 Dir::Cache "$directory";
+DPkg::Lock::Timeout "300";
 APT::Sandbox::User "root";
 CONF
     } >"$directory/apt.conf"
@@ -110,14 +117,17 @@ unpack_beside() {
 # starter DIRECTORY PROGRAM: makes a script in DIRECTORY, of the same name, that starts the PROGRAM unpacked
 # there with the dynamic loader and the libraries that are there.
 starter() {
-    local name libraries loader
+    local name loader place path=
     name=$(basename "$2")
-    libraries=$(cd "$1" && echo usr/lib/*-linux-gnu*)
-    loader=$(cd "$1" && echo "$libraries"/ld-linux*.so.*)
+    # Packages had libraries in lib/ before Debian 13.
+    for place in "$1"/{usr/lib,lib}/*-linux-gnu*; do
+        [ ! -d "$place" ] || path+=${path:+:}\$kit${place#"$1"}
+    done
+    loader=$(cd "$1" && find . -path './*lib/*-linux-gnu*/ld-linux*.so.*' -print -quit)
     cat >"$1/$name" <<WRAPPER
 #!/bin/sh
 kit=\$(dirname "\$(readlink -f "\$0")")
-exec "\$kit/$loader" --library-path "\$kit/$libraries" --argv0 $name "\$kit/$2" "\$@"
+exec "\$kit/$loader" --library-path "$path" --argv0 $name "\$kit/$2" "\$@"
 WRAPPER
     chmod +x "$1/$name"
 }
@@ -148,10 +158,15 @@ host() {
     rustc -vV | sed -n 's/^host: //p'
 }
 
-# cargo_test ARGUMENTS: cargo test, showing what passing tests print (that is how a test says that
-# it was skipped) but not the list of their names a second time.
+# cargo_test ARGUMENTS [-- ARGUMENTS OF TESTS]: cargo test, showing what passing tests print (that is how a
+# test says that it was skipped) but not the list of their names a second time.
 cargo_test() {
-    cargo test --locked --no-fail-fast "$@" -- --show-output 2>&1 | without_name_list
+    local arguments=()
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        arguments+=("$1")
+        shift
+    done
+    cargo test --locked --no-fail-fast "${arguments[@]}" -- --show-output "${@:2}" 2>&1 | without_name_list
 }
 
 without_name_list() {
@@ -172,7 +187,7 @@ done
 # Sets $options for cargo, and the environment, for programs without a dynamic loader: the same ones for every
 # check, so that they are built once.
 without_loader() {
-    export RUSTFLAGS="-C target-feature=+crt-static" CARGO_TARGET_DIR=$target/static
+    export RUSTFLAGS="-C target-feature=+crt-static -D warnings" CARGO_TARGET_DIR=$target/static
     # With an explicit target the flags reach the programs, not the procedural macros.
     # shellcheck disable=SC2034 # For who calls.
     options=("${optimised[@]}" --target "$(host)")

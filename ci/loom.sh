@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Interleavings: loom runs the library's models in every order the memory model allows.
+# Beside: it measures nothing, and builds in a directory of its own.
 # Needs: cargo and a C linker.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
 need_rust
-export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$target/loom
+export RUSTFLAGS="--cfg loom -D warnings" CARGO_TARGET_DIR=$target/loom
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 cargo_test -p corelocal --release --lib loom | tee "$log"

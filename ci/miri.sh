@@ -5,6 +5,7 @@
 # and its tests compile as Miri would have them: what Miri says about them is not known yet. Assumed is a
 # Miri of 2025 or later. It takes addresses for pointers (exposed provenance), since slots are found by
 # adding numbers to a base, and cannot fork: such tests are left out.
+# Beside: it measures nothing, and builds in a directory of its own.
 # Needs: cargo miri, of a nightly toolchain.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 

@@ -5,5 +5,5 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
 need_rust
-export RUSTFLAGS="--cfg corelocal_model" CARGO_TARGET_DIR=$target/model
+export RUSTFLAGS="--cfg corelocal_model -D warnings" CARGO_TARGET_DIR=$target/model
 cargo_test -p corelocal --lib --tests

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Oldest Rust: both packages build with the `rust-version` that Cargo.toml promises.
+# Beside: it measures nothing, and builds in a directory of its own.
 # Needs: that toolchain in rustup; or root on Debian, where it is unpacked from a Debian release
 # that carries it into .cache/, beside the system and not into it.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
@@ -34,6 +35,6 @@ else
         skip "Debian $suite has $("$RUSTC" --version), not $msrv: name another suite in ci/msrv.sh"
 fi
 "${cargo[@]}" --version
-for package in corelocal corelocal-metrics corelocal-tracing corelocal-lab corelocal-cli; do
+for package in corelocal corelocal-malloc corelocal-metrics corelocal-tracing corelocal-lab corelocal-cli; do
     "${cargo[@]}" check -p "$package" --locked
 done

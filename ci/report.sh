@@ -11,12 +11,15 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$out"
 cargo build --release --locked
+cargo build --release --locked -p corelocal-malloc # Else the tables of mallocs have no row of ours.
 (cd "$scratch" && "$target/release/corelocal" report --quick)
 cp "$scratch"/report.json "$scratch"/report.html "$out"
 
 need jq jq "reads report.json"
 jq -e '.schema >= 1 and (.tables | length > 0) and all(.tables[]; .rows | length > 0)' \
     "$out/report.json" >/dev/null || fail "report.json has no tables with rows"
+jq -e '.tables[] | select(.id == "malloc") | .rows[] | select(.ours) | .points | length > 3' \
+    "$out/report.json" >/dev/null || fail "report.json has no figures of our malloc"
 
 need chromium chromium "opens report.html"
 # browse PAGE IMAGE WIDTH: prints what PAGE writes to the console; IMAGE is how it looks. PAGE stands

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Scripts: shellcheck finds nothing in the check scripts.
+# Beside: it measures nothing, and builds nothing with cargo.
 # Needs: shellcheck.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
 need shellcheck shellcheck "lints the check scripts"
 shellcheck --external-sources --source-path=SCRIPTDIR --shell=bash \
-    ci/*.sh ci/lib.bash ci/kernels ci/kernels.d/matrix.bash ci/test .ci/run
+    ci/*.sh ci/lib.bash ci/kernels ci/kernels.d/matrix.bash ci/test .ci/run rivals/build
 shellcheck --external-sources --shell=dash ci/kernels.d/{init,runs} # busybox ash is nearest to it.

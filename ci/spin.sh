@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Protocols: Spin searches every state of the models beside the code (*.pml), and finds the fault in each of
 # their mutants.
+# Beside: it measures nothing, and builds nothing with cargo.
 # Needs: spin and a C compiler.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 

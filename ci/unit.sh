@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Tests: every test of the workspace, and the library's again without its `serde` feature.
+# Tests: every test of the workspace with all features. Without features the library's unit tests run here,
+# its integration tests in ci/model.sh, ci/static.sh and ci/kernels.
+# Python's own tests under the malloc, which take a minute and more, run once: optimised, in ci/malloc.sh.
 # Needs: cargo and a C linker; chronyd for one test, unpacked into .cache/ where it is not installed, since
 # to install it would put another in charge of this machine's clock.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
@@ -19,5 +21,5 @@ chrony() {
 
 need_rust
 chrony
-cargo_test --workspace --all-features
-cargo_test -p corelocal --no-default-features
+cargo_test --workspace --all-features -- --skip programs::python3_tests
+cargo_test -p corelocal --no-default-features --lib

@@ -25,6 +25,8 @@ declare -A left_out=(
 )
 declare -A cannot=(
     [a_vfork_child_counts_and_the_parent_goes_on]="valgrind makes a fork of a vfork"
+    [alloc::trace::tests]="reads bytes of every file in memory, valgrind's own too"
+    [little_data]="valgrind takes the limit of writable memory for its own, so a child has none"
     [clock::selector::tests]="leaves pages behind on purpose, and compares times that a cpu of this speed takes"
     [clock::convert::tests::real_ticks]="compares times that a cpu of this speed takes"
     [clock::probe::tests]="leaves pages behind on purpose"

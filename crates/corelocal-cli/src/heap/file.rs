@@ -168,6 +168,7 @@ impl Sample {
 pub mod tests {
     use proptest::prelude::*;
 
+    use super::super::{diff, diff_text, flame, look, pprof, sites, text};
     use super::*;
 
     /// A piece of a file.
@@ -179,17 +180,23 @@ pub mod tests {
         bytes
     }
 
-    /// A file with a sample of each of these sizes.
+    /// A file with a sample of each of these sizes, all of one stack.
     pub fn file(sizes: &[u64]) -> Vec<u8> {
+        let samples: Vec<(u64, u64)> = sizes.iter().map(|size| (*size, 1)).collect();
+        file_of_stacks(&samples)
+    }
+
+    /// A file with a sample of each of these sizes and program counters.
+    pub fn file_of_stacks(samples: &[(u64, u64)]) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(made(INFO, &[512 << 10, 4711, 0, 9, 2, 100, 60, 80, 5, 3, 8064, 99], b""));
         bytes.extend(made(MAP, &[], b"1000-2000 r-xp 00001000 fe:00 12 /usr/bin/program"));
         bytes.extend(made(77, &[1, 2], b"later"));
-        for size in sizes {
+        for (size, at) in samples {
             let name = u64::from_le_bytes(*b"worker-3");
             bytes.extend(made(
                 SAMPLE,
-                &[*size, 7, 8, 1, name, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+                &[*size, 7, 8, 1, name, 0, *at, 2, 3, 4, 5, 6, 7, 8, 9, 10],
                 b"",
             ));
         }
@@ -244,13 +251,41 @@ pub mod tests {
             }
             bytes.truncate(len.index(bytes.len()) + 1);
             if let Ok(heap) = parse(&bytes) {
-                let told = super::super::sites::told(&heap, false);
-                let process = super::super::look::Process::of(&heap, &told, 10, false);
-                let _ = super::super::text::all(&[process], 80);
-                let lines = super::super::flame::collapsed([&told]);
-                let _ = super::super::flame::svg(&lines, "");
-                assert!(super::super::pprof::file(&[(heap, told)]).is_ok());
+                show(heap);
             }
         }
+
+        /// As where bits of the sizes have flipped.
+        #[test]
+        fn sizes_that_no_object_has_do_no_harm(
+            sizes in proptest::collection::vec(prop_oneof![Just(u64::MAX), any::<u64>(), 0_u64..4096], 4),
+        ) {
+            let samples: Vec<(u64, u64)> = sizes.into_iter().zip((0x1100..).step_by(16)).collect();
+            let heap = parse(&file_of_stacks(&samples)).expect("a profile");
+            assert_eq!(show(heap), samples.len());
+        }
+    }
+
+    /// In every way there is; how many stacks there are.
+    fn show(heap: Heap) -> usize {
+        let told = sites::told(&heap, false);
+        let process = look::Process::of(&heap, &told, 10, false);
+        let _ = text::all(&[process], 80);
+        let lines = flame::collapsed([&told]);
+        let _ = flame::svg(&lines, "");
+        let stacks = told.stacks.len();
+        let after = (heap, told);
+        assert!(pprof::file(std::slice::from_ref(&after)).is_ok());
+
+        let heap = parse(&file(&[100])).expect("a profile");
+        let told = sites::told(&heap, false);
+        let before = (heap, told);
+        let lines = diff::collapsed(&before.1, &after.1);
+        let _ = flame::svg(&lines, "");
+        let _ = pprof::difference(&before, &after);
+        if let Ok(difference) = diff::Difference::of(&before, &after, 10, false) {
+            let _ = diff_text::all(&difference, 80);
+        }
+        stacks
     }
 }

@@ -1,6 +1,7 @@
 //! Stacks as lines, and as a flame graph.
 //!
-//! Invariant: a line's functions have no semicolon in their names, and end at the last space.
+//! Invariants: a line's functions have no semicolon in their names, and end at the last space; whatever a damaged
+//! file says, the lines' bytes add up to [`MOST`] at most.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +10,9 @@ use inferno::flamegraph::{self, Options};
 
 use super::sites::Told;
 use super::text::size;
+
+/// More than a machine has. What inferno reckons with, up to 150 times the difference of two sums, is in 63 bits then.
+const MOST: u64 = 1 << 54;
 
 /// A line for each stack: functions, outermost first, and bytes.
 pub fn collapsed<'a>(processes: impl IntoIterator<Item = &'a Told>) -> String {
@@ -21,13 +25,19 @@ pub fn collapsed<'a>(processes: impl IntoIterator<Item = &'a Told>) -> String {
             *lines.entry(names.join(";")).or_default() += stack.bytes;
         }
     }
-    lines.into_iter().map(|(names, bytes)| format!("{names} {}\n", bytes.round() as u64)).collect()
+    let mut left = MOST;
+    let line = |(names, bytes): (String, f64)| {
+        let bytes = (bytes.round() as u64).min(left);
+        left -= bytes;
+        format!("{names} {bytes}\n")
+    };
+    lines.into_iter().map(line).collect()
 }
 
 /// The picture.
 pub fn svg(lines: &str, what: &str) -> anyhow::Result<Vec<u8>> {
     let bytes = lines.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
-    let sum = bytes.fold(0, u64::saturating_add);
+    let sum = bytes.sum::<u64>();
     let mut options = Options::default();
     options.title = format!("{what}: {}", size(sum));
     options.count_name = "bytes".to_owned();

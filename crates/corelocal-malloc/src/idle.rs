@@ -1,8 +1,11 @@
 //! The thread that gives back to the kernel what is idle, and makes huge pages of what is dense.
 //!
 //! It begins when a program has used so much memory that it is worth a thread, from an allocation: `free` may
-//! be called where libc holds locks that making a thread takes. It sleeps while nothing is idle. A forked child
-//! has none until it allocates something that does not wait on a core.
+//! be called where libc holds locks that making a thread takes. It sleeps while nothing is idle.
+//!
+//! A child of a process that had the thread has none: it may want to be of one thread, and most go on to another
+//! program. `background:children` is for workers that stay. What a parent forks before it is worth a thread, as a
+//! daemon does, is a process like others.
 //!
 //! A huge page is a copy: of memory that a forked child shares it would be a second one. So for a minute after a
 //! fork none are made.
@@ -30,7 +33,7 @@ const STACK: usize = 256 << 10;
 const HUGE_PERIODS: u32 = 4;
 /// Seconds after a fork in which no huge pages are made: most children are gone by then.
 const CHILDS_TIME: libc::time_t = 60;
-/// Calls of the hook after which a forked child has a thread, too: most only go on to another program.
+/// Calls of the hook after which a forked child has a thread, if it may: most only go on to another program.
 const CHILDS_CALLS: u32 = 64;
 const PAGE: usize = 4096;
 
@@ -82,10 +85,12 @@ fn begin() {
     let errno = unsafe { *libc::__errno_location() };
     match calls() {
         Some(calls) => {
+            let is_child = HAD_ONE.load(Ordering::Relaxed);
+            let wanted = if is_child { CHILDS_CALLS } else { 1 };
+            let may = !is_child || Options::get().background_in_children();
             // Relaxed: a count, and who comes to the one number makes the thread.
-            let wanted = if HAD_ONE.load(Ordering::Relaxed) { CHILDS_CALLS } else { 1 };
             let known = calls.load(Ordering::Relaxed);
-            if known <= CHILDS_CALLS && calls.fetch_add(1, Ordering::Relaxed) + 1 == wanted {
+            if may && known <= CHILDS_CALLS && calls.fetch_add(1, Ordering::Relaxed) + 1 == wanted {
                 HAD_ONE.store(true, Ordering::Relaxed);
                 calls.store(CHILDS_CALLS + 1, Ordering::Relaxed);
                 make();

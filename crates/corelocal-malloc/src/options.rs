@@ -1,13 +1,14 @@
 //! `CORELOCAL_MALLOC` in the environment: words with commas between them.
 //!
 //! ```text
-//!   background:no      no thread gives back what is idle
-//!   hugepages:no       nothing is made of huge pages
-//!   stats              prints what there is when the program ends, to stderr
-//!   stats:json         likewise, as JSON
-//!   stats-signal:N     prints it also when this signal comes
-//!   profile-signal:N   writes a heap profile also when this signal comes
-//!   tally:PREFIX       writes a file with what caches did when the program ends (`tally.rs`)
+//!   background:no         no thread gives back what is idle
+//!   background:children   one does also in forked children of a process that had it
+//!   hugepages:no          nothing is made of huge pages
+//!   stats                 prints what there is when the program ends, to stderr
+//!   stats:json            likewise, as JSON
+//!   stats-signal:N        prints it also when this signal comes
+//!   profile-signal:N      writes a heap profile also when this signal comes
+//!   tally:PREFIX          writes a file with what caches did when the program ends (`tally.rs`)
 //! ```
 //! Words that begin with `profile`, `nodes` or `resident`, and `count`, are the library's (`corelocal::alloc`), which counts for
 //! `stats`, too.
@@ -27,6 +28,7 @@ const NO_BACKGROUND: u32 = 2;
 const STATS: u32 = 4;
 const JSON: u32 = 8;
 const NO_HUGE_PAGES: u32 = 16;
+const CHILDREN: u32 = 32;
 /// Where the numbers of signals begin, of 8 bits each.
 const PROFILE_SIGNAL: u32 = 16;
 const STATS_SIGNAL: u32 = 24;
@@ -48,6 +50,10 @@ impl Options {
 
     pub(crate) fn background(self) -> bool {
         self.0 & NO_BACKGROUND == 0
+    }
+
+    pub(crate) fn background_in_children(self) -> bool {
+        self.0 & CHILDREN != 0
     }
 
     pub(crate) fn huge_pages(self) -> bool {
@@ -100,6 +106,7 @@ fn read() -> u32 {
         options
             | match word {
                 b"background:no" => NO_BACKGROUND,
+                b"background:children" => CHILDREN,
                 b"hugepages:no" => NO_HUGE_PAGES,
                 b"stats" => STATS,
                 b"stats:json" => JSON,

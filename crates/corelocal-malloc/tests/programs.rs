@@ -323,6 +323,40 @@ fn huge_pages_by_time() {
     }
 }
 
+/// Says how many threads there are after 100 MB, and in a child after 100 MB more.
+const COUNTS: &str = "\
+import os, time
+def threads():
+    kept = [bytearray(1000) for _ in range(100000)]
+    end = time.monotonic() + 0.5
+    while len(os.listdir('/proc/self/task')) == 1 and time.monotonic() < end:
+        time.sleep(0.01)
+    print(len(os.listdir('/proc/self/task')), flush=True)
+    return kept
+kept = threads()
+if os.fork() == 0:
+    kept.append(threads())
+    os._exit(0)
+os.wait()
+";
+
+#[test]
+fn threads_of_children() {
+    let library = library();
+    if !library.exists() || !has("python3") {
+        return eprintln!("skipped: threads_of_children: no python3");
+    }
+    for (mode, threads) in
+        [("", "2\n1\n"), ("background:children", "2\n2\n"), ("background:no", "1\n1\n")]
+    {
+        let mut command = Command::new("python3");
+        command.args(["-c", COUNTS]).env("PYTHONMALLOC", "malloc").env("LD_PRELOAD", &library);
+        let output = command.env("CORELOCAL_MALLOC", mode).output().expect("python3");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), threads, "{mode}");
+    }
+}
+
 /// Whether the kernel makes a huge page when it is told to.
 fn has_collapse() -> bool {
     const HUGE_PAGE: usize = 2 << 20;

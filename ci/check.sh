@@ -7,8 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
 need_rust
 [ "$(uname -m)" = x86_64 ] || skip "there is no machine code of ours to check on $(uname -m)"
-cargo build -p corelocal-cli --locked
-cargo build -p corelocal --locked --lib --example plugin
+cargo build --locked "${whole[@]}" --bin corelocal --example plugin
 cargo build -p corelocal-malloc --locked --release
 malloc=$target/release/libcorelocal_malloc.so
 programs=("$target/debug/corelocal" "$target/debug/examples/libplugin.so" "$malloc")

@@ -178,6 +178,11 @@ without_name_list() {
     '
 }
 
+# What cargo builds for a debugger, it builds of all packages with all features, for every check: a package by itself
+# has other features of its dependencies, and all would be built again.
+# shellcheck disable=SC2034 # The scripts use it.
+whole=(--workspace --all-features)
+
 # What is long in the tests' own work, optimised.
 optimised=()
 for package in corelocal corelocal-lab iced-x86 object gimli addr2line; do

@@ -6,6 +6,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
 need_rust
 export RUSTFLAGS="--cfg loom -D warnings" CARGO_TARGET_DIR=$target/loom
+# Optimised, as models take minutes otherwise, but not to the last.
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 cargo_test -p corelocal --release --lib loom | tee "$log"

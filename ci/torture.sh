@@ -5,7 +5,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
 need_rust
-cargo build -p corelocal-cli --locked
+cargo build --locked "${whole[@]}" --bin corelocal
 corelocal=$target/debug/corelocal
 status=0
 "$corelocal" torture || status=$?

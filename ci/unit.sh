@@ -21,5 +21,5 @@ chrony() {
 
 need_rust
 chrony
-cargo_test --workspace --all-features -- --skip programs::python3_tests
+cargo_test "${whole[@]}" -- --skip programs::python3_tests
 cargo_test -p corelocal --no-default-features --lib

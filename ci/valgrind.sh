@@ -34,8 +34,9 @@ declare -A cannot=(
 
 need_rust
 need valgrind valgrind "runs the library's tests on a cpu without rseq"
-mapfile -t programs < <(cargo test -p corelocal --all-features --locked --lib --tests --no-run 2>&1 |
-    tee /dev/stderr | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
+need jq jq "reads which programs cargo built"
+mapfile -t programs < <(cargo test --locked "${whole[@]}" --lib --tests --no-run --message-format json-render-diagnostics |
+    jq -r 'select(.executable and .profile.test and (.package_id | test("/corelocal#"))) | .executable')
 [ ${#programs[@]} -gt 0 ] || fail "cargo named no test programs for the library"
 
 skips=()

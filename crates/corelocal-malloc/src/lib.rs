@@ -21,10 +21,12 @@ mod cxx;
 mod idle;
 mod info;
 mod options;
+mod out;
 mod process;
 mod profile;
 mod signals;
 mod tally;
+mod told;
 
 /// What is done when the library is loaded; before that everything works, too.
 #[used]

@@ -14,8 +14,8 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use corelocal::alloc;
 
-use super::info::Out;
 use super::options;
+use super::out::Out;
 
 const R: Ordering = Ordering::Relaxed;
 

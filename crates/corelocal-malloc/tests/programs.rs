@@ -4,6 +4,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use serde_json::Value;
+
 /// The shared object that is built beside the tests.
 fn library() -> PathBuf {
     let test = std::env::current_exe().expect("a path of this test");
@@ -235,47 +237,72 @@ fn libc_is_all_it_needs() {
     assert!(!needed.is_empty() && needed.iter().all(is_libc), "{needed:?}");
 }
 
-/// What there is at the end, as JSON.
-#[test]
-fn statistics_at_the_end() {
+/// What `ls` says of the malloc at its end.
+fn statistics(words: &str) -> Option<String> {
     let library = library();
     if !library.exists() {
-        eprintln!("skipped: statistics_at_the_end: the shared object is not built");
-        return;
+        return None;
     }
     let mut command = Command::new("ls");
-    command.arg("/").env("LD_PRELOAD", &library).env("CORELOCAL_MALLOC", "stats:json");
-    let said = String::from_utf8(command.output().expect("ls").stderr).expect("text");
-    assert!(said.starts_with("{\"in_use\":") && said.ends_with("]}\n"), "{said}");
-    assert!(said.contains("\"classes\":[{\"size\":"), "{said}");
-    // Who asks for numbers gets hits, too: more was asked for than batches came.
-    let sum = |name: &str| {
-        let marked = said.split(name).skip(1);
-        let number = |text: &str| text.split([',', '}']).next().and_then(|n| n.parse::<u64>().ok());
-        marked.map(|text| number(text).expect("a number")).sum::<u64>()
+    command.arg("/").env("LD_PRELOAD", &library).env("CORELOCAL_MALLOC", words);
+    Some(String::from_utf8(command.output().expect("ls").stderr).expect("text"))
+}
+
+#[test]
+fn statistics_at_the_end() {
+    let (Some(json), Some(text)) = (statistics("stats:json"), statistics("stats")) else {
+        return eprintln!("skipped: statistics_at_the_end: the shared object is not built");
     };
-    let [allocated, freed, refills] =
-        ["allocated", "freed", "refills"].map(|name| sum(&format!("\"{name}\":")));
-    assert!(allocated >= freed && freed > 0 && refills > 0 && refills < allocated, "{said}");
+    let told: Value = serde_json::from_str(&json).expect(&json);
+    let classes = told["classes"].as_array().expect("a list");
+    let number = |of: &Value, key: &str| of[key].as_u64().expect(key);
+    let sum = |key: &str| classes.iter().map(|class| number(class, key)).sum::<u64>();
+    let [allocated, freed, refills] = ["allocated", "freed", "refills"].map(sum);
+    assert_eq!(number(&told, "allocated"), allocated);
+    // More was asked for than batches came.
+    assert!(allocated >= freed && freed > 0 && refills > 0 && refills < allocated, "{json}");
+    let in_use = classes.iter().map(|class| number(class, "in_use") * number(class, "size"));
+    assert_eq!(in_use.sum::<u64>() + number(&told, "large_bytes"), number(&told, "in_use"));
+    let is_share = |key: &str, part: u64, whole: u64| {
+        let (told, share) = (told[key].as_f64().expect(key), 100.0 * part as f64 / whole as f64);
+        assert!((told - share).abs() < 0.11, "{key}: {told}, not {share}");
+    };
+    is_share("hit_percent", allocated - refills, allocated);
+    let used = number(&told, "used");
+    is_share("unused_percent", used - number(&told, "in_use"), used);
+    assert!(classes.iter().all(|class| {
+        class["unused_percent"].as_f64().is_some_and(|share| (0.0..=100.0).contains(&share))
+    }));
+
+    // The same for people: numbers below each other.
+    let columns = |line: &str| line.trim_end().len();
+    let totals: Vec<&str> =
+        text.lines().skip(1).take_while(|line| !line.contains("size")).collect();
+    assert!(
+        totals.len() > 10 && totals.iter().all(|line| columns(line) == columns(totals[0])),
+        "{text}"
+    );
+    let table: Vec<&str> = text.lines().skip(1 + totals.len()).collect();
+    let (cores, table) = table.split_last().expect("a last line");
+    assert!(cores.starts_with("  bytes on each core: "), "{text}");
+    assert!(
+        table.len() > 3 && table.iter().all(|line| columns(line) == columns(table[0])),
+        "{text}"
+    );
 }
 
 /// Of each node, where there are several.
 #[test]
 fn statistics_of_nodes() {
-    let library = library();
-    if !library.exists() {
-        eprintln!("skipped: statistics_of_nodes: the shared object is not built");
-        return;
-    }
     for (words, is_of_nodes, says) in [
         ("stats:json,nodes:3", true, "\"nodes\":[{\"node\":0,\"used\":"),
-        ("stats,nodes:3", true, "\n  node 2: spans and large objects "),
+        ("stats,nodes:3", true, "    node      bytes used            ever\n       0 "),
         ("stats:json,nodes:no", false, "\"nodes\":"),
-        ("stats,nodes:no", false, "\n  node "),
+        ("stats,nodes:no", false, "  node "),
     ] {
-        let mut command = Command::new("ls");
-        command.arg("/").env("LD_PRELOAD", &library).env("CORELOCAL_MALLOC", words);
-        let said = String::from_utf8(command.output().expect("ls").stderr).expect("text");
+        let Some(said) = statistics(words) else {
+            return eprintln!("skipped: statistics_of_nodes: the shared object is not built");
+        };
         assert!(!said.is_empty() && said.contains(says) == is_of_nodes, "{words}: {said}");
     }
 }

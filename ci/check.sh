@@ -7,7 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
 need_rust
 [ "$(uname -m)" = x86_64 ] || skip "there is no machine code of ours to check on $(uname -m)"
-cargo build --locked "${whole[@]}" --bin corelocal --example plugin
+cargo build --locked "${whole[@]}" --lib --bin corelocal --example plugin
 cargo build -p corelocal-malloc --locked --release
 malloc=$target/release/libcorelocal_malloc.so
 programs=("$target/debug/corelocal" "$target/debug/examples/libplugin.so" "$malloc")

@@ -25,6 +25,7 @@ declare -A left_out=(
 )
 declare -A cannot=(
     [a_vfork_child_counts_and_the_parent_goes_on]="valgrind makes a fork of a vfork"
+    [alloc::chance::tests]="reckons for long, with next to no memory"
     [alloc::trace::tests]="reads bytes of every file in memory, valgrind's own too"
     [little_data]="valgrind takes the limit of writable memory for its own, so a child has none"
     [clock::selector::tests]="leaves pages behind on purpose, and compares times that a cpu of this speed takes"

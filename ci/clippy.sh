@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Lints: clippy finds nothing in any target, with all features and with none.
+# Beside: it measures nothing, and builds in a directory of its own, which ci/doc.sh uses, too.
 # Needs: clippy.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
 need_component clippy clippy
+export CARGO_TARGET_DIR=$target/lint
 cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 cargo clippy -p corelocal --all-targets --no-default-features --locked -- -D warnings

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Documentation: rustdoc warns about nothing, for users and for maintainers (private items), and
 # every relative link in a Markdown file leads to a file that exists.
+# Beside: it measures nothing, and builds where ci/clippy.sh does.
 # Needs: cargo.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
 need_rust
-export RUSTDOCFLAGS="-D warnings"
+export RUSTDOCFLAGS="-D warnings" CARGO_TARGET_DIR=$target/lint
 # One package at a time: the library and the command share the name `corelocal`, and the
 # library's public pages are the ones that stay.
 for package in corelocal-cli corelocal-lab corelocal-malloc corelocal-metrics corelocal-tracing corelocal; do

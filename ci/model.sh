@@ -6,4 +6,5 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
 need_rust
 export RUSTFLAGS="--cfg corelocal_model -D warnings" CARGO_TARGET_DIR=$target/model
+export CARGO_PROFILE_DEV_DEBUG=none # A test that fails says where; ci/unit.sh has lines for backtraces.
 cargo_test -p corelocal --lib --tests

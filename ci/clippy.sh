@@ -7,4 +7,5 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 need_component clippy clippy
 export CARGO_TARGET_DIR=$target/lint
 cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
-cargo clippy -p corelocal --all-targets --no-default-features --locked -- -D warnings
+# What tests are without features, ci/model.sh compiles, and takes no warning either.
+cargo clippy -p corelocal --lib --no-default-features --locked -- -D warnings

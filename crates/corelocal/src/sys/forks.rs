@@ -183,7 +183,8 @@ mod imp {
             GENERATIONS.. => FIRST_GENERATION + 1,
             next => next,
         };
-        // Before the word is set: a fork in between must find it.
+        // Before the word is set: a fork in between must find it. Release: nobody acquires it, a child has a copy; it
+        // keeps company with the word's below.
         LAST.store(next, Ordering::Release);
         // Release and Acquire: partners of each other; who comes too late sees the winner's number.
         match word.compare_exchange(0, next, Ordering::Release, Ordering::Acquire) {

@@ -309,6 +309,7 @@ fn rseq_call(len: u32, flags: u32) -> Result<(), Errno> {
 /// reads 0 and is written anew; in a child that shares memory it is there and differs.
 fn in_vfork_child() -> bool {
     static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+    // Acquire: partner is the Release below.
     let mut page = PAGE.load(Ordering::Acquire);
     if page.is_null() {
         let Some(fresh) = super::pages::map(size_of::<AtomicU32>()) else { return false };

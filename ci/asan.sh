@@ -81,4 +81,4 @@ for name in "${!cannot[@]}"; do
     skips+=(--skip "$name")
 done
 cargo test --locked --no-fail-fast -p corelocal --all-features --lib --tests --target "$host" -- \
-    --show-output "${skips[@]}" 2>&1 | without_name_list
+    --show-output "${skips[@]}" 2>&1 | digest

@@ -158,25 +158,39 @@ host() {
     rustc -vV | sed -n 's/^host: //p'
 }
 
-# cargo_test ARGUMENTS [-- ARGUMENTS OF TESTS]: cargo test, showing what passing tests print (that is how a
-# test says that it was skipped) but not the list of their names a second time.
+# cargo_test ARGUMENTS [-- ARGUMENTS OF TESTS]: cargo test, digested.
 cargo_test() {
     local arguments=()
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
         arguments+=("$1")
         shift
     done
-    cargo test --locked --no-fail-fast "${arguments[@]}" -- --show-output "${@:2}" 2>&1 | without_name_list
+    cargo test --locked --no-fail-fast "${arguments[@]}" -- --show-output "${@:2}" 2>&1 | digest
 }
 
-without_name_list() {
-    awk '
-        /^successes:$/ { names = 1; next }
-        /^---- / || /^test result/ || /^failures:$/ { names = 0 }
-        names && (/^    / || /^$/) { next }
-        { print; fflush() }
+# digest: of what test programs print, when no test failed, how many there are, what was skipped and the
+# result; everything (but the names of passing tests a second time) of one that failed or did not end. Ends with
+# its input, not before: when the check is ended for its time, what it was at is to be seen.
+digest() (
+    trap '' HUP INT TERM
+    exec awk '
+        # held: what the program printed since it began.
+        function tell_all(  i, names) {
+            for (i = 0; i < held; i++) {
+                if (line[i] == "successes:") { names = 1; continue }
+                if (line[i] ~ /^(---- |test result|failures:$)/) names = 0
+                if (!names || line[i] !~ /^(    |$)/) print line[i]
+            }
+            held = 0
+        }
+        /^running [0-9]+ tests?$/ { tell_all(); print; inside = 1; fflush(); next }
+        inside && /^test result: ok/ { held = inside = 0 }
+        inside && /^skipped: / { print; fflush(); next }
+        inside && !/^test result: / { line[held++] = $0; next }
+        { tell_all(); inside = 0; print; fflush() }
+        END { tell_all() }
     '
-}
+)
 
 # What cargo builds for a debugger, it builds of all packages with all features, for every check: a package by itself
 # has other features of its dependencies, and all would be built again.

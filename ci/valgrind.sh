@@ -57,14 +57,20 @@ interpret() {
 
 # tell NAME: shows what came of it, and notes what is wrong.
 tell() {
+    local fault='' log=$logs/$1
     printf '\n--- %s, at %d s\n' "$1" "$SECONDS"
-    without_name_list <"$logs/$1"
-    case $(<"$logs/$1.status") in
-        0) ! grep -qa 'definitely lost in loss record' "$logs/$1" || wrong+=("$1: leaks") ;;
-        99) wrong+=("$1: memory errors") ;;
-        124 | 137) wrong+=("$1: not done within $limit s, something waits for ever") ;;
-        *) wrong+=("$1: tests fail") ;;
+    case $(<"$log.status") in
+        0) ! grep -qa 'definitely lost in loss record' "$log" || fault=leaks ;;
+        99) fault="memory errors" ;;
+        124 | 137) fault="not done within $limit s, something waits for ever" ;;
+        *) fault="tests fail" ;;
     esac
+    if [ -n "$fault" ]; then
+        wrong+=("$1: $fault")
+        cat "$log" # Errors of memory are told by tests that pass, too.
+    else
+        digest <"$log"
+    fi
 }
 
 wrong=() running=()

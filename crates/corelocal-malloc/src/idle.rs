@@ -11,15 +11,16 @@
 //! fork none are made.
 //!
 //! Invariants:
-//! - One thread at a time, in each process: a word in a page that fork wipes counts up to it once.
+//! - One thread at a time, in each process: a word that fork wipes counts up to it once.
 //! - It blocks all signals, so no handler of the program runs on it, and has a small stack.
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use corelocal::alloc;
+use corelocal::sys::WipedByFork;
 
 use super::options::Options;
 
@@ -35,7 +36,6 @@ const HUGE_PERIODS: u32 = 4;
 const CHILDS_TIME: libc::time_t = 60;
 /// Calls of the hook after which a forked child has a thread, if it may: most only go on to another program.
 const CHILDS_CALLS: u32 = 64;
-const PAGE: usize = 4096;
 
 /// Asks to be told when the program has grown.
 pub(crate) fn at_load() {
@@ -44,46 +44,16 @@ pub(crate) fn at_load() {
     }
 }
 
-/// How often the hook was called in this process. `None` without memory, or where fork wipes nothing.
-fn calls() -> Option<&'static AtomicU32> {
-    static PAGES: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
-    // Acquire: partner is the Release below.
-    let mut page = PAGES.load(Ordering::Acquire);
-    if page.is_null() {
-        let (protection, flags) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a fresh mapping touches nothing.
-        let fresh = unsafe { libc::mmap(null_mut(), PAGE, protection, flags, -1, 0) };
-        if fresh == libc::MAP_FAILED {
-            return None;
-        }
-        // SAFETY: the page just mapped.
-        if unsafe { libc::madvise(fresh, PAGE, libc::MADV_WIPEONFORK) } != 0 {
-            return None;
-        }
-        // Release: partner is the Acquire above, and that of the failure.
-        let set =
-            PAGES.compare_exchange(null_mut(), fresh.cast(), Ordering::Release, Ordering::Acquire);
-        page = match set {
-            Ok(_) => fresh.cast(),
-            Err(winner) => {
-                // SAFETY: nobody else saw it.
-                unsafe { libc::munmap(fresh, PAGE) };
-                winner
-            }
-        };
-    }
-    // SAFETY: a page of zeros that stays.
-    unsafe { page.as_ref() }
-}
-
 /// Makes the thread, if there is none. `errno` stays.
 fn begin() {
     /// Whether this process, or one that it is a child of, had the thread.
     static HAD_ONE: AtomicBool = AtomicBool::new(false);
+    /// How often the hook was called in this process.
+    // SAFETY: 0 is a count.
+    static CALLS: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };
     // SAFETY: the thread's own `errno`.
     let errno = unsafe { *libc::__errno_location() };
-    match calls() {
+    match CALLS.get() {
         Some(calls) => {
             let is_child = HAD_ONE.load(Ordering::Relaxed);
             let wanted = if is_child { CHILDS_CALLS } else { 1 };
@@ -96,7 +66,7 @@ fn begin() {
                 make();
             }
         }
-        // Never again.
+        // No memory, or fork wipes nothing: never again.
         None => alloc::set_growth_hook(usize::MAX, begin),
     }
     // SAFETY: as above.

@@ -28,7 +28,6 @@ mod point;
 mod validate;
 
 use core::marker::PhantomData;
-use core::ptr;
 
 use super::Clock;
 use super::anchor::Anchors;
@@ -38,7 +37,8 @@ use super::page::pvclock;
 use super::paravirtual;
 use super::probe;
 use super::status::{Backend, Cause, Counts, Source, Status};
-use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::primitive::global::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::WipedByFork;
 
 /// Where readings go: in bit 0 the fence, above one of these.
 mod route {
@@ -69,7 +69,7 @@ pub(super) struct Selector<T: Truth> {
     pvclock: AtomicUsize,
     /// The monotonic time that an anchor gave last, when it was given up: the vDSO may be a little behind.
     floor: AtomicU64,
-    anchors: AtomicPtr<Anchors>,
+    anchors: WipedByFork<Anchors>,
     /// 1 if the cpus' counters are trusted to agree.
     tsc: AtomicU32,
     /// The best back-end that may be used.
@@ -89,7 +89,8 @@ impl<T: Truth> Selector<T> {
             page: AtomicUsize::new(0),
             pvclock: AtomicUsize::new(0),
             floor: AtomicU64::new(0),
-            anchors: AtomicPtr::new(ptr::null_mut()),
+            // SAFETY: zeros are anchors that nobody has set.
+            anchors: unsafe { WipedByFork::new() },
             tsc: AtomicU32::new(0),
             limit: AtomicU32::new(0),
             passed: AtomicU32::new(0),

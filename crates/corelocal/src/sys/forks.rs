@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The generation is the number of forks from the program's first process down to this one. Its word is
-//! in a page that fork wipes (`MADV_WIPEONFORK`, Linux 4.14); whoever first looks after a fork writes
-//! the next number. A child of `vfork` shares the page, as it shares the locks. Where the page is
+//! in memory that fork wipes (`WipedByFork`); whoever first looks after a fork writes
+//! the next number. A child of `vfork` shares it, as it shares the locks. Where it is
 //! refused all processes are of the first generation, and nobody is ever gone.
 //!
 //! # Invariants
@@ -118,10 +118,9 @@ mod imp {
 #[cfg(not(loom))]
 mod imp {
     use super::Identity;
-    use crate::primitive::global::{AtomicPtr, AtomicU32, Ordering};
-    use crate::sys::arch;
-    use crate::sys::pages;
+    use crate::primitive::global::{AtomicU32, Ordering};
     use crate::sys::syscall::syscall;
+    use crate::sys::{WipedByFork, arch};
 
     const FIRST_GENERATION: u32 = 1;
     const GENERATIONS: u32 = 1 << Identity::GENERATION_BITS;
@@ -145,11 +144,12 @@ mod imp {
 
     #[cold]
     pub(super) fn are_told_apart() -> bool {
-        page().is_some()
+        GENERATION.get().is_some()
     }
 
-    /// The word in the page that fork wipes.
-    static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+    /// 0 if nobody has asked in this process.
+    // SAFETY: 0 is such a number.
+    static GENERATION: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };
     /// At least the generation of this process, but right after a fork.
     static LAST: AtomicU32 = AtomicU32::new(0);
 
@@ -169,15 +169,12 @@ mod imp {
     /// 0 if nobody has asked in this process.
     #[inline]
     fn known_generation() -> u32 {
-        // Acquire: partner is the Release in `page`.
-        let page = PAGE.load(Ordering::Acquire);
-        // SAFETY: zeroed pages that are never unmapped, if not null.
-        unsafe { page.as_ref() }.map_or(0, |word| word.load(Ordering::Relaxed))
+        GENERATION.known().map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     #[cold]
     fn next_generation() -> u32 {
-        let Some(word) = page() else { return FIRST_GENERATION };
+        let Some(word) = GENERATION.get() else { return FIRST_GENERATION };
         // After the last one comes the second: the first has no ancestors.
         let next = match LAST.load(Ordering::Relaxed) + 1 {
             GENERATIONS.. => FIRST_GENERATION + 1,
@@ -191,36 +188,6 @@ mod imp {
             Ok(_) => next,
             Err(first) => first,
         }
-    }
-
-    fn page() -> Option<&'static AtomicU32> {
-        let mut page = PAGE.load(Ordering::Acquire);
-        if page.is_null() {
-            let len = size_of::<AtomicU32>();
-            let fresh = pages::map(len)?;
-            // SAFETY: pages just mapped, all zero.
-            if unsafe { pages::advise(fresh, len, libc::MADV_WIPEONFORK) }.is_err() {
-                // SAFETY: nobody else saw it.
-                unsafe { pages::unmap(fresh, len) };
-                return None;
-            }
-            // Release: partner is the Acquire here and in `generation`.
-            page = match PAGE.compare_exchange(
-                core::ptr::null_mut(),
-                fresh.cast(),
-                Ordering::Release,
-                Ordering::Acquire,
-            ) {
-                Ok(_) => fresh.cast(),
-                Err(winner) => {
-                    // SAFETY: nobody else saw it.
-                    unsafe { pages::unmap(fresh, len) };
-                    winner
-                }
-            };
-        }
-        // SAFETY: mapped, zeroed, never unmapped.
-        unsafe { page.as_ref() }
     }
 }
 

@@ -42,6 +42,7 @@ pub(crate) mod thread_id;
 pub mod topology;
 pub(crate) mod try_lock;
 pub mod vdso;
+mod wiped;
 
 pub use caps::{Caps, Release, Vdso};
 pub use errno::Errno;
@@ -52,6 +53,8 @@ pub(crate) use possible::{nodes_with_cpus, nodes_with_cpus_and_memory};
 #[doc(hidden)]
 pub use rseq::vfork;
 pub use rseq::{Abi, Owner, Refusal, Registration};
+#[doc(hidden)]
+pub use wiped::WipedByFork;
 
 /// The calling thread's cpu, asked of libc: the vDSO, or the kernel where there is none.
 pub(crate) fn current_cpu() -> Option<u32> {

@@ -41,7 +41,8 @@ pub use vfork::vfork;
 use super::arch;
 use super::errno::Errno;
 use super::syscall::syscall;
-use crate::primitive::global::{AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use super::wiped::WipedByFork;
+use crate::primitive::global::{AtomicIsize, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Offsets of the fields of `struct rseq`.
 pub(crate) mod field {
@@ -305,35 +306,13 @@ fn rseq_call(len: u32, flags: u32) -> Result<(), Errno> {
 /// Whether the caller runs in memory that another process registered from: a vfork child, or any
 /// `CLONE_VM` child without `CLONE_THREAD` (invariant 4).
 ///
-/// The process id is kept in a page that fork wipes (`MADV_WIPEONFORK`, Linux 4.14). After fork it
-/// reads 0 and is written anew; in a child that shares memory it is there and differs.
+/// The process id is kept in a page that fork wipes. After fork it reads 0 and is written anew; in a child
+/// that shares memory it is there and differs. Without the page (no memory; kernels that wipe nothing have no rseq)
+/// nobody is taken for such a child.
 fn in_vfork_child() -> bool {
-    static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-    // Acquire: partner is the Release below.
-    let mut page = PAGE.load(Ordering::Acquire);
-    if page.is_null() {
-        let Some(fresh) = super::pages::map(size_of::<AtomicU32>()) else { return false };
-        // SAFETY: pages just mapped, all zero. Refused before Linux 4.14, where there is no rseq.
-        let _ =
-            unsafe { super::pages::advise(fresh, size_of::<AtomicU32>(), libc::MADV_WIPEONFORK) };
-        let fresh = fresh.cast::<AtomicU32>();
-        // Release publishes the mapping and its advice to the Acquire above and below.
-        page = match PAGE.compare_exchange(
-            core::ptr::null_mut(),
-            fresh,
-            Ordering::Release,
-            Ordering::Acquire,
-        ) {
-            Ok(_) => fresh,
-            Err(winner) => {
-                // SAFETY: nobody else saw `fresh`.
-                unsafe { super::pages::unmap(fresh.cast(), size_of::<AtomicU32>()) };
-                winner
-            }
-        };
-    }
-    // SAFETY: mapped above or by another thread, zeroed, never unmapped.
-    let owner = unsafe { &*page };
+    // SAFETY: 0 is no process's id.
+    static OWNER: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };
+    let Some(owner) = OWNER.get() else { return false };
     // SAFETY: no preconditions.
     let pid = unsafe { libc::getpid() } as u32;
     // Relaxed: every thread of a process writes the same id.

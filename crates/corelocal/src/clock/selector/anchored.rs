@@ -5,7 +5,6 @@
 //! 2. Whoever publishes a line counts what it tells of a discontinuity; who was overtaken does not.
 
 use crate::primitive::global::Ordering;
-use core::ptr;
 
 use super::{Selector, Truth};
 use crate::clock::Clock;
@@ -15,7 +14,6 @@ use crate::clock::kernel_page::Mode;
 use crate::clock::line::Line;
 use crate::clock::paravirtual;
 use crate::clock::status::Cause;
-use crate::sys::pages;
 
 impl<T: Truth> Selector<T> {
     #[inline(never)]
@@ -96,41 +94,8 @@ impl<T: Truth> Selector<T> {
     /// The anchor of the counter of `mode`: each has its own, since one's lines mean nothing to the other.
     #[inline(always)]
     pub(super) fn anchor(&self, mode: Mode) -> Option<&'static Anchor> {
-        // Acquire: partner is the Release in `map_anchors`.
-        // SAFETY: null, or mapped there for the rest of the process.
-        let anchors = unsafe { self.anchors.load(Ordering::Acquire).as_ref() };
-        let Anchors { tsc, pvclock } = match anchors {
-            Some(anchors) => anchors,
-            None => self.map_anchors()?,
-        };
+        let Anchors { tsc, pvclock } = self.anchors.get()?;
         Some(if mode == Mode::Tsc { tsc } else { pvclock })
-    }
-
-    /// Memory that fork wipes.
-    #[cold]
-    fn map_anchors(&self) -> Option<&'static Anchors> {
-        const LEN: usize = size_of::<Anchors>();
-        const { assert!(align_of::<Anchors>() <= 4096) };
-        let at = pages::map(LEN)?;
-        // SAFETY: just mapped; it is all zero, and meant to be so again.
-        let wiped = unsafe { pages::advise(at, LEN, libc::MADV_WIPEONFORK) };
-        // Release: partner is the Acquire in `anchor`.
-        let won = wiped.is_ok()
-            && self
-                .anchors
-                .compare_exchange(
-                    ptr::null_mut(),
-                    at.cast::<Anchors>(),
-                    Ordering::AcqRel,
-                    Ordering::Acquire,
-                )
-                .is_ok();
-        if !won {
-            // SAFETY: nobody else ever saw it.
-            unsafe { pages::unmap(at, LEN) };
-        }
-        // SAFETY: as in `anchor`.
-        unsafe { self.anchors.load(Ordering::Acquire).as_ref() }
     }
 
     /// The vDSO must not be behind what the anchor said; but if it is far behind, this is another clock, as

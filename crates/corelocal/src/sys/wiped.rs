@@ -1,0 +1,100 @@
+//! Memory that a fork wipes: zero again in the child, whatever the parent had there.
+//!
+//! # Invariants
+//! 1. Who has a reference has it for good: what is mapped is never unmapped.
+//! 2. What is mapped is wiped by every fork (`MADV_WIPEONFORK`, Linux 4.14). A child of `vfork` shares it.
+
+use super::pages;
+use crate::primitive::global::{AtomicPtr, Ordering};
+use core::ptr;
+
+/// A `T` in such memory, mapped when it is first wanted.
+pub struct WipedByFork<T: 'static> {
+    at: AtomicPtr<T>,
+}
+
+impl<T: Sync + 'static> WipedByFork<T> {
+    /// # Safety
+    /// A `T` may be all zero, however often others hold on to it while a fork makes it so in the child.
+    pub const unsafe fn new() -> WipedByFork<T> {
+        const { assert!(align_of::<T>() <= 4096) };
+        WipedByFork { at: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// `None` before the first `get`. Async-signal-safe; one load.
+    #[inline(always)]
+    pub fn known(&self) -> Option<&'static T> {
+        // Acquire: partner is the Release in `map`.
+        // SAFETY: null, or mapped there for good, all zero to begin with, which the promise of `new` allows.
+        unsafe { self.at.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// `None` where the kernel has no memory, or none that it wipes. Async-signal-safe; one load, system calls at
+    /// the first use.
+    #[inline]
+    pub fn get(&self) -> Option<&'static T> {
+        match self.known() {
+            None => self.map(),
+            known => known,
+        }
+    }
+
+    #[cold]
+    fn map(&self) -> Option<&'static T> {
+        let len = size_of::<T>();
+        let at = pages::map(len)?;
+        // SAFETY: just mapped, and all zero; it is meant to be so again.
+        let is_wiped = unsafe { pages::advise(at, len, libc::MADV_WIPEONFORK) }.is_ok();
+        // Release: partner is the Acquire in `known`.
+        let is_ours = is_wiped
+            && self
+                .at
+                .compare_exchange(ptr::null_mut(), at.cast(), Ordering::Release, Ordering::Relaxed)
+                .is_ok();
+        if !is_ours {
+            // SAFETY: nobody else ever saw it.
+            unsafe { pages::unmap(at, len) };
+        }
+        self.known()
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicU32;
+    use std::vec::Vec;
+
+    #[test]
+    fn a_child_finds_zeros() {
+        // SAFETY: zero is a number.
+        static NUMBER: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };
+        assert!(NUMBER.known().is_none());
+        let number = NUMBER.get().expect("a page");
+        number.store(7, Ordering::Relaxed);
+        // SAFETY: the child loads a word and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let seen = number.load(Ordering::Relaxed) as i32;
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(seen) };
+        }
+        let mut status = -1;
+        // SAFETY: waits for the child just made; writes one number.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child saw {}", status >> 8);
+        assert_eq!(number.load(Ordering::Relaxed), 7);
+        assert!(ptr::eq(number, NUMBER.get().unwrap()));
+    }
+
+    #[test]
+    fn all_get_the_same() {
+        // SAFETY: zero is a number.
+        static NUMBER: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };
+        let places: Vec<_> = (0..8)
+            .map(|_| std::thread::spawn(|| ptr::from_ref(NUMBER.get().unwrap()) as usize))
+            .collect();
+        let places: Vec<_> = places.into_iter().map(|place| place.join().unwrap()).collect();
+        assert!(places.iter().all(|place| *place == places[0]), "{places:x?}");
+    }
+}

@@ -2,7 +2,7 @@
 # Undefined behaviour: Miri interprets the library's unit tests of containers, with the model in place of
 # the assembly and a kernel that maps memory and knows futexes (sys/arch/miri.rs).
 # Where there is no Miri, as on every machine this was written on, it is only checked that the library
-# and its tests compile as Miri would have them: what Miri says about them is not known yet. Assumed is a
+# and its unit tests compile as Miri would have them: what Miri says about them is not known yet. Assumed is a
 # Miri of 2025 or later. It takes addresses for pointers (exposed provenance), since slots are found by
 # adding numbers to a base, and cannot fork: such tests are left out.
 # Beside: it measures nothing, and builds in a directory of its own.
@@ -21,7 +21,7 @@ if ! cargo miri --version >/dev/null 2>&1; then
     if cargo +nightly miri --version >/dev/null 2>&1; then
         cargo=(cargo +nightly)
     else
-        RUSTFLAGS="--cfg miri" cargo check -p corelocal --locked --lib --tests ||
+        RUSTFLAGS="--cfg miri" cargo check -p corelocal --locked --lib --profile test ||
             fail "the library does not compile for Miri"
         skip "cargo miri is missing: run 'rustup toolchain install nightly --component miri' and ci/miri.sh again"
     fi

@@ -7,8 +7,12 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 need_rust
 cargo build --locked "${whole[@]}" --bin corelocal
 corelocal=$target/debug/corelocal
+# Instructions at which all went well are ten screens; what is said of a section is its name.
+wrong_ones() {
+    grep -vE '^ +-?[0-9]+ .*( +ok){7}$|^ +stop +signal '
+}
 status=0
-"$corelocal" torture || status=$?
+"$corelocal" torture | wrong_ones || status=$?
 "$corelocal" torture --for 5s || fail "a violation at full speed: see above"
 [ $status != 3 ] || skip "critical sections cannot be disturbed one by one here: see above"
 [ $status = 0 ] || fail "a violation, or a section that was forgotten: see above"

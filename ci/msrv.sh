@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Oldest Rust: both packages build with the `rust-version` that Cargo.toml promises.
+# Oldest Rust: the packages build with the `rust-version` that Cargo.toml promises.
 # Beside: it measures nothing, and builds in a directory of its own.
 # Needs: that toolchain in rustup; or root on Debian, where it is unpacked from a Debian release
 # that carries it into .cache/, beside the system and not into it.

@@ -108,7 +108,7 @@ fn measure(
     let began = Instant::now();
     let created = jiff::Timestamp::now();
     let machine = stamp();
-    // A comparison that cannot be read is told at once, not after four minutes.
+    // A comparison that cannot be read is told at once, not after minutes.
     let (old, mut failed) = match outputs.compare.map(compare::load).transpose() {
         Ok(old) => (old, false),
         Err(error) => {

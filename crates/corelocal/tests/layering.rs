@@ -22,7 +22,7 @@ const LAYERS: &[&[&str]] = &[
     &["rseq"],
     &["cid"],
     &["percpu"],
-    &["alloc", "trace", "rcu", "sync", "clock"],
+    &["alloc", "sync", "clock"],
 ];
 
 fn layer(module: &str) -> Option<usize> {

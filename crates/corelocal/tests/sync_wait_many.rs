@@ -161,6 +161,15 @@ fn permits_are_kept_count_of() {
     assert_eq!(taken.into_inner() + u64::from(left), rounds);
 }
 
+#[test]
+fn all_are_to_be_named_once() {
+    let (two, other) = (Semaphore::new(2), Semaphore::new(1));
+    let twice: [&dyn Waitable; 3] = [&two, &other, &two];
+    assert_eq!(wait_all_for(&twice, Duration::from_secs(60)), Err(WaitError::Twice));
+    assert_eq!((two.available(), other.available()), (2, 1));
+    assert_eq!(wait_any(&twice), Ok(0));
+}
+
 /// Philosophers, each of whom takes two of the forks or none, named in orders that would lock each other out.
 #[test]
 fn all_or_none() {

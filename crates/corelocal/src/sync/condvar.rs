@@ -26,7 +26,8 @@
 //!    one of them finds it, and does the move. Others that came meanwhile are moved too: they wake for
 //!    nothing, which a waiter must expect anyway.
 //! 4. Waiters whose guards are taken (`wait_owned`) cannot be moved, and the first of them may be killed before
-//!    it wakes the others. Once there was one, AT_ONCE is set for good: then who notifies all wakes all.
+//!    it wakes the others. Once there was one, AT_ONCE is set for good: then who notifies all wakes all; so it does
+//!    where processes share the condition variable, any of which may be killed.
 //! 5. After its last store a notification touches the object no more: it wakes by address.
 
 use core::fmt;
@@ -41,7 +42,7 @@ use crate::primitive::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::sys::futex::{Deadline, Requeue, Wake};
+use crate::sys::futex::{self, Deadline, Requeue, Wake};
 
 /// Somebody notified all, and the waiters are still to be moved.
 const ALL: u32 = 1 << 31;
@@ -323,7 +324,8 @@ impl<S: Scope> Condvar<S> {
     fn notify_all_slowly(&self) {
         self.next();
         let mut state = self.state.load(Relaxed);
-        if state & AT_ONCE != 0 {
+        // Where processes share it the first one might die, and would wake nobody.
+        if state & AT_ONCE != 0 || S::FUTEX == futex::Scope::Shared {
             Futex::wake(&self.sequence, u32::MAX);
             return;
         }

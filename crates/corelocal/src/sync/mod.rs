@@ -12,6 +12,7 @@ mod barrier;
 mod condvar;
 mod condvar_guard;
 mod countdown;
+mod doze;
 mod event;
 mod futex;
 mod holder;

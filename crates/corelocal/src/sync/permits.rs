@@ -24,6 +24,7 @@
 //!    word is a read-modify-write, so a Release lasts.
 //! 4. A giver does not touch the word after the exchange that gives: its memory may be gone.
 
+use super::doze;
 use super::futex::Futex;
 use super::profile::{self, Wait};
 use super::scope::Scope;
@@ -119,7 +120,13 @@ impl<S: Scope> Permits<S> {
     /// invariant 2: `take` with AWAITED, or `leave`.
     fn wait(&self, deadline: Option<Deadline>) -> Wake {
         match self.announce() {
-            Some(expected) => self.word.wait(expected, deadline),
+            Some(expected) => {
+                let limit = doze::limit(deadline, S::FUTEX);
+                match self.word.wait(expected, limit) {
+                    Wake::TimedOut if limit != deadline => Wake::Woken,
+                    outcome => outcome,
+                }
+            }
             None => Wake::Differed,
         }
     }

@@ -73,7 +73,7 @@ unsafe impl<S: Scope> lock_api::RawMutexTimed for RawMutex<S> {
     type Instant = Deadline;
 
     fn try_lock_for(&self, span: Duration) -> bool {
-        is_taken(self.lock.try_lock()) || self.try_lock_until(Deadline::after(span))
+        is_taken(self.lock.lock_for(span))
     }
 
     fn try_lock_until(&self, deadline: Deadline) -> bool {

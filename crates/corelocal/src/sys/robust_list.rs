@@ -174,7 +174,7 @@ fn registered() -> Result<*mut Head, Errno> {
     Ok(head)
 }
 
-/// musl registers at a thread's first robust mutex. Were ours registered before, it would be lost then.
+/// musl registers at a thread's first mutex that is shared by processes. Were ours registered before, it would be lost then.
 #[cfg(not(loom))]
 fn make_libc_register() {
     let mut kind = core::mem::MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
@@ -184,6 +184,7 @@ fn make_libc_register() {
     unsafe {
         libc::pthread_mutexattr_init(kind.as_mut_ptr());
         libc::pthread_mutexattr_setrobust(kind.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST);
+        libc::pthread_mutexattr_setpshared(kind.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED);
         libc::pthread_mutex_init(mutex.as_mut_ptr(), kind.as_ptr());
         if libc::pthread_mutex_lock(mutex.as_mut_ptr()) == 0 {
             libc::pthread_mutex_unlock(mutex.as_mut_ptr());

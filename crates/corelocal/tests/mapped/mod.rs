@@ -26,6 +26,7 @@ pub fn twice<T: Sync>() -> [&'static T; 2] {
 }
 
 /// A forked child that says whether all was well; one that does not end is ended after a minute.
+#[allow(dead_code, reason = "each test binary uses some of them")]
 pub fn child(body: impl FnOnce() -> bool) -> libc::pid_t {
     // SAFETY: the child uses locks, atomics and system calls, and ends without unwinding.
     let child = unsafe { libc::fork() };
@@ -41,6 +42,7 @@ pub fn child(body: impl FnOnce() -> bool) -> libc::pid_t {
 }
 
 /// Waits for a child that must have said that all was well.
+#[allow(dead_code, reason = "each test binary uses some of them")]
 pub fn succeeds(child: libc::pid_t) {
     let mut status = -1;
     // SAFETY: the child is ours, `status` writable.

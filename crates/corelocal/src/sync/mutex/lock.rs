@@ -71,6 +71,8 @@
 //! one that locks, which is told ([`Taken::gone`]). What waiters left in the queue costs a token that
 //! nobody takes, and the next one to come some polite waiting if one of them starved.
 
+use core::time::Duration;
+
 use super::holder;
 use super::unawaited;
 use super::waiter::Waiter;
@@ -173,6 +175,16 @@ impl<S: Scope> Lock<S> {
         match self.take_at_once(tag) {
             true => Some(Taken { tag, gone: 0 }),
             false => self.lock_slowly(Some(deadline), false),
+        }
+    }
+
+    /// Takes the lock; nothing if it could not in that time. The time is not asked for if it is free.
+    #[inline]
+    pub(in crate::sync) fn lock_for(&self, span: Duration) -> Option<Taken> {
+        let tag = holder::mine::<S>();
+        match self.take_at_once(tag) {
+            true => Some(Taken { tag, gone: 0 }),
+            false => self.lock_slowly(Some(Deadline::after(span)), false),
         }
     }
 
@@ -359,7 +371,9 @@ impl<S: Scope> Lock<S> {
                 profile::let_go(profile::Kind::Mutex, self);
                 wakes = 1;
             }
-            let left = if left == FAIR && wakes == 0 { 0 } else { left };
+            // Nobody is on its way to whom it could be left.
+            let is_for_nobody = left == FAIR && wakes == 0 && word & WAKING == 0;
+            let left = if is_for_nobody { 0 } else { left };
             // Release: as in `unlock`.
             match self.word.compare_exchange(word, word & FLAGS | left, Release, Relaxed) {
                 Ok(_) => break,

@@ -133,7 +133,8 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
         self.guard(self.lock.lock())
     }
 
-    /// Locks if nobody else has it locked; does not wait.
+    /// Locks if nobody else has it locked; does not wait, and so does not let those come first who have waited for
+    /// long.
     ///
     /// ```
     /// let mutex = corelocal::sync::Mutex::new(0);
@@ -157,7 +158,7 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
     /// ```
     #[inline]
     pub fn try_lock_for(&self, span: Duration) -> Option<MutexGuard<'_, T, S>> {
-        self.try_lock().or_else(|| self.try_lock_until(Deadline::after(span)))
+        self.lock.lock_for(span).map(|taken| self.guard(taken))
     }
 
     /// Locks; `None` if it could not until the deadline. One that has passed makes it a

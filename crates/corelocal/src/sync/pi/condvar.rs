@@ -145,7 +145,10 @@ impl<S: Scope> PiCondvar<S> {
         while let Err(Errno::EAGAIN) | Ok(Requeue::Differed) =
             pi::requeue(&self.notified, now, more, lock, S::FUTEX)
         {
-            // Nobody else changes the word: the kernel had to let go of something, and says to repeat it.
+            // The kernel had to let go of something, and says to repeat it; or somebody notifies with another mutex.
+            if self.notified.load(Ordering::Relaxed) != now {
+                return;
+            }
         }
     }
 

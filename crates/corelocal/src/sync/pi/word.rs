@@ -84,7 +84,12 @@ fn wait_and_take(
         match pi::lock(word, deadline, scope) {
             Ok(pi::Lock::Acquired) => return Ok(handed(word)),
             Ok(pi::Lock::TimedOut) => return Err(LockError::TimedOut),
-            Err(errno) if unsettled.allows(errno) => yield_now(),
+            Err(errno) if unsettled.allows(errno) => {
+                if deadline.is_some_and(|deadline| deadline <= Deadline::now()) {
+                    return Err(LockError::TimedOut);
+                }
+                yield_now();
+            }
             Err(errno) => return Err(reason(errno)),
         }
     }

@@ -15,13 +15,12 @@
 //! 3. Acquiring keeps "waiters": what an owner's death leaves is not lost.
 //! 4. Who was woken and is killed before that step has the lock pending all the while. The kernel then wakes
 //!    another, unless somebody acquired the lock in between, who knows nothing of waiters. So nobody sleeps
-//!    for longer than `DOZE` without a look.
+//!    for long without a look (`doze.rs`).
 //! 5. All waiting is shared: at a death the kernel wakes nobody else.
-
-use core::time::Duration;
 
 use super::LockError;
 use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::doze;
 use crate::sync::profile::{self, Wait};
 use crate::sync::spin::{self, Spin};
 use crate::sys::futex::{Deadline, Scope, Wake};
@@ -32,8 +31,6 @@ use crate::sys::sleep;
 const WAITERS: u32 = libc::FUTEX_WAITERS;
 const OWNER_DIED: u32 = libc::FUTEX_OWNER_DIED;
 const OWNER: u32 = libc::FUTEX_TID_MASK;
-/// See invariant 4.
-const DOZE: Duration = Duration::from_secs(1);
 
 pub(in crate::sync) const FREE: u32 = 0;
 
@@ -132,11 +129,9 @@ fn wait_and_take(
 
 /// Sleeps, but not for long (4).
 fn doze(word: &AtomicU32, expected: u32, deadline: Option<Deadline>) -> Wake {
-    // In a model one with a deadline may wake at any time, and no wake-up would ever be missed.
-    let look = if cfg!(loom) { None } else { Some(Deadline::after(DOZE)) };
-    let first = [deadline, look].into_iter().flatten().min();
-    match sleep::wait(word, expected, first, Scope::Shared) {
-        Wake::TimedOut if first != deadline => Wake::Woken,
+    let limit = doze::limit(deadline, Scope::Shared);
+    match sleep::wait(word, expected, limit, Scope::Shared) {
+        Wake::TimedOut if limit != deadline => Wake::Woken,
         outcome => outcome,
     }
 }

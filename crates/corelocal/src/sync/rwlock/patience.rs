@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::state::State;
 use crate::sync::spin::{self, Spin};
 use crate::sys::futex::Deadline;
 
@@ -17,16 +18,24 @@ pub(super) struct Patience {
     pub(super) slept: bool,
     /// It has said that it comes first.
     pub(super) insists: bool,
+    /// It has slept for as long as one does where others may die (`doze.rs`): advice may be a dead one's.
+    pub(super) dozed: bool,
 }
 
 impl Patience {
     pub(super) fn new() -> Patience {
-        Patience { spin: Spin::new(spin::BRIEF), end: None, slept: false, insists: false }
+        Patience { spin: Spin::new(spin::BRIEF), ..Patience::none() }
     }
 
     /// Of one that does not wait.
     pub(super) fn none() -> Patience {
-        Patience { spin: Spin::new(0), end: None, slept: false, insists: false }
+        Patience { spin: Spin::new(0), end: None, slept: false, insists: false, dozed: false }
+    }
+
+    /// The state with the advice in it that counts for this thread.
+    #[inline]
+    pub(super) fn advice_in(&self, state: State) -> State {
+        if self.dozed { state.without_advice() } else { state }
     }
 
     /// Waits a little, if it is worth to look again before sleeping.

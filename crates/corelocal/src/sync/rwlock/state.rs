@@ -147,6 +147,11 @@ impl State {
         if self.is_current::<S>() { self } else { self.without(ADVICE) }
     }
 
+    /// Without any advice.
+    pub(super) fn without_advice(self) -> State {
+        self.without(ADVICE)
+    }
+
     /// Free, of this generation, nothing else; but RECOVERED stays.
     pub(super) fn renewed<S: Scope>(self) -> State {
         State(self.0 & RECOVERED | generation::<S>())

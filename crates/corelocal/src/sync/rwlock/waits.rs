@@ -10,6 +10,7 @@ use super::state::{
     UPGRADABLE, UPGRADING, WRITERS_ASLEEP, WRITING,
 };
 use crate::primitive::atomic::{AtomicU64, Ordering};
+use crate::sync::doze;
 use crate::sync::holder::{self, Holder};
 use crate::sync::profile::{self, Wait};
 use crate::sync::scope::Scope;
@@ -70,7 +71,9 @@ impl<S: Scope> Raw<S> {
             }
             patience.sleeps();
             wait.sleeps();
-            match halves::wait::<S>(&self.state, Half::Readers, said.0, deadline) {
+            let limit = doze::limit(deadline, S::FUTEX);
+            match halves::wait::<S>(&self.state, Half::Readers, said.0, limit) {
+                Wake::TimedOut if limit != deadline => patience.dozed = true,
                 Wake::TimedOut => return wait.end(self.reader_gives_up(&patience)),
                 Wake::Woken => patience.slept = true,
                 Wake::Differed | Wake::Interrupted => (),
@@ -84,7 +87,7 @@ impl<S: Scope> Raw<S> {
         let mut state = self.load();
         loop {
             state = self.renew(state);
-            let seen = state.seen::<S>();
+            let seen = patience.advice_in(state.seen::<S>());
             if !seen.admits_reader(patience.insists) {
                 return Err(state);
             }
@@ -153,7 +156,12 @@ impl<S: Scope> Raw<S> {
             patience.insists |= insists;
             patience.sleeps();
             wait.sleeps();
-            match halves::wait::<S>(&self.state, Half::Writers, said.0, deadline) {
+            let limit = doze::limit(deadline, S::FUTEX);
+            match halves::wait::<S>(&self.state, Half::Writers, said.0, limit) {
+                // It may have been woken in place of another.
+                Wake::TimedOut if limit != deadline => {
+                    (patience.slept, patience.dozed) = (true, true)
+                }
                 Wake::TimedOut => return wait.end(self.gives_up(kind, &mut patience)),
                 Wake::Woken => patience.slept = true,
                 Wake::Differed | Wake::Interrupted => (),
@@ -177,7 +185,7 @@ impl<S: Scope> Raw<S> {
         let mut state = self.load();
         loop {
             state = self.renew(state);
-            let seen = state.seen::<S>();
+            let seen = patience.advice_in(state.seen::<S>());
             if !kind.is_admitted(seen, patience.slept) {
                 return Err(state);
             }

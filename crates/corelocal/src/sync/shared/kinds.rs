@@ -15,13 +15,16 @@ pub type Mutex<T> = sync::Mutex<T, Shared>;
 
 /// A [`RwLock`](sync::RwLock) of all processes that map it.
 ///
-/// If a holder's process dies it stays locked.
+/// If a holder's process dies it stays locked. A waiter's that dies keeps others out for a second, and those that do
+/// not wait for as long, until one has.
 pub type RwLock<T> = sync::RwLock<T, Shared>;
 
 /// A [`Condvar`](sync::Condvar) of all processes that map it.
 pub type Condvar = sync::Condvar<Shared>;
 
 /// A [`Semaphore`](sync::Semaphore) of all processes that map it.
+///
+/// A process that dies keeps the permits that it took. A waiter's that dies may delay others by a second.
 pub type Semaphore = sync::Semaphore<Shared>;
 
 /// A [`Barrier`](sync::Barrier) of all processes that map it.

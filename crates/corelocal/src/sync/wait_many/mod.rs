@@ -24,7 +24,8 @@ use core::time::Duration;
 
 pub use waitable::Waitable;
 
-use crate::sys::futex::{Deadline, Wake, vector};
+use super::doze;
+use crate::sys::futex::{Deadline, Scope, Wake, vector};
 use crate::sys::sleep;
 
 /// The most things that one call can wait for.
@@ -43,6 +44,8 @@ pub enum WaitError {
     Nothing,
     /// There were more than [`MAX_WAITABLES`].
     TooMany,
+    /// All were to be there, and one was named twice.
+    Twice,
 }
 
 impl fmt::Display for WaitError {
@@ -51,6 +54,7 @@ impl fmt::Display for WaitError {
             WaitError::TimedOut => "timed out before it happened",
             WaitError::Nothing => "there is nothing to wait for: give one thing at least",
             WaitError::TooMany => "one call waits for at most 128 things: wait for fewer",
+            WaitError::Twice => "one of the things is named twice: name it once",
         })
     }
 }
@@ -101,7 +105,7 @@ pub fn wait_any_until(things: &[&dyn Waitable], deadline: Deadline) -> Result<us
 /// [`WaitGroup`](super::WaitGroup) that was empty.
 ///
 /// # Errors
-/// If there are more than [`MAX_WAITABLES`].
+/// If there are more than [`MAX_WAITABLES`], or one of them twice.
 pub fn wait_all(things: &[&dyn Waitable]) -> Result<(), WaitError> {
     all(things, None)
 }
@@ -169,8 +173,11 @@ fn any(
         if !announced {
             continue;
         }
-        match wait(&waiters[..things.len()], deadline) {
+        let is_shared = things.iter().any(|thing| thing.scope() == Scope::Shared);
+        let limit = doze::limit(deadline, if is_shared { Scope::Shared } else { Scope::Private });
+        match wait(&waiters[..things.len()], limit) {
             Ok(vector::WakeAny::Woken(_)) => slept = true,
+            Ok(vector::WakeAny::TimedOut) if limit != deadline => slept = true,
             Ok(vector::WakeAny::TimedOut) => is_over = true,
             Ok(vector::WakeAny::Differed | vector::WakeAny::Interrupted) => (),
             Err(_) => {
@@ -220,6 +227,11 @@ fn all(things: &[&dyn Waitable], deadline: Option<Deadline>) -> Result<(), WaitE
     let starts = starts(things)?;
     let order = by_address(things);
     let order = &order[..things.len()];
+    let word = |at: u8| core::ptr::from_ref(things[usize::from(at)].word());
+    if order.windows(2).any(|pair| core::ptr::eq(word(pair[0]), word(pair[1]))) {
+        // The second would wait for what the first has taken.
+        return Err(WaitError::Twice);
+    }
     let mut is_over = false;
     loop {
         let Some(missing) = take_all(things, &starts, order) else { return Ok(()) };
@@ -227,10 +239,16 @@ fn all(things: &[&dyn Waitable], deadline: Option<Deadline>) -> Result<(), WaitE
             return Err(WaitError::TimedOut);
         }
         let thing = things[missing];
-        let Some(expected) = thing.announce(starts[missing]) else { continue };
-        match sleep::wait(thing.word(), expected, deadline, thing.scope()) {
+        let Some(expected) = thing.announce(starts[missing]) else {
+            // It is there again.
+            is_over = deadline.is_some_and(|deadline| deadline <= Deadline::now());
+            continue;
+        };
+        let limit = doze::limit(deadline, thing.scope());
+        match sleep::wait(thing.word(), expected, limit, thing.scope()) {
             // It takes later, if at all: whoever else sleeps there may be quicker. (2)
             Wake::Woken => thing.leave(),
+            Wake::TimedOut if limit != deadline => thing.leave(),
             Wake::TimedOut => is_over = true,
             Wake::Differed | Wake::Interrupted => (),
         }

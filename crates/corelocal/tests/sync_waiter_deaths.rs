@@ -1,0 +1,113 @@
+//! Processes that are killed while they wait for a lock that others share: these go on, within a second or two.
+
+mod mapped;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use corelocal::sync::{Condvar, Deadline, Mutex, RwLock, Shared};
+
+/// Longer than anybody sleeps without a look, and long enough for a machine that does other things.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A process that does this, is asleep or about to be, and is killed.
+fn killed_while_it_waits(wait: impl FnOnce()) {
+    // SAFETY: the child waits for a lock, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        wait();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(1) };
+    }
+    thread::sleep(Duration::from_millis(50));
+    let mut status = 0;
+    // SAFETY: the child just made; writes one number.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, &raw mut status, 0);
+    }
+    assert!(libc::WIFSIGNALED(status), "it did not wait: {status:#x}");
+}
+
+#[test]
+fn a_dead_writer_keeps_no_reader_out() {
+    let [lock, theirs] = mapped::twice::<RwLock<u64, Shared>>();
+    let reader = lock.read();
+    killed_while_it_waits(|| drop(theirs.write()));
+    // It closed the lock to readers that come.
+    assert!(lock.try_read().is_none());
+    drop(reader);
+    let began = Instant::now();
+    assert!(lock.try_read_for(SOON).is_some());
+    assert!(began.elapsed() < SOON);
+    // And nothing is left of it.
+    assert!(lock.try_read().is_some());
+    assert!(lock.try_write().is_some());
+}
+
+#[test]
+fn a_dead_reader_keeps_no_writer_out() {
+    let [lock, theirs] = mapped::twice::<RwLock<u64, Shared>>();
+    let writer = lock.write();
+    killed_while_it_waits(|| drop(theirs.read()));
+    drop(writer);
+    *lock.try_write_for(SOON).expect("the lock") += 1;
+    assert_eq!(*lock.try_read_for(SOON).expect("the lock"), 1);
+}
+
+/// Writers that are overtaken insist; of those that do, any may be killed.
+#[test]
+fn dead_ones_that_insist_stop_nobody() {
+    let [lock, theirs] = mapped::twice::<RwLock<u64, Shared>>();
+    for round in 0..20 {
+        let guard = lock.write();
+        let kinds: [fn(&RwLock<u64, Shared>); 2] =
+            [|lock| drop(lock.write()), |lock| drop(lock.read())];
+        // SAFETY: the child waits for a lock, again and again.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            loop {
+                kinds[round % 2](theirs);
+            }
+        }
+        // It sleeps, is woken, and overtaken.
+        let began = Instant::now();
+        let mut guard = Some(guard);
+        while began.elapsed() < Duration::from_millis(10) {
+            drop(guard.take());
+            guard = lock.try_write_for(SOON);
+            thread::sleep(Duration::from_micros(300));
+        }
+        // In the midst of it, while it cannot hold the lock.
+        let mut status = 0;
+        // SAFETY: the child just made; writes one number.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, &raw mut status, 0);
+        }
+        drop(guard.expect("the lock"));
+        assert!(lock.try_write_for(SOON).is_some(), "round {round}");
+        assert!(lock.try_read_for(SOON).is_some(), "round {round}");
+    }
+}
+
+#[test]
+fn all_are_woken_though_the_first_one_died() {
+    let [pair, theirs] = mapped::twice::<(Mutex<bool, Shared>, Condvar<Shared>)>();
+    let others = thread::scope(|scope| {
+        killed_while_it_waits(|| theirs.1.wait_while(&mut theirs.0.lock(), |ready| !**ready));
+        let others: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut ready = pair.0.lock();
+                    pair.1.wait_while_until(&mut ready, Deadline::after(SOON), |ready| !**ready)
+                })
+            })
+            .collect();
+        thread::sleep(Duration::from_millis(20));
+        *pair.0.lock() = true;
+        pair.1.notify_all();
+        others.into_iter().map(|other| other.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert_eq!(others, [true; 3]);
+}

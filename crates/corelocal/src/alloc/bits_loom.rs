@@ -94,8 +94,8 @@ impl Model {
         let wanted = self.dirty.load(R);
         for mask in (0..CHUNKS).map(|nth| 1 << nth).filter(|mask| wanted & mask != 0) {
             if self.words().take(mask) {
-                self.clear(mask);
                 self.take_dirt(mask);
+                self.clear(mask);
                 self.words().free(mask);
             }
         }

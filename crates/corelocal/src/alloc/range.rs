@@ -86,7 +86,9 @@ pub(super) struct Header {
     pub(super) released: AtomicUsize,
     /// Chunks up to the highest one of each stripe that was ever used.
     pub(super) high: AtomicUsize,
-    /// Who sleeps until there is something dirty.
+    /// Spans that came to have fewer objects since somebody looked at them (`release.rs`).
+    pub(super) thinned: AtomicUsize,
+    /// Who sleeps until there is something dirty, or thinned.
     pub(super) sleeper: Sleeper,
     /// Huge pages that were made and are still whole (`huge.rs`), those ever made, and refusals.
     pub(super) huge: AtomicUsize,

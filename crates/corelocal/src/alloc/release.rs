@@ -5,7 +5,8 @@
 //!   the program                                 the thread
 //!   uses its first megabytes ── growth hook ──► is started
 //!   frees spans: their chunks are dirty ──────► wakes up, waits a period, ages what is dirty,
-//!                                               waits a period, gives back what is still aged
+//!   frees objects of many spans ──────────────► waits a period, gives back what is still aged, and pages
+//!                                               between objects
 //!   is dense for a period ───────────────────► makes huge pages, some at a time (`huge.rs`)
 //!                                               nothing left: sleeps until something is freed, or grows
 //! ```
@@ -14,7 +15,7 @@
 //!
 //! # Invariants
 //! 1. The hook runs on a thread that allocates, while it holds nothing of the malloc's.
-//! 2. Nobody sleeps while there is something to give back (`idle.rs`).
+//! 2. Nobody sleeps while there are chunks to give back, or many spans that could be thinner (`idle.rs`).
 
 use core::ops;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -29,6 +30,8 @@ static HOOK_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Bytes that there may be; [`NO_TARGET`] if nobody has said so.
 static TARGET: AtomicUsize = AtomicUsize::new(NO_TARGET);
 const NO_TARGET: usize = usize::MAX;
+/// Spans that were thinned out are worth a look at all of them.
+const WORTH_A_LOOK: usize = 64;
 
 /// Gives memory that no object uses back to the kernel, but for `pad` bytes; whether there was any.
 ///
@@ -48,6 +51,8 @@ pub fn trim(pad: usize) -> bool {
 /// Costs as [`trim`] does.
 pub fn release_idle() -> usize {
     let Some(range) = Range::get() else { return 0 };
+    // Before the look. Who thins one meanwhile counts from 0.
+    range.header().thinned.store(0, Ordering::Relaxed);
     let target = target();
     if target.is_some_and(|target| !is_beyond(range, target)) {
         // Caches and pages between objects may stay, too.
@@ -130,15 +135,26 @@ pub fn idle_bytes() -> usize {
 }
 
 /// Sleeps until there is something for [`release_idle`], for the thread that then calls it: until [`idle_bytes`] is not
-/// 0, or something is freed beyond [the target](set_target). One thread at a time. May return early, and does when memory is taken by a process that has called
-/// [`use_huge_pages`](super::use_huge_pages) and has some.
+/// 0, objects of many spans were freed, or something is freed beyond [the target](set_target). One thread at a time. May
+/// return early, and does when memory is taken by a process that has called [`use_huge_pages`](super::use_huge_pages)
+/// and has some.
 pub fn wait_for_idle() {
     let Some(range) = Range::get() else { return };
     let is_idle = || {
         let is_kept = target().is_some_and(|target| !is_beyond(range, target));
-        stats::idle_bytes(range) != 0 && !is_kept
+        let is_thinned = range.header().thinned.load(Ordering::Relaxed) >= WORTH_A_LOOK;
+        (stats::idle_bytes(range) != 0 || is_thinned) && !is_kept
     };
     range.header().sleeper.sleep_unless(|| is_idle() || huge::has_grown(range));
+}
+
+/// After a span came to have fewer objects than one would take for it.
+pub(super) fn after_thinning(range: Range) {
+    let header = range.header();
+    // Relaxed: who wakes up looks at it after the fence in `wake`.
+    if header.thinned.fetch_add(1, Ordering::Relaxed) + 1 == WORTH_A_LOOK {
+        header.sleeper.wake();
+    }
 }
 
 /// Calls `hook` each time that a core's cache is filled or a large object made, once the malloc has used

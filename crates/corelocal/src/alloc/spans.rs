@@ -156,6 +156,9 @@ impl Spans {
         } else if list != before {
             self.take_off(place, record, before);
             self.put_on(place, record, chunk, list);
+            if list != 0 && list < before {
+                super::release::after_thinning(place.range);
+            }
         }
     }
 

@@ -177,13 +177,17 @@ fn purge_run(range: Range, word: usize, mask: u64, bit: usize, chunks: usize) ->
     }
     let first = word * IN_A_WORD + bit;
     let at = range.address(first);
+    // Before the call, during which a fork may come: its child has lost the chunks, and shall not count on them.
+    let dirty = range.words(word).dirty.load(Ordering::Relaxed) & mask;
+    take_dirt(range, first, chunks);
     // SAFETY: chunks that belong to us alone now, and hold nothing.
     let is_given = unsafe {
         huge::break_up(range, at, chunks * CHUNK);
         pages::advise(at as *mut u8, chunks * CHUNK, libc::MADV_DONTNEED).is_ok()
     };
-    if is_given {
-        take_dirt(range, first, chunks);
+    if !is_given {
+        range.words(word).soil(dirty);
+        range.header().dirty.fetch_add(dirty.count_ones() as usize, Ordering::Relaxed);
     }
     free_bits(range, first, chunks);
     if is_given { chunks * CHUNK } else { 0 }
@@ -264,17 +268,26 @@ fn claim_in_word(range: Range, within: &Within, chunks: usize, align: usize) -> 
 
 fn claim_words(range: Range, within: &Within, chunks: usize) -> Option<usize> {
     let hint = within.hint(range, 7);
-    let ops::Range { start, end: last_word } = within.words;
-    let words = chunks.div_ceil(IN_A_WORD);
-    let is_free = |word: usize| range.words(word).used.load(Ordering::Relaxed) == 0;
+    let ops::Range { start, end } = within.words;
     let seen = hint.load(Ordering::Relaxed);
-    let mut at = (seen.max(start)..last_word).find(|word| is_free(*word))?;
-    // Relaxed, and only from what was seen: a release meanwhile is not forgotten.
-    let _ = hint.compare_exchange(seen, at, Ordering::Relaxed, Ordering::Relaxed);
-    while at + words <= last_word {
+    let from = (seen.max(start)..end).find(|word| is_free(range, *word)).unwrap_or(end);
+    // Relaxed: a hint. A release meanwhile that it does not tell of is found by the second look.
+    let _ = hint.compare_exchange(seen, from, Ordering::Relaxed, Ordering::Relaxed);
+    claim_words_from(range, from..end, chunks)
+        .or_else(|| if from > start { claim_words_from(range, start..end, chunks) } else { None })
+}
+
+fn is_free(range: Range, word: usize) -> bool {
+    range.words(word).used.load(Ordering::Relaxed) == 0
+}
+
+fn claim_words_from(range: Range, within: ops::Range<usize>, chunks: usize) -> Option<usize> {
+    let words = chunks.div_ceil(IN_A_WORD);
+    let mut at = within.start;
+    while at + words <= within.end {
         let mut whole = at..at + chunks / IN_A_WORD;
         // The last one of those in the way: no run begins before it.
-        if let Some(in_the_way) = whole.rfind(|word| !is_free(*word)) {
+        if let Some(in_the_way) = whole.rfind(|word| !is_free(range, *word)) {
             at = in_the_way + 1;
             continue;
         }
@@ -294,6 +307,21 @@ mod tests {
     use super::*;
     use crate::scaled::scaled;
     use std::vec::Vec;
+
+    /// Two releases and a search at once may leave a hint above free words.
+    #[test]
+    fn room_below_the_hint_is_found() {
+        let range = Range::make().unwrap();
+        let within = Within::stripe(range, 0);
+        let found = || {
+            let first = claim_words(range, &within, 2 * IN_A_WORD).expect("room");
+            free_bits(range, first, 2 * IN_A_WORD);
+            first
+        };
+        let first = found();
+        within.hint(range, 7).store(within.words.end, Ordering::Relaxed);
+        assert_eq!(found(), first);
+    }
 
     /// Runs are apart from each other and aligned, whoever takes them; and what is not dirty is zero.
     #[test]

@@ -62,9 +62,12 @@ impl Identity {
 
     /// Whether this is a thread that a fork left behind, as seen by `me`.
     pub(crate) fn is_gone(self, me: Identity) -> bool {
-        // The same thread, or one of the child's whose stack was that of a gone one.
-        let is_alike = self.0 >> Self::GENERATION_BITS == me.0 >> Self::GENERATION_BITS;
-        self.generation() != me.generation() && !(is_alike && imp::is_first_thread())
+        self.generation() != me.generation() && !(self.is_alike(me) && imp::is_first_thread())
+    }
+
+    /// Whether this is the same thread, or one of the child's whose stack was that of a gone one.
+    pub(crate) fn is_alike(self, me: Identity) -> bool {
+        self.0 >> Self::GENERATION_BITS == me.0 >> Self::GENERATION_BITS
     }
 
     fn generation(self) -> u32 {
@@ -176,13 +179,14 @@ mod imp {
     fn next_generation() -> u32 {
         let Some(word) = GENERATION.get() else { return FIRST_GENERATION };
         // After the last one comes the second: the first has no ancestors.
-        let next = match LAST.load(Ordering::Relaxed) + 1 {
+        let last = LAST.load(Ordering::Relaxed);
+        let next = match last + 1 {
             GENERATIONS.. => FIRST_GENERATION + 1,
             next => next,
         };
-        // Before the word is set: a fork in between must find it. Release: nobody acquires it, a child has a copy; it
-        // keeps company with the word's below.
-        LAST.store(next, Ordering::Release);
+        // Before the word is set: a fork in between must find it. Only from what was seen: who comes late must not take
+        // back a later one's. Release: nobody acquires it, a child has a copy; it keeps company with the word's below.
+        let _ = LAST.compare_exchange(last, next, Ordering::Release, Ordering::Relaxed);
         // Release and Acquire: partners of each other; who comes too late sees the winner's number.
         match word.compare_exchange(0, next, Ordering::Release, Ordering::Acquire) {
             Ok(_) => next,

@@ -63,8 +63,11 @@ impl TryLock {
     /// Whether the calling thread holds it: a signal handler asks that interrupted the holder, say.
     #[cfg(not(any(loom, miri)))]
     pub(crate) fn is_mine(&self) -> bool {
-        // Relaxed: what the thread itself stored, or something else.
-        self.holder.load(Ordering::Relaxed) == Identity::of_this_thread().number()
+        // Relaxed: what the thread itself stored, or something else. In a child that the holder's handler forked it is
+        // of an earlier generation.
+        let (holder, me) = (self.holder.load(Ordering::Relaxed), Identity::of_this_thread());
+        let holder = Identity::of_number(holder);
+        holder.is_alike(me) && !holder.is_gone(me)
     }
 
     /// As `holder`, of a free lock.

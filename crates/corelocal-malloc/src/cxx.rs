@@ -1,8 +1,9 @@
 //! C++'s operators, under the names that the Itanium ABI gives them.
 //!
 //! Without memory `new` asks the program's handler to find some, as long as there is one, and throws
-//! `std::bad_alloc` when there is none. Both are the C++ library's, found when they are needed: a program that
-//! calls `new` has one.
+//! `std::bad_alloc` when there is none. Both are the C++ library's, found when they are needed. That of a program in
+//! C++ is found by its symbols, that of a plugin in C++, which a program in C has for itself, by its usual names.
+//! Where the library is linked into somebody's code and does not show its symbols, there is `SIGABRT` instead.
 //!
 //! A program may bring operators of its own. The plain ones are enough then, as the standard has it: the others
 //! come to these. So where it has some, each of ours is what the C++ library's is, which leads there, and to
@@ -11,7 +12,7 @@
 //!
 //! Invariant: an object that the program's operators made comes to malloc only if they bring it there.
 
-use core::ffi::{CStr, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use corelocal::alloc;
@@ -22,6 +23,46 @@ fn library(name: &CStr) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
+/// C++ libraries, as they are called everywhere. The second one leads to the third, where both are loaded.
+const LIBRARIES: [&CStr; 3] = [c"libstdc++.so.6", c"libc++.so.1", c"libc++abi.so.1"];
+
+/// A function of a C++ library that is loaded, but not for the program (`RTLD_LOCAL`); null if there is none. It is
+/// remembered in `known`, and its library stays.
+#[cold]
+fn of_plugin(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    // Relaxed: an address in an object that stays.
+    let function = known.load(Ordering::Relaxed);
+    if !function.is_null() {
+        return function;
+    }
+    // By its name: to link it would bring a loader into static programs.
+    let open = library(c"dlopen");
+    if open.is_null() {
+        return open;
+    }
+    let find = |file: &CStr| {
+        // SAFETY: `void *dlopen(const char *, int)`, which loads nothing here; C strings; a handle that nobody closes.
+        unsafe {
+            let open: extern "C" fn(*const c_char, c_int) -> *mut c_void =
+                core::mem::transmute(open);
+            let handle = open(file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            let is_loaded = !handle.is_null();
+            if is_loaded { libc::dlsym(handle, name.as_ptr()) } else { handle }
+        }
+    };
+    let found = LIBRARIES.iter().map(|file| find(file)).find(|function| !function.is_null());
+    let function = found.unwrap_or(core::ptr::null_mut());
+    known.store(function, Ordering::Relaxed);
+    function
+}
+
+/// A function of the C++ library: the program's, or else a plugin's.
+#[cold]
+fn of_cxx(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let function = library(name);
+    if function.is_null() { of_plugin(known, name) } else { function }
+}
+
 /// What comes after us under a name of ours, remembered in `known`; null if nothing does.
 #[cold]
 fn next(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
@@ -30,10 +71,16 @@ fn next(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     if next.is_null() {
         // SAFETY: a C string.
         next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        if next.is_null() && are_ours() {
+            // Ours did not find memory.
+            return of_plugin(known, name);
+        }
         known.store(next, Ordering::Relaxed);
     }
     next
 }
+
+const GET_HANDLER: &CStr = c"_ZSt15get_new_handlerv";
 
 /// Whose operators a program has: [`OURS`], [`ITS_OWN`], or nobody has looked yet.
 static WHOSE: AtomicU8 = AtomicU8::new(0);
@@ -64,8 +111,8 @@ fn is_found_ours() -> bool {
     let mut whose = WHOSE.load(Ordering::Relaxed);
     if whose == 0 {
         // A program that is not C++ has none; then this is all it costs.
-        let is_ours =
-            get_handler().is_null() || BASES.iter().all(|name| is_in_this_object(library(name)));
+        let is_ours = library(GET_HANDLER).is_null()
+            || BASES.iter().all(|name| is_in_this_object(library(name)));
         whose = if is_ours { OURS } else { ITS_OWN };
         WHOSE.store(whose, Ordering::Relaxed);
     }
@@ -90,13 +137,10 @@ fn is_in_this_object(function: *mut c_void) -> bool {
     object(function) == object((&raw const WHOSE).cast())
 }
 
-fn get_handler() -> *mut c_void {
-    library(c"_ZSt15get_new_handlerv")
-}
-
 /// The program's new-handler.
 fn handler() -> Option<extern "C-unwind" fn()> {
-    let get = get_handler();
+    static GET: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let get = of_cxx(&GET, GET_HANDLER);
     if get.is_null() {
         return None;
     }
@@ -123,7 +167,8 @@ fn again(align: usize, size: usize) -> *mut c_void {
 
 #[cold]
 fn bad_alloc() -> ! {
-    let throw = library(c"_ZSt17__throw_bad_allocv");
+    static THROW: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let throw = of_cxx(&THROW, c"_ZSt17__throw_bad_allocv");
     if !throw.is_null() {
         // SAFETY: `void std::__throw_bad_alloc()`, which does not return.
         unsafe {

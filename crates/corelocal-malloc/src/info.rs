@@ -1,7 +1,8 @@
 //! C's functions that tell of the malloc, or tell it something; and what is told at the end.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use corelocal::alloc;
 
@@ -27,7 +28,8 @@ pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
     let stats = alloc::stats();
     let in_use = told::in_use(&stats);
     libc::mallinfo2 {
-        arena: stats.used - stats.large_bytes,
+        // The two are read one after the other, and others allocate meanwhile.
+        arena: stats.used.saturating_sub(stats.large_bytes),
         ordblks: stats.classes.iter().map(|class| class.on_cores + class.in_depot).sum(),
         smblks: 0,
         hblks: stats.large_objects,
@@ -91,26 +93,42 @@ pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut libc::FILE) ->
     if written.is_ok() && out.flush().is_ok() { 0 } else { -1 }
 }
 
-/// stderr, as it was when the library was loaded: many programs close theirs before they end.
-static AT_EXIT_FD: AtomicI32 = AtomicI32::new(-1);
+/// A copy of stderr, as it was when the library was loaded: many programs close theirs before they end. Stderr itself
+/// where there is no room for one; -1 where nothing is to be written, or there was no stderr.
+static COPY: AtomicI32 = AtomicI32::new(-1);
+/// Which file that is: its device and inode.
+static COPY_OF: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// The least number of the copy: no program expects its own there.
+const LEAST_COPY: c_int = 900;
+
+/// The device and the inode of what is open.
+fn identity(fd: c_int) -> Option<[u64; 2]> {
+    let mut stat = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: `stat` is writable; all bytes 0 is one, too.
+    let stat = unsafe { (libc::fstat(fd, stat.as_mut_ptr()) == 0).then(|| stat.assume_init()) };
+    stat.map(|stat| [stat.st_dev, stat.st_ino])
+}
 
 /// Keeps what [`at_exit`] writes to.
 pub(crate) fn at_load() {
-    if Options::get().stats() {
-        // Where no program expects its own, or where there is room.
-        let copy = [900, 3].into_iter().find_map(|least| {
-            // SAFETY: copies a descriptor.
-            let fd = unsafe { libc::fcntl(libc::STDERR_FILENO, libc::F_DUPFD_CLOEXEC, least) };
-            (fd >= 0).then_some(fd)
-        });
-        AT_EXIT_FD.store(copy.unwrap_or(-1), Ordering::Relaxed);
+    if !Options::get().stats() {
+        return;
     }
+    let Some(copy_of) = identity(libc::STDERR_FILENO) else { return };
+    // SAFETY: copies a descriptor.
+    let fd = unsafe { libc::fcntl(libc::STDERR_FILENO, libc::F_DUPFD_CLOEXEC, LEAST_COPY) };
+    COPY_OF.iter().zip(copy_of).for_each(|(word, it)| word.store(it, Ordering::Relaxed));
+    COPY.store(if fd < 0 { libc::STDERR_FILENO } else { fd }, Ordering::Relaxed);
 }
 
-/// What `CORELOCAL_MALLOC` asks for at the end of the program.
+/// What `CORELOCAL_MALLOC` asks for at the end of the program. It may have closed the copy, and have something of its
+/// own there: then what stderr is now is written to.
 pub(crate) fn at_exit() {
-    let fd = AT_EXIT_FD.load(Ordering::Relaxed);
+    let fd = COPY.load(Ordering::Relaxed);
     if fd >= 0 {
+        let copy_of = COPY_OF.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let is_there = identity(fd) == Some(copy_of);
+        let fd = if is_there { fd } else { libc::STDERR_FILENO };
         corelocal_malloc_stats(fd, c_int::from(Options::get().json()));
     }
 }

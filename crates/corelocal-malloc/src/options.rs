@@ -10,8 +10,9 @@
 //!   profile-signal:N      writes a heap profile also when this signal comes
 //!   tally:PREFIX          writes a file with what caches did when the program ends (`tally.rs`)
 //! ```
-//! Words that begin with `profile`, `nodes` or `resident`, and `count`, are the library's (`corelocal::alloc`), which counts for
-//! `stats`, too.
+//! Words that begin with `profile` (but for `profile-signal`), `guard`, `nodes` or `resident`, and `check` and `count`,
+//! are the library's (`corelocal::alloc`), which counts for `stats`, too. Of two signals for one thing the first is
+//! taken.
 //! Unknown words mean nothing; a program that runs as another user than its caller is asked for nothing.
 
 use core::ffi::{CStr, c_int};
@@ -101,7 +102,10 @@ fn read() -> u32 {
     words().fold(0, |options, word| {
         let signal = |name: &[u8], at: u32| {
             let number = word.strip_prefix(name).and_then(signals::number);
-            number.map(|number| (number as u32) << at)
+            // Two numbers in one place would be a third.
+            number
+                .filter(|_| Options(options).signal(at).is_none())
+                .map(|number| (number as u32) << at)
         };
         options
             | match word {

@@ -1,9 +1,16 @@
 //! Text on its way to a file or a stream, some of it at a time.
 //!
-//! Invariant: nothing here allocates.
+//! A descriptor that takes nothing just now is waited for: half of an object in JSON is of no use to anybody.
+//!
+//! Invariant: nothing here allocates, and `errno` stays where nothing fails.
 
 use core::ffi::{c_int, c_void};
 use core::fmt::{self, Write};
+
+/// How long nothing at all is taken from us until we give up.
+const WAIT_MS: c_int = 1000;
+/// How often signals may come between while nothing is taken.
+const MOST_TRIES: u32 = 100;
 
 /// Where text goes.
 enum To {
@@ -37,12 +44,12 @@ impl Out {
         let mut rest = &self.bytes[..self.len];
         self.len = 0;
         while !rest.is_empty() {
-            let at = rest.as_ptr().cast::<c_void>();
             let written = match self.to {
-                // SAFETY: so many bytes to read.
-                To::File(fd) => unsafe { libc::write(fd, at, rest.len()) },
-                // SAFETY: likewise, to a stream that is open, as `to_stream` says.
-                To::Stream(stream) => unsafe { libc::fwrite(at, 1, rest.len(), stream) as isize },
+                To::File(fd) => write(fd, rest),
+                // SAFETY: so many bytes to read, and a stream that is open, as `to_stream` says.
+                To::Stream(stream) => unsafe {
+                    libc::fwrite(rest.as_ptr().cast(), 1, rest.len(), stream) as isize
+                },
             };
             rest = match usize::try_from(written) {
                 Ok(written) if written > 0 => rest.get(written..).unwrap_or_default(),
@@ -51,6 +58,36 @@ impl Out {
         }
         Ok(())
     }
+}
+
+/// `write(2)`, again when a signal came between, and when a descriptor that does not wait has room again.
+fn write(fd: c_int, bytes: &[u8]) -> isize {
+    // SAFETY: the thread's own `errno`.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    for _ in 0..MOST_TRIES {
+        // SAFETY: so many bytes to read.
+        let written = unsafe { libc::write(fd, bytes.as_ptr().cast::<c_void>(), bytes.len()) };
+        // SAFETY: as above.
+        match unsafe { *errno } {
+            _ if written >= 0 => {
+                // SAFETY: as above.
+                unsafe { *errno = before };
+                return written;
+            }
+            libc::EINTR => {}
+            libc::EAGAIN => {
+                let mut wanted = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+                // SAFETY: one descriptor. A signal ends the wait early, and costs one of the tries.
+                if unsafe { libc::poll(&mut wanted, 1, WAIT_MS) } == 0 {
+                    return -1;
+                }
+            }
+            _ => return -1,
+        }
+    }
+    -1
 }
 
 impl Write for Out {

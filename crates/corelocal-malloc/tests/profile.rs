@@ -4,7 +4,11 @@
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+
+mod place;
+
+use place::Place;
 
 /// Keeps some memory; then does what it is told.
 const PROGRAM: &str = r#"
@@ -34,84 +38,33 @@ int main(int count, char **words) {
 }
 "#;
 
-struct Place {
-    folder: PathBuf,
-}
-
-impl Place {
-    /// A folder with the program in it; or it is said why there is none.
-    fn new(test: &str) -> Option<Place> {
-        let folder = std::env::temp_dir().join(format!("corelocal-{test}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let place = Place { folder };
-        if cfg!(target_feature = "crt-static") || !library().exists() {
-            eprintln!("skipped: {test}: the shared object is not built");
-            return None;
-        }
-        std::fs::write(place.folder.join("program.c"), PROGRAM).expect("a new file");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-O1", "-o", "program", "program.c", "-ldl"]).current_dir(&place.folder);
-        match compiler.output() {
-            Ok(done) if done.status.success() => Some(place),
-            Ok(done) => {
-                eprintln!("skipped: {test}: {}", String::from_utf8_lossy(&done.stderr));
-                None
-            }
-            Err(why) => {
-                eprintln!("skipped: {test}: cc cannot be run: {why}");
-                None
-            }
-        }
-    }
-
-    fn command(&self, how: &str, words: &str) -> Command {
-        let mut command = Command::new(self.folder.join("program"));
-        command.arg(how).current_dir(&self.folder);
-        command.env("LD_PRELOAD", library()).env("CORELOCAL_MALLOC", words);
-        command
-    }
-
-    /// Names of profiles that are whole, and how many bytes each has.
-    fn profiles(&self) -> Vec<(String, usize)> {
-        let files = std::fs::read_dir(&self.folder).expect("the folder").flatten();
-        let mut all: Vec<(String, usize)> = files
-            .filter_map(|file| {
-                let name = file.file_name().into_string().expect("text");
-                let bytes = std::fs::read(file.path()).expect("a file of ours");
-                let is_whole =
-                    bytes.starts_with(b"CLHEAP1\n") && bytes.ends_with(&[4, 0, 0, 0, 0, 0, 0, 0]);
-                (name.ends_with(".heap") && is_whole).then_some((name, bytes.len()))
-            })
-            .collect();
-        all.sort();
-        all
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// The shared object that is built beside the tests.
-fn library() -> PathBuf {
-    let test = std::env::current_exe().expect("a path of this test");
-    let folder = test.ancestors().nth(2).expect("a target directory");
-    folder.join("examples").join("libpreload.so")
+/// Names of profiles that are whole, and how many bytes each has.
+fn profiles_in(place: &Place) -> Vec<(String, usize)> {
+    let files = std::fs::read_dir(&place.folder).expect("the folder").flatten();
+    let mut all: Vec<(String, usize)> = files
+        .filter_map(|file| {
+            let name = file.file_name().into_string().expect("text");
+            let bytes = std::fs::read(file.path()).expect("a file of ours");
+            let is_whole =
+                bytes.starts_with(b"CLHEAP1\n") && bytes.ends_with(&[4, 0, 0, 0, 0, 0, 0, 0]);
+            (name.ends_with(".heap") && is_whole).then_some((name, bytes.len()))
+        })
+        .collect();
+    all.sort();
+    all
 }
 
 #[test]
 fn at_the_end() {
-    let Some(place) = Place::new("profile-at-the-end") else { return };
+    let Some(place) = Place::new("profile-at-the-end", PROGRAM) else { return };
     let mut child = place.command("end", "profile").spawn().expect("the program");
     assert!(child.wait().expect("a child of ours").success());
-    let profiles = place.profiles();
+    let profiles = profiles_in(&place);
     assert_eq!(profiles.len(), 1, "{profiles:?}");
     assert_eq!(profiles[0].0, format!("corelocal.{}.0.heap", child.id()));
     // Without a profile there is no file.
     let status = place.command("end", "stats-signal:USR2").status().expect("the program");
-    assert!(status.success() && place.profiles().len() == 1);
+    assert!(status.success() && profiles_in(&place).len() == 1);
     // Where it cannot be written the program ends as it would, and it is said.
     let words = format!("profile:{}/no/such/folder/x", place.folder.display());
     let output = place.command("end", &words).output().expect("the program");
@@ -121,20 +74,20 @@ fn at_the_end() {
 
 #[test]
 fn children_have_their_own() {
-    let Some(place) = Place::new("profile-children") else { return };
+    let Some(place) = Place::new("profile-children", PROGRAM) else { return };
     let words = format!("profile:{}/a,profile-rate:64K", place.folder.display());
     assert!(place.command("fork", &words).status().expect("the program").success());
-    let profiles = place.profiles();
+    let profiles = profiles_in(&place);
     assert_eq!(profiles.len(), 2, "{profiles:?}");
     assert!(profiles.iter().all(|(name, _)| name.starts_with("a.") && name.ends_with(".0.heap")));
 }
 
 #[test]
 fn when_the_program_asks() {
-    let Some(place) = Place::new("profile-ask") else { return };
+    let Some(place) = Place::new("profile-ask", PROGRAM) else { return };
     let output = place.command("ask", "profile").output().expect("the program");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "0 0 -1\n");
-    let profiles = place.profiles();
+    let profiles = profiles_in(&place);
     assert!(profiles.len() == 2 && profiles[1].0 == "mine.heap", "{profiles:?}");
     // Who has none gets none.
     let output = place.command("ask", "").output().expect("the program");
@@ -143,7 +96,7 @@ fn when_the_program_asks() {
 
 #[test]
 fn when_a_signal_comes() {
-    let Some(place) = Place::new("profile-signal") else { return };
+    let Some(place) = Place::new("profile-signal", PROGRAM) else { return };
     let words = "profile,profile-signal:USR2,stats-signal:10,stats:json";
     let mut command = place.command("signal", words);
     let mut child =
@@ -159,7 +112,7 @@ fn when_a_signal_comes() {
     assert_eq!(line, "ready\n");
     for count in 1..=2 {
         send(libc::SIGUSR2);
-        wait_for(|| place.profiles().len() == count);
+        wait_for(|| profiles_in(&place).len() == count);
     }
     send(libc::SIGUSR1);
     let mut said = String::new();
@@ -168,7 +121,7 @@ fn when_a_signal_comes() {
     assert!(said.starts_with("{\"in_use\":") && said.ends_with("]}\n"), "{said}");
     send(libc::SIGTERM);
     assert_eq!(child.wait().expect("a child of ours").signal(), Some(libc::SIGTERM));
-    let names: Vec<String> = place.profiles().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> = profiles_in(&place).into_iter().map(|(name, _)| name).collect();
     let expected = [0, 1].map(|nth| format!("corelocal.{}.{nth}.heap", child.id()));
     assert_eq!(names, expected);
     assert!(Path::new(&place.folder.join(&names[0])).exists());
@@ -205,7 +158,7 @@ fn tallies(place: &Place) -> Vec<impl Fn(&str) -> u64> {
 
 #[test]
 fn what_caches_did() {
-    let Some(place) = Place::new("tally") else { return };
+    let Some(place) = Place::new("tally", PROGRAM) else { return };
     let prefix = format!("tally:{}/t", place.folder.display());
     let run = |how: &str, words: &str| {
         let mut child = place.command(how, words).spawn().expect("the program");

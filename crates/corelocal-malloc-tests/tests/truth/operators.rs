@@ -1,4 +1,4 @@
-//! The operators of C++, by a program in C++ that is compiled here.
+//! The operators of C++, by a program and a plugin in C++ that are compiled here.
 
 use std::path::PathBuf;
 
@@ -47,5 +47,32 @@ fn operators_of_the_programs_own() {
     let Some((_folder, program)) = compiled(TEST, &["-DOVERRIDES"]) else { return };
     for malloc in all(TEST) {
         runs_well(&malloc, malloc.command(&program));
+    }
+}
+
+/// A plugin in C++ of a program in C, as extensions of Python are: nobody else sees its C++ library.
+#[test]
+fn a_plugin_with_a_library_of_its_own() {
+    const TEST: &str = "a_plugin_with_a_library_of_its_own";
+    let host = compile::compiled(
+        TEST,
+        &["gcc", "cc"],
+        "host.c",
+        include_str!("host.c"),
+        &["-Wl,--no-as-needed", "-ldl"],
+    );
+    let Some((_folder, host)) = host else { return };
+    let plugin = compile::compiled(
+        TEST,
+        &["g++", "c++"],
+        "plugin.cpp",
+        include_str!("plugin.cpp"),
+        &["-std=c++17", "-shared", "-fPIC"],
+    );
+    let Some((_other_folder, plugin)) = plugin else { return };
+    for malloc in all(TEST) {
+        let mut command = malloc.command(&host);
+        command.arg(&plugin);
+        runs_well(&malloc, command);
     }
 }

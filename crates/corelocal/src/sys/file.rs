@@ -8,6 +8,7 @@
 //! is an open descriptor, closed exactly once.
 
 use core::ffi::CStr;
+use core::mem::MaybeUninit;
 
 use super::errno::Errno;
 use super::syscall::syscall;
@@ -97,13 +98,34 @@ impl File {
     }
 
     /// Opens `path` for writing, close-on-exec: a file that its owner alone may read. One that is there is `EEXIST`
-    /// if it is to be new, and emptied if not.
+    /// if it is to be new. If not it is emptied, and is what a new one would be; `EPERM` if that is not for us to say.
+    /// Links are followed: who names `/dev/stdout` means what it leads to.
     pub(crate) fn create(path: &CStr, is_new: bool) -> Result<File, Errno> {
-        let how = if is_new { libc::O_EXCL } else { libc::O_TRUNC };
+        let how = if is_new { libc::O_EXCL } else { 0 };
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_CLOEXEC | how;
         let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags as usize, 0o600, 0, 0];
         // SAFETY: the path ends with NUL and outlives the call.
-        retry(|| unsafe { syscall(libc::SYS_openat, args) }).map(File)
+        let file = retry(|| unsafe { syscall(libc::SYS_openat, args) }).map(File)?;
+        if !is_new && file.is_regular()? {
+            // In this order: what somebody else's has in it stays.
+            // SAFETY: a descriptor and a number.
+            retry(|| unsafe { syscall(libc::SYS_fchmod, [file.0, 0o600, 0, 0, 0, 0]) })?;
+            // SAFETY: likewise.
+            retry(|| unsafe { syscall(libc::SYS_ftruncate, [file.0, 0, 0, 0, 0, 0]) })?;
+        }
+        Ok(file)
+    }
+
+    /// Whether it keeps what is written to it. The mode of a device is not for us to change.
+    fn is_regular(&self) -> Result<bool, Errno> {
+        let mut stat = MaybeUninit::<libc::stat>::zeroed();
+        // SAFETY: `stat` is writable. Through libc, which knows its layout.
+        if unsafe { libc::fstat(self.0 as i32, stat.as_mut_ptr()) } != 0 {
+            return Err(Errno::EIO);
+        }
+        // SAFETY: all bytes 0 is a `stat`, and the call has filled it.
+        let mode = unsafe { stat.assume_init() }.st_mode;
+        Ok(mode & libc::S_IFMT == libc::S_IFREG)
     }
 
     /// Writes all of it.
@@ -199,6 +221,8 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::CString;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::string::{String, ToString};
     use std::vec::Vec;
     use std::{env, format, fs};
@@ -236,6 +260,43 @@ mod tests {
             );
             assert_eq!(lines_of("long-end", &format!("a\n{long}")), ["a"]);
         }
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_made_its_owners_alone() {
+        let folder = env::temp_dir().join(format!("corelocal-modes-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join("file");
+        let name = CString::new(path.to_str().unwrap()).unwrap();
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        fs::write(&path, "old and long").unwrap();
+        let open_to_all = || fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        open_to_all();
+        assert_eq!(File::create(&name, true).err(), Some(Errno::EEXIST));
+        assert_eq!((mode(), fs::read(&path).unwrap()), (0o666, b"old and long".to_vec()));
+        File::create(&name, false).unwrap().write_all(b"new").unwrap();
+        assert_eq!((mode(), fs::read(&path).unwrap()), (0o600, b"new".to_vec()));
+        // What is no file is written to as it is.
+        let null = || fs::metadata("/dev/null").unwrap().permissions().mode();
+        let before = null();
+        File::create(c"/dev/null", false).unwrap().write_all(b"new").unwrap();
+        assert_eq!(null(), before);
+        // Somebody else's stays what it is: a thread may be another user, to file systems.
+        open_to_all();
+        let refused = std::thread::spawn(move || {
+            // SAFETY: a number; it holds for this thread alone, which ends.
+            let is_another = unsafe {
+                libc::syscall(libc::SYS_setfsuid, 65534);
+                libc::syscall(libc::SYS_setfsuid, 65534) == 65534
+            };
+            is_another.then(|| File::create(&name, false).err())
+        });
+        match refused.join().unwrap() {
+            Some(refused) => assert_eq!(refused, Some(Errno::EPERM)),
+            None => std::eprintln!("skipped: somebody else's file: needs root"),
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -1,0 +1,155 @@
+//! Where statistics go, in programs that do something to their descriptors, and which signals ask for them.
+
+use std::io::Read as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+
+mod place;
+
+use place::Place;
+
+/// Does what it is told, and ends.
+const PROGRAM: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+static void nothing(int signal) {}
+static void close_from(int fd) {
+    for (; fd < 1000; fd++) close(fd);
+}
+int main(int count, char **words) {
+    if (!strcmp(words[1], "reuse")) {
+        close_from(3);
+        int fd = open("data", O_RDWR | O_CREAT | O_TRUNC, 0600);
+        for (int to = fd + 1; to < 1000; to++) dup2(fd, to);
+        write(fd, "mine", 4);
+    } else if (!strcmp(words[1], "open")) {
+        write(open("data", O_RDWR | O_CREAT | O_TRUNC, 0600), "mine", 4);
+    } else if (!strcmp(words[1], "close")) {
+        close(2);
+    } else if (!strcmp(words[1], "full")) {
+        /* Full, and nobody reads it just now; signals come. */
+        fcntl(2, F_SETFL, fcntl(2, F_GETFL) | O_NONBLOCK);
+        while (write(2, "\n", 1) == 1) {}
+        struct sigaction action = {.sa_handler = nothing};
+        sigaction(SIGALRM, &action, NULL);
+        struct itimerval often = {{0, 30000}, {0, 30000}};
+        setitimer(ITIMER_REAL, &often, NULL);
+        puts("full"); fflush(stdout);
+    } else if (!strcmp(words[1], "stuck")) {
+        fcntl(2, F_SETFL, fcntl(2, F_GETFL) | O_NONBLOCK);
+        while (write(2, "\n", 1) == 1) {}
+    } else if (!strcmp(words[1], "signals")) {
+        raise(SIGUSR1);
+        raise(SIGUSR2);
+    }
+    return 0;
+}
+"#;
+
+fn is_whole(json: &str) -> bool {
+    serde_json::from_str::<Value>(json).is_ok_and(|told| told["in_use"].is_u64())
+}
+
+/// What the program has open where the copy of stderr was is not written to.
+#[test]
+fn files_of_the_program_stay_as_they_are() {
+    let Some(place) = Place::new("statistics-files", PROGRAM) else { return };
+    let output = place.command("reuse", "stats:json").output().expect("the program");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(std::fs::read(place.folder.join("data")).expect("a file of its"), b"mine");
+    assert!(output.status.success() && is_whole(&said), "{said}");
+}
+
+/// Without a stderr from the beginning its number goes to a file.
+#[test]
+fn a_program_without_stderr() {
+    let Some(place) = Place::new("statistics-without", PROGRAM) else { return };
+    let mut command = place.command("open", "stats");
+    // SAFETY: between fork and exec the closure makes one system call.
+    unsafe {
+        command.pre_exec(|| {
+            libc::close(2);
+            Ok(())
+        });
+    }
+    assert!(command.status().expect("the program").success());
+    assert_eq!(std::fs::read(place.folder.join("data")).expect("a file of its"), b"mine");
+}
+
+#[test]
+fn a_program_that_closes_stderr() {
+    let Some(place) = Place::new("statistics-closed", PROGRAM) else { return };
+    let output = place.command("close", "stats:json").output().expect("the program");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && is_whole(&said), "{said}");
+}
+
+/// There is no room for a copy.
+#[test]
+fn a_program_with_few_descriptors() {
+    let Some(place) = Place::new("statistics-few", PROGRAM) else { return };
+    let mut command = place.command("reuse", "stats:json");
+    // SAFETY: between fork and exec the closure makes one system call.
+    unsafe {
+        command.pre_exec(|| {
+            let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+            Ok(())
+        });
+    }
+    let output = command.output().expect("the program");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(std::fs::read(place.folder.join("data")).expect("a file of its"), b"mine");
+    assert!(output.status.success() && is_whole(&said), "{said}");
+}
+
+/// Stderr that takes nothing just now, and does not wait, gets everything all the same.
+#[test]
+fn a_reader_that_is_late() {
+    let Some(place) = Place::new("statistics-late", PROGRAM) else { return };
+    let mut command = place.command("full", "stats:json");
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program");
+    let (mut out, mut line) = (child.stdout.take().expect("a pipe"), [0; 5]);
+    out.read_exact(&mut line).expect("a line");
+    std::thread::sleep(Duration::from_millis(200));
+    let (mut err, mut said) = (child.stderr.take().expect("a pipe"), String::new());
+    err.read_to_string(&mut said).expect("text");
+    assert!(child.wait().expect("a child of ours").success() && is_whole(said.trim()), "{said}");
+}
+
+/// Where nobody reads at all the program ends.
+#[test]
+fn a_reader_that_never_comes() {
+    let Some(place) = Place::new("statistics-never", PROGRAM) else { return };
+    let mut command = place.command("stuck", "stats:json");
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("the program");
+    assert!(child.wait().expect("a child of ours").success());
+}
+
+/// Of two signals for one thing the first one counts, not both of them or-ed into a third; the other does what it does.
+#[test]
+fn the_first_signal_counts() {
+    let Some(place) = Place::new("statistics-signals", PROGRAM) else { return };
+    let words = "stats:json,stats-signal:USR1,stats-signal:USR2";
+    let output = place.command("signals", words).output().expect("the program");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.signal(), Some(libc::SIGUSR2), "{said}");
+    assert!(is_whole(&said), "{said}");
+    let words = "profile:p,profile-signal:USR1,profile-signal:USR2";
+    let output = place.command("signals", words).output().expect("the program");
+    assert_eq!(output.status.signal(), Some(libc::SIGUSR2));
+    let files = std::fs::read_dir(&place.folder).expect("the folder").flatten();
+    let is_profile =
+        |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.ends_with(".heap"));
+    assert_eq!(files.filter(|file| is_profile(&file.file_name())).count(), 1);
+}

@@ -20,7 +20,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use corelocal::alloc;
-use corelocal::sys::WipedByFork;
+use corelocal::sys::{WipedByFork, in_vfork_child};
 
 use super::options::Options;
 
@@ -40,6 +40,8 @@ const CHILDS_CALLS: u32 = 64;
 /// Asks to be told when the program has grown.
 pub(crate) fn at_load() {
     if Options::get().background() {
+        // Asked first by a process that is nobody's guest, it knows those that are.
+        in_vfork_child();
         alloc::set_growth_hook(WORTH, begin);
     }
 }
@@ -60,7 +62,12 @@ fn begin() {
             let may = !is_child || Options::get().background_in_children();
             // Relaxed: a count, and who comes to the one number makes the thread.
             let known = calls.load(Ordering::Relaxed);
-            if may && known <= CHILDS_CALLS && calls.fetch_add(1, Ordering::Relaxed) + 1 == wanted {
+            // A child of vfork has its parent's memory, and takes its threads along when it goes.
+            if may
+                && known <= CHILDS_CALLS
+                && !in_vfork_child()
+                && calls.fetch_add(1, Ordering::Relaxed) + 1 == wanted
+            {
                 HAD_ONE.store(true, Ordering::Relaxed);
                 calls.store(CHILDS_CALLS + 1, Ordering::Relaxed);
                 make();

@@ -51,7 +51,7 @@ pub(crate) use possible::{allowed_cpus, possible_ids};
 pub(crate) use possible::{nodes_with_cpus, nodes_with_cpus_and_memory};
 #[cfg(not(any(loom, miri)))]
 #[doc(hidden)]
-pub use rseq::vfork;
+pub use rseq::{in_vfork_child, vfork};
 pub use rseq::{Abi, Owner, Refusal, Registration};
 #[doc(hidden)]
 pub use wiped::WipedByFork;

@@ -92,7 +92,8 @@ pub fn interpreter(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(line.trim_ascii().to_owned()))
 }
 
-fn read_up_to(file: &mut File, bytes: &mut [u8]) -> io::Result<usize> {
+/// Fewer bytes only where the file has no more.
+pub(super) fn read_up_to(file: &mut File, bytes: &mut [u8]) -> io::Result<usize> {
     let mut length = 0;
     while length < bytes.len() {
         match file.read(&mut bytes[length..]) {
@@ -103,6 +104,13 @@ fn read_up_to(file: &mut File, bytes: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(length)
+}
+
+/// The word of so many bytes at a place, if it is there.
+pub(super) fn number(bytes: &[u8], is_little: bool, at: usize, length: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at.checked_add(length)?)?;
+    let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+    Some(if is_little { bytes.iter().rev().fold(0, add) } else { bytes.iter().fold(0, add) })
 }
 
 /// Where the program headers are.
@@ -124,15 +132,7 @@ impl Layout {
             _ => return None,
         };
         let is_little = *rest.get(1)? != 2;
-        let number = |at: usize, length: usize| -> Option<u64> {
-            let bytes = head.get(at..at + length)?;
-            let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
-            Some(if is_little {
-                bytes.iter().rev().fold(0, add)
-            } else {
-                bytes.iter().fold(0, add)
-            })
-        };
+        let number = |at, length| number(head, is_little, at, length);
         // e_machine, e_phoff, e_phentsize and e_phnum of Elf32_Ehdr and Elf64_Ehdr.
         let (offset, size, headers) =
             if is_64 { (number(32, 8), 54, 56) } else { (number(28, 4), 42, 44) };

@@ -266,10 +266,7 @@ fn loaded(preload: &str) -> anyhow::Result<PathBuf> {
     if !CAN_ASK {
         bail!("this program was linked without a dynamic loader and cannot ask one for {preload}");
     }
-    let env = [("LD_PRELOAD", preload)];
-    let answer = child::run(CHILD, &[], &env, LIMIT)
-        .with_context(|| format!("a process with {preload} preloaded does not run"))?;
-    let path = PathBuf::from(answer.as_str().unwrap_or_default());
+    let path = with_preload(preload)?;
     let wanted = Path::new(preload).canonicalize().unwrap_or_else(|_| path.clone());
     if path.as_os_str().is_empty() || path != wanted || is_libc(&path) {
         bail!(
@@ -279,6 +276,17 @@ fn loaded(preload: &str) -> anyhow::Result<PathBuf> {
         );
     }
     Ok(path)
+}
+
+/// Where the malloc of a process is with this value of `LD_PRELOAD`, whatever it is.
+///
+/// # Errors
+/// When the process does not run.
+pub fn with_preload(preload: &str) -> anyhow::Result<PathBuf> {
+    let env = [("LD_PRELOAD", preload)];
+    let answer = child::run(CHILD, &[], &env, LIMIT)
+        .with_context(|| format!("a process with {preload} preloaded does not run"))?;
+    Ok(PathBuf::from(answer.as_str().unwrap_or_default()))
 }
 
 /// Whether a file is libc itself, glibc or musl.

@@ -4,6 +4,8 @@
 //!   library.rs  which there are: the dynamic loader is asked
 //!   build.rs    ours is made where it is missing
 //!   elf.rs      what a file is, as far as preloading depends on it
+//!   symbols.rs  whether a program brings a malloc itself
+//!   preloaded.rs  a malloc that `LD_PRELOAD` holds already is not libc's
 //!   resident.rs memory of processes, as /proc tells it
 //! ```
 //!
@@ -15,7 +17,9 @@
 pub mod build;
 pub mod elf;
 pub mod library;
+pub mod preloaded;
 pub mod resident;
+pub mod symbols;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;

@@ -48,7 +48,7 @@ pub fn page(answer: &Answer) -> anyhow::Result<String> {
             section.card {
                 h2 { "Figures" }
                 (table(answer))
-                @for sentence in answer.bad_ends() {
+                @for sentence in answer.remarks() {
                     p.noise { (sentence) }
                 }
             }

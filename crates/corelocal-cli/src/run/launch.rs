@@ -65,7 +65,7 @@ pub struct Run {
     pub tally: Option<Tally>,
 }
 
-/// Runs the program to its end.
+/// Runs the program to its end, with this value of `LD_PRELOAD`.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -73,6 +73,7 @@ pub fn once(
     program: &Program,
     arguments: &[OsString],
     malloc: &Malloc,
+    preload: Option<OsString>,
     stdin: Stdio,
     output: Output,
     wanted: Wanted,
@@ -80,7 +81,7 @@ pub fn once(
     let place = if malloc.ours { Place::new(wanted) } else { None };
     let mut command = Command::new(&program.path);
     command.arg0(&program.name).args(arguments).stdin(stdin);
-    match malloc.preload(std::env::var_os("LD_PRELOAD").as_deref()) {
+    match preload {
         Some(value) => command.env("LD_PRELOAD", value),
         None => command.env_remove("LD_PRELOAD"),
     };
@@ -214,7 +215,7 @@ mod tests {
         let program = Program::find(OsStr::new("sh")).unwrap();
         let args = ["-c".into(), script.into()];
         let libc = Malloc::of_libc();
-        once(&program, &args, &libc, Stdio::null(), Output::Nowhere, Wanted::Hits).unwrap()
+        once(&program, &args, &libc, None, Stdio::null(), Output::Nowhere, Wanted::Hits).unwrap()
     }
 
     #[test]

@@ -22,6 +22,17 @@ pub struct Answer {
     pub command: Vec<String>,
     /// A malloc each.
     pub mallocs: Vec<Measured>,
+    /// If a comparison was ended before all runs were done.
+    pub interrupted: Option<Interrupted>,
+}
+
+/// How a comparison was ended.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Interrupted {
+    /// The one that was sent to us.
+    pub signal: i32,
+    /// So many runs were whole, and are told of; if none was, the one that was interrupted is.
+    pub whole_runs: usize,
 }
 
 /// The runs with one malloc.
@@ -73,11 +84,30 @@ impl Answer {
             version: env!("CARGO_PKG_VERSION"),
             command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             mallocs: measured.collect(),
+            interrupted: None,
         }
     }
 
-    /// Runs that did not end well, in sentences: whether it is the program or one malloc.
-    pub fn bad_ends(&self) -> Vec<String> {
+    /// What is to be known of all runs, in sentences.
+    pub fn remarks(&self) -> Vec<String> {
+        match self.interrupted {
+            None => self.bad_ends(),
+            // Who is interrupted ends as it does, with any malloc.
+            Some(Interrupted { signal, whole_runs: 0 }) => {
+                vec![format!("Interrupted by signal {signal}: figures are of a part of one run.")]
+            }
+            Some(Interrupted { signal, whole_runs }) => {
+                let runs = if whole_runs == 1 { "run" } else { "runs" };
+                let sentence = format!(
+                    "Interrupted by signal {signal}: figures are of the {whole_runs} {runs} before."
+                );
+                [vec![sentence], self.bad_ends()].concat()
+            }
+        }
+    }
+
+    /// Runs that did not end well: whether it is the program or one malloc.
+    fn bad_ends(&self) -> Vec<String> {
         let mut ran = self.mallocs.iter().filter(|malloc| malloc.wall_s.is_some());
         let Some(first) = ran.next() else { return Vec::new() };
         if !first.well && ran.all(|malloc| malloc.ended == first.ended) {
@@ -201,10 +231,17 @@ pub mod tests {
         let all =
             Answer::new(&[], mallocs(), vec![killed(), killed()], vec![None, None]).bad_ends();
         assert_eq!(all, ["Runs ended with signal 9, whatever the malloc."]);
-        // Interrupted before the second one's turn.
-        let all =
-            Answer::new(&[], mallocs(), vec![killed(), Vec::new()], vec![None, None]).bad_ends();
-        assert_eq!(all.len(), 1);
+        // Interrupted before the second one's turn: nobody's fault.
+        let mut first = Answer::new(&[], mallocs(), vec![killed(), vec![]], vec![None, None]);
+        assert_eq!(first.remarks().len(), 1);
+        first.interrupted = Some(Interrupted { signal: 9, whole_runs: 0 });
+        assert_eq!(first.remarks(), ["Interrupted by signal 9: figures are of a part of one run."]);
+        // What ended badly before is told.
+        let mut answer = answer();
+        answer.interrupted = Some(Interrupted { signal: 2, whole_runs: 6 });
+        let [first, second] = &answer.remarks()[..] else { panic!("two sentences") };
+        assert_eq!(first, "Interrupted by signal 2: figures are of the 6 runs before.");
+        assert!(second.contains("exit code 3"), "{second}");
         assert!(
             Answer::new(&[], mallocs(), vec![Vec::new(), Vec::new()], vec![None, None])
                 .bad_ends()

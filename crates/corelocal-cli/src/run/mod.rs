@@ -11,12 +11,14 @@
 //!   text.rs | html.rs   the figures, for the terminal and as a page with a plot
 //! ```
 //!
-//! Exit codes: the program's; 125 what was asked for cannot be done, 126 the program cannot be run this
-//! way, 127 there is no such program. A program that a signal ended ends us by the same signal.
+//! Exit codes: the program's, or 1 if it ended well and what is to be told cannot be written; 125 what was asked for
+//! cannot be done, 126 the program cannot be run this way, 127 there is no such program. A program that a signal
+//! ended ends us by the same signal, and so does a signal that interrupts a comparison.
 //!
 //! Invariants:
 //! - The program's standard output has nothing of ours in it: we speak on standard error.
 //! - With a malloc that cannot be there the program is not run at all.
+//! - A run that was interrupted is compared with no other.
 
 mod html;
 mod input;
@@ -27,27 +29,28 @@ mod relay;
 mod tally;
 mod text;
 
-use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 
 use anyhow::{Context as _, anyhow};
 
 use crate::cli::RunArgs;
+use crate::mallocs::preloaded::Preloaded;
 use crate::mallocs::{Malloc, library};
 use crate::output::{self, complain};
 use crate::report::{self, term};
 use input::Input;
 use launch::{Output, Run};
-use measured::Answer;
-use program::{Program, Refusal, UNABLE};
+use measured::{Answer, Interrupted};
+use program::{Program, Refusal};
 use tally::{Tally, Wanted};
 
 /// The command.
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     match runs(args) {
-        Ok((answer, status)) => tell(args, &answer, status),
+        Ok((answer, status)) => Ok(tell(args, &answer, status)),
         Err(refusal) => {
             complain(format_args!("{:#}", refusal.why));
             Ok(ExitCode::from(refusal.code))
@@ -67,6 +70,9 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
     let program = Program::find(program)?;
     program.takes(&chosen)?;
     let mallocs = if args.compare { all(&chosen) } else { vec![chosen.clone()] };
+    mallocs.iter().try_for_each(|malloc| program.takes(malloc))?;
+    let preloaded = Preloaded::of(&mallocs).map_err(Refusal::unable)?;
+    notes(&program, &mallocs, &preloaded);
     let rounds = if args.compare { args.rounds as usize } else { 1 };
     let mut input = Input::new(args.compare).map_err(Refusal::unable)?;
     relay::begin();
@@ -78,6 +84,10 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
         (false, true) => Wanted::Misses,
         (false, false) => Wanted::Hits,
     };
+    let mut once = |malloc: &Malloc, output, wanted| {
+        let stdin = input.next().map_err(Refusal::unable)?;
+        launch::once(&program, arguments, malloc, preloaded.with(malloc), stdin, output, wanted)
+    };
     'all: for round in 0..rounds {
         for nth in 0..mallocs.len() {
             // Each round begins with another one.
@@ -87,32 +97,56 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
                 (true, true) => Output::ToError,
                 (true, false) => Output::AsOurs,
             };
-            is_first = false;
-            let stdin = input.next().map_err(Refusal::unable)?;
-            let run = launch::once(&program, arguments, &mallocs[nth], stdin, output, wanted)?;
-            runs[nth].push(run);
-            if relay::came() {
+            let run = once(&mallocs[nth], output, wanted)?;
+            let is_whole = relay::came().is_none();
+            // What was interrupted is told of if there is nothing else to tell.
+            if is_whole || is_first {
+                runs[nth].push(run);
+            }
+            if !is_whole {
                 break 'all;
             }
+            is_first = false;
         }
     }
-    let status = mallocs.iter().zip(&runs).filter(|(malloc, _)| **malloc == chosen);
-    let status = status.filter_map(|(_, runs)| Some(runs.first()?.status)).next();
-    // Interrupted before its turn: as the one that was interrupted ended.
-    let status = status.or_else(|| Some(runs.iter().flatten().next()?.status));
-    let status = status.context("nothing was run").map_err(Refusal::unable)?;
     // A run more, whose time is nobody's.
     let mut tallies: Vec<Option<Tally>> = mallocs.iter().map(|_| None).collect();
     for (malloc, (tally, runs)) in mallocs.iter().zip(tallies.iter_mut().zip(&runs)) {
         *tally = runs.iter().find_map(|run| run.tally.clone());
-        if args.compare && !args.no_hits && malloc.ours && !relay::came() {
-            let stdin = input.next().map_err(Refusal::unable)?;
-            let output = Output::Nowhere;
-            *tally = launch::once(&program, arguments, malloc, stdin, output, Wanted::Hits)?.tally;
+        if args.compare && !args.no_hits && malloc.ours && relay::came().is_none() {
+            let counted = once(malloc, Output::Nowhere, Wanted::Hits)?.tally;
+            *tally = counted.filter(|_| relay::came().is_none());
         }
     }
-    let command: Vec<OsString> = args.target.clone();
-    Ok((Answer::new(&command, mallocs, runs, tallies), status))
+    let status = mallocs.iter().zip(&runs).find(|(malloc, _)| **malloc == chosen);
+    let status = status.and_then(|(_, runs)| Some(runs.first()?.status));
+    // A program that runs once may have its own idea of a signal; a comparison has none.
+    let interrupted = relay::came().filter(|_| args.compare);
+    let status = interrupted.map(ExitStatus::from_raw).or(status);
+    let whole_runs = if is_first { 0 } else { runs.iter().map(Vec::len).sum() };
+    let status = status.context("nothing was run").map_err(Refusal::unable)?;
+    let mut answer = Answer::new(&args.target, mallocs, runs, tallies);
+    answer.interrupted = interrupted.map(|signal| Interrupted { signal, whole_runs });
+    Ok((answer, status))
+}
+
+/// What a reader would not expect of these runs.
+fn notes(program: &Program, mallocs: &[Malloc], preloaded: &Preloaded) {
+    let note = |text: String| {
+        // Where standard error fails there is nobody to tell.
+        let _ = writeln!(anstream::stderr().lock(), "note: {text}");
+    };
+    for taken in &preloaded.taken {
+        note(format!(
+            "LD_PRELOAD has the malloc {}, which is left out where the program is to have libc's",
+            Path::new(taken).display()
+        ));
+    }
+    // One that is given a malloc was refused.
+    if let ([Malloc { library: None, .. }], Some(how)) = (mallocs, program.malloc_inside()) {
+        let shown = program.path.display();
+        note(format!("{shown} {how}: its malloc is inside, and it is that one that runs"));
+    }
 }
 
 /// Libc's first, then those of others that are installed or built, then ours, then the one that was asked for.
@@ -129,31 +163,31 @@ fn all(chosen: &Malloc) -> Vec<Malloc> {
     all
 }
 
-/// Says what came of it, and ends as the program did.
-fn tell(args: &RunArgs, answer: &Answer, status: ExitStatus) -> anyhow::Result<ExitCode> {
-    let mut complaint = None;
+/// Says what came of it, and ends as the program did. What cannot be written changes that only if the program ended
+/// well.
+fn tell(args: &RunArgs, answer: &Answer, status: ExitStatus) -> ExitCode {
+    let mut complaints: Vec<String> = Vec::new();
     if let Some(path) = &args.html {
         let written = html::page(answer).map_err(|error| format!("{error:#}"));
-        complaint = written.and_then(|page| report::write_file(path, &page)).err();
+        complaints.extend(written.and_then(|page| report::write_file(path, &page)).err());
     }
     if args.json {
-        output::finish(serde_json::to_string_pretty(answer)? + "\n", ExitCode::SUCCESS)?;
+        let text = serde_json::to_string_pretty(answer).map_err(anyhow::Error::from);
+        let said = text.and_then(|text| output::finish(text + "\n", ExitCode::SUCCESS));
+        complaints.extend(said.err().map(|error| format!("{error:#}")));
     } else {
         // Where standard error fails there is nobody to tell.
         let _ = write!(anstream::stderr().lock(), "{}", text::all(answer, term::width()));
     }
-    let is_unwritten = complaint.is_some();
-    if let Some(complaint) = complaint {
-        complain(complaint);
-    }
+    complaints.iter().for_each(complain);
     if let Some(signal) = status.signal() {
         relay::end_by(signal);
     }
     let code = match status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)) {
-        0 if is_unwritten => i32::from(UNABLE),
+        0 if !complaints.is_empty() => 1,
         code => code,
     };
-    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Which file is meant, and whether a malloc can be preloaded into it.
 //!
-//! `LD_PRELOAD` is the dynamic loader's: a program without one has its malloc inside, and one that gains
-//! rights when it starts must not be told what to load.
+//! `LD_PRELOAD` is the dynamic loader's: a program without one has its malloc inside, one that defines malloc is
+//! where the loader looks first, and one that gains rights when it starts must not be told what to load.
 //!
 //! Invariant: what is refused here would have run without the malloc, or not at all.
 
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 
-use crate::mallocs::{Malloc, elf};
+use crate::mallocs::{Malloc, elf, symbols};
 
 /// The exit code of what cannot be done.
 pub const UNABLE: u8 = 125;
@@ -65,10 +65,8 @@ impl Program {
         } else {
             let folders =
                 std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-            let found = std::env::split_paths(&folders)
-                .map(|folder| folder.join(name))
-                .filter(|path| path.is_file());
-            let found: Vec<PathBuf> = found.collect();
+            let paths = std::env::split_paths(&folders).map(|folder| folder.join(name));
+            let found: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
             let runnable = found.iter().find(|path| may_run(path)).or(found.first()).cloned();
             runnable.filter(|_| !name.is_empty()).ok_or_else(|| {
                 Refusal::missing(format!(
@@ -128,11 +126,9 @@ impl Program {
         }
         // A program that may be executed but not read is run as it is.
         let Ok(Some(elf)) = elf::read(&program) else { return Ok(()) };
-        if !elf.has_loader {
-            return Err(Refusal::unfit(format!(
-                "{shown} is linked statically: its malloc is inside and cannot be replaced; build it as a \
-                 dynamic program, or with the malloc in it"
-            )));
+        if let Some(how) = symbols::malloc_inside(&program) {
+            let what = "its malloc is inside and cannot be replaced; build it as a dynamic program without one";
+            return Err(Refusal::unfit(format!("{shown} {how}: {what}, or with the malloc in it")));
         }
         match elf::read(library) {
             Ok(Some(brings)) if !elf.fits(&brings) => Err(Refusal::unfit(format!(
@@ -143,6 +139,11 @@ impl Program {
             ))),
             _ => Ok(()),
         }
+    }
+
+    /// How its malloc comes to be inside, if it is: then it has that one, whatever it is to have.
+    pub fn malloc_inside(&self) -> Option<&'static str> {
+        symbols::malloc_inside(&self.interpreter().ok()?)
     }
 
     /// The program itself, or the one that runs it if it is a script; through env(1), too.

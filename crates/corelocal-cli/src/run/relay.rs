@@ -74,9 +74,9 @@ pub fn program_ended() {
     PROGRAM.store(0, Ordering::Relaxed);
 }
 
-/// Whether we were asked to end.
-pub fn came() -> bool {
-    CAME.load(Ordering::Relaxed) != 0
+/// The last signal that asked us to end, if one came.
+pub fn came() -> Option<i32> {
+    Some(CAME.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
 }
 
 /// Ends this process by the signal that ended the program, without a second core file. Returns only if

@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - The folder is gone at the end, whatever happened.
-//! - Processes that wrote nothing (ended by a signal, by `_exit(2)`, or became another program) are not told of, and
-//!   if the program itself is one of them, it is said.
+//! - Processes that wrote nothing (ended by a signal, by `_exit(2)`, became another program, or changed their user or
+//!   root, so that the folder is out of reach) are not told of, and if the program itself is one of them, it is said.
 
 use std::ffi::OsString;
 use std::fs;

@@ -50,7 +50,9 @@ fn single(answer: &Answer, one: &Measured) -> String {
     for (name, text) in caches(one) {
         line(name, text);
     }
-    if !one.well {
+    if answer.interrupted.is_some() {
+        answer.remarks().into_iter().for_each(|text| line("ended", text));
+    } else if !one.well {
         line("ended", format!("with {}", one.ended));
     }
     out
@@ -58,7 +60,8 @@ fn single(answer: &Answer, one: &Measured) -> String {
 
 /// What caches did: of our malloc, since others do not tell.
 fn caches(one: &Measured) -> Vec<(&'static str, String)> {
-    const NOT_TOLD: &str = "it ended by a signal or by _exit(2), or became another program";
+    const NOT_TOLD: &str = "it ended by a signal or by _exit(2), became another program, or \
+                            changed its user or root";
     if !one.ours {
         return Vec::new();
     }
@@ -134,7 +137,7 @@ fn table(answer: &Answer, mallocs: &[Measured], width: usize) -> String {
     }
     term::keep_whole(&mut grid, |index| index > 0);
     out.push_str(&term::lines(&grid));
-    for text in answer.bad_ends() {
+    for text in answer.remarks() {
         let _ = writeln!(out, "\n{WARNING}{}{WARNING:#}", wrap(&text, width.max(40), 2));
     }
     out

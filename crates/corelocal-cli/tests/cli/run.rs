@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::{Call, Done, corelocal, json, skip};
 
 /// A malloc that is libc's, in a library of its own.
-const MALLOC: &str = "
+pub const MALLOC: &str = "
 #include <stddef.h>
 void *__libc_malloc(size_t); void __libc_free(void *);
 void *__libc_calloc(size_t, size_t); void *__libc_realloc(void *, size_t);
@@ -23,7 +23,7 @@ void *realloc(void *p, size_t size) { return __libc_realloc(p, size); }
 ";
 
 /// Its library, in a folder that goes away with it; or it is said why there is none.
-fn library(test: &str) -> Option<(TempDir, PathBuf)> {
+pub fn library(test: &str) -> Option<(TempDir, PathBuf)> {
     let folder = TempDir::new().expect("a temporary folder");
     let (source, library) = (folder.path().join("m.c"), folder.path().join("libm-test.so"));
     fs::write(&source, MALLOC).expect("a new file");

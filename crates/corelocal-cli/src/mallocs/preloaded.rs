@@ -1,0 +1,240 @@
+//! A malloc that `LD_PRELOAD` holds already, as images of containers may set it: a program that is to have libc's
+//! malloc would have that one, and figures of libc would be figures of another.
+//!
+//! Which libraries stay, so that `malloc` is libc's, is asked of processes that preload them: this one to begin
+//! with, which was started with the same environment.
+//!
+//! Invariants:
+//! - Only libraries are taken out whose file a process has named as that of its `malloc`.
+//! - If `malloc` is not libc's then, there is an error, and no value.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+
+use super::{CAN_ASK, Malloc, library, of_this_process, symbols};
+
+/// What the loader preloads into every program.
+const FOR_ALL: &str = "/etc/ld.so.preload";
+
+/// `LD_PRELOAD` as programs are to find it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preloaded {
+    /// For those that get a malloc.
+    before: Option<OsString>,
+    /// For those that are to have libc's.
+    of_libc: Option<OsString>,
+    /// What was taken out for these.
+    pub taken: Vec<OsString>,
+}
+
+impl Preloaded {
+    /// What we were started with; where one of `mallocs` is libc's, without a malloc for it.
+    ///
+    /// # Errors
+    /// When a malloc cannot be taken out: what to do.
+    pub fn of(mallocs: &[Malloc]) -> anyhow::Result<Self> {
+        let before = std::env::var_os("LD_PRELOAD");
+        let is_libc_wanted = mallocs.iter().any(|malloc| malloc.library.is_none());
+        let entries = words(before.as_deref());
+        let (kept, taken) = match is_libc_wanted {
+            false => (entries, Vec::new()),
+            true if CAN_ASK => without_malloc(entries, of_this_process(), asked)?,
+            true => unasked(entries)?,
+        };
+        let of_libc = match taken.is_empty() {
+            true => before.clone(),
+            false => Some(joined(&kept)).filter(|value| !value.is_empty()),
+        };
+        Ok(Preloaded { before, of_libc, taken })
+    }
+
+    /// The value for a program that is to have this malloc.
+    pub fn with(&self, malloc: &Malloc) -> Option<OsString> {
+        match malloc.library {
+            None => self.of_libc.clone(),
+            Some(_) => malloc.preload(self.before.as_deref()),
+        }
+    }
+}
+
+/// Entries without those that bring a malloc, and these. `malloc` is where it is with all of them; `ask` tells where
+/// it is with others.
+fn without_malloc(
+    mut kept: Vec<OsString>,
+    mut malloc: PathBuf,
+    ask: impl Fn(&OsStr) -> anyhow::Result<PathBuf>,
+) -> anyhow::Result<(Vec<OsString>, Vec<OsString>)> {
+    let mut taken = Vec::new();
+    if malloc.as_os_str().is_empty() || library::is_libc(&malloc) {
+        return Ok((kept, taken));
+    }
+    // What is there where nothing is preloaded.
+    let libcs = if kept.is_empty() { malloc.clone() } else { ask(OsStr::new(""))? };
+    if !library::is_libc(&libcs) && Path::new(FOR_ALL).exists() {
+        bail!(
+            "libc's malloc cannot be had: programs have the one of {} even without LD_PRELOAD; take it out of \
+             {FOR_ALL}",
+            libcs.display()
+        );
+    }
+    while malloc != libcs {
+        let is_named = kept.iter().any(|entry| is_file(entry, &malloc));
+        let brings = |entry: &OsString| match is_named {
+            true => is_file(entry, &malloc),
+            // The loader knows more names of a file than its path.
+            false => ask(entry).is_ok_and(|alone| alone == malloc),
+        };
+        let (out, rest): (Vec<_>, Vec<_>) = kept.into_iter().partition(brings);
+        if out.is_empty() {
+            bail!(
+                "libc's malloc cannot be had: LD_PRELOAD brings the one of {}, but no library in it does so \
+                 alone; unset LD_PRELOAD",
+                malloc.display()
+            );
+        }
+        kept = rest;
+        taken.extend(out);
+        malloc = ask(&joined(&kept))?;
+    }
+    Ok((kept, taken))
+}
+
+/// Whether an entry means this file, whose path is canonical.
+fn is_file(entry: &OsStr, file: &Path) -> bool {
+    let entry = Path::new(entry);
+    let is_name = !entry.as_os_str().as_bytes().contains(&b'/');
+    // The loader finds names in folders, where they may be links.
+    let named = file.parent().filter(|_| is_name).map(|folder| folder.join(entry));
+    let path = named.unwrap_or_else(|| entry.to_owned());
+    path.canonicalize().is_ok_and(|path| path == file)
+}
+
+/// Where the malloc of a process with this value is.
+fn asked(value: &OsStr) -> anyhow::Result<PathBuf> {
+    match value.to_str() {
+        Some(value) => library::with_preload(value),
+        None => bail!("LD_PRELOAD is no text; unset LD_PRELOAD"),
+    }
+}
+
+/// Without a loader to ask, what files say of themselves has to do.
+fn unasked(entries: Vec<OsString>) -> anyhow::Result<(Vec<OsString>, Vec<OsString>)> {
+    let is_name = |entry: &&OsString| !entry.as_bytes().contains(&b'/');
+    if let Some(name) = entries.iter().find(is_name) {
+        bail!(
+            "whether {} of LD_PRELOAD is a malloc is not known: this program was linked without a dynamic \
+             loader and cannot ask one; unset LD_PRELOAD",
+            Path::new(name).display()
+        );
+    }
+    let brings = |entry: &OsString| symbols::defines(Path::new(entry), "malloc").unwrap_or(false);
+    let (taken, kept) = entries.into_iter().partition(brings);
+    Ok((kept, taken))
+}
+
+/// The entries of a value, as the dynamic loader takes it apart.
+fn words(value: Option<&OsStr>) -> Vec<OsString> {
+    let bytes = value.map(OsStr::as_bytes).unwrap_or_default();
+    let words = bytes.split(|byte| b": ".contains(byte)).filter(|word| !word.is_empty());
+    words.map(|word| OsString::from_vec(word.to_vec())).collect()
+}
+
+fn joined(entries: &[OsString]) -> OsString {
+    entries.join(OsStr::new(":"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A folder with two mallocs, a library that is none, and a link to the first malloc.
+    fn folder() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap();
+        for name in ["m.so.1.0", "n.so", "other.so"] {
+            fs::write(path.join(name), "").unwrap();
+        }
+        std::os::unix::fs::symlink("m.so.1.0", path.join("m.so.1")).unwrap();
+        (dir, path)
+    }
+
+    /// What a loader would answer: the first malloc that is named, or libc's.
+    fn answer(folder: &Path, value: &OsStr) -> PathBuf {
+        let entries = words(Some(value));
+        let files = entries.iter().filter_map(|entry| {
+            ["m.so.1.0", "n.so"]
+                .map(|name| folder.join(name))
+                .into_iter()
+                .find(|f| is_file(entry, f))
+        });
+        files.chain([PathBuf::from("/lib/libc.so.6")]).next().unwrap_or_default()
+    }
+
+    fn split(folder: &Path, value: &str) -> anyhow::Result<(Vec<OsString>, Vec<OsString>)> {
+        let value = value.replace('@', folder.to_str().unwrap());
+        let malloc = answer(folder, OsStr::new(&value));
+        without_malloc(words(Some(OsStr::new(&value))), malloc, |value| Ok(answer(folder, value)))
+    }
+
+    #[test]
+    fn mallocs_are_taken_out_and_others_stay() {
+        let (_dir, folder) = folder();
+        for (value, kept, taken) in [
+            ("", 0, 0),
+            ("@/other.so", 1, 0),
+            ("@/m.so.1.0", 0, 1),
+            ("@/other.so @/m.so.1:none.so", 2, 1),
+            // One behind the other.
+            ("@/m.so.1:@/other.so:@/n.so", 1, 2),
+        ] {
+            let (stay, out) = split(&folder, value).unwrap();
+            assert_eq!((stay.len(), out.len()), (kept, taken), "{value}: {stay:?} {out:?}");
+            assert!(stay.iter().all(|entry| !entry.to_string_lossy().contains("/m.so")));
+        }
+        // A name is found where the loader found the file.
+        let file = folder.join("m.so.1.0");
+        assert!(is_file(OsStr::new("m.so.1"), &file) && is_file(OsStr::new("m.so.1.0"), &file));
+        assert!(!is_file(OsStr::new("n.so"), &file) && !is_file(OsStr::new("no.so"), &file));
+    }
+
+    #[test]
+    fn what_brings_a_malloc_and_is_not_found_is_refused() {
+        let (_dir, folder) = folder();
+        // The two together bring one.
+        let answers = |value: &OsStr| {
+            let name = if words(Some(value)).len() == 2 { "m.so.1.0" } else { "libc.so.6" };
+            Ok(folder.join(name))
+        };
+        let entries = words(Some(OsStr::new("/x/a.so:/x/b.so")));
+        let error = without_malloc(entries, folder.join("m.so.1.0"), answers).unwrap_err();
+        assert!(error.to_string().contains("unset LD_PRELOAD"), "{error}");
+    }
+
+    #[test]
+    fn without_a_loader_files_tell() {
+        let entries = |value: &str| words(Some(OsStr::new(value)));
+        assert!(unasked(entries("x.so")).unwrap_err().to_string().contains("unset LD_PRELOAD"));
+        assert_eq!(unasked(entries("/no/x.so")).unwrap(), (entries("/no/x.so"), Vec::new()));
+        assert_eq!(unasked(Vec::new()).unwrap(), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn values_for_programs() {
+        let path = |text: &str| Some(OsString::from(text));
+        let preloaded = Preloaded {
+            before: path("/m.so:/a.so"),
+            of_libc: path("/a.so"),
+            taken: vec!["/m.so".into()],
+        };
+        let libc = Malloc::of_libc();
+        let other = Malloc { library: Some("/o.so".into()), ..Malloc::of_libc() };
+        assert_eq!(preloaded.with(&libc), path("/a.so"));
+        assert_eq!(preloaded.with(&other), path("/o.so:/m.so:/a.so"));
+        assert_eq!(Preloaded::default().with(&libc), None);
+    }
+}

@@ -1,25 +1,68 @@
 //! Ctrl-C, and being asked to end: seen by who looks, so that what was begun is brought to its end.
 //!
-//! Invariant: the handler stores to one word, and nothing else.
+//! Invariants:
+//! 1. The handler adds a bit to one word, and does nothing else.
+//! 2. A signal that was ignored when we began stays ignored, for a program that we run, too: nohup(1) and shells
+//!    without job control ask for that.
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-static CAME: AtomicI32 = AtomicI32::new(0);
+static CAME: AtomicU32 = AtomicU32::new(0);
+/// The terminal sent one, to all processes that it runs in the foreground.
+const BY_TERMINAL: u32 = 1;
+/// One came that may have been for us alone.
+const FOR_US: u32 = 2;
 
-/// From now on SIGINT, SIGTERM and SIGHUP are noted and no longer end the process.
+/// What ends us otherwise.
+const NOTED: [libc::c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+
+/// From now on SIGINT, SIGQUIT, SIGTERM and SIGHUP are noted and no longer end the process (2).
 pub fn note() {
-    extern "C" fn noted(signal: libc::c_int) {
-        // Relaxed, with the load: the number is all there is.
-        CAME.store(signal, Ordering::Relaxed);
-    }
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: a zeroed sigaction is valid; the handler stores to an atomic and returns.
+    for signal in NOTED.into_iter().filter(|signal| !is_ignored(*signal)) {
+        // SAFETY: a zeroed sigaction is valid; the handler does what (1) says.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = noted as extern "C" fn(libc::c_int) as usize;
+            action.sa_sigaction = handler();
+            action.sa_flags = libc::SA_SIGINFO;
             libc::sigaction(signal, &action, std::ptr::null_mut());
         }
+    }
+}
+
+/// From now on they end the process again: there is nothing left that must be brought to its end.
+pub fn note_no_more() {
+    for signal in NOTED.into_iter().filter(|signal| disposition(*signal) == handler()) {
+        // SAFETY: a zeroed sigaction is the default.
+        unsafe {
+            let action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, &action, std::ptr::null_mut());
+        }
+    }
+}
+
+fn handler() -> usize {
+    noted as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize
+}
+
+extern "C" fn noted(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid siginfo to a handler with SA_SIGINFO.
+    let by_process = unsafe { (*info).si_code } <= 0;
+    let by_key = [libc::SIGINT, libc::SIGQUIT].contains(&signal) && !by_process;
+    // Relaxed, with the loads: the bits are all there is.
+    CAME.fetch_or(if by_key { BY_TERMINAL } else { FOR_US }, Ordering::Relaxed);
+}
+
+fn is_ignored(signal: libc::c_int) -> bool {
+    disposition(signal) == libc::SIG_IGN
+}
+
+fn disposition(signal: libc::c_int) -> usize {
+    // SAFETY: a zeroed sigaction is valid, and is written to only.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &mut action);
+        action.sa_sigaction
     }
 }
 
@@ -28,12 +71,13 @@ pub fn came() -> bool {
     CAME.load(Ordering::Relaxed) != 0
 }
 
-/// Which one came last, if any did.
-pub fn which() -> Option<i32> {
-    Some(CAME.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+/// Whether one came that a program which we run may not have got: what a key of the terminal sends comes to the
+/// program too, which may have its own idea of it.
+pub fn came_for_us() -> bool {
+    CAME.load(Ordering::Relaxed) & FOR_US != 0
 }
 
-/// The same signals, kept back: for who waits for time to pass and has nothing else to do.
+/// SIGINT, SIGTERM and SIGHUP, kept back: for who waits for time to pass and has nothing else to do.
 pub struct Kept(libc::sigset_t);
 
 impl Kept {
@@ -43,7 +87,9 @@ impl Kept {
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut set);
-            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            // One that is ignored would come nevertheless if it were kept back (2).
+            let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+            for signal in signals.into_iter().filter(|signal| !is_ignored(*signal)) {
                 libc::sigaddset(&mut set, signal);
             }
             libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());

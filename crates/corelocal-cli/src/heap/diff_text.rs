@@ -42,9 +42,9 @@ pub fn all(difference: &Difference, width: usize) -> String {
         "  growth  {grown}, of which {} may be chance",
         size(difference.chance_bytes)
     );
-    if difference.sites.is_empty() {
+    if difference.sites.is_empty() && difference.left_out == 0 {
         let _ = writeln!(out, "\n  nothing was sampled");
-    } else {
+    } else if !difference.sites.is_empty() {
         let _ = write!(out, "\n{}", table(difference, width));
     }
     for remark in remarks(difference) {
@@ -187,6 +187,11 @@ mod tests {
         assert!(widest <= Some(80), "{widest:?}");
         let mut none = difference();
         none.sites.clear();
+        // `--top 0`.
+        let text = plain(&none, 80);
+        assert!(text.contains("2 sites that grew by -977 KiB together are left out"), "{text}");
+        assert!(!text.contains("nothing was sampled") && !text.contains("where"), "{text}");
+        none.left_out = 0;
         none.after.process = 4800;
         let text = plain(&none, 80);
         assert!(text.contains("nothing was sampled") && text.contains("4700 and 4800"), "{text}");

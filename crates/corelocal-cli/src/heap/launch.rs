@@ -5,16 +5,18 @@
 //!
 //! Invariants:
 //! - The folder is gone at the end, whatever happened.
+//! - A program that the signal would end is not sent it.
 //! - The program has our standard input, output and error; with `--json`, its output goes to standard error.
 
 use std::ffi::OsString;
+use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 
 use super::file::{self, Heap};
 use crate::cli::HeapArgs;
@@ -26,23 +28,38 @@ use crate::run::program::{Program, Refusal};
 const TURN: Duration = Duration::from_millis(20);
 /// How long a program has to do what it was asked for.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// And how long if it does something all the time.
+const MOST_PATIENCE: Duration = Duration::from_secs(60);
 /// The signal that asks for a profile: one that programs hardly use.
 const ASKS: libc::c_int = 61;
 
-/// What the processes wrote, and how the program ended.
-pub fn look(args: &HeapArgs) -> Result<(Vec<Heap>, ExitCode), Refusal> {
+/// What came of a program.
+pub struct Looked {
+    /// What its processes wrote.
+    pub heaps: Vec<Heap>,
+    /// How it ended.
+    pub code: ExitCode,
+    /// It could not be asked for a profile.
+    pub is_deaf: bool,
+}
+
+/// Runs the program, until it ends or the time is over.
+pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
+    let before = std::env::var("CORELOCAL_MALLOC").unwrap_or_default();
+    let words = |folder: &Path| words(&before, folder, args.options.rate);
     let malloc = library::ours().map_err(Refusal::unable)?;
     let (program, arguments) =
         args.target.split_first().context("no program is named").map_err(Refusal::unable)?;
     let program = Program::find(program)?;
     program.takes(&malloc)?;
-    let folder = Folder::new("heap").map_err(Refusal::unable)?;
+    may_be_profiled(&before).map_err(Refusal::unable)?;
+    let folder = Folder::with_room("heap").map_err(Refusal::unable)?;
     let mut command = Command::new(&program.path);
     command.arg0(&program.name).args(arguments);
     if let Some(value) = malloc.preload(std::env::var_os("LD_PRELOAD").as_deref()) {
         command.env("LD_PRELOAD", value);
     }
-    command.env("CORELOCAL_MALLOC", words(&folder.0, args.options.rate));
+    command.env("CORELOCAL_MALLOC", words(&folder.0));
     if args.options.json {
         command.stdout(Stdio::from(std::io::stderr()));
     }
@@ -50,20 +67,30 @@ pub fn look(args: &HeapArgs) -> Result<(Vec<Heap>, ExitCode), Refusal> {
     let child = command.spawn().map_err(|error| {
         Refusal::unfit(format!("cannot run {}: {error}", program.path.display()))
     })?;
-    let status = wait(child, args.options.time.map(|time| began + time), &folder)
-        .map_err(Refusal::unable)?;
+    let end = args.options.time.map(|time| began + time);
+    let (status, is_deaf) = wait(child, end, &folder).map_err(Refusal::unable)?;
     let mut heaps: Vec<Heap> = Vec::new();
     for heap in folder.profiles().iter().filter_map(|path| file::read(path).ok()) {
         keep(&mut heaps, heap);
     }
     heaps.sort_by_key(|heap| std::cmp::Reverse((heap.in_use, heap.peak)));
-    Ok((heaps, code(status)))
+    Ok(Looked { heaps, code: code(status), is_deaf })
+}
+
+/// Whether the malloc writes a profile beside what else the environment asks it for.
+fn may_be_profiled(before: &str) -> anyhow::Result<()> {
+    if before.split(',').any(|word| word == "check") {
+        bail!(
+            "the environment says CORELOCAL_MALLOC={before}, and `check` excludes a profile; take that word out: \
+             `unset CORELOCAL_MALLOC`, or set it to the others"
+        );
+    }
+    Ok(())
 }
 
 /// What else the environment asks the malloc for goes before what we do: what is found first counts, but for the
 /// place of files and the rate.
-fn words(folder: &Path, rate: u64) -> OsString {
-    let before = std::env::var("CORELOCAL_MALLOC").unwrap_or_default();
+fn words(before: &str, folder: &Path, rate: u64) -> OsString {
     let others = before.split(',').filter(|word| !word.is_empty() && !word.starts_with("profile"));
     let mut words: Vec<String> = others.map(str::to_owned).collect();
     words.push(format!("profile:{}/of", folder.display()));
@@ -86,19 +113,28 @@ fn keep(heaps: &mut Vec<Heap>, heap: Heap) {
     }
 }
 
-/// Until it ends; at `end` it is asked for a profile, and then to end.
-fn wait(mut child: Child, end: Option<Instant>, folder: &Folder) -> anyhow::Result<ExitStatus> {
-    let mut asked = None;
+/// Until it ends; at `end` it is asked for a profile, and then to end. How it ended, and whether it could not be asked.
+fn wait(
+    mut child: Child,
+    end: Option<Instant>,
+    folder: &Folder,
+) -> anyhow::Result<(ExitStatus, bool)> {
+    let (mut asked, mut is_deaf) = (None, false);
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the program")? {
-            return Ok(status);
+            return Ok((status, is_deaf));
         }
         let is_over = end.is_some_and(|end| Instant::now() >= end);
-        // What comes from the terminal comes to the program too, which may have its own idea of it.
-        let is_told = matches!(signals::which(), Some(libc::SIGTERM | libc::SIGHUP));
-        if asked.is_none() && (is_over || is_told) {
-            ask(&mut child, folder);
-            signal(&child, libc::SIGTERM);
+        if asked.is_none() && (is_over || signals::came_for_us()) {
+            is_deaf = !catches(child.id(), ASKS);
+            if !is_deaf {
+                ask(&mut child, folder);
+            }
+            match child.try_wait() {
+                Ok(None) => signal(&child, libc::SIGTERM),
+                // It ended meanwhile: its number is not its own any more.
+                _ => is_deaf = false,
+            }
             asked = Some(Instant::now());
         }
         if asked.is_some_and(|asked| asked.elapsed() > PATIENCE) {
@@ -108,20 +144,46 @@ fn wait(mut child: Child, end: Option<Instant>, folder: &Folder) -> anyhow::Resu
     }
 }
 
-/// For a profile, which is there when this ends, if it comes at all.
+/// Whether a process has a handler for a signal; it is taken to have one where that cannot be seen.
+fn catches(process: u32, signal: libc::c_int) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok());
+    caught.is_none_or(|caught| caught >> (signal - 1) & 1 == 1)
+}
+
+/// For a profile, which is there when this ends, if it comes at all. It may take its time as long as it grows.
 fn ask(child: &mut Child, folder: &Folder) {
     let before = folder.profiles().len();
-    let began = Instant::now();
+    let (began, mut grew) = (Instant::now(), Instant::now());
+    let mut seen = 0;
     signal(child, ASKS);
-    while began.elapsed() < PATIENCE && matches!(child.try_wait(), Ok(None)) {
+    while grew.elapsed() < PATIENCE
+        && began.elapsed() < MOST_PATIENCE
+        && matches!(child.try_wait(), Ok(None))
+    {
         let profiles = folder.profiles();
-        let is_there = profiles.len() > before
-            && profiles.iter().all(|path| file::read(path).is_ok_and(|heap| heap.is_whole));
-        if is_there {
+        let sizes = profiles.iter().filter_map(|path| Some(path.metadata().ok()?.len()));
+        let size: u64 = sizes.sum();
+        let is_whole = |path| file::read(path).is_ok_and(|heap| heap.is_whole);
+        // What still grows is not read: that takes time from who writes it.
+        if size != seen {
+            (seen, grew) = (size, Instant::now());
+        } else if profiles.len() > before && profiles.iter().all(|path| is_whole(path)) {
             return;
         }
         thread::sleep(TURN);
     }
+}
+
+/// Why a program was not asked for a profile.
+pub fn deaf() -> anyhow::Error {
+    anyhow!(
+        "the program was ended without asking it for a profile: signal {ASKS}, by which it is asked, would have ended \
+         it, since it has no handler for that. Either it had only just begun: say a longer --for TIME; or it has \
+         become another program, one that is linked statically or was started without our environment, as by \
+         `env -i`: name that program itself, without what starts it"
+    )
 }
 
 /// Why there is nothing to show.
@@ -157,5 +219,30 @@ mod tests {
         }
         let kept: Vec<(u64, u64)> = heaps.iter().map(|heap| (heap.process, heap.in_use)).collect();
         assert_eq!(kept, [(1, 9), (1, 7), (2, 0)]);
+    }
+
+    #[test]
+    fn words_of_the_environment() {
+        let words = |before| words(before, Path::new("/x"), 7).into_string().expect("text");
+        let ours = "profile:/x/of,profile-rate:7,profile-signal:61";
+        assert_eq!(words(""), ours);
+        assert_eq!(words("stats,,profile-rate:9,profile:/y"), format!("stats,{ours}"));
+        for before in ["check", "stats,check", "check,guard"] {
+            let said = may_be_profiled(before).expect_err("no profile").to_string();
+            assert!(said.contains(&format!("={before},")) && said.contains("unset"), "{said}");
+        }
+        for before in ["", "stats", "checks", "guard,profile"] {
+            assert!(may_be_profiled(before).is_ok(), "{before}");
+        }
+    }
+
+    #[test]
+    fn handlers_are_seen() {
+        let me = std::process::id();
+        // The standard library has one for overflows of stacks.
+        assert!(catches(me, libc::SIGSEGV));
+        assert!(!catches(me, ASKS));
+        // Nothing is known of nobody.
+        assert!(catches(u32::MAX, ASKS));
     }
 }

@@ -87,17 +87,23 @@ pub fn run(args: &HeapArgs) -> anyhow::Result<ExitCode> {
         }
     } else {
         signals::note();
-        match launch::look(args) {
-            Ok(looked) => looked,
+        let looked = launch::look(args);
+        signals::note_no_more();
+        match looked {
+            Ok(looked) => {
+                if looked.is_deaf {
+                    complain(format_args!("{:#}", launch::deaf()));
+                } else if looked.heaps.is_empty() {
+                    complain(format_args!("{:#}", launch::nothing(options.rate)));
+                }
+                (looked.heaps, looked.code)
+            }
             Err(refusal) => {
                 complain(format_args!("{:#}", refusal.why));
                 return Ok(ExitCode::from(refusal.code));
             }
         }
     };
-    if heaps.is_empty() {
-        complain(format_args!("{:#}", launch::nothing(options.rate)));
-    }
     let mut told: Vec<(Heap, Told)> = heaps
         .into_iter()
         .map(|heap| {

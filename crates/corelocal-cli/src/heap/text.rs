@@ -44,9 +44,9 @@ fn one(process: &Process, width: usize) -> String {
         process.samples,
         size(process.rate),
     );
-    if process.sites.is_empty() {
+    if process.sites.is_empty() && process.left_out == 0 {
         let _ = writeln!(out, "\n  nothing was sampled");
-    } else {
+    } else if !process.sites.is_empty() {
         let _ = write!(out, "\n{}", table(process, width));
     }
     for site in process.sites.iter().filter(|site| !site.callers.is_empty()).take(TOLD_MORE) {
@@ -229,6 +229,15 @@ mod tests {
         let widest = widest.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(80), "{widest:?}");
         assert!(plain(&all(&[Process::default()], 80)).contains("nothing was sampled"));
+    }
+
+    /// `--top 0`.
+    #[test]
+    fn no_site_is_wanted() {
+        let none = Process { sites: Vec::new(), ..process() };
+        let text = plain(&all(&[none], 100));
+        assert!(text.contains("4 sites with 9.42 MiB are left out"), "{text}");
+        assert!(!text.contains("nothing was sampled") && !text.contains("where"), "{text}");
     }
 
     #[test]

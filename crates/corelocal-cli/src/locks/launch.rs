@@ -10,7 +10,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -20,6 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use super::attach;
+pub(crate) use super::folder::Folder;
 use super::look::Process;
 use crate::clock::signals;
 
@@ -77,10 +77,7 @@ fn wait(
             }
         }
         let is_over = end.is_some_and(|end| Instant::now() >= end);
-        // What comes from the terminal comes to the program too, which may have its own idea of it.
-        if asked.is_none()
-            && (is_over || matches!(signals::which(), Some(libc::SIGTERM | libc::SIGHUP)))
-        {
+        if asked.is_none() && (is_over || signals::came_for_us()) {
             signal(&child, libc::SIGTERM);
             asked = Some(Instant::now());
         }
@@ -112,58 +109,6 @@ pub(crate) fn code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-/// A folder in memory, if there is such a place.
-pub(crate) struct Folder(pub(crate) PathBuf);
-
-impl Folder {
-    /// For this command.
-    pub(crate) fn new(what: &str) -> anyhow::Result<Folder> {
-        let shm = PathBuf::from("/dev/shm");
-        let places = [shm, std::env::temp_dir()];
-        let mut refused = None;
-        for place in places {
-            let place = fs::canonicalize(&place).unwrap_or(place);
-            for attempt in 0..100 {
-                let path = place.join(format!("corelocal-{what}-{}-{attempt}", std::process::id()));
-                match fs::DirBuilder::new().mode(0o700).create(&path) {
-                    Ok(()) => return Ok(Folder(path)),
-                    Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                    Err(error) => {
-                        refused = Some((place, error));
-                        break;
-                    }
-                }
-            }
-        }
-        match refused {
-            Some((place, error)) => Err(error).with_context(|| {
-                format!(
-                    "cannot make a folder in {}; set TMPDIR to one that can be written to",
-                    place.display()
-                )
-            }),
-            None => anyhow::bail!(
-                "/dev/shm and the folder for temporary files are full of old folders of ours; remove them"
-            ),
-        }
-    }
-
-    /// What is in it, by name.
-    pub(crate) fn profiles(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
-        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-        paths.sort();
-        paths
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is left is no harm.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,15 +131,5 @@ mod tests {
         assert_eq!(status(0), ExitCode::SUCCESS);
         assert_eq!(status(7 << 8), ExitCode::from(7));
         assert_eq!(status(libc::SIGKILL), ExitCode::from(137));
-    }
-
-    #[test]
-    fn the_folder_goes_away() {
-        let folder = Folder::new("test").expect("a folder");
-        let path = folder.0.clone();
-        fs::write(path.join("corelocal-locks.1"), "").expect("a file in it");
-        assert_eq!(folder.profiles().len(), 1);
-        drop(folder);
-        assert!(!path.exists());
     }
 }

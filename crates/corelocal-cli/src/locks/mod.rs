@@ -2,7 +2,8 @@
 //! program that is started for it.
 //!
 //! ```text
-//!   launch.rs   a program, with a folder for the profiles of all processes that come of it
+//!   launch.rs   a program, and the profiles of all processes that come of it
+//!   folder.rs   the folder for these: where there is room
 //!   attach.rs   a process: where its profile is, and what to do where there is none
 //!   look.rs     a profile becomes numbers, names and places
 //!   places.rs   stacks become names of functions
@@ -16,6 +17,7 @@
 //! - Progress is drawn on standard error, and only when that is a terminal.
 
 mod attach;
+mod folder;
 pub(crate) mod launch;
 mod look;
 mod places;
@@ -50,6 +52,7 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
         Some(process) => attach::look(process, args.time).map(|looked| (looked, ExitCode::SUCCESS)),
         None => launch::look(&args.target, args.time, args.json),
     };
+    signals::note_no_more();
     let ((mut processes, seconds), code) = match looked {
         Ok(looked) => looked,
         Err(why) => {

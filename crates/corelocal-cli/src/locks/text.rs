@@ -48,10 +48,12 @@ fn one(process: &Process, seconds: f64, width: usize) -> String {
     );
     let (locks, others): (Vec<&Lock>, Vec<&Lock>) =
         process.locks.iter().partition(|lock| lock.is_lock);
-    if locks.is_empty() {
-        let _ = writeln!(out, "\n  nobody waited for a lock");
-    } else {
+    // Where all is left out, it is not known here what that is.
+    let is_nothing_wanted = process.locks.is_empty() && process.left_out > 0;
+    if !locks.is_empty() {
         let _ = write!(out, "\n{}", table(&locks, width));
+    } else if !is_nothing_wanted {
+        let _ = writeln!(out, "\n  nobody waited for a lock");
     }
     if !others.is_empty() {
         let text = "Waits until something happened: no time lost, where that is what a thread is there for";
@@ -252,6 +254,10 @@ mod tests {
         assert!(all(&[], 1.0, 100).starts_with("Nobody waited"));
         let process = Process { program: "/x".to_owned(), ..Process::default() };
         assert!(plain(&all(&[process], 1.0, 100)).contains("nobody waited for a lock"));
+        // `--top 0`.
+        let process = Process { left_out: 3, ..Process::default() };
+        let text = plain(&all(&[process], 1.0, 100));
+        assert!(text.contains("3 more are left out") && !text.contains("nobody"), "{text}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! - Every call runs in a folder of its own, with none of the variables set that change output.
 //! - No output may hold a panic, wanted or not.
 
+mod asked;
 mod clock;
 mod clockd;
 mod doctor;
@@ -15,6 +16,8 @@ mod outputs;
 mod refuse;
 mod report;
 mod run;
+mod run_ends;
+mod run_inside;
 mod tables;
 mod torture;
 mod words;

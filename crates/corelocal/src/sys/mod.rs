@@ -49,10 +49,10 @@ pub use errno::Errno;
 pub(crate) use possible::{allowed_cpus, possible_ids};
 #[cfg(not(loom))]
 pub(crate) use possible::{nodes_with_cpus, nodes_with_cpus_and_memory};
+pub use rseq::{Abi, Owner, Refusal, Registration};
 #[cfg(not(any(loom, miri)))]
 #[doc(hidden)]
 pub use rseq::{in_vfork_child, vfork};
-pub use rseq::{Abi, Owner, Refusal, Registration};
 #[doc(hidden)]
 pub use wiped::WipedByFork;
 

@@ -45,7 +45,7 @@ const TOTALS: [Field<Stats>; 16] = [
     field("bytes idle", "idle", |stats| number(stats.idle)),
     field("bytes released so far", "released", |stats| number(stats.released)),
     field("bytes in huge pages", "huge", |stats| number(stats.huge)),
-    field("bytes ever used", "committed", |stats| number(stats.committed)),
+    field("bytes open", "committed", |stats| number(stats.committed)),
     field("bytes of addresses", "reserved", |stats| number(stats.reserved)),
     field("large objects", "large_objects", |stats| number(stats.large_objects)),
     field("bytes of large objects", "large_bytes", |stats| number(stats.large_bytes)),
@@ -61,7 +61,7 @@ const TOTALS: [Field<Stats>; 16] = [
 const OF_NODE: [Field<NodeStats>; 3] = [
     column("node", 8, "node", |node| Value::Number(u64::from(node.number))),
     column("bytes used", 16, "used", |node| number(node.used)),
-    column("ever", 16, "committed", |node| number(node.committed)),
+    column("open", 16, "committed", |node| number(node.committed)),
 ];
 
 const OF_CLASS: [Field<ClassStats>; 12] = [

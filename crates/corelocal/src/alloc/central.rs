@@ -6,10 +6,10 @@
 //! is not there comes from one (`spans.rs`).
 //!
 //! # Nobody waits for himself
-//! A class has one lock, held for tens of nanoseconds and tried for a while. Who does not get it, since he
-//! interrupted its holder as a signal handler or since the holder does not run, goes another way: he takes
-//! from a fresh span of his own (`sprout`), and gives to the orphans, a list that needs no lock and that the
-//! next holder finds.
+//! A class has one lock, held for tens of nanoseconds (longer by who needs a new span) and tried for a while. Who
+//! does not get it, since he interrupted its holder as a signal handler or since the holder does not run, goes
+//! another way: he takes from a fresh span of his own (`sprout`), and gives to the orphans, a list that needs no
+//! lock and that the next holder finds.
 //!
 //! # Invariants
 //! 1. Depot and spans are changed under the lock. The depot's count changes last, so whatever store a fork

@@ -128,7 +128,8 @@ fn thin_out_part(range: Range, part: ops::Range<usize>, only_resting: bool) -> u
     bytes
 }
 
-/// Bytes that no object uses, and that the kernel has not got back.
+/// Bytes of whole chunks that nobody uses, and that the kernel has not got back. What caches hold, and pages between
+/// objects, is not in it.
 #[inline]
 pub fn idle_bytes() -> usize {
     Range::get().map_or(0, stats::idle_bytes)

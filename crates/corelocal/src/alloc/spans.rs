@@ -128,7 +128,7 @@ impl Spans {
         self.settle(place, chunk);
     }
 
-    /// Ends `hold`; the parts in `clean` hold nothing.
+    /// Ends `hold`; the parts in `clean` have been given back.
     pub(super) fn unhold(&self, place: Place, chunk: usize, clean: u64, held: &[u64; 64]) {
         let record = place.range.record(chunk);
         for (word, held) in record.bits.iter().zip(held) {

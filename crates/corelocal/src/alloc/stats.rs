@@ -14,7 +14,7 @@ use super::{central, guard, huge, nodes, profile, slabs, spans, store, watch};
 pub struct Stats {
     /// Bytes of address space: no more than that.
     pub reserved: usize,
-    /// Of these, bytes that were ever used.
+    /// Of these, bytes that are open to be used: up to 64 MiB more than were ever used, on each node.
     pub committed: usize,
     /// Bytes that spans and large objects take now. Pages that nobody wrote to are no memory.
     pub used: usize,

@@ -15,8 +15,8 @@
 //! 1. A chunk whose bit in `used` is set belongs to whoever set it. What was done to it before its release
 //!    happens before what the next one does (`bits.rs`).
 //! 2. A chunk that is neither used nor dirty is all zero.
-//! 3. Runs of up to 64 chunks lie within one word of the bitmap, longer ones begin with a word. A run lies in one
-//!    stripe, unless it is longer, or has grown.
+//! 3. Runs of up to 64 chunks lie within one word of the bitmap, longer ones begin with a word; but for what was cut
+//!    out of a longer one to be aligned to more than a word. A run lies in one stripe, unless it is longer, or has grown.
 //! 4. Nothing here blocks. A fork leaves at worst chunks that nobody has.
 
 use core::ops;

@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //! 1. While the kernel is called all objects that lie in the parts, be it with one byte, are ours.
-//! 2. A bit in `clean` says that nobody has got an object in that part since it was given back. So that
-//!    happens once.
+//! 2. A bit in `clean` says that nobody has got an object in that part since it was given back, or the kernel would not
+//!    take it. So that is tried once.
 
 use core::sync::atomic::Ordering;
 

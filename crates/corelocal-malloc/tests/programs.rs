@@ -296,7 +296,7 @@ fn statistics_at_the_end() {
 fn statistics_of_nodes() {
     for (words, is_of_nodes, says) in [
         ("stats:json,nodes:3", true, "\"nodes\":[{\"node\":0,\"used\":"),
-        ("stats,nodes:3", true, "    node      bytes used            ever\n       0 "),
+        ("stats,nodes:3", true, "    node      bytes used            open\n       0 "),
         ("stats:json,nodes:no", false, "\"nodes\":"),
         ("stats,nodes:no", false, "  node "),
     ] {

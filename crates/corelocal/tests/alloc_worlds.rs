@@ -181,7 +181,7 @@ fn little_address_space() {
 
 #[test]
 fn little_data() {
-    let limit = |command: &mut _| limited(command, libc::RLIMIT_DATA, mebibytes(256, 128));
+    let limit = |command: &mut _| limited(command, libc::RLIMIT_DATA, mebibytes(256, 192));
     run_in_child("little_data", limit, exhaust);
 }
 

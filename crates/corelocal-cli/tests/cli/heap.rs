@@ -150,7 +150,7 @@ fn a_table_and_the_peak() {
 #[test]
 fn a_program_is_asked_to_end() {
     let Some(library) = library("a_program_is_asked_to_end") else { return };
-    let options = ["--for", "4s", "--json", "--rate", "32K", "--top", "100"];
+    let options = ["--for", "10s", "--json", "--rate", "32K", "--top", "100"];
     let done = heap_of_program(&library, &options, "stays").done();
     assert_eq!(done.code, Some(128 + libc::SIGTERM), "{}", done.whole());
     check(&json(&done.out));

@@ -63,7 +63,8 @@ fn give_back(objects: Vec<usize>) {
 fn what_is_in_use_is_told() {
     with_profile("what_is_in_use_is_told", "profile,profile-rate:4K", || {
         give_back(make(10_000_000, 700));
-        let amounts = [(12_000_000, 104), (6_000_000, 1040), (2_000_000, 24)];
+        // The most that was in use is noted to within 2 %, which the last ones may lack: they are many.
+        let amounts = [(2_000_000, 24), (6_000_000, 1040), (12_000_000, 104)];
         let made = amounts.map(|(bytes, size)| make(bytes, size));
         let (now, then) = samples();
         for (expected, size) in amounts {

@@ -1,18 +1,19 @@
 //! What a file is, as far as preloading depends on it: the head of an ELF file, and no more.
 //!
-//! Invariant: any bytes whatever give an answer; nothing here panics.
+//! Invariants:
+//! - Any bytes whatever give an answer; nothing here panics.
+//! - Of a file of any size no more is read than its headers.
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io::{self, Read as _};
 use std::path::Path;
 
-/// `p_type` of the segment that names the dynamic loader.
-const PT_INTERP: u32 = 3;
-/// `p_type` of the segment that a dynamic loader needs.
-const PT_DYNAMIC: u32 = 2;
-
-/// More program headers than any program has; a damaged file may say anything.
-const MOST_HEADERS: u64 = 1024;
+use object::elf::{
+    self, EM_386, EM_AARCH64, EM_ARM, EM_LOONGARCH, EM_PPC64, EM_RISCV, EM_S390, EM_X86_64,
+    PT_DYNAMIC, PT_INTERP,
+};
+use object::read::elf::{FileHeader, ProgramHeader as _};
+use object::{Endianness, FileKind, ReadCache};
 
 /// An ELF file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,14 +40,14 @@ impl Elf {
     pub fn kind(&self) -> String {
         let bits = if self.is_64 { 64 } else { 32 };
         let machine = match self.machine {
-            3 => "x86",
-            40 => "Arm",
-            62 => "x86-64",
-            183 => "Arm",
-            243 => "RISC-V",
-            21 => "Power",
-            22 => "s390",
-            258 => "LoongArch",
+            EM_386 => "x86",
+            EM_ARM => "Arm",
+            EM_X86_64 => "x86-64",
+            EM_AARCH64 => "Arm",
+            EM_RISCV => "RISC-V",
+            EM_PPC64 => "Power",
+            EM_S390 => "s390",
+            EM_LOONGARCH => "LoongArch",
             other => return format!("{bits} bits, machine {other}"),
         };
         format!("{bits} bits, {machine}")
@@ -56,28 +57,29 @@ impl Elf {
 /// Reads the head of a file; `None` if it is no ELF file.
 ///
 /// # Errors
-/// What opening and reading answered.
+/// What opening answered.
 pub fn read(path: &Path) -> io::Result<Option<Elf>> {
-    let mut file = File::open(path)?;
-    let mut head = [0; 64];
-    let length = read_up_to(&mut file, &mut head)?;
-    let Some(layout) = Layout::of(&head[..length]) else { return Ok(None) };
-    let (mut has_loader, mut is_dynamic) = (false, false);
-    for nth in 0..layout.headers.min(MOST_HEADERS) {
-        let Some(at) = layout.size.checked_mul(nth).and_then(|at| at.checked_add(layout.at)) else {
-            break;
-        };
-        let mut word = [0; 4];
-        file.seek(SeekFrom::Start(at))?;
-        if read_up_to(&mut file, &mut word)? < word.len() {
-            break;
-        }
-        let kind = layout.u32(word);
-        has_loader |= kind == PT_INTERP;
-        is_dynamic |= kind == PT_DYNAMIC;
-    }
-    let Layout { is_64, is_little, machine, .. } = layout;
-    Ok(Some(Elf { is_64, is_little, machine, has_loader, is_dynamic }))
+    let file = ReadCache::new(File::open(path)?);
+    Ok(match FileKind::parse(&file) {
+        Ok(FileKind::Elf32) => head::<elf::FileHeader32<Endianness>>(&file),
+        Ok(FileKind::Elf64) => head::<elf::FileHeader64<Endianness>>(&file),
+        _ => None,
+    })
+}
+
+fn head<H: FileHeader<Endian = Endianness>>(file: &ReadCache<File>) -> Option<Elf> {
+    let head = H::parse(file).ok()?;
+    let endian = head.endian().ok()?;
+    // Headers that are not there: nothing that the kernel or a dynamic loader would load.
+    let headers = head.program_headers(endian, file).unwrap_or_default();
+    let has = |kind| headers.iter().any(|header| header.p_type(endian) == kind);
+    Some(Elf {
+        is_64: head.is_class_64(),
+        is_little: head.is_little_endian(),
+        machine: head.e_machine(endian),
+        has_loader: has(PT_INTERP),
+        is_dynamic: has(PT_DYNAMIC),
+    })
 }
 
 /// What follows `#!` in a script; `None` if the file is none.
@@ -85,70 +87,11 @@ pub fn read(path: &Path) -> io::Result<Option<Elf>> {
 /// # Errors
 /// What opening and reading answered.
 pub fn interpreter(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let mut head = [0; 256];
-    let length = read_up_to(&mut File::open(path)?, &mut head)?;
-    let Some(rest) = head[..length].strip_prefix(b"#!") else { return Ok(None) };
+    let mut head = Vec::new();
+    File::open(path)?.take(256).read_to_end(&mut head)?;
+    let Some(rest) = head.strip_prefix(b"#!") else { return Ok(None) };
     let line = rest.split(|&byte| byte == b'\n').next().unwrap_or_default();
     Ok(Some(line.trim_ascii().to_owned()))
-}
-
-/// Fewer bytes only where the file has no more.
-pub(super) fn read_up_to(file: &mut File, bytes: &mut [u8]) -> io::Result<usize> {
-    let mut length = 0;
-    while length < bytes.len() {
-        match file.read(&mut bytes[length..]) {
-            Ok(0) => break,
-            Ok(more) => length += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(length)
-}
-
-/// The word of so many bytes at a place, if it is there.
-pub(super) fn number(bytes: &[u8], is_little: bool, at: usize, length: usize) -> Option<u64> {
-    let bytes = bytes.get(at..at.checked_add(length)?)?;
-    let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
-    Some(if is_little { bytes.iter().rev().fold(0, add) } else { bytes.iter().fold(0, add) })
-}
-
-/// Where the program headers are.
-struct Layout {
-    is_64: bool,
-    is_little: bool,
-    machine: u16,
-    at: u64,
-    size: u64,
-    headers: u64,
-}
-
-impl Layout {
-    fn of(head: &[u8]) -> Option<Self> {
-        let rest = head.strip_prefix(b"\x7fELF")?;
-        let is_64 = match rest.first()? {
-            1 => false,
-            2 => true,
-            _ => return None,
-        };
-        let is_little = *rest.get(1)? != 2;
-        let number = |at, length| number(head, is_little, at, length);
-        // e_machine, e_phoff, e_phentsize and e_phnum of Elf32_Ehdr and Elf64_Ehdr.
-        let (offset, size, headers) =
-            if is_64 { (number(32, 8), 54, 56) } else { (number(28, 4), 42, 44) };
-        Some(Self {
-            is_64,
-            is_little,
-            machine: number(18, 2)? as u16,
-            at: offset?,
-            size: number(size, 2)?,
-            headers: number(headers, 2)?,
-        })
-    }
-
-    fn u32(&self, bytes: [u8; 4]) -> u32 {
-        if self.is_little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) }
-    }
 }
 
 #[cfg(test)]
@@ -166,11 +109,12 @@ mod tests {
 
     /// A head with one program header of `kind`.
     fn head(is_64: bool, kind: u32) -> Vec<u8> {
-        let mut bytes = vec![0; 64 + 56];
-        bytes[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', if is_64 { 2 } else { 1 }, 1]);
+        let size = if is_64 { 56 } else { 32 };
+        let mut bytes = vec![0; 64 + usize::from(size)];
+        bytes[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', if is_64 { 2 } else { 1 }, 1, 1]);
         bytes[18] = 62;
-        let (offset, size, count) = if is_64 { (32, 54, 56) } else { (28, 42, 44) };
-        (bytes[offset], bytes[size], bytes[count]) = (64, 56, 1);
+        let (offset, length, count) = if is_64 { (32, 54, 56) } else { (28, 42, 44) };
+        (bytes[offset], bytes[length], bytes[count]) = (64, size, 1);
         bytes[64..68].copy_from_slice(&kind.to_le_bytes());
         bytes
     }
@@ -196,11 +140,8 @@ mod tests {
         // Headers that lie beyond the end, in a number that is not true.
         bytes[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
         bytes[56..58].copy_from_slice(&u16::MAX.to_le_bytes());
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        fs::write(&path, &bytes).unwrap();
-        // A seek beyond what a file can be is an error; that there is an answer is the point.
-        let _ = read(&path);
+        let elf = of(&bytes).unwrap();
+        assert!(!elf.has_loader && !elf.is_dynamic, "{elf:?}");
         for cut in 0..head(true, PT_INTERP).len() {
             let _ = of(&head(true, PT_INTERP)[..cut]);
         }

@@ -1,6 +1,7 @@
 //! The profile of locks: nothing while nobody wants it, and what there is of each kind of wait while somebody does.
 //! Each test has a process of its own, since a profile is of a process.
 
+mod asleep;
 mod forked;
 mod sandbox;
 
@@ -9,7 +10,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,29 +49,23 @@ fn until(is_so: impl Fn() -> bool) {
 /// A thread waits, and is let go when it has slept for a while. (Before that it looks again, which may take long on
 /// a machine with much to do; a holder that lets go then does not know that anybody waited.)
 fn one_waits(kind: Kind, wait: impl FnOnce() + Send, let_go: impl FnOnce()) -> LockProfile {
-    let waiter = AtomicI64::new(0);
+    let waiter = AtomicI32::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
             waiter.store(this_thread(), Ordering::Relaxed);
             wait();
         });
         until(|| of(kind).is_some_and(|lock| lock.waiting == 1));
-        until(|| is_asleep(waiter.load(Ordering::Relaxed)));
+        asleep::until_asleep(waiter.load(Ordering::Relaxed));
         thread::sleep(HELD);
         let_go();
     });
     of(kind).expect("it was waited for")
 }
 
-fn this_thread() -> i64 {
-    // SAFETY: no arguments.
-    unsafe { libc::syscall(libc::SYS_gettid) }
-}
-
-fn is_asleep(thread: i64) -> bool {
-    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).expect("a thread");
-    // The name in parentheses may hold anything.
-    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
+fn this_thread() -> i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() }
 }
 
 /// A wait of this one thread, which ends by itself.
@@ -181,7 +176,7 @@ fn check(lock: &LockProfile, has_holder: bool) {
         // The one that waited began after it was held, and goes on after it was let go.
         assert!(lock.longest_held >= HELD && lock.longest_held <= lock.longest, "{lock:?}");
         assert_eq!(stack.time(), lock.longest_held);
-        assert_eq!(i64::from(stack.thread()), this_thread());
+        assert_eq!(stack.thread(), this_thread() as u32);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Waiting for several things: exactly one is taken, or all are, and no wake-up is lost on others.
 
+mod asleep;
 mod kept;
 mod mapped;
 mod storm;
@@ -80,21 +81,6 @@ fn no_wake_up_is_lost() {
     assert_eq!((first.available(), second.available()), (0, 0));
 }
 
-/// Waits until the thread of this number sleeps; where that cannot be seen, for a while.
-fn sleeps(thread: i32) {
-    let path = format!("/proc/self/task/{thread}/stat");
-    loop {
-        let Ok(stat) = std::fs::read_to_string(&path) else {
-            return thread::sleep(Duration::from_millis(20));
-        };
-        // After the name, which may hold anything.
-        if stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S')) {
-            return;
-        }
-        thread::yield_now();
-    }
-}
-
 /// Both sleep; the second permit comes before the first one is taken, or right after: both go.
 fn two_go(wait: fn(&'static Semaphore)) {
     for _ in 0..storm::scaled(200).max(5) {
@@ -108,7 +94,7 @@ fn two_go(wait: fn(&'static Semaphore)) {
                 wait(permits);
             })
         });
-        told.iter().take(2).for_each(sleeps);
+        told.iter().take(2).for_each(asleep::until_asleep);
         permits.release();
         permits.release();
         let start = Instant::now();

@@ -1,5 +1,6 @@
 //! Processes that are killed while they wait for a lock that others share: these go on, within a second or two.
 
+mod asleep;
 mod mapped;
 
 use std::thread;
@@ -10,23 +11,25 @@ use corelocal::sync::{Condvar, Deadline, Mutex, RwLock, Shared};
 /// Longer than anybody sleeps without a look, and long enough for a machine that does other things.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A process that does this, is asleep or about to be, and is killed.
+/// A process that does this, sleeps, and is killed.
 fn killed_while_it_waits(wait: impl FnOnce()) {
     // SAFETY: the child waits for a lock, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        // SAFETY: the default action of the signal ends it.
+        unsafe { libc::alarm(120) };
         wait();
         // SAFETY: ends the child.
         unsafe { libc::_exit(1) };
     }
-    thread::sleep(Duration::from_millis(50));
+    asleep::until_asleep(child);
     let mut status = 0;
     // SAFETY: the child just made; writes one number.
     unsafe {
         libc::kill(child, libc::SIGKILL);
         libc::waitpid(child, &raw mut status, 0);
     }
-    assert!(libc::WIFSIGNALED(status), "it did not wait: {status:#x}");
+    assert_eq!(libc::WTERMSIG(status), libc::SIGKILL, "it did not wait: {status:#x}");
 }
 
 #[test]

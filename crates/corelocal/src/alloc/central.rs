@@ -27,7 +27,7 @@ use super::orphans::Orphans;
 use super::range::Range;
 use super::spans::{self, Place, Spans};
 use super::stripes::MOST_NODES;
-use super::thin;
+use super::thin::{self, Look};
 use crate::sys::pages;
 use crate::sys::try_lock::{Locked, TryLock};
 
@@ -169,16 +169,20 @@ pub(super) fn flush(place: Place, only_resting: bool) -> usize {
     }
 }
 
-/// Gives those parts of a span back to the kernel that no object in use lies in; how many bytes.
-pub(super) fn thin_out(place: Place, chunk: usize, only_resting: bool) -> usize {
+/// Gives those parts of a span back to the kernel that no object in use lies in.
+pub(super) fn thin_out(place: Place, chunk: usize, only_resting: bool) -> Look {
     let central = central(place);
     let mut held = [0; 64];
     let parts = match central.lock(place) {
         Some(_locked) => thin::begin(&central.spans, place, chunk, only_resting, &mut held),
-        None => 0,
+        None => None,
+    };
+    let Some(parts) = parts else {
+        // Without the lock, which others want.
+        return Look { bytes: 0, left: usize::from(thin::seems_worth_it(place, chunk)) };
     };
     if parts == 0 {
-        return 0;
+        return Look::default();
     }
     // SAFETY: held.
     let bytes = unsafe { thin::give_back(place, chunk, parts) };
@@ -186,7 +190,7 @@ pub(super) fn thin_out(place: Place, chunk: usize, only_resting: bool) -> usize 
         // In a signal handler that has interrupted the holder nobody is: this is not for handlers.
         if let Some(_locked) = central.lock(place) {
             central.spans.unhold(place, chunk, parts, &held);
-            return bytes;
+            return Look { bytes, left: 0 };
         }
     }
 }

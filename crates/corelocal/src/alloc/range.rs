@@ -86,7 +86,7 @@ pub(super) struct Header {
     pub(super) released: AtomicUsize,
     /// Chunks up to the highest one of each stripe that was ever used.
     pub(super) high: AtomicUsize,
-    /// Spans that came to have fewer objects since somebody looked at them (`release.rs`).
+    /// Spans that came to have fewer objects since somebody looked at them, or did not rest then (`release.rs`).
     pub(super) thinned: AtomicUsize,
     /// Who sleeps until there is something dirty, or thinned.
     pub(super) sleeper: Sleeper,

@@ -15,7 +15,8 @@
 //!
 //! # Invariants
 //! 1. The hook runs on a thread that allocates, while it holds nothing of the malloc's.
-//! 2. Nobody sleeps while there are chunks to give back, or many spans that could be thinner (`idle.rs`).
+//! 2. Nobody sleeps while there are chunks to give back, or many spans that could be thinner (`idle.rs`): those that
+//!    came to have fewer objects since the last look at all of them, and those that it left since they did not rest.
 
 use core::ops;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -23,6 +24,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use super::class::CLASSES;
 use super::range::Range;
 use super::spans::Place;
+use super::thin::Look;
 use super::{central, huge, slabs, stats, store, watch};
 
 static HOOK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
@@ -51,8 +53,6 @@ pub fn trim(pad: usize) -> bool {
 /// Costs as [`trim`] does.
 pub fn release_idle() -> usize {
     let Some(range) = Range::get() else { return 0 };
-    // Before the look. Who thins one meanwhile counts from 0.
-    range.header().thinned.store(0, Ordering::Relaxed);
     let target = target();
     if target.is_some_and(|target| !is_beyond(range, target)) {
         // Caches and pages between objects may stay, too.
@@ -106,13 +106,19 @@ fn is_beyond(range: Range, target: usize) -> bool {
 
 /// Pages between objects that are in use, in all spans.
 fn thin_out(range: Range, only_resting: bool) -> usize {
-    let bytes = range.open_parts().map(|part| thin_out_part(range, part, only_resting)).sum();
-    range.header().released.fetch_add(bytes, Ordering::Relaxed);
-    bytes
+    let header = range.header();
+    // Before the look. Who thins one meanwhile counts from 0.
+    header.thinned.store(0, Ordering::Relaxed);
+    let mut all = Look::default();
+    range.open_parts().for_each(|part| thin_out_part(range, part, only_resting, &mut all));
+    // What rests until the next look is given back there, or is not worth one more.
+    count_thinned(range, all.left);
+    header.released.fetch_add(all.bytes, Ordering::Relaxed);
+    all.bytes
 }
 
-fn thin_out_part(range: Range, part: ops::Range<usize>, only_resting: bool) -> usize {
-    let (mut bytes, mut chunk) = (0, part.start);
+fn thin_out_part(range: Range, part: ops::Range<usize>, only_resting: bool, all: &mut Look) {
+    let mut chunk = part.start;
     while chunk < part.end {
         // Acquire: partner is the Release in `spans.rs`; the record is filled in.
         let class = usize::from(range.kind(chunk).load(Ordering::Acquire));
@@ -122,10 +128,10 @@ fn thin_out_part(range: Range, part: ops::Range<usize>, only_resting: bool) -> u
         }
         let place = Place::of_chunk(range, class, chunk);
         let start = chunk & !(place.shape().chunks - 1);
-        bytes += central::thin_out(place, start, only_resting);
+        let one = central::thin_out(place, start, only_resting);
+        *all = Look { bytes: all.bytes + one.bytes, left: all.left + one.left };
         chunk = start + place.shape().chunks;
     }
-    bytes
 }
 
 /// Bytes of whole chunks that nobody uses, and that the kernel has not got back. What caches hold, and pages between
@@ -151,9 +157,15 @@ pub fn wait_for_idle() {
 
 /// After a span came to have fewer objects than one would take for it.
 pub(super) fn after_thinning(range: Range) {
+    count_thinned(range, 1);
+}
+
+fn count_thinned(range: Range, spans: usize) {
     let header = range.header();
     // Relaxed: who wakes up looks at it after the fence in `wake`.
-    if header.thinned.fetch_add(1, Ordering::Relaxed) + 1 == WORTH_A_LOOK {
+    let before = header.thinned.fetch_add(spans, Ordering::Relaxed);
+    // Again each time that there are so many more: who was below the target then may be beyond it now.
+    if before / WORTH_A_LOOK != (before + spans) / WORTH_A_LOOK {
         header.sleeper.wake();
     }
 }

@@ -21,6 +21,15 @@ use crate::sys::pages;
 const PAGE: usize = 4096;
 const R: Ordering = Ordering::Relaxed;
 
+/// What a look at spans came to.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Look {
+    /// Given back.
+    pub(super) bytes: usize,
+    /// Spans that have something to give, and were left as they are: until they rest, or since others had the lock.
+    pub(super) left: usize,
+}
+
 /// Bytes of a part.
 fn part(shape: &Shape) -> usize {
     (shape.chunks * CHUNK / 64).max(PAGE)
@@ -41,13 +50,15 @@ pub(super) fn touched(place: Place, record: &Record, from: usize, len: usize) {
     }
 }
 
-/// Parts of a span that nobody uses, and that are not clean. Under the class's lock.
+/// Parts of a span that nobody uses, and that are not clean. Under the class's lock; else an estimate.
 fn unused(place: Place, record: &Record) -> u64 {
     let shape = place.shape();
     // What lies behind the last object is never written to.
     let mut unused = parts_of(shape, 0, shape.capacity * shape.size) & !record.clean.load(R);
     for (nth, word) in record.bits.iter().enumerate().take(shape.capacity.div_ceil(IN_A_WORD)) {
-        let mut out = word.load(R);
+        let in_word = (shape.capacity - nth * IN_A_WORD).min(IN_A_WORD);
+        // Without the lock it may be another class's by now, with more objects.
+        let mut out = word.load(R) & (u64::MAX >> (IN_A_WORD - in_word));
         while out != 0 && unused != 0 {
             let index = nth * IN_A_WORD + out.trailing_zeros() as usize;
             unused &= !parts_of(shape, index * shape.size, shape.size);
@@ -57,18 +68,23 @@ fn unused(place: Place, record: &Record) -> u64 {
     unused
 }
 
+/// Whether a span has parts to give back, as far as one can tell without the class's lock.
+pub(super) fn seems_worth_it(place: Place, chunk: usize) -> bool {
+    unused(place, place.range.record(chunk)) != 0
+}
+
 /// The parts of a span to give back, whose objects are held from here on; none, if it is not worth it. Under the
-/// class's lock. `only_resting`: not if the span has changed since the last look.
+/// class's lock. `None` with `only_resting`: it may be worth it, but the span has changed since the last look.
 pub(super) fn begin(
     spans: &Spans,
     place: Place,
     chunk: usize,
     only_resting: bool,
     held: &mut [u64; 64],
-) -> u64 {
+) -> Option<u64> {
     // It was the class's when the caller looked; whoever has the lock knows.
     if usize::from(place.range.kind(chunk).load(R)) != place.class {
-        return 0;
+        return Some(0);
     }
     let record = place.range.record(chunk);
     let out = record.out.load(R);
@@ -77,14 +93,17 @@ pub(super) fn begin(
     // Little is to be had from a full one; one that is on no list is full, or somebody's alone.
     let is_thin =
         record.list.load(R) != 0 && place.shape().fullness_of(out as usize) < FULLNESSES - 1;
-    if !is_thin || only_resting && !rests {
-        return 0;
+    if !is_thin {
+        return Some(0);
+    }
+    if only_resting && !rests {
+        return None;
     }
     let parts = unused(place, record);
     if parts != 0 {
         spans.hold(place, chunk, parts, held);
     }
-    parts
+    Some(parts)
 }
 
 /// Gives the parts to the kernel; how many bytes that were.

@@ -11,7 +11,7 @@
 //!
 //! The generation is the number of forks from the program's first process down to this one. Its word is
 //! in memory that fork wipes (`WipedByFork`); whoever first looks after a fork writes
-//! the next number. A child of `vfork` shares it, as it shares the locks. Where it is
+//! the next number, or a later one. A child of `vfork` shares it, as it shares the locks. Where it is
 //! refused all processes are of the first generation, and nobody is ever gone.
 //!
 //! # Invariants
@@ -75,7 +75,7 @@ impl Identity {
     }
 }
 
-/// The number of forks from the program's first process down to this one, as far as anybody asked; below
+/// The number of forks from the program's first process down to this one, as far as anybody asked, or more; below
 /// 2^16, and never 0. Async-signal-safe; two loads.
 #[inline]
 pub(crate) fn generation() -> u32 {
@@ -178,19 +178,31 @@ mod imp {
     #[cold]
     fn next_generation() -> u32 {
         let Some(word) = GENERATION.get() else { return FIRST_GENERATION };
-        // After the last one comes the second: the first has no ancestors.
-        let last = LAST.load(Ordering::Relaxed);
-        let next = match last + 1 {
-            GENERATIONS.. => FIRST_GENERATION + 1,
-            next => next,
-        };
-        // Before the word is set: a fork in between must find it. Only from what was seen: who comes late must not take
-        // back a later one's. Release: nobody acquires it, a child has a copy; it keeps company with the word's below.
-        let _ = LAST.compare_exchange(last, next, Ordering::Release, Ordering::Relaxed);
-        // Release and Acquire: partners of each other; who comes too late sees the winner's number.
-        match word.compare_exchange(0, next, Ordering::Release, Ordering::Acquire) {
-            Ok(_) => next,
-            Err(first) => first,
+        loop {
+            // Acquire: partner is the Release below; who comes too late sees the winner's number.
+            let known = word.load(Ordering::Acquire);
+            if known != 0 {
+                return known;
+            }
+            // After the last one comes the second: the first has no ancestors.
+            let last = LAST.load(Ordering::Relaxed);
+            let next = match last + 1 {
+                GENERATIONS.. => FIRST_GENERATION + 1,
+                next => next,
+            };
+            // Before the word is set: a fork in between must find it. Whoever takes a number is the only one: if another
+            // was faster it may be the parent's, and this the child of a handler's fork. Then a number may be left out.
+            // Release: nobody acquires it, a child has a copy; it keeps company with the word's below.
+            if LAST.compare_exchange(last, next, Ordering::Release, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            // A handler that forks here, before anybody has a number, leaves this one to both processes. Nothing that
+            // the child has a copy of bears it.
+            // Release and Acquire: partners of each other, and of the load above.
+            return match word.compare_exchange(0, next, Ordering::Release, Ordering::Acquire) {
+                Ok(_) => next,
+                Err(first) => first,
+            };
         }
     }
 }

@@ -308,7 +308,11 @@ fn rseq_call(len: u32, flags: u32) -> Result<(), Errno> {
 ///
 /// The process id is kept in a page that fork wipes. After fork it reads 0 and is written anew; in a child
 /// that shares memory it is there and differs. Without the page (no memory; kernels that wipe nothing have no rseq)
-/// nobody is taken for such a child, nor is one that asks first in its process.
+/// nobody is taken for such a child.
+///
+/// Who asks first is taken for the owner. A child that does leaves its id there: its parent is taken for such a child
+/// from then on, and goes on without what these do not get. So [`vfork()`] asks before there is a child; who makes one
+/// in another way may ask, too.
 pub fn in_vfork_child() -> bool {
     // SAFETY: 0 is no process's id.
     static OWNER: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };

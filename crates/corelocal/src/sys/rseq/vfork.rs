@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   parent                                child
-//!   blocks signals
+//!   says whose memory it is, blocks signals
 //!   vfork ──────────────────────────────► registers the area for itself: the kernel writes its ids
 //!   waits in the kernel, which writes     unblocks signals, runs in sections as any thread does
 //!   nothing to the area meanwhile    ◄─── exec or _exit
@@ -24,7 +24,10 @@
 //! Sources: `kernel/rseq.c`, `rseq_fork` (`CLONE_VM` drops the registration in the child); since 6.19 ids are
 //! written only where they changed for the task, so a parent would not get its own back by itself.
 
-use super::{LIBC, OWN, OWN_LEN, STATE, UNREGISTER, V1_LEN, area, field, libc_area, read, slice};
+use super::{
+    LIBC, OWN, OWN_LEN, STATE, UNREGISTER, V1_LEN, area, field, in_vfork_child, libc_area, read,
+    slice,
+};
 use crate::primitive::global::Ordering;
 use crate::sys::arch;
 use crate::sys::errno::Errno;
@@ -48,6 +51,8 @@ pub unsafe fn vfork() -> libc::pid_t {
 
 /// Blocks all signals; what was blocked before.
 extern "C" fn before() -> u64 {
+    // Were the child to ask first, this process would be taken for the guest.
+    in_vfork_child();
     let (all, mut mask) = (u64::MAX, 0u64);
     set_mask(&all, &mut mask);
     if slice::is_enabled() { mask | SLICES } else { mask }

@@ -152,6 +152,11 @@ pub fn wake_all(word: *const AtomicU32, scope: Scope) -> Result<usize, Errno> {
 ///
 /// This is how a condition variable hands its waiters to the mutex.
 ///
+/// A waiter that was moved may come back: the kernel wakes one by mistake now and then (its last wait had ended before
+/// the wake-up for that came), and lets it begin anew with the address and the value that it came with. So `word` should
+/// hold another value by then, or nobody rely on the waiter being where it was moved to. Source: `__futex_wait` in
+/// `kernel/futex/waitwake.c`.
+///
 /// # Errors
 /// `EINVAL` if a thread waits for a word as a priority-inheritance lock; `ENOSYS` or `EPERM` under a
 /// seccomp filter that refuses futexes.

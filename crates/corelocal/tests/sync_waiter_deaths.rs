@@ -13,23 +13,35 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// A process that does this, sleeps, and is killed.
 fn killed_while_it_waits(wait: impl FnOnce()) {
-    // SAFETY: the child waits for a lock, and ends.
+    let child = process(wait);
+    asleep::until_asleep(child);
+    assert_eq!(libc::WTERMSIG(killed(child)), libc::SIGKILL, "it did not wait");
+}
+
+/// A process that does this, and ends soon in any case.
+fn process(does: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: the child waits for locks, and ends.
     let child = unsafe { libc::fork() };
+    assert!(child >= 0, "no process");
     if child == 0 {
         // SAFETY: the default action of the signal ends it.
         unsafe { libc::alarm(120) };
-        wait();
+        does();
         // SAFETY: ends the child.
         unsafe { libc::_exit(1) };
     }
-    asleep::until_asleep(child);
+    child
+}
+
+/// How this child has ended, now at the latest.
+fn killed(child: libc::pid_t) -> i32 {
     let mut status = 0;
-    // SAFETY: the child just made; writes one number.
+    // SAFETY: a child of ours that nobody has waited for; writes one number.
     unsafe {
         libc::kill(child, libc::SIGKILL);
         libc::waitpid(child, &raw mut status, 0);
     }
-    assert_eq!(libc::WTERMSIG(status), libc::SIGKILL, "it did not wait: {status:#x}");
+    status
 }
 
 #[test]
@@ -66,13 +78,11 @@ fn dead_ones_that_insist_stop_nobody() {
         let guard = lock.write();
         let kinds: [fn(&RwLock<u64, Shared>); 2] =
             [|lock| drop(lock.write()), |lock| drop(lock.read())];
-        // SAFETY: the child waits for a lock, again and again.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
+        let child = process(|| {
             loop {
                 kinds[round % 2](theirs);
             }
-        }
+        });
         // It sleeps, is woken, and overtaken.
         let began = Instant::now();
         let mut guard = Some(guard);
@@ -82,12 +92,7 @@ fn dead_ones_that_insist_stop_nobody() {
             thread::sleep(Duration::from_micros(300));
         }
         // In the midst of it, while it cannot hold the lock.
-        let mut status = 0;
-        // SAFETY: the child just made; writes one number.
-        unsafe {
-            libc::kill(child, libc::SIGKILL);
-            libc::waitpid(child, &raw mut status, 0);
-        }
+        killed(child);
         drop(guard.expect("the lock"));
         assert!(lock.try_write_for(SOON).is_some(), "round {round}");
         assert!(lock.try_read_for(SOON).is_some(), "round {round}");

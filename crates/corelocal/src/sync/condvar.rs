@@ -27,7 +27,8 @@
 //!    nothing, which a waiter must expect anyway.
 //! 4. Waiters whose guards are taken (`wait_owned`) cannot be moved, and the first of them may be killed before
 //!    it wakes the others. Once there was one, AT_ONCE is set for good: then who notifies all wakes all; so it does
-//!    where processes share the condition variable, any of which may be killed.
+//!    where processes share the condition variable, any of which may be killed. There those that the lock's holder
+//!    moved look within a second of going to sleep, wherever they sleep by then (`doze.rs`).
 //! 5. After its last store a notification touches the object no more: it wakes by address.
 
 use core::fmt;
@@ -233,7 +234,8 @@ impl<S: Scope> Condvar<S> {
         }
     }
 
-    /// Wakes all waiters, one after the other, as each of them unlocks again.
+    /// Wakes all waiters, one after the other, as each of them unlocks again; at once where processes share the
+    /// condition variable, since one of them may be killed.
     #[inline]
     pub fn notify_all(&self) {
         if self.is_awaited() {
@@ -258,7 +260,8 @@ impl<S: Scope> Condvar<S> {
         }
     }
 
-    /// As [`notify_all`](Self::notify_all), by the holder of the lock: nobody is woken until that is unlocked.
+    /// As [`notify_all`](Self::notify_all), by the holder of the lock: nobody is woken until that is unlocked, and then
+    /// one after the other. Where processes share it, and one is killed as it wakes, the others wake within a second.
     pub fn notify_all_locked<G: CondvarGuard>(&self, guard: &G) {
         if self.is_awaited() {
             self.next();

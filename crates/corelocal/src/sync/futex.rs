@@ -3,6 +3,7 @@
 use core::marker::PhantomData;
 use core::ops::Deref;
 
+use super::doze;
 use super::scope::Scope;
 use crate::primitive::atomic::AtomicU32;
 use crate::sys::futex::{Deadline, Requeue, Wake};
@@ -26,9 +27,16 @@ impl<S: Scope> Futex<S> {
         Futex { word: AtomicU32::new(value), scope: PhantomData }
     }
 
-    /// Sleeps while the word holds `expected`, until woken or until the deadline.
+    /// Sleeps while the word holds `expected`, until woken or until the deadline. Where processes share it another word
+    /// is noticed within a second, whoever died (`doze.rs`).
     #[inline]
     pub(super) fn wait(&self, expected: u32, deadline: Option<Deadline>) -> Wake {
+        doze::wait(&self.word, expected, deadline, S::FUTEX)
+    }
+
+    /// The same, for who has a deadline that comes soon.
+    #[inline]
+    pub(super) fn wait_briefly(&self, expected: u32, deadline: Option<Deadline>) -> Wake {
         sleep::wait(&self.word, expected, deadline, S::FUTEX)
     }
 

@@ -24,7 +24,6 @@
 //!    word is a read-modify-write, so a Release lasts.
 //! 4. A giver does not touch the word after the exchange that gives: its memory may be gone.
 
-use super::doze;
 use super::futex::Futex;
 use super::profile::{self, Wait};
 use super::scope::Scope;
@@ -120,13 +119,7 @@ impl<S: Scope> Permits<S> {
     /// invariant 2: `take` with AWAITED, or `leave`.
     fn wait(&self, deadline: Option<Deadline>) -> Wake {
         match self.announce() {
-            Some(expected) => {
-                let limit = doze::limit(deadline, S::FUTEX);
-                match self.word.wait(expected, limit) {
-                    Wake::TimedOut if limit != deadline => Wake::Woken,
-                    outcome => outcome,
-                }
-            }
+            Some(expected) => self.word.wait(expected, deadline),
             None => Wake::Differed,
         }
     }

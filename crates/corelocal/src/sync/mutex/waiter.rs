@@ -44,6 +44,8 @@ pub(super) struct Waiter<'a, S: Scope> {
     slept: bool,
     /// How often it left a reserved lock to others.
     steps_back: u32,
+    /// Its deadline passed while it did.
+    is_late: bool,
     /// It took the token, or has found that one was given long ago: WAKING is to be cleared by it.
     pub(super) owes: bool,
     /// When it has waited enough; known once it has slept.
@@ -63,6 +65,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
             is_counted: false,
             slept: is_guest,
             steps_back: 0,
+            is_late: false,
             owes: false,
             patience: None,
             timeouts: 0,
@@ -95,15 +98,18 @@ impl<'a, S: Scope> Waiter<'a, S> {
         }
     }
 
-    /// Whether the lock, if free, is for others. Not for ever: they may have stayed behind in a fork.
+    /// Whether the lock, if free, is for others. Not for ever: they may have stayed behind in a fork. Nor is it for one
+    /// that has no more time, which would leave it to nobody.
     fn is_barred(&self, word: u32) -> bool {
-        is_reserved(word) && !self.slept && !self.owes && self.steps_back < MOST_STEPS_BACK
+        let is_over = self.steps_back == MOST_STEPS_BACK || self.is_late;
+        is_reserved(word) && !self.slept && !self.owes && !is_over
     }
 
     /// Lets one that the lock is reserved for come first: it is awake, or on its way to a cpu.
     #[cold]
     fn step_back(&mut self) {
         self.steps_back += 1;
+        self.is_late = self.is_too_late();
         #[cfg(not(loom))]
         // SAFETY: no preconditions.
         unsafe {
@@ -176,7 +182,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
         if queue & TOKEN != 0 {
             return Slept::Not;
         }
-        let wake = self.lock.queue.wait(queue, self.next_look());
+        let wake = self.lock.queue.wait_briefly(queue, self.next_look());
         self.slept |= wake != Wake::Differed;
         let has_token = self.take_token();
         if wake == Wake::TimedOut {
@@ -263,7 +269,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
     fn nap(&mut self) -> Slept {
         let until = self.next_look();
         self.patience = None;
-        Futex::<Private>::new(0).wait(0, until);
+        Futex::<Private>::new(0).wait_briefly(0, until);
         if self.is_too_late() { Slept::TooLong } else { Slept::Not }
     }
 

@@ -121,18 +121,10 @@ fn wait_and_take(
         me.step();
         others = WAITERS;
         wait.sleeps();
-        if doze(word, waited, deadline) == Wake::TimedOut {
+        // Not for long without a look (4).
+        if doze::wait(word, waited, deadline, Scope::Shared) == Wake::TimedOut {
             return Err(LockError::TimedOut);
         }
-    }
-}
-
-/// Sleeps, but not for long (4).
-fn doze(word: &AtomicU32, expected: u32, deadline: Option<Deadline>) -> Wake {
-    let limit = doze::limit(deadline, Scope::Shared);
-    match sleep::wait(word, expected, limit, Scope::Shared) {
-        Wake::TimedOut if limit != deadline => Wake::Woken,
-        outcome => outcome,
     }
 }
 

@@ -3,6 +3,8 @@
 use core::time::Duration;
 
 use super::state::State;
+use crate::sync::doze;
+use crate::sync::scope::Scope;
 use crate::sync::spin::{self, Spin};
 use crate::sys::futex::Deadline;
 
@@ -18,7 +20,9 @@ pub(super) struct Patience {
     pub(super) slept: bool,
     /// It has said that it comes first.
     pub(super) insists: bool,
-    /// It has slept for as long as one does where others may die (`doze.rs`): advice may be a dead one's.
+    /// When advice counts no more for it, where others may die (`doze.rs`); known once it was about to sleep.
+    look: Option<Deadline>,
+    /// That time has come: advice may be a dead one's.
     pub(super) dozed: bool,
 }
 
@@ -29,7 +33,8 @@ impl Patience {
 
     /// Of one that does not wait.
     pub(super) fn none() -> Patience {
-        Patience { spin: Spin::new(0), end: None, slept: false, insists: false, dozed: false }
+        let spin = Spin::new(0);
+        Patience { spin, end: None, slept: false, insists: false, look: None, dozed: false }
     }
 
     /// The state with the advice in it that counts for this thread.
@@ -43,17 +48,28 @@ impl Patience {
         self.spin.again()
     }
 
-    /// It is about to sleep.
-    pub(super) fn sleeps(&mut self) {
+    /// It is about to sleep: until when at most.
+    pub(super) fn sleeps<S: Scope>(&mut self, deadline: Option<Deadline>) -> Option<Deadline> {
         if self.end.is_none() && !cfg!(loom) {
             self.end = Some(Deadline::after(PATIENCE));
         }
+        // However often it wakes meanwhile, for whatever reason: the time is that of the whole wait.
+        self.look = self.look.or_else(|| doze::next_look(S::FUTEX));
+        doze::earlier(deadline, self.look)
     }
 
-    /// It was overtaken for so long that it insists now; in a model, when it was overtaken once.
+    /// It has slept.
+    pub(super) fn wakes(&mut self) {
+        if self.look.is_some_and(|look| look <= Deadline::now()) {
+            self.look = None;
+            // It may have been woken in place of another.
+            (self.slept, self.dozed) = (true, true);
+        }
+    }
+
+    /// It was overtaken for so long that it insists now; in a model, when it was overtaken once. It does so again when
+    /// somebody minded no advice.
     pub(super) fn is_over(&self) -> bool {
-        self.slept
-            && !self.insists
-            && (cfg!(loom) || self.end.is_some_and(|end| end <= Deadline::now()))
+        self.slept && (cfg!(loom) || self.end.is_some_and(|end| end <= Deadline::now()))
     }
 }

@@ -34,8 +34,9 @@
 //!    but such copies; those beside a writer go with it, and others look like readers of the parent that are gone.
 //!    Nor are there any where processes share the lock, since one may die.
 //! 7. CLOSED, READER_FIRST and SLEEPERS_FIRST are advice: whom they let in and keep out is fairness, no more. Where
-//!    processes share the lock, who gave it may be dead. So nobody sleeps there for long without a look (`doze.rs`),
-//!    and who has done so minds no advice, and comes in without leaving any. One that lives gives it again.
+//!    processes share the lock, who gave it may be dead. So nobody sleeps there for long without a look, and who
+//!    has waited for a second minds no advice (`doze.rs`), and comes in without leaving any. One that lives, and still
+//!    insists, gives it again.
 
 use core::marker::PhantomData;
 

@@ -4,7 +4,7 @@ use super::state::{CLOSED, READER_FIRST, SLEEPERS_FIRST, State, TAG_BITS, WRITER
 use super::*;
 use crate::sync::Shared;
 use crate::sync::holder;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 const GENERATION: u64 = 1 << (64 - holder::GENERATION_BITS);
@@ -222,4 +222,68 @@ fn debug_tells_the_value() {
     assert_eq!(std::format!("{lock:?}"), "RwLock { value: 3 }");
     let writer = lock.write();
     assert_eq!(std::format!("{lock:?} {writer:?}"), "RwLock { value: <locked> } 3");
+}
+
+/// What those said who died while they waited.
+fn with_advice_of_the_dead(advice: u64) -> RwLock<u64, Shared> {
+    let lock = RwLock::<u64, Shared>::with_scope(0);
+    lock.raw.state.store(advice, Ordering::Relaxed);
+    lock
+}
+
+/// It is left to, while others come and go, and wake whoever sleeps long before a second has passed.
+#[test]
+fn dead_ones_that_insist_stop_nobody_where_others_come_and_go() {
+    const SOON: Duration = Duration::from_secs(20);
+    for advice in [READER_FIRST, SLEEPERS_FIRST, CLOSED, READER_FIRST | SLEEPERS_FIRST | CLOSED] {
+        let lock = with_advice_of_the_dead(advice);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let reader = lock.read();
+                        thread::sleep(Duration::from_millis(3));
+                        drop(reader);
+                    }
+                });
+            }
+            let writer = lock.try_write_for(SOON).map(|mut value| *value += 1);
+            let other = lock.try_write_for(SOON).map(|mut value| *value += 1);
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!((writer, other), (Some(()), Some(())), "{advice:#x}");
+        });
+        assert_eq!(*lock.read(), 2);
+        assert!(lock.raw.is_quiet(), "{advice:#x}");
+    }
+}
+
+/// As above, of one that has a signal handled again and again.
+#[test]
+fn interruptions_do_not_begin_the_second_anew() {
+    extern "C" fn handle(_: i32) {}
+    let handler: extern "C" fn(i32) = handle;
+    // SAFETY: all bytes 0 are an empty mask and no flags, so waits are interrupted; the handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = handler as usize;
+        assert_eq!(libc::sigaction(libc::SIGURG, &action, core::ptr::null_mut()), 0);
+    }
+    let lock = with_advice_of_the_dead(CLOSED);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // SAFETY: no preconditions.
+        let this = unsafe { libc::pthread_self() };
+        let is_over = &is_over;
+        scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                // SAFETY: that thread waits for this one to end.
+                unsafe { libc::pthread_kill(this, libc::SIGURG) };
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let reader = lock.try_read_for(Duration::from_secs(20)).is_some();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(reader);
+    });
 }

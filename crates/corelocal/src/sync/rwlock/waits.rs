@@ -69,15 +69,16 @@ impl<S: Scope> Raw<S> {
                 patience.insists = true;
                 continue;
             }
-            patience.sleeps();
             wait.sleeps();
-            let limit = doze::limit(deadline, S::FUTEX);
+            let limit = patience.sleeps::<S>(deadline);
             match halves::wait::<S>(&self.state, Half::Readers, said.0, limit) {
-                Wake::TimedOut if limit != deadline => patience.dozed = true,
-                Wake::TimedOut => return wait.end(self.reader_gives_up(&patience)),
+                Wake::TimedOut if limit == deadline => {
+                    return wait.end(self.reader_gives_up(&patience));
+                }
                 Wake::Woken => patience.slept = true,
-                Wake::Differed | Wake::Interrupted => (),
+                Wake::TimedOut | Wake::Differed | Wake::Interrupted => (),
             }
+            patience.wakes();
         }
     }
 
@@ -140,7 +141,7 @@ impl<S: Scope> Raw<S> {
                 deadline.is_some() || !self.waits_for_gone_readers(kind, state),
                 "the lock is read by a thread that a fork left behind, or by this one"
             );
-            if (kind == Kind::Writer && self.close(state)) || patience.look_again() {
+            if (kind == Kind::Writer && self.close(state, &patience)) || patience.look_again() {
                 continue;
             }
             let mut said = seen.with(WRITERS_ASLEEP);
@@ -154,27 +155,26 @@ impl<S: Scope> Raw<S> {
                 continue;
             }
             patience.insists |= insists;
-            patience.sleeps();
             wait.sleeps();
-            let limit = doze::limit(deadline, S::FUTEX);
+            let limit = patience.sleeps::<S>(deadline);
             match halves::wait::<S>(&self.state, Half::Writers, said.0, limit) {
-                // It may have been woken in place of another.
-                Wake::TimedOut if limit != deadline => {
-                    (patience.slept, patience.dozed) = (true, true)
+                Wake::TimedOut if limit == deadline => {
+                    return wait.end(self.gives_up(kind, &mut patience));
                 }
-                Wake::TimedOut => return wait.end(self.gives_up(kind, &mut patience)),
                 Wake::Woken => patience.slept = true,
-                Wake::Differed | Wake::Interrupted => (),
+                Wake::TimedOut | Wake::Differed | Wake::Interrupted => (),
             }
+            patience.wakes();
         }
     }
 
     /// Keeps out readers that come from here on; those inside leave. False if nothing is to be done for that.
-    fn close(&self, state: State) -> bool {
-        let is_open = !state.has(WRITING | READER_FIRST | CLOSED);
+    fn close(&self, state: State, patience: &Patience) -> bool {
+        let advised = if patience.dozed { state.without(READER_FIRST) } else { state };
+        let is_open = !advised.has(WRITING | READER_FIRST | CLOSED);
         if is_open && state.is_current::<S>() {
             // Relaxed: it tells nothing else. Should it fail, the caller looks at what it is now.
-            let _ = self.change(state, state.with(CLOSED), Ordering::Relaxed);
+            let _ = self.change(state, advised.with(CLOSED), Ordering::Relaxed);
             return true;
         }
         false
@@ -256,7 +256,9 @@ impl<S: Scope> Raw<S> {
                 continue;
             }
             wait.sleeps();
-            if halves::wait::<S>(&self.state, Half::Writers, said.0, deadline) == Wake::TimedOut {
+            let limit = doze::limit(deadline, S::FUTEX);
+            let wake = halves::wait::<S>(&self.state, Half::Writers, said.0, limit);
+            if wake == Wake::TimedOut && limit == deadline {
                 return wait.end(self.try_upgrade() || self.stays_upgradable());
             }
         }

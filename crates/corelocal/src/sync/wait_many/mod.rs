@@ -244,11 +244,9 @@ fn all(things: &[&dyn Waitable], deadline: Option<Deadline>) -> Result<(), WaitE
             is_over = deadline.is_some_and(|deadline| deadline <= Deadline::now());
             continue;
         };
-        let limit = doze::limit(deadline, thing.scope());
-        match sleep::wait(thing.word(), expected, limit, thing.scope()) {
+        match doze::wait(thing.word(), expected, deadline, thing.scope()) {
             // It takes later, if at all: whoever else sleeps there may be quicker. (2)
             Wake::Woken => thing.leave(),
-            Wake::TimedOut if limit != deadline => thing.leave(),
             Wake::TimedOut => is_over = true,
             Wake::Differed | Wake::Interrupted => (),
         }

@@ -81,4 +81,5 @@ for name in "${!cannot[@]}"; do
     skips+=(--skip "$name")
 done
 cargo test --locked --no-fail-fast -p corelocal --all-features --lib --tests --target "$host" -- \
-    --show-output "${skips[@]}" 2>&1 | digest
+    --show-output "${skips[@]}" 2>&1 | digest | to_the_end tee "$planted/log"
+! grep -qE 'ERROR: (Address|Leak)Sanitizer' "$planted/log" || fail "a report in a child of a test: see above"

@@ -168,12 +168,21 @@ cargo_test() {
     cargo test --locked --no-fail-fast "${arguments[@]}" -- --show-output "${@:2}" 2>&1 | digest
 }
 
-# digest: of what test programs print, when no test failed, how many there are, what was skipped and the
-# result; everything (but the names of passing tests a second time) of one that failed or did not end. Ends with
-# its input, not before: when the check is ended for its time, what it was at is to be seen.
-digest() (
+# to_the_end COMMAND...: of the end of a pipe. Ends with its input, not before: when the check is ended for its
+# time, with its group of processes, what it was at is to be seen.
+to_the_end() (
     trap '' HUP INT TERM
-    exec awk '
+    apart=()
+    ! command -v setsid >/dev/null || apart=(setsid)
+    exec "${apart[@]}" "$@"
+)
+
+# digest: of what test programs print, when no test failed, how many there are, what was skipped, what a sanitizer
+# reports and the result; everything (but the names of passing tests a second time) of one that failed or did not
+# end.
+digest() {
+    # shellcheck disable=SC2016 # awk expands it.
+    to_the_end awk '
         # held: what the program printed since it began.
         function tell_all(  i, names) {
             for (i = 0; i < held; i++) {
@@ -183,14 +192,17 @@ digest() (
             }
             held = 0
         }
-        /^running [0-9]+ tests?$/ { tell_all(); print; inside = 1; fflush(); next }
+        /^running [0-9]+ tests?$/ { tell_all(); print; inside = 1; reports = 0; fflush(); next }
         inside && /^test result: ok/ { held = inside = 0 }
+        # A child of a test may have one of which the test knows nothing.
+        inside && /ERROR: (Address|Leak)Sanitizer/ { reports = 1 }
+        inside && reports && !/^test result: / { print; fflush(); reports = !/^SUMMARY: /; next }
         inside && /^skipped: / { print; fflush(); next }
         inside && !/^test result: / { line[held++] = $0; next }
         { tell_all(); inside = 0; print; fflush() }
         END { tell_all() }
     '
-)
+}
 
 # What cargo builds for a debugger, it builds of all packages with all features, for every check: a package by itself
 # has other features of its dependencies, and all would be built again.

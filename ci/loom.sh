@@ -10,6 +10,6 @@ export RUSTFLAGS="--cfg loom -D warnings" CARGO_TARGET_DIR=$target/loom
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-cargo_test -p corelocal --release --lib loom | tee "$log"
+cargo_test -p corelocal --release --lib loom | to_the_end tee "$log"
 # A filter that matches nothing passes too.
 grep -qE '^test result: ok\. [1-9]' "$log" || fail "no test has loom in its name: nothing was checked"

@@ -7,5 +7,5 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 need_rust
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-cargo test --locked "${whole[@]}" --test mutants 2>&1 | tee "$log"
+cargo test --locked "${whole[@]}" --test mutants 2>&1 | to_the_end tee "$log"
 ! grep -q '^skipped: mutants:' "$log" || skip "$(sed -n 's/^skipped: mutants: //p' "$log")"

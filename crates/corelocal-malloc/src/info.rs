@@ -121,14 +121,16 @@ pub(crate) fn at_load() {
     COPY.store(if fd < 0 { libc::STDERR_FILENO } else { fd }, Ordering::Relaxed);
 }
 
-/// What `CORELOCAL_MALLOC` asks for at the end of the program. It may have closed the copy, and have something of its
-/// own there: then what stderr is now is written to.
+/// What `CORELOCAL_MALLOC` asks for at the end of the program. It may have closed the copy, and stderr too, and have
+/// files of its own in both places: these are not written to.
 pub(crate) fn at_exit() {
     let fd = COPY.load(Ordering::Relaxed);
-    if fd >= 0 {
-        let copy_of = COPY_OF.each_ref().map(|word| word.load(Ordering::Relaxed));
-        let is_there = identity(fd) == Some(copy_of);
-        let fd = if is_there { fd } else { libc::STDERR_FILENO };
+    if fd < 0 {
+        return;
+    }
+    let copy_of = COPY_OF.each_ref().map(|word| word.load(Ordering::Relaxed));
+    let is_there = |fd: &c_int| identity(*fd) == Some(copy_of);
+    if let Some(fd) = [fd, libc::STDERR_FILENO].into_iter().find(is_there) {
         corelocal_malloc_stats(fd, c_int::from(Options::get().json()));
     }
 }

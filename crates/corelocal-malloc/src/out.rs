@@ -6,11 +6,10 @@
 
 use core::ffi::{c_int, c_void};
 use core::fmt::{self, Write};
+use core::mem::MaybeUninit;
 
-/// How long nothing at all is taken from us until we give up.
-const WAIT_MS: c_int = 1000;
-/// How often signals may come between while nothing is taken.
-const MOST_TRIES: u32 = 100;
+/// How long a descriptor that does not wait takes nothing at all from us until we give up.
+const WAIT_MS: i64 = 1000;
 
 /// Where text goes.
 enum To {
@@ -66,7 +65,8 @@ fn write(fd: c_int, bytes: &[u8]) -> isize {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
-    for _ in 0..MOST_TRIES {
+    let mut end = None;
+    loop {
         // SAFETY: so many bytes to read.
         let written = unsafe { libc::write(fd, bytes.as_ptr().cast::<c_void>(), bytes.len()) };
         // SAFETY: as above.
@@ -78,16 +78,29 @@ fn write(fd: c_int, bytes: &[u8]) -> isize {
             }
             libc::EINTR => {}
             libc::EAGAIN => {
-                let mut wanted = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
-                // SAFETY: one descriptor. A signal ends the wait early, and costs one of the tries.
-                if unsafe { libc::poll(&mut wanted, 1, WAIT_MS) } == 0 {
+                let now = now_ms();
+                let left = *end.get_or_insert(now + WAIT_MS) - now;
+                if left <= 0 {
                     return -1;
                 }
+                let mut wanted = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+                // SAFETY: one descriptor. A signal ends the wait early; the next one is as long as is left.
+                unsafe { libc::poll(&mut wanted, 1, c_int::try_from(left).unwrap_or(c_int::MAX)) };
             }
             _ => return -1,
         }
     }
-    -1
+}
+
+/// The time, from when on does not matter.
+fn now_ms() -> i64 {
+    let mut now = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: `now` is writable; all bytes 0 is one, too.
+    let now = unsafe {
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, now.as_mut_ptr());
+        now.assume_init()
+    };
+    now.tv_sec * 1000 + now.tv_nsec / 1_000_000
 }
 
 impl Write for Out {

@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - The folder is gone at the end, whatever happened.
-//! - A program that the signal would end is not sent it.
+//! - A program that the signal would end is not sent it, as far as that can be seen: between the look and the signal
+//!   it may become another one.
 //! - The program has our standard input, output and error; with `--json`, its output goes to standard error.
 
 use std::ffi::OsString;

@@ -1,14 +1,17 @@
 //! `corelocal heap` and `corelocal locks` with a program that they run, when signals come, and `clockd`: who is ended,
 //! who is not, and what is left behind.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::{Call, heap, json, skip};
+use tempfile::TempDir;
+
+use crate::clock::{self, Daemon};
+use crate::{Call, ended, heap, json, line};
 
 /// The commands that run programs; `heap` where it can.
 fn commands(test: &str) -> Vec<(&'static str, Option<PathBuf>)> {
@@ -19,34 +22,27 @@ fn commands(test: &str) -> Vec<(&'static str, Option<PathBuf>)> {
 
 /// A command that runs a shell, until that reads a line.
 struct Running {
+    /// The first process of a group.
     child: Child,
     out: BufReader<ChildStdout>,
     /// The shell's first line.
     says: String,
+    /// Where it runs.
+    _folder: TempDir,
 }
 
 impl Running {
     /// With these signals ignored.
     fn start(command: &str, library: Option<&Path>, script: &str, ignored: &[i32]) -> Running {
-        let ignored = ignored.to_vec();
-        let mut corelocal = Command::new(env!("CARGO_BIN_EXE_corelocal"));
-        corelocal.args([command, "--", "sh", "-c", script]).env_remove("CORELOCAL_MALLOC");
+        let call = Call::new(&[command, "--", "sh", "-c", script]).ignoring(ignored);
+        let Call { command: mut corelocal, folder } = call;
         corelocal.envs(library.map(|library| ("CORELOCAL_MALLOC_LIBRARY", library)));
         corelocal.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // SAFETY: signal(2) may be called between fork and exec, and the vector is only read.
-        unsafe {
-            corelocal.pre_exec(move || {
-                for signal in &ignored {
-                    libc::signal(*signal, libc::SIG_IGN);
-                }
-                Ok(())
-            });
-        }
-        let mut child = corelocal.spawn().expect("the program starts");
-        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut says = String::new();
-        out.read_line(&mut says).expect("text");
-        Running { child, out, says: says.trim_end().to_owned() }
+        let mut child = corelocal.process_group(0).spawn().expect("the program starts");
+        let out = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut running = Running { child, out, says: String::new(), _folder: folder };
+        running.says = line(&mut running.out).trim_end().to_owned();
+        running
     }
 
     /// To the command alone.
@@ -57,10 +53,21 @@ impl Running {
 
     /// The command's exit code; none if a signal ended it.
     fn end(mut self) -> Option<i32> {
-        for line in self.out.lines() {
-            line.expect("text");
+        let code = ended(&mut self.child).code();
+        // A shell that it left behind reads no line, and ends, too.
+        drop(self.child.stdin.take());
+        self.out.read_to_end(&mut Vec::new()).expect("what is left");
+        code
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            // SAFETY: two integers; the child was not waited for, so its number is still the group's.
+            unsafe { libc::kill(-(self.child.id() as libc::pid_t), libc::SIGKILL) };
+            let _ = self.child.wait();
         }
-        self.child.wait().expect("a child of ours").code()
     }
 }
 
@@ -86,25 +93,15 @@ fn signals_that_are_ignored_stay_ignored() {
 /// Nor does a publisher of the clock end by them, who waits for signals in another way.
 #[test]
 fn a_publisher_goes_on_behind_nohup() {
-    const SCRIPT: &str = "trap '' HUP; exec \"$0\" clockd --source kernel --for 60s --file \"$1\"";
-    let folder = tempfile::TempDir::new().expect("a temporary folder");
-    let mut clockd = Command::new("sh");
-    clockd.args(["-c", SCRIPT, env!("CARGO_BIN_EXE_corelocal")]).arg(folder.path().join("page"));
-    clockd.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = clockd.spawn().expect("a shell");
-    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
-    let mut says = String::new();
-    out.read_line(&mut says).expect("text");
-    if says.is_empty() {
-        child.wait().expect("a child of ours");
-        return skip("a_publisher_goes_on_behind_nohup", "nothing can be published here");
-    }
-    let mut running = Running { child, out, says };
-    running.signal(libc::SIGHUP);
+    let (_folder, page) = clock::folder();
+    let args = ["--encoding", "clockbound", "--max-error", "40us"];
+    let daemon = Daemon::start_ignoring(&[libc::SIGHUP], &page, &args);
+    let daemon = daemon.expect("an encoding for every machine");
+    daemon.signal(libc::SIGHUP);
     thread::sleep(Duration::from_millis(500));
-    assert!(running.child.try_wait().expect("a child of ours").is_none(), "{}", running.says);
-    running.signal(libc::SIGTERM);
-    assert_eq!(running.end(), Some(0));
+    daemon.signal(libc::SIGTERM);
+    let (rest, code) = daemon.end();
+    assert!(code == Some(0) && rest.starts_with("ended by SIGTERM"), "{code:?}: {rest}");
 }
 
 #[test]
@@ -131,7 +128,8 @@ fn what_cannot_be_asked_for_a_profile_is_only_asked_to_end() {
     else {
         return;
     };
-    let args = ["heap", "--for", "2s", "--json", "--", "env", "-i", "sleep", "60"];
+    // By then `env` has become the other.
+    let args = ["heap", "--for", "10s", "--json", "--", "env", "-i", "sleep", "60"];
     let call = Call::new(&args).env("CORELOCAL_MALLOC_LIBRARY", library.to_str().expect("text"));
     let done = call.done();
     assert_eq!(done.code, Some(128 + libc::SIGTERM), "{}", done.whole());
@@ -154,7 +152,7 @@ fn a_malloc_that_checks_has_no_profile() {
 #[test]
 fn profiles_of_memory_are_where_the_user_says() {
     let Some(library) = heap::library("profiles_of_memory_are_where_the_user_says") else { return };
-    let wanted = tempfile::TempDir::new().expect("a temporary folder");
+    let wanted = TempDir::new().expect("a temporary folder");
     let wanted = wanted.path().canonicalize().expect("a path");
     let wanted = wanted.to_str().expect("text");
     for (place, is_there) in [(wanted, true), ("/no/such/folder", false)] {

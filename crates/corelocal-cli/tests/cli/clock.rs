@@ -1,17 +1,17 @@
 //! `corelocal clock` and `corelocal clockd`: one publishes, the other reads, in processes of their own;
 //! and a publisher dies.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufReader, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{Call, LIMIT, corelocal, json, skip};
+use crate::{Call, LIMIT, corelocal, ended, json, line, skip};
 
 const ENCODINGS: [&str; 3] = ["vmclock", "clockbound", "pvclock"];
 
@@ -21,26 +21,40 @@ pub struct Daemon {
     out: BufReader<ChildStdout>,
     /// What it said at first.
     pub says: String,
+    /// Where it runs.
+    _folder: TempDir,
 }
 
 impl Daemon {
     /// The error is what it said before it ended.
     pub fn start(file: &Path, more: &[&str]) -> Result<Daemon, String> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_corelocal"));
-        command.args(["clockd", "--every", "10ms", "--for", "60s", "--file"]).arg(file);
+        Daemon::start_ignoring(&[], file, more)
+    }
+
+    /// With these signals ignored.
+    pub fn start_ignoring(
+        signals: &[libc::c_int],
+        file: &Path,
+        more: &[&str],
+    ) -> Result<Daemon, String> {
+        let call = Call::new(&["clockd", "--every", "10ms", "--for", "60s", "--file"]);
+        let Call { mut command, folder } = call.ignoring(signals);
+        command.arg(file);
         // Unless it is told otherwise: what a chronyd on this machine says is not expected.
         let has_source = more.contains(&"--source") || more.contains(&"--chrony");
         command.args(if has_source { &[][..] } else { &["--source", "kernel"] }).args(more);
         let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = piped.spawn().expect("the program starts");
-        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut says = String::new();
-        out.read_line(&mut says).expect("text");
-        if says.is_empty() {
-            let output = child.wait_with_output().expect("it ends");
-            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        let out = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut daemon = Daemon { child, out, says: String::new(), _folder: folder };
+        daemon.says = line(&mut daemon.out);
+        if daemon.says.is_empty() {
+            ended(&mut daemon.child);
+            let (mut err, mut why) = (daemon.child.stderr.take().expect("a pipe"), String::new());
+            err.read_to_string(&mut why).expect("text");
+            return Err(why);
         }
-        Ok(Daemon { child, out, says })
+        Ok(daemon)
     }
 
     pub fn signal(&self, signal: libc::c_int) {
@@ -50,16 +64,9 @@ impl Daemon {
 
     /// What it said in the end, and its exit code.
     pub fn end(mut self) -> (String, Option<i32>) {
-        let began = Instant::now();
-        let status = loop {
-            match self.child.try_wait().expect("a child of ours") {
-                Some(status) => break status,
-                None => assert!(began.elapsed() < LIMIT, "it does not end"),
-            }
-            thread::sleep(Duration::from_millis(5));
-        };
+        let status = ended(&mut self.child);
         let mut rest = String::new();
-        while self.out.read_line(&mut rest).expect("text") > 0 {}
+        self.out.read_to_string(&mut rest).expect("text");
         (rest, status.code())
     }
 }

@@ -4,6 +4,7 @@
 //! Invariants:
 //! - Every call has a time limit, against hangs only.
 //! - Every call runs in a folder of its own, with none of the variables set that change output.
+//! - What asks a process to end does so in every call, though it may be ignored here, as behind nohup(1).
 //! - No output may hold a panic, wanted or not.
 
 mod asked;
@@ -22,7 +23,10 @@ mod tables;
 mod torture;
 mod words;
 
-use std::process::{Command, Output, Stdio};
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -68,7 +72,28 @@ impl Call {
         for name in colour_and_width.into_iter().chain(OURS).chain(["CARGO"]) {
             command.env_remove(name);
         }
-        Call { command, folder }
+        let call = Call { command, folder };
+        call.signals(&[libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM], libc::SIG_DFL)
+    }
+
+    /// These signals are ignored from the beginning.
+    fn ignoring(self, signals: &[libc::c_int]) -> Call {
+        self.signals(signals, libc::SIG_IGN)
+    }
+
+    /// What these signals do from the beginning; the last word counts.
+    fn signals(mut self, signals: &[libc::c_int], what: libc::sighandler_t) -> Call {
+        let signals = signals.to_vec();
+        // SAFETY: signal(2) may be called between fork and exec, and the vector is only read.
+        unsafe {
+            self.command.pre_exec(move || {
+                for signal in &signals {
+                    libc::signal(*signal, what);
+                }
+                Ok(())
+            });
+        }
+        self
     }
 
     fn env(mut self, name: &str, value: &str) -> Call {
@@ -88,19 +113,45 @@ impl Call {
     }
 
     /// With standard output where `out` says.
-    fn done_into(mut self, out: impl Into<Stdio>) -> Done {
+    fn done_into(self, out: impl Into<Stdio>) -> Done {
+        let (output, folder) = self.ended_into(out);
+        Done::new(output, folder)
+    }
+
+    /// As [`done_into`](Call::done_into), of what a signal may end.
+    fn ended_into(mut self, out: impl Into<Stdio>) -> (Output, TempDir) {
         self.command.stdin(Stdio::null()).stdout(out).stderr(Stdio::piped());
         let mut child = self.command.spawn().expect("the program starts");
-        let began = Instant::now();
-        while child.try_wait().expect("a child of ours").is_none() {
-            if began.elapsed() > LIMIT {
-                child.kill().expect("a child of ours");
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        let output = child.wait_with_output().expect("the program ends");
-        Done::new(output, self.folder)
+        ended(&mut child);
+        (child.wait_with_output().expect("it has ended"), self.folder)
     }
+}
+
+/// How it ends; it is killed if it hangs.
+fn ended(child: &mut Child) -> ExitStatus {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("a child of ours") {
+            return status;
+        }
+        if began.elapsed() > LIMIT {
+            child.kill().expect("a child of ours");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The next line, with its end; nothing if no more is written.
+fn line(out: &mut BufReader<ChildStdout>) -> String {
+    let mut text = String::new();
+    let fd = out.get_ref().as_raw_fd();
+    let mut wanted = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let limit = libc::c_int::try_from(LIMIT.as_millis()).expect("a few minutes");
+    // SAFETY: one descriptor, which is open as long as its reader.
+    let is_there = !out.buffer().is_empty() || unsafe { libc::poll(&mut wanted, 1, limit) } == 1;
+    assert!(is_there, "nothing is written");
+    out.read_line(&mut text).expect("text");
+    text
 }
 
 impl Done {

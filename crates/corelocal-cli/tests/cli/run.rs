@@ -1,7 +1,7 @@
 //! `corelocal run`: what it passes on, what it tells, and what it refuses.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::{Call, Done, corelocal, json, skip};
+use crate::{Call, Done, corelocal, ended, json, line, skip};
 
 /// A malloc that is libc's, in a library of its own.
 pub const MALLOC: &str = "
@@ -62,24 +62,20 @@ fn output_and_exit_code_are_the_programs() {
 
 #[test]
 fn a_signal_is_passed_on_in_both_directions() {
-    let mut killed = Command::new(env!("CARGO_BIN_EXE_corelocal"));
-    killed.args(["run", "--malloc", "libc", "sh", "-c", "kill -TERM $$"]).stderr(Stdio::null());
-    let status = killed.status().expect("the program starts");
+    let killed = Call::new(&["run", "--malloc", "libc", "sh", "-c", "kill -TERM $$"]);
+    let status = killed.ended_into(Stdio::null()).0.status;
     assert_eq!(status.signal(), Some(libc::SIGTERM), "{status}");
 
     // What is sent to us alone comes to the program.
     let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done";
-    let mut running = Command::new(env!("CARGO_BIN_EXE_corelocal"));
-    running.args(["run", "--malloc", "libc", "sh", "-c", script]);
-    let mut child =
-        running.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
-    let mut line = String::new();
-    let out = child.stdout.take().expect("a pipe");
-    BufReader::new(out).read_line(&mut line).expect("a line");
-    assert_eq!(line, "ready\n");
+    let mut running = Call::new(&["run", "--malloc", "libc", "sh", "-c", script]);
+    let piped = running.command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = piped.spawn().expect("it starts");
+    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+    assert_eq!(line(&mut out), "ready\n");
     // SAFETY: a child of ours that was not waited for.
     unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
-    assert_eq!(child.wait().expect("a child of ours").code(), Some(9));
+    assert_eq!(ended(&mut child).code(), Some(9));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -12,9 +12,7 @@ use crate::{Call, json};
 
 /// `corelocal run` with these arguments, of a script.
 fn of_script(options: &[&str], script: &str, out: impl Into<Stdio>) -> (Output, TempDir) {
-    let mut call = Call::new(&[&["run"], options, &["sh", "-c", script]].concat());
-    let output = call.command.stdin(Stdio::null()).stdout(out).stderr(Stdio::piped()).output();
-    (output.expect("the program starts"), call.folder)
+    Call::new(&[&["run"], options, &["sh", "-c", script]].concat()).ended_into(out)
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -29,7 +27,7 @@ fn runs(answer: &Value) -> u64 {
 
 /// Its parent is the command; how many runs there were is in a file.
 const INTERRUPTS_THE_THIRD: &str = "echo run >> runs; \
-    if [ $(wc -l < runs) -ge 3 ]; then kill -TERM $PPID; sleep 60; fi";
+    if [ $(wc -l < runs) -ge 3 ]; then kill -TERM $PPID; exec sleep 60; fi";
 
 #[test]
 fn an_interrupted_run_is_compared_with_none() {
@@ -88,8 +86,7 @@ fn what_cannot_be_written_leaves_the_programs_end() {
         let mut call = Call::new(&[&["run"], &options[..], &["sh", "-c"]].concat());
         std::fs::create_dir(call.folder.path().join("gone")).expect("a new folder");
         call.command.arg(format!("rmdir gone; {script}"));
-        let done = call.command.stdout(full()).stderr(Stdio::piped()).output();
-        let output = done.expect("the program starts");
+        let (output, _folder) = call.ended_into(full());
         let err = text(&output.stderr);
         assert_eq!((output.status.code(), output.status.signal()), (code, signal), "{err}");
         for words in ["gone/page.html", "cannot write to standard output"] {
@@ -97,10 +94,9 @@ fn what_cannot_be_written_leaves_the_programs_end() {
         }
     }
     // Who reads no further has seen what he wanted.
-    let mut command = Command::new(env!("CARGO_BIN_EXE_corelocal"));
-    command.args(["run", "--malloc", "libc", "--json", "sh", "-c", "exit 7"]);
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("two sockets");
     drop(ours);
-    let status = command.stdout(std::os::fd::OwnedFd::from(theirs)).status();
-    assert_eq!(status.expect("the program starts").code(), Some(7));
+    let theirs = std::os::fd::OwnedFd::from(theirs);
+    let (output, _folder) = of_script(&["--malloc", "libc", "--json"], "exit 7", theirs);
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
 }

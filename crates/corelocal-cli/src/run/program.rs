@@ -252,9 +252,10 @@ mod tests {
         // Another processor.
         head[18] ^= 0xff;
         head[54..58].copy_from_slice(&[56, 0, 1, 0]);
-        let mut header = head.clone();
-        header.extend([3, 0, 0, 0]);
-        header[32..40].copy_from_slice(&64_u64.to_le_bytes());
+        head[32..40].copy_from_slice(&64_u64.to_le_bytes());
+        let mut header = [0; 56];
+        header[0] = 3; // A dynamic loader's name.
+        let header = [&head[..], &header].concat();
         let foreign = file(dir.path(), "foreign", &header, 0o755);
         let refusal = foreign.takes(&malloc()).unwrap_err();
         assert!(refusal.why.to_string().contains(" is for "), "{}", refusal.why);

@@ -4,6 +4,7 @@
 # It does not see what happens inside the library's own memory, which comes from mmap, nor what
 # critical sections access, which are assembly: for these there are drop counts in the tests, the model
 # and `corelocal torture`. Children of tests end without a look at leaks.
+# Builds in: asan
 # Needs: a compiler whose target has the sanitizer's runtime (rustup's for x86-64 and arm64 Linux, stable
 # or nightly), ptrace(2) for the search for leaks.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
@@ -19,6 +20,8 @@ declare -A cannot=(
     [clock::selector::tests]="leaves, on purpose, what stands for the kernel's pages behind"
     [a_trim_gives_back_what_was_drained]="measures resident memory, which the sanitizer uses, too"
     [little_address_space]="limits the address space, of which the sanitizer takes terabytes"
+    [nothing_is_in_caches_when_there_is_no_memory]="limits the address space, of which the sanitizer takes terabytes"
+    [threads_without_memory_go_on]="limits the address space, of which the sanitizer takes terabytes"
     [under_check]="runs the tests of limits again"
     [under_guard]="runs the tests of limits again"
     [under_nodes]="runs the tests of limits again"
@@ -27,6 +30,7 @@ declare -A cannot=(
     [read_after_it_was_freed]="ends by a signal, which the sanitizer handles"
     [written_by_another_thread]="ends by a signal, which the sanitizer handles"
     [little_data]="limits writable memory, of which the sanitizer takes terabytes"
+    [locked_chunks_are_kept]="locks memory, which the sanitizer makes a call without effect"
     [memory_of_all_nodes_goes_back]="measures resident memory, which the sanitizer uses, too"
     [memory_follows_the_cores_and_goes_with_the_area]="measures resident memory, which the sanitizer uses, too"
 )
@@ -80,6 +84,5 @@ for name in "${!cannot[@]}"; do
     echo "skipped: asan:$name: ${cannot[$name]}" >&2
     skips+=(--skip "$name")
 done
-cargo test --locked --no-fail-fast -p corelocal --all-features --lib --tests --target "$host" -- \
-    --show-output "${skips[@]}" 2>&1 | digest | to_the_end tee "$planted/log"
+cargo_test -p corelocal --all-features --lib --tests --target "$host" -- "${skips[@]}" | to_the_end tee "$planted/log"
 ! grep -qE 'ERROR: (Address|Leak)Sanitizer' "$planted/log" || fail "a report in a child of a test: see above"

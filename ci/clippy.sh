@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Lints: clippy finds nothing in any target, with all features and with none.
 # Beside: it measures nothing, and builds in a directory of its own, which ci/doc.sh uses, too.
+# Builds in: lint
 # Needs: clippy.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 

@@ -2,6 +2,7 @@
 # Documentation: rustdoc warns about nothing, for users and for maintainers (private items), and
 # every relative link in a Markdown file leads to a file that exists.
 # Beside: it measures nothing, and builds where ci/clippy.sh does.
+# Builds in: lint
 # Needs: cargo.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 

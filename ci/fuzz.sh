@@ -3,6 +3,7 @@
 # nothing wrong in half a minute. Who wants more gives seconds: ci/fuzz.sh 3600. Scripts that reach something new
 # stay in .cache/fuzz/ and are where the next run begins.
 # Beside: it measures nothing, and builds in a directory of its own.
+# Builds in: fuzz
 # Needs: cargo, a C++ compiler; the network for libFuzzer's crate, the first time.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 

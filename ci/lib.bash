@@ -158,14 +158,17 @@ host() {
     rustc -vV | sed -n 's/^host: //p'
 }
 
-# cargo_test ARGUMENTS [-- ARGUMENTS OF TESTS]: cargo test, digested.
+# cargo_test ARGUMENTS [-- ARGUMENTS OF TESTS]: cargo test, digested. ci/again runs the programs.
 cargo_test() {
-    local arguments=()
+    local arguments=() triple
+    triple=$(host)
+    triple=${triple//-/_}
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
         arguments+=("$1")
         shift
     done
-    cargo test --locked --no-fail-fast "${arguments[@]}" -- --show-output "${@:2}" 2>&1 | digest
+    env "CARGO_TARGET_${triple^^}_RUNNER=ci/again" \
+        cargo test --locked --no-fail-fast "${arguments[@]}" -- --show-output "${@:2}" 2>&1 | digest
 }
 
 # to_the_end COMMAND...: of the end of a pipe. Ends with its input, not before: when the check is ended for its

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Interleavings: loom runs the library's models in every order the memory model allows.
 # Beside: it measures nothing, and builds in a directory of its own.
+# Builds in: loom
 # Needs: cargo and a C linker.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 

@@ -6,6 +6,7 @@
 # Miri of 2025 or later. It takes addresses for pointers (exposed provenance), since slots are found by
 # adding numbers to a base, and cannot fork: such tests are left out.
 # Beside: it measures nothing, and builds in a directory of its own.
+# Builds in: miri
 # Needs: cargo miri, of a nightly toolchain.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 

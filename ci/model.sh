@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Portable world: the library's tests with the architecture-neutral model in place of the
 # assembly, as on a machine corelocal has no critical sections for.
+# Builds in: model
 # Needs: cargo and a C linker.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 

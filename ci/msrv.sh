@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Oldest Rust: the packages build with the `rust-version` that Cargo.toml promises.
 # Beside: it measures nothing, and builds in a directory of its own.
+# Builds in: msrv
 # Needs: that toolchain in rustup; or root on Debian, where it is unpacked from a Debian release
 # that carries it into .cache/, beside the system and not into it.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"

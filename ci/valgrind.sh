@@ -27,6 +27,8 @@ declare -A cannot=(
     [a_vfork_child_counts_and_the_parent_goes_on]="valgrind makes a fork of a vfork"
     [alloc::chance::tests]="reckons for long, with next to no memory"
     [alloc::trace::tests]="reads bytes of every file in memory, valgrind's own too"
+    [nothing_is_in_caches_when_there_is_no_memory]="valgrind takes the limit of writable memory for its own, so a child has none"
+    [threads_without_memory_go_on]="valgrind takes the limit of writable memory for its own, so a child has none"
     [little_data]="valgrind takes the limit of writable memory for its own, so a child has none"
     [clock::selector::tests]="leaves pages behind on purpose, and compares times that a cpu of this speed takes"
     [clock::convert::tests::real_ticks]="compares times that a cpu of this speed takes"
@@ -49,7 +51,7 @@ done
 interpret() {
     local status=0
     # Two tests at a time: valgrind runs one thread anyway, and storms bring their own.
-    timeout --kill-after=10 "$limit" valgrind "${options[@]}" \
+    ci/again timeout --kill-after=10 "$limit" valgrind "${options[@]}" \
         "$1" --show-output --test-threads=2 "${skips[@]}" >"$logs/$2" 2>&1 || status=$?
     echo $status >"$logs/$2.new"
     mv "$logs/$2.new" "$logs/$2.status" # Whole, once it is there.

@@ -158,9 +158,9 @@ matrix() {
     memory "$@"
     printf '\nTests that could not run:\n\n'
     tests_with skipped "$@"
-    if grep -q '^again ' "${@/%/.results}"; then
-        printf '\nTests that failed once, and were tried again:\n\n'
-        tests_with again "$@"
+    if grep -q '^flaky ' "${@/%/.results}"; then
+        printf '\nTests that failed, and passed when run again alone:\n\n'
+        tests_with flaky "$@"
     fi
 }
 

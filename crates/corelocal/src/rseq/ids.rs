@@ -1,7 +1,7 @@
 //! The ids, read in place.
 
 use crate::sys;
-use crate::sys::rseq::{field, read, register_this_thread};
+use crate::sys::rseq::{NO_ID, field, read, register_this_thread};
 
 /// The cpu the calling thread runs on.
 ///
@@ -45,7 +45,8 @@ pub fn cpu_id() -> u32 {
 pub fn cid() -> u32 {
     // SAFETY: the concurrency id's place.
     let id = unsafe { read(sys::rseq::cid()) };
-    if (id as i32) < 0 { cid_cold() } else { id }
+    // Negative, too, where it is a cpu number.
+    if id >= NO_ID { cid_cold() } else { id }
 }
 
 /// The NUMA node of the cpu the calling thread runs on.
@@ -80,7 +81,7 @@ fn cid_cold() -> u32 {
     if register_this_thread().is_ok() {
         // SAFETY: the concurrency id's place.
         let id = unsafe { read(sys::rseq::cid()) };
-        if (id as i32) >= 0 {
+        if id < NO_ID {
             return id;
         }
     }

@@ -82,6 +82,14 @@ impl Slots {
         }
     }
 
+    /// Takes the base away: sections that come later end in the cold path. For one that may be bound again, to the same
+    /// base. A section that has read the base goes on with it.
+    #[cfg(not(any(loom, miri)))]
+    pub(crate) fn unbind(&self) {
+        // Release: partner is the Acquire in `base`; who finds none here finds what was bound instead before.
+        self.base.store(core::ptr::null_mut(), Ordering::Release);
+    }
+
     /// Shared slots below this one may have been used; trims use the first one of any object.
     pub(crate) fn opened_shared(&self) -> u32 {
         // Acquire: partner is the Release in `open_shared`.

@@ -1,6 +1,8 @@
-//! Which cpus the cpuset controller leaves to this process, under cgroup v1, v2 and both at once.
+//! The control groups of this process, under cgroup v1, v2 and both at once; and which cpus the cpuset controller leaves
+//! to it.
 //!
-//! `sched_getaffinity` already honours the cpuset; this says *why* cpus are missing. The way there:
+//! `sched_getaffinity` already honours the cpuset; this says *why* cpus are missing. What the memory controller leaves
+//! is in `memory_limit.rs`. The way to a group:
 //! `/proc/self/cgroup` names the group, `/proc/self/mountinfo` the file system it appears in, and
 //! the group's directory, or the nearest ancestor that has the controller, holds the list. Formats:
 //! cgroups(7), proc_pid_mountinfo(5), cpuset(7).
@@ -32,10 +34,10 @@ impl CgroupVersion {
         }
     }
 
-    /// Whether a mount of this type and these options shows the cpuset controller's groups.
-    fn is_mounted_as(self, fs_type: &[u8], options: &[u8]) -> bool {
+    /// Whether a mount of this type and these options shows the controller's groups.
+    fn is_mounted_as(self, controller: &[u8], fs_type: &[u8], options: &[u8]) -> bool {
         match self {
-            CgroupVersion::V1 => fs_type == b"cgroup" && has_item(options, b"cpuset"),
+            CgroupVersion::V1 => fs_type == b"cgroup" && has_item(options, controller),
             CgroupVersion::V2 => fs_type == b"cgroup2",
         }
     }
@@ -53,31 +55,57 @@ pub struct CgroupCpus {
 
 /// The cpuset of this process, as seen under `root`.
 pub(crate) fn read(root: Root<'_>) -> Option<CgroupCpus> {
-    let (version, group) = own_group(root)?;
-    let mut directory = directory_of(root, version, group.as_bytes())?;
+    let mut group = Group::of(root, b"cpuset")?;
+    // The controller may be switched off in the group: the parent's cpus are then ours.
     loop {
-        let length = directory.path.as_bytes().len();
-        for file in version.files() {
-            let found = directory.path.push(file).ok().and_then(|()| read_set(&directory.path));
-            directory.path.truncate(length);
-            match found {
-                Some(cpus) if !CpuSet::is_empty(&cpus) => {
-                    return Some(CgroupCpus { version, cpus });
-                }
-                _ => {}
-            }
+        let version = group.version;
+        let sets = version.files().iter().filter_map(|file| group.with(file, read_set).flatten());
+        let found = sets.into_iter().find(|cpus| !CpuSet::is_empty(cpus));
+        if let Some(cpus) = found {
+            return Some(CgroupCpus { version, cpus });
         }
-        // The controller may be switched off here: the parent's cpus are then ours. Both paths are
-        // absolute, so that there is a slash wherever a component is left to cut.
-        let below_mount = directory.path.as_bytes().get(directory.mount_length..)?;
-        let cut = below_mount.iter().rposition(|&byte| byte == b'/')?;
-        directory.path.truncate(directory.mount_length + cut);
+        if !group.go_up() {
+            return None;
+        }
     }
 }
 
-/// The group that decides on cpus: the one in the v1 hierarchy of the cpuset controller if there is
-/// such a hierarchy, else the one in the unified hierarchy.
-fn own_group(root: Root<'_>) -> Option<(CgroupVersion, PathBuf)> {
+/// A control group that this process is in, or one above it.
+pub(super) struct Group {
+    pub(super) version: CgroupVersion,
+    directory: Directory,
+}
+
+impl Group {
+    /// The process's own, in the hierarchy of a controller.
+    pub(super) fn of(root: Root<'_>, controller: &[u8]) -> Option<Group> {
+        let (version, group) = own_group(root, controller)?;
+        let directory = directory_of(root, version, controller, group.as_bytes())?;
+        Some(Group { version, directory })
+    }
+
+    /// Calls `f` with the path of a file of the group, whose name begins with a slash; `None` if it is too long.
+    pub(super) fn with<T>(&self, file: &[u8], f: impl FnOnce(&PathBuf) -> T) -> Option<T> {
+        let path = PathBuf::join(&[self.directory.path.as_bytes(), file]).ok()?;
+        Some(f(&path))
+    }
+
+    /// Goes to the group above; false if there is none to be seen.
+    pub(super) fn go_up(&mut self) -> bool {
+        // Both paths are absolute, so that there is a slash wherever a component is left to cut.
+        let Directory { path, mount_length } = &mut self.directory;
+        let below_mount = path.as_bytes().get(*mount_length..).unwrap_or_default();
+        let cut = below_mount.iter().rposition(|&byte| byte == b'/');
+        if let Some(cut) = cut {
+            path.truncate(*mount_length + cut);
+        }
+        cut.is_some()
+    }
+}
+
+/// The group that a controller puts this process in: the one in its v1 hierarchy if there is such a hierarchy, else the
+/// one in the unified hierarchy.
+fn own_group(root: Root<'_>, controller: &[u8]) -> Option<(CgroupVersion, PathBuf)> {
     let mut lines = Lines::new(File::open(&root.path(&[b"/proc/self/cgroup"])?).ok()?);
     let mut unified = None;
     while let Some(line) = lines.next() {
@@ -87,7 +115,7 @@ fn own_group(root: Root<'_>) -> Option<(CgroupVersion, PathBuf)> {
         else {
             continue;
         };
-        if has_item(controllers, b"cpuset") {
+        if has_item(controllers, controller) {
             return Some((CgroupVersion::V1, PathBuf::join(&[group]).ok()?));
         }
         if hierarchy == b"0" && controllers.is_empty() {
@@ -103,7 +131,12 @@ struct Directory {
     mount_length: usize,
 }
 
-fn directory_of(root: Root<'_>, version: CgroupVersion, group: &[u8]) -> Option<Directory> {
+fn directory_of(
+    root: Root<'_>,
+    version: CgroupVersion,
+    controller: &[u8],
+    group: &[u8],
+) -> Option<Directory> {
     // "/..": the group lies outside this cgroup namespace, whose mounts do not show it.
     if group.starts_with(b"/..") {
         return None;
@@ -111,7 +144,7 @@ fn directory_of(root: Root<'_>, version: CgroupVersion, group: &[u8]) -> Option<
     let mut lines = Lines::new(File::open(&root.path(&[b"/proc/self/mountinfo"])?).ok()?);
     while let Some(line) = lines.next() {
         let Some(mount) = Mount::parse(line) else { continue };
-        if !version.is_mounted_as(mount.fs_type, mount.options) {
+        if !version.is_mounted_as(controller, mount.fs_type, mount.options) {
             continue;
         }
         let mut mounted_group = PathBuf::join(&[]).ok()?;
@@ -191,8 +224,8 @@ mod tests {
         let mount = Mount::parse(line).unwrap();
         assert_eq!(mount.root, b"/docker/a");
         assert_eq!(mount.fs_type, b"cgroup");
-        assert!(CgroupVersion::V1.is_mounted_as(mount.fs_type, mount.options));
-        assert!(!CgroupVersion::V2.is_mounted_as(mount.fs_type, mount.options));
+        assert!(CgroupVersion::V1.is_mounted_as(b"cpuset", mount.fs_type, mount.options));
+        assert!(!CgroupVersion::V2.is_mounted_as(b"cpuset", mount.fs_type, mount.options));
         let mut point = PathBuf::join(&[b"/root"]).unwrap();
         unescape(mount.point, &mut point).unwrap();
         assert_eq!(point.as_bytes(), b"/root/sys/fs/cgroup/cpu set");

@@ -98,40 +98,79 @@ impl File {
     }
 
     /// Opens `path` for writing, close-on-exec: a file that its owner alone may read. One that is there is `EEXIST`
-    /// if it is to be new. If not it is emptied, and is what a new one would be; `EPERM` if that is not for us to say.
-    /// Links are followed then: who names `/dev/stdout` means what it leads to.
+    /// if it is to be new. If not it is emptied, and is what a new one would be.
+    ///
+    /// `EPERM` for another user's file or FIFO: that user may have it open already, and would read what is written.
+    /// Also for a link of another user, which may lead to a file of this one; links of this user and of root are
+    /// followed, as `/dev/stdout` is one. `ENXIO` for a FIFO that no process reads. A device is written to as it is.
     pub(crate) fn create(path: &CStr, is_new: bool) -> Result<File, Errno> {
         let open = |how: i32| {
-            let flags = (libc::O_WRONLY | libc::O_CREAT | libc::O_CLOEXEC | how) as usize;
+            let flags = (libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NOCTTY | how) as usize;
             let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0o600, 0, 0];
             // SAFETY: the path ends with NUL and outlives the call.
             retry(|| unsafe { syscall(libc::SYS_openat, args) }).map(File)
         };
         // One that we make has its mode, and not every file system takes another.
-        let file = match open(libc::O_EXCL) {
-            Err(Errno::EEXIST) if !is_new => open(0)?,
+        match open(libc::O_CREAT | libc::O_EXCL) {
+            Err(Errno::EEXIST) if !is_new => {}
             made => return made,
+        }
+        // Without waiting for a reader of a FIFO.
+        let file = match open(libc::O_NONBLOCK | libc::O_NOFOLLOW) {
+            Err(Errno(libc::ELOOP)) => {
+                // SAFETY: the path ends with NUL; `stat` is writable.
+                let link = stat_by(|stat| unsafe { libc::lstat(path.as_ptr(), stat) })?;
+                if link.st_uid != 0 && !is_own(&link) {
+                    return Err(Errno::EPERM);
+                }
+                open(libc::O_NONBLOCK)?
+            }
+            opened => opened?,
         };
-        if file.is_regular()? {
-            // In this order: what somebody else's has in it stays.
+        // SAFETY: a descriptor; `stat` is writable.
+        let stat = stat_by(|stat| unsafe { libc::fstat(file.0 as i32, stat) })?;
+        let kind = stat.st_mode & libc::S_IFMT;
+        // Also for root, which the kernel lets do the rest.
+        if matches!(kind, libc::S_IFREG | libc::S_IFIFO) && !is_own(&stat) {
+            return Err(Errno::EPERM);
+        }
+        // The mode of a device is not for us to change.
+        if kind == libc::S_IFREG {
+            // In this order: nothing is lost where the mode cannot be set.
             // SAFETY: a descriptor and a number.
             retry(|| unsafe { syscall(libc::SYS_fchmod, [file.0, 0o600, 0, 0, 0, 0]) })?;
             // SAFETY: likewise.
             retry(|| unsafe { syscall(libc::SYS_ftruncate, [file.0, 0, 0, 0, 0, 0]) })?;
         }
+        // A write waits for a slow reader: O_NONBLOCK was the only flag that this call can clear.
+        let args = [file.0, libc::F_SETFL as usize, 0, 0, 0, 0];
+        // SAFETY: a descriptor and numbers.
+        retry(|| unsafe { syscall(libc::SYS_fcntl, args) })?;
         Ok(file)
     }
 
-    /// Whether it keeps what is written to it. The mode of a device is not for us to change.
-    fn is_regular(&self) -> Result<bool, Errno> {
-        let mut stat = MaybeUninit::<libc::stat>::zeroed();
-        // SAFETY: `stat` is writable. Through libc, which knows its layout.
-        if unsafe { libc::fstat(self.0 as i32, stat.as_mut_ptr()) } != 0 {
-            return Err(Errno::EIO);
-        }
-        // SAFETY: all bytes 0 is a `stat`, and the call has filled it.
-        let mode = unsafe { stat.assume_init() }.st_mode;
-        Ok(mode & libc::S_IFMT == libc::S_IFREG)
+    /// Opens `path` for writing at its end, close-on-exec. A terminal does not become the process's own.
+    #[cfg(not(any(loom, miri)))]
+    pub(crate) fn append_to(path: &PathBuf) -> Result<File, Errno> {
+        let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_NOCTTY | libc::O_CLOEXEC;
+        let args = [libc::AT_FDCWD as usize, path.bytes.as_ptr() as usize, flags as usize, 0, 0, 0];
+        // SAFETY: the path is NUL-terminated (invariant of PathBuf) and outlives the call.
+        retry(|| unsafe { syscall(libc::SYS_openat, args) }).map(File)
+    }
+
+    /// The file of a descriptor, which is closed with it.
+    ///
+    /// # Safety
+    /// It is open, and the caller's alone.
+    #[cfg(not(any(loom, miri)))]
+    pub(crate) unsafe fn of_descriptor(descriptor: usize) -> File {
+        File(descriptor)
+    }
+
+    /// Its descriptor.
+    #[cfg(not(any(loom, miri)))]
+    pub(crate) fn descriptor(&self) -> usize {
+        self.0
     }
 
     /// Writes all of it.
@@ -160,6 +199,22 @@ impl Drop for File {
         // so there is nothing to retry.
         let _ = unsafe { syscall(libc::SYS_close, [self.0, 0, 0, 0, 0, 0]) };
     }
+}
+
+/// What `ask` fills in. Through libc, which knows the layout.
+fn stat_by(ask: impl FnOnce(*mut libc::stat) -> i32) -> Result<libc::stat, Errno> {
+    let mut stat = MaybeUninit::<libc::stat>::zeroed();
+    if ask(stat.as_mut_ptr()) != 0 {
+        return Err(Errno::last());
+    }
+    // SAFETY: all bytes 0 is a `stat`, and the call has filled it.
+    Ok(unsafe { stat.assume_init() })
+}
+
+/// Whether it belongs to the effective user.
+fn is_own(stat: &libc::stat) -> bool {
+    // SAFETY: no preconditions.
+    stat.st_uid == unsafe { libc::geteuid() }
 }
 
 fn retry(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
@@ -289,8 +344,14 @@ mod tests {
         let before = null();
         File::create(c"/dev/null", false).unwrap().write_all(b"new").unwrap();
         assert_eq!(null(), before);
-        // Somebody else's stays what it is: a thread may be another user, to file systems.
+        // Another user's stays what it is, also for root.
         open_to_all();
+        if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
+            assert_eq!(File::create(&name, false).err(), Some(Errno::EPERM));
+            assert_eq!((mode(), fs::read(&path).unwrap()), (0o666, b"new".to_vec()));
+            std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+        }
+        // A thread may be another user, to file systems.
         let refused = std::thread::spawn(move || {
             // SAFETY: a number; it holds for this thread alone, which ends.
             let is_another = unsafe {
@@ -307,6 +368,55 @@ mod tests {
             None => std::eprintln!("skipped: somebody else's file: needs root"),
         }
         assert_eq!(fs::read(&path).unwrap(), b"new");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn fifos_and_links_of_other_users_are_refused() {
+        use std::io::Read as _;
+        use std::os::unix::fs::{OpenOptionsExt as _, lchown, symlink};
+        let folder = env::temp_dir().join(format!("corelocal-links-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let (fifo, link, kept) = (folder.join("fifo"), folder.join("link"), folder.join("kept"));
+        let name = |path: &std::path::Path| CString::new(path.to_str().unwrap()).unwrap();
+        let create = |path: &std::path::Path| File::create(&name(path), false);
+        // SAFETY: a path that ends with NUL.
+        assert_eq!(unsafe { libc::mkfifo(name(&fifo).as_ptr(), 0o600) }, 0);
+        assert_eq!(create(&fifo).err(), Some(Errno(libc::ENXIO)), "nothing reads it");
+        let mut reader =
+            fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo).unwrap();
+        let writer = create(&fifo).unwrap();
+        // SAFETY: a descriptor.
+        let flags = unsafe { libc::fcntl(writer.0 as i32, libc::F_GETFL) };
+        assert_eq!(flags & libc::O_NONBLOCK, 0, "a write would not wait for the reader");
+        writer.write_all(b"new").unwrap();
+        let mut read = [0; 3];
+        reader.read_exact(&mut read).unwrap();
+        assert_eq!(&read, b"new");
+        fs::write(&kept, "kept").unwrap();
+        fs::set_permissions(&kept, fs::Permissions::from_mode(0o644)).unwrap();
+        symlink(&kept, &link).unwrap();
+        let is_root = lchown(&fifo, Some(65534), None).is_ok();
+        if is_root {
+            assert_eq!(create(&fifo).err(), Some(Errno::EPERM));
+            lchown(&link, Some(65534), None).unwrap();
+            assert_eq!(create(&link).err(), Some(Errno::EPERM));
+            assert_eq!(fs::read(&kept).unwrap(), b"kept");
+            assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o644);
+            lchown(&link, Some(0), None).unwrap();
+        } else {
+            std::eprintln!(
+                "skipped: fifos_and_links_of_other_users_are_refused: other users': needs root"
+            );
+        }
+        // One's own link is followed, and a descriptor's.
+        create(&link).unwrap().write_all(b"through").unwrap();
+        assert_eq!(fs::read(&kept).unwrap(), b"through");
+        let descriptor = fs::File::options().write(true).open(&kept).unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&descriptor);
+        let by_number = CString::new(format!("/proc/self/fd/{number}")).unwrap();
+        File::create(&by_number, false).unwrap().write_all(b"by number").unwrap();
+        assert_eq!(fs::read(&kept).unwrap(), b"by number");
         fs::remove_dir_all(&folder).unwrap();
     }
 

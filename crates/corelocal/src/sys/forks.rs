@@ -16,17 +16,14 @@
 //!
 //! # Invariants
 //! 1. An identity is never 0, and is the same at every call of a thread in one process.
-//! 2. Who is gone is not here: of an earlier generation, and not the thread that forked, which is the
-//!    first one of its child. What a gone thread held is as any of its stores left it; the fork copied
-//!    all that it had done.
+//! 2. A thread is gone if it is of an earlier generation, and a later generation began with another thread
+//!    (`sys/survivor.rs`). What a gone thread held is as any of its stores left it; the fork copied all that it had
+//!    done.
+//! 3. The thread that forked is never gone, in whatever thread of the child, or of a child of the child, that is asked.
+//!    In doubt a thread is not gone: so what it holds stays held.
 //!
 //! Two threads whose identities look alike (of 2^29; their stacks lie a multiple of 2 TiB apart) are
-//! taken for one: then nobody is gone, which is safe.
-//!
-//! Only the thread that forked knows who it was. A child whose first thread holds something from before
-//! the fork, and that starts others before it lets go, breaks the second half of invariant 2. Nothing in
-//! the library forks, so it takes a signal handler between two instructions of a holder, whose child may
-//! call async-signal-safe functions only; or a fork in a closure that runs while a slot is frozen.
+//! taken for one: then neither is gone.
 
 /// See the module's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +57,11 @@ impl Identity {
         Identity(1 << Self::GENERATION_BITS)
     }
 
-    /// Whether this is a thread that a fork left behind, as seen by `me`.
+    /// Whether this is a thread that a fork left behind, as seen by `me`, the calling thread.
     pub(crate) fn is_gone(self, me: Identity) -> bool {
-        self.generation() != me.generation() && !(self.is_alike(me) && imp::is_first_thread())
+        let thread = self.thread();
+        self.generation() != me.generation()
+            && imp::is_gone(self.generation(), me.generation(), |other| other == thread)
     }
 
     /// Whether this is the same thread, or one of the child's whose stack was that of a gone one.
@@ -70,9 +69,31 @@ impl Identity {
         self.0 >> Self::GENERATION_BITS == me.0 >> Self::GENERATION_BITS
     }
 
-    fn generation(self) -> u32 {
+    /// The thread: below 2^29, without the generation.
+    pub(crate) fn thread(self) -> u64 {
+        self.0 >> Self::GENERATION_BITS
+    }
+
+    pub(crate) fn generation(self) -> u32 {
         self.0 as u32 % (1 << Self::GENERATION_BITS)
     }
+}
+
+/// Whether a fork left a thread behind that was there in the generation `then`, of which is known only that `is_it` is
+/// true for it, given [`Identity::thread`].
+pub(crate) fn is_left_behind(then: u32, is_it: impl Fn(u64) -> bool) -> bool {
+    imp::is_gone(then, generation(), is_it)
+}
+
+/// Whether it is known which thread this process began with, or nothing is older than the process.
+#[cfg(not(loom))]
+pub(crate) fn is_first_thread_known() -> bool {
+    imp::is_first_thread_known()
+}
+
+/// Whether this process began with the calling thread.
+pub(crate) fn is_first_thread() -> bool {
+    imp::is_first_thread()
 }
 
 /// The number of forks from the program's first process down to this one, as far as anybody asked, or more; below
@@ -89,9 +110,31 @@ pub(crate) fn is_first_generation() -> bool {
     imp::is_first_generation()
 }
 
+/// The bits of [`process`].
+pub(crate) const PROCESS_BITS: u32 = 27;
+
+/// What tells this process from its ancestors, and from all others that live in its pid namespace; the same for all
+/// where forks are not told apart. Async-signal-safe; two loads.
+#[inline(always)]
+pub(crate) fn process() -> u32 {
+    imp::process()
+}
+
 /// Whether forks are told apart: else what is remembered in one process may be believed in its child.
 pub(crate) fn are_told_apart() -> bool {
     imp::are_told_apart()
+}
+
+/// Whether the first thread of this process may have locked something under this number in its parent.
+#[cfg(not(loom))]
+pub(crate) fn may_be_number_of_first(number: u32) -> bool {
+    imp::may_be_number_of_first(number)
+}
+
+/// The calling thread locks under this number of the kernel's.
+#[cfg(not(loom))]
+pub(crate) fn note_number(number: u32) {
+    imp::note_number(number);
 }
 
 /// Nobody forks in a model, and one thread is as good as another.
@@ -109,8 +152,16 @@ mod imp {
         true
     }
 
+    pub(super) fn process() -> u32 {
+        0
+    }
+
     pub(super) fn is_first_thread() -> bool {
         true
+    }
+
+    pub(super) fn is_gone(then: u32, now: u32, _: impl Fn(u64) -> bool) -> bool {
+        then != now
     }
 
     pub(super) fn are_told_apart() -> bool {
@@ -122,37 +173,54 @@ mod imp {
 mod imp {
     use super::Identity;
     use crate::primitive::global::{AtomicU32, Ordering};
-    use crate::sys::syscall::syscall;
-    use crate::sys::{WipedByFork, arch};
+    use crate::sys::{WipedByFork, survivor};
 
     const FIRST_GENERATION: u32 = 1;
     const GENERATIONS: u32 = 1 << Identity::GENERATION_BITS;
-    const THREADS: u64 = 1 << (Identity::BITS - Identity::GENERATION_BITS);
-    /// No two threads are within a page: a stack lies in between.
-    const PAGE_SHIFT: u32 = 12;
 
     #[inline]
     pub(super) fn thread() -> u64 {
-        (arch::thread_pointer() as u64 >> PAGE_SHIFT) % THREADS
+        const { assert!(Identity::BITS - Identity::GENERATION_BITS == survivor::THREAD_BITS) };
+        survivor::this_thread()
     }
 
-    /// Whether the calling thread is the one that forked, or that the program began with.
-    #[cold]
     pub(super) fn is_first_thread() -> bool {
-        // SAFETY: no arguments.
-        let thread = unsafe { syscall(libc::SYS_gettid, [0; 6]) };
-        // SAFETY: no preconditions.
-        thread.is_ok_and(|thread| thread as i32 == unsafe { libc::getpid() })
+        survivor::is_first_thread(generation())
+    }
+
+    pub(super) fn is_gone(then: u32, now: u32, is_it: impl Fn(u64) -> bool) -> bool {
+        if cfg!(test) && (then == 0 || now != generation()) {
+            // A test made them up.
+            return then != now;
+        }
+        survivor::is_gone(then, now, is_it)
+    }
+
+    pub(super) fn is_first_thread_known() -> bool {
+        survivor::is_known(generation())
+    }
+
+    pub(super) fn may_be_number_of_first(number: u32) -> bool {
+        survivor::may_be_number_of_first(number, generation())
+    }
+
+    pub(super) fn note_number(number: u32) {
+        survivor::note_number(number, generation());
     }
 
     #[cold]
     pub(super) fn are_told_apart() -> bool {
-        GENERATION.get().is_some()
+        KNOWN.get().is_some()
     }
 
-    /// 0 if nobody has asked in this process.
+    /// What is known of this process, 0 if nobody has asked.
+    struct Known {
+        generation: AtomicU32,
+        process: AtomicU32,
+    }
+
     // SAFETY: 0 is such a number.
-    static GENERATION: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };
+    static KNOWN: WipedByFork<Known> = unsafe { WipedByFork::new() };
     /// At least the generation of this process, but right after a fork.
     static LAST: AtomicU32 = AtomicU32::new(0);
 
@@ -172,12 +240,34 @@ mod imp {
     /// 0 if nobody has asked in this process.
     #[inline]
     fn known_generation() -> u32 {
-        GENERATION.known().map_or(0, |word| word.load(Ordering::Relaxed))
+        KNOWN.known().map_or(0, |known| known.generation.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    pub(super) fn process() -> u32 {
+        match KNOWN.known().map_or(0, |known| known.process.load(Ordering::Relaxed)) {
+            0 => learn_process(),
+            known => known,
+        }
+    }
+
+    /// The process id above some bits of the generation: a child in another pid namespace may have its parent's id.
+    #[cold]
+    fn learn_process() -> u32 {
+        const GENERATION_BITS: u32 = 5;
+        const { assert!(super::PROCESS_BITS - GENERATION_BITS == 22, "the kernel has ids below 2^22") };
+        let (Some(known), Some(id)) = (KNOWN.get(), survivor::process_id()) else { return 0 };
+        let process = ((id << GENERATION_BITS) | (generation() % (1 << GENERATION_BITS)))
+            % (1 << super::PROCESS_BITS);
+        // Relaxed: whichever thread is first, they store the same.
+        known.process.store(process, Ordering::Relaxed);
+        process
     }
 
     #[cold]
     fn next_generation() -> u32 {
-        let Some(word) = GENERATION.get() else { return FIRST_GENERATION };
+        let Some(known) = KNOWN.get() else { return FIRST_GENERATION };
+        let word = &known.generation;
         loop {
             // Acquire: partner is the Release below; who comes too late sees the winner's number.
             let known = word.load(Ordering::Acquire);
@@ -200,7 +290,11 @@ mod imp {
             // the child has a copy of bears it.
             // Release and Acquire: partners of each other, and of the load above.
             return match word.compare_exchange(0, next, Ordering::Release, Ordering::Acquire) {
-                Ok(_) => next,
+                Ok(_) => {
+                    // After the number is this process's: an entry of a number that was left out would be a false one.
+                    survivor::note(next);
+                    next
+                }
                 Err(first) => first,
             };
         }
@@ -220,8 +314,68 @@ mod tests {
         assert_eq!(generation(), me.generation());
         let other = std::thread::spawn(Identity::of_this_thread).join().unwrap();
         assert!(other != me && !other.is_gone(me) && !me.is_gone(me));
-        // As a child sees them. That the one that forked stays is shown by `try_lock.rs`.
-        let child = Identity::of_number(me.number() + 1);
-        assert!(other.is_gone(child));
+        assert!(Identity::gone().is_gone(me));
+    }
+
+    /// Runs `body` in a forked child; whether it said so.
+    fn in_child(body: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child makes system calls and atomic accesses, and starts threads at most.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let right = body();
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!right)) };
+        }
+        let mut status = -1;
+        // SAFETY: the child is ours, `status` writable.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        status == 0
+    }
+
+    extern "C" fn ask(seen: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: what `by_another_thread` passes.
+        let (holder, gone) = unsafe { &mut *seen.cast::<(Identity, bool)>() };
+        *gone = holder.is_gone(Identity::of_this_thread());
+        core::ptr::null_mut()
+    }
+
+    /// Whether a thread that this process starts takes the holder for gone.
+    fn by_another_thread(holder: Identity) -> bool {
+        let mut seen = (holder, false);
+        // SAFETY: the thread is joined before `seen` goes.
+        unsafe {
+            let mut thread = core::mem::zeroed();
+            let at = (&raw mut seen).cast();
+            assert_eq!(libc::pthread_create(&mut thread, core::ptr::null(), ask, at), 0);
+            assert_eq!(libc::pthread_join(thread, core::ptr::null_mut()), 0);
+        }
+        seen.1
+    }
+
+    /// Whatever thread of a child is asked, and whichever is asked first.
+    #[test]
+    #[cfg_attr(miri, ignore = "forks")]
+    fn all_threads_of_a_child_know_which_thread_forked() {
+        let me = Identity::of_this_thread();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(Identity::of_this_thread()).unwrap();
+            let _ = wait.recv();
+        });
+        let other = told.recv().unwrap();
+        assert!(!other.is_gone(me));
+        let by_me = || {
+            let now = Identity::of_this_thread();
+            other.is_gone(now) && !me.is_gone(now)
+        };
+        let by_others = || by_another_thread(other) && !by_another_thread(me);
+        assert!(in_child(|| by_me() && by_others()));
+        assert!(in_child(|| by_others() && by_me()));
+        // Whatever the process in between asked.
+        assert!(in_child(|| in_child(|| by_others() && by_me())));
+        assert!(in_child(|| by_others() && in_child(|| by_me() && by_others())));
+        drop(end);
+        thread.join().unwrap();
     }
 }

@@ -16,6 +16,7 @@ mod caps;
 mod cgroup;
 mod cpulist;
 mod cpuset;
+pub(crate) mod directory;
 mod errno;
 pub(crate) mod file;
 pub(crate) mod forks;
@@ -23,8 +24,13 @@ pub mod futex;
 #[cfg(not(loom))]
 pub(crate) mod huge_pages;
 pub mod membarrier;
-mod once;
+#[cfg(not(loom))]
+pub(crate) mod memory_limit;
+pub(crate) mod once;
+pub(crate) mod page_size;
 pub(crate) mod pages;
+#[cfg(all(test, not(any(loom, miri))))]
+pub(crate) mod pages_emulated;
 pub(crate) mod pipe;
 mod possible;
 pub(crate) mod robust_list;
@@ -33,8 +39,13 @@ pub(crate) mod rseq;
 mod serialize;
 pub(crate) mod shared_file;
 pub(crate) mod sleep;
+pub(crate) mod sparse;
 pub(crate) mod stack;
 mod stay;
+#[cfg(not(any(loom, miri)))]
+pub(crate) mod stderr;
+#[cfg(not(loom))]
+mod survivor;
 mod syscall;
 pub(crate) mod thread;
 #[cfg(not(loom))]

@@ -4,7 +4,17 @@
 
 use super::errno::Errno;
 use super::file::{File, PathBuf};
+use super::page_size::{page_size, page_start};
 use super::syscall::syscall;
+
+#[cfg(any(not(test), loom, miri))]
+pub(super) use super::syscall::syscall as call;
+
+#[cfg(all(test, not(any(loom, miri))))]
+pub(super) use super::pages_emulated::call;
+
+/// Bytes of the shortest mapping that the kernel may make a huge page of.
+const HUGE_PAGE: usize = 2 << 20;
 
 /// Maps `len` bytes of zeroed, lazily populated, private memory; `None` when the kernel refuses.
 ///
@@ -14,34 +24,137 @@ pub(crate) fn map(len: usize) -> Option<*mut u8> {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
     // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing.
-    let at = unsafe { syscall(libc::SYS_mmap, [0, len, protection, flags, usize::MAX, 0]) }.ok()?;
+    let at = unsafe { call(libc::SYS_mmap, [0, len, protection, flags, usize::MAX, 0]) }.ok()?;
     let at = at as *mut u8;
-    // A kernel without transparent huge pages refuses the advice, which is just as well.
     // SAFETY: the mapping just made.
-    let _ = unsafe { advise(at, len, libc::MADV_NOHUGEPAGE) };
+    unsafe { forbid_huge_pages(at, len) };
     Some(at)
+}
+
+/// Forbids huge pages in a mapping, if one fits into it.
+///
+/// # Safety
+/// As for [`advise`].
+pub(super) unsafe fn forbid_huge_pages(at: *mut u8, len: usize) {
+    if len >= HUGE_PAGE {
+        // A kernel without transparent huge pages refuses the advice, which is just as well.
+        // SAFETY: the caller's promise; the contents stay.
+        let _ = unsafe { advise(at, len, libc::MADV_NOHUGEPAGE) };
+    }
+}
+
+/// Why [`map_at`] fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Another mapping lies there.
+    Taken,
+    /// The kernel has no memory to promise, the process no such addresses, or a limit is reached (`RLIMIT_AS`,
+    /// `RLIMIT_DATA`, `RLIMIT_MEMLOCK`).
+    NoMemory,
+}
+
+/// What of a range of addresses [`map_at`] and [`unmap_at`] work on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// Addresses that the caller has not mapped.
+    Unmapped,
+    /// A part of one `reserve`.
+    Reserved,
+}
+
+/// Maps zeroed, lazily populated, private memory at an address. Readable, and writable if `is_writable`.
+///
+/// # Safety
+/// The range begins and ends with a page. On reserved ground nothing refers to what is there.
+pub(crate) unsafe fn map_at(
+    at: usize,
+    len: usize,
+    is_writable: bool,
+    ground: Ground,
+) -> Result<(), Refusal> {
+    let protection = if is_writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+    let fixed = match ground {
+        Ground::Unmapped => libc::MAP_FIXED_NOREPLACE,
+        Ground::Reserved => libc::MAP_FIXED,
+    };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
+    let args = [at, len, protection as usize, flags as usize, usize::MAX, 0];
+    // SAFETY: replaces at most the caller's own reservation, which the caller promises is not referred to.
+    match unsafe { call(libc::SYS_mmap, args) } {
+        Ok(mapped) if mapped == at => Ok(()),
+        // Before Linux 4.17 the flag is unknown and the address a wish.
+        Ok(elsewhere) => {
+            // SAFETY: the mapping just made.
+            unsafe { unmap(elsewhere as *mut u8, len) };
+            Err(Refusal::Taken)
+        }
+        Err(Errno::EEXIST) => Err(Refusal::Taken),
+        Err(_) => Err(Refusal::NoMemory),
+    }
+}
+
+/// Gives pages back that [`map_at`] mapped, with their addresses, or, on reserved ground, all but these. False when
+/// the process has too many mappings; then everything is as it was.
+///
+/// # Safety
+/// The range begins and ends with a page, was mapped by `map_at` on this ground, and nothing refers to it.
+pub(crate) unsafe fn unmap_at(at: usize, len: usize, ground: Ground) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    let none = [at, len, libc::PROT_NONE as usize, flags as usize, usize::MAX, 0];
+    // SAFETY: the caller's promise.
+    let done = unsafe {
+        match ground {
+            Ground::Unmapped => call(libc::SYS_munmap, [at, len, 0, 0, 0, 0]),
+            Ground::Reserved => call(libc::SYS_mmap, none),
+        }
+    };
+    if done.is_ok() && ground == Ground::Reserved {
+        // SAFETY: the mapping just made.
+        let _ = unsafe { advise(at as *mut u8, len, libc::MADV_DONTDUMP) };
+    }
+    done.is_ok()
 }
 
 /// Takes `len` bytes of address space, in which nobody may touch anything before it is opened; `None` when the
 /// kernel refuses, or a limit of the process (`RLIMIT_AS`).
 ///
-/// Nothing is promised to it yet where the kernel keeps account of promises, and nothing counts as data.
+/// Nothing is promised to it yet where the kernel keeps account of promises, nothing counts as data, and core dumps
+/// leave it out.
 pub(crate) fn reserve(len: usize) -> Option<*mut u8> {
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
     let args = [0, len, libc::PROT_NONE as usize, flags, usize::MAX, 0];
     // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing.
-    unsafe { syscall(libc::SYS_mmap, args) }.ok().map(|at| at as *mut u8)
+    let at = unsafe { call(libc::SYS_mmap, args) }.ok()? as *mut u8;
+    // SAFETY: the mapping just made. Refused, core dumps are longer.
+    let _ = unsafe { advise(at, len, libc::MADV_DONTDUMP) };
+    Some(at)
 }
 
-/// Makes reserved pages readable and writable; what was opened before stays as it is. False when the kernel
-/// has no memory to promise.
+/// Opens pages of one `reserve`, and lets core dumps have them; false as in [`open`].
 ///
 /// # Safety
-/// The range lies in one `reserve`, and begins and ends with a page.
+/// As [`open`].
+pub(crate) unsafe fn open_reserved(at: *mut u8, len: usize) -> bool {
+    let (start, end) = whole_pages(at, len);
+    // SAFETY: the caller's promise; the advice changes no contents.
+    unsafe { open(at, len) && advise(start as *mut u8, end - start, libc::MADV_DODUMP).is_ok() }
+}
+
+/// The pages that a range lies in, from their start to their end.
+fn whole_pages(at: *mut u8, len: usize) -> (usize, usize) {
+    (page_start(at as usize), (at as usize + len).next_multiple_of(page_size()))
+}
+
+/// Makes the reserved pages that a range lies in readable and writable; what was opened before stays as it is. False
+/// when the kernel has no memory to promise.
+///
+/// # Safety
+/// The range lies in one `reserve`, and nothing beside it in its first and last page is to stay closed.
 pub(crate) unsafe fn open(at: *mut u8, len: usize) -> bool {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    let (start, end) = whole_pages(at, len);
     // SAFETY: the caller's promise; more access takes nothing from anybody.
-    unsafe { syscall(libc::SYS_mprotect, [at as usize, len, protection, 0, 0, 0]) }.is_ok()
+    unsafe { call(libc::SYS_mprotect, [start, end - start, protection, 0, 0, 0]) }.is_ok()
 }
 
 /// Takes all access to pages away, until they are opened again; false when the kernel cannot keep account of it.
@@ -51,7 +164,22 @@ pub(crate) unsafe fn open(at: *mut u8, len: usize) -> bool {
 pub(crate) unsafe fn close(at: *mut u8, len: usize) -> bool {
     let args = [at as usize, len, libc::PROT_NONE as usize, 0, 0, 0];
     // SAFETY: the caller's promise.
-    unsafe { syscall(libc::SYS_mprotect, args) }.is_ok()
+    unsafe { call(libc::SYS_mprotect, args) }.is_ok()
+}
+
+/// Whether the kernel maps so many bytes of writable memory now, by all its limits (`RLIMIT_AS`, `RLIMIT_DATA`,
+/// `RLIMIT_MEMLOCK`, promises): it is asked to, and they go again.
+pub(crate) fn has_room_for(len: usize) -> bool {
+    let Some(at) = reserve(len) else { return false };
+    let args = [at as usize, len, 0, 0, 0, 0];
+    // SAFETY: a mapping of our own, which nobody refers to. Where all that is mapped is locked (`MCL_FUTURE`) the pages
+    // would be filled as they become writable: not if this mapping is locked no more.
+    unsafe {
+        let _ = call(libc::SYS_munlock, args);
+        let is_open = open(at, len);
+        unmap(at, len);
+        is_open
+    }
 }
 
 /// How many more bytes of address space the process may have (`RLIMIT_AS`); `usize::MAX` without a limit. Where
@@ -69,7 +197,7 @@ fn address_space() -> Option<usize> {
     let path = PathBuf::join(&[b"/proc/self/statm"]).ok()?;
     let len = File::open(&path).ok()?.read(&mut text).ok()?;
     let pages = text.get(..len)?.split(|byte| *byte == b' ').next()?;
-    core::str::from_utf8(pages).ok()?.parse::<usize>().ok()?.checked_mul(4096)
+    core::str::from_utf8(pages).ok()?.parse::<usize>().ok()?.checked_mul(page_size())
 }
 
 /// `usize::MAX` without one.
@@ -90,7 +218,20 @@ fn address_limit() -> usize {
 pub(crate) unsafe fn advise(at: *mut u8, len: usize, advice: i32) -> Result<(), Errno> {
     let args = [at as usize, len, advice as usize, 0, 0, 0];
     // SAFETY: the caller's promise.
-    unsafe { syscall(libc::SYS_madvise, args) }.map(|_| ())
+    unsafe { call(libc::SYS_madvise, args) }.map(|_| ())
+}
+
+/// Lets the kernel have the whole pages of a range; what is in the rest of it stays.
+///
+/// # Safety
+/// The range lies in one `map`, and nobody needs what is in it.
+pub(crate) unsafe fn give_back(at: *mut u8, len: usize) -> Result<(), Errno> {
+    let (start, end) = ((at as usize).next_multiple_of(page_size()), page_start(at as usize + len));
+    match end.checked_sub(start) {
+        // SAFETY: the caller's promise, of a part of the range.
+        Some(len @ 1..) => unsafe { advise(start as *mut u8, len, libc::MADV_DONTNEED) },
+        _ => Ok(()),
+    }
 }
 
 /// Gives pages back.
@@ -100,35 +241,49 @@ pub(crate) unsafe fn advise(at: *mut u8, len: usize, advice: i32) -> Result<(), 
 pub(crate) unsafe fn unmap(at: *mut u8, len: usize) {
     // The only errors are those of wrong arguments.
     // SAFETY: the caller's promise.
-    let _ = unsafe { syscall(libc::SYS_munmap, [at as usize, len, 0, 0, 0, 0]) };
+    let _ = unsafe { call(libc::SYS_munmap, [at as usize, len, 0, 0, 0, 0]) };
 }
 
 /// Whether the page of this address is in memory. False also of one that was swapped out.
 pub(crate) fn is_resident(at: *mut u8) -> bool {
     let mut state = 0u8;
-    let page = at.map_addr(|addr| addr & !4095);
+    let page = at.map_addr(page_start);
     let args = [page as usize, 1, &raw mut state as usize, 0, 0, 0];
     // SAFETY: the kernel writes a byte for the one page, and looks at no memory.
-    unsafe { syscall(libc::SYS_mincore, args) }.is_ok() && state & 1 != 0
+    unsafe { call(libc::SYS_mincore, args) }.is_ok() && state & 1 != 0
+}
+
+/// Whether something is mapped in each page of a range, which begins and ends with a page.
+pub(crate) fn is_mapped(at: *mut u8, len: usize) -> bool {
+    const AT_ONCE: usize = 512;
+    let page_size = page_size();
+    let mut states = [0u8; AT_ONCE];
+    (0..len).step_by(AT_ONCE * page_size).all(|done| {
+        let part = (len - done).min(AT_ONCE * page_size);
+        let args = [at as usize + done, part, states.as_mut_ptr() as usize, 0, 0, 0];
+        // SAFETY: the kernel writes a byte for each page of the range, of which there are AT_ONCE at most; it looks at
+        // no memory.
+        unsafe { call(libc::SYS_mincore, args) }.is_ok()
+    })
 }
 
 /// Calls `f` with each page of the range that is resident; with every page where the kernel does not say.
 ///
 /// Pages may come and go meanwhile.
 pub(crate) fn for_each_resident(at: *mut u8, len: usize, mut f: impl FnMut(*mut u8)) {
-    const PAGE: usize = 4096;
     const AT_ONCE: usize = 512;
+    let page_size = page_size();
     let mut states = [1u8; AT_ONCE];
-    for done in (0..len).step_by(AT_ONCE * PAGE) {
-        let (start, len) = (at.wrapping_add(done), (len - done).min(AT_ONCE * PAGE));
+    for done in (0..len).step_by(AT_ONCE * page_size) {
+        let (start, len) = (at.wrapping_add(done), (len - done).min(AT_ONCE * page_size));
         states.fill(1);
         let args = [start as usize, len, states.as_mut_ptr() as usize, 0, 0, 0];
         // SAFETY: the kernel writes a byte for each page of the range, of which there are AT_ONCE at
         // most; it looks at no memory.
-        let _ = unsafe { syscall(libc::SYS_mincore, args) };
-        for (page, state) in states.iter().enumerate().take(len.div_ceil(PAGE)) {
+        let _ = unsafe { call(libc::SYS_mincore, args) };
+        for (page, state) in states.iter().enumerate().take(len.div_ceil(page_size)) {
             if state & 1 != 0 {
-                f(start.wrapping_add(page * PAGE));
+                f(start.wrapping_add(page * page_size));
             }
         }
     }
@@ -142,7 +297,7 @@ pub(crate) fn for_each_resident(at: *mut u8, len: usize, mut f: impl FnMut(*mut 
 pub(crate) unsafe fn place_locally(at: *mut u8, len: usize) -> Result<(), Errno> {
     const MPOL_LOCAL: usize = 4;
     // SAFETY: the caller's promise; no nodes are named, so no mask is read.
-    unsafe { syscall(libc::SYS_mbind, [at as usize, len, MPOL_LOCAL, 0, 0, 0]) }.map(|_| ())
+    unsafe { call(libc::SYS_mbind, [at as usize, len, MPOL_LOCAL, 0, 0, 0]) }.map(|_| ())
 }
 
 /// Makes pages that come into being in the range lie on a node below 64, as long as that has memory, whatever the
@@ -157,7 +312,7 @@ pub(crate) unsafe fn place_on(at: *mut u8, len: usize, node: u32) -> Result<(), 
     let bits = u64::BITS as usize + 1;
     let args = [at as usize, len, libc::MPOL_PREFERRED as usize, &raw const mask as usize, bits, 0];
     // SAFETY: the caller's promise; a mask of so many bits, of which the kernel reads 64.
-    unsafe { syscall(libc::SYS_mbind, args) }.map(|_| ())
+    unsafe { call(libc::SYS_mbind, args) }.map(|_| ())
 }
 
 /// Whether the calling thread, or whoever started the process, has said where its memory is to lie
@@ -232,15 +387,15 @@ mod tests {
 
     #[test]
     fn where_pages_are() {
-        let at = map(3 * 4096).unwrap();
+        let at = map(3 * page_size()).unwrap();
         // SAFETY: pages just mapped.
-        let placed = unsafe { place_locally(at, 3 * 4096) };
+        let placed = unsafe { place_locally(at, 3 * page_size()) };
         // SAFETY: likewise, read and written by this test alone.
         unsafe {
-            assert_eq!(at.add(4096).read_volatile(), 0);
-            at.add(8192).write_volatile(1);
+            assert_eq!(at.add(page_size()).read_volatile(), 0);
+            at.add(2 * page_size()).write_volatile(1);
         }
-        let pages = [0, 4096, 8192].map(|offset| at.wrapping_add(offset));
+        let pages = [0, 1, 2].map(|page| page * page_size()).map(|offset| at.wrapping_add(offset));
         let mut nodes = [7; 3];
         if nodes_of(&pages, &mut nodes) {
             assert!(nodes[0] < 0 && nodes[1] < 0 && nodes[2] >= 0, "{nodes:?}");
@@ -249,17 +404,17 @@ mod tests {
         }
         assert!(may_be_written(pages[2]));
         // SAFETY: mapped above.
-        unsafe { unmap(at, 3 * 4096) };
+        unsafe { unmap(at, 3 * page_size()) };
     }
 
     /// As the kernel makes pages to see who uses them; which of some kernels have no node then.
     #[test]
     fn a_page_that_nobody_may_access_was_written() {
-        let at = map(4096).unwrap();
+        let at = map(page_size()).unwrap();
         // SAFETY: a page just mapped.
         unsafe { at.write_volatile(1) };
         let access = |protection: i32| {
-            let args = [at as usize, 4096, protection as usize, 0, 0, 0];
+            let args = [at as usize, page_size(), protection as usize, 0, 0, 0];
             // SAFETY: the page just mapped, which nobody else knows.
             unsafe { syscall(libc::SYS_mprotect, args) }.unwrap();
         };
@@ -269,6 +424,6 @@ mod tests {
         // SAFETY: readable again.
         assert_eq!(unsafe { at.read_volatile() }, 1);
         // SAFETY: mapped above.
-        unsafe { unmap(at, 4096) };
+        unsafe { unmap(at, page_size()) };
     }
 }

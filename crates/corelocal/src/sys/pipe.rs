@@ -58,12 +58,13 @@ impl Drop for Pipe {
 #[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
+    use crate::sys::page_size::page_size;
     use crate::sys::pages;
 
     /// Makes a page one that nobody can read. Unmapped, it might be mapped again by another thread of the tests.
     fn close(page: *mut u8) {
         // SAFETY: a page of the test's own, to which nobody refers.
-        assert_eq!(unsafe { libc::mprotect(page.cast(), 4096, libc::PROT_NONE) }, 0);
+        assert_eq!(unsafe { libc::mprotect(page.cast(), page_size(), libc::PROT_NONE) }, 0);
     }
 
     #[test]
@@ -75,7 +76,7 @@ mod tests {
         assert_eq!(to, from);
         assert!(!pipe.copy(core::ptr::null(), &mut to));
         assert!(!pipe.copy(usize::MAX as *const u8, &mut to));
-        let gone = pages::map(4096).unwrap();
+        let gone = pages::map(page_size()).unwrap();
         assert!(pipe.copy(gone, &mut to));
         close(gone);
         assert!(!pipe.copy(gone, &mut to));
@@ -87,13 +88,13 @@ mod tests {
     #[test]
     fn the_end_of_memory_is_told() {
         let pipe = Pipe::new().unwrap();
-        let pages = pages::map(8192).unwrap();
-        close(pages.wrapping_add(4096));
+        let pages = pages::map(2 * page_size()).unwrap();
+        close(pages.wrapping_add(page_size()));
         let mut to = [1; 64];
-        assert!(!pipe.copy(pages.wrapping_add(4096 - 32), &mut to));
-        assert!(pipe.copy(pages.wrapping_add(4096 - 64), &mut to));
+        assert!(!pipe.copy(pages.wrapping_add(page_size() - 32), &mut to));
+        assert!(pipe.copy(pages.wrapping_add(page_size() - 64), &mut to));
         assert_eq!(to, [0; 64]);
         // SAFETY: mapped above; nobody refers to it.
-        unsafe { pages::unmap(pages, 8192) };
+        unsafe { pages::unmap(pages, 2 * page_size()) };
     }
 }

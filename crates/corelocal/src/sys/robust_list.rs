@@ -17,6 +17,12 @@
 //! What a thread is about to lock or unlock it publishes as `pending`, for the moments in which the word and
 //! the list do not agree.
 //!
+//! # The longest list
+//! The kernel walks the first [`MOST`] entries, and leaves the locks behind them as they are: the oldest ones. So a lock
+//! of ours is not taken when the list has so many. Libc's locks count too, as they are in the same list, but libc takes
+//! its own without counting. The list is counted anew after as many locks as half of the room that was left. So ours are
+//! all within the kernel's reach as long as libc does not fill the other half in that time.
+//!
 //! # Invariants
 //! 1. Each store is a step that the kernel may find to be the last one. Compiler fences keep them in order;
 //!    cpus need no fence, for it is the thread itself that dies. They are each other's partners, all of them.
@@ -33,11 +39,15 @@ use super::errno::Errno;
 use super::syscall::syscall;
 #[cfg(not(loom))]
 use super::thread_id::{self, Block};
+#[cfg(not(loom))]
+use crate::primitive::atomic::AtomicU32;
 use crate::primitive::atomic::{AtomicPtr, Ordering};
 use core::sync::atomic::compiler_fence;
 
 /// From an entry to its lock's word.
 pub(crate) const FUTEX_OFFSET: isize = if cfg!(target_env = "musl") { -28 } else { -32 };
+/// How many entries the kernel walks when a thread ends (`ROBUST_LIST_LIMIT`, of its `uapi/linux/futex.h`).
+pub(crate) const MOST: u32 = 2048;
 /// What a pointer to an entry carries if the lock inherits priority.
 const INHERITS: usize = 1;
 
@@ -111,6 +121,9 @@ unsafe fn prev_of<'a>(entry: Entry) -> &'a AtomicPtr<u8> {
 pub struct Thread<'a> {
     pub(crate) number: u32,
     head: &'a Head,
+    /// How many more locks it may take before the list is counted again; `None` where nothing can be remembered.
+    #[cfg(not(loom))]
+    uncounted: Option<&'a AtomicU32>,
     /// How many more steps it lives.
     #[cfg(all(test, loom))]
     life: &'a core::cell::Cell<usize>,
@@ -133,7 +146,11 @@ impl Thread<'static> {
             let head = block.head.load(Ordering::Relaxed);
             // SAFETY: null, or the head of this thread, which is there as long as the thread is.
             if let Some(head) = unsafe { head.as_ref() } {
-                return Ok(Thread { number: block.number(), head });
+                return Ok(Thread {
+                    number: block.number(),
+                    head,
+                    uncounted: Some(&block.uncounted),
+                });
             }
         }
         find()
@@ -161,7 +178,8 @@ fn find() -> Result<Thread<'static>, Errno> {
     if let Some(block) = block {
         block.head.store(core::ptr::from_ref(head).cast_mut(), Ordering::Relaxed);
     }
-    Ok(Thread { number: thread_id::current(), head })
+    let uncounted = block.map(|block| &block.uncounted);
+    Ok(Thread { number: thread_id::current(), head, uncounted })
 }
 
 /// The head that the kernel knows of this thread; null if none.
@@ -214,6 +232,42 @@ impl<'a> Thread<'a> {
     #[inline(always)]
     fn end(self) -> Entry {
         core::ptr::from_ref(self.head).cast_mut().cast()
+    }
+
+    /// Whether the kernel would find one more lock of this thread. To be asked before each lock.
+    #[inline(always)]
+    pub(crate) fn has_room(self) -> bool {
+        #[cfg(not(loom))]
+        {
+            // Relaxed: of this thread alone.
+            let left = self.uncounted.map_or(0, |uncounted| uncounted.load(Ordering::Relaxed));
+            match (left, self.uncounted) {
+                (1.., Some(uncounted)) => uncounted.store(left - 1, Ordering::Relaxed),
+                _ => return self.count(),
+            }
+        }
+        true
+    }
+
+    /// Counts the list; false if it is as long as it may be.
+    #[cfg(not(loom))]
+    #[cold]
+    #[inline(never)]
+    fn count(self) -> bool {
+        let (mut length, mut at) = (0, untagged(self.head.list.load(Ordering::Relaxed)));
+        while at != self.end() {
+            length += 1;
+            if length == MOST {
+                return false;
+            }
+            // SAFETY: an entry of this thread's list that is not its head. (3)
+            at = untagged(unsafe { next_of(at) }.load(Ordering::Relaxed));
+        }
+        if let Some(uncounted) = self.uncounted {
+            // One of them is the lock that is asked for.
+            uncounted.store((MOST - length).div_ceil(2) - 1, Ordering::Relaxed);
+        }
+        true
     }
 
     /// Says that the lock of this entry is being locked or unlocked.

@@ -11,12 +11,17 @@
 //!   fast path fails into its cold path.
 //!
 //! Invariants:
-//! 1. `AREA` starts out naming our own area, whose initial image shows no ids. So a process that
+//! 1. `IN_USE` starts out naming our own area, whose initial image shows no ids. So a process that
 //!    was never probed, a thread that was never registered and a kernel without rseq all look the
-//!    same to a fast path: the id is negative, the cold path runs. No fast path asks which world
-//!    it is in.
-//! 2. `AREA` changes at most once, from our area to libc's. Any mixture of old and new words that
-//!    a thread may read is safe, since our area shows no ids in a process that uses libc's.
+//!    same to a fast path: the cpu number is negative, the cold path runs. No fast path asks which
+//!    world it is in.
+//! 2. The words of `IN_USE` change at most once each: the area's from our area to libc's, the id's
+//!    to the field that holds it. The id's changes first. A section reads both as one pair, the
+//!    area's first, so a new area never comes with an old id. A pair may be out of date for as long
+//!    as the compiler keeps it:
+//!    - our area, where libc's is in use: nobody registers ours, so its cpu number stays negative;
+//!    - our area and its field `mm_cid`, where the kernel writes none: the field shows `NO_ID`,
+//!      for which every table of slots has an entry that is never filled (`cid`).
 //! 3. In a registered area we write `rseq_cs` and nothing else (since 6.19 a registration longer
 //!    than 32 bytes kills the process for less; and `cpu_id_start` is what broke tcmalloc there).
 //! 4. Our area is registered by the process that owns the memory. A vfork child shares the memory
@@ -53,6 +58,10 @@ pub(crate) mod field {
     pub(crate) const SLICE: isize = 28;
 }
 
+/// What our own area shows for an id until the kernel writes one. Ids are below it: x86-64 and arm64 kernels can be
+/// built for at most so many cpus.
+pub(crate) const NO_ID: u32 = 8192;
+
 /// Registration length of the first ABI; the kernel calls such a registration v1.
 const V1_LEN: u32 = 32;
 /// `RSEQ_FLAG_UNREGISTER`.
@@ -66,40 +75,56 @@ const REGISTRATION_FAILED: u32 = u32::MAX - 1;
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 const AT_RSEQ_ALIGN: libc::c_ulong = 28;
 
-/// The area in use, relative to our own area (invariants 1 and 2).
-static AREA: AtomicIsize = AtomicIsize::new(0);
-/// The field that holds the concurrency id, likewise: `mm_cid`, or `cpu_id` where there is none.
-static CID: AtomicIsize = AtomicIsize::new(field::MM_CID);
-/// The node's field, likewise; 0 until probed and where the kernel keeps none.
-static NODE: AtomicIsize = AtomicIsize::new(0);
+/// The area in use, relative to our own area, and likewise two of its fields (invariants 1 and 2): the concurrency id,
+/// which is `mm_cid`, or `cpu_id` where there is none; and the node, 0 until probed and where the kernel keeps none.
+static IN_USE: [AtomicIsize; 3] =
+    [AtomicIsize::new(0), AtomicIsize::new(field::MM_CID), AtomicIsize::new(0)];
+// The words of `IN_USE`.
+const AREA: usize = 0;
+const CID: usize = 1;
+const NODE: usize = 2;
 
 /// The offsets [`area`] and [`cid`], once they are known; 0 until then (invariant 5).
 static SETTLED: [AtomicIsize; 2] = [AtomicIsize::new(0), AtomicIsize::new(0)];
 
-/// [`area`] and [`cid`] together, and in fewer instructions; `None` until [`register_this_thread`] was called, or
-/// the program is loaded.
+/// [`area_and_cid`] in fewer instructions; `None` until [`register_this_thread`] was called, or the program is
+/// loaded.
 #[inline(always)]
 pub(crate) fn settled() -> Option<(isize, isize)> {
     let (area, cid) = arch::load_settled_pair!(SETTLED);
     (area != 0).then_some((area, cid))
 }
 
+/// [`area`] and [`cid`] as one pair: for whatever uses both (invariant 2).
+#[inline(always)]
+pub(crate) fn area_and_cid() -> (isize, isize) {
+    let (own, (area, cid)) = (arch::own_area_offset(), arch::load_settled_pair!(IN_USE));
+    (own + area, own + cid)
+}
+
 /// Offset of the area in use from the thread pointer.
 #[inline(always)]
 pub(crate) fn area() -> isize {
-    arch::own_area_offset() + arch::load_settled!(AREA)
+    arch::own_area_offset() + arch::load_settled!(IN_USE[AREA])
 }
 
 /// Offset of the concurrency id from the thread pointer.
 #[inline(always)]
 pub(crate) fn cid() -> isize {
-    arch::own_area_offset() + arch::load_settled!(CID)
+    arch::own_area_offset() + arch::load_settled!(IN_USE[CID])
+}
+
+/// What [`area_and_cid`] is before anything is known, for tests: our own area.
+#[cfg(all(test, not(loom)))]
+pub(crate) fn initial_area_and_cid() -> (isize, isize) {
+    let own = arch::own_area_offset();
+    (own, own + field::MM_CID)
 }
 
 /// Offset of the NUMA node from the thread pointer, where the kernel publishes it.
 #[inline(always)]
 pub(crate) fn node() -> Option<isize> {
-    match arch::load_settled!(NODE) {
+    match arch::load_settled!(IN_USE[NODE]) {
         0 => None,
         node => Some(arch::own_area_offset() + node),
     }
@@ -207,26 +232,27 @@ fn probe() -> u8 {
         Some(libc) if libc.size > 0 => {
             let area = libc.offset - arch::own_area_offset();
             let cid = area + if has_cid { field::MM_CID } else { field::CPU_ID };
-            // Relaxed: invariant 2.
-            CID.store(cid, Ordering::Relaxed);
-            AREA.store(area, Ordering::Relaxed);
+            IN_USE[CID].store(cid, Ordering::Relaxed);
+            // Release: partner is the order of loads in `load_settled_pair` (invariant 2).
+            IN_USE[AREA].store(area, Ordering::Release);
             LIBC
         }
         _ => {
             if !has_cid {
-                CID.store(field::CPU_ID, Ordering::Relaxed);
+                IN_USE[CID].store(field::CPU_ID, Ordering::Relaxed);
             }
             OWN
         }
     };
     if feature_size >= 24 && state != DISABLED {
-        NODE.store(AREA.load(Ordering::Relaxed) + field::NODE_ID, Ordering::Relaxed);
+        let node = IN_USE[AREA].load(Ordering::Relaxed) + field::NODE_ID;
+        IN_USE[NODE].store(node, Ordering::Relaxed);
     }
     // Not by `area` and `cid`, which may have been read before the stores above.
-    let at = |word: &AtomicIsize| arch::own_area_offset() + word.load(Ordering::Relaxed);
-    SETTLED[1].store(at(&CID), Ordering::Relaxed);
+    let at = |word: usize| arch::own_area_offset() + IN_USE[word].load(Ordering::Relaxed);
+    SETTLED[CID].store(at(CID), Ordering::Relaxed);
     // Release: partner is the order of loads in `load_settled_pair`.
-    SETTLED[0].store(at(&AREA), Ordering::Release);
+    SETTLED[AREA].store(at(AREA), Ordering::Release);
     STATE.store(state, Ordering::Relaxed);
     state
 }
@@ -335,7 +361,7 @@ pub(super) fn unregister_own() {
     if rseq_call(OWN_LEN.load(Ordering::Relaxed), UNREGISTER).is_ok() {
         // No longer registered, so ours to write: back to the initial image, from which a later
         // TLS destructor may register once more.
-        own_field(field::MM_CID).store(UNINITIALIZED, Ordering::Relaxed);
+        own_field(field::MM_CID).store(NO_ID, Ordering::Relaxed);
         cpu_id.store(UNINITIALIZED, Ordering::Relaxed);
     }
 }

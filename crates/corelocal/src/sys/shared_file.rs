@@ -10,11 +10,17 @@
 //! tell is whose it is. So its holder takes a second lock, on the byte that has the number of the
 //! process, in a range far above any content. Both vanish with the process, at whatever instruction it ends.
 //!
+//! # Whose a file is
+//! The owner of a file may write to it, change its mode and cut it short, at any time. So a file is judged by its
+//! open descriptor, never by its path: the path may lead elsewhere a moment later. [`FileStatus::has_trusted_owner`]
+//! and [`FileStatus::is_writable_by_others`] are the two questions.
+//!
 //! # Invariants
 //! 1. A [`SharedFile`] is an open descriptor, closed once.
-//! 2. A [`Mapping`] is `len` bytes from one `mmap`, unmapped once. Its memory stays as long as it does; the
-//!    content is anybody's who may write to the file, and who cuts the file short makes access fail with
-//!    SIGBUS.
+//! 2. A [`Mapping`] is `len` bytes from one `mmap`, unmapped once. Its memory stays as long as it does; any process
+//!    that may write to the file changes the content. Access beyond the end of a file that was cut short fails with
+//!    SIGBUS, which a library cannot catch. A sealed file ([`SharedFile::seal_len`]) cannot be cut short.
+//! 3. No user has, at any moment, more rights to a file made here than its final mode gives.
 
 use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
@@ -26,6 +32,10 @@ const WRITER: i64 = 1 << 40;
 /// Where the bytes begin that stand for processes.
 const NAMES: i64 = 1 << 41;
 const NAMES_LEN: i64 = 1 << 32;
+/// The user that may do anything.
+const ROOT: u32 = 0;
+/// The file system of files of huge pages (`HUGETLBFS_MAGIC`).
+const HUGETLBFS: u32 = 0x9584_58f6;
 
 /// An open file.
 pub(crate) struct SharedFile(c_int);
@@ -39,8 +49,22 @@ pub(crate) struct FileStatus {
     /// Permission bits.
     pub(crate) mode: u32,
     pub(crate) owner: u32,
+    /// How many names it has; none in memory without a name.
+    pub(crate) links: u64,
     /// Device and inode: which file it is.
     pub(crate) identity: (u64, u64),
+}
+
+impl FileStatus {
+    /// Whether it belongs to this process's user or to root, which can do to this process whatever they like.
+    pub(crate) fn has_trusted_owner(&self) -> bool {
+        self.owner == user() || self.owner == ROOT
+    }
+
+    /// Whether more users than its owner may write to it. An access control list shows in the group's bits.
+    pub(crate) fn is_writable_by_others(&self) -> bool {
+        self.mode & 0o022 != 0
+    }
 }
 
 impl SharedFile {
@@ -59,16 +83,10 @@ impl SharedFile {
         Self::open_with(path, libc::O_RDWR)
     }
 
-    /// Makes a file that must not exist, which its owner may write and everybody read whatever the umask.
-    pub(crate) fn create(path: &CStr) -> Result<SharedFile, Errno> {
-        Self::create_for(path, 0o644)
-    }
-
     /// Makes a file that must not exist, with these permissions whatever the umask.
     pub(crate) fn create_for(path: &CStr, mode: u32) -> Result<SharedFile, Errno> {
         let file = Self::open_with(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL)?;
-        // SAFETY: an open descriptor (1).
-        checked(unsafe { libc::fchmod(file.0, mode as libc::mode_t) })?;
+        file.set_mode(mode)?;
         Ok(file)
     }
 
@@ -78,8 +96,7 @@ impl SharedFile {
     /// Fails where the file system has no such files, and where /proc is not there to find it by.
     pub(crate) fn create_unlinked(directory: &CStr, mode: u32) -> Result<SharedFile, Errno> {
         let file = Self::open_with(directory, libc::O_RDWR | libc::O_TMPFILE)?;
-        // SAFETY: an open descriptor (1).
-        checked(unsafe { libc::fchmod(file.0, mode as libc::mode_t) })?;
+        file.set_mode(mode)?;
         status_of(file.path().as_c_str()).map(|_| file)
     }
 
@@ -97,11 +114,15 @@ impl SharedFile {
         DescriptorPath::of(self.0)
     }
 
-    /// Makes a file that has no name and may be sealed.
+    /// Makes a file that has no name and may be sealed, which its owner alone may open by way of /proc.
     pub(crate) fn create_nameless() -> Result<SharedFile, Errno> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name ends with NUL.
-        checked(unsafe { libc::memfd_create(c"corelocal".as_ptr(), flags) }).map(SharedFile)
+        let file = checked(unsafe { libc::memfd_create(c"corelocal".as_ptr(), flags) });
+        let file = file.map(SharedFile)?;
+        // The kernel's mode is 0777.
+        file.set_mode(0o600)?;
+        Ok(file)
     }
 
     /// A descriptor of one's own for the file of another.
@@ -133,11 +154,50 @@ impl SharedFile {
         checked(unsafe { libc::fcntl(self.0, libc::F_ADD_SEALS, seals) }).map(drop)
     }
 
+    /// Whether no access to the file's memory can fail any more: it cannot be cut short. One of huge pages, which
+    /// can be sealed too, has memory only as long as the kernel has such pages left; access is SIGBUS then.
+    pub(crate) fn is_sealed(&self) -> bool {
+        if self.is_of_huge_pages() {
+            return false;
+        }
+        // SAFETY: an open descriptor (1).
+        let seals = checked(unsafe { libc::fcntl(self.0, libc::F_GET_SEALS) });
+        seals.is_ok_and(|seals| seals & libc::F_SEAL_SHRINK != 0)
+    }
+
+    /// Also if the kernel does not tell.
+    fn is_of_huge_pages(&self) -> bool {
+        let mut stat = MaybeUninit::<libc::statfs>::zeroed();
+        // SAFETY: an open descriptor (1); `stat` is writable.
+        if unsafe { libc::fstatfs(self.0, stat.as_mut_ptr()) } != 0 {
+            return true;
+        }
+        // SAFETY: integers, all zero before the call.
+        // The magic number has 32 bits; how wide the field is differs.
+        unsafe { stat.assume_init() }.f_type as u32 == HUGETLBFS
+    }
+
+    /// Gives a file of this user's to a group besides.
+    pub(crate) fn set_group(&self, group: u32) -> Result<(), Errno> {
+        // SAFETY: an open descriptor (1); -1 leaves the owner as it is.
+        checked(unsafe { libc::fchown(self.0, libc::uid_t::MAX, group) }).map(drop)
+    }
+
+    pub(crate) fn set_mode(&self, mode: u32) -> Result<(), Errno> {
+        // SAFETY: an open descriptor (1).
+        checked(unsafe { libc::fchmod(self.0, mode as libc::mode_t) }).map(drop)
+    }
+
     fn open_with(path: &CStr, flags: c_int) -> Result<SharedFile, Errno> {
+        Self::open_at(libc::AT_FDCWD, path, flags)
+    }
+
+    /// Opens a path that begins at a directory. A file that is made is its owner's alone at first (3).
+    pub(super) fn open_at(at: c_int, path: &CStr, flags: c_int) -> Result<SharedFile, Errno> {
         let flags = flags | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
         loop {
             // SAFETY: the path ends with NUL.
-            match checked(unsafe { libc::open(path.as_ptr(), flags, 0o644) }) {
+            match checked(unsafe { libc::openat(at, path.as_ptr(), flags, 0o600) }) {
                 Err(Errno::EINTR) => {}
                 opened => return opened.map(SharedFile),
             }
@@ -267,6 +327,14 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
+    /// `len` bytes of zeros, of no file, to be read only.
+    pub(crate) fn of_zeros(len: usize) -> Result<Mapping, Errno> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
+        let at = unsafe { libc::mmap(core::ptr::null_mut(), len, libc::PROT_READ, flags, -1, 0) };
+        if at == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(Mapping { at: at.cast(), len }) }
+    }
+
     /// Where it begins: a multiple of the page size.
     #[inline(always)]
     pub(crate) fn at(&self) -> *mut u8 {
@@ -287,10 +355,19 @@ pub(crate) fn status_of(path: &CStr) -> Result<FileStatus, Errno> {
     status_by(|stat| unsafe { libc::lstat(path.as_ptr(), stat) })
 }
 
-/// Gives a file another name besides; `EEXIST` if that one is taken.
-pub(crate) fn link(from: &CStr, to: &CStr) -> Result<(), Errno> {
+/// Gives a file another name; `EEXIST` if that one is taken.
+pub(crate) fn rename_new(from: &CStr, to: &CStr) -> Result<(), Errno> {
+    rename_new_at(libc::AT_FDCWD, from, to)
+}
+
+/// The same for names in a directory.
+pub(super) fn rename_new_at(at: c_int, from: &CStr, to: &CStr) -> Result<(), Errno> {
+    let flags = libc::RENAME_NOREPLACE;
+    // Not every libc has a function for it.
     // SAFETY: both paths end with NUL.
-    checked(unsafe { libc::link(from.as_ptr(), to.as_ptr()) }).map(drop)
+    let done =
+        unsafe { libc::syscall(libc::SYS_renameat2, at, from.as_ptr(), at, to.as_ptr(), flags) };
+    if done < 0 { Err(Errno::last()) } else { Ok(()) }
 }
 
 /// Takes a name away.
@@ -305,18 +382,27 @@ pub(crate) fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// The status of what a name in a directory stands for; of the link itself, if it is one.
+pub(super) fn status_at(at: c_int, name: &CStr) -> Result<FileStatus, Errno> {
+    // SAFETY: the name ends with NUL.
+    status_by(|stat| unsafe { libc::fstatat(at, name.as_ptr(), stat, libc::AT_SYMLINK_NOFOLLOW) })
+}
+
 fn status_by(ask: impl FnOnce(*mut libc::stat) -> c_int) -> Result<FileStatus, Errno> {
     let mut stat = MaybeUninit::<libc::stat>::zeroed();
     checked(ask(stat.as_mut_ptr()))?;
     // SAFETY: integers, all zero before the call.
     let stat = unsafe { stat.assume_init() };
     let kind = stat.st_mode & libc::S_IFMT;
+    #[allow(clippy::useless_conversion, reason = "u32 on aarch64")]
+    let links = u64::from(stat.st_nlink);
     Ok(FileStatus {
         len: u64::try_from(stat.st_size).unwrap_or(0),
         is_regular: kind == libc::S_IFREG,
         is_device: kind == libc::S_IFCHR,
         mode: stat.st_mode & 0o7777,
         owner: stat.st_uid,
+        links,
         identity: (stat.st_dev, stat.st_ino),
     })
 }
@@ -337,7 +423,7 @@ fn process_id() -> u32 {
     unsafe { libc::getpid() as u32 }
 }
 
-fn checked(result: c_int) -> Result<c_int, Errno> {
+pub(super) fn checked(result: c_int) -> Result<c_int, Errno> {
     if result < 0 { Err(Errno::last()) } else { Ok(result) }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! Invariant: a call may always return for nothing, so whoever waits looks at the word again.
 
+use super::errno::Errno;
 use super::futex::{Deadline, Requeue, Scope, Wake};
 use crate::primitive::atomic::AtomicU32;
 
@@ -49,7 +50,8 @@ mod imp {
     }
 
     /// If `word` holds `expected`: wakes up to `wake` of its waiters and lets up to `requeue` others wait for
-    /// `target` instead.
+    /// `target` instead. Where that is refused, waiters may sleep all the same: the caller wakes them.
+    #[inline]
     pub(crate) fn requeue(
         word: &AtomicU32,
         expected: u32,
@@ -57,16 +59,14 @@ mod imp {
         requeue: u32,
         target: &AtomicU32,
         scope: Scope,
-    ) -> Requeue {
-        // As in `wake`.
-        futex::requeue(word, expected, wake, requeue, target, scope).unwrap_or(Requeue::Moved(0))
+    ) -> Result<Requeue, Errno> {
+        futex::requeue(word, expected, wake, requeue, target, scope)
     }
 }
 
 #[cfg(loom)]
 mod imp {
     use super::*;
-    use crate::sys::errno::Errno;
     use crate::sys::futex::vector::WakeAny;
     use loom::sync::Mutex;
     use loom::sync::atomic::Ordering;
@@ -184,10 +184,10 @@ mod imp {
         requeue: u32,
         target: &AtomicU32,
         _scope: Scope,
-    ) -> Requeue {
+    ) -> Result<Requeue, Errno> {
         let mut asleep = ASLEEP.lock().unwrap();
         if word.load(Ordering::Relaxed) != expected {
-            return Requeue::Differed;
+            return Ok(Requeue::Differed);
         }
         let woken = wake_first(&mut asleep, place(word), wake);
         let mut moved = 0;
@@ -199,7 +199,7 @@ mod imp {
             asleep.push(sleeper);
             moved += 1;
         }
-        Requeue::Moved(woken + moved)
+        Ok(Requeue::Moved(woken + moved))
     }
 
     fn wake_first(asleep: &mut Vec<Sleeper>, word: Place, most: u32) -> usize {

@@ -32,6 +32,8 @@ pub(super) struct Block {
     number: AtomicU32,
     /// The head of the thread's robust list, null if nobody looked for it yet.
     pub(super) head: AtomicPtr<Head>,
+    /// How many more robust locks the thread may take before its list is counted again (`sys/robust_list.rs`).
+    pub(super) uncounted: AtomicU32,
     /// A head for a thread whose libc has none.
     pub(super) own_head: UnsafeCell<Head>,
 }
@@ -66,8 +68,11 @@ impl Block {
             return None;
         }
         let generation = forks::generation();
-        self.number.store(ask(), Ordering::Relaxed);
+        let number = ask();
+        forks::note_number(number);
+        self.number.store(number, Ordering::Relaxed);
         self.head.store(core::ptr::null_mut(), Ordering::Relaxed);
+        self.uncounted.store(0, Ordering::Relaxed);
         // Partner: a signal handler in this thread. (1)
         compiler_fence(Ordering::Release);
         self.generation.store(generation, Ordering::Relaxed);
@@ -86,7 +91,7 @@ impl Block {
 pub(crate) fn current() -> u32 {
     match Block::current() {
         Some(block) => block.number(),
-        None => ask(),
+        None => ask_and_note(),
     }
 }
 
@@ -95,6 +100,54 @@ fn ask() -> u32 {
     // SAFETY: no arguments. The call cannot fail.
     let number = unsafe { syscall(libc::SYS_gettid, [0; 6]) };
     number.map_or(MASK, |number| number as u32)
+}
+
+/// The number of a thread that remembers none.
+#[cold]
+fn ask_and_note() -> u32 {
+    let number = ask();
+    forks::note_number(number);
+    number
+}
+
+/// Whose number the owner of something private has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// That of a thread of this process, or in doubt.
+    Present,
+    /// That of a thread that has ended, in a process that is no fork of another.
+    Ended,
+    /// That of a thread that has ended, or that a fork left behind.
+    Gone,
+    /// That under which the calling thread, which forked, may have locked in the parent.
+    Mine,
+    /// The same, where another thread asks.
+    First,
+}
+
+/// See [`Whose`].
+#[cold]
+pub(crate) fn whose(number: u32) -> Whose {
+    if !is_stranger(number) || is_guest() {
+        Whose::Present
+    } else if !forks::are_told_apart() {
+        // It may be a thread of the parent's: in doubt a lock counts as held.
+        Whose::Present
+    } else if forks::generation() == 1 {
+        Whose::Ended
+    } else if !forks::may_be_number_of_first(number) {
+        Whose::Gone
+    } else if forks::is_first_thread() {
+        Whose::Mine
+    } else {
+        Whose::First
+    }
+}
+
+/// Whether the calling thread is a child of `vfork` in its parent's memory, whose threads are none of its own. `false` where
+/// threads remember nothing.
+fn is_guest() -> bool {
+    Block::current().is_some_and(|block| block.number() != ask())
 }
 
 /// Whether this number is that of no thread of this process. `false` if the kernel does not say.

@@ -51,7 +51,8 @@ impl TryLock {
         }
     }
 
-    /// Whether somebody who is here seems to hold it.
+    /// Whether a thread that is not gone seems to hold it.
+    #[cfg(test)]
     pub(crate) fn is_held(&self) -> bool {
         // Acquire: partner is the Release in `drop`; who sees it free sees what the last one did.
         match self.holder.load(Ordering::Acquire) {

@@ -10,18 +10,18 @@ pub(crate) const SIGNATURE: u32 = 0;
 /// No area of our own.
 pub(crate) const OWN_AREA_LEN: usize = 0;
 
-/// Reads a word that is written once, when the program is loaded.
+/// Reads one of several words that are written once, when the program is loaded.
 macro_rules! load_settled {
-    ($word:path) => {
-        $word.load($crate::primitive::global::Ordering::Relaxed)
+    ($words:path [ $nth:expr ]) => {
+        $words[$nth].load($crate::primitive::global::Ordering::Relaxed)
     };
 }
 pub(crate) use load_settled;
 
-/// Two of them, the first one first.
+/// The first two of them, the first one first.
 macro_rules! load_settled_pair {
     ($words:path) => {
-        // Acquire: partner is the Release of whoever settles them.
+        // Acquire: partner is the Release with which they are settled.
         (
             $words[0].load($crate::primitive::global::Ordering::Acquire),
             $words[1].load($crate::primitive::global::Ordering::Relaxed),

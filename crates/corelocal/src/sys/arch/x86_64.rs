@@ -3,7 +3,7 @@
 //! Every address of a thread's area is an offset from the thread pointer (`fs`), so that one
 //! process-wide offset serves all threads. Our own area is a TLS object of the initial-exec model:
 //! 64 bytes and 16 words, reached without a call, and therefore inside a signal handler and inside malloc. Its
-//! initial image has `cpu_id = -1` and `mm_cid = -1`: a thread that nobody registered looks
+//! initial image has `cpu_id = -1` and `mm_cid = NO_ID`: a thread that nobody registered looks
 //! unregistered from its first instruction.
 
 use core::arch::{asm, global_asm};
@@ -31,25 +31,27 @@ global_asm!(
     ".quad 0",  // rseq_cs
     ".long 0",  // flags
     ".long 0",  // node_id
-    ".long -1", // mm_cid: no kernel has written one
+    ".long {no_id}", // mm_cid: the kernel has not written one
     ".zero 36",
     ".zero 64", // the words of `own_word`
     ".popsection",
+    no_id = const crate::sys::rseq::NO_ID,
 );
 
-/// Reads a word that is written once, when the program is loaded.
+/// Reads one of several words that are written once, when the program is loaded.
 ///
 /// `pure, nomem` lets the compiler read it once for a whole loop; an atomic load it would repeat.
 macro_rules! load_settled {
-    ($word:path) => {{
+    ($words:path [ $nth:expr ]) => {{
         let value: isize;
         // SAFETY: loads an aligned, initialised static. The compiler may reuse an earlier value or
         // mix values: the caller's invariant makes every value the word ever had a safe one.
         unsafe {
             core::arch::asm!(
-                "mov {}, qword ptr [rip + {word}]",
+                "mov {}, qword ptr [rip + {words} + {at}]",
                 out(reg) value,
-                word = sym $word,
+                words = sym $words,
+                at = const 8 * $nth,
                 options(pure, nomem, nostack, preserves_flags),
             );
         }
@@ -58,8 +60,9 @@ macro_rules! load_settled {
 }
 pub(crate) use load_settled;
 
-/// [`load_settled`] of two words, the first one first: this processor loads in order, which is the partner of the
-/// Release of whoever settles them.
+/// [`load_settled`] of the first two words, the first one first: this processor loads in order, which is the partner
+/// of the Release with which they are settled. It is one block, so the compiler never combines the first word of one
+/// load with the second word of an earlier one.
 macro_rules! load_settled_pair {
     ($words:path) => {{
         let (first, second): (isize, isize);

@@ -24,6 +24,11 @@ pub struct Deadline {
 }
 
 impl Deadline {
+    /// The end of the clock, which never comes. Unlike a wait without a deadline, which the kernel may begin anew after
+    /// a signal handler has run, a wait with this one then ends ([`Wake::Interrupted`](super::Wake::Interrupted)).
+    pub(crate) const NEVER: Deadline =
+        Deadline { seconds: i64::MAX, nanoseconds: NANOS_PER_SEC as i64 - 1 };
+
     /// Now: a wait with this deadline does not sleep.
     pub fn now() -> Deadline {
         Deadline::on(libc::CLOCK_MONOTONIC)
@@ -91,6 +96,7 @@ mod tests {
         assert_eq!(at(2, 0).since(at(1, 999_999_999)), Duration::from_nanos(1));
         assert_eq!(at(1, 0).since(at(1, 1)), Duration::ZERO);
         assert_eq!(at(1, 999_999_999).plus(Duration::MAX), at(i64::MAX, 999_999_998));
+        assert!(at(i64::MAX, 999_999_998) < Deadline::NEVER);
     }
 
     #[test]

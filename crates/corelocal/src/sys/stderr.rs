@@ -1,0 +1,104 @@
+//! Standard error, from any thread: also from one that has a table of descriptors of its own, without this one.
+
+use super::errno::Errno;
+use super::file::{File, PathBuf, decimal};
+use super::syscall::syscall;
+
+/// Writes a text, or as much of it as the kernel takes at once. Async-signal-safe.
+///
+/// A thread with a table of its own (`CLOSE_RANGE_UNSHARE`) has no standard error in it, and cannot keep one: while it
+/// did, the reader of a pipe would wait for the end after all of the process had closed it. So the descriptor is
+/// copied from the process's first thread, for this one write; before Linux 5.6, or where a filter refuses that, its
+/// file is opened once more, which is refused for sockets.
+pub(crate) fn write(text: &[u8]) {
+    let mine = write_to(libc::STDERR_FILENO as usize, text);
+    // SAFETY: no preconditions.
+    let process = unsafe { libc::getpid() } as usize;
+    // SAFETY: takes nothing.
+    let is_first = unsafe { syscall(libc::SYS_gettid, [0; 6]) } == Ok(process);
+    if mine == Err(Errno::EBADF) && !is_first {
+        if let Ok(copy) = copied(process).or_else(|_| opened(process)) {
+            let _ = write_to(copy.descriptor(), text);
+        }
+    }
+}
+
+fn write_to(descriptor: usize, text: &[u8]) -> Result<usize, Errno> {
+    let args = [descriptor, text.as_ptr() as usize, text.len(), 0, 0, 0];
+    // SAFETY: the kernel reads the text.
+    unsafe { syscall(libc::SYS_write, args) }
+}
+
+/// A copy of the descriptor of another process, or of this one's first thread.
+fn copied(process: usize) -> Result<File, Errno> {
+    // SAFETY: takes numbers.
+    let first = unsafe { syscall(libc::SYS_pidfd_open, [process, 0, 0, 0, 0, 0]) }?;
+    // SAFETY: just opened, and nobody else's.
+    let first = unsafe { File::of_descriptor(first) };
+    let args = [first.descriptor(), libc::STDERR_FILENO as usize, 0, 0, 0, 0];
+    // SAFETY: takes numbers; what it opens is nobody else's.
+    unsafe { syscall(libc::SYS_pidfd_getfd, args).map(|copy| File::of_descriptor(copy)) }
+}
+
+/// The file behind the descriptor of another process, or of this one's first thread.
+fn opened(process: usize) -> Result<File, Errno> {
+    let path = PathBuf::join(&[b"/proc/", decimal(process as u64, &mut [0; 20]), b"/fd/2"])?;
+    File::append_to(&path)
+}
+
+#[cfg(all(test, not(any(loom, miri))))]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::os::fd::{AsRawFd as _, FromRawFd as _};
+
+    const TEXT: &[u8] = b"a line\n";
+
+    /// In a child process whose standard error is the end of a pipe: a thread that has closed it in a table of its own.
+    #[test]
+    fn a_thread_without_descriptors_is_heard() {
+        extern "C" fn say(way: *mut libc::c_void) -> *mut libc::c_void {
+            const UNSHARE: usize = 2;
+            // SAFETY: closes descriptors of a copy of the table, which is the calling thread's alone.
+            let done =
+                unsafe { syscall(libc::SYS_close_range, [0, u32::MAX as usize, UNSHARE, 0, 0, 0]) };
+            // SAFETY: no preconditions.
+            let process = unsafe { libc::getpid() } as usize;
+            match (done, way as usize) {
+                // Refused before Linux 5.9: then there is nothing to be lost.
+                (Err(_), _) | (_, 0) => write(TEXT),
+                (_, 1) => _ = copied(process).map(|copy| write_to(copy.descriptor(), TEXT)),
+                _ => _ = opened(process).map(|copy| write_to(copy.descriptor(), TEXT)),
+            }
+            core::ptr::null_mut()
+        }
+        for way in 0..3usize {
+            let mut ends = [0; 2];
+            // SAFETY: two descriptors, which the file and this function own.
+            let (mut from, child) = unsafe {
+                assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
+                (std::fs::File::from_raw_fd(ends[0]), libc::fork())
+            };
+            if child == 0 {
+                // SAFETY: the child makes a thread, waits for it, and ends.
+                unsafe {
+                    libc::dup2(ends[1], libc::STDERR_FILENO);
+                    let mut thread = core::mem::zeroed();
+                    let way = core::ptr::without_provenance_mut(way);
+                    if libc::pthread_create(&mut thread, core::ptr::null(), say, way) == 0 {
+                        libc::pthread_join(thread, core::ptr::null_mut());
+                    }
+                    libc::_exit(0);
+                }
+            }
+            let mut heard = std::vec::Vec::new();
+            // SAFETY: our end, and a child of ours.
+            unsafe { libc::close(ends[1]) };
+            assert!(from.as_raw_fd() >= 0 && from.read_to_end(&mut heard).is_ok());
+            // SAFETY: likewise.
+            unsafe { libc::waitpid(child, &mut 0, 0) };
+            // A filter may refuse the copy; the file can be opened then.
+            assert!(heard == TEXT || way == 1 && heard.is_empty(), "{way}: {heard:?}");
+        }
+    }
+}

@@ -3,11 +3,12 @@
 //! what becomes of items.)
 
 mod cpus;
+mod pthreads;
 mod sandbox;
 mod storm;
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
@@ -220,6 +221,50 @@ fn a_childs_own_frozen_slot() {
                 (!is_frozen || taken > 1).then_some(1)
             });
             assert_eq!(stack.len(), 1);
+        },
+    );
+}
+
+/// What the forking thread has frozen no other thread of the child gets, whichever asks first; each item comes out once.
+#[test]
+fn a_slot_frozen_over_a_fork_has_one_owner() {
+    let test = "a_slot_frozen_over_a_fork_has_one_owner";
+    run_in_child(
+        test,
+        |_| (),
+        || {
+            const ITEMS: u64 = 50;
+            let stack: Stack<u64> = Stack::new();
+            let slot = cid::current::<Cid>();
+            (0..ITEMS).for_each(|item| stack.push(item).unwrap());
+            let Ok(mut frozen) = cid::freeze(slot) else {
+                return skip(test, "membarrier is refused");
+            };
+            let frozen = RefCell::new(&mut frozen);
+            for _ in 0..scaled(20).max(3) {
+                fork(1, || {
+                    let (busy, drained) = (AtomicU32::new(0), AtomicU32::new(0));
+                    let meddle = || {
+                        let is_busy = matches!(cid::freeze(slot), Err(Busy::Frozen));
+                        busy.fetch_add(is_busy.into(), Ordering::Relaxed);
+                    };
+                    // Before it drains, and between two items.
+                    if !pthreads::run::<2, _>(meddle) {
+                        return Some(1);
+                    }
+                    let mut is_first = true;
+                    let out = stack.drain_frozen(&mut frozen.borrow_mut(), |_| {
+                        if std::mem::take(&mut is_first) {
+                            pthreads::run::<2, _>(meddle);
+                        }
+                        drained.fetch_add(1, Ordering::Relaxed);
+                    });
+                    let expected = if out > 0 { 4 } else { 2 };
+                    let is_right = busy.load(Ordering::Relaxed) == expected
+                        && drained.load(Ordering::Relaxed) as usize == out;
+                    (!is_right).then_some(2)
+                });
+            }
         },
     );
 }

@@ -36,6 +36,7 @@
 //! its child a slot whose freezer is gone (`sys/forks.rs`): it may be revoked again, from the id that lost
 //! it, for the freezer may not have come to that.
 
+use super::gate::Gate;
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::primitive::global;
 use crate::rseq::{is_offset, offset, slot_at};
@@ -54,12 +55,16 @@ fn freezer(owner: u64) -> Option<Identity> {
 }
 
 /// The slots of one kind of id.
+///
+/// `repr(C)`: the table is at the start, so that its address is that of the static.
+#[repr(C)]
 pub(crate) struct Directory<const IDS: usize, const SLOTS: usize> {
     offsets: [AtomicU64; IDS],
     owners: [AtomicU64; SLOTS],
     /// The last number given to a nothing or a claim.
     numbers: AtomicU64,
     high_water: AtomicU32,
+    gate: Gate,
     upkeep: Upkeep,
 }
 
@@ -94,9 +99,13 @@ pub trait Revoke: Sync {
     /// Whether a thread that is gone, as seen by `me`, has the slot frozen.
     #[cfg(not(loom))]
     fn is_left_frozen(&self, slot: u32, me: Identity) -> bool;
-    /// Lets a slot that `me` has frozen be given to an id again. Nothing happens where `me` was taken for
-    /// gone meanwhile, and another thread has it.
+    /// Lets a slot that `me` has frozen be given to an id again. Nothing happens where another thread has it.
     fn thaw(&self, slot: u32, me: Identity);
+    /// Begins a compaction (`gate.rs`): until `end` ids get slots below the high water alone. One more than the largest
+    /// slot that an id has or is about to get; `None` when another thread, one that is here, is at it.
+    fn begin(&self, me: Identity) -> Option<u32>;
+    /// Ends what `me` has begun.
+    fn end(&self, me: Identity);
     fn upkeep(&self) -> &Upkeep;
 }
 
@@ -109,6 +118,7 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
             owners: [const { AtomicU64::new(FREE) }; SLOTS],
             numbers: AtomicU64::new(0),
             high_water: AtomicU32::new(0),
+            gate: Gate::new(),
             upkeep: Upkeep::new(),
         }
     }
@@ -120,6 +130,7 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
             owners: core::array::from_fn(|_| AtomicU64::new(FREE)),
             numbers: AtomicU64::new(0),
             high_water: AtomicU32::new(0),
+            gate: Gate::new(),
             upkeep: Upkeep::new(),
         }
     }
@@ -139,16 +150,28 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
     }
 
     /// The slot of an id, now given the first free one of `slots` if it had none. `None` when there is
-    /// none. Lock-free; async-signal-safe; linear in the slots in use.
-    pub(crate) fn assign(&self, id: u32, slots: impl IntoIterator<Item = u32>) -> Option<u32> {
-        // Acquire: partner is the AcqRel in `revoke`; see the race above.
-        let nothing = self.offsets.get(id as usize)?.load(Ordering::Acquire);
-        if is_offset(nothing) {
-            return Some(slot_at(nothing));
+    /// none, or none below the limit of a compaction that is under way (`gate.rs`). Lock-free;
+    /// async-signal-safe; linear in the slots in use.
+    pub(crate) fn assign(
+        &self,
+        id: u32,
+        slots: impl IntoIterator<Item = u32> + Clone,
+    ) -> Option<u32> {
+        loop {
+            // Acquire: partner is the AcqRel in `revoke`; see the race above.
+            let nothing = self.offsets.get(id as usize)?.load(Ordering::Acquire);
+            if is_offset(nothing) {
+                return Some(slot_at(nothing));
+            }
+            let claim = self.number() << ID_BITS | u64::from(id + 1);
+            let pass = self.gate.ask();
+            let mut slots = slots.clone().into_iter().filter(|slot| *slot < pass.limit);
+            let slot = slots.find(|slot| self.claim(*slot, claim))?;
+            if self.gate.confirms(pass) {
+                return self.publish(id, slot, nothing, claim);
+            }
+            self.disclaim(slot, claim);
         }
-        let claim = self.number() << ID_BITS | u64::from(id + 1);
-        let slot = slots.into_iter().find(|slot| self.claim(*slot, claim))?;
-        self.publish(id, slot, nothing, claim)
     }
 
     /// A number that was never given before. Never 0.
@@ -177,17 +200,17 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
         match published {
             Ok(_) => Some(slot),
             Err(now) => {
-                // Fails when a freezer has taken the slot meanwhile; then it is no longer ours.
-                // Release: as in `thaw`.
-                let _ = self.owners[slot as usize].compare_exchange(
-                    claim,
-                    FREE,
-                    Ordering::Release,
-                    Ordering::Relaxed,
-                );
+                self.disclaim(slot, claim);
                 is_offset(now).then(|| slot_at(now))
             }
         }
+    }
+
+    fn disclaim(&self, slot: u32, claim: u64) {
+        let owner = &self.owners[slot as usize];
+        // Fails when a freezer has taken the slot meanwhile; then it is no longer ours.
+        // Release: as in `thaw`.
+        let _ = owner.compare_exchange(claim, FREE, Ordering::Release, Ordering::Relaxed);
     }
 }
 
@@ -254,6 +277,21 @@ impl<const IDS: usize, const SLOTS: usize> Revoke for Directory<IDS, SLOTS> {
             // Release: partner is the Acquire in `claim`.
             let _ = word.compare_exchange(owner, FREE, Ordering::Release, Ordering::Relaxed);
         }
+    }
+
+    fn begin(&self, me: Identity) -> Option<u32> {
+        let limit = self.high_water();
+        if !self.gate.close(limit, me) {
+            return None;
+        }
+        // Claims from before (`gate.rs`, invariant 2).
+        let is_claimed = |owner: &AtomicU64| owner.load(Ordering::Relaxed) != FREE;
+        let claimed = self.owners[limit as usize..].iter().rposition(is_claimed);
+        Some(claimed.map_or(limit, |above| limit + above as u32 + 1))
+    }
+
+    fn end(&self, me: Identity) {
+        self.gate.open(me, self.number());
     }
 
     fn upkeep(&self) -> &Upkeep {

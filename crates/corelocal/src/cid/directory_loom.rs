@@ -104,3 +104,28 @@ fn loom_a_frozen_slot_has_one_user() {
 fn loom_without_a_fence_there_are_two() {
     explore(false);
 }
+
+/// Two ids, of which one has slot 0, while all slots are taken back: the other one is never left with slot 1 once
+/// slot 0 is free, wherever its claim was.
+#[test]
+fn loom_a_compaction_leaves_the_lowest_slots() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let machine = Machine::new(true);
+        machine.operate(0);
+        let publisher = {
+            let machine = machine.clone();
+            thread::spawn(move || machine.directory.assign(1, 0..SLOTS as u32))
+        };
+        let directory = &machine.directory;
+        let end = directory.begin(me()).expect("nobody else compacts");
+        let ours: std::vec::Vec<u32> =
+            (0..end).filter(|slot| directory.revoke(*slot, me()).is_ok()).collect();
+        ours.into_iter().for_each(|slot| directory.thaw(slot, me()));
+        directory.end(me());
+        publisher.join().unwrap();
+        assert_eq!(directory.slot_of(0), None);
+        assert_ne!(directory.slot_of(1), Some(1));
+    });
+}

@@ -135,3 +135,97 @@ fn threads_agree() {
     assert_eq!(slots.len(), given);
     assert_eq!(DIRECTORY.in_use() as usize, given);
 }
+
+/// What `freeze_all` and the drop of its result do.
+fn compact<const IDS: usize, const SLOTS: usize>(directory: &Directory<IDS, SLOTS>) -> bool {
+    let Some(end) = directory.begin(me()) else { return false };
+    let ours: std::vec::Vec<u32> =
+        (0..end).filter(|slot| directory.revoke(*slot, me()).is_ok()).collect();
+    // As long as a fence takes, or longer.
+    (0..20).for_each(|_| std::thread::yield_now());
+    ours.into_iter().for_each(|slot| directory.thaw(slot, me()));
+    directory.end(me());
+    true
+}
+
+#[test]
+fn a_compaction_gives_no_higher_slot() {
+    let few = Few::new();
+    assert_eq!((few.assign(5, 0..8), few.assign(6, 0..8)), (Some(0), Some(1)));
+    let gone = std::thread::spawn(me).join().unwrap();
+    assert_eq!(few.begin(me()), Some(2));
+    // One at a time.
+    assert_eq!(few.begin(gone), None);
+    assert_eq!((few.revoke(0, me()), few.revoke(1, me())), (Ok(true), Ok(true)));
+    assert_eq!((few.assign(5, 0..8), few.assign(7, 0..8)), (None, None));
+    few.thaw(0, me());
+    // A slot below the limit that is free after all.
+    assert_eq!((few.assign(5, 0..8), few.assign(7, 0..8)), (Some(0), None));
+    few.thaw(1, me());
+    // Not by another thread.
+    few.end(gone);
+    assert_eq!((few.assign(7, 0..8), few.assign(6, 0..8)), (Some(1), None));
+    few.end(me());
+    assert_eq!((few.assign(6, 0..8), few.high_water()), (Some(2), 3));
+}
+
+/// A claim from before the compaction that is not published yet.
+#[test]
+fn a_compaction_takes_claims_back() {
+    let few = Few::new();
+    assert_eq!(few.assign(5, 0..8), Some(0));
+    let nothing = few.offsets[6].load(Ordering::Relaxed);
+    let claim = few.number() << ID_BITS | 7;
+    assert!(few.claim(3, claim));
+    assert_eq!(few.begin(me()), Some(4));
+    assert_eq!(few.revoke(3, me()), Ok(false));
+    assert_eq!(few.publish(6, 3, nothing, claim), None);
+    few.thaw(3, me());
+    few.end(me());
+    assert_eq!(few.assign(6, 0..8), Some(1));
+}
+
+/// In a forked child: the compaction's thread is gone.
+#[test]
+fn what_a_gone_thread_began_is_over() {
+    let few = Few::new();
+    let gone = Identity::gone();
+    assert_eq!((few.assign(5, 0..8), few.begin(gone)), (Some(0), Some(1)));
+    assert_eq!((few.revoke(0, gone), few.assign(6, 0..8)), (Ok(true), Some(1)));
+    assert_eq!(few.begin(me()), Some(2));
+    few.end(gone);
+    assert_eq!(few.assign(5, 0..8), None);
+    few.end(me());
+    assert_eq!(few.assign(5, 0..8), Some(2));
+}
+
+/// However many compactions there are meanwhile. A search may meet each other id twice: where it has claimed a slot in
+/// vain, and at the one it gets then.
+#[test]
+fn ids_get_the_lowest_slots_under_load() {
+    use std::sync::atomic::{AtomicBool, AtomicU32};
+    const IDS: u32 = 8;
+    static DIRECTORY: Directory<8, 64> = Directory::new();
+    static STOP: AtomicBool = AtomicBool::new(false);
+    static HIGHEST: AtomicU32 = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for id in 0..IDS {
+            scope.spawn(move || {
+                while !STOP.load(Ordering::Relaxed) {
+                    if let Some(slot) = DIRECTORY.assign(id, 0..64) {
+                        HIGHEST.fetch_max(slot, Ordering::Relaxed);
+                    }
+                    std::thread::yield_now();
+                }
+            });
+        }
+        for _ in 0..crate::scaled::scaled(100) {
+            compact(&DIRECTORY);
+        }
+        STOP.store(true, Ordering::Relaxed);
+    });
+    assert!(HIGHEST.load(Ordering::Relaxed) < 2 * IDS - 1, "{HIGHEST:?}");
+    assert!(DIRECTORY.high_water() < 2 * IDS);
+    assert!(compact(&DIRECTORY));
+    assert!((0..IDS).all(|id| DIRECTORY.assign(id, 0..64) == Some(id)));
+}

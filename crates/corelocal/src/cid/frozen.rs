@@ -5,7 +5,10 @@
 //!    in it. So its owner may read and write what sections alone may otherwise write.
 //! 2. A slot whose fence failed is never given to anybody again, nor is it called frozen.
 //! 3. A frozen slot names its freezer. In a forked child whose parent's other threads had some frozen,
-//!    these are free again before an id is given one, and may be frozen at once.
+//!    these are free again before an id is given one, and may be frozen at once. That the slot itself is taken over is
+//!    sound: what a consumer does to it in between leaves it whole at every store (`percpu`).
+//! 4. What the forking thread had frozen is frozen in the child, for every thread there, until it is dropped: no slot has
+//!    two owners. In doubt a freezer counts as present (`sys/forks.rs`).
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -23,7 +26,9 @@ use crate::sys::membarrier;
 pub struct Frozen<I: Revocable = Cid> {
     slot: u32,
     freezer: Identity,
-    kind: PhantomData<I>,
+    /// Not `Send`: the thread that froze the slot has it, so a forked child knows by that thread whether the owner is
+    /// there (4).
+    kind: PhantomData<(I, *mut ())>,
 }
 
 impl<I: Revocable> Frozen<I> {
@@ -32,8 +37,7 @@ impl<I: Revocable> Frozen<I> {
         self.slot
     }
 
-    /// Whether it still is. Not in a forked child where another thread than the one that froze it got it
-    /// over the fork, and the slot was frozen or given to an id since.
+    /// Whether it still is: nothing takes it from the thread that has this.
     #[cfg(not(loom))]
     pub(crate) fn is_kept(&self) -> bool {
         imp::is_kept(self)
@@ -87,7 +91,8 @@ impl core::error::Error for Busy {}
 /// Memory ordering: what sections did to the slot before happens before the return; what is done
 /// before the drop happens before the next id's use of it.
 ///
-/// A forked child has the slots frozen that the thread which forked had; those of other threads are free.
+/// A forked child has the slots frozen that the thread which forked had, for all of its threads; those of other threads
+/// are free.
 ///
 /// # Errors
 /// [`Busy`]: another thread has frozen it, the fence is refused (kernels before 5.10, seccomp), or the
@@ -124,12 +129,13 @@ pub fn freeze_of<I: Revocable>(slot: u32) -> Result<Frozen<I>, Busy> {
 /// Takes all slots back, so that the ids in use get the lowest ones at their next operation; returns
 /// how many had been given.
 ///
-/// Costs as [`freeze`], and every id in use once more the microsecond of its first use. For a process
-/// that was confined to fewer cpus meanwhile. Where the kernel's ids are cpu numbers the library does it
-/// by itself: when more slots are given than the calling thread has cpus.
+/// Costs as [`freeze`], and every id in use once more the microsecond of its first use. Until it returns, ids that
+/// have lost their slots use shared ones: they get no higher ones instead. Slots that are frozen by others stay
+/// theirs. For a process that was confined to fewer cpus meanwhile. Where the kernel's ids are cpu numbers the library
+/// does it by itself: when more slots are given than the calling thread has cpus.
 ///
 /// # Errors
-/// As [`freeze`].
+/// As [`freeze`]; [`Busy::Frozen`] while another thread compacts or trims. Then no id loses its slot.
 pub fn compact() -> Result<u32, Busy> {
     compact_of::<Cid>()
 }
@@ -140,7 +146,7 @@ pub fn compact() -> Result<u32, Busy> {
 /// # Errors
 /// As [`freeze`].
 pub fn compact_of<I: Revocable>() -> Result<u32, Busy> {
-    freeze_from::<I>(0).map(|frozen| frozen.given)
+    imp::freeze_all::<I>().map(|frozen| frozen.given)
 }
 
 /// Slots from some number on, frozen together behind one fence.
@@ -149,6 +155,8 @@ pub(crate) struct FrozenRange<I: SlotIndex> {
     end: u32,
     given: u32,
     freezer: Identity,
+    /// Ids get no slots above them as long as they are frozen.
+    is_capped: bool,
     /// A bit for each: frozen by us.
     ours: [u64; super::MOST_SLOTS / 64],
     kind: PhantomData<I>,
@@ -165,7 +173,8 @@ impl<I: SlotIndex> FrozenRange<I> {
     }
 }
 
-/// Freezes every slot from `first` up to the high water that nobody else has frozen.
+/// Freezes every slot from `first` up to the high water that nobody else has frozen. Ids that lose theirs get no
+/// higher ones meanwhile, unless another thread is just about the same.
 pub(crate) fn freeze_from<I: SlotIndex>(first: u32) -> Result<FrozenRange<I>, Busy> {
     imp::freeze_from(first)
 }
@@ -232,6 +241,10 @@ mod imp {
             // Refused, it stays as it is.
             drop(freeze::<I>(slot));
         }
+        if !forks::is_first_thread_known() {
+            // In doubt all of them stayed: to be tried again.
+            return;
+        }
         // Relaxed: whoever comes at the same time does it too, at worst.
         done_in.store(generation, Ordering::Relaxed);
     }
@@ -244,15 +257,33 @@ mod imp {
         }
     }
 
+    pub(super) fn freeze_all<I: SlotIndex>() -> Result<FrozenRange<I>, Busy> {
+        membarrier_works()?;
+        let freezer = Identity::of_this_thread();
+        let end = I::directory().begin(freezer).ok_or(Busy::Frozen)?;
+        freeze_range(0, end, freezer, true)
+    }
+
     pub(super) fn freeze_from<I: SlotIndex>(first: u32) -> Result<FrozenRange<I>, Busy> {
         membarrier_works()?;
-        let directory = I::directory();
-        let end = directory.high_water();
         let freezer = Identity::of_this_thread();
-        let ours = [0; super::super::MOST_SLOTS / 64];
-        let mut range = FrozenRange { first, end, given: 0, freezer, ours, kind: PhantomData };
+        match I::directory().begin(freezer) {
+            Some(end) => freeze_range(first, end, freezer, true),
+            None => freeze_range(first, I::directory().high_water(), freezer, false),
+        }
+    }
+
+    fn freeze_range<I: SlotIndex>(
+        first: u32,
+        end: u32,
+        freezer: Identity,
+        is_capped: bool,
+    ) -> Result<FrozenRange<I>, Busy> {
+        let (given, ours, kind) = (0, [0; super::super::MOST_SLOTS / 64], PhantomData);
+        // From here on its drop ends what was begun.
+        let mut range = FrozenRange { first, end, given, freezer, is_capped, ours, kind };
         for slot in first..end {
-            if let Ok(was_given) = directory.revoke(slot, freezer) {
+            if let Ok(was_given) = I::directory().revoke(slot, freezer) {
                 range.given += u32::from(was_given);
                 range.ours[slot as usize / 64] |= 1 << (slot % 64);
             }
@@ -281,6 +312,10 @@ mod imp {
                     I::directory().thaw(slot, self.freezer);
                 }
             }
+            // Last: all of them are free when ids get slots again.
+            if self.is_capped {
+                I::directory().end(self.freezer);
+            }
         }
     }
 
@@ -301,7 +336,7 @@ mod imp {
         // Relaxed: whoever comes at the same time does it too, at worst.
         taken_back_at.store(given + 1, Ordering::Relaxed);
         // Refused, the slots in use are merely not compact.
-        let _ = freeze_from::<I>(0);
+        let _ = freeze_all::<I>();
     }
 }
 
@@ -318,9 +353,14 @@ mod imp {
         false
     }
 
+    pub(super) fn freeze_all<I: SlotIndex>() -> Result<FrozenRange<I>, Busy> {
+        freeze_from(0)
+    }
+
     pub(super) fn freeze_from<I: SlotIndex>(first: u32) -> Result<FrozenRange<I>, Busy> {
         let (freezer, ours) = (Identity::of_this_thread(), [0; super::super::MOST_SLOTS / 64]);
-        Ok(FrozenRange { first, end: first, given: 0, freezer, ours, kind: PhantomData })
+        let (end, is_capped, kind) = (first, false, PhantomData);
+        Ok(FrozenRange { first, end, given: 0, freezer, is_capped, ours, kind })
     }
 }
 

@@ -25,13 +25,14 @@
 //! # Slots taken back
 //! [`freeze`] takes a slot away from whoever uses it, without making anybody wait: they get another
 //! one. Drains and trims rest on it. [`compact`] takes all of them back, so that ids in use get the
-//! lowest ones again.
+//! lowest ones again; while it is at it they get none, and use shared slots.
 //!
 //! Invariant: every region of memory has a slot for each number below [`capacity_of`] the kind of its
 //! slots, which never changes.
 
 mod directory;
 mod frozen;
+mod gate;
 #[cfg(not(loom))]
 mod node;
 
@@ -43,10 +44,20 @@ pub(crate) use frozen::{is_frozen_here, spare};
 use crate::primitive::global::{AtomicU32, Ordering};
 use crate::rseq::{Index, Slots, is_offset, slot_at};
 use crate::sys;
+#[cfg(not(loom))]
+use crate::sys::rseq::NO_ID;
 use crate::sys::rseq::field;
 
 /// As many cpus as an x86-64 or arm64 kernel can be built for.
 const IDS: usize = 8192;
+
+/// Entries of a table of slots, whole cache lines: one for each id, and one that stays empty for [`NO_ID`], which a
+/// section reads as its id while the offset that it has been handed is out of date (`sys/rseq.rs`, invariant 2).
+#[cfg(not(loom))]
+const ROW: usize = IDS + 8;
+
+#[cfg(not(loom))]
+const _: () = assert!(NO_ID as usize == IDS);
 
 /// No kind has more slots.
 const MOST_SLOTS: usize = 2 * IDS;
@@ -148,15 +159,16 @@ mod kinds {
     use super::directory::{Directory, Revoke};
     use super::*;
 
-    static CIDS: Directory<IDS, IDS> = Directory::new();
-    static CPUS: Directory<IDS, IDS> = Directory::new();
+    static CIDS: Directory<ROW, IDS> = Directory::new();
+    static CPUS: Directory<ROW, IDS> = Directory::new();
 
     impl private::Sealed for Cid {
         const COMPACT: bool = true;
 
         #[inline(always)]
         fn index() -> Index {
-            Index { area: sys::rseq::area(), id: sys::rseq::cid(), offsets: CIDS.offsets() }
+            let (area, id) = sys::rseq::area_and_cid();
+            Index { area, id, offsets: CIDS.offsets() }
         }
 
         #[inline(always)]
@@ -298,9 +310,11 @@ pub enum Policy {
 /// println!("slots by {:?}", corelocal::cid::policy());
 /// ```
 pub fn policy() -> Policy {
-    match sys::rseq::register_this_thread() {
+    let registered = sys::rseq::register_this_thread();
+    let (area, cid) = sys::rseq::area_and_cid();
+    match registered {
         Err(_) => Policy::Lease,
-        Ok(()) if sys::rseq::cid() == sys::rseq::area() + field::MM_CID => Policy::MmCid,
+        Ok(()) if cid == area + field::MM_CID => Policy::MmCid,
         Ok(()) => Policy::CompactCpu,
     }
 }
@@ -404,3 +418,7 @@ pub(crate) fn shared_slot(object: &Slots) -> u32 {
     object.open_shared(slot);
     slot
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "early_tests.rs"]
+mod early_tests;

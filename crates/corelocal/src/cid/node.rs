@@ -30,7 +30,7 @@
 
 use super::directory::{Directory, Revoke};
 use super::private::Sealed;
-use super::{IDS, MOST_SLOTS, NodeCid, capacity, frozen};
+use super::{MOST_SLOTS, NodeCid, ROW, capacity, frozen};
 use crate::primitive::global::{AtomicU32, Ordering};
 use crate::rseq::Index;
 use crate::sys;
@@ -40,7 +40,7 @@ use crate::sys::rseq::field;
 const ROWS: usize = 16;
 
 /// A row whose node this process does not use is never touched, and takes no memory.
-static DIRECTORY: Directory<{ ROWS * IDS }, MOST_SLOTS> = Directory::new();
+static DIRECTORY: Directory<{ ROWS * ROW }, MOST_SLOTS> = Directory::new();
 
 impl Sealed for NodeCid {
     const COMPACT: bool = true;
@@ -49,14 +49,14 @@ impl Sealed for NodeCid {
     #[inline(always)]
     fn index() -> Index {
         // The node last: what comes after it is not taken out of loops.
-        let (area, id) = (sys::rseq::area(), sys::rseq::cid());
-        let offsets = DIRECTORY.offsets().wrapping_add(row(published_node()) * IDS);
+        let (area, id) = sys::rseq::area_and_cid();
+        let offsets = DIRECTORY.offsets().wrapping_add(row(published_node(area)) * ROW);
         Index { area, id, offsets }
     }
 
     fn assign(id: u32) -> Option<u32> {
-        let node = published_node();
-        let entry = |id| (row(node) * IDS) as u32 + id;
+        let node = published_node(sys::rseq::area());
+        let entry = |id| (row(node) * ROW) as u32 + id;
         if let Some(slot) = DIRECTORY.slot_of(entry(id)) {
             return Some(slot);
         }
@@ -85,11 +85,11 @@ impl Sealed for NodeCid {
 }
 
 /// The node that the kernel publishes for the calling thread; where it publishes none, some number that is
-/// the same for all, most likely 0.
+/// the same for all, most likely 0. `area` is that of the thread's area.
 #[inline(always)]
-fn published_node() -> u32 {
-    // SAFETY: a field of the area in use.
-    unsafe { sys::rseq::read(sys::rseq::area() + field::NODE_ID) }
+fn published_node(area: isize) -> u32 {
+    // SAFETY: a field of the area in use, or of our own, which is always there.
+    unsafe { sys::rseq::read(area + field::NODE_ID) }
 }
 
 /// A node's row of the table.
@@ -104,7 +104,7 @@ fn slots(nodes: u32, ids: u32) -> u32 {
 }
 
 /// Those at home on a node.
-fn slots_of(node: u32, nodes: u32, ids: u32) -> impl Iterator<Item = u32> {
+fn slots_of(node: u32, nodes: u32, ids: u32) -> impl Iterator<Item = u32> + Clone {
     (node % nodes..slots(nodes, ids)).step_by(nodes as usize)
 }
 
@@ -148,10 +148,10 @@ mod tests {
 
     #[test]
     fn every_row_is_in_the_table() {
-        let table = DIRECTORY.offsets().addr()..DIRECTORY.offsets().wrapping_add(ROWS * IDS).addr();
+        let table = DIRECTORY.offsets().addr()..DIRECTORY.offsets().wrapping_add(ROWS * ROW).addr();
         for node in [0, 1, 15, 16, 1023, u32::MAX] {
-            let row = DIRECTORY.offsets().wrapping_add(row(node) * IDS).addr();
-            assert!(row >= table.start && row + 8 * IDS <= table.end);
+            let row = DIRECTORY.offsets().wrapping_add(row(node) * ROW).addr();
+            assert!(row >= table.start && row + 8 * ROW <= table.end);
         }
         assert!(table.contains(&NodeCid::index().offsets.addr()));
     }

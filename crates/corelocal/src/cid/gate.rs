@@ -1,0 +1,103 @@
+//! Keeps ids from taking higher slots while lower ones are being taken back.
+//!
+//! A compaction freezes all slots at once. The ids that lose theirs want others at their next operation, and would
+//! take them above the frozen ones: under load a compaction would push every id up, for good. So a compaction closes
+//! the gate of its directory first. While it is closed an id gets a slot below the limit, which is the high water of
+//! before, or none; without one its threads use shared slots. When the gate opens all slots are free again, and ids
+//! get the lowest ones.
+//!
+//! # Invariants
+//! 1. A claim counts if the gate's word is the same before the search for a slot and after the claim. Each word is
+//!    unique, so a compaction that ended meanwhile is noticed as well.
+//! 2. A claim above the limit either sees the gate closed, or the closer sees the claim, and takes the slot back.
+//! 3. A gate whose closer a fork left behind is open.
+//!
+//! # Race: a claim meets a compaction
+//! ```text
+//!   publisher of id 5                         compaction
+//!   reads the word: open #3
+//!   owners[2]: FREE → claim of id 5           word: open #3 → closed by T, limit 2
+//!   fence ─────── SeqCst, partners ────────── fence
+//!   reads the word: still #3? publish         looks for claims from slot 2 on
+//!     closed: owners[2] → FREE, once more       found: slot 2 is taken back, too
+//! ```
+
+use crate::primitive::atomic::{AtomicU64, Ordering, fence};
+use crate::sys::forks::Identity;
+
+/// Of a closed gate: this bit, who closed it, and the limit. Of an open one: a number that no other word was.
+const CLOSED: u64 = 1 << 63;
+const LIMIT_BITS: u32 = 18;
+const _: () = assert!(LIMIT_BITS + Identity::BITS <= 63);
+
+/// See the module's text.
+pub(super) struct Gate {
+    word: AtomicU64,
+}
+
+/// What the gate says to a claim.
+#[derive(Clone, Copy)]
+pub(super) struct Pass {
+    word: u64,
+    /// Slots from this one on may not be claimed.
+    pub(super) limit: u32,
+}
+
+impl Gate {
+    #[cfg(not(loom))]
+    pub(super) const fn new() -> Gate {
+        Gate { word: AtomicU64::new(0) }
+    }
+
+    #[cfg(loom)]
+    pub(super) fn new() -> Gate {
+        Gate { word: AtomicU64::new(0) }
+    }
+
+    /// Before the search for a slot.
+    pub(super) fn ask(&self) -> Pass {
+        // Acquire: partner is the Release in `open`; the slots that were free again then are seen free.
+        let word = self.word.load(Ordering::Acquire);
+        let is_closed =
+            closer(word).is_some_and(|closer| !closer.is_gone(Identity::of_this_thread()));
+        let limit = if is_closed { (word % (1 << LIMIT_BITS)) as u32 } else { u32::MAX };
+        Pass { word, limit }
+    }
+
+    /// After a claim: whether it counts (invariant 1).
+    pub(super) fn confirms(&self, pass: Pass) -> bool {
+        // SeqCst: partner is the fence in `close` (invariant 2).
+        fence(Ordering::SeqCst);
+        self.word.load(Ordering::Relaxed) == pass.word
+    }
+
+    /// Closes the gate from `limit` on; false if another thread has closed it, one that is here. What was claimed from
+    /// `limit` on and is not seen after this will not count.
+    pub(super) fn close(&self, limit: u32, me: Identity) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        if closer(word).is_some_and(|closer| !closer.is_gone(me)) {
+            return false;
+        }
+        let closed = CLOSED | me.number() << LIMIT_BITS | u64::from(limit);
+        // Acquire: partner is the Release in `open`, of the compaction before.
+        let was = self.word.compare_exchange(word, closed, Ordering::Acquire, Ordering::Relaxed);
+        // SeqCst: partner is the fence in `confirms` (invariant 2).
+        fence(Ordering::SeqCst);
+        was.is_ok()
+    }
+
+    /// Opens the gate that `me` has closed; `number` was never given before. Nothing happens where `me` was taken for
+    /// gone meanwhile, and another thread has closed it.
+    pub(super) fn open(&self, me: Identity, number: u64) {
+        let word = self.word.load(Ordering::Relaxed);
+        if closer(word) == Some(me) {
+            // Release: partner is the Acquire in `ask`.
+            let _ = self.word.compare_exchange(word, number, Ordering::Release, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Who closed the gate with this word.
+fn closer(word: u64) -> Option<Identity> {
+    (word & CLOSED != 0).then(|| Identity::of_number((word & !CLOSED) >> LIMIT_BITS))
+}

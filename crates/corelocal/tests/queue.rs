@@ -56,6 +56,53 @@ impl Contained for Queues {
     }
 }
 
+/// The queue holds an item at every moment, in this slot or in that one: what `is_empty` says is of one moment.
+fn a_queue_that_is_never_empty_never_says_so() {
+    let queue: Queue<u64> = Queue::new();
+    let done = AtomicBool::new(false);
+    queue.push(0).unwrap();
+    thread::scope(|scope| {
+        let looker = scope.spawn(|| {
+            let _done = storm::Tell(&done);
+            let mut looks = 0;
+            while !done.load(Ordering::Relaxed) {
+                assert!(!queue.is_empty(), "after {looks} looks");
+                looks += 1;
+            }
+        });
+        let _done = storm::Tell(&done);
+        for n in 1..=scaled(400_000) {
+            // To another slot at times, so that the next item goes there before the last one leaves here.
+            if n % 64 == 0 {
+                cpus::hop(n as u32 / 64);
+            }
+            queue.push(n).unwrap();
+            assert_eq!(queue.drain().take(1).count(), 1, "{n}");
+            if looker.is_finished() {
+                break;
+            }
+        }
+    });
+    assert!(!queue.is_empty());
+    assert_eq!(queue.drain().count(), 1);
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn emptiness_is_of_one_moment() {
+    a_queue_that_is_never_empty_never_says_so();
+}
+
+#[test]
+fn emptiness_is_of_one_moment_without_sections() {
+    let off = |command: &mut std::process::Command| {
+        command.env("CORELOCAL_RSEQ", "off");
+    };
+    run_in_child("emptiness_is_of_one_moment_without_sections", off, || {
+        a_queue_that_is_never_empty_never_says_so()
+    });
+}
+
 #[test]
 fn a_storm() {
     no_token_is_lost_or_doubled::<Queues>(scaled(100_000));

@@ -7,10 +7,11 @@
 use core::marker::PhantomData;
 
 use super::part::Part;
-use super::region::{self, List, PAGE, SHORTEST, SLOT_LEN};
+use super::region::{self, List, SHORTEST, SLOT_LEN};
 use super::slot::{Class, Kind, Zeroed};
 use crate::cid::{self, NodeCid, SlotIndex};
 use crate::rseq::{SLOT_SHIFT, is_offset, offset, slot_at};
+use crate::sys::page_size::SHORTEST_PAGE;
 
 /// A block whose slots each hold a `T`. Copyable; ownership is kept by whoever allocated it.
 pub(crate) struct Block<T: 'static> {
@@ -30,7 +31,7 @@ impl<T: Zeroed> Block<T> {
     /// The length of the block in each slot, as a power of two.
     const SHIFT: u32 = {
         assert!(size_of::<T>() <= SLOT_LEN, "a core's part of an object is at most 1 MiB");
-        assert!(align_of::<T>() <= PAGE);
+        assert!(align_of::<T>() <= SHORTEST_PAGE);
         let len = size_of::<T>().next_power_of_two();
         let shift = len.trailing_zeros();
         if shift < SHORTEST { SHORTEST } else { shift }
@@ -167,7 +168,7 @@ mod tests {
         type Long = [[AtomicI64; 1 << 10]; 100];
         for _ in 0..5 {
             let block = Block::<Long>::allocate::<Cid>().unwrap();
-            assert_eq!(block.base() as usize % PAGE, 0);
+            assert_eq!(block.base() as usize % SHORTEST_PAGE, 0);
             assert_eq!(block.shared(0)[99][1000].load(Ordering::Relaxed), 0);
             block.shared(0)[99][1000].store(1, Ordering::Relaxed);
             // SAFETY: allocated above, used by this thread alone.

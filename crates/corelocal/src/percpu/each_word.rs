@@ -20,7 +20,7 @@ use super::slot::Zeroed;
 use super::word::Mismatch;
 use crate::cid::{Busy, Revocable, SlotIndex};
 use crate::primitive::atomic::{AtomicU64, Ordering};
-use crate::rseq::{Ended, Exit, Index, Slots, Yielded};
+use crate::rseq::{Ended, Exit, Index, MAX_ATTEMPTS, Slots, Yielded};
 
 /// A word in every part of an object: where it is, and the sections that change it there.
 pub(super) trait EachWord<'a>: Copy {
@@ -233,18 +233,74 @@ pub(super) fn load<'a, W: EachWord<'a>>(word: W) -> u64 {
     }
 }
 
+/// Replaces the word by what `f` makes of it. The first attempt is inline; all else is in `fetch_update_rest`.
 #[inline]
 pub(super) fn fetch_update<'a, W: EachWord<'a>>(
     word: W,
     mut f: impl FnMut(u64) -> Option<u64>,
 ) -> Result<u64, u64> {
-    loop {
-        let old = load(word);
-        let Some(new) = f(old) else { return Err(old) };
-        if store_if_equal(word, old, new).is_ok() {
-            return Ok(old);
+    let old = load(word);
+    let Some(new) = f(old) else { return Err(old) };
+    let first = once(word, replace_section(word, old, new));
+    if first.is_straight() { Ok(old) } else { fetch_update_rest(word, f, old, new, first) }
+}
+
+/// As `store_if_equal_section`, of values.
+#[inline(always)]
+fn replace_section<'a, W: EachWord<'a>>(
+    word: W,
+    old: u64,
+    new: u64,
+) -> impl Fn(Index, &Slots) -> Exit {
+    let initial = word.initial();
+    store_if_equal_section(word, old.wrapping_sub(initial), new.wrapping_sub(initial))
+}
+
+/// Continues after a section that did not commit. Attempts are capped: a section that is aborted each time
+/// leads to a part that atomics change, and so does a word that changes before each attempt. What was
+/// computed from the slot's word is dropped then, since the other part holds another word.
+#[cold]
+#[inline(never)]
+fn fetch_update_rest<'a, W: EachWord<'a>>(
+    word: W,
+    mut f: impl FnMut(u64) -> Option<u64>,
+    mut old: u64,
+    mut new: u64,
+    mut first: Exit,
+) -> Result<u64, u64> {
+    for _ in 0..MAX_ATTEMPTS {
+        match rest(word, first, replace_section(word, old, new)) {
+            Ok(exit) if exit.is_committed() => return Ok(old),
+            Ok(_mismatch) => {}
+            Err(fallback) => return fetch_update_cold(word, f, fallback),
         }
+        old = load(word);
+        match f(old) {
+            Some(wanted) => new = wanted,
+            None => return Err(old),
+        }
+        first = once(word, replace_section(word, old, new));
     }
+    if first.is_straight() {
+        return Ok(old);
+    }
+    let fallback = word.owned().share().map_or(Fallback::Unbound, Fallback::Shared);
+    fetch_update_cold(word, f, fallback)
+}
+
+/// Lock-free: an attempt fails only where another operation on the same word succeeds.
+#[cold]
+pub(super) fn fetch_update_cold<'a, W: EachWord<'a>>(
+    word: W,
+    mut f: impl FnMut(u64) -> Option<u64>,
+    fallback: Fallback<W::Content>,
+) -> Result<u64, u64> {
+    let initial = word.initial();
+    let update = |kept: u64| Some(f(kept.wrapping_add(initial))?.wrapping_sub(initial));
+    // AcqRel, Acquire: as in `add_fetch_cold`.
+    let ended = word.other(fallback).1.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+    let value = |kept: u64| kept.wrapping_add(initial);
+    ended.map(value).map_err(value)
 }
 
 pub(super) fn iter<'a, W: EachWord<'a>>(word: W) -> impl Iterator<Item = (Part, u64)> {

@@ -18,6 +18,8 @@
 pub mod area;
 #[cfg_attr(loom, path = "block_loom.rs")]
 mod block;
+#[cfg(any(not(loom), test))]
+mod block_state;
 mod counter;
 mod counter_vec;
 mod cursor;

@@ -26,6 +26,16 @@ pub(super) struct OnceSlot<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
+/// What came of an attempt to fill a slot.
+pub(super) enum Filled<'a, T> {
+    /// The candidate is there now; what it was moved from holds none any more.
+    Moved(&'a T),
+    /// There was a value before.
+    Before(&'a T),
+    /// Another thread is putting one in.
+    Busy,
+}
+
 // SAFETY: `&T` is given to any thread, and a value may be dropped by another than the one that made it.
 unsafe impl<T: Send + Sync> Sync for OnceSlot<T> {}
 
@@ -54,7 +64,7 @@ impl<T> OnceSlot<T> {
     /// Whether there is a value; what `as_ptr` then points to is visible.
     #[inline(always)]
     pub(super) fn is_full(&self) -> bool {
-        // Acquire: partner is the Release in `write`.
+        // Acquire: partner is the Release in `publish`.
         self.state.load(Ordering::Acquire) == FULL
     }
 
@@ -72,43 +82,66 @@ impl<T> OnceSlot<T> {
         self.value.get().cast()
     }
 
-    /// The value, now `candidate` if there was none. `Err` gives it back while somebody else puts one
-    /// in. Async-signal-safe.
-    pub(super) fn fill(&self, candidate: T) -> Result<&T, T> {
-        // Acquire on failure: partner is the Release in `write`. Success orders nothing: the memory was
+    /// Moves the value at `candidate` in, if there is none. Async-signal-safe.
+    ///
+    /// By a pointer: each function that takes a `T` by value may have a copy of its own on the stack, and a `T`
+    /// may be as long as a thread's stack is.
+    ///
+    /// # Safety
+    /// `candidate` is valid for reads. Where the result is [`Filled::Moved`], the caller's is to be forgotten.
+    pub(super) unsafe fn fill(&self, candidate: *const T) -> Filled<'_, T> {
+        // Acquire on failure: partner is the Release in `publish`. Success orders nothing: the memory was
         // handed out zeroed, and ordered by whoever showed us the slot.
         let claimed =
             self.state.compare_exchange(EMPTY, FILLING, Ordering::Relaxed, Ordering::Acquire);
         match claimed {
-            // SAFETY: invariant 2, claimed just now.
-            Ok(_) => unsafe { self.write(candidate) },
-            Err(FILLING) => return Err(candidate),
-            Err(_full) => {}
-        }
-        // SAFETY: FULL now, invariant 1.
-        Ok(unsafe { (*self.value.get()).assume_init_ref() })
-    }
-
-    /// As [`fill`](Self::fill), waiting while somebody else puts a value in, which is no more than a
-    /// copy of it. Not for a signal handler, which would wait for the thread it interrupted.
-    pub(super) fn fill_patiently(&self, candidate: T) -> &T {
-        let mut candidate = candidate;
-        loop {
-            match self.fill(candidate) {
-                Ok(value) => return value,
-                Err(back) => candidate = back,
+            Ok(_) => {
+                // SAFETY: invariant 2, claimed just now; the caller's promise.
+                unsafe {
+                    candidate.copy_to_nonoverlapping(self.as_ptr(), 1);
+                    self.publish();
+                }
+                // SAFETY: FULL now, invariant 1.
+                Filled::Moved(unsafe { &*self.as_ptr() })
             }
-            super::park::nap(Duration::from_micros(50));
+            Err(FILLING) => Filled::Busy,
+            // SAFETY: likewise.
+            Err(_full) => Filled::Before(unsafe { &*self.as_ptr() }),
         }
     }
 
-    /// Puts a value in.
+    /// As [`fill`](Self::fill), waiting while another thread puts a value in, which is no more than a
+    /// copy of it. Not for a signal handler, which would wait for the thread it interrupted.
     ///
     /// # Safety
-    /// There is none, and nobody else puts one in: by FILLING, or since others are excluded.
-    pub(super) unsafe fn write(&self, value: T) {
+    /// As [`fill`](Self::fill).
+    pub(super) unsafe fn fill_patiently(&self, candidate: *const T) -> Filled<'_, T> {
+        loop {
+            // SAFETY: the caller's promise.
+            match unsafe { self.fill(candidate) } {
+                Filled::Busy => super::park::nap(Duration::from_micros(50)),
+                filled => return filled,
+            }
+        }
+    }
+
+    /// Makes a value in place.
+    ///
+    /// # Safety
+    /// There is none, and others are excluded.
+    pub(super) unsafe fn make(&self, init: impl FnOnce() -> T) {
         // SAFETY: the caller's promise.
-        unsafe { (*self.value.get()).write(value) };
+        unsafe {
+            self.as_ptr().write(init());
+            self.publish();
+        }
+    }
+
+    /// Says that there is a value.
+    ///
+    /// # Safety
+    /// `as_ptr` was written to by the one that may.
+    unsafe fn publish(&self) {
         // Release: partner is the Acquire in `is_full` and `fill`.
         self.state.store(FULL, Ordering::Release);
     }
@@ -129,20 +162,48 @@ impl<T> OnceSlot<T> {
         }
         self.state.store(EMPTY, Ordering::Relaxed);
         // SAFETY: invariant 1; moved out once, since the state says so.
-        Some(unsafe { (*self.value.get()).assume_init_read() })
+        Some(unsafe { self.as_ptr().read() })
+    }
+
+    /// Drops the value where it is, if there is one.
+    ///
+    /// # Safety
+    /// As [`take`](Self::take).
+    pub(super) unsafe fn drop_in_place(&self) {
+        if self.state.load(Ordering::Relaxed) == FULL {
+            // First, for a drop that panics.
+            self.state.store(EMPTY, Ordering::Relaxed);
+            // SAFETY: invariant 1; dropped once, since the state says so.
+            unsafe { self.as_ptr().drop_in_place() };
+        }
     }
 }
 
-/// Drops what `next` yields, the rest too where a drop panics. (A second panic aborts, as anywhere.)
-pub(super) fn drop_each<T>(mut next: impl FnMut() -> Option<T>) {
+/// Calls `next`, which drops something, until it says that there is no more; on where a drop panics. (A second
+/// panic aborts, as anywhere.)
+pub(super) fn drop_each(next: impl FnMut() -> bool) {
     struct Rest<F: FnMut() -> bool>(F);
     impl<F: FnMut() -> bool> Drop for Rest<F> {
         fn drop(&mut self) {
             while (self.0)() {}
         }
     }
-    let mut rest = Rest(|| next().is_some());
+    let mut rest = Rest(next);
     while (rest.0)() {}
+}
+
+/// Fills a slot by a value; the value that is there then, unless another thread is putting one in.
+#[cfg(test)]
+fn fill<T>(slot: &OnceSlot<T>, candidate: T) -> Option<&T> {
+    // SAFETY: forgotten where it was moved.
+    match unsafe { slot.fill(&raw const candidate) } {
+        Filled::Moved(value) => {
+            core::mem::forget(candidate);
+            Some(value)
+        }
+        Filled::Before(value) => Some(value),
+        Filled::Busy => None,
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -154,26 +215,32 @@ mod tests {
     fn the_first_value_stays() {
         let slot = OnceSlot::new();
         assert!(slot.get().is_none());
-        assert_eq!(slot.fill(String::from("first")).unwrap(), "first");
-        assert_eq!(slot.fill(String::from("second")).unwrap(), "first");
+        assert_eq!(fill(&slot, String::from("first")).unwrap(), "first");
+        assert_eq!(fill(&slot, String::from("second")).unwrap(), "first");
         // SAFETY: this thread's alone.
         assert_eq!(unsafe { slot.take() }.unwrap(), "first");
         // SAFETY: likewise.
         assert!(unsafe { slot.take() }.is_none());
-        assert_eq!(slot.fill_patiently(String::from("third")), "third");
+        assert_eq!(fill(&slot, String::from("third")).unwrap(), "third");
         // SAFETY: likewise.
-        drop(unsafe { slot.take() });
+        unsafe { slot.drop_in_place() };
+        assert!(slot.get().is_none());
+        // SAFETY: likewise.
+        unsafe { slot.make(|| String::from("fourth")) };
+        assert_eq!(slot.get().unwrap(), "fourth");
+        // SAFETY: likewise.
+        unsafe { slot.drop_in_place() };
     }
 
     #[test]
     fn what_is_being_filled_is_left_alone() {
         let slot = OnceSlot::new();
         slot.claim();
-        assert_eq!(slot.fill(7), Err(7));
+        assert_eq!(fill(&slot, 7), None);
         assert!(slot.get().is_none());
         // SAFETY: this test stands for the one that fills.
-        unsafe { slot.write(8) };
-        assert_eq!(slot.fill(7), Ok(&8));
+        unsafe { slot.make(|| 8) };
+        assert_eq!(fill(&slot, 7), Some(&8));
     }
 }
 
@@ -259,8 +326,8 @@ mod loom_tests {
         loom::model(|| {
             let slot = Arc::new(OnceSlot::<(u32, u32)>::new());
             let other = slot.clone();
-            let thread = thread::spawn(move || other.fill((1, 1)).ok().copied());
-            let mine = slot.fill((2, 2)).ok().copied();
+            let thread = thread::spawn(move || super::fill(&other, (1, 1)).copied());
+            let mine = super::fill(&slot, (2, 2)).copied();
             let theirs = thread.join().unwrap();
             assert!(mine.is_some() || theirs.is_some());
             for seen in [mine, theirs].into_iter().flatten() {

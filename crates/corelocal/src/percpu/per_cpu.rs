@@ -9,13 +9,15 @@
 //! # Invariants
 //! 1. A value is made before a part is claimed for it. So an initialiser may panic or come back here.
 //! 2. A part that another thread is just filling is passed over: nobody waits but for the last one.
-//! 3. Values stay where they are until they are taken by somebody who has the whole object.
+//! 3. Values stay where they are until they are taken by an owner of the whole object.
+//! 4. A value is on the stack once, in the frame of `make`: functions below get its address. A `T` may be as long
+//!    as a core's part, and stacks are not much longer.
 
 mod iter;
 
 use core::fmt;
 
-use super::once_slot::{OnceSlot, drop_each};
+use super::once_slot::{Filled, OnceSlot, drop_each};
 use super::owned::Owned;
 use super::part::Part;
 use super::remote::Walk;
@@ -64,7 +66,8 @@ pub use iter::{IntoIter, Iter, IterMut};
 ///
 /// # Memory
 /// On each core used, the size of `T` and of a word, rounded up to a power of two; the size of `T` and a
-/// few words in the object. No two cores' values share a cache line. A `T` of more than 1 MiB or an
+/// few words in the object. While a value is made, its size on the stack of the thread that makes it, once; twice
+/// in a build without optimization. It is dropped in place. No two cores' values share a cache line. A `T` of more than 1 MiB or an
 /// alignment above 4096 does not compile.
 ///
 /// # Memory ordering
@@ -146,30 +149,66 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
         let near = self.slots.near();
         match near.and_then(OnceSlot::get) {
             Some(value) => Ok(value),
-            None => self.make(near).map_err(|_candidate| Unavailable),
+            None => self.make(near, false).ok_or(Unavailable),
         }
     }
 
     #[cold]
     fn get_cold(&self, near: Option<&'static OnceSlot<T>>) -> &T {
-        match self.make(near) {
-            Ok(value) => value,
-            Err(candidate) => self.inside.fill_patiently(candidate.unwrap_or_else(self.init)),
+        loop {
+            // Not twice: with `inside` there is always a place.
+            if let Some(value) = self.make(near, true) {
+                return value;
+            }
         }
     }
 
-    /// A value near, or in a shared slot while another thread makes the one that is near (invariant 2).
-    /// `Err` where there is no memory, with the value that was made in vain, if one was.
+    /// Makes a value and puts it near, or in a shared slot while another thread fills the one that is near
+    /// (invariant 2), or `inside`. `None` where neither is left.
+    ///
+    /// The value is moved once, from this function's frame into the slot (invariant 4).
     #[cold]
-    fn make(&self, near: Option<&'static OnceSlot<T>>) -> Result<&T, Option<T>> {
-        let near = near.ok_or(None)?;
-        let candidate = match near.fill((self.init)()) {
-            Ok(value) => return Ok(value),
-            Err(candidate) => candidate,
-        };
-        match self.slots.share() {
-            Some(shared) => shared.fill(candidate).map_err(Some),
-            None => Err(Some(candidate)),
+    #[inline(never)]
+    fn make(&self, near: Option<&'static OnceSlot<T>>, inside: bool) -> Option<&T> {
+        if near.is_none() && !inside {
+            return None;
+        }
+        let candidate = (self.init)();
+        // SAFETY: forgotten below where it was moved.
+        match unsafe { self.place(near, &raw const candidate, inside) } {
+            Filled::Moved(value) => {
+                core::mem::forget(candidate);
+                Some(value)
+            }
+            Filled::Before(value) => Some(value),
+            Filled::Busy => None,
+        }
+    }
+
+    /// [`Filled::Busy`] where no place is left.
+    ///
+    /// # Safety
+    /// As [`OnceSlot::fill`].
+    unsafe fn place(
+        &self,
+        near: Option<&'static OnceSlot<T>>,
+        candidate: *const T,
+        inside: bool,
+    ) -> Filled<'_, T> {
+        if let Some(near) = near {
+            let shared = || self.slots.share();
+            for slot in [Some(near)].into_iter().chain(core::iter::once_with(shared)).flatten() {
+                // SAFETY: the caller's promise.
+                match unsafe { slot.fill(candidate) } {
+                    Filled::Busy => {}
+                    filled => return filled,
+                }
+            }
+        }
+        match inside {
+            // SAFETY: likewise.
+            true => unsafe { self.inside.fill_patiently(candidate) },
+            false => Filled::Busy,
         }
     }
 
@@ -246,7 +285,12 @@ impl<T: Send + Sync + 'static, I: SlotIndex> Drop for PerCpu<T, I> {
     fn drop(&mut self) {
         if core::mem::needs_drop::<T>() {
             let mut walk = Walk::new();
-            drop_each(|| self.take_next(&mut walk));
+            drop_each(|| {
+                let Some((_, slot)) = walk.next(&self.slots, &self.inside) else { return false };
+                // SAFETY: `&mut self` is exclusive access to all parts.
+                unsafe { slot.drop_in_place() };
+                true
+            });
         }
     }
 }
@@ -277,12 +321,12 @@ mod tests {
         let names: PerCpu<String> = PerCpu::new(|| String::from("name"));
         // The shared one serves, and serves again.
         let first: *const String = names.get_cold(Some(&FILLED));
-        assert_eq!(first, names.make(Some(&FILLED)).unwrap() as *const String);
+        assert_eq!(first, names.make(Some(&FILLED), false).unwrap() as *const String);
         assert_eq!(names.parts().filter(|(part, _)| matches!(part, Part::Shared(_))).count(), 1);
         // Then the one inside.
         let others: PerCpu<String> = PerCpu::new(|| String::from("other"));
         others.slots.share().expect("memory").claim();
-        assert!(others.make(Some(&FILLED)).is_err());
+        assert!(others.make(Some(&FILLED), false).is_none());
         assert_eq!(others.get_cold(Some(&FILLED)), "other");
         assert_eq!(others.parts().next(), Some((Part::Inline, &String::from("other"))));
     }
@@ -292,7 +336,7 @@ mod tests {
         let names: PerCpu<String> = PerCpu::new(|| String::from("name"));
         let first: *const String = names.get_cold(None);
         assert_eq!(first, names.get_cold(None) as *const String);
-        assert!(names.make(None).is_err());
+        assert!(names.make(None, false).is_none());
         assert_eq!(names.parts().collect::<Vec<_>>(), [(Part::Inline, &String::from("name"))]);
         names.get();
         assert_eq!(names.iter().count(), 2);

@@ -9,15 +9,7 @@
 //!                        └──────────────────────┴── one block ──┘   ┃ the region's base
 //! ```
 //!
-//! Blocks come and go by two bits each:
-//!
-//! ```text
-//!   FREE ── allocate ──► TAKEN ── release ──► FREEING ── zeroed ──► FREE
-//!                         │ ▲                    ▲
-//!                     pin │ │ unpin              │ release of a pinned block: whoever unpins it
-//!                         ▼ │                    │ does the rest
-//!                        PINNED ─────────────────┘
-//! ```
+//! Blocks come and go by two bits each (`block_state.rs`).
 //!
 //! Invariants:
 //! 1. A region has a slot for each id below `cid::capacity()`, or of every node one, where slots go by node
@@ -34,26 +26,18 @@ pub(super) use list::List;
 
 use core::sync::atomic::Ordering;
 
+use super::block_state::{self, IN_A_WORD, State};
 use super::slot::{Class, Kind};
 use crate::cid::{self, Cid, NodeCid};
 use crate::primitive::global::{AtomicU32, AtomicU64};
 use crate::rseq::{SLOT_SHIFT, offset};
+use crate::sys::page_size::page_size;
 use crate::sys::pages;
 
 pub(super) const SLOT_LEN: usize = 1 << SLOT_SHIFT;
-pub(super) const PAGE: usize = 4096;
 /// The shortest block, as a power of two: one word.
 pub(super) const SHORTEST: u32 = 3;
 const LENGTHS: usize = (SLOT_SHIFT - SHORTEST + 1) as usize;
-
-const FREE: u64 = 0;
-const TAKEN: u64 = 1;
-const FREEING: u64 = 2;
-const PINNED: u64 = 3;
-/// Blocks whose state is in one word.
-const IN_A_WORD: usize = 32;
-/// The lower bit of each.
-const EACH: u64 = u64::MAX / 3;
 
 /// The header of a region. The states of its blocks follow it.
 pub(super) struct Region {
@@ -128,9 +112,9 @@ impl Region {
     }
 
     /// Bytes before the slots.
-    const fn header_len(shift: u32) -> usize {
+    fn header_len(shift: u32) -> usize {
         let states = Self::blocks_of(shift).div_ceil(IN_A_WORD) * 8;
-        (size_of::<Region>() + states).next_multiple_of(PAGE)
+        (size_of::<Region>() + states).next_multiple_of(page_size())
     }
 
     /// Bytes of the mapping: address space, not memory.
@@ -163,8 +147,7 @@ impl Region {
 
     /// How many of them have an owner. Linear.
     pub(super) fn taken(&self) -> usize {
-        let owned = |states: u64| ((states | states >> 1) & EACH).count_ones() as usize;
-        self.words().iter().map(|word| owned(word.load(Ordering::Relaxed))).sum()
+        self.words().iter().map(block_state::owned).sum()
     }
 
     fn base(&self) -> *mut u8 {
@@ -193,49 +176,19 @@ impl Region {
         unsafe { core::slice::from_raw_parts(self.start().add(size_of::<Region>()).cast(), words) }
     }
 
-    #[cfg(test)]
-    fn state(&self, number: usize) -> u64 {
-        let word = self.words()[number / IN_A_WORD].load(Ordering::Relaxed);
-        word >> (number % IN_A_WORD * 2) & 3
-    }
-
-    /// Moves a block from one state to another; false if it is not in the first.
-    fn change(&self, number: usize, from: u64, to: u64) -> bool {
-        let (word, bits) = (&self.words()[number / IN_A_WORD], number % IN_A_WORD * 2);
-        let mut seen = word.load(Ordering::Relaxed);
-        while seen >> bits & 3 == from {
-            // Release and Acquire: each other's partners; what was done to a block in one state is
-            // seen by whoever takes it to the next.
-            match word.compare_exchange_weak(
-                seen,
-                seen & !(3 << bits) | to << bits,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return true,
-                Err(now) => seen = now,
-            }
-        }
-        false
+    fn state(&self, number: usize) -> State<'_> {
+        State::new(&self.words()[number / IN_A_WORD], number % IN_A_WORD)
     }
 
     fn take(&self) -> Option<*mut u8> {
-        // The lower bit of each block; a region of a few long blocks uses a part of its word only.
-        let each = EACH >> (64 - 2 * self.blocks().min(IN_A_WORD));
         let words = self.words();
         // Relaxed: a hint.
         let first = self.first.load(Ordering::Relaxed) as usize;
         for nth in (first..words.len()).chain(0..first) {
-            let word = &words[nth];
-            loop {
-                let seen = word.load(Ordering::Relaxed);
-                let free = !(seen | seen >> 1) & each;
-                if free == 0 {
-                    break;
-                }
-                let number = nth * IN_A_WORD + free.trailing_zeros() as usize / 2;
-                if self.change(number, FREE, TAKEN) {
+            while let Some(index) = block_state::first_free(&words[nth], self.blocks()) {
+                if State::new(&words[nth], index).take() {
                     self.first.store(nth as u32, Ordering::Relaxed);
+                    let number = nth * IN_A_WORD + index;
                     return Some(self.base().wrapping_add(number << self.shift));
                 }
             }
@@ -245,12 +198,12 @@ impl Region {
 
     /// Keeps a block from being reused until `unpin`; false if it has no owner, or is pinned already.
     pub(super) fn pin(&self, number: usize) -> bool {
-        self.change(number, TAKEN, PINNED)
+        self.state(number).pin()
     }
 
     /// Ends `pin`, and the release of the block if there was one meanwhile.
     pub(super) fn unpin(&self, number: usize) {
-        if !self.change(number, PINNED, TAKEN) {
+        if !self.state(number).unpin() {
             // SAFETY: released, and nobody but the pin's holder refers to it.
             unsafe { self.clear(number, cid::shared_capacity(), zero) };
         }
@@ -259,7 +212,7 @@ impl Region {
     /// `unpin` for a thread that a fork left behind, if it had pinned the block. Released since, the block
     /// stays as it is: who clears it cannot be told.
     pub(super) fn unpin_left(&self, number: usize) {
-        self.change(number, PINNED, TAKEN);
+        let _ = self.state(number).unpin();
     }
 
     /// FREEING to FREE, left as `wipe` does it.
@@ -280,7 +233,7 @@ impl Region {
             // SAFETY: the block's bytes in a slot, used by nobody else.
             unsafe { wipe(slot.wrapping_add(at), 1 << self.shift, self.class.kind) };
         }
-        self.change(number, FREEING, FREE);
+        self.state(number).finish();
         self.first.fetch_min((number / IN_A_WORD) as u32, Ordering::Relaxed);
     }
 }
@@ -290,7 +243,7 @@ impl Region {
 /// # Safety
 /// The bytes are those of one block in one slot, and used by nobody else.
 pub(super) unsafe fn zero(at: *mut u8, len: usize, kind: Kind) {
-    if len >= PAGE {
+    if len >= page_size() {
         // A block this long fills pages of its own. Where the kernel refuses, the loop does it.
         // SAFETY: the caller's promise.
         if unsafe { pages::advise(at, len, libc::MADV_DONTNEED) }.is_ok() {
@@ -298,7 +251,7 @@ pub(super) unsafe fn zero(at: *mut u8, len: usize, kind: Kind) {
         }
     }
     let are_numbers = matches!(kind, Kind::Sums | Kind::Maxima);
-    if !are_numbers && len <= PAGE && pages::is_resident(at) {
+    if !are_numbers && len <= page_size() && pages::is_resident(at) {
         // Without a look: items have padding, and to judge by that is an error to valgrind.
         // SAFETY: the caller's promise; a block shorter than a page lies within one.
         unsafe { at.write_bytes(0, len) };

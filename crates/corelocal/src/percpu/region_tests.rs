@@ -17,10 +17,10 @@ fn a_pinned_block_outlives_its_release() {
     unsafe { base.cast::<u64>().write(7) };
     // SAFETY: likewise.
     unsafe { release(base, OPAQUE, shift, 1) };
-    assert_eq!(region.state(number), FREEING);
+    assert_eq!(region.state(number).now(), block_state::FREEING);
     assert!(!region.pin(number));
     region.unpin(number);
-    assert_eq!(region.state(number), FREE);
+    assert_eq!(region.state(number).now(), block_state::FREE);
     // SAFETY: a region's memory, which stays; nobody else allocates blocks of this kind and
     // length in this test's process but tests that leave free blocks alone.
     assert_eq!(unsafe { base.cast::<u64>().read() }, 0);
@@ -52,4 +52,29 @@ fn threads_share_a_region() {
             });
         }
     });
+}
+
+/// Blocks shorter than the kernel's pages, but not than the shortest ones: the kernel gives back whole pages.
+#[test]
+fn neighbours_survive() {
+    // Another length than that of the pinned block, which must stay free.
+    let shift = 13;
+    let blocks: Vec<_> = (0..64).map(|_| allocate(OPAQUE, shift).unwrap()).collect();
+    // SAFETY: each a block of this test's own, in its first shared slot.
+    let word = |nth: usize| unsafe { AtomicU64::from_ptr(blocks[nth].cast()) };
+    for nth in 0..64 {
+        word(nth).store(1000 + nth as u64, Ordering::Relaxed);
+    }
+    for nth in (0..64).step_by(3) {
+        // SAFETY: allocated above, and used no more.
+        unsafe { release(blocks[nth], OPAQUE, shift, 1) };
+    }
+    let left: Vec<_> = (0..64).filter(|nth| nth % 3 != 0).collect();
+    for nth in &left {
+        assert_eq!(word(*nth).load(Ordering::Relaxed), 1000 + *nth as u64, "block {nth}");
+    }
+    for nth in left {
+        // SAFETY: likewise.
+        unsafe { release(blocks[nth], OPAQUE, shift, 1) };
+    }
 }

@@ -17,9 +17,10 @@
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use super::moving::moving;
-use super::region::{self, PAGE, Region, zero};
+use super::region::{self, Region, zero};
 use super::slot::Kind;
 use crate::cid::{self, Busy, Cid, NodeCid, SlotIndex};
+use crate::sys::page_size::page_size;
 use crate::sys::pages;
 use crate::sys::try_lock::TryLock;
 
@@ -72,11 +73,11 @@ pub(super) fn of_regions<'a>(regions: impl Iterator<Item = &'a Region>) -> Memor
         sum.blocks += taken;
         sum.per_core += taken * region.block_len();
         sum.displaced += usize::from(region.is_displaced());
-        pages::for_each_resident(region.start(), region.len(), |_| sum.resident += PAGE);
+        pages::for_each_resident(region.start(), region.len(), |_| sum.resident += page_size());
         if region.class().by_node {
             for slot in 0..cid::high_water::<NodeCid>() {
                 pages::for_each_placed(region.slot(slot), region::SLOT_LEN, |node| {
-                    sum.on_nodes[(node as usize).min(NODES - 1)] += PAGE;
+                    sum.on_nodes[(node as usize).min(NODES - 1)] += page_size();
                 });
             }
         }
@@ -170,7 +171,7 @@ unsafe fn give_back(region: &Region, slot: u32) -> usize {
     let mut bytes = 0;
     pages::for_each_resident(start, region::SLOT_LEN, |page| {
         let first = (page as usize - start as usize) / region.block_len();
-        let blocks = (PAGE / region.block_len()).max(1);
+        let blocks = (page_size() / region.block_len()).max(1);
         // A block longer than a page is pinned once for each of its pages; there are few.
         for number in first..first + blocks {
             // SAFETY: the caller's promise; pinned.
@@ -201,12 +202,12 @@ pub(super) unsafe fn give_back_clear(region: &Region, slot: u32) -> usize {
 /// A resident page of a region, in a slot that is frozen by the caller.
 unsafe fn give_back_page(page: *mut u8) -> usize {
     // SAFETY: the caller's promise.
-    let words = unsafe { core::slice::from_raw_parts(page.cast::<AtomicU64>(), PAGE / 8) };
+    let words = unsafe { core::slice::from_raw_parts(page.cast::<AtomicU64>(), page_size() / 8) };
     let is_clear = words.iter().all(|word| word.load(Ordering::Relaxed) == 0);
     // SAFETY: all zero, and nobody writes to it: the slot is frozen. A container that is dropped
     // meanwhile writes zeros at most.
-    if is_clear && unsafe { pages::advise(page, PAGE, libc::MADV_DONTNEED) }.is_ok() {
-        return PAGE;
+    if is_clear && unsafe { pages::advise(page, page_size(), libc::MADV_DONTNEED) }.is_ok() {
+        return page_size();
     }
     0
 }
@@ -218,8 +219,8 @@ unsafe fn give_back_page(page: *mut u8) -> usize {
 unsafe fn empty(region: &Region, slot: u32, number: usize, page: *mut u8) {
     let at = number * region.block_len();
     let block = region.slot(slot).wrapping_add(at);
-    let len = region.block_len().min(PAGE);
-    let part = if region.block_len() > PAGE { page } else { block };
+    let len = region.block_len().min(page_size());
+    let part = if region.block_len() > page_size() { page } else { block };
     match region.class().kind {
         Kind::Opaque | Kind::Fixed => {}
         Kind::Counted => {

@@ -162,8 +162,11 @@ impl<I: SlotIndex> Word<I> {
     /// Replaces this core's word by what `f` makes of it, unless that is `None`.
     ///
     /// `f` runs again as often as the word has changed, or the thread its core, before the store: it must
-    /// depend on nothing but its argument. Then the outcome is that of one step. Lock-free.
-    /// Async-signal-safe if `f` is.
+    /// depend on nothing but its argument. Then the outcome is that of one step.
+    ///
+    /// Attempts are capped: when the kernel aborts all of them, as under a debugger that steps through
+    /// instructions, or the word changes before each, the operation acts on the word of a shared part. There it is
+    /// lock-free. Async-signal-safe if `f` is.
     ///
     /// ```
     /// use corelocal::percpu::Word;

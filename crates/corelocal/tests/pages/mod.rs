@@ -13,10 +13,39 @@ pub struct File(pub PathBuf, CString);
 
 impl File {
     pub fn new(name: &str) -> File {
-        let path = std::env::temp_dir().join(format!("corelocal-{}-{name}", std::process::id()));
-        let _ = fs::remove_file(&path);
+        File::at(std::env::temp_dir().join(format!("corelocal-{}-{name}", std::process::id())))
+    }
+
+    /// In a directory of the test's own.
+    pub fn at(path: PathBuf) -> File {
         let c_path = CString::new(path.to_str().unwrap()).unwrap();
-        File(path, c_path)
+        let file = File(path, c_path);
+        file.remove();
+        file
+    }
+
+    /// The lock file of its publishers.
+    pub fn lock(&self) -> PathBuf {
+        self.beside(&format!("{}.lock", self.name()))
+    }
+
+    /// What a publisher makes first.
+    pub fn draft(&self) -> PathBuf {
+        self.beside(&format!(".{}.new", self.name()))
+    }
+
+    fn name(&self) -> &str {
+        self.0.file_name().unwrap().to_str().unwrap()
+    }
+
+    fn beside(&self, name: &str) -> PathBuf {
+        self.0.with_file_name(name)
+    }
+
+    fn remove(&self) {
+        for path in [&self.0, &self.lock(), &self.draft()] {
+            let _ = fs::remove_file(path);
+        }
     }
 
     pub fn c(&self) -> &CStr {
@@ -26,7 +55,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        self.remove();
     }
 }
 

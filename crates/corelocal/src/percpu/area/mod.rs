@@ -30,7 +30,7 @@
 //!    no cell can be used any more, and its regions can be unmapped: an operation holds `&Cell`, in a
 //!    preempted thread as well; what the kernel keeps of a section (`rseq_cs`) points to code, never to a
 //!    slot; leases and frozen slots are numbers.
-//! 2. A free block's words are 0, or what `poison.rs` left there.
+//! 2. A free block's words are 0, or what `poison.rs` left there; the latter only where `may_hold_pattern`.
 //! 3. `cells` counts those given out and those about to be; it never exceeds `limit`.
 
 mod cell;
@@ -122,6 +122,8 @@ pub struct Area<const WORDS: usize, I: SlotIndex = Cid> {
     image: [u64; WORDS],
     limit: u64,
     is_poisoned: bool,
+    /// Free cells may hold the pattern: it was poisoned once.
+    may_hold_pattern: bool,
     cells: AtomicU64,
     peak: AtomicU64,
     corrupted: AtomicU64,
@@ -207,6 +209,7 @@ impl<const WORDS: usize, I: SlotIndex> Area<WORDS, I> {
             image,
             limit: u64::MAX,
             is_poisoned: false,
+            may_hold_pattern: false,
             cells: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             corrupted: AtomicU64::new(0),
@@ -225,7 +228,8 @@ impl<const WORDS: usize, I: SlotIndex> Area<WORDS, I> {
     /// What was used of a cell is filled with a pattern when it is dropped, and looked at when it is taken
     /// again. One that has changed is given to nobody: [`memory`](Area::memory) counts it, and the next free
     /// one is taken. This makes [`take`](Area::take) linear in the slots in use, and [`trim`](Area::trim)
-    /// gives nothing back.
+    /// gives nothing back. Both stay so when it is switched off: cells dropped before hold the pattern, and
+    /// are still looked at when they are taken.
     ///
     /// ```
     /// use corelocal::percpu::Area;
@@ -235,6 +239,8 @@ impl<const WORDS: usize, I: SlotIndex> Area<WORDS, I> {
     /// ```
     pub const fn poison(mut self, is_poisoned: bool) -> Self {
         self.is_poisoned = is_poisoned;
+        // Stays set: what was dropped before holds the pattern until it is taken.
+        self.may_hold_pattern |= is_poisoned;
         self
     }
 
@@ -259,7 +265,7 @@ impl<const WORDS: usize, I: SlotIndex> Area<WORDS, I> {
             let used = cid::highest_water(I::BY_NODE);
             // SAFETY: just allocated; free blocks are as this area's `wipe` leaves them.
             let clear = || unsafe { poison::clear(block.base(), Self::CELL_LEN, used) };
-            if !self.is_poisoned || clear() {
+            if !self.may_hold_pattern || clear() {
                 self.peak.fetch_max(before + 1, Ordering::Relaxed);
                 // SAFETY: of this area's regions, taken for this cell.
                 return Ok(unsafe { Cell::new(self, block) });
@@ -305,7 +311,7 @@ impl<const WORDS: usize, I: SlotIndex> Area<WORDS, I> {
     ///
     /// As [`percpu::trim`](crate::percpu::trim()), which leaves areas alone, it takes away all slots beyond
     /// the number of cpus that the calling thread may use, and no operation waits meanwhile. Nothing for an
-    /// area by cpu number, or one with [`poison`](Area::poison). Linear in the slots and the pages in use.
+    /// area by cpu number, or one that was ever [poisoned](Area::poison). Linear in the slots and the pages in use.
     /// Not for signal handlers.
     ///
     /// # Errors
@@ -317,7 +323,7 @@ impl<const WORDS: usize, I: SlotIndex> Area<WORDS, I> {
     /// [`trim`](Area::trim) of the slots from `first` on.
     fn trim_from(&self, first: u32) -> Result<usize, Busy> {
         // A poisoned cell is no page of zeros, and might become one while the page goes.
-        if self.is_poisoned || !I::COMPACT {
+        if self.may_hold_pattern || !I::COMPACT {
             return Ok(0);
         }
         let frozen = cid::freeze_from::<I>(first)?;

@@ -6,10 +6,11 @@
 use core::sync::atomic::Ordering;
 
 use crate::cid;
-use crate::percpu::region::{self, PAGE};
+use crate::percpu::region;
 use crate::percpu::slot::Kind;
 use crate::primitive::atomic::AtomicU64;
 use crate::rseq::{SLOT_SHIFT, offset};
+use crate::sys::page_size::SHORTEST_PAGE;
 
 /// Looks like no pointer and no small number. librseq's, too.
 const PATTERN: u64 = 0x5555_5555_5555_5555;
@@ -59,5 +60,6 @@ fn is_intact(piece: &[AtomicU64]) -> bool {
 /// The bytes are those of one block in one slot, and the caller's as long as the result is used.
 unsafe fn pieces<'a>(at: *mut u8, len: usize) -> impl Iterator<Item = &'a [AtomicU64]> {
     // SAFETY: the caller's promise; blocks are aligned to their length, at least a word.
-    unsafe { core::slice::from_raw_parts(at.cast::<AtomicU64>(), len / 8) }.chunks(PAGE / 8)
+    unsafe { core::slice::from_raw_parts(at.cast::<AtomicU64>(), len / 8) }
+        .chunks(SHORTEST_PAGE / 8)
 }

@@ -140,6 +140,35 @@ fn a_write_after_the_drop_is_found() {
 }
 
 #[test]
+fn the_pattern_is_never_data() {
+    let area: Area<2> = Area::with_image([10, 20]).poison(true);
+    let cell = area.take().unwrap();
+    cell.iter().for_each(drop);
+    // In every part: under this thread's slot, and in a shared one.
+    cell.at::<0>().add(1);
+    cell.words().share().unwrap()[1].store(1, Ordering::Relaxed);
+    let address = place(&cell);
+    drop(cell);
+    let area = area.poison(false);
+    for _ in 0..2 {
+        let cell = area.take().unwrap();
+        assert_eq!(place(&cell), address);
+        assert_eq!((cell.at::<0>().load(), cell.at::<1>().load()), (10, 20));
+        assert!(cell.iter().all(|(_, words)| words == [10, 20]));
+        cell.at::<0>().add(1);
+    }
+    // What was dropped before is still watched, what is dropped from now on is not.
+    assert_eq!((area.memory().corrupted, area.trim()), (0, Ok(0)));
+    let area = area.poison(true);
+    drop(area.take().unwrap());
+    let area = area.poison(false);
+    // SAFETY: as in `a_write_after_the_drop_is_found`.
+    unsafe { address.write(7) };
+    assert_ne!(place(&area.take().unwrap()), address);
+    assert_eq!(area.memory().corrupted, 1);
+}
+
+#[test]
 fn what_nobody_wrote_to_is_intact() {
     let area: Area<1024> = Area::new().poison(true);
     for n in 0..scaled(20) as usize {

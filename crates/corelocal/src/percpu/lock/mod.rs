@@ -99,7 +99,7 @@ impl<T> Slot<T> {
 ///
 /// # Memory
 /// On each core used, the size of `T` and of three words, rounded up to a power of two; as much in the
-/// object. No two cores' parts share a cache line. A part of more than 1 MiB or an alignment above 4096
+/// object. While a value is made, its size on the stack of the thread that makes it. No two cores' parts share a cache line. A part of more than 1 MiB or an alignment above 4096
 /// does not compile.
 ///
 /// # Memory ordering
@@ -202,9 +202,8 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
 
     #[cold]
     fn fill(&self, guard: &Guard<'_, T>) {
-        let value = (self.init)();
         // SAFETY: there is none, and the guard excludes others.
-        unsafe { guard.slot.value.write(value) };
+        unsafe { guard.slot.value.make(self.init) };
     }
 
     /// All values that there are, without locking.
@@ -330,10 +329,10 @@ impl<T: Send + 'static, I: SlotIndex> Drop for Lock<T, I> {
         if core::mem::needs_drop::<T>() {
             let mut walk = Walk::new();
             drop_each(|| {
-                // A part whose value was never made counts too: its drop does nothing.
-                let (_, slot) = walk.next(&self.slots, &self.inside)?;
+                let Some((_, slot)) = walk.next(&self.slots, &self.inside) else { return false };
                 // SAFETY: `&mut self` is exclusive access to all parts.
-                Some(unsafe { slot.value.take() })
+                unsafe { slot.value.drop_in_place() };
+                true
             });
         }
     }

@@ -30,7 +30,7 @@ use core::time::Duration;
 
 use self::segment::Segment;
 use self::sleepers::Sleepers;
-use self::slot::Slot;
+use self::slot::{Progress, Slot};
 use super::cursor::Cursor;
 use super::owned::{Fallback, Owned};
 use super::park;
@@ -108,7 +108,9 @@ pub struct Queue<T, I: SlotIndex = Cid> {
     slots: Owned<Slot, I>,
     sleepers: Sleepers,
     cursor: Cursor,
-    items: PhantomData<T>,
+    /// Not `PhantomData<T>`: a queue of what lives longer is none of what lives shorter. `push` takes `&self`, so
+    /// the shorter-lived could be put in, and come out as the longer-lived.
+    items: PhantomData<fn(T) -> T>,
 }
 
 // SAFETY: items go in by value on one thread and come out by value, once, on another.
@@ -225,10 +227,30 @@ impl<T, I: SlotIndex> Queue<T, I> {
         core::iter::from_fn(|| self.try_pop())
     }
 
-    /// Whether each slot was empty at some moment of the call. Linear in the ids in use.
-    /// Async-signal-safe.
+    /// Whether the queue was empty at some moment of the call.
+    ///
+    /// `true`: at that moment no item was in it, in any slot. An item that another thread is about to return from
+    /// a `pop` counts as taken. `false`: at some moment of the call there was an item. Linear in the ids in
+    /// use, each of which is looked at twice. Async-signal-safe.
+    ///
+    /// ```
+    /// use corelocal::percpu::Queue;
+    ///
+    /// let queue: Queue<u32> = Queue::new();
+    /// assert!(queue.is_empty());
+    /// queue.push(1).unwrap();
+    /// assert!(!queue.is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
-        self.slots.slots().chain(self.slots.shared()).all(Slot::is_empty)
+        // Each slot was empty at some moment; where nothing was pushed between the two looks, all of them were
+        // when the first look ended.
+        self.look().is_some_and(|first| self.look() == Some(first))
+    }
+
+    /// What consumers have done, if each slot was empty at some moment of the call.
+    fn look(&self) -> Option<Progress> {
+        let mut slots = self.slots.slots().chain(self.slots.shared());
+        slots.try_fold(Progress::default(), |all, slot| Some(all + slot.look()?))
     }
 
     #[cold]

@@ -18,7 +18,7 @@
 
 use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::rseq::SEGMENT;
-use crate::sys::pages;
+use crate::sys::{pages, sparse};
 
 /// Segments of a chunk.
 const SEGMENTS: u32 = 63;
@@ -93,7 +93,7 @@ fn search() -> Option<(*mut u8, u32)> {
 /// A segment of a new chunk.
 #[cold]
 fn grow() -> Option<(*mut u8, u32)> {
-    let at = pages::map((1 + SEGMENTS as usize) * SEGMENT)?;
+    let at = sparse::map((1 + SEGMENTS as usize) * SEGMENT)?;
     let chunk = at.cast::<Chunk>();
     FREE.fetch_add(SEGMENTS - 1, Ordering::Relaxed);
     let mut newest = NEWEST.load(Ordering::Relaxed);
@@ -140,9 +140,7 @@ impl Chunk {
             return;
         }
         // SAFETY: the chunk's segments, all of them ours now. Refused, they stay resident.
-        let _ = unsafe {
-            pages::advise(self.segments(), SEGMENTS as usize * SEGMENT, libc::MADV_DONTNEED)
-        };
+        let _ = unsafe { pages::give_back(self.segments(), SEGMENTS as usize * SEGMENT) };
         // Release: partner is the Acquire in `take`.
         self.free.store(ALL, Ordering::Release);
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!   0    end │ start              written by sections
 //!        newest │ room            written by threads without, in shared slots
-//!   64   consumer │ read │ limit │ oldest │ spare
+//!   64   consumer │ read │ limit │ oldest │ spare │ steps
 //!
 //!   start ──▶ ┌────────┐ next ┌────────┐ next ┌────────┐
 //!             │ … items├─────▶│ items  ├─────▶│ items  │ ◀── end
@@ -26,7 +26,12 @@
 //!    `room` is in a segment that has places left, or at the end of one, which nobody looks into.
 //!    While a list is turned round, `oldest` is the newest node of it, marked; `older` links stay. So whoever
 //!    takes the lock from a consumer that a fork left behind turns it round once more, and loses nothing.
-//! 5. The consumer writes nothing to a slot to which nobody ever pushed: a trim may wipe such a slot.
+//! 5. `steps` grows by two whenever `read` leaves a segment, before that can be used again; it becomes odd before
+//!    the list of `newest` is taken, and even before all of it is in `oldest`, which is not null from before the
+//!    list is taken until its last item is. So while `steps` stays the same and even, `read` only grows within one
+//!    segment and `newest` is not taken; while it is odd there is an item. That shows a moment without items
+//!    (`look`).
+//! 6. The consumer writes nothing to a slot to which nobody ever pushed: a trim may wipe such a slot.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -34,7 +39,7 @@ use core::ptr;
 use super::segment::{self, Header, Places, Segment};
 use crate::percpu::slot::Zeroed;
 use crate::percpu::words::Words;
-use crate::primitive::atomic::{AtomicPtr, Ordering};
+use crate::primitive::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::primitive::cell::UnsafeCell;
 use crate::sys::try_lock::{Locked, TryLock};
 
@@ -62,6 +67,29 @@ struct Consumers {
     oldest: AtomicPtr<u8>,
     /// A segment that the consumer is done with, for the next producer.
     spare: AtomicPtr<Header>,
+    /// Invariant 5.
+    steps: AtomicU64,
+}
+
+/// What consumers have done to a slot that was seen without items. Two that are equal enclose a time without a
+/// push: see [`Slot::look`]. Those of several slots may be added up.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    steps: u64,
+    read: u64,
+}
+
+impl core::ops::Add for Progress {
+    type Output = Progress;
+
+    /// Equal sums are sums of equal parts: while no part's `steps` grows, its `read` grows by 4096 at most, and
+    /// there are no 2^52 slots.
+    fn add(self, other: Progress) -> Progress {
+        Progress {
+            steps: self.steps.wrapping_add(other.steps),
+            read: self.read.wrapping_add(other.read),
+        }
+    }
 }
 
 // SAFETY: null pointers and a free lock.
@@ -79,6 +107,7 @@ unsafe impl Zeroed for Slot {
                 limit: null(),
                 oldest: null(),
                 spare: null(),
+                steps: AtomicU64::new(0),
             },
         }
     }
@@ -187,16 +216,49 @@ impl Slot {
             && self.consumers.oldest.load(Ordering::Relaxed).is_null()
     }
 
-    /// Whether it held nothing, and no consumer had anything of it in hands but the item it goes away
-    /// with, at some moment of the call.
+    /// What consumers have done to it, if it held nothing at some moment of the call but the items with which
+    /// consumers were about to return. `None`: at some moment there was an item.
+    ///
+    /// Of a slot of sections: `read` has a value at a first moment and `end` has it at a second one. `read` never
+    /// passes `end`, and in between neither left the segment, so at the first moment both were equal. Of a shared
+    /// slot: `newest` is null at the last moment, and was not taken since the first one, so it was null all the
+    /// time; in between `oldest` is null. Without `steps` either order of the loads would miss items that move on
+    /// from one place to the next between them.
+    ///
+    /// A second look with an equal result: no item was pushed in between. `read` is the same place, since the
+    /// segment is, and so was `end`; nothing was taken from `newest`.
+    pub(super) fn look(&self) -> Option<Progress> {
+        self.look_pausing(|_| ())
+    }
+
+    /// [`look`](Self::look), with something done before each load but the first, for tests.
+    #[inline(always)]
+    fn look_pausing(&self, mut pause: impl FnMut(u32)) -> Option<Progress> {
+        let Producers { end, newest, .. } = &self.producers;
+        let Consumers { read, oldest, steps, .. } = &self.consumers;
+        // Acquire, all but the last: partners are the Release stores of consumers, and of `newest` the Release
+        // in `push_shared`. What is loaded later is no older.
+        let before = steps.load(Ordering::Acquire);
+        pause(1);
+        let at = read.load(Ordering::Acquire);
+        pause(2);
+        let is_turned = before % 2 == 0 && oldest.load(Ordering::Acquire).is_null();
+        pause(3);
+        // Acquire, both: a section's commit in a segment that is used again comes after `steps`, by way of
+        // `spare` or the pool (for the commit itself see `go_on`); and that `newest` is null again comes after it
+        // by the compare-exchange in `take_newest`.
+        let is_read = end.load(Ordering::Acquire) == at;
+        pause(4);
+        let is_taken = newest.load(Ordering::Acquire).is_null();
+        pause(5);
+        let is_still = steps.load(Ordering::Relaxed) == before;
+        let is_empty = is_turned && is_read && is_taken && is_still;
+        is_empty.then_some(Progress { steps: before, read: at.addr() as u64 })
+    }
+
+    /// Whether it held nothing at some moment of the call; see [`look`](Self::look).
     pub(super) fn is_empty(&self) -> bool {
-        // Acquire, all: partners are the Release stores of consumers. The order matters: who sees that
-        // `end` was reached, or `newest` taken, sees what the consumer did about it.
-        let end = self.producers.end.load(Ordering::Acquire);
-        end == self.consumers.read.load(Ordering::Acquire)
-            && self.producers.newest.load(Ordering::Acquire).is_null()
-            && !self.consumers.consumer.is_held()
-            && self.consumers.oldest.load(Ordering::Acquire).is_null()
+        self.look().is_some()
     }
 
     /// Takes the oldest item. `None` when there is none, or another consumer is here.
@@ -204,7 +266,7 @@ impl Slot {
     /// # Safety
     /// All items of the slot are `T`s.
     pub(super) unsafe fn pop<T>(&self) -> Option<Words<T>> {
-        // Invariant 5.
+        // Invariant 6.
         if self.seems_empty() {
             return None;
         }
@@ -226,7 +288,7 @@ impl Slot {
         }
         // SAFETY: an item by invariant 1, and ours.
         let words = unsafe { at.cast::<MaybeUninit<Words<T>>>().read().assume_init() };
-        // Release: partner is the Acquire in `is_empty`.
+        // Release: partner is the Acquire in `look`.
         read.store(at.wrapping_add(size_of::<Words<T>>()), Ordering::Release);
         Some(words)
     }
@@ -254,6 +316,7 @@ impl Slot {
             let left = at;
             at = first;
             self.consumers.read.store(at, Ordering::Release);
+            self.step(2);
             if !left.is_null() {
                 // SAFETY: invariant 3.
                 self.dispose(unsafe { Segment::from_raw(segment::ending_at(left)) });
@@ -283,7 +346,7 @@ impl Slot {
         let (newer, words) = unsafe {
             ((*node).newer.load(Ordering::Relaxed), (*node).words.with(|words| words.read()))
         };
-        // Release: partner is the Acquire in `is_empty`.
+        // Release: partner is the Acquire in `look`.
         oldest.store(newer, Ordering::Release);
         let header = segment::containing(node.cast());
         // Relaxed: under the lock.
@@ -310,6 +373,9 @@ impl Slot {
             self.take_newest()
         }
         .cast::<Node<T>>();
+        if node.is_null() {
+            return None;
+        }
         let mut newer = ptr::null_mut::<Node<T>>();
         while !node.is_null() {
             // SAFETY: ours: the list is not that of `newest` any more.
@@ -317,9 +383,13 @@ impl Slot {
             link.store(newer.cast(), Ordering::Relaxed);
             (newer, node) = (node, older.load(Ordering::Relaxed).cast());
         }
-        // Release: partner is the Acquire in `is_empty`.
+        // Even already, where a consumer that a fork left behind came so far.
+        if self.is_turning() {
+            self.step(1);
+        }
+        // Release: partner is the Acquire in `look`.
         self.consumers.oldest.store(newer.cast(), Ordering::Release);
-        Some(newer).filter(|node| !node.is_null())
+        Some(newer)
     }
 
     /// Takes the list of `newest`, whose newest node is in `oldest` from then on, marked; null if it is
@@ -330,8 +400,11 @@ impl Slot {
         while !node.is_null() {
             // Before the list is taken, so that at no moment it is in our hands alone.
             oldest.store(marked(node), Ordering::Relaxed);
+            if !self.is_turning() {
+                self.step(1);
+            }
             // Acquire: partner is the Release in `push_shared`, of all nodes: they follow each other by
-            // read-modify-writes. Release: partner is the Acquire in `is_empty`.
+            // read-modify-writes. Release: partner is the Acquire in `look`, of the step before.
             match newest.compare_exchange(
                 node,
                 ptr::null_mut(),
@@ -358,6 +431,18 @@ impl Slot {
             node = unsafe { (*node.cast::<Node<T>>()).older.load(Ordering::Relaxed) };
         }
         !node.is_null()
+    }
+
+    /// Whether `steps` is odd. Under the lock.
+    fn is_turning(&self) -> bool {
+        self.consumers.steps.load(Ordering::Relaxed) % 2 != 0
+    }
+
+    /// Under the lock: invariant 5.
+    fn step(&self, by: u64) {
+        let steps = &self.consumers.steps;
+        // Release: partner is the Acquire in `look`; what was done before is seen with it.
+        steps.store(steps.load(Ordering::Relaxed) + by, Ordering::Release);
     }
 
     /// Leaves a segment to the next producer, or gives it to the pool.

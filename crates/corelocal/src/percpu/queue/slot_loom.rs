@@ -138,3 +138,82 @@ fn loom_catches_consumers_without_a_lock() {
     let pop = |slot: &Slot| pop_with(slot, &TryLock::new(), Slot::take_newest);
     explore(Ways { pop, ..RIGHT });
 }
+
+/// Where the first item of a slot is that is never empty.
+#[derive(Clone, Copy)]
+enum First {
+    Newer,
+    Older,
+}
+
+/// A slot with an item at every moment, while another thread adds one and takes one.
+fn explore_emptiness(
+    first: First,
+    is_empty: impl Fn(&Slot) -> bool + Copy + Send + Sync + 'static,
+) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        // Leaked: loom panics in a drop, after a fault.
+        let slot: &'static Slot = Box::leak(Box::new(Slot::zeroed()));
+        if let First::Older = first {
+            push(slot, 0);
+        }
+        push(slot, 1);
+        if let First::Older = first {
+            assert_eq!(pop(slot), Some(0));
+        }
+        let mover = thread::spawn(move || {
+            push(slot, 2);
+            assert_eq!(pop(slot), Some(1));
+        });
+        assert!(!is_empty(slot));
+        mover.join().unwrap();
+        assert_eq!(pop(slot), Some(2));
+        assert!(is_empty(slot));
+    });
+}
+
+/// Lets others run before one of a look's loads: loom 0.7 alone does not stop a thread before it loads what another
+/// one loads and then stores.
+fn before(load: u32) -> impl Fn(u32) + Copy {
+    move |next| {
+        if next == load {
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn loom_a_slot_that_is_never_empty_never_looks_so() {
+    for first in [First::Newer, First::Older] {
+        explore_emptiness(first, Slot::is_empty);
+        for load in 1..=5 {
+            explore_emptiness(first, move |slot| slot.look_pausing(before(load)).is_some());
+        }
+    }
+}
+
+/// The newer list is looked at, then the older one, whose last item goes meanwhile.
+#[test]
+#[should_panic(expected = "!is_empty")]
+fn loom_catches_a_look_at_newer_items_first() {
+    explore_emptiness(First::Older, |slot| {
+        slot.producers.newest.load(Ordering::Acquire).is_null() && {
+            thread::yield_now();
+            slot.consumers.oldest.load(Ordering::Acquire).is_null()
+        }
+    });
+}
+
+/// The older list is looked at, then the newer one, whose items move to the older one meanwhile.
+#[test]
+#[should_panic(expected = "!is_empty")]
+fn loom_catches_a_look_at_older_items_first() {
+    explore_emptiness(First::Newer, |slot| {
+        slot.consumers.oldest.load(Ordering::Acquire).is_null() && {
+            thread::yield_now();
+            slot.producers.newest.load(Ordering::Acquire).is_null()
+        }
+    });
+}

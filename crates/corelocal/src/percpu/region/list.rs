@@ -5,11 +5,11 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{FREEING, PINNED, Region, TAKEN, Wipe, mapping_len, slots};
+use super::{Region, Wipe, mapping_len, slots};
 use crate::percpu::slot::Class;
 use crate::primitive::global::{AtomicPtr, AtomicU32};
 use crate::rseq::SLOT_SHIFT;
-use crate::sys::pages;
+use crate::sys::{pages, sparse};
 
 /// Regions of one class and length, newest first.
 pub(in crate::percpu) struct List {
@@ -60,11 +60,8 @@ impl List {
             return;
         };
         let Some(number) = region.number_of(base) else { return };
-        if region.change(number, PINNED, FREEING) {
-            return;
-        }
-        if region.change(number, TAKEN, FREEING) || !region.change(number, PINNED, FREEING) {
-            // SAFETY: the caller's promise; FREEING, nobody pins it.
+        if region.state(number).release() {
+            // SAFETY: the caller's promise; FREEING, and no thread has it pinned.
             unsafe { region.clear(number, shared, wipe) };
         }
     }
@@ -72,7 +69,7 @@ impl List {
     /// Puts a new region in front of `newest`, unless somebody else was faster; `None` without memory.
     fn grow(&self, class: Class, shift: u32, newest: *mut Region) -> Option<()> {
         let len = mapping_len(class, shift);
-        let at = pages::map(len)?;
+        let at = sparse::map(len)?;
         let (first, header_len) = (AtomicU32::new(0), Region::header_len(shift));
         // SAFETY: the slots of the mapping just made. The shared ones are any node's.
         let place = || unsafe {

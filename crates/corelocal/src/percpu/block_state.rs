@@ -1,0 +1,168 @@
+//! The states of a region's blocks, two bits each, 32 to a word.
+//!
+//! ```text
+//!   FREE ── take ──► TAKEN ── release ──► FREEING ── finish ──► FREE
+//!                     │ ▲                    ▲
+//!                 pin │ │ unpin              │ release of a pinned block: the thread that unpins it
+//!                     ▼ │                    │ does the rest
+//!                    PINNED ─────────────────┘
+//! ```
+//!
+//! # Invariants
+//! 1. A block that is FREEING has one thread that clears it and then finishes: the one that released it, or
+//!    the one that had it pinned at that moment.
+//! 2. Every change is one compare-exchange, so a state is never seen in between, and the neighbours in the
+//!    word keep theirs.
+
+use crate::primitive::atomic::{AtomicU64, Ordering};
+
+pub(super) const FREE: u64 = 0;
+const TAKEN: u64 = 1;
+pub(super) const FREEING: u64 = 2;
+const PINNED: u64 = 3;
+
+/// Blocks whose state is in one word.
+#[cfg(not(loom))]
+pub(super) const IN_A_WORD: usize = 32;
+/// The lower bit of each.
+#[cfg(not(loom))]
+const EACH: u64 = u64::MAX / 3;
+
+/// The state of one block: its word, and where in it.
+#[derive(Clone, Copy)]
+pub(super) struct State<'a> {
+    word: &'a AtomicU64,
+    shift: usize,
+}
+
+impl<'a> State<'a> {
+    /// Of the block at `index` below `IN_A_WORD`.
+    pub(super) fn new(word: &'a AtomicU64, index: usize) -> Self {
+        State { word, shift: index * 2 }
+    }
+
+    /// FREE to TAKEN.
+    pub(super) fn take(self) -> bool {
+        self.change(|state| (state == FREE).then_some(TAKEN)).is_ok()
+    }
+
+    /// TAKEN to PINNED; false if the block has no owner, or is pinned already.
+    pub(super) fn pin(self) -> bool {
+        self.change(|state| (state == TAKEN).then_some(PINNED)).is_ok()
+    }
+
+    /// PINNED to TAKEN; false if the block was released meanwhile: then the caller clears and finishes it.
+    #[must_use]
+    pub(super) fn unpin(self) -> bool {
+        self.change(|state| (state == PINNED).then_some(TAKEN)).is_ok()
+    }
+
+    /// TAKEN or PINNED to FREEING; true if the caller clears and finishes the block, false if the thread
+    /// that has it pinned does. One step: between two looks a pin could come and go.
+    #[must_use]
+    pub(super) fn release(self) -> bool {
+        let freeing = |state| matches!(state, TAKEN | PINNED).then_some(FREEING);
+        self.change(freeing) == Ok(TAKEN)
+    }
+
+    /// FREEING to FREE, once the block is cleared.
+    pub(super) fn finish(self) {
+        let finished = self.change(|state| (state == FREEING).then_some(FREE));
+        debug_assert!(finished.is_ok());
+    }
+
+    /// The state now.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn now(self) -> u64 {
+        self.word.load(Ordering::Relaxed) >> self.shift & 3
+    }
+
+    /// Replaces the state by what `next` says, and returns the one before; `Err` with the state for which
+    /// `next` says nothing. Lock-free.
+    fn change(self, next: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
+        let State { word, shift } = self;
+        let mut seen = word.load(Ordering::Relaxed);
+        loop {
+            let state = seen >> shift & 3;
+            let Some(next) = next(state) else { return Err(state) };
+            // Release and Acquire: each other's partners; what was done to a block in one state is
+            // seen by the thread that takes it to the next.
+            match word.compare_exchange_weak(
+                seen,
+                seen & !(3 << shift) | next << shift,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Ok(state),
+                Err(now) => seen = now,
+            }
+        }
+    }
+}
+
+/// The first free one of the first `blocks` of a word, if there seems to be one.
+#[cfg(not(loom))]
+pub(super) fn first_free(word: &AtomicU64, blocks: usize) -> Option<usize> {
+    // A region of a few long blocks uses a part of its word only.
+    let each = EACH >> (64 - 2 * blocks.min(IN_A_WORD));
+    let seen = word.load(Ordering::Relaxed);
+    let free = !(seen | seen >> 1) & each;
+    (free != 0).then(|| free.trailing_zeros() as usize / 2)
+}
+
+/// How many blocks of a word are not free.
+#[cfg(not(loom))]
+pub(super) fn owned(word: &AtomicU64) -> usize {
+    let states = word.load(Ordering::Relaxed);
+    ((states | states >> 1) & EACH).count_ones() as usize
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// An owner releases a block while another thread pins and unpins it, as a trim does: one of them
+    /// clears it, and it comes free.
+    fn explore(release: fn(State<'_>) -> bool) {
+        loom::model(move || {
+            let word = Arc::new(AtomicU64::new(0));
+            assert!(State::new(&word, 3).take());
+            let other = word.clone();
+            let trim = thread::spawn(move || {
+                let state = State::new(&other, 3);
+                let clears = state.pin() && !state.unpin();
+                if clears {
+                    state.finish();
+                }
+                clears
+            });
+            let state = State::new(&word, 3);
+            let clears = release(state);
+            if clears {
+                state.finish();
+            }
+            assert!(trim.join().unwrap() != clears, "cleared twice, or by no thread");
+            assert_eq!(word.load(Ordering::Relaxed), 0, "the block stays taken");
+        });
+    }
+
+    #[test]
+    fn loom_a_block_released_while_pinned_comes_free() {
+        explore(|state| state.release());
+    }
+
+    /// The pin comes between the two looks and is gone at the second: nothing has changed.
+    #[test]
+    #[should_panic]
+    fn loom_catches_a_release_in_two_steps() {
+        explore(|state| {
+            let from = |wanted| state.change(|now| (now == wanted).then_some(FREEING)).is_ok();
+            if from(PINNED) {
+                return false;
+            }
+            from(TAKEN) || !from(PINNED)
+        });
+    }
+}

@@ -52,6 +52,7 @@ mod alloc {
     mod idle;
     mod orphans;
     mod out;
+    mod returned;
 }
 pub mod cid;
 pub mod clock;

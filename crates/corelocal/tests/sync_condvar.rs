@@ -1,13 +1,15 @@
 //! The condition variable among many threads, with timeouts that race with notifications, with every lock of the
 //! module, in two processes, and beside pthread's, which does the same scripts.
 
+mod asleep;
 mod kept;
+mod sandbox;
 mod storm;
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::ops::DerefMut;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,8 +22,8 @@ use proptest::prelude::*;
 use storm::scaled;
 
 #[test]
-fn eight_bytes() {
-    assert_eq!(size_of::<Condvar>(), 8);
+fn twelve_bytes() {
+    assert_eq!(size_of::<Condvar>(), 12);
     let changed: Condvar<Shared> = Condvar::default();
     changed.notify_one();
     changed.notify_all();
@@ -149,7 +151,160 @@ fn thirty_two_meet() {
     assert_eq!(arrived.into_inner(), (0, rounds));
 }
 
-/// A private condition variable with a shared mutex: their waiters cannot be moved to one another.
+/// Longer than any machine takes to wake a thread.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Three threads that wait until the mutex says true, and sleep; the notification of all of them. None sleeps on.
+fn all_wake(mutex: &'static Mutex<bool>, changed: &'static Condvar, notify: impl FnOnce()) {
+    let (tell, told) = channel();
+    for _ in 0..3 {
+        let tell = tell.clone();
+        thread::spawn(move || {
+            let mut ready = mutex.lock();
+            // SAFETY: no preconditions.
+            tell.send(unsafe { libc::gettid() }).unwrap();
+            changed.wait_while(&mut ready, |ready| !**ready);
+            drop(ready);
+            tell.send(0).unwrap();
+        });
+    }
+    (0..3).for_each(|_| asleep::until_asleep(told.recv_timeout(LONG).unwrap()));
+    notify();
+    for woken in 0..3 {
+        assert!(told.recv_timeout(LONG).is_ok(), "{woken} of 3 have woken");
+    }
+    // Nothing is left of them.
+    assert_eq!(format!("{changed:?}"), "Condvar { waiters: 0, .. }");
+    drop(mutex.lock());
+}
+
+/// By all notifications that move waiters.
+fn all_wake_in_every_way() {
+    static MUTEXES: [Mutex<bool>; 3] = [const { Mutex::new(false) }; 3];
+    static CHANGED: [Condvar; 3] = [const { Condvar::new() }; 3];
+    all_wake(&MUTEXES[0], &CHANGED[0], || {
+        *MUTEXES[0].lock() = true;
+        CHANGED[0].notify_all();
+    });
+    all_wake(&MUTEXES[1], &CHANGED[1], || {
+        let mut ready = MUTEXES[1].lock();
+        *ready = true;
+        CHANGED[1].notify_all_locked(&ready);
+    });
+    all_wake(&MUTEXES[2], &CHANGED[2], || {
+        let mut ready = MUTEXES[2].lock();
+        *ready = true;
+        (0..3).for_each(|_| CHANGED[2].notify_one_locked(&ready));
+    });
+}
+
+#[test]
+fn all_wake_where_the_move_is_refused() {
+    let when = sandbox::When::Operation(libc::FUTEX_CMP_REQUEUE as u32);
+    let test = "all_wake_where_the_move_is_refused";
+    sandbox::run_refusing(test, libc::SYS_futex, when, libc::EPERM, all_wake_in_every_way);
+}
+
+#[test]
+fn all_wake_where_the_move_is_unknown() {
+    let when = sandbox::When::Operation(libc::FUTEX_CMP_REQUEUE as u32);
+    let test = "all_wake_where_the_move_is_unknown";
+    sandbox::run_refusing(test, libc::SYS_futex, when, libc::ENOSYS, all_wake_in_every_way);
+}
+
+#[test]
+fn another_mutex_gets_no_waiters() {
+    static MUTEX: Mutex<bool> = Mutex::new(false);
+    static OTHER: Mutex<()> = Mutex::new(());
+    static CHANGED: Condvar = Condvar::new();
+    all_wake(&MUTEX, &CHANGED, || {
+        *MUTEX.lock() = true;
+        let other = OTHER.lock();
+        CHANGED.notify_all_locked(&other);
+    });
+    assert!(OTHER.try_lock().is_some());
+}
+
+#[test]
+fn waiters_of_two_mutexes_wake() {
+    static MUTEX: Mutex<bool> = Mutex::new(false);
+    static OTHER: Mutex<bool> = Mutex::new(false);
+    static CHANGED: Condvar = Condvar::new();
+    for _ in 0..scaled(100) {
+        let (tell, told) = channel();
+        (*MUTEX.lock(), *OTHER.lock()) = (false, false);
+        for mutex in [&MUTEX, &OTHER, &MUTEX, &OTHER] {
+            let tell = tell.clone();
+            thread::spawn(move || {
+                CHANGED.wait_while(&mut mutex.lock(), |ready| !**ready);
+                tell.send(()).unwrap();
+            });
+        }
+        while !format!("{CHANGED:?}").contains("waiters: 4") {
+            thread::yield_now();
+        }
+        *OTHER.lock() = true;
+        let mut ready = MUTEX.lock();
+        *ready = true;
+        CHANGED.notify_all_locked(&ready);
+        drop(ready);
+        (0..4).for_each(|_| told.recv_timeout(LONG).expect("a waiter that wakes"));
+        while !format!("{CHANGED:?}").contains("waiters: 0") {
+            thread::yield_now();
+        }
+    }
+}
+
+/// While the notifier holds the mutex all come to it, and none of them waits for another one's turn.
+#[test]
+fn a_few_wake_at_once() {
+    let (mutex, changed) = (Mutex::new(false), Condvar::new());
+    // SAFETY: the lock's words come first, and are atomic: the second one counts the threads that wait for it.
+    let words = unsafe { &*(&raw const mutex).cast::<[AtomicU32; 2]>() };
+    let waiters = || words[1].load(Ordering::Relaxed) >> 1 & 0x7fff;
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| changed.wait_while(&mut mutex.lock(), |ready| !**ready));
+        }
+        while !format!("{changed:?}").contains("waiters: 8") {
+            thread::yield_now();
+        }
+        let mut ready = mutex.lock();
+        *ready = true;
+        changed.notify_all();
+        let began = Instant::now();
+        while waiters() < 8 {
+            assert!(began.elapsed() < LONG, "{} of 8 are awake", waiters());
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+/// So many that they are not woken at once, but moved to the mutex and woken one after the other.
+#[test]
+fn three_hundred_wake() {
+    static MUTEX: Mutex<u32> = Mutex::new(0);
+    static CHANGED: Condvar = Condvar::new();
+    let (tell, told) = channel();
+    for _ in 0..300 {
+        let tell = tell.clone();
+        let waiter = move || {
+            CHANGED.wait_while(&mut MUTEX.lock(), |round| **round == 0);
+            tell.send(()).unwrap();
+        };
+        thread::Builder::new().stack_size(64 * 1024).spawn(waiter).unwrap();
+    }
+    while !format!("{CHANGED:?}").contains("waiters: 300") {
+        thread::sleep(Duration::from_millis(10));
+    }
+    *MUTEX.lock() = 1;
+    CHANGED.notify_all();
+    for woken in 0..300 {
+        assert!(told.recv_timeout(LONG).is_ok(), "{woken} of 300 have woken");
+    }
+    assert_eq!(format!("{CHANGED:?}"), "Condvar { waiters: 0, .. }");
+}
+
 /// Threads that wait, with one lock, for a number to be high enough.
 fn wait_together<L, G>(lock: L, get: fn(&'static L) -> G, again: fn(G::Locked) -> G)
 where
@@ -219,6 +374,7 @@ fn an_owner_dies_while_one_waits() {
     });
 }
 
+/// A private condition variable with a shared mutex: their waiters cannot be moved to one another.
 #[test]
 fn scopes_may_differ() {
     let mutex: Mutex<u32, Shared> = Mutex::with_scope(0);

@@ -14,8 +14,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use corelocal::sync::{Condvar, Mutex, MutexGuard, OnceLock, Shared};
-use sandbox::run_in_child;
+use corelocal::sync::{
+    Condvar, Deadline, Mutex, MutexGuard, OnceLock, RobustError, RobustMutex, RwLock, Shared,
+};
+use sandbox::{When, run_in_child};
 use storm::{Tell, scaled};
 
 /// Forks; the child runs `body`, which says what is wrong, and has ten seconds for it.
@@ -59,32 +61,58 @@ fn while_held<T: Send>(mutex: &Mutex<T>, body: impl FnOnce()) {
     });
 }
 
+/// What a panic of `body` says.
+fn panic_of<R>(body: impl FnOnce() -> R) -> Option<String> {
+    let caught = catch_unwind(AssertUnwindSafe(|| drop(body()))).err()?;
+    let text = caught.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| caught.downcast_ref::<String>().cloned())
+}
+
+const FOR_EVER: Duration = Duration::from_secs(1 << 30);
+
+/// What another thread of the parent held cannot be had in the child: not by waiting, which panics, nor otherwise.
 #[test]
-fn a_child_takes_over_what_another_thread_held() {
+fn what_a_gone_thread_held_is_not_given_out() {
+    run_in_child("what_a_gone_thread_held_is_not_given_out", |_| (), nothing_is_given_out);
+}
+
+fn nothing_is_given_out() {
     let mutex = Mutex::new(7);
     while_held(&mutex, || {
+        let is_refused = || {
+            std::panic::set_hook(Box::new(|_| ()));
+            check(mutex.is_locked() && mutex.try_lock().is_none(), 1)?;
+            check(mutex.try_lock_for(FOR_EVER).is_none(), 2)?;
+            check(mutex.try_lock_until(Deadline::after(FOR_EVER)).is_none(), 3)?;
+            check(
+                panic_of(|| drop(mutex.lock())).is_some_and(|says| says.contains("lock_checked")),
+                4,
+            )
+        };
+        // To each thread, whichever is first.
+        let is_refused_elsewhere = || {
+            let wrong = AtomicU32::new(0);
+            let ask = || {
+                if let Err(number) = is_refused() {
+                    wrong.store(number.into(), Ordering::Relaxed);
+                }
+            };
+            check(pthreads::run::<2, _>(ask), 10)?;
+            check(wrong.load(Ordering::Relaxed) == 0, 11)
+        };
+        fork(|| is_refused().and_then(|()| is_refused_elsewhere()));
+        fork(|| is_refused_elsewhere().and_then(|()| is_refused()));
+        // A child of the child, too, whether the one in between asked or not.
         fork(|| {
-            check(!mutex.is_locked(), 1)?;
-            let guard = mutex.lock();
-            check(MutexGuard::is_recovered(&guard) && *guard == 7, 2)?;
-            check(mutex.is_locked() && mutex.try_lock().is_none(), 3)?;
-            drop(guard);
-            check(!MutexGuard::is_recovered(&mutex.lock()), 4)
-        });
-        fork(|| check(mutex.try_lock().is_some_and(|guard| MutexGuard::is_recovered(&guard)), 1));
-        fork(|| {
-            let guard = mutex.try_lock_for(Duration::from_secs(5));
-            check(guard.is_some_and(|guard| MutexGuard::is_recovered(&guard)), 1)
-        });
-        // A child of the child, too.
-        fork(|| {
-            fork(|| check(MutexGuard::is_recovered(&mutex.lock()), 1));
+            fork(|| is_refused_elsewhere().and_then(|()| is_refused()));
+            is_refused()?;
+            fork(|| is_refused_elsewhere().and_then(|()| is_refused()));
             Ok(())
         });
         // The parent's is as it was.
         assert!(mutex.is_locked() && mutex.try_lock().is_none());
     });
-    assert!(!MutexGuard::is_recovered(&mutex.lock()));
+    assert!(mutex.lock_checked().is_ok());
 }
 
 #[test]
@@ -105,16 +133,61 @@ fn each_is_told() {
             let Err(orphaned) = mutex.lock_checked() else { return Err(3) };
             check(mutex.try_lock().is_none(), 4)?;
             drop(orphaned.reset(vec![3]));
-            let guard = mutex.lock_checked().map_err(|_| 5)?;
-            check(*guard == [3] && !MutexGuard::is_recovered(&guard), 6)
+            check(mutex.lock_checked().is_ok_and(|guard| *guard == [3]), 5)?;
+            check(*mutex.lock() == [3], 6)
         });
         fork(|| {
             let Err(orphaned) = mutex.lock_checked() else { return Err(1) };
-            let guard = orphaned.accept();
-            check(*guard == [1, 2] && MutexGuard::is_recovered(&guard), 2)
+            // SAFETY: the other thread has changed nothing.
+            check(*unsafe { orphaned.accept() } == [1, 2], 2)?;
+            check(*mutex.lock() == [1, 2], 3)
         });
     });
     assert!(mutex.lock_checked().is_ok());
+}
+
+/// Threads of a child sleep while one has the mutex and does not decide: none of them sleeps on after that.
+#[test]
+fn undecided_the_mutex_keeps_no_waiter_asleep() {
+    let test = "undecided_the_mutex_keeps_no_waiter_asleep";
+    run_in_child(
+        test,
+        |_| (),
+        || {
+            let mutex = Mutex::new(0);
+            while_held(&mutex, || {
+                for _ in 0..20 {
+                    fork(|| {
+                        let (undecided, refused) = (AtomicBool::new(false), AtomicU32::new(0));
+                        let pass = || match mutex.lock_checked() {
+                            Err(orphaned) if !undecided.swap(true, Ordering::Relaxed) => {
+                                // SAFETY: no memory.
+                                unsafe { libc::usleep(5000) };
+                                drop(orphaned);
+                            }
+                            Err(orphaned) => drop(orphaned),
+                            Ok(_) => drop(refused.fetch_add(100, Ordering::Relaxed)),
+                        };
+                        let wait = || {
+                            while !undecided.load(Ordering::Relaxed) {
+                                std::hint::spin_loop();
+                            }
+                            if mutex.try_lock_for(FOR_EVER).is_none() {
+                                refused.fetch_add(1, Ordering::Relaxed);
+                            }
+                        };
+                        let number = AtomicU32::new(0);
+                        let either = || match number.fetch_add(1, Ordering::Relaxed) {
+                            0 => pass(),
+                            _ => wait(),
+                        };
+                        check(pthreads::run::<4, _>(either), 1)?;
+                        check(refused.load(Ordering::Relaxed) == 3, 2)
+                    });
+                }
+            });
+        },
+    );
 }
 
 /// What the thread that forks has locked is locked in the child, until it unlocks it there.
@@ -129,26 +202,72 @@ fn it_keeps_what_it_held() {
     fork(|| {
         check(mutex.is_locked() && mutex.try_lock().is_none(), 1)?;
         check(mutex.try_lock_for(Duration::from_millis(5)).is_none(), 2)?;
+        // Nor does a thread that the child starts get a second guard.
+        let got = AtomicU32::new(0);
+        let take = || {
+            if let Some(guard) = mutex.try_lock_for(Duration::from_millis(5)) {
+                got.fetch_add(*guard + 1, Ordering::Relaxed);
+            }
+        };
+        check(pthreads::run::<2, _>(take) && got.load(Ordering::Relaxed) == 0, 7)?;
         *guard += 1;
         MutexGuard::unlocked(&mut guard, || check(*mutex.lock() == 1, 3))?;
         drop(guard);
-        check(mutex.try_lock().is_some_and(|guard| !MutexGuard::is_recovered(&guard)), 4)?;
+        check(mutex.try_lock().is_some(), 4)?;
         check(pthreads::run::<1, _>(|| *mutex.lock() += 1), 5)?;
         check(*mutex.lock() == 2, 6)
     });
     assert_eq!(*mutex.lock(), 0);
 }
 
-/// A storm of holders and waiters, and children that use all of the mutexes, with threads of their own.
+/// Where the kernel wipes no memory in children, a child is not known to be one: there what another thread seems to
+/// hold counts as held.
+#[test]
+fn in_doubt_a_robust_mutex_is_held() {
+    let test = "in_doubt_a_robust_mutex_is_held";
+    sandbox::run_born_refusing(test, libc::SYS_madvise, When::Always, libc::EINVAL, || {
+        // SAFETY: it stays where it is for as long as this test holds it.
+        let mutex = unsafe { RobustMutex::new(String::from("held")) };
+        let guard = mutex.lock().expect("a free mutex");
+        fork(|| {
+            let tried = mutex.try_lock_for(Duration::from_millis(5));
+            check(matches!(tried, Err(RobustError::Failed(_))), 1)?;
+            check(*guard == "held", 2)
+        });
+        drop(guard);
+        assert!(mutex.try_lock().is_ok());
+    });
+}
+
+/// A storm of holders and waiters, and children that use all of the mutexes, with threads of their own. Of what a holder
+/// changes, no child ever sees a half.
 #[test]
 fn forks_among_holders_and_waiters() {
     run_in_child("forks_among_holders_and_waiters", |_| (), forks_in_a_storm);
 }
 
+type Pair = [u64; 2];
+
+/// Half of it, and then the other.
+fn add(pair: &mut Pair) {
+    pair[0] += 1;
+    std::hint::black_box(&mut *pair);
+    pair[1] += 1;
+}
+
+/// Adds to what is in the mutex, which is made anew if it was left behind. Says when it is half.
+fn add_checked(mutex: &Mutex<Pair>, is_half: &AtomicBool) {
+    let mut guard = mutex.lock_checked().unwrap_or_else(|orphaned| orphaned.reset([0; 2]));
+    if guard[0] != guard[1] {
+        is_half.store(true, Ordering::Relaxed);
+    }
+    add(&mut guard);
+}
+
 fn forks_in_a_storm() {
     const THREADS: u32 = 8;
-    let mutexes = [const { Mutex::new(0u64) }; 4];
-    let (items, changed) = (Mutex::new(0u64), Condvar::new());
+    let mutexes = [const { Mutex::new([0u64; 2]) }; 4];
+    let (items, changed) = (Mutex::new([0u64; 2]), Condvar::new());
     let (begun, done) = (AtomicU32::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let _tell = Tell(&done);
@@ -162,14 +281,16 @@ fn forks_in_a_storm() {
                         break;
                     }
                     let mut guard = mutexes[round % 4].lock();
-                    *guard += 1;
+                    guard[0] += 1;
                     if round % 64 == 0 {
                         thread::sleep(Duration::from_micros(300));
                     }
+                    std::hint::black_box(&mut *guard);
+                    guard[1] += 1;
                     drop(guard);
                     if round % 16 == 0 {
                         let mut guard = items.lock();
-                        *guard += 1;
+                        add(&mut guard);
                         changed.notify_all();
                         changed.wait_for(&mut guard, Duration::from_micros(200));
                     }
@@ -179,16 +300,29 @@ fn forks_in_a_storm() {
         while begun.load(Ordering::Relaxed) < THREADS {
             thread::yield_now();
         }
-        for _ in 0..scaled(100).max(5) {
+        for _ in 0..scaled(200).max(5) {
             fork(|| {
+                let is_half = AtomicBool::new(false);
+                let is_seen_half = |pair: Pair| {
+                    if pair[0] != pair[1] {
+                        is_half.store(true, Ordering::Relaxed);
+                    }
+                };
                 let pass = || {
+                    // What can be had at once is whole.
+                    mutexes.iter().for_each(|mutex| {
+                        if let Some(pair) = mutex.try_lock() {
+                            is_seen_half(*pair);
+                        }
+                    });
                     for _ in 0..200 {
-                        mutexes.iter().for_each(|mutex| *mutex.lock() += 1);
-                        *items.lock() += 1;
+                        mutexes.iter().for_each(|mutex| add_checked(mutex, &is_half));
+                        add_checked(&items, &is_half);
                         changed.notify_all();
                     }
                 };
                 check(pthreads::run::<2, _>(pass), 1)?;
+                check(!is_half.load(Ordering::Relaxed), 4)?;
                 check(mutexes.iter().all(|mutex| mutex.try_lock().is_some()), 2)?;
                 let mut guard = items.lock();
                 check(!changed.wait_for(&mut guard, Duration::from_millis(1)), 3)
@@ -218,6 +352,257 @@ fn a_child_ends_what_its_thread_began() {
     );
 }
 
+/// A thread of the child waits while the one that forked goes on with it.
+#[test]
+fn no_thread_of_a_child_begins_what_goes_on() {
+    run_in_child(
+        "no_thread_of_a_child_begins_what_goes_on",
+        |_| (),
+        || {
+            let (lock, runs) = (OnceLock::new(), AtomicU32::new(0));
+            let mut is_child = false;
+            lock.get_or_init(|| {
+                // SAFETY: the child starts threads of libc's, and ends below.
+                let child = unsafe { libc::fork() };
+                is_child = child == 0;
+                if !is_child {
+                    let mut status = -1;
+                    // SAFETY: the child is ours, `status` writable.
+                    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                    assert_eq!(status, 0);
+                    return 3;
+                }
+                let begin = || runs.fetch_add(1, Ordering::Relaxed);
+                extern "C" fn ask(at: *mut libc::c_void) -> *mut libc::c_void {
+                    // SAFETY: what is passed below, and stays until the process ends.
+                    let (lock, runs) = unsafe { &*at.cast::<(&OnceLock<i32>, &AtomicU32)>() };
+                    lock.get_or_init(|| runs.fetch_add(1, Ordering::Relaxed) as i32);
+                    std::ptr::null_mut()
+                }
+                let at = Box::into_raw(Box::new((&lock, &runs)));
+                // SAFETY: as above.
+                unsafe {
+                    let mut thread = std::mem::zeroed();
+                    libc::alarm(10);
+                    libc::pthread_create(&mut thread, std::ptr::null(), ask, at.cast());
+                    libc::usleep(20_000);
+                }
+                let begun_elsewhere = runs.load(Ordering::Relaxed) > 0;
+                begin();
+                if begun_elsewhere { 4 } else { 5 }
+            });
+            if is_child {
+                let is_right = *lock.get().unwrap() == 5 && runs.load(Ordering::Relaxed) == 1;
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(i32::from(!is_right)) };
+            }
+        },
+    );
+}
+
+/// The child must have ended itself, without an exit code.
+fn is_aborted(child: libc::pid_t) {
+    let mut status = -1;
+    // SAFETY: the child is ours, `status` writable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT, "{status:#x}");
+}
+
+/// Locking again for a guard that the caller still has ends the child, since the panic must not be caught.
+#[test]
+fn unlocked_meanwhile_and_gone_ends_the_child() {
+    static MUTEX: Mutex<u32> = Mutex::new(0);
+    run_in_child(
+        "unlocked_meanwhile_and_gone_ends_the_child",
+        |_| (),
+        || {
+            let ((tell, told), (let_go, wait)) = (channel(), channel::<()>());
+            let mut child = -1;
+            let mut guard = MUTEX.lock();
+            let unlocked = || {
+                MutexGuard::unlocked(&mut guard, || {
+                    thread::spawn(move || {
+                        let _held = MUTEX.lock();
+                        tell.send(()).unwrap();
+                        let _ = wait.recv();
+                    });
+                    told.recv().unwrap();
+                    // SAFETY: the child locks, panics and ends.
+                    child = unsafe { libc::fork() };
+                    if child == 0 {
+                        std::panic::set_hook(Box::new(|_| ()));
+                        // SAFETY: as in `fork`.
+                        unsafe { libc::alarm(10) };
+                    } else {
+                        drop(let_go);
+                    }
+                });
+            };
+            let is_done = catch_unwind(AssertUnwindSafe(unlocked)).is_ok();
+            if child == 0 {
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(1) };
+            }
+            assert!(is_done);
+            is_aborted(child);
+        },
+    );
+}
+
+/// A signal handler forks while its thread waits on a condition variable, and another thread has the mutex.
+fn waits_and_is_forked<G>(lock: impl Fn() -> G + Sync, wait: impl Fn(&mut G) + Sync) {
+    static CHILD: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn forks(_: libc::c_int) {
+        // SAFETY: async-signal-safe.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as in `fork`.
+            unsafe { libc::alarm(10) };
+        }
+        CHILD.store(child as u32, Ordering::Relaxed);
+    }
+    CHILD.store(u32::MAX, Ordering::Relaxed);
+    let (tell, told) = channel();
+    thread::scope(|scope| {
+        let (lock, wait) = (&lock, &wait);
+        scope.spawn(move || {
+            let mut guard = lock();
+            // SAFETY: no preconditions.
+            tell.send(unsafe { libc::pthread_self() }).unwrap();
+            let is_done = catch_unwind(AssertUnwindSafe(|| wait(&mut guard))).is_ok();
+            if CHILD.load(Ordering::Relaxed) == 0 {
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(1) };
+            }
+            assert!(is_done);
+        });
+        let waiter = told.recv().unwrap();
+        // Had since the other one waits, or wants to.
+        let held = lock();
+        // SAFETY: the handler is async-signal-safe; the thread lives, for it cannot lock.
+        unsafe {
+            let handler: extern "C" fn(libc::c_int) = forks;
+            libc::signal(libc::SIGUSR1, handler as libc::sighandler_t);
+            assert_eq!(libc::pthread_kill(waiter, libc::SIGUSR1), 0);
+        }
+        while CHILD.load(Ordering::Relaxed) == u32::MAX {
+            thread::yield_now();
+        }
+        is_aborted(CHILD.load(Ordering::Relaxed) as libc::pid_t);
+        drop(held);
+    });
+}
+
+#[test]
+fn a_wait_that_locks_again_what_is_gone_ends_the_child() {
+    static OURS: Mutex<u32> = Mutex::new(0);
+    static CHANGED: Condvar = Condvar::new();
+    const A_WHILE: Duration = Duration::from_millis(20);
+    run_in_child(
+        "a_wait_that_locks_again_what_is_gone_ends_the_child",
+        |_| (),
+        || {
+            std::panic::set_hook(Box::new(|_| ()));
+            waits_and_is_forked(
+                || OURS.lock(),
+                |guard| {
+                    CHANGED.wait_for(guard, A_WHILE);
+                },
+            );
+            #[cfg(feature = "lock_api")]
+            {
+                static THEIRS: lock_api::Mutex<corelocal::sync::RawMutex, u32> =
+                    lock_api::Mutex::new(0);
+                waits_and_is_forked(
+                    || THEIRS.lock(),
+                    |guard| {
+                        CHANGED.wait_for(guard, A_WHILE);
+                    },
+                );
+            }
+        },
+    );
+}
+
+/// A signal handler forks while its thread waits for a lock. In the child the attempt panics, as the thread that has the
+/// lock is not there.
+fn is_forked_while_it_locks(lock: impl Fn() + Sync, hold: impl FnOnce(&mut dyn FnMut())) {
+    static CHILD: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn forks(_: libc::c_int) {
+        // SAFETY: async-signal-safe.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as in `fork`.
+            unsafe { libc::alarm(10) };
+        }
+        CHILD.store(child as u32, Ordering::Relaxed);
+    }
+    CHILD.store(u32::MAX, Ordering::Relaxed);
+    let (tell, told) = channel();
+    thread::scope(|scope| {
+        let lock = &lock;
+        hold(&mut || {
+            let tell = tell.clone();
+            scope.spawn(move || {
+                // SAFETY: no preconditions.
+                tell.send(unsafe { libc::pthread_self() }).unwrap();
+                let is_had = catch_unwind(AssertUnwindSafe(lock)).is_ok();
+                if CHILD.load(Ordering::Relaxed) == 0 {
+                    // SAFETY: ends the child.
+                    unsafe { libc::_exit(i32::from(is_had)) };
+                }
+                assert!(is_had);
+            });
+            let waiter = told.recv().unwrap();
+            // Time to fall asleep; it may as well not have begun.
+            thread::sleep(Duration::from_millis(30));
+            // SAFETY: the handler is async-signal-safe; the thread lives, for it cannot lock. It goes on sleeping after
+            // the handler, if it can.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_flags = libc::SA_RESTART;
+                action.sa_sigaction = forks as extern "C" fn(libc::c_int) as usize;
+                assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
+                assert_eq!(libc::pthread_kill(waiter, libc::SIGUSR2), 0);
+            }
+            while CHILD.load(Ordering::Relaxed) == u32::MAX {
+                thread::yield_now();
+            }
+            let (child, mut status) = (CHILD.load(Ordering::Relaxed) as libc::pid_t, -1);
+            // SAFETY: the child is ours, `status` writable.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "the child got the lock, or slept on");
+        });
+    });
+}
+
+#[test]
+fn a_handler_that_forks_in_the_midst_of_locking() {
+    static MUTEX: Mutex<u32> = Mutex::new(0);
+    static LOCK: RwLock<u32> = RwLock::new(0);
+    run_in_child(
+        "a_handler_that_forks_in_the_midst_of_locking",
+        |_| (),
+        || {
+            std::panic::set_hook(Box::new(|_| ()));
+            let hold_mutex = |body: &mut dyn FnMut()| {
+                let _held = MUTEX.lock();
+                body();
+            };
+            is_forked_while_it_locks(|| drop(MUTEX.lock()), hold_mutex);
+            let locking: [fn(); 3] =
+                [|| drop(LOCK.read()), || drop(LOCK.write()), || drop(LOCK.upgradable_read())];
+            for lock in locking {
+                let hold_lock = |body: &mut dyn FnMut()| {
+                    let _held = LOCK.write();
+                    body();
+                };
+                is_forked_while_it_locks(lock, hold_lock);
+            }
+        },
+    );
+}
+
 /// The parent holds on to it, and lets go of it for the child too.
 #[test]
 fn a_shared_mutex_stays_locked() {
@@ -230,8 +615,49 @@ fn a_shared_mutex_stays_locked() {
         &*at.cast()
     };
     let guard = mutex.lock();
-    fork(|| check(mutex.is_locked() && mutex.try_lock_for(Duration::from_millis(5)).is_none(), 1));
+    let is_held = || mutex.is_locked() && mutex.try_lock_for(Duration::from_millis(5)).is_none();
+    fork(|| check(is_held(), 1));
+    // Copies of the guard unlock nothing, and do not let go of what the child itself has either.
+    // SAFETY: a child makes copies of a guard that it does not use.
+    let copied = || unsafe { std::ptr::read(&guard) };
+    fork(|| {
+        drop(copied());
+        MutexGuard::unlock_fairly(copied());
+        drop(MutexGuard::map(copied(), |number| number));
+        check(is_held(), 2)
+    });
+    assert!(is_held());
+    let copies = thread::scope(|scope| {
+        let (tell, told) = channel();
+        let parent = &mutex;
+        let mut pipe = [0; 2];
+        // SAFETY: room for two descriptors.
+        assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+        // SAFETY: the child reads, locks and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut byte = 0u8;
+            // SAFETY: one byte.
+            unsafe { libc::read(pipe[0], (&raw mut byte).cast(), 1) };
+            let mine = parent.lock();
+            drop(copied());
+            let right = is_held();
+            drop(mine);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!(right && parent.try_lock().is_some()))) };
+        }
+        scope.spawn(move || tell.send(()).unwrap());
+        told.recv().unwrap();
+        (child, pipe)
+    });
     drop(guard);
+    // SAFETY: one byte; the child is ours.
+    unsafe {
+        libc::write(copies.1[1], [1u8].as_ptr().cast(), 1);
+        let mut status = -1;
+        assert_eq!(libc::waitpid(copies.0, &raw mut status, 0), copies.0);
+        assert_eq!(status, 0);
+    }
     fork(|| {
         *mutex.lock() += 1;
         Ok(())

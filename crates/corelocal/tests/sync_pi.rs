@@ -1,6 +1,7 @@
 //! Mutexes and condition variables with priority inheritance: what they promise, what they report, and that
 //! priorities are indeed inherited.
 
+mod asleep;
 mod forked;
 mod kept;
 mod oracle;
@@ -152,17 +153,19 @@ fn gone_while_waited_for<S: Scope>() {
     assert_eq!(mutex.lock().err(), Some(LockError::OwnerGone));
 }
 
-/// In its own memory the child is told that the owner was left behind; a copied guard does nothing.
+/// In a child the copy of a guard is good if the memory is private, where attempts to lock fail until it is dropped; else it
+/// does nothing.
 fn copies<S: Scope>() {
     let mutex = leaked::<_, S>(0);
     let guard = mutex.lock().unwrap();
     let child = fork(|| {
-        // SAFETY: the child's copy of the guard.
-        drop(unsafe { std::ptr::read(&guard) });
         let told = mutex.try_lock().err();
         let expected = if is_shared::<S>() { LockError::Busy } else { LockError::OwnerGone };
         let waited = is_shared::<S>() || mutex.lock().err() == Some(LockError::OwnerGone);
-        i32::from(!(told == Some(expected) && waited))
+        // SAFETY: the child's copy of the guard, which it forgets.
+        drop(unsafe { std::ptr::read(&guard) });
+        let is_unlocked = mutex.try_lock().is_ok() && mutex.lock().is_ok();
+        i32::from(!(told == Some(expected) && waited && is_unlocked != is_shared::<S>()))
     });
     assert_eq!(child.wait(), End::Code(0));
     drop(guard);
@@ -499,6 +502,72 @@ fn libc_agrees() {
 }
 
 /// A sandbox that refuses such locks: who finds one owned is told, and nobody hangs.
+/// The calling thread ends its process if it yields.
+fn end_at_yield() -> bool {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let is_call = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let mut program = [
+        // The call's number comes first.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        libc::sock_filter { jf: 1, ..statement(is_call, libc::SYS_sched_yield as u32) },
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: PR_SET_NO_NEW_PRIVS takes no address; the filter outlives the call, which copies it.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0
+    }
+}
+
+/// On one cpu the owner does not run while a thread looks again and again: that has the kernel queue it at once.
+#[test]
+fn a_thread_with_one_cpu_does_not_look_again() {
+    let test = "a_thread_with_one_cpu_does_not_look_again";
+    sandbox::run_in_child(
+        test,
+        |_| (),
+        || {
+            let mutex = leaked::<_, Private>(0);
+            stay_on(this_cpu());
+            let owned = mutex.lock().unwrap();
+            thread::scope(|scope| {
+                let (tell, told) = std::sync::mpsc::channel();
+                scope.spawn(move || {
+                    if !end_at_yield() {
+                        sandbox::skip(
+                            "a_thread_with_one_cpu_does_not_look_again",
+                            "no seccomp filters",
+                        );
+                    }
+                    // SAFETY: no preconditions.
+                    tell.send(unsafe { libc::gettid() }).unwrap();
+                    *mutex.lock().unwrap() += 1;
+                });
+                asleep::until_asleep(told.recv().unwrap());
+                drop(owned);
+            });
+            assert_eq!(*mutex.lock().unwrap(), 1);
+        },
+    );
+}
+
+/// A waiter that no notification could reach does not go to sleep.
+#[test]
+fn without_moves() {
+    let when = sandbox::When::Operation(libc::FUTEX_CMP_REQUEUE_PI as u32);
+    sandbox::run_refusing("without_moves", libc::SYS_futex, when, libc::EPERM, || {
+        let mutex = leaked::<_, Private>(0);
+        let changed: PiCondvar = PiCondvar::new();
+        let refused = LockError::Refused(corelocal::sys::Errno::EPERM);
+        assert_eq!(changed.wait(mutex.lock().unwrap()).err(), Some(refused));
+        assert_eq!(changed.wait_for(mutex.lock().unwrap(), SHORT).err(), Some(refused));
+        changed.notify_all(&mutex.lock().unwrap());
+        assert!(mutex.try_lock().is_ok());
+    });
+}
+
 #[test]
 fn without_inheritance() {
     let when = sandbox::When::Operation(libc::FUTEX_LOCK_PI as u32);

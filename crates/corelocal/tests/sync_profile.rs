@@ -340,6 +340,15 @@ fn what_a_process_leaves_in_a_folder() {
     use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(fs::metadata(&left[0]).unwrap().permissions().mode() & 0o777, 0o600);
 
+    // Another user, which could cut its file short, is not relied on, also by root.
+    match std::os::unix::fs::chown(&left[0], Some(65534), None) {
+        Ok(()) => {
+            assert_eq!(open(&left[0]).err(), Some(ProfileError::Untrusted { owner: 65534 }));
+            std::os::unix::fs::chown(&left[0], Some(0), None).unwrap();
+        }
+        Err(error) => eprintln!("skipped: {TEST}: another user's profile: chown: {error}"),
+    }
+
     let other = folder.join("other");
     assert_eq!(open(&other).err(), Some(ProfileError::System(Errno::ENOENT)));
     fs::write(&other, "short").unwrap();

@@ -5,6 +5,7 @@
 mod forked;
 mod kept;
 mod oracle;
+mod pthreads;
 mod sandbox;
 mod storm;
 
@@ -14,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use corelocal::sync::{
-    Inherit, LockError, Plain, Private, Recovered, RobustError, RobustMutex, RobustMutexGuard,
-    Scope, Shared, Waiting,
+    Inherit, LockError, Orphaned, Plain, Private, Recovered, RobustError, RobustMutex,
+    RobustMutexGuard, Scope, Shared, Waiting,
 };
 use forked::{End, fork, next};
 use kept::kept;
@@ -23,8 +24,10 @@ use kept::kept;
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(20);
 
-type Outcome<'a, T, S, W> =
-    Result<RobustMutexGuard<'a, T, S, W>, RobustError<Recovered<'a, T, S, W>>>;
+type Outcome<'a, T, S, W> = Result<
+    RobustMutexGuard<'a, T, S, W>,
+    RobustError<Recovered<'a, T, S, W>, Orphaned<RobustMutexGuard<'a, T, S, W>>>,
+>;
 
 /// A mutex that stays for ever.
 fn leaked<T, S: Scope, W: Waiting>(value: T) -> &'static RobustMutex<T, S, W> {
@@ -75,6 +78,7 @@ of_each_kind! {
     a_deadline_holds_under_signals = signals;
     a_guard_copied_by_fork_owns_nothing = copies;
     libcs_robust_mutexes_share_the_list = mixture;
+    no_more_are_held_than_the_kernel_finds = too_many;
 }
 
 fn counting<S: Scope, W: Waiting>() {
@@ -214,27 +218,78 @@ fn signals<S: Scope, W: Waiting>() {
     assert!(mutex.lock().is_ok());
 }
 
-/// The child drops a copy of its parent's guard: nothing happens, in its own memory as in shared memory.
+/// In a child the copy of a guard is good if the memory is private, and owns nothing of what the parent owns. No thread of
+/// the child gets a second one.
 fn copies<S: Scope, W: Waiting>() {
     let mutex = leaked::<_, S, W>(0);
     let guard = mutex.lock().unwrap();
-    let private = fork(|| {
+    let is_refused = || {
+        let error = failed(mutex.try_lock());
+        matches!(error, Some(LockError::Busy | LockError::OwnerGone | LockError::Deadlock))
+    };
+    let are_refused = || {
+        let refused = std::sync::atomic::AtomicU32::new(0);
+        let ask = || {
+            refused.fetch_add(is_refused().into(), Ordering::Relaxed);
+        };
+        pthreads::run::<2, _>(ask) && refused.load(Ordering::Relaxed) == 2
+    };
+    let child = fork(|| {
+        // With `Shared` it looks as any other owner does: the memory might be shared.
+        let is_owned = are_refused() && is_refused() && are_refused();
+        if !is_shared::<S>() {
+            let locked = mutex.lock();
+            assert!(matches!(locked, Err(RobustError::Failed(LockError::Deadlock))));
+        }
+        // A child of the child, too.
+        let grandchild = fork(|| i32::from(!(are_refused() && is_refused())));
+        let is_owned = is_owned && grandchild.wait() == End::Code(0);
         // SAFETY: the child's copy of the guard, which it forgets.
         drop(unsafe { std::ptr::read(&guard) });
-        // With `Shared` it looks as any other owner does: the memory might be shared.
-        let told = match mutex.try_lock() {
-            Err(RobustError::OwnerDied(recovered)) => {
-                drop(recovered.make_consistent());
-                mutex.lock().is_ok()
-            }
-            Err(RobustError::Failed(LockError::Busy)) => is_shared::<S>(),
-            _ => false,
-        };
-        i32::from(!told)
+        let is_unlocked = mutex.try_lock().is_ok() && mutex.lock().is_ok();
+        i32::from(!is_owned || is_unlocked == is_shared::<S>())
     });
-    assert_eq!(private.wait(), End::Code(0));
+    assert_eq!(child.wait(), End::Code(0));
     drop(guard);
     assert!(mutex.lock().is_ok());
+}
+
+/// How many locks the kernel finds when a thread ends.
+const MOST: usize = 2048;
+
+/// As many as there may be beside so many mutexes of libc's that are held, and no more.
+fn too_many<S: Scope, W: Waiting>() {
+    for libcs in [0, 1, 1000, MOST - 1] {
+        let holder = thread::spawn(move || {
+            let theirs: Vec<_> = (0..libcs).map(|_| robust_pthread(false)).collect();
+            // SAFETY: initialised mutexes, unlocked below by this thread.
+            theirs
+                .iter()
+                .for_each(|it| assert_eq!(unsafe { libc::pthread_mutex_lock(it.get()) }, 0));
+            let ours: Vec<_> = (0..MOST - libcs).map(|_| leaked::<_, S, W>(0)).collect();
+            let mut held: Vec<_> = ours.iter().map(|it| it.lock().expect("a lock")).collect();
+            let more = leaked::<_, S, W>(0);
+            for _ in 0..3 {
+                assert_eq!(failed(more.lock()), Some(LockError::TooManyHeld));
+                assert_eq!(failed(more.try_lock()), Some(LockError::TooManyHeld));
+                assert_eq!(failed(more.try_lock_for(SHORT)), Some(LockError::TooManyHeld));
+                // Nothing was taken.
+                thread::scope(|scope| {
+                    scope.spawn(|| *more.try_lock().expect("a lock that is free") += 1);
+                });
+                held.pop();
+                drop(more.lock().expect("room for one"));
+                held.push(ours.last().expect("one").lock().expect("room for one"));
+            }
+            drop(held);
+            // SAFETY: locked above.
+            theirs
+                .iter()
+                .for_each(|it| assert_eq!(unsafe { libc::pthread_mutex_unlock(it.get()) }, 0));
+            assert!(more.lock().is_ok());
+        });
+        assert!(holder.join().is_ok(), "{libcs} of libc's");
+    }
 }
 
 fn is_shared<S: Scope>() -> bool {

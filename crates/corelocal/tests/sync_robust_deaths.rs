@@ -128,6 +128,42 @@ fn processes_are_killed_with_the_lock_that_inherits() {
     killings::<Inherit>();
 }
 
+/// A process that takes as many locks as it is given, and is killed, leaves none locked.
+#[test]
+fn every_lock_of_a_killed_process_is_found() {
+    const LOCKS: usize = 3000;
+    // SAFETY: only this test and its child have it; the child's guards die with it.
+    let locks = unsafe {
+        SharedBox::<[RobustMutex<u32, Shared>; LOCKS]>::create_nameless(std::array::from_fn(|_| {
+            RobustMutex::with_scope(0)
+        }))
+    }
+    .unwrap();
+    let victim = fork(|| {
+        for lock in locks.iter() {
+            if let Ok(guard) = lock.lock() {
+                std::mem::forget(guard);
+            }
+        }
+        // SAFETY: ends this process.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        0
+    });
+    assert!(matches!(victim.wait(), End::Signal(libc::SIGKILL)));
+    let mut dead = 0;
+    for (number, lock) in locks.iter().enumerate() {
+        match lock.try_lock() {
+            Ok(guard) => drop(guard),
+            Err(RobustError::OwnerDied(recovered)) => {
+                dead += 1;
+                drop(recovered.make_consistent());
+            }
+            Err(error) => panic!("lock {number}: {error:?}"),
+        }
+    }
+    assert_eq!(dead, 2048);
+}
+
 /// A mutex that stays for ever.
 fn leaked<W: Waiting>(pair: [u64; 2]) -> &'static RobustMutex<[u64; 2], Private, W> {
     // SAFETY: leaked, so neither moved nor freed.
@@ -154,10 +190,12 @@ fn forks<W: Waiting>() {
         for _ in 0..storm::scaled(200).max(10) {
             let child = fork(|| match mutex.try_lock_for(LONG) {
                 Ok(pair) => i32::from(pair[0] != pair[1]) * 2,
-                Err(RobustError::OwnerDied(pair)) => {
-                    let whole = pair[0].wrapping_sub(pair[1]) <= 1;
-                    drop(pair.make_consistent());
-                    if whole && mutex.lock().is_ok() { 1 } else { 3 }
+                Err(RobustError::Orphaned(orphaned)) => {
+                    // Undecided, the next one is told too.
+                    drop(orphaned);
+                    let Err(RobustError::Orphaned(orphaned)) = mutex.lock() else { return 3 };
+                    drop(orphaned.reset([7; 2]));
+                    if mutex.lock().is_ok_and(|pair| *pair == [7; 2]) { 1 } else { 5 }
                 }
                 Err(_) => 4,
             });

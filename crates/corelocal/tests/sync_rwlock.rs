@@ -2,10 +2,11 @@
 //! the C library's.
 
 mod mapped;
+mod pthreads;
 mod sandbox;
 mod storm;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -217,28 +218,130 @@ fn a_child_is_not_left_waiting() {
         // They are asleep, or about to be.
         thread::sleep(Duration::from_millis(20));
         let child = mapped::child(|| {
-            let reads = lock.read().check() == 0;
-            let was_recovered = lock.is_recovered();
-            lock.write().add();
-            drop(RwLockUpgradableGuard::upgrade(lock.upgradable_read()));
+            let is_refused = || {
+                let soon = Duration::from_secs(3600);
+                lock.try_read().is_none() && lock.try_write_for(soon).is_none()
+            };
             // And a child of the child.
-            let child = mapped::child(|| lock.try_write().is_some());
-            mapped::succeeds(child);
-            reads && was_recovered && lock.read().check() == 1
+            mapped::succeeds(mapped::child(is_refused));
+            let was_left_behind = is_refused() && lock.read_checked().is_err();
+            let Err(orphaned) = lock.write_checked() else { return false };
+            orphaned.reset(Pair::default()).add();
+            drop(RwLockUpgradableGuard::upgrade(lock.upgradable_read()));
+            mapped::succeeds(mapped::child(|| lock.try_write().is_some()));
+            was_left_behind && lock.read().check() == 1
         });
         mapped::succeeds(child);
         assert!(lock.try_read().is_none());
         drop(go);
     });
     assert_eq!(lock.read().check(), 2);
-    assert!(!lock.is_recovered());
+}
+
+/// What the thread that forks has, no other thread of the child gets, nor does it get a second guard itself; and what it
+/// has is good until it is dropped.
+#[test]
+fn no_thread_of_a_child_gets_a_second_guard() {
+    let lock = RwLock::new(Pair::default());
+    let refused = |lock: &RwLock<Pair>, exclusive: bool| {
+        let right = AtomicU32::new(0);
+        let try_all = || {
+            let soon = Duration::from_millis(5);
+            let is_refused = lock.try_write().is_none()
+                && lock.try_write_for(soon).is_none()
+                && (!exclusive || lock.try_read_for(soon).is_none() && lock.try_read().is_none());
+            right.fetch_add(u32::from(is_refused), Ordering::Relaxed);
+        };
+        let is_run = pthreads::run::<2, _>(try_all);
+        try_all();
+        is_run && right.load(Ordering::Relaxed) == 3
+    };
+    let free = |lock: &RwLock<Pair>| {
+        let right = AtomicU32::new(0);
+        let take = || {
+            right.fetch_add(lock.try_write().is_some().into(), Ordering::Relaxed);
+        };
+        pthreads::run::<1, _>(take) && right.load(Ordering::Relaxed) == 1
+    };
+    let (held, holds) = mpsc::channel();
+    let (go, wait) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let shared = &lock;
+        // Readers that are gone change nothing of it.
+        scope.spawn(move || {
+            let _guard = shared.read();
+            held.send(()).unwrap();
+            wait.recv().unwrap_err();
+        });
+        holds.recv().unwrap();
+        let guard = lock.read();
+        mapped::succeeds(mapped::child(|| refused(&lock, false) && guard.check() == 0));
+        drop(guard);
+        let guard = lock.upgradable_read();
+        mapped::succeeds(mapped::child(|| refused(&lock, false) && guard.check() == 0));
+        drop(guard);
+        drop(go);
+    });
+    let mut guard = Some(lock.upgradable_read());
+    mapped::succeeds(mapped::child(|| {
+        let is_refused = refused(&lock, false);
+        drop(guard.take());
+        is_refused && free(&lock)
+    }));
+    drop(guard);
+    let mut guard = Some(lock.write());
+    mapped::succeeds(mapped::child(|| {
+        mapped::succeeds(mapped::child(|| refused(&lock, true)));
+        let is_refused = refused(&lock, true);
+        drop(guard.take());
+        is_refused && free(&lock)
+    }));
+}
+
+/// The copy of a guard in a child unlocks nothing of what the parent holds.
+#[test]
+fn a_copied_guard_of_a_shared_lock_unlocks_nothing() {
+    let lock: &RwLock<u64, Shared> = mapped::twice()[0];
+    let is_held =
+        |by_reader: bool| lock.try_write().is_none() && lock.try_read().is_some() == by_reader;
+    let guard = lock.read();
+    mapped::succeeds(mapped::child(|| {
+        // SAFETY: a copy of a guard that the child does not use.
+        drop(unsafe { std::ptr::read(&guard) });
+        is_held(true)
+    }));
+    assert!(is_held(true));
+    drop(guard);
+    let guard = lock.upgradable_read();
+    mapped::succeeds(mapped::child(|| {
+        // SAFETY: as above.
+        let copied = || unsafe { std::ptr::read(&guard) };
+        drop(copied());
+        drop(RwLockUpgradableGuard::downgrade(copied()));
+        RwLockUpgradableGuard::try_upgrade(copied()).is_err() && is_held(true)
+    }));
+    assert!(lock.try_upgradable_read().is_none());
+    drop(guard);
+    let guard = lock.write();
+    mapped::succeeds(mapped::child(|| {
+        // SAFETY: as above.
+        let copied = || unsafe { std::ptr::read(&guard) };
+        drop(copied());
+        drop(RwLockWriteGuard::downgrade(copied()));
+        drop(RwLockWriteGuard::downgrade_to_upgradable(copied()));
+        drop(RwLockWriteGuard::map(copied(), |value| value));
+        is_held(false)
+    }));
+    assert!(is_held(false));
+    drop(guard);
+    assert!(lock.try_write().is_some());
 }
 
 #[test]
 fn a_child_keeps_what_its_thread_holds() {
     let lock = RwLock::new(Pair::default());
     let guard = lock.write();
-    mapped::succeeds(mapped::child(|| lock.try_read().is_none() && !lock.is_recovered()));
+    mapped::succeeds(mapped::child(|| lock.try_read().is_none()));
     drop(guard);
     let guard = lock.read();
     mapped::succeeds(mapped::child(|| {

@@ -3,6 +3,7 @@
 mod asleep;
 mod mapped;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -97,6 +98,37 @@ fn dead_ones_that_insist_stop_nobody() {
         assert!(lock.try_write_for(SOON).is_some(), "round {round}");
         assert!(lock.try_read_for(SOON).is_some(), "round {round}");
     }
+}
+
+/// What a process leaves in the mutex's first word that was woken, and killed before it did anything with that: no unlock
+/// wakes another one.
+const WAKING: u32 = 1 << 29;
+
+#[test]
+fn a_dead_waiter_takes_no_wake_up_of_a_mutex_along() {
+    let [mutex, theirs] = mapped::twice::<Mutex<u64, Shared>>();
+    // SAFETY: the lock's words come first, and are atomic.
+    let words = unsafe { &*std::ptr::from_ref(theirs).cast::<[AtomicU32; 2]>() };
+    let held = mutex.lock();
+    thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let other = scope.spawn(move || {
+            // SAFETY: no preconditions.
+            tell.send(unsafe { libc::gettid() }).unwrap();
+            mutex.try_lock_for(SOON).map(|mut number| *number += 1)
+        });
+        let number = told.recv().unwrap();
+        // Until it looks as seldom as it ever does.
+        thread::sleep(Duration::from_millis(1200));
+        asleep::until_asleep(number);
+        words[0].fetch_or(WAKING, Ordering::Relaxed);
+        drop(held);
+        let began = Instant::now();
+        assert!(other.join().unwrap().is_some());
+        // Not at its deadline only.
+        assert!(began.elapsed() < SOON / 2);
+    });
+    assert_eq!(*mutex.lock(), 1);
 }
 
 #[test]

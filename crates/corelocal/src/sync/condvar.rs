@@ -1,8 +1,8 @@
 //! Waiting for what a lock protects to change.
 //!
 //! A waiter counts itself, reads the sequence number and sleeps while it stays the same; whoever notifies makes it
-//! another one first. What is told to all is passed on: one waiter is woken, and once it has the lock it moves the
-//! others to where the lock's own waiters sleep, so that they come one by one as the lock is unlocked:
+//! another one first. A notification of all wakes up to 256 waiters at once. Of more it wakes one, which moves the others
+//! to where the lock's own waiters sleep once it has the lock, so that they come one by one as the lock is unlocked:
 //!
 //! ```text
 //!   who notifies all            the first waiter               the others
@@ -14,8 +14,7 @@
 //!                               unlocks                        one after the other
 //! ```
 //!
-//! It knows which lock, and holds it: so the condition variable need not remember it, the lock's memory is
-//! there, and its word cannot change between a look and the move.
+//! It holds the lock: so the lock's memory is there, and its word cannot change between a look and the move.
 //!
 //! # Invariants
 //! 1. A waiter is counted from before it lets go of the lock until it has it again. So who changed something
@@ -29,7 +28,11 @@
 //!    it wakes the others. Once there was one, AT_ONCE is set for good: then who notifies all wakes all; so it does
 //!    where processes share the condition variable, any of which may be killed. There those that the lock's holder
 //!    moved look within a second of going to sleep, wherever they sleep by then (`doze.rs`).
-//! 5. After its last store a notification touches the object no more: it wakes by address.
+//! 5. Waiters are moved to the lock that all of them have (`condvar/moving.rs`). A waiter with another lock than those
+//!    that wait already sets AT_ONCE before it sleeps.
+//! 6. After its last store a notification touches the object no more: it wakes by address.
+
+mod moving;
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -43,12 +46,17 @@ use crate::primitive::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::sys::futex::{self, Deadline, Requeue, Wake};
+use crate::sys::futex::{self, Deadline, Wake};
+use moving::WaitersLock;
 
 /// Somebody notified all, and the waiters are still to be moved.
 const ALL: u32 = 1 << 31;
-/// There are or were waiters of other locks than [`Mutex`](super::Mutex).
+/// There are or were waiters that cannot be moved: of other locks than [`Mutex`](super::Mutex), or of several at a time.
 const AT_ONCE: u32 = 1 << 30;
+
+/// So many waiters are woken at once by a notification of all. One after the other takes four times as long: each of them
+/// then waits for the wake-up of a cpu that has gone idle meanwhile.
+const FEW: u32 = if cfg!(loom) { 0 } else { 256 };
 
 fn waiters(state: u32) -> u32 {
     state & !(ALL | AT_ONCE)
@@ -72,8 +80,9 @@ fn waiters(state: u32) -> u32 {
 /// });
 /// ```
 ///
-/// It is 8 bytes, all 0 at first. It works with all exclusive locks of this module: see [`CondvarGuard`] for `wait`
-/// and its kin, [`OwnedGuard`] for `wait_owned`. All who wait at one time use the same lock.
+/// It is 12 bytes, all 0 at first. It works with all exclusive locks of this module: see [`CondvarGuard`] for `wait`
+/// and its kin, [`OwnedGuard`] for `wait_owned`. All who wait at one time should use the same lock: waiters of several
+/// locks are woken all at once, and then contend.
 ///
 /// # What is promised
 /// A notification wakes somebody who waited when it came, never only one who came later. The other way round, a
@@ -91,8 +100,9 @@ fn waiters(state: u32) -> u32 {
 #[repr(C)]
 pub struct Condvar<S: Scope = Private> {
     sequence: Futex<S>,
-    /// How many wait, and [`ALL`].
+    /// How many wait, [`ALL`] and [`AT_ONCE`].
     state: AtomicU32,
+    lock: WaitersLock,
     scope: PhantomData<S>,
 }
 
@@ -114,13 +124,23 @@ impl<S: Scope> Condvar<S> {
     /// One for whom the type says.
     #[cfg(not(loom))]
     pub const fn with_scope() -> Self {
-        Condvar { sequence: Futex::new(0), state: AtomicU32::new(0), scope: PhantomData }
+        Condvar {
+            sequence: Futex::new(0),
+            state: AtomicU32::new(0),
+            lock: WaitersLock::new(),
+            scope: PhantomData,
+        }
     }
 
     /// One for whom the type says.
     #[cfg(loom)]
     pub fn with_scope() -> Self {
-        Condvar { sequence: Futex::new(0), state: AtomicU32::new(0), scope: PhantomData }
+        Condvar {
+            sequence: Futex::new(0),
+            state: AtomicU32::new(0),
+            lock: WaitersLock::new(),
+            scope: PhantomData,
+        }
     }
 
     /// Unlocks, sleeps until notified, and locks again. May return for nothing.
@@ -234,8 +254,8 @@ impl<S: Scope> Condvar<S> {
         }
     }
 
-    /// Wakes all waiters, one after the other, as each of them unlocks again; at once where processes share the
-    /// condition variable, since one of them may be killed.
+    /// Wakes all waiters. More than 256 are woken one after the other, as each of them unlocks again, but where processes
+    /// share the condition variable, since one of them may be killed.
     #[inline]
     pub fn notify_all(&self) {
         if self.is_awaited() {
@@ -262,6 +282,11 @@ impl<S: Scope> Condvar<S> {
 
     /// As [`notify_all`](Self::notify_all), by the holder of the lock: nobody is woken until that is unlocked, and then
     /// one after the other. Where processes share it, and one is killed as it wakes, the others wake within a second.
+    /// Until the last one has had the lock it takes longer than after [`notify_all`](Self::notify_all), but no thread
+    /// wakes only to wait for the lock.
+    ///
+    /// With the guard of a lock that is not the waiters' they are woken at once, as by [`notify_all`](Self::notify_all)
+    /// where it cannot move them; so they are where the kernel or a filter refuses to move them.
     pub fn notify_all_locked<G: CondvarGuard>(&self, guard: &G) {
         if self.is_awaited() {
             self.next();
@@ -281,7 +306,7 @@ impl<S: Scope> Condvar<S> {
     }
 
     fn sleep<G: CondvarGuard>(&self, guard: &mut G, deadline: Option<Deadline>) -> bool {
-        self.state.fetch_add(1, Relaxed);
+        self.enter(guard);
         let sequence = self.sequence.load(Relaxed);
         // SAFETY: the guard, borrowed exclusively, is not used until `reacquire`.
         unsafe { guard.release() };
@@ -328,7 +353,8 @@ impl<S: Scope> Condvar<S> {
         self.next();
         let mut state = self.state.load(Relaxed);
         // Where processes share it the first one might die, and would wake nobody.
-        if state & AT_ONCE != 0 || S::FUTEX == futex::Scope::Shared {
+        let are_few = waiters(state) <= FEW;
+        if are_few || state & AT_ONCE != 0 || S::FUTEX == futex::Scope::Shared {
             Futex::wake(&self.sequence, u32::MAX);
             return;
         }
@@ -351,34 +377,6 @@ impl<S: Scope> Condvar<S> {
         let state = self.state.fetch_and(!ALL, Acquire);
         if state & ALL != 0 && waiters(state) != 0 {
             self.hand_over(guard, u32::MAX);
-        }
-    }
-
-    /// Moves up to so many waiters to the held lock, or wakes them, if it cannot have them.
-    fn hand_over<G: CondvarGuard>(&self, guard: &G, most: u32) {
-        let mut left = most;
-        guard.adopt(&mut |room, place| {
-            // The kernel files the two kinds under different keys.
-            let Some(target) = place.of_scope::<S>() else { return 0 };
-            let asked = most.min(room);
-            let moved = self.requeue(asked, target);
-            // Fewer than asked for: there are no more.
-            left = if moved < asked { 0 } else { most - moved };
-            moved
-        });
-        if left > 0 {
-            Futex::wake(&self.sequence, left);
-        }
-    }
-
-    /// Moves up to so many waiters to another place; how many there were.
-    fn requeue(&self, most: u32, target: &Futex<S>) -> u32 {
-        loop {
-            let sequence = self.sequence.load(Relaxed);
-            match self.sequence.requeue(sequence, 0, most, target) {
-                Requeue::Moved(count) => return count as u32,
-                Requeue::Differed => {}
-            }
         }
     }
 }

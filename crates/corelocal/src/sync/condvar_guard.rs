@@ -6,6 +6,7 @@
 //!    has it, may be gone.
 
 use super::mutex::{Lock, MutexGuard};
+use super::orphaned::Orphaned;
 #[cfg(not(loom))]
 use super::pi::{PiMutex, PiMutexGuard};
 #[cfg(not(loom))]
@@ -53,6 +54,9 @@ pub(super) mod sealed {
         /// # Safety
         /// After `release`.
         unsafe fn reacquire(&self);
+
+        /// The address of the lock.
+        fn lock_address(&self) -> usize;
 
         /// Moves waiters to where those of the held lock sleep, so that its unlocking wakes them one by one: as many
         /// as `requeue` says, which is given a number of waiters at most and the place. Nothing, if the lock has
@@ -117,6 +121,10 @@ impl<T: ?Sized, S: Scope> sealed::CondvarGuard for MutexGuard<'_, T, S> {
         MutexGuard::lock(self).lock_as_guest();
     }
 
+    fn lock_address(&self) -> usize {
+        core::ptr::from_ref(MutexGuard::lock(self)).addr()
+    }
+
     fn adopt(&self, requeue: &mut dyn FnMut(u32, sealed::Place<'_>) -> u32) {
         // SAFETY: the guard holds the lock.
         unsafe { adopt(MutexGuard::lock(self), requeue) };
@@ -125,7 +133,7 @@ impl<T: ?Sized, S: Scope> sealed::CondvarGuard for MutexGuard<'_, T, S> {
 
 impl<'a, T: ?Sized, S: Scope, W: Waiting> sealed::OwnedGuard for RobustMutexGuard<'a, T, S, W> {
     type Lock = &'a RobustMutex<T, S, W>;
-    type Locked = Result<Self, RobustError<Recovered<'a, T, S, W>>>;
+    type Locked = Result<Self, RobustError<Recovered<'a, T, S, W>, Orphaned<Self>>>;
 
     fn unlock(self) -> Self::Lock {
         RobustMutexGuard::mutex(&self)

@@ -42,6 +42,10 @@ impl sealed::CondvarGuard for Held<'_> {
         self.0.lock.lock_as_guest();
     }
 
+    fn lock_address(&self) -> usize {
+        core::ptr::from_ref(&self.0.lock).addr()
+    }
+
     fn adopt(&self, requeue: &mut dyn FnMut(u32, sealed::Place<'_>) -> u32) {
         let lock = &self.0.lock;
         let moved = requeue(lock.room_for_guests(), sealed::Place::new(lock.queue()));
@@ -217,6 +221,65 @@ fn loom_all_are_told_whose_guards_were_taken() {
 #[test]
 fn loom_one_gives_up_whose_guard_was_taken() {
     explore(Ways { push: all_at_once, ..OWNED }, &[WAITS, GIVES_UP]);
+}
+
+/// A waiter of each of two locks, and a notification of both by the holder of the first lock.
+fn explore_two_locks(notify: fn(&'static Model, &'static Model)) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.check(move || {
+        let (one, other) = (Model::leaked(RIGHT), Model::leaked(RIGHT));
+        let threads = [one, other].map(|model| {
+            thread::spawn(move || {
+                model.lock.lock();
+                // SAFETY: the lock is held.
+                while model.items.with(|items| unsafe { *items }) == 0 {
+                    one.changed.sleep(&mut Held(model), None);
+                }
+                // SAFETY: held.
+                unsafe { model.lock.unlock() };
+            })
+        });
+        other.with_lock(|other| other.change(1));
+        notify(one, other);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(super::waiters(one.changed.state.load(Relaxed)), 0);
+        one.with_lock(|_| ());
+        other.with_lock(|_| ());
+    });
+}
+
+#[test]
+fn loom_waiters_of_two_locks_are_told() {
+    explore_two_locks(|one, _| {
+        one.with_lock(|one| one.change(1));
+        one.changed.notify_all();
+    });
+}
+
+#[test]
+fn loom_waiters_of_two_locks_are_told_under_one_of_them() {
+    explore_two_locks(|one, _| {
+        one.with_lock(|one| {
+            one.change(1);
+            one.changed.notify_all_locked(&Held(one));
+        });
+    });
+}
+
+/// One waiter with a lock, and a notification by the holder of another.
+#[test]
+fn loom_told_under_a_lock_that_is_not_the_waiters() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.check(|| {
+        let (model, other) = (Model::leaked(RIGHT), Model::leaked(RIGHT));
+        let waiter = thread::spawn(move || model.take(false));
+        model.with_lock(|model| model.change(1));
+        other.with_lock(|other| model.changed.notify_all_locked(&Held(other)));
+        assert!(waiter.join().unwrap());
+        other.with_lock(|_| ());
+    });
 }
 
 /// Whoever was moved is not expected by anybody.

@@ -11,7 +11,7 @@ use crate::sys::futex::{Deadline, Scope, Wake};
 use crate::sys::sleep;
 
 /// See the module's text.
-const LONGEST: Duration = Duration::from_secs(1);
+pub(super) const LONGEST: Duration = Duration::from_secs(1);
 
 /// When who begins to sleep now looks again at the latest; nothing where nobody's death is to be feared.
 pub(super) fn next_look(scope: Scope) -> Option<Deadline> {

@@ -6,6 +6,7 @@ use core::ops::Deref;
 use super::doze;
 use super::scope::Scope;
 use crate::primitive::atomic::AtomicU32;
+use crate::sys::Errno;
 use crate::sys::futex::{Deadline, Requeue, Wake};
 use crate::sys::sleep;
 
@@ -48,14 +49,14 @@ impl<S: Scope> Futex<S> {
     }
 
     /// If the word holds `expected`: wakes up to `wake` of its waiters and lets up to `requeue` others wait
-    /// for `target` instead.
+    /// for `target` instead. Where the kernel or a filter refuses that, nothing is done.
     pub(super) fn requeue(
         &self,
         expected: u32,
         wake: u32,
         requeue: u32,
         target: &Futex<S>,
-    ) -> Requeue {
+    ) -> Result<Requeue, Errno> {
         sleep::requeue(&self.word, expected, wake, requeue, &target.word, S::FUTEX)
     }
 }

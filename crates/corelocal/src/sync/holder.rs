@@ -8,18 +8,16 @@
 //! ```
 //!
 //! # Invariants
-//! 1. A thread of this process that holds something is never taken for one that is gone, but for what
-//!    `sys/forks.rs` says of a child whose first thread holds something from before the fork.
+//! 1. A thread of this process that holds something is never taken for a gone one, whichever thread is asked; nor is the
+//!    thread that forked, in its child (`sys/forks.rs`).
 //! 2. Tags of two threads may be alike: about one pair in 2^(BITS - 5). Then neither is gone for the other.
-//!    One of 32 forks ago is taken for one of now.
+//! 3. A tag of 32 forks ago is taken for one of now, so for that of a thread that is present.
 
 use crate::sys::forks::{self, Identity};
 
 /// Of the generation.
 pub(super) const GENERATION_BITS: u32 = 5;
 const GENERATIONS: u32 = 1 << GENERATION_BITS;
-/// Of the generation in an identity's number, below the thread (`sys/forks.rs`).
-const FORKS_BITS: u32 = 16;
 
 /// Who a tag names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +39,17 @@ pub(super) fn generation() -> u32 {
 /// The calling thread's tag; its lowest bits are the generation.
 #[inline(always)]
 pub(super) fn tag<const BITS: u32>() -> u32 {
+    let me = Identity::of_this_thread();
+    (hash::<BITS>(me.thread()) * GENERATIONS) | (me.number() as u32 % GENERATIONS)
+}
+
+/// What a tag says of a thread.
+#[inline(always)]
+fn hash<const BITS: u32>(thread: u64) -> u32 {
     const { assert!(BITS > GENERATION_BITS && BITS < 32) };
-    let me = Identity::of_this_thread().number();
     // Stacks are megabytes apart, so the lower bits of threads are much alike: the upper ones go there.
-    let thread = (me >> FORKS_BITS) as u32;
-    let hash = (thread ^ thread >> (BITS - GENERATION_BITS)) % (1 << (BITS - GENERATION_BITS));
-    (hash * GENERATIONS) | (me as u32 % GENERATIONS)
+    let thread = thread as u32;
+    (thread ^ thread >> (BITS - GENERATION_BITS)) % (1 << (BITS - GENERATION_BITS))
 }
 
 /// The generation in a tag.
@@ -65,20 +68,29 @@ pub(super) fn who<const BITS: u32>(tag: u32) -> Holder {
     let me = self::tag::<BITS>();
     let is_now = (tag ^ me) % GENERATIONS == 0;
     let is_alike = tag / GENERATIONS == me / GENERATIONS;
-    match (is_alike, is_now) {
-        (true, true) => Holder::Me,
-        (true, false) if is_first_thread() => Holder::Me,
-        (false, true) => Holder::Other,
-        _ => Holder::Gone,
+    if !is_now && is_left_behind::<BITS>(tag) {
+        return Holder::Gone;
+    }
+    match is_alike && (is_now || is_first_thread()) {
+        true => Holder::Me,
+        false => Holder::Other,
     }
 }
 
-/// Whether the calling thread is the one that forked, or that the program began with.
+/// Whether a thread that a fork left behind has this tag, which is not of this generation.
+fn is_left_behind<const BITS: u32>(tag: u32) -> bool {
+    let now = forks::generation();
+    let age = now.wrapping_sub(tag) % GENERATIONS;
+    // Generations begin anew after 2^16, which leaves a doubt.
+    now.checked_sub(age).is_some_and(|then| {
+        forks::is_left_behind(then, |thread| hash::<BITS>(thread) == tag / GENERATIONS)
+    })
+}
+
+/// Whether this process began with the calling thread: it is the one that forked, or that the program began with.
 #[cold]
 pub(super) fn is_first_thread() -> bool {
-    let me = Identity::of_this_thread();
-    // Whoever looks like me and is of another generation is gone, unless I am that one.
-    !Identity::of_number(me.number() ^ 1).is_gone(me)
+    forks::is_first_thread()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -91,8 +103,6 @@ mod tests {
     fn who_it_is() {
         let mine = tag::<BITS>();
         assert!(mine < 1 << BITS && generation_of(mine) == generation());
-        let number = Identity::of_this_thread().number();
-        assert_eq!((number % (1 << FORKS_BITS)) as u32, forks::generation());
         assert_eq!(who::<BITS>(mine), Holder::Me);
         let other = std::thread::spawn(tag::<BITS>).join().unwrap();
         assert_ne!(other, mine);

@@ -196,7 +196,7 @@ impl<S: Scope> WaitGroup<S> {
     /// As [`add`](Self::add).
     pub fn enter(&self) -> Task<'_, S> {
         self.add(1);
-        Task { group: self }
+        Task { group: self, stamp: S::stamp() }
     }
 
     /// Waits until there are no tasks, or were none at some moment since the call.
@@ -240,11 +240,15 @@ impl<S: Scope> fmt::Debug for WaitGroup<S> {
 #[must_use = "the task is done when it is dropped"]
 pub struct Task<'a, S: Scope = Private> {
     group: &'a WaitGroup<S>,
+    stamp: S::Stamp,
 }
 
 impl<S: Scope> Drop for Task<'_, S> {
     #[inline]
     fn drop(&mut self) {
-        self.group.done();
+        // The task of a group that processes share is not that of its copy in a forked child.
+        if S::is_of_this_process(self.stamp) {
+            self.group.done();
+        }
     }
 }

@@ -17,15 +17,16 @@ use super::once_lock::OnceLock;
 ///
 /// The initialiser is one that can run again (`Fn`): after a panic, and in a forked child if another thread of
 /// the parent was in the middle of it, the next one that needs the value makes it. So a lazy value is never
-/// poisoned.
+/// poisoned. Two calls may overlap so, as those of two threads would: therefore a lazy value can be shared only if
+/// its initialiser is `Sync`.
 pub struct LazyLock<T, F = fn() -> T> {
     value: OnceLock<T>,
     init: F,
 }
 
-// SAFETY: `&T` is given to any thread. `init` is called by one thread at a time, each of which sees what the
-// one before it did (`once.rs`, invariant 2); nobody gets a reference to it.
-unsafe impl<T: Send + Sync, F: Send> Sync for LazyLock<T, F> {}
+// SAFETY: `&T` is given to any thread, and `&F` to those that call it, one at a time. In a forked child a call may begin
+// while one of a thread that is gone has not ended, and never will: so `F` must allow two at once.
+unsafe impl<T: Send + Sync, F: Send + Sync> Sync for LazyLock<T, F> {}
 
 impl<T, F: Fn() -> T> LazyLock<T, F> {
     /// A value that is not made yet.

@@ -21,6 +21,7 @@ mod lazy_lock;
 mod mutex;
 mod once;
 mod once_lock;
+mod orphaned;
 mod parker;
 mod permits;
 #[cfg(not(loom))]
@@ -46,9 +47,10 @@ pub use condvar_guard::{CondvarGuard, OwnedGuard};
 pub use event::{AutoEvent, ManualEvent};
 pub use latch::{Latch, Task, WaitGroup};
 pub use lazy_lock::LazyLock;
-pub use mutex::{MappedMutexGuard, Mutex, MutexGuard, Orphaned};
+pub use mutex::{MappedMutexGuard, Mutex, MutexGuard};
 pub use once::{Once, OnceState};
 pub use once_lock::OnceLock;
+pub use orphaned::{Orphaned, OrphanedGuard};
 pub use parker::Parker;
 #[cfg(not(loom))]
 pub use pi::{PiCondvar, PiMutex, PiMutexGuard, RobustPiMutex};

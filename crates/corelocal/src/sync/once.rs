@@ -15,9 +15,10 @@
 //! 1. DONE stays. Whoever sees it sees what the run did.
 //! 2. One thread of the process runs at a time: the one whose tag is in the word. A run is taken over only
 //!    from a thread that a fork left behind.
-//! 3. A run that was taken over all the same (see `sys/forks.rs` on children whose first thread holds
-//!    something) ends without effect: it fails to seal or to finish its claim. A sealed one is never anybody's
-//!    who could be here: no foreign code runs between seal and finish.
+//! 3. That is sound, other than for a lock: what a gone thread was about to make is not there, and a new run begins from
+//!    nothing, with a closure of its own. What the forking thread began is never taken over (`holder.rs`). Should a run
+//!    be taken over all the same, it ends without effect: it fails to seal or to finish its claim. No foreign code runs
+//!    between seal and finish, so a sealed run is that of a gone thread.
 //! 4. Who finishes does not touch the word after the exchange: its memory may be gone.
 
 use core::fmt;
@@ -27,6 +28,7 @@ use super::holder::{self, Holder};
 use super::profile::{Kind, Wait, let_go};
 use super::scope::Private;
 use crate::primitive::atomic::Ordering;
+use crate::sys::futex::Deadline;
 
 const NEW: u32 = 0;
 const DONE: u32 = 1;
@@ -191,7 +193,9 @@ impl Once {
         if word == awaited || self.word.compare_exchange(word, awaited, success, failure).is_ok() {
             let mut wait = Wait::begin(Kind::Once, self);
             wait.sleeps();
-            self.word.wait(awaited, None);
+            // Ended by a signal handler, which may have forked: in the child the thread that runs is gone. Models, in
+            // which a deadline may pass at any time, have none.
+            self.word.wait(awaited, (!cfg!(loom)).then_some(Deadline::NEVER));
             wait.end(true);
         }
     }

@@ -19,11 +19,26 @@ use core::time::Duration;
 /// assert_eq!(*COUNT.lock(), 2);
 /// ```
 ///
-/// In a forked child, a lock that another thread of the parent held is taken over as told at
-/// [`Mutex`](super::Mutex#after-fork); `lock_api` has no way to say so.
+/// # After fork
+/// A lock that another thread of the parent held stays locked in the child, as told at
+/// [`Mutex`](super::Mutex#after-fork): to lock it panics, to try fails. `lock_api` has no way to take it over;
+/// [`forget_holder`](Self::forget_holder) is there for that, to be had through `lock_api::Mutex::raw`.
+///
+/// A closure of `lock_api::MutexGuard::unlocked` must not fork: if locking again panics in the child, and the panic is
+/// caught, `lock_api` leaves the caller a guard without the lock.
 #[repr(transparent)]
 pub struct RawMutex<S: Scope = Private> {
     lock: Lock<S>,
+}
+
+impl<S: Scope> RawMutex<S> {
+    /// In a forked child: unlocks, if another thread of the parent held the lock at the fork; whether it did.
+    ///
+    /// # Safety
+    /// What the lock protects is valid, whatever that thread was doing, or is made so before it is used.
+    pub unsafe fn forget_holder(&self) -> bool {
+        self.lock.forget_holder()
+    }
 }
 
 fn is_taken(taken: Option<Taken>) -> bool {
@@ -96,6 +111,10 @@ impl<T: ?Sized, S: Scope> sealed::CondvarGuard for lock_api::MutexGuard<'_, RawM
 
     unsafe fn reacquire(&self) {
         lock(self).lock_as_guest();
+    }
+
+    fn lock_address(&self) -> usize {
+        core::ptr::from_ref(lock(self)).addr()
     }
 
     fn adopt(&self, requeue: &mut dyn FnMut(u32, sealed::Place<'_>) -> u32) {

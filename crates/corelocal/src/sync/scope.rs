@@ -3,12 +3,23 @@
 //! Invariant: all operations on one word carry the same scope. The kernel files private and shared waiters
 //! under different keys, and one never finds the other.
 
-use crate::sys::futex;
+use crate::sys::{forks, futex};
 
 /// Who may wait for an object: [`Private`] or [`Shared`].
 pub trait Scope: sealed::Sealed + Send + Sync + 'static {
     #[doc(hidden)]
     const FUTEX: futex::Scope;
+    /// What a guard remembers of the process that it was made in.
+    #[doc(hidden)]
+    type Stamp: Copy + core::fmt::Debug + Send + Sync + 'static;
+    #[doc(hidden)]
+    fn stamp() -> Self::Stamp;
+    /// The same, of a guard with this tag.
+    #[doc(hidden)]
+    fn stamp_of(tag: u32) -> Self::Stamp;
+    /// Whether the guard is no copy that a fork made of a guard of the parent's, which owns what processes share.
+    #[doc(hidden)]
+    fn is_of_this_process(stamp: Self::Stamp) -> bool;
 }
 
 /// The threads of this process.
@@ -21,10 +32,39 @@ pub enum Shared {}
 
 impl Scope for Private {
     const FUTEX: futex::Scope = futex::Scope::Private;
+    type Stamp = ();
+
+    #[inline(always)]
+    fn stamp() {}
+
+    #[inline(always)]
+    fn stamp_of(_: u32) {}
+
+    /// A child has a copy of the lock as well.
+    #[inline(always)]
+    fn is_of_this_process((): ()) -> bool {
+        true
+    }
 }
 
 impl Scope for Shared {
     const FUTEX: futex::Scope = futex::Scope::Shared;
+    type Stamp = u32;
+
+    #[inline(always)]
+    fn stamp() -> u32 {
+        forks::process()
+    }
+
+    #[inline(always)]
+    fn stamp_of(tag: u32) -> u32 {
+        tag
+    }
+
+    #[inline(always)]
+    fn is_of_this_process(stamp: u32) -> bool {
+        stamp == forks::process()
+    }
 }
 
 mod sealed {

@@ -5,6 +5,7 @@
 //! 2. No method of a guard hides one of the value's: what it does itself are functions that take it.
 //! 3. A guard stays in its thread: the lock's word names the holder, by which a forked child tells whether the
 //!    holder came along.
+//! 4. A guard of a lock that processes share unlocks in the process only that locked: not its copy in a forked child.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -14,6 +15,7 @@ use core::ptr::NonNull;
 
 use super::lock::{Lock, Taken};
 use super::{Mutex, Private, Scope};
+use crate::sync::orphaned::sealed;
 
 /// The value of a locked [`Mutex`]; unlocks when dropped.
 #[must_use = "the mutex is unlocked at once if this is dropped"]
@@ -34,28 +36,8 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
         MutexGuard { mutex, taken, stays: PhantomData }
     }
 
-    pub(super) fn gone(guard: &Self) -> u32 {
-        guard.taken.gone
-    }
-
-    pub(super) fn mutex(guard: &Self) -> &'a Mutex<T, S> {
-        guard.mutex
-    }
-
     pub(in crate::sync) fn lock(guard: &Self) -> &'a Lock<S> {
         &guard.mutex.lock
-    }
-
-    /// Whether this is a forked child, and the mutex was held at the fork by another thread of the parent: then
-    /// the value is as any store of that thread left it. Only the first guard after that says so.
-    ///
-    /// ```
-    /// # use corelocal::sync::{Mutex, MutexGuard};
-    /// let mutex = Mutex::new(0);
-    /// assert!(!MutexGuard::is_recovered(&mutex.lock()));
-    /// ```
-    pub fn is_recovered(guard: &Self) -> bool {
-        guard.taken.gone != 0
     }
 
     /// Unlocks, and lets a waiter have the mutex next, even if somebody else comes by sooner. Slower for all;
@@ -68,6 +50,10 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
 
     /// Unlocks while `f` runs, and locks again, by a panic of `f` too.
     ///
+    /// # Panics
+    /// If `f` does. If `f` forks, and in the child the mutex is one whose [holder is gone](Mutex#after-fork): this panic
+    /// cannot be caught but ends the child, since the caller would have a guard without the lock.
+    ///
     /// ```
     /// # use corelocal::sync::{Mutex, MutexGuard};
     /// let mutex = Mutex::new(1);
@@ -79,7 +65,7 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
         struct Relock<'a, S: Scope>(&'a Lock<S>);
         impl<S: Scope> Drop for Relock<'_, S> {
             fn drop(&mut self) {
-                self.0.lock();
+                self.0.relock();
             }
         }
         // SAFETY: invariant 1. Nobody sees the guard, which is borrowed, until it is locked again.
@@ -102,11 +88,11 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
         guard: Self,
         part: impl FnOnce(&mut T) -> &mut U,
     ) -> MappedMutexGuard<'a, U, S> {
-        let lock = &guard.mutex.lock;
+        let (lock, tag) = (&guard.mutex.lock, guard.taken.tag);
         // SAFETY: invariant 1: nobody else has the value. Should `part` panic, the guard is dropped.
         let value = NonNull::from(part(unsafe { &mut *guard.mutex.value.get() }));
         core::mem::forget(guard);
-        MappedMutexGuard { lock, value, borrows: PhantomData }
+        MappedMutexGuard { lock, value, tag, borrows: PhantomData }
     }
 }
 
@@ -137,6 +123,19 @@ impl<T: ?Sized, S: Scope> Drop for MutexGuard<'_, T, S> {
     }
 }
 
+impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for MutexGuard<'_, T, S> {
+    type Value = T;
+
+    fn value(&self) -> *mut T {
+        self.mutex.value.get()
+    }
+
+    unsafe fn abandon(&self, gone: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.mutex.lock.abandon(gone) };
+    }
+}
+
 impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for MutexGuard<'_, T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
@@ -154,6 +153,8 @@ impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for MutexGuard<'_, T, S> {
 pub struct MappedMutexGuard<'a, T: ?Sized, S: Scope = Private> {
     lock: &'a Lock<S>,
     value: NonNull<T>,
+    /// The holder's.
+    tag: u32,
     /// Invariant in `T`, as what gives `&mut T`; and not Send, for the pointer.
     borrows: PhantomData<&'a mut T>,
 }
@@ -167,10 +168,10 @@ impl<'a, T: ?Sized, S: Scope> MappedMutexGuard<'a, T, S> {
         mut guard: Self,
         part: impl FnOnce(&mut T) -> &mut U,
     ) -> MappedMutexGuard<'a, U, S> {
-        let lock = guard.lock;
+        let (lock, tag) = (guard.lock, guard.tag);
         let value = NonNull::from(part(&mut guard));
         core::mem::forget(guard);
-        MappedMutexGuard { lock, value, borrows: PhantomData }
+        MappedMutexGuard { lock, value, tag, borrows: PhantomData }
     }
 }
 
@@ -195,8 +196,8 @@ impl<T: ?Sized, S: Scope> DerefMut for MappedMutexGuard<'_, T, S> {
 impl<T: ?Sized, S: Scope> Drop for MappedMutexGuard<'_, T, S> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: invariant 1.
-        unsafe { self.lock.unlock() };
+        // SAFETY: invariant 1, as of the whole value's guard.
+        unsafe { self.lock.unlock_as(self.tag) };
     }
 }
 

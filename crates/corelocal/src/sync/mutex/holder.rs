@@ -6,20 +6,21 @@
 //!    in one process.
 //! 2. A thread remembers its name, which takes thirty instructions to find out, in a word of its own. A child has
 //!    a copy of it; the generation in it tells that it is to be found out anew.
-//! 3. A shared lock is held by processes, whose threads a child cannot know, and which a fork does not take
-//!    along: nobody is ever gone, and all holders look the same.
+//! 3. A shared lock names the process that holds it, so that the copy of a guard in a forked child unlocks nothing. A
+//!    child does not know another process's threads, which a fork does not take along: no holder is ever gone.
 
 use super::unawaited;
 use crate::primitive::global::Ordering;
 use crate::sync::holder::{self, Holder};
 use crate::sync::scope::Scope;
 use crate::sys::arch::{self, own_words};
-use crate::sys::futex;
+use crate::sys::{forks, futex};
 
 pub(super) const BITS: u32 = 28;
 pub(super) const MASK: u32 = (1 << BITS) - 1;
 const TAG_BITS: u32 = BITS - 1;
 const HELD: u32 = 1;
+const _: () = assert!(forks::PROCESS_BITS < BITS);
 
 /// What names the calling thread.
 #[inline(always)]
@@ -30,7 +31,7 @@ pub(super) fn mine<S: Scope>() -> u32 {
             let known = arch::read_own_word(own_words::NAME);
             if is_of_now(known) { known } else { learn() }
         }
-        futex::Scope::Shared => HELD,
+        futex::Scope::Shared => (forks::process() << 1) | HELD,
     }
 }
 
@@ -60,6 +61,12 @@ pub(super) fn is_gone<S: Scope>(name: u32) -> bool {
         && holder::who::<TAG_BITS>(name >> 1) == Holder::Gone
 }
 
+/// Whether another process holds what this word names the holder of. Of a private lock a child has a copy.
+#[inline(always)]
+pub(super) fn is_another_process<S: Scope>(name: u32) -> bool {
+    S::FUTEX == futex::Scope::Shared && name & MASK != mine::<S>()
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -69,7 +76,10 @@ mod tests {
     fn who_is_named() {
         let me = mine::<Private>();
         assert!(me == mine::<Private>() && me & HELD != 0 && me >> BITS == 0);
-        assert_eq!(mine::<Shared>(), HELD);
+        let process = mine::<Shared>();
+        assert!(process & HELD != 0 && process >> BITS == 0);
+        assert_eq!(std::thread::spawn(mine::<Shared>).join().unwrap(), process);
+        assert!(!is_another_process::<Shared>(process) && is_another_process::<Shared>(HELD));
         let other = std::thread::spawn(mine::<Private>).join().unwrap();
         assert!(!is_gone::<Private>(0) && !is_gone::<Private>(me) && !is_gone::<Private>(other));
         // The lowest bit of the generation.

@@ -50,7 +50,7 @@
 //!
 //! # Invariants
 //! 1. The tag is not 0 as long as somebody holds the lock. Only who set it clears it, but for a thread that a
-//!    fork left behind, from whom it is taken. What a holder did happens before what the next one does.
+//!    fork left behind, from which `adopt` takes it. What a holder did happens before what the next one does.
 //! 2. The queue counts every thread that sleeps on it, or is about to, but for guests (see below). Such a thread
 //!    set WAITERS, by a read-modify-write of a word that was held, after it was counted.
 //! 3. WAITERS is cleared only by a holder that afterwards looks at the queue and finds nobody, or sets it again.
@@ -67,17 +67,26 @@
 //! too, nobody knows whom a wake-up reaches: then none is struck off, and one too many costs a token later.
 //!
 //! # After fork
-//! In a child nobody but its one thread is left. A lock that another thread held is taken over by the next
-//! one that locks, which is told ([`Taken::gone`]). What waiters left in the queue costs a token that
-//! nobody takes, and the next one to come some polite waiting if one of them starved.
+//! A child has one thread, the one that forked. A lock that another thread held stays locked by a holder that is gone:
+//! - The value may be half changed, so no attempt to lock takes it: blocking ones panic, others fail at once.
+//! - [`adopt`](Lock::adopt) takes the lock over, and [`abandon`](Lock::abandon) gives it back to the gone holder.
+//! - Threads that sleep while it is adopted, and abandoned then, wake one and all. Each one that leaves puts a token
+//!   into the queue before it wakes the others: so a thread that is about to sleep does not.
+//! - FENCED and WAITERS are set as long as the holder is gone. An unlock by mistake, of a `lock_api` guard that lost its
+//!   lock to a panic, then takes the slow path, which finds that the holder is gone, and does nothing.
+//!
+//! What waiters left in the queue costs a token that no thread takes, and the next waiter some polite waiting if
+//! one of them starved. A lock that processes share is held by its process; the copy of a guard in a child is not of that
+//! process, and unlocks nothing.
 
 use core::time::Duration;
 
 use super::holder;
 use super::unawaited;
 use super::waiter::Waiter;
-use crate::primitive::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::primitive::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use crate::sync::futex::Futex;
+use crate::sync::orphaned::AbortOnUnwind;
 use crate::sync::profile::{self, Wait};
 use crate::sync::scope::Scope;
 use crate::sys::futex::Deadline;
@@ -127,10 +136,17 @@ fn guests(queue: u32) -> u32 {
 /// How the lock was got.
 #[derive(Clone, Copy)]
 pub(in crate::sync) struct Taken {
-    /// The tag of who has it now.
+    /// The holder's tag.
     pub(super) tag: u32,
-    /// The tag of a thread that a fork left behind, from which it was taken; or 0.
-    pub(super) gone: u32,
+}
+
+/// Why the lock was not got.
+#[derive(Clone, Copy)]
+pub(super) enum NotTaken {
+    /// Another thread holds it, and the deadline has passed.
+    TooLate,
+    /// The thread with this tag holds it, which a fork left behind.
+    HolderGone(u32),
 }
 
 /// See the module's text. All bytes 0 is a free one.
@@ -144,6 +160,9 @@ pub(in crate::sync) struct Lock<S: Scope> {
     /// Whether critical sections work in this model.
     #[cfg(loom)]
     pub(super) has_sections: bool,
+    /// Whether the kernel ends no sections in this model.
+    #[cfg(loom)]
+    pub(super) refuses_fences: bool,
 }
 
 impl<S: Scope> Lock<S> {
@@ -154,7 +173,8 @@ impl<S: Scope> Lock<S> {
 
     #[cfg(loom)]
     pub(in crate::sync) fn new() -> Self {
-        Lock { word: Futex::new(0), queue: Futex::new(0), is_timed: false, has_sections: false }
+        let (word, queue) = (Futex::new(0), Futex::new(0));
+        Lock { word, queue, is_timed: false, has_sections: false, refuses_fences: false }
     }
 
     /// Takes the lock, asleep until it can.
@@ -162,9 +182,8 @@ impl<S: Scope> Lock<S> {
     pub(in crate::sync) fn lock(&self) -> Taken {
         let tag = holder::mine::<S>();
         match self.take_at_once(tag) {
-            true => Taken { tag, gone: 0 },
-            // Without a deadline it ends with the lock.
-            false => self.lock_slowly(None, false).unwrap_or(Taken { tag, gone: 0 }),
+            true => Taken { tag },
+            false => self.lock_or_panic(),
         }
     }
 
@@ -173,8 +192,8 @@ impl<S: Scope> Lock<S> {
     pub(in crate::sync) fn lock_until(&self, deadline: Deadline) -> Option<Taken> {
         let tag = holder::mine::<S>();
         match self.take_at_once(tag) {
-            true => Some(Taken { tag, gone: 0 }),
-            false => self.lock_slowly(Some(deadline), false),
+            true => Some(Taken { tag }),
+            false => self.lock_slowly(Some(deadline), false).ok(),
         }
     }
 
@@ -183,18 +202,86 @@ impl<S: Scope> Lock<S> {
     pub(in crate::sync) fn lock_for(&self, span: Duration) -> Option<Taken> {
         let tag = holder::mine::<S>();
         match self.take_at_once(tag) {
-            true => Some(Taken { tag, gone: 0 }),
-            false => self.lock_slowly(Some(Deadline::after(span)), false),
+            true => Some(Taken { tag }),
+            false => self.lock_slowly(Some(Deadline::after(span)), false).ok(),
         }
     }
 
-    /// As [`lock`](Self::lock), for one that slept as a guest, or may have.
+    /// As [`lock`](Self::lock), for a thread that slept as a guest, or may have, and whose caller has the guard.
     #[inline]
     pub(in crate::sync) fn lock_as_guest(&self) {
         // A lock without flags has given no token.
         if !self.take_at_once(holder::mine::<S>()) {
-            self.lock_slowly(None, true);
+            self.relock_slowly(true);
         }
+    }
+
+    /// As [`lock`](Self::lock), for a thread whose caller has the guard.
+    #[inline]
+    pub(super) fn relock(&self) {
+        if !self.take_at_once(holder::mine::<S>()) {
+            self.relock_slowly(false);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn relock_slowly(&self, is_guest: bool) {
+        if let Err(NotTaken::HolderGone(_)) = self.lock_slowly(None, is_guest) {
+            let _end = AbortOnUnwind;
+            holder_is_gone();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_or_panic(&self) -> Taken {
+        match self.lock_slowly(None, false) {
+            Ok(taken) => taken,
+            Err(_) => holder_is_gone(),
+        }
+    }
+
+    /// Takes the lock, asleep until it can; or from a thread that a fork left behind, whose tag is returned.
+    pub(super) fn lock_or_adopt(&self) -> Result<Taken, (Taken, u32)> {
+        let tag = holder::mine::<S>();
+        loop {
+            if self.take_at_once(tag) {
+                return Ok(Taken { tag });
+            }
+            match self.lock_slowly(None, false) {
+                Ok(taken) => return Ok(taken),
+                Err(NotTaken::HolderGone(gone)) if self.adopt(gone, tag) => {
+                    return Err((Taken { tag }, gone));
+                }
+                Err(_) => (),
+            }
+        }
+    }
+
+    /// Takes the lock from the thread with the tag `gone`, which a fork left behind; false if another thread did.
+    fn adopt(&self, gone: u32, tag: u32) -> bool {
+        let mut word = self.word.load(Relaxed);
+        while word & holder::MASK == gone {
+            // Acquire: of the fork, which copied all that the holder had done; threads of the child were started after
+            // it. Or of `abandon`.
+            match self.word.compare_exchange(word, word & FLAGS | tag, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// Makes the lock one of which the value is as it should be, if a fork left its holder behind; whether it was such.
+    #[cfg(all(feature = "lock_api", not(loom)))]
+    pub(in crate::sync) fn forget_holder(&self) -> bool {
+        let gone = self.word.load(Relaxed) & holder::MASK;
+        let is_adopted = holder::is_gone::<S>(gone) && self.adopt(gone, holder::mine::<S>());
+        if is_adopted {
+            self.unlock_slowly(0);
+        }
+        is_adopted
     }
 
     /// Takes the lock if nobody has it.
@@ -202,15 +289,14 @@ impl<S: Scope> Lock<S> {
     pub(in crate::sync) fn try_lock(&self) -> Option<Taken> {
         let tag = holder::mine::<S>();
         match self.take_at_once(tag) {
-            true => Some(Taken { tag, gone: 0 }),
+            true => Some(Taken { tag }),
             false => self.try_lock_slowly(tag),
         }
     }
 
-    /// Whether somebody who is here holds it.
+    /// Whether a thread holds it, be it one that a fork left behind.
     pub(in crate::sync) fn is_locked(&self) -> bool {
-        let word = self.word.load(Relaxed);
-        !is_free(word) && !holder::is_gone::<S>(word & holder::MASK)
+        !is_free(self.word.load(Relaxed))
     }
 
     /// Lets go of the lock.
@@ -228,6 +314,9 @@ impl<S: Scope> Lock<S> {
     #[inline]
     fn unlock_by_exchange(&self) {
         let word = self.word.load(Relaxed);
+        if holder::is_another_process::<S>(word) {
+            return;
+        }
         // Release: partner is the Acquire of the next one that takes it (invariant 1).
         if wants_token(word)
             || self.word.compare_exchange(word, word & FLAGS, Release, Relaxed).is_err()
@@ -236,12 +325,15 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// Lets go of the lock, as who knows the holder's tag.
+    /// Lets go of the lock, as a caller that knows the holder's tag. Nothing happens if that is another process.
     ///
     /// # Safety
     /// The caller holds it.
     #[inline(always)]
     pub(super) unsafe fn unlock_as(&self, tag: u32) {
+        if holder::is_another_process::<S>(tag) {
+            return;
+        }
         // Release: as in `unlock_by_exchange`.
         // SAFETY: the caller's promise.
         if !unsafe { unawaited::let_go(self) }
@@ -262,7 +354,9 @@ impl<S: Scope> Lock<S> {
     /// # Safety
     /// The caller holds it.
     pub(in crate::sync) unsafe fn unlock_fairly(&self) {
-        self.unlock_slowly(FAIR);
+        if !holder::is_another_process::<S>(self.word.load(Relaxed)) {
+            self.unlock_slowly(FAIR);
+        }
     }
 
     /// Lets go of the lock as if the thread with this tag, which is gone, still had it.
@@ -270,7 +364,37 @@ impl<S: Scope> Lock<S> {
     /// # Safety
     /// The caller holds it.
     pub(super) unsafe fn abandon(&self, gone: u32) {
-        self.unlock_slowly(gone);
+        // No section of another thread runs: it would hold the lock.
+        self.queue.fetch_or(FENCED, Relaxed);
+        // Release: partner is the Acquire in `adopt`.
+        self.change_word(Release, |_| gone | WAITERS);
+        // After it, the token: a waiter that saw the word held finds either of them.
+        self.dismiss_waiters();
+    }
+
+    /// Wakes all that sleep, and keeps those from it that are about to: the holder is gone.
+    #[cold]
+    pub(super) fn dismiss_waiters(&self) {
+        // AcqRel: partner is the Acquire in `Waiter::take_token`.
+        self.queue.fetch_or(TOKEN, AcqRel);
+        Futex::wake(&self.queue, u32::MAX);
+    }
+
+    /// What the word must be like as long as its holder, who has this tag, is gone.
+    #[cold]
+    pub(super) fn mark_orphaned(&self, gone: u32) {
+        // Relaxed: whoever adopts the lock acquires the fork.
+        self.change_word(Relaxed, |word| match word & holder::MASK == gone {
+            true => gone | WAITERS,
+            false => word,
+        });
+    }
+
+    fn change_word(&self, success: Ordering, to: impl Fn(u32) -> u32) {
+        let mut word = self.word.load(Relaxed);
+        while let Err(now) = self.word.compare_exchange(word, to(word), success, Relaxed) {
+            word = now;
+        }
     }
 
     /// What a condition variable moves its waiters to.
@@ -315,6 +439,12 @@ impl<S: Scope> Lock<S> {
         Lock { has_sections: true, ..Lock::new() }
     }
 
+    /// One that is let go by sections, which no fence ends.
+    #[cfg(loom)]
+    fn without_fences() -> Self {
+        Lock { refuses_fences: true, ..Lock::with_sections() }
+    }
+
     /// Whether somebody waits, or is about to.
     #[cfg(all(test, not(loom)))]
     pub(in crate::sync) fn is_awaited(&self) -> bool {
@@ -331,14 +461,13 @@ impl<S: Scope> Lock<S> {
     fn try_lock_slowly(&self, tag: u32) -> Option<Taken> {
         let mut word = self.word.load(Relaxed);
         loop {
-            let gone = word & holder::MASK;
-            if !is_free(word) && !holder::is_gone::<S>(gone) {
+            if !is_free(word) {
                 return None;
             }
             let taken = word & FLAGS | tag;
-            // Acquire: as in `take_at_once`; of one that is gone, the fork copied all that it did.
+            // Acquire: as in `take_at_once`.
             match self.word.compare_exchange(word, taken, Acquire, Relaxed) {
-                Ok(_) => return Some(Taken { tag, gone }),
+                Ok(_) => return Some(Taken { tag }),
                 Err(now) => word = now,
             }
         }
@@ -346,19 +475,23 @@ impl<S: Scope> Lock<S> {
 
     #[cold]
     #[inline(never)]
-    fn lock_slowly(&self, deadline: Option<Deadline>, is_guest: bool) -> Option<Taken> {
+    fn lock_slowly(&self, deadline: Option<Deadline>, is_guest: bool) -> Result<Taken, NotTaken> {
         let mut wait = Wait::begin(profile::Kind::Mutex, self);
         let taken = Waiter::new(self, deadline, is_guest).wait(&mut wait);
-        wait.end(taken.is_some());
+        wait.end(taken.is_ok());
         taken
     }
 
-    /// `left` is what the word gets besides its flags: nothing, [`FAIR`] if somebody waits, or a tag.
+    /// `left` is what the word gets besides its flags: nothing, or [`FAIR`] if a thread waits.
     #[cold]
     #[inline(never)]
     fn unlock_slowly(&self, left: u32) {
         let mut wakes = 0;
         let mut word = self.word.load(Relaxed);
+        if holder::is_gone::<S>(word & holder::MASK) {
+            // The guard's lock is not this thread's: see the module's text.
+            return;
+        }
         loop {
             if wakes == 0 && wants_token(word) {
                 // Acquire: partner is the AcqRel in `Waiter::sleep`; who set WAITERS is counted.
@@ -413,6 +546,16 @@ impl<S: Scope> Lock<S> {
             false => self.word.fetch_or(WAITERS, Relaxed) | WAITERS,
         }
     }
+}
+
+/// Ends a blocking attempt to take a lock whose holder is gone.
+#[cold]
+#[inline(never)]
+fn holder_is_gone() -> ! {
+    panic!(
+        "a thread that held this mutex when the process was forked is not in the child, and may have left the value half \
+         changed: in the child lock it by `lock_checked`, and `reset` the value (of a `RawMutex`: `forget_holder`)"
+    )
 }
 
 #[cfg(all(test, loom))]

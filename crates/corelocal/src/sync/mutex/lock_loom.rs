@@ -145,6 +145,13 @@ fn loom_unlocks_by_sections_again_and_again() {
     });
 }
 
+/// A section may clear what a waiter said, which then sleeps until it looks again. One look is enough, if it comes when
+/// the sections of before the wait have ended.
+#[test]
+fn loom_waiters_look_again_where_fences_are_refused() {
+    explore_with(Lock::without_fences, RIGHT, 3);
+}
+
 /// One thing that a twin does wrong.
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
@@ -195,7 +202,7 @@ fn lock_with(lock: &Lock<Private>, fault: Fault) {
             waiter.count();
         }
         if fault == Fault::LateFence {
-            unawaited::fence();
+            unawaited::fence(lock);
         }
         let queue = lock.queue.load(Relaxed);
         if !waiter.take_token() && queue & TOKEN == 0 {
@@ -211,7 +218,7 @@ fn count_with(waiter: &mut Waiter<'_, Private>, fault: Fault) {
             waiter.enter_queue();
         }
         Fault::EarlyFence => {
-            unawaited::fence();
+            unawaited::fence(waiter.lock);
             waiter.enter_queue();
         }
         _ => {

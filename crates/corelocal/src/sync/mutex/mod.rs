@@ -8,7 +8,6 @@
 mod guard;
 mod holder;
 mod lock;
-mod orphaned;
 mod unawaited;
 mod waiter;
 
@@ -16,12 +15,12 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::time::Duration;
 
+use super::orphaned::Orphaned;
 use super::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 
 pub use guard::{MappedMutexGuard, MutexGuard};
 pub(super) use lock::{Lock, Taken};
-pub use orphaned::Orphaned;
 
 /// A value that one thread at a time can use.
 ///
@@ -57,12 +56,18 @@ pub use orphaned::Orphaned;
 ///
 /// # After fork
 /// A child has one thread, the one that forked.
-/// - What that thread had locked stays locked in the child, until its guard is dropped there too. Until then the
-///   child must not start threads that use the mutex.
-/// - What another thread of the parent had locked is held by nobody. Any of the locking functions takes it over;
-///   [`MutexGuard::is_recovered`] says so, and the value is as any store of the holder left it.
-///   [`lock_checked`](Mutex::lock_checked) asks first.
-/// - Nothing of this concerns a `Mutex<T, Shared>` in shared memory: its holder lives on in the parent.
+/// - What that thread had locked stays locked in the child, until its guard is dropped there too. Threads that the child
+///   starts wait for that.
+/// - What another thread of the parent had locked stays locked too, since the value may be as any store of that thread
+///   left it. Blocking functions panic, those that may fail do so at once.
+///   [`lock_checked`](Mutex::lock_checked) takes such a mutex over: it returns [`Orphaned`], whose
+///   [`reset`](Orphaned::reset) puts a new value in. So a program that forks with threads locks by `lock_checked` in the
+///   child, or executes another program there.
+/// - Nothing of this concerns a `Mutex<T, Shared>` in shared memory: its holder lives on in the parent. The copy of a
+///   guard in the child unlocks nothing, and must not be used.
+///
+/// In doubt the mutex counts as held by a thread that is present, for example in a child by `clone` without libc, or if
+/// the first thread of the child has ended.
 ///
 /// The parent is told apart from the child with the help of a page that fork wipes (Linux 4.14); where that is
 /// refused, such a mutex stays locked.
@@ -123,6 +128,9 @@ impl<T, S: Scope> Mutex<T, S> {
 impl<T: ?Sized, S: Scope> Mutex<T, S> {
     /// Locks, asleep until it can.
     ///
+    /// # Panics
+    /// In a forked child, if another thread of the parent held the mutex at the [fork](Mutex#after-fork).
+    ///
     /// ```
     /// let mutex = corelocal::sync::Mutex::new(String::from("a"));
     /// mutex.lock().push('b');
@@ -148,7 +156,8 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
         self.lock.try_lock().map(|taken| self.guard(taken))
     }
 
-    /// Locks; `None` if it could not within this time.
+    /// Locks; `None` if it could not within this time, or at once if the holder was left behind by a
+    /// [fork](Mutex#after-fork).
     ///
     /// ```
     /// # use core::time::Duration;
@@ -161,14 +170,14 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
         self.lock.lock_for(span).map(|taken| self.guard(taken))
     }
 
-    /// Locks; `None` if it could not until the deadline. One that has passed makes it a
-    /// [`try_lock`](Self::try_lock).
+    /// Locks; `None` if it could not until the deadline, or at once if the holder was left behind by a
+    /// [fork](Mutex#after-fork). A deadline that has passed makes it a [`try_lock`](Self::try_lock).
     #[inline]
     pub fn try_lock_until(&self, deadline: Deadline) -> Option<MutexGuard<'_, T, S>> {
         self.lock.lock_until(deadline).map(|taken| self.guard(taken))
     }
 
-    /// As [`lock`](Self::lock), for who must know whether the last holder has unlocked it.
+    /// As [`lock`](Self::lock), for a forked child: returns [`Orphaned`] if a thread that is gone holds the mutex.
     ///
     /// ```
     /// let mutex = corelocal::sync::Mutex::new(vec![1, 2]);
@@ -178,15 +187,15 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
     ///
     /// # Errors
     /// [`Orphaned`] in a forked child, if another thread of the parent held the mutex at the fork.
-    pub fn lock_checked(&self) -> Result<MutexGuard<'_, T, S>, Orphaned<'_, T, S>> {
-        let guard = self.lock();
-        match MutexGuard::gone(&guard) {
-            0 => Ok(guard),
-            _ => Err(Orphaned::new(guard)),
+    #[allow(clippy::type_complexity, reason = "a guard, or what may become one")]
+    pub fn lock_checked(&self) -> Result<MutexGuard<'_, T, S>, Orphaned<MutexGuard<'_, T, S>>> {
+        match self.lock.lock_or_adopt() {
+            Ok(taken) => Ok(self.guard(taken)),
+            Err((taken, gone)) => Err(Orphaned::new(self.guard(taken), gone)),
         }
     }
 
-    /// Whether it is locked just now, by somebody who is there to unlock it.
+    /// Whether a thread has it locked just now, be it one that a fork left behind.
     pub fn is_locked(&self) -> bool {
         self.lock.is_locked()
     }

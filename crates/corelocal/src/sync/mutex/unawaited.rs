@@ -18,13 +18,17 @@
 //! Invariants:
 //! 1. A section stores to the word of a lock that its thread holds, and nothing but 0 where the queue was empty:
 //!    no waiters and no guests, for whom alone the flags are there.
-//! 2. Excluding each other depends on neither the fence nor the queue. Where the fence is refused (seccomp), or
-//!    a child of `vfork` runs a section that the kernel does not know of, the flags of one who is just about to
-//!    sleep may be lost: it wakes when its patience ends, 2 ms later, and says again that it waits.
+//! 2. Excluding each other depends on neither the fence nor the queue. Where the fence is refused (seccomp) the flags
+//!    of a waiter that is just about to sleep may be lost: FENCED stays clear, the waiter wakes when its patience ends,
+//!    2 ms later, says again that it waits, and looks once a second for as long as it does. In a child of `vfork`
+//!    a section may run that the kernel does not know of. If it is interrupted between look and store, for half a
+//!    second or more, a waiter of the parent that it overtook may sleep until the next unlock that finds flags.
 
 use super::lock::Lock;
 use crate::sync::scope::Scope;
 
+#[cfg(loom)]
+pub(super) use imp::time_passes;
 pub(super) use imp::{fence, let_go, prepare};
 
 #[cfg(not(loom))]
@@ -56,7 +60,7 @@ mod imp {
     }
 
     /// Ends all sections; false if that is refused.
-    pub(in crate::sync::mutex) fn fence() -> bool {
+    pub(in crate::sync::mutex) fn fence<S: Scope>(_: &Lock<S>) -> bool {
         !sys::rseq::any_registered() || membarrier::private_expedited_rseq().is_ok()
     }
 }
@@ -79,16 +83,28 @@ mod imp {
         let _running = RUNNING.lock().unwrap();
         let is_empty = lock.queue.load(Relaxed) == 0;
         if is_empty {
-            // Release: as in `Lock::unlock`.
-            lock.word.store(0, Release);
+            // Release: as in `Lock::unlock`. Loom has it that a store may come between what a read-modify-write read and
+            // what it wrote. Where a waiter's flags are overwritten, that would undo what it says later.
+            match lock.refuses_fences {
+                true => drop(lock.word.swap(0, Release)),
+                false => lock.word.store(0, Release),
+            }
         }
         is_empty
     }
 
     pub(in crate::sync::mutex) fn prepare() {}
 
-    pub(in crate::sync::mutex) fn fence() -> bool {
+    pub(in crate::sync::mutex) fn fence<S: Scope>(lock: &Lock<S>) -> bool {
+        if lock.refuses_fences {
+            return false;
+        }
         drop(RUNNING.lock().unwrap());
         true
+    }
+
+    /// So long that all sections that were under way have ended.
+    pub(in crate::sync::mutex) fn time_passes() {
+        drop(RUNNING.lock().unwrap());
     }
 }

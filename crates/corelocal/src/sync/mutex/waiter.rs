@@ -10,16 +10,30 @@
 //!     v
 //!   the lock: strike off, tidy up                         too late: leave it, and what it owes, to others
 //! ```
+//!
+//! # Patience
+//! The first end of a waiter's patience, after 2 ms, reserves the lock for threads that slept. The further ones are for
+//! a waiter that no unlock may wake any more:
+//! - The thread that took the token is gone, and WAKING with it: a fork left it behind, or its process was killed.
+//! - A section has cleared WAITERS, since the fence was refused (`unawaited.rs`).
+//! - A process was killed between its unlock and the wake-up that belongs to it.
+//!
+//! The time doubles with each. A private waiter has nothing to fear after half a second, if its lock was
+//! fenced: in a child all waits are new, and the first end of patience clears a WAKING that was left behind. (A wait
+//! that goes on in the child of a fork by a signal handler begins anew.) Such a waiter then sleeps until it is woken.
+//! Elsewhere a waiter looks once a second for as long as it waits (`doze.rs`).
 
 use core::time::Duration;
 
 use super::holder;
 use super::lock::{
-    FAIR, FENCED, FLAGS, Lock, MOST_WAITERS, STARVED, TOKEN, Taken, WAITER, WAITERS, WAKING,
-    is_deserted, is_free, is_reserved, waiters,
+    FAIR, FENCED, FLAGS, Lock, MOST_WAITERS, NotTaken, STARVED, TOKEN, Taken, WAITER, WAITERS,
+    WAKING, is_deserted, is_free, is_reserved, waiters,
 };
 use super::unawaited;
-use crate::primitive::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use crate::primitive::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+#[cfg(not(loom))]
+use crate::sync::doze;
 use crate::sync::futex::Futex;
 use crate::sync::profile::Wait;
 use crate::sync::scope::{Private, Scope};
@@ -28,15 +42,17 @@ use crate::sys::futex::{self, Deadline, Wake};
 
 /// How long a waiter lets others go first.
 pub(super) const PATIENCE: Duration = Duration::from_millis(2);
-/// It is doubled so many times at most: 64 ms.
-const MOST_PATIENCE: u32 = 5;
+/// How often patience ends where every unlock wakes a waiter: after 2, 2, 4, 8, ... 256 ms.
+const MOST_LOOKS: u32 = if cfg!(loom) { 1 } else { 9 };
+/// Waiters for which there is no room in the queue look at least every 64 ms.
+const MOST_NAPS: u32 = 6;
 /// How often one that comes new lets others have a reserved lock: some tens of microseconds, or as long as other
 /// threads run in its place.
 const MOST_STEPS_BACK: u32 = if cfg!(loom) { 1 } else { 128 };
 
 /// A thread that waits for the lock.
 pub(super) struct Waiter<'a, S: Scope> {
-    lock: &'a Lock<S>,
+    pub(super) lock: &'a Lock<S>,
     deadline: Option<Deadline>,
     /// In the queue's count.
     pub(super) is_counted: bool,
@@ -77,14 +93,17 @@ impl<'a, S: Scope> Waiter<'a, S> {
         waiter
     }
 
-    /// Waits for the lock; nothing if it could not be had until the deadline.
-    pub(super) fn wait(&mut self, profile: &mut Wait) -> Option<Taken> {
+    /// Waits for the lock; fails if it could not be had until the deadline, and at once if its holder is gone.
+    pub(super) fn wait(&mut self, profile: &mut Wait) -> Result<Taken, NotTaken> {
         let mut spin = Spin::new(spin::BRIEF);
         loop {
             let word = self.lock.word.load(Relaxed);
             if let Some(taken) = self.try_take(word) {
                 self.leave();
-                return Some(taken);
+                return Ok(taken);
+            }
+            if holder::is_gone::<S>(word & holder::MASK) {
+                return Err(self.leave_to_gone(word & holder::MASK));
             }
             if is_free(word) || spin.again() {
                 continue;
@@ -93,7 +112,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
             match self.sleep(word) {
                 Slept::Not => {}
                 Slept::Awake => spin = Spin::new(spin::BRIEF),
-                Slept::TooLong => return self.give_up(),
+                Slept::TooLong => return self.give_up().ok_or(NotTaken::TooLate),
             }
         }
     }
@@ -119,15 +138,13 @@ impl<'a, S: Scope> Waiter<'a, S> {
         loom::thread::yield_now();
     }
 
-    /// Takes the lock if it is free and not for others, or held by nobody that is here.
+    /// Takes the lock if it is free and not for others.
     pub(super) fn try_take(&mut self, word: u32) -> Option<Taken> {
-        let gone = word & holder::MASK;
-        if is_free(word) {
-            if self.is_barred(word) {
-                self.step_back();
-                return None;
-            }
-        } else if !holder::is_gone::<S>(gone) {
+        if !is_free(word) {
+            return None;
+        }
+        if self.is_barred(word) {
+            self.step_back();
             return None;
         }
         let tag = holder::mine::<S>();
@@ -135,7 +152,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
         // Acquire: as in `Lock::take_at_once` and `Lock::try_lock_slowly`.
         self.lock.word.compare_exchange(word, taken, Acquire, Relaxed).ok()?;
         self.owes = false;
-        Some(Taken { tag, gone })
+        Some(Taken { tag })
     }
 
     /// The flags of the word as this waiter leaves them when it takes the lock.
@@ -161,11 +178,27 @@ impl<'a, S: Scope> Waiter<'a, S> {
         }
     }
 
+    /// Leaves without the lock, whose holder, of this tag, is gone; so do all that wait.
+    #[cold]
+    fn leave_to_gone(&mut self, gone: u32) -> NotTaken {
+        // For FENCED. Refused, only the unlock by mistake of a `lock_api` guard is not found out.
+        let is_counted = self.is_counted || self.count();
+        self.lock.mark_orphaned(gone);
+        self.owes = false;
+        if is_counted {
+            self.is_counted = false;
+            self.lock.queue.fetch_sub(WAITER, Relaxed);
+        }
+        self.lock.dismiss_waiters();
+        NotTaken::HolderGone(gone)
+    }
+
     /// Sleeps, if the word still is as it was seen: held.
     fn sleep(&mut self, word: u32) -> Slept {
         if !self.is_counted && !self.count() {
             return self.nap();
         }
+        let is_sure = self.is_sure_to_be_woken();
         let waking = if self.owes { WAKING } else { 0 };
         let starved = if self.is_starved { STARVED } else { 0 };
         let waits = word & !waking | WAITERS | starved;
@@ -182,29 +215,48 @@ impl<'a, S: Scope> Waiter<'a, S> {
         if queue & TOKEN != 0 {
             return Slept::Not;
         }
-        let wake = self.lock.queue.wait_briefly(queue, self.next_look());
+        let wake = self.lock.queue.wait_briefly(queue, self.next_look(is_sure));
         self.slept |= wake != Wake::Differed;
         let has_token = self.take_token();
         if wake == Wake::TimedOut {
             if self.is_too_late() {
                 return Slept::TooLong;
             }
+            #[cfg(loom)]
+            unawaited::time_passes();
             // Whoever is on its way has been so for long, or its process is dead.
             (self.is_starved, self.owes) = (true, true);
             self.patience = None;
             self.timeouts += 1;
-        } else if has_token {
+            // No unlock woke it: it says that it starves, and sleeps again, if the lock is held.
+            return Slept::Not;
+        }
+        if wake == Wake::Interrupted && self.timeouts >= MOST_LOOKS {
+            // The signal handler may have forked: then this is the only thread of a child, and WAKING is for nobody.
+            (self.timeouts, self.patience) = (0, None);
+        }
+        if has_token {
             self.is_starved |= self.has_lost_patience();
         }
         Slept::Awake
     }
 
+    /// Whether an unlock is sure to wake this waiter, which is counted, if WAITERS is set from now on.
+    fn is_sure_to_be_woken(&self) -> bool {
+        // Acquire: partner is the Release in `fence`: what is set from here on comes after the fence.
+        S::FUTEX == futex::Scope::Private && self.lock.queue.load(Acquire) & FENCED != 0
+    }
+
     /// When to wake for oneself: at the deadline, or when patience ends. It doubles as it is tried: a lock
     /// that is held for long has nothing to do with fairness.
     #[cfg(not(loom))]
-    fn next_look(&mut self) -> Option<Deadline> {
-        let rounds = 1 << self.timeouts.saturating_sub(1).min(MOST_PATIENCE);
-        let patience = *self.patience.get_or_insert_with(|| Deadline::after(PATIENCE * rounds));
+    fn next_look(&mut self, is_sure: bool) -> Option<Deadline> {
+        let is_enough = is_sure && self.timeouts >= MOST_LOOKS;
+        let patience = *self.patience.get_or_insert_with(|| match is_enough {
+            // Not none: a signal handler that ran may have forked, and the holder is gone in the child.
+            true => Deadline::NEVER,
+            false => Deadline::after(patience_after(self.timeouts)),
+        });
         Some(self.deadline.map_or(patience, |deadline| deadline.min(patience)))
     }
 
@@ -220,9 +272,9 @@ impl<'a, S: Scope> Waiter<'a, S> {
 
     /// In a model all that has a deadline ends at any time.
     #[cfg(loom)]
-    fn next_look(&mut self) -> Option<Deadline> {
-        let is_timed = self.lock.is_timed && self.timeouts == 0;
-        self.deadline.or_else(|| is_timed.then(Deadline::now))
+    fn next_look(&mut self, is_sure: bool) -> Option<Deadline> {
+        let looks = (self.lock.is_timed || !is_sure) && self.timeouts < MOST_LOOKS;
+        self.deadline.or_else(|| looks.then(Deadline::now))
     }
 
     #[cfg(loom)]
@@ -259,16 +311,18 @@ impl<'a, S: Scope> Waiter<'a, S> {
     /// After it was counted in what was this queue: no unlock that found nobody there is under way from here on.
     fn fence(&self, queue: u32) {
         let is_private = S::FUTEX == futex::Scope::Private;
-        if is_private && queue & FENCED == 0 && unawaited::fence() {
-            self.lock.queue.fetch_or(FENCED, Relaxed);
+        if is_private && queue & FENCED == 0 && unawaited::fence(self.lock) {
+            // Release: partner is the Acquire in `is_sure_to_be_woken`.
+            self.lock.queue.fetch_or(FENCED, Release);
         }
     }
 
-    /// Who was not counted is not woken, but looks again.
+    /// A waiter that was not counted is not woken, but looks again.
     #[cold]
     fn nap(&mut self) -> Slept {
-        let until = self.next_look();
+        self.timeouts = (self.timeouts + 1).min(MOST_NAPS);
         self.patience = None;
+        let until = self.next_look(false);
         Futex::<Private>::new(0).wait_briefly(0, until);
         if self.is_too_late() { Slept::TooLong } else { Slept::Not }
     }
@@ -322,6 +376,13 @@ impl<'a, S: Scope> Waiter<'a, S> {
             }
         }
     }
+}
+
+/// How long the patience of a waiter lasts that has lost it so many times.
+#[cfg(not(loom))]
+fn patience_after(timeouts: u32) -> Duration {
+    let doublings = timeouts.saturating_sub(1).min(16);
+    (PATIENCE * (1 << doublings)).min(doze::LONGEST)
 }
 
 /// How an attempt to sleep ended.

@@ -71,7 +71,9 @@ impl<S: Scope> PiCondvar<S> {
     /// Unlocks the mutex, waits for a notification, and locks the mutex again.
     ///
     /// # Errors
-    /// Those of [`PiMutex::lock`](super::PiMutex::lock): then the mutex is not locked.
+    /// Those of [`PiMutex::lock`](super::PiMutex::lock): then the mutex is not locked. [`LockError::Refused`] also where
+    /// the kernel or a filter would not let a notification move the waiter (`FUTEX_CMP_REQUEUE_PI`). A filter that
+    /// comes while a thread waits is not noticed: that thread sleeps until its deadline.
     pub fn wait<'a, T: ?Sized>(
         &self,
         guard: PiMutexGuard<'a, T, S>,
@@ -160,6 +162,7 @@ impl<S: Scope> PiCondvar<S> {
         let mutex = guard.mutex;
         // Relaxed: under the mutex. (1)
         let seen = self.notified.load(Ordering::Relaxed);
+        self.ask_for_moves(seen, &mutex.word)?;
         self.change_waiters(1);
         drop(guard);
         let mut wait = Wait::begin(Kind::Condvar, self);
@@ -173,6 +176,16 @@ impl<S: Scope> PiCondvar<S> {
         self.change_waiters(-1);
         match outcome {
             Ok(outcome) => Ok((guard, outcome == Wake::TimedOut)),
+            Err(errno) => Err(word::reason(errno)),
+        }
+    }
+
+    /// Whether the kernel would move a waiter, so that none sleeps that no notification could reach: nothing else
+    /// wakes such a waiter. `seen` is the number of notifications.
+    fn ask_for_moves(&self, seen: u32, lock: &AtomicU32) -> Result<(), LockError> {
+        // With another number than that nothing is moved.
+        match pi::requeue(&self.notified, seen.wrapping_add(1), 0, lock, S::FUTEX) {
+            Ok(_) | Err(Errno::EAGAIN) => Ok(()),
             Err(errno) => Err(word::reason(errno)),
         }
     }

@@ -4,7 +4,8 @@
 //! 1. A guard stands for the lock being owned by the thread that has it. It stays in that thread.
 //! 2. `abandoned` is written by owners only, and never cleared: an owner ended with the lock, and since the
 //!    mutex is not robust nobody is told what that owner left. Who acquires it after that lets it go again.
-//! 3. A copy of a guard in a forked child owns nothing: the word names a thread of the parent.
+//! 3. The copy of a guard in a forked child, of a lock that processes share, owns nothing: the word names a thread of the
+//!    parent. Of a private lock the forking thread's guard owns the child's copy.
 
 mod condvar;
 mod robust;
@@ -30,8 +31,8 @@ use word::Left;
 /// A mutex with priority inheritance: as long as a thread of higher priority waits, the owner runs with that
 /// priority, so that no thread of a middle one keeps both from running.
 ///
-/// Locking and unlocking are one instruction each while nobody waits. Who comes to a lock that is owned
-/// looks again for some 50 us, if there is another cpu, and then lets the kernel queue it by priority.
+/// Locking and unlocking are one instruction each while nobody waits. A thread that finds the lock owned looks again for
+/// some 10 us, and then lets the kernel queue it by priority; at once, if it may run on one cpu only.
 ///
 /// ```
 /// use corelocal::sync::PiMutex;
@@ -46,7 +47,9 @@ use word::Left;
 /// If the owner ends without unlocking, locking is [`LockError::OwnerGone`], for all and for ever. With
 /// [`Shared`](super::Shared) that lasts until the number of the dead thread is given to another; use a
 /// [`RobustPiMutex`] where owners may die. With [`Private`], in a forked child, the owner of a lock that was
-/// owned during the fork is gone likewise, be it the forking thread itself.
+/// owned during the fork is gone likewise. A guard of the forking thread stays good in the child, and unlocks the child's
+/// copy when it is dropped; until then the child's attempts to lock fail so too, since the kernel knows the owner by
+/// its number in the parent only.
 ///
 /// # Memory ordering
 /// Locking acquires what unlocking released.
@@ -191,9 +194,11 @@ impl<T: ?Sized, S: Scope> PiMutex<T, S> {
 
     #[cold]
     fn unlock_cold(&self, number: u32) {
-        // Not that of the guard's copy in a forked child. (3)
+        // Not that of the guard's copy in a forked child, if the lock is the parent's too. (3)
         if owner_word::owner(self.word.load(Ordering::Relaxed)) == number {
             word::leave(&self.word, number, S::FUTEX);
+        } else if owner_word::is_mine_since_before_fork(&self.word, S::FUTEX) {
+            owner_word::leave_since_before_fork(&self.word);
         }
     }
 }

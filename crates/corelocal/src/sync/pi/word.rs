@@ -1,9 +1,10 @@
 //! The word of a lock with priority inheritance: when to ask the kernel, and what it answers.
 //!
 //! Its protocol is the kernel's (`sys/futex/pi.rs`). The kernel hands such a lock over: once it has waiters,
-//! each unlock is a system call, and the next owner is one that has yet to wake up, 50 us later. So those
-//! who come to a lock look again for about as long before they ask to wait: two threads that lock in turns
-//! stay out of the kernel, and get out of it again.
+//! each unlock is a system call, and the next owner is a thread that has yet to wake up, 50 us later. So a thread that
+//! finds the lock owned looks again a few times before it asks to wait: two threads that lock in turns stay out of the
+//! kernel, and get out of it again. Not for long, as the owner is boosted only once the kernel knows of the waiter; and
+//! not at all where the waiter may run on one cpu only: there its looks keep the owner from running.
 //!
 //! # Invariants
 //! 1. While "waiters" is set the kernel alone changes the owner.
@@ -16,13 +17,13 @@ use core::time::Duration;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sync::profile::{self, Wait};
 use crate::sync::robust::LockError;
-use crate::sync::robust::word::{self, Taken};
+use crate::sync::robust::word::{self, Taken, Whose};
 use crate::sync::spin::Spin;
-use crate::sys::Errno;
 use crate::sys::futex::{Deadline, Scope, pi};
+use crate::sys::{self, Errno};
 
-/// About as long as a wake-up takes.
-const LOOKS: u32 = 100;
+/// Some ten microseconds: enough for an owner that runs and unlocks soon.
+const LOOKS: u32 = 25;
 
 /// For how long the kernel may call a word none of its own. It does so, too, when an owner has ended with the
 /// lock and the waiter that gets it has yet to say so (`attach_to_pi_state` in `kernel/futex/pi.c`).
@@ -60,7 +61,8 @@ fn wait_and_take(
     left: Left,
     wait: &mut Wait,
 ) -> Result<Taken, LockError> {
-    let mut spin = Spin::new(LOOKS);
+    // Known when the first look has failed.
+    let mut spin: Option<Spin> = None;
     let mut unsettled = Unsettled::new();
     loop {
         let seen = word.load(Ordering::Relaxed);
@@ -74,7 +76,7 @@ fn wait_and_take(
         if word::owner(seen) == number {
             return Err(LockError::Deadlock);
         }
-        if spin.again() {
+        if spin.get_or_insert_with(|| Spin::new(looks())).again() {
             continue;
         }
         if let Some(outcome) = take_left_behind(word, seen, number, scope, left) {
@@ -93,6 +95,11 @@ fn wait_and_take(
             Err(errno) => return Err(reason(errno)),
         }
     }
+}
+
+/// How often the calling thread looks again.
+fn looks() -> u32 {
+    if sys::allowed_cpus() == 1 { 0 } else { LOOKS }
 }
 
 /// The owner is just exiting: for a while what it leaves is not settled yet.
@@ -163,21 +170,25 @@ fn take_left_behind(
     left: Left,
 ) -> Option<Result<Taken, LockError>> {
     let owner = word::owner(seen);
-    if scope == Scope::Shared || owner == 0 || !word::is_stranger(owner) {
+    if owner == 0 {
         return None;
     }
     // One that ended right now may have unlocked before. Else it stays as it is: nobody waits for it here (2).
-    match left {
-        Left::Report => {
-            let stays = word.load(Ordering::Relaxed) == seen;
-            stays.then_some(Err(LockError::OwnerGone))
-        }
-        Left::Take => {
-            // Acquire: of the fork, which copied all that the owner had done.
+    let failed = |error| (word.load(Ordering::Relaxed) == seen).then_some(Err(error));
+    let whose = word::whose(owner, scope);
+    match (word::taken_from(whose), left) {
+        (Some(how), Left::Take) => {
+            // Acquire: of the fork, which copied all that the owner had done. Who waits for the kernel to hand it over
+            // does so in the parent.
             let taken =
                 word.compare_exchange(seen, number, Ordering::Acquire, Ordering::Relaxed).is_ok();
-            taken.then_some(Ok(Taken::FromTheDead))
+            taken.then_some(Ok(how))
         }
+        (Some(_), Left::Report) => failed(LockError::OwnerGone),
+        (None, _) if whose == Whose::Present => None,
+        (None, Left::Take) if whose == Whose::Mine => failed(LockError::Deadlock),
+        // The first thread of this process owns it, but not under a number that the kernel could wait for.
+        (None, _) => failed(LockError::OwnerGone),
     }
 }
 

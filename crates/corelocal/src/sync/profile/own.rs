@@ -128,7 +128,7 @@ fn new(wish: &Wish<'_>) -> Result<&'static Page, Errno> {
         Wish::Ready | Wish::On => {
             let file = SharedFile::create_nameless()?;
             let mapping = map(&file)?;
-            // It can be done without.
+            // Profiles of other users are read by root only if they are sealed.
             let _ = file.seal_len();
             (file, mapping)
         }

@@ -53,6 +53,11 @@ pub enum ProfileError {
     System(Errno),
     /// Its contents are something else, or of another version of this library.
     Foreign,
+    /// It belongs to this other user, which could cut it short: access to it would end this process.
+    Untrusted {
+        /// The number of the user.
+        owner: u32,
+    },
 }
 
 impl Profile {
@@ -65,12 +70,17 @@ impl Profile {
     /// names. It is opened for writing, as its switch lies in it.
     ///
     /// # Errors
-    /// The file cannot be opened or mapped, or is something else.
+    /// The file cannot be opened or mapped, or is something else. [`ProfileError::Untrusted`] for a file of another
+    /// user than this process's and root that is not sealed; a profile without a name is.
     pub fn open(path: &CStr) -> Result<Profile, ProfileError> {
         let file = SharedFile::open_linked(path).map_err(ProfileError::System)?;
         let status = file.status().map_err(ProfileError::System)?;
         if !status.is_regular || status.len != page::LEN as u64 {
             return Err(ProfileError::Foreign);
+        }
+        // What the other user writes does no harm (2), but memory that is gone does.
+        if !status.has_trusted_owner() && !file.is_sealed() {
+            return Err(ProfileError::Untrusted { owner: status.owner });
         }
         let mapping = file.map(page::LEN, true).map_err(ProfileError::System)?;
         let page = NonNull::new(mapping.at().cast()).ok_or(ProfileError::Foreign)?;
@@ -242,6 +252,11 @@ impl fmt::Display for ProfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ProfileError::System(errno) => errno.fmt(f),
+            ProfileError::Untrusted { owner } => write!(
+                f,
+                "it belongs to user {owner}, who could cut it short, which would end this program: look at it as \
+                 that user, or start the program with CORELOCAL_LOCKS=ready instead of a folder"
+            ),
             ProfileError::Foreign => f.write_str(
                 "it is no profile of locks, or one of another version of corelocal; \
                  use the command of the version that the program was built with",

@@ -20,6 +20,9 @@ pub enum LockError {
     OwnerGone,
     /// An owner died, and nobody made the data consistent again (`ENOTRECOVERABLE`).
     NotRecoverable,
+    /// The calling thread holds as many robust locks as the kernel finds when a thread ends, 2048: others would learn
+    /// nothing of its death (`EAGAIN`). Robust mutexes of libc that the thread holds count too.
+    TooManyHeld,
     /// The kernel or a filter refuses what such a lock needs.
     Refused(Errno),
 }
@@ -33,6 +36,7 @@ impl LockError {
             LockError::Deadlock => Errno::EDEADLK,
             LockError::OwnerGone => Errno::ESRCH,
             LockError::NotRecoverable => Errno(libc::ENOTRECOVERABLE),
+            LockError::TooManyHeld => Errno::EAGAIN,
             LockError::Refused(errno) => errno,
         }
     }
@@ -50,6 +54,10 @@ impl fmt::Display for LockError {
             LockError::NotRecoverable => f.write_str(
                 "the owner of the lock died, and its data was not made consistent again",
             ),
+            LockError::TooManyHeld => f.write_str(
+                "the calling thread holds 2048 robust locks, and the kernel would not find another one at its end: \
+                 unlock one first",
+            ),
             LockError::Refused(errno) => write!(f, "the kernel refuses such a lock: {errno}"),
         }
     }
@@ -58,39 +66,46 @@ impl fmt::Display for LockError {
 impl core::error::Error for LockError {}
 
 /// What came of locking a robust mutex, if not simply the lock.
-pub enum RobustError<R> {
+pub enum RobustError<R, O> {
     /// The lock is acquired, but its last owner died with it. See [`Recovered`](super::Recovered).
     OwnerDied(R),
+    /// The lock is acquired, but its last owner is a thread that a fork left behind. See
+    /// [`Orphaned`](crate::sync::Orphaned).
+    Orphaned(O),
     /// The lock is not acquired.
     Failed(LockError),
 }
 
-impl<R> RobustError<R> {
+impl<R, O> RobustError<R, O> {
     /// The error code that `pthread_mutex_lock` and its kin have for it.
     pub fn errno(&self) -> Errno {
         match self {
-            RobustError::OwnerDied(_) => Errno(libc::EOWNERDEAD),
+            RobustError::OwnerDied(_) | RobustError::Orphaned(_) => Errno(libc::EOWNERDEAD),
             RobustError::Failed(error) => error.errno(),
         }
     }
 }
 
-impl<R> fmt::Debug for RobustError<R> {
+impl<R, O> fmt::Debug for RobustError<R, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RobustError::OwnerDied(_) => f.write_str("OwnerDied"),
+            RobustError::Orphaned(_) => f.write_str("Orphaned"),
             RobustError::Failed(error) => f.debug_tuple("Failed").field(error).finish(),
         }
     }
 }
 
-impl<R> fmt::Display for RobustError<R> {
+impl<R, O> fmt::Display for RobustError<R, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RobustError::OwnerDied(_) => f.write_str("the last owner of the lock died with it"),
+            RobustError::Orphaned(_) => f.write_str(
+                "the owner of the lock is a thread of the parent, which is not in this forked process: reset the data",
+            ),
             RobustError::Failed(error) => error.fmt(f),
         }
     }
 }
 
-impl<R> core::error::Error for RobustError<R> {}
+impl<R, O> core::error::Error for RobustError<R, O> {}

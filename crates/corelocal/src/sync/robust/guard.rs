@@ -10,6 +10,7 @@ use core::ops::{Deref, DerefMut};
 
 use super::RobustMutex;
 use super::waiting::{Plain, Waiting};
+use crate::sync::orphaned::sealed;
 use crate::sync::scope::{Private, Scope};
 
 /// A [`RobustMutex`] that is locked, until this is dropped.
@@ -50,6 +51,23 @@ impl<T: ?Sized, S: Scope, W: Waiting> DerefMut for RobustMutexGuard<'_, T, S, W>
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the lock is owned, and this borrows the guard mutably. (1)
         unsafe { &mut *self.mutex.value.get() }
+    }
+}
+
+impl<T: ?Sized, S: Scope, W: Waiting> sealed::OrphanedGuard for RobustMutexGuard<'_, T, S, W> {
+    type Value = T;
+
+    fn value(&self) -> *mut T {
+        self.mutex.value.get()
+    }
+
+    fn keep(&self) {
+        self.mutex.mark_valid();
+    }
+
+    unsafe fn abandon(&self, _: u32) {
+        // What it is like is said in a word of its own.
+        self.mutex.unlock();
     }
 }
 

@@ -6,7 +6,9 @@
 //!
 //! # Invariants
 //! 1. A guard stands for the lock being owned by the thread that has it. It stays in that thread.
-//! 2. A copy of a guard in a forked child owns nothing: the word names a thread of the parent.
+//! 2. In a forked child the guards of the forking thread own what they did, if the memory is private: the word names that
+//!    thread by its number in the parent. The copy of a guard of a lock that processes share owns nothing.
+//! 3. A reference to data that a fork may have left half changed is given out by `unsafe` functions only.
 
 mod error;
 mod guard;
@@ -25,6 +27,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
 
+use super::orphaned::Orphaned;
 use super::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 use crate::sys::robust_list::Thread;
@@ -32,8 +35,13 @@ use raw::Raw;
 use word::Taken;
 
 /// What locking gives: the lock, the lock of a dead owner, or none.
-type Outcome<'a, T, S, W> =
-    Result<RobustMutexGuard<'a, T, S, W>, RobustError<Recovered<'a, T, S, W>>>;
+type Outcome<'a, T, S, W> = Result<
+    RobustMutexGuard<'a, T, S, W>,
+    RobustError<Recovered<'a, T, S, W>, OrphanedRobust<'a, T, S, W>>,
+>;
+
+/// A [`RobustMutex`] whose owner a fork left behind.
+pub(in crate::sync) type OrphanedRobust<'a, T, S, W> = Orphaned<RobustMutexGuard<'a, T, S, W>>;
 
 /// A mutex whose owner's death is reported to the next owner.
 ///
@@ -61,6 +69,11 @@ type Outcome<'a, T, S, W> =
 /// *pair = (pair.0 + 1, pair.1 + 1);
 /// ```
 ///
+/// # How many
+/// A thread can hold 2048 robust mutexes, libc's among them: the kernel finds no more when the thread ends. Beyond that
+/// locking is [`LockError::TooManyHeld`], and nothing is taken. Libc counts nothing: of a thread that takes more than a
+/// thousand robust mutexes of libc's beside these, the oldest ones may stay locked when it dies.
+///
 /// # Who shares it
 /// With [`Private`] the threads of one process; with [`Shared`](super::Shared) those of all that map it, in
 /// one pid namespace and with one kind of libc. Waiting is always shared, as the kernel wakes nobody else when
@@ -68,10 +81,15 @@ type Outcome<'a, T, S, W> =
 /// [`RobustPiMutex`](super::RobustPiMutex)).
 ///
 /// # After fork
-/// The child has other thread numbers and an empty list. What its parent's threads own they still own if
-/// the memory is shared. In private memory, of which the child has a copy, they are dead: with [`Private`]
-/// the child gets [`RobustError::OwnerDied`], and that also for what the forking thread itself owned. A guard
-/// that was copied by the fork does nothing when it is dropped.
+/// What its parent's threads own they still own if the memory is shared; the copy of a guard does nothing when it is
+/// dropped in the child, and must not be used. In private memory, of which the child has a copy, with [`Private`]:
+/// - What the forking thread owned it owns in the child, until the guard is dropped there too. But its death there is
+///   not reported: the lock is in no list of the kernel's.
+/// - What another thread owned gives [`RobustError::Orphaned`] with an [`Orphaned`], and so it stays until its
+///   [`reset`](Orphaned::reset) puts new data in. The owner did not die after some whole statement: it may have been
+///   stopped in the middle of any, so to take the data as it is is `unsafe`.
+///
+/// In doubt the owner counts as present.
 ///
 /// # Not in a signal handler
 /// One that interrupts its thread in the middle of locking, and locks itself, breaks the thread's list.
@@ -119,8 +137,9 @@ impl<T: ?Sized, S: Scope, W: Waiting> RobustMutex<T, S, W> {
     /// Waits for the lock and acquires it.
     ///
     /// # Errors
-    /// [`OwnerDied`](RobustError::OwnerDied) with the lock; else [`LockError::Deadlock`],
-    /// [`LockError::NotRecoverable`], or [`LockError::Refused`] where there are no robust lists.
+    /// [`OwnerDied`](RobustError::OwnerDied) or [`Orphaned`](RobustError::Orphaned) with the lock; else
+    /// [`LockError::Deadlock`], [`LockError::NotRecoverable`], [`LockError::TooManyHeld`], or
+    /// [`LockError::Refused`] where there are no robust lists.
     #[inline]
     pub fn lock(&self) -> Outcome<'_, T, S, W> {
         self.acquire(None)
@@ -167,6 +186,9 @@ impl<T: ?Sized, S: Scope, W: Waiting> RobustMutex<T, S, W> {
             Ok(Taken::FromTheDead) => {
                 Err(RobustError::OwnerDied(Recovered::of(RobustMutexGuard::of_owned(self))))
             }
+            Ok(Taken::Orphaned) => {
+                Err(RobustError::Orphaned(Orphaned::new(RobustMutexGuard::of_owned(self), 0)))
+            }
             Err(error) => Err(RobustError::Failed(error)),
         }
     }
@@ -178,16 +200,21 @@ impl<T: ?Sized, S: Scope, W: Waiting> RobustMutex<T, S, W> {
 
     /// Makes it unusable, if the calling thread owns it.
     fn give_up(&self) {
-        if let Ok(me) = current::<()>() {
-            self.raw.give_up(me);
+        if let Ok(me) = current::<(), ()>() {
+            self.raw.give_up(me, S::FUTEX);
         }
+    }
+
+    /// The owner made the data valid that a fork left behind.
+    fn mark_valid(&self) {
+        self.raw.mark_valid();
     }
 
     /// Unlocks it, if the calling thread owns it.
     #[inline(always)]
     fn unlock(&self) {
         // Without a thread's list it was not locked here.
-        if let Ok(me) = current::<()>() {
+        if let Ok(me) = current::<(), ()>() {
             // Refused to the copy of a guard in a forked child. (2)
             let _ = self.raw.unlock::<W>(me, S::FUTEX);
         }
@@ -196,13 +223,13 @@ impl<T: ?Sized, S: Scope, W: Waiting> RobustMutex<T, S, W> {
 
 #[cfg(not(loom))]
 #[inline(always)]
-fn current<R>() -> Result<Thread<'static>, RobustError<R>> {
+fn current<R, O>() -> Result<Thread<'static>, RobustError<R, O>> {
     Thread::current().map_err(|errno| RobustError::Failed(LockError::Refused(errno)))
 }
 
 /// Threads of a model have their lists from the model.
 #[cfg(loom)]
-fn current<R>() -> Result<Thread<'static>, RobustError<R>> {
+fn current<R, O>() -> Result<Thread<'static>, RobustError<R, O>> {
     Err(RobustError::Failed(LockError::Refused(crate::sys::Errno::ENOSYS)))
 }
 

@@ -11,11 +11,14 @@
 //!
 //! # Invariants
 //! 1. Whenever the word names a thread, the lock is in that thread's list, or pending there, or both. So the
-//!    kernel finds every lock of a thread that dies.
+//!    kernel finds every lock of a thread that dies: a list is never longer than the kernel walks it.
 //! 2. Whenever the thread may have to wake somebody for the lock, it is pending there.
 //! 3. A lock is in no other list than that of the thread its word names.
-//! 4. `broken` is written by owners only, and never cleared. Who acquires a broken lock lets it go again; so
-//!    those who wait learn of it one after the other.
+//! 4. `state` is written by owners only. `BROKEN` is never cleared: a thread that acquires such a lock lets it go again,
+//!    so those that wait learn of it one after the other. `ORPHANED` is cleared by an owner that made the data valid; every
+//!    other one is told, after a death too.
+//! 5. What the forking thread owned it owns in the child, where the word has its number of the parent, and its list is
+//!    empty. So such a lock is in no list.
 
 use super::LockError;
 use super::waiting::Waiting;
@@ -25,14 +28,21 @@ use crate::sys::Errno;
 use crate::sys::futex::{Deadline, Scope};
 use crate::sys::robust_list::{Links, Thread};
 
+/// The data is as it should be, as far as is known.
+const VALID: u32 = 0;
+/// An owner died, and the data was not made consistent.
+const BROKEN: u32 = 1;
+/// A fork left an owner behind, and the data was not made valid.
+const ORPHANED: u32 = 2;
+
 /// Laid out as libc's mutexes are, as far as the kernel goes by it. All bytes 0 is a free one.
 #[repr(C)]
 pub(super) struct Raw {
     #[cfg(target_env = "musl")]
-    broken: AtomicU32,
+    state: AtomicU32,
     word: AtomicU32,
     #[cfg(not(target_env = "musl"))]
-    broken: AtomicU32,
+    state: AtomicU32,
     unused: [u32; 4],
     links: Links,
 }
@@ -49,14 +59,14 @@ const _: () = {
 impl Raw {
     #[cfg(not(loom))]
     pub(super) const fn new() -> Self {
-        let (word, broken) = (AtomicU32::new(word::FREE), AtomicU32::new(0));
-        Raw { word, broken, unused: [0; 4], links: Links::new() }
+        let (word, state) = (AtomicU32::new(word::FREE), AtomicU32::new(0));
+        Raw { word, state, unused: [0; 4], links: Links::new() }
     }
 
     #[cfg(loom)]
     pub(super) fn new() -> Self {
-        let (word, broken) = (AtomicU32::new(word::FREE), AtomicU32::new(0));
-        Raw { word, broken, unused: [0; 4], links: Links::new() }
+        let (word, state) = (AtomicU32::new(word::FREE), AtomicU32::new(0));
+        Raw { word, state, unused: [0; 4], links: Links::new() }
     }
 
     /// Waits for the lock and acquires it.
@@ -97,6 +107,9 @@ impl Raw {
         scope: Scope,
         take: impl FnOnce() -> Result<Taken, LockError>,
     ) -> Result<Taken, LockError> {
+        if !me.has_room() {
+            return Err(LockError::TooManyHeld);
+        }
         me.publish(self.links.entry(), W::INHERITS);
         let (free, mine) = (word::FREE, me.number);
         // Acquire: partner is the Release of `Waiting`'s `leave`.
@@ -106,13 +119,16 @@ impl Raw {
             Ok(_) => Ok(Taken::Clean),
             Err(_) => take(),
         };
+        if taken == Ok(Taken::Orphaned) {
+            self.mark_orphaned();
+        }
         if taken.is_ok() {
             // SAFETY: nobody owned it, so it is in no list (3); the caller's promise.
             unsafe { me.link(&self.links, W::INHERITS) };
         }
         me.withdraw();
         // Relaxed: written by owners (4).
-        if taken.is_ok() && self.broken.load(Ordering::Relaxed) != 0 {
+        if taken.is_ok() && self.state.load(Ordering::Relaxed) != VALID {
             return self.refuse::<W>(me, scope);
         }
         taken
@@ -120,8 +136,27 @@ impl Raw {
 
     #[cold]
     fn refuse<W: Waiting>(&self, me: Thread<'_>, scope: Scope) -> Result<Taken, LockError> {
+        if self.state.load(Ordering::Relaxed) == ORPHANED {
+            return Ok(Taken::Orphaned);
+        }
         let _ = self.unlock::<W>(me, scope);
         Err(LockError::NotRecoverable)
+    }
+
+    /// By an owner that took the lock from one that a fork left behind.
+    #[cold]
+    fn mark_orphaned(&self) {
+        // Relaxed: the unlocking that follows publishes it. What is broken stays so.
+        if self.state.load(Ordering::Relaxed) == VALID {
+            self.state.store(ORPHANED, Ordering::Relaxed);
+        }
+    }
+
+    /// By an owner that made the data of an orphaned lock valid.
+    #[cold]
+    pub(super) fn mark_valid(&self) {
+        // Relaxed: as above.
+        self.state.store(VALID, Ordering::Relaxed);
     }
 
     /// Lets the lock go. Afterwards its memory may be gone.
@@ -131,13 +166,23 @@ impl Raw {
     #[inline]
     pub(super) fn unlock<W: Waiting>(&self, me: Thread<'_>, scope: Scope) -> Result<(), Errno> {
         if !self.is_mine(me) {
-            return Err(Errno::EPERM);
+            return self.unlock_since_before_fork(scope);
         }
         me.publish(self.links.entry(), W::INHERITS);
         // SAFETY: the word names this thread, and what it locked it linked. (3)
         unsafe { me.unlink(&self.links) };
         W::leave(&self.word, me, scope);
         me.withdraw();
+        Ok(())
+    }
+
+    /// Lets the lock go that the thread owned when it forked (5).
+    #[cold]
+    fn unlock_since_before_fork(&self, scope: Scope) -> Result<(), Errno> {
+        if !word::is_mine_since_before_fork(&self.word, scope) {
+            return Err(Errno::EPERM);
+        }
+        word::leave_since_before_fork(&self.word);
         Ok(())
     }
 
@@ -150,10 +195,10 @@ impl Raw {
 
     /// Gives the lock up for ever, if the thread owns it.
     #[cold]
-    pub(super) fn give_up(&self, me: Thread<'_>) {
-        if self.is_mine(me) {
+    pub(super) fn give_up(&self, me: Thread<'_>, scope: Scope) {
+        if self.is_mine(me) || word::is_mine_since_before_fork(&self.word, scope) {
             // Relaxed: the unlocking that follows publishes it.
-            self.broken.store(1, Ordering::Relaxed);
+            self.state.store(BROKEN, Ordering::Relaxed);
             me.step();
         }
     }

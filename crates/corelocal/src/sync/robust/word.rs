@@ -56,6 +56,8 @@ pub enum Taken {
     Clean,
     /// From one that died with it.
     FromTheDead,
+    /// From one that a fork left behind.
+    Orphaned,
 }
 
 /// Takes the lock if nobody who lives owns it.
@@ -67,8 +69,13 @@ pub(super) fn try_take(word: &AtomicU32, me: Thread<'_>, scope: Scope) -> Result
             if let Some(taken) = take_free(word, seen, 0, me) {
                 return Ok(taken);
             }
-        } else if !mark_if_left_behind(word, seen, scope) {
-            return Err(LockError::Busy);
+        } else {
+            let Some(taken) = taken_from(whose(owner(seen), scope)) else {
+                return Err(LockError::Busy);
+            };
+            if take_from_gone(word, seen, me.number) {
+                return Ok(taken);
+            }
         }
     }
 }
@@ -108,8 +115,18 @@ fn wait_and_take(
         if owner(seen) == me.number {
             return Err(LockError::Deadlock);
         }
-        if spin.again() || mark_if_left_behind(word, seen, scope) {
+        if spin.again() {
             continue;
+        }
+        let whose = whose(owner(seen), scope);
+        if let Some(taken) = taken_from(whose) {
+            match take_from_gone(word, seen, me.number) {
+                true => return Ok(taken),
+                false => continue,
+            }
+        }
+        if whose == Whose::Mine {
+            return Err(LockError::Deadlock);
         }
         // Relaxed: a hint to the owner, whose unlocking swaps the word.
         let waited = seen | WAITERS;
@@ -137,25 +154,66 @@ fn take_free(word: &AtomicU32, seen: u32, others: u32, me: Thread<'_>) -> Option
     Some(if owner_died(seen) { Taken::FromTheDead } else { Taken::Clean })
 }
 
-/// In a forked child's copy of private memory the owner may be a thread of the parent, which will never
-/// unlock the copy. It is as dead here as it can be, and the word shall say so.
-fn mark_if_left_behind(word: &AtomicU32, seen: u32, scope: Scope) -> bool {
-    if scope == Scope::Shared || !is_stranger(owner(seen)) {
-        return false;
+/// What taking the lock from such an owner is; nothing if it is not to be taken.
+pub(in crate::sync) fn taken_from(whose: Whose) -> Option<Taken> {
+    match whose {
+        Whose::Ended => Some(Taken::FromTheDead),
+        Whose::Gone => Some(Taken::Orphaned),
+        Whose::Present | Whose::Mine | Whose::First => None,
     }
-    // A thread that ended right now may have unlocked before: then the word is another.
-    let dead = (seen & WAITERS) | OWNER_DIED;
-    let _ = word.compare_exchange(seen, dead, Ordering::Relaxed, Ordering::Relaxed);
-    true
+}
+
+/// Takes the lock from an owner that is not here, in whose list it is no longer; false if the word changed.
+///
+/// A thread that ended right now may have unlocked before, or the kernel did: then the word is another.
+fn take_from_gone(word: &AtomicU32, seen: u32, number: u32) -> bool {
+    // Who waited in the parent is gone as well; but a thread of the child may wait since.
+    let mine = number | (seen & WAITERS);
+    // Acquire: of the fork, which copied all that the owner had done.
+    word.compare_exchange(seen, mine, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+/// Whether the calling thread owned a private lock when it forked, and its guard came along.
+#[cold]
+pub(in crate::sync) fn is_mine_since_before_fork(word: &AtomicU32, scope: Scope) -> bool {
+    let owner = owner(word.load(Ordering::Relaxed));
+    owner != FREE && whose(owner, scope) == Whose::Mine
+}
+
+/// Frees a lock of which that is so. It is in no list.
+#[cold]
+pub(in crate::sync) fn leave_since_before_fork(word: &AtomicU32) {
+    let at = core::ptr::from_ref(word);
+    // Release: partner is the Acquire in `take_free`.
+    if word.swap(FREE, Ordering::Release) & WAITERS != 0 {
+        wake(at);
+    }
+}
+
+/// In a forked child's copy of private memory the owner may be a thread of the parent, which will never
+/// unlock the copy.
+pub(in crate::sync) fn whose(owner: u32, scope: Scope) -> Whose {
+    if scope == Scope::Shared { Whose::Present } else { asked(owner) }
 }
 
 #[cfg(not(loom))]
-pub(in crate::sync) use crate::sys::thread_id::is_stranger;
+pub(in crate::sync) use crate::sys::thread_id::{Whose, whose as asked};
 
 /// Nobody forks in a model.
 #[cfg(loom)]
-pub(in crate::sync) fn is_stranger(_: u32) -> bool {
-    false
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "as the real one")]
+pub(in crate::sync) enum Whose {
+    Present,
+    Ended,
+    Gone,
+    Mine,
+    First,
+}
+
+#[cfg(loom)]
+fn asked(_: u32) -> Whose {
+    Whose::Present
 }
 
 /// Lets the lock go, which is pending and in no list, and wakes one who waits. After the swap the word is an

@@ -31,8 +31,11 @@ use crate::sys::futex::Deadline;
 /// unlocking nor recursive reading: a thread that has a guard must not ask for another one.
 ///
 /// # After fork
-/// As told at [`RwLock`](super::RwLock#after-fork). `lock_api` has no way to say that a lock was taken over from a
-/// writer, nor to forget readers: these are here, to be had through `lock_api::RwLock::raw`.
+/// As told at [`RwLock`](super::RwLock#after-fork). `lock_api` has no way to take a lock over from a writer, nor to forget
+/// readers: these are here, to be had through `lock_api::RwLock::raw`.
+///
+/// Closures that `lock_api`'s guards run unlocked must not fork: if locking again panics in the child, and the panic
+/// is caught, `lock_api` leaves the caller a guard without the lock.
 ///
 /// # Panics
 /// As [`RwLock`](super::RwLock#panics).
@@ -42,14 +45,12 @@ pub struct RawRwLock<S: Scope = Private> {
 }
 
 impl<S: Scope> RawRwLock<S> {
-    /// As [`RwLock::is_recovered`](super::RwLock::is_recovered).
-    pub fn is_recovered(&self) -> bool {
-        self.raw.is_recovered()
-    }
-
-    /// As [`RwLock::clear_recovered`](super::RwLock::clear_recovered).
-    pub fn clear_recovered(&self) {
-        self.raw.clear_recovered();
+    /// In a forked child: unlocks, if another thread of the parent wrote at the fork; whether it did.
+    ///
+    /// # Safety
+    /// What the lock protects is valid, whatever that thread was doing, or is made so before it is used.
+    pub unsafe fn forget_writer(&self) -> bool {
+        self.raw.forget_writer()
     }
 
     /// As [`RwLock::forget_readers`](super::RwLock::forget_readers).
@@ -60,18 +61,14 @@ impl<S: Scope> RawRwLock<S> {
         self.raw.forget_readers();
     }
 
-    /// Somebody has it who is here, or may be.
+    /// A thread has it, be it one that a fork left behind.
     fn is_held(&self) -> bool {
-        let state = self.raw.load();
-        // Readers beside a writer are visitors.
-        !state.is_free() && !Raw::<S>::is_left_behind(state)
-            || state.readers() > 0 && !state.has(WRITING)
+        !self.raw.load().is_free()
     }
 
-    /// A writer has it who is here, or may be.
+    /// A writer has it, be it one that a fork left behind.
     fn is_written(&self) -> bool {
-        let state = self.raw.load();
-        state.has(WRITING) && !Raw::<S>::is_left_behind(state)
+        self.raw.load().has(WRITING)
     }
 
     #[inline]

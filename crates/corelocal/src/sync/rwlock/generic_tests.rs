@@ -127,20 +127,23 @@ fn left_behind(flags: u64) -> RwLock<u32> {
 }
 
 #[test]
-fn what_a_fork_left_behind_is_not_locked() {
+fn what_a_fork_left_behind() {
     let gone = u64::from(holder::tag::<TAG_BITS>() ^ 1);
     let lock = left_behind(WRITING | gone);
-    assert!(!lock.is_locked() && !lock.is_locked_exclusive());
-    // SAFETY: nothing is unlocked.
-    let raw = unsafe { lock.raw() };
-    assert!(!raw.is_recovered());
-    drop(lock.read());
-    assert!(raw.is_recovered());
-    raw.clear_recovered();
-    assert!(!raw.is_recovered());
-    assert!(!left_behind(UPGRADABLE | gone).is_locked());
-    // Beside a writer it was a visitor.
-    assert!(!left_behind(WRITING | READER | gone).is_locked());
+    assert!(lock.is_locked() && lock.is_locked_exclusive() && lock.try_read().is_none());
+    // Nothing is given out by blocking either, and a guard that lost its lock so unlocks nothing.
+    let locking: [fn(&RwLock<u32>); 2] = [|lock| drop(lock.read()), |lock| drop(lock.write())];
+    for lock_again in locking {
+        let locked = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| lock_again(&lock)));
+        assert!(locked.is_err());
+    }
+    // SAFETY: as of a guard that `lock_api` leaves its caller.
+    unsafe { lock.force_unlock_write() };
+    assert!(lock.is_locked_exclusive() && lock.try_write().is_none());
+    // SAFETY: nothing is unlocked; a number is valid.
+    unsafe { assert!(lock.raw().forget_writer() && !lock.raw().forget_writer()) };
+    assert!(!lock.is_locked() && lock.try_write().is_some());
+    assert!(left_behind(UPGRADABLE | gone).is_locked());
 
     // Readers have no names.
     let lock = left_behind(READER);

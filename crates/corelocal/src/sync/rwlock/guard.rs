@@ -2,6 +2,8 @@
 //!
 //! # Invariants
 //! 1. A guard's thread holds the lock in the guard's way while the guard exists.
+//!    But the copy of a guard in a forked child, of a lock that processes share, holds nothing: its stamp is not that of the
+//!    child.
 //! 2. `value` points into the lock's value, or to what a closure of the user made of a reference to it.
 
 use core::fmt;
@@ -15,6 +17,7 @@ use super::raw::Raw;
 use super::state;
 use super::upgradable::RwLockUpgradableGuard;
 use super::waits::Kind;
+use crate::sync::orphaned::sealed;
 use crate::sync::scope::{Private, Scope};
 
 /// Shared access to the value of a [`RwLock`](super::RwLock), until it is dropped, by the same thread.
@@ -29,6 +32,7 @@ pub struct RwLockReadGuard<'a, T: ?Sized, S: Scope = Private> {
     raw: &'a Raw<S>,
     /// Also what makes it stay on its thread.
     value: NonNull<T>,
+    stamp: S::Stamp,
     reads: PhantomData<&'a T>,
 }
 
@@ -39,8 +43,8 @@ impl<'a, T: ?Sized, S: Scope> RwLockReadGuard<'a, T, S> {
     /// # Safety
     /// The thread holds the lock for reading, for the guard, and `value` is its value.
     #[inline(always)]
-    pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>) -> Self {
-        RwLockReadGuard { raw, value, reads: PhantomData }
+    pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>, stamp: S::Stamp) -> Self {
+        RwLockReadGuard { raw, value, stamp, reads: PhantomData }
     }
 
     /// A guard of a part of the value.
@@ -49,7 +53,7 @@ impl<'a, T: ?Sized, S: Scope> RwLockReadGuard<'a, T, S> {
     pub fn map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> &U) -> RwLockReadGuard<'a, U, S> {
         let value = NonNull::from(part(&this));
         let this = ManuallyDrop::new(this);
-        RwLockReadGuard { raw: this.raw, value, reads: PhantomData }
+        RwLockReadGuard { raw: this.raw, value, stamp: this.stamp, reads: PhantomData }
     }
 
     /// A guard of a part of the value, if it has that part.
@@ -63,7 +67,7 @@ impl<'a, T: ?Sized, S: Scope> RwLockReadGuard<'a, T, S> {
         match part(&this).map(NonNull::from) {
             Some(value) => {
                 let this = ManuallyDrop::new(this);
-                Ok(RwLockReadGuard { raw: this.raw, value, reads: PhantomData })
+                Ok(RwLockReadGuard { raw: this.raw, value, stamp: this.stamp, reads: PhantomData })
             }
             None => Err(this),
         }
@@ -73,7 +77,9 @@ impl<'a, T: ?Sized, S: Scope> RwLockReadGuard<'a, T, S> {
 impl<T: ?Sized, S: Scope> Drop for RwLockReadGuard<'_, T, S> {
     #[inline]
     fn drop(&mut self) {
-        self.raw.unlock_read();
+        if S::is_of_this_process(self.stamp) {
+            self.raw.unlock_read();
+        }
     }
 }
 
@@ -131,17 +137,23 @@ impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
     /// It is a function, not a method: `RwLockWriteGuard::downgrade(guard)`.
     pub fn downgrade(this: Self) -> RwLockReadGuard<'a, T, S> {
         let this = ManuallyDrop::new(this);
-        this.raw.downgrade();
+        let stamp = S::stamp_of(this.tag);
+        if S::is_of_this_process(stamp) {
+            this.raw.downgrade();
+        }
         // SAFETY: as just arranged.
-        unsafe { RwLockReadGuard::new(this.raw, this.value) }
+        unsafe { RwLockReadGuard::new(this.raw, this.value, stamp) }
     }
 
     /// Goes on as an upgradable reader; no writer comes in between.
     pub fn downgrade_to_upgradable(this: Self) -> RwLockUpgradableGuard<'a, T, S> {
         let this = ManuallyDrop::new(this);
-        this.raw.downgrade_to_upgradable();
+        let stamp = S::stamp_of(this.tag);
+        if S::is_of_this_process(stamp) {
+            this.raw.downgrade_to_upgradable();
+        }
         // SAFETY: as just arranged.
-        unsafe { RwLockUpgradableGuard::new(this.raw, this.value) }
+        unsafe { RwLockUpgradableGuard::new(this.raw, this.value, stamp) }
     }
 
     /// A guard of a part of the value.
@@ -154,7 +166,7 @@ impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
         let value = NonNull::from(part(&mut this));
         let this = ManuallyDrop::new(this);
         // SAFETY: the lock is held for writing, `value` points into its value.
-        unsafe { MappedRwLockWriteGuard::new(this.raw, value) }
+        unsafe { MappedRwLockWriteGuard::new(this.raw, value, this.tag) }
     }
 
     /// A guard of a part of the value, if it has that part.
@@ -169,7 +181,7 @@ impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
             Some(value) => {
                 let this = ManuallyDrop::new(this);
                 // SAFETY: as in `map`.
-                Ok(unsafe { MappedRwLockWriteGuard::new(this.raw, value) })
+                Ok(unsafe { MappedRwLockWriteGuard::new(this.raw, value, this.tag) })
             }
             None => Err(this),
         }
@@ -193,6 +205,18 @@ impl<'a, T: ?Sized, S: Scope> Unlocked<'a, T, S> {
         // SAFETY: just locked for writing; the value of a writer's guard, which is not a mapped one, is the
         // lock's.
         unsafe { RwLockWriteGuard::new(self.raw, self.value, tag) }
+    }
+}
+
+impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for RwLockWriteGuard<'_, T, S> {
+    type Value = T;
+
+    fn value(&self) -> *mut T {
+        self.value.as_ptr()
+    }
+
+    unsafe fn abandon(&self, gone: u32) {
+        self.raw.abandon(gone);
     }
 }
 

@@ -52,6 +52,8 @@ mod imp {
         // SAFETY: half of a word that is borrowed, and aligned better than needed. Nobody accesses it through
         // this but the kernel, so accesses of two sizes do not meet in the program.
         let address = unsafe { &*address(word, half) };
+        // Ended by a signal handler, which may have forked: in the child the holder is gone.
+        let deadline = deadline.or(Some(Deadline::NEVER));
         sleep::wait(address, half.of(expected), deadline, S::FUTEX)
     }
 

@@ -21,6 +21,8 @@ pub struct MappedRwLockWriteGuard<'a, T: ?Sized, S: Scope = Private> {
     raw: &'a Raw<S>,
     /// Also what makes it stay on its thread.
     value: NonNull<T>,
+    /// With which the whole value's guard came.
+    tag: u32,
     writes: PhantomData<&'a mut T>,
 }
 
@@ -30,8 +32,8 @@ unsafe impl<T: ?Sized + Sync, S: Scope> Sync for MappedRwLockWriteGuard<'_, T, S
 impl<'a, T: ?Sized, S: Scope> MappedRwLockWriteGuard<'a, T, S> {
     /// # Safety
     /// The thread holds the lock for writing, for the guard, and `value` points into its value.
-    pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>) -> Self {
-        MappedRwLockWriteGuard { raw, value, writes: PhantomData }
+    pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>, tag: u32) -> Self {
+        MappedRwLockWriteGuard { raw, value, tag, writes: PhantomData }
     }
 
     /// A guard of a part of the part.
@@ -41,14 +43,14 @@ impl<'a, T: ?Sized, S: Scope> MappedRwLockWriteGuard<'a, T, S> {
     ) -> MappedRwLockWriteGuard<'a, U, S> {
         let value = NonNull::from(part(&mut this));
         let this = ManuallyDrop::new(this);
-        MappedRwLockWriteGuard { raw: this.raw, value, writes: PhantomData }
+        MappedRwLockWriteGuard { raw: this.raw, value, tag: this.tag, writes: PhantomData }
     }
 }
 
 impl<T: ?Sized, S: Scope> Drop for MappedRwLockWriteGuard<'_, T, S> {
     #[inline]
     fn drop(&mut self) {
-        self.raw.unlock_write();
+        self.raw.unlock_write_as(self.tag);
     }
 }
 

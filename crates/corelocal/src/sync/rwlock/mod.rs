@@ -29,6 +29,7 @@ pub use upgradable::RwLockUpgradableGuard;
 
 use self::raw::Raw;
 use self::waits::Kind;
+use super::orphaned::Orphaned;
 use super::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 
@@ -59,17 +60,21 @@ use crate::sys::futex::Deadline;
 /// # After fork
 /// In the child of a [`Private`] lock that other threads of the parent held at the moment of the fork:
 ///
-/// - What a writer or an upgradable reader held is taken over by the first thread that asks. A writer may have
-///   been in the middle of something, which [`is_recovered`](Self::is_recovered) tells from then on.
+/// - What a writer held stays locked, since the value may be as any store of that writer left it. Blocking functions
+///   panic, those that may fail do so at once. [`write_checked`](Self::write_checked) and
+///   [`read_checked`](Self::read_checked) take such a lock over: they return [`Orphaned`], whose
+///   [`reset`](Orphaned::reset) puts a new value in. In doubt the writer counts as present.
+/// - An upgradable reader has changed nothing, and counts as a reader from then on.
 /// - Readers have no names, so that reading costs no more than it must. Others read on beside those that are
 ///   gone; a writer of the thread that forked panics when it would wait for them, as it would wait for ever,
 ///   and what may fail fails. [`forget_readers`](Self::forget_readers) makes them leave.
 /// - What the thread that forked held itself, it holds in the child too.
 ///
-/// A [`Shared`](super::Shared) lock is one lock for parent and child, where nobody is gone.
+/// A [`Shared`](super::Shared) lock is one lock for parent and child, of which no holder is gone. The copy of a guard in
+/// the child unlocks nothing, and must not be used.
 ///
 /// # Panics
-/// To read panics with 2^20 readers there. To write may panic after a fork, as told above.
+/// To read panics with 2^20 readers there. To read and to write may panic after a fork, as told above.
 #[repr(C)]
 pub struct RwLock<T: ?Sized, S: Scope = Private> {
     raw: Raw<S>,
@@ -181,6 +186,78 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
             .then(|| self.write_guard(tag))
     }
 
+    /// As [`read`](Self::read), for a forked child: returns [`Orphaned`] if a thread that is gone holds the lock for writing.
+    ///
+    /// ```
+    /// use corelocal::sync::{RwLock, RwLockWriteGuard};
+    ///
+    /// let lock = RwLock::new(vec![1, 2]);
+    /// let list = lock
+    ///     .read_checked()
+    ///     .unwrap_or_else(|orphaned| RwLockWriteGuard::downgrade(orphaned.reset(Vec::new())));
+    /// assert_eq!(*list, [1, 2]);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Orphaned`] in a forked child, if another thread of the parent was writing at the fork: the lock is held for
+    /// writing then.
+    ///
+    /// # Panics
+    /// With 2^20 readers there.
+    #[allow(clippy::type_complexity, reason = "a guard, or what may become one")]
+    pub fn read_checked(
+        &self,
+    ) -> Result<RwLockReadGuard<'_, T, S>, Orphaned<RwLockWriteGuard<'_, T, S>>> {
+        loop {
+            if self.raw.try_read() {
+                return Ok(self.read_guard());
+            }
+            if let Some(orphaned) = self.adopt() {
+                return Err(orphaned);
+            }
+            if self.raw.read_cold(Some(Deadline::NEVER)) {
+                return Ok(self.read_guard());
+            }
+        }
+    }
+
+    /// As [`write`](Self::write), for a forked child: returns [`Orphaned`] if a thread that is gone holds the lock for writing.
+    ///
+    /// ```
+    /// let lock = corelocal::sync::RwLock::new(vec![1, 2]);
+    /// let list = lock.write_checked().unwrap_or_else(|orphaned| orphaned.reset(Vec::new()));
+    /// assert_eq!(*list, [1, 2]);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Orphaned`] in a forked child, if another thread of the parent was writing at the fork.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write), because of readers.
+    #[allow(clippy::type_complexity, reason = "a guard, or what may become one")]
+    pub fn write_checked(
+        &self,
+    ) -> Result<RwLockWriteGuard<'_, T, S>, Orphaned<RwLockWriteGuard<'_, T, S>>> {
+        let tag = state::tag::<S>();
+        loop {
+            if self.raw.try_write(tag) {
+                return Ok(self.write_guard(tag));
+            }
+            if let Some(orphaned) = self.adopt() {
+                return Err(orphaned);
+            }
+            if self.raw.lock_cold(Kind::Writer, Some(Deadline::NEVER)) {
+                return Ok(self.write_guard(tag));
+            }
+            self.raw.panic_if_readers_are_gone();
+        }
+    }
+
+    fn adopt(&self) -> Option<Orphaned<RwLockWriteGuard<'_, T, S>>> {
+        let tag = state::tag::<S>();
+        self.raw.adopt(tag).map(|gone| Orphaned::new(self.write_guard(tag), gone))
+    }
+
     /// For reading, and for writing later: there is one of these at a time, beside readers.
     pub fn upgradable_read(&self) -> RwLockUpgradableGuard<'_, T, S> {
         if !self.raw.try_upgradable() {
@@ -216,17 +293,6 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.value.get_mut()
     }
 
-    /// Whether the lock was taken from a writer that a fork left behind, so that the value may be as any of
-    /// that writer's stores left it; until [`clear_recovered`](Self::clear_recovered).
-    pub fn is_recovered(&self) -> bool {
-        self.raw.is_recovered()
-    }
-
-    /// The value is all right again.
-    pub fn clear_recovered(&self) {
-        self.raw.clear_recovered();
-    }
-
     /// In a forked child: readers that were there at the fork have left.
     ///
     /// # Safety
@@ -239,7 +305,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
     #[inline(always)]
     fn read_guard(&self) -> RwLockReadGuard<'_, T, S> {
         // SAFETY: the pointer is never null; the caller's promise.
-        unsafe { RwLockReadGuard::new(&self.raw, self.value_ptr()) }
+        unsafe { RwLockReadGuard::new(&self.raw, self.value_ptr(), S::stamp()) }
     }
 
     /// The caller, whose tag this is, has it for writing.
@@ -252,7 +318,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
     /// The caller has it as upgradable.
     fn upgradable_guard(&self) -> RwLockUpgradableGuard<'_, T, S> {
         // SAFETY: as above.
-        unsafe { RwLockUpgradableGuard::new(&self.raw, self.value_ptr()) }
+        unsafe { RwLockUpgradableGuard::new(&self.raw, self.value_ptr(), S::stamp()) }
     }
 
     #[inline(always)]

@@ -37,14 +37,18 @@
 //!    processes share the lock, who gave it may be dead. So nobody sleeps there for long without a look, and who
 //!    has waited for a second minds no advice (`doze.rs`), and comes in without leaving any. One that lives, and still
 //!    insists, gives it again.
+//! 8. A writer that a fork left behind has the lock for good: blocking attempts panic, others fail at once, but for
+//!    `adopt`. A gone upgradable reader becomes a gone reader: it has changed nothing, and the
+//!    thread that forked may have borrowed the value from its guard.
+//! 9. What leaves a lock that processes share came in the same process: not the copy of a guard in a forked child.
 
 use core::marker::PhantomData;
 
 use super::halves::{self, Half};
 use super::patience::Patience;
 use super::state::{
-    self, ASLEEP, READER, READER_FIRST, READERS, READERS_ASLEEP, RECOVERED, State, UPGRADABLE,
-    UPGRADING, WRITERS_ASLEEP, WRITING,
+    self, ASLEEP, READER, READER_FIRST, READERS, READERS_ASLEEP, State, UPGRADABLE, UPGRADING,
+    WRITERS_ASLEEP, WRITING,
 };
 #[cfg(test)]
 use super::state::{CLOSED, SLEEPERS_FIRST};
@@ -52,6 +56,7 @@ use super::waits::Kind;
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::sync::profile;
 use crate::sync::scope::Scope;
+use crate::sys::futex;
 
 /// See the module's text. All bytes 0 is a free one.
 #[repr(transparent)]
@@ -135,7 +140,7 @@ impl<S: Scope> Raw<S> {
     fn try_read_cold(&self) -> bool {
         let patience = Patience::none();
         while let Err(state) = self.enter(&patience) {
-            if !self.recover(state) {
+            if !self.demotes_upgradable(state) {
                 return false;
             }
         }
@@ -164,7 +169,7 @@ impl<S: Scope> Raw<S> {
     fn try_begin(&self, kind: Kind) -> bool {
         let patience = Patience::none();
         while let Err(state) = self.begin(kind, &patience) {
-            if !self.recover(state) {
+            if !self.demotes_upgradable(state) {
                 return false;
             }
         }
@@ -198,15 +203,24 @@ impl<S: Scope> Raw<S> {
         }
     }
 
-    /// A writer leaves that came with this tag.
+    /// A writer leaves that came with this tag. Nothing happens if it is that of another process.
     #[inline]
     pub(super) fn unlock_write_as(&self, tag: u32) {
+        if Self::is_another_process(tag) {
+            return;
+        }
         // Most likely nobody has come meanwhile, so the state is as it was left.
         let (free, taken) = State::free_and_taken::<S>(tag);
         // Release: as in `unlock_write`.
         if self.change(taken, free, Ordering::Release).is_err() {
             self.unlock_write_cold();
         }
+    }
+
+    /// Whether this tag is that of another process. Of a private lock a child has a copy.
+    #[inline(always)]
+    fn is_another_process(tag: u32) -> bool {
+        S::FUTEX == futex::Scope::Shared && tag != state::tag::<S>()
     }
 
     #[cold]
@@ -218,6 +232,9 @@ impl<S: Scope> Raw<S> {
     #[inline]
     pub(super) fn unlock_write(&self) {
         let state = self.load();
+        if Self::is_another_process(state.holder()) {
+            return;
+        }
         let is_alone = !state.has(ASLEEP | READERS);
         // Release: partner is the Acquire of whoever comes next.
         if !is_alone || self.change(state, state.let_go(), Ordering::Release).is_err() {
@@ -269,6 +286,10 @@ impl<S: Scope> Raw<S> {
     /// A writer or an upgradable reader leaves and wakes others, `READER` if it stays as a reader.
     #[cold]
     fn leave_cold(&self, stays: u64) {
+        if Self::has_gone_writer(self.load()) {
+            // The guard is one of `lock_api` that lost its lock to a panic (`fails_or_panics`).
+            return;
+        }
         let this: *const AtomicU64 = &self.state;
         if self.load().has(ASLEEP) {
             profile::let_go(profile::Kind::Read, this);
@@ -302,12 +323,12 @@ impl<S: Scope> Raw<S> {
         let this: *const AtomicU64 = &self.state;
         while state.is_free() && !state.is_current::<S>() {
             // Relaxed: nobody left. Whoever did before: a read-modify-write, so its Release lasts.
-            match self.change(state, state.renewed::<S>(), Ordering::Relaxed) {
+            match self.change(state, State::renewed::<S>(), Ordering::Relaxed) {
                 Ok(()) => {
                     if state.has(ASLEEP) {
                         Self::wake_everybody(this);
                     }
-                    return state.renewed::<S>();
+                    return State::renewed::<S>();
                 }
                 Err(now) => state = now,
             }
@@ -319,16 +340,6 @@ impl<S: Scope> Raw<S> {
     pub(super) fn wake_everybody(this: *const AtomicU64) {
         halves::wake::<S>(this, Half::Readers, u32::MAX);
         halves::wake::<S>(this, Half::Writers, u32::MAX);
-    }
-
-    /// It was taken from a writer that a fork left behind, and nobody has said since that this is all right.
-    pub(super) fn is_recovered(&self) -> bool {
-        self.load().has(RECOVERED)
-    }
-
-    pub(super) fn clear_recovered(&self) {
-        // Relaxed: it tells nothing else.
-        self.change_any(Ordering::Relaxed, |state| state.without(RECOVERED));
     }
 
     /// Nobody has it, and nobody insists.

@@ -3,7 +3,7 @@
 //! ```text
 //!   what writers wait for                               what readers wait for
 //!   63      59  58  57  56  55  54  53  52         32   31  30  29  28  27                0
-//!   generation  RF  SF  WA  UG  UP  W   readers         W   CL  RA  RE  who writes (holder.rs)
+//!   generation  RF  SF  WA  UG  UP  W   readers         W   CL  RA  --  holder's tag (holder.rs)
 //! ```
 //!
 //! The kernel sleeps on one half, we change both at once. A half holds what its sleepers wait for, so that
@@ -18,9 +18,9 @@
 //! | RA, WA | asleep | readers, writers may sleep |
 //! | RF | reader first | a reader has waited for long: writers do not begin before it came in |
 //! | SF | sleepers first | a writer has waited for long: those that have not slept do not begin |
-//! | RE | recovered | it was taken from a writer that a fork left behind |
 //!
 //! The generation is that of the process when the lock was free last, from 0: so a new lock is of the first one.
+//! The tag is that of the writer or the upgradable reader; where processes share the lock, that of its process.
 //! CL, RF and SF are advice: they count only in that generation, for whoever gave it may be gone in a later one.
 
 use crate::sync::holder::{self, GENERATION_BITS};
@@ -29,7 +29,6 @@ use crate::sys::{forks, futex};
 
 pub(super) const TAG_BITS: u32 = 28;
 const TAG: u64 = (1 << TAG_BITS) - 1;
-pub(super) const RECOVERED: u64 = 1 << 28;
 pub(super) const READERS_ASLEEP: u64 = 1 << 29;
 pub(super) const CLOSED: u64 = 1 << 30;
 pub(super) const READER: u64 = 1 << 32;
@@ -80,14 +79,16 @@ pub(super) fn has_visitors<S: Scope>() -> bool {
     }
 }
 
-/// The calling thread's tag; nobody's where processes share the lock.
+/// The calling thread's tag, or its process's where processes share the lock.
 #[inline(always)]
 pub(super) fn tag<S: Scope>() -> u32 {
     match S::FUTEX {
         futex::Scope::Private => holder::tag::<TAG_BITS>(),
-        futex::Scope::Shared => 0,
+        futex::Scope::Shared => forks::process(),
     }
 }
+
+const _: () = assert!(forks::PROCESS_BITS <= TAG_BITS);
 
 impl State {
     #[inline(always)]
@@ -152,9 +153,14 @@ impl State {
         self.without(ADVICE)
     }
 
-    /// Free, of this generation, nothing else; but RECOVERED stays.
-    pub(super) fn renewed<S: Scope>(self) -> State {
-        State(self.0 & RECOVERED | generation::<S>())
+    /// Free, of this generation, nothing else.
+    pub(super) fn renewed<S: Scope>() -> State {
+        State(generation::<S>())
+    }
+
+    /// With this tag in place of the holder's.
+    pub(super) fn with_holder(self, tag: u32) -> State {
+        self.without(TAG).with(u64::from(tag))
     }
 
     /// A reader may come in without asking any further: nobody writes or keeps it out, in this generation.

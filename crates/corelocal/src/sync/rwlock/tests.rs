@@ -77,28 +77,67 @@ fn left_behind(flags: u64) -> RwLock<u32> {
     lock
 }
 
-#[test]
-fn a_gone_writer_is_taken_over_and_reported() {
-    let gone = holder::tag::<TAG_BITS>() ^ 1;
-    let lock = left_behind(state::WRITING | u64::from(gone));
-    assert_eq!(*lock.read(), 0);
-    assert!(lock.is_recovered());
-    *lock.write() += 1;
-    assert!(lock.is_recovered());
-    lock.clear_recovered();
-    assert!(!lock.is_recovered());
-
-    let lock = left_behind(state::WRITING | u64::from(gone) | WRITERS_ASLEEP);
-    assert!(lock.try_write().is_some() && lock.is_recovered());
+/// What a panic says.
+fn panic_of<R>(body: impl FnOnce() -> R) -> std::string::String {
+    use std::string::ToString;
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(body())));
+    let caught = caught.expect_err("a panic");
+    caught.downcast_ref::<&str>().expect("a text").to_string()
 }
 
 #[test]
-fn a_gone_upgradable_reader_is_taken_over() {
+fn what_a_gone_writer_held_is_not_given_out() {
+    let gone = holder::tag::<TAG_BITS>() ^ 1;
+    for flags in [0, WRITERS_ASLEEP] {
+        let lock = left_behind(state::WRITING | u64::from(gone) | flags);
+        let soon = Duration::from_secs(3600);
+        assert!(lock.try_read().is_none() && lock.try_write().is_none());
+        assert!(lock.try_upgradable_read().is_none() && lock.try_read_for(soon).is_none());
+        assert!(lock.try_write_for(soon).is_none() && lock.try_upgradable_read_for(soon).is_none());
+        assert!(panic_of(|| drop(lock.read())).contains("read_checked"));
+        assert!(panic_of(|| drop(lock.write())).contains("write_checked"));
+        assert!(panic_of(|| drop(lock.upgradable_read())).contains("write_checked"));
+        // Undecided, it stays so.
+        drop(lock.read_checked().expect_err("orphaned"));
+        let orphaned = lock.write_checked().expect_err("orphaned");
+        assert!(lock.try_read().is_none() && lock.try_write().is_none());
+        drop(orphaned);
+        *lock.write_checked().expect_err("orphaned").reset(7) += 1;
+        assert!(*lock.read() == 8 && lock.try_write().is_some());
+        assert!(lock.read_checked().is_ok_and(|value| *value == 8) && lock.write_checked().is_ok());
+    }
+}
+
+/// They wait for one that has taken it over, and is undecided.
+#[test]
+fn waiters_of_an_undecided_holder_look_again() {
+    let gone = holder::tag::<TAG_BITS>() ^ 1;
+    let lock = left_behind(state::WRITING | u64::from(gone));
+    let orphaned = lock.write_checked().expect_err("orphaned");
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| assert!(lock.try_read_for(Duration::from_secs(3600)).is_none()));
+            scope.spawn(|| assert!(lock.try_write_for(Duration::from_secs(3600)).is_none()));
+        }
+        while !lock.raw.load().has(WRITERS_ASLEEP) || !lock.raw.load().has(state::READERS_ASLEEP) {
+            thread::yield_now();
+        }
+        drop(orphaned);
+    });
+    assert!(lock.write_checked().is_err());
+}
+
+#[test]
+fn a_gone_upgradable_reader_stays_a_reader() {
     let gone = holder::tag::<TAG_BITS>() ^ 1;
     let lock = left_behind(state::UPGRADABLE | state::UPGRADING | CLOSED | u64::from(gone));
     drop(lock.upgradable_read());
-    drop(lock.write());
-    assert!(!lock.is_recovered());
+    drop(lock.read());
+    assert!(lock.try_write().is_none());
+    assert!(lock.try_write_for(Duration::from_millis(1)).is_none());
+    // SAFETY: no guard exists.
+    unsafe { lock.forget_readers() };
+    assert!(lock.try_write().is_some());
 }
 
 #[test]
@@ -151,8 +190,12 @@ fn visitors_stay_behind() {
     thread::scope(|scope| {
         let lock = &lock;
         let is_taken_over = || {
-            let is_right = *lock.read() == 1 && lock.is_recovered();
-            is_right && lock.try_write().is_some() && lock.raw.is_quiet()
+            let is_right = lock.try_read().is_none() && lock.read_checked().is_err();
+            // SAFETY: the writer has written nothing.
+            is_right
+                && lock.write_checked().is_err_and(|orphaned| *unsafe { orphaned.accept() } == 1)
+                && lock.try_write().is_some()
+                && lock.raw.is_quiet()
         };
         assert!(scope.spawn(move || in_child(is_taken_over)).join().unwrap());
     });
@@ -209,11 +252,14 @@ fn a_visitor_leaves() {
 fn nobody_is_gone_where_processes_share_the_lock() {
     let lock: RwLock<u32, Shared> = RwLock::with_scope(0);
     let guard = lock.write();
-    assert_eq!(State(lock.raw.load().0).holder(), 0);
-    let (free, taken) = State::free_and_taken::<Shared>(0);
+    let process = state::tag::<Shared>();
+    assert_eq!(State(lock.raw.load().0).holder(), process);
+    let (free, taken) = State::free_and_taken::<Shared>(process);
     assert!(lock.raw.load().0 == taken.0 && free.0 == 0);
-    assert!(!lock.raw.recover(lock.raw.load()));
+    assert!(!Raw::<Shared>::has_gone_writer(lock.raw.load()));
+    assert!(!lock.raw.demotes_upgradable(lock.raw.load()));
     drop(guard);
+    assert!(lock.raw.is_quiet());
 }
 
 #[test]
@@ -254,7 +300,8 @@ fn dead_ones_that_insist_stop_nobody_where_others_come_and_go() {
             assert_eq!((writer, other), (Some(()), Some(())), "{advice:#x}");
         });
         assert_eq!(*lock.read(), 2);
-        assert!(lock.raw.is_quiet(), "{advice:#x}");
+        // Whoever slept may have gone past it. It is gone once somebody has waited for a second.
+        assert!(lock.try_write_for(SOON).is_some() && lock.raw.is_quiet(), "{advice:#x}");
     }
 }
 

@@ -34,6 +34,7 @@ pub struct RwLockUpgradableGuard<'a, T: ?Sized, S: Scope = Private> {
     raw: &'a Raw<S>,
     /// Also what makes it stay on its thread.
     value: NonNull<T>,
+    stamp: S::Stamp,
     writes: PhantomData<&'a mut T>,
 }
 
@@ -43,15 +44,20 @@ unsafe impl<T: ?Sized + Sync, S: Scope> Sync for RwLockUpgradableGuard<'_, T, S>
 impl<'a, T: ?Sized, S: Scope> RwLockUpgradableGuard<'a, T, S> {
     /// # Safety
     /// The thread holds the lock as upgradable, for the guard, and `value` is its value.
-    pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>) -> Self {
-        RwLockUpgradableGuard { raw, value, writes: PhantomData }
+    pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>, stamp: S::Stamp) -> Self {
+        RwLockUpgradableGuard { raw, value, stamp, writes: PhantomData }
     }
 
     /// For writing: sleeps while others read. Readers that come wait, and nobody writes in between.
     ///
     /// # Panics
-    /// After a fork, as the [lock](super::RwLock) says.
+    /// After a fork, as the [lock](super::RwLock) says; and if this is the copy in a forked child of a guard of a lock that
+    /// processes share.
     pub fn upgrade(this: Self) -> RwLockWriteGuard<'a, T, S> {
+        assert!(
+            S::is_of_this_process(this.stamp),
+            "the guard is a copy of one that the parent of this process has: the child must lock by itself"
+        );
         if !this.raw.try_upgrade() {
             this.raw.upgrade_cold(None);
         }
@@ -63,7 +69,8 @@ impl<'a, T: ?Sized, S: Scope> RwLockUpgradableGuard<'a, T, S> {
     /// # Errors
     /// The guard as it was, if somebody does.
     pub fn try_upgrade(this: Self) -> Result<RwLockWriteGuard<'a, T, S>, Self> {
-        if this.raw.try_upgrade() { Ok(this.upgraded()) } else { Err(this) }
+        let is_upgraded = S::is_of_this_process(this.stamp) && this.raw.try_upgrade();
+        if is_upgraded { Ok(this.upgraded()) } else { Err(this) }
     }
 
     /// For writing, if the others that read leave within the time span.
@@ -82,16 +89,19 @@ impl<'a, T: ?Sized, S: Scope> RwLockUpgradableGuard<'a, T, S> {
         this: Self,
         deadline: Deadline,
     ) -> Result<RwLockWriteGuard<'a, T, S>, Self> {
-        let is_upgraded = this.raw.try_upgrade() || this.raw.upgrade_cold(Some(deadline));
+        let is_upgraded = S::is_of_this_process(this.stamp)
+            && (this.raw.try_upgrade() || this.raw.upgrade_cold(Some(deadline)));
         if is_upgraded { Ok(this.upgraded()) } else { Err(this) }
     }
 
     /// Goes on as a plain reader.
     pub fn downgrade(this: Self) -> RwLockReadGuard<'a, T, S> {
         let this = ManuallyDrop::new(this);
-        this.raw.downgrade_upgradable();
+        if S::is_of_this_process(this.stamp) {
+            this.raw.downgrade_upgradable();
+        }
         // SAFETY: as just arranged.
-        unsafe { RwLockReadGuard::new(this.raw, this.value) }
+        unsafe { RwLockReadGuard::new(this.raw, this.value, this.stamp) }
     }
 
     /// The lock is held for writing by now.
@@ -105,7 +115,9 @@ impl<'a, T: ?Sized, S: Scope> RwLockUpgradableGuard<'a, T, S> {
 impl<T: ?Sized, S: Scope> Drop for RwLockUpgradableGuard<'_, T, S> {
     #[inline]
     fn drop(&mut self) {
-        self.raw.unlock_upgradable();
+        if S::is_of_this_process(self.stamp) {
+            self.raw.unlock_upgradable();
+        }
     }
 }
 

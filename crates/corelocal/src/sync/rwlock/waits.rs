@@ -6,8 +6,8 @@ use super::halves::{self, Half};
 use super::patience::Patience;
 use super::raw::Raw;
 use super::state::{
-    self, CLOSED, READER_FIRST, READERS_ASLEEP, RECOVERED, SLEEPERS_FIRST, State, TAG_BITS,
-    UPGRADABLE, UPGRADING, WRITERS_ASLEEP, WRITING,
+    self, CLOSED, READER_FIRST, READERS_ASLEEP, SLEEPERS_FIRST, State, TAG_BITS, UPGRADABLE,
+    UPGRADING, WRITERS_ASLEEP, WRITING,
 };
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::sync::doze;
@@ -43,15 +43,20 @@ impl Kind {
 }
 
 impl<S: Scope> Raw<S> {
-    /// For a reader; false at the deadline.
+    /// For a reader; false at the deadline. Where a gone writer has the lock, a panic, or false at once if there is a
+    /// deadline.
     #[cold]
     pub(super) fn read_cold(&self, deadline: Option<Deadline>) -> bool {
         let mut patience = Patience::new();
         let mut wait = Wait::begin(profile::Kind::Read, self);
         loop {
             let Err(state) = self.enter(&patience) else { return wait.end(true) };
-            if self.recover(state) {
+            if self.demotes_upgradable(state) {
                 continue;
+            }
+            if Self::has_gone_writer(state) {
+                wait.end(false);
+                return self.fails_or_panics(deadline, state);
             }
             let seen = state.seen::<S>();
             assert!(!seen.is_full(), "a read-write lock has at most 2^20 readers at a time");
@@ -126,21 +131,28 @@ impl<S: Scope> Raw<S> {
         false
     }
 
-    /// For a writer or an upgradable reader; false at the deadline.
+    /// For a writer or an upgradable reader; otherwise as `read_cold`.
     #[cold]
     pub(super) fn lock_cold(&self, kind: Kind, deadline: Option<Deadline>) -> bool {
         let mut patience = Patience::new();
         let mut wait = Wait::begin(profile::Kind::Write, self);
         loop {
             let Err(state) = self.begin(kind, &patience) else { return wait.end(true) };
-            if self.recover(state) {
+            if self.demotes_upgradable(state) {
                 continue;
             }
+            if Self::has_gone_writer(state) {
+                wait.end(false);
+                return self.fails_or_panics(deadline, state);
+            }
             let seen = state.seen::<S>();
-            assert!(
-                deadline.is_some() || !self.waits_for_gone_readers(kind, state),
-                "the lock is read by a thread that a fork left behind, or by this one"
-            );
+            let has_no_end = deadline.is_none_or(|deadline| deadline == Deadline::NEVER);
+            if has_no_end && self.waits_for_gone_readers(kind, state) {
+                if deadline.is_none() {
+                    readers_are_gone();
+                }
+                return wait.end(self.gives_up(kind, &mut patience));
+            }
             if (kind == Kind::Writer && self.close(state, &patience)) || patience.look_again() {
                 continue;
             }
@@ -242,10 +254,9 @@ impl<S: Scope> Raw<S> {
         let mut patience = Patience::new();
         let mut wait = Wait::begin(profile::Kind::Write, self);
         while let Err(state) = self.begin_upgrade() {
-            assert!(
-                deadline.is_some() || !self.waits_for_gone_readers(Kind::Writer, state),
-                "the lock is read by a thread that a fork left behind, or by this one"
-            );
+            if deadline.is_none() && self.waits_for_gone_readers(Kind::Writer, state) {
+                readers_are_gone();
+            }
             if patience.look_again() {
                 continue;
             }
@@ -283,30 +294,108 @@ impl<S: Scope> Raw<S> {
     }
 
     /// A writer or an upgradable reader has it that a fork left behind.
-    pub(super) fn is_left_behind(state: State) -> bool {
+    fn is_left_behind(state: State) -> bool {
         let is_held = state.has(WRITING | UPGRADABLE) && S::FUTEX == futex::Scope::Private;
         is_held && holder::who::<TAG_BITS>(state.holder()) == Holder::Gone
     }
 
-    /// Takes the lock from a writer or an upgradable reader that a fork left behind, and makes it nobody's.
+    /// A writer has it that a fork left behind.
+    pub(super) fn has_gone_writer(state: State) -> bool {
+        state.has(WRITING) && Self::is_left_behind(state)
+    }
+
+    /// An upgradable reader has it that a fork left behind.
+    pub(super) fn has_gone_upgradable(state: State) -> bool {
+        state.has(UPGRADABLE) && Self::is_left_behind(state)
+    }
+
+    /// Makes an upgradable reader that a fork left behind a reader, gone as well; false if there is none.
+    ///
+    /// It has changed nothing; if it was upgrading it had not begun. But the thread that forked may have borrowed the
+    /// value from its guard, so no writer may begin.
     #[cold]
-    pub(super) fn recover(&self, state: State) -> bool {
-        if !Self::is_left_behind(state) {
-            return false;
+    pub(super) fn demotes_upgradable(&self, state: State) -> bool {
+        let is_there = Self::has_gone_upgradable(state);
+        if is_there {
+            self.replaces_gone(state, State::with_reader);
         }
+        is_there
+    }
+
+    /// Takes the lock from a holder that a fork left behind, if it is as it was seen, and leaves it as `what` says;
+    /// whether it was.
+    fn replaces_gone(&self, state: State, what: impl FnOnce(State) -> State) -> bool {
         let this: *const AtomicU64 = &self.state;
-        // A gone upgradable reader has changed nothing. If it was upgrading it had not begun.
-        let sign = if state.has(WRITING) { RECOVERED } else { 0 };
         let free =
             state.without_copied_visitors::<S>().let_go().without(READER_FIRST | SLEEPERS_FIRST);
-        let recovered = free.without(READERS_ASLEEP | WRITERS_ASLEEP).with(sign);
-        let recovered = if recovered.is_free() { recovered.renewed::<S>() } else { recovered };
+        let freed = what(free.without(READERS_ASLEEP | WRITERS_ASLEEP));
+        let freed = if freed.is_free() { State::renewed::<S>() } else { freed };
         // Acquire: of the fork, which copied all that the holder had done; threads of the child were started
         // after it.
-        if self.change(state, recovered, Ordering::Acquire).is_ok() {
+        let is_freed = self.change(state, freed, Ordering::Acquire).is_ok();
+        if is_freed {
             Self::wake_everybody(this);
         }
-        true
+        is_freed
+    }
+
+    /// Frees the lock of a writer that a fork left behind; whether there was one.
+    #[cfg(all(feature = "lock_api", not(loom)))]
+    pub(super) fn forget_writer(&self) -> bool {
+        let mut state = self.load();
+        while Self::has_gone_writer(state) {
+            if self.replaces_gone(state, |free| free) {
+                return true;
+            }
+            state = self.load();
+        }
+        false
+    }
+
+    /// Ends an attempt to take the lock that a gone writer has.
+    #[cold]
+    fn fails_or_panics(&self, deadline: Option<Deadline>, mut state: State) -> bool {
+        if deadline.is_some() {
+            return false;
+        }
+        // An unlock by mistake, of a `lock_api` guard that loses its lock to this panic, takes the slow path then.
+        while Self::has_gone_writer(state) {
+            // Relaxed: it tells nothing else.
+            match self.change(state, state.with(READERS_ASLEEP), Ordering::Relaxed) {
+                Ok(()) => break,
+                Err(now) => state = now,
+            }
+        }
+        panic!(
+            "a thread that wrote to this read-write lock when the process was forked is not in the child, and may have \
+             left the value half changed: in the child lock it by `write_checked` or `read_checked`, and `reset` the \
+             value (of a `RawRwLock`: `forget_writer`)"
+        )
+    }
+
+    /// For a writer of this tag: takes the lock from a writer that a fork left behind, whose tag is returned.
+    pub(super) fn adopt(&self, tag: u32) -> Option<u32> {
+        let mut state = self.load();
+        while Self::has_gone_writer(state) {
+            // Acquire: as in `replaces_gone`; or of `abandon`.
+            match self.change(state, state.with_holder(tag), Ordering::Acquire) {
+                Ok(()) => return Some(state.holder()),
+                Err(now) => state = now,
+            }
+        }
+        None
+    }
+
+    /// A writer leaves, as if the one with the tag `gone` still had the lock; all that wait look again.
+    pub(super) fn abandon(&self, gone: u32) {
+        let this: *const AtomicU64 = &self.state;
+        // Both halves change for a thread that is about to sleep: the lower one has the tag, and that thread has set
+        // WRITERS_ASLEEP in the upper one, which stays clear as long as the holder is gone.
+        // Release: partner is the Acquire in `adopt`.
+        self.change_any(Ordering::Release, |state| {
+            state.with_holder(gone).without(WRITERS_ASLEEP).with(READERS_ASLEEP)
+        });
+        Self::wake_everybody(this);
     }
 
     /// Whether the caller waits for readers that are gone for certain, or for itself.
@@ -321,13 +410,21 @@ impl<S: Scope> Raw<S> {
             && holder::is_first_thread()
     }
 
+    /// For a writer that waited in vain, without a deadline.
+    #[cold]
+    pub(super) fn panic_if_readers_are_gone(&self) {
+        if self.waits_for_gone_readers(Kind::Writer, self.load()) {
+            readers_are_gone();
+        }
+    }
+
     /// Forgets readers of before the fork, who never leave.
     pub(super) fn forget_readers(&self) {
         let this: *const AtomicU64 = &self.state;
         let mut state = self.load();
         while state.readers() > 0 && !state.is_current::<S>() {
             let alone = state.without_readers().seen::<S>();
-            // Acquire: as in `recover`.
+            // Acquire: as in `replaces_gone`.
             match self.change(state, alone, Ordering::Acquire) {
                 Ok(()) => {
                     self.renew(alone);
@@ -337,4 +434,13 @@ impl<S: Scope> Raw<S> {
             }
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn readers_are_gone() -> ! {
+    panic!(
+        "the lock is read by a thread that is not in this forked process, or by the calling one: if no guard of before \
+         the fork is left, call `forget_readers`"
+    )
 }

@@ -1,9 +1,17 @@
 //! An object in memory that several processes map, made whole by one of them.
 //!
+//! # Whose objects are opened
+//! A user that may write to the file makes the object whatever it likes, also while a thread of this process uses it:
+//! links of robust mutexes, which libc and the kernel follow, and the data. So a box opens a file of its own user or of
+//! root only, that nobody else may write to, and by its descriptor: the path may lead elsewhere the next moment. A file
+//! of several names is refused too, since a hard link puts an object under a name that its maker did not give it. For
+//! objects of other users there is `users.rs`.
+//!
 //! # Invariants
 //! 1. Others see a name only when the object under it is complete: it is made in a file without a name, which
 //!    then gets this one, unless it is taken (`link(2)`). Where there are no such files it is one of another
-//!    name, `.NAME.THREAD.NUMBER`, which nobody opens, and which is left behind by who is killed meanwhile.
+//!    name, `.NAME.THREAD.NUMBER`, which is not opened, and is left behind by a process that is killed meanwhile;
+//!    it is renamed, so that the object has one name at any time.
 //! 2. The mapping is as long as the file was when it was checked, and stays as long as the box does.
 //! 3. The object is written once, before anybody else knows of it, and never dropped.
 
@@ -14,8 +22,8 @@ use core::ops::Deref;
 use super::header::{self, Header};
 use super::name::{self, Path};
 use super::{SharedError, SharedSafe};
-use crate::sys::shared_file::{self, Mapping, SharedFile};
-use crate::sys::thread_id;
+use crate::sys::shared_file::{self, FileStatus, Mapping, SharedFile};
+use crate::sys::{Errno, thread_id};
 
 /// Owner only.
 const MODE: u32 = 0o600;
@@ -46,11 +54,13 @@ pub struct SharedBox<T: SharedSafe + Sync> {
 impl<T: SharedSafe + Sync> SharedBox<T> {
     const HEADER: Header = Header::of::<T>();
 
-    /// Makes an object of a new name, for processes of the same user: a file in /dev/shm.
+    /// Makes an object of a new name, for processes of the same user: a file in /dev/shm, of mode 0600. For those of
+    /// other users there is [`create_for_group`](Self::create_for_group).
     ///
     /// # Safety
     /// As long as there is a box for it:
-    /// - nobody writes to the file but through boxes of this type, and nobody cuts it short;
+    /// - nobody writes to the file but through boxes of this type, and nobody cuts it short. Other users cannot,
+    ///   unless they are given the right;
     /// - the threads of all processes that use it have numbers of one pid namespace, if there are locks in it
     ///   that name their owner;
     /// - a box is not dropped while a thread of its process owns a robust mutex in it. Guards borrow the box,
@@ -59,34 +69,55 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
     /// # Errors
     /// [`SharedError::Exists`]; [`SharedError::BadName`]; [`SharedError::Kernel`] with `ENOSPC`, say.
     pub unsafe fn create(name: &str, value: T) -> Result<Self, SharedError> {
+        Self::create_named(name, value, |_| Ok(()))
+    }
+
+    /// `share` gives other users rights to the file, before it has its name.
+    pub(super) fn create_named(
+        name: &str,
+        value: T,
+        share: impl FnOnce(&SharedFile) -> Result<(), Errno>,
+    ) -> Result<Self, SharedError> {
         let path = Path::of(name)?;
         let Ok(file) = SharedFile::create_unlinked(name::DIRECTORY, MODE) else {
-            return Self::create_by_draft(name, &path, value);
+            return Self::create_by_draft(name, &path, value, share);
         };
         let made = Self::fill(file, value)?;
+        share(&made.file)?;
         made.file.link(path.as_c_str())?;
         Ok(made)
     }
 
-    fn create_by_draft(name: &str, path: &Path, value: T) -> Result<Self, SharedError> {
+    fn create_by_draft(
+        name: &str,
+        path: &Path,
+        value: T,
+        share: impl FnOnce(&SharedFile) -> Result<(), Errno>,
+    ) -> Result<Self, SharedError> {
         let (draft, file) = draft(name)?;
-        // Whatever comes of it, the draft's name goes.
         let made = Self::fill(file, value).and_then(|made| {
-            Ok(shared_file::link(draft.as_c_str(), path.as_c_str()).map(|()| made)?)
+            share(&made.file)?;
+            shared_file::rename_new(draft.as_c_str(), path.as_c_str())?;
+            Ok(made)
         });
-        let _ = shared_file::unlink(draft.as_c_str());
+        if made.is_err() {
+            // The first error is the one to report.
+            let _ = shared_file::unlink(draft.as_c_str());
+        }
         made
     }
 
-    /// Opens the object of a name.
+    /// Opens the object of a name, which must be of a process of the same user or of root.
     ///
     /// # Safety
     /// As for [`create`](Self::create).
     ///
     /// # Errors
-    /// [`SharedError::NotFound`]; one of the others that tell what the file is instead.
+    /// [`SharedError::NotFound`]; [`SharedError::Owner`] and [`SharedError::Mode`] if other users may write to it, for
+    /// whose objects there is [`open_of_user`](Self::open_of_user); [`SharedError::Linked`]; one of the others that
+    /// tell what the file is instead.
     pub unsafe fn open(name: &str) -> Result<Self, SharedError> {
-        Self::check(SharedFile::open_writable(Path::of(name)?.as_c_str())?)
+        Self::check_own(open_file(name)?)
     }
 
     /// Opens the object of a name, or makes it. Of several that do so at once one makes it, and the others
@@ -117,7 +148,8 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
     }
 
     /// Makes an object without a name. Others get it by its [`descriptor`](Self::descriptor): by fork, or
-    /// through a socket. Nobody can cut its file short.
+    /// through a socket. Nobody can cut its file short. A process that has the descriptor may write to the object: one of
+    /// another user should get it only if the type is [`TamperSafe`](super::TamperSafe).
     ///
     /// # Safety
     /// As for [`create`](Self::create).
@@ -130,7 +162,8 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
         Ok(made)
     }
 
-    /// Maps the object of a descriptor, which stays the caller's.
+    /// Maps the object of a descriptor, which stays the caller's. The object must be of a process of the same user or
+    /// of root; for others there is [`from_untrusted`](Self::from_untrusted).
     ///
     /// # Safety
     /// As for [`create`](Self::create).
@@ -138,7 +171,7 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
     /// # Errors
     /// As for [`open`](Self::open).
     pub unsafe fn from_descriptor(descriptor: c_int) -> Result<Self, SharedError> {
-        Self::check(SharedFile::duplicate(descriptor)?)
+        Self::check_own(SharedFile::duplicate(descriptor)?)
     }
 
     /// Takes the name from an object, which stays for those that have it open.
@@ -168,10 +201,31 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
         Ok(SharedBox { mapping, file, object: PhantomData })
     }
 
-    fn check(file: SharedFile) -> Result<Self, SharedError> {
+    /// The object in a file that no other user than root may write to.
+    fn check_own(file: SharedFile) -> Result<Self, SharedError> {
+        Self::check(file, |status| {
+            if !status.has_trusted_owner() {
+                Err(SharedError::Owner { found: status.owner })
+            } else if status.is_writable_by_others() {
+                Err(SharedError::Mode { found: status.mode })
+            } else {
+                Ok(())
+            }
+        })
+    }
+
+    /// The object in a file of which `accept` says whether its owner and mode are right.
+    pub(super) fn check(
+        file: SharedFile,
+        accept: impl FnOnce(&FileStatus) -> Result<(), SharedError>,
+    ) -> Result<Self, SharedError> {
         let status = file.status()?;
         if !status.is_regular {
             return Err(SharedError::NotAFile);
+        }
+        accept(&status)?;
+        if status.links > 1 {
+            return Err(SharedError::Linked { names: status.links });
         }
         let mut head = [0; header::LEN];
         let read = file.read_head(&mut head)?;
@@ -179,6 +233,20 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
         let mapping = file.map(Self::HEADER.file_len(), true)?;
         Ok(SharedBox { mapping, file, object: PhantomData })
     }
+}
+
+/// The file of a name.
+pub(super) fn open_file(name: &str) -> Result<SharedFile, SharedError> {
+    let path = Path::of(name)?;
+    SharedFile::open_writable(path.as_c_str()).map_err(|error| {
+        match shared_file::status_of(path.as_c_str()) {
+            // Its mode keeps us out; whose it is says more.
+            Ok(status) if error == Errno::EACCES && !status.has_trusted_owner() => {
+                SharedError::Owner { found: status.owner }
+            }
+            _ => error.into(),
+        }
+    })
 }
 
 /// A file that nobody opens, for an object that is to have this name.
@@ -201,7 +269,8 @@ impl<T: SharedSafe + Sync> Deref for SharedBox<T> {
     #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: the file was made for such an object, or checked to be (2, 3); it lives as long as the
-        // mapping, which `self` has. What others do to it the maker and the openers vouch for.
+        // mapping, which `self` has. What others do to it the maker and the openers vouch for, or the type allows
+        // it (`TamperSafe`).
         unsafe { &*self.mapping.at().add(Self::HEADER.offset()).cast::<T>() }
     }
 }
@@ -223,7 +292,7 @@ mod tests {
     fn made_as_a_draft() {
         let name = format!("corelocal-draft-{}", std::process::id());
         let path = Path::of(&name).unwrap();
-        let make = || SharedBox::create_by_draft(&name, &path, AtomicU64::new(7));
+        let make = || SharedBox::create_by_draft(&name, &path, AtomicU64::new(7), |_| Ok(()));
         let Ok(made) = make() else {
             std::eprintln!("skipped: made_as_a_draft: nothing can be written to /dev/shm");
             return;

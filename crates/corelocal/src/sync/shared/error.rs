@@ -53,6 +53,24 @@ pub enum SharedError {
         /// [`SharedSafe::LAYOUT`](super::SharedSafe::LAYOUT) of the type asked for.
         expected: u64,
     },
+    /// The object belongs to another user, neither this process's nor root, which could do anything to it.
+    Owner {
+        /// The number of the user.
+        found: u32,
+    },
+    /// Others than the object's owner may write to it.
+    Mode {
+        /// The permission bits.
+        found: u32,
+    },
+    /// The object's file has several names: a hard link to it was made.
+    Linked {
+        /// How many.
+        names: u64,
+    },
+    /// The file's memory could still fail, which would end this process: it is no sealed memory without a name, or one
+    /// of huge pages.
+    Unsealed,
     /// Bytes of the header that are always 0 are not.
     Damaged,
     /// The kernel refuses it.
@@ -91,6 +109,24 @@ impl fmt::Display for SharedError {
             SharedError::Layout { found, expected } => {
                 write!(f, "the shared object is of layout {found:#018x}, not {expected:#018x}")
             }
+            SharedError::Owner { found } => write!(
+                f,
+                "the shared object belongs to user {found}, and only objects of this process's own user and of \
+                 root are opened by default: remove it, take another name, or share it by \
+                 SharedBox::open_of_user"
+            ),
+            SharedError::Mode { found } => write!(
+                f,
+                "others than its owner may write to the shared object (its permissions are {found:04o}): take \
+                 that right away, or share it by SharedBox::create_for_group and SharedBox::open_of_user"
+            ),
+            SharedError::Linked { names } => {
+                write!(f, "the shared object's file has {names} names: remove all but one of them")
+            }
+            SharedError::Unsealed => f.write_str(
+                "the shared object's file can be cut short or is of huge pages: make the object by \
+                 SharedBox::create_nameless",
+            ),
             SharedError::Damaged => f.write_str("the header of the shared object is damaged"),
             SharedError::Kernel(errno) => write!(f, "the kernel refuses it: {errno}"),
         }

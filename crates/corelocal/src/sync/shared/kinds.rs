@@ -80,7 +80,7 @@ macro_rules! shared_safe {
 }
 
 shared_safe! {
-    Condvar = "Condvar 1",
+    Condvar = "Condvar 2",
     Semaphore = "Semaphore 1",
     Barrier = "Barrier 1",
     AutoEvent = "AutoEvent 1",

@@ -1,7 +1,8 @@
 //! Objects in memory that several processes map.
 //!
 //! A [`SharedBox`] holds one object, made by whoever comes first and found by the others: by a name, or by
-//! a descriptor that was inherited or sent. What it may hold is [`SharedSafe`]: numbers, the locks and their
+//! a descriptor that was inherited or sent. It opens objects of its own user and of root only; for objects of other
+//! users it has functions of other names, for types that are [`TamperSafe`]. What it may hold is [`SharedSafe`]: numbers, the locks and their
 //! kin, which have the right scope by the names they have here, and structures of those.
 //!
 //! ```
@@ -46,6 +47,8 @@ mod header;
 mod kinds;
 mod name;
 mod safe;
+mod tamper;
+mod users;
 
 pub use boxed::SharedBox;
 pub use error::SharedError;
@@ -54,3 +57,4 @@ pub use kinds::{
     RobustMutex, RobustPiMutex, RwLock, Semaphore, WaitGroup,
 };
 pub use safe::{SharedSafe, layout};
+pub use tamper::TamperSafe;

@@ -1,0 +1,289 @@
+//! The public types of the library, and what safe code must not be able to do with them: a line each.
+//!
+//! A new type that has a parameter or a lifetime, or is no plain number, gets its line.
+
+/// A type with a parameter, which stands as `{}` in its name; `'g` is its lifetime, if it has one.
+pub struct Generic {
+    pub name: &'static str,
+    pub varies: Varies,
+    pub send: Needs,
+    pub sync: Needs,
+}
+
+/// What a type of `T` may become.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Varies {
+    /// One of what `T` is a subtype of: nothing can be put in through it.
+    Covariantly,
+    /// Nothing.
+    Never,
+    /// Nothing, and `T` is `'static`.
+    NeverStatic,
+}
+
+/// What `T` has to be for the type to be `Send`, or `Sync`.
+#[derive(Clone, Copy, Debug)]
+pub enum Needs {
+    Never,
+    Send,
+    Sync,
+    Both,
+}
+
+use Needs::{Both, Never, Send, Sync};
+use Varies::{Covariantly, NeverStatic};
+
+const fn generic(name: &'static str, varies: Varies, send: Needs, sync: Needs) -> Generic {
+    Generic { name, varies, send, sync }
+}
+
+pub const GENERICS: &[Generic] = &[
+    generic("percpu::Queue<{}>", Varies::Never, Send, Send),
+    generic("percpu::Stack<{}>", NeverStatic, Send, Send),
+    generic("percpu::Batch<{}, 4>", Covariantly, Send, Sync),
+    generic("percpu::Ring<{}, 8>", NeverStatic, Send, Send),
+    generic("percpu::Pool<{}>", NeverStatic, Send, Send),
+    generic("percpu::Pooled<'g, {}>", NeverStatic, Send, Both),
+    generic("percpu::Lock<{}>", NeverStatic, Send, Send),
+    generic("percpu::Guard<'g, {}>", NeverStatic, Send, Both),
+    generic("percpu::PerCpu<{}>", NeverStatic, Both, Both),
+    generic("percpu::Iter<'g, {}>", NeverStatic, Both, Both),
+    generic("percpu::IterMut<'g, {}>", NeverStatic, Both, Both),
+    generic("percpu::IntoIter<{}>", NeverStatic, Both, Both),
+    generic("sync::Mutex<{}>", Varies::Never, Send, Send),
+    generic("sync::MutexGuard<'g, {}>", Varies::Never, Never, Sync),
+    generic("sync::MappedMutexGuard<'g, {}>", Varies::Never, Never, Sync),
+    generic("sync::Orphaned<sync::MutexGuard<'g, {}>>", Varies::Never, Never, Sync),
+    generic("sync::Orphaned<sync::RwLockWriteGuard<'g, {}>>", Varies::Never, Never, Sync),
+    generic("sync::Orphaned<sync::RobustMutexGuard<'g, {}>>", Varies::Never, Never, Sync),
+    generic("sync::RwLock<{}>", Varies::Never, Send, Both),
+    generic("sync::RwLockReadGuard<'g, {}>", Covariantly, Never, Sync),
+    generic("sync::RwLockWriteGuard<'g, {}>", Varies::Never, Never, Sync),
+    generic("sync::MappedRwLockWriteGuard<'g, {}>", Varies::Never, Never, Sync),
+    generic("sync::RwLockUpgradableGuard<'g, {}>", Varies::Never, Never, Sync),
+    generic("sync::RobustMutex<{}>", Varies::Never, Send, Send),
+    generic("sync::RobustMutexGuard<'g, {}>", Varies::Never, Never, Sync),
+    generic("sync::Recovered<'g, {}>", Varies::Never, Never, Sync),
+    generic("sync::PiMutex<{}>", Varies::Never, Send, Send),
+    generic("sync::PiMutexGuard<'g, {}>", Varies::Never, Never, Sync),
+    generic("sync::RobustPiMutex<{}>", Varies::Never, Send, Send),
+    generic("sync::OnceLock<{}>", Varies::Never, Send, Both),
+    generic("sync::LazyLock<{}>", Varies::Never, Send, Both),
+    generic("sync::shared::Mutex<{}>", Varies::Never, Send, Send),
+    generic("sync::shared::RwLock<{}>", Varies::Never, Send, Both),
+    generic("sync::shared::RobustMutex<{}>", Varies::Never, Send, Send),
+    generic("sync::shared::PiMutex<{}>", Varies::Never, Send, Send),
+    generic("sync::shared::RobustPiMutex<{}>", Varies::Never, Send, Send),
+    generic("sync::MutexGuard<'g, {}, sync::Shared>", Varies::Never, Never, Sync),
+    generic("sync::MappedMutexGuard<'g, {}, sync::Shared>", Varies::Never, Never, Sync),
+    generic("sync::RwLockReadGuard<'g, {}, sync::Shared>", Covariantly, Never, Sync),
+    generic("sync::RwLockWriteGuard<'g, {}, sync::Shared>", Varies::Never, Never, Sync),
+    generic("sync::RobustMutexGuard<'g, {}, sync::Shared>", Varies::Never, Never, Sync),
+    generic("sync::PiMutexGuard<'g, {}, sync::Shared>", Varies::Never, Never, Sync),
+];
+
+/// Those of the feature `std`.
+pub const GENERICS_OF_STD: &[Generic] = &[
+    generic("sync::Poison<{}>", Covariantly, Send, Sync),
+    generic("sync::PoisonGuard<'g, {}>", Varies::Never, Send, Sync),
+    generic("sync::Poisoned<{}>", Covariantly, Send, Sync),
+];
+
+/// Types without a parameter, or with a certain one, and whether they are `Send` and `Sync`.
+pub const PLAIN: &[(&str, bool, bool)] = &[
+    ("percpu::Counter", true, true),
+    ("percpu::CounterVec<4>", true, true),
+    ("percpu::Gauge", true, true),
+    ("percpu::Max", true, true),
+    ("percpu::Min", true, true),
+    ("percpu::Histogram", true, true),
+    ("percpu::histogram::Snapshot", true, true),
+    ("percpu::Word", true, true),
+    ("percpu::Area<2>", true, true),
+    ("percpu::area::Cell<'g, 2>", true, true),
+    ("percpu::area::CellWord<'g, 2>", true, true),
+    ("cid::Frozen", false, false),
+    ("cid::Frozen<cid::NodeCid>", false, false),
+    ("sync::Condvar", true, true),
+    ("sync::PiCondvar", true, true),
+    ("sync::Semaphore", true, true),
+    ("sync::Barrier", true, true),
+    ("sync::Latch", true, true),
+    ("sync::WaitGroup", true, true),
+    ("sync::Task<'g>", true, true),
+    ("sync::Parker", true, true),
+    ("sync::AutoEvent", true, true),
+    ("sync::ManualEvent", true, true),
+    ("sync::Once", true, true),
+    ("sync::shared::SharedBox<sync::shared::Mutex<u64>>", true, true),
+    ("sync::shared::SharedBox<sync::shared::PiMutex<u64>>", true, true),
+    ("clock::Watcher", true, true),
+    ("clock::Converter", true, true),
+    ("clock::Instant", true, true),
+    ("clock::page::Subscriber<clock::page::vmclock::Page>", true, true),
+    ("clock::page::Publisher<clock::page::vmclock::Page>", true, true),
+    ("alloc::CoreLocal", true, true),
+];
+
+/// Programs that do not compile, each with the error it has.
+pub const REFUSED: &[(&str, &str)] = &[
+    // A guard, an iterator or a reference outlives what it borrows.
+    ("E0597", "let x; { let l = sync::Mutex::new(1); x = l.lock(); } drop(x);"),
+    ("E0597", "let x; { let l = sync::RwLock::new(1); x = l.read(); } drop(x);"),
+    ("E0597", "let x; { let l = sync::RwLock::new(1); x = l.write(); } drop(x);"),
+    ("E0597", "let x; { let l = sync::PiMutex::new(1); x = l.lock(); } drop(x);"),
+    ("E0597", "let x; { let l = unsafe { sync::RobustMutex::new(1) }; x = l.lock(); } drop(x);"),
+    ("E0597", "let x; { let l = sync::OnceLock::new(); x = l.get_or_init(|| 1); } drop(x);"),
+    ("E0597", "let x; { let l = sync::LazyLock::new(|| 1); x = &*l; } drop(x);"),
+    (
+        "E0597",
+        "let x; { let l: percpu::Lock<u8> = percpu::Lock::new(|| 1); x = l.lock(); } drop(x);",
+    ),
+    (
+        "E0597",
+        "let x; { let p: percpu::PerCpu<u8> = percpu::PerCpu::new(|| 1); x = p.get(); } drop(x);",
+    ),
+    (
+        "E0597",
+        "let x; { let p: percpu::PerCpu<u8> = percpu::PerCpu::new(|| 1); x = p.iter(); } drop(x);",
+    ),
+    (
+        "E0597",
+        "let x; { let p: percpu::PerCpu<u8> = percpu::PerCpu::new(|| 1); x = p.parts(); } drop(x);",
+    ),
+    (
+        "E0597",
+        "let x; { let mut p: percpu::PerCpu<u8> = percpu::PerCpu::new(|| 1); x = p.iter_mut(); } drop(x);",
+    ),
+    (
+        "E0597",
+        "let x; { let p: percpu::Pool<u8> = percpu::Pool::new(); x = p.lend(|| 1); } drop(x);",
+    ),
+    (
+        "E0597",
+        "let x; { let q: percpu::Queue<u8> = percpu::Queue::new(); x = q.drain(); } drop(x);",
+    ),
+    (
+        "E0597",
+        "let x; { let a: percpu::Area<2> = percpu::Area::new(); x = a.take().unwrap(); } drop(x);",
+    ),
+    (
+        "E0597",
+        "let a: percpu::Area<2> = percpu::Area::new(); let x; { let c = a.take().unwrap(); x = c.iter(); } drop(x);",
+    ),
+    (
+        "E0597",
+        "let a: percpu::Area<2> = percpu::Area::new(); let x; { let c = a.take().unwrap(); x = c.at::<0>(); } x.add(1);",
+    ),
+    (
+        "E0597",
+        "let a: percpu::Area<2> = percpu::Area::new(); let x; { let c = a.take().unwrap(); x = c.at::<0>().iter(); } drop(x);",
+    ),
+    // What was pushed outlives what it refers to.
+    (
+        "E0597",
+        "let q: percpu::Queue<&str> = percpu::Queue::new(); { let s = String::new(); q.push(s.as_str()).unwrap(); } q.try_pop();",
+    ),
+    (
+        "E0597",
+        "let m = sync::Mutex::new(\"\"); { let s = String::new(); *m.lock() = s.as_str(); } drop(m.lock());",
+    ),
+    (
+        "E0597",
+        "let o = sync::OnceLock::new(); { let s = String::new(); o.set(s.as_str()).unwrap(); } drop(o.get());",
+    ),
+    (
+        "E0597",
+        "let mut b = percpu::Batch::<&str, 4>::new(); { let s = String::new(); b.push(s.as_str()).unwrap(); } b.pop();",
+    ),
+    // Two exclusive references to the same.
+    (
+        "E0499",
+        "let mut s: percpu::Stack<u8> = percpu::Stack::new(); let a = s.drain_mut(); let b = s.drain_mut(); drop((a, b));",
+    ),
+    (
+        "E0502",
+        "let mut s: percpu::Stack<u8> = percpu::Stack::new(); let d = s.drain_mut(); s.push(1).unwrap(); drop(d);",
+    ),
+    (
+        "E0499",
+        "let mut l: percpu::Lock<u8> = percpu::Lock::default(); let a = l.iter_mut(); let b = l.iter_mut(); drop((a, b));",
+    ),
+    (
+        "E0499",
+        "let mut p: percpu::PerCpu<u8> = percpu::PerCpu::default(); let a = p.iter_mut(); let b = p.iter_mut(); drop((a, b));",
+    ),
+    (
+        "E0502",
+        "let mut p: percpu::PerCpu<u8> = percpu::PerCpu::default(); let a = p.get(); for b in &mut p { *b = *a; }",
+    ),
+    // A reference leaves its guard, or is kept over a time without the lock.
+    (
+        "E0521",
+        "let m = sync::Mutex::new(1); let mut x = None; let g: sync::MappedMutexGuard<u8> = sync::MutexGuard::map(m.lock(), |s| { x = Some(s); loop {} }); drop((x, g));",
+    ),
+    (
+        "E0499",
+        "let m = sync::Mutex::new(1); let mut g = m.lock(); let x = &mut *g; sync::MutexGuard::unlocked(&mut g, || ()); *x = 1;",
+    ),
+    (
+        "E0499",
+        "let (m, c) = (sync::Mutex::new(1), sync::Condvar::new()); let mut g = m.lock(); let x = &mut *g; c.wait(&mut g); *x = 1;",
+    ),
+    (
+        "E0502",
+        "let (m, c) = (sync::Mutex::new(1), sync::Condvar::new()); let mut g = m.lock(); let x = &*g; c.wait(&mut g); drop(*x);",
+    ),
+    ("E0505", "let m = sync::Mutex::new(1); let g = m.lock(); let x = &*g; drop(g); drop(*x);"),
+    ("E0505", "let m = sync::RwLock::new(1); let g = m.read(); let x = &*g; drop(g); drop(*x);"),
+    (
+        "E0505",
+        "let p: percpu::Pool<u8> = percpu::Pool::new(); let g = p.lend(|| 1); let x = &*g; percpu::Pooled::detach(g); drop(*x);",
+    ),
+    ("E0505", "let m = sync::Mutex::new(1); let g = m.lock(); drop(m); drop(g);"),
+    (
+        "E0506",
+        "let mut m = sync::Mutex::new(1); let g = m.get_mut(); m = sync::Mutex::new(2); *g = 1;",
+    ),
+];
+
+/// Programs that do not compile for what a type is not.
+pub const REFUSED_TYPES: &[(&str, &str)] = &[
+    // Closures that do not travel.
+    (
+        "E0277",
+        "let r = Rc::new(1); fn sync<T: core::marker::Sync>(_: T) {} sync(sync::LazyLock::new(move || *r));",
+    ),
+    // Traits that are the library's to implement.
+    ("E0277", "struct S; impl cid::SlotIndex for S {}"),
+    ("E0277", "struct S; impl cid::Revocable for S {}"),
+    ("E0277", "struct S; impl sync::Waitable for S {}"),
+    ("E0277", "struct S; impl sync::CondvarGuard for S {}"),
+    // What may not be shared between processes.
+    ("E0277", "fn safe<T: sync::shared::SharedSafe>() {} safe::<sync::Mutex<u8>>();"),
+    ("E0277", "fn safe<T: sync::shared::SharedSafe>() {} safe::<sync::shared::Mutex<Vec<u8>>>();"),
+    (
+        "E0277",
+        "fn safe<T: sync::shared::SharedSafe>() {} safe::<sync::shared::Mutex<&'static u8>>();",
+    ),
+    ("E0277", "fn safe<T: sync::shared::SharedSafe>() {} safe::<&'static u8>();"),
+    ("E0277", "fn safe<T: sync::shared::SharedSafe>() {} safe::<sync::OnceLock<u8>>();"),
+    ("E0277", "let x: sync::shared::SharedBox<Cell<u8>>;"),
+    // A cpu's slot is not taken from it.
+    ("E0277", "cid::freeze_of::<cid::CpuId>(0).unwrap();"),
+    (
+        "E0599",
+        "let w: percpu::Word<cid::CpuId> = percpu::Word::new(); w.drain(|_, _| ()).unwrap();",
+    ),
+];
+
+/// Programs that compile.
+pub const ACCEPTED: &[&str] = &[
+    "let m: &sync::Mutex<dyn Fn()> = &sync::Mutex::new(|| ()); (m.lock())();",
+    "let r: &sync::RwLock<[u8]> = &sync::RwLock::new([1, 2]); r.read();",
+    "let q: percpu::Queue<()> = percpu::Queue::new(); q.push(()).unwrap();",
+    "let s = String::new(); let q: percpu::Queue<&str> = percpu::Queue::new(); q.push(s.as_str()).unwrap(); q.try_pop();",
+    "let s = String::new(); let m = sync::Mutex::new(s.as_str()); *m.lock() = \"\";",
+    "let a: percpu::Area<2> = percpu::Area::new(); let c = a.take().unwrap(); c.at::<0>().add(1);",
+    "static A: percpu::Area<2> = percpu::Area::new(); std::thread::spawn(|| A.take().unwrap());",
+];

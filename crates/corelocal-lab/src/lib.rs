@@ -9,4 +9,5 @@
 
 pub mod callers;
 pub mod check;
+mod content;
 pub mod torture;

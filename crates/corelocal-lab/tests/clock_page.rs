@@ -42,6 +42,7 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(format!("{}.lock", self.str()));
     }
 }
 

@@ -52,8 +52,10 @@ fn publish_and_read<P: Encoding>(name: &str) {
     assert_eq!(subscriber.content(), Ok(&numbered::<P>(99)));
     publisher.publish(&numbered::<P>(100)).unwrap();
     assert_eq!(subscriber.content(), Ok(&numbered::<P>(100)));
-    // Remade while readers have the old file.
+    // Remade while readers have the old file. Whoever removes it does not make room for a second writer.
     fs::remove_file(&file.0).unwrap();
+    assert_eq!(Publisher::<P>::create(file.c()).err(), Some(own));
+    drop(publisher);
     let mut other = Publisher::<P>::create(file.c()).unwrap();
     other.publish(&numbered::<P>(7)).unwrap();
     assert_eq!(subscriber.content(), Ok(&numbered::<P>(100)));
@@ -215,8 +217,115 @@ fn bounds_through_files() {
     assert_eq!(subscriber.bounds(|| 0), Err(Doubt::Untrusted(Status::Unknown)));
     let unbounded = vmclock::Content { flags: 0, ..numbered::<vmclock::Page>(1 << 40) };
     publisher.publish(&unbounded).unwrap();
-    assert_eq!(subscriber.bounds(|| 0), Err(Doubt::Unbounded));
-    assert!(subscriber.now(|| 0).is_ok());
+    assert_eq!(subscriber.bounds(|| unbounded.counter), Err(Doubt::Unbounded));
+    assert!(subscriber.now(|| unbounded.counter).is_ok());
+}
+
+#[test]
+fn readers_of_pvclock_doubt_a_counter_that_was_set_back() {
+    let file = File::new("set-back");
+    let mut publisher = Publisher::<pvclock::Page>::create(file.c()).unwrap();
+    let mut subscriber = Subscriber::<pvclock::Page>::open(file.c()).unwrap();
+    // Half a nanosecond a tick.
+    let content = pvclock::Content {
+        counter: 1 << 40,
+        nanoseconds: 5,
+        multiplier: 1 << 31,
+        shift: 0,
+        flags: pvclock::STABLE,
+    };
+    publisher.publish(&content).unwrap();
+    let mut at = |counter| subscriber.now(|| counter).map(|reading| reading.nanoseconds);
+    assert_eq!(at(content.counter + 4), Ok(7));
+    for behind in [0, 1, 1999] {
+        assert_eq!(at(content.counter - behind), Ok(5), "{behind} ticks behind");
+    }
+    for behind in [2000, 1 << 39, 1 << 40] {
+        assert_eq!(at(content.counter - behind), Err(Doubt::Range), "{behind} ticks behind");
+    }
+}
+
+/// The hypervisor disrupts the counter while a page's writer is dead.
+#[test]
+fn readers_compare_the_disruption_marker() {
+    let device = File::new("marker-device");
+    let mut hypervisor = Publisher::<vmclock::Page>::create(device.c()).unwrap();
+    let mut disrupt = |disruptions| {
+        hypervisor.publish(&vmclock::Content { disruptions, ..Default::default() }).unwrap();
+    };
+    disrupt(7);
+    let disrupted = Doubt::Untrusted(Status::Disrupted);
+
+    let file = File::new("marker-vm");
+    let mut publisher = Publisher::<vmclock::Page>::create(file.c()).unwrap();
+    let mut subscriber = Subscriber::<vmclock::Page>::open(file.c()).unwrap();
+    subscriber.watch(device.c()).unwrap();
+    let content = numbered::<vmclock::Page>(1 << 40);
+    let now = || content.counter;
+    publisher.publish_under(Some(7), &content).unwrap();
+    assert!(subscriber.now(now).is_ok());
+    disrupt(8);
+    assert_eq!(subscriber.now(now), Err(disrupted));
+    assert_eq!(subscriber.bounds(now), Err(disrupted));
+    assert!(subscriber.content().is_ok(), "what was published can be looked at");
+    publisher.publish_under(Some(8), &content).unwrap();
+    assert!(subscriber.now(now).is_ok());
+    // A writer that has seen no hypervisor's page.
+    publisher.publish(&content).unwrap();
+    disrupt(9);
+    assert!(subscriber.now(now).is_ok());
+    assert!(subscriber.watch(file.c()).is_ok() && subscriber.watch(c"/dev/null").is_err());
+
+    let file = File::new("marker-pv");
+    let mut publisher = Publisher::<pvclock::Page>::create(file.c()).unwrap();
+    let mut subscriber = Subscriber::<pvclock::Page>::open(file.c()).unwrap();
+    let mut copying = Subscriber::<pvclock::Page>::open_untrusted(file.c()).unwrap();
+    let content = pvclock::Content {
+        counter: 1 << 40,
+        nanoseconds: 5,
+        multiplier: 1 << 31,
+        shift: 0,
+        flags: pvclock::STABLE,
+    };
+    for subscriber in [&mut subscriber, &mut copying] {
+        subscriber.watch(device.c()).unwrap();
+        publisher.publish_under(Some(9), &content).unwrap();
+        assert!(subscriber.now(|| content.counter).is_ok());
+        disrupt(10);
+        assert_eq!(subscriber.now(|| content.counter), Err(disrupted));
+        assert!(subscriber.content().is_ok());
+        publisher.publish_under(Some(10), &content).unwrap();
+        assert!(subscriber.now(|| content.counter).is_ok());
+        disrupt(9);
+    }
+
+    let file = File::new("marker-bound");
+    let mut publisher = Publisher::<clockbound::Page>::create(file.c()).unwrap();
+    let mut subscriber = Subscriber::<clockbound::Page>::open(file.c()).unwrap();
+    let mut coarse = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid place for the time.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut coarse) };
+    let as_of = Duration::new(coarse.tv_sec as u64, coarse.tv_nsec as u32);
+    let content = clockbound::Content {
+        as_of,
+        void_after: as_of + Duration::from_secs(1000),
+        bound_ns: 1_000,
+        disruptions: 9,
+        status: Status::Synchronized,
+        marker_counts: true,
+        ..clockbound::Content::default()
+    };
+    publisher.publish(&content).unwrap();
+    if subscriber.watch(c"/dev/null").is_err() {
+        assert_eq!(subscriber.bounds(), Err(Doubt::Unwatched));
+    }
+    subscriber.watch(device.c()).unwrap();
+    assert!(subscriber.bounds().is_ok());
+    disrupt(10);
+    assert_eq!(subscriber.bounds(), Err(disrupted));
+    let unmarked = clockbound::Content { marker_counts: false, ..content };
+    publisher.publish(&unmarked).unwrap();
+    assert!(subscriber.bounds().is_ok());
 }
 
 /// A hypervisor's own page, where there is one.

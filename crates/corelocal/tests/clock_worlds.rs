@@ -1,5 +1,5 @@
 //! The clock where it was not set up: in forked children, and in time namespaces, whose clocks are days
-//! ahead.
+//! ahead, or behind.
 //!
 //! The page beside the vDSO is replaced under a process that is forked into a time namespace or goes there.
 //! What a clock knew about the page is then wrong, and must be found out by the next reading.
@@ -65,7 +65,11 @@ const DAY: u64 = 86_400_000_000_000;
 /// A new time namespace, for the children of this process, in which it is another day. System calls only.
 fn make_time_namespace() -> io::Result<()> {
     // Seconds and nanoseconds later: two days and a bit, five days and a bit.
-    let offsets = "monotonic 172800 123456789\nboottime 432000 987654321\n";
+    make_time_namespace_at("monotonic 172800 123456789\nboottime 432000 987654321\n")
+}
+
+/// Likewise, with clocks that are so far ahead.
+fn make_time_namespace_at(offsets: &str) -> io::Result<()> {
     // SAFETY: no addresses but of a path that ends in NUL and of a valid range.
     let written = unsafe {
         if libc::unshare(libc::CLONE_NEWTIME) != 0 {
@@ -113,6 +117,31 @@ fn forked_into_a_time_namespace() {
         }),
     });
     judge_namespace("forked_into_a_time_namespace", code);
+}
+
+/// The child's clocks are behind its parent's, by much and by little: it does not wait for its parent's time.
+#[test]
+fn forked_into_a_time_namespace_that_is_behind() {
+    const TEST: &str = "forked_into_a_time_namespace_that_is_behind";
+    clock::settle();
+    let readings = storm::scaled(20_000);
+    for (offsets, behind) in [
+        ("monotonic -30 0\nboottime -30 0\n", 29_000_000_000),
+        ("monotonic -1 950000000\nboottime -1 950000000\n", 0),
+    ] {
+        for read in [clock::monotonic, clock::boottime] {
+            read();
+        }
+        let outside = vdso(libc::CLOCK_MONOTONIC);
+        let code = fork_and(|| match make_time_namespace_at(offsets) {
+            Err(_) => CANNOT,
+            Ok(()) => fork_and(|| match vdso(libc::CLOCK_MONOTONIC) + behind < outside + DAY {
+                true => right_or_wrong(readings),
+                false => CANNOT,
+            }),
+        });
+        judge_namespace(TEST, code);
+    }
 }
 
 /// Back-ends that follow the vDSO by samples see where they are with the next one, 32 ms later at most.

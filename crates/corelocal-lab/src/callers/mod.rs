@@ -12,6 +12,7 @@
 //!
 //! Invariants:
 //! - Any bytes may come in, as stacks and as files; nothing here panics, and a walk ends after [`MOST_FRAMES`].
+//! - No file that another user names or owns holds this process up or ends it.
 //! - What a file does not tell is left out. Missing debug information costs the lines, a missing table the callers
 //!   beyond, unless functions there keep frame pointers.
 
@@ -21,14 +22,13 @@ mod unwind;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-
-use memmap2::Mmap;
 
 pub use maps::Map;
 use module::Module;
 pub use unwind::Registers;
+
+use crate::content::{Content, open};
 
 /// A walk ends here at the latest.
 pub const MOST_FRAMES: usize = 256;
@@ -43,7 +43,7 @@ struct OnDisk {
     path: PathBuf,
     /// Where its code lies.
     maps: Vec<Map>,
-    content: OnceCell<Option<Mmap>>,
+    content: OnceCell<Option<Content>>,
     /// Where else the path may lead: the program may have a root of its own.
     root: Option<PathBuf>,
 }
@@ -77,18 +77,11 @@ impl OnDisk {
         let content = self.content.get_or_init(|| {
             let below_root = self.root.as_ref().and_then(|root| {
                 let inner = self.path.strip_prefix("/").ok()?;
-                File::open(root.join(inner)).ok()
+                open(&root.join(inner)).ok()
             });
-            let file = below_root.or_else(|| File::open(&self.path).ok())?;
-            if !file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0) {
-                return None;
-            }
-            // SAFETY: the mapping is private and only read, as bytes of which nothing is assumed. Should another
-            // program cut the file short meanwhile, the process ends by SIGBUS; no value is made of memory that
-            // is gone.
-            unsafe { Mmap::map(&file) }.ok()
+            Content::of(&below_root.or_else(|| open(&self.path).ok())?)
         });
-        content.as_deref()
+        content.as_ref().map(Content::bytes)
     }
 }
 

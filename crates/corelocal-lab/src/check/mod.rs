@@ -37,10 +37,14 @@ mod rules;
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use object::read::archive::ArchiveFile;
+
+use crate::content::{self, Content};
 
 pub use report::{Checked, Finding, Line, Place, Report, Rule, Section, Severity};
 
@@ -64,21 +68,43 @@ impl std::error::Error for Unreadable {}
 pub fn file(path: &Path) -> Result<Checked, Unreadable> {
     let name = path.display().to_string();
     let unreadable = |error| Unreadable(format!("cannot read {name}: {error}; name another file"));
-    let mut file = File::open(path).map_err(unreadable)?;
+    let mut file = content::open(path).map_err(unreadable)?;
     let meta = file.metadata().map_err(unreadable)?;
     if meta.is_dir() {
         return Err(Unreadable(format!("{name} is a folder; name a file in it")));
     }
     if meta.is_file() && meta.len() > 0 {
-        // SAFETY: the mapping is private and only read, as bytes of which nothing is assumed. Should
-        // another program cut the file short meanwhile, the process ends by SIGBUS; no value is
-        // made of memory that is gone.
-        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(unreadable)?;
-        return bytes(&name, &map);
+        let content = Content::of(&file).ok_or_else(|| {
+            Unreadable(format!("cannot read the content of {name}; name another file"))
+        })?;
+        if (content.bytes().len() as u64) < meta.len() {
+            return Err(Unreadable(format!(
+                "{name} can be changed by other users, and is larger than {} MiB or was cut short; check a copy \
+                 that only you may write to",
+                content::MOST_COPIED >> 20
+            )));
+        }
+        return bytes(&name, content.bytes());
     }
+    // A pipe, say: its writer may be slow.
+    wait_for_content(&file).map_err(unreadable)?;
     let mut content = Vec::new();
     file.read_to_end(&mut content).map_err(unreadable)?;
     bytes(&name, &content)
+}
+
+/// Lets reads wait, where the file is of this process's user or root.
+fn wait_for_content(file: &File) -> io::Result<()> {
+    let owner = file.metadata()?.uid();
+    // SAFETY: no preconditions.
+    if owner != 0 && owner != unsafe { libc::geteuid() } {
+        return Err(io::Error::other("it is no file, and another user's"));
+    }
+    // SAFETY: an open descriptor and numbers. It is of this process alone; no other flag of it can be changed.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Checks `data`, the content of a file called `name` in the report.
@@ -118,4 +144,27 @@ fn archive(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
         }
     }
     Ok(checked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::chown;
+
+    #[test]
+    fn files_of_other_users_hold_nothing_up() {
+        let path = std::env::temp_dir().join(format!("corelocal-check-{}", std::process::id()));
+        let why = || file(&path).unwrap_err().to_string();
+        let fifo = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: a path that ends with NUL.
+        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+        // Opened without a writer, its content is nothing.
+        assert!(why().starts_with(path.to_str().unwrap()), "{}", why());
+        if chown(&path, Some(65534), None).is_ok() {
+            assert!(why().contains("another user"), "{}", why());
+        } else {
+            eprintln!("skipped: files_of_other_users_hold_nothing_up: other users': needs root");
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
 }

@@ -236,16 +236,18 @@ pub(super) fn sample(
     best.ok_or(Cause::Sandwich)
 }
 
-/// The offsets of the other clocks, given those that served so far; and whether one of them jumped.
+/// The offsets of the other clocks, given those that served so far; whether one of them jumped; and by how much
+/// each may be too low.
 ///
-/// Each is known to lie in an interval: between the clock less the monotonic one after, and before. An old
-/// offset within it stays, one outside moves to its bound: they get better with each sample. The first ones are
-/// no further off than what counts as a jump later, unless each attempt was interrupted.
+/// Each is known to lie in an interval: between the clock less the monotonic one after, and before. The first
+/// ones are the lower ends. An old offset within the interval stays, one outside moves to its bound: they get
+/// better with each sample, and fall only when a clock was set back. The first ones are no further off than what
+/// counts as a jump later, unless each attempt was interrupted.
 pub(super) fn offsets(
     old: Option<&Offsets>,
     monotonic: impl Fn() -> u64,
     other: impl Fn(usize) -> u64,
-) -> (Offsets, bool) {
+) -> (Offsets, bool, u64) {
     /// A step of the clock, and not of our knowledge of it.
     const STEP: u64 = 1000;
     const ATTEMPTS: usize = 16;
@@ -256,7 +258,7 @@ pub(super) fn offsets(
         let after = monotonic();
         (time.wrapping_sub(after), after.saturating_sub(before))
     };
-    let mut jumped = false;
+    let (mut jumped, mut low) = (false, 0);
     let offsets = core::array::from_fn(|at| {
         let (mut least, mut width) = interval(at);
         let Some(old) = old else {
@@ -269,14 +271,16 @@ pub(super) fn offsets(
                     (least, width) = next;
                 }
             }
-            return least.wrapping_add(width / 2);
+            low = low.max(width);
+            return least;
         };
         let into = old[at].wrapping_sub(least) as i64;
         let beyond = if into < 0 { into } else { (into - width as i64).max(0) };
         jumped |= beyond.unsigned_abs() > STEP;
+        low = low.max(width);
         old[at].wrapping_sub(beyond as u64)
     });
-    (offsets, jumped)
+    (offsets, jumped, low)
 }
 
 /// The first line: two samples, so far apart that they make a rate. 20 us, once.

@@ -158,24 +158,26 @@ impl KernelPage {
     #[inline(always)]
     pub(super) fn read_fast<const ORDERED: bool>(self, clock: Clock) -> Option<u64> {
         let head = self.head();
-        if !is_at_rest(head, Mode::Tsc) || is_checked(head) {
-            return None;
-        }
-        let halves = if ORDERED {
+        let (low, high) = if ORDERED {
             counter::ordered_halves(self.fence())
         } else {
             counter::unordered_halves()
         };
-        let (last, rate) = (self.field(offset::LAST), self.later(offset::RATE));
-        let last_low = self.last_low();
+        let (last_low, last_high) = self.last_halves();
+        let rate = self.later(offset::RATE);
         let (seconds, fraction) = self.time(clock);
-        if !self.is_still(head) || counter::whole(halves).wrapping_sub(last) >> 32 != 0 {
+        let is_still = self.is_still(head);
+        // What is known before the counter is looked at after it: a fence waits for all that comes before.
+        if !is_still || !is_at_rest(head, Mode::Tsc) || is_checked(head) {
             return None;
         }
-        // So the low halves suffice, and are known earlier.
-        let advance = u64::from(halves.0.wrapping_sub(last_low));
+        // By halves, which is a subtraction and one with borrow. The low one is known earlier.
+        let (advance, borrows) = low.overflowing_sub(last_low);
+        if high.wrapping_sub(last_high).wrapping_sub(borrows.into()) != 0 {
+            return None;
+        }
         // The multiplier is the low half of `rate`, the shift the high one. (4)
-        let product = advance.wrapping_mul(rate & 0xffff_ffff);
+        let product = u64::from(advance).wrapping_mul(rate & 0xffff_ffff);
         let nanos = fraction.wrapping_add(product) >> ((rate >> 32) & 63);
         Some(seconds.wrapping_mul(NANOS).wrapping_add(nanos))
     }
@@ -279,14 +281,17 @@ impl KernelPage {
         self.field(0) == head
     }
 
-    /// The low half of `LAST`, loaded by itself: a compiler that saw that it is half of the other would wait
-    /// for the whole.
+    /// The halves of `LAST`, loaded by themselves: a compiler that saw that the low one is half of the other would
+    /// wait for the whole.
     #[inline(always)]
-    fn last_low(self) -> u32 {
+    fn last_halves(self) -> (u32, u32) {
         let address = (self.0 & !(Self::ALIGNMENT - 1)) + offset::LAST;
-        let low = ptr::with_exposed_provenance::<AtomicU32>(address);
-        // SAFETY: as in `load`; the low half comes first in memory.
-        unsafe { (*low).load(Ordering::Relaxed) }
+        let half = |at: usize| {
+            let half = ptr::with_exposed_provenance::<AtomicU32>(address + at);
+            // SAFETY: as in `load`; the low half comes first in memory.
+            unsafe { (*half).load(Ordering::Relaxed) }
+        };
+        (half(0), half(4))
     }
 
     /// Whole seconds and the rest, of a clock.

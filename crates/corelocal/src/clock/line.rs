@@ -37,10 +37,17 @@ pub(super) const SHORTEST: u64 = 20_000;
 
 /// What a line may be off by before that is a discontinuity and not a matter of rates: NTP's largest slew and
 /// a tick changed by a few percent stay below it.
-const STEP: u64 = 1_000_000;
+pub(super) const STEP: u64 = 1_000_000;
 
 /// The part of the rate by which a line is bent at most, towards the truth.
 const BEND: u64 = 512;
+
+/// How far before its base a line is read.
+const FAR: u64 = 1 << 26;
+
+/// What `pace` is instead of a rate in the two lines that end an anchor.
+const CLOSED: u64 = 0;
+const CLOSING: u64 = 1;
 
 /// The true clock at a moment: somewhere between two readings of the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +101,52 @@ impl Line {
         .ending(b.counter, SHORTEST)
     }
 
+    /// So much ahead.
+    pub(super) fn lifted(self, by: u64) -> Line {
+        Line { time: self.time.saturating_add(by), ..self }
+    }
+
+    /// Whether it tells the time. Otherwise it ends the anchor: it covers no counter.
+    pub(super) fn is_open(&self) -> bool {
+        self.pace > CLOSING
+    }
+
+    /// Where an anchor ended: no reading of it was, or will be, later. `None` if that is not known yet.
+    pub(super) fn stop(&self) -> Option<u64> {
+        (self.pace == CLOSED).then_some(self.time)
+    }
+
+    /// What follows an open line first: this line, but none of its times.
+    pub(super) fn closing(&self) -> Line {
+        let Line { time, rate, base, end, .. } = *self;
+        Line { time, rate, pace: CLOSING, sampled: base, truth: end, ..Line::NOWHERE }
+    }
+
+    /// What follows then, by a counter that was read after [`closing`](Line::closing) was published, if there is
+    /// one. Readings of the open line that then went on had read their counters, but for what a cpu has in
+    /// flight.
+    pub(super) fn closed(&self, counter: Option<u64>) -> Line {
+        /// 10 us or so: more than fits into a cpu's reorder buffer.
+        const IN_FLIGHT: u64 = 1 << 15;
+        let Line { time, rate, sampled: base, truth: end, .. } = *self;
+        let open = Line { base, time, rate, end, ..*self };
+        let last = counter.map(|counter| counter.wrapping_add(IN_FLIGHT));
+        let last = last.filter(|last| open.covers(*last)).unwrap_or(end);
+        Line { time: open.at(last), pace: CLOSED, ..Line::NOWHERE }
+    }
+
+    /// Covers no counter but one that is 2^64 - `FAR`.
+    const NOWHERE: Line = Line {
+        base: 0,
+        time: 0,
+        rate: 0,
+        end: FAR.wrapping_neg(),
+        pace: 0,
+        sampled: 0,
+        truth: 0,
+        first: 0,
+    };
+
     /// The time at a counter value up to the end.
     #[inline(always)]
     pub(super) fn at(&self, counter: u64) -> u64 {
@@ -106,7 +159,6 @@ impl Line {
     /// is far before the base: then the counter was set back.
     #[inline(always)]
     pub(super) fn covers(&self, counter: u64) -> bool {
-        const FAR: u64 = 1 << 26;
         // One comparison for both: from `FAR` before the base to the end.
         counter.wrapping_sub(self.base).wrapping_add(FAR)
             <= self.end.wrapping_sub(self.base).wrapping_add(FAR)
@@ -128,7 +180,8 @@ impl Line {
         let at_end = self.at(self.end);
         let unseen = sample.counter.wrapping_sub(self.end);
         if nanos(unseen, measured) > period {
-            let time = sample.time.max(at_end);
+            // No reading of the true clock so far was later.
+            let time = sample.time.saturating_add(nanos(sample.width, measured)).max(at_end);
             let line = Line { base: sample.counter, time, rate: measured, ..*self };
             return Ok((line.knowing(sample, measured).ending(sample.counter, period)?, false));
         }

@@ -9,6 +9,8 @@
 //!                                                          └─ vdso.rs                 back-end 4
 //!   unsettled ──► validating ──► 1 ──► 2 ──► 3 ──► 4       (a doubt leads to the right, counted)
 //! ```
+//! `handover.rs` says why no clock goes back when one back-end follows another.
+//!
 //! The first reading probes (some ten microseconds) and lets the vDSO serve. While it does, each reading
 //! compares what was found with the vDSO's answers before and after it; after a thousand comparisons
 //! over some updates by the kernel it serves itself. [`settle`](Selector::settle) does that at once. From
@@ -17,18 +19,21 @@
 //!
 //! # Invariants
 //! 1. `route` is 0, a number of [`route`], or the word of a [`KernelPage`] that was validated. What a back-end
-//!    needs is stored before the route that leads to it (Release), and stays.
+//!    needs is stored before the route that leads to it (Release), and stays. A number has the highest bit, and
+//!    contains a count, so that a route never comes again: a stopped thread cannot end a later one.
 //! 2. A back-end that is given up is not tried again, except by [`settle`](Selector::settle).
 //! 3. System calls are made by the first reading and by `settle`, and one `mmap` when an anchor is first
 //!    needed. Otherwise none is made but those of a vDSO that cannot do without.
 //! 4. Nothing blocks: whoever loses a race reads what the winner stored.
 
 mod anchored;
+mod handover;
 mod point;
 mod validate;
 
 use core::marker::PhantomData;
 
+use self::handover::Floors;
 use super::Clock;
 use super::anchor::Anchors;
 use super::counter::{self, Fence, how};
@@ -37,10 +42,11 @@ use super::page::pvclock;
 use super::paravirtual;
 use super::probe;
 use super::status::{Backend, Cause, Counts, Source, Status};
-use crate::primitive::global::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::primitive::global::{AtomicU32, AtomicUsize, Ordering};
 use crate::sys::WipedByFork;
 
-/// Where readings go: in bit 0 the fence, above one of these.
+/// Where readings go: in bit 0 the fence, in the next seven one of these, above a count, and in the highest bit 1.
+/// As a signed number that is negative, so one comparison tells it from a page's address.
 mod route {
     pub(super) const UNSETTLED: usize = 0;
     pub(super) const VALIDATING_TSC: usize = 1;
@@ -49,9 +55,22 @@ mod route {
     pub(super) const ANCHOR_PVCLOCK: usize = 4;
     pub(super) const ANCHOR_TSC: usize = 5;
     pub(super) const VDSO: usize = 6;
-    /// From here on it is the word of a kernel page.
-    pub(super) const PAGE: usize = 128;
+    /// What [`kind`] is of the word of a kernel page.
+    pub(super) const PAGE: usize = 127;
+
+    /// Whether it is the word of a kernel page.
+    #[inline(always)]
+    pub(super) fn is_page(route: usize) -> bool {
+        route as isize >= 128
+    }
+
+    /// Which of the above it is.
+    #[inline(always)]
+    pub(super) fn kind(route: usize) -> usize {
+        if is_page(route) { PAGE } else { (route & 0xff) >> 1 }
+    }
 }
+use route::{is_page, kind};
 
 /// The true clock, which everything is compared with.
 pub(super) trait Truth {
@@ -67,8 +86,10 @@ pub(super) struct Selector<T: Truth> {
     page: AtomicUsize,
     /// The address of KVM's page, or 0.
     pvclock: AtomicUsize,
-    /// The monotonic time that an anchor gave last, when it was given up: the vDSO may be a little behind.
-    floor: AtomicU64,
+    /// The latest times that anchors gave before they were given up.
+    floors: Floors,
+    /// Routes so far.
+    routes: AtomicUsize,
     anchors: WipedByFork<Anchors>,
     /// 1 if the cpus' counters are trusted to agree.
     tsc: AtomicU32,
@@ -88,7 +109,8 @@ impl<T: Truth> Selector<T> {
             route: AtomicUsize::new(0),
             page: AtomicUsize::new(0),
             pvclock: AtomicUsize::new(0),
-            floor: AtomicU64::new(0),
+            floors: Floors::new(),
+            routes: AtomicUsize::new(0),
             // SAFETY: zeros are anchors that nobody has set.
             anchors: unsafe { WipedByFork::new() },
             tsc: AtomicU32::new(0),
@@ -106,7 +128,7 @@ impl<T: Truth> Selector<T> {
     pub(super) fn read<const ORDERED: bool>(&self, clock: Clock) -> u64 {
         // Acquire: partner is the Release in `switch`. (1)
         let route = self.route.load(Ordering::Acquire);
-        if route >= route::PAGE {
+        if is_page(route) {
             // SAFETY: (1)
             let page = unsafe { KernelPage::of_word(route) };
             if let Some(nanos) = page.read_fast::<ORDERED>(clock) {
@@ -122,7 +144,7 @@ impl<T: Truth> Selector<T> {
         // Acquire: as in `read`.
         let route = self.route.load(Ordering::Acquire);
         // SAFETY: (1)
-        (route >= route::PAGE).then(|| unsafe { KernelPage::of_word(route) })
+        is_page(route).then(|| unsafe { KernelPage::of_word(route) })
     }
 
     /// The time of the last tick.
@@ -138,8 +160,8 @@ impl<T: Truth> Selector<T> {
     #[inline(never)]
     fn read_otherwise(&self, route: usize, clock: Clock, ordered: bool) -> u64 {
         let is_lfence = Fence::of_bit(route) == Fence::Lfence;
-        match (route >> 1, ordered, is_lfence) {
-            (route::VDSO, ..) => self.read_vdso(clock),
+        match (kind(route), ordered, is_lfence) {
+            (route::VDSO, ..) => self.read_vdso(route, clock),
             (route::PAGE_BY_PVCLOCK, false, _) => self.read_by_pvclock::<{ how::UNORDERED }>(clock),
             (route::PAGE_BY_PVCLOCK, _, true) => self.read_by_pvclock::<{ how::LFENCE }>(clock),
             (route::PAGE_BY_PVCLOCK, ..) => self.read_by_pvclock::<{ how::RDTSCP }>(clock),
@@ -171,7 +193,7 @@ impl<T: Truth> Selector<T> {
         let mut route = self.route.load(Ordering::Acquire);
         // Each round but the last leads to a lower back-end; others may lead up again, by `settle`.
         for _ in 0..16 {
-            let read = match route >> 1 {
+            let read = match kind(route) {
                 route::UNSETTLED => {
                     self.start();
                     route = self.route.load(Ordering::Acquire);
@@ -182,25 +204,37 @@ impl<T: Truth> Selector<T> {
                 route::PAGE_BY_PVCLOCK => self.read_page(Mode::Pvclock, clock, ordered),
                 route::ANCHOR_PVCLOCK => self.read_anchor(route, Mode::Pvclock, clock, ordered),
                 route::ANCHOR_TSC => self.read_anchor(route, Mode::Tsc, clock, ordered),
-                route::VDSO => Ok(self.read_vdso(clock)),
+                route::VDSO => Ok(self.true_time(clock)),
                 _ => self.read_page(Mode::Tsc, clock, ordered),
             };
+            if let Err(cause) = read {
+                self.latch(route, cause);
+            }
+            let now = self.route.load(Ordering::Acquire);
             match read {
-                Ok(nanos) => return nanos,
-                Err(cause) => {
-                    self.latch(route, cause);
-                    route = self.route.load(Ordering::Acquire);
-                }
+                // Still the same: see `handover.rs`.
+                Ok(nanos) if now == route => return nanos,
+                _ => route = now,
             }
         }
-        self.read_vdso(clock)
+        self.true_time(clock)
+    }
+
+    /// Back-end 4, if it still serves afterwards.
+    #[inline(never)]
+    fn read_vdso(&self, route: usize, clock: Clock) -> u64 {
+        let time = self.true_time(clock);
+        if self.route.load(Ordering::Acquire) == route {
+            time
+        } else {
+            self.read_patiently(clock, true)
+        }
     }
 
     /// The vDSO's time, not earlier than an anchor's before it.
-    #[inline(never)]
-    fn read_vdso(&self, clock: Clock) -> u64 {
-        let time = T::read(clock);
-        if clock == Clock::Monotonic { time.max(self.floor.load(Ordering::Relaxed)) } else { time }
+    #[inline]
+    fn true_time(&self, clock: Clock) -> u64 {
+        self.floors.apply(clock, T::read(clock))
     }
 
     /// Back-end 1, however long it takes, and compared with the vDSO where that is due.
@@ -251,101 +285,10 @@ impl<T: Truth> Selector<T> {
         self.choose(route::UNSETTLED);
     }
 
-    /// Probes, and leads from the route `from` to the best back-end there is.
-    fn choose(&self, from: usize) {
-        let fence = counter::cheaper_fence();
-        let found = probe::probe(fence, T::read);
-        self.pvclock.store(found.pvclock.unwrap_or(0), Ordering::Relaxed);
-        self.tsc.store(found.tsc.into(), Ordering::Relaxed);
-        self.choose_among(from, fence, found.page);
-    }
-
-    fn choose_among(&self, from: usize, fence: Fence, page: Result<(KernelPage, Mode), Cause>) {
-        let limit = self.limit.load(Ordering::Relaxed);
-        let to = match page {
-            Ok((page, mode)) if limit <= Backend::KernelPage as u32 => {
-                self.page.store(page.word(), Ordering::Relaxed);
-                self.passed.store(0, Ordering::Relaxed);
-                self.changes.store(0, Ordering::Relaxed);
-                let validating = match mode {
-                    Mode::Tsc => route::VALIDATING_TSC,
-                    Mode::Pvclock => route::VALIDATING_PVCLOCK,
-                };
-                number(validating, fence)
-            }
-            Ok(_) => self.below(Backend::KernelPage, fence),
-            Err(_) if limit > Backend::KernelPage as u32 => self.below(Backend::KernelPage, fence),
-            Err(cause) => {
-                let to = self.below(Backend::KernelPage, fence);
-                if self.switch(from, to) {
-                    self.counts.latched(cause);
-                }
-                return;
-            }
-        };
-        self.switch(from, to);
-    }
-
-    /// Gives up the back-end of the route `from`.
-    #[cold]
-    fn latch(&self, from: usize, cause: Cause) {
-        if cause == Cause::SourceSwitched {
-            // Perhaps because the counters do not agree any more.
-            self.tsc.store(0, Ordering::Relaxed);
-        }
-        let fence = Fence::of_bit(from);
-        let mode = match from >> 1 {
-            route::ANCHOR_PVCLOCK => Some(Mode::Pvclock),
-            route::ANCHOR_TSC => Some(Mode::Tsc),
-            _ => None,
-        };
-        if let Some(mode) = mode {
-            self.raise_floor(mode, fence);
-        }
-        let to = match mode {
-            None => self.below(Backend::KernelPage, fence),
-            Some(Mode::Pvclock) => self.below(Backend::Paravirtual, fence),
-            Some(Mode::Tsc) => number(route::VDSO, fence),
-        };
-        if self.switch(from, to) {
-            self.counts.latched(cause);
-        }
-    }
-
-    /// The best back-end below `level` that there is, ready for use.
-    fn below(&self, level: Backend, fence: Fence) -> usize {
-        let limit = self.limit.load(Ordering::Relaxed);
-        let anchors = [
-            (Backend::Paravirtual, Mode::Pvclock, route::ANCHOR_PVCLOCK),
-            (Backend::Anchor, Mode::Tsc, route::ANCHOR_TSC),
-        ];
-        for (backend, mode, to) in anchors {
-            let is_there = match mode {
-                Mode::Pvclock => self.pvclock.load(Ordering::Relaxed) != 0,
-                Mode::Tsc => self.tsc.load(Ordering::Relaxed) != 0,
-            };
-            if backend <= level || (backend as u32) < limit || !is_there {
-                continue;
-            }
-            let ready = self.anchor(mode).ok_or(Cause::NoResources);
-            match ready.and_then(|anchor| self.begin(anchor, mode, fence)) {
-                Ok(()) => return number(to, fence),
-                Err(cause) => self.counts.latched(cause),
-            }
-        }
-        number(route::VDSO, fence)
-    }
-
-    /// Leads readings to `to`, if they still go to `from`.
-    fn switch(&self, from: usize, to: usize) -> bool {
-        // Release: partner is the Acquire in `read`. (1)
-        self.route.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-
     /// What serves.
     pub(super) fn status(&self) -> Status {
         let route = self.route.load(Ordering::Acquire);
-        let (backend, source) = match route >> 1 {
+        let (backend, source) = match kind(route) {
             route::UNSETTLED | route::VALIDATING_TSC | route::VALIDATING_PVCLOCK | route::VDSO => {
                 (Backend::Vdso, Source::Kernel)
             }
@@ -369,12 +312,7 @@ impl<T: Truth> Selector<T> {
 }
 
 fn is_validating(route: usize) -> bool {
-    matches!(route >> 1, route::VALIDATING_TSC | route::VALIDATING_PVCLOCK)
-}
-
-/// The number of a route.
-const fn number(to: usize, fence: Fence) -> usize {
-    to << 1 | fence as usize
+    matches!(kind(route), route::VALIDATING_TSC | route::VALIDATING_PVCLOCK)
 }
 
 /// The best back-end that `CORELOCAL_CLOCK` allows.

@@ -9,6 +9,9 @@ use super::*;
 use core::cell::Cell;
 use std::boxed::Box;
 
+#[path = "selector_handover_tests.rs"]
+mod handover;
+
 std::thread_local! {
     /// The page whose time is the truth in this thread, and what the truth is ahead of it by.
     static PAGE: Cell<Option<&'static Synthetic>> = const { Cell::new(None) };
@@ -25,7 +28,7 @@ impl Truth for ByPage {
             Clock::Realtime | Clock::Tai => AHEAD.get() + REALTIME_AHEAD.get(),
             _ => AHEAD.get(),
         };
-        page.time(clock, synthetic::now()).wrapping_add_signed(ahead)
+        page.time_now(clock).wrapping_add_signed(ahead)
     }
 }
 
@@ -242,7 +245,7 @@ fn an_interruption_of_the_first_look_is_no_step() {
             now.set(now.get() + long);
             time
         };
-        let (first, jumped) = anchor::offsets(None, monotonic, other);
+        let (first, jumped, _) = anchor::offsets(None, monotonic, other);
         assert!(!jumped && first.iter().all(|it| it.abs_diff(1_000_000_000) < 1000), "{first:?}");
         assert!(!anchor::offsets(Some(&first), monotonic, other).1);
     }

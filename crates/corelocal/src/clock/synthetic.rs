@@ -27,6 +27,8 @@ pub(super) const MULTIPLIER: u64 = 6_455_728;
 pub(super) struct Synthetic {
     words: [AtomicU64; 48],
     layout: Layout,
+    /// Odd during a tick, for threads that take the page's time for the truth: `words` is damaged at will.
+    ticks: AtomicU64,
 }
 
 pub(super) fn now() -> u64 {
@@ -37,7 +39,7 @@ impl Synthetic {
     /// A page of mode TSC whose last tick is now; never freed.
     pub(super) fn new(layout: Layout) -> &'static Synthetic {
         let words = core::array::from_fn(|_| AtomicU64::new(0));
-        let page = Box::leak(Box::new(Synthetic { words, layout }));
+        let page = Box::leak(Box::new(Synthetic { words, layout, ticks: AtomicU64::new(0) }));
         // Sequence 2: ticks 0, 64, … are those in which readings are compared.
         page.set(0, 1 << 32 | 2);
         page.set(offset::LAST, now());
@@ -90,6 +92,12 @@ impl Synthetic {
 
     /// What the kernel does at each tick.
     pub(super) fn tick(&self) {
+        self.tick_to(self.later(offset::RATE));
+    }
+
+    /// A tick from which on the clock has another rate.
+    pub(super) fn tick_to(&self, new_rate: u64) {
+        self.ticks.fetch_add(1, Ordering::SeqCst);
         self.turn(1);
         let (last, now) = (self.get(offset::LAST), now());
         let rate = self.later(offset::RATE);
@@ -101,7 +109,21 @@ impl Synthetic {
             self.set_later(at + 8, fraction % (1_000_000_000 << SHIFT));
         }
         self.set(offset::LAST, now);
+        self.set_later(offset::RATE, new_rate);
         self.turn(1);
+        self.ticks.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The time of a clock now, while another thread may tick.
+    pub(super) fn time_now(&self, clock: Clock) -> u64 {
+        loop {
+            let before = self.ticks.load(Ordering::SeqCst);
+            let time = self.time(clock, now());
+            if before % 2 == 0 && self.ticks.load(Ordering::SeqCst) == before {
+                return time;
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// The time of a clock by the page, in other words than the code under test; whatever its sequence says.

@@ -12,7 +12,7 @@
 //! | [`clockbound`] | the ClockBound daemon | the error of `CLOCK_REALTIME` |
 //!
 //! Each is a `Page` that can lie in any memory. [`Publisher`] keeps one in a file, [`Subscriber`] reads it
-//! there; other programs' readers read ours, and ours theirs. [`State`] is what a writer knows, from which
+//! there if it is of a user that can be believed; other programs' readers read ours, and ours theirs. [`State`] is what a writer knows, from which
 //! each encoding takes what it has a place for.
 //!
 //! ```
@@ -26,7 +26,10 @@
 //! # let path = std::ffi::CStr::from_bytes_with_nul(path.as_bytes())?;
 //! # struct Remove<'a>(&'a std::ffi::CStr);
 //! # impl Drop for Remove<'_> {
-//! #     fn drop(&mut self) { let _ = std::fs::remove_file(self.0.to_str().unwrap()); }
+//! #     fn drop(&mut self) {
+//! #         let name = self.0.to_str().unwrap();
+//! #         let _ = (std::fs::remove_file(name), std::fs::remove_file(format!("{name}.lock")));
+//! #     }
 //! # }
 //! # let _remove = Remove(path);
 //! // One process:
@@ -128,6 +131,8 @@ mod stop;
 mod tests;
 mod trouble;
 mod units;
+#[cfg(not(loom))]
+mod untrusted;
 #[cfg(not(loom))]
 mod writer;
 

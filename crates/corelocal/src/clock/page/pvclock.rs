@@ -20,13 +20,15 @@
 //! Invariants:
 //! 1. The flags are part of the copy. A look at them before a stable copy may see those of an earlier
 //!    publication: a page that has just lost its stability would be believed.
-//! 2. A counter behind the point is taken for the point: the clock stands still, it never goes back.
+//! 2. A counter behind the point is taken for the point: the clock stands still, it never goes back. Readers of a file
+//!    ([`Subscriber`](super::Subscriber)) doubt one that is a microsecond behind or more: cpus differ by less.
 //! 3. The arithmetic is the guest kernel's, to the bit, so that both clocks agree: the shift comes
 //!    first, and what it shifts out is lost.
 
 use super::annex::Annex;
 use super::layout::{self, Head, Layout};
 use super::sequence::{self, Mark, Sequence, get, get32, put, put32};
+use super::units::SKEW_NS;
 use super::{Doubt, Refusal};
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -111,21 +113,35 @@ impl Content {
             return Err(Doubt::Blank);
         }
         // Saturating: (2).
-        let delta = counter.saturating_sub(self.counter);
+        let passed = self.distance(counter.saturating_sub(self.counter))?;
+        self.nanoseconds.checked_add(passed).ok_or(Doubt::Range)
+    }
+
+    /// How many nanoseconds so many ticks take.
+    #[inline]
+    fn distance(&self, ticks: u64) -> Result<u64, Doubt> {
         let by = u32::from(self.shift.unsigned_abs());
         if by >= u64::BITS {
             return Err(Doubt::Malformed);
         }
         let shifted = if self.shift < 0 {
-            delta >> by
-        } else if delta.leading_zeros() < by {
+            ticks >> by
+        } else if ticks.leading_zeros() < by {
             return Err(Doubt::Range);
         } else {
-            delta << by
+            ticks << by
         };
         let nanoseconds = (u128::from(shifted) * u128::from(self.multiplier)) >> 32;
-        let nanoseconds = u64::try_from(nanoseconds).map_err(|_| Doubt::Range)?;
-        self.nanoseconds.checked_add(nanoseconds).ok_or(Doubt::Range)
+        u64::try_from(nanoseconds).map_err(|_| Doubt::Range)
+    }
+
+    /// Doubts a counter that is further behind the point than those of two cpus are apart: it was set back.
+    #[inline]
+    pub(super) fn doubt_set_back(&self, counter: u64) -> Result<(), Doubt> {
+        match self.counter.checked_sub(counter) {
+            Some(behind) if self.distance(behind)? >= SKEW_NS => Err(Doubt::Range),
+            _ => Ok(()),
+        }
     }
 
     /// The time at `counter`, if the page speaks for every cpu.

@@ -19,7 +19,7 @@
 //! `sequence_loom.rs` has those mistakes as models that must fail.
 //!
 //! Invariants:
-//! 1. One writer at a time; who writes to a file holds its lock (`publisher.rs`). Two writers would mix
+//! 1. One writer at a time; who writes to a file holds its lock (`writer.rs`). Two writers would mix
 //!    contents; they could not break memory, since every word is an atomic.
 //! 2. A writer may end at any instruction. The number is then odd, and stays odd until another writer
 //!    has published whole: readers never take what the dead one left.

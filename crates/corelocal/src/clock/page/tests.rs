@@ -174,7 +174,7 @@ fn vmclock_times() {
     let second = Duration::from_secs(1);
     let at = content.time_at(2_600_000_010).unwrap();
     assert!(at.abs_diff(Duration::from_secs(101)) <= Duration::from_nanos(1), "{at:?}");
-    assert_eq!(content.time_at(3), Ok(Duration::from_secs(100)));
+    assert_eq!(content.time_at(3), Ok(Duration::from_secs(100)), "three ticks behind");
     assert_eq!(content.bounds_at(10), Err(Doubt::Unbounded));
     let bounded = vmclock::Content {
         flags: vmclock::flags::MAX_ERROR_VALID | vmclock::flags::PERIOD_MAX_ERROR_VALID,
@@ -195,7 +195,82 @@ fn vmclock_times() {
     let smeared = vmclock::Content { scale: Scale::Unknown, ..content };
     assert_eq!(smeared.time_at(10), Err(Doubt::Malformed));
     let late = vmclock::Content { seconds: u64::MAX, ..content };
-    assert_eq!(late.time_at(u64::MAX), Err(Doubt::Range));
+    assert_eq!(late.time_at(2_600_000_010), Err(Doubt::Range));
+}
+
+/// A page of 1 GHz that was published at 10^13 ticks and 1,700,000,000 seconds.
+fn trusted() -> vmclock::Content {
+    let period = Period::from_hertz(1_000_000_000).unwrap();
+    vmclock::Content {
+        counter_kind: vmclock::COUNTER_TSC,
+        counter: 10_000_000_000_000,
+        period: period.fraction,
+        period_shift: period.shift,
+        period_max_error: period.error(1_000).fraction,
+        seconds: 1_700_000_000,
+        status: Status::Synchronized,
+        flags: vmclock::flags::MAX_ERROR_VALID | vmclock::flags::PERIOD_MAX_ERROR_VALID,
+        max_error_ns: 250,
+        ..vmclock::Content::default()
+    }
+}
+
+/// After a resume, a migration or a restart the counter may be anything.
+#[test]
+fn a_counter_that_was_set_back_is_a_doubt() {
+    let content = trusted();
+    let point = Duration::from_secs(content.seconds);
+    // Another cpu's counter: the bounds reach back as far.
+    let near = content.bounds_at(content.counter - 900).unwrap();
+    assert!(near.earliest <= point - Duration::from_nanos(250 + 900), "{near:?}");
+    assert!(near.latest >= point + Duration::from_nanos(250), "{near:?}");
+    assert_eq!(content.time_at(content.counter - 900), Ok(point));
+    for counter in [content.counter - 1_100, content.counter / 2, 1, 0] {
+        assert_eq!(content.bounds_at(counter), Err(Doubt::Range), "{counter}");
+        assert_eq!(content.time_at(counter), Err(Doubt::Range), "{counter}");
+    }
+}
+
+#[test]
+fn a_page_whose_writer_is_gone_expires() {
+    const SECOND: u64 = 1_000_000_000;
+    let content = trusted();
+    let after = |seconds| content.bounds_at(content.counter + seconds * SECOND);
+    assert_eq!(after(4).unwrap().status, Status::Synchronized);
+    assert_eq!(after(6).unwrap().status, Status::FreeRunning);
+    assert_eq!(after(999).unwrap().status, Status::FreeRunning);
+    for seconds in [1_001, 3_600, 30 * 86_400] {
+        assert_eq!(after(seconds), Err(Doubt::Expired));
+        let counter = content.counter + seconds * SECOND;
+        assert_eq!(content.time_at(counter), Err(Doubt::Expired));
+    }
+    assert_eq!(content.bounds_at(u64::MAX), Err(Doubt::Expired));
+}
+
+/// A page that was published before a leap second does not know whether it is over.
+#[test]
+fn bounds_are_wider_by_a_second_around_a_leap_second() {
+    const SECOND: u64 = 1_000_000_000;
+    const MIDNIGHT: u64 = 19_676 * 86_400;
+    let width = |leap, scale, seconds: u64, after: u64| {
+        let content = vmclock::Content { leap, scale, seconds, ..trusted() };
+        let bounds = content.bounds_at(content.counter + after * SECOND).unwrap();
+        (bounds.latest - bounds.earliest).as_secs()
+    };
+    for leap in [Leap::InsertionAhead, Leap::DeletionAhead, Leap::Inserting, Leap::Unknown] {
+        let utc = |seconds, after| width(leap, Scale::Utc, seconds, after);
+        assert_eq!(utc(MIDNIGHT - 100, 0), 0, "long before");
+        assert_eq!(utc(MIDNIGHT - 100, 90), 0);
+        assert_eq!(utc(MIDNIGHT - 100, 99), 2, "a second before midnight");
+        assert_eq!(utc(MIDNIGHT - 100, 500), 2, "nobody published since");
+        assert_eq!(utc(MIDNIGHT - 1, 0), 2);
+        assert_eq!(utc(MIDNIGHT + 1, 0), 2, "the kernel is late");
+        assert_eq!(utc(MIDNIGHT + 10, 50), 0, "published after it");
+        assert_eq!(width(leap, Scale::Tai, MIDNIGHT - 1, 1), 0);
+    }
+    for leap in [Leap::None, Leap::Inserted, Leap::Deleted] {
+        assert_eq!(width(leap, Scale::Utc, MIDNIGHT - 1, 1), 0);
+    }
 }
 
 #[test]
@@ -237,6 +312,7 @@ fn every_word_has_a_sentence() {
         Doubt::Untrusted(Status::Disrupted),
         Doubt::Unbounded,
         Doubt::Expired,
+        Doubt::Unwatched,
     ] {
         assert!(doubt.to_string().len() > 20);
     }
@@ -308,10 +384,15 @@ proptest! {
         page.write(&content);
         prop_assert_eq!(page.content(), Ok(content));
         prop_assert_eq!(content.time_at(counter), Ok(time));
-        prop_assert!(near(content.time_at(later).unwrap(), time + elapsed));
-        let bounds = content.bounds_at(later).unwrap();
-        let error = Duration::from_nanos(error) + elapsed.mul_f64(f64::from(drift) * 1e-9);
-        prop_assert!(bounds.latest + Duration::from_nanos(2) >= time + elapsed + error.mul_f64(0.999_999));
+        if elapsed < Duration::from_secs(999) {
+            prop_assert!(near(content.time_at(later).unwrap(), time + elapsed));
+            let bounds = content.bounds_at(later).unwrap();
+            let error = Duration::from_nanos(error) + elapsed.mul_f64(f64::from(drift) * 1e-9);
+            let latest = time + elapsed + error.mul_f64(0.999_999);
+            prop_assert!(bounds.latest + Duration::from_nanos(2) >= latest);
+        } else if elapsed > Duration::from_secs(1001) {
+            prop_assert_eq!(content.bounds_at(later), Err(Doubt::Expired));
+        }
 
         let page = clockbound::Page::new();
         let content = clockbound::Content::from(&state);

@@ -34,6 +34,10 @@ pub enum Doubt {
     Unbounded,
     /// What it says was to be believed until a time that has passed: its writer has ended.
     Expired,
+    /// Its file, which is read anew each time, was cut short or cannot be read any more: open it again.
+    Cut,
+    /// It counts on its readers to compare its disruption marker with the hypervisor's, which cannot be read.
+    Unwatched,
 }
 
 impl fmt::Display for Doubt {
@@ -46,12 +50,17 @@ impl fmt::Display for Doubt {
             Doubt::Blank => "the clock page tells no time yet",
             Doubt::Unstable => "the clock page does not speak for every cpu",
             Doubt::Malformed => "the clock page holds a value that it cannot have",
-            Doubt::Range => "the clock page's point is too far away from now, or in the future",
+            Doubt::Range => "the clock page's point is too far away from now, or in the future: the counter was set back",
             Doubt::Untrusted(status) => {
                 return write!(f, "the clock page's writer says: {status}");
             }
             Doubt::Unbounded => "the clock page does not tell how far off it may be",
-            Doubt::Expired => "the clock page was not published for too long",
+            Doubt::Cut => "the clock page's file was cut short: open it again",
+            Doubt::Expired => "the clock page was not published for too long: its writer has ended",
+            Doubt::Unwatched => {
+                "the clock page's disruption marker cannot be compared with the hypervisor's: make \
+                 /dev/vmclock0 readable"
+            }
         })
     }
 }
@@ -76,14 +85,31 @@ pub enum Refusal {
     Version(u16),
     /// It says that it has so many bytes, which cannot be.
     Size(u64),
-    /// It belongs to this other user, or others may write to it: what it says, and whether it is still
-    /// there at the next look, would be up to them.
+    /// It belongs to this other user, which is not root, or others may write to it: what it says, and whether it is
+    /// still there at the next look, would be up to them.
     Unsafe {
         /// The number of the user it belongs to.
         owner: u32,
         /// Its permission bits.
         mode: u32,
     },
+    /// Users besides this one and root may replace files in its directory: it belongs to this other user, or others
+    /// may write to it and it is not sticky.
+    Directory {
+        /// The number of the user it belongs to.
+        owner: u32,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The lock file beside it is no regular file of one name and of this user, or others may open it.
+    Lock {
+        /// The number of the user it belongs to.
+        owner: u32,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// It has so many names, of which another publisher may use another one.
+    Linked(u64),
     /// It was made by another program, which may be writing to it without a lock.
     NotOurs,
     /// It was replaced again and again while it was opened.
@@ -113,11 +139,31 @@ impl fmt::Display for Refusal {
                 write!(f, "a clock page of version {version}, which this library does not know")
             }
             Refusal::Size(size) => write!(f, "a damaged clock page: it claims to have {size} bytes"),
-            Refusal::Unsafe { owner, mode } => write!(
+            Refusal::Unsafe { owner, mode } if mode & 0o022 != 0 => write!(
                 f,
-                "not to be trusted: it belongs to user {owner} with permissions {mode:04o}; others must \
-                 not be able to write to it"
+                "not to be trusted: others may write to it (it belongs to user {owner}, with permissions \
+                 {mode:04o}); remove it, or take that right away with `chmod go-w`"
             ),
+            Refusal::Unsafe { owner, .. } => write!(
+                f,
+                "not to be trusted: it belongs to user {owner}, and only pages of this process's own user and, \
+                 by readers, of root are believed; remove it, and publish as one of them"
+            ),
+            Refusal::Directory { owner, mode } => write!(
+                f,
+                "others may replace files in its directory, which belongs to user {owner} with permissions \
+                 {mode:04o}; take a directory that only this user may write to, below /run or \
+                 $XDG_RUNTIME_DIR"
+            ),
+            Refusal::Lock { owner, mode } => write!(
+                f,
+                "its lock file, the name with .lock behind it, is not this user's alone: it belongs to user \
+                 {owner} with permissions {mode:04o}; remove it, or take a directory that only this user may \
+                 write to, below /run or $XDG_RUNTIME_DIR"
+            ),
+            Refusal::Linked(names) => {
+                write!(f, "it has {names} names, and may be published to by another one: remove it first")
+            }
             Refusal::NotOurs => f.write_str(
                 "a clock page of another program, which may still write to it: end that, and remove the \
                  file first",

@@ -9,6 +9,8 @@ use core::time::Duration;
 use super::Doubt;
 
 const NANOSECONDS: u64 = 1_000_000_000;
+/// By how much a counter may be behind a page's point: another cpu's, or one that was read before the publication.
+pub(super) const SKEW_NS: u64 = 1_000;
 
 /// Nanoseconds as 2^-64 seconds, rounded up: too many by three of those at most.
 #[inline]

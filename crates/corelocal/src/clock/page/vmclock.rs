@@ -22,7 +22,8 @@
 //! | 104 | 8 | generation of the machine: another one after it was restored or cloned |
 //!
 //! Invariants:
-//! 1. A counter behind the point is taken for the point.
+//! 1. A counter a microsecond behind the point is taken for the point, and the bounds reach back that far. One
+//!    further behind was set back since the publication: the page says nothing about it.
 //! 2. Bounds are rounded outwards.
 //! 3. The generation, which came later than the rest, is nothing without its flag: a region may end
 //!    before it.
@@ -179,6 +180,13 @@ impl Page {
     }
 
     content_and_write!(Content,);
+
+    /// The disruption marker by itself, which is one word.
+    #[inline]
+    pub fn marker(&self) -> u64 {
+        // Acquire: partner is the hypervisor's store, before it lets the guest run on another counter.
+        u64::from_le(self.disruptions.load(Ordering::Acquire))
+    }
 }
 
 impl Layout for Page {

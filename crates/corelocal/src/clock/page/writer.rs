@@ -1,8 +1,18 @@
 //! A page in a file, published by one process at a time.
 //!
-//! Way of a file: made empty, then given its whole first content by one write, so that nobody sees half of
-//! it; locked by its writer, mapped, published to. It is never cut, replaced or removed: readers have it
-//! mapped. The next writer takes it over as the last one left it and goes on counting.
+//! Way of a file: written whole under another name, then given its own, so that no reader sees half of it; mapped,
+//! published to. A publisher never cuts, replaces or removes a page: readers have it mapped. The next writer takes it
+//! over as the last one left it and goes on counting.
+//!
+//! # One writer
+//! A writer holds a lock on a file of its own, `FILE.lock`, whose mode is 0600. It cannot be on the page: every user
+//! that may read a file may lock it for reading (`fcntl(2)`), and so would keep the next writer out for ever. The lock
+//! file stays when its holder ends: if it were removed, two processes could each lock a file of that name.
+//!
+//! # Other users
+//! A user that may replace files in the page's directory could replace the page and the lock. So the directory must
+//! belong to this user or root, and be writable by its owner alone or sticky. In a sticky one (`/tmp`, `/dev/shm`) another
+//! user can take a name first, and then nothing is published there: a directory of the publisher's own is the place.
 //!
 //! # A writer's death
 //! Between two publications it leaves an even number: the next writer's first publication is one like any
@@ -10,9 +20,9 @@
 //! writer counts it as a disruption and leaves the number odd until its own first publication is whole.
 //!
 //! # Invariants
-//! 1. Who publishes holds the file's lock, got after the file was opened, and the path still led to that
-//!    file afterwards. The kernel drops the lock when its process ends.
-//! 2. The file belongs to this user, and nobody else may write to it: it neither shrinks nor lies.
+//! 1. A publisher holds the lock of `FILE.lock`, and the name still stood for that file afterwards. The kernel drops
+//!    the lock when its process ends.
+//! 2. The page and the lock file belong to this user, have one name each, and no other user may write to them.
 //! 3. A forked child does not publish: it has the memory, the descriptor and with it the lock, but the
 //!    generation of the process differs (`sys/forks.rs`).
 
@@ -27,11 +37,18 @@ use super::reader::{annex_in, examine, page_in};
 use super::sequence::Mark;
 use super::{Encoding, PublishError, Refusal};
 use crate::sys::Errno;
+use crate::sys::directory::Directory;
+use crate::sys::file::PathBuf;
 use crate::sys::forks;
-use crate::sys::shared_file::{self, Mapping, SharedFile};
+use crate::sys::shared_file::{self, FileStatus, Mapping, SharedFile};
 
-/// How often a file is opened again because somebody replaced it meanwhile.
+/// How often a file is opened again because it was replaced meanwhile.
 const REPLACEMENTS: u32 = 8;
+
+/// For its user to write and for all users to read.
+const PAGE_MODE: u32 = 0o644;
+/// For its user alone: a lock for reading needs the right to read.
+const LOCK_MODE: u32 = 0o600;
 
 /// The writer of a page in a file, of which there is one at a time.
 ///
@@ -42,66 +59,53 @@ const REPLACEMENTS: u32 = 8;
 /// ends or calls `exec`, should the parent die before it drops the publisher.
 pub struct Publisher<P: Encoding> {
     mapping: Mapping,
-    file: SharedFile,
+    lock: SharedFile,
     /// Of the process (3).
     generation: u32,
     recovered: bool,
     last: Option<P::Content>,
+    /// Device, inode and length.
+    file: (u64, u64, u64),
 }
 
 impl<P: Encoding> Publisher<P> {
-    /// Takes over the page in the file `path`, or makes the file, for its user to write and for everybody
-    /// to read. A file in `/dev/shm` or another tmpfs costs no disk writes.
+    /// Takes over the page in the file `path`, or makes the file, for its user to write and for all users to read.
+    /// Beside it lies `path.lock`, which stays. A file in `/run` or another tmpfs costs no disk writes.
+    ///
+    /// The place for it is a directory that only this user may write to: a subdirectory of `/run` for root, of
+    /// `XDG_RUNTIME_DIR` for other users.
     ///
     /// # Errors
     /// [`Refusal::Held`] if another process, or another publisher of this one, publishes there;
-    /// [`Refusal::Unsafe`] if the file is another user's or others may write to it; [`Refusal::NotOurs`],
-    /// [`Refusal::Foreign`] and others if it is there and no page that a publisher made;
-    /// [`Refusal::System`] if the kernel refuses.
+    /// [`Refusal::Directory`] if other users may replace files in its directory; [`Refusal::Unsafe`] if the file is
+    /// another user's or others may write to it; [`Refusal::Lock`] if that is so of the lock file;
+    /// [`Refusal::Linked`] if the file has several names; [`Refusal::NotOurs`], [`Refusal::Foreign`] and others if it
+    /// is there and no page that a publisher made; [`Refusal::System`] if the kernel refuses.
     pub fn create(path: &CStr) -> Result<Publisher<P>, Refusal> {
-        for _ in 0..REPLACEMENTS {
-            let (file, is_new) = match SharedFile::create(path) {
-                Ok(file) => (file, true),
-                Err(Errno::EEXIST) => match SharedFile::open_writable(path) {
-                    Ok(file) => (file, false),
-                    // Removed meanwhile.
-                    Err(Errno::ENOENT) => continue,
-                    Err(error) => return Err(error.into()),
-                },
-                Err(error) => return Err(error.into()),
-            };
-            if let Some(publisher) = Self::take_over(path, file, is_new)? {
-                return Ok(publisher);
-            }
+        let (directory, name) = Directory::of(path)?;
+        if name.is_empty() {
+            return Err(Refusal::NotAFile);
         }
-        Err(Refusal::Replaced)
-    }
-
-    /// `None` if the path leads to another file by now.
-    fn take_over(
-        path: &CStr,
-        file: SharedFile,
-        is_new: bool,
-    ) -> Result<Option<Publisher<P>>, Refusal> {
+        let status = directory.status()?;
+        if Directory::is_open_to_others(&status) {
+            return Err(Refusal::Directory { owner: status.owner, mode: status.mode });
+        }
+        let page_name = PathBuf::join(&[name])?;
+        let lock = lock(&directory, PathBuf::join(&[name, b".lock"])?.as_c_str())?;
+        let file = open_or_make::<P>(&directory, page_name.as_c_str())?;
         let status = file.status()?;
+        let (owner, mode) = (status.owner, status.mode);
         if !status.is_regular {
             return Err(Refusal::NotAFile);
         }
-        let (owner, mode) = (status.owner, status.mode);
-        if !is_new && (owner != shared_file::user() || mode & 0o022 != 0) {
+        // (2)
+        if owner != shared_file::user() || status.is_writable_by_others() {
             return Err(Refusal::Unsafe { owner, mode });
         }
-        if !file.lock()? {
-            return Err(Refusal::Held(file.holder()));
+        if status.links > 1 {
+            return Err(Refusal::Linked(status.links));
         }
-        // (1) Who made the path lead elsewhere may have another writer there.
-        match shared_file::status_of(path) {
-            Ok(named) if named.identity == status.identity => {}
-            Ok(_) | Err(Errno::ENOENT) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
-        // Under the lock: whoever made the file may have written to it meanwhile.
-        let status = file.status()?;
+        // As a user leaves it that empties the file. Readers that have it mapped can go on.
         if status.len == 0 {
             file.write_first(&first_image::<P>())?;
         }
@@ -109,6 +113,7 @@ impl<P: Encoding> Publisher<P> {
             return Err(Refusal::NotOurs);
         }
         let mapping = file.map(FILE_BYTES, true)?;
+        let FileStatus { identity: (device, inode), len, .. } = file.status()?;
         // SAFETY: just mapped, readable and writable.
         let (page, annex) = unsafe { (page_in::<P>(&mapping), annex_in::<P>(&mapping)) };
         let recovered = page.mark(Some(annex)).is_odd();
@@ -119,7 +124,8 @@ impl<P: Encoding> Publisher<P> {
         // Under number 0 nothing was published yet, though some encodings can say so.
         let last = read.filter(|(mark, _)| *mark != Mark::default()).map(|(_, content)| content);
         let generation = forks::generation();
-        Ok(Some(Publisher { mapping, file, generation, recovered, last }))
+        let file = (device, inode, len);
+        Ok(Publisher { mapping, lock, generation, recovered, last, file })
     }
 
     /// Publishes. Wait-free. Async-signal-safe, unless the signal interrupted another `publish` of the same
@@ -132,12 +138,28 @@ impl<P: Encoding> Publisher<P> {
     /// Who reads this content sees what happened before this call.
     #[inline]
     pub fn publish(&mut self, content: &P::Content) -> Result<(), PublishError> {
+        self.publish_under(None, content)
+    }
+
+    /// As [`publish`](Publisher::publish), under a disruption marker of the hypervisor, read before the
+    /// content's clocks were. A [`Subscriber`](super::Subscriber) that can read the hypervisor's page does not
+    /// believe the content when that has another marker, even if the writer is gone.
+    ///
+    /// # Errors
+    /// As for [`publish`](Publisher::publish).
+    #[inline]
+    pub fn publish_under(
+        &mut self,
+        marker: Option<u64>,
+        content: &P::Content,
+    ) -> Result<(), PublishError> {
         // (3)
         if forks::generation() != self.generation {
             return Err(PublishError::Forked);
         }
         let (page, annex) = self.parts();
         page.publish(Some(annex), content);
+        annex.set_marker(marker);
         Ok(())
     }
 
@@ -145,6 +167,12 @@ impl<P: Encoding> Publisher<P> {
     /// publication.
     pub fn last(&self) -> Option<&P::Content> {
         self.last.as_ref()
+    }
+
+    /// Device, inode and length of the file, by its descriptor when it was mapped: tells whether a path leads to this
+    /// file, and whether all of it is there.
+    pub fn file(&self) -> (u64, u64, u64) {
+        self.file
     }
 
     /// Whether the last writer before this one died in a publication.
@@ -159,9 +187,89 @@ impl<P: Encoding> Publisher<P> {
 
     #[inline(always)]
     fn parts(&self) -> (&P, &Annex) {
-        // SAFETY: `take_over` mapped it, readable and writable.
+        // SAFETY: `create` mapped it, readable and writable.
         unsafe { (page_in(&self.mapping), annex_in::<P>(&self.mapping)) }
     }
+}
+
+/// The lock file, locked (1).
+fn lock(directory: &Directory, name: &CStr) -> Result<SharedFile, Refusal> {
+    for _ in 0..REPLACEMENTS {
+        let file = match directory.open_writable(name) {
+            Ok(file) => file,
+            Err(Errno::ENOENT) => match directory.create(name, LOCK_MODE) {
+                Ok(file) => file,
+                // Made meanwhile.
+                Err(Errno::EEXIST) => continue,
+                Err(error) => return Err(error.into()),
+            },
+            Err(error) => {
+                return Err(match directory.status_of(name) {
+                    // A link, or what another user put there.
+                    Ok(status) if !status.is_regular || status.owner != shared_file::user() => {
+                        Refusal::Lock { owner: status.owner, mode: status.mode }
+                    }
+                    _ => error.into(),
+                });
+            }
+        };
+        let status = file.status()?;
+        // (2) Reading suffices for a lock.
+        let is_shared = status.owner != shared_file::user() || status.mode & 0o077 != 0;
+        if !status.is_regular || is_shared || status.links > 1 {
+            return Err(Refusal::Lock { owner: status.owner, mode: status.mode });
+        }
+        if !file.lock()? {
+            return Err(Refusal::Held(file.holder()));
+        }
+        match directory.status_of(name) {
+            Ok(named) if named.identity == status.identity => return Ok(file),
+            Ok(_) | Err(Errno::ENOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Refusal::Replaced)
+}
+
+/// The page's file, which is whole if it is new. For the holder of the lock.
+fn open_or_make<P: Encoding>(directory: &Directory, name: &CStr) -> Result<SharedFile, Refusal> {
+    for _ in 0..REPLACEMENTS {
+        match directory.open_writable(name) {
+            Err(Errno::ENOENT) => {}
+            Err(error) => {
+                return Err(match directory.status_of(name) {
+                    Ok(FileStatus { is_regular: true, owner, mode, .. })
+                        if owner != shared_file::user() =>
+                    {
+                        Refusal::Unsafe { owner, mode }
+                    }
+                    _ => error.into(),
+                });
+            }
+            Ok(file) => return Ok(file),
+        }
+        let draft = PathBuf::join(&[b".", name.to_bytes(), b".new"])?;
+        let draft = draft.as_c_str();
+        // A writer left it that was killed here.
+        match directory.unlink(draft) {
+            Ok(()) | Err(Errno::ENOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let file = directory.create(draft, PAGE_MODE)?;
+        let named =
+            file.write_first(&first_image::<P>()).and_then(|()| directory.rename_new(draft, name));
+        match named {
+            Ok(()) => return Ok(file),
+            Err(error) => {
+                // The first error is the one to report.
+                let _ = directory.unlink(draft);
+                if error != Errno::EEXIST {
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+    Err(Refusal::Replaced)
 }
 
 /// A file's first content.
@@ -176,7 +284,7 @@ impl<P: Encoding> Drop for Publisher<P> {
     fn drop(&mut self) {
         // In a child the lock is the parent's as well, and stays.
         if forks::generation() == self.generation {
-            self.file.unlock();
+            self.lock.unlock();
         }
     }
 }

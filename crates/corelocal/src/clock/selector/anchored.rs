@@ -3,8 +3,7 @@
 //! # Invariants
 //! 1. Each counter has an anchor of its own: one's lines mean nothing to the other.
 //! 2. Whoever publishes a line counts what it tells of a discontinuity; who was overtaken does not.
-
-use crate::primitive::global::Ordering;
+//! 3. An anchor begins, and ends, in `handover.rs` alone.
 
 use super::{Selector, Truth};
 use crate::clock::Clock;
@@ -47,11 +46,13 @@ impl<T: Truth> Selector<T> {
                     let ahead = other(clock).map_or(0, |at| offsets[at]);
                     return Ok(line.at(counter).wrapping_add(ahead));
                 }
-                Some((current, line, offsets, _)) => {
+                Some((current, line, offsets, _)) if line.is_open() => {
                     self.bend(anchor, mode, fence, current, &line, &offsets)?;
                 }
+                // Another thread is about to lead to another back-end.
+                Some(_) => return Ok(self.after_end(mode, clock, fence)),
                 // After a fork.
-                None => self.begin(anchor, mode, fence)?,
+                None => self.enter(mode, fence)?,
             }
         }
         Err(Cause::NoResources)
@@ -71,7 +72,7 @@ impl<T: Truth> Selector<T> {
         let mut count = || self.count(mode, true, fence);
         let sample = anchor::sample(&mut count, || T::read(Clock::Monotonic))?;
         let (line, stepped) = line.next(sample)?;
-        let (offsets, jumped) = other_clocks::<T>(Some(offsets));
+        let (offsets, jumped, _) = other_clocks::<T>(Some(offsets));
         match anchor.publish(Some(current), &line, &offsets) {
             Published::Yes if stepped || jumped => self.counts.discontinuity(),
             Published::Yes | Published::Overtaken => {}
@@ -80,35 +81,11 @@ impl<T: Truth> Selector<T> {
         Ok(())
     }
 
-    /// Draws a line that owes nothing to the one before.
-    #[cold]
-    pub(super) fn begin(&self, anchor: &Anchor, mode: Mode, fence: Fence) -> Result<(), Cause> {
-        let now = anchor.read(|| Ok::<(), Cause>(()))?.map(|(current, ..)| current);
-        let line = anchor::first(|| self.count(mode, true, fence), || T::read(Clock::Monotonic))?;
-        match anchor.publish(now, &line, &other_clocks::<T>(None).0) {
-            Published::NoSlot => Err(Cause::NoResources),
-            Published::Yes | Published::Overtaken => Ok(()),
-        }
-    }
-
     /// The anchor of the counter of `mode`: each has its own, since one's lines mean nothing to the other.
     #[inline(always)]
     pub(super) fn anchor(&self, mode: Mode) -> Option<&'static Anchor> {
         let Anchors { tsc, pvclock } = self.anchors.get()?;
         Some(if mode == Mode::Tsc { tsc } else { pvclock })
-    }
-
-    /// The vDSO must not be behind what the anchor said; but if it is far behind, this is another clock, as
-    /// after a journey to a time namespace.
-    pub(super) fn raise_floor(&self, mode: Mode, fence: Fence) {
-        /// Three of an anchor's periods, and what a line may be off by.
-        const FAR: u64 = 100_000_000;
-        let Some(anchor) = self.anchor(mode) else { return };
-        if let Ok(Some((_, line, _, counter))) = anchor.read(|| self.count(mode, true, fence)) {
-            let last = line.at(if line.covers(counter) { counter } else { line.end });
-            let is_near = last.saturating_sub(T::read(Clock::Monotonic)) < FAR;
-            self.floor.store(if is_near { last } else { 0 }, Ordering::Relaxed);
-        }
     }
 }
 
@@ -123,8 +100,8 @@ fn other(clock: Clock) -> Option<usize> {
     }
 }
 
-/// The other clocks' offsets from the monotonic one.
-fn other_clocks<T: Truth>(old: Option<&Offsets>) -> (Offsets, bool) {
+/// The other clocks' offsets from the monotonic one; whether one jumped; what they may be too low by.
+pub(super) fn other_clocks<T: Truth>(old: Option<&Offsets>) -> (Offsets, bool, u64) {
     const CLOCKS: [Clock; anchor::OFFSETS] = [Clock::Realtime, Clock::Boottime, Clock::Tai];
     anchor::offsets(old, || T::read(Clock::Monotonic), |at| T::read(CLOCKS[at]))
 }

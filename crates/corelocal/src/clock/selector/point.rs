@@ -2,7 +2,7 @@
 
 use crate::primitive::global::Ordering;
 
-use super::{Selector, Truth, route};
+use super::{Selector, Truth, kind, route};
 use crate::clock::anchor;
 use crate::clock::counter::{self, Fence};
 use crate::clock::kernel_page::{Mode, Reading};
@@ -18,7 +18,7 @@ impl<T: Truth> Selector<T> {
         self.read::<true>(Clock::Monotonic);
         let route = self.route.load(Ordering::Acquire);
         let fence = Fence::of_bit(route);
-        let mode = match route >> 1 {
+        let mode = match kind(route) {
             route::PAGE_BY_PVCLOCK | route::ANCHOR_PVCLOCK => Mode::Pvclock,
             _ => Mode::Tsc,
         };
@@ -35,10 +35,10 @@ impl<T: Truth> Selector<T> {
                 }
             }
         };
-        let found = match route >> 1 {
+        let found = match kind(route) {
             route::ANCHOR_TSC | route::ANCHOR_PVCLOCK => self.on_line(mode, &mut count),
             route::PAGE_BY_PVCLOCK => self.on_page(mode, &mut count),
-            _ if route >= route::PAGE => self.on_page(mode, &mut count),
+            route::PAGE => self.on_page(mode, &mut count),
             _ => None,
         };
         if let Some((nanos, rate, ahead)) = found {

@@ -6,7 +6,7 @@
 
 use crate::primitive::global::Ordering;
 
-use super::{Selector, Truth, is_validating, number, route};
+use super::{Selector, Truth, is_validating, route};
 use crate::clock::Clock;
 use crate::clock::kernel_page::{KernelPage, Mode};
 use crate::clock::status::{Backend, Cause};
@@ -65,15 +65,16 @@ impl<T: Truth> Selector<T> {
         if self.sequence.swap(sequence, Ordering::Relaxed) != sequence {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
-        let is_past_floor = T::read(Clock::Monotonic) >= self.floor.load(Ordering::Relaxed);
-        if passed >= ENOUGH && self.changes.load(Ordering::Relaxed) >= CHANGES && is_past_floor {
+        // A page's readers look at no floor.
+        let is_past_floors = || self.floors.are_past(T::read);
+        if passed >= ENOUGH && self.changes.load(Ordering::Relaxed) >= CHANGES && is_past_floors() {
             let serving = match mode {
                 Mode::Tsc => page.word(),
-                Mode::Pvclock => number(route::PAGE_BY_PVCLOCK, page.fence()),
+                Mode::Pvclock => self.number(route::PAGE_BY_PVCLOCK, page.fence()),
             };
             self.switch(route, serving);
         }
-        Ok(self.read_vdso(clock))
+        Ok(self.true_time(clock))
     }
 
     /// Validates now what is otherwise validated in passing; looks for better than what serves.

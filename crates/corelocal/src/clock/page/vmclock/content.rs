@@ -4,9 +4,14 @@ use core::time::Duration;
 
 use super::{COUNTER_NONE, NOTHING, VERSION, flags};
 use crate::clock::page::units::{
-    duration_of, duration_of_ceil, duration_of_nearest, fixed_of_nanoseconds,
+    SKEW_NS, duration_of, duration_of_ceil, duration_of_nearest, fixed_of_nanoseconds,
 };
 use crate::clock::page::{Bounds, Doubt, Leap, Scale, Smearing, State, Status};
+
+/// For how long after the point the status is what was published, and for how long the time is believed: as
+/// ClockBound has it. No page has a place for these.
+const GRACE_NS: u64 = 5_000_000_000;
+const BELIEVED_NS: u64 = 1_000_000_000_000;
 
 /// What a page says.
 // In the page's order, so that neighbours are copied together.
@@ -61,42 +66,51 @@ impl Default for Content {
 impl Content {
     /// The time at `counter`, since the scale's epoch, rounded to the nearest nanosecond.
     ///
-    /// A counter behind the point is taken for the point. Constant time. Async-signal-safe.
+    /// A counter up to a microsecond behind the point is taken for the point. Constant time.
+    /// Async-signal-safe.
     ///
     /// # Errors
-    /// [`Doubt::Untrusted`] if the clock's status says that its time is void; [`Doubt::Blank`] if the page
-    /// tells no time; [`Doubt::Malformed`], [`Doubt::Range`] if its fields lead to none.
+    /// [`Doubt::Untrusted`] if the clock's status says that its time is void; [`Doubt::Expired`] if the point
+    /// is a thousand seconds old: the page's writer has ended; [`Doubt::Range`] if the counter is further
+    /// behind the point: it was set back since; [`Doubt::Blank`] if the page tells no time;
+    /// [`Doubt::Malformed`] or [`Doubt::Range`] if its fields lead to none.
     #[inline]
     pub fn time_at(&self, counter: u64) -> Result<Duration, Doubt> {
-        duration_of_nearest(self.fixed_at(counter)?.0)
+        duration_of_nearest(self.fixed_at(counter)?.time)
     }
 
     /// Between what times the true one is at `counter`: by the greatest errors of the point and the period.
     ///
-    /// Constant time. Async-signal-safe.
+    /// The status is what the writer said for five seconds after the point; from then on the clock runs free.
+    /// From two seconds before a midnight that may have a leap second, bounds are wider by a second on both
+    /// sides, until the page is published after it. Constant time. Async-signal-safe.
     ///
     /// # Errors
     /// As for [`time_at`](Content::time_at); [`Doubt::Unbounded`] if a greatest error is not given.
     #[inline]
     pub fn bounds_at(&self, counter: u64) -> Result<Bounds, Doubt> {
         let needed = flags::MAX_ERROR_VALID | flags::PERIOD_MAX_ERROR_VALID;
-        let (time, delta) = self.fixed_at(counter)?;
+        let At { time, passed, ticks, behind } = self.fixed_at(counter)?;
         if self.flags & needed != needed {
             return Err(Doubt::Unbounded);
         }
-        let growth = u128::from(delta) * u128::from(self.period_max_error);
+        let growth = u128::from(ticks) * u128::from(self.period_max_error);
         let growth = (growth >> self.period_shift) + 1;
-        let error = fixed_of_nanoseconds(self.max_error_ns).saturating_add(growth);
+        let mut error = fixed_of_nanoseconds(self.max_error_ns).saturating_add(growth);
+        if self.may_leap() {
+            error = error.saturating_add(self.leap_error(time, error));
+        }
+        let is_fresh = passed < fixed_of_nanoseconds(GRACE_NS);
         Ok(Bounds {
-            earliest: duration_of(time.saturating_sub(error))?,
+            earliest: duration_of(time.saturating_sub(error).saturating_sub(behind))?,
             latest: duration_of_ceil(time.checked_add(error).ok_or(Doubt::Range)?)?,
-            status: self.status,
+            status: if is_fresh { self.status } else { Status::FreeRunning },
         })
     }
 
-    /// The time at `counter` in 2^-64 seconds, and the ticks since the point.
+    /// The time at `counter`, and how far it is from the point.
     #[inline]
-    fn fixed_at(&self, counter: u64) -> Result<(u128, u64), Doubt> {
+    fn fixed_at(&self, counter: u64) -> Result<At, Doubt> {
         if !self.status.is_trusted() {
             return Err(Doubt::Untrusted(self.status));
         }
@@ -106,12 +120,49 @@ impl Content {
         if self.period_shift >= 64 || self.scale == Scale::Unknown {
             return Err(Doubt::Malformed);
         }
-        // Saturating: (1).
-        let delta = counter.saturating_sub(self.counter);
-        let elapsed = (u128::from(delta) * u128::from(self.period)) >> self.period_shift;
+        let distance =
+            |ticks: u64| (u128::from(ticks) * u128::from(self.period)) >> self.period_shift;
         let point = u128::from(self.seconds) << 64 | u128::from(self.fraction);
-        Ok((point.checked_add(elapsed).ok_or(Doubt::Range)?, delta))
+        let Some(ticks) = counter.checked_sub(self.counter) else {
+            // (1)
+            let behind = distance(self.counter - counter).saturating_add(1);
+            let is_skew = behind <= fixed_of_nanoseconds(SKEW_NS);
+            let at = At { time: point, passed: 0, ticks: 0, behind };
+            return if is_skew { Ok(at) } else { Err(Doubt::Range) };
+        };
+        let passed = distance(ticks);
+        if passed >= fixed_of_nanoseconds(BELIEVED_NS) {
+            return Err(Doubt::Expired);
+        }
+        let time = point.checked_add(passed).ok_or(Doubt::Range)?;
+        Ok(At { time, passed, ticks, behind: 0 })
     }
+
+    /// Whether a leap second is near that the time here does not know of.
+    #[inline]
+    fn may_leap(&self) -> bool {
+        let is_over = matches!(self.leap, Leap::None | Leap::Inserted | Leap::Deleted);
+        self.scale == Scale::Utc && !is_over
+    }
+
+    /// What the time may be off by since a midnight between the point and now, or near either.
+    #[cold]
+    fn leap_error(&self, time: u128, error: u128) -> u128 {
+        const SECOND: u128 = 1 << 64;
+        const DAY: u128 = 86_400 * SECOND;
+        let near = error.saturating_add(2 * SECOND);
+        let point = u128::from(self.seconds) << 64;
+        let (first, last) = (point.saturating_sub(near), time.saturating_add(near));
+        if first / DAY == last / DAY { 0 } else { SECOND }
+    }
+}
+
+/// A time in 2^-64 seconds; how long after the point that is, and in ticks; or how far before it.
+struct At {
+    time: u128,
+    passed: u128,
+    ticks: u64,
+    behind: u128,
 }
 
 impl From<&State> for Content {

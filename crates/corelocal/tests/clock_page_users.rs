@@ -1,0 +1,293 @@
+//! Clock pages and other users: whose pages are believed, what their owners can do to readers, and what keeps a publisher
+//! from its file.
+
+mod forked;
+mod pages;
+mod users;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use corelocal::clock::page::{
+    Doubt, Encoding, Publisher, Refusal, Subscriber, clockbound, pvclock, vmclock,
+};
+use forked::End;
+use pages::{File, Numbered, numbered};
+use users::{ALICE, BOB, as_user, may_change};
+
+/// A directory of this test's own.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path =
+            std::env::temp_dir().join(format!("corelocal-users-{}-{name}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        set_mode(&path, 0o755);
+        Folder(path)
+    }
+
+    fn file(&self) -> File {
+        File::at(self.0.join("page"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// With a publication of number 7.
+fn published<P: Encoding>(file: &File) -> Publisher<P> {
+    let mut publisher = Publisher::<P>::create(file.c()).unwrap();
+    publisher.publish(&numbered::<P>(7)).unwrap();
+    publisher
+}
+
+fn pages_of<P: Encoding>() {
+    let folder = Folder::new(P::NAME);
+    let file = folder.file();
+    drop(published::<P>(&file));
+    // One of root is believed by all.
+    let believed = || match Subscriber::<P>::open(file.c()) {
+        Ok(mut subscriber) => i32::from(subscriber.content() != Ok(&numbered::<P>(7))),
+        // The folder for such files is this user's own: nothing is shown.
+        Err(Refusal::System(corelocal::sys::Errno::EACCES)) => 0,
+        Err(_) => 2,
+    };
+    assert_eq!(as_user(ALICE, believed).wait(), End::Code(0));
+    chown(&file.0, Some(ALICE), Some(ALICE)).unwrap();
+    assert_eq!(as_user(ALICE, believed).wait(), End::Code(0), "its own");
+    let refusal = Refusal::Unsafe { owner: ALICE, mode: 0o644 };
+    assert!(refusal.to_string().contains("user 65534"));
+    let refused = Some(refusal);
+    assert_eq!(Subscriber::<P>::open(file.c()).err(), refused);
+    assert_eq!(Publisher::<P>::create(file.c()).err(), refused);
+    let by_another = as_user(BOB, || match Subscriber::<P>::open(file.c()).err() {
+        Some(Refusal::Unsafe { owner: ALICE, .. }) => 0,
+        Some(Refusal::System(corelocal::sys::Errno::EACCES)) => 0,
+        _ => 1,
+    });
+    assert_eq!(by_another.wait(), End::Code(0));
+    // Unless it is asked for, or the user is named.
+    let mut named = Subscriber::<P>::open_of_user(file.c(), ALICE).unwrap();
+    assert_eq!(named.content(), Ok(&numbered::<P>(7)));
+    assert!(!named.is_trusted());
+    assert_eq!(Subscriber::<P>::open_of_user(file.c(), BOB).err(), refused);
+    let mut subscriber = Subscriber::<P>::open_untrusted(file.c()).unwrap();
+    assert_eq!((subscriber.owner(), subscriber.is_trusted()), (ALICE, false));
+    assert_eq!(subscriber.content(), Ok(&numbered::<P>(7)));
+    set_mode(&file.0, 0o666);
+    let refused = Some(Refusal::Unsafe { owner: ALICE, mode: 0o666 });
+    assert_eq!(Subscriber::<P>::open_untrusted(file.c()).err(), refused);
+}
+
+#[test]
+fn pages_of_other_users_are_refused() {
+    if may_change("pages_of_other_users_are_refused") {
+        pages_of::<pvclock::Page>();
+        pages_of::<vmclock::Page>();
+        pages_of::<clockbound::Page>();
+    }
+}
+
+fn cut<P: Encoding>() {
+    let folder = Folder::new(&format!("cut-{}", P::NAME));
+    let file = folder.file();
+    drop(published::<P>(&file));
+    let whole = fs::read(&file.0).unwrap();
+    let mut subscriber = Subscriber::<P>::open_untrusted(file.c()).unwrap();
+    assert!(subscriber.is_trusted() && subscriber.last().is_none());
+    assert_eq!(subscriber.recoveries(), Some(0));
+    for len in [0, 1, 8, size_of::<P>() - 1] {
+        assert_eq!(subscriber.content(), Ok(&numbered::<P>(7)));
+        fs::write(&file.0, &whole[..len]).unwrap();
+        assert_eq!(subscriber.content().err(), Some(Doubt::Cut), "{len} bytes");
+        assert_eq!((subscriber.last(), subscriber.recoveries()), (Some(&numbered::<P>(7)), None));
+        assert!(format!("{subscriber:?}").contains("Cut"));
+        fs::write(&file.0, &whole).unwrap();
+    }
+    // One that was emptied is filled by the next writer, for those that read it already.
+    fs::write(&file.0, "").unwrap();
+    let mut publisher = published::<P>(&file);
+    publisher.publish(&numbered::<P>(8)).unwrap();
+    assert_eq!(subscriber.content(), Ok(&numbered::<P>(8)));
+}
+
+/// A mapping would end this process by SIGBUS.
+#[test]
+fn a_file_that_is_cut_ends_no_reader_of_an_untrusted_page() {
+    cut::<pvclock::Page>();
+    cut::<vmclock::Page>();
+    cut::<clockbound::Page>();
+}
+
+fn copies<P: Numbered>() {
+    let folder = Folder::new(&format!("copies-{}", P::NAME));
+    let file = folder.file();
+    let mut publisher = published::<P>(&file);
+    let done = AtomicBool::new(false);
+    let (mut whole, mut refused) = (0, 0);
+    let mut subscriber = Subscriber::<P>::open_untrusted(file.c()).unwrap();
+    let last = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut n = 7;
+            while !done.load(Ordering::Relaxed) {
+                n += 1;
+                publisher.publish(&numbered::<P>(n)).unwrap();
+                if n % 16 == 0 {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+            }
+            n
+        });
+        for _ in 0..20_000 {
+            match subscriber.content() {
+                Ok(content) => {
+                    assert!(P::number(content).is_some(), "torn: {content:?}");
+                    whole += 1;
+                }
+                Err(Doubt::Odd | Doubt::Changing) => refused += 1,
+                Err(doubt) => panic!("{doubt}"),
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        writer.join().unwrap()
+    });
+    println!("{}: {whole} whole contents, {refused} times none", P::NAME);
+    assert_eq!(subscriber.content(), Ok(&numbered::<P>(last)));
+}
+
+#[test]
+fn copies_of_a_page_are_never_torn() {
+    copies::<pvclock::Page>();
+    copies::<vmclock::Page>();
+    copies::<clockbound::Page>();
+}
+
+/// A lock for reading on the whole file, as every user that may read it can have it.
+fn lock_for_reading(path: &Path) -> fs::File {
+    use std::os::fd::AsRawFd;
+    let file = fs::File::open(path).unwrap();
+    // SAFETY: integers, of which zero is a value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_RDLCK as libc::c_short;
+    // SAFETY: an open descriptor, a valid record.
+    let locked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    assert_eq!(locked, 0);
+    file
+}
+
+#[test]
+fn no_lock_on_the_page_keeps_a_publisher_out() {
+    let folder = Folder::new("lock");
+    let file = folder.file();
+    drop(published::<vmclock::Page>(&file));
+    let _locked = lock_for_reading(&file.0);
+    let mut next = Publisher::<vmclock::Page>::create(file.c()).unwrap();
+    next.publish(&numbered::<vmclock::Page>(8)).unwrap();
+    // The lock that counts is on a file that other users cannot even open.
+    let lock = fs::metadata(file.lock()).unwrap();
+    assert_eq!((lock.mode() & 0o7777, lock.len()), (0o600, 0));
+    let own = Some(Refusal::Held(Some(std::process::id())));
+    assert_eq!(Publisher::<vmclock::Page>::create(file.c()).err(), own);
+    if may_change("no_lock_on_the_page_keeps_a_publisher_out") {
+        let lock = std::ffi::CString::new(file.lock().to_str().unwrap()).unwrap();
+        let child = as_user(ALICE, || {
+            // SAFETY: a path that ends with NUL.
+            i32::from(unsafe { libc::open(lock.as_ptr(), libc::O_RDONLY) } >= 0)
+        });
+        assert_eq!(child.wait(), End::Code(0));
+    }
+}
+
+#[test]
+fn lock_files_that_others_may_open_are_refused() {
+    let folder = Folder::new("locks");
+    let file = folder.file();
+    let refused = || match Publisher::<pvclock::Page>::create(file.c()).err() {
+        Some(Refusal::Lock { mode, .. }) => Some(mode),
+        _ => None,
+    };
+    drop(published::<pvclock::Page>(&file));
+    for mode in [0o644, 0o660, 0o606] {
+        set_mode(&file.lock(), mode);
+        assert_eq!(refused(), Some(mode));
+    }
+    set_mode(&file.lock(), 0o600);
+    assert!(Publisher::<pvclock::Page>::create(file.c()).is_ok());
+    let other = folder.0.join("other");
+    fs::hard_link(file.lock(), &other).unwrap();
+    assert_eq!(refused(), Some(0o600));
+    fs::remove_file(file.lock()).unwrap();
+    symlink(&other, file.lock()).unwrap();
+    assert!(refused().is_some());
+    fs::remove_file(file.lock()).unwrap();
+    fs::create_dir(file.lock()).unwrap();
+    assert!(refused().is_some());
+    fs::remove_dir(file.lock()).unwrap();
+    if may_change("lock_files_that_others_may_open_are_refused") {
+        fs::write(file.lock(), "").unwrap();
+        set_mode(&file.lock(), 0o600);
+        chown(file.lock(), Some(ALICE), Some(ALICE)).unwrap();
+        assert_eq!(refused(), Some(0o600));
+        fs::remove_file(file.lock()).unwrap();
+    }
+    assert!(Publisher::<pvclock::Page>::create(file.c()).is_ok());
+    // The page itself under another name, where it has another lock.
+    fs::hard_link(&file.0, folder.0.join("again")).unwrap();
+    assert_eq!(Publisher::<pvclock::Page>::create(file.c()).err(), Some(Refusal::Linked(2)));
+}
+
+#[test]
+fn directories_in_which_others_may_replace_files_are_refused() {
+    let folder = Folder::new("directories");
+    let file = folder.file();
+    let create = || Publisher::<clockbound::Page>::create(file.c()).err();
+    // SAFETY: no preconditions.
+    let owner = unsafe { libc::geteuid() };
+    for mode in [0o777, 0o775, 0o757] {
+        set_mode(&folder.0, mode);
+        assert_eq!(create(), Some(Refusal::Directory { owner, mode }));
+    }
+    assert!(fs::read_dir(&folder.0).unwrap().next().is_none(), "a file was made there");
+    for mode in [0o755, 0o700, 0o1777] {
+        set_mode(&folder.0, mode);
+        assert_eq!(create(), None);
+    }
+    if may_change("directories_in_which_others_may_replace_files_are_refused") {
+        chown(&folder.0, Some(ALICE), None).unwrap();
+        assert_eq!(create(), Some(Refusal::Directory { owner: ALICE, mode: 0o1777 }));
+    }
+}
+
+/// What an ended writer left is in nobody's way.
+#[test]
+fn a_new_page_is_whole_from_the_first_moment() {
+    let folder = Folder::new("draft");
+    let file = folder.file();
+    // A writer was killed before the page had its name.
+    fs::write(file.draft(), "half").unwrap();
+    drop(Publisher::<vmclock::Page>::create(file.c()).unwrap());
+    assert!(!file.draft().exists());
+    let mut names: Vec<_> =
+        fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["page", "page.lock"]);
+    let page = fs::metadata(&file.0).unwrap();
+    assert_eq!((page.mode() & 0o7777, page.len(), page.nlink()), (0o644, 4096, 1));
+    // A link in its place is neither followed nor replaced.
+    fs::remove_file(&file.0).unwrap();
+    symlink("/dev/null", &file.0).unwrap();
+    let refused = Publisher::<vmclock::Page>::create(file.c()).err();
+    assert_eq!(refused, Some(Refusal::System(corelocal::sys::Errno::ELOOP)));
+    assert!(file.0.is_symlink() && !file.draft().exists());
+}

@@ -171,7 +171,8 @@ pub struct ClockArgs {
 /// Arguments of `clockd`.
 #[derive(Debug, Args)]
 pub struct ClockdArgs {
-    /// Where to publish; /dev/shm/corelocal-ENCODING if not given
+    /// Where to publish, in a directory that no other user may write to; /run/corelocal/ENCODING if not given,
+    /// $XDG_RUNTIME_DIR/corelocal/ENCODING for others than root
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// How the page is laid out, and so what it tells

@@ -45,27 +45,42 @@ pub fn read() -> u64 {
     0
 }
 
-/// A counter and the time of a kernel's clock at it.
+/// The counter, the time of one of the kernel's clocks, and `CLOCK_MONOTONIC_RAW`, at one moment.
+///
+/// `CLOCK_MONOTONIC_RAW` is the counter in nanoseconds: no daemon can slew it, so it shows what was done to the
+/// other clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Point {
     /// The counter.
     pub counter: u64,
     /// The time in nanoseconds.
     pub nanos: u64,
+    /// Nanoseconds of `CLOCK_MONOTONIC_RAW`.
+    pub raw: u64,
     /// By how many ticks the counter may be off.
     pub error: u64,
+    /// By how many nanoseconds `raw` may be off.
+    pub width: u64,
 }
 
 impl Point {
     /// Now: the best of some attempts.
     pub fn now(clock: libc::clockid_t) -> Point {
         let attempts = (0..16).map(|_| {
+            let raw = kernel(libc::CLOCK_MONOTONIC_RAW);
             let before = read();
             let nanos = kernel(clock);
-            let width = read().saturating_sub(before);
-            Point { counter: before + width / 2, nanos, error: width / 2 + 1 }
+            let ticks = read().saturating_sub(before);
+            let width = kernel(libc::CLOCK_MONOTONIC_RAW).saturating_sub(raw);
+            Point {
+                counter: before + ticks / 2,
+                nanos,
+                raw: raw + width / 2,
+                error: ticks / 2 + 1,
+                width: width / 2 + 1,
+            }
         });
-        attempts.min_by_key(|point| point.error).unwrap_or_default()
+        attempts.min_by_key(|point| (point.error, point.width)).unwrap_or_default()
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Exit codes: 0 it tells a time; 1 it is no page, or tells none that is to be believed.
 //!
-//! Invariant: everything is of one content of the page, and of one look at the clocks.
+//! Invariants:
+//! - Everything is of one content of the page, and of one look at the clocks.
+//! - The page is copied, not mapped: no owner of a file can end this program by cutting it short.
 
 use std::ffi::CString;
 use std::fmt::Write as _;
@@ -51,6 +53,8 @@ struct Page {
     tai_offset_s: Option<i16>,
     /// The user who publishes it.
     user: u32,
+    /// Whether that is root, this process's user, or a device's driver.
+    is_trusted: bool,
     /// How often a writer died in a publication.
     recoveries: Option<u64>,
     /// Why its time is not to be believed.
@@ -83,7 +87,7 @@ fn look(path: &Path) -> anyhow::Result<Page> {
     let mut refused = Refusal::Foreign;
     for attempt in [vmclock, clockbound, pvclock] {
         match attempt(&name) {
-            Ok(page) => return Ok(Page { file: path.display().to_string(), ..page }),
+            Ok(page) => return Ok(Page { file: path.display().to_string(), ..page.judged() }),
             Err(Refusal::Foreign) => {}
             Err(refusal) => refused = refusal,
         }
@@ -95,7 +99,7 @@ fn look(path: &Path) -> anyhow::Result<Page> {
 }
 
 fn vmclock(name: &CString) -> Result<Page, Refusal> {
-    let mut subscriber = Subscriber::<vmclock::Page>::open(name)?;
+    let mut subscriber = Subscriber::<vmclock::Page>::open_untrusted(name)?;
     let mut page = Page::of(&subscriber);
     let content = match subscriber.content() {
         Ok(content) => *content,
@@ -126,7 +130,7 @@ fn vmclock(name: &CString) -> Result<Page, Refusal> {
 }
 
 fn clockbound(name: &CString) -> Result<Page, Refusal> {
-    let mut subscriber = Subscriber::<clockbound::Page>::open(name)?;
+    let mut subscriber = Subscriber::<clockbound::Page>::open_untrusted(name)?;
     let mut page = Page::of(&subscriber);
     let content = match subscriber.content() {
         Ok(content) => *content,
@@ -151,7 +155,7 @@ fn clockbound(name: &CString) -> Result<Page, Refusal> {
 }
 
 fn pvclock(name: &CString) -> Result<Page, Refusal> {
-    let mut subscriber = Subscriber::<pvclock::Page>::open(name)?;
+    let mut subscriber = Subscriber::<pvclock::Page>::open_untrusted(name)?;
     let mut page = Page::of(&subscriber);
     page.scale = "CLOCK_MONOTONIC";
     let content = match subscriber.content() {
@@ -177,6 +181,7 @@ impl Page {
         Page {
             encoding: P::NAME,
             user: subscriber.owner(),
+            is_trusted: subscriber.is_trusted(),
             recoveries: subscriber.recoveries(),
             ..Page::default()
         }
@@ -184,6 +189,15 @@ impl Page {
 
     fn doubted(self, doubt: Doubt) -> Page {
         Page { doubt: Some(doubt.to_string()), ..self }
+    }
+
+    /// With a doubt if another user says it.
+    fn judged(self) -> Page {
+        let user = self.user;
+        let doubt = (!self.is_trusted).then(|| {
+            format!("user {user} publishes it, and programs believe their own user and root only")
+        });
+        Page { doubt: doubt.or(self.doubt), ..self }
     }
 
     fn tell(&mut self, time: Duration) {
@@ -319,6 +333,7 @@ mod tests {
             leap: leap(Leap::InsertionAhead),
             tai_offset_s: Some(37),
             user: 0,
+            is_trusted: true,
             recoveries: Some(1),
             doubt: None,
         };

@@ -19,16 +19,17 @@
 //! Invariants:
 //! 1. A reply counts only with the request's sequence number, from the address that was asked.
 //! 2. Nobody is waited for longer than [`PATIENCE`]; a place without chronyd answers at once.
-//! 3. The socket's file, without which chronyd could not reply, is removed.
+//! 3. The socket's file, without which chronyd could not reply, is removed (`reply_socket.rs`).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use corelocal::clock::page::{Leap, Status};
+
+use super::bound;
+use super::reply_socket::ReplySocket;
 
 const VERSION: u8 = 6;
 const TRACKING: u16 = 33;
@@ -83,8 +84,7 @@ impl Place {
         let accept = |reply: &[u8]| Tracking::of(reply, request);
         match self {
             Place::Socket(path) => {
-                let socket = Bound::beside(path)?;
-                socket.datagram.connect(path)?;
+                let socket = ReplySocket::connected_to(path)?;
                 socket.datagram.set_nonblocking(false)?;
                 socket.datagram.set_read_timeout(Some(PATIENCE))?;
                 socket.datagram.set_write_timeout(Some(PATIENCE))?;
@@ -112,34 +112,6 @@ impl std::fmt::Display for Place {
             Place::Socket(path) => write!(f, "{}", path.display()),
             Place::Address(address) => write!(f, "{address}"),
         }
-    }
-}
-
-/// A datagram socket with a name, which chronyd replies to.
-struct Bound {
-    datagram: UnixDatagram,
-    name: PathBuf,
-}
-
-impl Bound {
-    /// Beside chronyd's own, where its user may reach it.
-    fn beside(path: &Path) -> io::Result<Bound> {
-        let name = path.with_file_name(format!("corelocal.{}.sock", std::process::id()));
-        // Of an earlier process of this number.
-        match std::fs::remove_file(&name) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let bound = Bound { datagram: UnixDatagram::bind(&name)?, name };
-        std::fs::set_permissions(&bound.name, std::fs::Permissions::from_mode(0o666))?;
-        Ok(bound)
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        // (3) Nothing to tell if it fails.
-        let _ = std::fs::remove_file(&self.name);
     }
 }
 
@@ -260,14 +232,17 @@ impl Tracking {
         nanoseconds(off + self.root_delay.max(0.0) / 2.0 + self.root_dispersion.max(0.0))
     }
 
-    /// How fast that grows until the next report, in parts per billion, if the kernel corrects the clock's
-    /// rate by so many parts per million now: what is more than chrony's own correction is a slew, which may
-    /// end before the next report. Below a billion, which means nothing: before it has measured often, chrony
-    /// says so.
-    pub fn drift_ppb(&self, kernel_ppm: f64) -> u32 {
-        let slew = (kernel_ppm + self.frequency_ppm).abs();
-        let ppm = self.skew_ppm.abs() + self.residual_ppm.abs() + slew + UNMEASURED_PPM;
-        (ppm * 1000.0).ceil().min(999_999_999.0) as u32
+    /// How far the rate of truth may be from the one that follows from the frequency, in parts per billion. Below
+    /// a billion, which means nothing: before it has measured often, chrony says so.
+    pub fn drift_ppb(&self) -> u32 {
+        let ppm = self.skew_ppm.abs() + self.residual_ppm.abs() + UNMEASURED_PPM;
+        bound::ppb(ppm * 1e-6)
+    }
+
+    /// How fast the clock is being slewed, in parts per billion, if the kernel corrects its rate by so many parts
+    /// per million now: what is more than chrony's own correction.
+    pub fn slew_ppb(&self, kernel_ppm: f64) -> u32 {
+        bound::ppb((kernel_ppm + self.frequency_ppm).abs() * 1e-6)
     }
 
     /// How far it is off by estimation, in nanoseconds.

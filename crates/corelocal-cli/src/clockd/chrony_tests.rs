@@ -1,6 +1,7 @@
 //! A chronyd that is none, over both kinds of sockets, and numbers.
 
 use super::*;
+use std::os::unix::net::UnixDatagram;
 use std::thread;
 
 /// A number as chronyd writes it.
@@ -78,11 +79,11 @@ fn bounds_are_what_chrony_defines() {
     let off = Tracking { last_offset: -50e-6, ..GOOD };
     assert!((350_000..350_002).contains(&off.max_error_ns()));
     // The kernel corrects what chrony measured, and slews by 3 ppm.
-    assert_eq!(GOOD.drift_ppb(17.25), 1_750);
-    assert_eq!(GOOD.drift_ppb(20.25), 4_750);
-    assert_eq!(GOOD.drift_ppb(-82_750.0), 82_769_000);
+    assert_eq!((GOOD.drift_ppb(), GOOD.slew_ppb(17.25)), (1_750, 0));
+    assert_eq!(GOOD.slew_ppb(20.25), 3_000);
+    assert_eq!(GOOD.slew_ppb(-82_750.0), 82_767_250);
     let first = Tracking { skew_ppm: 1e6, ..GOOD };
-    assert_eq!(first.drift_ppb(0.0), 999_999_999);
+    assert_eq!((first.drift_ppb(), first.slew_ppb(f64::MAX)), (999_999_999, 999_999_999));
     assert!((35_000..35_002).contains(&GOOD.estimated_error_ns()));
 }
 
@@ -123,7 +124,7 @@ fn any_reply() {
         }
         let len = if next() % 8 == 0 { next() as usize % (BYTES + 1) } else { BYTES };
         if let Ok(Some(tracking)) = Tracking::of(&packet[..len], &request) {
-            assert!(tracking.drift_ppb(f64::from(next())) < 1_000_000_000);
+            assert!(tracking.drift_ppb().max(tracking.slew_ppb(f64::from(next()))) < 1_000_000_000);
             assert!(tracking.max_error_ns() >= tracking.correction.abs().min(1.0) as u64);
             let _ = (tracking.status(u64::from(next()) << 31), tracking.estimated_error_ns());
         }

@@ -54,6 +54,11 @@ impl Device {
         &self.path
     }
 
+    /// The marker at the last look.
+    pub fn marker(&self) -> u64 {
+        self.last.disruptions
+    }
+
     /// What it said at the last look, and by how much the marker has risen since, which is 1 where it fell or
     /// the generation is another one.
     pub fn look(&mut self) -> (Marks, u64) {

@@ -7,6 +7,8 @@ use std::io;
 
 use corelocal::clock::page::{Leap, Status};
 
+use super::bound::{self, Report};
+
 /// Who says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Whose {
@@ -20,20 +22,26 @@ pub enum Whose {
 }
 
 /// What is known of the clock's error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Discipline {
     /// Whether the clock is kept right.
     pub status: Status,
-    /// How far it may be off, in nanoseconds.
+    /// How far it may be off, in nanoseconds: now, or at the report if there is one.
     pub max_error_ns: u64,
     /// How far it is off by estimation.
     pub estimated_error_ns: Option<u64>,
-    /// How fast the greatest error grows while nobody corrects the clock, in parts per billion.
+    /// How far the rate of truth may be from the known one, in parts per billion.
     pub drift_ppb: u32,
+    /// How fast the kernel's clock is being slewed besides, in parts per billion.
+    pub slew_ppb: u32,
+    /// What the error and the rate are by, if not by the kernel's word.
+    pub report: Option<Report>,
     /// A leap second nearby.
     pub leap: Leap,
     /// TAI - UTC, if anybody told the kernel.
     pub tai_offset: Option<i16>,
+    /// The kernel's greatest error, which falls only when a daemon tells a new one.
+    pub told_ns: u64,
     /// Whether nobody told the kernel a greatest error since the clock was set.
     pub is_reset: bool,
     /// Nanoseconds since 1970 when the clock was last compared with others, if that is told.
@@ -53,7 +61,11 @@ const RESET_NS: u64 = 16_000_000_000;
 pub struct Kernel {
     /// Whether somebody keeps the clock.
     pub is_kept: bool,
-    /// In nanoseconds.
+    /// Whether no error was told since the clock was set.
+    pub is_reset: bool,
+    /// The greatest error as it was told, with what the kernel let it grow by since.
+    pub told_ns: u64,
+    /// The greatest error now, in nanoseconds.
     pub max_error_ns: u64,
     /// In nanoseconds.
     pub estimated_error_ns: u64,
@@ -92,15 +104,23 @@ impl Kernel {
         let drift = (tolerance.saturating_mul(1000)).div_ceil(1 << 16);
         // Microseconds of a tick, of which there are a hundred in a second.
         let tick = (timex.tick as f64 - 10_000.0) * 100.0;
+        let drift = if drift == 0 { WORST_PPB } else { u32::try_from(drift).unwrap_or(WORST_PPB) };
+        // The kernel lets its error grow at the first tick of a second, up to 10 ms late, and its clock is off
+        // besides by what it is told to slew by. Without STA_NANO, times are cut off at a microsecond.
+        const TICK: u64 = 10_000_000;
+        let is_nano = timex.status & libc::STA_NANO != 0;
+        let unit = if is_nano { 1 } else { 1000 };
+        let into_second = u64::try_from(timex.time.tv_usec).unwrap_or(0).saturating_mul(unit);
+        let pending = timex.offset.unsigned_abs().saturating_mul(unit);
+        let cut = if is_nano { 0 } else { unit };
+        let grown = bound::growth(into_second.saturating_add(TICK), drift);
         Kernel {
             is_kept: state != libc::TIME_ERROR && timex.status & libc::STA_UNSYNC == 0,
-            max_error_ns: nanos(timex.maxerror),
+            is_reset: nanos(timex.maxerror) >= RESET_NS,
+            told_ns: nanos(timex.maxerror),
+            max_error_ns: nanos(timex.maxerror).saturating_add(pending).saturating_add(grown + cut),
             estimated_error_ns: nanos(timex.esterror),
-            drift_ppb: if drift == 0 {
-                WORST_PPB
-            } else {
-                u32::try_from(drift).unwrap_or(WORST_PPB)
-            },
+            drift_ppb: drift,
             leap: match state {
                 libc::TIME_INS => Leap::InsertionAhead,
                 libc::TIME_DEL => Leap::DeletionAhead,
@@ -120,9 +140,12 @@ impl From<Kernel> for Discipline {
             max_error_ns: kernel.max_error_ns,
             estimated_error_ns: Some(kernel.estimated_error_ns),
             drift_ppb: kernel.drift_ppb,
+            slew_ppb: bound::ppb(kernel.rate_ppm.abs() * 1e-6),
+            report: None,
             leap: kernel.leap,
             tai_offset: kernel.tai_offset,
-            is_reset: kernel.max_error_ns >= RESET_NS,
+            is_reset: kernel.is_reset,
+            told_ns: kernel.told_ns,
             measured: None,
             whose: Whose::Kernel,
         }
@@ -170,7 +193,11 @@ mod tests {
     fn units_and_states() {
         let kept = of(libc::TIME_INS, &timex());
         assert_eq!(kept.status, Status::Synchronized);
-        assert_eq!((kept.max_error_ns, kept.estimated_error_ns), (1_234_000, Some(56_000)));
+        assert_eq!(
+            (kept.max_error_ns, kept.estimated_error_ns),
+            (1_234_000 + 5_000 + 1_000, Some(56_000))
+        );
+        assert_eq!(kept.told_ns, 1_234_000);
         assert_eq!((kept.drift_ppb, kept.leap), (500_000, Leap::InsertionAhead));
         assert_eq!(kept.tai_offset, Some(37));
         let mut alone = timex();

@@ -6,7 +6,10 @@
 //!   chrony.rs       what chronyd says of it (its tracking report)
 //!   source.rs       which of them is believed
 //!   device.rs       what the hypervisor says of disruptions (/dev/vmclock0)
-//!   keeper.rs       point, rate, jumps: what is published
+//!   bound.rs        the published rate and bound, and why truth lies within it
+//!   keeper.rs       point, jumps, status: what is published
+//!   place.rs        where it is published unless --file says so
+//!   reply_socket.rs the socket that chronyd replies to
 //!   mod.rs          the file, the rhythm, the end
 //! ```
 //!
@@ -18,10 +21,13 @@
 //! 2. It ends with a last publication which says that nobody corrects the clock any more. Killed, it
 //!    leaves what was published last, whose bounds grow.
 
+mod bound;
 pub mod chrony;
 pub mod device;
 mod discipline;
 mod keeper;
+mod place;
+mod reply_socket;
 pub mod source;
 
 use std::ffi::CString;
@@ -90,10 +96,10 @@ fn publish<P: page::Encoding>(
         Encoding::Pvclock => (libc::CLOCK_MONOTONIC, "CLOCK_MONOTONIC"),
         _ => (libc::CLOCK_REALTIME, "CLOCK_REALTIME"),
     };
-    let path = args
-        .file
-        .clone()
-        .unwrap_or_else(|| PathBuf::from(format!("/dev/shm/corelocal-{}", args.encoding.name())));
+    let path = match &args.file {
+        Some(path) => path.clone(),
+        None => place::usual(args.encoding.name())?,
+    };
     let device =
         Device::open(&args.vmclock).map_err(|why| anyhow!("no hypervisor's page: {why}"))?;
     // ClockBound's readers compare it with the device's.
@@ -105,12 +111,12 @@ fn publish<P: page::Encoding>(
     let mut keeper = Keeper::new(clock, by_counter, counted, device);
     keeper.calibrate();
     let places = args.chrony.clone().map_or_else(Place::usual, |place| vec![place]);
-    let mut asker = Asker::new(args.source, places, args.max_error);
+    let mut asker = Asker::new(args.source, places, clock, args.max_error);
 
     // Who reads the line below finds something in the file.
     let mut discipline = asker.ask()?;
     let (recovered, last) = (file.publisher.has_recovered(), file.publisher.last().is_some());
-    file.publisher.publish(&P::Content::from(&keeper.state(&discipline, is_marker)))?;
+    file.publish(&keeper.state(&discipline, is_marker), &keeper)?;
     let took_over = match (recovered, last) {
         (true, _) => "; its last writer died in a publication, the page goes on",
         (false, true) => "; the page of an earlier writer goes on",
@@ -145,11 +151,11 @@ fn publish<P: page::Encoding>(
         }
         let state = keeper.state(&discipline, is_marker);
         if !file.is_there() {
-            // Removed, or replaced: readers that come now look there.
+            // Removed, replaced or cut short: readers that come now look there.
             drop(file);
             file = File::create(&path)?;
         }
-        file.publisher.publish(&P::Content::from(&state))?;
+        file.publish(&state, &keeper)?;
         publications += 1;
     };
     // (2)
@@ -157,7 +163,7 @@ fn publish<P: page::Encoding>(
     if state.status == Status::Synchronized {
         state.status = Status::FreeRunning;
     }
-    file.publisher.publish(&P::Content::from(&state))?;
+    file.publish(&state, &keeper)?;
     output::finish(
         format_args!("ended {ended} after {publications} publications\n"),
         ExitCode::SUCCESS,
@@ -192,7 +198,6 @@ fn says(discipline: &Discipline, asker: &Asker, keeper: &Keeper) -> String {
 struct File<P: page::Encoding> {
     publisher: Publisher<P>,
     path: PathBuf,
-    inode: Option<(u64, u64)>,
 }
 
 impl<P: page::Encoding> File<P> {
@@ -201,20 +206,27 @@ impl<P: page::Encoding> File<P> {
             .map_err(|_| anyhow!("a file's name holds no zero byte"))?;
         let publisher = Publisher::<P>::create(&name)
             .map_err(|refusal| anyhow!("cannot publish to {}: {refusal}", path.display()))?;
-        Ok(File { publisher, path: path.to_owned(), inode: inode(path) })
+        Ok(File { publisher, path: path.to_owned() })
     }
 
-    /// Whether the path still leads to it.
+    /// Publishes what the keeper just said, under the hypervisor's marker that it had seen before.
+    fn publish(&mut self, state: &page::State, keeper: &Keeper) -> Result<(), page::PublishError> {
+        let marker = keeper.device().map(Device::marker);
+        self.publisher.publish_under(marker, &P::Content::from(state))
+    }
+
+    /// Whether the path still leads to it, and all of it is there.
     fn is_there(&self) -> bool {
-        self.inode.is_none() || inode(&self.path) == self.inode
+        identity(&self.path).is_none_or(|found| found == self.publisher.file())
     }
 }
 
-fn inode(path: &Path) -> Option<(u64, u64)> {
+/// Device, inode and length of what a path leads to; `None` if the kernel does not tell.
+fn identity(path: &Path) -> Option<(u64, u64, u64)> {
     match std::fs::symlink_metadata(path) {
-        Ok(meta) => Some((meta.dev(), meta.ino())),
+        Ok(meta) => Some((meta.dev(), meta.ino(), meta.len())),
         // No number is 0.
-        Err(error) if error.kind() == ErrorKind::NotFound => Some((0, 0)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Some((0, 0, 0)),
         Err(_) => None,
     }
 }
@@ -254,6 +266,28 @@ pub fn parse_every(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_was_replaced_is_not_there() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let (path, other) = (folder.path().join("page"), folder.path().join("other"));
+        // As a user leaves it that empties the file: the publisher fills it.
+        std::fs::write(&path, "").unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644))
+            .unwrap();
+        let file = File::<pvclock::Page>::create(&path).unwrap();
+        assert!(file.is_there());
+        std::fs::copy(&path, &other).unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        assert!(!file.is_there(), "another file of the same length");
+        std::fs::remove_file(&path).unwrap();
+        assert!(!file.is_there());
+        drop(file);
+        let file = File::<pvclock::Page>::create(&path).unwrap();
+        assert!(file.is_there());
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(7).unwrap();
+        assert!(!file.is_there(), "cut short");
+    }
 
     #[test]
     fn errors_and_rhythms() {

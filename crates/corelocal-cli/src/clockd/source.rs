@@ -5,8 +5,8 @@
 //! and unless it was told to (`rtcsync`) it leaves the kernel's flag at "unsynchronised".
 //!
 //! Invariants:
-//! 1. What is said is at most [`AGAIN`] old, and was less certain by the time since; after chronyd fell
-//!    silent, the clock runs free, and drifts as the worst does.
+//! 1. What is said is at most [`AGAIN`] old. What it is less certain by since then, `bound.rs` adds. After chronyd
+//!    fell silent, the clock runs free, and drifts as the worst does.
 //! 2. A chronyd that does not answer is asked again after [`AFTER_SILENCE`], so that waiting for it does not
 //!    disturb the rhythm of publications.
 
@@ -16,8 +16,10 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 use corelocal::clock::page::{Leap, Status};
 
+use super::bound::Report;
 use super::chrony::{Place, Tracking};
 use super::discipline::{Discipline, Kernel, WORST_PPB, Whose};
+use crate::clock::counter::Point;
 use crate::clock::offset::kernel;
 
 /// Who is asked.
@@ -34,20 +36,27 @@ pub enum Source {
 const AGAIN: Duration = Duration::from_secs(1);
 const AFTER_SILENCE: Duration = Duration::from_secs(5);
 
+/// The most that a kernel's clock is slewed by: a tenth (its tick), and 500 ppm (its frequency).
+const FASTEST_PPB: u32 = 100_500_000;
+
 /// For how long a silent chronyd's last words are worth something.
 const SILENT: Duration = Duration::from_secs(1000);
 
-/// What chronyd said, and when.
+/// What chronyd said, and the clocks before and after it did.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+pub(super) struct Said {
     tracking: Tracking,
     at: Instant,
+    asked: Point,
+    answered: Point,
 }
 
 /// Asks, and remembers.
 pub struct Asker {
     source: Source,
     places: Vec<Place>,
+    /// The clock that is published.
+    clock: libc::clockid_t,
     vouched: Option<u64>,
     said: Option<Said>,
     /// Not before.
@@ -58,12 +67,19 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Of the source; a chronyd at one of the places. `vouched`: the greatest error, whatever anybody says.
-    pub fn new(source: Source, places: Vec<Place>, vouched: Option<Duration>) -> Asker {
+    /// Of the source; a chronyd at one of the places. `clock`: the one that is published. `vouched`: the greatest
+    /// error, whatever anybody says.
+    pub fn new(
+        source: Source,
+        places: Vec<Place>,
+        clock: libc::clockid_t,
+        vouched: Option<Duration>,
+    ) -> Asker {
         let vouched = vouched.map(|most| u64::try_from(most.as_nanos()).unwrap_or(u64::MAX));
         Asker {
             source,
             places,
+            clock,
             vouched,
             said: None,
             next: None,
@@ -110,10 +126,11 @@ impl Asker {
         let now = Instant::now();
         if self.next.is_none_or(|next| now >= next) {
             self.sequence = self.sequence.wrapping_add(1);
+            let asked = Point::now(self.clock);
             match Tracking::ask(&self.places, self.sequence) {
                 Ok((tracking, place)) => {
-                    // Before it was asked: the report is not older.
-                    self.said = Some(Said { tracking, at: now });
+                    let answered = Point::now(self.clock);
+                    self.said = Some(Said { tracking, at: now, asked, answered });
                     self.state = Ok(place.to_string());
                     self.next = Some(now + AGAIN);
                 }
@@ -142,13 +159,12 @@ impl Asker {
     }
 }
 
-/// What follows from chronyd's words and the kernel's.
-fn discipline(said: &Said, kernel_says: Option<&Kernel>, is_there: bool) -> Discipline {
-    let Said { tracking, at } = said;
+/// What follows from chronyd's words and the kernel's. The error is that at the report.
+pub(super) fn discipline(said: &Said, kernel_says: Option<&Kernel>, is_there: bool) -> Discipline {
+    let Said { tracking, asked, answered, .. } = *said;
     let of_kernel =
         kernel_says.map_or_else(Discipline::unknown, |kernel| Discipline::from(*kernel));
-    let rate = kernel_says.map_or(-tracking.frequency_ppm, |kernel| kernel.rate_ppm);
-    let drift = tracking.drift_ppb(rate);
+    let drift = tracking.drift_ppb();
     // (1)
     let (drift, status) = match (tracking.status(kernel(libc::CLOCK_REALTIME)), is_there) {
         (Status::Synchronized | Status::FreeRunning, false) => {
@@ -156,9 +172,7 @@ fn discipline(said: &Said, kernel_says: Option<&Kernel>, is_there: bool) -> Disc
         }
         (status, _) => (drift, status),
     };
-    let nanos = u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let grown = u64::try_from(u128::from(nanos) * u128::from(drift) / 1_000_000_000 + 1);
-    let max_error_ns = tracking.max_error_ns().saturating_add(grown.unwrap_or(u64::MAX));
+    let max_error_ns = tracking.max_error_ns();
     let leap = match of_kernel.leap {
         Leap::None => tracking.leap(),
         // What is happening, or about to, is the kernel's doing.
@@ -169,6 +183,9 @@ fn discipline(said: &Said, kernel_says: Option<&Kernel>, is_there: bool) -> Disc
         max_error_ns,
         estimated_error_ns: Some(tracking.estimated_error_ns().min(max_error_ns)),
         drift_ppb: drift,
+        // A kernel that does not tell may slew as fast as kernels do.
+        slew_ppb: kernel_says.map_or(FASTEST_PPB, |kernel| tracking.slew_ppb(kernel.rate_ppm)),
+        report: Some(Report { frequency_ppm: tracking.frequency_ppm, asked, answered }),
         leap,
         measured: Some(tracking.measured),
         whose: Whose::Chrony,
@@ -177,8 +194,13 @@ fn discipline(said: &Said, kernel_says: Option<&Kernel>, is_there: bool) -> Disc
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// A report that was made at one moment.
+    pub(in super::super) fn said_at(tracking: Tracking, at: Point) -> Said {
+        Said { tracking, at: Instant::now(), asked: at, answered: at }
+    }
 
     fn said() -> Said {
         let tracking = Tracking {
@@ -196,7 +218,7 @@ mod tests {
             root_dispersion: 10e-6,
             interval: 16.0,
         };
-        Said { tracking, at: Instant::now() }
+        Said { tracking, at: Instant::now(), asked: Point::default(), answered: Point::default() }
     }
 
     #[test]
@@ -204,8 +226,8 @@ mod tests {
         let kernel_says = Kernel { rate_ppm: -5.0, ..Kernel::default() };
         let now = discipline(&said(), Some(&kernel_says), true);
         assert_eq!((now.status, now.whose), (Status::Synchronized, Whose::Chrony));
-        assert_eq!((now.drift_ppb, now.leap), (2_000, Leap::InsertionAhead));
-        assert!((20_000..1_000_000).contains(&now.max_error_ns), "{now:?}");
+        assert_eq!((now.drift_ppb, now.slew_ppb, now.leap), (2_000, 0, Leap::InsertionAhead));
+        assert!((20_000..20_002).contains(&now.max_error_ns), "{now:?}");
         // The kernel's flag is not asked, its leap second is.
         let kernel_says = Kernel { leap: Leap::Inserting, is_kept: false, ..kernel_says };
         let now = discipline(&said(), Some(&kernel_says), true);
@@ -214,11 +236,9 @@ mod tests {
 
     #[test]
     fn words_of_a_silent_one_are_worth_less_and_less() {
-        let Some(at) = Instant::now().checked_sub(Duration::from_secs(10)) else { return };
-        let now = discipline(&Said { at, ..said() }, None, false);
-        assert_eq!(now.status, Status::FreeRunning);
-        // 500 ppm of ten seconds.
-        assert!(now.max_error_ns >= 5_000_000, "{now:?}");
+        let now = discipline(&said(), None, false);
+        assert_eq!((now.status, now.drift_ppb), (Status::FreeRunning, WORST_PPB));
+        assert_eq!(now.slew_ppb, FASTEST_PPB, "nothing is known of the kernel's rate");
         let mut nobody = said();
         nobody.tracking.stratum = 0;
         assert_eq!(discipline(&nobody, None, false).status, Status::Unknown);
@@ -227,8 +247,8 @@ mod tests {
     #[test]
     fn who_is_asked() {
         let nowhere = || vec![Place::Socket("/no/such/chronyd.sock".into())];
-        let mut auto = Asker::new(Source::Auto, nowhere(), None);
-        let mut alone = Asker::new(Source::Chrony, nowhere(), None);
+        let mut auto = Asker::new(Source::Auto, nowhere(), libc::CLOCK_REALTIME, None);
+        let mut alone = Asker::new(Source::Chrony, nowhere(), libc::CLOCK_REALTIME, None);
         assert!(alone.ask().unwrap_err().to_string().contains("--chrony"));
         match auto.ask() {
             Ok(now) => assert_eq!(auto.whose(&now), "says the kernel"),
@@ -245,7 +265,7 @@ mod tests {
             assert!(alone.ask().is_err());
         }
         let vouched = Some(Duration::from_micros(5));
-        let mut vouched = Asker::new(Source::Chrony, nowhere(), vouched);
+        let mut vouched = Asker::new(Source::Chrony, nowhere(), libc::CLOCK_REALTIME, vouched);
         let now = vouched.ask().unwrap();
         assert_eq!((now.max_error_ns, now.whose), (5_000, Whose::User));
     }

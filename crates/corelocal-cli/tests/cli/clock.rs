@@ -309,3 +309,69 @@ fn a_table_and_the_back_end_that_is_allowed() {
     assert_eq!(nowhere.code, Some(1), "{}", nowhere.whole());
     assert!(nowhere.err.contains("mkdir -p no/such"), "{}", nowhere.err);
 }
+
+/// A place that no other user can take: in a directory of the user's own.
+#[test]
+fn the_usual_place_of_a_user() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    use std::os::unix::process::CommandExt as _;
+    const TEST: &str = "the_usual_place_of_a_user";
+    const USER: u32 = 65534;
+    let runtime = TempDir::new().expect("a temporary folder");
+    // SAFETY: no preconditions.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let clockd = |place: Option<&Path>| {
+        let args = ["clockd", "--encoding", "clockbound", "--max-error", "40us", "--for", "50ms"];
+        let Call { mut command, folder } = Call::new(&args);
+        match place {
+            Some(place) => command.env("XDG_RUNTIME_DIR", place),
+            None => command.env_remove("XDG_RUNTIME_DIR"),
+        };
+        if is_root {
+            // Root has a place of its own, which other processes may use meanwhile.
+            command.uid(USER).gid(USER).current_dir("/");
+        }
+        let output = command.stdin(Stdio::null()).output();
+        drop(folder);
+        output
+    };
+    if is_root {
+        chown(runtime.path(), Some(USER), Some(USER)).expect("root may");
+    }
+    std::fs::set_permissions(runtime.path(), std::fs::Permissions::from_mode(0o700)).expect("ours");
+    let Ok(none) = clockd(None) else {
+        return skip(TEST, "another user cannot start the command where it lies");
+    };
+    let why = String::from_utf8_lossy(&none.stderr);
+    assert!(none.status.code() == Some(1) && why.contains("XDG_RUNTIME_DIR"), "{why}");
+    assert!(why.contains("--file"), "{why}");
+    let done = clockd(Some(runtime.path())).expect("it could be started before");
+    let said = String::from_utf8_lossy(&done.stdout);
+    let page = runtime.path().join("corelocal/clockbound");
+    assert!(done.status.success() && said.contains(page.to_str().expect("text")), "{done:?}");
+    assert!(page.with_file_name("clockbound.lock").exists());
+    // Others may have made the directory what it should not be.
+    let mode = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(runtime.path().join("corelocal"), mode).expect("ours");
+    let refused = clockd(Some(runtime.path())).expect("it could be started before");
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(1) && why.contains("may replace files"), "{why}");
+}
+
+/// Of another user it is shown, but not believed; and its file may be cut short at any moment.
+#[test]
+fn a_page_of_another_user_is_not_believed() {
+    let (_folder, page) = folder();
+    let args = ["--encoding", "clockbound", "--max-error", "40us"];
+    let daemon = Daemon::start(&page, &args).expect("an encoding for every machine");
+    daemon.signal(libc::SIGTERM);
+    daemon.end();
+    assert_eq!(read(&page).0, Some(0));
+    if let Err(error) = std::os::unix::fs::chown(&page, Some(65534), None) {
+        return skip("a_page_of_another_user_is_not_believed", &format!("chown: {error}"));
+    }
+    let (code, said) = read(&page);
+    assert_eq!((code, &said["user"]), (Some(1), &Value::from(65534)), "{said}");
+    let doubt = said["doubt"].as_str().unwrap_or_default();
+    assert!(doubt.contains("user 65534") && said["earliest_ns"].is_number(), "{said}");
+}

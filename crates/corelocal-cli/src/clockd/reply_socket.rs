@@ -1,0 +1,136 @@
+//! The socket to which chronyd replies: a file in chronyd's own directory, which another user than root owns.
+//!
+//! The owner of a directory can put a link to any file in place of a name there, at any moment. So nothing is done to
+//! the file by its name with more rights than that owner has: root makes the socket with the owner's rights, those of
+//! the thread's file system user (`setfsuid(2)`), and then the socket is the owner's, who may send to it. Where the
+//! rights are this process's own anyway, the mode is changed by a descriptor of the socket.
+//!
+//! # Invariants
+//! 1. The thread has its own rights again when the socket was made, and when it was not.
+//! 2. A mode is changed of a socket that belongs to this process's user and has one name, never of another file.
+//! 3. The socket's file is removed with it, with the same rights.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{
+    FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+/// A datagram socket with a name beside chronyd's own, where its user may reach it.
+pub struct ReplySocket {
+    pub datagram: UnixDatagram,
+    name: PathBuf,
+    owner: Option<Owner>,
+}
+
+impl ReplySocket {
+    /// Beside `path`, connected to it.
+    pub fn connected_to(path: &Path) -> io::Result<ReplySocket> {
+        let name = path.with_file_name(format!("corelocal.{}.sock", std::process::id()));
+        let owner = Owner::of_directory(&name)?;
+        let rights = owner.map(Owner::take).transpose()?;
+        // Of an earlier process of this number.
+        match fs::remove_file(&name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let socket = ReplySocket { datagram: UnixDatagram::bind(&name)?, name, owner };
+        if rights.is_none() {
+            let_others_send(&socket.name)?;
+        }
+        socket.datagram.connect(path)?;
+        Ok(socket)
+    }
+}
+
+impl Drop for ReplySocket {
+    fn drop(&mut self) {
+        // (3) Nothing to report if it fails.
+        if let Ok(_rights) = self.owner.map(Owner::take).transpose() {
+            let _ = fs::remove_file(&self.name);
+        }
+    }
+}
+
+/// Another user, whose rights root takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owner {
+    user: u32,
+    group: u32,
+}
+
+impl Owner {
+    /// The owner of the directory of a file; `None` for a process that is not root, or if it is root's.
+    fn of_directory(file: &Path) -> io::Result<Option<Owner>> {
+        let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let meta = fs::metadata(directory.unwrap_or(Path::new(".")))?;
+        let owner = Owner { user: meta.uid(), group: meta.gid() };
+        Ok((effective_user() == 0 && owner.user != 0).then_some(owner))
+    }
+
+    /// The rights to files of this user alone, for the calling thread.
+    fn take(self) -> io::Result<Rights> {
+        // The group first: afterwards this thread may not change it any more. From here on they are given back (1).
+        let rights = Rights { group: set_group(self.group), user: set_user(self.user) };
+        // No user has the number -1, so this only asks.
+        if set_user(u32::MAX) == self.user && set_group(u32::MAX) == self.group {
+            Ok(rights)
+        } else {
+            Err(io::Error::other(format!(
+                "cannot act as user {}, who owns the directory",
+                self.user
+            )))
+        }
+    }
+}
+
+/// The rights that the thread had; it has them again when this is dropped.
+struct Rights {
+    user: u32,
+    group: u32,
+}
+
+impl Drop for Rights {
+    fn drop(&mut self) {
+        set_user(self.user);
+        set_group(self.group);
+    }
+}
+
+/// Makes a user the file system user of the thread, with which the kernel drops its capabilities on files, or gives
+/// them back to root; the one that it was.
+fn set_user(user: u32) -> u32 {
+    // SAFETY: a number; it holds for the calling thread.
+    (unsafe { libc::syscall(libc::SYS_setfsuid, user) }) as u32
+}
+
+fn set_group(group: u32) -> u32 {
+    // SAFETY: as in `set_user`.
+    (unsafe { libc::syscall(libc::SYS_setfsgid, group) }) as u32
+}
+
+fn effective_user() -> u32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::geteuid() }
+}
+
+/// Lets any user send to a socket of this process. (2)
+fn let_others_send(name: &Path) -> io::Result<()> {
+    // Neither a link is followed nor a socket connected: it stands for the file itself.
+    let file =
+        File::options().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(name)?;
+    let meta = file.metadata()?;
+    if !meta.file_type().is_socket() || meta.uid() != effective_user() || meta.nlink() != 1 {
+        return Err(io::Error::other(format!("{} was replaced by another file", name.display())));
+    }
+    // fchmod(2) refuses such a descriptor; /proc leads to the same file whatever has its name now.
+    let same = format!("/proc/self/fd/{}", file.as_raw_fd());
+    fs::set_permissions(same, Permissions::from_mode(0o666))
+}
+
+#[cfg(test)]
+#[path = "reply_socket_tests.rs"]
+mod tests;

@@ -225,7 +225,7 @@ fn growth_in_place_is_noticed() {
         "growth_in_place_is_noticed",
         |_| (),
         || {
-            alloc::set_growth_hook(32 << 20, || _ = CALLS.fetch_add(1, Ordering::Relaxed));
+            alloc::set_cold_hook(32 << 20, |_| _ = CALLS.fetch_add(1, Ordering::Relaxed));
             let mut object = alloc::allocate(2 << 20);
             for mebibytes in 3..100 {
                 // SAFETY: ours, and not used any more where it was.

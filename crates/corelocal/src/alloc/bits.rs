@@ -1,16 +1,17 @@
-//! Who has a chunk, and what is in it: a bit for each in three words.
+//! Who has a chunk, and what is in it: a bit for each in four words.
 //!
 //! ```text
 //!   used:  0 ── claim ──► 1 ── free ──► 0
 //!   dirty: 0              0             1, set by `soil` before `free`; cleared by the next owner
 //!   aged:                               0, set by `age` some time later
+//!   kept: 0              0             1 instead of dirty, where the kernel did not take the memory back
 //! ```
 //!
 //! # Invariants
 //! 1. A chunk whose bit in `used` is set belongs to whoever set it, and to nobody else: bits are set together
 //!    by one exchange, from a word in which none of them was set.
 //! 2. What an owner did to a chunk before `free` happens before what the next one does after its claim.
-//! 3. The dirty bits of a chunk are changed by its owner alone.
+//! 3. The dirty and kept bits of a chunk are changed by its owner alone, and never both set.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
@@ -28,15 +29,22 @@ pub(super) struct Words<'a> {
     pub(super) dirty: &'a AtomicU64,
     /// Those that were dirty some time ago already.
     pub(super) aged: &'a AtomicU64,
+    /// Those that nobody has, that may not be all zero, and that the kernel would not take.
+    pub(super) kept: &'a AtomicU64,
 }
 
 impl Words<'_> {
     /// Takes the first `count` chunks in a row that are free, aligned to `align` of them; the first one's
     /// bit.
     pub(super) fn claim(self, count: usize, align: usize) -> Option<usize> {
+        self.claim_among(u64::MAX, count, align)
+    }
+
+    /// [`Words::claim`], of these chunks alone.
+    pub(super) fn claim_among(self, among: u64, count: usize, align: usize) -> Option<usize> {
         let mut seen = self.used.load(R);
         loop {
-            let bit = match starts(!seen, count) & every(align) {
+            let bit = match starts(!seen & among, count) & every(align) {
                 0 => return None,
                 room => room.trailing_zeros() as usize,
             };
@@ -86,6 +94,19 @@ impl Words<'_> {
         let dirt = self.dirty.fetch_and(!mask, R) & mask;
         self.aged.fetch_and(!mask, R);
         dirt.count_ones() as usize
+    }
+
+    /// What the owner does before `free` instead of `soil` where the kernel would not take chunks.
+    pub(super) fn keep(self, mask: u64) {
+        self.kept.fetch_or(mask, R);
+    }
+
+    /// [`Words::take_dirt`] of what was kept.
+    pub(super) fn take_kept(self, mask: u64) -> u64 {
+        if self.kept.load(R) & mask == 0 {
+            return 0;
+        }
+        self.kept.fetch_and(!mask, R) & mask
     }
 
     /// What is dirty now is aged from here on, unless it is used meanwhile.

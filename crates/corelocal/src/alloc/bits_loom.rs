@@ -29,6 +29,7 @@ const RIGHT: Ways = Ways {
 struct Model {
     ways: Ways,
     used: AtomicU64,
+    kept: AtomicU64,
     dirty: AtomicU64,
     aged: AtomicU64,
     /// As the header's: how many are dirty and not used.
@@ -42,6 +43,7 @@ impl Model {
         Box::leak(Box::new(Model {
             ways,
             used: AtomicU64::new(!ALL),
+            kept: AtomicU64::new(0),
             dirty: AtomicU64::new(1),
             aged: AtomicU64::new(0),
             dirt: AtomicU64::new(1),
@@ -50,7 +52,7 @@ impl Model {
     }
 
     fn words(&self) -> Words<'_> {
-        Words { used: &self.used, dirty: &self.dirty, aged: &self.aged }
+        Words { used: &self.used, dirty: &self.dirty, aged: &self.aged, kept: &self.kept }
     }
 
     fn take_dirt(&self, mask: u64) -> usize {

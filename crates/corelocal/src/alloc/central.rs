@@ -16,7 +16,8 @@
 //!    stops its holder at, what is below the count is there once; of the spans see there.
 //! 2. Orphans are objects that nobody uses (`orphans.rs`).
 //! 3. Depot, spans and orphans of a node have objects of its stripe alone.
-//! 4. `OTHERS` goes from null to its final value once, before the range is divided.
+//! 4. Nothing here waits without bound: objects that a thinning holds go back by a list as well (`returned.rs`).
+//! 5. `OTHERS` goes from null to its final value once, before the range is divided.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -25,6 +26,7 @@ use super::class::{CLASSES, MOST_BATCH, MOST_DEPOT};
 use super::nodes;
 use super::orphans::Orphans;
 use super::range::Range;
+use super::returned::Returned;
 use super::spans::{self, Place, Spans};
 use super::stripes::MOST_NODES;
 use super::thin::{self, Look};
@@ -35,6 +37,7 @@ use crate::sys::try_lock::{Locked, TryLock};
 pub(super) struct Central {
     lock: TryLock,
     orphans: Orphans,
+    returned: Returned,
     spans: Spans,
     /// Objects in the depot.
     count: AtomicUsize,
@@ -77,7 +80,7 @@ pub(super) fn make_room() -> bool {
 fn central(place: Place) -> &'static Central {
     let centrals = match place.node.checked_sub(1) {
         None => &CENTRALS,
-        // SAFETY: there are several nodes, so there is room (4); all bytes 0 are stores; never unmapped.
+        // SAFETY: there are several nodes, so there is room (5); all bytes 0 are stores; never unmapped.
         Some(nth) => unsafe { &*OTHERS.load(R).add(nth) },
     };
     &centrals[place.class]
@@ -172,9 +175,8 @@ pub(super) fn flush(place: Place, only_resting: bool) -> usize {
 /// Gives those parts of a span back to the kernel that no object in use lies in.
 pub(super) fn thin_out(place: Place, chunk: usize, only_resting: bool) -> Look {
     let central = central(place);
-    let mut held = [0; 64];
     let parts = match central.lock(place) {
-        Some(_locked) => thin::begin(&central.spans, place, chunk, only_resting, &mut held),
+        Some(_locked) => thin::begin(&central.spans, place, chunk, only_resting),
         None => None,
     };
     let Some(parts) = parts else {
@@ -186,13 +188,8 @@ pub(super) fn thin_out(place: Place, chunk: usize, only_resting: bool) -> Look {
     }
     // SAFETY: held.
     let bytes = unsafe { thin::give_back(place, chunk, parts) };
-    loop {
-        // In a signal handler that has interrupted the holder nobody is: this is not for handlers.
-        if let Some(_locked) = central.lock(place) {
-            central.spans.unhold(place, chunk, parts, &held);
-            return Look { bytes, left: 0 };
-        }
-    }
+    central.put_back(place, chunk, parts);
+    Look { bytes, left: 0 }
 }
 
 /// Objects in the depot.
@@ -215,6 +212,7 @@ impl Central {
         Central {
             lock: TryLock::new(),
             orphans: Orphans::new(),
+            returned: Returned::new(),
             spans: Spans::new(),
             count: AtomicUsize::new(0),
             uses: AtomicU64::new(0),
@@ -232,6 +230,9 @@ impl Central {
         }
         if !self.orphans.is_empty() {
             self.adopt(place);
+        }
+        if !self.returned.is_empty() {
+            self.take_returned(place);
         }
         Some(locked)
     }
@@ -296,6 +297,27 @@ impl Central {
         let next = |object| unsafe { first_word(object).read() };
         self.orphans.adopt(next).for_each(|object| self.spans.give(place, &[object]));
     }
+
+    /// Gives the objects of a span back that the caller holds, those that lie in these parts: at once, or with the
+    /// next holder of the lock.
+    fn put_back(&self, place: Place, chunk: usize, parts: u64) {
+        if let Some(_locked) = self.lock(place) {
+            return self.spans.unhold(place, chunk, parts);
+        }
+        let record = |span: u64| place.range.record(span as usize - 1);
+        let link = |span, next| record(span).next_returned.store(next as u32, R);
+        let span = chunk as u64 + 1;
+        self.returned.leave(span, &record(span).returned, parts, link);
+    }
+
+    /// Gives the objects back that are held for `returned`. Under the lock.
+    #[cold]
+    fn take_returned(&self, place: Place) {
+        let record = |span: u64| place.range.record(span as usize - 1);
+        let next = |span| u64::from(record(span).next_returned.load(R));
+        let returned = self.returned.adopt(next, |span| &record(span).returned);
+        returned.for_each(|(span, parts)| self.spans.unhold(place, span as usize - 1, parts));
+    }
 }
 
 fn first_word(object: u64) -> *mut u64 {
@@ -307,7 +329,9 @@ mod tests {
     use super::*;
     use crate::alloc::class::shape;
     use crate::scaled::scaled;
+    use crate::sys::forks::Identity;
     use std::collections::HashSet;
+    use std::vec;
     use std::vec::Vec;
 
     fn place(class: usize) -> Place {
@@ -333,6 +357,36 @@ mod tests {
         give(place, &first[4..]);
         give(place, &second[..taken]);
         assert!(central.orphans.is_empty());
+    }
+
+    /// While another thread has the lock, and does not run: a thinning leaves its objects to the next holder.
+    #[test]
+    fn a_thinning_does_not_wait_for_the_lock() {
+        // A class that no other test of this process uses.
+        let place = place(26);
+        let central = central(place);
+        let mut objects = vec![0; place.shape().capacity];
+        let locked = central.lock(place).expect("not for long");
+        assert_eq!(central.spans.take(place, &mut objects), objects.len());
+        let (kept, freed) = objects.split_last().expect("one at least");
+        central.spans.give(place, freed);
+        let chunk = place.range.chunk_of(*kept as usize) & !(place.shape().chunks - 1);
+        let parts = thin::begin(&central.spans, place, chunk, false).expect("it need not rest");
+        assert!(parts.count_ones() > 1, "{parts:x}");
+        drop(locked);
+        let record = place.range.record(chunk);
+        let another = Identity::of_this_thread().number() ^ (1 << (Identity::BITS - 1));
+        let held = central.lock.lock_as(Identity::of_number(another));
+        // In two steps, as two threads do that have thinned different parts.
+        let one = parts & parts.wrapping_neg();
+        [one, parts & !one].into_iter().for_each(|parts| central.put_back(place, chunk, parts));
+        assert!(record.out.load(R) > 1 && !central.returned.is_empty());
+        drop(held);
+        drop(central.lock(place).expect("not for long"));
+        assert!(record.out.load(R) == 1 && central.returned.is_empty());
+        assert_eq!((record.clean.load(R), record.returned.load(R)), (parts, 0));
+        give(place, &[*kept]);
+        flush(place, false);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 
 use core::fmt::{self, Write};
 
+use crate::sys::stderr;
+
 /// Ways to be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -87,8 +89,7 @@ impl Line {
             line.len = line.len.min(line.bytes.len() - 1);
             let _ = line.write_str("\n");
         }
-        // SAFETY: the bytes are readable. Nobody hears of an error.
-        let _ = unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };
+        stderr::write(&line.bytes[..line.len]);
     }
 }
 

@@ -20,17 +20,20 @@
 //! that only counts finds what it frees by the map on the hot path all the same (`FREED`), and what it asks for at the
 //! beginning of the cold one (`counted.rs`).
 //!
+//! A process that waits for memory to have been idle long enough, and has no thread to wait, is counted for that while:
+//! so the cold path comes at least once in [`TICK`] objects of a class, and can look at the clock (`timed_release.rs`).
+//!
 //! # Invariants
 //! 1. In the slot of an id stacks are changed by sections alone, but for those of a frozen slot; limits and
 //!    what is behind the stacks by anybody. In a shared slot they are changed under its lock.
 //! 2. A limit is at most the shape's `most`, and of kinds that are no class it is 0. Refills go beyond the
 //!    limit, never beyond `MOST_ITEMS`.
 //! 3. Items are objects of the stack's class that nobody else has.
-//! 4. One of `FRONT` and `WATCHED` has slots, never both. `FREED` has the same ones, or none: none in a process that
-//!    checks.
+//! 4. One of `FRONT` and `WATCHED` has slots, both for moments in between, and all have the same ones: `BLOCK`, which is
+//!    final. `FREED` has them, too, or none: none in a process that checks.
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::central;
 use super::class::{self, CLASSES, MOST_BATCH, MOST_ITEMS};
@@ -69,10 +72,53 @@ static WATCHED: Slots = Slots::new();
 /// Where objects go back to that the map says are of a class.
 static FREED: Slots = Slots::new();
 
+/// What the slots of all three are.
+static BLOCK: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Objects of a class that a core gives out in a process that is ticked, until its clock is looked at.
+const TICK: u64 = 256;
+
+/// Makes the cold path come now and then, or no more; nothing in a process that watches.
+#[cold]
+pub(super) fn set_ticked(is_ticked: bool) {
+    let (Some(block), Some(wishes)) = (block(), watch::wishes()) else { return };
+    let (from, to) = if is_ticked { (&FRONT, &WATCHED) } else { (&WATCHED, &FRONT) };
+    if wishes.is_any() || from.base().is_null() {
+        return;
+    }
+    to.open_shared(from.opened_shared() - 1);
+    to.bind(block.base());
+    from.unbind();
+}
+
+/// In a process that is ticked, when it was this class's turn: the next tick comes later.
+fn has_ticked(class: usize) -> bool {
+    if !FRONT.base().is_null() {
+        return false;
+    }
+    if let Some(slab) = near() {
+        let left = slab.left(class);
+        let seen = left.load(R);
+        // Sections do not write to it as long as it is this (`stack.rs`, 4).
+        return seen <= 1 && left.compare_exchange(seen, TICK, R, R).is_ok();
+    }
+    // Without sections each call of the process comes here, and none has counted.
+    leased(|slab| {
+        let left = slab.left(class);
+        let seen = left.load(R);
+        left.store(if seen <= 1 { TICK } else { seen - 1 }, R);
+        seen <= 1
+    })
+    .unwrap_or(false)
+}
+
 /// Those of the two that the process uses; `None` as long as it cannot be known.
 pub(super) fn slots() -> Option<&'static Slots> {
     if !FRONT.base().is_null() {
         return Some(&FRONT);
+    }
+    if !WATCHED.base().is_null() {
+        return Some(&WATCHED);
     }
     watch::wishes().map(|wishes| if wishes.is_any() { &WATCHED } else { &FRONT })
 }
@@ -104,7 +150,7 @@ pub(super) unsafe fn push(kind: usize, object: *mut u8) {
     if push_section(&FREED, stack::at(kind), object as u64).is_straight() {
         return;
     }
-    push_cold(kind, object);
+    push_cold(object, kind);
 }
 
 /// [`push`], for callers who know the size that was asked for, which those who watch look at. Instead of the kind,
@@ -177,15 +223,20 @@ extern "C" fn pop_slowly(align: usize, size: usize, missing: Missing) -> *mut u8
     bind();
     let Some(range) = Range::make() else { return missing() };
     let place = Place::new(range, class);
-    let object = match watch::wishes() {
+    let attempt = || match watch::wishes() {
         Some(wishes) if wishes.is_any() => watch::allocate(wishes, place, align, size),
-        Some(_) => pop_or_refill(place),
+        Some(_) => {
+            if has_ticked(class) {
+                release::after_growth(range);
+            }
+            pop_or_refill(place)
+        }
         None => {
             counted::count_early(class);
             pop_or_refill(place)
         }
     };
-    match object {
+    match super::or_reclaimed(range, size, attempt) {
         Some(object) => core::ptr::with_exposed_provenance_mut(object as usize),
         None => missing(),
     }
@@ -239,7 +290,10 @@ fn bind() -> Option<Block<Slab>> {
         Some(block) => block,
         None => bind_fresh()?,
     };
-    // By each who comes: the child of a fork may find the one without the other.
+    // By each who comes: the child of a fork may find the one without the others.
+    if FRONT.base().is_null() && WATCHED.base().is_null() {
+        slots()?.bind(block.base());
+    }
     if FREED.base().is_null() && !watch::is_checked() {
         FREED.bind(block.base());
     }
@@ -247,9 +301,12 @@ fn bind() -> Option<Block<Slab>> {
 }
 
 fn bind_fresh() -> Option<Block<Slab>> {
-    let slots = slots()?;
+    // Not before it is known whose they are.
+    slots()?;
     let fresh = Block::<Slab>::allocate::<Cid>()?;
-    if slots.bind(fresh.base()) != fresh.base() {
+    let null = core::ptr::null_mut();
+    // Release: partner is the Acquire in `block`; the block is ready to be used.
+    if BLOCK.compare_exchange(null, fresh.base(), Ordering::Release, R).is_err() {
         // SAFETY: nobody else saw `fresh`, and no slot of it was used.
         unsafe { fresh.free::<Cid>(0) };
     }
@@ -257,8 +314,9 @@ fn bind_fresh() -> Option<Block<Slab>> {
 }
 
 pub(super) fn block() -> Option<Block<Slab>> {
-    // SAFETY: null, or what `bind` allocated and nobody frees.
-    unsafe { Block::from_base(slots()?.base()) }
+    // Acquire: partner is the Release in `bind_fresh`.
+    // SAFETY: null, or what `bind_fresh` allocated and nobody frees.
+    unsafe { Block::from_base(BLOCK.load(Ordering::Acquire)) }
 }
 
 /// The slot of the calling thread's id. A hint.
@@ -346,7 +404,7 @@ fn from_counts(class: usize) -> Option<Slots> {
 
 #[cold]
 #[inline(never)]
-extern "C" fn push_cold(kind: usize, object: *mut u8) {
+extern "C" fn push_cold(object: *mut u8, kind: usize) {
     push_otherwise(kind, object, UNKNOWN);
 }
 
@@ -433,4 +491,5 @@ fn spill(place: Place, object: u64) {
     };
     batch[popped] = object;
     central::give(place, &batch[..=popped]);
+    release::after_giving(place.range);
 }

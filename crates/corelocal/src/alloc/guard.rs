@@ -23,14 +23,12 @@ use super::range::{CHUNK, GUARDED, NOTHING, Range};
 use super::report::{self, Touch, Work};
 use super::trace::Trace;
 use super::{UNKNOWN, random, store};
+use crate::sys::page_size::{page_size, page_start};
 use crate::sys::pages;
 
-const PAGE: usize = 4096;
 const SLOTS: usize = 256;
 /// Objects in the pool at a time: so three times as many are remembered.
 const MOST_LIVE: usize = SLOTS / 4;
-/// The longest objects: a chunk, but for a closed page at both ends.
-const MOST_BYTES: usize = CHUNK - 2 * PAGE;
 /// Of allocations one is guarded, by default.
 const DEFAULT_RATE: u32 = 5000;
 const SLACK: u8 = 0xc5;
@@ -42,6 +40,11 @@ const NEW: u32 = 0;
 const BUSY: u32 = 1;
 const LIVE: u32 = 2;
 const FREED: u32 = 3;
+
+/// The longest objects: a chunk, but for a closed page at both ends. Where a page is as long as a chunk, there are none.
+fn most_bytes() -> usize {
+    CHUNK.saturating_sub(2 * page_size())
+}
 
 /// A chunk of the pool, and what is known of it.
 pub(super) struct Slot {
@@ -91,7 +94,7 @@ pub(super) fn rate() -> u32 {
 #[cold]
 pub(super) fn allocate(range: Range, align: usize, size: usize) -> Option<usize> {
     let len = size.max(1);
-    if len > MOST_BYTES || align > PAGE {
+    if len > most_bytes() || align > page_size() {
         return None;
     }
     let pool = Pool::make(range)?;
@@ -164,7 +167,7 @@ pub(super) fn counts() -> (usize, u64) {
 pub(super) fn slot_of(address: usize) -> Option<&'static Slot> {
     let pool = Pool::get()?;
     let slot = pool.slot(address)?;
-    let before = pool.slot(address.wrapping_sub(PAGE)).filter(|before| before.is(LIVE));
+    let before = pool.slot(address.wrapping_sub(page_size())).filter(|before| before.is(LIVE));
     Some(if slot.is(LIVE) { slot } else { before.unwrap_or(slot) })
 }
 
@@ -248,7 +251,8 @@ impl Pool {
     /// Opens pages of a busy slot for an object; the slot is free again if the kernel refuses.
     fn place(&self, nth: usize, was: u32, align: usize, len: usize) -> Option<usize> {
         let chunk = self.base.load(R) + nth * CHUNK;
-        let (first, end) = (chunk + PAGE, chunk + PAGE + MOST_BYTES);
+        let first = chunk + page_size();
+        let end = first + most_bytes();
         let object = if random::next() % 2 == 0 { first } else { (end - len) & !(align - 1) };
         let (from, to) = pages_of(object, len);
         // SAFETY: the slot's, which nobody uses.
@@ -280,7 +284,7 @@ impl Pool {
 
 /// The pages that an object lies in: from where to where.
 fn pages_of(object: usize, len: usize) -> (usize, usize) {
-    (object & !(PAGE - 1), (object + len.max(1)).next_multiple_of(PAGE))
+    (page_start(object), (object + len.max(1)).next_multiple_of(page_size()))
 }
 
 impl Slot {

@@ -15,11 +15,15 @@ fn rates() {
 /// In one test, since the pool is the process's.
 #[test]
 fn objects_in_the_pool() {
+    if most_bytes() == 0 {
+        std::eprintln!("skipped: guard objects_in_the_pool: a page is as long as a chunk");
+        return;
+    }
     let range = Range::make().unwrap();
     let allocate = |align, size| super::allocate(range, align, size);
     let free = |object| deallocate(object as *mut u8, UNKNOWN);
-    for size in [0, 1, 16, 100, PAGE, PAGE + 1, MOST_BYTES] {
-        for align in [1, 16, 256, PAGE] {
+    for size in [0, 1, 16, 100, page_size(), page_size() + 1, most_bytes()] {
+        for align in [1, 16, 256, page_size()] {
             let object = allocate(align, size).unwrap();
             assert!(object % align.max(16) == 0 && usable_size(object as *mut u8) == size);
             assert_eq!(super::super::range::kind_of(object as *mut u8), Some(GUARDED.into()));
@@ -29,7 +33,7 @@ fn objects_in_the_pool() {
             free(object);
         }
     }
-    assert!(allocate(16, MOST_BYTES + 1).is_none() && allocate(2 * PAGE, 1).is_none());
+    assert!(allocate(16, most_bytes() + 1).is_none() && allocate(2 * page_size(), 1).is_none());
     // Those freed last are not used again soon.
     let freed: Vec<usize> = (0..100)
         .map(|_| {
@@ -54,8 +58,8 @@ fn objects_in_the_pool() {
             unsafe { byte.write(SLACK) };
         }
     });
-    assert_eq!(slot.touch(live[0] - PAGE), Touch::Before);
-    assert_eq!(slot.touch(live[0] + PAGE), Touch::Behind);
+    assert_eq!(slot.touch(live[0] - page_size()), Touch::Before);
+    assert_eq!(slot.touch(live[0] + page_size()), Touch::Behind);
     live.iter().for_each(|object| free(*object));
     assert_eq!((slot.touch(live[0]), counts().0), (Touch::Freed, 0));
 }

@@ -23,13 +23,17 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use super::bits::IN_A_WORD;
 use super::class::CLASSES;
 use super::range::{CHUNK, HUGE_PAGE, Range};
-use super::watch;
+use super::{pressure, watch};
+use crate::sys::page_size::page_size;
 use crate::sys::{Errno, huge_pages, pages};
 
 /// Chunks of a huge page.
 pub(super) const IN_A_HUGE_PAGE: usize = HUGE_PAGE / CHUNK;
 /// Pages of it that must be in memory: all but two chunks', which spans of some sizes do not use.
-const ENOUGH: usize = (HUGE_PAGE - 2 * CHUNK) / 4096;
+fn enough() -> usize {
+    (HUGE_PAGE - 2 * CHUNK) / page_size()
+}
+
 /// Huge pages made in one call, which is as much as is copied.
 const MOST_MADE: usize = 32;
 /// Those whose pages are counted in one call.
@@ -89,9 +93,11 @@ impl Way {
 /// (`/sys/kernel/mm/transparent_hugepage/enabled`, read once) or the process (`PR_SET_THP_DISABLE`), and in a process
 /// that checks its objects.
 ///
+/// Makes none [under pressure](super::watch_pressure), since a copy takes memory first.
+///
 /// What a forked child shares with its parent is copied, too: so it is better not called for a while after a fork.
 pub fn use_huge_pages() -> bool {
-    let Some(range) = Range::get() else { return false };
+    let Some(range) = Range::get().filter(|_| !pressure::is_high()) else { return false };
     match Way::get() {
         Way::Unknown | Way::None => false,
         way => make(range, way),
@@ -185,7 +191,7 @@ fn make(range: Range, way: Way) -> bool {
         if look.made + look.found.len() >= MOST_MADE || counted == MOST_COUNTED {
             header.next_huge.store(page, R);
             // Not for ever, where all chunks are used and little of them is there.
-            is_more |= header.huge_in_vain.load(R) < range.committed() / IN_A_HUGE_PAGE;
+            is_more |= header.huge_in_vain.load(R) < range.header().opened.load(R) / IN_A_HUGE_PAGE;
             break;
         }
         counted += 1;
@@ -205,7 +211,7 @@ fn make(range: Range, way: Way) -> bool {
 fn pages_from(range: Range, first: usize) -> impl Iterator<Item = usize> {
     let within = move |least: usize, end: usize| {
         let page = move |chunk: usize| (chunk / IN_A_HUGE_PAGE).clamp(least, end);
-        range.open_parts().flat_map(move |part| page(part.start)..page(part.end))
+        range.known_parts().flat_map(move |part| page(part.start)..page(part.end))
     };
     within(first, usize::MAX).chain(within(0, first))
 }
@@ -304,7 +310,7 @@ fn is_there(range: Range, page: usize) -> bool {
     if there == 0 && is_of_spans(range, page) && pages::is_resident(at) {
         pages::for_each_resident(at, HUGE_PAGE, |_| there += 1);
     }
-    there >= ENOUGH
+    there >= enough()
 }
 
 /// Whether all chunks of a huge page are of spans.

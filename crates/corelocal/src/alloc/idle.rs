@@ -7,7 +7,7 @@
 //! 2. One thread at a time sleeps here.
 
 use crate::primitive::atomic::{AtomicU32, Ordering, fence};
-use crate::sys::futex::{Scope, Wake};
+use crate::sys::futex::{Deadline, Scope, Wake};
 use crate::sys::sleep;
 
 const AWAKE: u32 = 0;
@@ -20,8 +20,12 @@ pub(super) struct Sleeper {
 }
 
 impl Sleeper {
-    /// Sleeps until [`wake`](Self::wake), unless there is anything. May return early.
-    pub(super) fn sleep_unless(&self, is_anything: impl FnOnce() -> bool) {
+    /// Sleeps until [`wake`](Self::wake) or the deadline, unless there is anything. May return early.
+    pub(super) fn sleep_unless(
+        &self,
+        deadline: Option<Deadline>,
+        is_anything: impl FnOnce() -> bool,
+    ) {
         // Exchanges, not stores: loom knows the place of these alone among those of others.
         self.word.swap(SLEEPS, Ordering::Relaxed);
         // Partner: the fence in `wake`.
@@ -29,7 +33,7 @@ impl Sleeper {
         //   other:   makes something, fence, sees the sleeper, wakes it
         fence(Ordering::SeqCst);
         if !is_anything() {
-            let _: Wake = sleep::wait(&self.word, SLEEPS, None, Scope::Private);
+            let _: Wake = sleep::wait(&self.word, SLEEPS, deadline, Scope::Private);
         }
         self.word.swap(AWAKE, Ordering::Relaxed);
     }

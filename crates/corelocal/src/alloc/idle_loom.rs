@@ -12,8 +12,10 @@ struct Ways {
     wake: fn(&Sleeper),
 }
 
-const RIGHT: Ways =
-    Ways { sleep: |model| model.sleeper.sleep_unless(|| model.is_anything()), wake: Sleeper::wake };
+const RIGHT: Ways = Ways {
+    sleep: |model| model.sleeper.sleep_unless(None, || model.is_anything()),
+    wake: Sleeper::wake,
+};
 
 struct Model {
     dirty: AtomicU32,

@@ -32,7 +32,8 @@
 //! parent has other threads, unless its `vfork` is that of `corelocal-malloc`.
 //!
 //! # Errors
-//! Without memory the result is null, and `errno` is untouched. A pointer that cannot be one of ours, or is
+//! Without memory the result is null, and `errno` is untouched. Before that all caches are emptied and all that is idle
+//! goes back to the kernel, and there is another attempt. A pointer that cannot be one of ours, or is
 //! free already, ends the process with a line on stderr, as soon as it is noticed: at once where it points
 //! outside of all objects or was freed last of its class on this core; else when it goes back to its span.
 //!
@@ -52,21 +53,26 @@ mod class;
 mod counted;
 mod fault;
 mod front;
+mod groups;
 mod guard;
 mod huge;
 mod idle;
 #[doc(hidden)]
 pub mod lab;
 mod large;
+mod locked;
 mod nodes;
+mod opening;
 mod orphans;
 mod out;
+mod pressure;
 pub mod profile;
 mod quarantine;
 mod random;
 mod range;
 mod release;
 mod report;
+mod returned;
 mod slab;
 mod slabs;
 mod spans;
@@ -77,13 +83,19 @@ mod store;
 mod store_order;
 mod stripes;
 mod thin;
+mod timed_release;
 mod trace;
 mod watch;
+mod window;
 
 pub use check::verify;
 pub use huge::use_huge_pages;
-pub use release::{idle_bytes, release_idle, set_growth_hook, set_target, trim, wait_for_idle};
+pub use pressure::watch_pressure;
+pub use release::{
+    Moment, idle_bytes, release_idle, set_cold_hook, set_target, trim, wait_for_idle,
+};
 pub use stats::{ClassStats, NodeStats, Stats, cores, stats};
+pub use timed_release::release_by_time;
 
 use core::alloc::{GlobalAlloc, Layout};
 
@@ -174,11 +186,11 @@ extern "C" fn allocate_large(
     missing: extern "C" fn() -> *mut u8,
 ) -> *mut u8 {
     let Some(range) = Range::make() else { return missing() };
-    let allocated = match watch::is_checked() {
+    let attempt = || match watch::is_checked() {
         true => check::allocate_large(range, align, size, is_zeroed),
         false => large::allocate(range, align, size),
     };
-    let Some((object, is_zero)) = allocated else { return missing() };
+    let Some((object, is_zero)) = or_reclaimed(range, size, attempt) else { return missing() };
     release::after_growth(range);
     watch::large_made(range, object, size);
     if is_zeroed && !is_zero {
@@ -186,6 +198,20 @@ extern "C" fn allocate_large(
         unsafe { zeroed(object, size) };
     }
     object
+}
+
+/// What an attempt to get `size` bytes gives, or another one, once caches are empty and what was idle is the kernel's;
+/// `None` without memory. Nothing is reclaimed for what the range has no room for at all.
+fn or_reclaimed<T>(range: Range, size: usize, attempt: impl Fn() -> Option<T>) -> Option<T> {
+    attempt().or_else(|| {
+        let is_possible = size / range::CHUNK < range.chunks();
+        if !is_possible {
+            return None;
+        }
+        // Though nothing was idle: another thread that gives memory back may have held it just now.
+        release::reclaim(range);
+        attempt()
+    })
 }
 
 /// Gives an object back. Nothing happens for null.
@@ -232,7 +258,10 @@ pub unsafe fn deallocate_aligned_sized(ptr: *mut u8, _align: usize, size: usize)
 #[cold]
 fn deallocate_other(ptr: *mut u8) {
     match (Range::get(), kind_of(ptr).map(|kind| kind as u8)) {
-        (Some(range), Some(LARGE)) => large::deallocate(range, ptr),
+        (Some(range), Some(LARGE)) => {
+            large::deallocate(range, ptr);
+            release::after_giving(range);
+        }
         (_, Some(INSIDE)) => fault::report(Fault::Misaligned, ptr as usize),
         (_, None) => deallocate_foreign(ptr),
         _ => fault::report(Fault::Twice, ptr as usize),
@@ -324,7 +353,7 @@ unsafe fn resize(ptr: *mut u8, size: usize) -> *mut u8 {
     let moved = match Range::get().filter(|_| size > usable && size > class::LARGEST) {
         Some(range) => {
             release::after_growth(range);
-            let grown = large::allocate_to_grow(range, size);
+            let grown = or_reclaimed(range, size, || large::allocate_to_grow(range, size));
             if let Some(grown) = grown {
                 watch::large_made(range, grown, size);
             }

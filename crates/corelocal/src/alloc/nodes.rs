@@ -99,7 +99,11 @@ fn decide(range: Range) {
     // Release, in there: invariant 1.
     range.divide(nodes as usize);
     // What was opened before is the first one's.
-    place(range, 0, range.open_part(0));
+    let mut part = range.known_part(0);
+    while let Some(open) = range.next_stretch(part.clone(), true) {
+        part.start = open.end;
+        place(range, 0, open);
+    }
 }
 
 /// All nodes, the calling thread's first.

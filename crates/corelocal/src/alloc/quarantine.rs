@@ -10,6 +10,7 @@
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::sys::forks::Identity;
+use crate::sys::once::OnceMap;
 use crate::sys::try_lock::{Locked, TryLock};
 
 const R: Ordering = Ordering::Relaxed;
@@ -29,8 +30,11 @@ pub(super) struct Queue {
     left: AtomicUsize,
     came: AtomicUsize,
     bytes: AtomicUsize,
-    items: [(AtomicU64, AtomicUsize); ROOM],
+    /// Mapped when the first item comes: most processes are not checked.
+    items: OnceMap<Items>,
 }
+
+type Items = [(AtomicU64, AtomicUsize); ROOM];
 
 /// Of objects that have a class: a megabyte for each queue.
 static SMALL: [Queue; QUEUES] = [const { Queue::new(1 << 20) }; QUEUES];
@@ -56,7 +60,7 @@ impl Queue {
             left: AtomicUsize::new(0),
             came: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
-            items: [const { (AtomicU64::new(0), AtomicUsize::new(0)) }; ROOM],
+            items: OnceMap::new(),
         }
     }
 
@@ -73,10 +77,10 @@ impl Queue {
     fn waiting(&self) -> impl Iterator<Item = Item> {
         let mut next = self.left.load(R);
         core::iter::from_fn(move || {
-            let (item, bytes) = &self.items[next % ROOM];
             if next == self.came.load(R) {
                 return None;
             }
+            let (item, bytes) = &self.items.get()?[next % ROOM];
             next = next.wrapping_add(1);
             Some((item.load(R), bytes.load(R)))
         })
@@ -89,7 +93,9 @@ impl Queue {
         if came.wrapping_sub(self.left.load(R)) == ROOM {
             return false;
         }
-        let place = &self.items[came % ROOM];
+        let none = || [const { (AtomicU64::new(0), AtomicUsize::new(0)) }; ROOM];
+        let Some(items) = self.items.get_or_try_init(none) else { return false };
+        let place = &items[came % ROOM];
         place.0.store(item, R);
         place.1.store(bytes, R);
         self.bytes.store(self.bytes.load(R) + bytes, R);

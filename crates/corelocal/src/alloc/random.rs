@@ -42,6 +42,16 @@ fn of_the_kernel() -> u64 {
     one ^ mix(other)
 }
 
+/// A number of where the kernel has put the program's mappings: the same each time that it starts, in a process whose
+/// layout is not random (`personality(2)`, and so under gdb).
+pub(super) fn of_the_layout() -> u64 {
+    // SAFETY: no preconditions.
+    let [stack, loader] =
+        [libc::AT_RANDOM, libc::AT_SYSINFO_EHDR].map(|which| unsafe { libc::getauxval(which) });
+    // The addresses, not what lies there.
+    stack >> 4 ^ mix(loader)
+}
+
 /// Another number each time.
 pub(super) fn next() -> u64 {
     static DRAWN: AtomicU64 = AtomicU64::new(0);

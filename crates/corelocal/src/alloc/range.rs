@@ -1,41 +1,38 @@
 //! The one range of addresses that all objects lie in, and what is written down of each part of it.
 //!
-//! The range is reserved once, lazily, as long as the process's limits allow, and opened from its beginning,
-//! or those of its stripes (`stripes.rs`), as far as it is used. It is divided into chunks of 64 KiB. A byte for each
-//! chunk says what it holds; so one subtraction, two shifts and a load tell the class of any pointer, and that a
-//! foreign one is none.
+//! The range is a window of 1 TiB of addresses (`window.rs`), in which chunks of 64 KiB are mapped as they are used, from
+//! its beginning or those of its stripes (`stripes.rs`) on. A byte for each chunk says what it holds; so one subtraction,
+//! two shifts and a load tell the class of any pointer, and that a foreign one is none.
 //!
 //! ```text
-//!   │ record … record 0 │ header │ huge │ dense │ aged │ dirty │ used │ map │ chunk 0, chunk 1, … │
-//!                                                                           ┃ base
+//!   │ header │ map │ chunk 0, chunk 1, … │        bitmaps and records: elsewhere (`groups.rs`)
+//!                  ┃ base
 //! ```
 //!
 //! Why a byte for 64 KiB and not for 8: the bytes of a gigabyte then fit in the first-level cache, which
 //! every `free` looks into. Spans are no shorter than a chunk. What of it nobody has written to is no memory.
 //!
 //! # Invariants
-//! 1. `BASE` goes from `UNSET` to its final value once. The range is never unmapped.
-//! 2. All bytes start out as 0. The map, the bitmaps and the header are open from the start; chunks and
-//!    their records below `committed` of their stripe are.
-//! 3. No pointer is within the range that begins at `UNSET`.
+//! 1. `BASE` goes from `UNSET` to its final value once. Header and map are never unmapped.
+//! 2. All bytes start out as 0. The map has bytes for chunks below `LIMIT`, which only grows. A chunk is mapped while its
+//!    bit in `open` is set (`opening.rs`).
+//! 3. No pointer is within the longest range that begins at `UNSET`.
 //! 4. The kernel makes no huge page of any of it by itself; of which parts it is to make some `huge.rs` knows.
 
-use core::ops;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::bits::{IN_A_WORD, Words};
 use super::idle::Sleeper;
 use super::stripes::{self, MOST_NODES, Stripe};
-use crate::sys::{arch, huge_pages, pages};
+use super::window;
+use crate::sys::arch;
+use crate::sys::pages::Ground;
 
 /// Bytes of a chunk.
 pub(super) const CHUNK: usize = 1 << CHUNK_SHIFT;
 const CHUNK_SHIFT: u32 = 16;
 /// The longest range: 1 TiB.
 const RANGE_SHIFT: u32 = 40;
-const MOST_CHUNKS: usize = 1 << (RANGE_SHIFT - CHUNK_SHIFT);
-/// Chunks that are opened at least.
-pub(super) const LEAST_STEP: usize = 128;
+pub(super) const MOST_CHUNKS: usize = 1 << (RANGE_SHIFT - CHUNK_SHIFT);
 /// What the range begins on a multiple of.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
@@ -50,20 +47,12 @@ pub(super) const GUARDED: u8 = INSIDE + 1;
 /// The map has bytes below this.
 pub(super) const KINDS: usize = GUARDED as usize + 1;
 
-const BITMAP: usize = MOST_CHUNKS / 8;
-const USED: usize = MOST_CHUNKS + BITMAP;
-const DIRTY: usize = USED + BITMAP;
-const AGED: usize = DIRTY + BITMAP;
-/// A bit for each huge page.
-const HUGE_BITMAP: usize = (MOST_CHUNKS << CHUNK_SHIFT) / HUGE_PAGE / 8;
-const DENSE: usize = AGED + HUGE_BITMAP;
-const HUGE: usize = DENSE + HUGE_BITMAP;
-const HEADER: usize = HUGE + 4096;
-
 const UNSET: usize = 1 << 63;
 static BASE: AtomicUsize = AtomicUsize::new(UNSET);
+/// The map has bytes for chunks below this one, once there is a range.
+pub(super) static LIMIT: AtomicUsize = AtomicUsize::new(window::FIRST);
 
-/// The reserved range.
+/// The range.
 #[derive(Clone, Copy)]
 pub(super) struct Range {
     base: usize,
@@ -73,7 +62,11 @@ pub(super) struct Range {
 #[repr(C)]
 pub(super) struct Header {
     /// How many chunks it has.
-    chunks: AtomicUsize,
+    pub(super) chunks: AtomicUsize,
+    /// 1 if the kernel has reserved it.
+    pub(super) is_reserved: AtomicUsize,
+    /// Chunks that are open.
+    pub(super) opened: AtomicUsize,
     /// How it is divided, once that was decided.
     pub(super) division: AtomicUsize,
     pub(super) stripes: [Stripe; MOST_NODES],
@@ -117,7 +110,7 @@ pub(super) struct Record {
     pub(super) hint: AtomicU32,
     /// Chunks of a large object.
     pub(super) chunks: AtomicU32,
-    /// Bytes that a large object may use.
+    /// Bytes that a large object may use; of a span see [`refused`](Record::refused).
     pub(super) len: AtomicU64,
     /// A bit for each part of a span that the kernel has got back, and nobody has taken from since (`thin.rs`).
     pub(super) clean: AtomicU64,
@@ -127,14 +120,21 @@ pub(super) struct Record {
     pub(super) generation: AtomicU32,
     /// The sample that a large object is of: one more than its number, 0 for none (`profile/`).
     pub(super) sample: AtomicU32,
-    _room: [AtomicU32; 3],
+    /// The span that follows on the list of those whose objects go back later (`returned.rs`), and the parts of this
+    /// one whose objects do.
+    pub(super) next_returned: AtomicU32,
+    pub(super) returned: AtomicU64,
     /// A bit for each object: it is out.
     pub(super) bits: [AtomicU64; 64],
 }
 
-const RECORD: usize = size_of::<Record>();
-const _: () = assert!(RECORD * LEAST_STEP % 4096 == 0 && HEADER % 4096 == 0);
-const _: () = assert!(size_of::<Header>() <= HEADER - HUGE);
+impl Record {
+    /// A bit for each part of a span that the kernel would not take, and nobody has taken from since (`thin.rs`).
+    pub(super) fn refused(&self) -> &AtomicU64 {
+        // A span has no use for the length.
+        &self.len
+    }
+}
 
 /// What the map says of a pointer: the number of its class, or [`NOTHING`], [`LARGE`], [`INSIDE`] or [`GUARDED`];
 /// `None` outside of the range.
@@ -159,16 +159,16 @@ pub(super) unsafe fn kind_of_object(object: *mut u8) -> Option<usize> {
     Some(usize::from(unsafe { *core::ptr::with_exposed_provenance::<u8>(map_byte(base, chunk)) }))
 }
 
-/// The base, and the chunk of a pointer into the longest range.
+/// The base, and the chunk of a pointer into the range, or beyond it where the map has a byte.
 #[inline(always)]
 fn place_of(ptr: *mut u8) -> Option<(usize, usize)> {
     // Relaxed: who has a pointer into the range saw the base, by whatever way the pointer came.
     let base = arch::load_here!(BASE);
     let at = (ptr as usize).wrapping_sub(base);
-    // By invariant 3 the base is set; the map has a byte for each chunk of the longest range.
     // Opaque, or the compiler compares what lies above the chunk's number, and shifts twice for it.
     let chunk = arch::opaque(at >> CHUNK_SHIFT);
-    (chunk < MOST_CHUNKS).then_some((base, chunk))
+    // By invariants 2 and 3 the base is set, and the map has a byte. Relaxed: as the base.
+    (chunk < arch::load_here!(LIMIT)).then_some((base, chunk))
 }
 
 #[inline(always)]
@@ -199,21 +199,43 @@ impl Range {
         if let Some(range) = Range::get() {
             return Some(range);
         }
-        let (fresh, start, len) = reserve()?;
+        let fresh = window::make()?;
         // Release: partner is the Acquire in `get`. On failure Acquire, for the winner's header.
         match BASE.compare_exchange(UNSET, fresh.base, Ordering::Release, Ordering::Acquire) {
-            Ok(_) => Some(fresh),
+            Ok(_) => {
+                if fresh.chunks() < 2 * stripes::LEAST {
+                    fresh.divide(1);
+                }
+                Some(fresh)
+            }
             Err(winner) => {
-                // SAFETY: nobody else saw it.
-                unsafe { pages::unmap(start, len) };
+                window::discard(fresh);
                 Some(Range { base: winner })
             }
         }
     }
 
+    /// The range that begins there.
+    pub(super) fn at(base: usize) -> Range {
+        Range { base }
+    }
+
     pub(super) fn header(self) -> &'static Header {
         // SAFETY: invariant 2.
-        unsafe { at_address(self.base - HEADER) }
+        unsafe { at_address(self.base - window::HEADER) }
+    }
+
+    /// What its addresses are before they are opened.
+    pub(super) fn ground(self) -> Ground {
+        match self.header().is_reserved.load(Ordering::Relaxed) {
+            0 => Ground::Unmapped,
+            _ => Ground::Reserved,
+        }
+    }
+
+    /// Where the map's byte for a chunk lies.
+    pub(super) fn map_byte(self, chunk: usize) -> usize {
+        map_byte(self.base, chunk)
     }
 
     /// How many chunks there can be.
@@ -228,41 +250,9 @@ impl Range {
 
     /// What the map says of a chunk.
     pub(super) fn kind(self, chunk: usize) -> &'static AtomicU8 {
-        debug_assert!(chunk < MOST_CHUNKS);
+        debug_assert!(chunk < LIMIT.load(Ordering::Relaxed));
         // SAFETY: invariant 2.
-        unsafe { at_address(self.base - MOST_CHUNKS + chunk) }
-    }
-
-    /// Of a chunk that is open.
-    pub(super) fn record(self, chunk: usize) -> &'static Record {
-        debug_assert!(self.is_open(chunk));
-        // SAFETY: invariant 2.
-        unsafe { at_address(self.base - HEADER - (chunk + 1) * RECORD) }
-    }
-
-    fn word(self, bitmap: usize, word: usize) -> &'static AtomicU64 {
-        debug_assert!(word < MOST_CHUNKS / IN_A_WORD);
-        // SAFETY: invariant 2.
-        unsafe { at_address(self.base - bitmap + word * 8) }
-    }
-
-    /// The bits of 64 chunks.
-    pub(super) fn words(self, nth: usize) -> Words<'static> {
-        Words {
-            used: self.word(USED, nth),
-            dirty: self.word(DIRTY, nth),
-            aged: self.word(AGED, nth),
-        }
-    }
-
-    /// 64 huge pages: a bit says that all chunks were used at the last look.
-    pub(super) fn dense(self, nth: usize) -> &'static AtomicU64 {
-        self.word(DENSE, nth)
-    }
-
-    /// 64 huge pages: a bit says that it is one.
-    pub(super) fn huge(self, nth: usize) -> &'static AtomicU64 {
-        self.word(HUGE, nth)
+        unsafe { at_address(map_byte(self.base, chunk)) }
     }
 
     /// Where a chunk begins.
@@ -274,57 +264,6 @@ impl Range {
     pub(super) fn chunk_of(self, address: usize) -> usize {
         address.wrapping_sub(self.base) >> CHUNK_SHIFT
     }
-
-    /// Opens chunks, and their records; false without memory.
-    ///
-    /// # Safety
-    /// The range has them, and they begin and end with a multiple of [`LEAST_STEP`].
-    pub(super) unsafe fn open(self, chunks: ops::Range<usize>) -> bool {
-        let records = self.base - HEADER - chunks.end * RECORD;
-        // SAFETY: the caller's promise: records end with a page there.
-        unsafe {
-            pages::open(self.address(chunks.start) as *mut u8, chunks.len() * CHUNK)
-                && pages::open(records as *mut u8, chunks.len() * RECORD)
-        }
-    }
-}
-
-/// Reserves a range: it, and the mapping that it lies in.
-fn reserve() -> Option<(Range, *mut u8, usize)> {
-    // Near a limit the program's stacks and files need something, too.
-    let ours = (pages::address_space_left() / 4 * 3).saturating_sub(HEADER + HUGE_PAGE);
-    let mut chunks = (ours / (CHUNK + RECORD)).clamp(LEAST_STEP, MOST_CHUNKS);
-    loop {
-        chunks -= chunks % LEAST_STEP;
-        if chunks == 0 {
-            return None;
-        }
-        let below = chunks * RECORD + HEADER;
-        let len = below + HUGE_PAGE + chunks * CHUNK;
-        let Some(start) = pages::reserve(len) else {
-            chunks /= 2;
-            continue;
-        };
-        let base = (start as usize + below).next_multiple_of(HUGE_PAGE);
-        let range = Range { base };
-        // SAFETY: within the mapping just made, whole pages.
-        let is_open = unsafe {
-            let header = (base - HEADER) as *mut u8;
-            // Written here and there: a huge page would be a waste, but where it is made on purpose (invariant 4).
-            huge_pages::forbid(start, len);
-            pages::open(header, HEADER)
-        };
-        if !is_open {
-            // SAFETY: nobody else saw it.
-            unsafe { pages::unmap(start, len) };
-            return None;
-        }
-        range.header().chunks.store(chunks, Ordering::Relaxed);
-        if chunks < 2 * stripes::LEAST {
-            range.divide(1);
-        }
-        return Some((range, start, len));
-    }
 }
 
 #[cfg(test)]
@@ -334,14 +273,13 @@ mod tests {
     #[test]
     fn what_is_in_the_range_and_what_is_not() {
         let range = Range::make().unwrap();
-        assert!(range.commit(0..1));
         let first = range.address(0);
         assert_eq!(range.chunk_of(first + CHUNK), 1);
         assert!(kind_of(first as *mut u8).is_some());
         assert!(kind_of((first - 1) as *mut u8).is_none());
         assert!(kind_of(core::ptr::null_mut()).is_none());
         assert!(kind_of((&raw const range).cast_mut().cast()).is_none());
-        assert!(first % HUGE_PAGE == 0 && range.committed() > 0);
+        assert!(first % HUGE_PAGE == 0);
     }
 
     /// Whatever is unset is foreign.
@@ -351,5 +289,18 @@ mod tests {
             let at = address.wrapping_sub(UNSET);
             assert_ne!(at >> RANGE_SHIFT, 0, "{address:x}");
         }
+    }
+
+    /// The map is read no further than it is mapped.
+    #[test]
+    fn no_pointer_lies_beyond_the_limit() {
+        let range = Range::make().unwrap();
+        let limit = LIMIT.load(Ordering::Relaxed);
+        assert!(limit <= MOST_CHUNKS);
+        assert!(kind_of(range.address(MOST_CHUNKS) as *mut u8).is_none());
+        // No other test is as large as the map's last step.
+        assert!(
+            limit == MOST_CHUNKS || kind_of(range.address(MOST_CHUNKS - 1) as *mut u8).is_none()
+        );
     }
 }

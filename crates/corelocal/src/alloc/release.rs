@@ -1,9 +1,9 @@
-//! Memory that goes back to the kernel: when somebody says so, or by time from a thread that whoever exports
-//! the malloc may start.
+//! Memory that goes back to the kernel: when the program says so, or by time from a thread that the hook of cold
+//! paths may start. Without a thread the hook may release by time itself (`timed_release.rs`).
 //!
 //! ```text
 //!   the program                                 the thread
-//!   uses its first megabytes ── growth hook ──► is started
+//!   uses its first megabytes ─── cold hook ───► is started
 //!   frees spans: their chunks are dirty ──────► wakes up, waits a period, ages what is dirty,
 //!   frees objects of many spans ──────────────► waits a period, gives back what is still aged, and pages
 //!                                               between objects
@@ -14,18 +14,23 @@
 //! next look where it is more.
 //!
 //! # Invariants
-//! 1. The hook runs on a thread that allocates, while it holds nothing of the malloc's.
+//! 1. The hook runs on a thread that allocates or frees, while it holds nothing of the malloc's; the moment says
+//!    which of both. libc calls `free` under locks of its own: a hook for that calls nothing of libc that takes locks.
 //! 2. Nobody sleeps while there are chunks to give back, or many spans that could be thinner (`idle.rs`): those that
 //!    came to have fewer objects since the last look at all of them, and those that it left since they did not rest.
 
 use core::ops;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::time::Duration;
 
 use super::class::CLASSES;
 use super::range::Range;
 use super::spans::Place;
 use super::thin::Look;
-use super::{central, huge, slabs, stats, store, watch};
+use super::{central, huge, pressure, slabs, stats, store, timed_release, watch};
+use crate::sys::futex::{Deadline, Scope, Wake};
+use crate::sys::sleep;
+use crate::sys::try_lock::TryLock;
 
 static HOOK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static HOOK_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -33,7 +38,7 @@ static HOOK_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
 static TARGET: AtomicUsize = AtomicUsize::new(NO_TARGET);
 const NO_TARGET: usize = usize::MAX;
 /// Spans that were thinned out are worth a look at all of them.
-const WORTH_A_LOOK: usize = 64;
+pub(super) const WORTH_A_LOOK: usize = 64;
 
 /// Gives memory that no object uses back to the kernel, but for `pad` bytes; whether there was any.
 ///
@@ -41,20 +46,23 @@ const WORTH_A_LOOK: usize = 64;
 /// in use. Not for signal handlers.
 pub fn trim(pad: usize) -> bool {
     let Some(range) = Range::get() else { return false };
-    slabs::drain(range, false);
-    central::places(range).for_each(|place| _ = central::flush(place, false));
-    store::purge(range, pad, false) + thin_out(range, false) > 0
+    release_all(range, pad) > 0
 }
 
 /// Gives memory back to the kernel that no object has used since the last call, or what [the target](set_target) says;
 /// how many bytes. Empties the caches of cores that did nothing since.
 ///
 /// For a thread that calls it now and then: what is free stays for one such period, and goes in the next one.
-/// Costs as [`trim`] does.
+/// Costs as [`trim`] does. [Under pressure](super::watch_pressure) everything that is idle goes at once, below the target
+/// too.
 pub fn release_idle() -> usize {
     let Some(range) = Range::get() else { return 0 };
+    timed_release::stop();
+    if pressure::is_high() {
+        return release_all(range, 0);
+    }
     let target = target();
-    if target.is_some_and(|target| !is_beyond(range, target)) {
+    if is_kept(range) {
         // Caches and pages between objects may stay, too.
         return 0;
     }
@@ -68,6 +76,43 @@ pub fn release_idle() -> usize {
     let bytes = store::purge(range, 0, true) + thin_out(range, true);
     store::age(range);
     bytes
+}
+
+/// Does what it can before the result is null: takes the objects out of all caches, so that spans may become empty, and
+/// gives all that is idle back to the kernel.
+///
+/// The calling thread holds nothing of the malloc's: who finds no memory under a class's lock lets it go first. While
+/// another thread does the same it waits, 100 ms at most: caches are empty then, and their objects are under way.
+#[cold]
+pub(super) fn reclaim(range: Range) {
+    const WAITS: usize = 100;
+    static RECLAIMS: TryLock = TryLock::new();
+    let (mut locked, mut waits) = (RECLAIMS.try_lock(), 0);
+    // A signal handler that interrupted it goes on without.
+    while locked.is_none() && !RECLAIMS.is_mine() && waits < WAITS {
+        let (word, moment) = (AtomicU32::new(0), Duration::from_millis(1));
+        let _: Wake = sleep::wait(&word, 0, Some(Deadline::after(moment)), Scope::Private);
+        locked = RECLAIMS.try_lock();
+        waits += 1;
+    }
+    let in_depots = || central::places(range).map(central::waiting).sum::<usize>();
+    if slabs::cached().sum::<usize>() + in_depots() + stats::idle_bytes(range) > 0 {
+        empty_caches(range);
+        store::purge(range, 0, false);
+    }
+}
+
+/// Moves what all cores and depots have into spans.
+pub(super) fn empty_caches(range: Range) {
+    slabs::drain(range, false);
+    central::places(range).for_each(|place| _ = central::flush(place, false));
+}
+
+/// Gives all that is idle back to the kernel, but for `pad` bytes, what it has refused before, too; how many bytes.
+fn release_all(range: Range, pad: usize) -> usize {
+    store::retry_kept(range);
+    empty_caches(range);
+    store::purge(range, pad, false) + thin_out(range, false)
 }
 
 /// Says how many bytes spans, large objects and what is idle should take together: as long as it is less,
@@ -87,16 +132,24 @@ pub fn set_target(bytes: Option<usize>) {
     TARGET.store(bytes.unwrap_or(NO_TARGET), Ordering::Relaxed);
 }
 
-fn target() -> Option<usize> {
+pub(super) fn target() -> Option<usize> {
     Some(TARGET.load(Ordering::Relaxed)).filter(|target| *target != NO_TARGET)
 }
 
 /// A word of the environment.
 pub(super) fn configure(word: &[u8]) {
+    if word == b"pressure:no" {
+        pressure::ignore();
+    }
     let target = word.strip_prefix(b"resident:").and_then(watch::bytes);
     if let Some(target) = target.and_then(|target| usize::try_from(target).ok()) {
         set_target(Some(target));
     }
+}
+
+/// Whether what is idle stays, since there is no more than there should be.
+pub(super) fn is_kept(range: Range) -> bool {
+    target().is_some_and(|target| !is_beyond(range, target))
 }
 
 /// Whether there is more than there should be.
@@ -110,13 +163,40 @@ fn thin_out(range: Range, only_resting: bool) -> usize {
     // Before the look. Who thins one meanwhile counts from 0.
     header.thinned.store(0, Ordering::Relaxed);
     let mut all = Look::default();
-    range.open_parts().for_each(|part| thin_out_part(range, part, only_resting, &mut all));
+    range.known_parts().for_each(|part| thin_out_part(range, part, only_resting, &mut all));
     // What rests until the next look is given back there, or is not worth one more.
     count_thinned(range, all.left);
     header.released.fetch_add(all.bytes, Ordering::Relaxed);
     all.bytes
 }
 
+/// Likewise, of so many chunks from this one on; how many bytes, and the chunk to go on with if there are more.
+pub(super) fn thin_out_some(range: Range, from: usize, most: usize) -> (usize, Option<usize>) {
+    let mut all = Look::default();
+    let (mut left, mut next) = (most, None);
+    for part in range.known_parts() {
+        let start = part.start.max(from);
+        let end = part.end.min(start.saturating_add(left));
+        if start >= part.end {
+            continue;
+        }
+        if left == 0 {
+            next = Some(start);
+            break;
+        }
+        thin_out_part(range, start..end, true, &mut all);
+        left -= end - start;
+        if end < part.end {
+            next = Some(end);
+            break;
+        }
+    }
+    count_thinned(range, all.left);
+    range.header().released.fetch_add(all.bytes, Ordering::Relaxed);
+    (all.bytes, next)
+}
+
+/// The chunks are those that spans begin with, or others of these.
 fn thin_out_part(range: Range, part: ops::Range<usize>, only_resting: bool, all: &mut Look) {
     let mut chunk = part.start;
     while chunk < part.end {
@@ -144,15 +224,18 @@ pub fn idle_bytes() -> usize {
 /// Sleeps until there is something for [`release_idle`], for the thread that then calls it: until [`idle_bytes`] is not
 /// 0, objects of many spans were freed, or something is freed beyond [the target](set_target). One thread at a time. May
 /// return early, and does when memory is taken by a process that has called [`use_huge_pages`](super::use_huge_pages)
-/// and has some.
+/// and has some, or [`watch_pressure`](super::watch_pressure) and has a limit.
 pub fn wait_for_idle() {
     let Some(range) = Range::get() else { return };
     let is_idle = || {
-        let is_kept = target().is_some_and(|target| !is_beyond(range, target));
         let is_thinned = range.header().thinned.load(Ordering::Relaxed) >= WORTH_A_LOOK;
-        (stats::idle_bytes(range) != 0 || is_thinned) && !is_kept
+        (stats::idle_bytes(range) != 0 || is_thinned) && !is_kept(range)
     };
-    range.header().sleeper.sleep_unless(|| is_idle() || huge::has_grown(range));
+    // What a target keeps is given back under pressure, which wakes nobody.
+    let is_looked_for = pressure::has_limit() && target().is_some() && stats::idle_bytes(range) > 0;
+    let deadline = is_looked_for.then(|| Deadline::after(pressure::PERIOD));
+    let is_anything = || is_idle() || huge::has_grown(range) || pressure::has_grown(range);
+    range.header().sleeper.sleep_unless(deadline, is_anything);
 }
 
 /// After a span came to have fewer objects than one would take for it.
@@ -170,27 +253,47 @@ fn count_thinned(range: Range, spans: usize) {
     }
 }
 
-/// Calls `hook` each time that a core's cache is filled or a large object made, once the malloc has used
-/// `bytes`: on the thread that allocates, which may be anywhere, in a signal handler too. The hook may allocate.
-pub fn set_growth_hook(bytes: usize, hook: fn()) {
+/// What a cold path has done when it calls the hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Taken memory: a batch of objects, or a large one. The hook may allocate, and start threads.
+    Taken,
+    /// Given memory back. libc may hold locks of its own, which starting a thread takes: the hook does not.
+    Given,
+}
+
+/// Calls `hook` each time that a core's cache is filled or emptied or a large object made or freed, once the malloc has
+/// used `bytes`: on the thread that does it, which may be anywhere, in a signal handler too.
+pub fn set_cold_hook(bytes: usize, hook: fn(Moment)) {
     HOOK.store(hook as *mut (), Ordering::Relaxed);
-    // Release: partner is the Acquire in `after_growth`.
+    // Release: partner is the Acquire in `call_hook_at`.
     HOOK_AT.store(bytes, Ordering::Release);
 }
 
 /// After something was taken from the store.
 #[inline]
 pub(super) fn after_growth(range: Range) {
-    // Acquire: partner is the Release in `set_growth_hook`.
+    call_hook_at(range, Moment::Taken);
+}
+
+/// After something was given to the store.
+#[inline]
+pub(super) fn after_giving(range: Range) {
+    call_hook_at(range, Moment::Given);
+}
+
+#[inline]
+fn call_hook_at(range: Range, moment: Moment) {
+    // Acquire: partner is the Release in `set_cold_hook`.
     if range.high_water() >= HOOK_AT.load(Ordering::Acquire) {
-        call_hook();
+        call_hook(moment);
     }
 }
 
 #[cold]
-fn call_hook() {
+fn call_hook(moment: Moment) {
     let hook = HOOK.load(Ordering::Relaxed);
     // SAFETY: set before `HOOK_AT`, to such a function.
-    let hook = unsafe { core::mem::transmute::<*mut (), fn()>(hook) };
-    hook();
+    let hook = unsafe { core::mem::transmute::<*mut (), fn(Moment)>(hook) };
+    hook(moment);
 }

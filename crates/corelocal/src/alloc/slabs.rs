@@ -5,12 +5,12 @@
 use core::sync::atomic::Ordering;
 
 use super::front::{block, slots};
+use super::locked;
 use super::range::Range;
 use super::slab::{COUNTED, Slab};
 use crate::cid::{self, Cid};
 use crate::percpu::Block;
 use crate::rseq::Slots;
-use crate::sys::pages;
 
 const R: Ordering = Ordering::Relaxed;
 
@@ -31,7 +31,7 @@ pub(super) fn drain(range: Range, only_resting: bool) -> usize {
                 let at = (&raw const *slab).cast_mut().cast();
                 // SAFETY: the block's slot, whole pages of it, used by nobody; what it holds now is as good as
                 // zeros. Refused, the pages stay.
-                let _ = unsafe { pages::advise(at, Block::<Slab>::len(), libc::MADV_DONTNEED) };
+                unsafe { locked::give_back(at, Block::<Slab>::len()) };
             }
         }
     }

@@ -111,33 +111,27 @@ impl Spans {
         }
     }
 
-    /// Takes those objects of a span that nobody has, in these parts of it; leaves their bits in `held`.
-    pub(super) fn hold(&self, place: Place, chunk: usize, parts: u64, held: &mut [u64; 64]) {
-        let (record, shape) = (place.range.record(chunk), place.shape());
-        let mut count = 0;
-        for index in 0..shape.capacity {
-            if thin::parts_of(shape, index * shape.size, shape.size) & parts != 0 {
-                held[index / IN_A_WORD] |= 1 << (index % IN_A_WORD);
-                count += 1;
-            }
-        }
+    /// Takes all objects that lie in these parts of a span, none of which is out.
+    pub(super) fn hold(&self, place: Place, chunk: usize, parts: u64) {
+        let record = place.range.record(chunk);
+        let (held, count) = objects_in(place, parts);
         for (word, held) in record.bits.iter().zip(held) {
-            word.store(word.load(R) | *held, R);
+            word.store(word.load(R) | held, R);
         }
         record.out.store(record.out.load(R) + count, R);
         self.settle(place, chunk);
     }
 
-    /// Ends `hold`; the parts in `clean` have been given back.
-    pub(super) fn unhold(&self, place: Place, chunk: usize, clean: u64, held: &[u64; 64]) {
+    /// Ends `hold`; the parts have been given back to the kernel, but for those that it refused.
+    pub(super) fn unhold(&self, place: Place, chunk: usize, parts: u64) {
         let record = place.range.record(chunk);
+        let (held, count) = objects_in(place, parts);
         for (word, held) in record.bits.iter().zip(held) {
             word.store(word.load(R) & !held, R);
         }
-        let count: u32 = held.iter().map(|held| held.count_ones()).sum();
         record.out.store(record.out.load(R) - count, R);
         record.hint.store(0, R);
-        record.clean.store(record.clean.load(R) | clean, R);
+        record.clean.store(record.clean.load(R) | parts & !record.refused().load(R), R);
         self.settle(place, chunk);
     }
 
@@ -189,13 +183,25 @@ impl Spans {
     }
 }
 
+/// The objects of a span of the class that lie in these parts, be it with one byte: their bits, and how many.
+fn objects_in(place: Place, parts: u64) -> ([u64; 64], u32) {
+    let (shape, mut bits, mut count) = (place.shape(), [0; 64], 0);
+    for index in 0..shape.capacity {
+        if thin::parts_of(shape, index * shape.size, shape.size) & parts != 0 {
+            bits[index / IN_A_WORD] |= 1 << (index % IN_A_WORD);
+            count += 1;
+        }
+    }
+    (bits, count)
+}
+
 /// The first chunks of the class's spans on the node. Linear in the chunks in use there.
 pub(super) fn starts(place: Place) -> impl Iterator<Item = usize> {
     let is_of_class = move |chunk: &usize| {
         // Acquire: partner is the Release in `name`; the record is filled in.
         usize::from(place.range.kind(*chunk).load(Ordering::Acquire)) == place.class
     };
-    place.range.open_part(place.node).step_by(place.shape().chunks).filter(is_of_class)
+    place.range.known_part(place.node).step_by(place.shape().chunks).filter(is_of_class)
 }
 
 /// Takes objects from a fresh span that nobody else sees before it returns, and that is on no list: for those
@@ -233,6 +239,7 @@ fn create(place: Place) -> Option<usize> {
 fn clear(record: &Record) {
     debug_assert!(record.bits.iter().all(|word| word.load(R) == 0));
     record.clean.store(0, R);
+    record.refused().store(0, R);
     record.generation.store(record.generation.load(R).wrapping_add(1), R);
     [&record.out, &record.next, &record.prev, &record.list, &record.hint, &record.out_seen]
         .into_iter()

@@ -12,9 +12,9 @@ use super::{central, guard, huge, nodes, profile, slabs, spans, store, watch};
 /// What the malloc has; see [`stats`].
 #[derive(Clone, Copy, Debug)]
 pub struct Stats {
-    /// Bytes of address space: no more than that.
+    /// Bytes that spans and large objects may take together: addresses that memory is mapped at as it is used.
     pub reserved: usize,
-    /// Of these, bytes that are open to be used: up to 64 MiB more than were ever used, on each node.
+    /// Of these, bytes that are mapped: up to a quarter more than are in use or idle, and 64 MiB at most.
     pub committed: usize,
     /// Bytes that spans and large objects take now. Pages that nobody wrote to are no memory.
     pub used: usize,
@@ -122,7 +122,7 @@ pub fn stats() -> Stats {
     stats.nodes = range.nodes();
     for (node, of_node) in stats.of_nodes.iter_mut().enumerate().take(stats.nodes) {
         of_node.number = nodes::number(range, node).unwrap_or(node as u32);
-        of_node.committed = range.open_part(node).len() * CHUNK;
+        of_node.committed = store::opened(range, node) * CHUNK;
         of_node.used = store::used(range, node) * CHUNK;
         stats.committed += of_node.committed;
         stats.used += of_node.used;

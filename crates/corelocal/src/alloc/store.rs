@@ -23,10 +23,12 @@ use core::ops;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::bits::{IN_A_WORD, mask};
-use super::huge;
-use super::nodes;
+use super::groups::IN_A_GROUP;
+use super::opening::Opened;
 use super::range::{CHUNK, Range};
-use crate::sys::pages;
+use super::{huge, locked, nodes, pressure, window};
+use crate::sys::page_size::page_size;
+use crate::sys::pages::{self, Ground};
 
 /// Chunks that belong to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,15 @@ pub(super) struct Run {
     pub(super) first: usize,
     /// All its bytes are 0.
     pub(super) is_zero: bool,
+}
+
+/// Why there is no run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoRun {
+    /// The range has no such addresses left.
+    NoRoom,
+    /// The kernel maps no more.
+    Refused,
 }
 
 /// Chunks of the longest alignment that runs have by themselves; that of the range's beginning.
@@ -65,49 +76,131 @@ impl Within {
 /// Takes `chunks` chunks, aligned to `align` of them, a power of two, of the calling thread's node if there are any;
 /// `None` without memory.
 pub(super) fn claim(range: Range, chunks: usize, align: usize) -> Option<Run> {
-    nodes::look(range, chunks);
-    let is_of_several = range.nodes() > 1;
-    nodes::from_here(range)
-        .find_map(|node| claim_within(range, &Within::stripe(range, node), chunks, align))
-        .or_else(|| {
-            // Longer than any of them has room for.
-            let all = Within::chunks(0..range.chunks(), 0);
-            if is_of_several { claim_within(range, &all, chunks, align) } else { None }
-        })
+    or_closing(range, chunks, || {
+        nodes::look(range, chunks);
+        let mut why = NoRun::NoRoom;
+        for node in nodes::from_here(range) {
+            match claim_within(range, &Within::stripe(range, node), chunks, align) {
+                Err(NoRun::Refused) => why = NoRun::Refused,
+                Err(NoRun::NoRoom) => {}
+                run => return run,
+            }
+        }
+        if range.nodes() == 1 || why == NoRun::Refused {
+            return Err(why);
+        }
+        // Longer than any of them has room for.
+        claim_within(range, &Within::chunks(0..range.chunks(), 0), chunks, align)
+    })
 }
 
 /// [`claim`], of this node alone.
 pub(super) fn claim_on(range: Range, node: usize, chunks: usize, align: usize) -> Option<Run> {
-    nodes::look(range, chunks);
-    claim_within(range, &Within::stripe(range, node), chunks, align)
+    or_closing(range, chunks, || {
+        nodes::look(range, chunks);
+        claim_within(range, &Within::stripe(range, node), chunks, align)
+    })
 }
 
-fn claim_within(range: Range, within: &Within, chunks: usize, align: usize) -> Option<Run> {
+/// Tries once more after the kernel has refused memory, with what can be closed elsewhere.
+fn or_closing(range: Range, chunks: usize, claim: impl Fn() -> Result<Run, NoRun>) -> Option<Run> {
+    match claim() {
+        Err(NoRun::Refused) if close_free(range, chunks) => claim().ok(),
+        run => run.ok(),
+    }
+}
+
+fn claim_within(range: Range, within: &Within, chunks: usize, align: usize) -> Result<Run, NoRun> {
     if align > ALIGNED {
         return claim_aligned(range, within, chunks, align);
     }
-    let first = match chunks {
-        0 => return None,
-        1..=IN_A_WORD => claim_in_word(range, within, chunks, align)?,
-        _ => claim_words(range, within, chunks)?,
+    let first = loop {
+        let first = match chunks {
+            0 => Err(NoRun::NoRoom),
+            1..=IN_A_WORD => claim_in_word(range, within, chunks, align),
+            _ => claim_words(range, within, chunks),
+        };
+        let first = first?;
+        match range.open_run(first..first + chunks) {
+            Opened::All if range.make_record(first) => break first,
+            // Some of these chunks are not found again.
+            Opened::Foreign => free_open(range, first, chunks),
+            Opened::Refused if chunks <= IN_A_WORD => {
+                free_bits(range, first, chunks);
+                break claim_open(range, within, chunks, align).ok_or(NoRun::Refused)?;
+            }
+            Opened::All | Opened::Refused => {
+                free_bits(range, first, chunks);
+                return Err(NoRun::Refused);
+            }
+        }
     };
-    if !range.commit(first..first + chunks) {
-        free_bits(range, first, chunks);
-        return None;
-    }
     raise_high_water(range, first, chunks);
-    Some(Run { first, is_zero: take_dirt(range, first, chunks) })
+    Ok(Run { first, is_zero: take_dirt(range, first, chunks) })
+}
+
+/// Takes chunks of one word that are open already, where the kernel opens no more.
+#[cold]
+fn claim_open(range: Range, within: &Within, chunks: usize, align: usize) -> Option<usize> {
+    let known = range.known_part(within.node);
+    for nth in known.start / IN_A_WORD..known.end / IN_A_WORD {
+        let Some(bit) = range.words(nth).claim_among(open(range, nth), chunks, align) else {
+            continue;
+        };
+        let first = nth * IN_A_WORD + bit;
+        // They may have been closed before they were taken.
+        let is_open = range.next_stretch(first..first + chunks, false).is_none();
+        if is_open && range.make_record(first) {
+            return Some(first);
+        }
+        free_bits(range, first, chunks);
+    }
+    None
+}
+
+/// Gives all free memory back with its addresses, for a run of so many chunks: there may be none else. Whether there was
+/// any, and enough that it may help.
+#[cold]
+fn close_free(range: Range, chunks: usize) -> bool {
+    let free = |word| open(range, word) & !range.words(word).used.load(Ordering::Relaxed);
+    let all: usize = range.known_words().map(|word| free(word).count_ones() as usize).sum();
+    // Most runs that are refused are a little longer than what is left, or far too long.
+    if all < chunks / 16 {
+        return false;
+    }
+    let close = |word: usize| match free(word) {
+        0 => None,
+        free => close_chunks(range, word, free),
+    };
+    let (words, bytes) = range
+        .known_words()
+        .filter_map(close)
+        .fold((0, 0), |(words, bytes), closed| (words + 1, bytes + closed));
+    range.header().released.fetch_add(bytes, Ordering::Relaxed);
+    words > 0
+}
+
+/// Gives chunks of the caller's back that are open, and no others: there lies another mapping.
+#[cold]
+fn free_open(range: Range, first: usize, chunks: usize) {
+    let (mut from, end) = (first, first + chunks);
+    while let Some(open) = range.next_stretch(from..end, true) {
+        from = open.end;
+        free_bits(range, open.start, open.len());
+    }
 }
 
 fn raise_high_water(range: Range, first: usize, chunks: usize) {
-    if range.raise_high_water(first..first + chunks) && huge::is_wanted() {
+    if range.raise_high_water(first..first + chunks) && (huge::is_wanted() || pressure::has_limit())
+    {
         range.header().sleeper.wake();
     }
 }
 
 /// By way of a longer run, of which the ends go back.
-fn claim_aligned(range: Range, within: &Within, chunks: usize, align: usize) -> Option<Run> {
-    let longer = claim_within(range, within, chunks.checked_add(align)?, 1)?;
+fn claim_aligned(range: Range, within: &Within, chunks: usize, align: usize) -> Result<Run, NoRun> {
+    let length = chunks.checked_add(align).ok_or(NoRun::NoRoom)?;
+    let longer = claim_within(range, within, length, 1)?;
     let address = range.address(longer.first);
     let first = longer.first + (address.next_multiple_of(align * CHUNK) - address) / CHUNK;
     let (before, after) = (first - longer.first, longer.first + align - first);
@@ -119,7 +212,11 @@ fn claim_aligned(range: Range, within: &Within, chunks: usize, align: usize) -> 
         release(range, longer.first, before);
         release(range, first + chunks, after);
     }
-    Some(Run { first, ..longer })
+    if !range.make_record(first) {
+        release(range, first, chunks);
+        return Err(NoRun::Refused);
+    }
+    Ok(Run { first, ..longer })
 }
 
 /// Takes the chunks that follow a run of the caller's, all or none.
@@ -128,10 +225,21 @@ pub(super) fn extend(range: Range, end: usize, more: usize) -> bool {
         return false;
     }
     nodes::look(range, more);
-    let taken = take_bits(range, end, more);
-    if taken < more || !range.commit(end..end + more) {
-        free_bits(range, end, taken);
+    if !know(range, end..end + more) {
         return false;
+    }
+    let taken = take_bits(range, end, more);
+    let opened = if taken == more { range.open_run(end..end + more) } else { Opened::Refused };
+    match opened {
+        Opened::All => {}
+        Opened::Foreign => {
+            free_open(range, end, more);
+            return false;
+        }
+        Opened::Refused => {
+            free_bits(range, end, taken);
+            return false;
+        }
     }
     raise_high_water(range, end, more);
     take_dirt(range, end, more);
@@ -151,13 +259,20 @@ pub(super) fn release(range: Range, first: usize, chunks: usize) {
 pub(super) fn purge(range: Range, keep: usize, only_aged: bool) -> usize {
     let dirty = &range.header().dirty;
     let mut bytes = 0;
-    for word in range.open_words().rev() {
+    for word in range.known_words().rev() {
         if dirty.load(Ordering::Relaxed) * CHUNK <= keep {
             break;
         }
         let words = range.words(word);
         let aged = if only_aged { words.aged.load(Ordering::Relaxed) } else { u64::MAX };
         let mut wanted = words.dirty.load(Ordering::Relaxed) & aged;
+        let is_all = wanted != 0 && words.dirty.load(Ordering::Relaxed) == wanted;
+        if is_all && words.used.load(Ordering::Relaxed) == 0 {
+            if let Some(closed) = close_chunks(range, word, u64::MAX) {
+                bytes += closed;
+                continue;
+            }
+        }
         while wanted != 0 && dirty.load(Ordering::Relaxed) * CHUNK > keep {
             let bit = wanted.trailing_zeros() as usize;
             let chunks = (wanted >> bit).trailing_ones() as usize;
@@ -168,6 +283,28 @@ pub(super) fn purge(range: Range, keep: usize, only_aged: bool) -> usize {
     }
     range.header().released.fetch_add(bytes, Ordering::Relaxed);
     bytes
+}
+
+/// Gives chunks of a word back with their addresses, if they are free; how many bytes of these may not have been zero.
+fn close_chunks(range: Range, word: usize, mask: u64) -> Option<usize> {
+    let words = range.words(word);
+    if !words.take(mask) {
+        return None;
+    }
+    let dirt = words.take_dirt(mask);
+    range.header().dirty.fetch_sub(dirt, Ordering::Relaxed);
+    words.take_kept(mask);
+    // SAFETY: chunks that belong to us alone now, and hold nothing.
+    let is_closed = unsafe { range.close(word, mask) };
+    if !is_closed {
+        // What was kept is forgotten: all that is open may be anything.
+        let dirty = mask & open(range, word);
+        words.soil(dirty);
+        range.header().dirty.fetch_add(dirty.count_ones() as usize, Ordering::Relaxed);
+    }
+    words.free(mask);
+    lower_hints(range, word * IN_A_WORD..(word + 1) * IN_A_WORD);
+    is_closed.then_some(dirt * CHUNK)
 }
 
 fn purge_run(range: Range, word: usize, mask: u64, bit: usize, chunks: usize) -> usize {
@@ -183,33 +320,54 @@ fn purge_run(range: Range, word: usize, mask: u64, bit: usize, chunks: usize) ->
     // SAFETY: chunks that belong to us alone now, and hold nothing.
     let is_given = unsafe {
         huge::break_up(range, at, chunks * CHUNK);
-        pages::advise(at as *mut u8, chunks * CHUNK, libc::MADV_DONTNEED).is_ok()
+        locked::give_back(at as *mut u8, chunks * CHUNK)
     };
     if !is_given {
-        range.words(word).soil(dirty);
-        range.header().dirty.fetch_add(dirty.count_ones() as usize, Ordering::Relaxed);
+        range.words(word).keep(dirty);
     }
     free_bits(range, first, chunks);
-    if is_given {
-        return chunks * CHUNK;
+    if is_given { chunks * CHUNK } else { 0 }
+}
+
+/// What the kernel would not take is idle again, and is tried once more.
+pub(super) fn retry_kept(range: Range) {
+    for word in range.known_words() {
+        let words = range.words(word);
+        let kept = words.kept.load(Ordering::Relaxed);
+        if kept != 0 && words.take(kept) {
+            let kept_still = words.take_kept(kept);
+            words.soil(kept_still);
+            range.header().dirty.fetch_add(kept_still.count_ones() as usize, Ordering::Relaxed);
+            words.free(kept);
+        }
     }
-    // Who looked meanwhile saw less than there is. If it is this thread that sleeps at times, this is but a fence.
-    range.header().sleeper.wake();
-    0
+    locked::forget();
 }
 
 /// What is dirty now is aged from here on, unless it is used meanwhile.
 pub(super) fn age(range: Range) {
-    range.open_words().for_each(|word| range.words(word).age());
+    range.known_words().for_each(|word| range.words(word).age());
 }
 
 /// Chunks of a node that somebody has.
 pub(super) fn used(range: Range, node: usize) -> usize {
-    let words = Within::chunks(range.open_part(node), node).words;
-    words.map(|word| range.words(word).used.load(Ordering::Relaxed).count_ones() as usize).sum()
+    let words = Within::chunks(range.known_part(node), node).words;
+    // What is used and not open is where another mapping lies.
+    let used = |word| range.words(word).used.load(Ordering::Relaxed) & open(range, word);
+    words.map(|word| used(word).count_ones() as usize).sum()
 }
 
-fn for_each_word(first: usize, chunks: usize, mut f: impl FnMut(usize, u64)) {
+/// Chunks of a node that are open.
+pub(super) fn opened(range: Range, node: usize) -> usize {
+    let words = Within::chunks(range.known_part(node), node).words;
+    words.map(|word| open(range, word).count_ones() as usize).sum()
+}
+
+fn open(range: Range, word: usize) -> u64 {
+    range.opened(word).load(Ordering::Relaxed)
+}
+
+pub(super) fn for_each_word(first: usize, chunks: usize, mut f: impl FnMut(usize, u64)) {
     let (mut at, end) = (first, first + chunks);
     while at < end {
         let bit = at % IN_A_WORD;
@@ -233,9 +391,14 @@ fn take_bits(range: Range, first: usize, chunks: usize) -> usize {
     taken
 }
 
-fn free_bits(range: Range, first: usize, chunks: usize) {
+pub(super) fn free_bits(range: Range, first: usize, chunks: usize) {
     for_each_word(first, chunks, |word, mask| range.words(word).free(mask));
-    for (node, part) in range.parts_of(first..first + chunks) {
+    lower_hints(range, first..first + chunks);
+}
+
+/// Chunks are free: runs are looked for there first.
+fn lower_hints(range: Range, run: ops::Range<usize>) {
+    for (node, part) in range.parts_of(run) {
         // Relaxed: hints.
         for hint in &range.stripe(node).first {
             hint.fetch_min(part.start / IN_A_WORD, Ordering::Relaxed);
@@ -245,12 +408,15 @@ fn free_bits(range: Range, first: usize, chunks: usize) {
 
 /// Whether the chunks are all zero; whoever has them may make them dirty now.
 fn take_dirt(range: Range, first: usize, chunks: usize) -> bool {
-    let mut dirt = 0;
-    for_each_word(first, chunks, |word, mask| dirt += range.words(word).take_dirt(mask));
+    let (mut dirt, mut kept) = (0, 0);
+    for_each_word(first, chunks, |word, mask| {
+        dirt += range.words(word).take_dirt(mask);
+        kept |= range.words(word).take_kept(mask);
+    });
     if dirt > 0 {
         range.header().dirty.fetch_sub(dirt, Ordering::Relaxed);
     }
-    dirt == 0
+    dirt == 0 && kept == 0
 }
 
 /// The words in which to look: where there was room the last time, then, lest it be missed, before that,
@@ -258,35 +424,62 @@ fn take_dirt(range: Range, first: usize, chunks: usize) -> bool {
 fn places(range: Range, within: &Within, hint: usize) -> impl Iterator<Item = usize> {
     let ops::Range { start, end } = within.words;
     let hint = hint.clamp(start, end);
-    let edge = (range.open_part(within.node).end / IN_A_WORD).clamp(hint, end);
+    let edge = (range.known_part(within.node).end / IN_A_WORD).clamp(hint, end);
     (hint..edge).chain(start..hint).chain(edge..end)
 }
 
-fn claim_in_word(range: Range, within: &Within, chunks: usize, align: usize) -> Option<usize> {
+fn claim_in_word(
+    range: Range,
+    within: &Within,
+    chunks: usize,
+    align: usize,
+) -> Result<usize, NoRun> {
     let hint = within.hint(range, chunks.next_power_of_two().ilog2() as usize);
-    let found = places(range, within, hint.load(Ordering::Relaxed))
-        .find_map(|nth| range.words(nth).claim(chunks, align).map(|bit| (nth, bit)));
-    let (word, bit) = found?;
-    hint.store(word, Ordering::Relaxed);
-    Some(word * IN_A_WORD + bit)
+    for word in places(range, within, hint.load(Ordering::Relaxed)) {
+        if !range.know(word * IN_A_WORD..(word + 1) * IN_A_WORD) {
+            return Err(NoRun::Refused);
+        }
+        if let Some(bit) = range.words(word).claim(chunks, align) {
+            hint.store(word, Ordering::Relaxed);
+            return Ok(word * IN_A_WORD + bit);
+        }
+    }
+    Err(NoRun::NoRoom)
 }
 
-fn claim_words(range: Range, within: &Within, chunks: usize) -> Option<usize> {
+fn claim_words(range: Range, within: &Within, chunks: usize) -> Result<usize, NoRun> {
     let hint = within.hint(range, 7);
     let ops::Range { start, end } = within.words;
     let seen = hint.load(Ordering::Relaxed);
     let from = (seen.max(start)..end).find(|word| is_free(range, *word)).unwrap_or(end);
     // Relaxed: a hint. A release meanwhile that it does not tell of is found by the second look.
     let _ = hint.compare_exchange(seen, from, Ordering::Relaxed, Ordering::Relaxed);
-    claim_words_from(range, from..end, chunks)
-        .or_else(|| if from > start { claim_words_from(range, start..end, chunks) } else { None })
+    let found = claim_words_from(range, from..end, chunks);
+    if found.is_err() && from > start { claim_words_from(range, start..end, chunks) } else { found }
+}
+
+/// [`Range::know`], of a run that may be long: what is written down of chunks is never given back, and 20 GiB take 16 MiB
+/// of it. So the kernel is asked first whether there is memory for the run as well, beyond one more group.
+fn know(range: Range, run: ops::Range<usize>) -> bool {
+    let unknown = range.unknown(run.clone());
+    if unknown > IN_A_GROUP && range.ground() == Ground::Unmapped {
+        let groups = unknown.div_ceil(IN_A_GROUP) * page_size();
+        if !pages::has_room_for(unknown * CHUNK + groups + window::missing_map(run.end)) {
+            return false;
+        }
+    }
+    range.know(run)
 }
 
 fn is_free(range: Range, word: usize) -> bool {
     range.words(word).used.load(Ordering::Relaxed) == 0
 }
 
-fn claim_words_from(range: Range, within: ops::Range<usize>, chunks: usize) -> Option<usize> {
+fn claim_words_from(
+    range: Range,
+    within: ops::Range<usize>,
+    chunks: usize,
+) -> Result<usize, NoRun> {
     let words = chunks.div_ceil(IN_A_WORD);
     let mut at = within.start;
     while at + words <= within.end {
@@ -297,97 +490,19 @@ fn claim_words_from(range: Range, within: ops::Range<usize>, chunks: usize) -> O
             continue;
         }
         let first = at * IN_A_WORD;
+        if !know(range, first..first + chunks) {
+            return Err(NoRun::Refused);
+        }
         let taken = take_bits(range, first, chunks);
         if taken == chunks {
-            return Some(first);
+            return Ok(first);
         }
         free_bits(range, first, taken);
         at += 1;
     }
-    None
+    Err(NoRun::NoRoom)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::scaled::scaled;
-    use std::vec::Vec;
-
-    /// Two releases and a search at once may leave a hint above free words.
-    #[test]
-    fn room_below_the_hint_is_found() {
-        let range = Range::make().unwrap();
-        let within = Within::stripe(range, 0);
-        within.hint(range, 7).store(within.words.end, Ordering::Relaxed);
-        // Wherever: other tests take and release words meanwhile.
-        let first = claim_words(range, &within, 2 * IN_A_WORD).expect("room");
-        free_bits(range, first, 2 * IN_A_WORD);
-    }
-
-    /// Runs are apart from each other and aligned, whoever takes them; and what is not dirty is zero.
-    #[test]
-    fn runs_belong_to_one() {
-        let range = Range::make().unwrap();
-        std::thread::scope(|scope| {
-            for seed in 1..=4u64 {
-                scope.spawn(move || {
-                    let mut random = seed;
-                    let mut runs: Vec<(usize, usize)> = Vec::new();
-                    for _ in 0..scaled(2000).max(200) {
-                        random ^= random << 13;
-                        random ^= random >> 7;
-                        random ^= random << 17;
-                        let kind = (random >> 20) as usize;
-                        let align = [1, 4, 32, 1, 128][kind % 5];
-                        let chunks = if kind % 11 == 0 { 65 + kind % 150 } else { 1 + kind % 64 };
-                        let Some(run) = claim(range, chunks, align) else { continue };
-                        assert_eq!(range.address(run.first) % (align * CHUNK), 0);
-                        for chunk in run.first..run.first + chunks {
-                            let word = range.address(chunk) as *mut u64;
-                            // SAFETY: the run is ours.
-                            unsafe {
-                                assert!(!run.is_zero || word.read() == 0);
-                                word.write(seed);
-                            }
-                        }
-                        runs.push((run.first, chunks));
-                        if runs.len() > 20 {
-                            let (first, chunks) = runs.swap_remove(kind % 20);
-                            for chunk in first..first + chunks {
-                                // SAFETY: likewise.
-                                unsafe {
-                                    assert_eq!((range.address(chunk) as *mut u64).read(), seed)
-                                };
-                            }
-                            release(range, first, chunks);
-                        }
-                        if random % 64 == 0 {
-                            age(range);
-                            purge(range, 0, random % 128 == 0);
-                        }
-                    }
-                    for (first, chunks) in runs {
-                        release(range, first, chunks);
-                    }
-                });
-            }
-        });
-    }
-
-    #[test]
-    fn runs_grow_where_there_is_room() {
-        let range = Range::make().unwrap();
-        let run = claim(range, 200, 1).unwrap();
-        // The word that the run ends in has room, unless another test was faster.
-        if extend(range, run.first + 200, 10) {
-            assert!(range.high_water() >= (run.first + 210) * CHUNK);
-            assert!(!extend(range, run.first + 205, 5));
-            release(range, run.first + 200, 10);
-        }
-        assert!(!extend(range, range.chunks() - 1, 2));
-        assert!(!extend(range, 5, usize::MAX));
-        release(range, run.first, 200);
-        assert!(claim(range, range.chunks() + 1, 1).is_none());
-        assert!(claim(range, usize::MAX / 2, 1).is_none());
-    }
-}
+#[path = "store_tests.rs"]
+mod tests;

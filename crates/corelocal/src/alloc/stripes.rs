@@ -1,8 +1,8 @@
-//! The range by nodes: a stripe of it for each NUMA node of a machine that has several, and how far each is open.
+//! The range by nodes: a stripe of it for each NUMA node of a machine that has several, and how far each is known.
 //!
 //! ```text
 //!   │ stripe 0                    │ stripe 1                    │ … │ the last one, and what is left │
-//!   │ open … committed │          │ open … committed │          │   │                                │
+//!   │ groups … known │            │ groups … known │            │   │                                │
 //! ```
 //! So the number of a chunk tells whose it is, by a shift. There is one stripe, the range, until somebody divides it
 //! (`nodes.rs`), which happens once; on most machines it stays the only one.
@@ -10,30 +10,31 @@
 //! # Invariants
 //! 1. `Header::division` goes from 0 to its final value once. Before that no chunk beyond [`LEAST`] is anybody's: so
 //!    what was used by then is in the first stripe.
-//! 2. Chunks of a stripe below its `committed` are open, and their records.
+//! 2. Chunks of a stripe below `known` have groups.
 //! 3. Stripes begin with a multiple of [`LEAST`].
 
 use core::ops;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::bits::IN_A_WORD;
-use super::range::{LEAST_STEP, Range};
-use super::{central, nodes};
+use super::central;
+use super::groups::IN_A_GROUP;
+use super::range::Range;
 
 /// Stripes at most. Nodes beyond share them.
 pub(super) const MOST_NODES: usize = 8;
 /// Chunks of the shortest stripe: 64 GiB.
 pub(super) const LEAST: usize = 1 << 20;
-/// Chunks that are opened at once.
-const STEP: usize = 1024;
+
+const _: () = assert!(LEAST % IN_A_GROUP == 0);
 
 const R: Ordering = Ordering::Relaxed;
 
 /// Of a stripe. All bytes 0 is one that nobody has used.
 #[repr(C)]
 pub(super) struct Stripe {
-    /// Chunks below this are open, of those that it has.
-    pub(super) committed: AtomicUsize,
+    /// Chunks below this have groups, of those that it has.
+    known: AtomicUsize,
     /// One more than the highest chunk that was ever used.
     high: AtomicUsize,
     /// Hints of `store.rs`: for runs of up to 2^n chunks, where to look first.
@@ -132,31 +133,23 @@ impl Range {
         &self.header().stripes[node]
     }
 
-    /// The chunks of a node that are open.
-    pub(super) fn open_part(self, node: usize) -> ops::Range<usize> {
-        let start = self.bounds(node).start;
-        // Acquire: partner is the Release in `commit`; they are open.
-        start..self.stripe(node).committed.load(Ordering::Acquire).max(start)
+    /// The chunks of a node that have groups. None of the others was ever used.
+    pub(super) fn known_part(self, node: usize) -> ops::Range<usize> {
+        let bounds = self.bounds(node);
+        // Acquire: partner is the Release in `know`; they have groups.
+        let known = self.stripe(node).known.load(Ordering::Acquire);
+        bounds.start..known.clamp(bounds.start, bounds.end)
     }
 
     /// Chunks that were ever used, and some more: the lowest first.
-    pub(super) fn open_parts(self) -> impl DoubleEndedIterator<Item = ops::Range<usize>> {
-        (0..self.nodes()).map(move |node| self.open_part(node))
+    pub(super) fn known_parts(self) -> impl DoubleEndedIterator<Item = ops::Range<usize>> {
+        (0..self.nodes()).map(move |node| self.known_part(node))
     }
 
     /// The words of bitmaps that these chunks have bits in.
-    pub(super) fn open_words(self) -> impl DoubleEndedIterator<Item = usize> {
+    pub(super) fn known_words(self) -> impl DoubleEndedIterator<Item = usize> {
         let words = |part: ops::Range<usize>| part.start / IN_A_WORD..part.end.div_ceil(IN_A_WORD);
-        self.open_parts().flat_map(words)
-    }
-
-    /// How many chunks are open.
-    pub(super) fn committed(self) -> usize {
-        self.open_parts().map(|part| part.len()).sum()
-    }
-
-    pub(super) fn is_open(self, chunk: usize) -> bool {
-        self.open_part(self.node_of(chunk)).contains(&chunk)
+        self.known_parts().flat_map(words)
     }
 
     /// A run, cut where stripes end, each part with its node. Most runs are one.
@@ -173,34 +166,32 @@ impl Range {
         })
     }
 
-    /// Opens chunks, and those of their stripes before them; false without memory.
-    pub(super) fn commit(self, run: ops::Range<usize>) -> bool {
-        // Long ones lie where they are written to first: programs that share the work on an array let each thread
-        // begin with its part.
-        let is_placed = run.len() <= IN_A_WORD;
-        self.parts_of(run).all(|(node, part)| self.commit_part(node, part.end, is_placed))
+    /// Makes groups for chunks, and for those of their stripes before them; false without memory.
+    #[inline]
+    pub(super) fn know(self, run: ops::Range<usize>) -> bool {
+        self.parts_of(run).all(|(node, part)| {
+            part.end <= self.known_part(node).end || self.know_part(node, part.end)
+        })
     }
 
-    fn commit_part(self, node: usize, end: usize, is_placed: bool) -> bool {
-        let from = self.open_part(node).end;
-        if end <= from {
-            return true;
+    /// Chunks of a run that [`know`](Self::know) would make groups for.
+    pub(super) fn unknown(self, run: ops::Range<usize>) -> usize {
+        let unknown = |(node, part): (usize, ops::Range<usize>)| {
+            part.end.saturating_sub(self.known_part(node).end.max(part.start))
+        };
+        self.parts_of(run).map(unknown).sum()
+    }
+
+    #[cold]
+    fn know_part(self, node: usize, end: usize) -> bool {
+        let from = self.known_part(node).end;
+        let to = end.next_multiple_of(IN_A_GROUP);
+        let made = (from..to).step_by(IN_A_GROUP).all(|chunk| self.make_group(chunk));
+        if made {
+            // Release: partner is the Acquire in `known_part`.
+            self.stripe(node).known.fetch_max(to, Ordering::Release);
         }
-        let most = self.bounds(node).end;
-        // As far as it is worth a system call; else, near a limit, as far as must be.
-        [STEP, LEAST_STEP].into_iter().any(|step| {
-            let to = end.next_multiple_of(step).min(most);
-            // SAFETY: chunks of the range below its end, from the last ones opened on.
-            let opened = to >= end && unsafe { self.open(from..to) };
-            if opened {
-                if is_placed {
-                    nodes::place(self, node, from..to);
-                }
-                // Release: partner is the Acquire in `open_part`.
-                self.stripe(node).committed.fetch_max(to, Ordering::Release);
-            }
-            opened
-        })
+        made
     }
 
     /// Chunks below the end of a run were used; whether any of them were not before.
@@ -263,6 +254,6 @@ mod tests {
         let parts: std::vec::Vec<_> = range.parts_of(5..700).collect();
         assert_eq!(parts, [(0, 5..700)]);
         assert_eq!(range.parts_of(7..7).count(), 0);
-        assert!(range.open_parts().count() == range.nodes());
+        assert!(range.known_parts().count() == range.nodes());
     }
 }

@@ -2,23 +2,22 @@
 //!
 //! A span has up to 64 parts, of a page at least. Those that no object in use lies in are given back without
 //! the class's lock: first their objects are taken, as if somebody had allocated them, then the kernel is
-//! called, then they come back.
+//! called, then they come back: under the lock, or, where it cannot be had, later (`returned.rs`).
 //!
 //! # Invariants
 //! 1. While the kernel is called all objects that lie in the parts, be it with one byte, are ours.
-//! 2. A bit in `clean` says that nobody has got an object in that part since it was given back, or the kernel would not
-//!    take it. So that is tried once.
+//! 2. A bit in `clean` says that nobody has got an object in that part since it was given back; a bit in `refused`, since
+//!    the kernel would not take it. That is tried again where all that is idle is to go: by `trim`, under pressure.
 
 use core::sync::atomic::Ordering;
 
 use super::bits::IN_A_WORD;
 use super::class::{FULLNESSES, Shape};
-use super::huge;
 use super::range::{CHUNK, Record};
 use super::spans::{Place, Spans};
-use crate::sys::pages;
+use super::{huge, locked};
+use crate::sys::page_size::page_size;
 
-const PAGE: usize = 4096;
 const R: Ordering = Ordering::Relaxed;
 
 /// What a look at spans came to.
@@ -32,7 +31,7 @@ pub(super) struct Look {
 
 /// Bytes of a part.
 fn part(shape: &Shape) -> usize {
-    (shape.chunks * CHUNK / 64).max(PAGE)
+    (shape.chunks * CHUNK / 64).max(page_size())
 }
 
 /// The parts that a range of a span lies in, as bits.
@@ -48,13 +47,17 @@ pub(super) fn touched(place: Place, record: &Record, from: usize, len: usize) {
     if clean != 0 {
         record.clean.store(clean & !parts_of(place.shape(), from, len), R);
     }
+    if record.refused().load(R) != 0 {
+        record.refused().fetch_and(!parts_of(place.shape(), from, len), R);
+    }
 }
 
-/// Parts of a span that nobody uses, and that are not clean. Under the class's lock; else an estimate.
+/// Parts of a span that nobody uses, and that are neither clean nor refused. Under the class's lock; else an estimate.
 fn unused(place: Place, record: &Record) -> u64 {
     let shape = place.shape();
     // What lies behind the last object is never written to.
-    let mut unused = parts_of(shape, 0, shape.capacity * shape.size) & !record.clean.load(R);
+    let done = record.clean.load(R) | record.refused().load(R);
+    let mut unused = parts_of(shape, 0, shape.capacity * shape.size) & !done;
     for (nth, word) in record.bits.iter().enumerate().take(shape.capacity.div_ceil(IN_A_WORD)) {
         let in_word = (shape.capacity - nth * IN_A_WORD).min(IN_A_WORD);
         // Without the lock it may be another class's by now, with more objects.
@@ -75,13 +78,7 @@ pub(super) fn seems_worth_it(place: Place, chunk: usize) -> bool {
 
 /// The parts of a span to give back, whose objects are held from here on; none, if it is not worth it. Under the
 /// class's lock. `None` with `only_resting`: it may be worth it, but the span has changed since the last look.
-pub(super) fn begin(
-    spans: &Spans,
-    place: Place,
-    chunk: usize,
-    only_resting: bool,
-    held: &mut [u64; 64],
-) -> Option<u64> {
+pub(super) fn begin(spans: &Spans, place: Place, chunk: usize, only_resting: bool) -> Option<u64> {
     // It was the class's when the caller looked; whoever has the lock knows.
     if usize::from(place.range.kind(chunk).load(R)) != place.class {
         return Some(0);
@@ -99,9 +96,12 @@ pub(super) fn begin(
     if only_resting && !rests {
         return None;
     }
+    if !only_resting {
+        record.refused().store(0, R);
+    }
     let parts = unused(place, record);
     if parts != 0 {
-        spans.hold(place, chunk, parts, held);
+        spans.hold(place, chunk, parts);
     }
     Some(parts)
 }
@@ -116,15 +116,19 @@ pub(super) unsafe fn give_back(place: Place, chunk: usize, parts: u64) -> usize 
     while left != 0 {
         let first = left.trailing_zeros() as usize;
         let count = (left >> first).trailing_ones() as usize;
-        left &= !((u64::MAX >> (64 - count)) << first);
+        let run = (u64::MAX >> (64 - count)) << first;
+        left &= !run;
         let (at, len) = (start + first * part, count * part);
         // SAFETY: the caller's promise (invariant 1). Refused, it is merely not given back.
         let is_given = unsafe {
             huge::break_up(place.range, at, len);
-            pages::advise(at as *mut u8, len, libc::MADV_DONTNEED).is_ok()
+            locked::give_back(at as *mut u8, len)
         };
         if is_given {
             bytes += len;
+        } else {
+            // Atomic: others, under the lock, have objects of other parts. Before the objects come back.
+            place.range.record(chunk).refused().fetch_or(run, R);
         }
     }
     bytes

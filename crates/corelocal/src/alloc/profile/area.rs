@@ -127,7 +127,7 @@ fn make(most: usize) -> Option<(&'static Area, *mut u8, usize)> {
     // SAFETY: the head of the range just reserved.
     let is_open = unsafe {
         let _ = pages::advise(at, len, libc::MADV_NOHUGEPAGE);
-        pages::open(at, HEAD)
+        pages::open_reserved(at, HEAD)
     };
     if !is_open {
         // SAFETY: nobody else saw it.
@@ -235,7 +235,8 @@ impl Area {
         let at = core::ptr::from_ref(self).expose_provenance() + HEAD + opened * ENTRY;
         let len = (to - opened) * ENTRY;
         // SAFETY: whole entries of the range.
-        let is_open = unsafe { pages::open(core::ptr::with_exposed_provenance_mut(at), len) };
+        let is_open =
+            unsafe { pages::open_reserved(core::ptr::with_exposed_provenance_mut(at), len) };
         if is_open {
             self.opened.fetch_max(to as u64, R);
         }

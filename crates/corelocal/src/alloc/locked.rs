@@ -1,0 +1,98 @@
+//! Memory that goes back to the kernel page by page, unless the process has locked it (`mlock(2)`, `mlockall(2)`).
+//!
+//! The kernel refuses to take locked pages (`EINVAL`), and a program that locks its memory wants to keep it. So a
+//! refusal is not repeated for the same chunks (`bits.rs`: kept), and the more refusals follow each other the fewer
+//! chunks are tried: one, then one of two, of four, and so on. One success, `trim` or pressure ends that.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::sys::{Errno, pages};
+
+/// When the kernel is asked.
+struct Asking {
+    /// Refusals since the last success.
+    refused: AtomicU32,
+    /// Calls that are answered without asking.
+    skipped: AtomicU32,
+}
+
+static ASKING: Asking = Asking::new();
+/// Of 2^N calls one is asked for at least.
+const MOST_SKIPPED: u32 = 20;
+
+const R: Ordering = Ordering::Relaxed;
+
+impl Asking {
+    const fn new() -> Asking {
+        Asking { refused: AtomicU32::new(0), skipped: AtomicU32::new(0) }
+    }
+
+    /// Whether the kernel takes something, as `ask` says if it is asked. Two threads at once may count one.
+    fn is_taken(&self, ask: impl FnOnce() -> Result<(), Errno>) -> bool {
+        let skipped = self.skipped.load(R);
+        if skipped > 0 {
+            self.skipped.store(skipped - 1, R);
+            return false;
+        }
+        let result = ask();
+        if result.is_ok() && self.refused.load(R) != 0 {
+            self.refused.store(0, R);
+        }
+        if result == Err(Errno::EINVAL) {
+            let refused = self.refused.load(R).min(MOST_SKIPPED);
+            self.refused.store(refused + 1, R);
+            self.skipped.store((1 << refused) - 1, R);
+        }
+        result.is_ok()
+    }
+
+    fn forget(&self) {
+        self.refused.store(0, R);
+        self.skipped.store(0, R);
+    }
+}
+
+/// Gives the whole pages of a range back, which are 0 then; false if they stay as they are.
+///
+/// # Safety
+/// Memory of the caller's, who needs nothing of what is in it.
+pub(super) unsafe fn give_back(at: *mut u8, len: usize) -> bool {
+    // SAFETY: the caller's promise.
+    ASKING.is_taken(|| unsafe { pages::give_back(at, len) })
+}
+
+/// The next call asks the kernel.
+pub(super) fn forget() {
+    ASKING.forget();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often the kernel is asked in so many calls, if it answers so.
+    fn asked(asking: &Asking, calls: u32, answer: Result<(), Errno>) -> u32 {
+        let mut asked = 0;
+        for _ in 0..calls {
+            asking.is_taken(|| {
+                asked += 1;
+                answer
+            });
+        }
+        asked
+    }
+
+    #[test]
+    fn refusals_become_rare_and_one_success_ends_that() {
+        let asking = Asking::new();
+        assert_eq!(asked(&asking, 100, Ok(())), 100);
+        assert_eq!(asked(&asking, 1 << 10, Err(Errno::EINVAL)), 11);
+        asking.forget();
+        assert_eq!(asked(&asking, 100, Ok(())), 100);
+        // A few locked pages among many others.
+        asked(&asking, 3, Err(Errno::EINVAL));
+        assert!(asked(&asking, 100, Ok(())) > 90);
+        // Another error says nothing of the next call.
+        assert_eq!(asked(&asking, 100, Err(Errno::ENOMEM)), 100);
+    }
+}

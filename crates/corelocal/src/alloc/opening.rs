@@ -1,0 +1,235 @@
+//! Chunks of the range that are mapped, and how: when they are taken for the first time, and no more when a whole
+//! stretch of them is free.
+//!
+//! A chunk that is not open can be taken like any other, and is opened by the thread that has taken it, before
+//! anything else. Around it free neighbours are taken and opened, too, in proportion to what is open: so a growing
+//! program pays for few system calls, and its address space follows what it uses. Since the owner of a chunk
+//! alone opens and closes it there is no lock, no thread waits, and a fork leaves at worst chunks out of use.
+//!
+//! A chunk where a mapping of the program lies is not opened and stays taken for ever.
+//!
+//! # Invariants
+//! 1. The bit in `open` of a chunk is changed by its owner alone. It is set while the chunk is mapped.
+//! 2. A chunk that is opened is all zero.
+
+use core::ops;
+use core::sync::atomic::Ordering;
+
+use super::bits::{IN_A_WORD, mask};
+use super::huge::IN_A_HUGE_PAGE;
+use super::range::{CHUNK, HUGE_PAGE, Range};
+use super::store::{for_each_word, free_bits};
+use super::{huge, nodes};
+use crate::sys::huge_pages;
+use crate::sys::pages::{self, Refusal};
+
+/// Chunks that are opened at once at least, where their neighbours are free: 1 MiB.
+const LEAST_STEP: usize = 16;
+/// And at most, but for a longer run: 64 MiB.
+const MOST_STEP: usize = 1024;
+/// Of what is open so much is opened at once.
+const STEP_SHARE: usize = 4;
+
+const R: Ordering = Ordering::Relaxed;
+
+/// What came of opening a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opened {
+    /// All of it is open.
+    All,
+    /// The kernel has no memory, or a limit of the process is reached.
+    Refused,
+    /// Another mapping lies there. Chunks of the run that are not open now are nobody's and stay taken.
+    Foreign,
+}
+
+impl Range {
+    /// Opens what is not open of a run of the caller's.
+    pub(super) fn open_run(self, run: ops::Range<usize>) -> Opened {
+        let mut from = run.start;
+        while let Some(closed) = self.next_stretch(from..run.end, false) {
+            match self.open_stretch(closed.clone(), &run) {
+                Opened::All => from = closed.end,
+                other => return other,
+            }
+        }
+        Opened::All
+    }
+
+    /// The first stretch of chunks that are open, or that are not.
+    pub(super) fn next_stretch(
+        self,
+        within: ops::Range<usize>,
+        is_open: bool,
+    ) -> Option<ops::Range<usize>> {
+        let start = self.first_that(within.clone(), is_open)?;
+        let end = self.first_that(start..within.end, !is_open).unwrap_or(within.end);
+        Some(start..end)
+    }
+
+    /// The first chunk that is open, or that is not.
+    fn first_that(self, within: ops::Range<usize>, is_open: bool) -> Option<usize> {
+        let mut at = within.start;
+        while at < within.end {
+            let open = self.opened(at / IN_A_WORD).load(R);
+            let bits = if is_open { open } else { !open } >> (at % IN_A_WORD);
+            if bits != 0 {
+                return Some(at + bits.trailing_zeros() as usize).filter(|at| *at < within.end);
+            }
+            at = (at / IN_A_WORD + 1) * IN_A_WORD;
+        }
+        None
+    }
+
+    /// Opens chunks of a run, none of which is open, and perhaps neighbours of the run.
+    fn open_stretch(self, closed: ops::Range<usize>, run: &ops::Range<usize>) -> Opened {
+        // Runs that are long lie where they are written to first: programs that share the work on an array let each
+        // thread begin with its part.
+        let is_placed = run.len() <= IN_A_WORD;
+        let wide = self.widen(&closed, run);
+        let mut opened = self.open_whole(wide.clone(), is_placed);
+        free_bits(self, wide.start, closed.start - wide.start);
+        free_bits(self, closed.end, wide.end - closed.end);
+        if opened.is_err() && wide != closed {
+            opened = self.open_whole(closed.clone(), is_placed);
+        }
+        match opened {
+            Ok(()) => Opened::All,
+            Err(Refusal::NoMemory) => Opened::Refused,
+            Err(Refusal::Taken) => self.open_around(closed, is_placed),
+        }
+    }
+
+    /// Takes free neighbours of a run that are not open: with them one call opens more.
+    fn widen(self, closed: &ops::Range<usize>, run: &ops::Range<usize>) -> ops::Range<usize> {
+        let bounds = self.known_part(self.node_of(closed.start));
+        let mut wide = closed.clone();
+        if closed.start == run.start {
+            let floor = (closed.start & !(LEAST_STEP - 1)).max(bounds.start);
+            let taken = self.take_closed(floor..closed.start);
+            if taken == closed.start - floor {
+                wide.start = floor;
+            } else {
+                free_bits(self, floor, taken);
+            }
+        }
+        // A long run begins with a word: what would be opened behind it is for shorter ones alone.
+        if closed.end == run.end && run.len() <= IN_A_WORD {
+            let step = (self.header().opened.load(R) / STEP_SHARE).clamp(LEAST_STEP, MOST_STEP);
+            let end = (closed.start + step).next_multiple_of(LEAST_STEP).min(bounds.end);
+            if end > closed.end {
+                wide.end += self.take_closed(closed.end..end);
+            }
+        }
+        wide
+    }
+
+    /// Takes chunks that are free and not open, from the first one on until one is not; how many.
+    fn take_closed(self, chunks: ops::Range<usize>) -> usize {
+        let mut at = chunks.start;
+        while at < chunks.end {
+            let bit = at % IN_A_WORD;
+            let most = (IN_A_WORD - bit).min(chunks.end - at);
+            let words = self.words(at / IN_A_WORD);
+            let taken = (words.used.load(R) | self.opened(at / IN_A_WORD).load(R)) >> bit;
+            let count = (taken.trailing_zeros() as usize).min(most);
+            if count == 0 || !words.take(mask(bit, count)) {
+                break;
+            }
+            // Another owner may have opened some, and have given them back meanwhile.
+            if self.opened(at / IN_A_WORD).load(R) & mask(bit, count) != 0 {
+                words.free(mask(bit, count));
+                break;
+            }
+            at += count;
+            if count < most {
+                break;
+            }
+        }
+        at - chunks.start
+    }
+
+    /// Opens chunks of the caller's, none of which is open, in one call.
+    fn open_whole(self, chunks: ops::Range<usize>, is_placed: bool) -> Result<(), Refusal> {
+        let (at, len) = (self.address(chunks.start), chunks.len() * CHUNK);
+        // SAFETY: chunks of the caller's that are not open, which nothing refers to.
+        unsafe { pages::map_at(at, len, true, self.ground())? };
+        for_each_word(chunks.start, chunks.len(), |word, mask| {
+            self.opened(word).fetch_or(mask, R);
+        });
+        self.header().opened.fetch_add(chunks.len(), R);
+        self.forbid_huge_pages(&chunks);
+        if is_placed {
+            for (node, part) in self.parts_of(chunks) {
+                nodes::place(self, node, part);
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel makes no huge pages of what was opened: it could where all chunks of one are open.
+    fn forbid_huge_pages(self, chunks: &ops::Range<usize>) {
+        let first = chunks.start / IN_A_HUGE_PAGE * IN_A_HUGE_PAGE;
+        let end = chunks.end.next_multiple_of(IN_A_HUGE_PAGE);
+        if end - first > IN_A_HUGE_PAGE || self.next_stretch(first..end, false).is_none() {
+            // SAFETY: advice that changes no contents. What is not mapped there is left out.
+            unsafe {
+                huge_pages::forbid(self.address(first) as *mut u8, (end - first) * CHUNK);
+            }
+        }
+    }
+
+    /// Opens what can be opened where another mapping lies.
+    #[cold]
+    fn open_around(self, closed: ops::Range<usize>, is_placed: bool) -> Opened {
+        let (mut at, mut is_foreign) = (closed.start, false);
+        while at < closed.end {
+            let end = (at / IN_A_WORD + 1) * IN_A_WORD;
+            let part = at..end.min(closed.end);
+            at = part.end;
+            if self.open_whole(part.clone(), is_placed) == Err(Refusal::Taken) {
+                let is_taken = |chunk: &usize| {
+                    self.open_whole(*chunk..*chunk + 1, is_placed) == Err(Refusal::Taken)
+                };
+                is_foreign |= part.filter(is_taken).count() > 0;
+            }
+        }
+        match self.next_stretch(closed, false) {
+            None => Opened::All,
+            Some(_) if is_foreign => Opened::Foreign,
+            Some(_) => Opened::Refused,
+        }
+    }
+
+    /// Unmaps what is open of chunks of a word; false if some are open still, and as they were.
+    ///
+    /// # Safety
+    /// The chunks of the mask are the caller's, who needs nothing of what is in them.
+    pub(super) unsafe fn close(self, word: usize, chunks: u64) -> bool {
+        let open = self.opened(word);
+        let mut left = open.load(R) & chunks;
+        while left != 0 {
+            let bit = left.trailing_zeros() as usize;
+            let count = (left >> bit).trailing_ones() as usize;
+            let (at, len) = (self.address(word * IN_A_WORD + bit), count * CHUNK);
+            // SAFETY: the caller's promise.
+            let is_closed = unsafe {
+                huge::break_up(self, at, len);
+                pages::unmap_at(at, len, self.ground())
+            };
+            if !is_closed {
+                return false;
+            }
+            open.fetch_and(!mask(bit, count), R);
+            self.header().opened.fetch_sub(count, R);
+            left &= !mask(bit, count);
+        }
+        true
+    }
+}
+
+const _: () = assert!(IN_A_HUGE_PAGE * CHUNK == HUGE_PAGE);
+
+#[cfg(test)]
+#[path = "opening_tests.rs"]
+mod tests;

@@ -1,0 +1,111 @@
+use super::*;
+use crate::scaled::scaled;
+use std::vec::Vec;
+
+/// Two releases and a search at once may leave a hint above free words.
+#[test]
+fn room_below_the_hint_is_found() {
+    let range = Range::make().unwrap();
+    let within = Within::stripe(range, 0);
+    within.hint(range, 7).store(within.words.end, Ordering::Relaxed);
+    // Wherever: other tests take and release words meanwhile.
+    let first = claim_words(range, &within, 2 * IN_A_WORD).expect("room");
+    free_bits(range, first, 2 * IN_A_WORD);
+}
+
+/// Runs are apart from each other and aligned, whoever takes them; and what is not dirty is zero.
+#[test]
+fn runs_belong_to_one() {
+    let range = Range::make().unwrap();
+    std::thread::scope(|scope| {
+        for seed in 1..=4u64 {
+            scope.spawn(move || {
+                let mut random = seed;
+                let mut runs: Vec<(usize, usize)> = Vec::new();
+                for _ in 0..scaled(2000).max(200) {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    let kind = (random >> 20) as usize;
+                    let align = [1, 4, 32, 1, 128][kind % 5];
+                    let chunks = if kind % 11 == 0 { 65 + kind % 150 } else { 1 + kind % 64 };
+                    let Some(run) = claim(range, chunks, align) else { continue };
+                    assert_eq!(range.address(run.first) % (align * CHUNK), 0);
+                    for chunk in run.first..run.first + chunks {
+                        let word = range.address(chunk) as *mut u64;
+                        // SAFETY: the run is ours.
+                        unsafe {
+                            assert!(!run.is_zero || word.read() == 0);
+                            word.write(seed);
+                        }
+                    }
+                    runs.push((run.first, chunks));
+                    if runs.len() > 20 {
+                        let (first, chunks) = runs.swap_remove(kind % 20);
+                        for chunk in first..first + chunks {
+                            // SAFETY: likewise.
+                            unsafe { assert_eq!((range.address(chunk) as *mut u64).read(), seed) };
+                        }
+                        release(range, first, chunks);
+                    }
+                    if random % 64 == 0 {
+                        age(range);
+                        purge(range, 0, random % 128 == 0);
+                    }
+                }
+                for (first, chunks) in runs {
+                    release(range, first, chunks);
+                }
+            });
+        }
+    });
+}
+
+/// What the program has locked is asked for once, and is not zero when it is taken again.
+#[test]
+fn locked_chunks_are_kept() {
+    let range = Range::make().unwrap();
+    let run = claim(range, 4, 4).unwrap();
+    let at = range.address(run.first) as *mut u8;
+    // SAFETY: the run is ours.
+    let locked = unsafe {
+        at.write_bytes(1, 4 * CHUNK);
+        libc::mlock(at.cast(), 4 * CHUNK) == 0
+    };
+    release(range, run.first, 4);
+    let (words, mask) = (range.words(run.first / IN_A_WORD), mask(run.first % IN_A_WORD, 4));
+    // Other tests may take the chunks, and give them back locked.
+    let settled = (0..1000).any(|_| {
+        purge(range, 0, false);
+        let all = [words.used, words.kept].map(|word| word.load(Ordering::Relaxed) & mask);
+        let is_open = open(range, run.first / IN_A_WORD) & mask == mask;
+        all[0] | all[1] != 0 || !is_open
+    });
+    // SAFETY: addresses of the range. What is not mapped any more is left out.
+    unsafe { libc::munlock(at.cast(), 4 * CHUNK) };
+    if !locked {
+        std::eprintln!("skipped: locked_chunks_are_kept: no memory may be locked (RLIMIT_MEMLOCK)");
+        return;
+    }
+    assert!(settled);
+    retry_kept(range);
+    let kept = words.kept.load(Ordering::Relaxed) & !words.used.load(Ordering::Relaxed) & mask;
+    assert_eq!(kept, 0);
+}
+
+#[test]
+fn runs_grow_where_there_is_room() {
+    let range = Range::make().unwrap();
+    let run = claim(range, 200, 1).unwrap();
+    // The word that the run ends in has room, unless another test was faster.
+    if extend(range, run.first + 200, 10) {
+        assert!(range.high_water() >= (run.first + 210) * CHUNK);
+        assert!(!extend(range, run.first + 205, 5));
+        release(range, run.first + 200, 10);
+    }
+    assert!(!extend(range, range.chunks() - 1, 2));
+    assert!(!extend(range, 5, usize::MAX));
+    release(range, run.first, 200);
+    assert!(claim(range, range.chunks() + 1, 1).is_none());
+    assert!(claim(range, usize::MAX / 2, 1).is_none());
+}

@@ -1,0 +1,212 @@
+//! Idle memory that goes back to the kernel by time from cold paths, for processes that have no thread for it.
+//!
+//! The cold paths of `malloc` and `free` read a clock, and do a step when it is due: a bounded amount of work on
+//! whatever thread comes. The steps of a round do together what [`release_idle`](super::release_idle) does at once.
+//!
+//! ```text
+//!   begin ──► purge ──► purge ──► … ──► thin ──► thin ──► … ──► end ──► begin
+//!   caches    16 MiB of what is        spans of 64 MiB        what is dirty
+//!   at rest   aged, 10 ms apart        each, 10 ms apart      is aged, 500 ms
+//! ```
+//!
+//! # Invariants
+//! 1. A step blocks on nothing and takes bounded time, whatever is idle. It may run in a signal handler.
+//! 2. The thread that moves `DUE` on does the step. What else is remembered between steps is a hint: two threads that do
+//!    steps at once give back what is there once.
+//! 3. Nothing here is done in a child of vfork, which has its parent's memory and is gone soon.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use super::range::{CHUNK, Range};
+use super::release::{self, WORTH_A_LOOK};
+use super::{central, front, pressure, slabs, stats, store};
+use crate::sys::in_vfork_child;
+
+/// Milliseconds from the end of a round to the next one.
+const PERIOD: u64 = 500;
+/// Milliseconds from one step to the next.
+const PAUSE: u64 = 10;
+/// Bytes that a step gives back, but for the rest of a run.
+const MOST: usize = 16 << 20;
+/// Chunks whose spans a step looks at.
+const MOST_CHUNKS: usize = 1024;
+/// Idle bytes for whose sake the cold path is made to come.
+const WORTH_TICKS: usize = 32 << 20;
+/// Rounds for which that is done at most, and milliseconds in which it is not done again. What is idle for longer is not
+/// idle: it comes and goes.
+const MOST_TICKED: usize = 8;
+const NOT_TICKED: u64 = 30_000;
+/// Rounds without anything to give after which caches are left alone.
+const PATIENCE: usize = 4;
+
+/// When the next step is due, in milliseconds of the clock.
+static DUE: AtomicU64 = AtomicU64::new(0);
+/// When the process was ticked, or not ticked any more; 0 for never.
+static TICKED: AtomicU64 = AtomicU64::new(0);
+static IS_TICKED: AtomicBool = AtomicBool::new(false);
+/// Rounds since then.
+static ROUNDS: AtomicUsize = AtomicUsize::new(0);
+/// What the next step does.
+static NEXT: AtomicUsize = AtomicUsize::new(BEGIN);
+/// Rounds that gave nothing back.
+static QUIET: AtomicUsize = AtomicUsize::new(0);
+
+const BEGIN: usize = 0;
+const PURGE: usize = 1;
+/// And beyond: thin, from the chunk of this number less this on.
+const THIN: usize = 2;
+
+const R: Ordering = Ordering::Relaxed;
+
+/// Gives some of the memory back to the kernel that no object has used for half a second to a second, if it is time
+/// for that; how many bytes.
+///
+/// For the hook of [`set_cold_hook`](super::set_cold_hook), in a process without a thread that calls
+/// [`release_idle`](super::release_idle). A call reads a clock. Twice a second, and each 10 ms while there is more to
+/// give, it takes a step: that gives back 16 MiB, and at most 4 MiB more. May be called everywhere, in signal handlers
+/// too. [The target](super::set_target) holds, but not [under pressure](super::watch_pressure).
+///
+/// While 32 MiB and more are idle, objects of each class are counted, for 8 such rounds every 30 s at most: so the hook is called
+/// once in 256 at least, though no cache is empty or full. That costs these calls of `malloc` what `stats` in
+/// `CORELOCAL_MALLOC` costs. What is idle while the program neither allocates nor frees stays.
+///
+/// ```
+/// use corelocal::alloc;
+///
+/// // A program of one thread whose memory goes back all the same.
+/// alloc::set_cold_hook(32 << 20, |_| _ = alloc::release_by_time());
+/// # alloc::set_cold_hook(usize::MAX, |_| ());
+/// ```
+pub fn release_by_time() -> usize {
+    let (now, due) = (milliseconds(), DUE.load(R));
+    // Far ahead: this process came to another time namespace, whose clock is behind.
+    let is_due = now >= due || due > now + 2 * PERIOD;
+    // Relaxed: the memory that steps work on has orderings of its own.
+    let Some(range) = Range::get() else { return 0 };
+    look_at_ticks(range, now, is_due);
+    if !is_due || in_vfork_child() || DUE.compare_exchange(due, now + PAUSE, R, R).is_err() {
+        return 0;
+    }
+    let (bytes, next) = step(range, NEXT.load(R));
+    NEXT.store(next, R);
+    if next == BEGIN {
+        DUE.store(now + PERIOD, R);
+    }
+    bytes
+}
+
+/// Makes the cold path come now and then while much is idle, but not for ever.
+fn look_at_ticks(range: Range, now: u64, is_due: bool) {
+    let (is_ticked, since) = (IS_TICKED.load(R), TICKED.load(R));
+    let is_much = stats::idle_bytes(range) >= WORTH_TICKS;
+    // Whether a target keeps it is seen in all words of the bitmaps: too much for each call. Where it does, the process
+    // is ticked until a step is due, and then not for a while.
+    let is_wanted = is_much && !(is_due && is_kept(range));
+    let spent = now.saturating_sub(since);
+    let is_time = match is_ticked {
+        true => !is_wanted && NEXT.load(R) == BEGIN || ROUNDS.load(R) > MOST_TICKED,
+        false => is_wanted && (since == 0 || spent > NOT_TICKED),
+    };
+    if is_time && !in_vfork_child() && TICKED.compare_exchange(since, now, R, R).is_ok() {
+        ROUNDS.store(0, R);
+        set_ticked(!is_ticked);
+        // It was of use: again as soon as it is wanted.
+        if is_ticked && !is_much {
+            TICKED.store(0, R);
+        }
+    }
+}
+
+fn set_ticked(is_ticked: bool) {
+    IS_TICKED.store(is_ticked, R);
+    front::set_ticked(is_ticked);
+}
+
+/// Leaves it to a thread.
+pub(super) fn stop() {
+    if IS_TICKED.load(R) {
+        set_ticked(false);
+    }
+}
+
+/// Milliseconds of a clock that nobody sets, a few behind.
+pub(super) fn milliseconds() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes to the one struct. All kernels have the clock, so `errno` stays.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut time) };
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+}
+
+/// Bytes given back, and what comes next.
+fn step(range: Range, stage: usize) -> (usize, usize) {
+    match stage {
+        BEGIN => begin(range),
+        PURGE => purge(range),
+        stage => thin(range, stage - THIN),
+    }
+}
+
+fn begin(range: Range) -> (usize, usize) {
+    ROUNDS.fetch_add(1, R);
+    if is_kept(range) {
+        return (0, BEGIN);
+    }
+    if pressure::is_high() {
+        store::retry_kept(range);
+        release::empty_caches(range);
+        return purge(range);
+    }
+    let is_anything = stats::idle_bytes(range) != 0 || is_thinned(range);
+    if !is_anything && QUIET.load(R) >= PATIENCE {
+        return (0, BEGIN);
+    }
+    QUIET.fetch_add(1, R);
+    slabs::drain(range, true);
+    central::places(range).for_each(|place| _ = central::flush(place, true));
+    purge(range)
+}
+
+fn purge(range: Range) -> (usize, usize) {
+    let idle = stats::idle_bytes(range);
+    let (keep, only_aged) = match release::target() {
+        _ if pressure::is_high() => (0, false),
+        Some(target) => (target.saturating_sub(stats::used_bytes(range)), false),
+        None => (0, true),
+    };
+    let bytes = store::purge(range, keep.max(idle.saturating_sub(MOST)), only_aged);
+    if bytes > 0 {
+        QUIET.store(0, R);
+    }
+    if bytes >= MOST {
+        return (bytes, PURGE);
+    }
+    let next = if is_thinned(range) && !is_kept(range) { THIN } else { end(range) };
+    (bytes, next)
+}
+
+/// Whether what is idle stays, however long.
+fn is_kept(range: Range) -> bool {
+    !pressure::is_high() && release::is_kept(range)
+}
+
+fn is_thinned(range: Range) -> bool {
+    range.header().thinned.load(R) >= WORTH_A_LOOK
+}
+
+fn thin(range: Range, from: usize) -> (usize, usize) {
+    if from == 0 {
+        range.header().thinned.store(0, R);
+    }
+    let (bytes, next) = release::thin_out_some(range, from, MOST_CHUNKS);
+    if bytes > 0 {
+        QUIET.store(0, R);
+    }
+    (bytes, next.map_or_else(|| end(range), |next| THIN + next))
+}
+
+fn end(range: Range) -> usize {
+    store::age(range);
+    BEGIN
+}
+
+const _: () = assert!(MOST_CHUNKS * CHUNK == 64 << 20, "as the module's text says");

@@ -6,6 +6,7 @@
 //! A program ends with exit code 0 and a line of what it did, or with 1 and a line of what is wrong.
 
 mod api;
+mod background;
 mod cross;
 mod destructors;
 mod edges;
@@ -15,6 +16,7 @@ mod loading;
 mod object;
 mod scripts;
 mod signals;
+mod space;
 
 use std::process::ExitCode;
 
@@ -33,10 +35,22 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("forks", |n, _| forks::run(at(n, 0)?, at(n, 1)?)),
     ("vforks", |n, _| forks::shared(at(n, 0)?, at(n, 1)?, at(n, 2)? != 0)),
     ("spawns", |n, _| forks::spawned(at(n, 0)?, at(n, 1)?)),
+    ("count", |n, _| background::count(at(n, 0)?, at(n, 1)?)),
+    ("forks_in_handlers", |n, _| background::forks_in_handlers(at(n, 0)?, at(n, 1)?)),
+    ("freed_twice", |_, _| background::freed_twice()),
+    ("little_work", |n, _| background::little_work(at(n, 0)?)),
+    ("near_limit", |n, _| background::near_limit(at(n, 0)?)),
+    ("real_time", |_, _| background::real_time()),
+    ("refused_thread", |_, _| background::refused_thread()),
     ("signals", |n, _| signals::run(at(n, 0)?, at(n, 1)?)),
     ("destructors", |n, _| destructors::run(at(n, 0)?)),
     ("loading", |n, text| loading::run(text, at(n, 0)?)),
     ("fill", |n, text| limits::fill(text, at(n, 0)?, at(n, 1)?)),
+    ("refused", |n, _| space::refused(at(n, 0)?, at(n, 1)?)),
+    ("small", |n, _| space::small(at(n, 0)?)),
+    ("later", |n, _| space::later(at(n, 0)?)),
+    ("locked", |n, _| space::locked(at(n, 0)?)),
+    ("unlocked", |_, _| space::unlocked()),
     ("shortage", |n, _| limits::shortage(at(n, 0)?, at(n, 1)?)),
 ];
 

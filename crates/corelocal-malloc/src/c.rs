@@ -4,7 +4,6 @@ use core::ffi::{c_int, c_void};
 
 use corelocal::alloc;
 
-const PAGE: usize = 4096;
 const WORD: usize = size_of::<*mut c_void>();
 
 /// Sets `errno` to say that there is no memory, and is null.
@@ -117,17 +116,23 @@ pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     }
 }
 
+/// Bytes of one of the kernel's pages.
+fn page_size() -> usize {
+    // SAFETY: libc knows it before the program's first instruction.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1 << 16)
+}
+
 /// `valloc(3)`.
 #[unsafe(no_mangle)]
 pub extern "C" fn valloc(size: usize) -> *mut c_void {
-    memalign(PAGE, size)
+    memalign(page_size(), size)
 }
 
 /// `pvalloc(3)`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
-    match size.checked_next_multiple_of(PAGE) {
-        Some(size) => memalign(PAGE, size),
+    match size.checked_next_multiple_of(page_size()) {
+        Some(size) => memalign(page_size(), size),
         None => no_memory(),
     }
 }

@@ -1,157 +1,148 @@
-//! The thread that gives back to the kernel what is idle, and makes huge pages of what is dense.
+//! What is done about idle memory: a thread gives it back where the process has several, else cold paths do.
 //!
-//! It begins when a program has used so much memory that it is worth a thread, from an allocation: `free` may
-//! be called where libc holds locks that making a thread takes. It sleeps while nothing is idle.
+//! A thread changes the process that it is in: libc's `fork` takes a lock that a signal handler may have interrupted,
+//! `unshare(2)` refuses new user namespaces. So a process of one thread gets no other unless its environment asks for
+//! it (`background:yes`): there memory goes back by steps, from `malloc` and `free` themselves
+//! (`alloc::release_by_time`). A process that has several threads anyway gets one more (`background.rs`), as soon as it
+//! has used so much memory that it is worth it. Two must agree that there are several: libc, whose locks count, and
+//! the kernel, since libc goes on to lock when the others have ended.
+//!
+//! The thread is made by an allocation: `free` may be called where libc holds locks that making a thread takes.
 //!
 //! A child of a process that had the thread has none: it may want to be of one thread, and most go on to another
 //! program. `background:children` is for workers that stay. What a parent forks before it is worth a thread, as a
 //! daemon does, is a process like others.
 //!
-//! A huge page is a copy: of memory that a forked child shares it would be a second one. So for a minute after a
-//! fork none are made.
-//!
-//! Invariants:
-//! - One thread at a time, in each process: a word that fork wipes counts up to it once.
-//! - It blocks all signals, so no handler of the program runs on it, and has a small stack.
+//! # Invariants
+//! - One such thread at a time, in each process: a word that fork wipes says that it is there.
+//! - `errno` stays.
 
-use core::ffi::c_void;
 use core::mem::MaybeUninit;
-use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
-use corelocal::alloc;
+use corelocal::alloc::{self, Moment};
 use corelocal::sys::{WipedByFork, in_vfork_child};
 
-use super::options::Options;
+use super::background::{self, Cpus};
+use super::options::{Background, Options};
 
-/// Bytes in use that are worth a thread.
+/// Bytes in use that are worth being given back.
 const WORTH: usize = 32 << 20;
-const PERIOD: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 500_000_000 };
-/// Periods without anything to give after which it sleeps until there is something.
-const PATIENCE: u32 = 4;
-const STACK: usize = 256 << 10;
-/// Periods from one time that huge pages are made to the next: what is dense for less is not worth the copy.
-const HUGE_PERIODS: u32 = 4;
-/// Seconds after a fork in which no huge pages are made: most children are gone by then.
-const CHILDS_TIME: libc::time_t = 60;
 /// Calls of the hook after which a forked child has a thread, if it may: most only go on to another program.
 const CHILDS_CALLS: u32 = 64;
+/// Seconds until a thread that could not be made is tried again, at most; at first it is one.
+const LONGEST_PAUSE: i64 = 64;
 
-/// Asks to be told when the program has grown.
+/// What a process knows of its thread. All bytes 0: none.
+struct Thread {
+    state: AtomicU32,
+    /// Seconds of the clock before which it is not tried.
+    not_before: AtomicI64,
+    /// How often it was refused.
+    refusals: AtomicU32,
+    /// Calls of the hook in a forked child.
+    calls: AtomicU32,
+}
+
+const NONE: u32 = 0;
+/// It is being made, or is there.
+const THERE: u32 = 1;
+
+// SAFETY: numbers; 0 of each is what a process without the thread has.
+static THREAD: WipedByFork<Thread> = unsafe { WipedByFork::new() };
+/// Whether this process, or one that it is a child of, had the thread.
+static HAD_ONE: AtomicBool = AtomicBool::new(false);
+/// libc's byte that is 0 when it locks as for several threads; null where it has none (glibc before 2.32, musl).
+static IS_SINGLE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+
+const R: Ordering = Ordering::Relaxed;
+
+/// Asks to be called from cold paths when the program has grown.
 pub(crate) fn at_load() {
-    if Options::get().background() {
-        // Asked first by a process that is nobody's guest, it knows those that are.
-        in_vfork_child();
-        alloc::set_growth_hook(WORTH, begin);
-    }
+    // Asked first by a process that shares no other's memory, it recognises those that do.
+    in_vfork_child();
+    Cpus::remember();
+    // SAFETY: a C string.
+    let byte = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    IS_SINGLE.store(byte.cast(), R);
+    alloc::set_cold_hook(WORTH, at_cold_path);
 }
 
-/// Makes the thread, if there is none. `errno` stays.
-fn begin() {
-    /// Whether this process, or one that it is a child of, had the thread.
-    static HAD_ONE: AtomicBool = AtomicBool::new(false);
-    /// How often the hook was called in this process.
-    // SAFETY: 0 is a count.
-    static CALLS: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };
-    // SAFETY: the thread's own `errno`.
-    let errno = unsafe { *libc::__errno_location() };
-    match CALLS.get() {
-        Some(calls) => {
-            let is_child = HAD_ONE.load(Ordering::Relaxed);
-            let wanted = if is_child { CHILDS_CALLS } else { 1 };
-            let may = !is_child || Options::get().background_in_children();
-            // Relaxed: a count, and who comes to the one number makes the thread.
-            let known = calls.load(Ordering::Relaxed);
-            // A child of vfork has its parent's memory, and takes its threads along when it goes.
-            if may
-                && known <= CHILDS_CALLS
-                && !in_vfork_child()
-                && calls.fetch_add(1, Ordering::Relaxed) + 1 == wanted
-            {
-                HAD_ONE.store(true, Ordering::Relaxed);
-                calls.store(CHILDS_CALLS + 1, Ordering::Relaxed);
-                make();
-            }
-        }
-        // No memory, or fork wipes nothing: never again.
-        None => alloc::set_growth_hook(usize::MAX, begin),
+fn at_cold_path(moment: Moment) {
+    // No memory for it, or fork wipes nothing: then there is never a thread.
+    let thread = THREAD.get();
+    if thread.is_some_and(|thread| thread.state.load(R) == THERE) {
+        return;
     }
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
-}
-
-/// What fails here leaves the program without the thread.
-fn make() {
-    let mut thread = MaybeUninit::uninit();
-    let mut attributes = MaybeUninit::uninit();
-    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: places for what is told, initialised in this order; the function lives as long as the program.
-    unsafe {
-        if libc::pthread_attr_init(attributes.as_mut_ptr()) != 0 {
+    if let Some(thread) = thread.filter(|_| moment == Moment::Taken) {
+        // SAFETY: the thread's own `errno`.
+        let errno = unsafe { *libc::__errno_location() };
+        let is_there = look(thread);
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+        if is_there {
             return;
         }
-        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK);
-        libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), run, null_mut());
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut());
-        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        // Where nobody else is there to close what a look opens.
+        if is_single() {
+            alloc::watch_pressure();
+        }
     }
+    alloc::release_by_time();
 }
 
-extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    // SAFETY: a C string, for the calling thread.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"corelocal-idle".as_ptr()) };
-    let huge_pages = Options::get().huge_pages() && look_at_forks();
-    let (mut quiet, mut not_before) = (0, 0);
-    let (mut made, mut periods) = (false, 0u32);
-    loop {
-        // SAFETY: a time to sleep.
-        unsafe { libc::nanosleep(&PERIOD, null_mut()) };
-        let released = alloc::release_idle();
-        // Relaxed: a fork that is seen late is seen in the next period.
-        if FORKED.swap(false, Ordering::Relaxed) {
-            not_before = now() + CHILDS_TIME;
+/// Makes the thread, if it is time and the process is to have it; whether it is there.
+fn look(thread: &Thread) -> bool {
+    let background = Options::get().background();
+    let may = match background {
+        Background::No => false,
+        _ if HAD_ONE.load(R) => {
+            background == Background::Children && thread.calls.fetch_add(1, R) >= CHILDS_CALLS
         }
-        periods = periods.wrapping_add(1);
-        if periods % HUGE_PERIODS == 0 {
-            made = huge_pages && now() >= not_before && alloc::use_huge_pages();
-        }
-        let is_quiet = released == 0 && !made;
-        quiet = if is_quiet { quiet + 1 } else { 0 };
-        if quiet >= PATIENCE {
-            // Not at all, if there is something.
-            alloc::wait_for_idle();
-            quiet = 0;
-        }
+        Background::Several => !is_single(),
+        Background::Yes | Background::Children => true,
+    };
+    if !may {
+        return false;
     }
+    let (now, not_before) = (background::now(), thread.not_before.load(R));
+    // Relaxed: the one that moves the word on looks. A child of vfork has its parent's memory, and takes its threads
+    // along when it goes.
+    if now < not_before
+        || thread.not_before.compare_exchange(not_before, now + 1, R, R).is_err()
+        || background == Background::Several && threads().is_none_or(|threads| threads == 1)
+        || in_vfork_child()
+        || thread.state.swap(THERE, R) == THERE
+    {
+        return false;
+    }
+    if background::make() {
+        HAD_ONE.store(true, R);
+        return true;
+    }
+    // Limits change, and memory comes back.
+    let refusals = thread.refusals.fetch_add(1, R).min(LONGEST_PAUSE.ilog2());
+    thread.not_before.store(now + (1 << refusals), R);
+    thread.state.store(NONE, R);
+    false
 }
 
-/// There was a fork since the thread looked.
-static FORKED: AtomicBool = AtomicBool::new(false);
-
-/// Makes forks known to the thread, which holds nothing that libc might need for it; false if that cannot be.
-fn look_at_forks() -> bool {
-    extern "C" fn after_fork() {
-        FORKED.store(true, Ordering::Relaxed);
-    }
-    static LOOKS: AtomicBool = AtomicBool::new(false);
-    // Relaxed: one thread at a time. A child that is forked in between looks twice.
-    if !LOOKS.load(Ordering::Relaxed) {
-        // SAFETY: a function that may be called anywhere, and stays as long as the library.
-        if unsafe { libc::pthread_atfork(None, Some(after_fork), None) } != 0 {
-            return false;
-        }
-        LOOKS.store(true, Ordering::Relaxed);
-    }
-    true
+/// Whether libc says that it need not lock as for several threads. Threads of the kernel in the process (io_uring)
+/// are no reason for it to. False where libc does not say.
+fn is_single() -> bool {
+    let byte = IS_SINGLE.load(R);
+    // SAFETY: libc's, for as long as the process lives; threads that start others write to it.
+    !byte.is_null() && unsafe { byte.read_volatile() } != 0
 }
 
-/// Seconds of a clock that nobody sets.
-fn now() -> libc::time_t {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to the one struct.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut time) };
-    time.tv_sec
+/// How many threads the kernel counts; `None` without /proc.
+fn threads() -> Option<usize> {
+    let mut stat = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: a C string, and a place for the result.
+    if unsafe { libc::stat(c"/proc/self/task".as_ptr(), stat.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // A link for each thread's folder, besides the two that every folder has.
+    // SAFETY: all bytes 0 is a `stat`, and the call has filled it.
+    Some((unsafe { stat.assume_init() }.st_nlink as usize).saturating_sub(2))
 }

@@ -4,7 +4,7 @@
 //!   c.rs        malloc, free and all that C has, with errno as glibc sets it
 //!   cxx.rs      the operators new and delete
 //!   info.rs     mallinfo2, malloc_info and the like, and corelocal_malloc_stats
-//!   idle.rs     the thread that gives back what is idle
+//!   idle.rs     what gives back idle memory: a thread (background.rs), or cold paths
 //!   profile.rs  files with who has how much memory
 //!   tally.rs    what caches did, told to who started the program
 //!   signals.rs  signals that ask for one of these
@@ -16,6 +16,7 @@
 //! - Nothing here allocates from Rust's heap, or panics.
 //! - `errno` changes only where a function fails.
 
+mod background;
 mod c;
 mod cxx;
 mod idle;

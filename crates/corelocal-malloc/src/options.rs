@@ -1,7 +1,8 @@
 //! `CORELOCAL_MALLOC` in the environment: words with commas between them.
 //!
 //! ```text
-//!   background:no         no thread gives back what is idle
+//!   background:yes        a thread gives back what is idle, in a process of one thread too
+//!   background:no         none does, in no process
 //!   background:children   one does also in forked children of a process that had it
 //!   hugepages:no          nothing is made of huge pages
 //!   stats                 prints what there is when the program ends, to stderr
@@ -10,7 +11,7 @@
 //!   profile-signal:N      writes a heap profile also when this signal comes
 //!   tally:PREFIX          writes a file with what caches did when the program ends (`tally.rs`)
 //! ```
-//! Words that begin with `profile` (but for `profile-signal`), `guard`, `nodes` or `resident`, and `check` and `count`,
+//! Words that begin with `profile` (but for `profile-signal`), `guard`, `nodes`, `pressure` or `resident`, and `check` and `count`,
 //! are the library's (`corelocal::alloc`), which counts for `stats`, too. Of two signals for one thing the first is
 //! taken.
 //! Unknown words mean nothing; a program that runs as another user than its caller is asked for nothing.
@@ -30,9 +31,23 @@ const STATS: u32 = 4;
 const JSON: u32 = 8;
 const NO_HUGE_PAGES: u32 = 16;
 const CHILDREN: u32 = 32;
+const BACKGROUND: u32 = 64;
 /// Where the numbers of signals begin, of 8 bits each.
 const PROFILE_SIGNAL: u32 = 16;
 const STATS_SIGNAL: u32 = 24;
+
+/// Which processes have a thread that gives back what is idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Background {
+    /// Those that have several threads.
+    Several,
+    /// All.
+    Yes,
+    /// All, and forked children of those that had it.
+    Children,
+    /// None.
+    No,
+}
 
 impl Options {
     /// The options, read once.
@@ -49,12 +64,13 @@ impl Options {
         }
     }
 
-    pub(crate) fn background(self) -> bool {
-        self.0 & NO_BACKGROUND == 0
-    }
-
-    pub(crate) fn background_in_children(self) -> bool {
-        self.0 & CHILDREN != 0
+    pub(crate) fn background(self) -> Background {
+        match self.0 {
+            words if words & NO_BACKGROUND != 0 => Background::No,
+            words if words & CHILDREN != 0 => Background::Children,
+            words if words & BACKGROUND != 0 => Background::Yes,
+            _ => Background::Several,
+        }
     }
 
     pub(crate) fn huge_pages(self) -> bool {
@@ -109,6 +125,7 @@ fn read() -> u32 {
         };
         options
             | match word {
+                b"background:yes" => BACKGROUND,
                 b"background:no" => NO_BACKGROUND,
                 b"background:children" => CHILDREN,
                 b"hugepages:no" => NO_HUGE_PAGES,

@@ -1,6 +1,6 @@
 //! The end of memory, by limits that are set before a program starts.
 
-use crate::run::{Limit, Malloc, TRY, all, done, limited};
+use crate::run::{Limit, Malloc, TRY, all, done, installed, limited};
 
 /// Names, and sizes of objects: small, medium, large.
 const NAMES: [&str; 7] =
@@ -43,6 +43,78 @@ fn data_ends() {
                 let args = ["fill", name, size, &bytes.to_string()];
                 with_limit(&malloc, Limit::Data, bytes, &args);
             }
+        }
+    }
+}
+
+/// Programs of a desktop's shell, with little more than they have with libc's malloc.
+#[test]
+fn programs_start_with_little_address_space() {
+    let test = "programs_start_with_little_address_space";
+    for malloc in all(test) {
+        let programs: [(&str, &[&str], u64); 3] =
+            [("ls", &["/"], 40), ("perl", &["-e", "1"], 40), ("python3", &["-c", "print(1)"], 48)];
+        for (program, args, mebibytes) in programs {
+            let Some(path) = installed(program) else {
+                crate::skip(test, &format!("{program} is not installed"));
+                continue;
+            };
+            let mut command = malloc.command(path);
+            command.args(args);
+            limited(&mut command, Limit::AddressSpace, mebibytes << 20);
+            let done = done(command);
+            assert!(done.well(), "{program} with {}: {}", malloc.name, done.whole());
+        }
+    }
+}
+
+/// A process of no size has as little to dump and to be charged for.
+#[test]
+fn a_small_program_reserves_little() {
+    for malloc in all("a_small_program_reserves_little") {
+        malloc.tries(&["small", &(24 << 20).to_string()]);
+    }
+}
+
+#[test]
+fn a_limit_that_is_set_later_holds() {
+    for malloc in all("a_limit_that_is_set_later_holds") {
+        for limit in [256_u64 << 20, 1 << 30, 3 << 30] {
+            malloc.tries(&["later", &limit.to_string()]);
+        }
+    }
+}
+
+/// What a malloc writes down of the addresses that it would use is address space as well.
+#[test]
+fn what_is_refused_costs_nothing() {
+    for malloc in all("what_is_refused_costs_nothing") {
+        for gib in ["1", "20", "300"] {
+            malloc.tries(&["refused", gib, &(64 << 20).to_string()]);
+        }
+    }
+}
+
+#[test]
+fn locked_memory_is_what_is_in_use() {
+    let test = "locked_memory_is_what_is_in_use";
+    for malloc in all(test) {
+        for flags in [libc::MCL_CURRENT, libc::MCL_FUTURE, libc::MCL_CURRENT | libc::MCL_FUTURE] {
+            let done = malloc.tries(&["locked", &flags.to_string()]);
+            if done.out.contains("no memory may be locked") {
+                crate::skip(test, done.out.trim());
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_goes_back_when_it_is_not_locked_any_more() {
+    let test = "memory_goes_back_when_it_is_not_locked_any_more";
+    for malloc in all(test) {
+        let done = malloc.tries(&["unlocked"]);
+        if done.out.contains("no memory may be locked") {
+            crate::skip(test, done.out.trim());
         }
     }
 }

@@ -8,6 +8,7 @@
 //! - A library that is not preloaded after all is a failure: nothing is tested twice without one.
 //! - Every program has a time limit, against hangs only.
 
+mod background;
 mod compile;
 mod limits;
 mod operators;

@@ -75,7 +75,7 @@ pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), String> 
 pub fn may_write(path: &Path) -> Result<(), String> {
     let tried = place(path).and_then(|(_, beside)| {
         let Some(beside) = beside else { return Ok(()) };
-        fs::write(&beside, "").and_then(|()| fs::remove_file(&beside))
+        write_new(&beside, b"").and_then(|()| fs::remove_file(&beside))
     });
     tried.map_err(|error| problem(path, &error.into()))
 }
@@ -102,12 +102,26 @@ fn place(path: &Path) -> io::Result<(PathBuf, Option<PathBuf>)> {
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let (path, beside) = place(path)?;
     let Some(beside) = beside else { return fs::write(&path, content) };
-    let done = fs::write(&beside, content).and_then(|()| fs::rename(&beside, &path));
+    let done = write_new(&beside, content).and_then(|()| fs::rename(&beside, &path));
     if done.is_err() {
         // Nothing to add if this fails too: the first error is the one to tell.
         let _ = fs::remove_file(&beside);
     }
     done
+}
+
+/// Writes a file that must not exist: what stands under the name may be a link of another user's to somewhere else.
+fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
+    let make = || fs::File::options().write(true).create_new(true).open(path);
+    let mut file = match make() {
+        // A process of this number left it that was killed. Only the name is taken away, whatever it leads to.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            fs::remove_file(path)?;
+            make()?
+        }
+        made => made?,
+    };
+    io::Write::write_all(&mut file, content)
 }
 
 fn problem(path: &Path, error: &anyhow::Error) -> String {
@@ -199,6 +213,22 @@ mod tests {
             assert!(sentence.contains(expected), "{sentence:?} lacks {expected:?}");
         }
         assert_eq!(names(dir.path()), ["file"]);
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_draft_is_not_followed() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let (target, path) = (folder.path().join("target"), folder.path().join("report.html"));
+        fs::write(&target, "kept").unwrap();
+        let draft = place(&path).unwrap().1.unwrap();
+        let plant = || std::os::unix::fs::symlink(&target, &draft).unwrap();
+        plant();
+        write_file(&path, "new").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        plant();
+        may_write(&path).unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
+        assert!(fs::symlink_metadata(&draft).is_err());
     }
 
     #[test]

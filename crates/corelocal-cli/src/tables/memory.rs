@@ -9,7 +9,7 @@ mod look;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use self::look::{CHILD, Look, PAGE, Seen};
+use self::look::{CHILD, Look, Seen};
 use crate::bench::noise::Watch;
 use crate::bench::{Context, Table, child};
 use crate::report::schema::{self, Better, Point, Row, Stat};
@@ -70,7 +70,7 @@ impl Table for Memory {
 }
 
 fn rows(seen: &[(usize, Seen)]) -> Vec<Row> {
-    let pages = |pages: u32| u64::from(pages) * PAGE;
+    let pages = |pages: u32| u64::from(pages) * look::page();
     let mut rows = vec![
         filled(Row::new("cpu", "array by cpu_id"), seen, |seen| {
             Some(pages(seen.cpu_id.largest + 1))

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::heap::{Piece, Random, give, take};
 use super::rivals;
-use super::work::{under, whose};
+use super::work::{under_with, whose};
 use crate::bench::noise::Watch;
 use crate::bench::{Context, Table, child};
 use crate::mallocs::Malloc;
@@ -31,8 +31,15 @@ const CHILD: &str = "malloc-keep";
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// What is looked at, in the order of the table: the first two in one process, the others in another.
-const LOOKS: [&str; 6] =
-    ["1000 idle threads", "when they ended", "550 MiB out", "98 % in", "all in", "3 s later"];
+const LOOKS: [&str; 7] = [
+    "1000 idle threads",
+    "when they ended",
+    "550 MiB out",
+    "98 % in",
+    "all in",
+    "3 s later",
+    "3 s at work",
+];
 
 /// How large the loads are.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -60,16 +67,24 @@ impl Table for Keep {
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
         let watch = Watch::start(false, None);
         let rounds = if cx.plan.long_rounds > 5 && !cx.in_report { 3 } else { 1 };
-        let rivals = rivals::all();
-        let mut samples: Vec<Result<[Vec<f64>; 6], String>> =
-            rivals.iter().map(|(_, malloc)| malloc.clone().map(|_| Default::default())).collect();
+        let mut rivals: Vec<_> =
+            rivals::all().into_iter().map(|(row, malloc)| (row, malloc, "")).collect();
+        // The process of the second load has one thread: ours has none of its own there unless it is asked for.
+        if let Some((_, ours, _)) = rivals.last().cloned() {
+            let row = Row::ours("corelocal-thread", "corelocal, background:yes");
+            rivals.push((row, ours, "background:yes"));
+        }
+        let mut samples: Vec<Result<[Vec<f64>; 7], String>> = rivals
+            .iter()
+            .map(|(_, malloc, _)| malloc.clone().map(|_| Default::default()))
+            .collect();
         let bar = cx.progress();
         bar.set_length((rounds * rivals.len()) as u64);
         bar.set_message(self.title());
         for _ in 0..rounds {
-            for ((_, malloc), samples) in rivals.iter().zip(&mut samples) {
+            for ((_, malloc, words), samples) in rivals.iter().zip(&mut samples) {
                 if let (Ok(malloc), Ok(taken)) = (malloc, &mut *samples) {
-                    match looks(malloc, SIZE) {
+                    match looks(malloc, words, SIZE) {
                         Ok(looks) => {
                             taken.iter_mut().zip(looks).for_each(|(all, mib)| all.push(mib))
                         }
@@ -80,14 +95,14 @@ impl Table for Keep {
             }
         }
         bar.finish_and_clear();
-        let rows = rivals.into_iter().zip(samples).map(|((row, _), samples)| filled(row, samples));
+        let rows = rivals.into_iter().zip(samples).map(|((row, ..), samples)| filled(row, samples));
         Ok(schema::Table {
             id: self.id().to_owned(),
             title: self.title().to_owned(),
             about: "MiB that are resident and no file's. Each of 1000 threads takes and gives back \
                     1 MiB in pieces of 64 to 1023 bytes, and sleeps; later they end. Another process \
-                    takes 550 MiB in such pieces, gives back 98 of 100 at random, then the others, and \
-                    sleeps for 3 s."
+                    takes 550 MiB in such pieces, gives back 98 of 100 at random, then the others, \
+                    sleeps for 3 s, and then goes on for 3 s with 1 MiB of such pieces every 10 ms."
                 .to_owned(),
             source: None,
             unit: "MiB".to_owned(),
@@ -107,7 +122,7 @@ impl Table for Keep {
     }
 }
 
-fn filled(mut row: Row, samples: Result<[Vec<f64>; 6], String>) -> Row {
+fn filled(mut row: Row, samples: Result<[Vec<f64>; 7], String>) -> Row {
     match samples {
         Err(why) => row.unavailable = Some(why),
         Ok(samples) => {
@@ -122,11 +137,12 @@ fn filled(mut row: Row, samples: Result<[Vec<f64>; 6], String>) -> Row {
 }
 
 /// MiB at each of the moments.
-fn looks(malloc: &Malloc, size: Size) -> anyhow::Result<[f64; 6]> {
+fn looks(malloc: &Malloc, words: &str, size: Size) -> anyhow::Result<[f64; 7]> {
     let mut all = Vec::new();
     for what in ["idle", "retain"] {
         let args = [what.to_owned(), serde_json::to_string(&size)?];
-        let value = under(malloc, CHILD, &args, LIMIT)?;
+        let env = [("CORELOCAL_MALLOC", words)];
+        let value = under_with(malloc, CHILD, &args, &env, LIMIT)?;
         let looks: Vec<f64> = serde_json::from_value(value["kib"].clone())?;
         all.extend(looks.into_iter().map(|kib| kib / 1024.0));
     }
@@ -204,8 +220,21 @@ fn retain(size: Size) -> anyhow::Result<Vec<u64>> {
     let rest = look()?;
     give_all(few);
     let none = look()?;
-    thread::sleep(Duration::from_millis(size.pause_ms));
-    Ok(vec![out, rest, none, look()?])
+    let pause = Duration::from_millis(size.pause_ms);
+    thread::sleep(pause);
+    let asleep = look()?;
+    let began = Instant::now();
+    while began.elapsed() < pause {
+        let (mut taken, mut list) = (0, Piece::NONE);
+        while taken < 1 << 20 {
+            let size = random.size(64, 4);
+            list = linked(take(size), list);
+            taken += size;
+        }
+        give_all(list);
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(vec![out, rest, none, asleep, look()?])
 }
 
 /// A list through the pieces themselves. Each has 64 bytes at least.
@@ -234,14 +263,14 @@ mod tests {
     fn small_loads_are_looked_at() {
         let size = Size { threads: 4, mib: 40, pause_ms: 1 };
         assert_eq!(idle(size).unwrap().len(), 2);
-        let [out, _, none, _] = retain(size).unwrap()[..] else { panic!("four moments") };
+        let [out, _, none, _, _] = retain(size).unwrap()[..] else { panic!("five moments") };
         assert!(out >= 40 << 10, "{out} KiB");
         assert!(none > 0);
     }
 
     #[test]
     fn rows_have_a_point_for_each_moment() {
-        let row = filled(Row::new("a", "a"), Ok([(); 6].map(|()| vec![1.0, 3.0])));
+        let row = filled(Row::new("a", "a"), Ok([(); 7].map(|()| vec![1.0, 3.0])));
         assert_eq!(row.points.len(), LOOKS.len());
         assert_eq!(row.points[5].stat.median, 2.0);
         let row = filled(Row::new("a", "a"), Err("why".to_owned()));

@@ -31,7 +31,10 @@ use crate::bench::child;
 pub const CHILD: &str = "memory";
 
 /// Bytes of the smallest piece of memory there is.
-pub const PAGE: u64 = 4096;
+pub fn page() -> u64 {
+    // SAFETY: no preconditions.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
 
 /// A container that is looked at.
 pub struct Container {

@@ -433,6 +433,8 @@ fn unlocked_meanwhile_and_gone_ends_the_child() {
                         std::panic::set_hook(Box::new(|_| ()));
                         // SAFETY: as in `fork`.
                         unsafe { libc::alarm(10) };
+                        // A thread that is not here may have had the channel's own lock.
+                        std::mem::forget(let_go);
                     } else {
                         drop(let_go);
                     }

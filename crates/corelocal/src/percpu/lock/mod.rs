@@ -200,7 +200,9 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
         guard
     }
 
+    /// Never part of its caller: the frame has room for a `T`, also where it is full already.
     #[cold]
+    #[inline(never)]
     fn fill(&self, guard: &Guard<'_, T>) {
         // SAFETY: there is none, and the guard excludes others.
         unsafe { guard.slot.value.make(self.init) };

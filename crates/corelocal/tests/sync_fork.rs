@@ -471,7 +471,13 @@ fn waits_and_is_forked<G>(lock: impl Fn() -> G + Sync, wait: impl Fn(&mut G) + S
             let mut guard = lock();
             // SAFETY: no preconditions.
             tell.send(unsafe { libc::pthread_self() }).unwrap();
-            let is_done = catch_unwind(AssertUnwindSafe(|| wait(&mut guard))).is_ok();
+            let waits = || {
+                // The other thread may lock only after a wait has ended.
+                while CHILD.load(Ordering::Relaxed) == u32::MAX {
+                    wait(&mut guard);
+                }
+            };
+            let is_done = catch_unwind(AssertUnwindSafe(waits)).is_ok();
             if CHILD.load(Ordering::Relaxed) == 0 {
                 // SAFETY: ends the child.
                 unsafe { libc::_exit(1) };

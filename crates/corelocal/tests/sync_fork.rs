@@ -8,6 +8,7 @@ mod pthreads;
 mod sandbox;
 mod storm;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
@@ -396,6 +397,51 @@ fn no_thread_of_a_child_begins_what_goes_on() {
                 // SAFETY: ends the child.
                 unsafe { libc::_exit(i32::from(!is_right)) };
             }
+        },
+    );
+}
+
+/// A list of robust locks that is ours lies elsewhere than libc's: it does not tell which thread a child began with.
+#[test]
+fn a_first_thread_with_a_list_of_ours_is_not_gone() {
+    const TEST: &str = "a_first_thread_with_a_list_of_ours_is_not_gone";
+    static OURS: Mutex<u32> = Mutex::new(0);
+    // SAFETY: a static is neither moved nor freed.
+    static ROBUST: RobustMutex<u32> = unsafe { RobustMutex::new(0) };
+    thread_local! {
+        // So that libc's list and ours are pages apart.
+        static LONG: Cell<[u8; 8192]> = const { Cell::new([0; 8192]) };
+    }
+    run_in_child(
+        TEST,
+        |_| (),
+        || {
+            // Else the kernel tells that the child has memory of its own.
+            sandbox::refuse(libc::SYS_kcmp, When::Always, libc::EPERM);
+            LONG.set([1; 8192]);
+            let held = OURS.lock();
+            // Not libc's fork: the child has no list before it needs one.
+            // SAFETY: a child with a copy of all memory, and of no other thread's locks that it needs.
+            let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+            if child == 0 {
+                // SAFETY: as in `fork`.
+                unsafe { libc::alarm(20) };
+                let is_had = ROBUST.lock().is_ok();
+                let other = thread::spawn(|| catch_unwind(|| drop(OURS.lock())).is_ok());
+                thread::sleep(Duration::from_millis(50));
+                drop(held);
+                let is_waited_for = other.join().unwrap();
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(i32::from(!(is_had && is_waited_for))) };
+            }
+            assert!(child > 0);
+            let mut status = -1;
+            // SAFETY: the child is ours, `status` writable.
+            assert_eq!(
+                i64::from(unsafe { libc::waitpid(child as i32, &raw mut status, 0) }),
+                child
+            );
+            assert_eq!(status, 0, "a thread that is there was taken for a gone one");
         },
     );
 }

@@ -16,12 +16,12 @@
 //!
 //! The first thread of a process has the process id as its number. If another thread is the first one to ask, it finds
 //! the first thread's pointer by get_robust_list(2): libc keeps the head of a thread's list at the same distance from
-//! its thread pointer in all threads.
+//! its thread pointer in all threads. Where a thread may have a list of our own (`sys/robust_list.rs`) that is unknown.
 
 use core::ffi::c_int;
 
-use super::arch;
 use super::syscall::syscall;
+use super::{arch, robust_list as lists};
 use crate::primitive::global::{AtomicU32, AtomicU64, Ordering};
 
 /// Generations that are remembered.
@@ -181,6 +181,10 @@ fn first_thread() -> Option<u64> {
         return is_in_own_memory(process).then(this_thread);
     }
     let (mine, of_first) = (robust_list(0)?, robust_list(process)?);
+    // After the look at the lists: one of our own lies elsewhere.
+    if !lists::all_lists_are_libcs() {
+        return None;
+    }
     let distance = mine.wrapping_sub(arch::thread_pointer() as usize);
     let is_near = distance.wrapping_add(MOST_DISTANCE) <= 2 * MOST_DISTANCE;
     is_near.then(|| (of_first.wrapping_sub(distance) as u64 >> PAGE_SHIFT) % THREADS)

@@ -38,7 +38,7 @@ use crate::sys::futex::Deadline;
 /// is caught, `lock_api` leaves the caller a guard without the lock.
 ///
 /// # Panics
-/// As [`RwLock`](super::RwLock#panics).
+/// After a fork, as [`RwLock`](super::RwLock#panics). With 2^20 readers there reading waits until one of them has left.
 #[repr(transparent)]
 pub struct RawRwLock<S: Scope = Private> {
     raw: Raw<S>,
@@ -56,7 +56,8 @@ impl<S: Scope> RawRwLock<S> {
     /// As [`RwLock::forget_readers`](super::RwLock::forget_readers).
     ///
     /// # Safety
-    /// The thread that forked had no read guard of this lock then, or has none now.
+    /// No thread of this process has a read guard of this lock now, be it of before the fork (the thread that forked) or
+    /// since: such readers are forgotten, too.
     pub unsafe fn forget_readers(&self) {
         self.raw.forget_readers();
     }
@@ -96,7 +97,7 @@ unsafe impl<S: Scope> lock_api::RawRwLock for RawRwLock<S> {
     #[inline]
     fn lock_shared(&self) {
         if !self.raw.read_at_once() {
-            self.raw.read_cold(None);
+            self.raw.read_even_if_full();
         }
     }
 

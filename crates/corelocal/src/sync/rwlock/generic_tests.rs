@@ -2,7 +2,7 @@
 
 use lock_api::{RwLockUpgradableReadGuard, RwLockWriteGuard};
 
-use super::super::state::{READER, TAG_BITS, UPGRADABLE};
+use super::super::state::{FULL, READER, TAG_BITS, UPGRADABLE};
 use super::*;
 use crate::primitive::atomic::Ordering;
 use crate::sync::Shared;
@@ -32,6 +32,27 @@ fn readers_beside_readers() {
     assert_eq!(*first + *second + *third, 3);
     drop((first, second, third));
     assert!(!lock.is_locked());
+}
+
+/// Reading again for a guard of `lock_api` must not panic: the guard is still there.
+#[test]
+fn with_the_most_readers_there_one_waits() {
+    use std::thread;
+
+    let lock: RwLock<u32> = RwLock::new(1);
+    // SAFETY: only the state is looked at.
+    let state = unsafe { &lock.raw().raw.state };
+    state.fetch_add(FULL, Ordering::Relaxed);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| *lock.read());
+        // Long enough to fall asleep.
+        thread::sleep(20 * SHORT);
+        assert!(!reader.is_finished(), "no room, and no panic");
+        state.fetch_sub(READER, Ordering::Relaxed);
+        assert_eq!(reader.join().unwrap(), 1);
+    });
+    state.fetch_sub(FULL - READER, Ordering::Relaxed);
+    assert!(lock.try_write().is_some());
 }
 
 #[test]

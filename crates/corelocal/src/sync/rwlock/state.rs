@@ -33,7 +33,7 @@ pub(super) const READERS_ASLEEP: u64 = 1 << 29;
 pub(super) const CLOSED: u64 = 1 << 30;
 pub(super) const READER: u64 = 1 << 32;
 /// There is no room for another reader. Visitors find it there, and go beyond for a moment.
-const FULL: u64 = 1 << 52;
+pub(super) const FULL: u64 = 1 << 52;
 pub(super) const READERS: u64 = (1 << 53) - READER;
 pub(super) const WRITING: u64 = 1 << 53 | 1 << 31;
 pub(super) const UPGRADABLE: u64 = 1 << 54;

@@ -9,12 +9,16 @@ use super::state::{
     self, CLOSED, READER_FIRST, READERS_ASLEEP, SLEEPERS_FIRST, State, TAG_BITS, UPGRADABLE,
     UPGRADING, WRITERS_ASLEEP, WRITING,
 };
+#[cfg(all(feature = "lock_api", not(loom)))]
+use crate::primitive::atomic::AtomicU32;
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::sync::doze;
 use crate::sync::holder::{self, Holder};
 use crate::sync::profile::{self, Wait};
 use crate::sync::scope::Scope;
 use crate::sys::futex::{self, Deadline, Wake};
+#[cfg(all(feature = "lock_api", not(loom)))]
+use crate::sys::sleep;
 
 /// Those who wait for the upper half.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,9 +48,29 @@ impl Kind {
 
 impl<S: Scope> Raw<S> {
     /// For a reader; false at the deadline. Where a gone writer has the lock, a panic, or false at once if there is a
-    /// deadline.
+    /// deadline. A panic with 2^20 readers.
     #[cold]
     pub(super) fn read_cold(&self, deadline: Option<Deadline>) -> bool {
+        self.wait_to_read(deadline, || {
+            panic!("a read-write lock has at most 2^20 readers at a time")
+        })
+    }
+
+    /// As `read_cold` without a deadline, but with 2^20 readers it waits until one of them has left.
+    ///
+    /// For guards that lock again as they are dropped: a panic that is caught would leave them without the lock.
+    #[cold]
+    #[cfg(all(feature = "lock_api", not(loom)))]
+    pub(super) fn read_even_if_full(&self) {
+        self.wait_to_read(None, || {
+            // Readers that leave wake no other readers.
+            let pause = Deadline::after(core::time::Duration::from_millis(1));
+            sleep::wait(&AtomicU32::new(0), 0, Some(pause), futex::Scope::Private);
+        });
+    }
+
+    /// `full` is called where there is no room for another reader; if it returns, the state is looked at again.
+    fn wait_to_read(&self, deadline: Option<Deadline>, full: impl Fn()) -> bool {
         let mut patience = Patience::new();
         let mut wait = Wait::begin(profile::Kind::Read, self);
         loop {
@@ -59,7 +83,10 @@ impl<S: Scope> Raw<S> {
                 return self.fails_or_panics(deadline, state);
             }
             let seen = state.seen::<S>();
-            assert!(!seen.is_full(), "a read-write lock has at most 2^20 readers at a time");
+            if seen.is_full() {
+                full();
+                continue;
+            }
             if patience.look_again() {
                 continue;
             }
@@ -398,10 +425,10 @@ impl<S: Scope> Raw<S> {
         Self::wake_everybody(this);
     }
 
-    /// Whether the caller waits for readers that are gone for certain, or for itself.
+    /// Whether the caller waits for readers that may be gone, or for itself.
     ///
     /// Readers leave no name. But there were some at the fork, and of those threads one is here: the first of
-    /// the process. If that one waits, nobody is left who could let go.
+    /// the process. If that one waits, only readers that came since the fork can let go.
     fn waits_for_gone_readers(&self, kind: Kind, state: State) -> bool {
         kind == Kind::Writer
             && state.readers() > 0
@@ -440,7 +467,7 @@ impl<S: Scope> Raw<S> {
 #[inline(never)]
 fn readers_are_gone() -> ! {
     panic!(
-        "the lock is read by a thread that is not in this forked process, or by the calling one: if no guard of before \
-         the fork is left, call `forget_readers`"
+        "the lock is read, and was when this process was forked: by a thread that is not here, perhaps. If no thread of \
+         this process has a read guard of it, call `forget_readers`"
     )
 }

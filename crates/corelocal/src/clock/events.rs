@@ -329,7 +329,7 @@ pub(super) fn realtime_ahead() -> Option<u64> {
 ///
 /// Two readings of a clock in the same epoch may be compared closely; between epochs a clock may have been
 /// set, the machine may have slept. [`Stamp`](super::Stamp)s carry it. It grows when somebody notices, which
-/// [`check`] does. Two loads; async-signal-safe.
+/// [`check`] does. Two loads, and at first use what [`check`] does; async-signal-safe.
 ///
 /// ```
 /// use corelocal::clock;

@@ -224,7 +224,8 @@ pub fn status() -> Status {
 ///
 /// Takes some ticks of the kernel, 20 ms say, 100 ms at most. Where doubts led to a lower back-end it looks
 /// again whether a better one is to be had, which otherwise never happens. For programs that want the best
-/// from the first reading on, or that are about to forbid themselves system calls.
+/// from the first reading on, or that are about to forbid themselves system calls: afterwards readings, [`epoch`],
+/// [`check`] and [`status`] make none, unless the vDSO does.
 ///
 /// ```
 /// use corelocal::clock::{self, Backend};
@@ -234,5 +235,8 @@ pub fn status() -> Status {
 /// }
 /// ```
 pub fn settle() -> Backend {
-    SELECTOR.settle()
+    let backend = SELECTOR.settle();
+    // The first look opens a device.
+    let _ = epoch();
+    backend
 }

@@ -1,8 +1,8 @@
 //! Typed storage with a value for each core.
 //!
 //! # Data's way
-//! `get` → offset of this thread's slot, read in place → the slot's value, if it was made: three loads
-//! and no section, since a shared reference excludes nobody. At first use the value is made, on the
+//! `get` → offset of this thread's slot, read in place → the slot's value, if it was made: five loads
+//! (cpu or id, its place in the table, the table's entry, the base, the state) and no section, since a shared reference excludes nobody. At first use the value is made, on the
 //! thread's stack, and copied into the slot. Threads without a slot use a shared slot's value in the
 //! same way; without memory there is one inside the object.
 //!

@@ -144,6 +144,10 @@ impl<S: Scope> Condvar<S> {
     }
 
     /// Unlocks, sleeps until notified, and locks again. May return for nothing.
+    ///
+    /// # Aborts
+    /// In a forked child, where the lock cannot be had again because a thread that is gone holds it: a panic could be
+    /// caught, and would leave a guard without its lock.
     pub fn wait<G: CondvarGuard>(&self, guard: &mut G) {
         self.sleep(guard, None);
     }

@@ -99,8 +99,9 @@ impl<T> Slot<T> {
 ///
 /// # Memory
 /// On each core used, the size of `T` and of three words, rounded up to a power of two; as much in the
-/// object. While a value is made, its size on the stack of the thread that makes it. No two cores' parts share a cache line. A part of more than 1 MiB or an alignment above 4096
-/// does not compile.
+/// object. While a value is made, its size on the stack of the thread that makes it, once; twice in a build without
+/// optimization. No two cores' parts share a cache line. A part of more than 1 MiB or an alignment above 4096 does not
+/// compile.
 ///
 /// # Memory ordering
 /// What is done under a lock happens before what the next holder of the same part does.

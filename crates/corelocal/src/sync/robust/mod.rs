@@ -113,9 +113,14 @@ impl<T> RobustMutex<T> {
     /// A mutex that nobody owns, for the threads of this process.
     ///
     /// # Safety
-    /// As long as a thread owns it, the mutex is neither moved nor freed, nor its memory unmapped: it is part
-    /// of that thread's list. Guards borrow it, so this is about guards that are forgotten (`mem::forget`): a
-    /// mutex in a static is always right.
+    /// - As long as a thread owns it, the mutex is neither moved nor freed, nor its memory unmapped: it is part
+    ///   of that thread's list.
+    /// - A reference to the value that a guard or a [`Recovered`] gave out is not used after its thread has ended. The
+    ///   kernel unlocks the mutex then, and [`make_consistent`](Recovered::make_consistent) gives the value to the next
+    ///   owner.
+    ///
+    /// Guards borrow the mutex and stay in their thread, so both are about guards that are forgotten (`mem::forget`,
+    /// `Box::leak`) only: a mutex in a static whose guards are all dropped is always right.
     pub const unsafe fn new(value: T) -> Self {
         // SAFETY: the caller's promise.
         unsafe { Self::with_scope(value) }

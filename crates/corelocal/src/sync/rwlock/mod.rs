@@ -66,8 +66,9 @@ use crate::sys::futex::Deadline;
 ///   [`reset`](Orphaned::reset) puts a new value in. In doubt the writer counts as present.
 /// - An upgradable reader has changed nothing, and counts as a reader from then on.
 /// - Readers have no names, so that reading costs no more than it must. Others read on beside those that are
-///   gone; a writer of the thread that forked panics when it would wait for them, as it would wait for ever,
-///   and what may fail fails. [`forget_readers`](Self::forget_readers) makes them leave.
+///   gone. A writer of the thread that forked panics instead of waiting for any reader, as long as the lock has not been
+///   free since the fork: it might wait for ever. Writers of other threads of the child wait, and what may fail fails.
+///   [`forget_readers`](Self::forget_readers) makes them leave.
 /// - What the thread that forked held itself, it holds in the child too.
 ///
 /// A [`Shared`](super::Shared) lock is one lock for parent and child, of which no holder is gone. The copy of a guard in
@@ -233,7 +234,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
     /// [`Orphaned`] in a forked child, if another thread of the parent was writing at the fork.
     ///
     /// # Panics
-    /// As [`write`](Self::write), because of readers.
+    /// As [`write`](Self::write), because of readers; writers of other threads than the one that forked wait for these.
     #[allow(clippy::type_complexity, reason = "a guard, or what may become one")]
     pub fn write_checked(
         &self,
@@ -296,7 +297,8 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
     /// In a forked child: readers that were there at the fork have left.
     ///
     /// # Safety
-    /// The thread that forked had no read guard of this lock then, or has none now.
+    /// No thread of this process has a read guard of this lock now, be it of before the fork (the thread that forked) or
+    /// since: such readers are forgotten, too.
     pub unsafe fn forget_readers(&self) {
         self.raw.forget_readers();
     }

@@ -73,13 +73,14 @@ pub(crate) struct Directory<const IDS: usize, const SLOTS: usize> {
 pub struct Upkeep {
     /// One more than the slots that were given when all were last taken back to make room.
     pub(crate) taken_back_at: global::AtomicU32,
-    /// The generation of the process (`sys/forks.rs`) that last freed what a fork left frozen.
+    /// The generation of the process (`sys/forks.rs`) that last freed what a fork left frozen; 0 is the first one, so that
+    /// all bytes of an unused directory are 0, and none are in the program's file.
     pub(crate) thawed_in: global::AtomicU32,
 }
 
 impl Upkeep {
     const fn new() -> Upkeep {
-        let (taken_back_at, thawed_in) = (global::AtomicU32::new(0), global::AtomicU32::new(1));
+        let (taken_back_at, thawed_in) = (global::AtomicU32::new(0), global::AtomicU32::new(0));
         Upkeep { taken_back_at, thawed_in }
     }
 }
@@ -152,10 +153,22 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
     /// The slot of an id, now given the first free one of `slots` if it had none. `None` when there is
     /// none, or none below the limit of a compaction that is under way (`gate.rs`). Lock-free;
     /// async-signal-safe; linear in the slots in use.
+    #[cfg(test)]
     pub(crate) fn assign(
         &self,
         id: u32,
         slots: impl IntoIterator<Item = u32> + Clone,
+    ) -> Option<u32> {
+        self.assign_if(id, slots, |_| true)
+    }
+
+    /// [`assign`](Directory::assign), of a slot that `is_ready` accepts: it is asked before the id gets the slot, and no
+    /// other one is tried where it refuses.
+    pub(crate) fn assign_if(
+        &self,
+        id: u32,
+        slots: impl IntoIterator<Item = u32> + Clone,
+        is_ready: impl Fn(u32) -> bool,
     ) -> Option<u32> {
         loop {
             // Acquire: partner is the AcqRel in `revoke`; see the race above.
@@ -167,10 +180,14 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
             let pass = self.gate.ask();
             let mut slots = slots.clone().into_iter().filter(|slot| *slot < pass.limit);
             let slot = slots.find(|slot| self.claim(*slot, claim))?;
-            if self.gate.confirms(pass) {
+            let is_ready = is_ready(slot);
+            if is_ready && self.gate.confirms(pass) {
                 return self.publish(id, slot, nothing, claim);
             }
             self.disclaim(slot, claim);
+            if !is_ready {
+                return None;
+            }
         }
     }
 

@@ -232,7 +232,7 @@ mod imp {
     fn thaw_left<I: Revocable>() {
         let (directory, generation) = (I::directory(), forks::generation());
         let done_in = &directory.upkeep().thawed_in;
-        if done_in.load(Ordering::Relaxed) == generation {
+        if done_in.load(Ordering::Relaxed).max(1) == generation {
             return;
         }
         let me = Identity::of_this_thread();

@@ -35,6 +35,8 @@ mod frozen;
 mod gate;
 #[cfg(not(loom))]
 mod node;
+#[cfg(not(loom))]
+mod noted;
 
 #[cfg(not(loom))]
 pub(crate) use frozen::freeze_from;
@@ -157,10 +159,13 @@ pub(crate) mod private {
 #[cfg(not(loom))]
 mod kinds {
     use super::directory::{Directory, Revoke};
+    use super::noted::Noted;
     use super::*;
 
     static CIDS: Directory<ROW, IDS> = Directory::new();
     static CPUS: Directory<ROW, IDS> = Directory::new();
+    pub(super) static GIVEN: Noted = Noted::new();
+    pub(super) static GIVEN_TO_CPUS: Noted = Noted::new();
 
     impl private::Sealed for Cid {
         const COMPACT: bool = true;
@@ -181,7 +186,7 @@ mod kinds {
             // What `make_room` asks the kernel is for those without a slot alone.
             CIDS.slot_of(id).or_else(|| {
                 frozen::make_room::<Cid>();
-                CIDS.assign(id, 0..capacity())
+                CIDS.assign_if(id, 0..capacity(), GIVEN.opener())
             })
         }
 
@@ -200,7 +205,7 @@ mod kinds {
         }
 
         fn assign(id: u32) -> Option<u32> {
-            CPUS.assign(id, [id])
+            CPUS.assign_if(id, [id], GIVEN_TO_CPUS.opener())
         }
 
         fn directory() -> &'static dyn Revoke {
@@ -374,10 +379,23 @@ pub fn in_use<I: SlotIndex>() -> u32 {
 
 /// Slots from this one on were never used, by any object whose slots go by node or by any other.
 pub(crate) fn highest_water(by_node: bool) -> u32 {
-    match by_node {
-        true => high_water::<NodeCid>(),
-        false => high_water::<Cid>().max(high_water::<CpuId>()),
-    }
+    #[cfg(not(loom))]
+    let highest_water = match by_node {
+        true => node::GIVEN.end(),
+        false => kinds::GIVEN.end().max(kinds::GIVEN_TO_CPUS.end()),
+    };
+    #[cfg(loom)]
+    let highest_water = if by_node { high_water::<NodeCid>() } else { high_water::<Cid>() };
+    highest_water
+}
+
+/// Has `open` called before an id of kind [`Cid`] gets a slot, which it does not get where that is false: it then uses
+/// a shared one, as one does for which no slot is left. The result are slots that ids may have got before; the caller
+/// opens them.
+#[cfg(not(any(loom, miri)))]
+pub(crate) fn open_slots_with(open: fn(u32) -> bool) -> core::ops::Range<u32> {
+    kinds::GIVEN.set_opener(open);
+    0..kinds::GIVEN.end()
 }
 
 fn id_of_this_thread<I: SlotIndex>() -> Option<u32> {

@@ -29,6 +29,7 @@
 //!    got their first cpu later.
 
 use super::directory::{Directory, Revoke};
+use super::noted::Noted;
 use super::private::Sealed;
 use super::{MOST_SLOTS, NodeCid, ROW, capacity, frozen};
 use crate::primitive::global::{AtomicU32, Ordering};
@@ -41,6 +42,7 @@ const ROWS: usize = 16;
 
 /// A row whose node this process does not use is never touched, and takes no memory.
 static DIRECTORY: Directory<{ ROWS * ROW }, MOST_SLOTS> = Directory::new();
+pub(super) static GIVEN: Noted = Noted::new();
 
 impl Sealed for NodeCid {
     const COMPACT: bool = true;
@@ -68,7 +70,8 @@ impl Sealed for NodeCid {
                 sys::current_cpu_and_node().filter(|(cpu, _)| *cpu < capacity()).unwrap_or((id, 0))
             }
         };
-        DIRECTORY.assign(entry(id), slots_of(node, nodes(), capacity()))
+        let slots = slots_of(node, nodes(), capacity());
+        DIRECTORY.assign_if(entry(id), slots, GIVEN.opener())
     }
 
     fn capacity() -> u32 {

@@ -13,7 +13,8 @@
 //!
 //! # Invariants
 //! 1. Depot and spans are changed under the lock. The depot's count changes last, so whatever store a fork
-//!    stops its holder at, what is below the count is there once; of the spans see there.
+//!    stops its holder at, what is below the count is there once; of the spans see there. The depot's memory goes from
+//!    null to its final place once, and is never unmapped.
 //! 2. Orphans are objects that nobody uses (`orphans.rs`).
 //! 3. Depot, spans and orphans of a node have objects of its stripe alone.
 //! 4. Nothing here waits without bound: objects that a thinning holds go back by a list as well (`returned.rs`).
@@ -22,7 +23,8 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use super::class::{CLASSES, MOST_BATCH, MOST_DEPOT};
+use super::class::{CLASSES, MOST_BATCH};
+use super::groups::publish;
 use super::nodes;
 use super::orphans::Orphans;
 use super::range::Range;
@@ -45,7 +47,8 @@ pub(super) struct Central {
     uses: AtomicU64,
     /// `uses` at the last look.
     uses_seen: AtomicU64,
-    depot: [AtomicU64; MOST_DEPOT],
+    /// Room for as many objects as the class's shape says; null until an object comes: most programs use few classes.
+    depot: AtomicPtr<AtomicU64>,
 }
 
 type Centrals = [Central; CLASSES + 1];
@@ -96,7 +99,7 @@ pub(super) fn take(place: Place, to: &mut [u64]) -> usize {
 fn take_on(place: Place, to: &mut [u64]) -> usize {
     let central = central(place);
     match central.lock(place) {
-        Some(_locked) => match central.take_from_depot(to) {
+        Some(_locked) => match central.take_from_depot(place, to) {
             0 => central.spans.take(place, to),
             taken => taken,
         },
@@ -161,7 +164,7 @@ pub(super) fn flush(place: Place, only_resting: bool) -> usize {
         // Not all at once: others want the lock, too.
         let mut some = [0; 64];
         let Some(_locked) = central.lock(place) else { return flushed };
-        let taken = central.take_from_depot(&mut some);
+        let taken = central.take_from_depot(place, &mut some);
         central.spans.give(place, &some[..taken]);
         // Our own uses are none.
         central.uses.store(uses, R);
@@ -217,7 +220,7 @@ impl Central {
             count: AtomicUsize::new(0),
             uses: AtomicU64::new(0),
             uses_seen: AtomicU64::new(0),
-            depot: [const { AtomicU64::new(0) }; MOST_DEPOT],
+            depot: AtomicPtr::new(null_mut()),
         }
     }
 
@@ -256,11 +259,23 @@ impl Central {
         None
     }
 
+    /// Of the class; empty as long as it has no memory.
+    fn depot(&self, place: Place) -> &[AtomicU64] {
+        // Acquire: partner is the Release in `publish`.
+        let depot = self.depot.load(Ordering::Acquire);
+        match depot.is_null() {
+            true => &[],
+            // SAFETY: what `publish` made for so many, zeroed, and never unmapped.
+            false => unsafe { core::slice::from_raw_parts(depot, place.shape().depot) },
+        }
+    }
+
     /// Under the lock.
-    fn take_from_depot(&self, to: &mut [u64]) -> usize {
+    fn take_from_depot(&self, place: Place, to: &mut [u64]) -> usize {
         let count = self.count.load(R);
         let taken = count.min(to.len());
-        for (item, place) in to[..taken].iter_mut().rev().zip(&self.depot[count - taken..count]) {
+        let items = &self.depot(place)[count - taken..count];
+        for (item, place) in to[..taken].iter_mut().rev().zip(items) {
             *item = place.load(R);
         }
         self.count.store(count - taken, R);
@@ -271,8 +286,12 @@ impl Central {
     /// Under the lock; how many there was room for.
     fn put_into_depot(&self, place: Place, objects: &[u64]) -> usize {
         let count = self.count.load(R);
-        let kept = place.shape().depot.saturating_sub(count).min(objects.len());
-        for (place, object) in self.depot[count..].iter().zip(&objects[..kept]) {
+        if self.depot.load(R).is_null() && !publish(&self.depot, place.shape().depot) {
+            return 0;
+        }
+        let depot = self.depot(place);
+        let kept = depot.len().saturating_sub(count).min(objects.len());
+        for (place, object) in depot[count..].iter().zip(&objects[..kept]) {
             place.store(*object, R);
         }
         // Release: partner is a fork, whose child may find no item below the count that is not there

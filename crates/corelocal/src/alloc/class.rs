@@ -29,7 +29,7 @@ const FIRST_BATCH: usize = 64;
 /// The most items that a stack of a front holds.
 pub(super) const MOST_ITEMS: usize = 1028;
 /// The most items in a depot.
-pub(super) const MOST_DEPOT: usize = 2048;
+const MOST_DEPOT: usize = 2048;
 /// A front keeps no more bytes of one class than this, but for a single object.
 const FRONT_BYTES: usize = 256 << 10;
 /// No more move at once, but for a single object: what a front begins with is twice that.

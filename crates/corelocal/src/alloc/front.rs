@@ -41,6 +41,7 @@ use super::fault::{self, Fault};
 use super::range::{Range, kind_of};
 use super::release;
 use super::slab::{COUNTED, Slab, count};
+use super::slab_memory;
 use super::spans::Place;
 use super::stack::{self, BEFORE_COUNT};
 use super::{ALIGNED, UNKNOWN, counted, watch};
@@ -303,19 +304,14 @@ fn bind() -> Option<Block<Slab>> {
 fn bind_fresh() -> Option<Block<Slab>> {
     // Not before it is known whose they are.
     slots()?;
-    let fresh = Block::<Slab>::allocate::<Cid>()?;
-    let null = core::ptr::null_mut();
-    // Release: partner is the Acquire in `block`; the block is ready to be used.
-    if BLOCK.compare_exchange(null, fresh.base(), Ordering::Release, R).is_err() {
-        // SAFETY: nobody else saw `fresh`, and no slot of it was used.
-        unsafe { fresh.free::<Cid>(0) };
-    }
+    // Release: partner is the Acquire in `block`; the block is ready to be used. Of two threads both have the same one.
+    BLOCK.store(slab_memory::make()?.base(), Ordering::Release);
     block()
 }
 
 pub(super) fn block() -> Option<Block<Slab>> {
     // Acquire: partner is the Release in `bind_fresh`.
-    // SAFETY: null, or what `bind_fresh` allocated and nobody frees.
+    // SAFETY: null, or what `bind_fresh` stored, which stays.
     unsafe { Block::from_base(BLOCK.load(Ordering::Acquire)) }
 }
 
@@ -327,7 +323,12 @@ pub(super) fn near() -> Option<&'static Slab> {
 
 /// Runs `f` on the shared slot that the thread leases, unless another thread does the same.
 fn leased<R>(f: impl FnOnce(&Slab) -> R) -> Option<R> {
-    let slab = bind()?.shared(cid::shared_slot(slots()?));
+    let (block, slots) = (bind()?, slots()?);
+    let slot = cid::shared_slot(slots);
+    if !slab_memory::open_shared(slot) {
+        return None;
+    }
+    let slab = block.shared(slot);
     // Recovered after a fork: counts change last, so every state of a stack is one.
     let _locked = slab.lock.try_lock()?;
     Some(f(slab))

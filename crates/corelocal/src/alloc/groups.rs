@@ -71,7 +71,7 @@ fn group(nth: usize) -> &'static Group {
 
 /// Maps a `T` for each of `count`, and publishes it where there is none; false without memory.
 #[cold]
-fn publish<T>(place: &AtomicPtr<T>, count: usize) -> bool {
+pub(super) fn publish<T>(place: &AtomicPtr<T>, count: usize) -> bool {
     let len = (count * size_of::<T>()).next_multiple_of(page_size());
     let Some(fresh) = pages::map(len) else { return false };
     // Release: partner is the Acquire where it is loaded.

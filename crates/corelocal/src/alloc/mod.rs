@@ -74,6 +74,7 @@ mod release;
 mod report;
 mod returned;
 mod slab;
+mod slab_memory;
 mod slabs;
 mod spans;
 mod stack;

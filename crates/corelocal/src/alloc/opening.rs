@@ -23,8 +23,8 @@ use super::{huge, nodes};
 use crate::sys::huge_pages;
 use crate::sys::pages::{self, Refusal};
 
-/// Chunks that are opened at once at least, where their neighbours are free: 1 MiB.
-const LEAST_STEP: usize = 16;
+/// Chunks that are opened at once at least, where their neighbours are free: 512 KiB.
+const LEAST_STEP: usize = 8;
 /// And at most, but for a longer run: 64 MiB.
 const MOST_STEP: usize = 1024;
 /// Of what is open so much is opened at once.

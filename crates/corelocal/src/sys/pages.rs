@@ -21,10 +21,20 @@ const HUGE_PAGE: usize = 2 << 20;
 /// Huge pages are refused for the range: a region is sized for every possible id and only the
 /// pages of ids in use may become resident.
 pub(crate) fn map(len: usize) -> Option<*mut u8> {
-    let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    map_with(len, libc::PROT_READ | libc::PROT_WRITE)
+}
+
+/// [`map`], of memory that is read alone, until it is [opened](open): so far the process is not charged for it.
+#[cfg(not(any(loom, miri)))]
+pub(super) fn map_readable(len: usize) -> Option<*mut u8> {
+    map_with(len, libc::PROT_READ)
+}
+
+fn map_with(len: usize, protection: i32) -> Option<*mut u8> {
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
     // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing.
-    let at = unsafe { call(libc::SYS_mmap, [0, len, protection, flags, usize::MAX, 0]) }.ok()?;
+    let at = unsafe { call(libc::SYS_mmap, [0, len, protection as usize, flags, usize::MAX, 0]) }
+        .ok()?;
     let at = at as *mut u8;
     // SAFETY: the mapping just made.
     unsafe { forbid_huge_pages(at, len) };

@@ -17,8 +17,18 @@ use super::pages::{self, call};
 
 /// Maps `len` bytes as [`pages::map`] does, but never locked.
 pub(crate) fn map(len: usize) -> Option<*mut u8> {
+    map_as(pages::map, len)
+}
+
+/// [`map`], of memory that is read alone, until it is [opened](pages::open).
+#[cfg(not(any(loom, miri)))]
+pub(crate) fn map_readable(len: usize) -> Option<*mut u8> {
+    map_as(pages::map_readable, len)
+}
+
+fn map_as(map: fn(usize) -> Option<*mut u8>, len: usize) -> Option<*mut u8> {
     let page = page_size();
-    let first = pages::map(page)?;
+    let first = map(page)?;
     unlock(first, page);
     let flags = libc::MREMAP_MAYMOVE as usize;
     // SAFETY: the mapping just made, which nobody else knows.
@@ -33,7 +43,7 @@ pub(crate) fn map(len: usize) -> Option<*mut u8> {
             // SAFETY: nobody else saw it.
             unsafe { pages::unmap(first, page) };
             // A filter may know no `mremap`; without memory this fails as well.
-            pages::map(len)
+            map(len)
         }
     }
 }

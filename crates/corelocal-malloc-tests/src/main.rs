@@ -8,6 +8,7 @@
 mod api;
 mod background;
 mod cross;
+mod crowd;
 mod destructors;
 mod edges;
 mod forks;
@@ -51,6 +52,8 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("later", |n, _| space::later(at(n, 0)?)),
     ("locked", |n, _| space::locked(at(n, 0)?)),
     ("unlocked", |_, _| space::unlocked()),
+    ("crowd", |n, _| crowd::crowd(at(n, 0)?)),
+    ("member", |_, _| crowd::member()),
     ("shortage", |n, _| limits::shortage(at(n, 0)?, at(n, 1)?)),
 ];
 

@@ -10,7 +10,16 @@ use crate::Outcome;
 
 /// Bytes of this line of `/proc/self/status`, which says KiB.
 fn status(name: &str) -> Result<u64, String> {
-    let text = text_of("/proc/self/status")?;
+    line_of("/proc/self/status", name)
+}
+
+/// Likewise of `/proc/meminfo`.
+pub(crate) fn meminfo(name: &str) -> Result<u64, String> {
+    line_of("/proc/meminfo", name)
+}
+
+fn line_of(path: &str, name: &str) -> Result<u64, String> {
+    let text = text_of(path)?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     Ok(kib.ok_or_else(|| format!("no {name}"))? << 10)
@@ -24,7 +33,7 @@ fn text_of(path: &str) -> Result<String, String> {
 }
 
 /// Uses a little memory of many sizes.
-fn used_a_little() -> Vec<Vec<u8>> {
+pub(crate) fn used_a_little() -> Vec<Vec<u8>> {
     (0..200).map(|nth| vec![1; nth * 50 + 1]).collect()
 }
 

@@ -72,7 +72,15 @@ fn programs_start_with_little_address_space() {
 #[test]
 fn a_small_program_reserves_little() {
     for malloc in all("a_small_program_reserves_little") {
-        malloc.tries(&["small", &(8 << 20).to_string()]);
+        malloc.tries(&["small", &(10 << 20).to_string()]);
+    }
+}
+
+/// Under strict overcommit too, which `ci/kernels` tries.
+#[test]
+fn many_small_programs_fit() {
+    for malloc in all("many_small_programs_fit") {
+        malloc.tries(&["crowd", &crate::run::scaled(100)]);
     }
 }
 

@@ -18,6 +18,7 @@ mod object;
 mod scripts;
 mod signals;
 mod space;
+mod stack;
 
 use std::process::ExitCode;
 
@@ -54,6 +55,8 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("unlocked", |_, _| space::unlocked()),
     ("crowd", |n, _| crowd::crowd(at(n, 0)?)),
     ("member", |_, _| crowd::member()),
+    ("stack", |n, _| stack::stack(at(n, 0)?)),
+    ("shortest_stack", |_, _| stack::shortest_stack()),
     ("shortage", |n, _| limits::shortage(at(n, 0)?, at(n, 1)?)),
 ];
 

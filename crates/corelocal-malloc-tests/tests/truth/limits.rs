@@ -84,6 +84,15 @@ fn many_small_programs_fit() {
     }
 }
 
+/// Stacks of signals have 8 KiB, and the shortest ones of threads 16, in both of which libc and the kernel keep something.
+#[test]
+fn little_stack_is_enough() {
+    for malloc in all("little_stack_is_enough") {
+        malloc.tries(&["stack", &(8 << 10).to_string()]);
+        malloc.tries(&["shortest_stack"]);
+    }
+}
+
 #[test]
 fn a_limit_that_is_set_later_holds() {
     for malloc in all("a_limit_that_is_set_later_holds") {

@@ -13,7 +13,7 @@ use core::time::Duration;
 use super::range::Range;
 use super::timed_release::milliseconds;
 use crate::sys::topology::Root;
-use crate::sys::{in_vfork_child, memory_limit};
+use crate::sys::{in_vfork_child, is_on_signal_stack, memory_limit};
 
 /// From one look to the next, where there is a limit.
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
@@ -42,14 +42,14 @@ const R: Ordering = Ordering::Relaxed;
 ///
 /// For the thread, or the hook, that calls these. It opens files and closes them: not for processes in which another
 /// thread may close descriptors that are not its own meanwhile, unless the calling thread has a table of its own. May be
-/// called everywhere. `CORELOCAL_MALLOC=pressure:no` makes it look at nothing.
+/// called everywhere; on a signal's alternative stack, which is short, it looks at nothing. `CORELOCAL_MALLOC=pressure:no` makes it look at nothing.
 pub fn watch_pressure() -> bool {
     let (now, due) = (milliseconds(), DUE.load(R));
     // Far ahead: of another time namespace.
     let is_due = now >= due || due > now + 2 * LONG_PERIOD;
     let period = PERIOD.as_millis() as u64;
     // Relaxed: hints all, and one thread looks at a time.
-    let is_looked_at = is_due && !IS_IGNORED.load(R) && !in_vfork_child();
+    let is_looked_at = is_due && !IS_IGNORED.load(R) && !in_vfork_child() && !is_on_signal_stack();
     if is_looked_at && DUE.compare_exchange(due, now + period, R, R).is_ok() {
         let found = look(Root::SYSTEM);
         HAS_LIMIT.store(found.has_limit, R);

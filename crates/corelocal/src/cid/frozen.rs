@@ -228,7 +228,9 @@ mod imp {
         I::directory().is_frozen_by(slot, Identity::of_this_thread())
     }
 
-    /// In a forked child, once: frees what threads had frozen that are gone (invariant 3).
+    /// In a forked child, once: frees what threads had frozen that are gone (invariant 3). Not inlined: an id gets its
+    /// slot on any thread's stack, and mostly without this.
+    #[inline(never)]
     fn thaw_left<I: Revocable>() {
         let (directory, generation) = (I::directory(), forks::generation());
         let done_in = &directory.upkeep().thawed_in;
@@ -335,8 +337,14 @@ mod imp {
         }
         // Relaxed: whoever comes at the same time does it too, at worst.
         taken_back_at.store(given + 1, Ordering::Relaxed);
+        take_all_back::<I>();
+    }
+
+    /// Not inlined: as `thaw_left`.
+    #[inline(never)]
+    fn take_all_back<I: Revocable>() {
         // Refused, the slots in use are merely not compact.
-        let _ = freeze_all::<I>();
+        drop(freeze_all::<I>());
     }
 }
 

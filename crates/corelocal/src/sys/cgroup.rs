@@ -7,8 +7,10 @@
 //! the group's directory, or the nearest ancestor that has the controller, holds the list. Formats:
 //! cgroups(7), proc_pid_mountinfo(5), cpuset(7).
 //!
-//! Invariant: a group that the visible mounts do not contain is never mistaken for another one; the
-//! answer is then `None`.
+//! # Invariants
+//! 1. A group that the visible mounts do not contain is never mistaken for another one; the answer is then `None`.
+//! 2. Paths and lines are long, and a malloc asks on any thread's stack: of both there are few at a time, in functions
+//!    that are not inlined.
 
 use super::cpuset::CpuSet;
 use super::file::{File, Lines, PathBuf};
@@ -105,9 +107,11 @@ impl Group {
 
 /// The group that a controller puts this process in: the one in its v1 hierarchy if there is such a hierarchy, else the
 /// one in the unified hierarchy.
+#[inline(never)]
 fn own_group(root: Root<'_>, controller: &[u8]) -> Option<(CgroupVersion, PathBuf)> {
-    let mut lines = Lines::new(File::open(&root.path(&[b"/proc/self/cgroup"])?).ok()?);
-    let mut unified = None;
+    let mut lines = Lines::new(open_in(root, b"/proc/self/cgroup")?);
+    // One path for what comes of all lines.
+    let (mut found, mut unified) = (PathBuf::join(&[]).ok()?, None);
     while let Some(line) = lines.next() {
         let mut fields = line.splitn(3, |&byte| byte == b':');
         let (Some(hierarchy), Some(controllers), Some(group)) =
@@ -116,13 +120,16 @@ fn own_group(root: Root<'_>, controller: &[u8]) -> Option<(CgroupVersion, PathBu
             continue;
         };
         if has_item(controllers, controller) {
-            return Some((CgroupVersion::V1, PathBuf::join(&[group]).ok()?));
+            found.truncate(0);
+            found.push(group).ok()?;
+            return Some((CgroupVersion::V1, found));
         }
         if hierarchy == b"0" && controllers.is_empty() {
-            unified = PathBuf::join(&[group]).ok();
+            found.truncate(0);
+            unified = found.push(group).ok().map(|()| CgroupVersion::V2);
         }
     }
-    unified.map(|group| (CgroupVersion::V2, group))
+    unified.map(|version| (version, found))
 }
 
 /// A group's directory; the mount point is its first `mount_length` bytes.
@@ -131,6 +138,7 @@ struct Directory {
     mount_length: usize,
 }
 
+#[inline(never)]
 fn directory_of(
     root: Root<'_>,
     version: CgroupVersion,
@@ -141,22 +149,24 @@ fn directory_of(
     if group.starts_with(b"/..") {
         return None;
     }
-    let mut lines = Lines::new(File::open(&root.path(&[b"/proc/self/mountinfo"])?).ok()?);
+    let mut lines = Lines::new(open_in(root, b"/proc/self/mountinfo")?);
     while let Some(line) = lines.next() {
         let Some(mount) = Mount::parse(line) else { continue };
         if !version.is_mounted_as(controller, mount.fs_type, mount.options) {
             continue;
         }
-        let mut mounted_group = PathBuf::join(&[]).ok()?;
-        unescape(mount.root, &mut mounted_group)?;
-        let Some(relative) = below(group, mounted_group.as_bytes()) else { continue };
-        let mut path = root.path(&[])?;
-        unescape(mount.point, &mut path)?;
-        let mount_length = path.as_bytes().len();
-        path.push(relative).ok()?;
-        return Some(Directory { path, mount_length });
+        match mount.directory_of(root, group)? {
+            None => continue,
+            found => return found,
+        }
     }
     None
+}
+
+/// Opens a file of the process. The path is gone from the stack when it is read: see the invariants.
+#[inline(never)]
+fn open_in(root: Root<'_>, name: &[u8]) -> Option<File> {
+    File::open(&root.path(&[name])?).ok()
 }
 
 /// The fields of a line of mountinfo that matter here, still escaped.
@@ -168,6 +178,24 @@ struct Mount<'a> {
 }
 
 impl<'a> Mount<'a> {
+    /// The directory of a group, or `None` in `Some` if it is not mounted here; `None` if a path is too long.
+    fn directory_of(&self, root: Root<'_>, group: &[u8]) -> Option<Option<Directory>> {
+        let Some(relative) = self.relative(group)? else { return Some(None) };
+        let mut path = root.path(&[])?;
+        unescape(self.point, &mut path)?;
+        let mount_length = path.as_bytes().len();
+        path.push(relative).ok()?;
+        Some(Some(Directory { path, mount_length }))
+    }
+
+    /// What is left of the group's path below what is mounted.
+    #[inline(never)]
+    fn relative<'g>(&self, group: &'g [u8]) -> Option<Option<&'g [u8]>> {
+        let mut mounted_group = PathBuf::join(&[]).ok()?;
+        unescape(self.root, &mut mounted_group)?;
+        Some(below(group, mounted_group.as_bytes()))
+    }
+
     fn parse(line: &'a [u8]) -> Option<Mount<'a>> {
         let mut fields = line.split(|&byte| byte == b' ');
         let root = fields.nth(3)?;

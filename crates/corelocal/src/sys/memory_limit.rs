@@ -36,6 +36,7 @@ impl MemoryUse {
 const UNLIMITED: u64 = 1 << 60;
 
 /// The limit that this process's control group, or one above it, is nearest to; `None` if none has one.
+#[inline(never)]
 pub(crate) fn nearest(root: Root<'_>) -> Option<MemoryUse> {
     let mut group = Group::of(root, b"memory")?;
     let mut nearest: Option<MemoryUse> = None;
@@ -73,11 +74,18 @@ fn of_group(group: &Group) -> Option<MemoryUse> {
 
 /// How much of the last ten seconds some task waited for memory, in hundredths of a percent: in this process's control
 /// group, or on the machine where groups do not say.
+#[inline(never)]
 pub(crate) fn stalled(root: Root<'_>) -> Option<u32> {
-    let of_group = Group::of(root, b"memory")
-        .filter(|group| group.version == CgroupVersion::V2)
-        .and_then(|group| group.with(b"/memory.pressure", stall_in).flatten());
-    of_group.or_else(|| stall_in(&root.path(&[b"/proc/pressure/memory"])?))
+    stalled_group(root).or_else(|| stall_in(&root.path(&[b"/proc/pressure/memory"])?))
+}
+
+#[inline(never)]
+fn stalled_group(root: Root<'_>) -> Option<u32> {
+    let group = Group::of(root, b"memory")?;
+    match group.version {
+        CgroupVersion::V1 => None,
+        CgroupVersion::V2 => group.with(b"/memory.pressure", stall_in).flatten(),
+    }
 }
 
 /// The number that a file holds; `None` of the word `max`.

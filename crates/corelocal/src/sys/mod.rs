@@ -90,3 +90,14 @@ pub(crate) fn current_cpu_and_node() -> Option<(u32, u32)> {
     let asked = unsafe { syscall::syscall(libc::SYS_getcpu, args) };
     asked.ok().map(|_| (cpu, node))
 }
+
+/// Whether the calling thread runs on the stack that it has for signals (`sigaltstack(2)`), which may be short.
+#[cfg(not(any(loom, miri)))]
+pub(crate) fn is_on_signal_stack() -> bool {
+    let mut stack = core::mem::MaybeUninit::<libc::stack_t>::zeroed();
+    let args = [0, stack.as_mut_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: asks for the calling thread's; the kernel writes the one struct.
+    let asked = unsafe { syscall::syscall(libc::SYS_sigaltstack, args) };
+    // SAFETY: all bytes 0 is a `stack_t`.
+    asked.is_ok() && unsafe { stack.assume_init() }.ss_flags & libc::SS_ONSTACK != 0
+}

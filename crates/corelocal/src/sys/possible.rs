@@ -9,6 +9,8 @@ const MOST: u32 = 8192;
 
 /// One more than the highest possible cpu id, from /sys, else from the size of the kernel's cpu
 /// masks, else the most a kernel can be built for.
+#[cold]
+#[inline(never)]
 pub(crate) fn possible_ids() -> u32 {
     // Who cannot be asked, and has mappings filled: each id costs a region 2 MiB.
     if cfg!(miri) {
@@ -71,22 +73,26 @@ fn read_sysfs(path: &core::ffi::CStr, mut feed: impl FnMut(u8)) -> Option<()> {
 
 /// How many cpus the calling thread may run on; the most there can be if the kernel does not say.
 pub(crate) fn allowed_cpus() -> u32 {
-    let Some((mask, _)) = affinity() else { return MOST };
+    let mut mask: Mask = [0; MOST as usize / 8];
+    if affinity(&mut mask).is_none() {
+        return MOST;
+    }
     mask.iter().map(|byte| byte.count_ones()).sum()
 }
 
 fn from_mask_size() -> Option<u32> {
     // The call returns the bytes that the kernel's own masks have, an upper bound of the ids.
-    affinity().map(|(_, bytes)| bytes as u32 * 8)
+    affinity(&mut [0; MOST as usize / 8]).map(|bytes| bytes as u32 * 8)
 }
 
-/// The calling thread's cpus, and how many bytes of the mask the kernel wrote.
-fn affinity() -> Option<([u8; MOST as usize / 8], usize)> {
-    let mut mask = [0u8; MOST as usize / 8];
+/// A set of cpus as the kernel has it.
+type Mask = [u8; MOST as usize / 8];
+
+/// The calling thread's cpus; how many bytes of the mask the kernel wrote.
+fn affinity(mask: &mut Mask) -> Option<usize> {
     let args = [0, mask.len(), mask.as_mut_ptr() as usize, 0, 0, 0];
     // SAFETY: the buffer is writable and borrowed by nothing else.
-    let bytes = unsafe { syscall(libc::SYS_sched_getaffinity, args) }.ok()?;
-    Some((mask, bytes))
+    unsafe { syscall(libc::SYS_sched_getaffinity, args) }.ok()
 }
 
 /// The largest number in a cpu list, which may be unsorted for all we care.

@@ -36,6 +36,8 @@ struct Group {
     kept: [AtomicU64; WORDS],
     /// Chunks that are mapped.
     open: [AtomicU64; WORDS],
+    /// Chunks where a mapping of the program lies, at least in part.
+    foreign: [AtomicU64; WORDS],
     dense: [AtomicU64; HUGE_WORDS],
     huge: [AtomicU64; HUGE_WORDS],
     records: [AtomicPtr<Record>; IN_A_GROUP / IN_A_BLOCK],
@@ -49,6 +51,7 @@ impl Group {
             aged: [const { AtomicU64::new(0) }; WORDS],
             kept: [const { AtomicU64::new(0) }; WORDS],
             open: [const { AtomicU64::new(0) }; WORDS],
+            foreign: [const { AtomicU64::new(0) }; WORDS],
             dense: [const { AtomicU64::new(0) }; HUGE_WORDS],
             huge: [const { AtomicU64::new(0) }; HUGE_WORDS],
             records: [const { AtomicPtr::new(null_mut()) }; IN_A_GROUP / IN_A_BLOCK],
@@ -124,6 +127,11 @@ impl Range {
     /// 64 chunks: a bit says that it is open.
     pub(super) fn opened(self, nth: usize) -> &'static AtomicU64 {
         &group(nth / WORDS).open[nth % WORDS]
+    }
+
+    /// 64 chunks: a bit says that something else lies there. It stays taken.
+    pub(super) fn foreign(self, nth: usize) -> &'static AtomicU64 {
+        &group(nth / WORDS).foreign[nth % WORDS]
     }
 
     /// 64 huge pages: a bit says that all chunks were used at the last look.

@@ -6,11 +6,13 @@
 //! program pays for few system calls, and its address space follows what it uses. Since the owner of a chunk
 //! alone opens and closes it there is no lock, no thread waits, and a fork leaves at worst chunks out of use.
 //!
-//! A chunk where a mapping of the program lies is not opened and stays taken for ever.
+//! A chunk where a mapping of the program lies, in whole or in part, is not opened and stays taken for ever. Where it
+//! begins and ends is found by halving, in a few calls, however long it is.
 //!
 //! # Invariants
 //! 1. The bit in `open` of a chunk is changed by its owner alone. It is set while the chunk is mapped.
 //! 2. A chunk that is opened is all zero.
+//! 3. The bit in `foreign` of a chunk is set by its owner, who then leaves the chunk taken. It is never cleared.
 
 use core::ops;
 use core::sync::atomic::Ordering;
@@ -39,18 +41,24 @@ pub(super) enum Opened {
     All,
     /// The kernel has no memory, or a limit of the process is reached.
     Refused,
-    /// Another mapping lies there. Chunks of the run that are not open now are nobody's and stay taken.
+    /// Another mapping lies there. Its chunks stay taken; the others are free again, so the run is no longer the
+    /// caller's.
     Foreign,
 }
 
 impl Range {
-    /// Opens what is not open of a run of the caller's.
+    /// Opens what is not open of a run of the caller's, which is the caller's no longer if the result is
+    /// [`Opened::Foreign`].
     pub(super) fn open_run(self, run: ops::Range<usize>) -> Opened {
         let mut from = run.start;
         while let Some(closed) = self.next_stretch(from..run.end, false) {
             match self.open_stretch(closed.clone(), &run) {
                 Opened::All => from = closed.end,
-                other => return other,
+                Opened::Refused => return Opened::Refused,
+                Opened::Foreign => {
+                    self.free_own(run);
+                    return Opened::Foreign;
+                }
             }
         }
         Opened::All
@@ -88,15 +96,23 @@ impl Range {
         let is_placed = run.len() <= IN_A_WORD;
         let wide = self.widen(&closed, run);
         let mut opened = self.open_whole(wide.clone(), is_placed);
-        free_bits(self, wide.start, closed.start - wide.start);
-        free_bits(self, closed.end, wide.end - closed.end);
-        if opened.is_err() && wide != closed {
+        if opened == Err(Refusal::Taken) {
+            // With the neighbours: another mapping may be long.
+            self.open_around(wide.clone(), is_placed);
+        }
+        self.free_own(wide.start..closed.start);
+        self.free_own(closed.end..wide.end);
+        if opened == Err(Refusal::NoMemory) && wide != closed {
             opened = self.open_whole(closed.clone(), is_placed);
+            if opened == Err(Refusal::Taken) {
+                self.open_around(closed.clone(), is_placed);
+            }
         }
         match opened {
             Ok(()) => Opened::All,
-            Err(Refusal::NoMemory) => Opened::Refused,
-            Err(Refusal::Taken) => self.open_around(closed, is_placed),
+            Err(_) if self.next_stretch(closed.clone(), false).is_none() => Opened::All,
+            Err(_) if self.has_foreign(closed) => Opened::Foreign,
+            Err(_) => Opened::Refused,
         }
     }
 
@@ -152,6 +168,8 @@ impl Range {
     /// Opens chunks of the caller's, none of which is open, in one call.
     fn open_whole(self, chunks: ops::Range<usize>, is_placed: bool) -> Result<(), Refusal> {
         let (at, len) = (self.address(chunks.start), chunks.len() * CHUNK);
+        #[cfg(test)]
+        tests::OPENINGS.with(|openings| openings.set(openings.get() + 1));
         // SAFETY: chunks of the caller's that are not open, which nothing refers to.
         unsafe { pages::map_at(at, len, true, self.ground())? };
         for_each_word(chunks.start, chunks.len(), |word, mask| {
@@ -179,26 +197,45 @@ impl Range {
         }
     }
 
-    /// Opens what can be opened where another mapping lies.
+    /// Opens what can be opened of chunks where another mapping lies, and marks the others.
     #[cold]
-    fn open_around(self, closed: ops::Range<usize>, is_placed: bool) -> Opened {
-        let (mut at, mut is_foreign) = (closed.start, false);
-        while at < closed.end {
-            let end = (at / IN_A_WORD + 1) * IN_A_WORD;
-            let part = at..end.min(closed.end);
-            at = part.end;
-            if self.open_whole(part.clone(), is_placed) == Err(Refusal::Taken) {
-                let is_taken = |chunk: &usize| {
-                    self.open_whole(*chunk..*chunk + 1, is_placed) == Err(Refusal::Taken)
-                };
-                is_foreign |= part.filter(is_taken).count() > 0;
+    #[inline(never)]
+    fn open_around(self, chunks: ops::Range<usize>, is_placed: bool) {
+        let (at, len) = (self.address(chunks.start), chunks.len() * CHUNK);
+        if chunks.len() == 1 || pages::is_mapped(at as *mut u8, len) {
+            for_each_word(chunks.start, chunks.len(), |word, mask| {
+                self.foreign(word).fetch_or(mask, R);
+            });
+            return;
+        }
+        let middle = chunks.start + chunks.len() / 2;
+        for half in [chunks.start..middle, middle..chunks.end] {
+            if self.open_whole(half.clone(), is_placed) == Err(Refusal::Taken) {
+                self.open_around(half, is_placed);
             }
         }
-        match self.next_stretch(closed, false) {
-            None => Opened::All,
-            Some(_) if is_foreign => Opened::Foreign,
-            Some(_) => Opened::Refused,
-        }
+    }
+
+    /// Whether another mapping was found in any of these chunks.
+    fn has_foreign(self, chunks: ops::Range<usize>) -> bool {
+        let mut found = false;
+        for_each_word(chunks.start, chunks.len(), |word, mask| {
+            found |= self.foreign(word).load(R) & mask != 0;
+        });
+        found
+    }
+
+    /// Gives chunks of the caller's back, but for those where another mapping lies.
+    fn free_own(self, chunks: ops::Range<usize>) {
+        for_each_word(chunks.start, chunks.len(), |word, all| {
+            let mut own = all & !self.foreign(word).load(R);
+            while own != 0 {
+                let bit = own.trailing_zeros() as usize;
+                let count = (own >> bit).trailing_ones() as usize;
+                free_bits(self, word * IN_A_WORD + bit, count);
+                own &= !mask(bit, count);
+            }
+        });
     }
 
     /// Unmaps what is open of chunks of a word; false if some are open still, and as they were.

@@ -1,7 +1,13 @@
 use super::*;
 use crate::alloc::store;
+use std::cell::Cell;
 use std::fs;
 use std::vec::Vec;
+
+std::thread_local! {
+    /// Attempts of this thread to open chunks.
+    pub(super) static OPENINGS: Cell<usize> = const { Cell::new(0) };
+}
 
 /// Whether the address is in a mapping.
 fn is_mapped(address: usize) -> bool {
@@ -43,47 +49,99 @@ fn what_is_taken_is_mapped_and_what_is_free_for_long_is_not() {
     store::release(range, again.first, 300);
 }
 
-/// A mapping of the program's in the midst of the range stays as it is, and its chunks are never given out.
+/// Maps pages of the test's own, far from what other tests use and where nothing is open: the first chunk of a word, and
+/// where they begin. `None` where another test was faster.
+fn foreign(range: Range, words: usize, from: usize, len: usize) -> Option<(usize, usize)> {
+    let first = claim_far(range, words);
+    let is_closed = (0..1000).any(|_| {
+        store::purge(range, 0, false);
+        range.next_stretch(first..first + 40 * IN_A_WORD, true).is_none()
+    });
+    if !is_closed {
+        return None;
+    }
+    let at = range.address(first) + from;
+    // SAFETY: whole pages of nobody's.
+    unsafe { pages::map_at(at, len, true, pages::Ground::Unmapped) }.ok()?;
+    Some((first, at))
+}
+
+/// Takes words of chunks; false if another test has some.
+fn take_words(range: Range, run: &ops::Range<usize>) -> bool {
+    (run.start / IN_A_WORD..run.end / IN_A_WORD).all(|word| range.words(word).take(u64::MAX))
+}
+
+fn is_used(range: Range, chunk: usize) -> bool {
+    range.words(chunk / IN_A_WORD).used.load(R) & mask(chunk % IN_A_WORD, 1) != 0
+}
+
+/// A mapping of the program's in the midst of the range stays as it is, its chunks are never given out, and those beside
+/// it are.
 #[test]
 fn a_foreign_mapping_in_the_way_is_left_alone() {
+    let test = "a_foreign_mapping_in_the_way_is_left_alone";
     let range = Range::make().unwrap();
-    let first = claim_far(range, 0);
-    // Where nothing is open.
-    while range.next_stretch(first..first + 2 * IN_A_WORD, true).is_some() {
-        store::purge(range, 0, false);
-    }
+    let skip = || std::eprintln!("skipped: {test}: another test was faster");
+    let Some((first, at)) = foreign(range, 0, (IN_A_WORD + 7) * CHUNK + 4096, 8192) else {
+        return skip();
+    };
     let foreign = first + IN_A_WORD + 7;
-    let at = range.address(foreign);
-    // SAFETY: whole pages of nobody's.
-    let mapped = unsafe { pages::map_at(at + 4096, 8192, true, pages::Ground::Unmapped) };
-    if mapped.is_err() {
-        std::eprintln!(
-            "skipped: a_foreign_mapping_in_the_way_is_left_alone: another test was faster"
-        );
-        return;
-    }
     // SAFETY: just mapped.
-    unsafe { ((at + 4096) as *mut u64).write(0x1234) };
+    unsafe { (at as *mut u64).write(0x1234) };
     let run = first..first + 2 * IN_A_WORD;
-    let words = [first / IN_A_WORD, first / IN_A_WORD + 1];
-    if !words.iter().all(|word| range.words(*word).take(u64::MAX)) {
-        std::eprintln!(
-            "skipped: a_foreign_mapping_in_the_way_is_left_alone: another test was faster"
-        );
-        return;
+    if !take_words(range, &run) {
+        return skip();
     }
     assert_eq!(range.open_run(run.clone()), Opened::Foreign);
-    let closed: Vec<usize> = run.clone().filter(|chunk| !is_open(range, *chunk)).collect();
-    assert_eq!(closed, [foreign]);
+    assert!(is_used(range, foreign) && !is_open(range, foreign));
     // SAFETY: mapped above.
-    assert_eq!(unsafe { ((at + 4096) as *const u64).read() }, 0x1234);
-    for chunk in run.filter(|chunk| *chunk != foreign) {
-        store::free_bits(range, chunk, 1);
-    }
+    assert_eq!(unsafe { (at as *const u64).read() }, 0x1234);
     // Runs are found around it, and none that it lies in.
     let runs: Vec<usize> = (0..50).map(|_| store::claim(range, 64, 1).unwrap().first).collect();
     assert!(runs.iter().all(|first| !(*first..*first + 64).contains(&foreign)));
     runs.into_iter().for_each(|first| store::release(range, first, 64));
+    // Those beside it can be had.
+    let beside = [foreign - 1, foreign + 1];
+    let had = beside.map(|chunk| {
+        (0..1000).any(|_| {
+            let words = range.words(chunk / IN_A_WORD);
+            let had = words.take(mask(chunk % IN_A_WORD, 1));
+            if had {
+                assert_eq!(range.open_run(chunk..chunk + 1), Opened::All);
+                free_bits(range, chunk, 1);
+            }
+            had
+        })
+    });
+    assert_eq!(had, [true; 2]);
+}
+
+/// Its ends are found by halving: as many calls for a long one as for a short one.
+#[test]
+fn a_long_foreign_mapping_is_found_in_a_few_calls() {
+    let test = "a_long_foreign_mapping_is_found_in_a_few_calls";
+    let range = Range::make().unwrap();
+    let skip = || std::eprintln!("skipped: {test}: another test was faster");
+    let foreign_len = 30 * IN_A_WORD;
+    let Some((first, _)) = foreign(range, 60, 70 * CHUNK, foreign_len * CHUNK) else {
+        return skip();
+    };
+    let run = first..first + 40 * IN_A_WORD;
+    if !take_words(range, &run) {
+        return skip();
+    }
+    let before = OPENINGS.with(Cell::get);
+    assert_eq!(range.open_run(run.clone()), Opened::Foreign);
+    let calls = OPENINGS.with(Cell::get) - before;
+    assert!(calls < 60, "{calls}");
+    let foreign = first + 70..first + 70 + foreign_len;
+    assert!(
+        foreign.clone().all(|chunk| is_used(range, chunk) && range.has_foreign(chunk..chunk + 1))
+    );
+    assert!(
+        run.filter(|chunk| !foreign.contains(chunk))
+            .all(|chunk| !range.has_foreign(chunk..chunk + 1))
+    );
 }
 
 /// Neither a small program nor a large one has much more address space than it uses.

@@ -123,8 +123,8 @@ fn claim_within(range: Range, within: &Within, chunks: usize, align: usize) -> R
         let first = first?;
         match range.open_run(first..first + chunks) {
             Opened::All if range.make_record(first) => break first,
-            // Some of these chunks are not found again.
-            Opened::Foreign => free_open(range, first, chunks),
+            // Chunks where it lies are not found again.
+            Opened::Foreign => {}
             Opened::Refused if chunks <= IN_A_WORD => {
                 free_bits(range, first, chunks);
                 break claim_open(range, within, chunks, align).ok_or(NoRun::Refused)?;
@@ -180,16 +180,6 @@ fn close_free(range: Range, chunks: usize) -> bool {
     words > 0
 }
 
-/// Gives chunks of the caller's back that are open, and no others: there lies another mapping.
-#[cold]
-fn free_open(range: Range, first: usize, chunks: usize) {
-    let (mut from, end) = (first, first + chunks);
-    while let Some(open) = range.next_stretch(from..end, true) {
-        from = open.end;
-        free_bits(range, open.start, open.len());
-    }
-}
-
 fn raise_high_water(range: Range, first: usize, chunks: usize) {
     if range.raise_high_water(first..first + chunks) && (huge::is_wanted() || pressure::has_limit())
     {
@@ -232,10 +222,7 @@ pub(super) fn extend(range: Range, end: usize, more: usize) -> bool {
     let opened = if taken == more { range.open_run(end..end + more) } else { Opened::Refused };
     match opened {
         Opened::All => {}
-        Opened::Foreign => {
-            free_open(range, end, more);
-            return false;
-        }
+        Opened::Foreign => return false,
         Opened::Refused => {
             free_bits(range, end, taken);
             return false;

@@ -265,16 +265,9 @@ pub(crate) fn is_resident(at: *mut u8) -> bool {
 
 /// Whether something is mapped in each page of a range, which begins and ends with a page.
 pub(crate) fn is_mapped(at: *mut u8, len: usize) -> bool {
-    const AT_ONCE: usize = 512;
-    let page_size = page_size();
-    let mut states = [0u8; AT_ONCE];
-    (0..len).step_by(AT_ONCE * page_size).all(|done| {
-        let part = (len - done).min(AT_ONCE * page_size);
-        let args = [at as usize + done, part, states.as_mut_ptr() as usize, 0, 0, 0];
-        // SAFETY: the kernel writes a byte for each page of the range, of which there are AT_ONCE at most; it looks at
-        // no memory.
-        unsafe { call(libc::SYS_mincore, args) }.is_ok()
-    })
+    let args = [at as usize, len, libc::MS_ASYNC as usize, 0, 0, 0];
+    // SAFETY: with this flag the kernel looks for gaps between mappings and does nothing (`mm/msync.c`).
+    unsafe { call(libc::SYS_msync, args) }.is_ok()
 }
 
 /// Calls `f` with each page of the range that is resident; with every page where the kernel does not say.

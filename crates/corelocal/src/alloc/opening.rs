@@ -238,17 +238,16 @@ impl Range {
         });
     }
 
-    /// Unmaps what is open of chunks of a word; false if some are open still, and as they were.
+    /// Unmaps what is open of a run, neighbours in one call; false if some are open still, and as they were.
     ///
     /// # Safety
-    /// The chunks of the mask are the caller's, who needs nothing of what is in them.
-    pub(super) unsafe fn close(self, word: usize, chunks: u64) -> bool {
-        let open = self.opened(word);
-        let mut left = open.load(R) & chunks;
-        while left != 0 {
-            let bit = left.trailing_zeros() as usize;
-            let count = (left >> bit).trailing_ones() as usize;
-            let (at, len) = (self.address(word * IN_A_WORD + bit), count * CHUNK);
+    /// The chunks are the caller's, who needs nothing of what is in them.
+    pub(super) unsafe fn close(self, run: ops::Range<usize>) -> bool {
+        let mut from = run.start;
+        while let Some(open) = self.next_stretch(from..run.end, true) {
+            let (at, len) = (self.address(open.start), open.len() * CHUNK);
+            #[cfg(test)]
+            tests::CLOSED.with(|most| most.set(most.get().max(open.len())));
             // SAFETY: the caller's promise.
             let is_closed = unsafe {
                 huge::break_up(self, at, len);
@@ -257,9 +256,11 @@ impl Range {
             if !is_closed {
                 return false;
             }
-            open.fetch_and(!mask(bit, count), R);
-            self.header().opened.fetch_sub(count, R);
-            left &= !mask(bit, count);
+            for_each_word(open.start, open.len(), |word, mask| {
+                self.opened(word).fetch_and(!mask, R);
+            });
+            self.header().opened.fetch_sub(open.len(), R);
+            from = open.end;
         }
         true
     }

@@ -7,6 +7,8 @@ use std::vec::Vec;
 std::thread_local! {
     /// Attempts of this thread to open chunks.
     pub(super) static OPENINGS: Cell<usize> = const { Cell::new(0) };
+    /// The most chunks that this thread has closed in one call.
+    pub(super) static CLOSED: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Whether the address is in a mapping.
@@ -142,6 +144,26 @@ fn a_long_foreign_mapping_is_found_in_a_few_calls() {
         run.filter(|chunk| !foreign.contains(chunk))
             .all(|chunk| !range.has_foreign(chunk..chunk + 1))
     );
+}
+
+#[test]
+fn neighbours_are_closed_in_one_call() {
+    let range = Range::make().unwrap();
+    for most in [usize::MAX, 0] {
+        // Other threads may take some of them meanwhile, or close them.
+        let is_long = (0..100).any(|_| {
+            let run = store::claim(range, 32 * IN_A_WORD, 1).expect("room");
+            store::release(range, run.first, 32 * IN_A_WORD);
+            CLOSED.with(|closed| closed.set(0));
+            match most {
+                // As before a result is null.
+                0 => _ = store::close_free(range, 1),
+                _ => _ = store::purge(range, 0, false),
+            }
+            CLOSED.with(Cell::get) > 2 * IN_A_WORD
+        });
+        assert!(is_long, "{most}");
+    }
 }
 
 /// Neither a small program nor a large one has much more address space than it uses.

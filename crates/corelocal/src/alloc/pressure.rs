@@ -98,9 +98,16 @@ pub(super) fn ignore() {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::{env, format, fs};
+
+    /// As if a look had found pressure.
+    pub(in crate::alloc) fn while_high(f: impl FnOnce()) {
+        IS_HIGH.store(true, R);
+        f();
+        IS_HIGH.store(false, R);
+    }
 
     #[test]
     fn a_limit_that_is_near_and_tasks_that_wait() {

@@ -171,7 +171,12 @@ fn thin_out(range: Range, only_resting: bool) -> usize {
 }
 
 /// Likewise, of so many chunks from this one on; how many bytes, and the chunk to go on with if there are more.
-pub(super) fn thin_out_some(range: Range, from: usize, most: usize) -> (usize, Option<usize>) {
+pub(super) fn thin_out_some(
+    range: Range,
+    from: usize,
+    most: usize,
+    only_resting: bool,
+) -> (usize, Option<usize>) {
     let mut all = Look::default();
     let (mut left, mut next) = (most, None);
     for part in range.known_parts() {
@@ -184,7 +189,7 @@ pub(super) fn thin_out_some(range: Range, from: usize, most: usize) -> (usize, O
             next = Some(start);
             break;
         }
-        thin_out_part(range, start..end, true, &mut all);
+        thin_out_part(range, start..end, only_resting, &mut all);
         left -= end - start;
         if end < part.end {
             next = Some(end);

@@ -49,6 +49,8 @@ enum NoRun {
 
 /// Chunks of the longest alignment that runs have by themselves; that of the range's beginning.
 const ALIGNED: usize = 32;
+/// Chunks that are taken at most to be closed in one call: 64 MiB.
+const MOST_CLOSED: usize = 1 << 10;
 
 /// Where runs are looked for.
 #[derive(Clone)]
@@ -161,23 +163,59 @@ fn claim_open(range: Range, within: &Within, chunks: usize, align: usize) -> Opt
 /// Gives all free memory back with its addresses, for a run of so many chunks: there may be none else. Whether there was
 /// any, and enough that it may help.
 #[cold]
-fn close_free(range: Range, chunks: usize) -> bool {
+pub(super) fn close_free(range: Range, chunks: usize) -> bool {
     let free = |word| open(range, word) & !range.words(word).used.load(Ordering::Relaxed);
     let all: usize = range.known_words().map(|word| free(word).count_ones() as usize).sum();
     // Most runs that are refused are a little longer than what is left, or far too long.
     if all < chunks / 16 {
         return false;
     }
-    let close = |word: usize| match free(word) {
-        0 => None,
-        free => close_chunks(range, word, free),
-    };
-    let (words, bytes) = range
-        .known_words()
-        .filter_map(close)
-        .fold((0, 0), |(words, bytes), closed| (words + 1, bytes + closed));
-    range.header().released.fetch_add(bytes, Ordering::Relaxed);
-    words > 0
+    let mut closed = Closed { range, taken: 0..0, runs: 0, bytes: 0 };
+    for word in range.known_words() {
+        let mut free = free(word);
+        while free != 0 {
+            let bit = free.trailing_zeros() as usize;
+            let count = (free >> bit).trailing_ones() as usize;
+            free &= !mask(bit, count);
+            if range.words(word).take(mask(bit, count)) {
+                closed.add(word * IN_A_WORD + bit, count);
+            }
+        }
+    }
+    closed.close();
+    range.header().released.fetch_add(closed.bytes, Ordering::Relaxed);
+    closed.runs > 0
+}
+
+/// Runs that are taken to be closed, neighbours together.
+struct Closed {
+    range: Range,
+    /// Taken, and not closed yet.
+    taken: ops::Range<usize>,
+    /// Closed, and how many bytes of these may not have been zero.
+    runs: usize,
+    bytes: usize,
+}
+
+impl Closed {
+    /// Chunks of the caller's, which lie behind all before.
+    fn add(&mut self, first: usize, chunks: usize) {
+        if self.taken.end != first || self.taken.len() >= MOST_CLOSED {
+            self.close();
+            self.taken = first..first;
+        }
+        self.taken.end += chunks;
+    }
+
+    fn close(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        if let Some(bytes) = close_taken(self.range, core::mem::take(&mut self.taken)) {
+            self.runs += 1;
+            self.bytes += bytes;
+        }
+    }
 }
 
 fn raise_high_water(range: Range, first: usize, chunks: usize) {
@@ -253,12 +291,9 @@ pub(super) fn purge(range: Range, keep: usize, only_aged: bool) -> usize {
         let words = range.words(word);
         let aged = if only_aged { words.aged.load(Ordering::Relaxed) } else { u64::MAX };
         let mut wanted = words.dirty.load(Ordering::Relaxed) & aged;
-        let is_all = wanted != 0 && words.dirty.load(Ordering::Relaxed) == wanted;
-        if is_all && words.used.load(Ordering::Relaxed) == 0 {
-            if let Some(closed) = close_chunks(range, word, u64::MAX) {
-                bytes += closed;
-                continue;
-            }
+        if let Some(closed) = close_from(range, word, keep, only_aged) {
+            bytes += closed;
+            continue;
         }
         while wanted != 0 && dirty.load(Ordering::Relaxed) * CHUNK > keep {
             let bit = wanted.trailing_zeros() as usize;
@@ -272,25 +307,53 @@ pub(super) fn purge(range: Range, keep: usize, only_aged: bool) -> usize {
     bytes
 }
 
-/// Gives chunks of a word back with their addresses, if they are free; how many bytes of these may not have been zero.
-fn close_chunks(range: Range, word: usize, mask: u64) -> Option<usize> {
+/// Whether all chunks of a word are free, and those that are dirty may go back.
+fn is_closable(range: Range, word: usize, only_aged: bool) -> bool {
     let words = range.words(word);
-    if !words.take(mask) {
+    let dirty = words.dirty.load(Ordering::Relaxed);
+    let aged = if only_aged { words.aged.load(Ordering::Relaxed) } else { u64::MAX };
+    dirty != 0 && dirty & !aged == 0 && words.used.load(Ordering::Relaxed) == 0
+}
+
+/// Gives all chunks of a word back with their addresses, if they are free, and those of words before it, in one call,
+/// until no more than `keep` bytes are dirty; how many bytes of these may not have been zero.
+fn close_from(range: Range, word: usize, keep: usize, only_aged: bool) -> Option<usize> {
+    let dirty = range.header().dirty.load(Ordering::Relaxed);
+    let (end, mut left) = (word + 1, dirty.saturating_sub(keep / CHUNK));
+    let mut first = end;
+    while first > 0 && left > 0 && (end - first) * IN_A_WORD < MOST_CLOSED {
+        let words = range.words(first - 1);
+        if !is_closable(range, first - 1, only_aged) || !words.take(u64::MAX) {
+            break;
+        }
+        first -= 1;
+        left = left.saturating_sub(words.dirty.load(Ordering::Relaxed).count_ones() as usize);
+    }
+    if first == end {
         return None;
     }
-    let dirt = words.take_dirt(mask);
+    close_taken(range, first * IN_A_WORD..end * IN_A_WORD)
+}
+
+/// Gives chunks of the caller's back with their addresses; how many bytes of these may not have been zero.
+fn close_taken(range: Range, run: ops::Range<usize>) -> Option<usize> {
+    let mut dirt = 0;
+    for_each_word(run.start, run.len(), |word, mask| {
+        dirt += range.words(word).take_dirt(mask);
+        range.words(word).take_kept(mask);
+    });
     range.header().dirty.fetch_sub(dirt, Ordering::Relaxed);
-    words.take_kept(mask);
     // SAFETY: chunks that belong to us alone now, and hold nothing.
-    let is_closed = unsafe { range.close(word, mask) };
+    let is_closed = unsafe { range.close(run.clone()) };
     if !is_closed {
         // What was kept is forgotten: all that is open may be anything.
-        let dirty = mask & open(range, word);
-        words.soil(dirty);
-        range.header().dirty.fetch_add(dirty.count_ones() as usize, Ordering::Relaxed);
+        for_each_word(run.start, run.len(), |word, mask| {
+            let dirty = mask & open(range, word);
+            range.words(word).soil(dirty);
+            range.header().dirty.fetch_add(dirty.count_ones() as usize, Ordering::Relaxed);
+        });
     }
-    words.free(mask);
-    lower_hints(range, word * IN_A_WORD..(word + 1) * IN_A_WORD);
+    free_bits(range, run.start, run.len());
     is_closed.then_some(dirt * CHUNK)
 }
 

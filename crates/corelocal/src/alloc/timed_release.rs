@@ -180,7 +180,8 @@ fn purge(range: Range) -> (usize, usize) {
     if bytes >= MOST {
         return (bytes, PURGE);
     }
-    let next = if is_thinned(range) && !is_kept(range) { THIN } else { end(range) };
+    let is_wanted = pressure::is_high() || is_thinned(range) && !is_kept(range);
+    let next = if is_wanted { THIN } else { end(range) };
     (bytes, next)
 }
 
@@ -197,7 +198,8 @@ fn thin(range: Range, from: usize) -> (usize, usize) {
     if from == 0 {
         range.header().thinned.store(0, R);
     }
-    let (bytes, next) = release::thin_out_some(range, from, MOST_CHUNKS);
+    // Under pressure also what does not rest, and what the kernel has refused before.
+    let (bytes, next) = release::thin_out_some(range, from, MOST_CHUNKS, !pressure::is_high());
     if bytes > 0 {
         QUIET.store(0, R);
     }
@@ -210,3 +212,37 @@ fn end(range: Range) -> usize {
 }
 
 const _: () = assert!(MOST_CHUNKS * CHUNK == 64 << 20, "as the module's text says");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alloc::spans::Place;
+
+    /// What the kernel would not take, since it was locked, is tried again while memory is short.
+    #[test]
+    fn refused_parts_are_tried_again_under_pressure() {
+        let range = Range::make().unwrap();
+        // A class that no other test of this process uses.
+        let place = Place::new(range, 28);
+        let mut objects = std::vec![0; place.shape().capacity];
+        let taken = objects.chunks_mut(64).map(|some| central::take(place, some)).sum::<usize>();
+        assert_eq!(taken, objects.len());
+        let (kept, freed) = objects.split_last().expect("one at least");
+        freed.chunks(64).for_each(|some| central::give(place, some));
+        central::flush(place, false);
+        let chunk = range.chunk_of(*kept as usize) & !(place.shape().chunks - 1);
+        let refused = range.record(chunk).refused();
+        refused.store(u64::MAX, R);
+        let round = || {
+            let mut next = THIN;
+            while next >= THIN {
+                next = step(range, next).1;
+            }
+        };
+        round();
+        assert_ne!(refused.load(R), 0);
+        pressure::tests::while_high(round);
+        assert_eq!(refused.load(R), 0);
+        central::give(place, &[*kept]);
+    }
+}

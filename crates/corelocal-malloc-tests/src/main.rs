@@ -52,6 +52,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("small", |n, _| space::small(at(n, 0)?)),
     ("later", |n, _| space::later(at(n, 0)?)),
     ("locked", |n, _| space::locked(at(n, 0)?)),
+    ("locked_by_steps", |_, _| space::locked_by_steps()),
     ("unlocked", |_, _| space::unlocked()),
     ("crowd", |n, _| crowd::crowd(at(n, 0)?)),
     ("member", |_, _| crowd::member()),

@@ -157,6 +157,39 @@ pub fn locked(flags: u64) -> Outcome {
     Ok(format!("{} objects, {before} bytes, then {with_it}", used.len()))
 }
 
+/// What a process that locks its memory gets beyond what it asked for is not locked, however large it is already.
+pub fn locked_by_steps() -> Outcome {
+    const LEN: usize = 1 << 20;
+    const MOST: u64 = 8 << 20;
+    // SAFETY: takes a number.
+    let object = || std::hint::black_box(unsafe { libc::malloc(LEN) });
+    let mut objects: Vec<_> = (0..200).map(|_| object()).collect();
+    // SAFETY: takes a number.
+    if unsafe { libc::mlockall(libc::MCL_FUTURE) } != 0 {
+        return Ok("no memory may be locked".to_owned());
+    }
+    let before = status("VmLck")?;
+    let (mut last, mut longest) = (before, 0);
+    for _ in 0..200 {
+        objects.push(object());
+        let now = status("VmLck")?;
+        if now > last + MOST {
+            return Err(format!("{} bytes were locked for one object of {LEN}", now - last));
+        }
+        longest = longest.max(now.saturating_sub(last));
+        last = now;
+    }
+    for at in objects {
+        // SAFETY: taken above, given back once.
+        unsafe { libc::free(at) };
+    }
+    // What was mapped before, and is not locked, is used first.
+    if last < before + 100 * LEN as u64 {
+        return Err(format!("{} bytes were locked of 200 objects", last - before));
+    }
+    Ok(format!("{longest} bytes at once"))
+}
+
 /// Memory between objects that could not go back while the process had it locked goes back when that is over.
 pub fn unlocked() -> Outcome {
     const COUNT: usize = 100_000;

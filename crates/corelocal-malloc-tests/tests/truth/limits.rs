@@ -122,6 +122,7 @@ fn locked_memory_is_what_is_in_use() {
                 crate::skip(test, done.out.trim());
             }
         }
+        malloc.tries(&["locked_by_steps"]);
     }
 }
 

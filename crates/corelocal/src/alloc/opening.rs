@@ -15,7 +15,7 @@
 //! 3. The bit in `foreign` of a chunk is set by its owner, who then leaves the chunk taken. It is never cleared.
 
 use core::ops;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::bits::{IN_A_WORD, mask};
 use super::huge::IN_A_HUGE_PAGE;
@@ -33,6 +33,9 @@ const MOST_STEP: usize = 1024;
 const STEP_SHARE: usize = 4;
 
 const R: Ordering = Ordering::Relaxed;
+
+/// Whether the kernel filled what was opened last. A hint.
+static FILLED: AtomicBool = AtomicBool::new(false);
 
 /// What came of opening a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +97,14 @@ impl Range {
         // Runs that are long lie where they are written to first: programs that share the work on an array let each
         // thread begin with its part.
         let is_placed = run.len() <= IN_A_WORD;
-        let wide = self.widen(&closed, run);
+        let wide = if FILLED.load(R) { closed.clone() } else { self.widen(&closed, run) };
         let mut opened = self.open_whole(wide.clone(), is_placed);
+        if opened.is_ok() && self.is_filled(&wide) {
+            for unused in [wide.start..closed.start, closed.end..wide.end] {
+                // SAFETY: neighbours, which `widen` has taken, and which hold nothing. Refused, they are locked.
+                unsafe { self.close(unused) };
+            }
+        }
         if opened == Err(Refusal::Taken) {
             // With the neighbours: another mapping may be long.
             self.open_around(wide.clone(), is_placed);
@@ -114,6 +123,16 @@ impl Range {
             Err(_) if self.has_foreign(closed) => Opened::Foreign,
             Err(_) => Opened::Refused,
         }
+    }
+
+    /// Whether the kernel has filled what was opened just now, since the process locks all that is mapped
+    /// (`mlockall(MCL_FUTURE)`): then opening more than is used costs memory.
+    fn is_filled(self, chunks: &ops::Range<usize>) -> bool {
+        let is_filled = pages::is_resident((self.address(chunks.end) - 1) as *mut u8);
+        if FILLED.load(R) != is_filled {
+            FILLED.store(is_filled, R);
+        }
+        is_filled
     }
 
     /// Takes free neighbours of a run that are not open: with them one call opens more.

@@ -14,6 +14,7 @@ mod edges;
 mod forks;
 mod limits;
 mod loading;
+mod mixed;
 mod object;
 mod scripts;
 mod signals;
@@ -54,6 +55,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("locked", |n, _| space::locked(at(n, 0)?)),
     ("locked_by_steps", |_, _| space::locked_by_steps()),
     ("unlocked", |_, _| space::unlocked()),
+    ("mixed", |_, text| mixed::mixed(text)),
     ("crowd", |n, _| crowd::crowd(at(n, 0)?)),
     ("member", |_, _| crowd::member()),
     ("stack", |n, _| stack::stack(at(n, 0)?)),

@@ -1,12 +1,13 @@
 //! The programs of `try-malloc`.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
 
 use crate::compile::{compiled, runs_well};
-use crate::run::{LIBC, Malloc, all, installed, only_ours, scaled};
+use crate::run::{LIBC, Malloc, TRY, all, done, installed, only_ours, scaled};
 use crate::skip;
 
 /// What both say is the same, but for the lines that standards leave open.
@@ -194,4 +195,40 @@ fn nothing_is_said_on_a_good_day() {
         let done = Malloc::run(&ours, program, ["/"].iter().filter(|_| program.ends_with("ls")));
         assert!(done.well() && done.err.is_empty() && done.out == plain.out, "{}", done.whole());
     }
+}
+
+/// What docs/malloc.md says of programs that call libc's own functions.
+#[test]
+fn what_libc_is_given_ends_the_program() {
+    let test = "what_libc_is_given_ends_the_program";
+    let Some(ours) = only_ours(test) else { return };
+    if !LIBC.run(TRY, ["mixed", "handle_free"]).well() {
+        return skip(test, "libc is not glibc");
+    }
+    let ends = |args: &[&str], with: &str| {
+        let mut command = ours.command(TRY);
+        // What glibc asks of the environment may change what it says.
+        command.arg("mixed").args(args).env_remove("GLIBC_TUNABLES").env_remove("MALLOC_CHECK_");
+        let done = done(command);
+        let is_said = !done.well() && done.err.contains(with);
+        assert!(is_said, "{args:?}, not `{with}`: {}", done.whole());
+    };
+    ends(&["handle_free"], "free(): invalid pointer");
+    ends(&["handle_malloc"], "freed, but never allocated here");
+    LIBC.tries(&["mixed", "handle_malloc"]);
+    let source = "#include <stdlib.h>\nvoid give_back(void *at) { free(at); }\n";
+    let library = compiled(test, &["cc", "gcc", "clang"], "l.c", source, &["-shared", "-fPIC"]);
+    let Some((_folder, library)) = library else { return };
+    let library = library.to_str().expect("a path of ours");
+    for malloc in [&LIBC, &ours] {
+        malloc.tries(&["mixed", "library", library]);
+    }
+    LIBC.tries(&["mixed", "deepbind", library]);
+    ends(&["deepbind", library], "free(): invalid pointer");
+    // Linked against ours, it has ours among its own libraries.
+    let own = ours.library.as_deref().and_then(Path::to_str).expect("a path of ours");
+    let options = ["-shared", "-fPIC", "-Wl,--no-as-needed", own];
+    let library = compiled(test, &["cc", "gcc", "clang"], "l.c", source, &options);
+    let Some((_folder, library)) = library else { return };
+    ours.tries(&["mixed", "deepbind", library.to_str().expect("a path of ours")]);
 }

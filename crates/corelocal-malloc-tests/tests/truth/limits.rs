@@ -84,7 +84,7 @@ fn many_small_programs_fit() {
     }
 }
 
-/// Stacks of signals have 8 KiB, and the shortest ones of threads 16, in both of which libc and the kernel keep something.
+/// Stacks of signals have 8 KiB, and the shortest ones of threads 16. libc and the kernel keep something in both.
 #[test]
 fn little_stack_is_enough() {
     for malloc in all("little_stack_is_enough") {

@@ -51,8 +51,8 @@ fn what_is_taken_is_mapped_and_what_is_free_for_long_is_not() {
     store::release(range, again.first, 300);
 }
 
-/// Maps pages of the test's own, far from what other tests use and where nothing is open: the first chunk of a word, and
-/// where they begin. `None` where another test was faster.
+/// Maps pages of the test's own, far from what other tests use and where nothing is open: the first chunk of a word,
+/// and where they begin. `None` where another test was faster.
 fn foreign(range: Range, words: usize, from: usize, len: usize) -> Option<(usize, usize)> {
     let first = claim_far(range, words);
     let is_closed = (0..1000).any(|_| {
@@ -77,8 +77,8 @@ fn is_used(range: Range, chunk: usize) -> bool {
     range.words(chunk / IN_A_WORD).used.load(R) & mask(chunk % IN_A_WORD, 1) != 0
 }
 
-/// A mapping of the program's in the midst of the range stays as it is, its chunks are never given out, and those beside
-/// it are.
+/// A mapping of the program's in the midst of the range stays as it is, its chunks are never given out, and those
+/// beside it are.
 #[test]
 fn a_foreign_mapping_in_the_way_is_left_alone() {
     let test = "a_foreign_mapping_in_the_way_is_left_alone";

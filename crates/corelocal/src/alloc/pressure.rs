@@ -42,7 +42,8 @@ const R: Ordering = Ordering::Relaxed;
 ///
 /// For the thread, or the hook, that calls these. It opens files and closes them: not for processes in which another
 /// thread may close descriptors that are not its own meanwhile, unless the calling thread has a table of its own. May be
-/// called everywhere; on a signal's alternative stack, which is short, it looks at nothing. `CORELOCAL_MALLOC=pressure:no` makes it look at nothing.
+/// called everywhere; on a signal's alternative stack, which is short, it looks at nothing. With
+/// `CORELOCAL_MALLOC=pressure:no` it never does.
 pub fn watch_pressure() -> bool {
     let (now, due) = (milliseconds(), DUE.load(R));
     // Far ahead: of another time namespace.

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The kernel charges a process for memory that it may write to, used or not: under strict overcommit
-//! (`vm.overcommit_memory=2`), by `RLIMIT_DATA`, and in `VmData`. So the mapping is readable, and a slab becomes writable
-//! before an id gets its slot. Sections need no look at that: they reach a slot by way of an id that has it.
+//! (`vm.overcommit_memory=2`), by `RLIMIT_DATA`, and in `VmData`. So the mapping is readable, and a slab becomes
+//! writable before an id gets its slot. Sections need no look at that: they reach a slot by way of an id that has it.
 //!
 //! # Invariants
 //! 1. A slot that an id has, or may get at this moment, is open if a thread can find the block (`front.rs`). Either the

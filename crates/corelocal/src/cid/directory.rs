@@ -73,8 +73,8 @@ pub(crate) struct Directory<const IDS: usize, const SLOTS: usize> {
 pub struct Upkeep {
     /// One more than the slots that were given when all were last taken back to make room.
     pub(crate) taken_back_at: global::AtomicU32,
-    /// The generation of the process (`sys/forks.rs`) that last freed what a fork left frozen; 0 is the first one, so that
-    /// all bytes of an unused directory are 0, and none are in the program's file.
+    /// The generation of the process (`sys/forks.rs`) that last freed what a fork left frozen; 0 is the first one, so
+    /// that all bytes of an unused directory are 0, and none are in the program's file.
     pub(crate) thawed_in: global::AtomicU32,
 }
 
@@ -162,8 +162,8 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
         self.assign_if(id, slots, |_| true)
     }
 
-    /// [`assign`](Directory::assign), of a slot that `is_ready` accepts: it is asked before the id gets the slot, and no
-    /// other one is tried where it refuses.
+    /// [`assign`](Directory::assign), of a slot that `is_ready` accepts: it is asked before the id gets the slot, and
+    /// no other one is tried where it refuses.
     pub(crate) fn assign_if(
         &self,
         id: u32,

@@ -27,7 +27,8 @@
 //!
 //! # Where it may be used
 //! Everywhere: before constructors, in destructors of threads, in signal handlers, in the child of a fork,
-//! whatever the other threads were doing. Nothing waits for a lock whose holder cannot run: see `central.rs`.
+//! whatever the other threads were doing. Nothing waits for a lock whose holder cannot run (`central.rs`),
+//! but for 100 ms when memory has run out.
 //! What other threads had in their hands at a fork the child does not have. Not in a child of `vfork` whose
 //! parent has other threads, unless its `vfork` is that of `corelocal-malloc`.
 //!

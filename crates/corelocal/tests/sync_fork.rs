@@ -16,7 +16,8 @@ use std::thread;
 use std::time::Duration;
 
 use corelocal::sync::{
-    Condvar, Deadline, Mutex, MutexGuard, OnceLock, RobustError, RobustMutex, RwLock, Shared,
+    Condvar, Deadline, LazyLock, Mutex, MutexGuard, OnceLock, RobustError, RobustMutex, RwLock,
+    Shared,
 };
 use sandbox::{When, run_in_child};
 use storm::{Tell, scaled};
@@ -351,6 +352,63 @@ fn a_child_ends_what_its_thread_began() {
             assert_eq!(value, 3);
         },
     );
+}
+
+/// The initialiser of a lazy value may be used up where it was begun: a child is told, and does not run it.
+#[test]
+fn a_lazy_value_that_a_gone_thread_was_making_is_reported() {
+    let test = "a_lazy_value_that_a_gone_thread_was_making_is_reported";
+    run_in_child(test, |_| (), lazy_values_in_children);
+}
+
+fn lazy_values_in_children() {
+    let runs = AtomicU32::new(0);
+    let ((tell, told), (go, wait)) = (channel(), channel::<()>());
+    let counted = &runs;
+    let begun = LazyLock::new(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        tell.send(()).unwrap();
+        let _ = wait.recv();
+        1
+    });
+    let not_begun = LazyLock::new(|| runs.fetch_add(1, Ordering::Relaxed));
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(*begun, 1));
+        told.recv().unwrap();
+        let is_reported = || {
+            std::panic::set_hook(Box::new(|_| ()));
+            // Each time.
+            for number in 1..3 {
+                let says = panic_of(|| *begun);
+                check(says.is_some_and(|says| says.contains("before the fork")), number)?;
+            }
+            check(LazyLock::get(&begun).is_none() && runs.load(Ordering::Relaxed) == 1, 3)
+        };
+        fork(|| {
+            is_reported()?;
+            let wrong = AtomicBool::new(false);
+            let ask = || wrong.store(is_reported().is_err(), Ordering::Relaxed);
+            check(pthreads::run::<1, _>(ask) && !wrong.load(Ordering::Relaxed), 4)?;
+            fork(is_reported);
+            // What nobody had begun is made here.
+            check(*not_begun == 1 && runs.load(Ordering::Relaxed) == 2, 5)
+        });
+        drop(go);
+    });
+    assert_eq!((*not_begun, runs.load(Ordering::Relaxed)), (1, 2));
+    // The forking thread goes on with its own.
+    let own = LazyLock::new(|| {
+        // SAFETY: the child ends below.
+        unsafe { libc::fork() }
+    });
+    if *own == 0 {
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(i32::from(LazyLock::get(&own) != Some(&0))) };
+    }
+    let mut status = -1;
+    // SAFETY: the child is ours, `status` writable.
+    assert_eq!(unsafe { libc::waitpid(*own, &raw mut status, 0) }, *own);
+    assert_eq!(status, 0);
 }
 
 /// A thread of the child waits while the one that forked goes on with it.

@@ -5,9 +5,8 @@ mod mapped;
 mod storm;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 
 use corelocal::sync::{LazyLock, Once, OnceLock};
@@ -22,6 +21,7 @@ fn what_they_occupy() {
     assert_eq!(size_of::<Once>(), 4);
     assert_eq!(size_of::<OnceLock<u32>>(), 8);
     assert_eq!(size_of::<LazyLock<u32>>(), 16);
+    assert_eq!(size_of::<LazyLock<[u32; 6]>>(), 32);
 }
 
 #[test]
@@ -65,15 +65,92 @@ fn a_panic_leaves_it_to_the_next() {
     assert_eq!(lock.get_or_try_init(|| Err("failed")), Err("failed"));
     assert_eq!(lock.get(), None);
     assert_eq!(lock.get_or_try_init(|| Ok::<u32, ()>(7)), Ok(&7));
+}
 
-    static TRIES: AtomicU32 = AtomicU32::new(0);
-    let lazy: LazyLock<u32> = LazyLock::new(|| match TRIES.fetch_add(1, Ordering::Relaxed) {
-        0 => panic!("on purpose"),
-        tries => tries,
+/// The initialiser of a lazy value runs once, whatever becomes of it: each later use is told of its panic.
+#[test]
+fn a_lazy_value_is_poisoned_by_a_panic() {
+    let (tries, captured) = (AtomicU32::new(0), Arc::new(()));
+    let is_captured = captured.clone();
+    let lazy: LazyLock<u32, _> = LazyLock::new(|| {
+        drop(is_captured);
+        tries.fetch_add(1, Ordering::Relaxed);
+        panic!("on purpose")
     });
-    assert!(quietly(|| *lazy).is_err());
-    assert_eq!(LazyLock::get(&lazy), None);
-    assert_eq!((*lazy, *lazy), (1, 1));
+    let first = quietly(|| *lazy).unwrap_err();
+    assert_eq!(*first.downcast::<&str>().unwrap(), "on purpose");
+    for _ in 0..2 {
+        let later = *quietly(|| *lazy).unwrap_err().downcast::<&str>().unwrap();
+        assert!(later.contains("poisoned"), "{later}");
+    }
+    let mut lazy = lazy;
+    assert!(LazyLock::get(&lazy).is_none() && LazyLock::get_mut(&mut lazy).is_none());
+    assert!(quietly(|| *LazyLock::force_mut(&mut lazy)).is_err());
+    assert_eq!(format!("{lazy:?}"), "LazyLock(<not made>)");
+    drop(lazy);
+    assert_eq!((tries.into_inner(), Arc::strong_count(&captured)), (1, 1));
+}
+
+/// Threads that wait for a lazy value are told too.
+#[test]
+fn who_waits_for_a_lazy_value_is_told_of_the_panic() {
+    let (begun, begins) = mpsc::channel();
+    let (go, wait) = mpsc::channel::<()>();
+    let lazy: LazyLock<u32, _> = LazyLock::new(move || {
+        begun.send(()).unwrap();
+        wait.recv().unwrap();
+        panic!("on purpose")
+    });
+    thread::scope(|scope| {
+        let make = scope.spawn(|| quietly(|| *lazy).is_err());
+        begins.recv().unwrap();
+        let waiter = scope.spawn(|| *quietly(|| *lazy).unwrap_err().downcast::<&str>().unwrap());
+        thread::sleep(std::time::Duration::from_millis(5));
+        go.send(()).unwrap();
+        assert!(make.join().unwrap());
+        assert!(waiter.join().unwrap().contains("poisoned"));
+    });
+}
+
+/// What an initialiser captured is moved into it, and dropped once: by it, or with a lazy value that is never made.
+#[test]
+fn a_lazy_initialiser_is_consumed() {
+    let captured = Arc::new(String::from("once"));
+    let lazy = LazyLock::new({
+        let captured = captured.clone();
+        move || captured
+    });
+    assert!(Arc::ptr_eq(&lazy, &captured) && LazyLock::get(&lazy).is_some());
+    assert_eq!(Arc::strong_count(&captured), 2);
+    drop(lazy);
+    assert_eq!(Arc::strong_count(&captured), 1);
+    let unmade = LazyLock::new({
+        let captured = captured.clone();
+        move || captured
+    });
+    assert!(LazyLock::get(&unmade).is_none());
+    drop(unmade);
+    assert_eq!(Arc::strong_count(&captured), 1);
+    // Made by one of many threads.
+    for _ in 0..storm::scaled(100) {
+        let (runs, start) = (AtomicU32::new(0), Barrier::new(4));
+        let own = captured.clone();
+        let lazy = LazyLock::new(|| {
+            thread::yield_now();
+            runs.fetch_add(1, Ordering::Relaxed);
+            own
+        });
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    start.wait();
+                    assert_eq!(**lazy, "once");
+                });
+            }
+        });
+        assert_eq!(runs.load(Ordering::Relaxed), 1);
+    }
+    assert_eq!(Arc::strong_count(&captured), 1);
 }
 
 /// It would wait for itself.
@@ -115,6 +192,7 @@ fn values_are_owned() {
     assert_eq!(OnceLock::from(5).into_inner(), Some(5));
     assert_eq!(format!("{:?}", OnceLock::<u32>::new()), "OnceLock(<empty>)");
     let mut lazy = LazyLock::new(|| 1);
+    assert_eq!(LazyLock::get_mut(&mut lazy), None);
     *LazyLock::force_mut(&mut lazy) += 1;
     assert_eq!(*lazy, 2);
 }

@@ -1,9 +1,18 @@
-//! A value that is made when it is first needed.
+//! A value that is made when it is first needed, by an initialiser that runs once.
+//!
+//! # Invariants
+//! 1. The cell holds the initialiser exactly while no run has begun, and the value exactly while `once` is done. In
+//!    between, and after a run that did not end, it holds neither.
+//! 2. Only the holder of a claim of `begin_first`, of which there is one in the life of the object, takes the initialiser
+//!    out and writes the value. A fork copies the object: each process then has one claim for its own copy.
 
 use core::fmt;
+use core::mem::ManuallyDrop;
 use core::ops::Deref;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 
-use super::once_lock::OnceLock;
+use super::once::{Begin, NotFirst, Once};
+use crate::primitive::cell::UnsafeCell;
 
 /// A value that is made when it is first needed, by the thread that needs it.
 ///
@@ -15,45 +24,106 @@ use super::once_lock::OnceLock;
 /// assert_eq!(SQUARES[3], 9);
 /// ```
 ///
-/// The initialiser is one that can run again (`Fn`): after a panic, and in a forked child if another thread of
-/// the parent was in the middle of it, the next one that needs the value makes it. So a lazy value is never
-/// poisoned. Two calls may overlap so, as those of two threads would: therefore a lazy value can be shared only if
-/// its initialiser is `Sync`.
+/// The initialiser runs once, so it may be `FnOnce` and consume what it captured:
+///
+/// ```
+/// use corelocal::sync::LazyLock;
+///
+/// let words = vec!["one", "two"];
+/// let text = LazyLock::new(move || words.into_iter().map(str::to_owned).collect::<Vec<String>>());
+/// assert_eq!(*text, ["one", "two"]);
+/// ```
+///
+/// # Poison
+/// If the initialiser panics, the lazy value is poisoned: every later use panics.
+///
+/// # After fork
+/// - If no thread had begun to make the value, the child makes its own.
+/// - If another thread of the parent was making the value, the initialiser is gone with that thread, and cannot run again:
+///   every use in the child panics. To avoid that, force the value before the fork; or take a
+///   [`OnceLock`](super::OnceLock), each call of which brings an initialiser.
+/// - If the forking thread was making the value, it goes on in the child.
+///
+/// In doubt the thread that makes the value counts as present, and the child waits for it, as told at
+/// [`Mutex`](super::Mutex#after-fork).
+///
+/// # Memory ordering
+/// What the initialiser did happens before whatever follows a call that returns the value.
 pub struct LazyLock<T, F = fn() -> T> {
-    value: OnceLock<T>,
-    init: F,
+    once: Once,
+    cell: UnsafeCell<Cell<T, F>>,
 }
 
-// SAFETY: `&T` is given to any thread, and `&F` to those that call it, one at a time. In a forked child a call may begin
-// while one of a thread that is gone has not ended, and never will: so `F` must allow two at once.
-unsafe impl<T: Send + Sync, F: Send + Sync> Sync for LazyLock<T, F> {}
+/// Which of them it is, `once` tells (invariant 1).
+union Cell<T, F> {
+    init: ManuallyDrop<F>,
+    value: ManuallyDrop<T>,
+}
 
-impl<T, F: Fn() -> T> LazyLock<T, F> {
+// SAFETY: `&T` is given to any thread, and the value may be made by one thread and dropped by another; `F` is used by one
+// thread, to which it is moved.
+unsafe impl<T: Send + Sync, F: Send> Sync for LazyLock<T, F> {}
+
+// SAFETY: it owns a `T` or an `F`.
+unsafe impl<T: Send, F: Send> Send for LazyLock<T, F> {}
+
+impl<T: UnwindSafe, F: UnwindSafe> UnwindSafe for LazyLock<T, F> {}
+
+// A panic of the initialiser is reported by each later use.
+impl<T: RefUnwindSafe + UnwindSafe, F: UnwindSafe> RefUnwindSafe for LazyLock<T, F> {}
+
+impl<T, F> LazyLock<T, F> {
+    /// # Safety
+    /// The value is made.
+    #[inline(always)]
+    unsafe fn value(&self) -> &T {
+        // SAFETY: the caller's promise; it is not written while `self` is shared (invariant 2).
+        self.cell.with(|cell| unsafe { &*(*cell).value })
+    }
+}
+
+impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     /// A value that is not made yet.
     #[cfg(not(loom))]
     pub const fn new(init: F) -> Self {
-        LazyLock { value: OnceLock::new(), init }
+        let cell = Cell { init: ManuallyDrop::new(init) };
+        LazyLock { once: Once::new(), cell: UnsafeCell::new(cell) }
     }
 
     /// As above.
     #[cfg(loom)]
     pub fn new(init: F) -> Self {
-        LazyLock { value: OnceLock::new(), init }
+        let cell = Cell { init: ManuallyDrop::new(init) };
+        LazyLock { once: Once::new(), cell: UnsafeCell::new(cell) }
     }
 
     /// The value, made now if it was not. Waits while another thread makes it.
     ///
     /// # Panics
-    /// If the initialiser does, or if it needs the value itself.
+    /// If the initialiser panics, or did so before; if it needs the value itself; and in a forked child, if another thread
+    /// of the parent was making the value at the [fork](#after-fork).
     #[inline]
     pub fn force(this: &Self) -> &T {
-        this.value.get_or_init(&this.init)
+        if !this.once.is_completed() {
+            this.make();
+        }
+        // SAFETY: invariant 1.
+        unsafe { this.value() }
     }
 
     /// The value, if it was made.
     #[inline]
     pub fn get(this: &Self) -> Option<&T> {
-        this.value.get()
+        // SAFETY: invariant 1.
+        this.once.is_completed().then(|| unsafe { this.value() })
+    }
+
+    /// The value, if it was made.
+    pub fn get_mut(this: &mut Self) -> Option<&mut T> {
+        this.once.is_completed_mut().then(|| {
+            // SAFETY: invariant 1; `this` is exclusive.
+            this.cell.with_mut(|cell| unsafe { &mut *(*cell).value })
+        })
     }
 
     /// The value, made now if it was not.
@@ -62,14 +132,51 @@ impl<T, F: Fn() -> T> LazyLock<T, F> {
     /// As [`force`](Self::force).
     pub fn force_mut(this: &mut Self) -> &mut T {
         Self::force(this);
-        match this.value.get_mut() {
+        match Self::get_mut(this) {
             Some(value) => value,
             None => unreachable!("it was made just now"),
         }
     }
+
+    /// Makes the value, or waits until another thread has.
+    #[cold]
+    fn make(&self) {
+        match self.once.begin_first() {
+            Ok(Begin::Done) => (),
+            Ok(Begin::Run(claim)) => {
+                // SAFETY: the initialiser is there, and is taken once (invariants 1 and 2).
+                let init =
+                    self.cell.with_mut(|cell| unsafe { ManuallyDrop::take(&mut (*cell).init) });
+                // Should it panic, the claim is dropped: the run was cut short.
+                let value = ManuallyDrop::new(init());
+                // SAFETY: by the holder of the claim (invariant 2).
+                self.cell.with_mut(|cell| unsafe { cell.write(Cell { value }) });
+                claim.finish();
+            }
+            Err(NotFirst::CutShort) => {
+                panic!("a lazy value is poisoned: its initialiser panicked, and does not run again")
+            }
+            Err(NotFirst::Gone) => panic!(
+                "a lazy value was being made by another thread when the process was forked, and its initialiser cannot run \
+                 again in the child: force the value before the fork, or take a `OnceLock`"
+            ),
+        }
+    }
 }
 
-impl<T, F: Fn() -> T> Deref for LazyLock<T, F> {
+impl<T, F> Drop for LazyLock<T, F> {
+    fn drop(&mut self) {
+        if self.once.is_completed_mut() {
+            // SAFETY: invariant 1; nothing is used after this.
+            self.cell.with_mut(|cell| unsafe { ManuallyDrop::drop(&mut (*cell).value) });
+        } else if self.once.is_new_mut() {
+            // SAFETY: as above.
+            self.cell.with_mut(|cell| unsafe { ManuallyDrop::drop(&mut (*cell).init) });
+        }
+    }
+}
+
+impl<T, F: FnOnce() -> T> Deref for LazyLock<T, F> {
     type Target = T;
 
     #[inline]
@@ -87,7 +194,8 @@ impl<T: Default> Default for LazyLock<T> {
 impl<T: fmt::Debug, F> fmt::Debug for LazyLock<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut tuple = f.debug_tuple("LazyLock");
-        match self.value.get() {
+        // SAFETY: invariant 1.
+        match self.once.is_completed().then(|| unsafe { self.value() }) {
             Some(value) => tuple.field(value).finish(),
             None => tuple.field(&format_args!("<not made>")).finish(),
         }

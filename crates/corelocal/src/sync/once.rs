@@ -19,6 +19,7 @@
 //!    nothing, with a closure of its own. What the forking thread began is never taken over (`holder.rs`). Should a run
 //!    be taken over all the same, it ends without effect: it fails to seal or to finish its claim. No foreign code runs
 //!    between seal and finish, so a sealed run is that of a gone thread.
+//!    What cannot begin anew, since its closure may be gone, is begun by `begin_first`: of that no run is taken over.
 //! 4. Who finishes does not touch the word after the exchange: its memory may be gone.
 
 use core::fmt;
@@ -92,6 +93,24 @@ pub(super) enum Begin<'a> {
     Run(Claim<'a>),
 }
 
+/// Why what must not run twice cannot be begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotFirst {
+    /// A run panicked.
+    CutShort,
+    /// A fork left the thread behind that runs.
+    Gone,
+}
+
+/// What the word says while no other thread runs; the word, which may have changed since.
+enum Seen {
+    Done,
+    /// No thread runs.
+    Idle(u32),
+    /// The thread that runs was left behind by a fork.
+    Gone(u32),
+}
+
 /// The right to run. Dropped, the run was cut short.
 pub(super) struct Claim<'a> {
     once: &'a Once,
@@ -155,35 +174,70 @@ impl Once {
     /// If the caller is doing it.
     #[cold]
     pub(super) fn begin(&self) -> Begin<'_> {
-        // Acquire, here and below: partner is the Release in `end`, of runs that were cut short too.
-        let mut word = self.word.load(Ordering::Acquire);
         loop {
-            if word == DONE {
-                return Begin::Done;
-            }
-            let is_running = is_running(word);
-            if is_running {
-                match holder::who::<TAG_BITS>(word & TAG) {
-                    Holder::Gone => (),
-                    Holder::Me => comes_back(),
-                    Holder::Other => {
-                        self.wait(word);
-                        word = self.word.load(Ordering::Acquire);
-                        continue;
+            match self.settle() {
+                Seen::Done => return Begin::Done,
+                // Invariant 3.
+                Seen::Idle(word) | Seen::Gone(word) => {
+                    if let Some(claim) = self.claim(word) {
+                        return Begin::Run(claim);
                     }
                 }
             }
-            let tag = holder::tag::<TAG_BITS>();
-            // Who waits for one that is gone is gone as well.
-            let claimed = RUNNING | tag;
-            match self.word.compare_exchange(word, claimed, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => {
-                    let state = OnceState { was_cut_short: word != NEW };
-                    return Begin::Run(Claim { once: self, tag, state });
+        }
+    }
+
+    /// As [`begin`](Self::begin), of what must not run twice: nothing is taken over from a gone thread.
+    ///
+    /// # Errors
+    /// Another run has begun, and will never end.
+    ///
+    /// # Panics
+    /// If the caller is doing it.
+    #[cold]
+    pub(super) fn begin_first(&self) -> Result<Begin<'_>, NotFirst> {
+        loop {
+            match self.settle() {
+                Seen::Done => return Ok(Begin::Done),
+                Seen::Idle(NEW) => {
+                    if let Some(claim) = self.claim(NEW) {
+                        return Ok(Begin::Run(claim));
+                    }
                 }
-                Err(now) => word = now,
+                Seen::Idle(_) => return Err(NotFirst::CutShort),
+                Seen::Gone(_) => return Err(NotFirst::Gone),
             }
         }
+    }
+
+    /// Waits while another thread runs.
+    fn settle(&self) -> Seen {
+        loop {
+            // Acquire: partner is the Release in `end`, of runs that were cut short too.
+            let word = self.word.load(Ordering::Acquire);
+            if word == DONE {
+                return Seen::Done;
+            }
+            if !is_running(word) {
+                return Seen::Idle(word);
+            }
+            match holder::who::<TAG_BITS>(word & TAG) {
+                Holder::Gone => return Seen::Gone(word),
+                Holder::Me => comes_back(),
+                Holder::Other => self.wait(word),
+            }
+        }
+    }
+
+    /// The right to run, unless the word has changed.
+    fn claim(&self, word: u32) -> Option<Claim<'_>> {
+        let tag = holder::tag::<TAG_BITS>();
+        // Who waits for one that is gone is gone as well.
+        let claimed = RUNNING | tag;
+        // Acquire: as in `settle`.
+        self.word.compare_exchange(word, claimed, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        let state = OnceState { was_cut_short: word != NEW };
+        Some(Claim { once: self, tag, state })
     }
 
     fn wait(&self, word: u32) {
@@ -198,6 +252,12 @@ impl Once {
             self.word.wait(awaited, (!cfg!(loom)).then_some(Deadline::NEVER));
             wait.end(true);
         }
+    }
+
+    /// For the owner: whether no run has begun.
+    pub(super) fn is_new_mut(&mut self) -> bool {
+        // Relaxed: as in `is_completed_mut`.
+        self.word.load(Ordering::Relaxed) == NEW
     }
 
     /// For the owner: whether it is done.

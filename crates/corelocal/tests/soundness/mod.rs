@@ -241,6 +241,12 @@ pub const REFUSED: &[(&str, &str)] = &[
         "let p: percpu::Pool<u8> = percpu::Pool::new(); let g = p.lend(|| 1); let x = &*g; percpu::Pooled::detach(g); drop(*x);",
     ),
     ("E0505", "let m = sync::Mutex::new(1); let g = m.lock(); drop(m); drop(g);"),
+    // An initialiser outlives what it refers to, or its value does.
+    ("E0597", "let l; { let s = String::new(); l = sync::LazyLock::new(|| s.len()); } drop(*l);"),
+    (
+        "E0597",
+        "let l; { let s = String::new(); let r = &s; l = sync::LazyLock::new(move || r); } drop(l.len());",
+    ),
     (
         "E0506",
         "let mut m = sync::Mutex::new(1); let g = m.get_mut(); m = sync::Mutex::new(2); *g = 1;",
@@ -284,6 +290,8 @@ pub const ACCEPTED: &[&str] = &[
     "let q: percpu::Queue<()> = percpu::Queue::new(); q.push(()).unwrap();",
     "let s = String::new(); let q: percpu::Queue<&str> = percpu::Queue::new(); q.push(s.as_str()).unwrap(); q.try_pop();",
     "let s = String::new(); let m = sync::Mutex::new(s.as_str()); *m.lock() = \"\";",
+    // An initialiser that one thread runs.
+    "let c = Cell::new(1); fn sync<T: core::marker::Sync>(_: T) {} sync(sync::LazyLock::new(move || c.into_inner()));",
     "let a: percpu::Area<2> = percpu::Area::new(); let c = a.take().unwrap(); c.at::<0>().add(1);",
     "static A: percpu::Area<2> = percpu::Area::new(); std::thread::spawn(|| A.take().unwrap());",
 ];

@@ -16,8 +16,8 @@ use std::thread;
 use std::time::Duration;
 
 use corelocal::sync::{
-    Condvar, Deadline, LazyLock, Mutex, MutexGuard, OnceLock, RobustError, RobustMutex, RwLock,
-    Shared,
+    Condvar, Deadline, LazyLock, Mutex, MutexGuard, Once, OnceLock, RobustError, RobustMutex,
+    RwLock, Shared,
 };
 use sandbox::{When, run_in_child};
 use storm::{Tell, scaled};
@@ -354,7 +354,58 @@ fn a_child_ends_what_its_thread_began() {
     );
 }
 
-/// The initialiser of a lazy value may be used up where it was begun: a child is told, and does not run it.
+/// What a gone thread was doing never ends: to wait for it panics in the child, until it was done anew.
+#[test]
+fn a_wait_for_what_a_gone_thread_was_doing_is_refused() {
+    let test = "a_wait_for_what_a_gone_thread_was_doing_is_refused";
+    run_in_child(test, |_| (), waits_in_children);
+}
+
+fn waits_in_children() {
+    let ((tell, told), (go, wait)) = (channel(), channel::<()>());
+    let (once, lock) = (Once::new(), OnceLock::new());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            once.call_once(|| {
+                lock.get_or_init(move || {
+                    tell.send(()).unwrap();
+                    wait.into_iter().count()
+                });
+            });
+        });
+        told.recv().unwrap();
+        let is_refused = || {
+            std::panic::set_hook(Box::new(|_| ()));
+            check(!once.wait_for(FOR_EVER) && lock.wait_for(FOR_EVER).is_none(), 1)?;
+            check(!once.wait_until(Deadline::after(FOR_EVER)), 2)?;
+            check(lock.wait_until(Deadline::after(FOR_EVER)).is_none(), 3)?;
+            let is_told =
+                |says: Option<String>| says.is_some_and(|says| says.contains("left behind"));
+            check(is_told(panic_of(|| once.wait())), 4)?;
+            check(is_told(panic_of(|| *lock.wait())), 5)
+        };
+        fork(|| {
+            is_refused()?;
+            let right = AtomicU32::new(0);
+            let ask = || _ = right.fetch_add(u32::from(is_refused().is_ok()), Ordering::Relaxed);
+            check(pthreads::run::<2, _>(ask) && right.load(Ordering::Relaxed) == 2, 6)?;
+            // Done anew, by a thread of the child, it is there for all that wait.
+            let number = AtomicU32::new(0);
+            let either = || match number.fetch_add(1, Ordering::Relaxed) {
+                0 => once.call_once(|| assert_eq!(*lock.get_or_init(|| 7), 7)),
+                _ => while !once.wait_for(FOR_EVER) {},
+            };
+            check(pthreads::run::<3, _>(either), 7)?;
+            once.wait();
+            check(*lock.wait() == 7, 8)
+        });
+        drop(go);
+        once.wait();
+        assert_eq!(*lock.wait(), 0);
+    });
+}
+
+/// The initialiser of a lazy value may be used up where it was begun: it is reported in a child, and does not run there.
 #[test]
 fn a_lazy_value_that_a_gone_thread_was_making_is_reported() {
     let test = "a_lazy_value_that_a_gone_thread_was_making_is_reported";
@@ -390,7 +441,7 @@ fn lazy_values_in_children() {
             let ask = || wrong.store(is_reported().is_err(), Ordering::Relaxed);
             check(pthreads::run::<1, _>(ask) && !wrong.load(Ordering::Relaxed), 4)?;
             fork(is_reported);
-            // What nobody had begun is made here.
+            // What no thread had begun is made here.
             check(*not_begun == 1 && runs.load(Ordering::Relaxed) == 2, 5)
         });
         drop(go);

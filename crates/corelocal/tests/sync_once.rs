@@ -8,8 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
+use std::time::Duration;
 
-use corelocal::sync::{LazyLock, Once, OnceLock};
+use corelocal::sync::{Deadline, LazyLock, Once, OnceLock};
 use proptest::prelude::*;
 
 fn quietly<R>(body: impl FnOnce() -> R) -> std::thread::Result<R> {
@@ -67,7 +68,7 @@ fn a_panic_leaves_it_to_the_next() {
     assert_eq!(lock.get_or_try_init(|| Ok::<u32, ()>(7)), Ok(&7));
 }
 
-/// The initialiser of a lazy value runs once, whatever becomes of it: each later use is told of its panic.
+/// The initialiser of a lazy value runs once, whatever becomes of it: its panic is reported to each later use.
 #[test]
 fn a_lazy_value_is_poisoned_by_a_panic() {
     let (tries, captured) = (AtomicU32::new(0), Arc::new(()));
@@ -91,9 +92,9 @@ fn a_lazy_value_is_poisoned_by_a_panic() {
     assert_eq!((tries.into_inner(), Arc::strong_count(&captured)), (1, 1));
 }
 
-/// Threads that wait for a lazy value are told too.
+/// A panic is reported to threads that wait for the lazy value, too.
 #[test]
-fn who_waits_for_a_lazy_value_is_told_of_the_panic() {
+fn waiters_for_a_lazy_value_learn_of_the_panic() {
     let (begun, begins) = mpsc::channel();
     let (go, wait) = mpsc::channel::<()>();
     let lazy: LazyLock<u32, _> = LazyLock::new(move || {
@@ -105,7 +106,7 @@ fn who_waits_for_a_lazy_value_is_told_of_the_panic() {
         let make = scope.spawn(|| quietly(|| *lazy).is_err());
         begins.recv().unwrap();
         let waiter = scope.spawn(|| *quietly(|| *lazy).unwrap_err().downcast::<&str>().unwrap());
-        thread::sleep(std::time::Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
         go.send(()).unwrap();
         assert!(make.join().unwrap());
         assert!(waiter.join().unwrap().contains("poisoned"));
@@ -171,7 +172,7 @@ fn who_comes_back_is_told() {
     thread::scope(|scope| {
         once.call_once(|| {
             scope.spawn(|| once.call_once(|| unreachable!()));
-            thread::sleep(std::time::Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(5));
         });
     });
 }
@@ -197,6 +198,86 @@ fn values_are_owned() {
     assert_eq!(*lazy, 2);
 }
 
+const LONG: Duration = Duration::from_secs(60);
+
+/// Whatever of beginning and waiting comes first; runs that are cut short end no wait.
+#[test]
+fn waiters_go_on_when_it_is_done() {
+    for round in 0..storm::scaled(200) {
+        let (once, lock, sum) = (Once::new(), OnceLock::new(), AtomicU32::new(0));
+        thread::scope(|scope| {
+            for i in 0..4 {
+                let (once, lock, sum) = (&once, &lock, &sum);
+                scope.spawn(move || {
+                    let value: &u32 = match i {
+                        0 => lock.wait(),
+                        1 => lock.wait_for(LONG).unwrap(),
+                        2 => lock.wait_until(Deadline::after(LONG)).unwrap(),
+                        _ => lock
+                            .get_or_try_init(|| Err(()))
+                            .or_else(|()| Ok::<_, ()>(lock.wait()))
+                            .unwrap(),
+                    };
+                    match i {
+                        0 => once.wait(),
+                        1 => assert!(once.wait_for(LONG)),
+                        _ => assert!(once.wait_until(Deadline::after(LONG))),
+                    }
+                    // Relaxed: it happened before.
+                    sum.fetch_add(value + once.is_completed() as u32, Ordering::Relaxed);
+                });
+            }
+            if round % 2 == 0 {
+                thread::yield_now();
+            }
+            for _ in 0..2 {
+                assert_eq!(lock.get_or_try_init(|| Err(round)), Err(round));
+                let cut_short = || std::panic::resume_unwind(Box::new(()));
+                assert!(quietly(|| once.call_once(cut_short)).is_err());
+            }
+            assert_eq!(lock.set(10), Ok(()));
+            let mut was_cut_short = false;
+            once.call_once_force(|state| was_cut_short = state.was_cut_short());
+            assert!(was_cut_short);
+        });
+        assert_eq!(sum.into_inner(), 44);
+    }
+}
+
+#[test]
+fn to_wait_ends_at_the_deadline() {
+    let (once, lock) = (Once::new(), OnceLock::<u32>::new());
+    let short = Duration::from_millis(2);
+    assert!(!once.wait_for(short) && !once.wait_until(Deadline::now()));
+    assert!(lock.wait_for(short).is_none() && lock.wait_until(Deadline::now()).is_none());
+    // While another thread runs, too.
+    let (begun, begins) = mpsc::channel();
+    let (go, wait) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            lock.get_or_init(|| {
+                begun.send(()).unwrap();
+                wait.into_iter().count() as u32
+            });
+        });
+        begins.recv().unwrap();
+        assert!(lock.wait_for(short).is_none());
+        drop(go);
+        assert_eq!(lock.wait(), &0);
+    });
+    // No run has begun, although threads waited.
+    let mut was_cut_short = true;
+    once.call_once_force(|state| was_cut_short = state.was_cut_short());
+    assert!(!was_cut_short);
+    once.wait();
+    assert!(once.wait_for(Duration::ZERO) && lock.wait_for(Duration::ZERO) == Some(&0));
+    // By the one that it waits for.
+    let once = Once::new();
+    let message =
+        *quietly(|| once.call_once(|| once.wait())).unwrap_err().downcast::<&str>().unwrap();
+    assert!(message.contains("wait for itself"), "{message}");
+}
+
 /// Another thread of the parent is in the middle of it, and a third one waits: the child does it itself.
 #[test]
 fn a_child_does_what_nobody_there_will_end() {
@@ -217,7 +298,7 @@ fn a_child_does_what_nobody_there_will_end() {
         });
         begins.recv().unwrap();
         scope.spawn(|| once.call_once(|| unreachable!()));
-        thread::sleep(std::time::Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
         let child = mapped::child(|| {
             let mut was_cut_short = false;
             once.call_once_force(|state| was_cut_short = state.was_cut_short());

@@ -3,8 +3,8 @@
 //! # Invariants
 //! 1. The cell holds the initialiser exactly while no run has begun, and the value exactly while `once` is done. In
 //!    between, and after a run that did not end, it holds neither.
-//! 2. Only the holder of a claim of `begin_first`, of which there is one in the life of the object, takes the initialiser
-//!    out and writes the value. A fork copies the object: each process then has one claim for its own copy.
+//! 2. Only the holder of a claim of `begin_first`, of which there is one in the life of the object, takes the
+//!    initialiser out and writes the value. A fork copies the object: each process then has one claim for its own copy.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -39,8 +39,8 @@ use crate::primitive::cell::UnsafeCell;
 ///
 /// # After fork
 /// - If no thread had begun to make the value, the child makes its own.
-/// - If another thread of the parent was making the value, the initialiser is gone with that thread, and cannot run again:
-///   every use in the child panics. To avoid that, force the value before the fork; or take a
+/// - If another thread of the parent was making the value, the initialiser is gone with that thread, and cannot run
+///   again: every use in the child panics. To avoid that, force the value before the fork; or take a
 ///   [`OnceLock`](super::OnceLock), each call of which brings an initialiser.
 /// - If the forking thread was making the value, it goes on in the child.
 ///
@@ -60,8 +60,8 @@ union Cell<T, F> {
     value: ManuallyDrop<T>,
 }
 
-// SAFETY: `&T` is given to any thread, and the value may be made by one thread and dropped by another; `F` is used by one
-// thread, to which it is moved.
+// SAFETY: `&T` is given to any thread, and the value may be made by one thread and dropped by another; `F` is used by
+// one thread, to which it is moved.
 unsafe impl<T: Send + Sync, F: Send> Sync for LazyLock<T, F> {}
 
 // SAFETY: it owns a `T` or an `F`.
@@ -100,8 +100,8 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     /// The value, made now if it was not. Waits while another thread makes it.
     ///
     /// # Panics
-    /// If the initialiser panics, or did so before; if it needs the value itself; and in a forked child, if another thread
-    /// of the parent was making the value at the [fork](#after-fork).
+    /// If the initialiser panics, or did so before; if it needs the value itself; and in a forked child, if another
+    /// thread of the parent was making the value at the [fork](#after-fork).
     #[inline]
     pub fn force(this: &Self) -> &T {
         if !this.once.is_completed() {

@@ -3,7 +3,8 @@
 //! ```text
 //!   31        30        29       28                      0
 //!   RUNNING   AWAITED   SEALED   who runs (`holder.rs`)         while somebody runs, and else:
-//!                                NEW, DONE or CUT_SHORT
+//!             AWAITED            NEW or CUT_SHORT
+//!                                DONE
 //!
 //!              claim                  finish
 //!   NEW ----------------> RUNNING ---------------> DONE
@@ -15,21 +16,23 @@
 //! 1. DONE stays. Whoever sees it sees what the run did.
 //! 2. One thread of the process runs at a time: the one whose tag is in the word. A run is taken over only
 //!    from a thread that a fork left behind.
-//! 3. That is sound, other than for a lock: what a gone thread was about to make is not there, and a new run begins from
-//!    nothing, with a closure of its own. What the forking thread began is never taken over (`holder.rs`). Should a run
-//!    be taken over all the same, it ends without effect: it fails to seal or to finish its claim. No foreign code runs
-//!    between seal and finish, so a sealed run is that of a gone thread.
+//! 3. That is sound, other than for a lock: what a gone thread was about to make is not there, and a new run begins
+//!    from nothing, with a closure of its own. What the forking thread began is never taken over (`holder.rs`). Should
+//!    a run be taken over all the same, it ends without effect: it fails to seal or to finish its claim. No foreign
+//!    code runs between seal and finish, so a sealed run is that of a gone thread.
 //!    What cannot begin anew, since its closure may be gone, is begun by `begin_first`: of that no run is taken over.
-//! 4. Who finishes does not touch the word after the exchange: its memory may be gone.
+//! 4. AWAITED is set before a thread sleeps on the word, and stays until `end` clears it and wakes all.
+//! 5. Who finishes does not touch the word after the exchange: its memory may be gone.
 
 use core::fmt;
+use core::time::Duration;
 
 use super::futex::Futex;
 use super::holder::{self, Holder};
 use super::profile::{Kind, Wait, let_go};
 use super::scope::Private;
 use crate::primitive::atomic::Ordering;
-use crate::sys::futex::Deadline;
+use crate::sys::futex::{Deadline, Wake};
 
 const NEW: u32 = 0;
 const DONE: u32 = 1;
@@ -66,7 +69,7 @@ fn is_running(word: u32) -> bool {
 ///
 /// # After fork
 /// Where another thread of the parent was in the middle of it, nobody in the child ever will end it: there the
-/// next call runs, as after a panic.
+/// next call runs, as after a panic. To [`wait`](Self::wait) there panics instead.
 #[repr(transparent)]
 pub struct Once {
     word: Futex<Private>,
@@ -102,9 +105,11 @@ pub(super) enum NotFirst {
     Gone,
 }
 
-/// What the word says while no other thread runs; the word, which may have changed since.
+/// What the word says; the word, which may have changed since.
 enum Seen {
     Done,
+    /// Another thread runs.
+    Running(u32),
     /// No thread runs.
     Idle(u32),
     /// The thread that runs was left behind by a fork.
@@ -160,6 +165,68 @@ impl Once {
         }
     }
 
+    /// Waits until it is done by another thread. After it, it is done, and that happens before what follows.
+    ///
+    /// A closure that panics has done nothing, so this waits for the next one.
+    ///
+    /// ```
+    /// use corelocal::sync::Once;
+    ///
+    /// static READY: Once = Once::new();
+    ///
+    /// let other = std::thread::spawn(|| READY.call_once(|| println!("prepared")));
+    /// READY.wait();
+    /// assert!(READY.is_completed());
+    /// # other.join().unwrap();
+    /// ```
+    ///
+    /// # Panics
+    /// If the calling thread is the one that does it; and in a forked child, if another thread of the parent was in the
+    /// middle of it at the [fork](#after-fork): no thread would end it. There [`call_once`](Self::call_once) does it
+    /// anew.
+    #[inline]
+    pub fn wait(&self) {
+        if !self.is_completed() {
+            self.wait_cold(None);
+        }
+    }
+
+    /// Waits until it is done by another thread, at most so long; false if it was not, or at once if the thread that
+    /// runs was left behind by a [fork](#after-fork).
+    ///
+    /// # Panics
+    /// If the calling thread is the one that does it.
+    #[inline]
+    pub fn wait_for(&self, span: Duration) -> bool {
+        self.is_completed() || self.wait_cold(Some(Deadline::after(span)))
+    }
+
+    /// Waits until it is done by another thread or until the deadline; false if it was not, or at once if the thread
+    /// that runs was left behind by a [fork](#after-fork).
+    ///
+    /// # Panics
+    /// If the calling thread is the one that does it.
+    #[inline]
+    pub fn wait_until(&self, deadline: Deadline) -> bool {
+        self.is_completed() || self.wait_cold(Some(deadline))
+    }
+
+    #[cold]
+    fn wait_cold(&self, deadline: Option<Deadline>) -> bool {
+        loop {
+            let (word, is_running) = match self.look() {
+                Seen::Done => return true,
+                Seen::Gone(_) if deadline.is_none() => runner_is_gone(),
+                Seen::Gone(_) => return false,
+                Seen::Idle(word) => (word, false),
+                Seen::Running(word) => (word, true),
+            };
+            if self.sleep(word, deadline, is_running) == Wake::TimedOut {
+                return self.is_completed();
+            }
+        }
+    }
+
     #[cold]
     fn call_cold(&self, run: impl FnOnce(&OnceState)) {
         if let Begin::Run(claim) = self.begin() {
@@ -175,9 +242,10 @@ impl Once {
     #[cold]
     pub(super) fn begin(&self) -> Begin<'_> {
         loop {
-            match self.settle() {
+            match self.look() {
                 Seen::Done => return Begin::Done,
-                // Invariant 3.
+                Seen::Running(word) => _ = self.sleep(word, None, true),
+                // From a gone thread: invariant 3.
                 Seen::Idle(word) | Seen::Gone(word) => {
                     if let Some(claim) = self.claim(word) {
                         return Begin::Run(claim);
@@ -197,10 +265,11 @@ impl Once {
     #[cold]
     pub(super) fn begin_first(&self) -> Result<Begin<'_>, NotFirst> {
         loop {
-            match self.settle() {
+            match self.look() {
                 Seen::Done => return Ok(Begin::Done),
-                Seen::Idle(NEW) => {
-                    if let Some(claim) = self.claim(NEW) {
+                Seen::Running(word) => _ = self.sleep(word, None, true),
+                Seen::Idle(word) if word & !AWAITED == NEW => {
+                    if let Some(claim) = self.claim(word) {
                         return Ok(Begin::Run(claim));
                     }
                 }
@@ -210,54 +279,61 @@ impl Once {
         }
     }
 
-    /// Waits while another thread runs.
-    fn settle(&self) -> Seen {
-        loop {
-            // Acquire: partner is the Release in `end`, of runs that were cut short too.
-            let word = self.word.load(Ordering::Acquire);
-            if word == DONE {
-                return Seen::Done;
-            }
-            if !is_running(word) {
-                return Seen::Idle(word);
-            }
-            match holder::who::<TAG_BITS>(word & TAG) {
-                Holder::Gone => return Seen::Gone(word),
-                Holder::Me => comes_back(),
-                Holder::Other => self.wait(word),
-            }
+    /// What the word says.
+    ///
+    /// # Panics
+    /// If the caller is doing it.
+    fn look(&self) -> Seen {
+        // Acquire: partner is the Release in `end`, of runs that were cut short too.
+        let word = self.word.load(Ordering::Acquire);
+        if word == DONE {
+            return Seen::Done;
+        }
+        if !is_running(word) {
+            return Seen::Idle(word);
+        }
+        match holder::who::<TAG_BITS>(word & TAG) {
+            Holder::Gone => Seen::Gone(word),
+            Holder::Me => comes_back(),
+            Holder::Other => Seen::Running(word),
         }
     }
 
     /// The right to run, unless the word has changed.
     fn claim(&self, word: u32) -> Option<Claim<'_>> {
         let tag = holder::tag::<TAG_BITS>();
-        // Who waits for one that is gone is gone as well.
-        let claimed = RUNNING | tag;
-        // Acquire: as in `settle`.
+        // Threads that wait for a run may sleep already (invariant 4).
+        let claimed = RUNNING | word & AWAITED | tag;
+        // Acquire: as in `look`.
         self.word.compare_exchange(word, claimed, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        let state = OnceState { was_cut_short: word != NEW };
+        let state = OnceState { was_cut_short: word & !AWAITED != NEW };
         Some(Claim { once: self, tag, state })
     }
 
-    fn wait(&self, word: u32) {
+    /// Sleeps while the word is as it was seen, but for AWAITED.
+    fn sleep(&self, word: u32, deadline: Option<Deadline>, is_running: bool) -> Wake {
         let awaited = word | AWAITED;
-        // Relaxed: who is woken looks again.
+        // Relaxed: a thread that is woken looks again.
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-        if word == awaited || self.word.compare_exchange(word, awaited, success, failure).is_ok() {
-            let mut wait = Wait::begin(Kind::Once, self);
-            wait.sleeps();
-            // Ended by a signal handler, which may have forked: in the child the thread that runs is gone. Models, in
-            // which a deadline may pass at any time, have none.
-            self.word.wait(awaited, (!cfg!(loom)).then_some(Deadline::NEVER));
-            wait.end(true);
+        if word != awaited && self.word.compare_exchange(word, awaited, success, failure).is_err() {
+            return Wake::Differed;
         }
+        // A run that has not begun is held up by no thread: no time is lost that a profile should report.
+        let mut wait = is_running.then(|| Wait::begin(Kind::Once, self));
+        wait.iter_mut().for_each(Wait::sleeps);
+        // Ended by a signal handler, which may have forked: in the child the thread that runs is gone. Models, in
+        // which a deadline may pass at any time, have none.
+        let wake = self.word.wait(awaited, deadline.or((!cfg!(loom)).then_some(Deadline::NEVER)));
+        if let Some(wait) = wait {
+            wait.end(wake != Wake::TimedOut);
+        }
+        wake
     }
 
     /// For the owner: whether no run has begun.
     pub(super) fn is_new_mut(&mut self) -> bool {
         // Relaxed: as in `is_completed_mut`.
-        self.word.load(Ordering::Relaxed) == NEW
+        self.word.load(Ordering::Relaxed) & !AWAITED == NEW
     }
 
     /// For the owner: whether it is done.
@@ -317,7 +393,7 @@ impl Claim<'_> {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => {
-                    // Invariant 4: by address.
+                    // Invariant 5: by address.
                     if word & AWAITED != 0 {
                         let_go(Kind::Once, this);
                         Futex::wake(this, u32::MAX);
@@ -334,6 +410,14 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         self.end(CUT_SHORT);
     }
+}
+
+#[cold]
+fn runner_is_gone() -> ! {
+    panic!(
+        "the thread that was in the middle of what is waited for was left behind by a fork, and never ends it: do it in the \
+         child (`call_once`, `get_or_init`), or before the fork"
+    );
 }
 
 #[cold]

@@ -9,9 +9,11 @@ use core::convert::Infallible;
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::panic::{RefUnwindSafe, UnwindSafe};
+use core::time::Duration;
 
 use super::once::{Begin, Once};
 use crate::primitive::cell::UnsafeCell;
+use crate::sys::futex::Deadline;
 
 /// A value that is written once, and read without a lock: the value and 4 bytes.
 ///
@@ -115,6 +117,51 @@ impl<T> OnceLock<T> {
             Some(value) => Ok(value),
             None => self.init_cold(init),
         }
+    }
+
+    /// The value, once another thread has written it; waits until then.
+    ///
+    /// An initialiser that panics or fails writes nothing, so this waits for the next one.
+    ///
+    /// ```
+    /// use corelocal::sync::OnceLock;
+    ///
+    /// static ADDRESS: OnceLock<String> = OnceLock::new();
+    ///
+    /// let server = std::thread::spawn(|| ADDRESS.set("[::1]:80".into()));
+    /// assert_eq!(ADDRESS.wait(), "[::1]:80");
+    /// # server.join().unwrap().unwrap();
+    /// ```
+    ///
+    /// # Panics
+    /// If called by an initialiser of this lock; and in a forked child, if another thread of the parent was running one
+    /// at the [fork](#after-fork): no thread would end it. There [`get_or_init`](Self::get_or_init) brings another.
+    #[inline]
+    pub fn wait(&self) -> &T {
+        self.once.wait();
+        // SAFETY: invariant 1.
+        unsafe { self.value_ref() }
+    }
+
+    /// The value, if another thread writes it within the time span. Nothing at once if the thread that was writing it
+    /// was left behind by a [fork](#after-fork).
+    ///
+    /// # Panics
+    /// If called by an initialiser of this lock.
+    #[inline]
+    pub fn wait_for(&self, span: Duration) -> Option<&T> {
+        // SAFETY: invariant 1.
+        self.once.wait_for(span).then(|| unsafe { self.value_ref() })
+    }
+
+    /// The value, if another thread writes it before the deadline; nothing as told at [`wait_for`](Self::wait_for).
+    ///
+    /// # Panics
+    /// If called by an initialiser of this lock.
+    #[inline]
+    pub fn wait_until(&self, deadline: Deadline) -> Option<&T> {
+        // SAFETY: invariant 1.
+        self.once.wait_until(deadline).then(|| unsafe { self.value_ref() })
     }
 
     #[cold]

@@ -88,6 +88,57 @@ fn loom_what_was_cut_short_is_done_again() {
     });
 }
 
+/// One waits, whether a run has begun by then or not; a run is cut short, and the next one does it.
+fn explore_waiting(claim: fn(&Once) -> Option<Claim<'_>>) {
+    check(move || {
+        let model = leaked();
+        let other = thread::spawn(move || {
+            let claimed = || loop {
+                // The waiter's flag may come in between.
+                if let Some(claim) = claim(&model.once) {
+                    return claim;
+                }
+            };
+            drop(claimed());
+            let claim = claimed();
+            // SAFETY: one runs at a time, and no thread reads before it is done.
+            model.done.with_mut(|done| unsafe { *done += 1 });
+            claim.finish();
+        });
+        model.once.wait();
+        // SAFETY: it is done.
+        assert_eq!(model.done.with(|done| unsafe { *done }), 1);
+        other.join().unwrap();
+    });
+}
+
+/// A claim of what is idle, or nothing.
+fn claim_idle(once: &Once) -> Option<Claim<'_>> {
+    match once.look() {
+        Seen::Idle(word) => once.claim(word),
+        _ => None,
+    }
+}
+
+#[test]
+fn loom_a_waiter_sees_it_done() {
+    explore_waiting(claim_idle);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_claim_that_forgets_waiters() {
+    explore_waiting(|once| {
+        let word = once.word.load(Ordering::Acquire);
+        let tag = holder::tag::<TAG_BITS>();
+        let is_idle = word != DONE && !is_running(word);
+        let claimed = RUNNING | tag;
+        let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+        (is_idle && once.word.compare_exchange(word, claimed, success, failure).is_ok())
+            .then(|| Claim { once, tag, state: OnceState { was_cut_short: false } })
+    });
+}
+
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_an_end_that_wakes_nobody() {

@@ -223,6 +223,22 @@ pub const REFUSED: &[(&str, &str)] = &[
         "let m = sync::Mutex::new(1); let mut x = None; let g: sync::MappedMutexGuard<u8> = sync::MutexGuard::map(m.lock(), |s| { x = Some(s); loop {} }); drop((x, g));",
     ),
     (
+        "E0521",
+        "let m = sync::Mutex::new(1); let mut x = None; let g = sync::MutexGuard::filter_map(m.lock(), |s| { x = Some(s); None::<&mut u8> }); drop((x, g));",
+    ),
+    (
+        "E0505",
+        "let m = sync::Mutex::new([1]); let mut g = sync::MutexGuard::filter_map(m.lock(), |s| s.get_mut(0)).unwrap(); let x = &mut *g; drop(g); *x = 1;",
+    ),
+    (
+        "E0597",
+        "let x; { let m = sync::Mutex::new([1]); x = sync::MutexGuard::filter_map(m.lock(), |s| s.get_mut(0)); } drop(x);",
+    ),
+    (
+        "E0597",
+        "let x; { let l = sync::RwLock::new([1]); let g = sync::RwLockWriteGuard::map(l.write(), |s| s); x = sync::MappedRwLockWriteGuard::filter_map(g, |s| s.get_mut(0)); } drop(x);",
+    ),
+    (
         "E0499",
         "let m = sync::Mutex::new(1); let mut g = m.lock(); let x = &mut *g; sync::MutexGuard::unlocked(&mut g, || ()); *x = 1;",
     ),

@@ -94,6 +94,40 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
         core::mem::forget(guard);
         MappedMutexGuard { lock, value, tag, borrows: PhantomData }
     }
+
+    /// A part of the value, still locked, if the value has that part.
+    ///
+    /// ```
+    /// # use corelocal::sync::{Mutex, MutexGuard};
+    /// let names = Mutex::new(vec!["a"]);
+    /// let first = MutexGuard::filter_map(names.lock(), |names| names.first_mut());
+    /// assert_eq!(*first.unwrap(), "a");
+    /// let second = MutexGuard::filter_map(names.lock(), |names| names.get_mut(1));
+    /// second.unwrap_err().push("b"); // the guard of the whole value
+    /// ```
+    ///
+    /// # Errors
+    /// The guard, if the value has no such part.
+    pub fn filter_map<U: ?Sized>(
+        mut guard: Self,
+        part: impl FnOnce(&mut T) -> Option<&mut U>,
+    ) -> Result<MappedMutexGuard<'a, U, S>, Self> {
+        let Some(value) = part(&mut guard).map(NonNull::from) else { return Err(guard) };
+        let (lock, tag) = (&guard.mutex.lock, guard.taken.tag);
+        core::mem::forget(guard);
+        Ok(MappedMutexGuard { lock, value, tag, borrows: PhantomData })
+    }
+
+    /// [`filter_map`](Self::filter_map), by the name that `lock_api` has for it.
+    ///
+    /// # Errors
+    /// The guard, if the value has no such part.
+    pub fn try_map<U: ?Sized>(
+        guard: Self,
+        part: impl FnOnce(&mut T) -> Option<&mut U>,
+    ) -> Result<MappedMutexGuard<'a, U, S>, Self> {
+        Self::filter_map(guard, part)
+    }
 }
 
 impl<T: ?Sized, S: Scope> Deref for MutexGuard<'_, T, S> {
@@ -173,6 +207,31 @@ impl<'a, T: ?Sized, S: Scope> MappedMutexGuard<'a, T, S> {
         core::mem::forget(guard);
         MappedMutexGuard { lock, value, tag, borrows: PhantomData }
     }
+
+    /// A part of the part, if the part has that. See [`MutexGuard::filter_map`].
+    ///
+    /// # Errors
+    /// The guard, if the part has no such part.
+    pub fn filter_map<U: ?Sized>(
+        mut guard: Self,
+        part: impl FnOnce(&mut T) -> Option<&mut U>,
+    ) -> Result<MappedMutexGuard<'a, U, S>, Self> {
+        let Some(value) = part(&mut guard).map(NonNull::from) else { return Err(guard) };
+        let (lock, tag) = (guard.lock, guard.tag);
+        core::mem::forget(guard);
+        Ok(MappedMutexGuard { lock, value, tag, borrows: PhantomData })
+    }
+
+    /// [`filter_map`](Self::filter_map), by the name that `lock_api` has for it.
+    ///
+    /// # Errors
+    /// The guard, if the part has no such part.
+    pub fn try_map<U: ?Sized>(
+        guard: Self,
+        part: impl FnOnce(&mut T) -> Option<&mut U>,
+    ) -> Result<MappedMutexGuard<'a, U, S>, Self> {
+        Self::filter_map(guard, part)
+    }
 }
 
 impl<T: ?Sized, S: Scope> Deref for MappedMutexGuard<'_, T, S> {
@@ -202,6 +261,12 @@ impl<T: ?Sized, S: Scope> Drop for MappedMutexGuard<'_, T, S> {
 }
 
 impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for MappedMutexGuard<'_, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for MappedMutexGuard<'_, T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

@@ -131,6 +131,38 @@ fn guards_map_and_unlock_for_a_while() {
     assert!(!mutex.is_locked());
 }
 
+/// A guard of a part that is there; else the guard as it was, still locked.
+#[test]
+fn guards_of_parts_that_may_be_missing() {
+    let mutex = Mutex::new((1, Some(String::from("ab"))));
+    let text = MutexGuard::filter_map(mutex.lock(), |pair| pair.1.as_mut()).expect("there");
+    assert_eq!(format!("{text} {text:?}"), "ab \"ab\"");
+    let text = MappedMutexGuard::filter_map(text, |text| text.get_mut(5..)).expect_err("shorter");
+    assert!(mutex.is_locked());
+    let text = MappedMutexGuard::try_map(text, |_| None::<&mut u8>).expect_err("none");
+    MappedMutexGuard::try_map(text, |text| text.get_mut(..1))
+        .expect("there")
+        .make_ascii_uppercase();
+    assert!(!mutex.is_locked());
+    let mut guard = MutexGuard::filter_map(mutex.lock(), |pair| {
+        pair.0 = 2;
+        None::<&mut u8>
+    })
+    .expect_err("none");
+    assert!(mutex.is_locked() && *guard == (2, Some(String::from("Ab"))));
+    guard.1 = None;
+    let guard = MutexGuard::try_map(guard, |pair| pair.1.as_mut()).expect_err("none");
+    drop(guard);
+    assert!(!mutex.is_locked());
+    // A panic unlocks, as of any guard.
+    fn panics(_: &mut (i32, Option<String>)) -> Option<&mut u8> {
+        panic!("on purpose")
+    }
+    let filter = || drop(MutexGuard::filter_map(mutex.lock(), panics));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(filter)).is_err());
+    assert!(mutex.lock.is_at_rest());
+}
+
 #[test]
 fn as_values_do() {
     let mut mutex: Mutex<u32> = 5.into();

@@ -72,6 +72,17 @@ impl<'a, T: ?Sized, S: Scope> RwLockReadGuard<'a, T, S> {
             None => Err(this),
         }
     }
+
+    /// [`filter_map`](Self::filter_map), by the name that `lock_api` has for it.
+    ///
+    /// # Errors
+    /// The guard, if the value has no such part.
+    pub fn try_map<U: ?Sized>(
+        this: Self,
+        part: impl FnOnce(&T) -> Option<&U>,
+    ) -> Result<RwLockReadGuard<'a, U, S>, Self> {
+        Self::filter_map(this, part)
+    }
 }
 
 impl<T: ?Sized, S: Scope> Drop for RwLockReadGuard<'_, T, S> {
@@ -185,6 +196,17 @@ impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
             }
             None => Err(this),
         }
+    }
+
+    /// [`filter_map`](Self::filter_map), by the name that `lock_api` has for it.
+    ///
+    /// # Errors
+    /// The guard, if the value has no such part.
+    pub fn try_map<U: ?Sized>(
+        this: Self,
+        part: impl FnOnce(&mut T) -> Option<&mut U>,
+    ) -> Result<MappedRwLockWriteGuard<'a, U, S>, Self> {
+        Self::filter_map(this, part)
     }
 }
 

@@ -45,6 +45,30 @@ impl<'a, T: ?Sized, S: Scope> MappedRwLockWriteGuard<'a, T, S> {
         let this = ManuallyDrop::new(this);
         MappedRwLockWriteGuard { raw: this.raw, value, tag: this.tag, writes: PhantomData }
     }
+
+    /// A guard of a part of the part, if the part has that.
+    ///
+    /// # Errors
+    /// The guard, if the part has no such part.
+    pub fn filter_map<U: ?Sized>(
+        mut this: Self,
+        part: impl FnOnce(&mut T) -> Option<&mut U>,
+    ) -> Result<MappedRwLockWriteGuard<'a, U, S>, Self> {
+        let Some(value) = part(&mut this).map(NonNull::from) else { return Err(this) };
+        let this = ManuallyDrop::new(this);
+        Ok(MappedRwLockWriteGuard { raw: this.raw, value, tag: this.tag, writes: PhantomData })
+    }
+
+    /// [`filter_map`](Self::filter_map), by the name that `lock_api` has for it.
+    ///
+    /// # Errors
+    /// The guard, if the part has no such part.
+    pub fn try_map<U: ?Sized>(
+        this: Self,
+        part: impl FnOnce(&mut T) -> Option<&mut U>,
+    ) -> Result<MappedRwLockWriteGuard<'a, U, S>, Self> {
+        Self::filter_map(this, part)
+    }
 }
 
 impl<T: ?Sized, S: Scope> Drop for MappedRwLockWriteGuard<'_, T, S> {
@@ -75,5 +99,11 @@ impl<T: ?Sized, S: Scope> DerefMut for MappedRwLockWriteGuard<'_, T, S> {
 impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for MappedRwLockWriteGuard<'_, T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for MappedRwLockWriteGuard<'_, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, f)
     }
 }

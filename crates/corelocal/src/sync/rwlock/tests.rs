@@ -66,6 +66,19 @@ fn guards_of_parts() {
     assert!(lock.try_write().is_none());
     drop(part);
     assert!(RwLockReadGuard::filter_map(lock.read(), |_| None::<&u8>).is_err());
+    assert!(RwLockReadGuard::try_map(lock.read(), |pair| pair.1.as_ref()).is_ok());
+    // Of parts, too; the guard comes back as it was.
+    let lock = RwLock::new(std::vec![Some(1), None]);
+    let list = RwLockWriteGuard::map(lock.write(), |list| list.as_mut_slice());
+    let list = MappedRwLockWriteGuard::filter_map(list, |list| list.get_mut(2)).expect_err("2");
+    assert!(lock.try_read().is_none());
+    let first = MappedRwLockWriteGuard::filter_map(list, |list| list[0].as_mut()).expect("there");
+    assert_eq!(std::format!("{first} {first:?}"), "1 1");
+    *MappedRwLockWriteGuard::try_map(first, |first| Some(first)).expect("there") += 1;
+    let list = RwLockWriteGuard::try_map(lock.write(), |list| list[1].as_mut()).expect_err("none");
+    assert_eq!(*list, [Some(2), None]);
+    drop(list);
+    assert!(lock.raw.is_quiet());
 }
 
 /// As a child would find it.

@@ -192,6 +192,65 @@ fn undecided_the_mutex_keeps_no_waiter_asleep() {
     );
 }
 
+/// Guards that own a share of their lock are as those that borrow it; what a child does not decide costs no share.
+#[cfg(feature = "std")]
+#[test]
+fn arc_guards_of_a_gone_thread() {
+    run_in_child("arc_guards_of_a_gone_thread", |_| (), arc_guards_in_children);
+}
+
+#[cfg(feature = "std")]
+fn arc_guards_in_children() {
+    use corelocal::sync::ArcRwLockWriteGuard;
+    use std::sync::Arc;
+
+    let (mutex, lock) = (Arc::new(Mutex::new(vec![1])), Arc::new(RwLock::new(vec![1])));
+    let own = Arc::new(Mutex::new(0));
+    let ((tell, told), (let_go, wait)) = (channel(), channel::<()>());
+    thread::scope(|scope| {
+        let (mutex, lock) = (&mutex, &lock);
+        scope.spawn(move || {
+            let _held = (mutex.lock_arc(), lock.write_arc());
+            tell.send(()).unwrap();
+            let _ = wait.recv();
+        });
+        told.recv().unwrap();
+        let mut guard = own.lock_arc();
+        // Of this process: one here, one of the guard that is gone.
+        let shares = || (Arc::strong_count(mutex), Arc::strong_count(lock));
+        fork(|| {
+            std::panic::set_hook(Box::new(|_| ()));
+            check(mutex.try_lock_arc().is_none() && lock.try_write_arc().is_none(), 1)?;
+            check(mutex.try_lock_arc_for(FOR_EVER).is_none(), 2)?;
+            check(lock.try_read_arc_for(FOR_EVER).is_none(), 3)?;
+            check(panic_of(|| drop(mutex.lock_arc())).is_some(), 4)?;
+            check(panic_of(|| drop(lock.read_arc())).is_some(), 5)?;
+            for _ in 0..3 {
+                check(mutex.lock_arc_checked().is_err(), 6)?;
+                check(lock.write_arc_checked().is_err() && lock.read_arc_checked().is_err(), 7)?;
+            }
+            check(shares() == (2, 2), 8)?;
+            let Err(orphaned) = mutex.lock_arc_checked() else { return Err(9) };
+            drop(orphaned.reset(vec![2]));
+            let Err(orphaned) = lock.read_arc_checked() else { return Err(10) };
+            let reader = ArcRwLockWriteGuard::downgrade(orphaned.reset(vec![3]));
+            check(*mutex.lock_arc() == [2] && *reader == [3] && *lock.read_arc() == [3], 11)?;
+            drop(reader);
+            check(lock.write_arc_checked().is_ok() && shares() == (2, 2), 12)?;
+            // The forking thread's guard.
+            check(own.try_lock_arc().is_none(), 13)?;
+            *guard += 1;
+            drop(guard);
+            check(*own.try_lock_arc().ok_or(14)? == 1, 15)
+        });
+        drop(let_go);
+    });
+    assert_eq!(
+        (*own.lock_arc(), *mutex.lock_arc() == [1], *lock.read_arc() == [1]),
+        (0, true, true)
+    );
+}
+
 /// What the thread that forks has locked is locked in the child, until it unlocks it there.
 #[test]
 fn a_child_keeps_what_its_thread_held() {

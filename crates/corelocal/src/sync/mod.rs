@@ -47,6 +47,8 @@ pub use condvar_guard::{CondvarGuard, OwnedGuard};
 pub use event::{AutoEvent, ManualEvent};
 pub use latch::{Latch, Task, WaitGroup};
 pub use lazy_lock::LazyLock;
+#[cfg(any(test, feature = "std"))]
+pub use mutex::ArcMutexGuard;
 pub use mutex::{MappedMutexGuard, Mutex, MutexGuard};
 pub use once::{Once, OnceState};
 pub use once_lock::OnceLock;
@@ -63,6 +65,8 @@ pub use robust::{
 };
 #[cfg(all(feature = "lock_api", not(loom)))]
 pub use rwlock::RawRwLock;
+#[cfg(any(test, feature = "std"))]
+pub use rwlock::{ArcRwLockReadGuard, ArcRwLockUpgradableGuard, ArcRwLockWriteGuard};
 pub use rwlock::{
     MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockUpgradableGuard, RwLockWriteGuard,
 };

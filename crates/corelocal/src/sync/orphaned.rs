@@ -62,6 +62,15 @@ impl<G: OrphanedGuard> Orphaned<G> {
         Orphaned { guard: ManuallyDrop::new(guard), gone }
     }
 
+    /// The same with a guard in place of this one.
+    #[cfg(any(test, feature = "std"))]
+    pub(super) fn with_guard<H: OrphanedGuard>(self, replace: impl FnOnce(G) -> H) -> Orphaned<H> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: taken once, for `self` is not dropped.
+        let guard = unsafe { ManuallyDrop::take(&mut this.guard) };
+        Orphaned::new(replace(guard), this.gone)
+    }
+
     /// Takes the value as it is: as any store of the gone thread left it.
     ///
     /// # Safety

@@ -87,6 +87,14 @@ pub const GENERICS_OF_STD: &[Generic] = &[
     generic("sync::Poison<{}>", Covariantly, Send, Sync),
     generic("sync::PoisonGuard<'g, {}>", Varies::Never, Send, Sync),
     generic("sync::Poisoned<{}>", Covariantly, Send, Sync),
+    generic("sync::ArcMutexGuard<{}>", Varies::Never, Never, Both),
+    generic("sync::ArcMutexGuard<{}, sync::Shared>", Varies::Never, Never, Both),
+    generic("sync::Orphaned<sync::ArcMutexGuard<{}>>", Varies::Never, Never, Both),
+    generic("sync::ArcRwLockReadGuard<{}>", Varies::Never, Never, Both),
+    generic("sync::ArcRwLockWriteGuard<{}>", Varies::Never, Never, Both),
+    generic("sync::ArcRwLockWriteGuard<{}, sync::Shared>", Varies::Never, Never, Both),
+    generic("sync::Orphaned<sync::ArcRwLockWriteGuard<{}>>", Varies::Never, Never, Both),
+    generic("sync::ArcRwLockUpgradableGuard<{}>", Varies::Never, Never, Both),
 ];
 
 /// Types without a parameter, or with a certain one, and whether they are `Send` and `Sync`.

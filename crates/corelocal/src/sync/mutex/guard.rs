@@ -36,6 +36,13 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
         MutexGuard { mutex, taken, stays: PhantomData }
     }
 
+    /// The tag, under which the mutex stays locked.
+    #[cfg(any(test, feature = "std"))]
+    #[inline(always)]
+    pub(super) fn into_tag(guard: Self) -> u32 {
+        ManuallyDrop::new(guard).taken.tag
+    }
+
     pub(in crate::sync) fn lock(guard: &Self) -> &'a Lock<S> {
         &guard.mutex.lock
     }
@@ -62,16 +69,8 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
     /// assert_eq!(*guard, 2);
     /// ```
     pub fn unlocked<R>(guard: &mut Self, f: impl FnOnce() -> R) -> R {
-        struct Relock<'a, S: Scope>(&'a Lock<S>);
-        impl<S: Scope> Drop for Relock<'_, S> {
-            fn drop(&mut self) {
-                self.0.relock();
-            }
-        }
         // SAFETY: invariant 1. Nobody sees the guard, which is borrowed, until it is locked again.
-        unsafe { guard.mutex.lock.unlock() };
-        let _relock = Relock(&guard.mutex.lock);
-        f()
+        unsafe { unlocked_while(&guard.mutex.lock, f) }
     }
 
     /// A part of the value, still locked.
@@ -128,6 +127,23 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
     ) -> Result<MappedMutexGuard<'a, U, S>, Self> {
         Self::filter_map(guard, part)
     }
+}
+
+/// Lets go of a lock while `f` runs, and takes it again.
+///
+/// # Safety
+/// The calling thread holds the lock, by a guard that is not used until this returns or unwinds.
+pub(super) unsafe fn unlocked_while<S: Scope, R>(lock: &Lock<S>, f: impl FnOnce() -> R) -> R {
+    struct Relock<'a, S: Scope>(&'a Lock<S>);
+    impl<S: Scope> Drop for Relock<'_, S> {
+        fn drop(&mut self) {
+            self.0.relock();
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { lock.unlock() };
+    let _relock = Relock(lock);
+    f()
 }
 
 impl<T: ?Sized, S: Scope> Deref for MutexGuard<'_, T, S> {

@@ -5,6 +5,8 @@
 //! Invariant: a [`MutexGuard`] exists only while its thread holds the lock, and only through a guard, or
 //! exclusive access to the whole mutex, is the value touched.
 
+#[cfg(any(test, feature = "std"))]
+mod arc;
 mod guard;
 mod holder;
 mod lock;
@@ -19,6 +21,8 @@ use super::orphaned::Orphaned;
 use super::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 
+#[cfg(any(test, feature = "std"))]
+pub use arc::ArcMutexGuard;
 pub use guard::{MappedMutexGuard, MutexGuard};
 pub(super) use lock::{Lock, Taken};
 

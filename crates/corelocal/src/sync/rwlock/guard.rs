@@ -47,6 +47,13 @@ impl<'a, T: ?Sized, S: Scope> RwLockReadGuard<'a, T, S> {
         RwLockReadGuard { raw, value, stamp, reads: PhantomData }
     }
 
+    /// The stamp; the lock stays held.
+    #[cfg(any(test, feature = "std"))]
+    #[inline(always)]
+    pub(super) fn into_stamp(this: Self) -> S::Stamp {
+        ManuallyDrop::new(this).stamp
+    }
+
     /// A guard of a part of the value.
     ///
     /// It is a function, not a method: `RwLockReadGuard::map(guard, |value| &value.part)`.
@@ -136,6 +143,13 @@ impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
     #[inline(always)]
     pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>, tag: u32) -> Self {
         RwLockWriteGuard { raw, value, tag, writes: PhantomData }
+    }
+
+    /// The tag; the lock stays held.
+    #[cfg(any(test, feature = "std"))]
+    #[inline(always)]
+    pub(super) fn into_tag(this: Self) -> u32 {
+        ManuallyDrop::new(this).tag
     }
 
     /// Unlocks, to lock again later.

@@ -5,6 +5,8 @@
 //! Invariant: a reference to the value is given out by guards alone, and a guard exists while the lock is held
 //! in its way (`raw.rs`, invariant 1); or to whoever has the lock exclusively.
 
+#[cfg(any(test, feature = "std"))]
+mod arc;
 #[cfg(all(feature = "lock_api", not(loom)))]
 mod generic;
 mod guard;
@@ -20,6 +22,8 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::time::Duration;
 
+#[cfg(any(test, feature = "std"))]
+pub use arc::{ArcRwLockReadGuard, ArcRwLockUpgradableGuard, ArcRwLockWriteGuard};
 #[cfg(all(feature = "lock_api", not(loom)))]
 pub use generic::RawRwLock;
 pub(super) use guard::Unlocked;

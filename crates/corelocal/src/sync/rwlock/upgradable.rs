@@ -48,6 +48,12 @@ impl<'a, T: ?Sized, S: Scope> RwLockUpgradableGuard<'a, T, S> {
         RwLockUpgradableGuard { raw, value, stamp, writes: PhantomData }
     }
 
+    /// The stamp; the lock stays held.
+    #[cfg(any(test, feature = "std"))]
+    pub(super) fn into_stamp(this: Self) -> S::Stamp {
+        ManuallyDrop::new(this).stamp
+    }
+
     /// For writing: sleeps while others read. Readers that come wait, and nobody writes in between.
     ///
     /// # Panics

@@ -1,0 +1,478 @@
+//! Guards that own a share of their read-write lock, by `Arc`, instead of borrowing it.
+//!
+//! # Invariants
+//! 1. Those of `guard.rs`.
+//! 2. The guard's share of the lock is given back after the guard has left it.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::guard::{RwLockReadGuard, RwLockWriteGuard};
+use super::upgradable::RwLockUpgradableGuard;
+use super::{Private, RwLock, Scope};
+use crate::sync::condvar_guard;
+use crate::sync::orphaned::{Orphaned, sealed};
+use crate::sys::futex::Deadline;
+
+/// Shared access to the value of a [`RwLock`] that lies in an [`Arc`], until it is dropped, by the same thread. With
+/// the feature `std`.
+///
+/// It borrows nothing, so a function can return it, and a struct can hold it, without a lifetime.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use corelocal::sync::{ArcRwLockReadGuard, RwLock};
+///
+/// struct Page {
+///     text: ArcRwLockReadGuard<String>,
+/// }
+///
+/// let text = Arc::new(RwLock::new(String::from("one")));
+/// let page = Page { text: text.read_arc() };
+/// assert!(text.try_write().is_none());
+/// drop(text); // the guard keeps the lock alive
+/// assert_eq!(*page.text, "one");
+/// ```
+#[must_use = "it unlocks when it is dropped"]
+pub struct ArcRwLockReadGuard<T: ?Sized, S: Scope = Private> {
+    lock: Arc<RwLock<T, S>>,
+    stamp: S::Stamp,
+    /// Not Send.
+    stays: PhantomData<*const ()>,
+}
+
+/// Exclusive access to the value of a [`RwLock`] that lies in an [`Arc`], until it is dropped, by the same thread. With
+/// the feature `std`.
+#[must_use = "it unlocks when it is dropped"]
+pub struct ArcRwLockWriteGuard<T: ?Sized, S: Scope = Private> {
+    lock: Arc<RwLock<T, S>>,
+    /// The thread's, with which it came.
+    tag: u32,
+    /// Not Send.
+    stays: PhantomData<*const ()>,
+}
+
+/// Access to the value of a [`RwLock`] that lies in an [`Arc`], beside its readers, which can become exclusive, until
+/// it is dropped, by the same thread. With the feature `std`.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use corelocal::sync::{ArcRwLockUpgradableGuard, RwLock};
+///
+/// let list = Arc::new(RwLock::new(vec![1]));
+/// let guard = list.upgradable_read_arc();
+/// if guard.len() < 2 {
+///     // No thread has written in between.
+///     ArcRwLockUpgradableGuard::upgrade(guard).push(2);
+/// }
+/// assert_eq!(*list.read(), [1, 2]);
+/// ```
+#[must_use = "it unlocks when it is dropped"]
+pub struct ArcRwLockUpgradableGuard<T: ?Sized, S: Scope = Private> {
+    lock: Arc<RwLock<T, S>>,
+    stamp: S::Stamp,
+    /// Not Send.
+    stays: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives `&T` and the `Arc`, which may be shared and sent if `T` may: as much as it takes to be
+// shared.
+unsafe impl<T: ?Sized + Send + Sync, S: Scope> Sync for ArcRwLockReadGuard<T, S> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Send + Sync, S: Scope> Sync for ArcRwLockWriteGuard<T, S> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Send + Sync, S: Scope> Sync for ArcRwLockUpgradableGuard<T, S> {}
+
+/// Those that lock it with guards that own a share of it. With the feature `std`.
+impl<T: ?Sized, S: Scope> RwLock<T, S> {
+    /// As [`read`](Self::read), with a guard that owns a share of the lock.
+    #[inline]
+    pub fn read_arc(self: &Arc<Self>) -> ArcRwLockReadGuard<T, S> {
+        ArcRwLockReadGuard::of(self, self.read())
+    }
+
+    /// As [`try_read`](Self::try_read), with a guard that owns a share of the lock.
+    #[inline]
+    pub fn try_read_arc(self: &Arc<Self>) -> Option<ArcRwLockReadGuard<T, S>> {
+        self.try_read().map(|guard| ArcRwLockReadGuard::of(self, guard))
+    }
+
+    /// As [`try_read_for`](Self::try_read_for), with a guard that owns a share of the lock.
+    #[inline]
+    pub fn try_read_arc_for(self: &Arc<Self>, span: Duration) -> Option<ArcRwLockReadGuard<T, S>> {
+        self.try_read_for(span).map(|guard| ArcRwLockReadGuard::of(self, guard))
+    }
+
+    /// As [`try_read_until`](Self::try_read_until), with a guard that owns a share of the lock.
+    #[inline]
+    pub fn try_read_arc_until(
+        self: &Arc<Self>,
+        deadline: Deadline,
+    ) -> Option<ArcRwLockReadGuard<T, S>> {
+        self.try_read_until(deadline).map(|guard| ArcRwLockReadGuard::of(self, guard))
+    }
+
+    /// As [`write`](Self::write), with a guard that owns a share of the lock.
+    #[inline]
+    pub fn write_arc(self: &Arc<Self>) -> ArcRwLockWriteGuard<T, S> {
+        ArcRwLockWriteGuard::of(self, self.write())
+    }
+
+    /// As [`try_write`](Self::try_write), with a guard that owns a share of the lock.
+    #[inline]
+    pub fn try_write_arc(self: &Arc<Self>) -> Option<ArcRwLockWriteGuard<T, S>> {
+        self.try_write().map(|guard| ArcRwLockWriteGuard::of(self, guard))
+    }
+
+    /// As [`try_write_for`](Self::try_write_for), with a guard that owns a share of the lock.
+    #[inline]
+    pub fn try_write_arc_for(
+        self: &Arc<Self>,
+        span: Duration,
+    ) -> Option<ArcRwLockWriteGuard<T, S>> {
+        self.try_write_for(span).map(|guard| ArcRwLockWriteGuard::of(self, guard))
+    }
+
+    /// As [`try_write_until`](Self::try_write_until), with a guard that owns a share of the lock.
+    #[inline]
+    pub fn try_write_arc_until(
+        self: &Arc<Self>,
+        deadline: Deadline,
+    ) -> Option<ArcRwLockWriteGuard<T, S>> {
+        self.try_write_until(deadline).map(|guard| ArcRwLockWriteGuard::of(self, guard))
+    }
+
+    /// As [`read_checked`](Self::read_checked), with guards that own a share of the lock.
+    ///
+    /// # Errors
+    /// As [`read_checked`](Self::read_checked).
+    ///
+    /// # Panics
+    /// As [`read_checked`](Self::read_checked).
+    #[allow(clippy::type_complexity, reason = "a guard, or what may become one")]
+    pub fn read_arc_checked(
+        self: &Arc<Self>,
+    ) -> Result<ArcRwLockReadGuard<T, S>, Orphaned<ArcRwLockWriteGuard<T, S>>> {
+        let written = |guard| ArcRwLockWriteGuard::of(self, guard);
+        self.read_checked()
+            .map(|guard| ArcRwLockReadGuard::of(self, guard))
+            .map_err(|orphaned| orphaned.with_guard(written))
+    }
+
+    /// As [`write_checked`](Self::write_checked), with a guard that owns a share of the lock.
+    ///
+    /// # Errors
+    /// As [`write_checked`](Self::write_checked).
+    ///
+    /// # Panics
+    /// As [`write_checked`](Self::write_checked).
+    #[allow(clippy::type_complexity, reason = "a guard, or what may become one")]
+    pub fn write_arc_checked(
+        self: &Arc<Self>,
+    ) -> Result<ArcRwLockWriteGuard<T, S>, Orphaned<ArcRwLockWriteGuard<T, S>>> {
+        let written = |guard| ArcRwLockWriteGuard::of(self, guard);
+        self.write_checked().map(written).map_err(|orphaned| orphaned.with_guard(written))
+    }
+
+    /// As [`upgradable_read`](Self::upgradable_read), with a guard that owns a share of the lock.
+    pub fn upgradable_read_arc(self: &Arc<Self>) -> ArcRwLockUpgradableGuard<T, S> {
+        ArcRwLockUpgradableGuard::of(self, self.upgradable_read())
+    }
+
+    /// As [`try_upgradable_read`](Self::try_upgradable_read), with a guard that owns a share of the lock.
+    pub fn try_upgradable_read_arc(self: &Arc<Self>) -> Option<ArcRwLockUpgradableGuard<T, S>> {
+        self.try_upgradable_read().map(|guard| ArcRwLockUpgradableGuard::of(self, guard))
+    }
+
+    /// As [`try_upgradable_read_for`](Self::try_upgradable_read_for), with a guard that owns a share of the lock.
+    pub fn try_upgradable_read_arc_for(
+        self: &Arc<Self>,
+        span: Duration,
+    ) -> Option<ArcRwLockUpgradableGuard<T, S>> {
+        self.try_upgradable_read_for(span).map(|guard| ArcRwLockUpgradableGuard::of(self, guard))
+    }
+
+    /// As [`try_upgradable_read_until`](Self::try_upgradable_read_until), with a guard that owns a share of the lock.
+    pub fn try_upgradable_read_arc_until(
+        self: &Arc<Self>,
+        deadline: Deadline,
+    ) -> Option<ArcRwLockUpgradableGuard<T, S>> {
+        self.try_upgradable_read_until(deadline)
+            .map(|guard| ArcRwLockUpgradableGuard::of(self, guard))
+    }
+}
+
+impl<T: ?Sized, S: Scope> ArcRwLockReadGuard<T, S> {
+    /// In place of a guard of the whole value of this lock.
+    #[inline(always)]
+    fn of(lock: &Arc<RwLock<T, S>>, guard: RwLockReadGuard<'_, T, S>) -> Self {
+        Self::new(lock.clone(), RwLockReadGuard::into_stamp(guard))
+    }
+
+    fn new(lock: Arc<RwLock<T, S>>, stamp: S::Stamp) -> Self {
+        ArcRwLockReadGuard { lock, stamp, stays: PhantomData }
+    }
+
+    /// The lock that is held for reading.
+    pub fn rwlock(this: &Self) -> &Arc<RwLock<T, S>> {
+        &this.lock
+    }
+}
+
+impl<T: ?Sized, S: Scope> ArcRwLockWriteGuard<T, S> {
+    /// In place of a guard of the whole value of this lock.
+    #[inline(always)]
+    fn of(lock: &Arc<RwLock<T, S>>, guard: RwLockWriteGuard<'_, T, S>) -> Self {
+        Self::new(lock.clone(), RwLockWriteGuard::into_tag(guard))
+    }
+
+    fn new(lock: Arc<RwLock<T, S>>, tag: u32) -> Self {
+        ArcRwLockWriteGuard { lock, tag, stays: PhantomData }
+    }
+
+    /// The lock that is held for writing.
+    pub fn rwlock(this: &Self) -> &Arc<RwLock<T, S>> {
+        &this.lock
+    }
+
+    /// As [`RwLockWriteGuard::downgrade`].
+    pub fn downgrade(this: Self) -> ArcRwLockReadGuard<T, S> {
+        let (lock, tag) = this.into_parts();
+        // SAFETY: the lock is held for writing under this tag, by no other guard.
+        let guard = unsafe { RwLockWriteGuard::new(&lock.raw, lock.value_ptr(), tag) };
+        let stamp = RwLockReadGuard::into_stamp(RwLockWriteGuard::downgrade(guard));
+        ArcRwLockReadGuard::new(lock, stamp)
+    }
+
+    /// As [`RwLockWriteGuard::downgrade_to_upgradable`].
+    pub fn downgrade_to_upgradable(this: Self) -> ArcRwLockUpgradableGuard<T, S> {
+        let (lock, tag) = this.into_parts();
+        // SAFETY: as in `downgrade`.
+        let guard = unsafe { RwLockWriteGuard::new(&lock.raw, lock.value_ptr(), tag) };
+        let guard = RwLockWriteGuard::downgrade_to_upgradable(guard);
+        let stamp = RwLockUpgradableGuard::into_stamp(guard);
+        ArcRwLockUpgradableGuard::new(lock, stamp)
+    }
+
+    /// The lock, which stays held, and the tag.
+    fn into_parts(self) -> (Arc<RwLock<T, S>>, u32) {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: taken once, as `this` is not dropped.
+        (unsafe { core::ptr::read(&this.lock) }, this.tag)
+    }
+}
+
+impl<T: ?Sized, S: Scope> ArcRwLockUpgradableGuard<T, S> {
+    /// In place of a guard of this lock.
+    fn of(lock: &Arc<RwLock<T, S>>, guard: RwLockUpgradableGuard<'_, T, S>) -> Self {
+        Self::new(lock.clone(), RwLockUpgradableGuard::into_stamp(guard))
+    }
+
+    fn new(lock: Arc<RwLock<T, S>>, stamp: S::Stamp) -> Self {
+        ArcRwLockUpgradableGuard { lock, stamp, stays: PhantomData }
+    }
+
+    /// The lock that is held.
+    pub fn rwlock(this: &Self) -> &Arc<RwLock<T, S>> {
+        &this.lock
+    }
+
+    /// As [`RwLockUpgradableGuard::upgrade`].
+    ///
+    /// # Panics
+    /// As [`RwLockUpgradableGuard::upgrade`].
+    pub fn upgrade(this: Self) -> ArcRwLockWriteGuard<T, S> {
+        match this.upgraded_by(|guard| Ok(RwLockUpgradableGuard::upgrade(guard))) {
+            Ok(guard) => guard,
+            Err(_) => unreachable!("`upgrade` does not fail"),
+        }
+    }
+
+    /// As [`RwLockUpgradableGuard::try_upgrade`].
+    ///
+    /// # Errors
+    /// The guard as it was, if another thread reads.
+    pub fn try_upgrade(this: Self) -> Result<ArcRwLockWriteGuard<T, S>, Self> {
+        this.upgraded_by(|guard| RwLockUpgradableGuard::try_upgrade(guard))
+    }
+
+    /// As [`RwLockUpgradableGuard::try_upgrade_for`].
+    ///
+    /// # Errors
+    /// The guard as it was, if the others that read did not leave in time.
+    pub fn try_upgrade_for(this: Self, span: Duration) -> Result<ArcRwLockWriteGuard<T, S>, Self> {
+        this.upgraded_by(|guard| RwLockUpgradableGuard::try_upgrade_for(guard, span))
+    }
+
+    /// As [`RwLockUpgradableGuard::try_upgrade_until`].
+    ///
+    /// # Errors
+    /// The guard as it was, if the others that read did not leave in time.
+    pub fn try_upgrade_until(
+        this: Self,
+        deadline: Deadline,
+    ) -> Result<ArcRwLockWriteGuard<T, S>, Self> {
+        this.upgraded_by(|guard| RwLockUpgradableGuard::try_upgrade_until(guard, deadline))
+    }
+
+    /// As [`RwLockUpgradableGuard::downgrade`].
+    pub fn downgrade(this: Self) -> ArcRwLockReadGuard<T, S> {
+        let (lock, stamp) = this.into_parts();
+        // SAFETY: the lock is held as upgradable, by no other guard.
+        let guard = unsafe { RwLockUpgradableGuard::new(&lock.raw, lock.value_ptr(), stamp) };
+        let stamp = RwLockReadGuard::into_stamp(RwLockUpgradableGuard::downgrade(guard));
+        ArcRwLockReadGuard::new(lock, stamp)
+    }
+
+    fn upgraded_by(
+        self,
+        upgrade: impl for<'a> FnOnce(
+            RwLockUpgradableGuard<'a, T, S>,
+        ) -> Result<
+            RwLockWriteGuard<'a, T, S>,
+            RwLockUpgradableGuard<'a, T, S>,
+        >,
+    ) -> Result<ArcRwLockWriteGuard<T, S>, Self> {
+        let (lock, stamp) = self.into_parts();
+        // SAFETY: as in `downgrade`.
+        let guard = unsafe { RwLockUpgradableGuard::new(&lock.raw, lock.value_ptr(), stamp) };
+        let upgraded = upgrade(guard).map(RwLockWriteGuard::into_tag);
+        match upgraded.map_err(RwLockUpgradableGuard::into_stamp) {
+            Ok(tag) => Ok(ArcRwLockWriteGuard::new(lock, tag)),
+            Err(stamp) => Err(Self::new(lock, stamp)),
+        }
+    }
+
+    /// The lock, which stays held, and the stamp.
+    fn into_parts(self) -> (Arc<RwLock<T, S>>, S::Stamp) {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: taken once, as `this` is not dropped.
+        (unsafe { core::ptr::read(&this.lock) }, this.stamp)
+    }
+}
+
+impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for ArcRwLockWriteGuard<T, S> {
+    type Value = T;
+
+    fn value(&self) -> *mut T {
+        self.lock.value.get()
+    }
+
+    unsafe fn abandon(&self, gone: u32) {
+        // SAFETY: the guard is neither used nor dropped after this, so its share is taken once.
+        let lock = unsafe { core::ptr::read(&self.lock) };
+        lock.raw.abandon(gone);
+    }
+}
+
+impl<T: ?Sized, S: Scope> condvar_guard::sealed::OwnedGuard for ArcRwLockWriteGuard<T, S> {
+    type Lock = Arc<RwLock<T, S>>;
+    type Locked = Self;
+
+    fn unlock(self) -> Self::Lock {
+        self.lock.clone()
+    }
+
+    fn relock(lock: Self::Lock) -> Self {
+        lock.write_arc()
+    }
+}
+
+impl<T: ?Sized, S: Scope> Drop for ArcRwLockReadGuard<T, S> {
+    #[inline]
+    fn drop(&mut self) {
+        let (lock, stamp) = (&self.lock, self.stamp);
+        // SAFETY: invariant 1; this guard is not used any more.
+        drop(unsafe { RwLockReadGuard::new(&lock.raw, lock.value_ptr(), stamp) });
+    }
+}
+
+impl<T: ?Sized, S: Scope> Drop for ArcRwLockWriteGuard<T, S> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.raw.unlock_write_as(self.tag);
+    }
+}
+
+impl<T: ?Sized, S: Scope> Drop for ArcRwLockUpgradableGuard<T, S> {
+    #[inline]
+    fn drop(&mut self) {
+        let (lock, stamp) = (&self.lock, self.stamp);
+        // SAFETY: invariant 1; this guard is not used any more.
+        drop(unsafe { RwLockUpgradableGuard::new(&lock.raw, lock.value_ptr(), stamp) });
+    }
+}
+
+impl<T: ?Sized, S: Scope> Deref for ArcRwLockReadGuard<T, S> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: invariant 1: no thread writes.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized, S: Scope> Deref for ArcRwLockWriteGuard<T, S> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: invariant 1: no other thread has it.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized, S: Scope> DerefMut for ArcRwLockWriteGuard<T, S> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and the guard is borrowed exclusively.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized, S: Scope> Deref for ArcRwLockUpgradableGuard<T, S> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: invariant 1: no thread writes.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for ArcRwLockReadGuard<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for ArcRwLockWriteGuard<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for ArcRwLockUpgradableGuard<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for ArcRwLockReadGuard<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for ArcRwLockWriteGuard<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

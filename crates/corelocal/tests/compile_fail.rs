@@ -21,7 +21,7 @@ struct Program {
 const PRELUDE: &str = "#![allow(warnings)] use core::cell::Cell; use std::rc::Rc; use corelocal::*; \
      pub struct Drops<'a>(&'a String); impl Drop for Drops<'_> { fn drop(&mut self) { drop(self.0.len()); } } \
      type SyncAlone = std::sync::MutexGuard<'static, u8>; \
-     fn send<T: Send>() {} fn sync<T: Sync>() {} fn make<A, R>(_: A) -> R { loop {} }\n";
+     fn unwinds<T: std::panic::UnwindSafe>() {} fn send<T: Send>() {} fn sync<T: Sync>() {} fn make<A, R>(_: A) -> R { loop {} }\n";
 
 /// Compiles the programs as one crate, and says which have another error than expected, or none.
 fn check(compiler: &Compiler, name: &str, programs: &[Program]) -> Vec<String> {

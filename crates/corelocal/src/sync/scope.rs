@@ -3,15 +3,17 @@
 //! Invariant: all operations on one word carry the same scope. The kernel files private and shared waiters
 //! under different keys, and one never finds the other.
 
+use core::panic::{RefUnwindSafe, UnwindSafe};
+
 use crate::sys::{forks, futex};
 
 /// Who may wait for an object: [`Private`] or [`Shared`].
-pub trait Scope: sealed::Sealed + Send + Sync + 'static {
+pub trait Scope: sealed::Sealed + Send + Sync + UnwindSafe + RefUnwindSafe + 'static {
     #[doc(hidden)]
     const FUTEX: futex::Scope;
     /// What a guard remembers of the process that it was made in.
     #[doc(hidden)]
-    type Stamp: Copy + core::fmt::Debug + Send + Sync + 'static;
+    type Stamp: Copy + core::fmt::Debug + Send + Sync + UnwindSafe + RefUnwindSafe + 'static;
     #[doc(hidden)]
     fn stamp() -> Self::Stamp;
     /// The same, of a guard with this tag.

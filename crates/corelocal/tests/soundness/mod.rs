@@ -284,6 +284,11 @@ pub const REFUSED_TYPES: &[(&str, &str)] = &[
         "E0277",
         "let r = Rc::new(1); fn sync<T: core::marker::Sync>(_: T) {} sync(sync::LazyLock::new(move || *r));",
     ),
+    // What a panic may leave half done, seen from outside: no lock is left that would tell.
+    ("E0277", "unwinds::<&sync::OnceLock<Cell<u8>>>();"),
+    ("E0277", "unwinds::<sync::OnceLock<&mut u8>>();"),
+    ("E0277", "unwinds::<&sync::LazyLock<Cell<u8>>>();"),
+    ("E0277", "unwinds::<sync::LazyLock<u8, &mut u8>>();"),
     // Traits that are the library's to implement.
     ("E0277", "struct S; impl cid::SlotIndex for S {}"),
     ("E0277", "struct S; impl cid::Revocable for S {}"),

@@ -11,6 +11,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use super::lock::{Lock, Taken};
@@ -211,6 +212,10 @@ pub struct MappedMutexGuard<'a, T: ?Sized, S: Scope = Private> {
 
 // SAFETY: as of `MutexGuard`.
 unsafe impl<T: ?Sized + Sync, S: Scope> Sync for MappedMutexGuard<'_, T, S> {}
+
+impl<T: ?Sized, S: Scope> UnwindSafe for MappedMutexGuard<'_, T, S> {}
+
+impl<T: ?Sized, S: Scope> RefUnwindSafe for MappedMutexGuard<'_, T, S> {}
 
 impl<'a, T: ?Sized, S: Scope> MappedMutexGuard<'a, T, S> {
     /// A part of the part.

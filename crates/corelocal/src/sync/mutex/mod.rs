@@ -15,6 +15,7 @@ mod waiter;
 
 use core::cell::UnsafeCell;
 use core::fmt;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 
 use super::orphaned::Orphaned;
@@ -88,6 +89,10 @@ pub struct Mutex<T: ?Sized, S: Scope = Private> {
 unsafe impl<T: ?Sized + Send, S: Scope> Send for Mutex<T, S> {}
 // SAFETY: one thread at a time has the value (the module's invariant), as if it was sent there.
 unsafe impl<T: ?Sized + Send, S: Scope> Sync for Mutex<T, S> {}
+
+impl<T: ?Sized, S: Scope> UnwindSafe for Mutex<T, S> {}
+
+impl<T: ?Sized, S: Scope> RefUnwindSafe for Mutex<T, S> {}
 
 impl<T> Mutex<T> {
     /// An unlocked one, for the threads of this process.

@@ -18,6 +18,7 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 
 use super::robust::LockError;
@@ -65,6 +66,10 @@ pub struct PiMutex<T: ?Sized, S: Scope = Private> {
 unsafe impl<T: ?Sized + Send, S: Scope> Send for PiMutex<T, S> {}
 // SAFETY: the data is reached by the thread that owns the lock only, which it goes to from another one.
 unsafe impl<T: ?Sized + Send, S: Scope> Sync for PiMutex<T, S> {}
+
+impl<T: ?Sized, S: Scope> UnwindSafe for PiMutex<T, S> {}
+
+impl<T: ?Sized, S: Scope> RefUnwindSafe for PiMutex<T, S> {}
 
 impl<T> PiMutex<T> {
     /// A mutex that nobody owns, for the threads of this process.

@@ -25,6 +25,7 @@ pub use waiting::{Inherit, Plain, Waiting};
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 
 use super::orphaned::Orphaned;
@@ -107,6 +108,10 @@ pub struct RobustMutex<T: ?Sized, S: Scope = Private, W: Waiting = Plain> {
 unsafe impl<T: ?Sized + Send, S: Scope, W: Waiting> Send for RobustMutex<T, S, W> {}
 // SAFETY: the data is reached by the thread that owns the lock only, which it goes to from another one.
 unsafe impl<T: ?Sized + Send, S: Scope, W: Waiting> Sync for RobustMutex<T, S, W> {}
+
+impl<T: ?Sized, S: Scope, W: Waiting> UnwindSafe for RobustMutex<T, S, W> {}
+
+impl<T: ?Sized, S: Scope, W: Waiting> RefUnwindSafe for RobustMutex<T, S, W> {}
 
 #[cfg(not(loom))]
 impl<T> RobustMutex<T> {

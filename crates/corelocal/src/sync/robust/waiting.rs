@@ -2,6 +2,8 @@
 //!
 //! Invariant: all operations on one word wait in the same way. The kernel refuses to mix them.
 
+use core::panic::{RefUnwindSafe, UnwindSafe};
+
 use super::LockError;
 use super::word::{self, Taken};
 use crate::primitive::atomic::AtomicU32;
@@ -9,7 +11,7 @@ use crate::sys::futex::{Deadline, Scope};
 use crate::sys::robust_list::Thread;
 
 /// How a [`RobustMutex`](super::RobustMutex) is waited for: [`Plain`] or [`Inherit`].
-pub trait Waiting: protocol::Protocol + Send + Sync + 'static {}
+pub trait Waiting: protocol::Protocol + Send + Sync + UnwindSafe + RefUnwindSafe + 'static {}
 
 /// Without priority inheritance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use super::mapped::MappedRwLockWriteGuard;
@@ -38,6 +39,10 @@ pub struct RwLockReadGuard<'a, T: ?Sized, S: Scope = Private> {
 
 // SAFETY: it gives `&T`, and nothing else, to whoever sees it.
 unsafe impl<T: ?Sized + Sync, S: Scope> Sync for RwLockReadGuard<'_, T, S> {}
+
+impl<T: ?Sized, S: Scope> UnwindSafe for RwLockReadGuard<'_, T, S> {}
+
+impl<T: ?Sized, S: Scope> RefUnwindSafe for RwLockReadGuard<'_, T, S> {}
 
 impl<'a, T: ?Sized, S: Scope> RwLockReadGuard<'a, T, S> {
     /// # Safety
@@ -136,6 +141,10 @@ pub struct RwLockWriteGuard<'a, T: ?Sized, S: Scope = Private> {
 
 // SAFETY: it gives `&T`, and nothing else, to whoever sees it.
 unsafe impl<T: ?Sized + Sync, S: Scope> Sync for RwLockWriteGuard<'_, T, S> {}
+
+impl<T: ?Sized, S: Scope> UnwindSafe for RwLockWriteGuard<'_, T, S> {}
+
+impl<T: ?Sized, S: Scope> RefUnwindSafe for RwLockWriteGuard<'_, T, S> {}
 
 impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
     /// # Safety

@@ -9,6 +9,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use super::raw::Raw;
@@ -28,6 +29,10 @@ pub struct MappedRwLockWriteGuard<'a, T: ?Sized, S: Scope = Private> {
 
 // SAFETY: it gives `&T`, and nothing else, to whoever sees it.
 unsafe impl<T: ?Sized + Sync, S: Scope> Sync for MappedRwLockWriteGuard<'_, T, S> {}
+
+impl<T: ?Sized, S: Scope> UnwindSafe for MappedRwLockWriteGuard<'_, T, S> {}
+
+impl<T: ?Sized, S: Scope> RefUnwindSafe for MappedRwLockWriteGuard<'_, T, S> {}
 
 impl<'a, T: ?Sized, S: Scope> MappedRwLockWriteGuard<'a, T, S> {
     /// # Safety

@@ -6,6 +6,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use core::time::Duration;
 
@@ -40,6 +41,10 @@ pub struct RwLockUpgradableGuard<'a, T: ?Sized, S: Scope = Private> {
 
 // SAFETY: it gives `&T`, and nothing else, to whoever sees it.
 unsafe impl<T: ?Sized + Sync, S: Scope> Sync for RwLockUpgradableGuard<'_, T, S> {}
+
+impl<T: ?Sized, S: Scope> UnwindSafe for RwLockUpgradableGuard<'_, T, S> {}
+
+impl<T: ?Sized, S: Scope> RefUnwindSafe for RwLockUpgradableGuard<'_, T, S> {}
 
 impl<'a, T: ?Sized, S: Scope> RwLockUpgradableGuard<'a, T, S> {
     /// # Safety

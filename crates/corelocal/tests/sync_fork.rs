@@ -16,8 +16,8 @@ use std::thread;
 use std::time::Duration;
 
 use corelocal::sync::{
-    Condvar, Deadline, LazyLock, Mutex, MutexGuard, Once, OnceLock, RobustError, RobustMutex,
-    RwLock, Shared,
+    Condvar, Deadline, LazyLock, Mutex, MutexGuard, Once, OnceLock, ReentrantMutex, RobustError,
+    RobustMutex, RwLock, Shared,
 };
 use sandbox::{When, run_in_child};
 use storm::{Tell, scaled};
@@ -249,6 +249,82 @@ fn arc_guards_in_children() {
         (*own.lock_arc(), *mutex.lock_arc() == [1], *lock.read_arc() == [1]),
         (0, true, true)
     );
+}
+
+/// A reentrant mutex of a thread that is gone, and one of the thread that forks, which may lock it again in its child.
+#[test]
+fn reentrant_mutexes_in_children() {
+    run_in_child("reentrant_mutexes_in_children", |_| (), reentrant_in_children);
+}
+
+fn reentrant_in_children() {
+    let (gone, own) = (ReentrantMutex::new(Cell::new(1)), ReentrantMutex::new(Cell::new(1)));
+    let ((tell, told), (let_go, wait)) = (channel(), channel::<()>());
+    thread::scope(|scope| {
+        let gone = &gone;
+        scope.spawn(move || {
+            let _held = (gone.lock(), gone.lock());
+            tell.send(()).unwrap();
+            let _ = wait.recv();
+        });
+        told.recv().unwrap();
+        let guards = [own.lock(), own.lock()];
+        let is_refused = || {
+            check(gone.is_locked() && !gone.is_owned_by_current_thread(), 1)?;
+            check(gone.try_lock().is_none() && gone.try_lock_for(FOR_EVER).is_none(), 2)?;
+            check(
+                panic_of(|| drop(gone.lock())).is_some_and(|says| says.contains("lock_checked")),
+                3,
+            )?;
+            check(gone.lock_checked().is_err(), 4)
+        };
+        // To threads of the child too, which may have the place of one that is gone.
+        let is_refused_elsewhere = || {
+            let right = AtomicU32::new(0);
+            let ask = || {
+                let is_own = own.try_lock().is_some() || own.is_owned_by_current_thread();
+                right.fetch_add(u32::from(!is_own && is_refused().is_ok()), Ordering::Relaxed);
+            };
+            check(pthreads::run::<3, _>(ask) && right.load(Ordering::Relaxed) == 3, 5)
+        };
+        let child = || {
+            std::panic::set_hook(Box::new(|_| ()));
+            is_refused()?;
+            is_refused_elsewhere()?;
+            check(own.is_owned_by_current_thread(), 6)?;
+            let again = [own.lock(), own.try_lock().ok_or(7)?];
+            drop(again);
+            is_refused_elsewhere()
+        };
+        fork(child);
+        fork(|| {
+            fork(child);
+            child()?;
+            fork(child);
+            // Undecided, not even the thread that has it enters again.
+            let Err(orphaned) = gone.lock_checked() else { return Err(8) };
+            check(gone.try_lock().is_none() && !gone.is_owned_by_current_thread(), 9)?;
+            let reset = orphaned.reset(Cell::new(2));
+            let again = gone.lock();
+            check(again.get() == 2, 10)?;
+            drop(reset);
+            let is_locked = AtomicBool::new(false);
+            let ask = || is_locked.store(gone.try_lock().is_none(), Ordering::Relaxed);
+            check(pthreads::run::<1, _>(ask) && is_locked.load(Ordering::Relaxed), 11)?;
+            drop(again);
+            check(pthreads::run::<1, _>(|| gone.lock().set(3)) && gone.lock().get() == 3, 12)?;
+            // The guards of before the fork count as in the parent.
+            let [first, second] = guards;
+            drop(first);
+            is_locked.store(false, Ordering::Relaxed);
+            let ask = || is_locked.store(own.try_lock().is_none(), Ordering::Relaxed);
+            check(pthreads::run::<1, _>(ask) && is_locked.load(Ordering::Relaxed), 13)?;
+            drop(second);
+            check(pthreads::run::<1, _>(|| own.lock().set(2)) && own.lock().get() == 2, 14)
+        });
+        drop(let_go);
+    });
+    assert_eq!((gone.lock().get(), own.lock().get()), (1, 1));
 }
 
 /// What the thread that forks has locked is locked in the child, until it unlocks it there.

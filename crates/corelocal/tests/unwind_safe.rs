@@ -6,9 +6,9 @@ use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 use corelocal::sync::{
     AutoEvent, Barrier, Condvar, Latch, LazyLock, ManualEvent, MappedMutexGuard,
     MappedRwLockWriteGuard, Mutex, MutexGuard, Once, OnceLock, OnceState, Orphaned, Parker,
-    PiCondvar, PiMutex, PiMutexGuard, Private, Recovered, RobustMutex, RobustMutexGuard,
-    RobustPiMutex, RwLock, RwLockReadGuard, RwLockUpgradableGuard, RwLockWriteGuard, Scope,
-    Semaphore, Shared, Task, WaitGroup,
+    PiCondvar, PiMutex, PiMutexGuard, Private, Recovered, ReentrantMutex, RobustMutex,
+    RobustMutexGuard, RobustPiMutex, RwLock, RwLockReadGuard, RwLockUpgradableGuard,
+    RwLockWriteGuard, Scope, Semaphore, Shared, Task, WaitGroup,
 };
 
 fn is_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
@@ -63,11 +63,13 @@ fn without_values<S: Scope>() {
     is_unwind_safe::<Parker<S>>();
 }
 
-/// Values that are written once: as far as the value is, since each thread sees it.
+/// Values that are written once, and those behind a lock that its owner can take again: as far as the value is, since a
+/// thread sees it without waiting for the end of what a panic cut short.
 fn written_once<T: UnwindSafe + RefUnwindSafe>() {
     is_unwind_safe::<OnceLock<T>>();
     is_unwind_safe::<LazyLock<T>>();
     is_unwind_safe::<LazyLock<T, T>>();
+    is_unwind_safe::<ReentrantMutex<T>>();
     fn moved<T: UnwindSafe>() {
         fn is_unwind_safe<T: UnwindSafe>() {}
         is_unwind_safe::<OnceLock<T>>();

@@ -8,6 +8,7 @@
 pub mod foreign;
 mod pthread;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use corelocal::sync;
@@ -57,6 +58,10 @@ impl Locks {
                 Row::new("parking-lot-fair", "parking_lot FairMutex"),
                 contending(turns::<parking_lot::FairMutex<u64>>),
             )
+            .row(
+                Row::new("parking-lot-reentrant", "parking_lot ReentrantMutex"),
+                contending(turns::<parking_lot::ReentrantMutex<Cell<u64>>>),
+            )
             .row(Row::new("usync", "usync Mutex"), contending(turns::<usync::Mutex<u64>>))
             .row(Row::new("nsync", "nsync"), contending(turns::<Foreign<u64, Nsync>>))
             .row(Row::new("absl", "absl::Mutex"), contending(turns::<Foreign<u64, Absl>>))
@@ -78,6 +83,10 @@ impl Locks {
                 contending(|| pthread::turns(&[pthread::Kind::Robust, pthread::Kind::Pi])),
             )
             .row(Row::ours("mutex", "corelocal Mutex"), contending(turns::<sync::Mutex<u64>>))
+            .row(
+                Row::ours("reentrant", "corelocal ReentrantMutex"),
+                contending(turns::<sync::ReentrantMutex<Cell<u64>>>),
+            )
             .row(
                 Row::ours("mutex-shared", "corelocal Mutex, shared"),
                 contending(turns::<sync::Mutex<u64, sync::Shared>>),
@@ -135,6 +144,31 @@ locked! {
     sync::RobustMutex<u64>: unsafe { Self::with_scope(0) }, |lock| unharmed(lock.lock());
     // SAFETY: likewise.
     sync::RobustPiMutex<u64>: unsafe { Self::with_scope(0) }, |lock| unharmed(lock.lock());
+}
+
+/// Locks that give shared references.
+macro_rules! locked_cells {
+    ($($Lock:ty;)*) => {
+        $(impl Locked for $Lock {
+            fn new() -> anyhow::Result<Self> {
+                Ok(Self::new(Cell::new(0)))
+            }
+
+            #[inline]
+            fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
+                let guard = self.lock();
+                let mut number = guard.get();
+                let result = f(&mut number);
+                guard.set(number);
+                result
+            }
+        })*
+    };
+}
+
+locked_cells! {
+    parking_lot::ReentrantMutex<Cell<u64>>;
+    sync::ReentrantMutex<Cell<u64>>;
 }
 
 /// The guard: no owner dies here.

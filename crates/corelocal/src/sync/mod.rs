@@ -31,6 +31,8 @@ mod poison;
 pub mod profile;
 #[cfg(all(feature = "lock_api", not(loom)))]
 mod raw;
+#[cfg(not(loom))]
+mod reentrant;
 mod robust;
 mod rwlock;
 mod scope;
@@ -60,6 +62,8 @@ pub use pi::{PiCondvar, PiMutex, PiMutexGuard, RobustPiMutex};
 pub use poison::{Poison, PoisonGuard, Poisoned};
 #[cfg(all(feature = "lock_api", not(loom)))]
 pub use raw::RawMutex;
+#[cfg(not(loom))]
+pub use reentrant::{ReentrantMutex, ReentrantMutexGuard};
 pub use robust::{
     Inherit, LockError, Plain, Recovered, RobustError, RobustMutex, RobustMutexGuard, Waiting,
 };

@@ -67,6 +67,9 @@ pub const GENERICS: &[Generic] = &[
     generic("sync::PiMutex<{}>", Varies::Never, Send, Send),
     generic("sync::PiMutexGuard<'g, {}>", Varies::Never, Never, Sync),
     generic("sync::RobustPiMutex<{}>", Varies::Never, Send, Send),
+    generic("sync::ReentrantMutex<{}>", Varies::Never, Send, Send),
+    generic("sync::ReentrantMutexGuard<'g, {}>", Varies::Never, Never, Sync),
+    generic("sync::Orphaned<sync::ReentrantMutexGuard<'g, {}>>", Varies::Never, Never, Sync),
     generic("sync::OnceLock<{}>", Varies::Never, Send, Both),
     generic("sync::LazyLock<{}>", Varies::Never, Send, Both),
     generic("sync::shared::Mutex<{}>", Varies::Never, Send, Send),
@@ -225,6 +228,9 @@ pub const REFUSED: &[(&str, &str)] = &[
         "E0502",
         "let mut p: percpu::PerCpu<u8> = percpu::PerCpu::default(); let a = p.get(); for b in &mut p { *b = *a; }",
     ),
+    // A reentrant mutex gives shared references, since there may be several guards.
+    ("E0594", "let m = sync::ReentrantMutex::new(1); *m.lock() = 2;"),
+    ("E0597", "let x; { let l = sync::ReentrantMutex::new(1); x = l.lock(); } drop(x);"),
     // A reference leaves its guard, or is kept over a time without the lock.
     (
         "E0521",
@@ -287,6 +293,8 @@ pub const REFUSED_TYPES: &[(&str, &str)] = &[
     // What a panic may leave half done, seen from outside: no lock is left that would tell.
     ("E0277", "unwinds::<&sync::OnceLock<Cell<u8>>>();"),
     ("E0277", "unwinds::<sync::OnceLock<&mut u8>>();"),
+    ("E0277", "unwinds::<&sync::ReentrantMutex<Cell<u8>>>();"),
+    ("E0277", "unwinds::<sync::ReentrantMutexGuard<Cell<u8>>>();"),
     ("E0277", "unwinds::<&sync::LazyLock<Cell<u8>>>();"),
     ("E0277", "unwinds::<sync::LazyLock<u8, &mut u8>>();"),
     // Traits that are the library's to implement.

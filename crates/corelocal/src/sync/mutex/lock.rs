@@ -243,7 +243,7 @@ impl<S: Scope> Lock<S> {
     }
 
     /// Takes the lock, asleep until it can; or from a thread that a fork left behind, whose tag is returned.
-    pub(super) fn lock_or_adopt(&self) -> Result<Taken, (Taken, u32)> {
+    pub(in crate::sync) fn lock_or_adopt(&self) -> Result<Taken, (Taken, u32)> {
         let tag = holder::mine::<S>();
         loop {
             if self.take_at_once(tag) {
@@ -363,7 +363,7 @@ impl<S: Scope> Lock<S> {
     ///
     /// # Safety
     /// The caller holds it.
-    pub(super) unsafe fn abandon(&self, gone: u32) {
+    pub(in crate::sync) unsafe fn abandon(&self, gone: u32) {
         // No section of another thread runs: it would hold the lock.
         self.queue.fetch_or(FENCED, Relaxed);
         // Release: partner is the Acquire in `adopt`.

@@ -33,5 +33,5 @@ pub(crate) mod own_words {
 
 pub(super) use imp::*;
 #[cfg(not(loom))]
-pub(crate) use imp::{load_here, opaque};
+pub(crate) use imp::{load_here, opaque, thread_pointer};
 pub(crate) use imp::{own_word, read_own_word};

@@ -1,0 +1,400 @@
+//! A mutex that its owner can lock again: a lock, the thread that owns it, and how often.
+//!
+//! # Invariants
+//! 1. A guard exists only while its thread holds the lock, and stays in that thread. `count` is the number of guards.
+//! 2. `owner` and `era` name the thread that holds the lock, from after it took the lock until before it lets go.
+//!    Another thread may see any older content of theirs, which never names that other thread: a thread takes its name
+//!    out before it unlocks.
+//! 3. The name is the thread pointer, which threads that live at one time do not share. A thread that a child starts
+//!    may have that of a thread that the fork left behind: so the name counts only in the process that it was written
+//!    in, `era`, and in its child for the thread that forked.
+//!    A thread that ends without dropping its guards leaves its name, too. A later thread with the same thread pointer
+//!    has the lock in its place: the value is `Send`, and references to one that is not `Sync` ended with the first
+//!    thread.
+//! 4. While an [`Orphaned`] has the lock the name is that of the gone thread, so nobody enters again.
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::panic::{RefUnwindSafe, UnwindSafe};
+use core::time::Duration;
+
+use super::mutex::Lock;
+use super::orphaned::{Orphaned, sealed};
+use super::scope::Private;
+use crate::primitive::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::sys::futex::Deadline;
+use crate::sys::{arch, forks};
+
+/// A mutex that the thread that has locked it can lock again, as often as it likes; so a guard gives shared access.
+///
+/// ```
+/// use std::cell::Cell;
+///
+/// use corelocal::sync::ReentrantMutex;
+///
+/// static CALLS: ReentrantMutex<Cell<u32>> = ReentrantMutex::new(Cell::new(0));
+///
+/// fn visit(depth: u32) {
+///     let calls = CALLS.lock();
+///     calls.set(calls.get() + 1);
+///     if depth > 0 {
+///         visit(depth - 1);
+///     }
+/// }
+///
+/// visit(3);
+/// assert_eq!(CALLS.lock().get(), 4);
+/// ```
+///
+/// It is the value and 24 bytes. The first lock and the last unlock are those of a [`Mutex`](super::Mutex); what is
+/// between them costs a few loads and a store. It is unlocked when the last guard is dropped, whichever that is.
+///
+/// # Memory ordering
+/// What a thread did before it unlocked for the last time happens before whatever a thread does that locks later.
+///
+/// # After fork
+/// As for [`Mutex`](super::Mutex#after-fork): what the forking thread had locked it has locked in the child, and can
+/// lock again there. What another thread of the parent had locked stays locked: blocking functions panic, those that
+/// may fail do so at once, and [`lock_checked`](Self::lock_checked) returns [`Orphaned`]. In doubt the mutex counts as
+/// held by another thread. Where forks are not told apart, the forking thread cannot lock it again in the child.
+///
+/// # Signal handlers
+/// A handler that locks it waits for ever if it interrupted its own thread in the middle of locking or unlocking.
+pub struct ReentrantMutex<T: ?Sized> {
+    lock: Lock<Private>,
+    /// The owner's thread pointer; null if there is no owner.
+    owner: AtomicPtr<u8>,
+    /// The process in which the owner said so.
+    era: AtomicU32,
+    count: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value goes along.
+unsafe impl<T: ?Sized + Send> Send for ReentrantMutex<T> {}
+// SAFETY: one thread at a time has references to the value (invariant 1), as if it was sent there.
+unsafe impl<T: ?Sized + Send> Sync for ReentrantMutex<T> {}
+
+// As far as the value: other than behind a lock for one, its owner may see what a panic left half done.
+impl<T: ?Sized + UnwindSafe> UnwindSafe for ReentrantMutex<T> {}
+
+impl<T: ?Sized + RefUnwindSafe> RefUnwindSafe for ReentrantMutex<T> {}
+
+/// Shared access to the value of a locked [`ReentrantMutex`], until it is dropped, by the same thread.
+#[must_use = "the mutex is unlocked at once if this is dropped"]
+pub struct ReentrantMutexGuard<'a, T: ?Sized> {
+    mutex: &'a ReentrantMutex<T>,
+    /// Not Send (invariant 1).
+    stays: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives shared access to the value, no more.
+unsafe impl<T: ?Sized + Sync> Sync for ReentrantMutexGuard<'_, T> {}
+
+impl<T> ReentrantMutex<T> {
+    /// An unlocked one, for the threads of this process.
+    pub const fn new(value: T) -> Self {
+        ReentrantMutex {
+            lock: Lock::new(),
+            owner: AtomicPtr::new(core::ptr::null_mut()),
+            era: AtomicU32::new(0),
+            count: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// The value, out of the mutex.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized> ReentrantMutex<T> {
+    /// Locks; at once if the calling thread has it locked already, else asleep until it can.
+    ///
+    /// # Panics
+    /// If the thread has 2^32 - 1 guards; and in a forked child, if another thread of the parent held the mutex at the
+    /// [fork](#after-fork).
+    #[inline]
+    pub fn lock(&self) -> ReentrantMutexGuard<'_, T> {
+        if self.is_owned_by_current_thread() {
+            if !self.count_one_more() {
+                too_often();
+            }
+            return self.guard();
+        }
+        self.lock.lock();
+        self.first_guard()
+    }
+
+    /// Locks if no other thread has it locked; `None` else, and if the thread has 2^32 - 1 guards.
+    ///
+    /// ```
+    /// let mutex = corelocal::sync::ReentrantMutex::new(0);
+    /// let held = mutex.lock();
+    /// assert!(mutex.try_lock().is_some());
+    /// std::thread::scope(|scope| scope.spawn(|| assert!(mutex.try_lock().is_none())).join().unwrap());
+    /// # drop(held);
+    /// ```
+    #[inline]
+    pub fn try_lock(&self) -> Option<ReentrantMutexGuard<'_, T>> {
+        self.try_lock_by(|lock| lock.try_lock().is_some())
+    }
+
+    /// As [`try_lock`](Self::try_lock), after at most this time; at once if a thread that is gone holds it.
+    pub fn try_lock_for(&self, span: Duration) -> Option<ReentrantMutexGuard<'_, T>> {
+        self.try_lock_by(|lock| lock.lock_for(span).is_some())
+    }
+
+    /// As [`try_lock`](Self::try_lock), until the deadline; at once if a thread that is gone holds it.
+    pub fn try_lock_until(&self, deadline: Deadline) -> Option<ReentrantMutexGuard<'_, T>> {
+        self.try_lock_by(|lock| lock.lock_until(deadline).is_some())
+    }
+
+    #[inline(always)]
+    fn try_lock_by(
+        &self,
+        take: impl FnOnce(&Lock<Private>) -> bool,
+    ) -> Option<ReentrantMutexGuard<'_, T>> {
+        if self.is_owned_by_current_thread() {
+            return self.count_one_more().then(|| self.guard());
+        }
+        take(&self.lock).then(|| self.first_guard())
+    }
+
+    /// As [`lock`](Self::lock), for a forked child: returns [`Orphaned`] if a thread that is gone holds the mutex.
+    ///
+    /// # Errors
+    /// [`Orphaned`] in a forked child, if another thread of the parent held the mutex at the fork.
+    ///
+    /// # Panics
+    /// If the thread has 2^32 - 1 guards.
+    #[allow(clippy::type_complexity, reason = "a guard, or what may become one")]
+    pub fn lock_checked(
+        &self,
+    ) -> Result<ReentrantMutexGuard<'_, T>, Orphaned<ReentrantMutexGuard<'_, T>>> {
+        if self.is_owned_by_current_thread() {
+            return Ok(self.lock());
+        }
+        match self.lock.lock_or_adopt() {
+            Ok(_) => Ok(self.first_guard()),
+            Err((_, gone)) => Err(Orphaned::new(self.guard(), gone)),
+        }
+    }
+
+    /// Whether a thread has it locked just now, be it one that a fork left behind.
+    pub fn is_locked(&self) -> bool {
+        self.lock.is_locked()
+    }
+
+    /// Whether the calling thread has it locked.
+    #[inline]
+    pub fn is_owned_by_current_thread(&self) -> bool {
+        // Relaxed: what another thread wrote never names this one (2), and what this one wrote it sees.
+        self.owner.load(Ordering::Relaxed) == arch::thread_pointer()
+            && (self.era.load(Ordering::Relaxed) == era() || self.is_mine_since_before_fork())
+    }
+
+    /// The value: exclusive access to the mutex needs no lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// Whether the thread of this name that wrote another era is the calling one, which forked since (3).
+    #[cold]
+    fn is_mine_since_before_fork(&self) -> bool {
+        let then = self.era.load(Ordering::Relaxed);
+        let now = era();
+        let are_counted = then < FIRST_PROCESS && now < FIRST_PROCESS;
+        are_counted
+            && now.checked_sub(then).is_some_and(|forks| forks < MOST_FORKS)
+            && !forks::is_left_behind(then, |thread| {
+                thread == forks::Identity::of_this_thread().thread()
+            })
+            && forks::is_first_thread()
+    }
+
+    /// Of a lock that the calling thread took just now.
+    #[inline(always)]
+    fn first_guard(&self) -> ReentrantMutexGuard<'_, T> {
+        self.begin();
+        self.guard()
+    }
+
+    /// The calling thread, which holds the lock, owns it from now on, once.
+    #[inline(always)]
+    fn begin(&self) {
+        // Relaxed: for this thread.
+        self.era.store(era(), Ordering::Relaxed);
+        self.count.store(1, Ordering::Relaxed);
+        self.owner.store(arch::thread_pointer(), Ordering::Relaxed);
+    }
+
+    /// False if the count is at its end. The calling thread owns it.
+    #[inline(always)]
+    fn count_one_more(&self) -> bool {
+        // Relaxed: only the owner changes it.
+        let more = self.count.load(Ordering::Relaxed).checked_add(1);
+        more.is_some_and(|count| {
+            self.count.store(count, Ordering::Relaxed);
+            true
+        })
+    }
+
+    #[inline(always)]
+    fn guard(&self) -> ReentrantMutexGuard<'_, T> {
+        ReentrantMutexGuard { mutex: self, stays: PhantomData }
+    }
+}
+
+/// That of a process that no process of this program forked.
+const FIRST_ERA: u32 = 1;
+/// Eras from here on are process ids; below it they are generations.
+const FIRST_PROCESS: u32 = 1 << 31;
+/// A generation of so many forks ago may be taken for a later one (`holder.rs`).
+const MOST_FORKS: u32 = 32;
+
+/// What tells this process from its ancestors.
+#[inline(always)]
+fn era() -> u32 {
+    if forks::is_first_generation() { FIRST_ERA } else { later_era() }
+}
+
+#[inline(never)]
+fn later_era() -> u32 {
+    let generation = forks::generation();
+    if generation > FIRST_ERA || forks::are_told_apart() {
+        return generation;
+    }
+    // SAFETY: no preconditions.
+    let process = unsafe { libc::getpid() };
+    process as u32 | FIRST_PROCESS
+}
+
+impl<T: ?Sized> Deref for ReentrantMutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: invariant 1: no other thread has the value, and this one has shared references alone.
+        unsafe { &*self.mutex.value.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for ReentrantMutexGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        let mutex = self.mutex;
+        // Relaxed: as in `count_one_more`.
+        let left = mutex.count.load(Ordering::Relaxed) - 1;
+        mutex.count.store(left, Ordering::Relaxed);
+        if left == 0 {
+            // Relaxed: before the unlock, which releases it (2).
+            mutex.owner.store(core::ptr::null_mut(), Ordering::Relaxed);
+            // SAFETY: this was the last guard of the thread that holds the lock (1).
+            unsafe { mutex.lock.unlock() };
+        }
+    }
+}
+
+impl<T: ?Sized> sealed::OrphanedGuard for ReentrantMutexGuard<'_, T> {
+    type Value = T;
+
+    fn value(&self) -> *mut T {
+        self.mutex.value.get()
+    }
+
+    fn keep(&self) {
+        self.mutex.begin();
+    }
+
+    unsafe fn abandon(&self, gone: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.mutex.lock.abandon(gone) };
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn too_often() -> ! {
+    panic!(
+        "a thread has 2^32 - 1 guards of a reentrant mutex, and can have no more: drop guards, and forget none"
+    );
+}
+
+impl<T: Default> Default for ReentrantMutex<T> {
+    fn default() -> Self {
+        ReentrantMutex::new(T::default())
+    }
+}
+
+impl<T> From<T> for ReentrantMutex<T> {
+    fn from(value: T) -> Self {
+        ReentrantMutex::new(value)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for ReentrantMutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut mutex = f.debug_struct("ReentrantMutex");
+        match self.try_lock() {
+            Some(guard) => mutex.field("value", &&*guard),
+            None => mutex.field("value", &format_args!("<locked>")),
+        };
+        mutex.finish()
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for ReentrantMutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for ReentrantMutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_count_at_its_end_is_reported() {
+        let mutex = ReentrantMutex::new(());
+        let first = mutex.lock();
+        mutex.count.store(u32::MAX - 1, Ordering::Relaxed);
+        let last = mutex.try_lock().expect("one more");
+        assert!(mutex.try_lock().is_none() && mutex.try_lock_for(Duration::ZERO).is_none());
+        let refused = catch_unwind(AssertUnwindSafe(|| drop(mutex.lock()))).unwrap_err();
+        let says = refused.downcast_ref::<&str>().unwrap();
+        assert!(says.contains("reentrant mutex"), "{says}");
+        assert_eq!(mutex.count.load(Ordering::Relaxed), u32::MAX);
+        drop(last);
+        mutex.count.store(1, Ordering::Relaxed);
+        drop(first);
+        assert!(mutex.lock.is_at_rest() && !mutex.is_owned_by_current_thread());
+    }
+
+    /// Of what a thread of another process with the same thread pointer left, nothing is this thread's.
+    #[test]
+    fn a_name_of_another_process_is_not_believed() {
+        let mutex = ReentrantMutex::new(());
+        let guard = mutex.lock();
+        assert!(mutex.is_owned_by_current_thread());
+        let known = mutex.era.load(Ordering::Relaxed);
+        // A later one; one that is no longer counted; a process id. A test's thread is not its process's first one.
+        for era in [known + 1, known.wrapping_sub(MOST_FORKS), FIRST_PROCESS | 1] {
+            mutex.era.store(era, Ordering::Relaxed);
+            assert!(!mutex.is_owned_by_current_thread() && mutex.try_lock().is_none());
+        }
+        mutex.era.store(known, Ordering::Relaxed);
+        drop(guard);
+        assert!(mutex.lock.is_at_rest());
+    }
+}

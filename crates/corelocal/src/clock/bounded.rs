@@ -138,8 +138,9 @@ struct Learnt {
     upsets: u32,
 }
 
+/// What bounds are worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     Bounded,
     Unsynchronised,
     Disrupted,
@@ -154,13 +155,7 @@ impl Learnt {
         [Leap::None, Leap::Insertion, Leap::Deletion, Leap::InProgress, Leap::Over];
 
     fn words(&self) -> Words {
-        let state = match self.state {
-            State::Bounded => 0,
-            State::Unsynchronised => 1,
-            State::Disrupted => 2,
-            State::Untold(number) => Self::FACTS.len() as u64 + number.unsigned_abs() as u64,
-        };
-        let worth = state << 8 | self.leap as u64;
+        let worth = worth(self.state, self.leap);
         let upset = u64::from(self.upsets) << 32 | u64::from(self.max_error);
         let line = bounded_line::draw(self.earliest, self.latest);
         let facts = [worth, self.at, self.earliest, self.latest, upset];
@@ -196,7 +191,12 @@ impl Learnt {
 
 /// Bounds, if they are worth something.
 #[inline]
-fn bounded(earliest: u64, latest: u64, state: State, leap: Leap) -> Result<Bounded, Unbounded> {
+pub(super) fn bounded(
+    earliest: u64,
+    latest: u64,
+    state: State,
+    leap: Leap,
+) -> Result<Bounded, Unbounded> {
     match state {
         State::Bounded => {
             let [earliest, latest] = [earliest, latest].map(|at| Timestamp::from_nanos(at as i64));
@@ -208,8 +208,19 @@ fn bounded(earliest: u64, latest: u64, state: State, leap: Leap) -> Result<Bound
     }
 }
 
+/// What bounds are worth, as a word.
+pub(super) const fn worth(state: State, leap: Leap) -> u64 {
+    let state = match state {
+        State::Bounded => 0,
+        State::Unsynchronised => 1,
+        State::Disrupted => 2,
+        State::Untold(number) => Learnt::FACTS.len() as u64 + number.unsigned_abs() as u64,
+    };
+    state << 8 | leap as u64
+}
+
 /// What bounds are worth, of a word.
-fn worth_of(word: u64) -> (State, Leap) {
+pub(super) fn worth_of(word: u64) -> (State, Leap) {
     let (state, leap) = ((word >> 8) as usize, (word & 0xff) as usize);
     let untold = || State::Untold(state.wrapping_sub(Learnt::FACTS.len()) as i32);
     (

@@ -44,6 +44,10 @@
 //! once, or says that nobody knows. [`now_bounded`] tells between what times it is now. [`check`] and
 //! [`epoch`] tell that a clock was set, or that the machine slept, was moved or restored.
 //!
+//! # In tests
+//! Code that takes its [`Clocks`] as a type parameter reads [`SystemClocks`] in a program, for no instruction more, and
+//! [`MockClocks`] in its tests, which stand until the test moves them.
+//!
 //! # Where it may be used
 //! In any thread, in signal handlers, before `main`, in the child after `fork`. Nothing blocks, nothing
 //! allocates from a heap, nothing panics; no signal handler is installed. The first reading makes a dozen
@@ -63,6 +67,7 @@ mod bounded;
 mod bounded_cache;
 mod bounded_kernel;
 mod bounded_line;
+mod clocks;
 mod convert;
 mod convert_history;
 mod convert_segment;
@@ -80,6 +85,10 @@ mod instant;
 mod kernel_page;
 #[cfg(any(loom, all(target_arch = "x86_64", target_os = "linux", not(miri))))]
 mod line;
+#[cfg(not(loom))]
+mod mock;
+#[cfg(not(loom))]
+mod mock_latch;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 mod paravirtual;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
@@ -96,6 +105,7 @@ mod ticks;
 mod vdso;
 
 pub use bounded::{Bounded, Leap, Unbounded, now_bounded};
+pub use clocks::{Clocks, SystemClocks};
 pub use convert::{Converter, NoTime, Unknown};
 pub use counter::Fence;
 pub use events::{Change, Epoch, check, epoch};
@@ -104,6 +114,8 @@ pub use events_watcher::Watcher;
 #[cfg(feature = "std")]
 pub use instant::OutOfRange;
 pub use instant::{Instant, Timestamp};
+#[cfg(not(loom))]
+pub use mock::MockClocks;
 pub use status::{Backend, Cause, Latches, Source, Status};
 pub use ticks::{Stamp, Ticks};
 

@@ -131,6 +131,8 @@ pub const PLAIN: &[(&str, bool, bool)] = &[
     ("clock::Watcher", true, true),
     ("clock::Converter", true, true),
     ("clock::Instant", true, true),
+    ("clock::SystemClocks", true, true),
+    ("clock::MockClocks", true, true),
     ("clock::page::Subscriber<clock::page::vmclock::Page>", true, true),
     ("clock::page::Publisher<clock::page::vmclock::Page>", true, true),
     ("alloc::CoreLocal", true, true),
@@ -206,6 +208,15 @@ pub const REFUSED: &[(&str, &str)] = &[
     (
         "E0597",
         "let mut b = percpu::Batch::<&str, 4>::new(); { let s = String::new(); b.push(s.as_str()).unwrap(); } b.pop();",
+    ),
+    // Clocks outlive the mock that they are a reference to.
+    (
+        "E0597",
+        "fn keep<C: clock::Clocks>(c: C) -> C { c } let x; { let m = clock::MockClocks::new(); x = keep(&m); } drop(x);",
+    ),
+    (
+        "E0597",
+        "let x: Box<dyn clock::Clocks>; { let m = clock::MockClocks::new(); x = Box::new(&m); } drop(x);",
     ),
     // Two exclusive references to the same.
     (
@@ -312,6 +323,12 @@ pub const REFUSED_TYPES: &[(&str, &str)] = &[
     ("E0277", "fn safe<T: sync::shared::SharedSafe>() {} safe::<&'static u8>();"),
     ("E0277", "fn safe<T: sync::shared::SharedSafe>() {} safe::<sync::OnceLock<u8>>();"),
     ("E0277", "let x: sync::shared::SharedBox<Cell<u8>>;"),
+    // A mock that was copied would go on by itself.
+    ("E0277", "fn copied<T: Clone>() {} copied::<clock::MockClocks>();"),
+    // What points to no clocks is none.
+    ("E0277", "fn clocks<T: clock::Clocks>() {} clocks::<clock::Instant>();"),
+    ("E0277", "fn clocks<T: clock::Clocks>() {} clocks::<&'static clock::Instant>();"),
+    ("E0277", "send::<std::rc::Rc<clock::MockClocks>>();"),
     // A cpu's slot is not taken from it.
     ("E0277", "cid::freeze_of::<cid::CpuId>(0).unwrap();"),
     (
@@ -331,4 +348,10 @@ pub const ACCEPTED: &[&str] = &[
     "let c = Cell::new(1); fn sync<T: core::marker::Sync>(_: T) {} sync(sync::LazyLock::new(move || c.into_inner()));",
     "let a: percpu::Area<2> = percpu::Area::new(); let c = a.take().unwrap(); c.at::<0>().add(1);",
     "static A: percpu::Area<2> = percpu::Area::new(); std::thread::spawn(|| A.take().unwrap());",
+    "static M: clock::MockClocks = clock::MockClocks::new(); std::thread::spawn(|| clock::Clocks::now(&&M));",
+    "fn clocks<T: clock::Clocks>() {} clocks::<std::sync::Arc<dyn clock::Clocks>>(); clocks::<&&clock::SystemClocks>();",
+    "struct Mine; impl clock::Clocks for Mine { fn monotonic(&self) -> u64 { 0 } fn realtime(&self) -> u64 { 0 } \
+     fn boottime(&self) -> u64 { 0 } fn tai(&self) -> u64 { 0 } fn epoch(&self) -> u64 { 0 } \
+     fn now_bounded(&self) -> Result<clock::Bounded, clock::Unbounded> { Err(clock::Unbounded::Unsynchronised) } } \
+     clock::Clocks::now(&Box::new(Mine));",
 ];

@@ -5,7 +5,7 @@ mod date;
 
 use std::fmt;
 
-use corelocal::clock::{self, Instant};
+use corelocal::clock::{Clocks, Instant, SystemClocks};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 
@@ -31,8 +31,9 @@ enum Digits {
 /// let subscriber = tracing_subscriber::fmt().with_timer(Utc::millis()).finish();
 /// # let _ = subscriber;
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Utc {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Utc<C = SystemClocks> {
+    clocks: C,
     digits: Digits,
 }
 
@@ -45,7 +46,8 @@ pub struct Utc {
 /// # let _ = subscriber;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Uptime {
+pub struct Uptime<C = SystemClocks> {
+    clocks: C,
     since: Instant,
     digits: Digits,
 }
@@ -85,13 +87,47 @@ digits!(Uptime, with);
 
 impl Utc {
     fn with(digits: Digits) -> Utc {
-        Utc { digits }
+        Utc { clocks: SystemClocks, digits }
+    }
+}
+
+impl<C> Utc<C> {
+    /// With other clocks: those of a test, say.
+    ///
+    /// ```
+    /// use corelocal::clock::{MockClocks, Timestamp};
+    /// use corelocal_tracing::Utc;
+    ///
+    /// static CLOCKS: MockClocks = MockClocks::new();
+    ///
+    /// CLOCKS.set_realtime(Timestamp::from_nanos(1_700_000_000_000_000_000));
+    /// let timer = Utc::seconds().with_clocks(&CLOCKS); // 2023-11-14T22:13:20Z, until the test moves it
+    /// let subscriber = tracing_subscriber::fmt().with_timer(timer).finish();
+    /// # let _ = subscriber;
+    /// ```
+    #[must_use]
+    pub fn with_clocks<D: Clocks>(self, clocks: D) -> Utc<D> {
+        Utc { clocks, digits: self.digits }
     }
 }
 
 impl Uptime {
     fn with(digits: Digits) -> Uptime {
-        Uptime { since: Instant::now(), digits }
+        Uptime { clocks: SystemClocks, since: Instant::now(), digits }
+    }
+}
+
+impl<C> Uptime<C> {
+    /// With other clocks, by which it counts from now: see [`Utc::with_clocks`].
+    #[must_use]
+    pub fn with_clocks<D: Clocks>(self, clocks: D) -> Uptime<D> {
+        Uptime { since: clocks.now(), clocks, digits: self.digits }
+    }
+}
+
+impl Default for Utc {
+    fn default() -> Utc {
+        Utc::new()
     }
 }
 
@@ -101,15 +137,15 @@ impl Default for Uptime {
     }
 }
 
-impl FormatTime for Utc {
+impl<C: Clocks> FormatTime for Utc<C> {
     fn format_time(&self, w: &mut Writer<'_>) -> fmt::Result {
-        w.write_str(Text::date(clock::realtime(), self.digits as usize).as_str())
+        w.write_str(Text::date(self.clocks.realtime(), self.digits as usize).as_str())
     }
 }
 
-impl FormatTime for Uptime {
+impl<C: Clocks> FormatTime for Uptime<C> {
     fn format_time(&self, w: &mut Writer<'_>) -> fmt::Result {
-        let since = self.since.elapsed();
+        let since = self.clocks.elapsed(self.since);
         let digits = self.digits as usize;
         if digits == 0 {
             return write!(w, "{:>5}s", since.as_secs());

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use corelocal::clock::{MockClocks, Timestamp};
 use corelocal_tracing::{Uptime, Utc};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::time::FormatTime;
@@ -94,4 +95,18 @@ fn uptime_counts_from_its_making() {
     let text = logged(Uptime::seconds(), || tracing::info!("at once"));
     assert!(first_word(&text).trim_end_matches('s').parse::<u64>().is_ok(), "{text}");
     assert!(format!("{:?}", Uptime::default()).contains("Micros"));
+}
+
+/// With a mock the text is known beforehand.
+#[test]
+fn a_line_carries_the_time_of_a_mock() {
+    let clocks = Arc::new(MockClocks::new());
+    clocks.set_realtime(Timestamp::from_nanos(1_700_000_000_000_000_000));
+    let log = || tracing::info!("ready");
+    let utc = || Utc::millis().with_clocks(Arc::clone(&clocks));
+    assert!(logged(utc(), log).starts_with("2023-11-14T22:13:20.000Z "));
+    let uptime = Uptime::default().with_clocks(Arc::clone(&clocks));
+    clocks.advance(Duration::from_millis(61_001));
+    assert!(logged(utc(), log).starts_with("2023-11-14T22:14:21.001Z "));
+    assert!(logged(uptime, log).starts_with("   61.001000s "));
 }

@@ -1,7 +1,7 @@
 //! Sums that every core adds to: what counters, gauges and histograms are made of.
 //!
 //! # Data's way
-//! `add` → section `add` or `add_at` on the slot's word → done: no system call, no locked instruction,
+//! `add` → section `add`, `increment` or `add_at` on the slot's word → done: no system call, no locked instruction,
 //! no line that another core writes. Where sections are unavailable: one atomic add on a shared slot's
 //! word. Where there is no memory for slots: one atomic add on the sum's bias. Readers add up all three.
 //!
@@ -270,6 +270,16 @@ impl<I: SlotIndex> Sum<I> {
         let first = self.slots.run_once(unsafe { section(n) });
         if !first.is_done() {
             self.add_cold(n, first);
+        }
+    }
+
+    /// As `add(1)`, by a section that has the 1 in an instruction.
+    #[inline(always)]
+    pub(super) fn increment(&self) {
+        // SAFETY: our slots, of one word, used by sections of one kind of id.
+        let first = self.slots.run_once(|ids, slots| unsafe { rseq::increment(ids, slots) });
+        if !first.is_done() {
+            self.add_cold(1, first);
         }
     }
 

@@ -24,6 +24,10 @@
 //!     locate
 //!     word += n                               commit
 //!
+//! increment(object):
+//!     locate
+//!     word += 1                               commit
+//!
 //! add_at(object, offset, n):
 //!     locate
 //!     *(slot + offset) += n                   commit
@@ -189,6 +193,12 @@ sections! {
     /// # Safety
     /// The slot's first word, as [`sections`] says.
     fn add(n: i64) -> Exit;
+
+    /// Adds 1, wrapping, to the slot's word.
+    ///
+    /// # Safety
+    /// The slot's first word, as [`sections`] says.
+    fn increment() -> Exit;
 
     /// Adds `n`, wrapping, to the word `offset` bytes into the slot.
     ///

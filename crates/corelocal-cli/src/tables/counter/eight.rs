@@ -92,7 +92,7 @@ fn eight_of_ours() -> Made {
     let counts: [percpu::Counter; EIGHT] = Default::default();
     let step = |counts: &[percpu::Counter; EIGHT], _| {
         for count in counts {
-            count.add(1);
+            count.increment();
         }
     };
     let total = |counts: &[percpu::Counter; EIGHT]| counts.iter().map(|c| c.get() as u64).sum();

@@ -72,6 +72,19 @@ macro_rules! counter {
     };
 }
 
+/// The victim adds 1 by the section for that.
+macro_rules! incremented {
+    ($name:literal, $index:ty, $by_cpu:literal) => {
+        workload! {
+            $name, Counter<$index>, SUM, $by_cpu;
+            begin(counter, _) Content::of([counter.get()]);
+            operate(counter, n) { if n == 1 { counter.increment() } else { counter.add(n) }; DONE };
+            look(counter) counter.get();
+            end(counter) Content::of([counter.get()]);
+        }
+    };
+}
+
 macro_rules! max {
     ($name:literal, $index:ty, $by_cpu:literal) => {
         workload! {
@@ -121,6 +134,8 @@ pub fn workloads() -> Vec<Workload> {
     vec![
         counter!("counter-cid/add", Cid, false),
         counter!("counter-cpu/add", CpuId, true),
+        incremented!("counter-cid/increment", Cid, false),
+        incremented!("counter-cpu/increment", CpuId, true),
         vec,
         recorded,
         max!("max-cpu/record", CpuId, true),

@@ -30,6 +30,7 @@ pub(crate) unsafe fn clear_if_clear(_: isize, _: *const u32, _: *mut u32) -> Exi
 
 unavailable! {
     add(n: i64) -> Exit = UNAVAILABLE;
+    increment() -> Exit = UNAVAILABLE;
     add_at(offset: usize, n: i64) -> Exit = UNAVAILABLE;
     store_greater(n: i64) -> Exit = UNAVAILABLE;
     store_if_equal(expected: u64, n: u64) -> Exit = UNAVAILABLE;

@@ -146,6 +146,15 @@ pub(crate) unsafe fn add(index: Index, object: &Slots, n: i64) -> Exit {
     section!(index, object, "add qword ptr [{scratch}], {n}"; n = in(reg) n,)
 }
 
+/// Section `increment`.
+///
+/// # Safety
+/// As [`crate::rseq::increment`].
+#[inline(always)]
+pub(crate) unsafe fn increment(index: Index, object: &Slots) -> Exit {
+    section!(index, object, "add qword ptr [{scratch}], 1";)
+}
+
 /// Section `add_at`.
 ///
 /// # Safety

@@ -29,18 +29,35 @@ pub(crate) const MOST_BYTES: usize = 4 * PAGE;
 /// `into` may be written to, `len` bytes of it, and is aligned to 8.
 #[inline(never)]
 pub(crate) unsafe fn copy(into: *mut u8, len: usize) -> Option<([u64; REGISTERS], usize)> {
-    let registers = arch::registers()?;
+    let registers = registers()?;
+    // SAFETY: the caller's promise; this function's registers.
+    let copied = unsafe { copy_of(&registers, into, len) };
+    Some((registers, copied))
+}
+
+/// The registers of the function that calls this.
+#[inline(always)]
+pub(crate) fn registers() -> Option<[u64; REGISTERS]> {
+    arch::registers()
+}
+
+/// The stack of a function with these registers, as [`copy`].
+///
+/// # Safety
+/// As [`copy`]; and that function has called this one, through whatever others.
+pub(crate) unsafe fn copy_of(registers: &[u64; REGISTERS], into: *mut u8, len: usize) -> usize {
     let len = len.min(MOST_BYTES);
     let from = registers[STACK_POINTER] as usize;
+    // What is in one page needs no kernel.
+    let is_near = len <= PAGE - from % PAGE;
     // SAFETY: the caller's promise.
-    let copied = unsafe { copy_by_kernel(into, from, len) };
-    let copied = copied.unwrap_or_else(|| {
+    let copied = if is_near { None } else { unsafe { copy_by_kernel(into, from, len) } };
+    copied.unwrap_or_else(|| {
         let len = len.min(PAGE - from % PAGE);
-        // SAFETY: the rest of a page that is mapped, as this function's frame lies there; the caller's promise.
+        // SAFETY: the rest of a page that is mapped, as that function's frame lies there; the caller's promise.
         unsafe { arch::copy_words(into, from, len / size_of::<u64>()) };
         len
-    });
-    Some((registers, copied))
+    })
 }
 
 /// The calling thread's number, and its name.

@@ -58,6 +58,8 @@
 //! # Signals
 //! All of it is async-signal-safe.
 
+#[cfg(not(loom))]
+mod files;
 mod histogram;
 #[cfg(not(loom))]
 mod hooks;

@@ -85,13 +85,8 @@ enum Wish<'a> {
 
 #[cold]
 fn by_environment(before: *mut Page) -> Result<Option<&'static Page>, Errno> {
-    // SAFETY: a constant name; the value is read at once, as libc does itself.
-    let value = unsafe {
-        // Not what somebody else made the environment of a program that runs as another user.
-        let is_foreign = libc::getauxval(libc::AT_SECURE) != 0;
-        let value = libc::getenv(c"CORELOCAL_LOCKS".as_ptr());
-        if is_foreign || value.is_null() { c"" } else { CStr::from_ptr(value) }
-    };
+    // SAFETY: the value is used at once.
+    let value = unsafe { variable(c"CORELOCAL_LOCKS") };
     let wish = match value.to_bytes() {
         b"ready" => Some(Wish::Ready),
         b"on" => Some(Wish::On),
@@ -99,6 +94,19 @@ fn by_environment(before: *mut Page) -> Result<Option<&'static Page>, Errno> {
         _ => None,
     };
     make(before, wish)
+}
+
+/// What the environment says under this name; nothing where another user may have made it.
+///
+/// # Safety
+/// The value is used at once: as in libc's `getenv`, a change of the environment ends it.
+pub(super) unsafe fn variable<'a>(name: &CStr) -> &'a CStr {
+    // SAFETY: a name that ends with a zero byte; the caller's promise.
+    unsafe {
+        let is_foreign = libc::getauxval(libc::AT_SECURE) != 0;
+        let value = libc::getenv(name.as_ptr());
+        if is_foreign || value.is_null() { c"" } else { CStr::from_ptr(value) }
+    }
 }
 
 /// Makes the page that is wished for in place of `before`. `None` if none is, or another thread is at it.
@@ -118,7 +126,7 @@ fn make(before: *mut Page, wish: Option<Wish<'_>>) -> Result<Option<&'static Pag
 fn new(wish: &Wish<'_>) -> Result<&'static Page, Errno> {
     let (file, mapping) = match wish {
         Wish::Folder(folder) => {
-            let (file, path) = create_in(folder)?;
+            let (file, path) = create_in(folder, b"/corelocal-locks.")?;
             let mapping = map(&file).inspect_err(|_| {
                 // What is left of it is of no use to anybody.
                 let _ = shared_file::unlink(path.as_c_str());
@@ -140,7 +148,7 @@ fn new(wish: &Wish<'_>) -> Result<&'static Page, Errno> {
     core::mem::forget(file);
     page.process.store(this_process(), Relaxed);
     page.generation.store(forks::generation().into(), Relaxed);
-    list_files(page);
+    list_files(|line| page.add_file(line));
     if !matches!(wish, Wish::Ready) {
         page.want(super::now());
     }
@@ -154,10 +162,11 @@ fn map(file: &SharedFile) -> Result<Mapping, Errno> {
     file.map(page::LEN, true)
 }
 
-fn create_in(folder: &CStr) -> Result<(SharedFile, PathBuf), Errno> {
+/// A new file in the folder, with a name of this beginning and the process's number.
+pub(super) fn create_in(folder: &CStr, name: &[u8]) -> Result<(SharedFile, PathBuf), Errno> {
     let mut digits = [0; 20];
     let process = decimal(this_process(), &mut digits);
-    let mut path = PathBuf::join(&[folder.to_bytes(), b"/corelocal-locks.", process])?;
+    let mut path = PathBuf::join(&[folder.to_bytes(), name, process])?;
     let len = path.as_bytes().len();
     let mut attempt = b'0';
     loop {
@@ -171,13 +180,14 @@ fn create_in(folder: &CStr) -> Result<(SharedFile, PathBuf), Errno> {
     }
 }
 
-/// The program's file and its libraries, as /proc/self/maps has them: those parts that are code.
-fn list_files(page: &Page) {
+/// The program's file and its libraries, as /proc/self/maps has them: those parts that are code;
+/// until `add` has no room.
+pub(super) fn list_files(add: impl Fn(&[u8]) -> bool) {
     let maps = PathBuf::join(&[b"/proc/self/maps"]).and_then(|path| File::open(&path));
     let Ok(maps) = maps else { return };
     let mut lines = Lines::new(maps);
     while let Some(line) = lines.next() {
-        if is_code_of_a_file(line) && !page.add_file(line) {
+        if is_code_of_a_file(line) && !add(line) {
             return;
         }
     }
@@ -190,7 +200,7 @@ fn is_code_of_a_file(line: &[u8]) -> bool {
     is_code && fields.nth(3).is_some_and(|path| path.starts_with(b"/"))
 }
 
-fn this_process() -> u64 {
+pub(super) fn this_process() -> u64 {
     // SAFETY: no preconditions.
     unsafe { libc::getpid() as u64 }
 }

@@ -8,6 +8,7 @@
 //! 3. What is read may be anything, as others may write to the file: numbers are brought into bounds before use.
 //! 4. Nobody waits for anybody, and nothing is allocated: async-signal-safe.
 
+use super::files::{self, FILES_BYTES};
 use super::record::{Key, Record};
 use super::trace::Trace;
 use crate::primitive::atomic::{
@@ -24,8 +25,6 @@ pub(super) const LOCKS: usize = 1024;
 const REACH: usize = 64;
 /// Stacks there is room for.
 const TRACES: usize = 256;
-/// Bytes for the list of files.
-pub(super) const FILES_BYTES: usize = 28 * 1024;
 
 /// See the module's text.
 #[repr(C)]
@@ -134,27 +133,12 @@ impl Page {
 
     /// Adds a line to the list of files, before the page is complete; false if there is no room.
     pub(super) fn add_file(&self, line: &[u8]) -> bool {
-        let at = self.files_len.load(Relaxed) as usize;
-        let end = at + line.len() + 1;
-        if end > FILES_BYTES {
-            return false;
-        }
-        for (at, byte) in (at..end).zip(line.iter().chain(b"\n")) {
-            let (word, shift) = (&self.files[at / 8], at % 8 * 8);
-            // Nobody else writes.
-            word.store(word.load(Relaxed) | u64::from(*byte) << shift, Relaxed);
-        }
-        self.files_len.store(end as u64, Relaxed);
-        true
+        files::add(&self.files_len, &self.files, line)
     }
 
     /// Copies the list of files; how many bytes there are.
     pub(super) fn read_files(&self, into: &mut [u8; FILES_BYTES]) -> usize {
-        for (at, byte) in into.iter_mut().enumerate() {
-            *byte = (self.files[at / 8].load(Relaxed) >> (at % 8 * 8)) as u8;
-        }
-        // Invariant 3.
-        (self.files_len.load(Relaxed) as usize).min(FILES_BYTES)
+        files::read(&self.files_len, &self.files, into)
     }
 }
 

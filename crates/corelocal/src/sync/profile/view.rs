@@ -11,9 +11,10 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
+use super::files::FILES_BYTES;
 use super::histogram::WaitTimes;
 use super::kind::Kind;
-use super::page::{self, FILES_BYTES, Page};
+use super::page::{self, Page};
 use super::record::Record;
 use super::trace::Stack;
 use super::{now, own};

@@ -5,13 +5,15 @@
 //! 1. What names a holder is odd, so never 0, and below 2^[`BITS`]; it is the same at every call of a thread
 //!    in one process.
 //! 2. A thread remembers its name, which takes thirty instructions to find out, in a word of its own. A child has
-//!    a copy of it; the generation in it tells that it is to be found out anew.
+//!    a copy of it; the generation in it tells that it is to be found out anew. In a process that records the order of
+//!    its locks no thread remembers it: so each lock takes its slow path, at no cost for others.
 //! 3. A shared lock names the process that holds it, so that the copy of a guard in a forked child unlocks nothing. A
 //!    child does not know another process's threads, which a fork does not take along: no holder is ever gone.
 
 use super::unawaited;
 use crate::primitive::global::Ordering;
 use crate::sync::holder::{self, Holder};
+use crate::sync::profile::order;
 use crate::sync::scope::Scope;
 use crate::sys::arch::{self, own_words};
 use crate::sys::{forks, futex};
@@ -35,6 +37,24 @@ pub(super) fn mine<S: Scope>() -> u32 {
     }
 }
 
+/// The same, if that takes no search: a thread of a process that records the order of locks never remembers its name.
+#[inline(always)]
+pub(super) fn known<S: Scope>() -> Option<u32> {
+    match S::FUTEX {
+        futex::Scope::Private => {
+            let known = arch::read_own_word(own_words::NAME);
+            if is_of_now(known) { Some(known) } else { unknown() }
+        }
+        futex::Scope::Shared => Some(mine::<S>()),
+    }
+}
+
+/// Nothing; tells the compiler that this is rare.
+#[cold]
+fn unknown() -> Option<u32> {
+    None
+}
+
 /// Whether the calling thread has remembered this name, and in this process. One of 32 forks ago would be the
 /// same: of a thread no more than that is in it.
 #[inline(always)]
@@ -47,7 +67,9 @@ fn is_of_now(known: u32) -> bool {
 fn learn() -> u32 {
     unawaited::prepare();
     let name = (holder::tag::<TAG_BITS>() << 1) | HELD;
-    if let Some(word) = arch::own_word(own_words::NAME) {
+    // Else each lock is to take its slow path, which records it (`profile/order/hooks.rs`, 2).
+    let is_remembered = order::is_off();
+    if let Some(word) = arch::own_word(own_words::NAME).filter(|_| is_remembered) {
         // Relaxed: for this thread and its signal handlers, which would write the same.
         word.store(name, Ordering::Relaxed);
     }

@@ -62,6 +62,9 @@
 //!    may come before its token, which then stays: who moves guests there takes it away (`condvar.pml`).
 //! 5. Only a holder touches the object after it, and none after the store that frees it.
 //!
+//! A process that records the order of its locks (`profile/order/`) sets WAITERS and FENCED in each mutex that it
+//! locks, though nobody waits: then the unlock takes the slow path, which records it and clears WAITERS.
+//!
 //! Guests slept on a condition variable and were moved here by the kernel. They do not know it, so it is the
 //! holder who moved them that counts them, and the unlock that wakes one that strikes it off. While others wait
 //! too, nobody knows whom a wake-up reaches: then none is struck off, and one too many costs a token later.
@@ -87,9 +90,10 @@ use super::waiter::Waiter;
 use crate::primitive::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use crate::sync::futex::Futex;
 use crate::sync::orphaned::AbortOnUnwind;
+use crate::sync::profile::order::{self, Blocking};
 use crate::sync::profile::{self, Wait};
 use crate::sync::scope::Scope;
-use crate::sys::futex::Deadline;
+use crate::sys::futex::{self, Deadline};
 
 // The word.
 pub(super) const STARVED: u32 = 1 << 31;
@@ -180,54 +184,105 @@ impl<S: Scope> Lock<S> {
     /// Takes the lock, asleep until it can.
     #[inline]
     pub(in crate::sync) fn lock(&self) -> Taken {
+        match holder::known::<S>() {
+            Some(tag) if self.take_at_once(tag) => Taken { tag },
+            _ => self.lock_or_panic(),
+        }
+    }
+
+    /// The same, slowly: the lock is not free, or the thread does not know its name. Then it locks for the first time,
+    /// or is recorded.
+    fn lock_blocking(&self, is_guest: bool) -> Result<Taken, NotTaken> {
+        if holder::known::<S>().is_some() {
+            return self.lock_slowly(None, is_guest);
+        }
         let tag = holder::mine::<S>();
-        match self.take_at_once(tag) {
+        let blocking = Blocking::begin(self);
+        let taken = match self.take_at_once(tag) {
             true => Taken { tag },
-            false => self.lock_or_panic(),
+            false => self.lock_slowly(None, is_guest)?,
+        };
+        self.mark_if(blocking.end());
+        Ok(taken)
+    }
+
+    /// Marks the lock, which the caller has just taken, if its unlock is to be recorded: by flags for which the unlock
+    /// takes the slow path, and finds that nobody waits.
+    fn mark_if(&self, is_recorded: bool) {
+        if is_recorded && S::FUTEX == futex::Scope::Private {
+            // No section of another thread runs: it would hold the lock. Later holders see FENCED.
+            self.queue.fetch_or(FENCED, Relaxed);
+            self.word.fetch_or(WAITERS, Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn mark_if_recorded(&self) {
+        if S::FUTEX == futex::Scope::Private {
+            self.mark_if(order::took(self));
         }
     }
 
     /// Takes the lock; nothing if it could not until the deadline.
     #[inline]
     pub(in crate::sync) fn lock_until(&self, deadline: Deadline) -> Option<Taken> {
-        let tag = holder::mine::<S>();
-        match self.take_at_once(tag) {
-            true => Some(Taken { tag }),
-            false => self.lock_slowly(Some(deadline), false).ok(),
+        match holder::known::<S>() {
+            Some(tag) if self.take_at_once(tag) => Some(Taken { tag }),
+            _ => self.lock_until_slowly(deadline),
         }
     }
 
-    /// Takes the lock; nothing if it could not in that time. The time is not asked for if it is free.
+    /// Takes the lock; nothing if it could not in that time. The time is not asked for if it is free and the
+    /// thread knows its name.
     #[inline]
     pub(in crate::sync) fn lock_for(&self, span: Duration) -> Option<Taken> {
-        let tag = holder::mine::<S>();
-        match self.take_at_once(tag) {
-            true => Some(Taken { tag }),
-            false => self.lock_slowly(Some(Deadline::after(span)), false).ok(),
+        match holder::known::<S>() {
+            Some(tag) if self.take_at_once(tag) => Some(Taken { tag }),
+            _ => self.lock_until_slowly(Deadline::after(span)),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_until_slowly(&self, deadline: Deadline) -> Option<Taken> {
+        let slowly = || self.lock_slowly(Some(deadline), false).ok();
+        match holder::known::<S>() {
+            Some(_) => slowly(),
+            None => self.try_lock_unknown(slowly),
+        }
+    }
+
+    /// Takes the lock as one that does not wait for ever: at once, or else by `slowly`. For a thread that does not know
+    /// its name.
+    fn try_lock_unknown(&self, slowly: impl FnOnce() -> Option<Taken>) -> Option<Taken> {
+        let tag = holder::mine::<S>();
+        let taken = if self.take_at_once(tag) { Some(Taken { tag }) } else { slowly() };
+        taken.inspect(|_| self.mark_if_recorded())
     }
 
     /// As [`lock`](Self::lock), for a thread that slept as a guest, or may have, and whose caller has the guard.
     #[inline]
     pub(in crate::sync) fn lock_as_guest(&self) {
         // A lock without flags has given no token.
-        if !self.take_at_once(holder::mine::<S>()) {
-            self.relock_slowly(true);
+        match holder::known::<S>() {
+            Some(tag) if self.take_at_once(tag) => {}
+            _ => self.relock_slowly(true),
         }
     }
 
     /// As [`lock`](Self::lock), for a thread whose caller has the guard.
     #[inline]
     pub(super) fn relock(&self) {
-        if !self.take_at_once(holder::mine::<S>()) {
-            self.relock_slowly(false);
+        match holder::known::<S>() {
+            Some(tag) if self.take_at_once(tag) => {}
+            _ => self.relock_slowly(false),
         }
     }
 
     #[cold]
     #[inline(never)]
     fn relock_slowly(&self, is_guest: bool) {
-        if let Err(NotTaken::HolderGone(_)) = self.lock_slowly(None, is_guest) {
+        if let Err(NotTaken::HolderGone(_)) = self.lock_blocking(is_guest) {
             let _end = AbortOnUnwind;
             holder_is_gone();
         }
@@ -236,7 +291,7 @@ impl<S: Scope> Lock<S> {
     #[cold]
     #[inline(never)]
     fn lock_or_panic(&self) -> Taken {
-        match self.lock_slowly(None, false) {
+        match self.lock_blocking(false) {
             Ok(taken) => taken,
             Err(_) => holder_is_gone(),
         }
@@ -244,7 +299,19 @@ impl<S: Scope> Lock<S> {
 
     /// Takes the lock, asleep until it can; or from a thread that a fork left behind, whose tag is returned.
     pub(in crate::sync) fn lock_or_adopt(&self) -> Result<Taken, (Taken, u32)> {
-        let tag = holder::mine::<S>();
+        match holder::known::<S>() {
+            Some(tag) => self.lock_or_adopt_as(tag),
+            None => {
+                let tag = holder::mine::<S>();
+                let blocking = Blocking::begin(self);
+                let taken = self.lock_or_adopt_as(tag);
+                self.mark_if(blocking.end());
+                taken
+            }
+        }
+    }
+
+    fn lock_or_adopt_as(&self, tag: u32) -> Result<Taken, (Taken, u32)> {
         loop {
             if self.take_at_once(tag) {
                 return Ok(Taken { tag });
@@ -287,10 +354,9 @@ impl<S: Scope> Lock<S> {
     /// Takes the lock if nobody has it.
     #[inline]
     pub(in crate::sync) fn try_lock(&self) -> Option<Taken> {
-        let tag = holder::mine::<S>();
-        match self.take_at_once(tag) {
-            true => Some(Taken { tag }),
-            false => self.try_lock_slowly(tag),
+        match holder::known::<S>() {
+            Some(tag) if self.take_at_once(tag) => Some(Taken { tag }),
+            _ => self.try_lock_slowly(),
         }
     }
 
@@ -318,10 +384,8 @@ impl<S: Scope> Lock<S> {
             return;
         }
         // Release: partner is the Acquire of the next one that takes it (invariant 1).
-        if wants_token(word)
-            || self.word.compare_exchange(word, word & FLAGS, Release, Relaxed).is_err()
-        {
-            self.unlock_slowly(0);
+        if word & FLAGS != 0 || self.word.compare_exchange(word, 0, Release, Relaxed).is_err() {
+            self.unlock_flagged();
         }
     }
 
@@ -346,7 +410,17 @@ impl<S: Scope> Lock<S> {
     #[cold]
     #[inline(never)]
     fn unlock_flagged(&self) {
-        self.unlock_by_exchange();
+        let word = self.word.load(Relaxed);
+        if holder::is_another_process::<S>(word) {
+            return;
+        }
+        order::let_go(self);
+        // Release: as in `unlock_by_exchange`.
+        if wants_token(word)
+            || self.word.compare_exchange(word, word & FLAGS, Release, Relaxed).is_err()
+        {
+            self.unlock_slowly(0);
+        }
     }
 
     /// Lets go of the lock and leaves it to a waiter, if there is one, whoever comes by.
@@ -355,6 +429,7 @@ impl<S: Scope> Lock<S> {
     /// The caller holds it.
     pub(in crate::sync) unsafe fn unlock_fairly(&self) {
         if !holder::is_another_process::<S>(self.word.load(Relaxed)) {
+            order::let_go(self);
             self.unlock_slowly(FAIR);
         }
     }
@@ -364,6 +439,7 @@ impl<S: Scope> Lock<S> {
     /// # Safety
     /// The caller holds it.
     pub(in crate::sync) unsafe fn abandon(&self, gone: u32) {
+        order::let_go(self);
         // No section of another thread runs: it would hold the lock.
         self.queue.fetch_or(FENCED, Relaxed);
         // Release: partner is the Acquire in `adopt`.
@@ -458,7 +534,14 @@ impl<S: Scope> Lock<S> {
     }
 
     #[cold]
-    fn try_lock_slowly(&self, tag: u32) -> Option<Taken> {
+    fn try_lock_slowly(&self) -> Option<Taken> {
+        match holder::known::<S>() {
+            Some(tag) => self.try_lock_as(tag),
+            None => self.try_lock_unknown(|| self.try_lock_as(holder::mine::<S>())),
+        }
+    }
+
+    fn try_lock_as(&self, tag: u32) -> Option<Taken> {
         let mut word = self.word.load(Relaxed);
         loop {
             if !is_free(word) {

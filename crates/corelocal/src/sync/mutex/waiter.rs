@@ -149,7 +149,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
         }
         let tag = holder::mine::<S>();
         let taken = self.flags_after(word) | tag;
-        // Acquire: as in `Lock::take_at_once` and `Lock::try_lock_slowly`.
+        // Acquire: as in `Lock::take_at_once` and `Lock::try_lock_as`.
         self.lock.word.compare_exchange(word, taken, Acquire, Relaxed).ok()?;
         self.owes = false;
         Some(Taken { tag })

@@ -52,6 +52,9 @@
 //! The stacks are copied as they are, with whatever was on them. The page is readable to the user of the process
 //! and to nobody else.
 //!
+//! # Deadlocks
+//! In which order mutexes are locked, and which threads wait for each other, is another record: [`order`].
+//!
 //! # After fork
 //! A child makes a page of its own if the environment wants one. Else it has none.
 //!
@@ -67,6 +70,7 @@ mod hooks;
 #[path = "hooks_loom.rs"]
 mod hooks;
 mod kind;
+pub mod order;
 #[cfg(not(loom))]
 mod own;
 #[cfg(not(loom))]

@@ -27,6 +27,14 @@ impl Key {
         Key((kind as u64) << ADDRESS_BITS | address as u64 & ((1 << ADDRESS_BITS) - 1))
     }
 
+    pub(super) fn of_word(word: u64) -> Key {
+        Key(word)
+    }
+
+    pub(super) fn word(self) -> u64 {
+        self.0
+    }
+
     pub(super) fn address(self) -> u64 {
         self.0 & ((1 << ADDRESS_BITS) - 1)
     }

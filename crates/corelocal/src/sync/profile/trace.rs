@@ -107,6 +107,19 @@ impl Stack {
         words: [0; STACK_WORDS],
     };
 
+    /// Makes it that of this thread, with these registers and words.
+    pub(super) fn fill(
+        &mut self,
+        (thread, name): (u32, [u8; stack::NAME_BYTES]),
+        registers: impl Iterator<Item = u64>,
+        words: impl Iterator<Item = u64>,
+    ) {
+        (self.time, self.taken, self.thread, self.name) = (0, 0, thread, name);
+        self.registers.iter_mut().zip(registers).for_each(|(copy, word)| *copy = word);
+        let copied = self.words.iter_mut().zip(words).map(|(copy, word)| *copy = word).count();
+        self.len = copied * size_of::<u64>();
+    }
+
     /// How long the thread waited, or made others wait.
     pub fn time(&self) -> Duration {
         Duration::from_nanos(self.time)

@@ -1,0 +1,192 @@
+//! What a mutex calls when it is locked and unlocked in a process that records the order of locks.
+//!
+//! To lock and unlock takes no instruction more for it. The fast path reads which name the thread has
+//! (`mutex/holder.rs`), and leaves for a slow one where the thread does not remember it. In a process that records,
+//! threads do not remember it: so every lock takes the slow path. That marks the mutex as one that is waited for, so
+//! that the unlock takes its slow path too.
+//!
+//! # Invariants
+//! 1. As in `page.rs`, 3 and 4.
+//! 2. A thread does not remember its name before it is known that nothing is recorded: `is_off`.
+
+use super::own;
+use super::page::{FREE, HELD, Page, Pair, Thread, WANTED, Writing};
+use super::piece::Registers;
+use crate::sync::profile::kind::Kind;
+use crate::sync::profile::now;
+use crate::sync::profile::record::Key;
+use crate::sys::{stack, thread_id};
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Whether nothing is recorded in this process, from now on. The environment is read if nobody did so yet.
+pub(in crate::sync) fn is_off() -> bool {
+    own::get().is_none() && own::is_absent()
+}
+
+/// A thread in a blocking function: it may wait. Dropped, it has the mutex, or a panic ended the attempt.
+pub(in crate::sync) struct Blocking {
+    wants: Option<(&'static Page, &'static Thread, usize)>,
+}
+
+impl Blocking {
+    /// The calling thread is about to lock the mutex that lies there, however long that takes.
+    #[inline(always)]
+    pub(in crate::sync) fn begin<T>(at: *const T) -> Blocking {
+        if own::is_absent() {
+            return Blocking { wants: None };
+        }
+        // SAFETY: those of the function that this is part of.
+        Blocking { wants: unsafe { begin(key(at), &stack::registers()) } }
+    }
+
+    /// It has the mutex. Whether that was recorded: then `let_go` is to be called.
+    #[inline]
+    pub(in crate::sync) fn end(self) -> bool {
+        let wants = self.wants;
+        core::mem::forget(self);
+        wants.is_some_and(|(page, thread, at)| {
+            let is_recorded = is_still_ours(page);
+            if is_recorded {
+                thread.set(at, HELD);
+            }
+            is_recorded
+        })
+    }
+}
+
+impl Drop for Blocking {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((page, thread, at)) = self.wants {
+            give_up(page, thread, at);
+        }
+    }
+}
+
+/// Whether the page is that of this process: a handler may have forked while the thread waited.
+fn is_still_ours(page: &Page) -> bool {
+    own::get().is_some_and(|now| core::ptr::eq(now, page))
+}
+
+/// The calling thread took the mutex without waiting for it, or with a deadline. Whether that was recorded: then
+/// `let_go` is to be called.
+#[inline(always)]
+pub(in crate::sync) fn took<T>(at: *const T) -> bool {
+    // SAFETY: those of the function that this is part of.
+    !own::is_absent() && unsafe { took_slowly(key(at), &stack::registers()) }
+}
+
+/// The calling thread is about to let go of the mutex that lies there, which is only a number.
+#[inline]
+pub(in crate::sync) fn let_go<T>(at: *const T) {
+    if !own::is_absent() {
+        let_go_slowly(key(at));
+    }
+}
+
+fn key<T>(at: *const T) -> Key {
+    Key::new(Kind::Mutex, at.addr())
+}
+
+/// The calling thread's place, and the right to write to it.
+fn place(page: &'static Page) -> Option<(&'static Thread, Writing<'static>)> {
+    let number = thread_id::current();
+    let place = page.thread(number).and_then(|thread| Some((thread, thread.write()?)));
+    match &place {
+        Some((thread, _)) => thread.name_after(number),
+        None => drop(page.threads_missed.fetch_add(1, Relaxed)),
+    }
+    place
+}
+
+/// # Safety
+/// A function with these registers calls this.
+#[cold]
+#[inline(never)]
+unsafe fn begin(
+    key: Key,
+    registers: &Registers,
+) -> Option<(&'static Page, &'static Thread, usize)> {
+    let page = own::get()?;
+    let (thread, _writing) = place(page)?;
+    // SAFETY: the caller's promise.
+    let at = unsafe { thread.enter((key, registers), WANTED, now()) };
+    let Some(at) = at else {
+        page.depth_missed.fetch_add(1, Relaxed);
+        return None;
+    };
+    for (held_at, held) in thread.all(HELD) {
+        add_pair(page, thread, (held_at, held), (at, key.word()));
+    }
+    Some((page, thread, at))
+}
+
+/// One more time that the one is held while the other is locked.
+fn add_pair(page: &Page, thread: &Thread, held: (usize, u64), taken: (usize, u64)) {
+    let number = thread_id::current();
+    let gates = || thread.all(HELD).map(|(_, key)| key).filter(|key| *key != held.1);
+    let write = |pair: &Pair| {
+        pair.thread.store(number.into(), Relaxed);
+        pair.set_name(thread.name());
+        pair.set_gates(gates());
+        for (to, (from, _)) in pair.pieces.iter().zip([held, taken]) {
+            thread.piece(from).into_iter().for_each(|from| to.copy_from(from));
+        }
+    };
+    let Some((pair, is_new)) = page.pair(held.1, taken.1, write) else {
+        page.pairs_missed.fetch_add(1, Relaxed);
+        return;
+    };
+    pair.times.fetch_add(1, Relaxed);
+    if !is_new {
+        pair.keep_gates(|gate| gates().any(|key| key == gate));
+        if pair.thread.load(Relaxed) != u64::from(number) {
+            pair.others.store(1, Relaxed);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn give_up(page: &Page, thread: &Thread, at: usize) {
+    if is_still_ours(page) {
+        thread.set(at, FREE);
+        leave_if_empty(page, thread);
+    }
+}
+
+/// # Safety
+/// As [`begin`].
+#[cold]
+#[inline(never)]
+unsafe fn took_slowly(key: Key, registers: &Registers) -> bool {
+    let Some(page) = own::get() else { return false };
+    let Some((thread, _writing)) = place(page) else { return false };
+    // SAFETY: the caller's promise.
+    let taken = unsafe { thread.enter((key, registers), HELD, now()) };
+    if taken.is_none() {
+        page.depth_missed.fetch_add(1, Relaxed);
+    }
+    taken.is_some()
+}
+
+#[cold]
+#[inline(never)]
+fn let_go_slowly(key: Key) {
+    let Some(page) = own::get() else { return };
+    let Some(thread) = page.known_thread(thread_id::current()) else { return };
+    let Some(writing) = thread.write() else { return };
+    // The last one: locked twice, it is in a child that took it over from itself.
+    let of_key = |(_, held): &(usize, u64)| *held == key.word();
+    if let Some((at, _)) = thread.all(HELD).rfind(of_key) {
+        thread.set(at, FREE);
+        drop(writing);
+        leave_if_empty(page, thread);
+    }
+}
+
+fn leave_if_empty(page: &Page, thread: &Thread) {
+    if thread.is_empty() {
+        page.leave(thread_id::current());
+    }
+}

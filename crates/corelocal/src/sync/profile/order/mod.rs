@@ -1,0 +1,65 @@
+//! The order in which mutexes are locked: deadlocks that may come, and those that are there.
+//!
+//! Two threads that lock the same two mutexes in opposite orders may end up waiting for each other. Whether they do is
+//! chance; that they might shows in every run in which both orders occur, at whatever times. So the library can record
+//! which mutex was held while another one was locked. A cycle of such pairs is a potential deadlock. It also records
+//! which thread waits for which mutex, and which thread holds it: a cycle of these is a deadlock that is there.
+//!
+//! ```text
+//!   lock, unlock              page of the process               `corelocal locks --order`
+//!   hooks.rs      ------->    page.rs: pairs, threads  ------>  view.rs, then cycles of either
+//! ```
+//!
+//! It is on in a process that starts with `CORELOCAL_LOCK_ORDER` in its environment, from its first lock to its end:
+//!
+//! | `CORELOCAL_LOCK_ORDER` | |
+//! |---|---|
+//! | not set | off |
+//! | `on` | on, in memory without a name |
+//! | `/FOLDER` | on; each process leaves its record there, in a file of its own |
+//!
+//! # What is recorded
+//! - [`Mutex`](crate::sync::Mutex) and `RawMutex` of scope [`Private`](crate::sync::Private), and what is built on
+//!   them. Other locks are not recorded: those for readers and writers, robust ones, ones with priority inheritance,
+//!   shared ones, and locks of std, parking_lot or pthread.
+//! - A pair for each mutex that the thread holds when it calls a blocking function, before it waits. What only tries,
+//!   or has a deadline, goes on without the lock: it makes no pair, but what it took is held.
+//! - For each pair, when it comes up first: the thread, and two stacks, of 2 KiB at most: where the first mutex was
+//!   locked and where the second one was. Later how often it came up, whether in several threads, and which further
+//!   mutexes were held every time: two orders that are only used under a third lock cannot meet.
+//! - For each thread that holds a mutex or waits for one: which, since when, and where it locked it.
+//!
+//! A mutex is known by its address. One that takes the place of another one that is gone is taken for it, so that a
+//! cycle of mutexes on the heap may be one of two halves that never were at the same time.
+//!
+//! There is room for 1024 pairs, 256 threads that hold or wait at the same time, and 16 mutexes that one thread holds.
+//! What comes beyond is not recorded, but [counted](Missed).
+//!
+//! # What it costs
+//! Nothing while it is off: see `hooks.rs`. While it is on, each lock and unlock takes its slow path, reads the clock
+//! and copies 2 KiB of stack: a microsecond or less. The record takes 13 MiB.
+//!
+//! # After fork
+//! A child has a record of its own, which begins empty: that the thread which forked held something then is not in it.
+//!
+//! # Signals
+//! All of it is async-signal-safe. What a signal handler locks while it interrupts the recording itself is counted as
+//! missed.
+
+#[cfg(not(loom))]
+mod hooks;
+#[cfg(loom)]
+#[path = "hooks_loom.rs"]
+mod hooks;
+#[cfg(not(loom))]
+mod own;
+#[cfg(not(loom))]
+mod page;
+#[cfg(not(loom))]
+mod piece;
+#[cfg(not(loom))]
+mod view;
+
+pub(in crate::sync) use hooks::{Blocking, is_off, let_go, took};
+#[cfg(not(loom))]
+pub use view::{Holding, LockOrder, LockPair, LockThread, Missed};

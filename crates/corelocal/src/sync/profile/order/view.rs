@@ -1,0 +1,256 @@
+//! The record as one looks at it: one's own, or that of another process.
+//!
+//! Invariants: as in `profile/view.rs`.
+
+use core::ffi::CStr;
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+
+use super::own;
+use super::page::{self, GATES, HELD, Page, Pair, Thread, WANTED};
+use crate::sync::profile::files::FILES_BYTES;
+use crate::sync::profile::kind::Kind;
+use crate::sync::profile::record::Key;
+use crate::sync::profile::trace::Stack;
+use crate::sync::profile::{ProfileError, now};
+use crate::sys::shared_file::{Mapping, SharedFile};
+use crate::sys::stack::NAME_BYTES;
+
+/// In which order the mutexes of a process were locked, and which threads hold and wait for which.
+///
+/// ```
+/// use corelocal::sync::profile::order::LockOrder;
+///
+/// // There is one if the process was started with CORELOCAL_LOCK_ORDER=on.
+/// if let Some(order) = LockOrder::of_this_process() {
+///     for pair in order.pairs() {
+///         println!("{:#x} was held while {:#x} was locked", pair.held, pair.taken);
+///     }
+/// }
+/// ```
+pub struct LockOrder {
+    page: NonNull<Page>,
+    /// What `page` lies in, if it is not this process's.
+    _mapping: Option<Mapping>,
+}
+
+// SAFETY: a page is atomics, and belongs to no thread.
+unsafe impl Send for LockOrder {}
+// SAFETY: likewise.
+unsafe impl Sync for LockOrder {}
+
+/// What there was no room for. See [the module](super#what-is-recorded).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Missed {
+    /// Locks by threads of which more held or waited at the same time than there is room for, or by signal handlers
+    /// that interrupted the recording.
+    pub threads: u64,
+    /// Locks by threads that held as many mutexes as there is room for.
+    pub depth: u64,
+    /// Pairs for which there was no room, each time they came up.
+    pub pairs: u64,
+}
+
+/// One mutex was held while another one was locked by a function that may wait.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LockPair {
+    /// The mutex that was held: its address in the memory of the process.
+    pub held: u64,
+    /// The one that was locked then. The same one, if a thread locked a mutex that it held.
+    pub taken: u64,
+    /// What kind of lock `taken` is.
+    pub kind: Kind,
+    /// How often.
+    pub times: u64,
+    /// The first thread that did so.
+    pub thread: u32,
+    /// Whether other threads did so later.
+    pub has_others: bool,
+    /// Further mutexes that were held each time, as far as there is room for them; 0 is none.
+    pub gates: [u64; GATES],
+    name: [u8; NAME_BYTES],
+    at: usize,
+}
+
+/// A thread that holds mutexes, or waits for one.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LockThread {
+    /// Its number.
+    pub thread: u32,
+    place: usize,
+}
+
+/// A mutex that a thread holds or waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holding {
+    /// Its address in the memory of the process.
+    pub lock: u64,
+    /// Whether the thread waits for it; else it holds it.
+    pub is_wanted: bool,
+    since: u64,
+    at: usize,
+}
+
+impl LockOrder {
+    /// That of this process, if its environment wanted one.
+    pub fn of_this_process() -> Option<LockOrder> {
+        own::get().map(|page| LockOrder { page: NonNull::from(page), _mapping: None })
+    }
+
+    /// That in a file: `/proc/PROCESS/fd/N`, where `N` leads to it, or one in the folder that `CORELOCAL_LOCK_ORDER`
+    /// names.
+    ///
+    /// # Errors
+    /// The file cannot be opened or mapped, or is something else. [`ProfileError::Untrusted`] for a file of another
+    /// user than this process's and root that is not sealed; a record without a name is.
+    pub fn open(path: &CStr) -> Result<LockOrder, ProfileError> {
+        let file = SharedFile::open_linked(path).map_err(ProfileError::System)?;
+        let status = file.status().map_err(ProfileError::System)?;
+        if !status.is_regular || status.len != page::LEN as u64 {
+            return Err(ProfileError::Foreign);
+        }
+        // What the other user writes does no harm, but memory that is gone does.
+        if !status.has_trusted_owner() && !file.is_sealed() {
+            return Err(ProfileError::Untrusted { owner: status.owner });
+        }
+        let mapping = file.map(page::LEN, true).map_err(ProfileError::System)?;
+        let page = NonNull::new(mapping.at().cast()).ok_or(ProfileError::Foreign)?;
+        let order = LockOrder { page, _mapping: Some(mapping) };
+        if order.page().is_complete() { Ok(order) } else { Err(ProfileError::Foreign) }
+    }
+
+    fn page(&self) -> &Page {
+        // SAFETY: mapped, that long, aligned to pages, and any bytes are a page of atomics.
+        unsafe { self.page.as_ref() }
+    }
+
+    /// The process's number, as it knows itself.
+    pub fn process(&self) -> u32 {
+        self.page().process.load(Relaxed) as u32
+    }
+
+    /// How long ago the process began to record.
+    pub fn age(&self) -> Duration {
+        Duration::from_nanos(now().saturating_sub(self.page().began.load(Relaxed)))
+    }
+
+    /// What there was no room for.
+    pub fn missed(&self) -> Missed {
+        let page = self.page();
+        let [threads, depth, pairs] =
+            [&page.threads_missed, &page.depth_missed, &page.pairs_missed]
+                .map(|count| count.load(Relaxed));
+        Missed { threads, depth, pairs }
+    }
+
+    /// All pairs, in no order. Each is there once, or rarely twice, when two threads came at once.
+    pub fn pairs(&self) -> impl Iterator<Item = LockPair> + '_ {
+        self.page().pairs().map(|(at, pair)| LockPair::of(at, pair))
+    }
+
+    /// Threads that hold a mutex or wait for one, at about this moment. In a process that has ended: when it ended.
+    ///
+    /// As long as a thread waits for a mutex, and another one holds it, both stay what they are. So a cycle of such
+    /// threads that is found the same in two looks is a deadlock.
+    pub fn threads(&self) -> impl Iterator<Item = LockThread> + '_ {
+        let all = self.page().threads();
+        all.map(|(place, thread)| LockThread { thread, place })
+    }
+
+    /// What a thread holds, and what it waits for.
+    pub fn holdings(&self, thread: &LockThread) -> impl Iterator<Item = Holding> + '_ {
+        let place = self.place(thread);
+        let entry = move |at| {
+            let place = place?;
+            let state = place.state(at);
+            let lock = Key::of_word(place.key(at)).address();
+            let is_known = state == WANTED || state == HELD;
+            is_known.then(|| Holding {
+                lock,
+                is_wanted: state == WANTED,
+                since: place.since(at),
+                at,
+            })
+        };
+        (0..page::DEPTH).filter_map(entry)
+    }
+
+    fn place(&self, thread: &LockThread) -> Option<&Thread> {
+        self.page().place(thread.place)
+    }
+
+    fn name_of(&self, thread: &LockThread) -> [u8; NAME_BYTES] {
+        self.place(thread).map_or([0; NAME_BYTES], Thread::name)
+    }
+
+    /// Reads where the thread locked it, or waits for it; false if that is not known.
+    pub fn read_holding(&self, thread: &LockThread, of: &Holding, into: &mut Stack) -> bool {
+        let who = (thread.thread, self.name_of(thread));
+        let piece = self.place(thread).and_then(|place| place.piece(of.at));
+        piece.is_some_and(|piece| piece.read(who, into))
+    }
+
+    /// Reads where the mutex that was held had been locked; false if that is not known.
+    pub fn read_held(&self, pair: &LockPair, into: &mut Stack) -> bool {
+        self.read_piece(pair, 0, into)
+    }
+
+    /// Reads where the other one was locked then; false if that is not known.
+    pub fn read_taken(&self, pair: &LockPair, into: &mut Stack) -> bool {
+        self.read_piece(pair, 1, into)
+    }
+
+    fn read_piece(&self, pair: &LockPair, which: usize, into: &mut Stack) -> bool {
+        let read = |at: &Pair| at.pieces[which].read((pair.thread, pair.name), into);
+        self.page().pair_at(pair.at).is_some_and(read)
+    }
+
+    /// The program's file and its libraries, when the record began: see
+    /// [`Profile::read_files`](super::super::Profile::read_files).
+    pub fn read_files(&self, into: &mut [u8; FILES_BYTES]) -> usize {
+        self.page().read_files(into)
+    }
+}
+
+impl fmt::Debug for LockOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("LockOrder");
+        debug.field("process", &self.process());
+        debug.field("pairs", &self.pairs().count()).finish_non_exhaustive()
+    }
+}
+
+impl LockPair {
+    fn of(at: usize, pair: &Pair) -> LockPair {
+        let [held, taken] = pair.locks().map(Key::of_word);
+        LockPair {
+            held: held.address(),
+            taken: taken.address(),
+            kind: taken.kind().unwrap_or(Kind::Mutex),
+            times: pair.times.load(Relaxed),
+            thread: pair.thread.load(Relaxed) as u32,
+            has_others: pair.others.load(Relaxed) != 0,
+            gates: pair.gates().map(|gate| Key::of_word(gate).address()),
+            name: pair.name(),
+            at,
+        }
+    }
+}
+
+impl Holding {
+    /// For how long.
+    pub fn time(&self) -> Duration {
+        Duration::from_nanos(now().saturating_sub(self.since))
+    }
+
+    /// Since when, in nanoseconds of the monotonic clock: the same in two looks, if it is the same.
+    pub fn since(&self) -> u64 {
+        self.since
+    }
+}

@@ -220,6 +220,14 @@ pub struct LocksArgs {
     /// How many locks to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
+    /// Show deadlocks instead, those that are there and potential ones: mutexes that were locked in orders
+    /// that contradict each other, at whatever times. A process must have been started with
+    /// CORELOCAL_LOCK_ORDER=on in its environment
+    #[arg(long)]
+    pub order: bool,
+    /// Exit with 1 for deadlocks and potential ones, if the program's exit code is 0
+    #[arg(long, requires = "order")]
+    pub strict: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

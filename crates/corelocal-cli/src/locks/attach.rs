@@ -26,13 +26,53 @@ const LOOK: Duration = Duration::from_secs(5);
 const TURN: Duration = Duration::from_millis(50);
 
 /// What a descriptor of a profile leads to: a file in a folder, or memory without a name.
-const FILE: &str = "corelocal-locks.";
+pub const FILE: &str = "corelocal-locks.";
+/// The same of a record of the order of locks.
+pub const ORDER_FILE: &str = "corelocal-order.";
 const NAMELESS: &str = "/memfd:corelocal (deleted)";
+
+/// What a process keeps in memory for those that look at it.
+pub trait Kept: Sized {
+    /// What the environment of the process has if there is to be one.
+    const VARIABLE: &str;
+    /// What is in its value then.
+    fn is_wish(value: &[u8]) -> bool;
+    /// The one in a file.
+    fn open(path: &Path) -> anyhow::Result<Self>;
+    /// The number of its process, as that knows itself.
+    fn process(&self) -> u32;
+    /// Why a process of this number and name has none, and what to do.
+    fn none(process: u32, name: &str) -> anyhow::Error;
+}
+
+impl Kept for Profile {
+    const VARIABLE: &str = "CORELOCAL_LOCKS";
+
+    fn is_wish(value: &[u8]) -> bool {
+        matches!(value, b"on" | b"ready" | [b'/', ..])
+    }
+
+    fn open(path: &Path) -> anyhow::Result<Profile> {
+        open(path)
+    }
+
+    fn process(&self) -> u32 {
+        Profile::process(self)
+    }
+
+    fn none(process: u32, name: &str) -> anyhow::Error {
+        anyhow!(
+            "process {process} ({name}) keeps no profile of its locks: it does not use those of corelocal, or it was \
+             started without CORELOCAL_LOCKS in its environment. Start it with CORELOCAL_LOCKS=ready and look again; \
+             or run it by `corelocal locks PROGRAM`; or let it call corelocal::sync::profile::start()"
+        )
+    }
+}
 
 /// Looks at a process, for so long; without a time, at what it recorded since it began, if it did.
 pub fn look(process: u32, time: Option<Duration>) -> anyhow::Result<(Vec<Process>, f64)> {
     let lasts = time.unwrap_or(LOOK);
-    let profile = wait_for_profile(process, Instant::now() + lasts)?;
+    let profile = wait_for::<Profile>(process, Instant::now() + lasts)?;
     let Some(profile) = profile else { return Ok((Vec::new(), 0.0)) };
     let was_on = profile.is_on();
     if was_on && time.is_none() {
@@ -93,18 +133,19 @@ fn spinner() -> ProgressBar {
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
-/// The profile of a process. Nothing if the process is to have one, but nobody waited for a lock until then.
-fn wait_for_profile(process: u32, end: Instant) -> anyhow::Result<Option<Profile>> {
+/// What a process keeps. Nothing if the process is to have it, but had no reason to make it until then.
+pub fn wait_for<K: Kept>(process: u32, end: Instant) -> anyhow::Result<Option<K>> {
     if !Path::new(&format!("/proc/{process}")).exists() {
         bail!("there is no process {process}; `ps` lists those that there are");
     }
     let mut refused = None;
     loop {
-        if let Some(profile) = find(process, &mut refused)? {
-            return Ok(Some(profile));
+        if let Some(kept) = find(process, &mut refused)? {
+            return Ok(Some(kept));
         }
-        if !is_to_have_one(process) {
-            return Err(none(process));
+        if !is_to_have_one::<K>(process) {
+            let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+            return Err(K::none(process, name.trim_end()));
         }
         if Instant::now() >= end || signals::came() {
             return refused.map_or(Ok(None), Err);
@@ -113,8 +154,8 @@ fn wait_for_profile(process: u32, end: Instant) -> anyhow::Result<Option<Profile
     }
 }
 
-/// The profile, if it is there; why something that may be one cannot be read.
-fn find(process: u32, refused: &mut Option<anyhow::Error>) -> anyhow::Result<Option<Profile>> {
+/// What a process keeps, if it is there; why something that may be it cannot be read.
+fn find<K: Kept>(process: u32, refused: &mut Option<anyhow::Error>) -> anyhow::Result<Option<K>> {
     let folder = PathBuf::from(format!("/proc/{process}/fd"));
     let descriptors = match fs::read_dir(&folder) {
         Ok(descriptors) => descriptors,
@@ -131,14 +172,14 @@ fn find(process: u32, refused: &mut Option<anyhow::Error>) -> anyhow::Result<Opt
     });
     *refused = None;
     for path in open_files {
-        match open(&path) {
-            Ok(profile) if is_of(&profile, process) => return Ok(Some(profile)),
+        match K::open(&path) {
+            Ok(kept) if is_of(&kept, process) => return Ok(Some(kept)),
             Ok(_) => {}
             Err(why) => *refused = Some(why),
         }
     }
-    let mut mapped = mapped_files(process).into_iter().filter_map(|path| open(&path).ok());
-    Ok(mapped.find(|profile| is_of(profile, process)))
+    let mut mapped = mapped_files(process).into_iter().filter_map(|path| K::open(&path).ok());
+    Ok(mapped.find(|kept| is_of(kept, process)))
 }
 
 /// The same by way of the process's memory, which root may open: a program may have closed all descriptors.
@@ -162,7 +203,8 @@ fn without_leading_zeros(range: &str) -> Option<String> {
 
 fn may_be_profile(target: &Path) -> bool {
     let name = target.file_name().unwrap_or_default().as_bytes();
-    target.as_os_str() == NAMELESS || name.starts_with(FILE.as_bytes())
+    target.as_os_str() == NAMELESS
+        || [FILE, ORDER_FILE].iter().any(|file| name.starts_with(file.as_bytes()))
 }
 
 /// The profile in a file.
@@ -171,32 +213,22 @@ pub fn open(path: &Path) -> anyhow::Result<Profile> {
     Profile::open(&name).map_err(|why| anyhow!("cannot read {}: {why}", path.display()))
 }
 
-/// Whether the profile is of this process, which may know itself by another number, within a container.
-fn is_of(profile: &Profile, process: u32) -> bool {
+/// Whether it is of this process, which may know itself by another number, within a container.
+fn is_of(kept: &impl Kept, process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let own = numbers.and_then(|numbers| numbers.split_whitespace().last()?.parse().ok());
-    profile.process() == own.unwrap_or(process)
+    kept.process() == own.unwrap_or(process)
 }
 
 /// Whether the environment of the process says that it is to have one.
-fn is_to_have_one(process: u32) -> bool {
+fn is_to_have_one<K: Kept>(process: u32) -> bool {
     let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
-    let value = environment
-        .split(|byte| *byte == 0)
-        .find_map(|variable| variable.strip_prefix(b"CORELOCAL_LOCKS="));
-    value.is_some_and(|value| matches!(value, b"on" | b"ready" | [b'/', ..]))
-}
-
-/// What to do about it.
-fn none(process: u32) -> anyhow::Error {
-    let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-    anyhow!(
-        "process {process} ({}) keeps no profile of its locks: it does not use those of corelocal, or it was \
-         started without CORELOCAL_LOCKS in its environment. Start it with CORELOCAL_LOCKS=ready and look again; \
-         or run it by `corelocal locks PROGRAM`; or let it call corelocal::sync::profile::start()",
-        name.trim_end()
-    )
+    let named = |variable: &[u8]| {
+        let rest = variable.strip_prefix(K::VARIABLE.as_bytes())?.strip_prefix(b"=")?;
+        Some(K::is_wish(rest))
+    };
+    environment.split(|byte| *byte == 0).find_map(named) == Some(true)
 }
 
 #[cfg(test)]
@@ -209,6 +241,7 @@ mod tests {
             ("/memfd:corelocal (deleted)", true),
             ("/dev/shm/x/corelocal-locks.12", true),
             ("/dev/shm/x/corelocal-locks.12.1 (deleted)", true),
+            ("/x/corelocal-order.12", true),
             ("/memfd:other (deleted)", false),
             ("socket:[123]", false),
             ("/", false),
@@ -229,9 +262,9 @@ mod tests {
     #[test]
     fn what_is_said_where_there_is_none() {
         let me = std::process::id();
-        let said = wait_for_profile(me, Instant::now()).expect_err("no profile").to_string();
+        let said = wait_for::<Profile>(me, Instant::now()).expect_err("no profile").to_string();
         assert!(said.contains(&me.to_string()) && said.contains("CORELOCAL_LOCKS=ready"), "{said}");
-        let nobody = wait_for_profile(u32::MAX, Instant::now()).expect_err("nobody").to_string();
+        let nobody = wait_for::<Profile>(u32::MAX, Instant::now()).expect_err("nobody").to_string();
         assert!(nobody.starts_with("there is no process 4294967295"), "{nobody}");
     }
 }

@@ -20,23 +20,27 @@ use anyhow::Context as _;
 
 use super::attach;
 pub(crate) use super::folder::Folder;
-use super::look::Process;
 use crate::clock::signals;
 
 const TURN: Duration = Duration::from_millis(20);
 /// How long a program has to end that was asked to.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs the program, for so long at most, and looks at what its processes left.
-pub fn look(
+/// What processes leave, which is to be read from a file; and what /proc said last of the files that its process had.
+type Read<T> = fn(&Path, Option<String>) -> Option<T>;
+
+/// Runs the program, for so long at most, and reads what its processes left. They leave it in the folder that this
+/// variable of their environment names.
+pub fn look<T>(
     target: &[OsString],
     time: Option<Duration>,
     is_quiet: bool,
-) -> anyhow::Result<((Vec<Process>, f64), ExitCode)> {
+    (variable, read): (&str, Read<T>),
+) -> anyhow::Result<((Vec<T>, f64), ExitCode)> {
     let folder = Folder::new("locks")?;
     let (program, args) = target.split_first().context("no program is named")?;
     let mut command = Command::new(program);
-    command.args(args).env("CORELOCAL_LOCKS", &folder.0);
+    command.args(args).env(variable, &folder.0);
     if is_quiet {
         command.stdout(Stdio::from(std::io::stderr()));
     }
@@ -47,14 +51,8 @@ pub fn look(
     })?;
     let (status, maps) = wait(child, time.map(|time| began + time), &folder)?;
     let lasted = began.elapsed();
-    let mut processes = Vec::new();
-    for path in folder.profiles() {
-        let Ok(profile) = attach::open(&path) else { continue };
-        let late = maps.get(&path).cloned();
-        processes.push(Process::of(&profile, None, &[], None, late));
-    }
-    processes.retain(|process| !process.is_empty());
-    processes.sort_by_key(|process| process.process);
+    let read = |path: &PathBuf| read(path, maps.get(path).cloned());
+    let processes = folder.profiles().iter().filter_map(read).collect();
     Ok(((processes, lasted.as_secs_f64()), code(status)))
 }
 
@@ -95,8 +93,9 @@ pub(crate) fn signal(child: &Child, signal: libc::c_int) {
 
 /// The process that left a profile: its number is in the file's name.
 fn process_of(path: &Path) -> Option<u32> {
-    let name = path.file_name()?.to_str()?.strip_prefix("corelocal-locks.")?;
-    name.split('.').next()?.parse().ok()
+    let name = path.file_name()?.to_str()?;
+    let rest = [attach::FILE, attach::ORDER_FILE].iter().find_map(|file| name.strip_prefix(file));
+    rest?.split('.').next()?.parse().ok()
 }
 
 fn maps_of(process: u32) -> Option<String> {
@@ -118,6 +117,7 @@ mod tests {
         for (path, process) in [
             ("/x/corelocal-locks.12", Some(12)),
             ("/x/corelocal-locks.12.1", Some(12)),
+            ("/x/corelocal-order.12", Some(12)),
             ("/x/corelocal-locks.", None),
             ("/x/other.12", None),
         ] {

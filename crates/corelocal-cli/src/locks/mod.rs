@@ -8,6 +8,7 @@
 //!   look.rs     a profile becomes numbers, names and places
 //!   places.rs   stacks become names of functions
 //!   text.rs     the table
+//!   order/      the same of a record of the order of locks: cycles in it, and deadlocks
 //! ```
 //!
 //! Exit codes: those of the program, if one was run; else 0 done, 3 the process cannot be looked at.
@@ -20,10 +21,12 @@ mod attach;
 mod folder;
 pub(crate) mod launch;
 mod look;
+mod order;
 mod places;
 pub(crate) mod text;
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -47,10 +50,13 @@ struct Answer {
 
 /// The command.
 pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
+    if args.order {
+        return order::run(args);
+    }
     signals::note();
     let looked = match process_number(&args.target) {
         Some(process) => attach::look(process, args.time).map(|looked| (looked, ExitCode::SUCCESS)),
-        None => launch::look(&args.target, args.time, args.json),
+        None => launched(args),
     };
     signals::note_no_more();
     let ((mut processes, seconds), code) = match looked {
@@ -66,6 +72,18 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
         return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
     }
     output::finish(text::all(&answer.processes, answer.seconds, term::width()), code)
+}
+
+/// A program that is run for it.
+fn launched(args: &LocksArgs) -> anyhow::Result<((Vec<Process>, f64), ExitCode)> {
+    let read = |path: &Path, maps| {
+        let profile = attach::open(path).ok()?;
+        Some(Process::of(&profile, None, &[], None, maps)).filter(|process| !process.is_empty())
+    };
+    let looked = launch::look(&args.target, args.time, args.json, ("CORELOCAL_LOCKS", read))?;
+    let ((mut processes, seconds), code) = looked;
+    processes.sort_by_key(|process| process.process);
+    Ok(((processes, seconds), code))
 }
 
 /// The process that is meant, if no program is: a number, and nothing else.

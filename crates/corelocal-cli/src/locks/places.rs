@@ -32,17 +32,22 @@ pub struct Call {
 
 /// What a stack tells.
 pub fn of(program: &Program<'_>, stack: &Stack) -> Place {
+    Place {
+        time_ns: nanos(stack.time()),
+        thread: stack.thread(),
+        name: stack.name().to_owned(),
+        frames: frames(program, stack),
+    }
+}
+
+/// The functions that called each other, innermost first.
+pub fn frames(program: &Program<'_>, stack: &Stack) -> Vec<Call> {
     let registers = Registers::new(*stack.registers());
     let calls = program.callers(registers, stack.words()).into_iter().flat_map(|frame| {
         let (file, address) = (frame.file, frame.address);
         frame.functions.into_iter().map(move |function| call(function, file.as_deref(), address))
     });
-    Place {
-        time_ns: nanos(stack.time()),
-        thread: stack.thread(),
-        name: stack.name().to_owned(),
-        frames: trimmed(calls.collect()),
-    }
+    trimmed(calls.collect())
 }
 
 fn call(function: Function, file: Option<&Path>, address: u64) -> Call {

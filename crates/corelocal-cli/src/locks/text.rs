@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{Cell, CellAlignment};
 
 use super::look::{Bucket, Lock, Process};
-use super::places::Place;
+use super::places::{Call, Place};
 use crate::report::figures::{figure, wrap};
 use crate::report::term;
 
@@ -116,12 +116,21 @@ fn more(lock: &Lock, width: usize) -> String {
 
 fn whereabouts(what: &str, place: &Place, width: usize) -> String {
     let mut out = String::new();
-    let thread = match place.name.as_str() {
-        "" => format!("thread {}", place.thread),
-        name => format!("thread {} {name}", place.thread),
-    };
+    let thread = thread(place.thread, &place.name);
     let _ = writeln!(out, "  {what} {}: {thread}", time(place.time_ns));
-    for (depth, call) in place.frames.iter().take(MOST_CALLS).enumerate() {
+    out.push_str(&calls(&place.frames, width));
+    out
+}
+
+/// A thread, by number and by name if it has one.
+pub fn thread(number: u32, name: &str) -> String {
+    format!("thread {number} {name}").trim_end().to_owned()
+}
+
+/// Functions that called each other.
+pub fn calls(frames: &[Call], width: usize) -> String {
+    let mut out = String::new();
+    for (depth, call) in frames.iter().take(MOST_CALLS).enumerate() {
         let function =
             wrap(&call.function, width.saturating_sub(8).max(30), 2).replace('\n', "\n        ");
         let _ = writeln!(out, "    {depth:>2}  {function}");
@@ -129,10 +138,10 @@ fn whereabouts(what: &str, place: &Place, width: usize) -> String {
             let _ = writeln!(out, "        {DIM}{source}{DIM:#}");
         }
     }
-    if place.frames.len() > MOST_CALLS {
-        let _ = writeln!(out, "        {DIM}and {} more{DIM:#}", place.frames.len() - MOST_CALLS);
+    if frames.len() > MOST_CALLS {
+        let _ = writeln!(out, "        {DIM}and {} more{DIM:#}", frames.len() - MOST_CALLS);
     }
-    if place.frames.is_empty() {
+    if frames.is_empty() {
         let _ = writeln!(out, "        {DIM}where, is not known on this processor{DIM:#}");
     }
     out
@@ -194,7 +203,6 @@ pub fn time(nanos: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::look::tests::lock;
-    use super::super::places::Call;
     use super::*;
 
     fn place(time_ns: u64, calls: usize) -> Option<Place> {

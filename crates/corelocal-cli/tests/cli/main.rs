@@ -13,6 +13,7 @@ mod clockd;
 mod doctor;
 mod heap;
 mod locks;
+mod locks_order;
 mod outputs;
 mod refuse;
 mod report;
@@ -33,11 +34,12 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// What changes which paths are taken.
-const OURS: [&str; 8] = [
+const OURS: [&str; 9] = [
     "CORELOCAL_MALLOC",
     "CORELOCAL_RSEQ",
     "CORELOCAL_CLOCK",
     "CORELOCAL_LOCKS",
+    "CORELOCAL_LOCK_ORDER",
     "CORELOCAL_MALLOC_LIBRARY",
     "CORELOCAL_MALLOCS",
     "GLIBC_TUNABLES",

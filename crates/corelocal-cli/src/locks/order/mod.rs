@@ -1,0 +1,131 @@
+//! `corelocal locks --order`: deadlocks, and orders of locks that may end in one.
+//!
+//! ```text
+//!   look.rs     a record of the library becomes names, places and cycles
+//!   cycles.rs   the shortest cycles of a graph
+//!   text.rs     the table
+//! ```
+//!
+//! Exit codes: as of `corelocal locks`; with `--strict` 1 for what was found, unless the program's own is another.
+//!
+//! Invariant: a deadlock is shown only if it is the same in two looks, or its process has ended.
+
+mod cycles;
+mod look;
+mod text;
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use corelocal::sync::profile::order::LockOrder;
+use serde::Serialize;
+
+use super::attach::{self, Kept};
+use super::{UNABLE, launch, process_number};
+use crate::cli::LocksArgs;
+use crate::clock::signals;
+use crate::output::{self, complain};
+use crate::report::term;
+use look::Process;
+
+/// How long to wait for a first lock of a process that is to record.
+const FIRST: Duration = Duration::from_secs(5);
+const TURN: Duration = Duration::from_millis(50);
+const FOUND: u8 = 1;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Answer {
+    version: &'static str,
+    /// For how long it was recorded.
+    seconds: f64,
+    processes: Vec<Process>,
+}
+
+impl Kept for LockOrder {
+    const VARIABLE: &str = "CORELOCAL_LOCK_ORDER";
+
+    fn is_wish(value: &[u8]) -> bool {
+        matches!(value, b"on" | [b'/', ..])
+    }
+
+    fn open(path: &Path) -> anyhow::Result<LockOrder> {
+        let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
+        LockOrder::open(&name).map_err(|why| anyhow!("cannot read {}: {why}", path.display()))
+    }
+
+    fn process(&self) -> u32 {
+        LockOrder::process(self)
+    }
+
+    fn none(process: u32, name: &str) -> anyhow::Error {
+        anyhow!(
+            "process {process} ({name}) does not record the order of its locks: it does not use those of corelocal, \
+             or it was started without CORELOCAL_LOCK_ORDER in its environment. Start it with \
+             CORELOCAL_LOCK_ORDER=on and look again; or run it by `corelocal locks --order PROGRAM`"
+        )
+    }
+}
+
+/// The command.
+pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
+    signals::note();
+    let looked = match process_number(&args.target) {
+        Some(process) => attached(process, args.time).map(|looked| (looked, ExitCode::SUCCESS)),
+        None => {
+            let how = (LockOrder::VARIABLE, read as fn(&Path, Option<String>) -> Option<Process>);
+            launch::look(&args.target, args.time, args.json, how)
+        }
+    };
+    signals::note_no_more();
+    let ((mut processes, seconds), code) = match looked {
+        Ok(looked) => looked,
+        Err(why) => {
+            complain(format_args!("{why:#}"));
+            return Ok(ExitCode::from(UNABLE));
+        }
+    };
+    processes.sort_by_key(|process| process.process);
+    let is_found = processes.iter().any(Process::has_deadlocks);
+    processes.iter_mut().for_each(|process| process.keep(args.top));
+    let is_success = code == ExitCode::SUCCESS;
+    let code = if args.strict && is_found && is_success { ExitCode::from(FOUND) } else { code };
+    let answer = Answer { version: env!("CARGO_PKG_VERSION"), seconds, processes };
+    if args.json {
+        return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
+    }
+    output::finish(text::all(&answer.processes, answer.seconds, term::width()), code)
+}
+
+/// What a process has left.
+fn read(path: &Path, maps: Option<String>) -> Option<Process> {
+    let order = <LockOrder as Kept>::open(path).ok()?;
+    Some(Process::of(&order, None, maps, Duration::ZERO)).filter(|process| !process.is_empty())
+}
+
+/// A process that runs, after this time.
+fn attached(process: u32, time: Option<Duration>) -> anyhow::Result<(Vec<Process>, f64)> {
+    let end = time.map(|time| Instant::now() + time);
+    let order: Option<LockOrder> =
+        attach::wait_for(process, end.unwrap_or_else(|| Instant::now() + FIRST))?;
+    let Some(order) = order else { return Ok((Vec::new(), 0.0)) };
+    let mut maps = None;
+    while !signals::came() {
+        let now = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        if now.is_empty() {
+            break;
+        }
+        maps = Some(now);
+        if end.is_none_or(|end| Instant::now() >= end) {
+            break;
+        }
+        thread::sleep(TURN);
+    }
+    let seconds = order.age().as_secs_f64();
+    let looked = Process::of(&order, Some(process), maps, TURN);
+    Ok((Some(looked).filter(|process| !process.is_empty()).into_iter().collect(), seconds))
+}

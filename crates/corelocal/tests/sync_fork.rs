@@ -681,10 +681,8 @@ fn a_first_thread_with_a_list_of_ours_is_not_gone() {
             assert!(child > 0);
             let mut status = -1;
             // SAFETY: the child is ours, `status` writable.
-            assert_eq!(
-                i64::from(unsafe { libc::waitpid(child as i32, &raw mut status, 0) }),
-                child
-            );
+            let ended = unsafe { libc::waitpid(child as i32, &raw mut status, 0) };
+            assert_eq!(i64::from(ended), child);
             assert_eq!(status, 0, "a thread that is there was taken for a gone one");
         },
     );

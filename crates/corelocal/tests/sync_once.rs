@@ -1,5 +1,5 @@
 //! What is done once: by many threads, after panics and failures, from within itself, and in forked children
-//! (`sync_fork.rs` has the one that panics).
+//! (`sync_fork_once.rs` has the ones that panic).
 
 mod mapped;
 mod storm;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: no such file holds this process up or ends it.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -14,8 +14,15 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
 }
 
-/// The largest file of an untrusted user that is copied.
+/// How much of untrusted users' files is copied.
 pub(crate) const MOST_COPIED: u64 = 1 << 30;
+
+/// Whether a file belongs to this process's user or root, and no other user may write to it.
+pub(crate) fn is_trusted(meta: &Metadata) -> bool {
+    // SAFETY: no preconditions.
+    let is_ours = meta.uid() == 0 || meta.uid() == unsafe { libc::geteuid() };
+    is_ours && meta.mode() & 0o022 == 0
+}
 
 /// What a file holds.
 pub(crate) enum Content {
@@ -27,17 +34,20 @@ pub(crate) enum Content {
 
 impl Content {
     /// Of a regular file that is not empty.
-    pub(crate) fn of(mut file: &File) -> Option<Content> {
+    pub(crate) fn of(file: &File) -> Option<Content> {
+        Content::of_at_most(file, MOST_COPIED)
+    }
+
+    /// Of such a file, of which `most` bytes are copied, if it is not mapped.
+    pub(crate) fn of_at_most(mut file: &File, most: u64) -> Option<Content> {
         let meta = file.metadata().ok().filter(|meta| meta.is_file() && meta.len() > 0)?;
-        // SAFETY: no preconditions.
-        let is_trusted = meta.uid() == 0 || meta.uid() == unsafe { libc::geteuid() };
-        if is_trusted && meta.mode() & 0o022 == 0 {
+        if is_trusted(&meta) {
             // SAFETY: the mapping is private and only read, as bytes of which nothing is assumed. Should its owner
             // cut the file short meanwhile, the process ends by SIGBUS; no value is made of memory that is gone.
             return unsafe { Mmap::map(file) }.ok().map(Content::Mapped);
         }
         let mut bytes = Vec::new();
-        let len = meta.len().min(MOST_COPIED);
+        let len = meta.len().min(most);
         file.by_ref().take(len).read_to_end(&mut bytes).ok()?;
         (!bytes.is_empty()).then_some(Content::Copied(bytes))
     }

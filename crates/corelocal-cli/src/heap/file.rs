@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use corelocal_lab::input;
 
 const MAGIC: &[u8] = b"CLHEAP1\n";
 const INFO: u32 = 1;
@@ -53,18 +54,13 @@ pub struct Sample {
 /// Whether a file says that it is a profile, or its name does.
 pub fn is_meant(path: &Path) -> bool {
     let is_named = path.extension().is_some_and(|extension| extension == "heap");
-    is_named || {
-        let mut first = [0; MAGIC.len()];
-        let read = std::fs::File::open(path)
-            .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut first));
-        read.is_ok() && first == MAGIC
-    }
+    is_named || input::read_start(path, MAGIC.len() as u64).is_ok_and(|start| start == MAGIC)
 }
 
 /// Reads a file.
 pub fn read(path: &Path) -> anyhow::Result<Heap> {
     let name = path.display();
-    let bytes = std::fs::read(path).with_context(|| {
+    let bytes = input::read(path).with_context(|| {
         format!("cannot read {name}; name a file that a program wrote which was started with CORELOCAL_MALLOC=profile")
     })?;
     parse(&bytes).with_context(|| format!("cannot use {name}"))
@@ -236,6 +232,30 @@ pub mod tests {
         let cut = parse(&whole[..whole.len() - 1]).expect("most of it");
         assert!(!cut.is_whole && cut.samples.len() == 1);
         assert!(!is_meant(Path::new("/proc/self/exe")) && is_meant(Path::new("no/such.heap")));
+    }
+
+    /// A FIFO with this name.
+    pub fn make_pipe(path: &Path) {
+        use std::os::unix::ffi::OsStrExt as _;
+        let path = std::ffi::CString::new(path.as_os_str().as_bytes()).expect("no zero byte");
+        // SAFETY: a path that ends with NUL.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+    }
+
+    #[test]
+    fn a_pipe_without_a_writer_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let [named, unnamed] = ["a.heap", "a"].map(|name| dir.path().join(name));
+        make_pipe(&named);
+        make_pipe(&unnamed);
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            done.send((is_meant(&unnamed), read(&named).map(|_| ()).map_err(|e| format!("{e:#}"))))
+        });
+        let (is_meant, read) =
+            is_done.recv_timeout(std::time::Duration::from_secs(60)).expect("no wait");
+        assert!(!is_meant);
+        assert!(read.as_ref().is_err_and(|why| why.contains("no heap profile")), "{read:?}");
     }
 
     proptest! {

@@ -18,7 +18,7 @@
 
 mod diff;
 mod diff_text;
-mod file;
+pub(crate) mod file;
 mod flame;
 mod launch;
 mod look;

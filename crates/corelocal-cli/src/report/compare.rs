@@ -10,6 +10,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
+use corelocal_lab::input;
 use serde_json::Value;
 
 use super::schema::{Better, Report, Row, SCHEMA_VERSION, Stat, Table};
@@ -113,7 +114,7 @@ impl Comparison {
 /// cut off, is not JSON, is not a report, is damaged, or comes from a newer program.
 pub fn load(path: &Path) -> anyhow::Result<Report> {
     let name = path.display();
-    let bytes = match std::fs::read(path) {
+    let bytes = match input::read(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => bail!(
             "cannot compare with {name}: there is no such file; \
              give a report.json that an earlier `corelocal report` wrote"

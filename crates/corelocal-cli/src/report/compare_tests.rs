@@ -125,3 +125,14 @@ fn an_absent_or_unreadable_file_is_named() {
     let problem = load(dir.path()).unwrap_err().to_string();
     assert!(problem.contains("directory"), "{problem}");
 }
+
+#[test]
+fn a_pipe_without_a_writer_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("old.json");
+    crate::heap::file::tests::make_pipe(&pipe);
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(load(&pipe).unwrap_err().to_string()));
+    let problem = is_done.recv_timeout(std::time::Duration::from_secs(60)).expect("no wait");
+    assert!(problem.contains("ends too early"), "{problem}");
+}

@@ -36,15 +36,13 @@ mod report;
 mod rules;
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::io::Read as _;
 use std::path::Path;
 
 use object::read::archive::ArchiveFile;
 
 use crate::content::{self, Content};
+use crate::input;
 
 pub use report::{Checked, Finding, Line, Place, Report, Rule, Section, Severity};
 
@@ -87,24 +85,10 @@ pub fn file(path: &Path) -> Result<Checked, Unreadable> {
         return bytes(&name, content.bytes());
     }
     // A pipe, say: its writer may be slow.
-    wait_for_content(&file).map_err(unreadable)?;
+    input::wait_for_content(&file).map_err(unreadable)?;
     let mut content = Vec::new();
     file.read_to_end(&mut content).map_err(unreadable)?;
     bytes(&name, &content)
-}
-
-/// Lets reads wait, where the file is of this process's user or root.
-fn wait_for_content(file: &File) -> io::Result<()> {
-    let owner = file.metadata()?.uid();
-    // SAFETY: no preconditions.
-    if owner != 0 && owner != unsafe { libc::geteuid() } {
-        return Err(io::Error::other("it is no file, and another user's"));
-    }
-    // SAFETY: an open descriptor and numbers. It is of this process alone; no other flag of it can be changed.
-    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, 0) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// Checks `data`, the content of a file called `name` in the report.

@@ -11,5 +11,6 @@
 pub mod callers;
 pub mod check;
 mod content;
+mod demangle;
 pub mod input;
 pub mod torture;

@@ -18,6 +18,7 @@ use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol a
 use super::Function;
 use super::maps::Map;
 use super::unwind::{self, Registers, Stack, Step};
+use crate::demangle::demangled;
 
 pub type Bytes<'a> = EndianSlice<'a, RunTimeEndian>;
 
@@ -107,10 +108,8 @@ impl<'a> Module<'a> {
         let mut functions = Vec::new();
         let mut frames = context.find_frames(at).skip_all_loads().ok()?;
         while let Ok(Some(frame)) = frames.next() {
-            let name = frame
-                .function
-                .as_ref()
-                .and_then(|function| function.demangle().map(|name| name.into_owned()).ok());
+            let raw_name = frame.function.as_ref().and_then(|function| function.raw_name().ok());
+            let name = raw_name.map(|name| demangled(&name));
             let source = frame.location.as_ref().and_then(|location| {
                 let file = location.file?;
                 Some(location.line.map_or(file.to_owned(), |line| format!("{file}:{line}")))
@@ -169,10 +168,6 @@ fn covering<'b, 'a>(symbols: &'b [Symbol<'a>], at: u64) -> Option<&'b Symbol<'a>
     // Symbols may lie within others; further back there is none that matters.
     let before = symbols[..after].iter().rev().take(16);
     before.into_iter().find(|symbol| at - symbol.start < symbol.size)
-}
-
-fn demangled(name: &str) -> String {
-    addr2line::demangle_auto(name.into(), None).into_owned()
 }
 
 impl<'a> Frames<'a> {

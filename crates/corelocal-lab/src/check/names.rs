@@ -13,6 +13,7 @@ use object::Endianness;
 
 use super::elf::{Elf, Extent, Kind};
 use super::report::Place;
+use crate::demangle::demangled;
 
 /// Names for a set of addresses.
 pub struct Names {
@@ -125,7 +126,7 @@ fn add_functions(elf: &Elf<'_>, extents: &[Extent], places: &mut BTreeMap<u64, P
     });
     for (address, best) in addresses.iter().zip(best) {
         if let (Some(best), Some(place)) = (best, places.get_mut(address)) {
-            let name = addr2line::demangle_auto(String::from_utf8_lossy(best.name), None);
+            let name = demangled(&String::from_utf8_lossy(best.name));
             let offset = address - best.start;
             place.function = Some(format!("{name}+{offset:#x}"));
         }

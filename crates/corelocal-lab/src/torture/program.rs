@@ -6,8 +6,6 @@
 //! - Two sections are *alike* when their instructions have the same names in the same order: inlined
 //!   copies of one section differ in registers and offsets only. Padding does not count.
 
-use std::borrow::Cow;
-
 use iced_x86::{
     Decoder, DecoderOptions, Formatter as _, Instruction, IntelFormatter, Mnemonic, OpKind,
     Register,
@@ -16,6 +14,7 @@ use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, SectionKind};
 
 use super::Obstacle;
+use crate::demangle::demangled;
 
 const DESCRIPTORS: &str = "__rseq_cs";
 
@@ -169,9 +168,8 @@ fn code(
         end: descriptor.start.checked_add(descriptor.length)?,
         commit_at: descriptor.start,
         abort: descriptor.abort,
-        function: function.map_or("a function without a name".to_owned(), |(.., name)| {
-            addr2line::demangle_auto(Cow::Borrowed(name), None).into_owned()
-        }),
+        function: function
+            .map_or("a function without a name".to_owned(), |(.., name)| demangled(name)),
         steps: Vec::new(),
         alike: String::new(),
         commit: Instruction::default(),

@@ -11,6 +11,7 @@
 pub mod callers;
 pub mod check;
 mod content;
+mod debug_info;
 mod demangle;
 pub mod input;
 pub mod torture;

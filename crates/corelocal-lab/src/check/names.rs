@@ -13,6 +13,7 @@ use object::Endianness;
 
 use super::elf::{Elf, Extent, Kind};
 use super::report::Place;
+use crate::debug_info;
 use crate::demangle::demangled;
 
 /// Names for a set of addresses.
@@ -144,6 +145,9 @@ fn add_lines(elf: &Elf<'_>, places: &mut BTreeMap<u64, Place>) {
         Endianness::Big => RunTimeEndian::Big,
     };
     let dwarf: Dwarf<_> = sections.borrow(|bytes| EndianSlice::new(bytes, endian));
+    if !debug_info::is_shallow(&dwarf) {
+        return;
+    }
     let Ok(context) = Context::from_dwarf(dwarf) else { return };
     for (address, place) in places {
         place.source = lines(&context, *address).unwrap_or_default();

@@ -36,13 +36,13 @@ fn check<R: Reader>(dwarf: &Dwarf<R>) -> gimli::Result<bool> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use gimli::{EndianSlice, LittleEndian, SectionId};
 
     use super::*;
 
     /// `.debug_abbrev` and `.debug_info` of a function from 0 to 4096 with so many inlined functions in each other.
-    pub(crate) fn nested(levels: usize) -> (Vec<u8>, Vec<u8>) {
+    fn nested(levels: usize) -> (Vec<u8>, Vec<u8>) {
         // Number, tag, whether it has children, attributes with their forms: low_pc as an address, high_pc as 8 bytes.
         let range = [0x11, 0x01, 0x12, 0x07, 0, 0];
         let abbreviations =

@@ -13,8 +13,8 @@ use crate::content::{self, MOST_COPIED, is_trusted};
 /// Reads a whole file. A pipe of this process's user or of root is read to its end.
 ///
 /// # Errors
-/// The file cannot be opened or read; or it belongs to another user and is no regular file; or another user may write to it, and
-/// it has 1 GiB or more.
+/// The file cannot be opened or read; it belongs to another user and is no regular file; or another user may write to
+/// it, and it has 1 GiB or more.
 ///
 /// # Examples
 /// ```

@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
+use std::path::PathBuf;
 
 use anyhow::Context as _;
-use corelocal_lab::callers::Map;
+use corelocal_lab::callers::{Areas, Map};
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 
@@ -192,7 +193,9 @@ impl Builder {
 
     fn process(&mut self, heap: &Heap, told: &Told, sign: i64, of_several: bool) {
         let before = self.profile.mapping.len();
-        for (map, path) in heap.maps.lines().filter_map(Map::parse) {
+        let maps: Vec<(Map, PathBuf)> = heap.maps.lines().filter_map(Map::parse).collect();
+        let areas = Areas::new(maps.iter().map(|(map, _)| *map).zip(before..));
+        for (map, path) in maps {
             let filename = self.text(&path.to_string_lossy());
             self.profile.mapping.push(Mapping {
                 id: self.profile.mapping.len() as u64 + 1,
@@ -210,9 +213,7 @@ impl Builder {
         for frame in &told.frames {
             // The call, not where it goes on.
             let address = frame.address.saturating_sub(1);
-            let holds = |map: &&Mapping| (map.memory_start..map.memory_limit).contains(&address);
-            let mapping = self.profile.mapping[before..].iter().find(holds);
-            let mapping_id = mapping.map_or(0, |mapping| mapping.id);
+            let mapping_id = areas.find(address).map_or(0, |mapping| mapping as u64 + 1);
             let line = frame.functions.iter().map(|function| {
                 let call = sites::call(function, frame);
                 let source = call.source.unwrap_or_default();

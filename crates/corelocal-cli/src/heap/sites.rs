@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use corelocal_lab::callers::{Files, Frame, Function, Program, Registers};
 
 use super::file::{Heap, Sample};
+use crate::output::complain;
 
 /// What is said of callers that the copy of the stack has no room for.
 const BEYOND: &str = "[callers beyond the copy of the stack]";
@@ -74,6 +75,9 @@ pub fn told(heap: &Heap, at_peak: bool) -> Told {
         *bytes += sample.bytes(heap.rate);
         *objects += sample.objects(heap.rate);
         told.samples += 1;
+    }
+    for complaint in program.complaints() {
+        complain(complaint);
     }
     let mut in_order: Vec<(Frame, usize)> = frames.into_iter().collect();
     in_order.sort_by_key(|(_, index)| *index);

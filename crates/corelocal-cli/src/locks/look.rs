@@ -11,6 +11,7 @@ use corelocal_lab::callers::{Files, Program};
 use serde::Serialize;
 
 use super::places::{self, Place};
+use crate::output::complain;
 
 /// A process.
 #[derive(Debug, Default, Serialize)]
@@ -102,6 +103,9 @@ impl Process {
             Some(Lock { worst_holder, longest_wait, ..Lock::of(&lock, &program) })
         });
         let mut locks: Vec<Lock> = locks.collect();
+        for complaint in program.complaints() {
+            complain(complaint);
+        }
         locks.sort_by_key(|lock| {
             let most_first = std::cmp::Reverse((lock.total_ns, lock.waiting, lock.waits));
             (!lock.is_lock, most_first, lock.address.clone())

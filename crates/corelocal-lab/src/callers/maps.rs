@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 /// A part of a file in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Map {
     /// Where it begins.
     pub start: u64,

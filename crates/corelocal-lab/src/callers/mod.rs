@@ -6,29 +6,39 @@
 //!
 //! ```text
 //!   maps.rs     /proc/PROCESS/maps: which file lies where
+//!   areas.rs    which file holds an address
+//!   local.rs    all files, read in this process
+//!   aside.rs    all files, read in a child process
 //!   module.rs   one file: its tables and names
 //!   unwind.rs   one step from a function to its caller
 //! ```
 //!
 //! Invariants:
 //! - Any bytes may come in, as stacks and as files; nothing here panics, and a walk ends after [`MOST_FRAMES`].
-//! - No file that another user names or owns holds this process up or ends it.
+//! - No file that another user names or owns holds this process up or ends it: a child process reads those to which
+//!   another user may write. What root or this process's user alone may write to is trusted and read in this process.
 //! - What a file does not tell is left out. Missing debug information costs the lines, a missing table the callers
 //!   beyond, unless functions there keep frame pointers.
 
+mod areas;
+mod aside;
+mod local;
 mod maps;
 mod module;
 mod unwind;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
+pub use areas::Areas;
+use aside::Aside;
+use local::{Local, Trust};
 pub use maps::Map;
-use module::Module;
 pub use unwind::Registers;
 
-use crate::content::{Content, open};
+use crate::content::{Content, MOST_COPIED, is_trusted, open};
 
 /// A walk ends here at the latest.
 pub const MOST_FRAMES: usize = 256;
@@ -36,14 +46,16 @@ pub const MOST_FRAMES: usize = 256;
 /// The files of a program, as they lie in its memory.
 pub struct Files {
     files: Vec<OnDisk>,
+    /// Which of them holds an address.
+    areas: Areas,
+    contents: Vec<OnceCell<Option<Content>>>,
 }
 
 struct OnDisk {
     /// As the program knows it.
     path: PathBuf,
-    /// Where its code lies.
-    maps: Vec<Map>,
-    content: OnceCell<Option<Content>>,
+    /// Where some of its code lies.
+    map: Map,
     /// Where else the path may lead: the program may have a root of its own.
     root: Option<PathBuf>,
 }
@@ -53,35 +65,38 @@ impl Files {
     /// `/proc/PROCESS/root`, as long as there is one.
     pub fn new(maps: &str, root: Option<&Path>) -> Files {
         let mut files: Vec<OnDisk> = Vec::new();
+        let mut known: HashMap<PathBuf, usize> = HashMap::new();
+        let mut areas = Vec::new();
         for (map, path) in maps.lines().filter_map(Map::parse) {
-            match files.iter_mut().find(|file| file.path == path) {
-                Some(file) if file.maps.contains(&map) => {}
-                Some(file) => file.maps.push(map),
-                None => {
-                    let (content, root) = (OnceCell::new(), root.map(Path::to_owned));
-                    files.push(OnDisk { path, maps: vec![map], content, root });
-                }
-            }
+            let file = *known.entry(path).or_insert_with_key(|path| {
+                files.push(OnDisk { path: path.clone(), map, root: root.map(Path::to_owned) });
+                files.len() - 1
+            });
+            areas.push((map, file));
         }
-        Files { files }
+        let contents = files.iter().map(|_| OnceCell::new()).collect();
+        Files { files, areas: Areas::new(areas), contents }
     }
 
     /// The program's own: the first one.
     pub fn program(&self) -> Option<&Path> {
         self.files.first().map(|file| file.path.as_path())
     }
+
+    /// Whether another user may write to one of them.
+    fn has_untrusted(&self) -> bool {
+        let metas = self.files.iter().filter_map(|file| file.open()?.metadata().ok());
+        metas.into_iter().any(|meta| meta.is_file() && !is_trusted(&meta))
+    }
 }
 
 impl OnDisk {
-    fn content(&self) -> Option<&[u8]> {
-        let content = self.content.get_or_init(|| {
-            let below_root = self.root.as_ref().and_then(|root| {
-                let inner = self.path.strip_prefix("/").ok()?;
-                open(&root.join(inner)).ok()
-            });
-            Content::of(&below_root.or_else(|| open(&self.path).ok())?)
+    fn open(&self) -> Option<File> {
+        let below_root = self.root.as_ref().and_then(|root| {
+            let inner = self.path.strip_prefix("/").ok()?;
+            open(&root.join(inner)).ok()
         });
-        content.as_ref().map(Content::bytes)
+        below_root.or_else(|| open(&self.path).ok())
     }
 }
 
@@ -105,82 +120,85 @@ pub struct Frame {
     pub functions: Vec<Function>,
 }
 
+/// A call, as a walk finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Call {
+    /// Where it goes on.
+    at: u64,
+    /// An address in the instruction that calls.
+    inside: u64,
+}
+
 /// A program's files, ready to be asked.
 pub struct Program<'a> {
-    modules: Vec<(&'a OnDisk, OnceCell<Option<Module<'a>>>)>,
-    /// What was found out of addresses so far: many stacks have most of them in common.
-    known: RefCell<HashMap<(u64, u64), Frame>>,
+    files: &'a Files,
+    local: Local<'a>,
+    /// Where one of the files is another user's.
+    aside: Option<RefCell<Aside<'a>>>,
+    /// What was found out of calls so far: many stacks have most of them in common.
+    known: RefCell<HashMap<Call, Frame>>,
 }
 
 impl<'a> Program<'a> {
-    /// Of these files, which are read when they are needed.
+    /// Of these files, which are read when they are needed. If another user may write to one of them, a child process
+    /// reads them, with limits.
     pub fn new(files: &'a Files) -> Program<'a> {
-        let modules = files.files.iter().map(|file| (file, OnceCell::new())).collect();
-        Program { modules, known: RefCell::default() }
+        let aside = files.has_untrusted().then(|| RefCell::new(Aside::new(files)));
+        let local = Local::new(files, Trust::Owner);
+        Program { files, local, aside, known: RefCell::default() }
     }
 
     /// The calls that lead to where the registers say, the innermost first. `stack` begins at the stack pointer.
     pub fn callers(&self, registers: Registers, stack: &[u64]) -> Vec<Frame> {
-        let stack = unwind::Stack::new(registers.stack_pointer(), stack);
-        let mut frames = Vec::new();
-        let (mut registers, mut is_call) = (registers, false);
-        while frames.len() < MOST_FRAMES {
-            let at = registers.program_counter();
-            if at == 0 {
-                break;
-            }
-            // A call's return address may be the next function's.
-            let inside = at - u64::from(is_call);
-            let module = self.code_at(inside);
-            let known = self.known.borrow().get(&(at, inside)).cloned();
-            frames.push(known.unwrap_or_else(|| {
-                let frame = self.frame(at, inside, module);
-                self.known.borrow_mut().insert((at, inside), frame.clone());
-                frame
-            }));
-            let step = module
-                .and_then(|module| module.caller(inside, &registers, &stack))
-                .unwrap_or_else(|| unwind::by_frame_pointer(&registers, &stack));
-            match step {
-                unwind::Step::Call(caller) => (registers, is_call) = (caller, true),
-                unwind::Step::Interrupted(caller) => (registers, is_call) = (caller, false),
-                unwind::Step::End => break,
-            }
-        }
-        frames
+        let calls = self
+            .asked(|aside| aside.calls(registers, stack))
+            .unwrap_or_else(|| self.local.calls(registers, stack));
+        calls.into_iter().map(|call| self.frame(call)).collect()
     }
 
     /// What lies at an address that is no code: a static's name, and how far into it; and the file.
     pub fn variable_at(&self, address: u64) -> Option<(String, u64)> {
-        self.modules().find_map(|(_, module)| module.variable_at(address))
+        self.asked(|aside| aside.variable_at(address))
+            .unwrap_or_else(|| self.local.variable_at(address))
     }
 
-    fn frame(&self, address: u64, inside: u64, module: Option<&Module<'a>>) -> Frame {
-        let nothing = || vec![Function { name: None, source: None }];
-        let functions = module.map(|module| module.functions_at(inside)).unwrap_or_default();
-        Frame {
-            address,
-            file: module.map(|module| module.path.to_owned()),
-            functions: if functions.is_empty() { nothing() } else { functions },
+    /// What is missing in the answers so far, and why: a sentence for each cause.
+    pub fn complaints(&self) -> Vec<String> {
+        let Some(aside) = &self.aside else { return Vec::new() };
+        let mut aside = aside.borrow_mut();
+        let mut complaints = Vec::new();
+        let left_out = aside.left_out();
+        if let Some(first) = left_out.first() {
+            complaints.push(format!(
+                "names of {} files are left out, {:?} first: of files that other users own or may write to, {} MiB are \
+                 read in all; change their owners or rights, if you trust them",
+                left_out.len(),
+                self.files.files[*first].path,
+                MOST_COPIED >> 20,
+            ));
         }
+        if aside.has_ended() {
+            complaints.push(
+                "some names are left out: files that other users own or may write to took too much time or memory, \
+                 and were not read any further; change their owners or rights, if you trust them"
+                    .to_owned(),
+            );
+        }
+        complaints
     }
 
-    fn code_at(&self, address: u64) -> Option<&Module<'a>> {
-        let holds = |file: &OnDisk| file.maps.iter().any(|map| map.contains(address));
-        let (file, module) = self.modules.iter().find(|(file, _)| holds(file))?;
-        Self::module(file, module)
+    fn asked<T>(&self, ask: impl FnOnce(&mut Aside<'a>) -> Option<T>) -> Option<T> {
+        ask(&mut self.aside.as_ref()?.borrow_mut())
     }
 
-    fn modules(&self) -> impl Iterator<Item = (&'a OnDisk, &Module<'a>)> {
-        self.modules.iter().filter_map(|(file, module)| Some((*file, Self::module(file, module)?)))
-    }
-
-    fn module<'b>(
-        file: &'a OnDisk,
-        module: &'b OnceCell<Option<Module<'a>>>,
-    ) -> Option<&'b Module<'a>> {
-        let read = || Module::parse(&file.path, file.maps.first()?, file.content()?);
-        module.get_or_init(read).as_ref()
+    fn frame(&self, call: Call) -> Frame {
+        let known = self.known.borrow().get(&call).cloned();
+        known.unwrap_or_else(|| {
+            let frame =
+                self.asked(|aside| aside.frame(call)).unwrap_or_else(|| self.local.frame(call));
+            self.known.borrow_mut().insert(call, frame.clone());
+            frame
+        })
     }
 }
 
@@ -198,7 +216,10 @@ mod tests {
             nonsense\n";
         let files = Files::new(maps, None);
         assert_eq!(files.program(), Some(Path::new("/usr/bin/a program")));
-        assert_eq!(files.files.iter().map(|file| file.maps.len()).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(files.files.len(), 2);
+        let holders =
+            [0xfff, 0x1000, 0x2fff, 0x3000, 0x5000].map(|address| files.areas.find(address));
+        assert_eq!(holders, [None, Some(0), Some(0), None, Some(1)]);
         assert!(Files::new("", None).program().is_none());
     }
 

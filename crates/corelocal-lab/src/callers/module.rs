@@ -6,7 +6,6 @@
 //!   is one.
 
 use std::cell::{OnceCell, RefCell};
-use std::path::Path;
 
 use addr2line::Context;
 use gimli::{
@@ -18,9 +17,12 @@ use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol a
 use super::Function;
 use super::maps::Map;
 use super::unwind::{self, Registers, Stack, Step};
-use crate::demangle::demangled;
+use crate::demangle::{cut, demangled};
 
 pub type Bytes<'a> = EndianSlice<'a, RunTimeEndian>;
+
+/// How many functions of one call are given: the innermost ones.
+const MOST_FUNCTIONS: usize = 256;
 
 /// A symbol.
 struct Symbol<'a> {
@@ -31,10 +33,11 @@ struct Symbol<'a> {
 
 /// See the module's text.
 pub struct Module<'a> {
-    pub path: &'a Path,
     file: object::File<'a>,
     endian: RunTimeEndian,
     bias: u64,
+    /// Where its segments begin, and their sizes.
+    segments: Vec<(u64, u64)>,
     frames: Option<Frames<'a>>,
     names: OnceCell<Option<Context<Bytes<'a>>>>,
     functions: OnceCell<Vec<Symbol<'a>>>,
@@ -52,7 +55,7 @@ struct Frames<'a> {
 
 impl<'a> Module<'a> {
     /// `map` is where a part of its code lies.
-    pub fn parse(path: &'a Path, map: &Map, content: &'a [u8]) -> Option<Module<'a>> {
+    pub fn parse(map: &Map, content: &'a [u8]) -> Option<Module<'a>> {
         let file = object::File::parse(content).ok()?;
         let endian =
             if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
@@ -66,9 +69,10 @@ impl<'a> Module<'a> {
         let in_file =
             map.offset.wrapping_sub(segment.file_range().0).wrapping_add(segment.address());
         let bias = map.start.wrapping_sub(in_file);
+        let segments = file.segments().map(|it| (it.address(), it.size())).collect();
         let frames = Frames::of(&file, endian);
         let (names, functions, variables) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Some(Module { path, file, endian, bias, frames, names, functions, variables })
+        Some(Module { file, endian, bias, segments, frames, names, functions, variables })
     }
 
     /// From a function to its caller; nothing if the file does not say how.
@@ -111,10 +115,13 @@ impl<'a> Module<'a> {
             let raw_name = frame.function.as_ref().and_then(|function| function.raw_name().ok());
             let name = raw_name.map(|name| demangled(&name));
             let source = frame.location.as_ref().and_then(|location| {
-                let file = location.file?;
-                Some(location.line.map_or(file.to_owned(), |line| format!("{file}:{line}")))
+                let file = cut(location.file?);
+                Some(location.line.map_or(file.clone(), |line| format!("{file}:{line}")))
             });
             functions.push(Function { name, source });
+            if functions.len() == MOST_FUNCTIONS {
+                break;
+            }
         }
         Some(functions)
     }
@@ -131,6 +138,12 @@ impl<'a> Module<'a> {
     fn function_symbol(&self, at: u64) -> Option<&'a str> {
         let symbols = self.functions.get_or_init(|| self.symbols(SymbolKind::Text));
         covering(symbols, at).map(|symbol| symbol.name)
+    }
+
+    /// Whether a segment of the file lies there.
+    pub fn holds(&self, address: u64) -> bool {
+        let at = address.wrapping_sub(self.bias);
+        self.segments.iter().any(|(start, size)| at.wrapping_sub(*start) < *size)
     }
 
     /// The static that lies there, and how far into it.

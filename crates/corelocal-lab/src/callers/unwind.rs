@@ -19,6 +19,8 @@ const FRAME_POINTER: usize = 6;
 const STACK_POINTER: usize = 7;
 const PROGRAM_COUNTER: usize = 16;
 const COUNT: usize = 17;
+/// In the order in which a program gives them.
+const GIVEN: [usize; 8] = [PROGRAM_COUNTER, STACK_POINTER, FRAME_POINTER, 3, 12, 13, 14, 15];
 /// What a function keeps for its caller.
 const KEPT: [usize; 6] = [3, FRAME_POINTER, 12, 13, 14, 15];
 
@@ -33,11 +35,15 @@ impl Registers {
     /// From program counter, stack pointer, rbp, rbx, r12, r13, r14 and r15.
     pub fn new(values: [u64; 8]) -> Registers {
         let mut registers = [None; COUNT];
-        let places = [PROGRAM_COUNTER, STACK_POINTER, FRAME_POINTER, 3, 12, 13, 14, 15];
-        for (place, value) in places.into_iter().zip(values) {
+        for (place, value) in GIVEN.into_iter().zip(values) {
             registers[place] = Some(value);
         }
         Registers(registers)
+    }
+
+    /// As they were given; 0 for those that are unknown.
+    pub(super) fn values(&self) -> [u64; 8] {
+        GIVEN.map(|place| self.0[place].unwrap_or(0))
     }
 
     pub(super) fn program_counter(&self) -> u64 {

@@ -1,8 +1,7 @@
 //! Reports: their data, how they are drawn, compared and written.
 //!
 //! Invariants:
-//! - A file is whole or as it was: it is written beside its place and renamed into it. Only what
-//!   cannot be renamed over (a pipe, a device) is written in place.
+//! - A file is whole or as it was, and no other user chooses which it is (`destination.rs`).
 //! - One output that cannot be written never costs another one.
 
 pub mod bars;
@@ -10,6 +9,7 @@ pub mod columns;
 pub mod compare;
 mod crosswise;
 pub mod curves;
+mod destination;
 pub mod figures;
 pub mod headline;
 pub mod html;
@@ -19,11 +19,11 @@ pub mod schema;
 pub mod stamp;
 pub mod term;
 
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use self::compare::Comparison;
+use self::destination::Destination;
 use self::schema::Report;
 
 /// What became of the outputs.
@@ -73,55 +73,12 @@ pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), String> 
 /// # Errors
 /// As there.
 pub fn may_write(path: &Path) -> Result<(), String> {
-    let tried = place(path).and_then(|(_, beside)| {
-        let Some(beside) = beside else { return Ok(()) };
-        write_new(&beside, b"").and_then(|()| fs::remove_file(&beside))
-    });
+    let tried = Destination::find(path).and_then(Destination::try_out);
     tried.map_err(|error| problem(path, &error.into()))
 }
 
-/// Which file is written, and the one beside it that becomes it; none for what is no plain file.
-fn place(path: &Path) -> io::Result<(PathBuf, Option<PathBuf>)> {
-    // A link is followed, so that its target changes and the link stays.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    match fs::metadata(&path) {
-        Ok(meta) if meta.is_dir() => return Err(ErrorKind::IsADirectory.into()),
-        Ok(meta) if !meta.is_file() => return Ok((path, None)),
-        _ => {}
-    }
-    let Some(name) = path.file_name() else {
-        return Err(ErrorKind::IsADirectory.into());
-    };
-    let mut beside = std::ffi::OsString::from(".");
-    beside.push(name);
-    beside.push(format!(".{}.tmp", std::process::id()));
-    let beside = path.with_file_name(beside);
-    Ok((path, Some(beside)))
-}
-
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let (path, beside) = place(path)?;
-    let Some(beside) = beside else { return fs::write(&path, content) };
-    let done = write_new(&beside, content).and_then(|()| fs::rename(&beside, &path));
-    if done.is_err() {
-        // Nothing to add if this fails too: the first error is the one to tell.
-        let _ = fs::remove_file(&beside);
-    }
-    done
-}
-
-/// Writes a file that must not exist: what stands under the name may be a link of another user's to somewhere else.
-fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
-    let make = || fs::File::options().write(true).create_new(true).open(path);
-    let mut file = match make() {
-        // A process of this number left it that was killed. Only the name is taken away, whatever it leads to.
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            fs::remove_file(path)?;
-            make()?
-        }
-        made => made?,
-    };
-    io::Write::write_all(&mut file, content)
+    Destination::find(path)?.write(content)
 }
 
 fn problem(path: &Path, error: &anyhow::Error) -> String {
@@ -153,6 +110,8 @@ fn problem(path: &Path, error: &anyhow::Error) -> String {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => format!(
             "cannot write {name}: no space is left in {folder}; free some or give a path elsewhere"
         ),
+        // A sentence of ours, which says what to do.
+        _ if error.get_ref().is_some() => format!("cannot write {name}: {error}"),
         _ => format!("cannot write {name}: {error}; give another path"),
     }
 }
@@ -160,6 +119,7 @@ fn problem(path: &Path, error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn report() -> Report {
         serde_json::from_str(include_str!("../../tests/fixtures/report-a.json")).unwrap()
@@ -220,7 +180,7 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let (target, path) = (folder.path().join("target"), folder.path().join("report.html"));
         fs::write(&target, "kept").unwrap();
-        let draft = place(&path).unwrap().1.unwrap();
+        let draft = folder.path().join(format!(".report.html.{}.tmp", std::process::id()));
         let plant = || std::os::unix::fs::symlink(&target, &draft).unwrap();
         plant();
         write_file(&path, "new").unwrap();

@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 
-use crate::{Call, json};
+use crate::{Call, corelocal, json, skip};
 
 /// A stream that nobody reads any more.
 fn left() -> OwnedFd {
@@ -59,4 +60,36 @@ fn nowhere_to_complain() {
     call.command.stderr(full());
     let status = call.command.status().expect("the program starts");
     assert_eq!(status.code(), Some(2), "a panic exits with 101");
+}
+
+#[test]
+fn a_link_of_another_user_leads_no_output_elsewhere() {
+    const TEST: &str = "a_link_of_another_user_leads_no_output_elsewhere";
+    let call = Call::new(&["bench", "clock", "--quick", "--json", "r.json"]).file("kept", "kept");
+    let at = |name: &str| call.folder.path().join(name);
+    std::fs::set_permissions(call.folder.path(), std::fs::Permissions::from_mode(0o1777))
+        .expect("a folder of ours");
+    std::os::unix::fs::symlink(at("kept"), at("r.json")).expect("a new link");
+    if std::os::unix::fs::lchown(at("r.json"), Some(65534), None).is_err() {
+        return skip(TEST, "another user's link: needs root");
+    }
+    let done = call.done();
+    assert_eq!(done.code, Some(1), "{}", done.whole());
+    assert!(done.err.contains("r.json belongs to user 65534"), "{}", done.err);
+    assert_eq!(done.read("kept"), "kept");
+}
+
+#[test]
+fn what_a_shell_gives_is_written_to() {
+    let done = corelocal(&["bench", "clock", "--quick", "--json", "/dev/stdout"]);
+    assert!(done.code == Some(0) && done.out.contains("\"tables\""), "{}", done.whole());
+    // A descriptor of the shell's.
+    let script = "exec 4>&1; \"$0\" bench clock --quick --json /dev/fd/4 >/dev/null | cat";
+    let mut call = Call::new(&[]);
+    let program = call.command.get_program().to_owned();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script]).arg(program).current_dir(call.folder.path());
+    call.command = shell;
+    let done = call.done();
+    assert_eq!(json(&done.out)["tables"][0]["id"], "clock");
 }

@@ -16,6 +16,12 @@ use super::syscall::syscall;
 /// The longest path built here, terminator included.
 const PATH_BYTES: usize = 1024;
 
+/// As many links as the kernel follows in one path.
+const MOST_LINKS: u32 = 40;
+
+/// The file system of `/proc` (`PROC_SUPER_MAGIC`).
+const PROC: u32 = 0x9fa0;
+
 /// A path under construction.
 pub(crate) struct PathBuf {
     bytes: [u8; PATH_BYTES],
@@ -102,33 +108,91 @@ impl File {
     ///
     /// `EPERM` for another user's file or FIFO: that user may have it open already, and would read what is written.
     /// Also for a link of another user, which may lead to a file of this one; links of this user and of root are
-    /// followed, as `/dev/stdout` is one. `ENXIO` for a FIFO that no process reads. A device is written to as it is.
+    /// followed, as `/dev/stdout` is one. And for a file of several names in a directory that other users may write
+    /// to: it may be any file of this user's, by a hard link. `ENXIO` for a FIFO that no process reads. A device is
+    /// written to as it is. `ENAMETOOLONG` for a path of more than 1023 bytes to a file that is there.
+    ///
+    /// `EAGAIN` for a link that is replaced by another kind of file meanwhile.
+    ///
+    /// A link is judged and read by one descriptor, and a file is judged by the descriptor that is written to. So
+    /// names that are exchanged meanwhile change nothing.
     pub(crate) fn create(path: &CStr, is_new: bool) -> Result<File, Errno> {
-        let open = |how: i32| {
-            let flags = (libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NOCTTY | how) as usize;
-            let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0o600, 0, 0];
-            // SAFETY: the path ends with NUL and outlives the call.
-            retry(|| unsafe { syscall(libc::SYS_openat, args) }).map(File)
-        };
+        const WRITE: i32 = libc::O_WRONLY | libc::O_NOCTTY;
+        // Without waiting for a reader of a FIFO.
+        const WRITE_NOW: i32 = WRITE | libc::O_NONBLOCK;
         // One that we make has its mode, and not every file system takes another.
-        match open(libc::O_CREAT | libc::O_EXCL) {
+        match File::open_at(None, path, WRITE | libc::O_CREAT | libc::O_EXCL) {
             Err(Errno::EEXIST) if !is_new => {}
             made => return made,
         }
-        // Without waiting for a reader of a FIFO.
-        let file = match open(libc::O_NONBLOCK | libc::O_NOFOLLOW) {
-            Err(Errno(libc::ELOOP)) => {
-                // SAFETY: the path ends with NUL; `stat` is writable.
-                let link = stat_by(|stat| unsafe { libc::lstat(path.as_ptr(), stat) })?;
-                if link.st_uid != 0 && !is_own(&link) {
-                    return Err(Errno::EPERM);
-                }
-                open(libc::O_NONBLOCK)?
+        // The only room for paths: stacks of signal handlers are short.
+        let mut room = [0; PATH_BYTES];
+        let path = path.to_bytes_with_nul();
+        room.get_mut(..path.len()).ok_or(Errno::ENAMETOOLONG)?.copy_from_slice(path);
+        let mut from = None;
+        for _ in 0..MOST_LINKS {
+            let (folder, name) = File::folder_of(from.as_ref(), &mut room)?;
+            let at = Some(&folder);
+            match File::open_at(at, name, WRITE_NOW | libc::O_NOFOLLOW) {
+                Err(Errno::ELOOP) => {}
+                opened => return opened?.emptied(&folder),
             }
-            opened => opened?,
+            let link = File::open_at(at, name, libc::O_PATH | libc::O_NOFOLLOW)?;
+            let status = link.status()?;
+            if status.st_mode & libc::S_IFMT != libc::S_IFLNK {
+                // Replaced since it was a link.
+                return Err(Errno::EAGAIN);
+            }
+            if status.st_uid != 0 && !is_own(&status) {
+                return Err(Errno::EPERM);
+            }
+            if link.is_in_proc()? {
+                // The kernel alone can follow it, and no process can replace it.
+                return File::open_at(at, name, WRITE_NOW)?.emptied(&folder);
+            }
+            link.read_link(&mut room)?;
+            from = Some(folder);
+        }
+        Err(Errno::ELOOP)
+    }
+
+    /// Opens a path that begins at an open directory, or at the working directory; close-on-exec. A new file is its
+    /// owner's alone.
+    fn open_at(at: Option<&File>, path: &CStr, flags: i32) -> Result<File, Errno> {
+        let at = at.map_or(libc::AT_FDCWD as usize, |directory| directory.0);
+        let flags = (flags | libc::O_CLOEXEC) as usize;
+        // SAFETY: the path ends with NUL and outlives the call.
+        retry(|| unsafe {
+            syscall(libc::SYS_openat, [at, path.as_ptr() as usize, flags, 0o600, 0, 0])
+        })
+        .map(File)
+    }
+
+    /// The directory of a path that begins at another one, and the name in it; `.` if the path ends with a slash. The
+    /// path ends with NUL, and is taken apart.
+    fn folder_of<'a>(
+        at: Option<&File>,
+        path: &'a mut [u8; PATH_BYTES],
+    ) -> Result<(File, &'a CStr), Errno> {
+        let len = path.iter().position(|&byte| byte == 0).unwrap_or(PATH_BYTES - 1);
+        let slash = path[..len].iter().rposition(|&byte| byte == b'/');
+        let name_at = slash.map_or(0, |slash| slash + 1);
+        let folder = match slash {
+            None => c".",
+            Some(0) => c"/",
+            Some(slash) => {
+                path[slash] = 0;
+                CStr::from_bytes_until_nul(&path[..]).unwrap_or_default()
+            }
         };
-        // SAFETY: a descriptor; `stat` is writable.
-        let stat = stat_by(|stat| unsafe { libc::fstat(file.0 as i32, stat) })?;
+        let folder = File::open_at(at, folder, libc::O_PATH | libc::O_DIRECTORY)?;
+        let name = CStr::from_bytes_until_nul(&path[name_at..]).unwrap_or_default();
+        Ok((folder, if name.is_empty() { c"." } else { name }))
+    }
+
+    /// The file that `create` opened in `folder`, made what a new one would be.
+    fn emptied(self, folder: &File) -> Result<File, Errno> {
+        let stat = self.status()?;
         let kind = stat.st_mode & libc::S_IFMT;
         // Also for root, which the kernel lets do the rest.
         if matches!(kind, libc::S_IFREG | libc::S_IFIFO) && !is_own(&stat) {
@@ -136,17 +200,54 @@ impl File {
         }
         // The mode of a device is not for us to change.
         if kind == libc::S_IFREG {
+            if stat.st_nlink > 1 && folder.is_open_to_others()? {
+                return Err(Errno::EPERM);
+            }
             // In this order: nothing is lost where the mode cannot be set.
             // SAFETY: a descriptor and a number.
-            retry(|| unsafe { syscall(libc::SYS_fchmod, [file.0, 0o600, 0, 0, 0, 0]) })?;
+            retry(|| unsafe { syscall(libc::SYS_fchmod, [self.0, 0o600, 0, 0, 0, 0]) })?;
             // SAFETY: likewise.
-            retry(|| unsafe { syscall(libc::SYS_ftruncate, [file.0, 0, 0, 0, 0, 0]) })?;
+            retry(|| unsafe { syscall(libc::SYS_ftruncate, [self.0, 0, 0, 0, 0, 0]) })?;
         }
         // A write waits for a slow reader: O_NONBLOCK was the only flag that this call can clear.
-        let args = [file.0, libc::F_SETFL as usize, 0, 0, 0, 0];
+        let args = [self.0, libc::F_SETFL as usize, 0, 0, 0, 0];
         // SAFETY: a descriptor and numbers.
         retry(|| unsafe { syscall(libc::SYS_fcntl, args) })?;
-        Ok(file)
+        Ok(self)
+    }
+
+    fn status(&self) -> Result<libc::stat, Errno> {
+        // SAFETY: a descriptor; `stat` is writable.
+        stat_by(|stat| unsafe { libc::fstat(self.0 as i32, stat) })
+    }
+
+    /// Whether other users than this one and root may make names in this directory; a sticky one lets them.
+    fn is_open_to_others(&self) -> Result<bool, Errno> {
+        let stat = self.status()?;
+        Ok(stat.st_uid != 0 && !is_own(&stat) || stat.st_mode & 0o022 != 0)
+    }
+
+    /// Whether it is of the file system of /proc.
+    fn is_in_proc(&self) -> Result<bool, Errno> {
+        let mut status = MaybeUninit::<libc::statfs>::zeroed();
+        // SAFETY: a descriptor; `status` is writable.
+        if unsafe { libc::fstatfs(self.0 as i32, status.as_mut_ptr()) } != 0 {
+            return Err(Errno::last());
+        }
+        // SAFETY: integers, all zero before the call.
+        // The magic number has 32 bits; how wide the field is differs.
+        Ok(unsafe { status.assume_init() }.f_type as u32 == PROC)
+    }
+
+    /// Where this link leads to, which was opened with `O_PATH`; ends with NUL.
+    fn read_link(&self, target: &mut [u8; PATH_BYTES]) -> Result<(), Errno> {
+        let room = target.as_mut_ptr() as usize;
+        let args = [self.0, c"".as_ptr() as usize, room, PATH_BYTES, 0, 0];
+        // SAFETY: an empty path that ends with NUL; the kernel writes so many bytes at most.
+        let len = retry(|| unsafe { syscall(libc::SYS_readlinkat, args) })?;
+        // What fills the room may have been cut.
+        *target.get_mut(len).ok_or(Errno::ENAMETOOLONG)? = 0;
+        Ok(())
     }
 
     /// Opens `path` for writing at its end, close-on-exec. A terminal does not become the process's own.
@@ -417,6 +518,94 @@ mod tests {
         let by_number = CString::new(format!("/proc/self/fd/{number}")).unwrap();
         File::create(&by_number, false).unwrap().write_all(b"by number").unwrap();
         assert_eq!(fs::read(&kept).unwrap(), b"by number");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Another user that exchanges its link with one of this user: the kernel does both at once.
+    #[test]
+    fn links_that_are_exchanged_lead_no_further_than_their_owner() {
+        use std::os::unix::fs::{lchown, symlink};
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let folder = env::temp_dir().join(format!("corelocal-exchanged-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let (own, foreign) = (folder.join("own"), folder.join("foreign"));
+        let (wanted, kept) = (folder.join("wanted"), folder.join("kept"));
+        fs::write(&wanted, "").unwrap();
+        fs::write(&kept, "kept").unwrap();
+        symlink(&wanted, &own).unwrap();
+        symlink(&kept, &foreign).unwrap();
+        if lchown(&foreign, Some(65534), None).is_err() {
+            std::eprintln!("skipped: links_that_are_exchanged_…: another user's link: needs root");
+            return fs::remove_dir_all(&folder).unwrap();
+        }
+        let name = |path: &std::path::Path| CString::new(path.to_str().unwrap()).unwrap();
+        let (path, other) = (name(&own), name(&foreign));
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    let at = libc::AT_FDCWD as usize;
+                    let exchange = libc::RENAME_EXCHANGE as usize;
+                    let (path, other) = (path.as_ptr() as usize, other.as_ptr() as usize);
+                    // SAFETY: paths that end with NUL.
+                    let done =
+                        unsafe { syscall(libc::SYS_renameat2, [at, path, at, other, exchange, 0]) };
+                    if done.is_err() {
+                        break;
+                    }
+                }
+            });
+            for _ in 0..3000 {
+                match File::create(&path, false) {
+                    Ok(_) | Err(Errno::EPERM | Errno::EAGAIN) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(fs::read(&kept).unwrap(), b"kept");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_name_that_another_user_may_have_given_empties_no_file() {
+        let folder = env::temp_dir().join(format!("corelocal-names-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let (secret, again) = (folder.join("secret"), folder.join("again"));
+        fs::write(&secret, "kept").unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o640)).unwrap();
+        fs::hard_link(&secret, &again).unwrap();
+        let create = || File::create(&CString::new(again.to_str().unwrap()).unwrap(), false);
+        for mode in [0o1777, 0o775] {
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(create().err(), Some(Errno::EPERM), "{mode:o}");
+            assert_eq!(fs::read(&secret).unwrap(), b"kept");
+            assert_eq!(fs::metadata(&secret).unwrap().permissions().mode() & 0o777, 0o640);
+        }
+        // Where only this user makes names it is this user's.
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        create().unwrap().write_all(b"new").unwrap();
+        assert_eq!(fs::read(&secret).unwrap(), b"new");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn own_links_are_followed_from_where_they_stand() {
+        use std::os::unix::fs::symlink;
+        let folder = env::temp_dir().join(format!("corelocal-followed-{}", std::process::id()));
+        fs::create_dir_all(folder.join("in")).unwrap();
+        fs::write(folder.join("to"), "old").unwrap();
+        symlink("../second", folder.join("in/first")).unwrap();
+        symlink(folder.join("to"), folder.join("second")).unwrap();
+        symlink("loop", folder.join("loop")).unwrap();
+        let create = |name: &str| {
+            let path = CString::new(folder.join(name).to_str().unwrap()).unwrap();
+            File::create(&path, false)
+        };
+        create("in/first").unwrap().write_all(b"new").unwrap();
+        assert_eq!(fs::read(folder.join("to")).unwrap(), b"new");
+        assert_eq!(create("loop").err(), Some(Errno::ELOOP));
+        assert_eq!(create("in/").err(), Some(Errno(libc::EISDIR)));
         fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -52,7 +52,9 @@ pub(super) fn set_prefix(prefix: &[u8]) {
 /// Writes the profile to a file, which is overwritten if it is there.
 ///
 /// # Errors
-/// `EINVAL` if there is no profile; what the file system answered; `ENOMEM`.
+/// `EINVAL` if there is no profile; `EPERM` if the path leads through a symbolic link of another user to a file that is
+/// there, or to another user's file, or to a file of several names in a directory that other users may write to; what
+/// the file system answered; `ENOMEM`.
 pub fn dump(path: &CStr) -> Result<(), Errno> {
     if !is_on() {
         return Err(Errno::EINVAL);

@@ -5,6 +5,7 @@
 //!
 //! Invariant: an error is a sentence that says what to do.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -166,7 +167,7 @@ pub fn named(name: &str) -> anyhow::Result<Malloc> {
 /// When its library is not there: how to build it.
 pub fn ours() -> anyhow::Result<Malloc> {
     let library = match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
-        Some(path) => checked(Path::new(&path)).with_context(|| format!("in {VARIABLE}"))?,
+        Some(path) => given(Path::new(&path)).with_context(|| format!("in {VARIABLE}"))?,
         None => {
             let beside = beside_this_program(&["", "deps", "../lib", "../lib/corelocal"], OURS);
             let found = beside.iter().find(|path| path.is_file());
@@ -205,10 +206,7 @@ fn beside_this_program(places: &[&str], name: &str) -> Vec<PathBuf> {
 /// # Errors
 /// What is wrong with it.
 pub fn file(path: &Path) -> anyhow::Result<Malloc> {
-    // A bare name is for the loader to find.
-    let is_path = path.parent().is_some_and(|folder| !folder.as_os_str().is_empty());
-    let library =
-        if is_path || path.exists() { checked(path)? } else { loaded(&path.to_string_lossy())? };
+    let library = given(path)?;
     let name = library.file_name().unwrap_or_default().to_string_lossy().into_owned();
     // With whatever version behind.
     let is_of = |soname: &&str| {
@@ -222,6 +220,19 @@ pub fn file(path: &Path) -> anyhow::Result<Malloc> {
         None => (name.clone(), name),
     };
     Ok(Malloc { id, label, ours, library: Some(library) })
+}
+
+/// The library that a path or a name leads to. A bare name is for the loader to find, as in `LD_PRELOAD`: in a folder
+/// that is not the user's own the file of that name is not what is meant.
+fn given(path: &Path) -> anyhow::Result<PathBuf> {
+    if path.as_os_str().as_bytes().contains(&b'/') {
+        return checked(path);
+    }
+    let name = path.to_string_lossy();
+    loaded(&name).with_context(|| match path.exists() {
+        true => format!("{name} is a name for the dynamic loader; for the file here name ./{name}"),
+        false => format!("cannot use the malloc {name}"),
+    })
 }
 
 /// Those that [`MORE`] names.
@@ -267,7 +278,11 @@ fn loaded(preload: &str) -> anyhow::Result<PathBuf> {
         bail!("this program was linked without a dynamic loader and cannot ask one for {preload}");
     }
     let path = with_preload(preload)?;
-    let wanted = Path::new(preload).canonicalize().unwrap_or_else(|_| path.clone());
+    // A name may lead to any path.
+    let wanted = match preload.contains('/') {
+        true => Path::new(preload).canonicalize().unwrap_or_else(|_| path.clone()),
+        false => path.clone(),
+    };
     if path.as_os_str().is_empty() || path != wanted || is_libc(&path) {
         bail!(
             "a process with {preload} preloaded has its malloc from {}; `LD_PRELOAD={preload} true` shows \

@@ -93,6 +93,20 @@ fn json_is_all_that_is_on_standard_output() {
 }
 
 #[test]
+fn a_bare_name_is_the_loaders() {
+    let Some((folder, library)) = library("a_bare_name_is_the_loaders") else { return };
+    let call = || Call::new(&["run", "--malloc", "libm-test.so", "echo", "ran"]);
+    let path = folder.path().to_str().expect("text");
+    // Whatever the folder has of that name.
+    let done = call().file("libm-test.so", "text").env("LD_LIBRARY_PATH", path).done();
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "ran\n"), "{}", done.whole());
+    let call = call();
+    fs::copy(library, call.folder.path().join("libm-test.so")).expect("a new file");
+    let done = call.done();
+    assert_eq!((done.code, done.out.as_str()), (Some(125), ""), "{}", done.whole());
+}
+
+#[test]
 fn mallocs_are_compared() {
     const TEST: &str = "mallocs_are_compared";
     let Some((_folder, library)) = library(TEST) else { return };
@@ -211,6 +225,11 @@ fn what_cannot_be_run_is_refused() {
         assert_eq!((done.code, done.out.as_str()), (Some(125), ""), "{}", done.whole());
         assert!(done.err.contains(words), "{malloc}: {}", done.err);
     }
+    // A bare name is not the file of that name in this folder.
+    let call = Call::new(&["run", "--malloc", "libno_such.so.2", "true"]);
+    let done = call.file("libno_such.so.2", "text").done();
+    assert_eq!((done.code, done.out.as_str()), (Some(125), ""), "{}", done.whole());
+    assert!(done.err.contains("name ./libno_such.so.2"), "{}", done.err);
     // The program is not run when what is asked for cannot be written.
     let done =
         corelocal(&["run", "--malloc", "libc", "--html", "no/such/page.html", "echo", "ran"]);

@@ -5,8 +5,11 @@
 //! - Nothing here panics.
 //! - Colour is dropped where the output is no terminal or `NO_COLOR` is set, kept where
 //!   `CLICOLOR_FORCE` asks for it.
+//! - Names and paths may be another user's. No control character of theirs reaches the terminal, which would obey it:
+//!   it is written as JSON has it (`\u001b`), so that JSON stays what it was. Lines and our own styles remain.
 
-use std::fmt::Display;
+use std::borrow::Cow;
+use std::fmt::{Display, Write as _};
 use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
 
@@ -14,13 +17,14 @@ use anstyle::{AnsiColor, Style};
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 
-/// Prints `text` as it is.
+/// Prints `text`, its control characters visible.
 ///
 /// # Errors
 /// What `write(2)` answered.
 pub fn print(text: impl Display) -> io::Result<()> {
+    let text = text.to_string();
     let mut out = anstream::stdout().lock();
-    write!(out, "{text}")?;
+    out.write_all(visible(&text).as_bytes())?;
     out.flush()
 }
 
@@ -43,5 +47,123 @@ pub fn unwritable(error: &io::Error) -> String {
 
 /// Prints an error. Where standard error fails too, the exit code is all there is to tell.
 pub fn complain(sentence: impl Display) {
-    let _ = writeln!(anstream::stderr().lock(), "{ERROR}error:{ERROR:#} {sentence}");
+    remark(format_args!("{ERROR}error:{ERROR:#} {sentence}\n"));
+}
+
+/// Prints to standard error what is not worth failing for.
+pub fn remark(text: impl Display) {
+    let text = text.to_string();
+    // Where standard error fails there is nobody to tell.
+    let _ = anstream::stderr().lock().write_all(visible(&text).as_bytes());
+}
+
+/// A name that a file or another process gave, without what would end its line.
+pub fn one_line(name: String) -> String {
+    let is_plain = !name.contains(|letter| is_control(letter) || matches!(letter, '\n' | '\t'));
+    if is_plain {
+        return name;
+    }
+    let mut out = String::with_capacity(name.len());
+    for letter in name.chars() {
+        if is_control(letter) || matches!(letter, '\n' | '\t') {
+            push_visible(&mut out, letter);
+        } else {
+            out.push(letter);
+        }
+    }
+    out
+}
+
+/// The text with its control characters as JSON writes them, but for lines, tabs and styles like ours.
+fn visible(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(is_control) {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let len = match style_len(from) {
+            Some(len) => {
+                out.push_str(&from[..len]);
+                len
+            }
+            None => {
+                let letter = from.chars().next().unwrap_or_default();
+                push_visible(&mut out, letter);
+                letter.len_utf8()
+            }
+        };
+        rest = &from[len..];
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+fn push_visible(out: &mut String, letter: char) {
+    // All of them are below 0x10000, where JSON needs one number.
+    let _ = write!(out, "\\u{:04x}", u32::from(letter));
+}
+
+/// What a terminal obeys, or what changes the order in which it shows text.
+fn is_control(letter: char) -> bool {
+    let is_order = matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(letter, '\u{2066}'..='\u{2069}');
+    letter.is_control() && !matches!(letter, '\n' | '\t') || is_order
+}
+
+/// How long the sequence is that `text` begins with, if it is one that our styles and tables are made of: bold, dim,
+/// a colour that can be seen, and their ends.
+fn style_len(text: &str) -> Option<usize> {
+    let codes = text.strip_prefix("\x1b[")?;
+    let codes = &codes[..codes.find('m')?];
+    let is_ours = match codes.strip_prefix("38;5;") {
+        Some(colour) => matches!(colour.parse(), Ok(1..=15_u8)),
+        None => matches!(codes.parse(), Ok(0_u8 | 1 | 2 | 22 | 31..=37 | 39)),
+    };
+    is_ours.then_some("\x1b[m".len() + codes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_of_names_are_visible() {
+        for (text, expected) in [
+            ("a\tb\n", "a\tb\n"),
+            ("\x1b]0;title\x07", "\\u001b]0;title\\u0007"),
+            ("\x1b[2J\x1b[8mhidden\r", "\\u001b[2J\\u001b[8mhidden\\u000d"),
+            ("\u{9b}2J \x7f \u{202e}txt", "\\u009b2J \\u007f \\u202etxt"),
+            ("\x1b[38;5;16m\x1b[1;5m\x1b[", "\\u001b[38;5;16m\\u001b[1;5m\\u001b["),
+        ] {
+            assert_eq!(visible(text), expected);
+            // As JSON it is what it was.
+            let json = visible(&serde_json::to_string(text).unwrap()).into_owned();
+            assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+        }
+        assert_eq!(one_line("a\nb\tc\x1b".to_owned()), "a\\u000ab\\u0009c\\u001b");
+        assert_eq!(one_line("plain ä".to_owned()), "plain ä");
+    }
+
+    #[test]
+    fn our_own_styles_remain() {
+        use comfy_table::{Attribute, Cell, Table};
+        let colours = [AnsiColor::Red, AnsiColor::Green, AnsiColor::Yellow, AnsiColor::Blue];
+        let more = [AnsiColor::Magenta, AnsiColor::Cyan, AnsiColor::White];
+        let styles = colours.into_iter().chain(more).map(|colour| colour.on_default().bold());
+        for style in styles.chain([Style::new().dimmed(), Style::new().bold()]) {
+            let text = format!("{style}text{style:#}\n");
+            assert_eq!(visible(&text), text, "{:?}", style.get_fg_color());
+        }
+        let cell =
+            |text| Cell::new(text).add_attribute(Attribute::Bold).fg(comfy_table::Color::Green);
+        let mut table = Table::new();
+        table.enforce_styling();
+        table.add_row([cell("ours"), Cell::new("dim").add_attribute(Attribute::Dim)]);
+        let text = table.to_string();
+        assert!(text.contains('\x1b'));
+        assert_eq!(visible(&text), text);
+    }
 }

@@ -7,6 +7,8 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use corelocal_lab::input;
 
+use crate::output::one_line;
+
 const MAGIC: &[u8] = b"CLHEAP1\n";
 const INFO: u32 = 1;
 const MAP: u32 = 2;
@@ -140,7 +142,7 @@ impl Sample {
         Some(Sample {
             size,
             thread,
-            name: String::from_utf8_lossy(&name[..len]).into_owned(),
+            name: one_line(String::from_utf8_lossy(&name[..len]).into_owned()),
             is_in_use: flags & 1 != 0,
             was_at_peak: flags & 2 != 0,
             registers,

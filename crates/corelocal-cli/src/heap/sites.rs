@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use corelocal_lab::callers::{Files, Frame, Function, Program, Registers};
 
 use super::file::{Heap, Sample};
-use crate::output::complain;
+use crate::output::{complain, one_line};
 
 /// What is said of callers that the copy of the stack has no room for.
 const BEYOND: &str = "[callers beyond the copy of the stack]";
@@ -128,7 +128,7 @@ pub fn call(function: &Function, frame: &Frame) -> Call {
         None => format!("{address:#x}"),
     };
     let function_name = function.name.clone().unwrap_or_else(unnamed);
-    Call { function: function_name, source: function.source.clone() }
+    Call { function: one_line(function_name), source: function.source.clone().map(one_line) }
 }
 
 fn walk(program: &Program<'_>, sample: &Sample, heap: &Heap, own: Option<&Path>) -> Vec<Frame> {

@@ -19,6 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::look::Process;
 use crate::clock::signals;
+use crate::output::one_line;
 
 /// How long a look takes that begins with switching on.
 const LOOK: Duration = Duration::from_secs(5);
@@ -145,7 +146,7 @@ pub fn wait_for<K: Kept>(process: u32, end: Instant) -> anyhow::Result<Option<K>
         }
         if !is_to_have_one::<K>(process) {
             let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-            return Err(K::none(process, name.trim_end()));
+            return Err(K::none(process, &one_line(name.trim_end().to_owned())));
         }
         if Instant::now() >= end || signals::came() {
             return refused.map_or(Ok(None), Err);

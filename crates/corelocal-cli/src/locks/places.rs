@@ -10,6 +10,7 @@ use corelocal_lab::callers::{Function, Program, Registers};
 use serde::Serialize;
 
 use super::look::nanos;
+use crate::output::one_line;
 
 /// A thread, and where it was.
 #[derive(Clone, Debug, Serialize)]
@@ -35,7 +36,7 @@ pub fn of(program: &Program<'_>, stack: &Stack) -> Place {
     Place {
         time_ns: nanos(stack.time()),
         thread: stack.thread(),
-        name: stack.name().to_owned(),
+        name: one_line(stack.name().to_owned()),
         frames: frames(program, stack),
     }
 }
@@ -55,7 +56,8 @@ fn call(function: Function, file: Option<&Path>, address: u64) -> Call {
         Some(file) => format!("{}, {address:#x}", file.to_string_lossy()),
         None => format!("{address:#x}"),
     };
-    Call { function: function.name.unwrap_or_else(unnamed), source: function.source }
+    let function_name = function.name.unwrap_or_else(unnamed);
+    Call { function: one_line(function_name), source: function.source.map(one_line) }
 }
 
 /// Without the lock's own functions at the beginning, and what started the thread at the end.

@@ -29,7 +29,6 @@ mod relay;
 mod tally;
 mod text;
 
-use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
@@ -39,7 +38,7 @@ use anyhow::{Context as _, anyhow};
 use crate::cli::RunArgs;
 use crate::mallocs::preloaded::Preloaded;
 use crate::mallocs::{Malloc, library};
-use crate::output::{self, complain};
+use crate::output::{self, complain, remark};
 use crate::report::{self, term};
 use input::Input;
 use launch::{Output, Run};
@@ -132,10 +131,7 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
 
 /// What a reader would not expect of these runs.
 fn notes(program: &Program, mallocs: &[Malloc], preloaded: &Preloaded) {
-    let note = |text: String| {
-        // Where standard error fails there is nobody to tell.
-        let _ = writeln!(anstream::stderr().lock(), "note: {text}");
-    };
+    let note = |text: String| remark(format_args!("note: {text}\n"));
     for taken in &preloaded.taken {
         note(format!(
             "LD_PRELOAD has the malloc {}, which is left out where the program is to have libc's",
@@ -176,8 +172,7 @@ fn tell(args: &RunArgs, answer: &Answer, status: ExitStatus) -> ExitCode {
         let said = text.and_then(|text| output::finish(text + "\n", ExitCode::SUCCESS));
         complaints.extend(said.err().map(|error| format!("{error:#}")));
     } else {
-        // Where standard error fails there is nobody to tell.
-        let _ = write!(anstream::stderr().lock(), "{}", text::all(answer, term::width()));
+        remark(text::all(answer, term::width()));
     }
     complaints.iter().for_each(complain);
     if let Some(signal) = status.signal() {

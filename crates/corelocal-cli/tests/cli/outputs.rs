@@ -93,3 +93,11 @@ fn what_a_shell_gives_is_written_to() {
     let done = call.done();
     assert_eq!(json(&done.out)["tables"][0]["id"], "clock");
 }
+
+#[test]
+fn names_give_a_terminal_no_orders() {
+    let name = "\u{1b}]0;title\u{7}\u{1b}[2J.heap";
+    let done = Call::new(&["heap", name]).env("CLICOLOR_FORCE", "1").done();
+    assert!(done.err.contains("\\u001b]0;title\\u0007\\u001b[2J.heap"), "{:?}", done.err);
+    assert!(done.err.contains("\u{1b}[1m"), "no style: {:?}", done.err);
+}

@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::super::look::nanos;
 use super::super::places::{self, Call};
 use super::cycles::{self, Edge};
+use crate::output::one_line;
 
 /// A process.
 #[derive(Debug, Default, Serialize)]
@@ -252,7 +253,10 @@ impl Names<'_> {
     /// The functions in what `read` reads, and the name of the thread.
     fn frames(&mut self, read: impl FnOnce(&mut Stack) -> bool) -> (Vec<Call>, String) {
         match read(&mut self.stack) {
-            true => (places::frames(&self.program, &self.stack), self.stack.name().to_owned()),
+            true => {
+                let name = one_line(self.stack.name().to_owned());
+                (places::frames(&self.program, &self.stack), name)
+            }
             false => (Vec::new(), String::new()),
         }
     }

@@ -226,7 +226,9 @@ fn lock_files_that_others_may_open_are_refused() {
     assert!(Publisher::<pvclock::Page>::create(file.c()).is_ok());
     let other = folder.0.join("other");
     fs::hard_link(file.lock(), &other).unwrap();
+    set_mode(&folder.0, 0o1777);
     assert_eq!(refused(), Some(0o600));
+    set_mode(&folder.0, 0o755);
     fs::remove_file(file.lock()).unwrap();
     symlink(&other, file.lock()).unwrap();
     assert!(refused().is_some());
@@ -242,9 +244,30 @@ fn lock_files_that_others_may_open_are_refused() {
         fs::remove_file(file.lock()).unwrap();
     }
     assert!(Publisher::<pvclock::Page>::create(file.c()).is_ok());
-    // The page itself under another name, where it has another lock.
-    fs::hard_link(&file.0, folder.0.join("again")).unwrap();
-    assert_eq!(Publisher::<pvclock::Page>::create(file.c()).err(), Some(Refusal::Linked(2)));
+}
+
+/// Where `fs.protected_hardlinks` is off, every user may link to a file that it can find.
+#[test]
+fn links_of_other_users_keep_no_publisher_from_its_directory() {
+    let (folder, foreign) = (Folder::new("linked"), Folder::new("linking"));
+    let file = folder.file();
+    let create = || Publisher::<pvclock::Page>::create(file.c());
+    drop(published::<pvclock::Page>(&file));
+    fs::hard_link(file.lock(), foreign.0.join("lock")).unwrap();
+    let again = File::at(foreign.0.join("page"));
+    fs::hard_link(&file.0, &again.0).unwrap();
+    let publisher = create().unwrap();
+    // Where it has another lock there is no second publisher.
+    let held = Some(Refusal::Held(Some(std::process::id())));
+    assert_eq!(Publisher::<pvclock::Page>::create(again.c()).err(), held);
+    drop(publisher);
+    assert!(Publisher::<pvclock::Page>::create(again.c()).is_ok());
+    assert!(create().is_ok());
+    // In a directory that other users may write to, one of them may have made the name.
+    set_mode(&folder.0, 0o1777);
+    assert!(matches!(create().err(), Some(Refusal::Lock { mode: 0o600, .. })));
+    fs::remove_file(file.lock()).unwrap();
+    assert_eq!(create().err(), Some(Refusal::Linked(2)));
 }
 
 #[test]

@@ -251,6 +251,16 @@ impl SharedFile {
         }
     }
 
+    /// Whether another holds the writer's lock for writing, for which it must have the right to write.
+    pub(crate) fn has_writer(&self) -> Result<bool, Errno> {
+        let mut lock = record(WRITER, 1);
+        // A lock for reading meets those for writing only.
+        lock.l_type = libc::F_RDLCK as libc::c_short;
+        // SAFETY: an open descriptor (1); the kernel reads and writes the record.
+        checked(unsafe { libc::fcntl(self.0, libc::F_OFD_GETLK, &raw mut lock) })?;
+        Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
+    }
+
     /// The process that is the file's writer, as it sees its own number; `None` if nobody says so.
     pub(crate) fn holder(&self) -> Option<u32> {
         let lock = self.control(libc::F_OFD_GETLK, NAMES, NAMES_LEN).ok()?;

@@ -101,14 +101,15 @@ pub enum Refusal {
         /// Its permission bits.
         mode: u32,
     },
-    /// The lock file beside it is no regular file of one name and of this user, or others may open it.
+    /// The lock file beside it is no regular file of this user, or others may open it, or it has several names in a
+    /// directory that others may write to.
     Lock {
         /// The number of the user it belongs to.
         owner: u32,
         /// Its permission bits.
         mode: u32,
     },
-    /// It has so many names, of which another publisher may use another one.
+    /// It has so many names, and others may write to its directory: another user may have given it this one.
     Linked(u64),
     /// It was made by another program, which may be writing to it without a lock.
     NotOurs,
@@ -162,7 +163,11 @@ impl fmt::Display for Refusal {
                  write to, below /run or $XDG_RUNTIME_DIR"
             ),
             Refusal::Linked(names) => {
-                write!(f, "it has {names} names, and may be published to by another one: remove it first")
+                write!(
+                    f,
+                    "it has {names} names, and others may write to its directory: remove it, or take a directory \
+                     that only this user may write to, below /run or $XDG_RUNTIME_DIR"
+                )
             }
             Refusal::NotOurs => f.write_str(
                 "a clock page of another program, which may still write to it: end that, and remove the \

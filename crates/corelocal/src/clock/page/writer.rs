@@ -9,6 +9,9 @@
 //! that may read a file may lock it for reading (`fcntl(2)`), and so would keep the next writer out for ever. The lock
 //! file stays when its holder ends: if it were removed, two processes could each lock a file of that name.
 //!
+//! A page of several names has several lock files. So its writer locks the page, too, where no reader's lock is in the
+//! way.
+//!
 //! # Other users
 //! A user that may replace files in the page's directory could replace the page and the lock. So the directory must
 //! belong to this user or root, and be writable by its owner alone or sticky. In a sticky one (`/tmp`, `/dev/shm`) another
@@ -22,7 +25,9 @@
 //! # Invariants
 //! 1. A publisher holds the lock of `FILE.lock`, and the name still stood for that file afterwards. The kernel drops
 //!    the lock when its process ends.
-//! 2. The page and the lock file belong to this user, have one name each, and no other user may write to them.
+//! 2. The page and the lock file belong to this user, and no other user may write to them. In a directory that other
+//!    users may write to (a sticky one) they have one name each. Elsewhere another user's hard link to them is harmless:
+//!    no other user gave them the names under which they are published.
 //! 3. A forked child does not publish: it has the memory, the descriptor and with it the lock, but the
 //!    generation of the process differs (`sys/forks.rs`).
 
@@ -60,6 +65,8 @@ const LOCK_MODE: u32 = 0o600;
 pub struct Publisher<P: Encoding> {
     mapping: Mapping,
     lock: SharedFile,
+    /// Locked too, unless another user holds a lock for reading.
+    page: SharedFile,
     /// Of the process (3).
     generation: u32,
     recovered: bool,
@@ -76,10 +83,12 @@ impl<P: Encoding> Publisher<P> {
     /// `XDG_RUNTIME_DIR` for other users.
     ///
     /// # Errors
-    /// [`Refusal::Held`] if another process, or another publisher of this one, publishes there;
+    /// [`Refusal::Held`] if another process, or another publisher of this one, publishes there or to the same file
+    /// under another name;
     /// [`Refusal::Directory`] if other users may replace files in its directory; [`Refusal::Unsafe`] if the file is
     /// another user's or others may write to it; [`Refusal::Lock`] if that is so of the lock file;
-    /// [`Refusal::Linked`] if the file has several names; [`Refusal::NotOurs`], [`Refusal::Foreign`] and others if it
+    /// [`Refusal::Linked`] if the file has several names and other users may make names in its directory;
+    /// [`Refusal::NotOurs`], [`Refusal::Foreign`] and others if it
     /// is there and no page that a publisher made; [`Refusal::System`] if the kernel refuses.
     pub fn create(path: &CStr) -> Result<Publisher<P>, Refusal> {
         let (directory, name) = Directory::of(path)?;
@@ -90,8 +99,11 @@ impl<P: Encoding> Publisher<P> {
         if Directory::is_open_to_others(&status) {
             return Err(Refusal::Directory { owner: status.owner, mode: status.mode });
         }
+        // Then a name there may be a hard link that another user made, to any file of this one.
+        let is_shared = status.is_writable_by_others();
         let page_name = PathBuf::join(&[name])?;
-        let lock = lock(&directory, PathBuf::join(&[name, b".lock"])?.as_c_str())?;
+        let lock_name = PathBuf::join(&[name, b".lock"])?;
+        let lock = lock(&directory, lock_name.as_c_str(), is_shared)?;
         let file = open_or_make::<P>(&directory, page_name.as_c_str())?;
         let status = file.status()?;
         let (owner, mode) = (status.owner, status.mode);
@@ -102,7 +114,7 @@ impl<P: Encoding> Publisher<P> {
         if owner != shared_file::user() || status.is_writable_by_others() {
             return Err(Refusal::Unsafe { owner, mode });
         }
-        if status.links > 1 {
+        if status.links > 1 && is_shared {
             return Err(Refusal::Linked(status.links));
         }
         // As a user leaves it that empties the file. Readers that have it mapped can go on.
@@ -111,6 +123,10 @@ impl<P: Encoding> Publisher<P> {
         }
         if !examine::<P>(&file, &status)? {
             return Err(Refusal::NotOurs);
+        }
+        // (1) Another user's lock for reading is no publisher's, and keeps none out.
+        if !file.lock()? && file.has_writer()? {
+            return Err(Refusal::Held(file.holder()));
         }
         let mapping = file.map(FILE_BYTES, true)?;
         let FileStatus { identity: (device, inode), len, .. } = file.status()?;
@@ -124,8 +140,8 @@ impl<P: Encoding> Publisher<P> {
         // Under number 0 nothing was published yet, though some encodings can say so.
         let last = read.filter(|(mark, _)| *mark != Mark::default()).map(|(_, content)| content);
         let generation = forks::generation();
-        let file = (device, inode, len);
-        Ok(Publisher { mapping, lock, generation, recovered, last, file })
+        let (opened, file) = (file, (device, inode, len));
+        Ok(Publisher { mapping, lock, page: opened, generation, recovered, last, file })
     }
 
     /// Publishes. Wait-free. Async-signal-safe, unless the signal interrupted another `publish` of the same
@@ -192,8 +208,8 @@ impl<P: Encoding> Publisher<P> {
     }
 }
 
-/// The lock file, locked (1).
-fn lock(directory: &Directory, name: &CStr) -> Result<SharedFile, Refusal> {
+/// The lock file, locked (1). It may have further names unless its directory is shared with other users.
+fn lock(directory: &Directory, name: &CStr, is_shared: bool) -> Result<SharedFile, Refusal> {
     for _ in 0..REPLACEMENTS {
         let file = match directory.open_writable(name) {
             Ok(file) => file,
@@ -215,8 +231,8 @@ fn lock(directory: &Directory, name: &CStr) -> Result<SharedFile, Refusal> {
         };
         let status = file.status()?;
         // (2) Reading suffices for a lock.
-        let is_shared = status.owner != shared_file::user() || status.mode & 0o077 != 0;
-        if !status.is_regular || is_shared || status.links > 1 {
+        let is_open = status.owner != shared_file::user() || status.mode & 0o077 != 0;
+        if !status.is_regular || is_open || status.links > 1 && is_shared {
             return Err(Refusal::Lock { owner: status.owner, mode: status.mode });
         }
         if !file.lock()? {
@@ -284,6 +300,7 @@ impl<P: Encoding> Drop for Publisher<P> {
     fn drop(&mut self) {
         // In a child the lock is the parent's as well, and stays.
         if forks::generation() == self.generation {
+            self.page.unlock();
             self.lock.unlock();
         }
     }

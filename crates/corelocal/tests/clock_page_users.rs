@@ -6,6 +6,7 @@ mod pages;
 mod users;
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -313,4 +314,84 @@ fn a_new_page_is_whole_from_the_first_moment() {
     let refused = Publisher::<vmclock::Page>::create(file.c()).err();
     assert_eq!(refused, Some(Refusal::System(corelocal::sys::Errno::ELOOP)));
     assert!(file.0.is_symlink() && !file.draft().exists());
+}
+
+/// A file of procfs is its process's to fill, whomever it belongs to.
+fn of_the_kernel<P: Encoding>() {
+    use std::os::unix::process::CommandExt as _;
+    let folder = Folder::new(&format!("procfs-{}", P::NAME));
+    let file = folder.file();
+    drop(published::<P>(&file));
+    let page = fs::read(&file.0).unwrap();
+    // The page as the arguments of a program, each of which ends with a zero byte.
+    let mut words = page.split(|&byte| byte == 0).map(std::ffi::OsStr::from_bytes);
+    let mut command = std::process::Command::new("/bin/true");
+    command.arg0(words.next().unwrap()).args(words);
+    // SAFETY: the child makes one system call. It stops as soon as it is the program.
+    unsafe {
+        command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        })
+    };
+    let mut process = match command.spawn() {
+        Ok(process) => process,
+        Err(error) => return eprintln!("skipped: of_the_kernel: ptrace, /bin/true: {error}"),
+    };
+    let mut status = 0;
+    // SAFETY: our child; `status` is writable.
+    unsafe { libc::waitpid(process.id() as i32, &raw mut status, libc::WUNTRACED) };
+    assert!(libc::WIFSTOPPED(status));
+    let path = PathBuf::from(format!("/proc/{}/cmdline", process.id()));
+    assert!(fs::read(&path).unwrap().starts_with(&page));
+    let link = folder.0.join("link");
+    symlink(&path, &link).unwrap();
+    for path in [path, link, PathBuf::from("/proc/self/status")] {
+        let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        assert_eq!(Subscriber::<P>::open(&path).err(), Some(Refusal::NotAFile), "{path:?}");
+        let untrusted = Subscriber::<P>::open_untrusted(&path).err();
+        assert_eq!(untrusted, Some(Refusal::NotAFile), "{path:?}");
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+}
+
+#[test]
+fn files_that_hold_what_the_kernel_says_are_no_pages() {
+    of_the_kernel::<pvclock::Page>();
+    of_the_kernel::<vmclock::Page>();
+    of_the_kernel::<clockbound::Page>();
+    assert!(Refusal::NotAFile.to_string().contains("name one of them"));
+}
+
+/// The writer of a FIFO waits for a reader; one that comes and goes would end it by EPIPE.
+#[test]
+fn what_is_no_page_is_not_opened() {
+    let folder = Folder::new("kinds");
+    let file = folder.file();
+    // SAFETY: a path that ends with NUL.
+    assert_eq!(unsafe { libc::mkfifo(file.c().as_ptr(), 0o600) }, 0);
+    let link = folder.0.join("link");
+    symlink(&file.0, &link).unwrap();
+    let link = std::ffi::CString::new(link.to_str().unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| fs::File::options().write(true).open(&file.0).map(drop));
+        for _ in 0..200 {
+            for path in [file.c(), &link] {
+                let refused = Subscriber::<vmclock::Page>::open(path).err();
+                assert_eq!(refused, Some(Refusal::NotAFile));
+            }
+            let refused = Publisher::<vmclock::Page>::create(file.c()).err();
+            assert_eq!(refused, Some(Refusal::NotAFile));
+            let refused = corelocal::sync::profile::Profile::open(&link).err();
+            assert_eq!(refused, Some(corelocal::sync::profile::ProfileError::Foreign));
+            assert!(!writer.is_finished(), "the writer met a reader");
+            std::thread::yield_now();
+        }
+        drop(fs::File::open(&file.0).unwrap());
+    });
+    for device in [c"/dev/null", c"/dev/zero"] {
+        let refused = Subscriber::<pvclock::Page>::open(device).err();
+        assert_eq!(refused, Some(Refusal::NotAFile));
+    }
 }

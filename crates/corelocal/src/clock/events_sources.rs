@@ -112,11 +112,11 @@ pub(super) mod with_device {
     /// Maps the device, once.
     #[cold]
     fn open() -> usize {
-        let mapping = SharedFile::open(c"/dev/vmclock0").and_then(|file| {
-            let is_device = file.status()?.is_device;
-            Ok(if is_device { Some(file.map(4096, false)?) } else { None })
+        let mapping = SharedFile::open(c"/dev/vmclock0").ok().and_then(|file| {
+            let is_device = file.status().ok()?.is_device;
+            if is_device { file.map(4096, false).ok() } else { None }
         });
-        let at = mapping.ok().flatten().map_or(ABSENT, |mapping| {
+        let at = mapping.map_or(ABSENT, |mapping| {
             let at = mapping.at().expose_provenance();
             // For good: somebody may always be looking.
             core::mem::forget(mapping);

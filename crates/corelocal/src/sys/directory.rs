@@ -11,6 +11,7 @@ use core::ffi::{CStr, c_int};
 
 use super::errno::Errno;
 use super::file::PathBuf;
+use super::named_file::{self, NotOpened};
 use super::shared_file::{self, FileStatus, SharedFile, checked};
 
 /// The bit of a mode that lets only the owner of a name take it away (`S_ISVTX`), as `/tmp` has it.
@@ -59,9 +60,9 @@ impl Directory {
         shared_file::status_at(self.0, name)
     }
 
-    /// Opens a file that must exist for reading and writing; no symbolic link (2).
-    pub(crate) fn open_writable(&self, name: &CStr) -> Result<SharedFile, Errno> {
-        SharedFile::open_at(self.0, name, libc::O_RDWR | libc::O_NOFOLLOW)
+    /// Opens a regular file that must exist for reading and writing; no symbolic link (2).
+    pub(crate) fn open_writable(&self, name: &CStr) -> Result<SharedFile, NotOpened> {
+        named_file::open_regular(self.0, name, libc::O_RDWR | libc::O_NOFOLLOW)
     }
 
     /// Makes a file that must not exist, with these permissions whatever the umask.
@@ -112,11 +113,11 @@ mod tests {
         assert_eq!(directory.create(c"a", 0o644).err(), Some(Errno::EEXIST));
         // A link is neither followed nor replaced.
         symlink("a", folder.join("link")).unwrap();
-        assert_eq!(directory.open_writable(c"link").err(), Some(Errno::ELOOP));
+        assert_eq!(directory.open_writable(c"link").err(), Some(Errno::ELOOP.into()));
         assert_eq!(directory.create(c"link", 0o600).err(), Some(Errno::EEXIST));
         assert!(directory.rename_new(c"a", c"link") == Err(Errno::EEXIST));
         directory.rename_new(c"a", c"b").unwrap();
-        assert_eq!(directory.open_writable(c"a").err(), Some(Errno::ENOENT));
+        assert_eq!(directory.open_writable(c"a").err(), Some(Errno::ENOENT.into()));
         assert!(directory.open_writable(c"b").is_ok());
         // The path leads elsewhere by now, the descriptor does not.
         let moved = folder.with_extension("moved");

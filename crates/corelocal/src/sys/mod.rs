@@ -26,6 +26,7 @@ pub(crate) mod huge_pages;
 pub mod membarrier;
 #[cfg(not(loom))]
 pub(crate) mod memory_limit;
+pub(crate) mod named_file;
 pub(crate) mod once;
 pub(crate) mod page_size;
 pub(crate) mod pages;

@@ -1,6 +1,6 @@
 //! Files that processes share through memory: pages that one writes and others read, objects that all use.
 //!
-//! Way of a file: opened without waiting for anybody, its status looked at, locked by who writes, mapped.
+//! Way of a file: opened if it is of a wanted kind (`named_file.rs`), its status looked at, locked by its writer, mapped.
 //! These calls go through libc, which knows the layout of `stat` and the size of offsets on each
 //! architecture; none of them is on a fast path.
 //!
@@ -26,6 +26,7 @@ use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
 
 use super::errno::Errno;
+use super::named_file::{self, NotOpened};
 
 /// The byte whose lock makes a process the writer.
 const WRITER: i64 = 1 << 40;
@@ -46,11 +47,14 @@ pub(crate) struct FileStatus {
     pub(crate) len: u64,
     pub(crate) is_regular: bool,
     pub(crate) is_device: bool,
+    pub(crate) is_link: bool,
     /// Permission bits.
     pub(crate) mode: u32,
     pub(crate) owner: u32,
     /// How many names it has; none in memory without a name.
     pub(crate) links: u64,
+    /// Which device it is, if it is one.
+    pub(crate) device: u64,
     /// Device and inode: which file it is.
     pub(crate) identity: (u64, u64),
 }
@@ -68,19 +72,28 @@ impl FileStatus {
 }
 
 impl SharedFile {
-    /// Opens a file for reading. Never waits, even for a FIFO.
-    pub(crate) fn open(path: &CStr) -> Result<SharedFile, Errno> {
-        Self::open_with(path, libc::O_RDONLY)
+    /// What every file is opened with.
+    pub(super) const FLAGS: c_int = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+
+    /// Opens a regular file or the hypervisor's page for reading.
+    pub(crate) fn open(path: &CStr) -> Result<SharedFile, NotOpened> {
+        named_file::open_page(path)
     }
 
-    /// Opens a file that must exist for reading and writing; no symbolic link.
-    pub(crate) fn open_writable(path: &CStr) -> Result<SharedFile, Errno> {
-        Self::open_with(path, libc::O_RDWR | libc::O_NOFOLLOW)
+    /// Opens a regular file that must exist for reading and writing; no symbolic link.
+    pub(crate) fn open_writable(path: &CStr) -> Result<SharedFile, NotOpened> {
+        named_file::open_regular(libc::AT_FDCWD, path, libc::O_RDWR | libc::O_NOFOLLOW)
     }
 
-    /// Opens a file that must exist for reading and writing, by way of a link too: `/proc/PROCESS/fd/N` is one.
-    pub(crate) fn open_linked(path: &CStr) -> Result<SharedFile, Errno> {
-        Self::open_with(path, libc::O_RDWR)
+    /// Opens a regular file that must exist for reading and writing, by way of a link too: `/proc/PROCESS/fd/N` is one.
+    pub(crate) fn open_linked(path: &CStr) -> Result<SharedFile, NotOpened> {
+        named_file::open_regular(libc::AT_FDCWD, path, libc::O_RDWR)
+    }
+
+    /// # Safety
+    /// An open descriptor, which nothing else closes.
+    pub(super) unsafe fn from_raw(descriptor: c_int) -> SharedFile {
+        SharedFile(descriptor)
     }
 
     /// Makes a file that must not exist, with these permissions whatever the umask.
@@ -110,7 +123,7 @@ impl SharedFile {
     }
 
     /// What the open file is called in /proc.
-    fn path(&self) -> DescriptorPath {
+    pub(super) fn path(&self) -> DescriptorPath {
         DescriptorPath::of(self.0)
     }
 
@@ -167,14 +180,17 @@ impl SharedFile {
 
     /// Also if the kernel does not tell.
     fn is_of_huge_pages(&self) -> bool {
+        self.file_system().map_or(true, |number| number == HUGETLBFS)
+    }
+
+    /// The number of its file system's kind.
+    pub(super) fn file_system(&self) -> Result<u32, Errno> {
         let mut stat = MaybeUninit::<libc::statfs>::zeroed();
         // SAFETY: an open descriptor (1); `stat` is writable.
-        if unsafe { libc::fstatfs(self.0, stat.as_mut_ptr()) } != 0 {
-            return true;
-        }
+        checked(unsafe { libc::fstatfs(self.0, stat.as_mut_ptr()) })?;
         // SAFETY: integers, all zero before the call.
         // The magic number has 32 bits; how wide the field is differs.
-        unsafe { stat.assume_init() }.f_type as u32 == HUGETLBFS
+        Ok(unsafe { stat.assume_init() }.f_type as u32)
     }
 
     /// Gives a file of this user's to a group besides.
@@ -194,7 +210,7 @@ impl SharedFile {
 
     /// Opens a path that begins at a directory. A file that is made is its owner's alone at first (3).
     pub(super) fn open_at(at: c_int, path: &CStr, flags: c_int) -> Result<SharedFile, Errno> {
-        let flags = flags | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let flags = flags | Self::FLAGS;
         loop {
             // SAFETY: the path ends with NUL.
             match checked(unsafe { libc::openat(at, path.as_ptr(), flags, 0o600) }) {
@@ -303,7 +319,7 @@ impl Drop for SharedFile {
 }
 
 /// `/proc/self/fd/` and a number.
-struct DescriptorPath([u8; 32]);
+pub(super) struct DescriptorPath([u8; 32]);
 
 impl DescriptorPath {
     fn of(descriptor: c_int) -> DescriptorPath {
@@ -319,7 +335,7 @@ impl DescriptorPath {
         DescriptorPath(path)
     }
 
-    fn as_c_str(&self) -> &CStr {
+    pub(super) fn as_c_str(&self) -> &CStr {
         // A number of 32 bits has ten digits: NULs remain.
         CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
     }
@@ -410,9 +426,11 @@ fn status_by(ask: impl FnOnce(*mut libc::stat) -> c_int) -> Result<FileStatus, E
         len: u64::try_from(stat.st_size).unwrap_or(0),
         is_regular: kind == libc::S_IFREG,
         is_device: kind == libc::S_IFCHR,
+        is_link: kind == libc::S_IFLNK,
         mode: stat.st_mode & 0o7777,
         owner: stat.st_uid,
         links,
+        device: stat.st_rdev,
         identity: (stat.st_dev, stat.st_ino),
     })
 }

@@ -67,6 +67,9 @@ pub(super) unsafe fn at<'a, P: Layout>(address: *const u8) -> Option<&'a P> {
 }
 
 /// The first bytes of a file, and how long it is.
+///
+/// Invariant: there are no more bytes than the file has by its status. What more could be read is no content that it
+/// stores.
 #[derive(Debug)]
 pub struct Head<'a> {
     bytes: &'a [u8],
@@ -74,9 +77,10 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Of a file of at least these bytes.
+    /// Of a file of this length, from which these bytes were read.
     pub(super) fn new(bytes: &'a [u8], file_len: u64) -> Head<'a> {
-        Head { bytes, file_len: file_len.max(bytes.len() as u64) }
+        let len = usize::try_from(file_len).map_or(bytes.len(), |len| len.min(bytes.len()));
+        Head { bytes: &bytes[..len], file_len }
     }
 
     /// How long the file is. Of a device nobody knows: as long as can be.

@@ -11,6 +11,10 @@
 //! ends in SIGBUS. A library must not handle signals, and memory that cannot be cut (a sealed memfd) has no name that
 //! other users could open. So each reading copies that page by `pread(2)` (`untrusted.rs`), which fails then.
 //!
+//! The owner of a file vouches for its content only where the file stores what was written to it: a file of procfs may
+//! belong to root and hold what another user wrote. Such files, FIFOs, and devices that are no hypervisor's page are not
+//! even opened (`sys/named_file.rs`).
+//!
 //! Publishers of this library never cut, replace or remove a file; ClockBound's daemon cuts its own, at start, if it
 //! finds it damaged. A reader that must survive even that takes `open_untrusted` for any file.
 //!
@@ -157,7 +161,9 @@ impl<P: Encoding> Subscriber<P> {
     /// `/dev/vmclock0`, or ClockBound's `/var/run/clockbound/shm0`.
     ///
     /// # Errors
-    /// [`Refusal`] if there is no such file, or it is not a page of this encoding. [`Refusal::Unsafe`] if it belongs
+    /// [`Refusal`] if there is no such file, or it is not a page of this encoding. [`Refusal::NotAFile`] for FIFOs,
+    /// devices that are no hypervisor's page, and files of procfs and the like, which are not opened. Where /proc is not
+    /// mounted, `ELOOP` if a symbolic link is on the way. [`Refusal::Unsafe`] if it belongs
     /// to another user than this process's and root, or others than its owner may write to it.
     pub fn open(path: &CStr) -> Result<Subscriber<P>, Refusal> {
         Self::open_if(path, Opened::is_trusted)

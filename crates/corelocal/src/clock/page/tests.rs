@@ -409,11 +409,11 @@ proptest! {
         fn check<P: Encoding>(damage: &[(usize, u8)], len: usize) {
             let mut image = [0; FILE_BYTES];
             P::format(&mut image);
-            assert!(P::examine(&Head::new(&image, 0)).is_ok());
+            assert!(P::examine(&Head::new(&image, FILE_BYTES as u64)).is_ok());
             for &(at, byte) in damage {
                 image[at] = byte;
             }
-            let head = Head::new(&image[..len], 0);
+            let head = Head::new(&image[..len], len as u64);
             let _ = (P::examine(&head), head.has_annex::<P>());
         }
         check::<pvclock::Page>(&damage, len);

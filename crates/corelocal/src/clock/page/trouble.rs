@@ -5,6 +5,7 @@ use core::fmt;
 
 use super::Status;
 use crate::sys::Errno;
+use crate::sys::named_file::NotOpened;
 
 /// Why a page gave no time.
 ///
@@ -75,7 +76,8 @@ pub enum Refusal {
     System(Errno),
     /// Another writer has it: the process of this number, as it sees itself, if it said so.
     Held(Option<u32>),
-    /// It is a directory, a FIFO, or another thing that is no file of memory.
+    /// It is a directory, a FIFO, a device that is no hypervisor's page, or a file of procfs or the like: what such a file
+    /// holds is not its owner's. It was not opened.
     NotAFile,
     /// It has so many bytes, which is too few.
     Short(u64),
@@ -123,6 +125,15 @@ impl From<Errno> for Refusal {
     }
 }
 
+impl From<NotOpened> for Refusal {
+    fn from(why: NotOpened) -> Refusal {
+        match why {
+            NotOpened::System(error) => Refusal::System(error),
+            NotOpened::Kind => Refusal::NotAFile,
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -133,7 +144,9 @@ impl fmt::Display for Refusal {
             Refusal::Held(None) => {
                 f.write_str("another process publishes there already: end it first, or use another file")
             }
-            Refusal::NotAFile => f.write_str("neither a regular file nor a device"),
+            Refusal::NotAFile => f.write_str(
+                "neither a regular file that a file system stores nor a hypervisor's page; name one of them",
+            ),
             Refusal::Short(len) => write!(f, "no clock page: it has {len} bytes only"),
             Refusal::Foreign => f.write_str("no clock page of this encoding"),
             Refusal::Version(version) => {

@@ -45,6 +45,7 @@ use crate::sys::Errno;
 use crate::sys::directory::Directory;
 use crate::sys::file::PathBuf;
 use crate::sys::forks;
+use crate::sys::named_file::NotOpened;
 use crate::sys::shared_file::{self, FileStatus, Mapping, SharedFile};
 
 /// How often a file is opened again because it was replaced meanwhile.
@@ -121,7 +122,7 @@ impl<P: Encoding> Publisher<P> {
         if status.len == 0 {
             file.write_first(&first_image::<P>())?;
         }
-        if !examine::<P>(&file, &status)? {
+        if !examine::<P>(&file, &file.status()?)? {
             return Err(Refusal::NotOurs);
         }
         // (1) Another user's lock for reading is no publisher's, and keeps none out.
@@ -213,7 +214,7 @@ fn lock(directory: &Directory, name: &CStr, is_shared: bool) -> Result<SharedFil
     for _ in 0..REPLACEMENTS {
         let file = match directory.open_writable(name) {
             Ok(file) => file,
-            Err(Errno::ENOENT) => match directory.create(name, LOCK_MODE) {
+            Err(NotOpened::System(Errno::ENOENT)) => match directory.create(name, LOCK_MODE) {
                 Ok(file) => file,
                 // Made meanwhile.
                 Err(Errno::EEXIST) => continue,
@@ -251,7 +252,7 @@ fn lock(directory: &Directory, name: &CStr, is_shared: bool) -> Result<SharedFil
 fn open_or_make<P: Encoding>(directory: &Directory, name: &CStr) -> Result<SharedFile, Refusal> {
     for _ in 0..REPLACEMENTS {
         match directory.open_writable(name) {
-            Err(Errno::ENOENT) => {}
+            Err(NotOpened::System(Errno::ENOENT)) => {}
             Err(error) => {
                 return Err(match directory.status_of(name) {
                     Ok(FileStatus { is_regular: true, owner, mode, .. })

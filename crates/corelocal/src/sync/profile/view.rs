@@ -19,6 +19,7 @@ use super::record::Record;
 use super::trace::Stack;
 use super::{now, own};
 use crate::sys::Errno;
+use crate::sys::named_file::NotOpened;
 use crate::sys::shared_file::{Mapping, SharedFile};
 
 /// The contention profile of a process.
@@ -74,7 +75,10 @@ impl Profile {
     /// The file cannot be opened or mapped, or is something else. [`ProfileError::Untrusted`] for a file of another
     /// user than this process's and root that is not sealed; a profile without a name is.
     pub fn open(path: &CStr) -> Result<Profile, ProfileError> {
-        let file = SharedFile::open_linked(path).map_err(ProfileError::System)?;
+        let file = SharedFile::open_linked(path).map_err(|why| match why {
+            NotOpened::System(error) => ProfileError::System(error),
+            NotOpened::Kind => ProfileError::Foreign,
+        })?;
         let status = file.status().map_err(ProfileError::System)?;
         if !status.is_regular || status.len != page::LEN as u64 {
             return Err(ProfileError::Foreign);

@@ -242,7 +242,7 @@ pub(super) fn open_file(name: &str) -> Result<SharedFile, SharedError> {
     SharedFile::open_writable(path.as_c_str()).map_err(|error| {
         match shared_file::status_of(path.as_c_str()) {
             // Its mode keeps us out; whose it is says more.
-            Ok(status) if error == Errno::EACCES && !status.has_trusted_owner() => {
+            Ok(status) if error == Errno::EACCES.into() && !status.has_trusted_owner() => {
                 SharedError::Owner { found: status.owner }
             }
             _ => error.into(),

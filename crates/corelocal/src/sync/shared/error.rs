@@ -5,6 +5,7 @@
 use core::fmt;
 
 use crate::sys::Errno;
+use crate::sys::named_file::NotOpened;
 
 /// Why there is no [`SharedBox`](super::SharedBox).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub enum SharedError {
     Exists,
     /// There is no object of this name.
     NotFound,
-    /// It is a directory, a device or the like.
+    /// It is a directory, a device, a file of procfs or the like. It was not opened.
     NotAFile,
     /// The file does not begin as an object does: it is something else, or was overwritten.
     Foreign,
@@ -83,6 +84,15 @@ impl From<Errno> for SharedError {
             Errno::EEXIST => SharedError::Exists,
             Errno::ENOENT => SharedError::NotFound,
             errno => SharedError::Kernel(errno),
+        }
+    }
+}
+
+impl From<NotOpened> for SharedError {
+    fn from(why: NotOpened) -> SharedError {
+        match why {
+            NotOpened::System(error) => error.into(),
+            NotOpened::Kind => SharedError::NotAFile,
         }
     }
 }

@@ -36,7 +36,7 @@ use super::futex::Futex;
 use super::profile::{self, Kind, Wait};
 use super::scope::{Private, Scope};
 use super::spin::{self, Spin};
-use crate::primitive::atomic::{AtomicU64, Ordering};
+use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::futex::{Deadline, Wake};
 
 const ROUND: u64 = 1 << 32;
@@ -93,7 +93,8 @@ fn is_over(released: u32, round: u32) -> bool {
 pub struct Barrier<S: Scope = Private> {
     state: AtomicU64,
     released: Futex<S>,
-    threads: u32,
+    /// Never changes here. Another user that shares the barrier may write to it (`TamperSafe`).
+    threads: AtomicU32,
 }
 
 /// Whether a thread made a round full: one in each round did.
@@ -127,13 +128,21 @@ impl<S: Scope> Barrier<S> {
     /// A barrier of whoever the scope says.
     #[cfg(not(loom))]
     pub const fn with_scope(threads: u32) -> Self {
-        Barrier { state: AtomicU64::new(0), released: Futex::new(0), threads }
+        Barrier {
+            state: AtomicU64::new(0),
+            released: Futex::new(0),
+            threads: AtomicU32::new(threads),
+        }
     }
 
     /// As above.
     #[cfg(loom)]
     pub fn with_scope(threads: u32) -> Self {
-        Barrier { state: AtomicU64::new(0), released: Futex::new(0), threads }
+        Barrier {
+            state: AtomicU64::new(0),
+            released: Futex::new(0),
+            threads: AtomicU32::new(threads),
+        }
     }
 
     /// Waits until so many threads are here.
@@ -182,14 +191,15 @@ impl<S: Scope> Barrier<S> {
 
     /// How many threads a round takes.
     pub fn threads(&self) -> u32 {
-        self.threads
+        // Relaxed: written once, before other threads see the barrier.
+        self.threads.load(Ordering::Relaxed)
     }
 
     /// Comes; the round to wait for, or nothing if that was the last one to come.
     fn arrive(&self) -> Option<u32> {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
-            let is_last = arrived(state) + 1 >= self.threads;
+            let is_last = arrived(state).saturating_add(1) >= self.threads();
             let after = if is_last { next_round(state) } else { state + 1 };
             // Release and Acquire: partners of each other. The leader sees what all did before they came.
             match self.state.compare_exchange_weak(
@@ -291,10 +301,31 @@ impl<S: Scope> fmt::Debug for Barrier<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let arrived = arrived(self.state.load(Ordering::Relaxed));
         let mut debug = f.debug_struct("Barrier");
-        debug.field("threads", &self.threads).field("arrived", &arrived).finish()
+        debug.field("threads", &self.threads()).field("arrived", &arrived).finish()
     }
 }
 
 #[cfg(all(test, loom))]
 #[path = "barrier_loom.rs"]
 mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Another user that shares the barrier writes any bytes to it.
+    #[test]
+    fn every_word_may_be_written_by_others() {
+        let barrier = Barrier::new(3);
+        let Barrier { state, released, threads } = &barrier;
+        let numbers: (&AtomicU64, &Futex<Private>, &AtomicU32) = (state, released, threads);
+        numbers.2.store(1, Ordering::Relaxed);
+        assert!(barrier.wait().is_leader());
+        assert_eq!(barrier.threads(), 1);
+        // As many as there can be have arrived.
+        state.store(u64::MAX, Ordering::Relaxed);
+        threads.store(u32::MAX, Ordering::Relaxed);
+        assert!(barrier.wait().is_leader());
+        assert_eq!(arrived(state.load(Ordering::Relaxed)), 0);
+    }
+}

@@ -1,17 +1,63 @@
 //! The content of a file that another user may have named or own.
 //!
-//! Invariant: no such file holds this process up or ends it.
+//! Opening a file has effects, whatever is done with it afterwards: a FIFO's writer goes on and fails with EPIPE when the
+//! reader is closed, a watchdog begins to count. `O_NONBLOCK` does not prevent them. So the name is resolved first, to a
+//! descriptor that opens nothing (`O_PATH`), and only what that leads to is opened, by way of `/proc/self/fd`. Where
+//! /proc is not mounted, no file is.
+//!
+//! Invariants:
+//! 1. No such file holds this process up or ends it.
+//! 2. Nothing is opened but regular files, and pipes without a name, which a shell makes for its user.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use memmap2::Mmap;
 
-/// Opens a file that another user may have named. One that is no file does not hold this process up.
+/// The file system of pipes without a name (`PIPEFS_MAGIC`).
+const PIPES: u32 = 0x5049_5045;
+/// File systems whose files hold what the kernel says at the moment: proc, sysfs, debugfs, tracefs.
+const OF_THE_KERNEL: [u32; 4] = [0x0000_9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163];
+
+/// Opens a file that another user may have named, if it is regular or a pipe without a name (2). A directory is opened
+/// as a path only.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
+    let found = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;
+    let (kind, system) = (found.metadata()?.file_type(), file_system(&found)?);
+    if kind.is_dir() {
+        return Ok(found);
+    }
+    let is_stored = kind.is_file() && !OF_THE_KERNEL.contains(&system);
+    let is_pipe = kind.is_fifo() && system == PIPES;
+    if !is_stored && !is_pipe {
+        return Err(io::Error::other(
+            "it is neither a regular file that a file system stores nor a pipe without a name",
+        ));
+    }
+    let same = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let opened =
+        File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(same);
+    opened.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::other(
+            "/proc is not mounted, and without it the file cannot be opened safely",
+        ),
+        _ => error,
+    })
+}
+
+/// The number of its file system's kind.
+fn file_system(file: &File) -> io::Result<u32> {
+    let mut stat = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: an open descriptor; `stat` is writable.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: integers, all zero before the call.
+    // The magic number has 32 bits; how wide the field is differs.
+    Ok(unsafe { stat.assume_init() }.f_type as u32)
 }
 
 /// How much of untrusted users' files is copied.
@@ -80,11 +126,43 @@ mod tests {
         assert_eq!(copied.bytes(), b"content");
         assert!(Content::of(&open(&path).unwrap()).is_none());
         std::fs::remove_file(&path).unwrap();
-        // A FIFO without a writer.
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_opened() {
+        let name = format!("corelocal-content-fifo-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         let fifo = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
         // SAFETY: a path that ends with NUL.
         assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
-        assert!(Content::of(&open(&path).unwrap()).is_none());
+        std::thread::scope(|scope| {
+            // Waits for a reader; one that comes and goes would end it by EPIPE.
+            let writer = scope.spawn(|| File::options().write(true).open(&path).map(drop));
+            for _ in 0..200 {
+                assert!(open(&path).is_err());
+                assert!(!writer.is_finished(), "the writer met a reader");
+                std::thread::yield_now();
+            }
+            drop(File::open(&path).unwrap());
+        });
         std::fs::remove_file(&path).unwrap();
+        for path in ["/dev/null", "/proc/self/cmdline", "/proc/self/maps"] {
+            assert!(open(Path::new(path)).unwrap_err().to_string().contains("neither"), "{path}");
+        }
+        assert!(open(Path::new("/proc/self/exe")).is_ok());
+        assert!(open(Path::new("/")).unwrap().metadata().unwrap().is_dir());
+    }
+
+    /// As a shell gives it: `corelocal check <(cat FILE)`.
+    #[test]
+    fn a_pipe_without_a_name_is_read() {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "printf content"]).stdout(std::process::Stdio::piped());
+        let mut shell = command.spawn().unwrap();
+        shell.wait().unwrap();
+        let path = format!("/proc/self/fd/{}", shell.stdout.as_ref().unwrap().as_raw_fd());
+        let mut content = Vec::new();
+        open(Path::new(&path)).unwrap().read_to_end(&mut content).unwrap();
+        assert_eq!(content, b"content");
     }
 }

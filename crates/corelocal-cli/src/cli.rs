@@ -185,8 +185,8 @@ pub struct ClockdArgs {
     /// Who is asked how far the clock may be off
     #[arg(long, value_enum, default_value_t = crate::clockd::source::Source::Auto)]
     pub source: crate::clockd::source::Source,
-    /// Where chronyd answers: its socket, or an address with a port; /run/chrony/chronyd.sock and port
-    /// 323 of this machine if not given
+    /// Where chronyd answers: its socket, or an address with a port; if not given
+    /// /run/chrony/chronyd.sock and, while root alone may listen there, port 323 of this machine
     #[arg(long, value_name = "WHERE", value_parser = crate::clockd::chrony::Place::parse)]
     pub chrony: Option<crate::clockd::chrony::Place>,
     /// The hypervisor's page, whose disruptions are carried on if it is there

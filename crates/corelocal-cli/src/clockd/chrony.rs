@@ -16,10 +16,14 @@
 //!
 //! A number has a signed exponent of 7 bits and a signed coefficient of 25: coefficient * 2^(exponent - 25).
 //!
+//! Any user can send to a socket of this process, and a UDP port from `net.ipv4.ip_unprivileged_port_start` on can be any
+//! user's. So a reply is chronyd's only by these rules:
+//!
 //! Invariants:
-//! 1. A reply counts only with the request's sequence number, from the address that was asked.
+//! 1. A reply counts only with the request's sequence number, which is random, from the address that was asked.
 //! 2. Nobody is waited for longer than [`PATIENCE`]; a place without chronyd answers at once.
 //! 3. The socket's file, without which chronyd could not reply, is removed (`reply_socket.rs`).
+//! 4. chronyd's port is asked without being told to only while root alone may be there.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -39,6 +43,9 @@ const BYTES: usize = 104;
 /// chronyd answers within a millisecond or not at all.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// Where chronyd listens.
+const PORT: u16 = 323;
+
 /// The reference of a chronyd that follows nobody but is told to answer as if it did.
 const LOCAL: u32 = 0x7f7f_0101;
 
@@ -56,15 +63,35 @@ pub enum Place {
 }
 
 impl Place {
-    /// Where it answers unless it is told otherwise. The socket is for its own user and root.
-    pub fn usual() -> Vec<Place> {
-        const PORT: u16 = 323;
+    /// Where it answers unless it is told otherwise, and why its port is not among these places if it is not. The
+    /// socket is for its own user and root.
+    pub fn usual() -> (Vec<Place>, Option<String>) {
+        let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+        Place::usual_with(first.ok().as_deref())
+    }
+
+    /// The same, where this is the first port that any user may have, as the kernel writes it. (4)
+    fn usual_with(first_of_all: Option<&str>) -> (Vec<Place>, Option<String>) {
         let address = |ip| Place::Address(SocketAddr::new(ip, PORT));
-        vec![
-            Place::Socket(PathBuf::from("/run/chrony/chronyd.sock")),
-            address(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            address(IpAddr::V6(Ipv6Addr::LOCALHOST)),
-        ]
+        let mut places = vec![Place::Socket(PathBuf::from("/run/chrony/chronyd.sock"))];
+        let first: Option<u32> = first_of_all.and_then(|first| first.trim().parse().ok());
+        let why = match first {
+            Some(first) if first > PORT.into() => {
+                places.push(address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+                places.push(address(IpAddr::V6(Ipv6Addr::LOCALHOST)));
+                return (places, None);
+            }
+            Some(first) => format!(
+                "any user may answer there, as net.ipv4.ip_unprivileged_port_start is {first}; set it above {PORT}"
+            ),
+            None => {
+                "/proc/sys/net/ipv4/ip_unprivileged_port_start, which says if any user may answer \
+                     there, cannot be read; mount /proc"
+                    .to_owned()
+            }
+        };
+        let hint = format!("or give --chrony 127.0.0.1:{PORT} to believe what answers");
+        (places, Some(format!("UDP port {PORT} was not asked: {why}, {hint}")))
     }
 
     /// On the command line: `/run/chrony/chronyd.sock`, `127.0.0.1:323`.
@@ -80,10 +107,10 @@ impl Place {
     }
 
     fn ask(&self, request: &[u8; BYTES]) -> io::Result<Tracking> {
-        let until = Instant::now() + PATIENCE;
-        let accept = |reply: &[u8]| Tracking::of(reply, request);
         match self {
             Place::Socket(path) => {
+                let until = Instant::now() + PATIENCE;
+                let accept = |reply: &[u8]| Tracking::of(reply, request);
                 let socket = ReplySocket::connected_to(path)?;
                 socket.datagram.set_nonblocking(false)?;
                 socket.datagram.set_read_timeout(Some(PATIENCE))?;
@@ -92,15 +119,14 @@ impl Place {
                 receive(until, |reply| socket.datagram.recv(reply), accept)
             }
             Place::Address(address) => {
-                let any: SocketAddr = match address {
-                    SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-                    SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+                // Of this machine's chronyd no other machine can pose as the sender.
+                let ip: IpAddr = match (address, address.ip().is_loopback()) {
+                    (SocketAddr::V4(_), true) => Ipv4Addr::LOCALHOST.into(),
+                    (SocketAddr::V4(_), false) => Ipv4Addr::UNSPECIFIED.into(),
+                    (SocketAddr::V6(_), true) => Ipv6Addr::LOCALHOST.into(),
+                    (SocketAddr::V6(_), false) => Ipv6Addr::UNSPECIFIED.into(),
                 };
-                let socket = UdpSocket::bind(any)?;
-                socket.connect(address)?;
-                socket.set_read_timeout(Some(PATIENCE))?;
-                socket.send(request)?;
-                receive(until, |reply| socket.recv(reply), accept)
+                ask_over(&UdpSocket::bind((ip, 0))?, *address, request)
             }
         }
     }
@@ -112,6 +138,43 @@ impl std::fmt::Display for Place {
             Place::Socket(path) => write!(f, "{}", path.display()),
             Place::Address(address) => write!(f, "{address}"),
         }
+    }
+}
+
+/// Asks at an address over a socket to which anybody may have sent already. (1)
+fn ask_over(
+    socket: &UdpSocket,
+    address: SocketAddr,
+    request: &[u8; BYTES],
+) -> io::Result<Tracking> {
+    // From here on the kernel drops what others send. What came before takes the room of the reply.
+    socket.connect(address)?;
+    socket.set_nonblocking(true)?;
+    while socket.recv(&mut [0]).is_ok() {}
+    socket.set_nonblocking(false)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.send(request)?;
+    let receive_from_it = |reply: &mut [u8]| {
+        let (len, from) = socket.recv_from(reply)?;
+        // The kernel may still have been delivering another's.
+        let is_its = (from.ip(), from.port()) == (address.ip(), address.port());
+        Ok(if is_its { len } else { 0 })
+    };
+    let until = Instant::now() + PATIENCE;
+    receive(until, receive_from_it, |reply| Tracking::of(reply, request))
+}
+
+/// A number that nobody can guess.
+fn random() -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    // SAFETY: the kernel writes at most `len` bytes to `bytes`.
+    let len =
+        unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
+    match usize::try_from(len) {
+        Ok(len) if len == bytes.len() => Ok(u32::from_ne_bytes(bytes)),
+        // At most 256 bytes come at once or not at all.
+        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(_) => Err(io::Error::last_os_error()),
     }
 }
 
@@ -170,19 +233,26 @@ impl Tracking {
     ///
     /// # Errors
     /// Why the last place gave none.
-    pub fn ask(places: &[Place], sequence: u32) -> Result<(Tracking, &Place), String> {
-        let mut request = [0; BYTES];
-        request[..2].copy_from_slice(&[VERSION, 1]);
-        request[4..6].copy_from_slice(&TRACKING.to_be_bytes());
-        request[8..12].copy_from_slice(&sequence.to_be_bytes());
+    pub fn ask(places: &[Place]) -> Result<(Tracking, &Place), String> {
         let mut why = "chronyd is nowhere to be asked".to_owned();
         for place in places {
-            match place.ask(&request) {
+            let asked = random()
+                .map_err(|error| io::Error::new(error.kind(), format!("no random number: {error}")))
+                .and_then(|sequence| place.ask(&Tracking::request(sequence)));
+            match asked {
                 Ok(tracking) => return Ok((tracking, place)),
                 Err(error) => why = format!("chronyd does not answer at {place}: {error}"),
             }
         }
         Err(why)
+    }
+
+    fn request(sequence: u32) -> [u8; BYTES] {
+        let mut request = [0; BYTES];
+        request[..2].copy_from_slice(&[VERSION, 1]);
+        request[4..6].copy_from_slice(&TRACKING.to_be_bytes());
+        request[8..12].copy_from_slice(&sequence.to_be_bytes());
+        request
     }
 
     /// `None` if it is not for this request.

@@ -149,7 +149,7 @@ fn an_answer_over_udp() {
     });
     let absent = Place::Socket(PathBuf::from("/no/such/place/chronyd.sock"));
     let places = [absent, place];
-    let (tracking, whose) = Tracking::ask(&places, 0x0102_0304).unwrap();
+    let (tracking, whose) = Tracking::ask(&places).unwrap();
     chronyd.join().unwrap();
     assert_eq!(whose, &places[1]);
     assert_eq!((tracking.reference, tracking.stratum), (GOOD.reference, GOOD.stratum));
@@ -166,7 +166,7 @@ fn an_answer_over_a_socket() {
     let place = [Place::Socket(path)];
     // Nobody reads: the sender is not held up for long.
     let began = Instant::now();
-    assert!(Tracking::ask(&place, 1).unwrap_err().contains("chronyd.sock"));
+    assert!(Tracking::ask(&place).unwrap_err().contains("chronyd.sock"));
     assert!(began.elapsed() < Duration::from_secs(20));
     let chronyd = thread::spawn(move || {
         let mut request = [0; 1024];
@@ -178,7 +178,7 @@ fn an_answer_over_a_socket() {
             let _ = socket.send_to(&refusal, from.as_pathname().unwrap());
         }
     });
-    let why = Tracking::ask(&place, 2).unwrap_err();
+    let why = Tracking::ask(&place).unwrap_err();
     chronyd.join().unwrap();
     assert!(why.contains("status 2"), "{why}");
     // (3)
@@ -190,9 +190,65 @@ fn an_answer_over_a_socket() {
 fn nobody_there_is_known_at_once() {
     let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let began = Instant::now();
-    assert!(Tracking::ask(&[Place::Address(free)], 1).is_err());
-    assert!(Tracking::ask(&[], 1).is_err());
+    assert!(Tracking::ask(&[Place::Address(free)]).is_err());
+    assert!(Tracking::ask(&[]).is_err());
     assert!(began.elapsed() < Duration::from_secs(20));
     assert!(Place::parse("chrony").is_err() && Place::parse("127.0.0.1").is_err());
-    assert_eq!(Place::usual()[1].to_string(), "127.0.0.1:323");
+}
+
+#[test]
+fn the_port_is_asked_while_root_alone_may_be_there() {
+    for first in ["324\n", "1024", "65535"] {
+        let (places, unasked) = Place::usual_with(Some(first));
+        assert_eq!((places.len(), unasked), (3, None), "{first}");
+        assert_eq!(places[1].to_string(), "127.0.0.1:323");
+        assert_eq!(places[2].to_string(), "[::1]:323");
+    }
+    for first in [Some("323\n"), Some("0"), Some("many"), None] {
+        let (places, unasked) = Place::usual_with(first);
+        assert!(matches!(places[..], [Place::Socket(_)]), "{first:?}");
+        assert!(unasked.unwrap().contains("--chrony 127.0.0.1:323"), "{first:?}");
+    }
+}
+
+#[test]
+fn what_was_sent_before_the_question_is_no_answer() {
+    let [chronyd, stranger, socket] = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let request = Tracking::request(7);
+    let forged = reply(&Tracking { stratum: 1, ..GOOD }, &request);
+    for _ in 0..3 {
+        stranger.send_to(&forged, socket.local_addr().unwrap()).unwrap();
+    }
+    let address = chronyd.local_addr().unwrap();
+    let to = socket.local_addr().unwrap();
+    let answers = thread::spawn(move || {
+        chronyd.recv_from(&mut [0; 1024]).unwrap();
+        chronyd.send_to(&reply(&GOOD, &request), to).unwrap();
+    });
+    let tracking = ask_over(&socket, address, &request);
+    answers.join().unwrap();
+    match tracking {
+        Ok(tracking) => assert_eq!(tracking.stratum, GOOD.stratum),
+        // On a machine with much to do the answer came too late.
+        Err(error) => assert!(is_late(&error), "{error}"),
+    }
+}
+
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn nobody_can_guess_a_sequence_number() {
+    let chronyd = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let place = [Place::Address(chronyd.local_addr().unwrap())];
+    let numbers = [(); 4].map(|()| {
+        let _ = Tracking::ask(&place);
+        let mut request = [0; 1024];
+        let (_, from) = chronyd.recv_from(&mut request).unwrap();
+        assert!(from.ip().is_loopback());
+        u32::from_be_bytes(request[8..12].try_into().unwrap())
+    });
+    // A counter would not differ by more. By chance random numbers do not once in 2^56 runs.
+    assert!(numbers.windows(2).any(|pair| pair[0].abs_diff(pair[1]) > 1 << 12), "{numbers:?}");
 }

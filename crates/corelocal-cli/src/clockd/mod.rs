@@ -110,7 +110,7 @@ fn publish<P: page::Encoding>(
     let counted = file.publisher.last().map(|last| jumps(last).saturating_sub(recoveries));
     let mut keeper = Keeper::new(clock, by_counter, counted, device);
     keeper.calibrate();
-    let places = args.chrony.clone().map_or_else(Place::usual, |place| vec![place]);
+    let places = args.chrony.clone().map_or_else(Place::usual, |place| (vec![place], None));
     let mut asker = Asker::new(args.source, places, clock, args.max_error);
 
     // Who reads the line below finds something in the file.
@@ -187,6 +187,10 @@ fn says(discipline: &Discipline, asker: &Asker, keeper: &Keeper) -> String {
         _ => "the kernel says that nobody keeps its clock right, so readers will not trust it; \
               start chrony or another NTP client, or give --max-error"
             .to_owned(),
+    };
+    let known = match asker.unasked(discipline) {
+        Some(unasked) => format!("{known}; {unasked}"),
+        None => known,
     };
     match keeper.device() {
         Some(device) => format!("{known}; disruptions are those of {}", device.path().display()),

@@ -5,6 +5,9 @@
 //! the thread's file system user (`setfsuid(2)`), and then the socket is the owner's, who may send to it. Where the
 //! rights are this process's own anyway, the mode is changed by a descriptor of the socket.
 //!
+//! The socket is connected before it has a name: to a connected socket the kernel delivers what its peer sends, and
+//! nothing else. So at no moment can another user send to it.
+//!
 //! # Invariants
 //! 1. The thread has its own rights again when the socket was made, and when it was not.
 //! 2. A mode is changed of a socket that belongs to this process's user and has one name, never of another file.
@@ -13,6 +16,7 @@
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{
     FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
@@ -32,17 +36,40 @@ impl ReplySocket {
         let name = path.with_file_name(format!("corelocal.{}.sock", std::process::id()));
         let owner = Owner::of_directory(&name)?;
         let rights = owner.map(Owner::take).transpose()?;
+        let datagram = UnixDatagram::unbound()?;
+        datagram.connect(path)?;
         // Of an earlier process of this number.
         match fs::remove_file(&name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let socket = ReplySocket { datagram: UnixDatagram::bind(&name)?, name, owner };
+        bind(&datagram, &name)?;
+        let socket = ReplySocket { datagram, name, owner };
         if rights.is_none() {
             let_others_send(&socket.name)?;
         }
-        socket.datagram.connect(path)?;
         Ok(socket)
+    }
+}
+
+/// Gives a socket its name, which no file may have.
+fn bind(socket: &UnixDatagram, name: &Path) -> io::Result<()> {
+    let (start, name) = (std::mem::offset_of!(libc::sockaddr_un, sun_path), name.as_os_str());
+    // SAFETY: integers, of which zero is a value.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // A NUL remains.
+    if name.len() >= address.sun_path.len() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "its path is too long"));
+    }
+    for (to, &from) in address.sun_path.iter_mut().zip(name.as_bytes()) {
+        *to = from as libc::c_char;
+    }
+    let len = (start + name.len() + 1) as libc::socklen_t;
+    // SAFETY: an open descriptor, and an address of which `len` bytes are there.
+    match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -83,3 +83,49 @@ fn another_file_in_the_socket_s_place_keeps_its_mode() {
     let_others_send(&name).unwrap();
     assert_eq!(mode(&name), 0o666);
 }
+
+#[test]
+fn strangers_cannot_send_to_it() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("chronyd.sock");
+    let chronyd = UnixDatagram::bind(&path).unwrap();
+    let socket = ReplySocket::connected_to(&path).unwrap();
+    let stranger = UnixDatagram::unbound().unwrap();
+    let refused = stranger.send_to(b"forged", &socket.name).err().map(|error| error.kind());
+    assert_eq!(refused, Some(io::ErrorKind::PermissionDenied));
+    chronyd.send_to(b"right", &socket.name).unwrap();
+    let mut reply = [0; 8];
+    let len = socket.datagram.recv(&mut reply).unwrap();
+    assert_eq!(&reply[..len], b"right");
+    // No name is left where nobody answers, nor where a name would be too long.
+    drop(socket);
+    assert!(ReplySocket::connected_to(&folder.path().join("no.sock")).is_err());
+    assert!(bind(&stranger, &folder.path().join("x".repeat(120))).is_err());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// Also while it is being made: it is connected before it has a name.
+#[test]
+fn it_is_connected_before_it_has_a_name() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("chronyd.sock");
+    let _chronyd = UnixDatagram::bind(&path).unwrap();
+    let name = path.with_file_name(format!("corelocal.{}.sock", std::process::id()));
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let got = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let stranger = UnixDatagram::unbound().unwrap();
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                let _ = stranger.send_to(b"forged", &name);
+            }
+        });
+        let got = (0..2000).any(|_| {
+            let socket = ReplySocket::connected_to(&path).unwrap();
+            socket.datagram.set_nonblocking(true).unwrap();
+            socket.datagram.recv(&mut [0; 8]).is_ok()
+        });
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        got
+    });
+    assert!(!got, "a stranger's packet was received");
+}

@@ -61,17 +61,18 @@ pub struct Asker {
     said: Option<Said>,
     /// Not before.
     next: Option<Instant>,
-    sequence: u32,
+    /// Why a place where chronyd may be is not asked.
+    unasked: Option<String>,
     /// Why it does not answer, or where it does.
     state: Result<String, String>,
 }
 
 impl Asker {
-    /// Of the source; a chronyd at one of the places. `clock`: the one that is published. `vouched`: the greatest
+    /// Of the source; a chronyd at one of the places, of which one may be missing for a reason. `clock`: the one that is published. `vouched`: the greatest
     /// error, whatever anybody says.
     pub fn new(
         source: Source,
-        places: Vec<Place>,
+        (places, unasked): (Vec<Place>, Option<String>),
         clock: libc::clockid_t,
         vouched: Option<Duration>,
     ) -> Asker {
@@ -83,8 +84,7 @@ impl Asker {
             vouched,
             said: None,
             next: None,
-            // Not the same as another process's.
-            sequence: std::process::id() << 12,
+            unasked,
             state: Err("chronyd was not asked".to_owned()),
         }
     }
@@ -125,9 +125,8 @@ impl Asker {
     fn ask_chrony(&mut self) {
         let now = Instant::now();
         if self.next.is_none_or(|next| now >= next) {
-            self.sequence = self.sequence.wrapping_add(1);
             let asked = Point::now(self.clock);
-            match Tracking::ask(&self.places, self.sequence) {
+            match Tracking::ask(&self.places) {
                 Ok((tracking, place)) => {
                     let answered = Point::now(self.clock);
                     self.said = Some(Said { tracking, at: now, asked, answered });
@@ -135,7 +134,10 @@ impl Asker {
                     self.next = Some(now + AGAIN);
                 }
                 Err(why) => {
-                    self.state = Err(why);
+                    self.state = Err(match &self.unasked {
+                        None => why,
+                        Some(unasked) => format!("{why}; {unasked}"),
+                    });
                     self.next = Some(Instant::now() + AFTER_SILENCE);
                 }
             }
@@ -156,6 +158,12 @@ impl Asker {
             (Whose::Chrony, Err(_)) => "said chronyd, which is silent".to_owned(),
             (Whose::Kernel, _) => "says the kernel".to_owned(),
         }
+    }
+
+    /// Why the kernel is believed although a chronyd may be there.
+    pub fn unasked(&self, discipline: &Discipline) -> Option<&str> {
+        let is_fallback = discipline.whose == Whose::Kernel && self.source == Source::Auto;
+        self.unasked.as_deref().filter(|_| is_fallback)
     }
 }
 
@@ -246,7 +254,7 @@ pub(super) mod tests {
 
     #[test]
     fn who_is_asked() {
-        let nowhere = || vec![Place::Socket("/no/such/chronyd.sock".into())];
+        let nowhere = || (vec![Place::Socket("/no/such/chronyd.sock".into())], None);
         let mut auto = Asker::new(Source::Auto, nowhere(), libc::CLOCK_REALTIME, None);
         let mut alone = Asker::new(Source::Chrony, nowhere(), libc::CLOCK_REALTIME, None);
         assert!(alone.ask().unwrap_err().to_string().contains("--chrony"));
@@ -254,6 +262,14 @@ pub(super) mod tests {
             Ok(now) => assert_eq!(auto.whose(&now), "says the kernel"),
             Err(error) => eprintln!("skipped: who_is_asked: {error:#}"),
         }
+        let unasked = || (nowhere().0, Some("port 323 was not asked".to_owned()));
+        let mut partly = Asker::new(Source::Auto, unasked(), libc::CLOCK_REALTIME, None);
+        if let Ok(now) = partly.ask() {
+            assert_eq!(partly.unasked(&now), Some("port 323 was not asked"));
+            assert_eq!(auto.unasked(&now), None);
+        }
+        let mut partly = Asker::new(Source::Chrony, unasked(), libc::CLOCK_REALTIME, None);
+        assert!(partly.ask().unwrap_err().to_string().contains("; port 323 was not asked"));
         // It falls silent after it had spoken.
         (auto.said, alone.said) = (Some(said()), Some(said()));
         assert!(auto.ask().is_ok_and(|now| now.whose == Whose::Kernel) || auto.said.is_none());

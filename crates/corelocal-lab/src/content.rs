@@ -1,9 +1,9 @@
 //! The content of a file that another user may have named or own.
 //!
-//! Opening a file has effects, whatever is done with it afterwards: a FIFO's writer goes on and fails with EPIPE when the
-//! reader is closed, a watchdog begins to count. `O_NONBLOCK` does not prevent them. So the name is resolved first, to a
-//! descriptor that opens nothing (`O_PATH`), and only what that leads to is opened, by way of `/proc/self/fd`. Where
-//! /proc is not mounted, no file is.
+//! Opening a file has effects, whatever is done with it afterwards: a FIFO's writer goes on and fails with EPIPE when
+//! the reader is closed, a watchdog begins to count. `O_NONBLOCK` does not prevent them. So the name is resolved first,
+//! to a descriptor that opens nothing (`O_PATH`), and only what that leads to is opened, by way of `/proc/self/fd`.
+//! Where /proc is not mounted, no file is.
 //!
 //! Invariants:
 //! 1. No such file holds this process up or ends it.

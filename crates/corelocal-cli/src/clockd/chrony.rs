@@ -16,8 +16,8 @@
 //!
 //! A number has a signed exponent of 7 bits and a signed coefficient of 25: coefficient * 2^(exponent - 25).
 //!
-//! Any user can send to a socket of this process, and a UDP port from `net.ipv4.ip_unprivileged_port_start` on can be any
-//! user's. So a reply is chronyd's only by these rules:
+//! Any user can send to a socket of this process, and a UDP port from `net.ipv4.ip_unprivileged_port_start` on can be
+//! any user's. So a reply is chronyd's only by these rules:
 //!
 //! Invariants:
 //! 1. A reply counts only with the request's sequence number, which is random, from the address that was asked.

@@ -1,6 +1,7 @@
 //! Files that processes share through memory: pages that one writes and others read, objects that all use.
 //!
-//! Way of a file: opened if it is of a wanted kind (`named_file.rs`), its status looked at, locked by its writer, mapped.
+//! Way of a file: opened if it is of a wanted kind (`named_file.rs`), its status looked at, locked by its writer,
+//! mapped.
 //! These calls go through libc, which knows the layout of `stat` and the size of offsets on each
 //! architecture; none of them is on a fast path.
 //!

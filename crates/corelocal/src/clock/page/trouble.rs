@@ -76,8 +76,8 @@ pub enum Refusal {
     System(Errno),
     /// Another writer has it: the process of this number, as it sees itself, if it said so.
     Held(Option<u32>),
-    /// It is a directory, a FIFO, a device that is no hypervisor's page, or a file of procfs or the like: what such a file
-    /// holds is not its owner's. It was not opened.
+    /// It is a directory, a FIFO, a device that is no hypervisor's page, or a file of procfs or the like: what such a
+    /// file holds is not its owner's. It was not opened.
     NotAFile,
     /// It has so many bytes, which is too few.
     Short(u64),

@@ -62,6 +62,23 @@ pub enum ProfileError {
     },
 }
 
+/// Maps a file that has this length, for writing too. The file is this user's, root's, or sealed.
+pub(super) fn open_mapping(path: &CStr, len: usize) -> Result<Mapping, ProfileError> {
+    let file = SharedFile::open_linked(path).map_err(|why| match why {
+        NotOpened::System(error) => ProfileError::System(error),
+        NotOpened::Kind => ProfileError::Foreign,
+    })?;
+    let status = file.status().map_err(ProfileError::System)?;
+    if !status.is_regular || status.len != len as u64 {
+        return Err(ProfileError::Foreign);
+    }
+    // What the other user writes does no harm, but memory that is gone does.
+    if !status.has_trusted_owner() && !file.is_sealed() {
+        return Err(ProfileError::Untrusted { owner: status.owner });
+    }
+    file.map(len, true).map_err(ProfileError::System)
+}
+
 impl Profile {
     /// That of this process: if it was [started](super::start), or the environment wants one.
     pub fn of_this_process() -> Option<Profile> {
@@ -75,19 +92,7 @@ impl Profile {
     /// The file cannot be opened or mapped, or is something else. [`ProfileError::Untrusted`] for a file of another
     /// user than this process's and root that is not sealed; a profile without a name is.
     pub fn open(path: &CStr) -> Result<Profile, ProfileError> {
-        let file = SharedFile::open_linked(path).map_err(|why| match why {
-            NotOpened::System(error) => ProfileError::System(error),
-            NotOpened::Kind => ProfileError::Foreign,
-        })?;
-        let status = file.status().map_err(ProfileError::System)?;
-        if !status.is_regular || status.len != page::LEN as u64 {
-            return Err(ProfileError::Foreign);
-        }
-        // What the other user writes does no harm (2), but memory that is gone does.
-        if !status.has_trusted_owner() && !file.is_sealed() {
-            return Err(ProfileError::Untrusted { owner: status.owner });
-        }
-        let mapping = file.map(page::LEN, true).map_err(ProfileError::System)?;
+        let mapping = open_mapping(path, page::LEN)?;
         let page = NonNull::new(mapping.at().cast()).ok_or(ProfileError::Foreign)?;
         let profile = Profile { page, _mapping: Some(mapping) };
         if profile.page().is_complete() { Ok(profile) } else { Err(ProfileError::Foreign) }

@@ -64,8 +64,8 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
     /// - the threads of all processes that use it have numbers of one pid namespace, if there are locks in it
     ///   that name their owner;
     /// - a box is not dropped while a thread of its process owns a robust mutex in it, and what a guard of such a
-    ///   mutex gave out is not used after its thread has ended ([`RobustMutex::new`]). Guards borrow the box and stay in
-    ///   their thread, so this is about guards that are forgotten.
+    ///   mutex gave out is not used after its thread has ended (see [`RobustMutex`](crate::sync::RobustMutex::new)).
+    ///   Guards borrow the box and stay in their thread, so this is about guards that are forgotten.
     ///
     /// # Errors
     /// [`SharedError::Exists`]; [`SharedError::BadName`]; [`SharedError::Kernel`] with `ENOSPC`, say.

@@ -14,8 +14,9 @@ use crate::sync::profile::files::FILES_BYTES;
 use crate::sync::profile::kind::Kind;
 use crate::sync::profile::record::Key;
 use crate::sync::profile::trace::Stack;
+use crate::sync::profile::view::open_mapping;
 use crate::sync::profile::{ProfileError, now};
-use crate::sys::shared_file::{Mapping, SharedFile};
+use crate::sys::shared_file::Mapping;
 use crate::sys::stack::NAME_BYTES;
 
 /// In which order the mutexes of a process were locked, and which threads hold and wait for which.
@@ -110,16 +111,7 @@ impl LockOrder {
     /// The file cannot be opened or mapped, or is something else. [`ProfileError::Untrusted`] for a file of another
     /// user than this process's and root that is not sealed; a record without a name is.
     pub fn open(path: &CStr) -> Result<LockOrder, ProfileError> {
-        let file = SharedFile::open_linked(path).map_err(ProfileError::System)?;
-        let status = file.status().map_err(ProfileError::System)?;
-        if !status.is_regular || status.len != page::LEN as u64 {
-            return Err(ProfileError::Foreign);
-        }
-        // What the other user writes does no harm, but memory that is gone does.
-        if !status.has_trusted_owner() && !file.is_sealed() {
-            return Err(ProfileError::Untrusted { owner: status.owner });
-        }
-        let mapping = file.map(page::LEN, true).map_err(ProfileError::System)?;
+        let mapping = open_mapping(path, page::LEN)?;
         let page = NonNull::new(mapping.at().cast()).ok_or(ProfileError::Foreign)?;
         let order = LockOrder { page, _mapping: Some(mapping) };
         if order.page().is_complete() { Ok(order) } else { Err(ProfileError::Foreign) }

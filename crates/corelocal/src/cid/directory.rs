@@ -150,9 +150,7 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
         is_offset(entry).then(|| slot_at(entry))
     }
 
-    /// The slot of an id, now given the first free one of `slots` if it had none. `None` when there is
-    /// none, or none below the limit of a compaction that is under way (`gate.rs`). Lock-free;
-    /// async-signal-safe; linear in the slots in use.
+    /// As [`assign_if`](Directory::assign_if), of any slot.
     #[cfg(test)]
     pub(crate) fn assign(
         &self,
@@ -162,8 +160,11 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
         self.assign_if(id, slots, |_| true)
     }
 
-    /// [`assign`](Directory::assign), of a slot that `is_ready` accepts: it is asked before the id gets the slot, and
-    /// no other one is tried where it refuses.
+    /// The slot of an id, now given the first free one of `slots` if it had none. `None` when there is
+    /// none, or none below the limit of a compaction that is under way (`gate.rs`). Lock-free;
+    /// async-signal-safe; linear in the slots in use.
+    ///
+    /// `is_ready` is asked before the id gets the slot; where it refuses, no other one is tried.
     pub(crate) fn assign_if(
         &self,
         id: u32,

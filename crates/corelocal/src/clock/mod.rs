@@ -237,7 +237,7 @@ pub fn status() -> Status {
 /// Takes some ticks of the kernel, 20 ms say, 100 ms at most. Where doubts led to a lower back-end it looks
 /// again whether a better one is to be had, which otherwise never happens. For programs that want the best
 /// from the first reading on, or that are about to forbid themselves system calls: afterwards readings, [`epoch`],
-/// [`check`] and [`status`] make none, unless the vDSO does.
+/// [`check`] and [`status()`] make none, unless the vDSO does.
 ///
 /// ```
 /// use corelocal::clock::{self, Backend};

@@ -363,20 +363,33 @@ fn purge_run(range: Range, word: usize, mask: u64, bit: usize, chunks: usize) ->
         return 0;
     }
     let first = word * IN_A_WORD + bit;
+    // SAFETY: chunks that belong to us alone now, and hold nothing.
+    let is_given = unsafe { give_back_taken(range, first, chunks) };
+    free_bits(range, first, chunks);
+    if is_given { chunks * CHUNK } else { 0 }
+}
+
+/// Gives the memory of chunks of one word back; if the kernel refuses, they are kept.
+///
+/// # Safety
+/// They belong to the caller alone, and hold nothing.
+unsafe fn give_back_taken(range: Range, first: usize, chunks: usize) -> bool {
+    let (word, bit) = (first / IN_A_WORD, first % IN_A_WORD);
+    let (words, mask) = (range.words(word), mask(bit, chunks));
     let at = range.address(first);
     // Before the call, during which a fork may come: its child has lost the chunks, and shall not count on them.
-    let dirty = range.words(word).dirty.load(Ordering::Relaxed) & mask;
+    // What another thread was refused meanwhile is as dirty.
+    let dirty = (words.dirty.load(Ordering::Relaxed) | words.kept.load(Ordering::Relaxed)) & mask;
     take_dirt(range, first, chunks);
-    // SAFETY: chunks that belong to us alone now, and hold nothing.
+    // SAFETY: the caller's promise.
     let is_given = unsafe {
         huge::break_up(range, at, chunks * CHUNK);
         locked::give_back(at as *mut u8, chunks * CHUNK)
     };
     if !is_given {
-        range.words(word).keep(dirty);
+        words.keep(dirty);
     }
-    free_bits(range, first, chunks);
-    if is_given { chunks * CHUNK } else { 0 }
+    is_given
 }
 
 /// What the kernel would not take is idle again, and is tried once more.

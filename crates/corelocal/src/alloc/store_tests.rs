@@ -93,6 +93,31 @@ fn locked_chunks_are_kept() {
     assert_eq!(kept, 0);
 }
 
+/// Two threads purge at once: what one was refused is no zeros for the other, which is refused as well.
+#[test]
+fn what_was_refused_twice_is_not_zero() {
+    let range = Range::make().unwrap();
+    let run = claim(range, 4, 4).unwrap();
+    let at = range.address(run.first) as *mut u8;
+    // SAFETY: the run is ours.
+    let locked = unsafe { libc::mlock(at.cast(), 4 * CHUNK) == 0 };
+    if locked {
+        let (words, mask) = (range.words(run.first / IN_A_WORD), mask(run.first % IN_A_WORD, 4));
+        take_dirt(range, run.first, 4);
+        words.keep(mask);
+        // SAFETY: likewise, and nothing is in it.
+        assert!(!unsafe { give_back_taken(range, run.first, 4) });
+        assert!(!take_dirt(range, run.first, 4), "it would be taken for zeros");
+        // SAFETY: the run is ours.
+        unsafe { libc::munlock(at.cast(), 4 * CHUNK) };
+    } else {
+        std::eprintln!(
+            "skipped: what_was_refused_twice_is_not_zero: no memory may be locked (RLIMIT_MEMLOCK)"
+        );
+    }
+    release(range, run.first, 4);
+}
+
 #[test]
 fn runs_grow_where_there_is_room() {
     let range = Range::make().unwrap();

@@ -146,8 +146,13 @@ pub(crate) fn reserve(len: usize) -> Option<*mut u8> {
 /// As [`open`].
 pub(crate) unsafe fn open_reserved(at: *mut u8, len: usize) -> bool {
     let (start, end) = whole_pages(at, len);
-    // SAFETY: the caller's promise; the advice changes no contents.
-    unsafe { open(at, len) && advise(start as *mut u8, end - start, libc::MADV_DODUMP).is_ok() }
+    // SAFETY: the caller's promise.
+    let is_open = unsafe { open(at, len) };
+    if is_open {
+        // SAFETY: likewise; the advice changes no contents. Refused, core dumps lack these pages.
+        let _ = unsafe { advise(start as *mut u8, end - start, libc::MADV_DODUMP) };
+    }
+    is_open
 }
 
 /// The pages that a range lies in, from their start to their end.

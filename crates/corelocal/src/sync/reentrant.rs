@@ -5,10 +5,10 @@
 //! 2. `owner` and `era` name the thread that holds the lock, from after it took the lock until before it lets go.
 //!    Another thread may see any older content of theirs, which never names that other thread: a thread takes its name
 //!    out before it unlocks.
-//! 3. The name is the thread pointer, which threads that live at one time do not share. A thread that a child starts
-//!    may have that of a thread that the fork left behind: so the name counts only in the process that it was written
-//!    in, `era`, and in its child for the thread that forked.
-//!    A thread that ends without dropping its guards leaves its name, too. A later thread with the same thread pointer
+//! 3. The name is a number that no other thread ever has (`sys/thread_serial.rs`), also not one of a forked child; so
+//!    there the thread that forked owns what it did, and no other thread does. Where threads have no words of their own
+//!    it is the thread pointer, which counts only in the process that it was written in, `era`. A thread that ends
+//!    without dropping its guards leaves that name, and a later thread of the process with the same thread pointer
 //!    has the lock in its place: the value is `Send`, and references to one that is not `Sync` ended with the first
 //!    thread.
 //! 4. While an [`Orphaned`] has the lock the name is that of the gone thread, so nobody enters again.
@@ -18,14 +18,15 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::panic::{RefUnwindSafe, UnwindSafe};
+use core::sync::atomic::compiler_fence;
 use core::time::Duration;
 
 use super::mutex::Lock;
 use super::orphaned::{Orphaned, sealed};
 use super::scope::Private;
-use crate::primitive::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::futex::Deadline;
-use crate::sys::{arch, forks};
+use crate::sys::{arch, forks, thread_serial};
 
 /// A mutex that the thread that has locked it can lock again, as often as it likes; so a guard gives shared access.
 ///
@@ -58,15 +59,16 @@ use crate::sys::{arch, forks};
 /// As for [`Mutex`](super::Mutex#after-fork): what the forking thread had locked it has locked in the child, and can
 /// lock again there. What another thread of the parent had locked stays locked: blocking functions panic, those that
 /// may fail do so at once, and [`lock_checked`](Self::lock_checked) returns [`Orphaned`]. In doubt the mutex counts as
-/// held by another thread. Where forks are not told apart, the forking thread cannot lock it again in the child.
+/// held by another thread. On architectures other than x86-64 the forking thread cannot lock it again in the child.
 ///
 /// # Signal handlers
-/// A handler that locks it waits for ever if it interrupted its own thread in the middle of locking or unlocking.
+/// A handler that locks it waits for ever if it interrupted its own thread in the middle of locking or unlocking. It
+/// drops its guards before it returns.
 pub struct ReentrantMutex<T: ?Sized> {
     lock: Lock<Private>,
-    /// The owner's thread pointer; null if there is no owner.
-    owner: AtomicPtr<u8>,
-    /// The process in which the owner said so.
+    /// The owner's number; 0 if there is no owner.
+    owner: AtomicU64,
+    /// The process in which the owner said so, where the number is a thread pointer.
     era: AtomicU32,
     count: AtomicU32,
     value: UnsafeCell<T>,
@@ -98,7 +100,7 @@ impl<T> ReentrantMutex<T> {
     pub const fn new(value: T) -> Self {
         ReentrantMutex {
             lock: Lock::new(),
-            owner: AtomicPtr::new(core::ptr::null_mut()),
+            owner: AtomicU64::new(0),
             era: AtomicU32::new(0),
             count: AtomicU32::new(0),
             value: UnsafeCell::new(value),
@@ -192,28 +194,14 @@ impl<T: ?Sized> ReentrantMutex<T> {
     /// Whether the calling thread has it locked.
     #[inline]
     pub fn is_owned_by_current_thread(&self) -> bool {
+        let (owner, era) = this_thread();
         // Relaxed: what another thread wrote never names this one (2), and what this one wrote it sees.
-        self.owner.load(Ordering::Relaxed) == arch::thread_pointer()
-            && (self.era.load(Ordering::Relaxed) == era() || self.is_mine_since_before_fork())
+        self.owner.load(Ordering::Relaxed) == owner && self.era.load(Ordering::Relaxed) == era
     }
 
     /// The value: exclusive access to the mutex needs no lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
-    }
-
-    /// Whether the thread of this name that wrote another era is the calling one, which forked since (3).
-    #[cold]
-    fn is_mine_since_before_fork(&self) -> bool {
-        let then = self.era.load(Ordering::Relaxed);
-        let now = era();
-        let are_counted = then < FIRST_PROCESS && now < FIRST_PROCESS;
-        are_counted
-            && now.checked_sub(then).is_some_and(|forks| forks < MOST_FORKS)
-            && !forks::is_left_behind(then, |thread| {
-                thread == forks::Identity::of_this_thread().thread()
-            })
-            && forks::is_first_thread()
     }
 
     /// Of a lock that the calling thread took just now.
@@ -226,10 +214,13 @@ impl<T: ?Sized> ReentrantMutex<T> {
     /// The calling thread, which holds the lock, owns it from now on, once.
     #[inline(always)]
     fn begin(&self) {
+        let (owner, era) = this_thread();
         // Relaxed: for this thread.
-        self.era.store(era(), Ordering::Relaxed);
+        self.era.store(era, Ordering::Relaxed);
         self.count.store(1, Ordering::Relaxed);
-        self.owner.store(arch::thread_pointer(), Ordering::Relaxed);
+        // A signal handler finds the name only with the count. Partner: the loads in that handler.
+        compiler_fence(Ordering::Release);
+        self.owner.store(owner, Ordering::Relaxed);
     }
 
     /// False if the count is at its end. The calling thread owns it.
@@ -249,24 +240,23 @@ impl<T: ?Sized> ReentrantMutex<T> {
     }
 }
 
-/// That of a process that no process of this program forked.
-const FIRST_ERA: u32 = 1;
-/// Eras from here on are process ids; below it they are generations.
-const FIRST_PROCESS: u32 = 1 << 31;
-/// A generation of so many forks ago may be taken for a later one (`holder.rs`).
-const MOST_FORKS: u32 = 32;
-
-/// What tells this process from its ancestors.
+/// The name of the calling thread (3).
 #[inline(always)]
-fn era() -> u32 {
-    if forks::is_first_generation() { FIRST_ERA } else { later_era() }
+fn this_thread() -> (u64, u32) {
+    match thread_serial::current() {
+        Some(serial) => (serial, 0),
+        None => (arch::thread_pointer().addr() as u64, era()),
+    }
 }
 
-#[inline(never)]
-fn later_era() -> u32 {
-    let generation = forks::generation();
-    if generation > FIRST_ERA || forks::are_told_apart() {
-        return generation;
+/// Eras from here on are process ids; below it they are generations.
+const FIRST_PROCESS: u32 = 1 << 31;
+
+/// What tells this process from its ancestors.
+#[cold]
+fn era() -> u32 {
+    if forks::are_told_apart() {
+        return forks::generation();
     }
     // SAFETY: no preconditions.
     let process = unsafe { libc::getpid() };
@@ -289,13 +279,18 @@ impl<T: ?Sized> Drop for ReentrantMutexGuard<'_, T> {
         let mutex = self.mutex;
         // Relaxed: as in `count_one_more`.
         let left = mutex.count.load(Ordering::Relaxed) - 1;
-        mutex.count.store(left, Ordering::Relaxed);
-        if left == 0 {
-            // Relaxed: before the unlock, which releases it (2).
-            mutex.owner.store(core::ptr::null_mut(), Ordering::Relaxed);
-            // SAFETY: this was the last guard of the thread that holds the lock (1).
-            unsafe { mutex.lock.unlock() };
+        if left > 0 {
+            mutex.count.store(left, Ordering::Relaxed);
+            return;
         }
+        // The count stays 1: a signal handler that finds the name here takes another guard and drops it, which must not
+        // be the last one.
+        // Relaxed: before the unlock, which releases it (2).
+        mutex.owner.store(0, Ordering::Relaxed);
+        // A handler that comes from here on finds a lock that is held, and no name. Partner: its loads.
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: this was the last guard of the thread that holds the lock (1).
+        unsafe { mutex.lock.unlock() };
     }
 }
 
@@ -381,15 +376,30 @@ mod tests {
         assert!(mutex.lock.is_at_rest() && !mutex.is_owned_by_current_thread());
     }
 
-    /// Of what a thread of another process with the same thread pointer left, nothing is this thread's.
+    /// A signal handler that comes while the last guard is dropped takes one more, and drops it.
+    #[test]
+    fn a_handler_in_the_midst_of_the_last_drop_unlocks_nothing() {
+        let mutex = ReentrantMutex::new(());
+        let guard = mutex.lock();
+        // As `drop` leaves it until it takes the name out.
+        drop(mutex.try_lock().expect("the owner"));
+        assert!(mutex.is_owned_by_current_thread() && mutex.is_locked());
+        mutex.owner.store(0, Ordering::Relaxed);
+        assert!(mutex.try_lock().is_none() && mutex.is_locked());
+        mutex.begin();
+        drop(guard);
+        assert!(mutex.lock.is_at_rest() && mutex.count.load(Ordering::Relaxed) == 1);
+        drop(mutex.lock());
+        assert!(mutex.lock.is_at_rest());
+    }
+
     #[test]
     fn a_name_of_another_process_is_not_believed() {
         let mutex = ReentrantMutex::new(());
         let guard = mutex.lock();
         assert!(mutex.is_owned_by_current_thread());
         let known = mutex.era.load(Ordering::Relaxed);
-        // A later one; one that is no longer counted; a process id. A test's thread is not its process's first one.
-        for era in [known + 1, known.wrapping_sub(MOST_FORKS), FIRST_PROCESS | 1] {
+        for era in [known + 1, FIRST_PROCESS | 1] {
             mutex.era.store(era, Ordering::Relaxed);
             assert!(!mutex.is_owned_by_current_thread() && mutex.try_lock().is_none());
         }

@@ -51,6 +51,8 @@ mod syscall;
 pub(crate) mod thread;
 #[cfg(not(loom))]
 pub(crate) mod thread_id;
+#[cfg(not(loom))]
+pub(crate) mod thread_serial;
 pub mod topology;
 pub(crate) mod try_lock;
 pub mod vdso;

@@ -39,7 +39,7 @@ pub(super) struct Block {
 }
 
 const _: () = assert!(own_words::NUMBER % 2 == 0, "a block has pointers");
-const _: () = assert!(size_of::<Block>() <= 4 * (own_words::END - own_words::NUMBER));
+const _: () = assert!(size_of::<Block>() <= 4 * (own_words::SERIAL - own_words::NUMBER));
 
 impl Block {
     /// The calling thread's, where there is static TLS.

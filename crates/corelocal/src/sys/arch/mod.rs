@@ -26,9 +26,10 @@ pub(crate) mod own_words {
     pub(crate) const LEASE: usize = 0;
     /// `sync/mutex/holder.rs`.
     pub(crate) const NAME: usize = 1;
-    /// `sys/thread_id.rs`: from here to the end.
+    /// `sys/thread_id.rs`: from here to the next one.
     pub(crate) const NUMBER: usize = 2;
-    pub(crate) const END: usize = 16;
+    /// `sys/thread_serial.rs`: two of them.
+    pub(crate) const SERIAL: usize = 14;
 }
 
 pub(super) use imp::*;

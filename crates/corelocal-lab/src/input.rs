@@ -1,6 +1,7 @@
 //! Reads a file that a command names and another user may own.
 //!
-//! Invariant: a FIFO, a device and an endless file of another user neither hold this process up nor fill its memory.
+//! Invariant: no FIFO or device is opened (`content.rs`), and an endless file of another user does not fill this
+//! process's memory.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -10,11 +11,11 @@ use std::path::Path;
 
 use crate::content::{self, MOST_COPIED, is_trusted};
 
-/// Reads a whole file. A pipe of this process's user or of root is read to its end.
+/// Reads a whole file. A pipe without a name, of this process's user or of root, is read to its end.
 ///
 /// # Errors
-/// The file cannot be opened or read; it belongs to another user and is no regular file; or another user may write to
-/// it, and it has 1 GiB or more.
+/// The file cannot be opened or read; it is neither regular nor such a pipe; or another user may write to it, and it has
+/// 1 GiB or more.
 ///
 /// # Examples
 /// ```
@@ -93,61 +94,38 @@ mod tests {
         assert_eq!(read_start(&path, 3).unwrap(), b"con");
         assert_eq!(read_start(&path, 30).unwrap(), b"content");
         std::fs::remove_file(&path).unwrap();
-        // A FIFO without a writer has no content.
-        let fifo = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: a path that ends with NUL.
-        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
-        assert_eq!(read(&path).unwrap(), b"");
+        // A FIFO is not opened: its writer would go on.
+        make_fifo(&path, 0o600);
+        assert!(read(&path).unwrap_err().to_string().contains("neither a regular file"));
         assert!(read_start(&path, 8).is_err());
-        // One with a writer is waited for.
-        let opener = std::thread::spawn({
-            let path = path.clone();
-            move || {
-                // The reader's end first: without one, this open would wait.
-                let both = File::options().read(true).write(true).open(&path).unwrap();
-                let mut writer = File::options().write(true).open(&path).unwrap();
-                io::Write::write_all(&mut writer, b"from a pipe").unwrap();
-                (both, writer)
-            }
-        });
-        let both = opener.join().unwrap();
-        let reader = std::thread::spawn({
-            let path = path.clone();
-            move || read(&path).unwrap()
-        });
-        // The reader may hold the FIFO open or not yet: the bytes wait in it for as long as `both` does.
-        while !reader.is_finished() && !is_empty(&both.0) {
-            std::thread::yield_now();
-        }
-        drop(both);
-        assert_eq!(reader.join().unwrap(), b"from a pipe");
+        // A pipe without a name is waited for.
+        let mut command = std::process::Command::new("sh");
+        command
+            .args(["-c", "sleep 0.1; printf 'from a pipe'"])
+            .stdout(std::process::Stdio::piped());
+        let mut shell = command.spawn().unwrap();
+        let path = format!("/proc/self/fd/{}", shell.stdout.as_ref().unwrap().as_raw_fd());
+        assert!(read_start(path.as_ref(), 8).is_err());
+        assert_eq!(read(path.as_ref()).unwrap(), b"from a pipe");
+        assert!(shell.wait().unwrap().success());
     }
 
-    /// Whether nothing is left in the pipe.
-    fn is_empty(pipe: &File) -> bool {
-        let mut bytes: libc::c_int = 0;
-        // SAFETY: FIONREAD writes an int.
-        assert_eq!(unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &mut bytes) }, 0);
-        bytes == 0
+    fn make_fifo(path: &Path, mode: libc::mode_t) {
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: a path that ends with NUL.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), mode) }, 0);
     }
 
     #[test]
-    fn what_another_user_owns_is_not_waited_for() {
+    fn what_another_user_owns_has_a_limit() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("fifo");
-        let fifo = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: a path that ends with NUL.
-        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o666) }, 0);
-        if std::os::unix::fs::chown(&path, Some(65534), None).is_err() {
-            eprintln!("skipped: what_another_user_owns_is_not_waited_for: needs root");
-            return;
-        }
-        let _writer = File::options().read(true).write(true).open(&path).unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("another user"));
-        std::fs::remove_file(&path).unwrap();
+        let path = dir.path().join("file");
         let file = File::create(&path).unwrap();
         file.set_len(MOST_COPIED + 1).unwrap();
-        std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+        if std::os::unix::fs::chown(&path, Some(65534), None).is_err() {
+            eprintln!("skipped: what_another_user_owns_has_a_limit: needs root");
+            return;
+        }
         assert!(read(&path).unwrap_err().to_string().contains("not smaller than 1024 MiB"));
     }
 }

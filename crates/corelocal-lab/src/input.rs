@@ -57,7 +57,11 @@ pub fn read_start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 
 fn open_to_read(path: &Path) -> io::Result<File> {
     let file = content::open(path)?;
-    if !file.metadata()?.is_file() {
+    let kind = file.metadata()?.file_type();
+    if kind.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !kind.is_file() {
         wait_for_content(&file)?;
     }
     Ok(file)
@@ -94,6 +98,7 @@ mod tests {
         assert_eq!(read_start(&path, 3).unwrap(), b"con");
         assert_eq!(read_start(&path, 30).unwrap(), b"content");
         std::fs::remove_file(&path).unwrap();
+        assert_eq!(read(dir.path()).unwrap_err().kind(), io::ErrorKind::IsADirectory);
         // A FIFO is not opened: its writer would go on.
         make_fifo(&path, 0o600);
         assert!(read(&path).unwrap_err().to_string().contains("neither a regular file"));

@@ -154,7 +154,7 @@ fn let_others_send(name: &Path) -> io::Result<()> {
         return Err(io::Error::other(format!("{} was replaced by another file", name.display())));
     }
     // fchmod(2) refuses such a descriptor; /proc leads to the same file whatever has its name now.
-    let same = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let same = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     fs::set_permissions(same, Permissions::from_mode(0o666))
 }
 

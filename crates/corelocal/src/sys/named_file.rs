@@ -3,7 +3,7 @@
 //! Opening a file has effects, whatever is done with it afterwards: a FIFO's writer goes on and fails with EPIPE when
 //! the reader is closed, a watchdog begins to count, a tape is rewound. `O_NONBLOCK` prevents waiting, not effects. So
 //! the name is resolved first, to a descriptor that opens nothing (`O_PATH`). What that descriptor leads to is judged,
-//! and only a file of a wanted kind is opened, by way of `/proc/self/fd`.
+//! and only a file of a wanted kind is opened, by way of `/proc/thread-self/fd`.
 //!
 //! # Files that hold what the kernel says
 //! The owner of a file of procfs, sysfs and the like is not the author of its content: `/proc/PROCESS/cmdline` may
@@ -250,6 +250,44 @@ mod tests {
         {
             assert!(!is_vmclock(path));
         }
+    }
+
+    #[test]
+    fn a_thread_s_own_descriptors_are_meant() {
+        use std::sync::mpsc::channel;
+        let folder = Folder::new("descriptors");
+        fs::write(folder.0.join("file"), "x").unwrap();
+        fs::write(folder.0.join("other"), "other").unwrap();
+        let path = folder.path("file");
+        let ((parted, is_parted), (go, may_go)) = (channel(), channel::<()>());
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(move || {
+                // A table of its own, without the descriptors of other tests.
+                // SAFETY: this thread has none above 2, and no other thread's are closed (CLOSE_RANGE_UNSHARE).
+                let unshared = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 2) == 0 };
+                parted.send(unshared).unwrap();
+                may_go.recv().unwrap();
+                unshared.then(|| {
+                    let opened = regular(&path, libc::O_RDONLY)?;
+                    let mut content = [0; 8];
+                    let len = opened.read_head(&mut content)?;
+                    Ok::<_, NotOpened>(content[..len].to_vec())
+                })
+            });
+            if !is_parted.recv().unwrap() {
+                std::eprintln!("skipped: a_thread_s_own_descriptors_are_meant: no close_range");
+            }
+            // The reader's first number is 3, which is another file's here.
+            let open_other = || fs::File::open(folder.0.join("other")).unwrap();
+            let mut others = vec![open_other()];
+            while others.iter().all(|file| std::os::fd::AsRawFd::as_raw_fd(file) < 3) {
+                others.push(open_other());
+            }
+            go.send(()).unwrap();
+            if let Some(content) = reader.join().unwrap() {
+                assert_eq!(content.as_deref(), Ok(&b"x"[..]));
+            }
+        });
     }
 
     #[test]

@@ -319,12 +319,13 @@ impl Drop for SharedFile {
     }
 }
 
-/// `/proc/self/fd/` and a number.
+/// `/proc/thread-self/fd/` and a number. A thread may have descriptors of its own (`CLONE_FILES`), and `/proc/self` is
+/// the first thread's.
 pub(super) struct DescriptorPath([u8; 32]);
 
 impl DescriptorPath {
     fn of(descriptor: c_int) -> DescriptorPath {
-        const START: &[u8] = b"/proc/self/fd/";
+        const START: &[u8] = b"/proc/thread-self/fd/";
         let mut path = [0; 32];
         path[..START.len()].copy_from_slice(START);
         let mut number = descriptor.unsigned_abs();
@@ -337,7 +338,7 @@ impl DescriptorPath {
     }
 
     pub(super) fn as_c_str(&self) -> &CStr {
-        // A number of 32 bits has ten digits: NULs remain.
+        // A number of 32 bits has ten digits: a NUL remains.
         CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
     }
 }
@@ -462,8 +463,8 @@ mod tests {
 
     #[test]
     fn descriptors_have_paths() {
-        assert_eq!(DescriptorPath::of(0).as_c_str(), c"/proc/self/fd/0");
-        assert_eq!(DescriptorPath::of(70).as_c_str(), c"/proc/self/fd/70");
-        assert_eq!(DescriptorPath::of(c_int::MAX).as_c_str(), c"/proc/self/fd/2147483647");
+        assert_eq!(DescriptorPath::of(0).as_c_str(), c"/proc/thread-self/fd/0");
+        assert_eq!(DescriptorPath::of(70).as_c_str(), c"/proc/thread-self/fd/70");
+        assert_eq!(DescriptorPath::of(c_int::MAX).as_c_str(), c"/proc/thread-self/fd/2147483647");
     }
 }

@@ -108,8 +108,8 @@ impl File {
     ///
     /// `EPERM` for another user's file or FIFO: that user may have it open already, and would read what is written.
     /// Also for a link of another user, which may lead to a file of this one; links of this user and of root are
-    /// followed, as `/dev/stdout` is one. And for a file of several names in a directory that other users may write
-    /// to: it may be any file of this user's, by a hard link. `ENXIO` for a FIFO that no process reads. A device is
+    /// followed, as `/dev/stdout` is one. And for a file or link of several names in a directory that other users may
+    /// write to: it may be any of this user's or root's, by a hard link. `ENXIO` for a FIFO that no process reads. A device is
     /// written to as it is. `ENAMETOOLONG` for a path of more than 1023 bytes to a file that is there.
     ///
     /// `EAGAIN` for a link that is replaced by another kind of file meanwhile.
@@ -143,7 +143,8 @@ impl File {
                 // Replaced since it was a link.
                 return Err(Errno::EAGAIN);
             }
-            if status.st_uid != 0 && !is_own(&status) {
+            let is_trusted = status.st_uid == 0 || is_own(&status);
+            if !is_trusted || status.st_nlink > 1 && folder.is_open_to_others()? {
                 return Err(Errno::EPERM);
             }
             if link.is_in_proc()? {
@@ -198,11 +199,11 @@ impl File {
         if matches!(kind, libc::S_IFREG | libc::S_IFIFO) && !is_own(&stat) {
             return Err(Errno::EPERM);
         }
+        if stat.st_nlink > 1 && folder.is_open_to_others()? {
+            return Err(Errno::EPERM);
+        }
         // The mode of a device is not for us to change.
         if kind == libc::S_IFREG {
-            if stat.st_nlink > 1 && folder.is_open_to_others()? {
-                return Err(Errno::EPERM);
-            }
             // In this order: nothing is lost where the mode cannot be set.
             // SAFETY: a descriptor and a number.
             retry(|| unsafe { syscall(libc::SYS_fchmod, [self.0, 0o600, 0, 0, 0, 0]) })?;
@@ -586,6 +587,36 @@ mod tests {
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
         create().unwrap().write_all(b"new").unwrap();
         assert_eq!(fs::read(&secret).unwrap(), b"new");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn links_and_fifos_that_another_user_may_have_named_are_refused() {
+        use std::os::unix::fs::{OpenOptionsExt as _, symlink};
+        let folder = env::temp_dir().join(format!("corelocal-linked-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let at = |name: &str| folder.join(name);
+        let name = |path: &std::path::Path| CString::new(path.to_str().unwrap()).unwrap();
+        let create = |path: &str| File::create(&name(&at(path)), false).map(drop);
+        fs::write(at("kept"), "kept").unwrap();
+        symlink(at("kept"), at("link")).unwrap();
+        // SAFETY: a path that ends with NUL.
+        assert_eq!(unsafe { libc::mkfifo(name(&at("fifo")).as_ptr(), 0o600) }, 0);
+        let _reader =
+            fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(at("fifo")).unwrap();
+        // The link itself gets another name.
+        fs::hard_link(at("link"), at("link again")).unwrap();
+        fs::hard_link(at("fifo"), at("fifo again")).unwrap();
+        for mode in [0o1777, 0o775] {
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(create("link again"), Err(Errno::EPERM), "{mode:o}");
+            assert_eq!(create("fifo again"), Err(Errno::EPERM), "{mode:o}");
+        }
+        assert_eq!(fs::read(at("kept")).unwrap(), b"kept");
+        // Where only this user makes names it is this user's.
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!((create("link again"), create("fifo again")), (Ok(()), Ok(())));
+        assert_eq!(fs::read(at("kept")).unwrap(), b"");
         fs::remove_dir_all(&folder).unwrap();
     }
 

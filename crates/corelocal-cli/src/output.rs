@@ -108,7 +108,7 @@ fn push_visible(out: &mut String, letter: char) {
 
 /// What a terminal obeys, or what changes the order in which it shows text.
 fn is_control(letter: char) -> bool {
-    let is_order = matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')
+    let is_order = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(letter, '\u{2066}'..='\u{2069}');
     letter.is_control() && !matches!(letter, '\n' | '\t') || is_order
 }
@@ -136,6 +136,7 @@ mod tests {
             ("\x1b]0;title\x07", "\\u001b]0;title\\u0007"),
             ("\x1b[2J\x1b[8mhidden\r", "\\u001b[2J\\u001b[8mhidden\\u000d"),
             ("\u{9b}2J \x7f \u{202e}txt", "\\u009b2J \\u007f \\u202etxt"),
+            ("\u{61c}\u{200e}\u{200f}\u{2069}", "\\u061c\\u200e\\u200f\\u2069"),
             ("\x1b[38;5;16m\x1b[1;5m\x1b[", "\\u001b[38;5;16m\\u001b[1;5m\\u001b["),
         ] {
             assert_eq!(visible(text), expected);

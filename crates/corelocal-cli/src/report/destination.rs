@@ -7,14 +7,18 @@
 //! # Invariants
 //! 1. Every name is looked up from the open directory that it stands in, and a link is judged and read by one
 //!    descriptor. So a name that is exchanged meanwhile changes nothing.
-//! 2. A symbolic link is followed if it belongs to this user or root, or if no other user may write to its directory.
+//! 2. A symbolic link is followed if no other user may write to its directory. Elsewhere it is followed if it belongs
+//!    to this user or root and has one name: an attacker can give another's link a second one, by a hard link.
 //! 3. A regular file is whole or as it was: it is written beside its place and renamed into it. What cannot be replaced
 //!    (a pipe, a device) is written in place: opened without waiting, and a pipe only if it is this user's or root's.
+//!    Where another user may have given it this name, it has no other one.
 //! 4. No user gets more rights to a file by its being replaced.
 
+use std::collections::hash_map::RandomState;
 use std::ffi::{CString, OsStr};
 use std::fmt;
 use std::fs::{File, Metadata};
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -25,14 +29,22 @@ use std::path::{Path, PathBuf};
 const MOST_LINKS: u32 = 40;
 /// The file system of `/proc` (`PROC_SUPER_MAGIC`).
 const PROC: u32 = 0x9fa0;
+/// How many names of drafts are tried. Only one that is taken needs a second.
+const MOST_DRAFTS: u32 = 64;
 
 /// A path that is not written to, though the kernel might do so.
 #[derive(Debug)]
 enum Refusal {
     /// A symbolic link of another user (2).
     Link { path: PathBuf, owner: u32 },
+    /// A symbolic link of several names, to which another user may have added this one (2).
+    LinkOfSeveralNames(PathBuf),
     /// A pipe, or a file that is written in place, of another user (3).
     Owner(u32),
+    /// What is written in place has several names, to which another user may have added this one (3).
+    SeveralNames,
+    /// A regular file is where there was none (3).
+    Replaced,
     /// A pipe without a reader (3).
     NoReader,
 }
@@ -50,6 +62,20 @@ impl fmt::Display for Refusal {
                 f,
                 "it belongs to user {owner}, who could read all of it or never take it; give a path in a \
                  folder of your own"
+            ),
+            Refusal::LinkOfSeveralNames(path) => write!(
+                f,
+                "the link {} has several names; another user, who may write to this folder, may have \
+                 added this one to lead to a file of yours; give the path of the file itself, or one in \
+                 a folder of your own",
+                path.display()
+            ),
+            Refusal::SeveralNames => f.write_str(
+                "it has several names, and another user, who may write to this folder, may have added \
+                 this one; give a path in a folder of your own",
+            ),
+            Refusal::Replaced => f.write_str(
+                "another file took its place meanwhile; give a path in a folder of your own",
             ),
             Refusal::NoReader => f.write_str(
                 "no process reads this pipe; start its reader first, or give another path",
@@ -75,18 +101,25 @@ pub struct Destination {
 
 enum Kind {
     /// A regular file, or none yet.
-    File(Option<Metadata>),
+    File(Option<Old>),
     /// What cannot be replaced. Behind a link of /proc, which the kernel alone can follow, or not.
     InPlace { is_behind_link: bool },
     /// An open file of this process, by its number: `/dev/stdout`, a `>(…)` of a shell.
     Descriptor(File),
 }
 
+/// A file that is to be replaced.
+struct Old {
+    /// Open for no access (`O_PATH`).
+    entry: File,
+    meta: Metadata,
+}
+
 impl Destination {
     /// Follows a path.
     ///
     /// # Errors
-    /// A link of another user (2); a folder; what the kernel refuses.
+    /// A link that another user may have put there (2); a folder; what the kernel refuses.
     pub fn find(path: &Path) -> io::Result<Destination> {
         let mut names = Vec::new();
         let mut folder = push(&mut names, path.as_os_str().as_bytes())?;
@@ -118,9 +151,13 @@ impl Destination {
                 if links > MOST_LINKS {
                     return Err(io::Error::from_raw_os_error(libc::ELOOP));
                 }
-                if !is_trusted(&meta) && may_others_write(&folder.metadata()?) {
+                let is_doubtful = !is_trusted(&meta) || meta.nlink() > 1;
+                if is_doubtful && may_others_write(&folder.metadata()?) {
                     let path = shown.join(OsStr::from_bytes(name.to_bytes()));
-                    return Err(Refusal::Link { path, owner: meta.uid() }.into());
+                    return Err(match is_trusted(&meta) {
+                        true => Refusal::LinkOfSeveralNames(path).into(),
+                        false => Refusal::Link { path, owner: meta.uid() }.into(),
+                    });
                 }
                 if !is_in_proc(&entry)? {
                     let target = target(&entry)?;
@@ -151,7 +188,7 @@ impl Destination {
                 return Err(ErrorKind::NotADirectory.into());
             } else {
                 let kind = match meta.is_file() {
-                    true => Kind::File(Some(meta)),
+                    true => Kind::File(Some(Old { entry, meta })),
                     false => {
                         check_pipe(&meta)?;
                         Kind::InPlace { is_behind_link: false }
@@ -170,10 +207,9 @@ impl Destination {
     pub fn write(self, content: &[u8]) -> io::Result<()> {
         match &self.kind {
             Kind::File(old) => {
-                let draft = self.draft();
-                let done = self
-                    .make(&draft, old.as_ref())
-                    .and_then(|mut file| file.write_all(content))
+                let (draft, mut file) = self.make(old.as_ref(), || self.draft())?;
+                let done = file
+                    .write_all(content)
                     .and_then(|()| rename_at(&self.folder, &draft, &self.name));
                 if done.is_err() {
                     // Nothing to add if this fails too: the first error is the one to tell.
@@ -192,45 +228,73 @@ impl Destination {
     /// As for [`write`](Self::write).
     pub fn try_out(self) -> io::Result<()> {
         let Kind::File(old) = &self.kind else { return Ok(()) };
-        let draft = self.draft();
-        self.make(&draft, old.as_ref()).and_then(|_| unlink_at(&self.folder, &draft))
+        let (draft, _) = self.make(old.as_ref(), || self.draft())?;
+        unlink_at(&self.folder, &draft)
     }
 
-    /// The name under which it is written first.
+    /// A name under which it may be written first. The number is random: processes of two containers that share the
+    /// folder may have one process number.
     fn draft(&self) -> CString {
-        let end = format!(".{}.tmp", std::process::id());
+        let random = RandomState::new().build_hasher().finish() as u32;
+        let end = format!(".{random:08x}.tmp");
         let name = [b".", self.name.to_bytes(), end.as_bytes()].concat();
         // Neither part has a zero byte.
         CString::new(name).unwrap_or_default()
     }
 
-    /// Makes the draft of a file, with the rights of the one that it replaces (4).
-    fn make(&self, draft: &CString, old: Option<&Metadata>) -> io::Result<File> {
+    /// Makes the draft of a file, with no more rights than the one that it replaces gave (4). What has the draft's name
+    /// already stays as it is: the draft gets the next name.
+    fn make(
+        &self,
+        old: Option<&Old>,
+        mut next_name: impl FnMut() -> CString,
+    ) -> io::Result<(CString, File)> {
         // Another user's choice of rights is not ours.
-        let old = old.filter(|old| is_trusted(old));
+        let old = old.filter(|old| is_trusted(&old.meta));
         // For its user alone until its group is right.
-        let mode = old.map_or(0o666, |old| old.mode() & 0o700);
+        let mode = old.map_or(0o666, |old| old.meta.mode() & 0o700);
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
-        let make = || open_at_with(&self.folder, draft, flags, mode);
-        let file = match make() {
-            // A process of this number left it that was killed. Only the name is taken away, whatever it leads to.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                unlink_at(&self.folder, draft)?;
-                make()?
+        let mut tried = 0;
+        let (draft, file) = loop {
+            let draft = next_name();
+            tried += 1;
+            match open_at_with(&self.folder, &draft, flags, mode) {
+                Err(error) if is_one_of(&error, &[libc::EEXIST]) && tried < MOST_DRAFTS => {}
+                made => break (draft, made?),
             }
-            made => made?,
         };
-        if let Some(old) = old {
-            let mut mode = old.mode() & 0o777;
-            if file.metadata()?.gid() != old.gid()
-                && std::os::unix::fs::fchown(&file, None, Some(old.gid())).is_err()
-            {
-                mode &= !0o070;
-            }
-            // Where a file system has no modes it has fewer rights now, or those of all files there.
-            let _ = file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
+        let done = match old {
+            Some(old) => self.set_rights(&file, old),
+            None => Ok(()),
+        };
+        if let Err(error) = done {
+            let _ = unlink_at(&self.folder, &draft);
+            return Err(error);
         }
-        Ok(file)
+        Ok((draft, file))
+    }
+
+    /// Gives a draft no more rights than the file that it replaces gave (4).
+    fn set_rights(&self, file: &File, old: &Old) -> io::Result<()> {
+        let mut mode = old.meta.mode() & 0o777;
+        if has_access_list(&old.entry) || has_access_list(file) || self.is_doubtful(&old.meta)? {
+            // An access list's users are not those of the mode, whose bits for the group are the list's limit. And the
+            // mode of a file that another user has put here is not this user's choice.
+            mode &= 0o700;
+        } else if file.metadata()?.gid() != old.meta.gid()
+            && std::os::unix::fs::fchown(file, None, Some(old.meta.gid())).is_err()
+        {
+            // The old group's users are among all others now.
+            mode &= 0o700 | mode >> 3 & 0o007;
+        }
+        // Where a file system has no modes it has fewer rights now, or those of all files there.
+        let _ = file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
+        Ok(())
+    }
+
+    /// Whether another user may have given a file the name that it was found by, though it has another one.
+    fn is_doubtful(&self, found: &Metadata) -> io::Result<bool> {
+        Ok(found.nlink() > 1 && may_others_write(&self.folder.metadata()?))
     }
 
     /// Opens what is written in place.
@@ -243,6 +307,15 @@ impl Destination {
         };
         let meta = file.metadata()?;
         check_pipe(&meta)?;
+        if !is_behind_link {
+            // What was found was no regular file: another user may have put this one in its place.
+            if meta.is_file() {
+                return Err(Refusal::Replaced.into());
+            }
+            if self.is_doubtful(&meta)? {
+                return Err(Refusal::SeveralNames.into());
+            }
+        }
         if meta.is_file() {
             if !is_own(&meta) {
                 return Err(Refusal::Owner(meta.uid()).into());
@@ -335,6 +408,17 @@ fn own_descriptor(folder: &File, name: &CString) -> io::Result<Option<File>> {
     let copy = checked(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) })?;
     // SAFETY: just made, and ours alone.
     Ok(Some(unsafe { File::from_raw_fd(copy) }))
+}
+
+/// Whether more users than those of its mode may have rights to a file: it has an access control list. Also if the
+/// kernel does not tell.
+fn has_access_list(file: &File) -> bool {
+    // fgetxattr(2) refuses a descriptor without access.
+    let path = CString::new(format!("/proc/thread-self/fd/{}", file.as_raw_fd()));
+    let (path, name) = (path.unwrap_or_default(), c"system.posix_acl_access");
+    // SAFETY: strings that end with NUL, and no room.
+    let len = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) };
+    len >= 0 || !is_one_of(&io::Error::last_os_error(), &[libc::ENODATA, libc::EOPNOTSUPP])
 }
 
 fn check_pipe(meta: &Metadata) -> io::Result<()> {
@@ -448,6 +532,132 @@ mod tests {
         set_mode(folder.path(), 0o755);
         write(&through.join("kept"), "newer").unwrap();
         assert_eq!(read(&kept), "newer");
+    }
+
+    #[test]
+    fn links_of_several_names_are_not_followed_where_another_user_may_have_added_one() {
+        let (folder, own) = (shared(), tempfile::tempdir().unwrap());
+        let (kept, link) = (own.path().join("kept"), own.path().join("link"));
+        fs::write(&kept, "kept").unwrap();
+        symlink(&kept, &link).unwrap();
+        symlink(own.path(), own.path().join("folder")).unwrap();
+        let (again, through) = (folder.path().join("again"), folder.path().join("folder"));
+        // Without following them.
+        fs::hard_link(&link, &again).unwrap();
+        fs::hard_link(own.path().join("folder"), &through).unwrap();
+        for mode in [0o1777, 0o775] {
+            set_mode(folder.path(), mode);
+            for path in [again.clone(), through.join("kept"), through.join("new")] {
+                let why = write(&path, "new").unwrap_err();
+                assert!(why.contains("several names") && why.contains("give the path"), "{why}");
+            }
+        }
+        assert_eq!(read(&kept), "kept");
+        // In a folder of this user's own they are this user's.
+        write(&link, "new").unwrap();
+        assert_eq!(read(&kept), "new");
+        set_mode(folder.path(), 0o755);
+        write(&through.join("kept"), "newer").unwrap();
+        assert_eq!(read(&kept), "newer");
+    }
+
+    #[test]
+    fn a_file_put_in_the_place_of_a_pipe_is_not_emptied() {
+        let folder = shared();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("kept"), "kept").unwrap();
+        make_pipe(&at("pipe"));
+        let found = Destination::find(&at("pipe")).unwrap();
+        fs::remove_file(at("pipe")).unwrap();
+        fs::hard_link(at("kept"), at("pipe")).unwrap();
+        let why = found.write(b"new").unwrap_err().to_string();
+        assert!(why.contains("took its place"), "{why}");
+        assert_eq!(read(&at("kept")), "kept");
+        // Nor is a pipe of several names written to.
+        make_pipe(&at("other"));
+        fs::hard_link(at("other"), at("another")).unwrap();
+        let _reader =
+            File::options().read(true).custom_flags(libc::O_NONBLOCK).open(at("other")).unwrap();
+        assert!(write(&at("another"), "new").unwrap_err().contains("several names"));
+        set_mode(folder.path(), 0o755);
+        write(&at("another"), "new").unwrap();
+    }
+
+    #[test]
+    fn a_replaced_file_with_an_access_list_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "old").unwrap();
+        set_mode(&path, 0o640);
+        let has_list = |path: &Path| has_access_list(&File::open(path).unwrap());
+        assert!(!has_list(&path));
+        // Version 2. The owner, a user, the group, the most that these two have, and all others.
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (tag, rights, user) in [
+            (1_u16, 6_u16, u32::MAX),
+            (2, 4, ANOTHER),
+            (4, 0, u32::MAX),
+            (16, 4, u32::MAX),
+            (32, 4, u32::MAX),
+        ] {
+            list.extend(tag.to_le_bytes());
+            list.extend(rights.to_le_bytes());
+            list.extend(user.to_le_bytes());
+        }
+        let set = |path: &Path, name: &std::ffi::CStr| {
+            let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+            let list = (list.as_ptr().cast(), list.len());
+            // SAFETY: strings that end with NUL, and so many bytes.
+            unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), list.0, list.1, 0) == 0 }
+        };
+        if !set(&path, c"system.posix_acl_access") {
+            return eprintln!("skipped: access lists: {}", io::Error::last_os_error());
+        }
+        assert!(has_list(&path));
+        assert_eq!(mode(&path), 0o644);
+        write(&path, "new").unwrap();
+        assert_eq!((read(&path).as_str(), mode(&path)), ("new", 0o600));
+        // A list that the folder gives to all new files lets no user in, either.
+        fs::write(&path, "old").unwrap();
+        set_mode(&path, 0o640);
+        assert!(!has_list(&path));
+        assert!(set(folder.path(), c"system.posix_acl_default"));
+        write(&path, "new").unwrap();
+        assert!(has_list(&path));
+        assert_eq!((read(&path).as_str(), mode(&path)), ("new", 0o600));
+    }
+
+    #[test]
+    fn rights_of_a_file_that_another_user_may_have_linked_are_not_taken_over() {
+        let (folder, own) = (shared(), tempfile::tempdir().unwrap());
+        let (open, path) = (own.path().join("open"), folder.path().join("file"));
+        fs::write(&open, "kept").unwrap();
+        set_mode(&open, 0o666);
+        fs::hard_link(&open, &path).unwrap();
+        write(&path, "new").unwrap();
+        assert_eq!((read(&path).as_str(), mode(&path)), ("new", 0o600));
+        assert_eq!((read(&open).as_str(), mode(&open)), ("kept", 0o666));
+    }
+
+    #[test]
+    fn a_draft_takes_a_name_that_is_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, taken) = (folder.path().join("target"), folder.path().join("taken"));
+        fs::write(&target, "kept").unwrap();
+        symlink(&target, &taken).unwrap();
+        let found = Destination::find(&folder.path().join("file")).unwrap();
+        let mut names = [c"taken", c"taken", c"free"].into_iter();
+        let (draft, mut file) = found.make(None, || names.next().unwrap().to_owned()).unwrap();
+        assert_eq!(draft.as_c_str(), c"free");
+        file.write_all(b"new").unwrap();
+        assert_eq!(read(&folder.path().join("free")), "new");
+        let never = found.make(None, || c"taken".to_owned()).map(drop).unwrap_err();
+        assert_eq!(never.kind(), ErrorKind::AlreadyExists);
+        // What has the name stays, and is not followed.
+        assert!(fs::symlink_metadata(&taken).unwrap().is_symlink());
+        assert_eq!(read(&target), "kept");
+        let names: std::collections::HashSet<_> = (0..8).map(|_| found.draft()).collect();
+        assert!(names.len() > 1, "{names:?}");
     }
 
     #[test]

@@ -176,22 +176,6 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_place_of_a_draft_is_not_followed() {
-        let folder = tempfile::TempDir::new().unwrap();
-        let (target, path) = (folder.path().join("target"), folder.path().join("report.html"));
-        fs::write(&target, "kept").unwrap();
-        let draft = folder.path().join(format!(".report.html.{}.tmp", std::process::id()));
-        let plant = || std::os::unix::fs::symlink(&target, &draft).unwrap();
-        plant();
-        write_file(&path, "new").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-        plant();
-        may_write(&path).unwrap();
-        assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
-        assert!(fs::symlink_metadata(&draft).is_err());
-    }
-
-    #[test]
     fn a_device_and_a_link_stay_what_they_are() {
         let dir = tempfile::tempdir().unwrap();
         let (target, link) = (dir.path().join("target.json"), dir.path().join("link.json"));

@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::fmt::{Display, Write as _};
 use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anstyle::{AnsiColor, Style};
 
@@ -59,8 +60,7 @@ pub fn remark(text: impl Display) {
 
 /// A name that a file or another process gave, without what would end its line.
 pub fn one_line(name: String) -> String {
-    let is_plain = !name.contains(|letter| is_control(letter) || matches!(letter, '\n' | '\t'));
-    if is_plain {
+    if is_plain(&name) {
         return name;
     }
     let mut out = String::with_capacity(name.len());
@@ -72,6 +72,15 @@ pub fn one_line(name: String) -> String {
         }
     }
     out
+}
+
+/// As [`one_line`], of a text that others share; it stays shared where nothing is to be changed.
+pub fn shared_line(name: &Arc<str>) -> Arc<str> {
+    if is_plain(name) { name.clone() } else { one_line(name.to_string()).into() }
+}
+
+fn is_plain(name: &str) -> bool {
+    !name.contains(|letter| is_control(letter) || matches!(letter, '\n' | '\t'))
 }
 
 /// The text with its control characters as JSON writes them, but for lines, tabs and styles like ours.

@@ -5,6 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Duration;
 
 use corelocal::sync::RwLock;
@@ -52,7 +53,7 @@ fn functions_of(lock: &RwLock<u32>) -> (Vec<(String, String)>, Vec<Frame>) {
     let files = Files::new(std::str::from_utf8(&listed[..len]).expect("text"), None);
     let program = Program::new(&files);
     let frames = program.callers(Registers::new(*stack.registers()), stack.words());
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let text = |text: &Option<Arc<str>>| text.as_deref().unwrap_or_default().to_owned();
     let all = frames.iter().flat_map(|frame| &frame.functions);
     (all.map(|function| (text(&function.name), text(&function.source))).collect(), frames.clone())
 }

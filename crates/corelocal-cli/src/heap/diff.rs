@@ -106,16 +106,16 @@ impl Difference {
             );
         }
         let (first, second) = (sums(before), sums(after));
-        let mut all: Vec<&Call> = first.keys().chain(second.keys()).collect();
+        let mut all: Vec<&Call> = first.keys().chain(second.keys()).copied().collect();
         all.sort();
         all.dedup();
-        let of = |sums: &HashMap<Call, Sum>, call| sums.get(call).copied().unwrap_or_default();
+        let of = |sums: &HashMap<&Call, Sum>, call| sums.get(call).copied().unwrap_or_default();
         let mut sites: Vec<Growth> =
             all.into_iter().map(|call| growth(call, of(&first, call), of(&second, call))).collect();
         // The order of names stays where bytes are the same.
         sites.sort_by_key(|site| std::cmp::Reverse(site.grown_bytes.unsigned_abs()));
         let rest = sites.split_off(most.min(sites.len()));
-        let whole = |sums: &HashMap<Call, Sum>| {
+        let whole = |sums: &HashMap<&Call, Sum>| {
             sums.values().fold(Sum::default(), |mut all, sum| {
                 all.add(*sum);
                 all
@@ -152,8 +152,8 @@ impl Side {
 
 fn growth(call: &Call, before: Sum, after: Sum) -> Growth {
     Growth {
-        function: call.function.clone(),
-        source: call.source.clone(),
+        function: call.function.to_string(),
+        source: call.source.as_deref().map(str::to_owned),
         grown_bytes: (after.bytes - before.bytes).round() as i64,
         chance_bytes: chance(before, after),
         before_bytes: before.bytes as u64,
@@ -167,10 +167,10 @@ fn chance(before: Sum, after: Sum) -> u64 {
 }
 
 /// By site.
-fn sums((heap, told): &(Heap, Told)) -> HashMap<Call, Sum> {
-    let mut sums: HashMap<Call, Sum> = HashMap::new();
+fn sums((heap, told): &(Heap, Told)) -> HashMap<&Call, Sum> {
+    let mut sums: HashMap<&Call, Sum> = HashMap::new();
     for stack in &told.stacks {
-        let Some(site) = told.calls_from_site(stack).into_iter().next() else { continue };
+        let Some(site) = told.calls_from_site(stack).next() else { continue };
         let sample = Sample { size: stack.size, ..Sample::default() };
         // An object that is sampled anyway is no matter of chance.
         let weight = if stack.size >= heap.rate { 0.0 } else { sample.bytes(heap.rate) };

@@ -65,19 +65,19 @@ impl Process {
     /// With so many sites.
     pub fn of(heap: &Heap, told: &Told, most: usize, is_peak: bool) -> Process {
         let all = told.bytes();
-        let mut sites: HashMap<Call, Vec<(&Stack, Vec<Call>)>> = HashMap::new();
+        let mut sites: HashMap<&Call, Vec<&Stack>> = HashMap::new();
         for stack in &told.stacks {
-            let calls = told.calls_from_site(stack);
-            if let Some(first) = calls.first() {
-                sites.entry(first.clone()).or_default().push((stack, calls));
+            if let Some(first) = told.calls_from_site(stack).next() {
+                sites.entry(first).or_default().push(stack);
             }
         }
-        let mut sites: Vec<Site> =
-            sites.into_iter().map(|(call, stacks)| Site::of(call, &stacks, all)).collect();
-        sites.sort_by(|a, b| {
-            (b.bytes, &a.function, &a.source).cmp(&(a.bytes, &b.function, &b.source))
-        });
+        let sum = |stacks: &[&Stack]| stacks.iter().map(|stack| stack.bytes).sum::<f64>() as u64;
+        let mut sites: Vec<(u64, &Call, Vec<&Stack>)> =
+            sites.into_iter().map(|(call, stacks)| (sum(&stacks), call, stacks)).collect();
+        sites.sort_by(|a, b| (b.0, a.1).cmp(&(a.0, b.1)));
         let rest = sites.split_off(most.min(sites.len()));
+        // The texts of those that are shown only.
+        let sites = sites.into_iter().map(|(_, call, stacks)| Site::of(told, call, &stacks, all));
         Process {
             process: heap.process,
             program: told
@@ -96,45 +96,46 @@ impl Process {
             missed: heap.missed,
             is_whole: heap.is_whole,
             left_out: rest.len(),
-            left_out_bytes: rest.iter().fold(0, |sum, site| site.bytes.saturating_add(sum)),
-            sites,
+            left_out_bytes: rest.iter().fold(0, |sum, (bytes, ..)| bytes.saturating_add(sum)),
+            sites: sites.collect(),
         }
     }
 }
 
 impl Site {
-    fn of(call: Call, stacks: &[(&Stack, Vec<Call>)], all: f64) -> Site {
-        let bytes: f64 = stacks.iter().map(|(stack, _)| stack.bytes).sum();
-        let objects: f64 = stacks.iter().map(|(stack, _)| stack.objects).sum();
+    fn of(told: &Told, call: &Call, stacks: &[&Stack], all: f64) -> Site {
+        let bytes: f64 = stacks.iter().map(|stack| stack.bytes).sum();
+        let objects: f64 = stacks.iter().map(|stack| stack.objects).sum();
         Site {
-            function: call.function,
-            source: call.source,
+            function: call.function.to_string(),
+            source: call.source.as_deref().map(str::to_owned),
             bytes: bytes as u64,
             objects: objects.round() as u64,
             share: share(bytes, all),
             stacks: stacks.len(),
-            callers: callers(stacks, bytes),
+            callers: callers(told, stacks, bytes),
         }
     }
 }
 
 /// From caller to caller, each time the one by whom most came.
-fn callers(stacks: &[(&Stack, Vec<Call>)], all: f64) -> Vec<Caller> {
+fn callers(told: &Told, stacks: &[&Stack], all: f64) -> Vec<Caller> {
     let mut callers = Vec::new();
-    let mut on_the_way: Vec<&(&Stack, Vec<Call>)> = stacks.iter().collect();
-    for depth in 1.. {
+    let calls = |stack| told.calls_from_site(stack).skip(1).peekable();
+    let mut on_the_way: Vec<_> = stacks.iter().map(|stack| (stack.bytes, calls(stack))).collect();
+    loop {
         let mut sums: HashMap<&Call, f64> = HashMap::new();
-        for (stack, calls) in &on_the_way {
-            if let Some(call) = calls.get(depth) {
-                *sums.entry(call).or_default() += stack.bytes;
+        for (bytes, calls) in &mut on_the_way {
+            if let Some(call) = calls.peek() {
+                *sums.entry(call).or_default() += *bytes;
             }
         }
         let most = sums.into_iter().max_by(|a, b| a.1.total_cmp(&b.1).then_with(|| b.0.cmp(a.0)));
         let Some((most, bytes)) = most else { break };
-        let (function, source) = (most.function.clone(), most.source.clone());
-        callers.push(Caller { function, source, share: share(bytes, all) });
-        let most = most.clone();
-        on_the_way.retain(|(_, calls)| calls.get(depth) == Some(&most));
+        let source = most.source.as_deref().map(str::to_owned);
+        let (function, share) = (most.function.to_string(), share(bytes, all));
+        callers.push(Caller { function, source, share });
+        on_the_way.retain_mut(|(_, calls)| calls.next() == Some(most));
     }
     callers
 }

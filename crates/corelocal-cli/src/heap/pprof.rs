@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use corelocal_lab::callers::{Areas, Map};
+use corelocal_lab::callers::{Areas, MOST_AREAS, Map};
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 
@@ -193,7 +193,8 @@ impl Builder {
 
     fn process(&mut self, heap: &Heap, told: &Told, sign: i64, of_several: bool) {
         let before = self.profile.mapping.len();
-        let maps: Vec<(Map, PathBuf)> = heap.maps.lines().filter_map(Map::parse).collect();
+        let maps: Vec<(Map, PathBuf)> =
+            heap.maps.lines().filter_map(Map::parse).take(MOST_AREAS).collect();
         let areas = Areas::new(maps.iter().map(|(map, _)| *map).zip(before..));
         for (map, path) in maps {
             let filename = self.text(&path.to_string_lossy());
@@ -210,14 +211,12 @@ impl Builder {
             });
         }
         let first = self.profile.location.len() as u64 + 1;
-        for frame in &told.frames {
+        for (frame, calls) in told.frames.iter().zip(&told.calls) {
             // The call, not where it goes on.
             let address = frame.address.saturating_sub(1);
             let mapping_id = areas.find(address).map_or(0, |mapping| mapping as u64 + 1);
-            let line = frame.functions.iter().map(|function| {
-                let call = sites::call(function, frame);
-                let source = call.source.unwrap_or_default();
-                let (file, line) = split(&source);
+            let line = calls.iter().map(|call| {
+                let (file, line) = split(call.source.as_deref().unwrap_or_default());
                 Line { function_id: self.function(&call.function, file), line }
             });
             let line = line.collect();

@@ -4,14 +4,17 @@
 //! Invariants:
 //! - A stack has one function at least.
 //! - Frames are told apart by their index in [`Told::frames`].
+//! - A stack has no texts of its own, nor has what is made of it here: stacks of a hostile profile have as long names
+//!   as there is room for.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use corelocal_lab::callers::{Files, Frame, Function, Program, Registers};
 
 use super::file::{Heap, Sample};
-use crate::output::{complain, one_line};
+use crate::output::{complain, one_line, shared_line};
 
 /// What is said of callers that the copy of the stack has no room for.
 const BEYOND: &str = "[callers beyond the copy of the stack]";
@@ -25,6 +28,8 @@ pub struct Told {
     /// The file that the process ran.
     pub program: Option<PathBuf>,
     pub frames: Vec<Frame>,
+    /// What is shown of each of them.
+    pub calls: Vec<Vec<Call>>,
     /// Most bytes first.
     pub stacks: Vec<Stack>,
     /// Samples in them.
@@ -47,8 +52,8 @@ pub struct Stack {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Call {
     /// Its name, or the file and the address.
-    pub function: String,
-    pub source: Option<String>,
+    pub function: Arc<str>,
+    pub source: Option<Arc<str>>,
 }
 
 /// Frames, size, name and number of the thread: what samples have in common that are told as one.
@@ -82,6 +87,8 @@ pub fn told(heap: &Heap, at_peak: bool) -> Told {
     let mut in_order: Vec<(Frame, usize)> = frames.into_iter().collect();
     in_order.sort_by_key(|(_, index)| *index);
     told.frames = in_order.into_iter().map(|(frame, _)| frame).collect();
+    let shown = |frame: &Frame| frame.functions.iter().map(|it| call(it, frame)).collect();
+    told.calls = told.frames.iter().map(shown).collect();
     let stacks = stacks.into_iter().map(|((frames, size, thread), (bytes, objects))| Stack {
         frames,
         size,
@@ -104,31 +111,36 @@ impl Told {
     }
 
     /// The functions of a stack, innermost first.
-    pub fn calls(&self, stack: &Stack) -> Vec<Call> {
-        let frames = stack.frames.iter().filter_map(|frame| self.frames.get(*frame));
-        frames.flat_map(|frame| frame.functions.iter().map(move |it| call(it, frame))).collect()
+    pub fn calls<'a>(
+        &'a self,
+        stack: &'a Stack,
+    ) -> impl DoubleEndedIterator<Item = &'a Call> + Clone {
+        stack.frames.iter().filter_map(|frame| self.calls.get(*frame)).flatten()
     }
 
     /// Those from the call site on: without what every program asks its language's library for memory by.
-    pub fn calls_from_site(&self, stack: &Stack) -> Vec<Call> {
-        let mut calls = self.calls(stack);
-        let plumbing = calls.iter().take_while(|call| is_plumbing(call)).count();
-        if plumbing < calls.len() {
-            calls.drain(..plumbing);
-        }
-        calls
+    pub fn calls_from_site<'a>(
+        &'a self,
+        stack: &'a Stack,
+    ) -> impl Iterator<Item = &'a Call> + Clone {
+        let calls = self.calls(stack);
+        let plumbing = calls.clone().position(|call| !is_plumbing(call));
+        calls.skip(plumbing.unwrap_or(0))
     }
 }
 
 /// A function as it is shown.
-pub fn call(function: &Function, frame: &Frame) -> Call {
+fn call(function: &Function, frame: &Frame) -> Call {
     let address = frame.address;
     let unnamed = || match frame.file.as_deref().and_then(Path::file_name) {
         Some(file) => format!("{}, {address:#x}", file.to_string_lossy()),
         None => format!("{address:#x}"),
     };
-    let function_name = function.name.clone().unwrap_or_else(unnamed);
-    Call { function: one_line(function_name), source: function.source.clone().map(one_line) }
+    let named = function.name.as_ref().map(shared_line);
+    Call {
+        function: named.unwrap_or_else(|| one_line(unnamed()).into()),
+        source: function.source.as_ref().map(shared_line),
+    }
 }
 
 fn walk(program: &Program<'_>, sample: &Sample, heap: &Heap, own: Option<&Path>) -> Vec<Frame> {
@@ -150,8 +162,7 @@ fn walk(program: &Program<'_>, sample: &Sample, heap: &Heap, own: Option<&Path>)
 
 /// A frame that is in no file.
 fn without_place(name: &str) -> Frame {
-    let function = Function { name: Some(name.to_owned()), source: None };
-    Frame { address: 0, file: None, functions: vec![function] }
+    Frame { address: 0, file: None, functions: vec![Function::named(name)] }
 }
 
 /// Leaves out the malloc's functions, which are the innermost ones: all of a library, or by their names in a program
@@ -238,10 +249,10 @@ mod tests {
     use super::*;
 
     fn frame(file: &str, functions: &[&str]) -> Frame {
-        let function = |name: &&str| Function { name: Some((*name).to_owned()), source: None };
+        let function = |name: &&str| Function::named(name);
         Frame {
             address: 1,
-            file: Some(PathBuf::from(file)),
+            file: Some(Path::new(file).into()),
             functions: functions.iter().map(function).collect(),
         }
     }
@@ -292,8 +303,8 @@ mod tests {
     #[test]
     fn sites_are_the_programs() {
         let call = |function: &str, source: Option<&str>| Call {
-            function: function.to_owned(),
-            source: source.map(str::to_owned),
+            function: function.into(),
+            source: source.map(Arc::from),
         };
         for (function, source, is) in [
             ("<alloc::vec::Vec<T> as core::clone::Clone>::clone", None, true),
@@ -312,7 +323,7 @@ mod tests {
             super::super::file::parse(&super::super::file::tests::file(&[100, 100])).unwrap();
         let told = told(&heap, false);
         assert_eq!((told.samples, told.stacks.len()), (2, 1));
-        assert!(!told.calls(&told.stacks[0]).is_empty());
+        assert!(told.calls(&told.stacks[0]).next().is_some());
         assert!(told.bytes() > 1e6);
         assert!(super::told(&heap, true).stacks.is_empty());
     }

@@ -4,13 +4,14 @@
 //! Invariant: at least one function is left, if there was any.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use corelocal::sync::profile::Stack;
 use corelocal_lab::callers::{Function, Program, Registers};
 use serde::Serialize;
 
 use super::look::nanos;
-use crate::output::one_line;
+use crate::output::{one_line, shared_line};
 
 /// A thread, and where it was.
 #[derive(Clone, Debug, Serialize)]
@@ -27,8 +28,8 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Call {
     /// Its name, or the file and the address.
-    pub function: String,
-    pub source: Option<String>,
+    pub function: Arc<str>,
+    pub source: Option<Arc<str>>,
 }
 
 /// What a stack tells.
@@ -56,8 +57,11 @@ fn call(function: Function, file: Option<&Path>, address: u64) -> Call {
         Some(file) => format!("{}, {address:#x}", file.to_string_lossy()),
         None => format!("{address:#x}"),
     };
-    let function_name = function.name.unwrap_or_else(unnamed);
-    Call { function: one_line(function_name), source: function.source.map(one_line) }
+    let named = function.name.as_ref().map(shared_line);
+    Call {
+        function: named.unwrap_or_else(|| one_line(unnamed()).into()),
+        source: function.source.as_ref().map(shared_line),
+    }
 }
 
 /// Without the lock's own functions at the beginning, and what started the thread at the end.
@@ -81,7 +85,7 @@ fn is_of_the_lock(call: &Call) -> bool {
         LOCKS.iter().any(|prefix| name.starts_with(prefix))
     };
     // A guard that goes away: `core::ptr::drop_in_place<GUARD>`, or `drop_in_place::<GUARD>`, or `drop<GUARD, ()>`.
-    let function = call.function.as_str();
+    let function = &*call.function;
     let short = function.strip_prefix("core::ptr::").or(function.strip_prefix("core::mem::"));
     let of_guard = ["drop_in_place", "drop_glue", "drop"].iter().any(|drop| {
         let what = short.unwrap_or(function).strip_prefix(drop);
@@ -121,8 +125,8 @@ fn is_beginning(function: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn trim(functions: &[&str]) -> Vec<String> {
-        let call = |function: &&str| Call { function: (*function).to_owned(), source: None };
+    fn trim(functions: &[&str]) -> Vec<Arc<str>> {
+        let call = |function: &&str| Call { function: (*function).into(), source: None };
         let calls = trimmed(functions.iter().map(call).collect());
         calls.into_iter().map(|call| call.function).collect()
     }
@@ -140,9 +144,9 @@ mod tests {
             "std::rt::lang_start",
         ];
         let left = ["program::hot", "corelocal::sync::once::Once::call_once", "program::main"];
-        assert_eq!(trim(&stack), left);
-        assert_eq!(trim(&stack[..2]), &stack[..2]);
-        assert_eq!(trim(&["start_thread"]), ["start_thread"]);
+        assert_eq!(trim(&stack), left.map(Arc::from));
+        assert_eq!(trim(&stack[..2]).len(), 2);
+        assert_eq!(trim(&["start_thread"]), ["start_thread"].map(Arc::from));
         assert!(trim(&[]).is_empty());
         for own in [
             "lock_api::mutex::Mutex<R,T>::lock",
@@ -154,7 +158,7 @@ mod tests {
             "drop_in_place<corelocal::sync::mutex::guard::MutexGuard<u64>>",
             "drop<corelocal::sync::mutex::guard::MutexGuard<u64>, ()>",
         ] {
-            assert_eq!(trim(&[own, "f"]), ["f"], "{own}");
+            assert_eq!(trim(&[own, "f"]), ["f".into()], "{own}");
         }
         assert_eq!(trim(&["core::ptr::drop_in_place<program::Guard>", "f"]).len(), 2);
     }
@@ -170,7 +174,7 @@ mod tests {
             ("/home/me/corelocal/src/syncing.rs:1", false),
             ("src/sync/mutex.rs:1", false),
         ] {
-            let call = Call { function: "lock".to_owned(), source: Some(source.to_owned()) };
+            let call = Call { function: "lock".into(), source: Some(source.into()) };
             assert_eq!(is_of_the_lock(&call), is_ours, "{source}");
         }
     }
@@ -178,9 +182,9 @@ mod tests {
     #[test]
     fn functions_without_a_name() {
         let nobody = || Function { name: None, source: None };
-        assert_eq!(call(nobody(), None, 0x12).function, "0x12");
+        assert_eq!(&*call(nobody(), None, 0x12).function, "0x12");
         assert_eq!(
-            call(nobody(), Some(Path::new("/lib/libc.so.6")), 0x12).function,
+            &*call(nobody(), Some(Path::new("/lib/libc.so.6")), 0x12).function,
             "libc.so.6, 0x12"
         );
     }

@@ -207,8 +207,8 @@ mod tests {
 
     fn place(time_ns: u64, calls: usize) -> Option<Place> {
         let call = |nth| Call {
-            function: format!("program::serve::layer_{nth}"),
-            source: (nth % 2 == 0).then(|| format!("src/serve.rs:{}", 10 + nth)),
+            function: format!("program::serve::layer_{nth}").into(),
+            source: (nth % 2 == 0).then(|| format!("src/serve.rs:{}", 10 + nth).into()),
         };
         Some(Place {
             time_ns,

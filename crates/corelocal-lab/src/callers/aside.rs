@@ -15,6 +15,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::local::{Local, Trust};
@@ -86,8 +87,8 @@ impl<'a> Aside<'a> {
             };
             let mut functions = Vec::new();
             while !answer.0.is_empty() {
-                let name = answer.optional(Answer::text)?;
-                functions.push(Function { name, source: answer.optional(Answer::text)? });
+                let name = answer.optional(Answer::shared)?;
+                functions.push(Function { name, source: answer.optional(Answer::shared)? });
             }
             (!functions.is_empty()).then_some(Frame { address: call.at, file, functions })
         })
@@ -96,7 +97,7 @@ impl<'a> Aside<'a> {
     /// As [`Local::variable_at`].
     pub fn variable_at(&mut self, address: u64) -> Option<Option<(String, u64)>> {
         self.ask(VARIABLE, &[address], |answer| {
-            answer.optional(|answer| Some((answer.text()?, answer.number()?)))
+            answer.optional(|answer| Some((answer.text()?.to_owned(), answer.number()?)))
         })
     }
 
@@ -247,11 +248,15 @@ impl Answer<'_> {
         Some(u64::from_le_bytes(*number))
     }
 
-    fn text(&mut self) -> Option<String> {
+    fn text(&mut self) -> Option<&str> {
         let length = usize::try_from(self.number()?).ok()?;
         let (text, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
-        String::from_utf8(text.to_vec()).ok()
+        std::str::from_utf8(text).ok()
+    }
+
+    fn shared(&mut self) -> Option<Arc<str>> {
+        self.text().map(Arc::from)
     }
 
     fn optional<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {

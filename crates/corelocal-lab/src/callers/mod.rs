@@ -15,6 +15,8 @@
 //!
 //! Invariants:
 //! - Any bytes may come in, as stacks and as files; nothing here panics, and a walk ends after [`MOST_FRAMES`].
+//! - A stack has at most [`MOST_FUNCTIONS`] functions, whose names and lines have at most [`MOST_TEXT`] bytes; frames
+//!   share their texts, so that a copy of a frame has none of its own.
 //! - No file that another user names or owns holds this process up or ends it: a child process reads those to which
 //!   another user may write. What root or this process's user alone may write to is trusted and read in this process.
 //! - What a file does not tell is left out. Missing debug information costs the lines, a missing table the callers
@@ -30,7 +32,9 @@ mod unwind;
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::hash::{Hash, Hasher};
+use std::path::Path;
+use std::sync::Arc;
 
 pub use areas::Areas;
 use aside::Aside;
@@ -43,44 +47,60 @@ use crate::content::{Content, MOST_COPIED, is_trusted, open};
 /// A walk ends here at the latest.
 pub const MOST_FRAMES: usize = 256;
 
+/// A stack ends after so many functions, those of [`LEFT_OUT`] apart. Files may nest inlined ones without end.
+pub const MOST_FUNCTIONS: usize = 1024;
+
+/// Their names and lines have so many bytes at most.
+pub const MOST_TEXT: usize = 512 << 10;
+
+/// So many areas of memory are known at most: by default, the kernel gives no process more.
+pub const MOST_AREAS: usize = 65_530;
+
+/// Stands for functions that a stack has no room for.
+pub const LEFT_OUT: &str = "[left out: more functions, or longer names, than a stack has room for]";
+
 /// The files of a program, as they lie in its memory.
 pub struct Files {
     files: Vec<OnDisk>,
     /// Which of them holds an address.
     areas: Areas,
+    /// Whether there were more of them than are known.
+    has_more: bool,
     contents: Vec<OnceCell<Option<Content>>>,
 }
 
 struct OnDisk {
     /// As the program knows it.
-    path: PathBuf,
+    path: Arc<Path>,
     /// Where some of its code lies.
     map: Map,
     /// Where else the path may lead: the program may have a root of its own.
-    root: Option<PathBuf>,
+    root: Option<Arc<Path>>,
 }
 
 impl Files {
     /// Those that lines of `/proc/PROCESS/maps` name. `root` is where the program's paths begin, if not here:
-    /// `/proc/PROCESS/root`, as long as there is one.
+    /// `/proc/PROCESS/root`, as long as there is one. The first [`MOST_AREAS`] count, in which code lies.
     pub fn new(maps: &str, root: Option<&Path>) -> Files {
         let mut files: Vec<OnDisk> = Vec::new();
-        let mut known: HashMap<PathBuf, usize> = HashMap::new();
+        let mut known: HashMap<Arc<Path>, usize> = HashMap::new();
+        let root: Option<Arc<Path>> = root.map(Arc::from);
         let mut areas = Vec::new();
-        for (map, path) in maps.lines().filter_map(Map::parse) {
-            let file = *known.entry(path).or_insert_with_key(|path| {
-                files.push(OnDisk { path: path.clone(), map, root: root.map(Path::to_owned) });
+        let mut parsed = maps.lines().filter_map(Map::parse);
+        for (map, path) in parsed.by_ref().take(MOST_AREAS) {
+            let file = *known.entry(path.into()).or_insert_with_key(|path| {
+                files.push(OnDisk { path: path.clone(), map, root: root.clone() });
                 files.len() - 1
             });
             areas.push((map, file));
         }
         let contents = files.iter().map(|_| OnceCell::new()).collect();
-        Files { files, areas: Areas::new(areas), contents }
+        Files { files, areas: Areas::new(areas), has_more: parsed.next().is_some(), contents }
     }
 
     /// The program's own: the first one.
     pub fn program(&self) -> Option<&Path> {
-        self.files.first().map(|file| file.path.as_path())
+        self.files.first().map(|file| &*file.path)
     }
 
     /// Whether another user may write to one of them.
@@ -104,20 +124,63 @@ impl OnDisk {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
     /// Its name, or nothing where the file has none.
-    pub name: Option<String>,
+    pub name: Option<Arc<str>>,
     /// The line, as `file:line`.
-    pub source: Option<String>,
+    pub source: Option<Arc<str>>,
+}
+
+impl Function {
+    /// One that is known by its name alone.
+    pub fn named(name: &str) -> Function {
+        Function { name: Some(name.into()), source: None }
+    }
+
+    fn text_len(&self) -> usize {
+        [&self.name, &self.source].into_iter().flatten().map(|text| text.len()).sum()
+    }
 }
 
 /// A call: the function, and those that the compiler put into it, innermost first.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Where it was.
     pub address: u64,
     /// The file that lies there.
-    pub file: Option<PathBuf>,
+    pub file: Option<Arc<Path>>,
     /// At least one.
     pub functions: Vec<Function>,
+}
+
+/// Without the texts: a walk may have half a MiB of them, and shares them with others.
+impl Hash for Frame {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.address, self.functions.len()).hash(state);
+    }
+}
+
+/// What a stack still has room for.
+struct Room {
+    functions: usize,
+    text: usize,
+}
+
+impl Room {
+    fn of_stack() -> Room {
+        Room { functions: MOST_FUNCTIONS, text: MOST_TEXT }
+    }
+
+    /// How many of these functions it has room for; those take it.
+    fn take(&mut self, functions: &[Function]) -> usize {
+        let fits = functions.iter().take_while(|function| {
+            let left =
+                self.functions.checked_sub(1).zip(self.text.checked_sub(function.text_len()));
+            left.is_some_and(|left| {
+                (self.functions, self.text) = left;
+                true
+            })
+        });
+        fits.count()
+    }
 }
 
 /// A call, as a walk finds it.
@@ -153,7 +216,19 @@ impl<'a> Program<'a> {
         let calls = self
             .asked(|aside| aside.calls(registers, stack))
             .unwrap_or_else(|| self.local.calls(registers, stack));
-        calls.into_iter().map(|call| self.frame(call)).collect()
+        let (mut frames, mut room) = (Vec::new(), Room::of_stack());
+        for call in calls {
+            let frame = self.frame(call);
+            // The first one has room, at least for its first functions.
+            let fits = room.take(&frame.functions) == frame.functions.len();
+            if !fits && !frames.is_empty() {
+                let functions = vec![Function::named(LEFT_OUT)];
+                frames.push(Frame { address: 0, file: None, functions });
+                break;
+            }
+            frames.push(frame);
+        }
+        frames
     }
 
     /// What lies at an address that is no code: a static's name, and how far into it; and the file.
@@ -164,9 +239,15 @@ impl<'a> Program<'a> {
 
     /// What is missing in the answers so far, and why: a sentence for each cause.
     pub fn complaints(&self) -> Vec<String> {
-        let Some(aside) = &self.aside else { return Vec::new() };
-        let mut aside = aside.borrow_mut();
         let mut complaints = Vec::new();
+        if self.files.has_more {
+            complaints.push(format!(
+                "some names are left out: only the first {MOST_AREAS} areas with code are looked at, as many as a \
+                 process has at most by default"
+            ));
+        }
+        let Some(aside) = &self.aside else { return complaints };
+        let mut aside = aside.borrow_mut();
         let left_out = aside.left_out();
         if let Some(first) = left_out.first() {
             complaints.push(format!(
@@ -194,8 +275,13 @@ impl<'a> Program<'a> {
     fn frame(&self, call: Call) -> Frame {
         let known = self.known.borrow().get(&call).cloned();
         known.unwrap_or_else(|| {
-            let frame =
+            let mut frame =
                 self.asked(|aside| aside.frame(call)).unwrap_or_else(|| self.local.frame(call));
+            let fits = Room::of_stack().take(&frame.functions);
+            if fits < frame.functions.len() {
+                frame.functions.truncate(fits);
+                frame.functions.push(Function::named(LEFT_OUT));
+            }
             self.known.borrow_mut().insert(call, frame.clone());
             frame
         })
@@ -221,6 +307,19 @@ mod tests {
             [0xfff, 0x1000, 0x2fff, 0x3000, 0x5000].map(|address| files.areas.find(address));
         assert_eq!(holders, [None, Some(0), Some(0), None, Some(1)]);
         assert!(Files::new("", None).program().is_none());
+    }
+
+    #[test]
+    fn there_is_a_limit_for_areas() {
+        let line = |nth: usize| format!("{nth:x}000-{nth:x}fff r-xp 0 0:0 0 /no/such/file{nth}\n");
+        let maps = |count| (1..=count).map(line).collect::<String>();
+        let known = Files::new(&maps(MOST_AREAS), None);
+        assert_eq!(known.files.len(), MOST_AREAS);
+        assert_eq!(Program::new(&known).complaints(), [""; 0]);
+        let more = Files::new(&maps(MOST_AREAS + 10), None);
+        assert_eq!(more.files.len(), MOST_AREAS);
+        let complaints = Program::new(&more).complaints();
+        assert!(complaints.len() == 1 && complaints[0].contains("65530 areas"), "{complaints:?}");
     }
 
     #[test]

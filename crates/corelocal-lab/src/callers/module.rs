@@ -98,7 +98,7 @@ impl<'a> Module<'a> {
         let at = inside.wrapping_sub(self.bias);
         let mut functions = self.functions_of_debug_information(at).unwrap_or_default();
         // Where debug information is lines only, its names have no path. The symbol has.
-        if let Some(name) = self.function_symbol(at).map(demangled) {
+        if let Some(name) = self.function_symbol(at).map(|it| demangled(it).into()) {
             match functions.last_mut() {
                 Some(function) => function.name = Some(name),
                 None => functions.push(Function { name: Some(name), source: None }),
@@ -113,11 +113,15 @@ impl<'a> Module<'a> {
         let mut frames = context.find_frames(at).skip_all_loads().ok()?;
         while let Ok(Some(frame)) = frames.next() {
             let raw_name = frame.function.as_ref().and_then(|function| function.raw_name().ok());
-            let name = raw_name.map(|name| demangled(&name));
-            let source = frame.location.as_ref().and_then(|location| {
-                let file = cut(location.file?);
-                Some(location.line.map_or(file.clone(), |line| format!("{file}:{line}")))
-            });
+            let name = raw_name.map(|name| demangled(&name).into());
+            let source =
+                frame.location.as_ref().and_then(|location| {
+                    let file = cut(location.file?);
+                    Some(location.line.map_or_else(
+                        || file.as_str().into(),
+                        |line| format!("{file}:{line}").into(),
+                    ))
+                });
             functions.push(Function { name, source });
             if functions.len() == MOST_FUNCTIONS {
                 break;

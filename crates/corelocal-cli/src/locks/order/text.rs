@@ -182,8 +182,8 @@ mod tests {
 
     fn at(function: &str, line: u32) -> Vec<Call> {
         let call = |function: &str, source: Option<String>| Call {
-            function: format!("program::{function}"),
-            source,
+            function: format!("program::{function}").into(),
+            source: source.map(Into::into),
         };
         vec![call(function, Some(format!("src/main.rs:{line}"))), call("main", None)]
     }

@@ -186,6 +186,46 @@ fn check_survives_debug_information_that_overflows_the_stack() {
     assert_eq!(checked.reports[0].sections.len(), 1);
 }
 
+/// Descriptors of sections that begin here and have these lengths; their handler is at 4092.
+fn descriptors(sections: impl IntoIterator<Item = (u64, u64)>) -> Vec<u8> {
+    let numbers = sections.into_iter().flat_map(|(start, length)| [0, start, length, 4092]);
+    numbers.flat_map(u64::to_le_bytes).collect()
+}
+
+#[test]
+fn descriptors_of_one_section_share_its_code() {
+    // Of 1536 instructions. If each had its own, they would take 5 GB.
+    let descriptors = descriptors(std::iter::repeat_n((512, 3072), 30_000));
+    let checked = check::bytes("a file", &elf(&[("__rseq_cs", descriptors)])).expect("an ELF file");
+    let [report] = &checked.reports[..] else { panic!("one file") };
+    assert_eq!(report.sections.len(), 30_000);
+    assert!(report.sections.iter().all(|section| section.instructions.is_some()));
+    assert_eq!(report.findings.len(), 10_000);
+    assert!(report.findings.iter().all(|finding| finding.severity == check::Severity::Error));
+    assert!(report.notes.iter().any(|note| note.contains("findings are left out")));
+}
+
+#[test]
+fn sections_and_descriptors_have_limits() {
+    let why = |sections: &[(&str, Vec<u8>)]| {
+        check::bytes("a file", &elf(sections)).expect_err("too much").to_string()
+    };
+    let many = descriptors((0..3000).map(|nth| (1024 + nth % 1500, 1500 + nth / 1500)));
+    let said = why(&[("__rseq_cs", many)]);
+    assert!(said.contains("more than 4 MiB, or overlap"), "{said}");
+    let said = why(&[("__rseq_cs", descriptors(std::iter::repeat_n((512, 3072), 40_000)))]);
+    assert!(said.contains("lists 40000 critical sections"), "{said}");
+    // Two headers with the same bytes.
+    let sections = [("a", vec![0; 60_000]), ("b", vec![0; 60_000])];
+    let mut file = elf(&sections);
+    assert!(check::bytes("a file", &file).is_ok());
+    // The size in the header of `a`, the last but two.
+    let at = file.len() - 3 * 64 + 32;
+    file[at..at + 8].copy_from_slice(&120_000_u64.to_le_bytes());
+    let said = check::bytes("a file", &file).expect_err("overlapping sections").to_string();
+    assert!(said.contains("its sections overlap"), "{said}");
+}
+
 #[test]
 fn many_lines_of_one_file_take_no_long_time() {
     use std::fmt::Write as _;

@@ -5,6 +5,7 @@
 //! - Every section has a place in one address space. In a linked file it is its own address; in an
 //!   object file, whose sections all begin at 0, each loadable section gets an invented one, and the
 //!   others (debug information) stay at 0, since they refer to each other by offset.
+//! - No section's bytes are counted twice: a file whose sections have more bytes than it has is refused.
 //! - A symbol that the file does not define is at `EXTERNAL`, where no section lies.
 
 use std::borrow::Cow;
@@ -24,6 +25,9 @@ const FIRST: u64 = 0x1_0000;
 
 /// A linked file's relocations name addresses, wherever those are.
 const ANY: usize = 0;
+
+/// Of a section's name so much is shown: many headers may have one long name.
+const LONGEST_NAME: usize = 256;
 
 /// Stands for every symbol defined elsewhere; near enough for a 32-bit displacement.
 const EXTERNAL: u64 = 0x7000_0000;
@@ -106,6 +110,10 @@ impl<'a> Elf<'a> {
             kind,
             nodelete: false,
         };
+        let claimed = sections.iter().map(|section| elf.raw(section).len());
+        if claimed.fold(0, usize::saturating_add) > data.len() {
+            return Err("a damaged ELF file (its sections overlap); build it again".to_owned());
+        }
         elf.places = elf.lay_out();
         elf.relocations = elf.relocation_tables();
         if kind == Kind::Shared {
@@ -215,7 +223,8 @@ impl<'a> Elf<'a> {
     fn section_name(&self, index: usize) -> String {
         let section = self.sections.section(SectionIndex(index));
         let name = section.and_then(|section| self.sections.section_name(self.endian, section));
-        String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
+        let name = name.unwrap_or_default();
+        String::from_utf8_lossy(&name[..name.len().min(LONGEST_NAME)]).into_owned()
     }
 
     /// Where the section is.

@@ -16,7 +16,8 @@
 //! ```
 //!
 //! Invariants:
-//! - Any bytes may come in; nothing here panics, and time and memory are bounded by the file's size.
+//! - Any bytes may come in; nothing here panics. Memory is bounded by the file's size and by limits on descriptors, on
+//!   the instructions in their sections, and on findings; bytes that several headers claim are refused.
 //! - An error is wrong on every kernel or breaks a section's promise; a warning depends on something
 //!   that the code does not tell.
 //!
@@ -45,6 +46,12 @@ use crate::content::{self, Content};
 use crate::input;
 
 pub use report::{Checked, Finding, Line, Place, Report, Rule, Section, Severity};
+
+/// So many descriptors, entries of the pointer array or declarations are checked. Large programs have a few thousand.
+const MOST_LISTED: usize = 1 << 15;
+
+/// So many sections and findings are told of all members of an archive.
+const MOST_TOLD: usize = 1 << 18;
 
 /// Why a file could not be checked, with what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,19 +117,34 @@ pub fn bytes(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
 fn one(name: &str, data: &[u8]) -> Result<Report, Unreadable> {
     let elf = elf::Elf::parse(data).map_err(|why| Unreadable(format!("{name}: {why}")))?;
     let image = load::Image::load(&elf);
-    Ok(rules::run(name, &image))
+    let longest = image.descriptors.len().max(image.entries.len()).max(image.prepared.len());
+    if longest > MOST_LISTED {
+        return Err(Unreadable(format!(
+            "{name} lists {longest} critical sections, or stores in them, and up to {MOST_LISTED} are checked; check \
+             the object files that it was linked from"
+        )));
+    }
+    rules::run(name, &image).map_err(|why| Unreadable(format!("{name}: {why}")))
 }
 
 fn archive(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
     let damaged =
         |error| Unreadable(format!("{name} is a damaged archive ({error}); build it again"));
-    let mut checked = Checked::default();
+    let (mut checked, mut told) = (Checked::default(), 0);
     for member in ArchiveFile::parse(data).map_err(damaged)?.members() {
         let member = member.map_err(damaged)?;
         let content = member.data(data).map_err(damaged)?;
         let member = format!("{name}({})", String::from_utf8_lossy(member.name()));
         if content.starts_with(b"\x7fELF") {
-            checked.reports.push(one(&member, content)?);
+            let report = one(&member, content)?;
+            told += report.sections.len() + report.findings.len();
+            if told > MOST_TOLD {
+                return Err(Unreadable(format!(
+                    "the members of {name} have more than {MOST_TOLD} critical sections and findings; \
+                     extract them, and check them one by one"
+                )));
+            }
+            checked.reports.push(report);
         } else {
             checked.skipped.push(member);
         }

@@ -14,7 +14,7 @@ use object::Endianness;
 use super::elf::{Elf, Extent, Kind};
 use super::report::Place;
 use crate::debug_info;
-use crate::demangle::demangled;
+use crate::demangle::{LONGEST, cut, demangled};
 
 /// Names for a set of addresses.
 pub struct Names {
@@ -160,10 +160,15 @@ fn lines(
 ) -> Result<Vec<String>, gimli::Error> {
     let mut lines = Vec::new();
     let mut frames = context.find_frames(address).skip_all_loads()?;
+    // Many places may share long names.
+    let mut room = LONGEST;
     while let Some(frame) = frames.next()? {
         if let Some((Some(file), line)) = frame.location.map(|l| (l.file, l.line)) {
             let line = line.map_or(file.to_owned(), |line| format!("{file}:{line}"));
+            let line = cut(&line);
             if lines.last() != Some(&line) {
+                let Some(left) = room.checked_sub(line.len()) else { break };
+                room = left;
                 lines.push(line);
             }
         }

@@ -1,12 +1,17 @@
 //! The rules, and their order: what makes a section unreadable comes first and ends its check.
 //!
-//! Invariant: each function looks for one kind of fault and knows nothing of the others; a fault is
-//! reported by one rule.
+//! Invariants:
+//! - Each function looks for one kind of fault and knows nothing of the others; a fault is reported by
+//!   one rule.
+//! - Instructions are decoded and judged once, however many descriptors name them.
 
 mod descriptor;
 mod handler;
 mod instructions;
 mod stores;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use iced_x86::{Formatter as _, Instruction, IntelFormatter, OpKind};
 
@@ -32,55 +37,88 @@ impl Breach {
 /// Instructions shown before and after the spot.
 const AROUND: usize = 3;
 
+/// All sections together have so many bytes at most, one that several descriptors name counted once. A
+/// real one has a few dozen.
+const MOST_DECODED: u64 = 4 << 20;
+
+/// So many findings are told.
+const MOST_FINDINGS: usize = 10_000;
+
+/// The instructions of sections by start and length, where they can be decoded.
+type Sections = HashMap<(u64, u64), Option<Vec<Step>>>;
+
 /// Checks all sections of `image`.
-pub fn run(object: &str, image: &Image<'_>) -> Report {
+///
+/// # Errors
+/// A sentence that says what there is too much of.
+pub fn run(object: &str, image: &Image<'_>) -> Result<Report, String> {
     let mut breaches: Vec<(Option<usize>, Breach)> = Vec::new();
-    let mut steps: Vec<Option<Vec<Step>>> = Vec::new();
+    if image.is_decoded() && descriptor::bytes(image) > MOST_DECODED {
+        let most = MOST_DECODED >> 20;
+        return Err(format!(
+            "its critical sections have more than {most} MiB, or overlap; a real one has a few dozen bytes, so build it \
+             again"
+        ));
+    }
+    let mut sections = Sections::new();
     for (index, descriptor) in image.descriptors.iter().enumerate() {
         let mut found = descriptor::check(image, descriptor);
-        let mut code = None;
         let sane = !found.iter().any(|breach| breach.rule == Rule::Range);
         if sane && image.is_decoded() {
-            match decode::section(image, descriptor) {
-                Ok(steps) => {
-                    found.extend(instructions::check(descriptor, &steps));
-                    found.extend(stores::check(image, descriptor, &steps));
-                    if !found
-                        .iter()
-                        .any(|b| matches!(b.rule, Rule::AbortInside | Rule::AbortNotCode))
-                    {
-                        found.extend(handler::check(image, descriptor, &steps));
+            let steps = match sections.entry((descriptor.start, descriptor.length)) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(match decode::section(image, descriptor) {
+                    Ok(steps) => {
+                        found.extend(instructions::check(descriptor, &steps));
+                        found.extend(stores::check(image, descriptor, &steps));
+                        Some(steps)
                     }
-                    code = Some(steps);
-                }
-                Err(failure) => found.push(instructions::undecodable(failure)),
+                    Err(failure) => {
+                        found.push(instructions::undecodable(failure));
+                        None
+                    }
+                }),
+            };
+            let no_handler = |b: &Breach| matches!(b.rule, Rule::AbortInside | Rule::AbortNotCode);
+            if let Some(steps) = steps.as_ref().filter(|_| !found.iter().any(no_handler)) {
+                found.extend(handler::check(image, descriptor, steps));
             }
         }
-        steps.push(code);
         breaches.extend(found.into_iter().map(|breach| (Some(index), breach)));
     }
     breaches.extend(descriptor::together(image));
     if image.is_decoded() {
-        breaches.extend(stores::undeserved(image, &steps).into_iter().map(|breach| (None, breach)));
+        breaches
+            .extend(stores::undeserved(image, &sections).into_iter().map(|breach| (None, breach)));
     }
-    report(object, image, &steps, breaches)
+    Ok(report(object, image, &sections, breaches))
 }
 
 fn report(
     object: &str,
     image: &Image<'_>,
-    steps: &[Option<Vec<Step>>],
-    breaches: Vec<(Option<usize>, Breach)>,
+    sections: &Sections,
+    mut breaches: Vec<(Option<usize>, Breach)>,
 ) -> Report {
+    let mut notes = notes(image);
+    if breaches.len() > MOST_FINDINGS {
+        let more = breaches.len() - MOST_FINDINGS;
+        notes.push(format!("{more} findings are left out: there are more than {MOST_FINDINGS}"));
+        breaches.sort_by_key(|(section, it)| (it.rule.severity(), *section, it.address));
+        breaches.truncate(MOST_FINDINGS);
+    }
+    let steps_of = |descriptor: &Descriptor| {
+        sections.get(&(descriptor.start, descriptor.length)).and_then(Option::as_deref)
+    };
     let of_sections = image.descriptors.iter().flat_map(|d| [d.address, d.start, d.abort]);
     let of_breaches = breaches.iter().map(|(_, breach)| breach.address);
     let names = Names::of(image.elf, of_sections.chain(of_breaches));
-    let section = |(descriptor, steps): (&Descriptor, &Option<Vec<Step>>)| Section {
+    let section = |descriptor: &Descriptor| Section {
         descriptor: names.place(descriptor.address),
         start: names.place(descriptor.start),
         length: descriptor.length,
         abort: names.place(descriptor.abort),
-        instructions: steps.as_ref().map(Vec::len),
+        instructions: steps_of(descriptor).map(<[Step]>::len),
     };
     let mut findings: Vec<Finding> = breaches
         .into_iter()
@@ -94,7 +132,7 @@ fn report(
             disassembly: disassembly(
                 image,
                 &names,
-                section.and_then(|i| steps[i].as_deref()).unwrap_or_default(),
+                section.and_then(|i| steps_of(&image.descriptors[i])).unwrap_or_default(),
                 breach.address,
             ),
         })
@@ -106,9 +144,9 @@ fn report(
         object: object.to_owned(),
         architecture: image.architecture(),
         decoded: image.is_decoded(),
-        sections: image.descriptors.iter().zip(steps).map(section).collect(),
+        sections: image.descriptors.iter().map(section).collect(),
         findings,
-        notes: notes(image),
+        notes,
     }
 }
 

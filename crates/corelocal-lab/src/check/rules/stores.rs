@@ -9,8 +9,8 @@
 
 use std::collections::HashSet;
 
-use super::Breach;
 use super::instructions::reachable;
+use super::{Breach, Sections};
 use crate::check::decode::{self, Edge, Step, Write};
 use crate::check::load::{Descriptor, Entry, Image};
 use crate::check::report::Rule;
@@ -28,9 +28,9 @@ pub fn check(image: &Image<'_>, descriptor: &Descriptor, steps: &[Step]) -> Vec<
 }
 
 /// Declarations about what is no preparation: of no section, or its commit.
-pub fn undeserved(image: &Image<'_>, sections: &[Option<Vec<Step>>]) -> Vec<Breach> {
+pub fn undeserved(image: &Image<'_>, sections: &Sections) -> Vec<Breach> {
     let prepared: HashSet<u64> =
-        sections.iter().flatten().flat_map(|steps| prepared(steps)).collect();
+        sections.values().flatten().flat_map(|steps| prepared(steps)).collect();
     let stray = image.prepared.iter().filter(|entry| !prepared.contains(&entry.target));
     let breach = |entry: &Entry| {
         let message =

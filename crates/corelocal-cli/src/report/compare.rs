@@ -19,6 +19,9 @@ use super::stamp::{self, Difference};
 /// The share of the old median below which a change is always noise.
 pub const SMALLEST_CHANGE: f64 = 0.05;
 
+/// A report has less than 1 MiB. What it is parsed into takes many times its bytes.
+const LONGEST: usize = 64 << 20;
+
 /// What a change of one point means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -111,7 +114,7 @@ impl Comparison {
 ///
 /// # Errors
 /// A sentence that names the file, what is wrong with it and what to do: it cannot be read, is
-/// cut off, is not JSON, is not a report, is damaged, or comes from a newer program.
+/// cut off, is too long, is not JSON, is not a report, is damaged, or comes from a newer program.
 pub fn load(path: &Path) -> anyhow::Result<Report> {
     let name = path.display();
     let bytes = match input::read(path) {
@@ -120,6 +123,11 @@ pub fn load(path: &Path) -> anyhow::Result<Report> {
              give a report.json that an earlier `corelocal report` wrote"
         ),
         Err(e) => bail!("cannot compare with {name}: {e}; give a report.json that you may read"),
+        Ok(bytes) if bytes.len() > LONGEST => bail!(
+            "cannot compare with {name}: it has more than {} MiB, and a report has less than one; \
+             give a report.json that an earlier `corelocal report` wrote",
+            LONGEST >> 20
+        ),
         Ok(bytes) => bytes,
     };
     parse(&bytes).map_err(|problem| anyhow!("cannot compare with {name}: {problem}"))

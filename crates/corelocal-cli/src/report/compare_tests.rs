@@ -136,3 +136,16 @@ fn a_pipe_without_a_writer_is_not_waited_for() {
     let problem = is_done.recv_timeout(std::time::Duration::from_secs(60)).expect("no wait");
     assert!(problem.contains("neither a regular file"), "{problem}");
 }
+
+#[test]
+fn a_file_that_is_too_long_is_not_parsed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("old.json");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(LONGEST as u64 + 1).unwrap();
+    let problem = load(&path).unwrap_err().to_string();
+    assert!(problem.contains("more than 64 MiB") && problem.contains("; "), "{problem}");
+    file.set_len(LONGEST as u64).unwrap();
+    let problem = load(&path).unwrap_err().to_string();
+    assert!(problem.contains("not JSON"), "{problem}");
+}

@@ -12,7 +12,7 @@
 //! - No child outlives its [`Aside`].
 
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -142,6 +142,8 @@ impl<'a> Aside<'a> {
 
 struct Child {
     process: libc::pid_t,
+    /// Names it even where it was waited for, as the kernel does if SIGCHLD is ignored, and its number is another's.
+    handle: Option<OwnedFd>,
     socket: UnixStream,
     until: Instant,
     answered: u64,
@@ -166,7 +168,7 @@ impl Child {
             }
             process => {
                 let until = Instant::now() + PATIENCE;
-                Ok(Child { process, socket, until, answered: 0 })
+                Ok(Child { process, handle: handle_of(process), socket, until, answered: 0 })
             }
         }
     }
@@ -226,11 +228,34 @@ impl Child {
     }
 }
 
+/// Nothing on a kernel without such descriptors.
+fn handle_of(process: libc::pid_t) -> Option<OwnedFd> {
+    // SAFETY: numbers only.
+    let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
+    let handle = i32::try_from(handle).ok().filter(|handle| *handle >= 0)?;
+    // SAFETY: a new descriptor, which nothing else owns.
+    Some(unsafe { OwnedFd::from_raw_fd(handle) })
+}
+
 impl Drop for Child {
     fn drop(&mut self) {
-        // SAFETY: a child of this process that nothing else waits for, so that its number is not used again before.
+        match &self.handle {
+            Some(handle) => {
+                let handle = handle.as_raw_fd();
+                let info = std::ptr::null::<libc::siginfo_t>();
+                // SAFETY: an open descriptor of a process, and no information.
+                unsafe {
+                    libc::syscall(libc::SYS_pidfd_send_signal, handle, libc::SIGKILL, info, 0)
+                };
+            }
+            // SAFETY: a child that nothing else waits for, so that its number is not used again before, unless SIGCHLD
+            // is ignored on a kernel before 5.3.
+            None => unsafe {
+                libc::kill(self.process, libc::SIGKILL);
+            },
+        }
+        // SAFETY: no status is asked for. Of a process that is no child it is an error.
         unsafe {
-            libc::kill(self.process, libc::SIGKILL);
             while libc::waitpid(self.process, std::ptr::null_mut(), 0) == -1
                 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
             {}
@@ -383,4 +408,34 @@ fn answer(local: &Local<'_>, kind: u64, question: &mut Answer<'_>) -> Option<Sai
         _ => return None,
     }
     Some(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn another_process_of_its_number_goes_on() {
+        let mut ended = Command::new("true").spawn().unwrap();
+        let handle = handle_of(ended.id() as libc::pid_t);
+        ended.wait().unwrap();
+        let Some(handle) = handle else {
+            return eprintln!("skipped: another_process_of_its_number_goes_on: needs pidfd_open");
+        };
+        // Not a child of this process.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 600 > /dev/null 2>&1 & echo $!"]).stdin(Stdio::null());
+        let said = String::from_utf8(shell.output().unwrap().stdout).unwrap();
+        let other: libc::pid_t = said.trim().parse().unwrap();
+        let (socket, _theirs) = UnixStream::pair().unwrap();
+        let until = Instant::now();
+        drop(Child { process: other, handle: Some(handle), socket, until, answered: 0 });
+        let status = std::fs::read_to_string(format!("/proc/{other}/status")).unwrap_or_default();
+        // SAFETY: the process that was started above.
+        unsafe { libc::kill(other, libc::SIGKILL) };
+        let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+        assert!(state.is_some_and(|state| !state.contains('Z')), "{status}");
+    }
 }

@@ -45,7 +45,7 @@ fn draw(word: &AtomicU64) -> u64 {
         false => IS_PROCESS_ID | u64::from(survivor::process_id().unwrap_or_default()),
     };
     let count = DRAWN.fetch_add(1, Ordering::Relaxed) + 1;
-    let serial = process << PROCESS_SHIFT | count % (1 << PROCESS_SHIFT);
+    let serial = (process << PROCESS_SHIFT) | (count % (1 << PROCESS_SHIFT));
     // Relaxed: of this thread. A signal handler that came in between has drawn one, which stays.
     match word.compare_exchange(0, serial, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => serial,

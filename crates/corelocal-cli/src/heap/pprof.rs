@@ -15,7 +15,7 @@ use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 
 use super::file::Heap;
-use super::sites::{self, Told};
+use super::sites::Told;
 
 /// What pprof calls `perftools.profiles.Profile`.
 #[derive(Clone, PartialEq, Message)]
@@ -274,6 +274,7 @@ fn int(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::super::file::{parse, tests};
+    use super::super::sites;
     use super::*;
 
     #[test]

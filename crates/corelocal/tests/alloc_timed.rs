@@ -270,9 +270,13 @@ fn nothing_is_in_caches_when_there_is_no_memory() {
 #[test]
 fn threads_without_memory_go_on() {
     run_in_child("threads_without_memory_go_on", limit_data, || {
+        // A thread of std's has to have memory when it begins.
+        let begun = std::sync::Barrier::new(4);
         thread::scope(|scope| {
             for nth in 0..4 {
+                let begun = &begun;
                 scope.spawn(move || {
+                    begun.wait();
                     for round in 0..20 {
                         let (_, last) =
                             all_there_are([100_000, 3_000_000, 40_000][(nth + round) % 3]);

@@ -258,9 +258,12 @@ fn reentrant_in_children() {
             std::panic::set_hook(Box::new(|_| ()));
             is_refused()?;
             is_refused_elsewhere()?;
-            check(own.is_owned_by_current_thread(), 6)?;
-            let again = [own.lock(), own.try_lock().ok_or(7)?];
-            drop(again);
+            // Where threads have no words of their own it cannot enter again.
+            if cfg!(all(target_arch = "x86_64", not(corelocal_model))) {
+                check(own.is_owned_by_current_thread(), 6)?;
+                let again = [own.lock(), own.try_lock().ok_or(7)?];
+                drop(again);
+            }
             is_refused_elsewhere()
         };
         fork(child);

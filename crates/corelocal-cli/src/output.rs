@@ -129,7 +129,8 @@ fn style_len(text: &str) -> Option<usize> {
     let codes = &codes[..codes.find('m')?];
     let is_ours = match codes.strip_prefix("38;5;") {
         Some(colour) => matches!(colour.parse(), Ok(1..=15_u8)),
-        None => matches!(codes.parse(), Ok(0_u8 | 1 | 2 | 22 | 31..=37 | 39)),
+        // Tables end a style without a code where the environment wants no colours.
+        None => codes.is_empty() || matches!(codes.parse(), Ok(0_u8 | 1 | 2 | 22 | 31..=37 | 39)),
     };
     is_ours.then_some("\x1b[m".len() + codes.len())
 }
@@ -172,7 +173,6 @@ mod tests {
         let mut table = Table::new();
         table.enforce_styling();
         table.add_row([cell("ours"), Cell::new("dim").add_attribute(Attribute::Dim)]);
-        // Plain where the environment wants no colours.
         let text = table.to_string();
         assert_eq!(visible(&text), text);
     }

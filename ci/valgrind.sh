@@ -6,7 +6,7 @@
 # Needs: valgrind.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
-limit=300 # seconds for one program
+limit=600 # seconds for one program
 # An interpreted storm is a breeze.
 export CORELOCAL_TEST_SCALE=${CORELOCAL_TEST_SCALE:-0.002} PROPTEST_CASES=${PROPTEST_CASES:-4}
 # Leaks are told and looked for in the output: as errors they would be the exit code of forked children

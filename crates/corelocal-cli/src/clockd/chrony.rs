@@ -164,7 +164,7 @@ fn ask_over(
     receive(until, receive_from_it, |reply| Tracking::of(reply, request))
 }
 
-/// A number that nobody can guess.
+/// A number that other users cannot guess.
 fn random() -> io::Result<u32> {
     let mut bytes = [0; 4];
     // SAFETY: the kernel writes at most `len` bytes to `bytes`.

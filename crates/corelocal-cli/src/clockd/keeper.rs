@@ -55,7 +55,7 @@ pub struct Keeper {
 struct Distrust {
     /// Nanoseconds since 1970, by the clock as it is now.
     since: u64,
-    /// The error that the kernel was told, at the last look, and who was believed then.
+    /// The error that the kernel had at the last look, and the source that was believed then.
     last: u64,
     whose: Whose,
     /// It is only that somebody set the clock.

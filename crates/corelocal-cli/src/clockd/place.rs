@@ -6,7 +6,7 @@
 //! ```
 //!
 //! In `/dev/shm` or `/tmp` another user could take the name first and so keep clockd from starting. Readers believe
-//! pages of root and of their own user only, so nobody else's page is missed there.
+//! pages of root and of their own user only, so no page of another user is missed there.
 //!
 //! Invariant: the directory is made with mode 0755, whatever the umask, or was there. Whether an existing one can be relied on is checked
 //! by the publisher, by descriptor.

@@ -2,7 +2,7 @@
 //!
 //! The owner of a directory can put a link to any file in place of a name there, at any moment. So nothing is done to
 //! the file by its name with more rights than that owner has: root makes the socket with the owner's rights, those of
-//! the thread's file system user (`setfsuid(2)`), and then the socket is the owner's, who may send to it. Where the
+//! the thread's file system user (`setfsuid(2)`), and then the socket belongs to the owner, which may send to it. Where the
 //! rights are this process's own anyway, the mode is changed by a descriptor of the socket.
 //!
 //! The socket is connected before it has a name: to a connected socket the kernel delivers what its peer sends, and

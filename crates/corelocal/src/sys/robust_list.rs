@@ -226,8 +226,10 @@ pub(super) fn all_lists_are_libcs() -> bool {
 /// A list of our own: for a thread that libc did not start, or a child that libc did not fork.
 #[cfg(not(loom))]
 fn register_own(block: &'static Block) -> Result<*mut Head, Errno> {
-    // Release: partner is the Acquire in `all_lists_are_libcs`, after a look at the list, which comes later here.
-    HAS_OWN_LIST.store(true, Ordering::Release);
+    // SeqCst, with the fence: the kernel has the list only after another thread can see this. Partner: the Acquire in
+    // `all_lists_are_libcs`, after a look at the list.
+    HAS_OWN_LIST.store(true, Ordering::SeqCst);
+    core::sync::atomic::fence(Ordering::SeqCst);
     let head = block.own_head.get();
     // SAFETY: the thread's own memory, to which references are made in `find` only, after this. The kernel
     // keeps the address for as long as the thread lives.

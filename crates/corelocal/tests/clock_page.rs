@@ -185,16 +185,20 @@ fn files_that_others_may_change_are_refused() {
     assert_eq!(refusal, Some(Refusal::System(corelocal::sys::Errno::ELOOP)));
 }
 
+fn coarse_now() -> Duration {
+    let mut coarse = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid place for the time.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut coarse) };
+    Duration::new(coarse.tv_sec as u64, coarse.tv_nsec as u32)
+}
+
 #[test]
 fn bounds_through_files() {
     let file = File::new("bounds");
     let mut publisher = Publisher::<clockbound::Page>::create(file.c()).unwrap();
     let mut subscriber = Subscriber::<clockbound::Page>::open(file.c()).unwrap();
     assert_eq!(subscriber.bounds(), Err(Doubt::Blank));
-    let mut coarse = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid place for the time.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut coarse) };
-    let as_of = Duration::new(coarse.tv_sec as u64, coarse.tv_nsec as u32);
+    let as_of = coarse_now();
     let content = clockbound::Content {
         as_of,
         void_after: as_of + Duration::from_secs(1000),
@@ -302,10 +306,7 @@ fn readers_compare_the_disruption_marker() {
     let file = File::new("marker-bound");
     let mut publisher = Publisher::<clockbound::Page>::create(file.c()).unwrap();
     let mut subscriber = Subscriber::<clockbound::Page>::open(file.c()).unwrap();
-    let mut coarse = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid place for the time.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut coarse) };
-    let as_of = Duration::new(coarse.tv_sec as u64, coarse.tv_nsec as u32);
+    let as_of = coarse_now();
     let content = clockbound::Content {
         as_of,
         void_after: as_of + Duration::from_secs(1000),

@@ -533,18 +533,21 @@ fn unlocked_meanwhile_and_gone_ends_the_child() {
     );
 }
 
+/// What the signal handler's fork returned, or `u32::MAX` before it. One test of a process forks in a handler.
+static CHILD: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn forks(_: libc::c_int) {
+    // SAFETY: async-signal-safe.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: as in `fork`.
+        unsafe { libc::alarm(10) };
+    }
+    CHILD.store(child as u32, Ordering::Relaxed);
+}
+
 /// A signal handler forks while its thread waits on a condition variable, and another thread has the mutex.
 fn waits_and_is_forked<G>(lock: impl Fn() -> G + Sync, wait: impl Fn(&mut G) + Sync) {
-    static CHILD: AtomicU32 = AtomicU32::new(0);
-    extern "C" fn forks(_: libc::c_int) {
-        // SAFETY: async-signal-safe.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            // SAFETY: as in `fork`.
-            unsafe { libc::alarm(10) };
-        }
-        CHILD.store(child as u32, Ordering::Relaxed);
-    }
     CHILD.store(u32::MAX, Ordering::Relaxed);
     let (tell, told) = channel();
     thread::scope(|scope| {
@@ -617,16 +620,6 @@ fn a_wait_that_locks_again_what_is_gone_ends_the_child() {
 /// A signal handler forks while its thread waits for a lock. In the child the attempt panics, as the thread that has the
 /// lock is not there.
 fn is_forked_while_it_locks(lock: impl Fn() + Sync, hold: impl FnOnce(&mut dyn FnMut())) {
-    static CHILD: AtomicU32 = AtomicU32::new(0);
-    extern "C" fn forks(_: libc::c_int) {
-        // SAFETY: async-signal-safe.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            // SAFETY: as in `fork`.
-            unsafe { libc::alarm(10) };
-        }
-        CHILD.store(child as u32, Ordering::Relaxed);
-    }
     CHILD.store(u32::MAX, Ordering::Relaxed);
     let (tell, told) = channel();
     thread::scope(|scope| {

@@ -149,7 +149,7 @@ fn left_behind(flags: u64) -> RwLock<u32> {
 
 #[test]
 fn what_a_fork_left_behind() {
-    let gone = u64::from(holder::tag::<TAG_BITS>() ^ 1);
+    let gone = u64::from(holder::gone_tag::<TAG_BITS>());
     let lock = left_behind(WRITING | gone);
     assert!(lock.is_locked() && lock.is_locked_exclusive() && lock.try_read().is_none());
     // Nothing is given out by blocking either, and a guard that lost its lock so unlocks nothing.

@@ -1,7 +1,11 @@
 //! Points in time at which a wait ends.
 //!
-//! Invariant: seconds are not negative and nanoseconds are below 10^9, which is what the kernel
-//! demands of a timeout.
+//! # Invariants
+//! 1. Seconds are not negative and nanoseconds are below 10^9, which is what the kernel demands of a timeout.
+//! 2. No deadline is later than [`Deadline::NEVER`], 136 years after the machine has started. The kernel counts signed
+//!    nanoseconds, 292 years of them. In a time namespace whose clock is behind the machine's it adds the difference
+//!    and does not notice an overflow: a later deadline would be one that has passed (`do_timens_ktime_to_host` in
+//!    `kernel/time/namespace.c`).
 
 use core::time::Duration;
 
@@ -24,19 +28,20 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// The end of the clock, which never comes. Unlike a wait without a deadline, which the kernel may begin anew after
+    /// Later than any machine runs. Unlike a wait without a deadline, which the kernel may begin anew after
     /// a signal handler has run, a wait with this one then ends ([`Wake::Interrupted`](super::Wake::Interrupted)).
-    pub(crate) const NEVER: Deadline =
-        Deadline { seconds: i64::MAX, nanoseconds: NANOS_PER_SEC as i64 - 1 };
+    pub(crate) const NEVER: Deadline = Deadline { seconds: 1 << 32, nanoseconds: 0 };
+    /// The latest one that callers can ask for.
+    const LATEST: Deadline = Deadline { seconds: (1 << 32) - 1, nanoseconds: 0 };
 
     /// Now: a wait with this deadline does not sleep.
     pub fn now() -> Deadline {
         Deadline::on(libc::CLOCK_MONOTONIC)
     }
 
-    /// A time span from now; a span too long for the clock means its end, in 292 billion years.
+    /// A time span from now, but at most 136 years after the machine has started.
     pub fn after(span: Duration) -> Deadline {
-        Deadline::now().plus(span)
+        Deadline::now().plus(span).min(Deadline::LATEST)
     }
 
     /// The time span from now to this point; zero once it has passed.
@@ -96,7 +101,15 @@ mod tests {
         assert_eq!(at(2, 0).since(at(1, 999_999_999)), Duration::from_nanos(1));
         assert_eq!(at(1, 0).since(at(1, 1)), Duration::ZERO);
         assert_eq!(at(1, 999_999_999).plus(Duration::MAX), at(i64::MAX, 999_999_998));
-        assert!(at(i64::MAX, 999_999_998) < Deadline::NEVER);
+    }
+
+    #[test]
+    fn the_latest_is_none_that_the_kernel_wraps() {
+        assert_eq!(Deadline::after(Duration::MAX), Deadline::LATEST);
+        assert!(Deadline::LATEST < Deadline::NEVER);
+        let room = i64::MAX / i64::from(NANOS_PER_SEC) - Deadline::NEVER.seconds;
+        // A century more, for a namespace's clock that is behind.
+        assert!(room > 100 * 366 * 86_400);
     }
 
     #[test]

@@ -12,7 +12,8 @@
 //! The generation is the number of forks from the program's first process down to this one. Its word is
 //! in memory that fork wipes (`WipedByFork`); whoever first looks after a fork writes
 //! the next number, or a later one. A child of `vfork` shares it, as it shares the locks. Where it is
-//! refused all processes are of the first generation, and nobody is ever gone.
+//! refused all processes are of the first generation, and nobody is ever gone. A refusal, for want of memory too, stands
+//! for good: a lock that was taken under one name could not be let go of under another.
 //!
 //! # Invariants
 //! 1. An identity is never 0, and is the same at every call of a thread in one process.
@@ -210,7 +211,7 @@ mod imp {
 
     #[cold]
     pub(super) fn are_told_apart() -> bool {
-        KNOWN.get().is_some()
+        of_this_process().is_some()
     }
 
     /// What is known of this process, 0 if nobody has asked.
@@ -221,8 +222,17 @@ mod imp {
 
     // SAFETY: 0 is such a number.
     static KNOWN: WipedByFork<Known> = unsafe { WipedByFork::new() };
+    /// In place of it for good where there is no such memory: never written to.
+    static REFUSED: Known = Known { generation: AtomicU32::new(0), process: AtomicU32::new(0) };
     /// At least the generation of this process, but right after a fork.
     static LAST: AtomicU32 = AtomicU32::new(0);
+
+    /// `None` where forks are not told apart, now or later.
+    #[cold]
+    fn of_this_process() -> Option<&'static Known> {
+        let known = KNOWN.get_or(&REFUSED);
+        (!core::ptr::eq(known, &REFUSED)).then_some(known)
+    }
 
     #[inline]
     pub(super) fn generation() -> u32 {
@@ -256,7 +266,8 @@ mod imp {
     fn learn_process() -> u32 {
         const GENERATION_BITS: u32 = 5;
         const { assert!(super::PROCESS_BITS - GENERATION_BITS == 22, "the kernel has ids below 2^22") };
-        let (Some(known), Some(id)) = (KNOWN.get(), survivor::process_id()) else { return 0 };
+        let Some(known) = of_this_process() else { return 0 };
+        let Some(id) = survivor::process_id() else { return 0 };
         let process = ((id << GENERATION_BITS) | (generation() % (1 << GENERATION_BITS)))
             % (1 << super::PROCESS_BITS);
         // Relaxed: whichever thread is first, they store the same.
@@ -266,7 +277,7 @@ mod imp {
 
     #[cold]
     fn next_generation() -> u32 {
-        let Some(known) = KNOWN.get() else { return FIRST_GENERATION };
+        let Some(known) = of_this_process() else { return FIRST_GENERATION };
         let word = &known.generation;
         loop {
             // Acquire: partner is the Release below; who comes too late sees the winner's number.

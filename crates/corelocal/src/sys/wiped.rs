@@ -39,6 +39,26 @@ impl<T: Sync + 'static> WipedByFork<T> {
         }
     }
 
+    /// The same, but `fallback`, all zero, from now on where there is none: whoever asks gets the same at any time, also
+    /// once the kernel has memory again. A child finds the fallback as it is.
+    #[inline]
+    pub fn get_or(&self, fallback: &'static T) -> &'static T {
+        self.get().unwrap_or_else(|| self.settle(fallback))
+    }
+
+    #[cold]
+    fn settle(&self, fallback: &'static T) -> &'static T {
+        let at = ptr::from_ref(fallback).cast_mut();
+        // Acquire: as in `known`, if another thread was faster.
+        let settled =
+            self.at.compare_exchange(ptr::null_mut(), at, Ordering::Release, Ordering::Acquire);
+        match settled {
+            Ok(_) => fallback,
+            // SAFETY: as in `known`.
+            Err(first) => unsafe { &*first },
+        }
+    }
+
     #[cold]
     fn map(&self) -> Option<&'static T> {
         let len = size_of::<T>();
@@ -85,6 +105,21 @@ mod tests {
         assert_eq!(status, 0, "the child saw {}", status >> 8);
         assert_eq!(number.load(Ordering::Relaxed), 7);
         assert!(ptr::eq(number, NUMBER.get().unwrap()));
+    }
+
+    #[test]
+    fn what_is_settled_stays() {
+        static FALLBACK: AtomicU32 = AtomicU32::new(0);
+        // SAFETY: zero is a number.
+        static REFUSED: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };
+        assert!(ptr::eq(REFUSED.settle(&FALLBACK), &FALLBACK));
+        assert!(ptr::eq(REFUSED.get_or(&FALLBACK), &FALLBACK));
+        assert!(REFUSED.get().is_some_and(|it| ptr::eq(it, &FALLBACK)));
+        // SAFETY: as above.
+        static MAPPED: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };
+        let mapped = MAPPED.get_or(&FALLBACK);
+        assert!(!ptr::eq(mapped, &FALLBACK));
+        assert!(ptr::eq(MAPPED.settle(&FALLBACK), mapped));
     }
 
     #[test]

@@ -37,14 +37,26 @@ pub(crate) fn current() -> Option<u64> {
     }
 }
 
+/// What this process is called in serials.
+fn process() -> u64 {
+    match forks::are_told_apart() {
+        true => u64::from(forks::generation()),
+        false => IS_PROCESS_ID | u64::from(survivor::process_id().unwrap_or_default()),
+    }
+}
+
 #[cold]
 #[inline(never)]
 fn draw(word: &AtomicU64) -> u64 {
-    let process = match forks::are_told_apart() {
-        true => u64::from(forks::generation()),
-        false => IS_PROCESS_ID | u64::from(survivor::process_id().unwrap_or_default()),
+    let (process, count) = loop {
+        let process = process();
+        let count = DRAWN.fetch_add(1, Ordering::Relaxed) + 1;
+        // Else a signal handler forked in between, and this is the child, where another thread of the parent may have
+        // drawn that number.
+        if process == self::process() {
+            break (process, count);
+        }
     };
-    let count = DRAWN.fetch_add(1, Ordering::Relaxed) + 1;
     let serial = (process << PROCESS_SHIFT) | (count % (1 << PROCESS_SHIFT));
     // Relaxed: of this thread. A signal handler that came in between has drawn one, which stays.
     match word.compare_exchange(0, serial, Ordering::Relaxed, Ordering::Relaxed) {

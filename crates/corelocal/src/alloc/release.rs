@@ -260,6 +260,7 @@ fn count_thinned(range: Range, spans: usize) {
 
 /// What a cold path has done when it calls the hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Moment {
     /// Taken memory: a batch of objects, or a large one. The hook may allocate, and start threads.
     Taken,
@@ -295,8 +296,9 @@ fn call_hook_at(range: Range, moment: Moment) {
     }
 }
 
+/// A panic of the hook ends the process here: it must not unwind out of an allocator.
 #[cold]
-fn call_hook(moment: Moment) {
+extern "C" fn call_hook(moment: Moment) {
     let hook = HOOK.load(Ordering::Relaxed);
     // SAFETY: set before `HOOK_AT`, to such a function.
     let hook = unsafe { core::mem::transmute::<*mut (), fn(Moment)>(hook) };

@@ -236,6 +236,9 @@ impl<S: Scope> fmt::Debug for WaitGroup<S> {
 }
 
 /// One task of a [`WaitGroup`]: done when it is dropped, by whatever thread.
+///
+/// # Panics
+/// Its drop, if more tasks were [done](WaitGroup::done) than there were besides; during a panic that ends the process.
 #[derive(Debug)]
 #[must_use = "the task is done when it is dropped"]
 pub struct Task<'a, S: Scope = Private> {

@@ -89,8 +89,9 @@ impl<T> Slot<T> {
 /// # Deadlock
 /// A thread that holds a guard must not call [`lock`](Lock::lock), [`lock_slot`](Lock::lock_slot) or
 /// [`for_each_locked`](Lock::for_each_locked) of the same object: it may wait for itself. It may call
-/// the `try_` methods, which never wait. There is no poisoning: a panic releases the lock. A guard that
-/// is forgotten keeps its part locked.
+/// the `try_` methods, which wait for no holder. Nor must an initialiser lock the object that it makes a
+/// value for. There is no poisoning: a panic releases the lock. A guard that is forgotten keeps its part
+/// locked.
 ///
 /// # Where it may be used
 /// In any thread. [`try_lock`](Lock::try_lock) is async-signal-safe if the initialiser is, the others
@@ -265,7 +266,8 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
     }
 
     /// As [`lock_slot`](Lock::lock_slot), without waiting for a holder: `None` if there is one, or if
-    /// another thread is at it.
+    /// another thread is at it. While another thread keeps the slot [frozen](crate::cid::freeze) it sleeps,
+    /// up to 1.25 s in all.
     ///
     /// # Errors
     /// As [`lock_slot`](Lock::lock_slot).

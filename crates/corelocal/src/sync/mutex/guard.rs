@@ -60,7 +60,9 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
     ///
     /// # Panics
     /// If `f` does. If `f` forks, and in the child the mutex is one whose [holder is gone](Mutex#after-fork): this panic
-    /// cannot be caught but ends the child, since the caller would have a guard without the lock.
+    /// cannot be caught but ends the child, since the caller would have a guard without the lock. If `f` forks and the
+    /// mutex is one that processes share, the child must not return from `f`: it would lock again, and its copy of the
+    /// guard unlocks nothing.
     ///
     /// ```
     /// # use corelocal::sync::{Mutex, MutexGuard};

@@ -187,6 +187,47 @@ fn handlers_from_before() {
     assert!(line.contains("used after it was freed"), "{line}");
 }
 
+/// A handler that was there before is called as the kernel would call it: with its mask, and once if it wants that.
+#[test]
+fn flags_of_handlers_from_before() {
+    extern "C" fn handler(signal: i32) {
+        // SAFETY: asks for the thread's mask; ends the process if that is wrong.
+        unsafe {
+            let mut mask = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut mask);
+            let is_blocked = |signal| libc::sigismember(&mask, signal) == 1;
+            if !is_blocked(libc::SIGUSR1) || is_blocked(libc::SIGUSR2) || is_blocked(signal) {
+                libc::_exit(3);
+            }
+        }
+    }
+    run_in_child(
+        "flags_of_handlers_from_before",
+        |command| _ = command.env("CORELOCAL_MALLOC", "guard:2"),
+        // SAFETY: a handler before the first object; the child touches what it must not, and ends by it.
+        || unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as extern "C" fn(i32) as usize;
+            action.sa_flags = libc::SA_RESETHAND | libc::SA_NODEFER;
+            libc::sigaddset(&mut action.sa_mask, libc::SIGUSR1);
+            assert_eq!(libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut()), 0);
+            let object = guarded(100);
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(10);
+                libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 });
+                std::ptr::without_provenance::<u8>(8).read_volatile();
+                libc::_exit(4);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            assert!(libc::WIFSIGNALED(status), "exit code {}", libc::WEXITSTATUS(status));
+            assert_eq!(libc::WTERMSIG(status), libc::SIGSEGV);
+            alloc::deallocate(object);
+        },
+    );
+}
+
 /// Exact sizes, whatever becomes of an object; about as many as were asked for; none left in the end.
 #[test]
 fn what_is_promised() {

@@ -86,6 +86,12 @@ fn restore(signal: c_int, action: &libc::sigaction) {
     unsafe { libc::sigaction(signal, action, null_mut()) };
 }
 
+/// Makes the action the default one.
+fn reset(signal: c_int) {
+    // SAFETY: all bytes 0 is the default.
+    restore(signal, &unsafe { MaybeUninit::zeroed().assume_init() });
+}
+
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel's, for as long as the handler runs; of faults it has an address.
     let (is_fault, address) = unsafe { ((*info).si_code > 0, (*info).si_addr() as usize) };
@@ -104,14 +110,30 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
     }
 }
 
+/// Does for the program's handler, which is about to run, what the kernel would do before it calls it.
+fn prepare(signal: c_int, former: &libc::sigaction) {
+    // SAFETY: sets of signals, for the calling thread; the kernel puts its mask back when our handler returns.
+    unsafe {
+        if former.sa_flags & libc::SA_NODEFER != 0 {
+            let mut own = MaybeUninit::uninit();
+            libc::sigemptyset(own.as_mut_ptr());
+            libc::sigaddset(own.as_mut_ptr(), signal);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, own.as_ptr(), null_mut());
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &former.sa_mask, null_mut());
+    }
+    if former.sa_flags & libc::SA_RESETHAND != 0 {
+        reset(signal);
+    }
+}
+
 /// Does with a signal that is not for us what would have been done.
 fn forward(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_fault: bool) {
     let former = former(signal);
     match former.sa_sigaction {
         libc::SIG_IGN if !is_fault => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: all bytes 0 is the default.
-            restore(signal, &unsafe { MaybeUninit::zeroed().assume_init() });
+            reset(signal);
             // A fault happens again by itself.
             if !is_fault {
                 // SAFETY: no preconditions; it comes when this handler is done.
@@ -122,11 +144,13 @@ fn forward(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_f
             // SAFETY: what the program gave to the kernel with this flag.
             let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
                 unsafe { core::mem::transmute(handler) };
+            prepare(signal, &former);
             handler(signal, info, context);
         }
         handler => {
             // SAFETY: likewise, without it.
             let handler: extern "C" fn(c_int) = unsafe { core::mem::transmute(handler) };
+            prepare(signal, &former);
             handler(signal);
         }
     }

@@ -1,7 +1,7 @@
 //! The thread that gives idle memory back to the kernel, and makes huge pages of what is densely used.
 //!
 //! It sleeps while nothing is idle. A huge page is a copy: of memory that a forked child shares it would be a second
-//! one. So for a minute after a fork none are made.
+//! one. So for a minute after a fork none are made by the parent, nor by a child in the minute after its thread began.
 //!
 //! # Invariants
 //! - It blocks all signals, so no handler of the program runs on it, and has a small stack.
@@ -13,7 +13,7 @@
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 
 use corelocal::alloc;
 
@@ -25,7 +25,8 @@ const PATIENCE: u32 = 4;
 const STACK: usize = 256 << 10;
 /// Periods from one time that huge pages are made to the next: what is dense for less is not worth the copy.
 const HUGE_PERIODS: u32 = 4;
-/// Seconds after a fork in which no huge pages are made: most children are gone by then.
+/// Seconds after a fork in which no huge pages are made: most children are gone by then. A child that stays has written
+/// by then to what it would otherwise share.
 const CHILDS_TIME: libc::time_t = 60;
 
 /// Makes the thread; false if libc or the kernel refuses. `errno` may change.
@@ -57,7 +58,8 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     Cpus::leave_pin();
     let has_own_files = has_own_files();
     let huge_pages = Options::get().huge_pages() && look_at_forks();
-    let (mut quiet, mut not_before) = (0, 0);
+    let mut quiet = 0;
+    let mut not_before = if is_child() { now() + CHILDS_TIME } else { 0 };
     let (mut made, mut periods) = (false, 0u32);
     loop {
         // SAFETY: a time to sleep.
@@ -82,6 +84,22 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             quiet = 0;
         }
     }
+}
+
+/// The process that loaded the library.
+static LOADED_BY: AtomicI32 = AtomicI32::new(0);
+
+/// Remembers the process that loads the library.
+pub(crate) fn at_load() {
+    // SAFETY: no preconditions.
+    LOADED_BY.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+    Cpus::remember();
+}
+
+/// Whether this process was forked after the library was loaded.
+fn is_child() -> bool {
+    // SAFETY: no preconditions.
+    LOADED_BY.load(Ordering::Relaxed) != unsafe { libc::getpid() }
 }
 
 /// There was a fork since the thread looked.
@@ -132,7 +150,7 @@ fn has_own_files() -> bool {
 }
 
 /// A set of cpus as the kernel has it: that of the process's first thread when the library was loaded.
-pub(crate) struct Cpus {
+struct Cpus {
     /// Bytes of it; 0 if it is not known.
     len: AtomicI64,
     words: [AtomicU64; CPU_WORDS],
@@ -145,7 +163,7 @@ static CPUS: Cpus =
 
 impl Cpus {
     /// Remembers where the process may run: asked of its first thread, which no other has pinned by then.
-    pub(crate) fn remember() {
+    fn remember() {
         // SAFETY: takes nothing.
         let first = unsafe { libc::getpid() };
         let mut words = [0; CPU_WORDS];

@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, Ordering};
 use corelocal::alloc::{self, Moment};
 use corelocal::sys::{WipedByFork, in_vfork_child};
 
-use super::background::{self, Cpus};
+use super::background;
 use super::options::{Background, Options};
 
 /// Bytes in use that are worth being given back.
@@ -61,7 +61,7 @@ const R: Ordering = Ordering::Relaxed;
 pub(crate) fn at_load() {
     // Asked first by a process that shares no other's memory, it recognises those that do.
     in_vfork_child();
-    Cpus::remember();
+    background::at_load();
     // SAFETY: a C string.
     let byte = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
     IS_SINGLE.store(byte.cast(), R);

@@ -109,9 +109,10 @@ fn identity(fd: c_int) -> Option<[u64; 2]> {
     stat.map(|stat| [stat.st_dev, stat.st_ino])
 }
 
-/// Keeps what [`at_exit`] writes to.
+/// Keeps what [`to_standard_error`] writes to.
 pub(crate) fn at_load() {
-    if !Options::get().stats() {
+    let options = Options::get();
+    if !options.stats() && options.stats_signal().is_none() {
         return;
     }
     let Some(copy_of) = identity(libc::STDERR_FILENO) else { return };
@@ -121,9 +122,16 @@ pub(crate) fn at_load() {
     COPY.store(if fd < 0 { libc::STDERR_FILENO } else { fd }, Ordering::Relaxed);
 }
 
-/// What `CORELOCAL_MALLOC` asks for at the end of the program. It may have closed the copy, and stderr too, and have
-/// files of its own in both places: these are not written to.
+/// What `CORELOCAL_MALLOC` asks for at the end of the program.
 pub(crate) fn at_exit() {
+    if Options::get().stats() {
+        to_standard_error();
+    }
+}
+
+/// Writes to what was stderr when the library was loaded. The program may have closed the copy, and stderr too, and have
+/// files of its own in both places: these are not written to. Async-signal-safe.
+pub(crate) fn to_standard_error() {
     let fd = COPY.load(Ordering::Relaxed);
     if fd < 0 {
         return;

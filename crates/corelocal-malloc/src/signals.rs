@@ -33,7 +33,7 @@ extern "C" fn came(signal: c_int) {
         profile::dump();
     }
     if options.stats_signal() == Some(signal) {
-        info::corelocal_malloc_stats(libc::STDERR_FILENO, c_int::from(options.json()));
+        info::to_standard_error();
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };

@@ -214,7 +214,7 @@ pub struct LocksArgs {
     pub target: Vec<OsString>,
     /// For how long to look (5s, 10m). A process whose profile is off is looked at for 5s if nothing
     /// is said; of one whose profile is on, all since it began is shown at once. A program is asked to
-    /// end after that time
+    /// end after that time (SIGTERM), and killed if it has not 10s later
     #[arg(long = "for", value_name = "TIME", value_parser = crate::torture::parse_time)]
     pub time: Option<Duration>,
     /// How many locks to show
@@ -272,7 +272,8 @@ pub struct HeapOptions {
     #[arg(long, value_name = "SIZE", default_value = "512K")]
     #[arg(value_parser = crate::heap::parse_size)]
     pub rate: u64,
-    /// Look at the program after so long (5s, 10m), and ask it to end
+    /// Look at the program after so long (5s, 10m), and ask it to end (SIGTERM); it is killed if it
+    /// has not 10s later
     #[arg(long = "for", value_name = "TIME", value_parser = crate::torture::parse_time)]
     pub time: Option<Duration>,
     /// What came and went since this older profile of the same program; for files

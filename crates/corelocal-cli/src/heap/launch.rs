@@ -22,14 +22,12 @@ use anyhow::{Context as _, anyhow, bail};
 use super::file::{self, Heap};
 use crate::cli::HeapArgs;
 use crate::clock::signals;
-use crate::locks::launch::{Folder, code, signal};
+use crate::locks::launch::{Ending, Folder, PATIENCE, code, signal};
 use crate::mallocs::library;
 use crate::run::program::{Program, Refusal};
 
 const TURN: Duration = Duration::from_millis(20);
-/// How long a program has to do what it was asked for.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// And how long if it does something all the time.
+/// How long a program may take for its profile, if it grows all the time.
 const MOST_PATIENCE: Duration = Duration::from_secs(60);
 /// The signal that asks for a profile: one that programs hardly use.
 const ASKS: libc::c_int = 61;
@@ -120,26 +118,24 @@ fn wait(
     end: Option<Instant>,
     folder: &Folder,
 ) -> anyhow::Result<(ExitStatus, bool)> {
-    let (mut asked, mut is_deaf) = (None, false);
+    let (mut ending, mut is_deaf) = (None::<Ending>, false);
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the program")? {
             return Ok((status, is_deaf));
         }
         let is_over = end.is_some_and(|end| Instant::now() >= end);
-        if asked.is_none() && (is_over || signals::came_for_us()) {
+        if let Some(ending) = &mut ending {
+            ending.insist(&child);
+        } else if is_over || signals::came_for_us() {
             is_deaf = !catches(child.id(), ASKS);
             if !is_deaf {
                 ask(&mut child, folder);
             }
             match child.try_wait() {
-                Ok(None) => signal(&child, libc::SIGTERM),
+                Ok(None) => ending = Some(Ending::ask(&child, is_over)),
                 // It ended meanwhile: its number is not its own any more.
                 _ => is_deaf = false,
             }
-            asked = Some(Instant::now());
-        }
-        if asked.is_some_and(|asked| asked.elapsed() > PATIENCE) {
-            signal(&child, libc::SIGKILL);
         }
         thread::sleep(TURN);
     }

@@ -21,10 +21,11 @@ use anyhow::Context as _;
 use super::attach;
 pub(crate) use super::folder::Folder;
 use crate::clock::signals;
+use crate::output::complain;
 
 const TURN: Duration = Duration::from_millis(20);
-/// How long a program has to end that was asked to.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a program has to end that was asked to, before it is killed or the user is told.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What processes leave, which is to be read from a file; and what /proc said last of the files that its process had.
 type Read<T> = fn(&Path, Option<String>) -> Option<T>;
@@ -56,6 +57,38 @@ pub fn look<T>(
     Ok(((processes, lasted.as_secs_f64()), code(status)))
 }
 
+/// How a program is asked to end: by SIGTERM, once. One that does not end in time is killed if it is we who want that,
+/// as the time is over. If it is another process, which has asked us, that one decides how long the program may take.
+pub(crate) struct Ending {
+    asked: Instant,
+    is_ours: bool,
+    is_told: bool,
+}
+
+impl Ending {
+    pub(crate) fn ask(child: &Child, is_ours: bool) -> Ending {
+        signal(child, libc::SIGTERM);
+        Ending { asked: Instant::now(), is_ours, is_told: false }
+    }
+
+    /// Done now and then until the program has ended.
+    pub(crate) fn insist(&mut self, child: &Child) {
+        if self.asked.elapsed() <= PATIENCE {
+            return;
+        }
+        if self.is_ours {
+            signal(child, libc::SIGKILL);
+        } else if !self.is_told {
+            let (seconds, process) = (PATIENCE.as_secs(), child.id());
+            complain(format_args!(
+                "the program has not ended within {seconds} s of SIGTERM, and is waited for; to end it at once: \
+                 kill -KILL {process}"
+            ));
+            self.is_told = true;
+        }
+    }
+}
+
 /// Until it ends; it is asked to at `end`. What files its processes had, as far as that was seen.
 fn wait(
     mut child: Child,
@@ -63,7 +96,7 @@ fn wait(
     folder: &Folder,
 ) -> anyhow::Result<(ExitStatus, BTreeMap<PathBuf, String>)> {
     let mut maps = BTreeMap::new();
-    let mut asked = None;
+    let mut ending: Option<Ending> = None;
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the program")? {
             return Ok((status, maps));
@@ -75,12 +108,11 @@ fn wait(
             }
         }
         let is_over = end.is_some_and(|end| Instant::now() >= end);
-        if asked.is_none() && (is_over || signals::came_for_us()) {
-            signal(&child, libc::SIGTERM);
-            asked = Some(Instant::now());
-        }
-        if asked.is_some_and(|asked| asked.elapsed() > PATIENCE) {
-            signal(&child, libc::SIGKILL);
+        match &mut ending {
+            Some(ending) => ending.insist(&child),
+            None if is_over => ending = Some(Ending::ask(&child, true)),
+            None if signals::came_for_us() => ending = Some(Ending::ask(&child, false)),
+            None => {}
         }
         thread::sleep(TURN);
     }

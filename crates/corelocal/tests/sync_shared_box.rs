@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use corelocal::sync::shared::{SharedBox, SharedError, SharedSafe, layout};
-use corelocal::sync::{PiCondvar, PiMutex, RobustMutex, RobustPiMutex, Shared};
+use corelocal::sync::{
+    Mutex, PiCondvar, PiMutex, RobustMutex, RobustPiMutex, RwLock, Shared, WaitGroup,
+};
 use corelocal::sys::futex;
 use forked::{End, fork};
 
@@ -407,4 +409,29 @@ fn an_old_program_and_a_new_one_meet() {
     }
     assert!(old.wait().unwrap().success());
     let _ = fs::remove_dir_all(directory);
+}
+
+/// A process that has no memory when it locks for the first time has a name for good, under which it unlocks, too.
+#[test]
+fn a_first_lock_without_memory_is_unlocked_with_memory() {
+    sandbox::run_in_child(
+        "a_first_lock_without_memory_is_unlocked_with_memory",
+        |_| (),
+        || {
+            let limit = |bytes| {
+                let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+                // SAFETY: reads the limit.
+                assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+            };
+            let mutex = Mutex::<u64, Shared>::with_scope(1);
+            let lock = RwLock::<u64, Shared>::with_scope(1);
+            let group = WaitGroup::<Shared>::with_scope();
+            limit(0);
+            let held = (mutex.lock(), lock.write(), group.enter());
+            limit(libc::RLIM_INFINITY);
+            drop(held);
+            assert!(mutex.try_lock().is_some() && lock.try_write().is_some());
+            assert_eq!(group.tasks(), 0);
+        },
+    );
 }

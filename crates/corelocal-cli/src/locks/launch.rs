@@ -158,6 +158,24 @@ mod tests {
     }
 
     #[test]
+    fn a_program_is_killed_only_if_the_time_is_ours() {
+        for is_ours in [false, true] {
+            let sleeps = Command::new("sh").args(["-c", "trap '' TERM; exec sleep 60"]).spawn();
+            let mut child = sleeps.expect("a shell");
+            let long_ago = Instant::now().checked_sub(PATIENCE * 2).expect("it runs that long");
+            let mut ending = Ending { asked: long_ago, is_ours, is_told: false };
+            ending.insist(&child);
+            assert_eq!(ending.is_told, !is_ours);
+            if !is_ours {
+                assert_eq!(child.try_wait().ok(), Some(None));
+                signal(&child, libc::SIGKILL);
+            }
+            let status = child.wait().expect("a child");
+            assert_eq!(status.signal(), Some(libc::SIGKILL));
+        }
+    }
+
+    #[test]
     fn codes_are_the_programs() {
         let status = |raw| code(ExitStatus::from_raw(raw));
         assert_eq!(status(0), ExitCode::SUCCESS);

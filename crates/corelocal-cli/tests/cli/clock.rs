@@ -1,6 +1,7 @@
 //! `corelocal clock` and `corelocal clockd`: one publishes, the other reads, in processes of their own;
 //! and a publisher dies.
 
+use std::ffi::CString;
 use std::io::{BufReader, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use corelocal::clock::page::{Publisher, Status, clockbound};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -245,6 +247,30 @@ fn a_clock_that_nobody_keeps_right_is_not_believed() {
         assert_eq!((code, &said["status"]), (Some(1), &Value::from("unknown")), "{said}");
         assert!(said["doubt"].is_string() && said["earliest_ns"].is_null(), "{said}");
     }
+}
+
+/// What a page with the hypervisor's marker says is believed only by who has compared that.
+#[test]
+fn a_hypervisors_marker_is_compared() {
+    let (_folder, page) = folder();
+    let name = CString::new(page.to_str().expect("text")).expect("no zero byte");
+    let mut publisher = Publisher::<clockbound::Page>::create(&name).expect("a page");
+    let mut published = clockbound::Content {
+        as_of: Duration::ZERO,
+        void_after: Duration::MAX / 2,
+        bound_ns: 1_000,
+        status: Status::Synchronized,
+        ..clockbound::Content::default()
+    };
+    publisher.publish(&published).expect("published");
+    let (code, said) = read(&page);
+    assert!(code == Some(0) && said["earliest_ns"].is_u64(), "{said}");
+    // A marker that no machine has, or none that can be read.
+    (published.disruptions, published.marker_counts) = (u64::MAX / 3, true);
+    publisher.publish(&published).expect("published");
+    let (code, said) = read(&page);
+    assert!(code == Some(1) && said["earliest_ns"].is_null(), "{said}");
+    assert!(said["doubt"].is_string() && said["time_ns"].is_u64(), "{said}");
 }
 
 #[test]

@@ -4,8 +4,8 @@
 //! 1. Seconds are not negative and nanoseconds are below 10^9, which is what the kernel demands of a timeout.
 //! 2. No deadline is later than [`Deadline::NEVER`], 136 years after the machine has started. The kernel counts signed
 //!    nanoseconds, 292 years of them. In a time namespace whose clock is behind the machine's it adds the difference
-//!    and does not notice an overflow: a later deadline would be one that has passed (`do_timens_ktime_to_host` in
-//!    `kernel/time/namespace.c`).
+//!    and does not notice an overflow: a later deadline may be one that has passed, if the timer is looked at
+//!    (`do_timens_ktime_to_host` in `kernel/time/namespace.c`, the soft expiry of `hrtimer_set_expires_range_ns`).
 
 use core::time::Duration;
 

@@ -178,7 +178,7 @@ pub struct ClockdArgs {
     /// How the page is laid out, and so what it tells
     #[arg(long, value_enum, default_value_t = crate::clockd::Encoding::Vmclock)]
     pub encoding: crate::clockd::Encoding,
-    /// Time between publications
+    /// Time between publications, at most 4s
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     #[arg(value_parser = crate::clockd::parse_every)]
     pub every: Duration,

@@ -252,8 +252,8 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
     ///
     /// # Errors
     /// [`Busy::NoSlot`]: no thread has locked anything yet, or no id had that slot. [`Busy::Frozen`]:
-    /// somebody keeps the slot frozen, for longer than a second. [`Busy::Fence`]: the kernel refuses the
-    /// barrier.
+    /// another thread keeps the slot frozen, for longer than a second. Once the holder has been asked, this
+    /// waits until the slot is no longer frozen. [`Busy::Fence`]: the kernel refuses the barrier.
     ///
     /// # Panics
     /// If the initialiser does; the object stays usable.

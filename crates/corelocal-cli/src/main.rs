@@ -23,6 +23,7 @@ mod report;
 mod run;
 mod tables;
 mod torture;
+mod trusted;
 
 use std::process::ExitCode;
 

@@ -3,7 +3,9 @@
 //! own directories say holds here as well, and a library that cannot be preloaded is none. Mallocs that
 //! are Rust crates are where `rivals/build` leaves them.
 //!
-//! Invariant: an error is a sentence that says what to do.
+//! Invariants:
+//! - An error is a sentence that says what to do.
+//! - What is looked for relative to this program is used as `trusted.rs` has it. What the user names is used as it is.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,7 @@ use serde_json::Value;
 
 use super::{CAN_ASK, Malloc, elf};
 use crate::bench::child;
+use crate::trusted::{self, Refused};
 
 /// The variable that names the library of corelocal's malloc.
 pub const VARIABLE: &str = "CORELOCAL_MALLOC_LIBRARY";
@@ -103,7 +106,7 @@ impl Known {
         let library = match self.source {
             Source::Package(package) => self.installed(package)?,
             Source::Crate(name) => {
-                self.built(name, &beside_this_program(&RIVALS, self.sonames[0]))?
+                self.built(name, |file| trusted::beside_this_program(&RIVALS, file))?
             }
         };
         let (id, label) = (self.id.to_owned(), self.label.to_owned());
@@ -121,13 +124,18 @@ impl Known {
         })
     }
 
-    fn built(&self, name: &str, places: &[PathBuf]) -> anyhow::Result<PathBuf> {
-        if let Some(library) = places.iter().find(|path| path.is_file()) {
-            return checked(library);
+    fn built(
+        &self,
+        name: &str,
+        find: impl Fn(&str) -> Result<Option<PathBuf>, Refused>,
+    ) -> anyhow::Result<PathBuf> {
+        if let Some(library) = find(self.sonames[0])? {
+            return checked(&library);
         }
         // What `rivals/build` leaves where it could not build one.
-        let mut reasons = places.iter().map(|path| path.with_extension("txt"));
-        match reasons.find_map(|path| std::fs::read_to_string(path).ok()) {
+        let reason = Path::new(self.sonames[0]).with_extension("txt");
+        let reason = find(&reason.to_string_lossy())?;
+        match reason.and_then(|path| std::fs::read_to_string(path).ok()) {
             Some(why) => bail!("not built: {}; `rivals/build` tries again", why.trim()),
             None => bail!(
                 "not built: there is no {} beside this program; `rivals/build` makes it of the crate \
@@ -169,15 +177,15 @@ pub fn ours() -> anyhow::Result<Malloc> {
     let library = match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         Some(path) => given(Path::new(&path)).with_context(|| format!("in {VARIABLE}"))?,
         None => {
-            let beside = beside_this_program(&["", "deps", "../lib", "../lib/corelocal"], OURS);
-            let found = beside.iter().find(|path| path.is_file());
+            let places = ["", "deps", "../lib", "../lib/corelocal"];
+            let found = trusted::beside_this_program(&places, OURS)?;
             let found = found.with_context(|| {
                 format!(
                     "there is no {OURS} beside this program: `{BUILD}` makes one, in target/release/; or \
                      name it in {VARIABLE}"
                 )
             })?;
-            checked(found)?
+            checked(&found)?
         }
     };
     Ok(Malloc {
@@ -188,18 +196,9 @@ pub fn ours() -> anyhow::Result<Malloc> {
     })
 }
 
-/// Where `rivals/build` leaves what it makes, as seen from `release/`, `release/deps/` and
-/// `TRIPLE/release/`, and where an installation may.
-const RIVALS: [&str; 4] =
-    ["../rivals", "../../rivals", "../../../rivals", "../lib/corelocal/rivals"];
-
-/// Where a build and where an installation leave a library.
-fn beside_this_program(places: &[&str], name: &str) -> Vec<PathBuf> {
-    let program = std::env::current_exe().ok();
-    let program = program.map(|path| path.canonicalize().unwrap_or(path));
-    let Some(folder) = program.as_deref().and_then(Path::parent) else { return Vec::new() };
-    places.iter().map(|place| folder.join(place).join(name)).collect()
-}
+/// Where `rivals/build` leaves what it makes, as seen from `release/`, and from `release/deps/` and
+/// `TRIPLE/release/`; and where an installation may.
+const RIVALS: [&str; 3] = ["../rivals", "../../rivals", "../lib/corelocal/rivals"];
 
 /// A library that somebody names.
 ///
@@ -363,14 +362,14 @@ mod tests {
         assert!(error.contains("`rivals/build`") && error.contains("no-such-sys"), "{error}");
 
         let dir = tempfile::tempdir().unwrap();
-        let places = [dir.path().join("none/x.so"), dir.path().join("no_such_rival.so")];
+        let find = |name: &str| Ok(Some(dir.path().join(name)).filter(|path| path.is_file()));
         std::fs::write(dir.path().join("no_such_rival.txt"), "cmake is missing: install it\n")
             .unwrap();
-        let error = format!("{:#}", known.built("no-such-sys", &places).unwrap_err());
+        let error = format!("{:#}", known.built("no-such-sys", find).unwrap_err());
         assert_eq!(error, "not built: cmake is missing: install it; `rivals/build` tries again");
         // What is there is looked at.
-        std::fs::write(&places[1], "text").unwrap();
-        let error = format!("{:#}", known.built("no-such-sys", &places).unwrap_err());
+        std::fs::write(dir.path().join("no_such_rival.so"), "text").unwrap();
+        let error = format!("{:#}", known.built("no-such-sys", find).unwrap_err());
         assert!(error.contains("no ELF file"), "{error}");
     }
 }

@@ -26,7 +26,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 /// As many links as the kernel follows in one path.
-const MOST_LINKS: u32 = 40;
+pub(crate) const MOST_LINKS: u32 = 40;
 /// The file system of `/proc` (`PROC_SUPER_MAGIC`).
 const PROC: u32 = 0x9fa0;
 /// How many names of drafts are tried. Only one that is taken needs a second.
@@ -435,7 +435,7 @@ fn is_own(meta: &Metadata) -> bool {
 }
 
 /// Whether it belongs to this user or root.
-fn is_trusted(meta: &Metadata) -> bool {
+pub(crate) fn is_trusted(meta: &Metadata) -> bool {
     meta.uid() == 0 || is_own(meta)
 }
 

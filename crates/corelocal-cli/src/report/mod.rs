@@ -9,7 +9,7 @@ pub mod columns;
 pub mod compare;
 mod crosswise;
 pub mod curves;
-mod destination;
+pub(crate) mod destination;
 pub mod figures;
 pub mod headline;
 pub mod html;

@@ -40,6 +40,7 @@ use crate::mallocs::preloaded::Preloaded;
 use crate::mallocs::{Malloc, library};
 use crate::output::{self, complain, remark};
 use crate::report::{self, term};
+use crate::trusted::Refused;
 use input::Input;
 use launch::{Output, Run};
 use measured::{Answer, Interrupted};
@@ -147,11 +148,18 @@ fn notes(program: &Program, mallocs: &[Malloc], preloaded: &Preloaded) {
 
 /// Libc's first, then those of others that are installed or built, then ours, then the one that was asked for.
 fn all(chosen: &Malloc) -> Vec<Malloc> {
-    let others = library::KNOWN.iter().filter_map(|known| known.find().ok());
+    // What is not here is left out; what is here and not used is named.
+    let there = |found: anyhow::Result<Malloc>| {
+        if let Some(refused) = found.as_ref().err().and_then(|why| why.downcast_ref::<Refused>()) {
+            remark(format_args!("note: {refused}\n"));
+        }
+        found.ok()
+    };
+    let others = library::KNOWN.iter().filter_map(|known| there(known.find()));
     let more = library::more().into_iter().flatten();
     let candidates = [Malloc::of_libc()].into_iter().chain(others).chain(more);
     let mut all: Vec<Malloc> = Vec::new();
-    for malloc in candidates.chain(library::ours().ok()).chain([chosen.clone()]) {
+    for malloc in candidates.chain(there(library::ours())).chain([chosen.clone()]) {
         if all.iter().all(|known| known.library != malloc.library) {
             all.push(malloc);
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
@@ -45,6 +45,56 @@ pub fn library(test: &str) -> Option<(TempDir, PathBuf)> {
         return None;
     }
     Some((folder, library))
+}
+
+/// A build in `/tmp/build` has `../../rivals` in `/tmp`.
+#[test]
+fn a_library_that_other_users_may_replace_is_not_preloaded() {
+    const TEST: &str = "a_library_that_other_users_may_replace_is_not_preloaded";
+    let Some((_folder, library)) = library(TEST) else { return };
+    let shared = TempDir::new().expect("a temporary folder");
+    let [program, rival] =
+        ["build/release/corelocal", "rivals/rival-rpmalloc.so"].map(|it| shared.path().join(it));
+    let copy = |from: &Path, to: &Path| {
+        let folder = to.parent().expect("a folder");
+        fs::create_dir_all(folder).expect("a new folder");
+        fs::copy(from, to).expect("a copy");
+        set_mode(folder, 0o755);
+        set_mode(to, 0o755);
+    };
+    copy(Path::new(env!("CARGO_BIN_EXE_corelocal")), &program);
+    copy(&library, &rival);
+    set_mode(&shared.path().join("build"), 0o755);
+    let run = |options: &[&str]| {
+        let mut command = Command::new(&program);
+        for name in ["CORELOCAL_MALLOC_LIBRARY", "CORELOCAL_MALLOCS", "LD_PRELOAD", "CARGO"] {
+            command.env_remove(name);
+        }
+        let done = command.arg("run").args(options).arg("true").output().expect("it starts");
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (code, said) = run(&["--malloc", "rpmalloc"]);
+    assert_eq!(code, Some(0), "{said}");
+    set_mode(shared.path(), 0o1777);
+    assert_eq!(run(&["--malloc", "rpmalloc"]).0, Some(0));
+    let folder = rival.parent().expect("a folder");
+    set_mode(folder, 0o777);
+    let why = format!("other users may write to {}", folder.display());
+    let (code, said) = run(&["--malloc", "rpmalloc"]);
+    assert!(code == Some(125) && said.contains(&why), "{said}");
+    let compared = ["--malloc", "libc", "--compare", "--rounds", "1"];
+    let (code, said) = run(&compared);
+    assert!(code == Some(0) && said.contains(&why) && !said.contains("rpmalloc 1.4"), "{said}");
+    set_mode(folder, 0o755);
+    let (code, said) = run(&compared);
+    assert!(
+        code == Some(0) && !said.contains("not used") && said.contains("rpmalloc 1.4"),
+        "{said}"
+    );
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("new rights");
 }
 
 #[test]

@@ -10,6 +10,8 @@ use std::ffi::c_void;
 
 use anyhow::Context as _;
 
+use crate::trusted;
+
 /// A clock of `corelocal-rivals`.
 #[derive(Clone, Copy)]
 pub struct Rival {
@@ -49,12 +51,9 @@ pub fn load_rivals() -> anyhow::Result<()> {
 }
 
 fn rivals() -> anyhow::Result<Object> {
-    let program = std::env::current_exe().context("this program cannot find its own file")?;
-    let folder = program.parent().unwrap_or(std::path::Path::new("."));
     // Where cargo puts it, beside the command's dependencies; the tests are there themselves.
     let name = "libcorelocal_rivals.so";
-    let places = [folder.join("deps").join(name), folder.join(name)];
-    let path = places.iter().find(|path| path.exists()).with_context(|| {
+    let path = trusted::beside_this_program(&["deps", ""], name)?.with_context(|| {
         format!("{name} is not beside this program: run the one that `cargo build` left in target/")
     })?;
     Object::load(&path.to_string_lossy())

@@ -240,8 +240,9 @@ pub struct LocksArgs {
                             corelocal heap [OPTIONS] [--] PROGRAM [ARGUMENT]...")]
 pub struct HeapArgs {
     /// Files that a program with corelocal's malloc wrote: it was started with
-    /// CORELOCAL_MALLOC=profile. Or a program to run with that malloc, with its arguments; its exit
-    /// code is ours, and with --json its output goes to standard error
+    /// CORELOCAL_MALLOC=profile. Without a slash, only a name that ends in .heap is a file. Or a
+    /// program to run with that malloc, with its arguments; its exit code is ours, and with --json
+    /// its output goes to standard error
     #[arg(value_name = "FILE|PROGRAM", required = true)]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub target: Vec<OsString>,

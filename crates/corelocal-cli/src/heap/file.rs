@@ -2,6 +2,7 @@
 //!
 //! Invariant: any bytes may come in; what is no profile is refused with a sentence, and nothing here panics.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -53,10 +54,13 @@ pub struct Sample {
     pub stack: Vec<u64>,
 }
 
-/// Whether a file says that it is a profile, or its name does.
+/// Whether a path is that of a profile: its name says so, or it has a slash and the file says so. A name without a slash
+/// is else a program's: a file of that name in the working directory may be another user's.
 pub fn is_meant(path: &Path) -> bool {
     let is_named = path.extension().is_some_and(|extension| extension == "heap");
-    is_named || input::read_start(path, MAGIC.len() as u64).is_ok_and(|start| start == MAGIC)
+    let is_path = path.as_os_str().as_bytes().contains(&b'/');
+    is_named
+        || is_path && input::read_start(path, MAGIC.len() as u64).is_ok_and(|start| start == MAGIC)
 }
 
 /// Reads a file.

@@ -269,3 +269,24 @@ fn what_is_no_profile_is_refused() {
     assert_eq!(done.code, Some(3), "{}", done.whole());
     assert!(done.err.contains("CORELOCAL_MALLOC=profile"), "{}", done.whole());
 }
+
+/// The working directory may be another user's, with a file that is called as a program.
+#[test]
+fn a_bare_name_is_a_program() {
+    let profile = "CLHEAP1\n";
+    let read = |name: &str, options: &[&str]| {
+        let call = Call::new(&[&["heap"], options, &[name]].concat());
+        let name = name.rsplit('/').next().expect("a name");
+        call.env("CORELOCAL_MALLOC_LIBRARY", "/no/such/library.so").file(name, profile).done()
+    };
+    for (name, options) in [("true", &[][..]), ("true", &["--"]), ("./x.heap.old", &[])] {
+        let done = read(name, options);
+        let is_read = done.err.contains("ends before");
+        assert_eq!(is_read, name.contains('/'), "{name}: {}", done.whole());
+        // Else it looks for the malloc to run the program with.
+        let is_run = done.err.contains("/no/such/library.so");
+        assert_eq!(is_run, !is_read, "{name}: {}", done.whole());
+    }
+    let done = read("x.heap", &[]);
+    assert!(done.code == Some(3) && done.err.contains("ends before"), "{}", done.whole());
+}

@@ -3,7 +3,9 @@
 //! Exit codes: 0 sound; 1 a fault was found (`--strict`: or a warning); 2 the command line is wrong;
 //! 3 a file could not be read or is no ELF file, whatever was found in the others.
 //!
-//! Invariant: one file that cannot be read never costs the answer about another one.
+//! Invariants:
+//! - One file that cannot be read never costs the answer about another one.
+//! - Names in a file, which may be another user's, stay in their lines: they are escaped before anything is told.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -13,7 +15,7 @@ use corelocal_lab::check::{self, Checked, Finding, Place, Report, Rule, Severity
 use serde::Serialize;
 
 use crate::cli::CheckArgs;
-use crate::output::{self, complain};
+use crate::output::{self, complain, one_line};
 use crate::report::{figures::wrap, term};
 
 const BOLD: Style = Style::new().bold();
@@ -53,8 +55,10 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         match check::file(path) {
             Ok(checked) => answer.add(checked, &args.allow),
             Err(why) => {
+                // A member of an archive has a name in it.
+                let why = one_line(why.to_string());
                 complain(&why);
-                answer.unreadable.push(why.to_string());
+                answer.unreadable.push(why);
             }
         }
     }
@@ -73,6 +77,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 
 impl Answer {
     fn add(&mut self, mut checked: Checked, allowed: &[String]) {
+        escape_names(&mut checked);
         for report in &mut checked.reports {
             report.findings.retain(|f| !allowed.iter().any(|allowed| allowed == f.rule.id()));
             self.sections += report.sections.len();
@@ -80,6 +85,31 @@ impl Answer {
             self.warnings += report.count(Severity::Warning);
         }
         self.files.push(checked);
+    }
+}
+
+/// Escapes what the file may have chosen: names of members, functions and sections, and source lines.
+fn escape_names(checked: &mut Checked) {
+    let escape = |text: &mut String| *text = one_line(std::mem::take(text));
+    let of_place = |place: &mut Place| {
+        escape(&mut place.elf_section);
+        place.function.iter_mut().chain(&mut place.source).for_each(escape);
+    };
+    checked.skipped.iter_mut().for_each(escape);
+    for report in &mut checked.reports {
+        escape(&mut report.object);
+        report.notes.iter_mut().for_each(escape);
+        for section in &mut report.sections {
+            of_place(&mut section.descriptor);
+            of_place(&mut section.start);
+            of_place(&mut section.abort);
+        }
+        for finding in &mut report.findings {
+            of_place(&mut finding.place);
+            escape(&mut finding.message);
+            // The target of a branch may have a section's name.
+            finding.disassembly.iter_mut().for_each(|line| escape(&mut line.text));
+        }
     }
 }
 
@@ -278,6 +308,54 @@ libring.so: x86-64, 0 critical sections
             "{line}"
         );
         assert!(line.chars().count() < 130, "{line}");
+    }
+
+    #[test]
+    fn names_of_a_file_stay_in_their_lines() {
+        const FORGED: &str = "f\n1 file, 0 sections: sound\x1b[32m";
+        const ESCAPED: &str = "f\\u000a1 file, 0 sections: sound\\u001b[32m";
+        let hostile = Place {
+            address: 0,
+            elf_section: FORGED.to_owned(),
+            function: Some(FORGED.to_owned()),
+            source: vec![FORGED.to_owned()],
+        };
+        let mut found = finding(Rule::Stack);
+        found.place = hostile.clone();
+        found.disassembly[0].text = format!("jmp {FORGED}");
+        found.section = Some(0);
+        let mut answer = answer(vec![found.clone()]);
+        found.place = place(0x1004);
+        let section = check::Section {
+            descriptor: found.place.clone(),
+            start: hostile.clone(),
+            length: 8,
+            abort: hostile,
+            instructions: None,
+        };
+        let mut report = answer.files[0].reports[0].clone();
+        report.object = format!("lib.a({FORGED})");
+        (report.sections, report.findings) = (vec![section], vec![found]);
+        answer.add(Checked { reports: vec![report], skipped: vec![FORGED.to_owned()] }, &[]);
+        let text = text(&answer, 200);
+        assert!(!text.contains("\x1b[32m"), "{text}");
+        assert!(!text.contains("\n1 file, 0 sections: sound"), "{text}");
+        // Function, ELF section, source and target of the first; of the second the same and the object; the member.
+        assert_eq!(text.matches(ESCAPED).count(), 4 + 5 + 1, "{text}");
+        let json = serde_json::to_string(&answer).unwrap();
+        assert!(!json.contains("f\\n1 file"), "{json}");
+
+        // As it is read from a file.
+        let mut archive = b"!<arch>\n".to_vec();
+        archive.extend(
+            format!("{:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", "f\nsound\x1b[32m/", 0, 0, 0, 0, 2)
+                .bytes(),
+        );
+        archive.extend(b"no");
+        let checked = check::bytes("lib.a", &archive).unwrap();
+        let mut answer = self::answer(Vec::new());
+        answer.add(checked, &[]);
+        assert_eq!(answer.files[1].skipped, ["lib.a(f\\u000asound\\u001b[32m)"]);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 use std::fmt::{Display, Write as _};
 use std::io::{self, ErrorKind, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -72,6 +73,11 @@ pub fn one_line(name: String) -> String {
         }
     }
     out
+}
+
+/// A path that another process gave, likewise.
+pub fn path_line(path: &Path) -> String {
+    one_line(path.display().to_string())
 }
 
 /// As [`one_line`], of a text that others share; it stays shared where nothing is to be changed.

@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::file::{Heap, Sample};
 use super::flame;
 use super::sites::{Call, Told};
+use crate::output::path_line;
 
 /// Two profiles.
 #[derive(Clone, Debug, Serialize)]
@@ -94,7 +95,7 @@ impl Difference {
         most: usize,
         is_peak: bool,
     ) -> anyhow::Result<Difference> {
-        let program = |told: &Told| told.program.as_deref().map(|it| it.display().to_string());
+        let program = |told: &Told| told.program.as_deref().map(path_line);
         let (was, is) = (program(&before.1), program(&after.1));
         if was != is {
             let name =

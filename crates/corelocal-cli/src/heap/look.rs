@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::file::Heap;
 use super::sites::{Call, Stack, Told};
+use crate::output::path_line;
 
 /// A process.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -80,10 +81,7 @@ impl Process {
         let sites = sites.into_iter().map(|(_, call, stacks)| Site::of(told, call, &stacks, all));
         Process {
             process: heap.process,
-            program: told
-                .program
-                .as_deref()
-                .map_or_else(String::new, |it| it.display().to_string()),
+            program: told.program.as_deref().map_or_else(String::new, path_line),
             rate: heap.rate,
             is_peak,
             samples: told.samples,

@@ -11,7 +11,7 @@ use corelocal_lab::callers::{Files, Program};
 use serde::Serialize;
 
 use super::places::{self, Place};
-use crate::output::complain;
+use crate::output::{complain, path_line};
 
 /// A process.
 #[derive(Debug, Default, Serialize)]
@@ -112,7 +112,7 @@ impl Process {
         });
         Process {
             process: profile.process(),
-            program: files.program().map_or_else(String::new, |path| path.display().to_string()),
+            program: files.program().map_or_else(String::new, path_line),
             locks,
             left_out: 0,
             missed_waits: profile.missed(),
@@ -142,11 +142,7 @@ impl Process {
 impl Lock {
     fn of(lock: &LockProfile, program: &Program<'_>) -> Lock {
         let address = format!("{:#x}", lock.address);
-        let name = match program.variable_at(lock.address) {
-            Some((name, 0)) => name,
-            Some((name, offset)) => format!("{name}+{offset:#x}"),
-            None => address.clone(),
-        };
+        let name = places::variable(program.variable_at(lock.address), lock.address);
         let bucket = |(from, until, waits): (Duration, Duration, u64)| Bucket {
             from_ns: nanos(from),
             until_ns: nanos(until),

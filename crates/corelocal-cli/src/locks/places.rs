@@ -42,6 +42,15 @@ pub fn of(program: &Program<'_>, stack: &Stack) -> Place {
     }
 }
 
+/// What lies at the address of a lock: the name of a static, which its file has chosen, or the address.
+pub fn variable(found: Option<(String, u64)>, address: u64) -> String {
+    match found {
+        Some((name, 0)) => one_line(name),
+        Some((name, offset)) => format!("{}+{offset:#x}", one_line(name)),
+        None => format!("{address:#x}"),
+    }
+}
+
 /// The functions that called each other, innermost first.
 pub fn frames(program: &Program<'_>, stack: &Stack) -> Vec<Call> {
     let registers = Registers::new(*stack.registers());
@@ -177,6 +186,16 @@ mod tests {
             let call = Call { function: "lock".into(), source: Some(source.into()) };
             assert_eq!(is_of_the_lock(&call), is_ours, "{source}");
         }
+    }
+
+    #[test]
+    fn names_that_a_file_has_chosen_stay_in_their_lines() {
+        let forged = "L\nno deadlocks\x1b[32m".to_owned();
+        let escaped = "L\\u000ano deadlocks\\u001b[32m";
+        assert_eq!(variable(Some((forged.clone(), 0)), 16), escaped);
+        assert_eq!(variable(Some((forged.clone(), 8)), 16), format!("{escaped}+0x8"));
+        assert_eq!(variable(None, 16), "0x10");
+        assert_eq!(crate::output::path_line(Path::new(&forged)), escaped);
     }
 
     #[test]

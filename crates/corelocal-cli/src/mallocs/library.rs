@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::{CAN_ASK, Malloc, elf};
 use crate::bench::child;
+use crate::output::one_line;
 use crate::trusted::{self, Refused};
 
 /// The variable that names the library of corelocal's malloc.
@@ -206,7 +207,7 @@ const RIVALS: [&str; 3] = ["../rivals", "../../rivals", "../lib/corelocal/rivals
 /// What is wrong with it.
 pub fn file(path: &Path) -> anyhow::Result<Malloc> {
     let library = given(path)?;
-    let name = library.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = one_line(library.file_name().unwrap_or_default().to_string_lossy().into_owned());
     // With whatever version behind.
     let is_of = |soname: &&str| {
         name.strip_prefix(soname).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))

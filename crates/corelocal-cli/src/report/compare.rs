@@ -3,6 +3,7 @@
 //! Invariants:
 //! - Points meet by `(table id, unit, row id, x)`; a point that only one report has is listed,
 //!   never dropped in silence.
+//! - Texts of the older report, which may be another user's, have no control characters: they are escaped when it is read.
 //! - A change counts only when it is larger than both reports' quartile ranges together and at
 //!   least [`SMALLEST_CHANGE`]: run-to-run differences below that mean nothing.
 
@@ -12,6 +13,8 @@ use std::path::Path;
 use anyhow::{anyhow, bail};
 use corelocal_lab::input;
 use serde_json::Value;
+
+use crate::output::one_line;
 
 use super::schema::{Better, Report, Row, SCHEMA_VERSION, Stat, Table};
 use super::stamp::{self, Difference};
@@ -143,6 +146,7 @@ fn parse(bytes: &[u8]) -> Result<Report, String> {
             format!("it is not JSON ({e}); give the report.json, not another output")
         }
     })?;
+    let value = escaped(value);
     let version = value.get("schema").and_then(Value::as_u64);
     let Some(version) = version.filter(|_| value.get("tables").is_some_and(Value::is_array)) else {
         return Err("it is JSON but not a corelocal report; \
@@ -159,6 +163,19 @@ fn parse(bytes: &[u8]) -> Result<Report, String> {
     serde_json::from_value(value).map_err(|e| {
         format!("it is a damaged corelocal report ({e}); use another report or measure again")
     })
+}
+
+/// All texts of a report in one line each. What this program writes has no other ones.
+fn escaped(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(one_line(text)),
+        Value::Array(values) => Value::Array(values.into_iter().map(escaped).collect()),
+        Value::Object(fields) => {
+            let fields = fields.into_iter().map(|(name, value)| (one_line(name), escaped(value)));
+            Value::Object(fields.collect())
+        }
+        value => value,
+    }
 }
 
 fn rounds(report: &Report) -> &'static str {

@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::super::look::nanos;
 use super::super::places::{self, Call};
 use super::cycles::{self, Edge};
-use crate::output::one_line;
+use crate::output::{one_line, path_line};
 
 /// A process.
 #[derive(Debug, Default, Serialize)]
@@ -139,7 +139,7 @@ impl Process {
         let missed = order.missed();
         Process {
             process: order.process(),
-            program: files.program().map_or_else(String::new, |path| path.display().to_string()),
+            program: files.program().map_or_else(String::new, path_line),
             locks: nodes.len(),
             pairs: pairs.len(),
             deadlocks: waiting.into_iter().map(|cycle| names.deadlock(order, &cycle)).collect(),
@@ -241,13 +241,8 @@ struct Names<'a> {
 
 impl Names<'_> {
     fn lock(&self, address: u64) -> Lock {
-        let text = format!("{address:#x}");
-        let lock = match self.program.variable_at(address) {
-            Some((name, 0)) => name,
-            Some((name, offset)) => format!("{name}+{offset:#x}"),
-            None => text.clone(),
-        };
-        Lock { lock, address: text }
+        let lock = places::variable(self.program.variable_at(address), address);
+        Lock { lock, address: format!("{address:#x}") }
     }
 
     /// The functions in what `read` reads, and the name of the thread.

@@ -1,4 +1,4 @@
-//! Finds libraries in folders relative to this program, without trust in other users.
+//! Finds libraries in folders relative to this program, and names for files, without trust in other users.
 //!
 //! A build in `/tmp/build` makes `../../rivals` of its program a folder in `/tmp`, where every user may put one. A library
 //! from there is loaded with the rights of the user of this program, and its constructors run.
@@ -11,9 +11,11 @@
 //!    group that may write to its folder.
 //! 3. The path that was judged is resolved. No name on it can be exchanged by an untrusted user.
 
+use std::collections::hash_map::RandomState;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::Metadata;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -169,6 +171,12 @@ fn beside(program: &Path, places: &[&str], name: &str) -> Result<Option<PathBuf>
         }
     }
     first.map_or(Ok(None), Err)
+}
+
+/// A number that no other user can guess, for a name in a folder that others may write to. Processes of two containers
+/// may have one process number.
+pub fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 //! where the user says.
 //!
 //! Invariants:
-//! - The folder is nobody else's, and goes away with its [`Folder`].
+//! - The folder is nobody else's, and goes away with its [`Folder`]. No other user knows its name before: one that took
+//!   all names in a shared place would leave none.
 //! - Its path can be a word in the environment of a program: it is text, has no comma, and is not too long.
 
 use std::ffi::CString;
@@ -18,10 +19,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 
+use crate::trusted;
+
 /// Files there are memory.
 const MEMORY: &str = "/dev/shm";
 /// Room for the locks of some processes, of 5 MiB each.
 const ENOUGH: f64 = (32 << 20) as f64;
+/// How many names are tried. Only one that is taken needs a second.
+const MOST_NAMES: u32 = 64;
 /// Of a path; corelocal's malloc takes 511 bytes, with the name of a file.
 const LONGEST: usize = 400;
 
@@ -48,7 +53,7 @@ impl Folder {
         let mut refused: Vec<String> = Vec::new();
         for place in places {
             let place = fs::canonicalize(place).unwrap_or_else(|_| place.clone());
-            match make(&place, what) {
+            match make(&place, what, trusted::random) {
                 Ok(path) => return Ok(Folder(path)),
                 Err(why) => refused.push(format!("{} ({why})", place.display())),
             }
@@ -102,15 +107,16 @@ fn room(place: &Path) -> f64 {
 }
 
 /// A new folder there; or why there is none.
-fn make(place: &Path, what: &str) -> Result<PathBuf, String> {
+fn make(place: &Path, what: &str, mut number: impl FnMut() -> u64) -> Result<PathBuf, String> {
     match place.to_str() {
         None => return Err("its name is no text".to_owned()),
         Some(name) if name.contains(',') => return Err("its name has a comma".to_owned()),
         Some(name) if name.len() > LONGEST => return Err("its name is too long".to_owned()),
         Some(_) => {}
     }
-    for attempt in 0..100 {
-        let path = place.join(format!("corelocal-{what}-{}-{attempt}", std::process::id()));
+    for _ in 0..MOST_NAMES {
+        let name = format!("corelocal-{what}-{}-{:016x}", std::process::id(), number());
+        let path = place.join(name);
         match fs::DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => return Ok(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -149,12 +155,25 @@ mod tests {
         for text in [missing.to_str().unwrap(), "No such file", "a comma", "too long", "TMPDIR"] {
             assert!(said.contains(text), "{text}: {said}");
         }
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_in_nobodys_way() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let taken = make(dir.path(), "test", || 1).expect("a folder");
+        let mut numbers = [1, 1, 2].into_iter();
+        let free = make(dir.path(), "test", || numbers.next().unwrap_or(1)).expect("a folder");
+        assert_ne!(taken, free);
+        let said = make(dir.path(), "test", || 1).expect_err("no name");
+        assert!(said.contains("corelocal-test-*"), "{said}");
+        // Another user cannot take the names before.
+        let taken = |attempt: u32| format!("corelocal-test-{}-{attempt}", std::process::id());
         for attempt in 0..100 {
-            let name = format!("corelocal-full-{}-{attempt}", std::process::id());
-            fs::create_dir(good.join(name)).expect("a new folder");
+            fs::create_dir(dir.path().join(taken(attempt))).expect("a new folder");
         }
-        let said = make(&good, "full").expect_err("no place");
-        assert!(said.contains("corelocal-full-*"), "{said}");
+        let places = [dir.path().to_owned()];
+        let folders = [(); 2].map(|()| Folder::within(&places, "test").expect("a folder"));
+        assert_ne!(folders[0].0, folders[1].0);
     }
 
     #[test]

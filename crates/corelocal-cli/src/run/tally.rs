@@ -15,6 +15,7 @@ use std::fs;
 use serde::{Deserialize, Serialize};
 
 use crate::locks::launch::Folder;
+use crate::output::remark;
 
 /// Whether hits are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,14 +62,20 @@ pub struct Place {
 }
 
 impl Place {
-    /// For a run; nothing where there is no place to write to, or nothing is wanted.
+    /// For a run; nothing where nothing is wanted, or there is no place to write to, which is said.
     pub fn new(wanted: Wanted) -> Option<Place> {
         let counts = match wanted {
             Wanted::Nothing => return None,
             Wanted::Misses => false,
             Wanted::Hits => true,
         };
-        Some(Place { folder: Folder::new("run").ok()?, counts })
+        match Folder::new("run") {
+            Ok(folder) => Some(Place { folder, counts }),
+            Err(why) => {
+                remark(format_args!("note: what caches do is not counted: {why:#}\n"));
+                None
+            }
+        }
     }
 
     /// What `CORELOCAL_MALLOC` is to be, where it was `before`.

@@ -14,16 +14,16 @@
 //!    Where another user may have given it this name, it has no other one.
 //! 4. No user gets more rights to a file by its being replaced.
 
-use std::collections::hash_map::RandomState;
 use std::ffi::{CString, OsStr};
 use std::fmt;
 use std::fs::{File, Metadata};
-use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+
+use crate::trusted;
 
 /// As many links as the kernel follows in one path.
 pub(crate) const MOST_LINKS: u32 = 40;
@@ -207,7 +207,7 @@ impl Destination {
     pub fn write(self, content: &[u8]) -> io::Result<()> {
         match &self.kind {
             Kind::File(old) => {
-                let (draft, mut file) = self.make(old.as_ref(), || self.draft())?;
+                let (draft, mut file) = self.make(old.as_ref(), draft_name)?;
                 let done = file
                     .write_all(content)
                     .and_then(|()| rename_at(&self.folder, &draft, &self.name));
@@ -228,18 +228,8 @@ impl Destination {
     /// As for [`write`](Self::write).
     pub fn try_out(self) -> io::Result<()> {
         let Kind::File(old) = &self.kind else { return Ok(()) };
-        let (draft, _) = self.make(old.as_ref(), || self.draft())?;
+        let (draft, _) = self.make(old.as_ref(), draft_name)?;
         unlink_at(&self.folder, &draft)
-    }
-
-    /// A name under which it may be written first. The number is random: processes of two containers that share the
-    /// folder may have one process number.
-    fn draft(&self) -> CString {
-        let random = RandomState::new().build_hasher().finish() as u32;
-        let end = format!(".{random:08x}.tmp");
-        let name = [b".", self.name.to_bytes(), end.as_bytes()].concat();
-        // Neither part has a zero byte.
-        CString::new(name).unwrap_or_default()
     }
 
     /// Makes the draft of a file, with no more rights than the one that it replaces gave (4). What has the draft's name
@@ -327,6 +317,12 @@ impl Destination {
         checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, 0) })?;
         Ok(file)
     }
+}
+
+/// A name under which a file may be written first. The file's own name is not in it: one of 255 bytes leaves no room.
+fn draft_name() -> CString {
+    // No zero byte is in it.
+    CString::new(format!(".corelocal.{:016x}.tmp", trusted::random())).unwrap_or_default()
 }
 
 /// Puts the names of a path onto those that are still to be looked up, the first on top; where its lookup begins.
@@ -656,8 +652,20 @@ mod tests {
         // What has the name stays, and is not followed.
         assert!(fs::symlink_metadata(&taken).unwrap().is_symlink());
         assert_eq!(read(&target), "kept");
-        let names: std::collections::HashSet<_> = (0..8).map(|_| found.draft()).collect();
+        let names: std::collections::HashSet<_> = (0..8).map(|_| draft_name()).collect();
         assert!(names.len() > 1, "{names:?}");
+    }
+
+    #[test]
+    fn a_name_may_be_as_long_as_the_kernel_lets_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("n".repeat(255));
+        for content in ["new", "newer"] {
+            write(&path, content).unwrap();
+            assert_eq!(read(&path), content);
+        }
+        Destination::find(&path).unwrap().try_out().unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -19,8 +19,25 @@ use memmap2::Mmap;
 
 /// The file system of pipes without a name (`PIPEFS_MAGIC`).
 const PIPES: u32 = 0x5049_5045;
-/// File systems whose files hold what the kernel says at the moment: proc, sysfs, debugfs, tracefs.
-const OF_THE_KERNEL: [u32; 4] = [0x0000_9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163];
+/// File systems whose files hold what the kernel says at the moment: the same as in the library's `named_file.rs`.
+const OF_THE_KERNEL: [u32; 16] = [
+    0x0000_9fa0, // proc
+    0x6265_6572, // sysfs
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0x6265_6570, // configfs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0xcafe_4a11, // bpf
+    0xf97c_ff8c, // selinuxfs
+    0x4341_5d53, // smackfs
+    0xde5e_81e4, // efivarfs
+    0x4249_4e4d, // binfmt_misc
+    0x1980_0202, // mqueue
+    0x0765_5821, // resctrl
+    0x6e73_6673, // nsfs
+];
 
 /// Opens a file that another user may have named, if it is regular or a pipe without a name (2). A directory is opened
 /// as a path only.
@@ -150,6 +167,19 @@ mod tests {
             assert!(open(Path::new(path)).unwrap_err().to_string().contains("neither"), "{path}");
         }
         assert!(open(Path::new("/proc/self/exe")).is_ok());
+        // Not every machine has these mounted.
+        for path in [
+            "/sys/fs/cgroup/cgroup.procs",
+            "/sys/fs/cgroup/memory/cgroup.procs",
+            "/proc/self/ns/mnt",
+        ] {
+            if let Err(error) = open(Path::new(path)) {
+                let is_missing = error.kind() == io::ErrorKind::NotFound;
+                assert!(is_missing || error.to_string().contains("neither"), "{path}: {error}");
+            } else {
+                panic!("{path} was opened");
+            }
+        }
         assert!(open(Path::new("/")).unwrap().metadata().unwrap().is_dir());
     }
 

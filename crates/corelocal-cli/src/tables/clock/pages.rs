@@ -3,12 +3,11 @@
 //!
 //! Invariants:
 //! - Both read the same page, one that ours has published; each writes a page of its own.
-//! - The files are in memory, and removed.
+//! - The files are in memory where that has room, in a folder of this user alone, and removed.
 
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -21,6 +20,7 @@ use super::FEWER;
 use crate::bench::loops::{Loop, loop_of};
 use crate::bench::{Contest, Context, Table};
 use crate::clock::offset::kernel;
+use crate::locks::launch;
 use crate::report::schema::{self, Row};
 
 /// The table.
@@ -156,31 +156,16 @@ fn counter() -> u64 {
     0
 }
 
-/// A folder in memory, removed when this goes away.
-struct Folder(PathBuf);
+/// A folder in memory, if there is room, for this process's user alone. It is removed when this goes away.
+struct Folder(launch::Folder);
 
 impl Folder {
     fn new() -> anyhow::Result<Folder> {
-        let memory = Path::new("/dev/shm");
-        let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        // Tests run side by side.
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = parent.join(format!("corelocal-bench-{}-{number}", std::process::id()));
-        std::fs::create_dir(&path)
-            .with_context(|| format!("cannot make the folder {}", path.display()))?;
-        Ok(Folder(path))
+        launch::Folder::new("bench").map(Folder)
     }
 
     fn path(&self, name: impl AsRef<OsStr>) -> PathBuf {
-        self.0.join(name.as_ref())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Nothing to tell if it fails.
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.0.join(name.as_ref())
     }
 }
 
@@ -202,8 +187,11 @@ mod tests {
 
     #[test]
     fn what_is_timed_succeeds() {
+        use std::os::unix::fs::PermissionsExt as _;
         let folder = Folder::new().unwrap();
         let path = folder.path("page");
+        let mode = path.parent().unwrap().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
         let mut publisher = publisher::<clockbound::Page>(&path).unwrap();
         publisher.publish(&clockbound::Content::from(&state())).unwrap();
         let path = CString::new(path.as_os_str().as_bytes()).unwrap();

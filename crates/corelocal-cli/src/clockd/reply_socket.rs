@@ -23,6 +23,8 @@ use std::os::unix::fs::{
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
+use crate::trusted;
+
 /// A datagram socket with a name beside chronyd's own, where its user may reach it.
 pub struct ReplySocket {
     pub datagram: UnixDatagram,
@@ -33,16 +35,17 @@ pub struct ReplySocket {
 impl ReplySocket {
     /// Beside `path`, connected to it.
     pub fn connected_to(path: &Path) -> io::Result<ReplySocket> {
-        let name = path.with_file_name(format!("corelocal.{}.sock", std::process::id()));
+        let name = format!("corelocal.{}.{:016x}.sock", std::process::id(), trusted::random());
+        ReplySocket::named(path.with_file_name(name), path)
+    }
+
+    /// Of this name, which no file may have: another container's process may have this process's number, and its
+    /// socket stays.
+    fn named(name: PathBuf, path: &Path) -> io::Result<ReplySocket> {
         let owner = Owner::of_directory(&name)?;
         let rights = owner.map(Owner::take).transpose()?;
         let datagram = UnixDatagram::unbound()?;
         datagram.connect(path)?;
-        // Of an earlier process of this number.
-        match fs::remove_file(&name) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
         bind(&datagram, &name)?;
         let socket = ReplySocket { datagram, name, owner };
         if rights.is_none() {

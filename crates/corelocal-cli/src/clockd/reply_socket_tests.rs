@@ -104,13 +104,33 @@ fn strangers_cannot_send_to_it() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
+/// Two containers may share chronyd's directory, and have processes of one number.
+#[test]
+fn a_socket_of_another_process_of_this_number_stays() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("chronyd.sock");
+    let chronyd = UnixDatagram::bind(&path).unwrap();
+    let [first, second] = [(); 2].map(|()| ReplySocket::connected_to(&path).unwrap());
+    assert_ne!(first.name, second.name);
+    for socket in [&second, &first] {
+        chronyd.send_to(b"x", &socket.name).unwrap();
+        assert_eq!(socket.datagram.recv(&mut [0; 8]).unwrap(), 1);
+    }
+    let taken = ReplySocket::named(first.name.clone(), &path).err().map(|error| error.kind());
+    assert_eq!(taken, Some(io::ErrorKind::AddrInUse));
+    drop(second);
+    assert!(first.name.exists());
+    drop(first);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
 /// Also while it is being made: it is connected before it has a name.
 #[test]
 fn it_is_connected_before_it_has_a_name() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("chronyd.sock");
     let _chronyd = UnixDatagram::bind(&path).unwrap();
-    let name = path.with_file_name(format!("corelocal.{}.sock", std::process::id()));
+    let name = folder.path().join("reply.sock");
     let is_over = std::sync::atomic::AtomicBool::new(false);
     let got = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -120,7 +140,7 @@ fn it_is_connected_before_it_has_a_name() {
             }
         });
         let got = (0..2000).any(|_| {
-            let socket = ReplySocket::connected_to(&path).unwrap();
+            let socket = ReplySocket::named(name.clone(), &path).unwrap();
             socket.datagram.set_nonblocking(true).unwrap();
             socket.datagram.recv(&mut [0; 8]).is_ok()
         });

@@ -1,7 +1,7 @@
 //! Ctrl-C, and being asked to end: seen by who looks, so that what was begun is brought to its end.
 //!
 //! Invariants:
-//! 1. The handler adds a bit to one word, and does nothing else.
+//! 1. The handler adds a bit to one word and one to another, and does nothing else.
 //! 2. A signal that was ignored when we began stays ignored, for a program that we run, too: nohup(1) and shells
 //!    without job control ask for that.
 
@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 static CAME: AtomicU32 = AtomicU32::new(0);
+/// How many came.
+static COUNT: AtomicU32 = AtomicU32::new(0);
 /// The terminal sent one, to all processes that it runs in the foreground.
 const BY_TERMINAL: u32 = 1;
 /// One came that may have been for us alone.
@@ -51,6 +53,7 @@ extern "C" fn noted(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut lib
     let by_key = [libc::SIGINT, libc::SIGQUIT].contains(&signal) && !by_process;
     // Relaxed, with the loads: the bits are all there is.
     CAME.fetch_or(if by_key { BY_TERMINAL } else { FOR_US }, Ordering::Relaxed);
+    COUNT.fetch_add(1, Ordering::Relaxed);
 }
 
 fn is_ignored(signal: libc::c_int) -> bool {
@@ -69,6 +72,11 @@ fn disposition(signal: libc::c_int) -> usize {
 /// Whether one came.
 pub fn came() -> bool {
     CAME.load(Ordering::Relaxed) != 0
+}
+
+/// How many came: more than before, where one came since. The first one may have ended a look whose report is to come.
+pub fn count() -> u32 {
+    COUNT.load(Ordering::Relaxed)
 }
 
 /// Whether one came that a program which we run may not have got: what a key of the terminal sends comes to the

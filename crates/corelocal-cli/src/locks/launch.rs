@@ -27,16 +27,14 @@ const TURN: Duration = Duration::from_millis(20);
 /// How long a program has to end that was asked to, before it is killed or the user is told.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What processes leave, which is to be read from a file; and what /proc said last of the files that its process had.
-type Read<T> = fn(&Path, Option<String>) -> Option<T>;
-
 /// Runs the program, for so long at most, and reads what its processes left. They leave it in the folder that this
-/// variable of their environment names.
+/// variable of their environment names. `read` gets the file of a process, and what /proc said last of the files that
+/// this process had.
 pub fn look<T>(
     target: &[OsString],
     time: Option<Duration>,
     is_quiet: bool,
-    (variable, read): (&str, Read<T>),
+    (variable, read): (&str, impl Fn(&Path, Option<String>) -> Option<T>),
 ) -> anyhow::Result<((Vec<T>, f64), ExitCode)> {
     let folder = Folder::new("locks")?;
     let (program, args) = target.split_first().context("no program is named")?;

@@ -3,11 +3,19 @@
 //! Threads that go along the edges of a cycle can end up waiting for each other, unless there is a gate: something that
 //! all of them hold meanwhile, so that one goes at a time.
 //!
-//! Invariants: a cycle visits no node twice, and is found once, whichever of its edges it was found by. One without a
-//! gate is preferred.
+//! Invariants:
+//! - A cycle visits no node twice, and is found once, whichever of its edges it was found by. One without a gate is
+//!   preferred.
+//! - A search looks at [`MOST_LOOKS`] edges at most, whatever the graph: another process may have made it up.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// How often a search looks at an edge. One that begins at each of 1024 pairs, and comes by all of them twice, ends
+/// before that.
+pub const MOST_LOOKS: usize = 1 << 22;
+
+/// Of an edge, so many gates count.
+const MOST_GATES: usize = 8;
 
 /// From one node to another one.
 pub struct Edge {
@@ -26,74 +34,164 @@ pub struct Cycle {
     pub gates: Vec<u64>,
 }
 
-/// The cycles: those without gates first, and shorter ones.
-pub fn of(edges: &[Edge]) -> Vec<Cycle> {
-    let mut leaving: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-    for (at, edge) in edges.iter().enumerate() {
-        leaving.entry(edge.from).or_default().push(at);
+/// What a search has found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Those without gates first, and shorter ones.
+    pub cycles: Vec<Cycle>,
+    /// Cycles that were found and are no longer in the list.
+    pub left_out: usize,
+    /// The search ended early, so there may be more.
+    pub has_ended_early: bool,
+    /// How often it looked at an edge.
+    pub looks: usize,
+}
+
+impl Found {
+    /// Keeps so many cycles, and so many edges of them in all; at least one cycle, if there is any and one may be kept.
+    pub fn keep(&mut self, most: usize, mut edges: usize) {
+        let fits = self.cycles.iter().take(most).enumerate().take_while(|(at, cycle)| {
+            let left = edges.checked_sub(cycle.edges.len());
+            edges = left.unwrap_or(0);
+            left.is_some() || *at == 0
+        });
+        let fits = fits.count();
+        self.left_out += self.cycles.len() - fits;
+        self.cycles.truncate(fits);
     }
-    let mut known = BTreeSet::new();
-    let mut cycles = Vec::new();
+}
+
+/// The cycles. The search ends early if `is_to_end` says so.
+pub fn of(edges: &[Edge], is_to_end: impl Fn() -> bool) -> Found {
+    let mut search = Search::of(edges);
+    let (mut known, mut found) = (BTreeSet::new(), Found::default());
     for first in 0..edges.len() {
-        let path = shortest(edges, &leaving, first, true).filter(|path| is_simple(edges, path));
-        let Some(mut path) = path.or_else(|| shortest(edges, &leaving, first, false)) else {
+        if is_to_end() || search.left == 0 {
+            found.has_ended_early = true;
+            break;
+        }
+        let has_gates = !edges[first].gates.is_empty();
+        let path = search.shortest(first, true).filter(|path| is_simple(edges, path));
+        // Without gates it would be the same search.
+        let path = path.or_else(|| if has_gates { search.shortest(first, false) } else { None });
+        let Some(mut path) = path else {
             continue;
         };
         // It begins with the edge that was there first.
         let start = path.iter().enumerate().min_by_key(|(_, edge)| **edge).map_or(0, |(at, _)| at);
         path.rotate_left(start);
         if known.insert(path.clone()) {
-            cycles.push(Cycle { gates: gates(edges, &path), edges: path });
+            found.cycles.push(Cycle { gates: gates(edges, &path), edges: path });
         }
     }
-    cycles.sort_by_key(|cycle| (!cycle.gates.is_empty(), cycle.edges.len(), cycle.edges.clone()));
-    cycles
+    found.looks = MOST_LOOKS - search.left;
+    let order = |cycle: &Cycle| (!cycle.gates.is_empty(), cycle.edges.len());
+    found.cycles.sort_by(|one, other| {
+        order(one).cmp(&order(other)).then_with(|| one.edges.cmp(&other.edges))
+    });
+    found
 }
 
-/// A node, and those of the first edge's gates that are held along all of the way there.
-type Place = (u64, u8);
+/// A node, and those of the first edge's gates that are held along all of the way there: bits.
+type Place = (usize, u8);
 
-/// The shortest way from an edge back to its beginning; with a gate along all of it only if `is_free` is false.
-fn shortest(
-    edges: &[Edge],
-    leaving: &BTreeMap<u64, Vec<usize>>,
-    first: usize,
-    is_free: bool,
-) -> Option<Vec<usize>> {
-    let gates = &edges[first].gates;
-    // Which of the first edge's gates are held along an edge too.
-    let mask = |edge: &Edge| {
-        let bits = gates.iter().take(8).enumerate();
-        bits.filter(|(_, gate)| edge.gates.contains(gate))
-            .fold(0_u8, |mask, (at, _)| mask | 1 << at)
-    };
-    let (start, goal) = (&edges[first], edges[first].from);
-    let begin = (start.to, if is_free { mask(start) } else { 0 });
-    // By which edge, and from where.
-    let mut came: BTreeMap<Place, Option<(usize, Place)>> = BTreeMap::from([(begin, None)]);
-    let mut queue = VecDeque::from([begin]);
-    while let Some(here) = queue.pop_front() {
-        // Who locks what it holds waits for itself, whatever else it holds.
-        if here.0 == goal && (here.1 == 0 || start.from == start.to) {
-            let mut path = Vec::new();
-            let mut at = here;
-            while let Some((edge, before)) = came[&at] {
-                path.push(edge);
-                at = before;
-            }
-            path.push(first);
-            path.reverse();
-            return Some(path);
+/// How a search came to a place.
+#[derive(Clone, Copy)]
+struct Came {
+    /// In which search: none has the number 0.
+    search: u32,
+    /// By which edge, and from where; nothing where it began.
+    by: Option<(usize, Place)>,
+}
+
+/// Searches in one graph.
+struct Search<'a> {
+    edges: &'a [Edge],
+    /// From which node an edge goes to which one: places in `leaving`.
+    ends: Vec<(usize, usize)>,
+    /// The edges that leave a node.
+    leaving: Vec<Vec<usize>>,
+    /// For each node, as many places as there are sets of gates.
+    came: Vec<Came>,
+    sets: usize,
+    search: u32,
+    /// Looks at edges that are left.
+    left: usize,
+}
+
+impl<'a> Search<'a> {
+    fn of(edges: &'a [Edge]) -> Search<'a> {
+        let mut nodes: BTreeMap<u64, usize> = BTreeMap::new();
+        let mut number = |node: u64| {
+            let next = nodes.len();
+            *nodes.entry(node).or_insert(next)
+        };
+        let ends: Vec<(usize, usize)> =
+            edges.iter().map(|edge| (number(edge.from), number(edge.to))).collect();
+        let mut leaving = vec![Vec::new(); nodes.len()];
+        for (at, (from, _)) in ends.iter().enumerate() {
+            leaving[*from].push(at);
         }
-        for &next in leaving.get(&here.0).into_iter().flatten() {
-            let there = (edges[next].to, here.1 & mask(&edges[next]));
-            if let Entry::Vacant(fresh) = came.entry(there) {
-                fresh.insert(Some((next, here)));
-                queue.push_back(there);
-            }
-        }
+        let gates = edges.iter().map(|edge| edge.gates.len()).max().unwrap_or(0).min(MOST_GATES);
+        let sets = 1 << gates;
+        let came = vec![Came { search: 0, by: None }; nodes.len() * sets];
+        Search { edges, ends, leaving, came, sets, search: 0, left: MOST_LOOKS }
     }
-    None
+
+    /// The shortest way from an edge back to its beginning; with a gate along all of it only if `is_free` is false.
+    fn shortest(&mut self, first: usize, is_free: bool) -> Option<Vec<usize>> {
+        let edges = self.edges;
+        let gates = &edges[first].gates;
+        // Which of the first edge's gates are held along an edge too.
+        let mask = |edge: &Edge| {
+            let bits = gates.iter().take(MOST_GATES).enumerate();
+            bits.filter(|(_, gate)| edge.gates.contains(gate))
+                .fold(0_u8, |mask, (at, _)| mask | 1 << at)
+        };
+        self.search += 1;
+        let (goal, start) = self.ends[first];
+        let begin = (start, if is_free { mask(&edges[first]) } else { 0 });
+        self.come(begin, None);
+        let mut queue = VecDeque::from([begin]);
+        while let Some(here) = queue.pop_front() {
+            // Who locks what it holds waits for itself, whatever else it holds.
+            if here.0 == goal && (here.1 == 0 || start == goal) {
+                return Some(self.path(first, here));
+            }
+            for at in 0..self.leaving[here.0].len() {
+                self.left = self.left.checked_sub(1)?;
+                let next = self.leaving[here.0][at];
+                let there = (self.ends[next].1, here.1 & mask(&edges[next]));
+                if self.come(there, Some((next, here))) {
+                    queue.push_back(there);
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether this search comes to a place for the first time.
+    fn come(&mut self, place: Place, by: Option<(usize, Place)>) -> bool {
+        let search = self.search;
+        let came = &mut self.came[place.0 * self.sets + usize::from(place.1)];
+        let is_first = came.search != search;
+        if is_first {
+            *came = Came { search, by };
+        }
+        is_first
+    }
+
+    /// The way from an edge to a place.
+    fn path(&self, first: usize, to: Place) -> Vec<usize> {
+        let (mut path, mut at) = (Vec::new(), to);
+        while let Some((edge, before)) = self.came[at.0 * self.sets + usize::from(at.1)].by {
+            path.push(edge);
+            at = before;
+        }
+        path.push(first);
+        path.reverse();
+        path
+    }
 }
 
 fn is_simple(edges: &[Edge], path: &[usize]) -> bool {
@@ -128,7 +226,11 @@ mod tests {
     }
 
     fn found(all: &[(u64, u64, &[u64])]) -> Vec<(Vec<usize>, Vec<u64>)> {
-        of(&edges(all)).into_iter().map(|cycle| (cycle.edges, cycle.gates)).collect()
+        of(&edges(all), || false)
+            .cycles
+            .into_iter()
+            .map(|cycle| (cycle.edges, cycle.gates))
+            .collect()
     }
 
     #[test]
@@ -164,8 +266,52 @@ mod tests {
             .map(|at| Edge { from: at, to: (at + 1) % 1000, gates: vec![7, 8, 9, 10] })
             .collect();
         ring[500].gates.clear();
-        let cycles = of(&ring);
+        let Found { cycles, has_ended_early, .. } = of(&ring, || false);
         assert_eq!((cycles.len(), cycles[0].edges.len()), (1, 1000));
-        assert!(cycles[0].gates.is_empty());
+        assert!(cycles[0].gates.is_empty() && !has_ended_early);
+    }
+
+    /// As many as a record has room for: 256 threads, each of which holds 8 and waits for the next one's 8.
+    fn worst() -> Vec<Edge> {
+        let edge = |thread: u64, held: u64, wanted: u64| Edge {
+            from: thread * 8 + held,
+            to: (thread + 1) % 256 * 8 + wanted,
+            gates: Vec::new(),
+        };
+        let all = (0..256 * 64).map(|nth| edge(nth / 64, nth / 8 % 8, nth % 8));
+        all.collect()
+    }
+
+    #[test]
+    fn a_search_is_bounded() {
+        let edges = worst();
+        let mut found = of(&edges, || false);
+        assert!(found.looks <= MOST_LOOKS && found.has_ended_early, "{} looks", found.looks);
+        assert!(!found.cycles.is_empty());
+        let steps = |found: &Found| found.cycles.iter().map(|it| it.edges.len()).sum::<usize>();
+        assert!(steps(&found) <= found.looks);
+        let all = found.cycles.len();
+        found.keep(usize::MAX, 600);
+        assert_eq!((found.cycles.len(), found.left_out, steps(&found)), (2, all - 2, 512));
+        found.keep(1, usize::MAX);
+        assert_eq!((found.cycles.len(), found.left_out), (1, all - 1));
+        // The first one has room.
+        found.keep(1, 10);
+        assert_eq!((found.cycles.len(), found.left_out), (1, all - 1));
+        found.keep(0, 10);
+        assert_eq!((found.cycles.len(), found.left_out), (0, all));
+    }
+
+    #[test]
+    fn a_search_ends_when_it_is_to() {
+        let asked = std::cell::Cell::new(0);
+        let is_to_end = || {
+            asked.set(asked.get() + 1);
+            asked.get() > 3
+        };
+        let found = of(&worst(), is_to_end);
+        assert!(found.has_ended_early && found.cycles.len() <= 3 && asked.get() == 4);
+        // Each of them begins at one edge, and comes by each edge once at most.
+        assert!(found.looks <= 3 * 256 * 64, "{}", found.looks);
     }
 }

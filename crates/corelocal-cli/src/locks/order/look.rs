@@ -1,7 +1,10 @@
 //! From a record to what is told of it: names, places and cycles.
 //!
-//! Invariant: what is shown of a deadlock was the same in two looks, with this time between them; as long as all of its
-//! threads wait, none of them changes what it holds.
+//! Invariants:
+//! - What is shown of a deadlock was the same in two looks, with this time between them; as long as all of its threads
+//!   wait, none of them changes what it holds.
+//! - Any record ends in a bounded answer: names and stacks are looked for after the cycles that are shown were chosen.
+//!   A further signal ends the work, and what is known by then is shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,8 +18,15 @@ use serde::Serialize;
 
 use super::super::look::nanos;
 use super::super::places::{self, Call};
-use super::cycles::{self, Edge};
+use super::cycles::{self, Edge, Found};
+use crate::clock::signals;
 use crate::output::{one_line, path_line};
+
+/// Threads in the deadlocks that are shown, in all. A thread waits for one mutex, and a mutex has one holder, so that
+/// deadlocks have no thread in common: only a record that is made up has more.
+pub const MOST_STUCK: usize = 256;
+/// Steps of the potential deadlocks that are shown, in all.
+pub const MOST_STEPS: usize = 2048;
 
 /// A process.
 #[derive(Debug, Default, Serialize)]
@@ -35,6 +45,13 @@ pub struct Process {
     pub potential: Vec<Potential>,
     /// Potential deadlocks that are left out.
     pub left_out: usize,
+    /// Deadlocks that are left out.
+    pub deadlocks_left_out: usize,
+    /// Not all orders and threads were looked at: there were too many, or a signal came.
+    pub has_ended_early: bool,
+    /// There is a deadlock, or a potential one against which no other mutex helps.
+    #[serde(skip)]
+    pub has_deadlocks: bool,
     pub missed: Missed,
 }
 
@@ -98,18 +115,40 @@ pub struct Step {
     pub taken_at: Vec<Call>,
 }
 
+/// How to look at a record.
+#[derive(Clone, Copy)]
+pub struct Look {
+    /// The time between two looks.
+    pub apart: Duration,
+    /// How many potential deadlocks to show.
+    pub top: usize,
+    /// How many signals there were: a further one ends the work.
+    pub signals: u32,
+}
+
 impl Process {
-    /// `id` is the process, if it runs; `maps` what /proc said last of its files, if it was asked; `apart` the time
-    /// between two looks.
+    /// `id` is the process, if it runs; `maps` what /proc said last of its files, if it was asked. `top` potential
+    /// deadlocks are kept.
     pub fn of(
         order: &LockOrder,
         id: Option<u32>,
         maps: Option<String>,
-        apart: Duration,
+        Look { apart, top, signals }: Look,
     ) -> Process {
+        let is_to_end = || signals::count() != signals;
         // First, for names take their time.
-        let waiting = deadlocks(order, apart);
+        let (waiting, stuck) = deadlocks(order, apart, is_to_end);
         let pairs = pairs(order);
+        let edge = |pair: &LockPair| Edge {
+            from: pair.held,
+            to: pair.taken,
+            gates: pair.gates.into_iter().filter(|gate| *gate != 0).collect(),
+        };
+        let edges: Vec<Edge> = pairs.iter().map(edge).collect();
+        let mut found = cycles::of(&edges, is_to_end);
+        // Those without gates come first.
+        let is_free = found.cycles.first().is_some_and(|cycle| cycle.gates.is_empty());
+        found.keep(top, MOST_STEPS);
         let mut listed = Box::new([0; Profile::FILES_BYTES]);
         let len = order.read_files(&mut listed);
         let mut lines = String::from_utf8_lossy(&listed[..len]).into_owned();
@@ -117,48 +156,45 @@ impl Process {
         lines.extend(maps);
         let root = id.map(|id| PathBuf::from(format!("/proc/{id}/root")));
         let files = Files::new(&lines, root.as_deref());
-        let mut names = Names { program: Program::new(&files), stack: Box::new(Stack::EMPTY) };
-        let edge = |pair: &LockPair| Edge {
-            from: pair.held,
-            to: pair.taken,
-            gates: pair.gates.into_iter().filter(|gate| *gate != 0).collect(),
-        };
-        let edges: Vec<Edge> = pairs.iter().map(edge).collect();
-        let potential = cycles::of(&edges).into_iter().map(|cycle| {
-            let steps: Vec<&LockPair> = cycle.edges.iter().map(|at| &pairs[*at]).collect();
-            Potential {
-                guarded_by: cycle.gates.iter().map(|gate| names.lock(*gate)).collect(),
-                is_of_one_thread: steps
-                    .iter()
-                    .all(|pair| !pair.has_others && pair.thread == steps[0].thread),
-                steps: steps.into_iter().map(|pair| names.step(order, pair)).collect(),
-            }
-        });
-        let potential: Vec<Potential> = potential.collect();
+        let mut names =
+            Names { program: Program::new(&files), stack: Box::new(Stack::EMPTY), signals };
+        let all = waiting.len() + found.cycles.len();
+        let deadlocks: Vec<Deadlock> = waiting
+            .iter()
+            .take_while(|_| !is_to_end())
+            .map(|cycle| names.deadlock(order, cycle))
+            .collect();
+        let potential: Vec<Potential> = found
+            .cycles
+            .iter()
+            .take_while(|_| !is_to_end())
+            .map(|cycle| {
+                let steps: Vec<&LockPair> = cycle.edges.iter().map(|at| &pairs[*at]).collect();
+                Potential {
+                    guarded_by: cycle.gates.iter().map(|gate| names.lock(*gate)).collect(),
+                    is_of_one_thread: steps
+                        .iter()
+                        .all(|pair| !pair.has_others && pair.thread == steps[0].thread),
+                    steps: steps.into_iter().map(|pair| names.step(order, pair)).collect(),
+                }
+            })
+            .collect();
         let nodes: BTreeSet<u64> = pairs.iter().flat_map(|pair| [pair.held, pair.taken]).collect();
         let missed = order.missed();
+        let is_cut = deadlocks.len() + potential.len() < all || is_to_end();
         Process {
             process: order.process(),
             program: files.program().map_or_else(String::new, path_line),
             locks: nodes.len(),
             pairs: pairs.len(),
-            deadlocks: waiting.into_iter().map(|cycle| names.deadlock(order, &cycle)).collect(),
+            has_deadlocks: !waiting.is_empty() || is_free,
+            deadlocks_left_out: stuck.left_out + waiting.len() - deadlocks.len(),
+            left_out: found.left_out + found.cycles.len() - potential.len(),
+            has_ended_early: stuck.has_ended_early || found.has_ended_early || is_cut,
+            deadlocks,
             potential,
-            left_out: 0,
             missed: Missed { threads: missed.threads, depth: missed.depth, pairs: missed.pairs },
         }
-    }
-
-    /// Keeps so many potential deadlocks; those that are there stay all.
-    pub fn keep(&mut self, most: usize) {
-        self.left_out = self.potential.len().saturating_sub(most);
-        self.potential.truncate(most);
-    }
-
-    /// A deadlock, or a potential one against which no other mutex helps.
-    pub fn has_deadlocks(&self) -> bool {
-        let is_free = |potential: &Potential| potential.guarded_by.is_empty();
-        !self.deadlocks.is_empty() || self.potential.iter().any(is_free)
     }
 
     /// Nothing is known of it.
@@ -187,17 +223,25 @@ fn pairs(order: &LockOrder) -> Vec<LockPair> {
 }
 
 /// A thread that waits for a mutex, and one that it holds.
+#[derive(Clone)]
 struct Waiting {
     thread: LockThread,
     wants: Holding,
     holds: Holding,
 }
 
-/// Cycles of threads that were there at both looks.
-fn deadlocks(order: &LockOrder, apart: Duration) -> Vec<Vec<Waiting>> {
+/// Cycles of threads that were there at both looks; and what the search for them left out.
+fn deadlocks(
+    order: &LockOrder,
+    apart: Duration,
+    is_to_end: impl Fn() -> bool,
+) -> (Vec<Vec<Waiting>>, Found) {
     let first = waiting(order);
-    if first.is_empty() {
-        return Vec::new();
+    let edge = |it: &Waiting| Edge { from: it.holds.lock, to: it.wants.lock, gates: Vec::new() };
+    let mut found = cycles::of(&first.iter().map(edge).collect::<Vec<_>>(), is_to_end);
+    found.keep(usize::MAX, MOST_STUCK);
+    if found.cycles.is_empty() {
+        return (Vec::new(), found);
     }
     thread::sleep(apart);
     let again = waiting(order);
@@ -206,37 +250,34 @@ fn deadlocks(order: &LockOrder, apart: Duration) -> Vec<Vec<Waiting>> {
             && one.wants == other.wants
             && one.holds == other.holds
     };
-    let is_there = |one: &Waiting| again.iter().flatten().any(|other| is_same(one, other));
-    first.into_iter().filter(|cycle| cycle.iter().all(is_there)).collect()
+    let is_there = |at: &usize| again.iter().any(|other| is_same(&first[*at], other));
+    let there = found.cycles.iter().filter(|cycle| cycle.edges.iter().all(is_there));
+    let stuck = there.map(|cycle| cycle.edges.iter().map(|at| first[*at].clone()).collect());
+    (stuck.collect(), found)
 }
 
-fn waiting(order: &LockOrder) -> Vec<Vec<Waiting>> {
-    let mut edges = Vec::new();
+/// Each thread that waits, with each mutex that it holds.
+fn waiting(order: &LockOrder) -> Vec<Waiting> {
     let mut all = Vec::new();
     for thread in order.threads() {
         let (wanted, held): (Vec<Holding>, Vec<Holding>) =
             order.holdings(&thread).partition(|holding| holding.is_wanted);
         for wants in &wanted {
             for holds in &held {
-                edges.push(Edge { from: holds.lock, to: wants.lock, gates: Vec::new() });
-                all.push((thread.clone(), wants.clone(), holds.clone()));
+                let (wants, holds) = (wants.clone(), holds.clone());
+                all.push(Waiting { thread: thread.clone(), wants, holds });
             }
         }
     }
-    let cycle = |edges: Vec<usize>| {
-        let waiting = edges.into_iter().map(|at| {
-            let (thread, wants, holds) = all[at].clone();
-            Waiting { thread, wants, holds }
-        });
-        waiting.collect()
-    };
-    cycles::of(&edges).into_iter().map(|found| cycle(found.edges)).collect()
+    all
 }
 
 /// What gives names.
 struct Names<'a> {
     program: Program<'a>,
     stack: Box<Stack>,
+    /// How many there were: after a further one no stack is looked into.
+    signals: u32,
 }
 
 impl Names<'_> {
@@ -248,6 +289,7 @@ impl Names<'_> {
     /// The functions in what `read` reads, and the name of the thread.
     fn frames(&mut self, read: impl FnOnce(&mut Stack) -> bool) -> (Vec<Call>, String) {
         match read(&mut self.stack) {
+            true if signals::count() != self.signals => (Vec::new(), String::new()),
             true => {
                 let name = one_line(self.stack.name().to_owned());
                 (places::frames(&self.program, &self.stack), name)

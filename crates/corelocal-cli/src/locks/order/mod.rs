@@ -14,6 +14,7 @@ mod cycles;
 mod look;
 mod text;
 
+use std::cell::OnceCell;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -30,7 +31,7 @@ use crate::cli::LocksArgs;
 use crate::clock::signals;
 use crate::output::{self, complain};
 use crate::report::term;
-use look::Process;
+use look::{Look, Process};
 
 /// How long to wait for a first lock of a process that is to record.
 const FIRST: Duration = Duration::from_secs(5);
@@ -75,10 +76,15 @@ impl Kept for LockOrder {
 pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
     signals::note();
     let looked = match process_number(&args.target) {
-        Some(process) => attached(process, args.time).map(|looked| (looked, ExitCode::SUCCESS)),
+        Some(process) => attached(process, args).map(|looked| (looked, ExitCode::SUCCESS)),
         None => {
-            let how = (LockOrder::VARIABLE, read as fn(&Path, Option<String>) -> Option<Process>);
-            launch::look(&args.target, args.time, args.json, how)
+            // Those of the time in which the program ran: they were for it.
+            let signals = OnceCell::new();
+            let read = |path: &Path, maps| {
+                let signals = *signals.get_or_init(signals::count);
+                read(path, maps, Look { apart: Duration::ZERO, top: args.top, signals })
+            };
+            launch::look(&args.target, args.time, args.json, (LockOrder::VARIABLE, read))
         }
     };
     signals::note_no_more();
@@ -90,8 +96,7 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
         }
     };
     processes.sort_by_key(|process| process.process);
-    let is_found = processes.iter().any(Process::has_deadlocks);
-    processes.iter_mut().for_each(|process| process.keep(args.top));
+    let is_found = processes.iter().any(|process| process.has_deadlocks);
     let is_success = code == ExitCode::SUCCESS;
     let code = if args.strict && is_found && is_success { ExitCode::from(FOUND) } else { code };
     let answer = Answer { version: env!("CARGO_PKG_VERSION"), seconds, processes };
@@ -102,14 +107,14 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// What a process has left.
-fn read(path: &Path, maps: Option<String>) -> Option<Process> {
+fn read(path: &Path, maps: Option<String>, how: Look) -> Option<Process> {
     let order = <LockOrder as Kept>::open(path).ok()?;
-    Some(Process::of(&order, None, maps, Duration::ZERO)).filter(|process| !process.is_empty())
+    Some(Process::of(&order, None, maps, how)).filter(|process| !process.is_empty())
 }
 
-/// A process that runs, after this time.
-fn attached(process: u32, time: Option<Duration>) -> anyhow::Result<(Vec<Process>, f64)> {
-    let end = time.map(|time| Instant::now() + time);
+/// A process that runs, after the time that is asked for.
+fn attached(process: u32, args: &LocksArgs) -> anyhow::Result<(Vec<Process>, f64)> {
+    let end = args.time.map(|time| Instant::now() + time);
     let order: Option<LockOrder> =
         attach::wait_for(process, end.unwrap_or_else(|| Instant::now() + FIRST))?;
     let Some(order) = order else { return Ok((Vec::new(), 0.0)) };
@@ -126,6 +131,7 @@ fn attached(process: u32, time: Option<Duration>) -> anyhow::Result<(Vec<Process
         thread::sleep(TURN);
     }
     let seconds = order.age().as_secs_f64();
-    let looked = Process::of(&order, Some(process), maps, TURN);
+    let how = Look { apart: TURN, top: args.top, signals: signals::count() };
+    let looked = Process::of(&order, Some(process), maps, how);
     Ok((Some(looked).filter(|process| !process.is_empty()).into_iter().collect(), seconds))
 }

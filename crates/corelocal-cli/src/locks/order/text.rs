@@ -9,7 +9,7 @@ use comfy_table::{Cell, CellAlignment};
 
 use super::super::places::Call;
 use super::super::text::{calls, thread, time};
-use super::look::{Deadlock, Lock, Missed, Potential, Process};
+use super::look::{Deadlock, Lock, MOST_STEPS, MOST_STUCK, Missed, Potential, Process};
 use crate::report::figures::{figure, wrap};
 use crate::report::term;
 
@@ -57,7 +57,12 @@ fn one(process: &Process, seconds: f64, width: usize) -> String {
     for potential in &free {
         let _ = write!(out, "\n{}", circle(potential, width));
     }
-    if free.is_empty() && process.deadlocks.is_empty() && process.left_out == 0 {
+    if free.is_empty()
+        && process.deadlocks.is_empty()
+        && process.deadlocks_left_out == 0
+        && process.left_out == 0
+        && !process.has_ended_early
+    {
         let _ = writeln!(out, "\n  no deadlock, and no orders that contradict each other");
     }
     for potential in guarded {
@@ -154,7 +159,16 @@ fn remarks(process: &Process) -> Vec<String> {
     let mut remarks = Vec::new();
     if process.left_out > 0 {
         let what = count(process.left_out, "potential deadlock is", "potential deadlocks are");
-        remarks.push(format!("{what} left out; --top shows more"));
+        remarks.push(format!("{what} left out; --top shows more, up to {MOST_STEPS} steps in all"));
+    }
+    if process.deadlocks_left_out > 0 {
+        let what = count(process.deadlocks_left_out, "deadlock is", "deadlocks are");
+        remarks.push(format!("{what} left out; those of {MOST_STUCK} threads in all are shown"));
+    }
+    if process.has_ended_early {
+        let text = "There may be more: the search for circles ended early, as there were too many orders, or a \
+                    signal came";
+        remarks.push(text.to_owned());
     }
     let Missed { threads, depth, pairs } = process.missed;
     let mut missed = |times: u64, why: &str| {
@@ -229,6 +243,9 @@ mod tests {
                 potential(vec![step("D", "E", 3), step("E", "D", 1)], vec![lock("GATE")], false),
             ],
             left_out: 1,
+            deadlocks_left_out: 1,
+            has_ended_early: true,
+            has_deadlocks: true,
             missed: Missed { threads: 3, depth: 4, pairs: 5 },
         }
     }

@@ -19,6 +19,8 @@ use memmap2::Mmap;
 
 /// The file system of pipes without a name (`PIPEFS_MAGIC`).
 const PIPES: u32 = 0x5049_5045;
+/// That of files for which a process answers (`FUSE_SUPER_MAGIC`).
+const FUSE: u32 = 0x6573_5546;
 /// File systems whose files hold what the kernel says at the moment: the same as in the library's `named_file.rs`.
 const OF_THE_KERNEL: [u32; 16] = [
     0x0000_9fa0, // proc
@@ -75,6 +77,11 @@ fn file_system(file: &File) -> io::Result<u32> {
     // SAFETY: integers, all zero before the call.
     // The magic number has 32 bits; how wide the field is differs.
     Ok(unsafe { stat.assume_init() }.f_type as u32)
+}
+
+/// Whether a process answers for what is read from it. A file of which that is not known counts as such.
+pub(crate) fn is_of_fuse(file: &File) -> bool {
+    file_system(file).map_or(true, |system| system == FUSE)
 }
 
 /// How much of untrusted users' files is copied.

@@ -9,13 +9,15 @@
 //!   question to its last answer.
 //! - What the child says is taken for the bytes of a stranger: each length is checked before anything is made of it,
 //!   and all answers have at most [`MOST_ANSWERED`] bytes.
-//! - No child outlives its [`Aside`].
+//! - A child is killed with its [`Aside`], which waits [`AFTER_KILL`] for it at most: what waits for a FUSE server that
+//!   does not answer ends when that server does.
 
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::local::{Local, Trust};
@@ -29,6 +31,7 @@ const MEMORY: libc::rlim_t = 3 << 30;
 const ADDRESSES: libc::rlim_t = 64 << 30;
 const STACK: libc::rlim_t = 8 << 20;
 const PATIENCE: Duration = Duration::from_secs(120);
+const AFTER_KILL: Duration = Duration::from_secs(1);
 
 const MOST_ANSWERED: u64 = 256 << 20;
 /// Of a question; a stack may be as long as a file says.
@@ -125,7 +128,9 @@ impl<'a> Aside<'a> {
         read: impl FnOnce(&mut Answer<'_>) -> Option<T>,
     ) -> Option<T> {
         if let State::NotBegun = self.state {
-            self.state = Child::start(self.files).map_or(State::Ended, State::Runs);
+            let files = self.files;
+            let child = Child::start(PATIENCE, |socket| serve(files, socket));
+            self.state = child.map_or(State::Ended, State::Runs);
         }
         let State::Runs(child) = &mut self.state else { return None };
         let answer = child.ask(kind, question).ok();
@@ -140,34 +145,40 @@ impl<'a> Aside<'a> {
     }
 }
 
-struct Child {
+/// A child process that answers questions.
+pub struct Child {
     process: libc::pid_t,
     /// Names it even where it was waited for, as the kernel does if SIGCHLD is ignored, and its number is another's.
     handle: Option<OwnedFd>,
     socket: UnixStream,
-    until: Instant,
+    /// Until when it may answer.
+    pub until: Instant,
     answered: u64,
 }
 
 impl Child {
-    fn start(files: &Files) -> io::Result<Child> {
+    /// One that does this, with limits; it answers for so long.
+    pub fn start(
+        patience: Duration,
+        serve: impl FnOnce(UnixStream) -> io::Result<()>,
+    ) -> io::Result<Child> {
         let (socket, theirs) = UnixStream::pair()?;
         // SAFETY: the child has this thread only. Allocation works in it, as the C libraries' and corelocal's mallocs
         // keep theirs usable across a fork. It takes no other lock that another thread may have held: it opens files,
-        // reads them and writes to its socket. Should it block all the same, it is ended after `PATIENCE`.
+        // reads them and writes to its socket. Should it block all the same, it is ended when it is out of time.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop(socket);
                 let _ = catch_unwind(AssertUnwindSafe(|| {
                     limit_this_process()?;
-                    serve(files, theirs)
+                    serve(theirs)
                 }));
                 // SAFETY: no preconditions; nothing of the parent is flushed or dropped twice.
                 unsafe { libc::_exit(0) }
             }
             process => {
-                let until = Instant::now() + PATIENCE;
+                let until = Instant::now() + patience;
                 Ok(Child { process, handle: handle_of(process), socket, until, answered: 0 })
             }
         }
@@ -196,7 +207,7 @@ impl Child {
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 
-    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    pub fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             self.socket.set_write_timeout(Some(self.left()?))?;
             let (start, len) = (bytes.as_ptr().cast(), bytes.len());
@@ -214,7 +225,13 @@ impl Child {
         Ok(())
     }
 
-    fn receive(&mut self, mut bytes: &mut [u8]) -> io::Result<()> {
+    /// The descriptor of the socket, which reads for as long as is left.
+    pub fn socket_for_reading(&self) -> io::Result<RawFd> {
+        self.socket.set_read_timeout(Some(self.left()?))?;
+        Ok(self.socket.as_raw_fd())
+    }
+
+    pub fn receive(&mut self, mut bytes: &mut [u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             self.socket.set_read_timeout(Some(self.left()?))?;
             match self.socket.read(bytes) {
@@ -254,11 +271,12 @@ impl Drop for Child {
                 libc::kill(self.process, libc::SIGKILL);
             },
         }
+        let until = Instant::now() + AFTER_KILL;
         // SAFETY: no status is asked for. Of a process that is no child it is an error.
-        unsafe {
-            while libc::waitpid(self.process, std::ptr::null_mut(), 0) == -1
-                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
-            {}
+        while unsafe { libc::waitpid(self.process, std::ptr::null_mut(), libc::WNOHANG) } == 0
+            && Instant::now() < until
+        {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 }

@@ -15,9 +15,9 @@ use crate::content::{Content, MOST_COPIED, is_trusted};
 /// Which files are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// All.
+    /// All, opened here: in a child process.
     Anybody,
-    /// Those that only this process's user or root may write to.
+    /// Those that only this process's user or root may write to. A child process opens them.
     Owner,
 }
 
@@ -110,7 +110,12 @@ impl<'a> Local<'a> {
     }
 
     fn content(&self, file: usize) -> Option<Content> {
-        let opened = self.files.files[file].open()?;
+        let Files { files, opener, .. } = self.files;
+        let opened = match self.trust {
+            Trust::Owner => opener.open(files, file)?,
+            Trust::Anybody if opener.is_unreachable(file) => return None,
+            Trust::Anybody => files[file].open()?,
+        };
         let meta = opened.metadata().ok()?;
         let is_trusted = is_trusted(&meta);
         if !is_trusted && self.trust == Trust::Owner {

@@ -9,6 +9,7 @@
 //!   areas.rs    which file holds an address
 //!   local.rs    all files, read in this process
 //!   aside.rs    all files, read in a child process
+//!   opener.rs   files, judged and opened in a child process
 //!   module.rs   one file: its tables and names
 //!   unwind.rs   one step from a function to its caller
 //! ```
@@ -17,8 +18,9 @@
 //! - Any bytes may come in, as stacks and as files; nothing here panics, and a walk ends after [`MOST_FRAMES`].
 //! - A stack has at most [`MOST_FUNCTIONS`] functions, whose names and lines have at most [`MOST_TEXT`] bytes; frames
 //!   share their texts, so that a copy of a frame has none of its own.
-//! - No file that another user names or owns holds this process up or ends it: a child process reads those to which
-//!   another user may write. What root or this process's user alone may write to is trusted and read in this process.
+//! - No file that another user names or owns holds this process up or ends it: a child process opens all of them, and
+//!   another one reads those to which another user may write, or for which a FUSE server answers. What root or this
+//!   process's user alone may write to is trusted, and read in this process by the descriptor that the child opened.
 //! - What a file does not tell is left out. Missing debug information costs the lines, a missing table the callers
 //!   beyond, unless functions there keep frame pointers.
 
@@ -27,6 +29,7 @@ mod aside;
 mod local;
 mod maps;
 mod module;
+mod opener;
 mod unwind;
 
 use std::cell::{OnceCell, RefCell};
@@ -40,9 +43,10 @@ pub use areas::Areas;
 use aside::Aside;
 use local::{Local, Trust};
 pub use maps::Map;
+use opener::{Opener, Verdict};
 pub use unwind::Registers;
 
-use crate::content::{Content, MOST_COPIED, is_trusted, open};
+use crate::content::{Content, MOST_COPIED, open};
 
 /// A walk ends here at the latest.
 pub const MOST_FRAMES: usize = 256;
@@ -67,6 +71,7 @@ pub struct Files {
     /// Whether there were more of them than are known.
     has_more: bool,
     contents: Vec<OnceCell<Option<Content>>>,
+    opener: Opener,
 }
 
 struct OnDisk {
@@ -95,7 +100,13 @@ impl Files {
             areas.push((map, file));
         }
         let contents = files.iter().map(|_| OnceCell::new()).collect();
-        Files { files, areas: Areas::new(areas), has_more: parsed.next().is_some(), contents }
+        Files {
+            files,
+            areas: Areas::new(areas),
+            has_more: parsed.next().is_some(),
+            contents,
+            opener: Opener::default(),
+        }
     }
 
     /// The program's own: the first one.
@@ -105,13 +116,15 @@ impl Files {
 
     /// Whether another user may write to one of them.
     fn has_untrusted(&self) -> bool {
-        let metas = self.files.iter().filter_map(|file| file.open()?.metadata().ok());
-        metas.into_iter().any(|meta| meta.is_file() && !is_trusted(&meta))
+        self.opener.verdicts(&self.files).contains(&Verdict::Untrusted)
     }
 }
 
 impl OnDisk {
+    /// Opens it, in a child process: it may take for ever.
     fn open(&self) -> Option<File> {
+        #[cfg(test)]
+        tests::before_opening(&self.path);
         let below_root = self.root.as_ref().and_then(|root| {
             let inner = self.path.strip_prefix("/").ok()?;
             open(&root.join(inner)).ok()
@@ -246,6 +259,16 @@ impl<'a> Program<'a> {
                  process has at most by default"
             ));
         }
+        let verdicts = self.files.opener.verdicts(&self.files.files);
+        let unreachable = |verdict: &Verdict| *verdict == Verdict::Unreachable;
+        if let Some(first) = verdicts.iter().position(unreachable) {
+            complaints.push(format!(
+                "names of {} files are left out, {:?} first: to open them took too long, as it does where the server \
+                 of a network or FUSE mount does not answer",
+                verdicts.iter().filter(|verdict| unreachable(verdict)).count(),
+                self.files.files[first].path,
+            ));
+        }
         let Some(aside) = &self.aside else { return complaints };
         let mut aside = aside.borrow_mut();
         let left_out = aside.left_out();
@@ -290,7 +313,42 @@ impl<'a> Program<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
     use super::*;
+
+    /// Stands for a file of a server that does not answer.
+    const HANGS: &str = "/no/such/mount/hangs";
+    /// The process of the tests.
+    static TESTS: AtomicU32 = AtomicU32::new(0);
+
+    /// What opening a file is preceded by, in any process.
+    pub fn before_opening(path: &Path) {
+        let is_child = TESTS.load(Relaxed) != std::process::id();
+        if path == Path::new(HANGS) {
+            assert!(is_child, "opened in the process that may not hang");
+            loop {
+                std::thread::sleep(std::time::Duration::from_secs(60));
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_in_time_holds_nothing_up() {
+        TESTS.store(std::process::id(), Relaxed);
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let maps = format!("1000-2000 r-xp 0 0:0 0 {HANGS}\n{maps}");
+        let files = Files::new(&maps, None);
+        let program = Program::new(&files);
+        let here = a_file_that_cannot_be_opened_in_time_holds_nothing_up as *const () as u64;
+        // The others are known, and its own addresses are nothing.
+        let frame = program.frame(Call { at: here, inside: here });
+        assert!(frame.functions[0].name.is_some() && frame.file.is_some(), "{frame:?}");
+        let frame = program.frame(Call { at: 0x1800, inside: 0x1800 });
+        assert_eq!((frame.functions[0].name.as_deref(), frame.file), (None, None));
+        let complaints = program.complaints();
+        assert!(complaints.len() == 1 && complaints[0].contains(HANGS), "{complaints:?}");
+    }
 
     #[test]
     fn files_and_their_parts() {

@@ -69,7 +69,9 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
     let end = args.options.time.map(|time| began + time);
     let (status, is_deaf) = wait(child, end, &folder).map_err(Refusal::unable)?;
     let mut heaps: Vec<Heap> = Vec::new();
-    for heap in folder.profiles().iter().filter_map(|path| file::read(path).ok()) {
+    let mut profiles = folder.profiles();
+    profiles.sort_by_key(|path| number(path));
+    for heap in profiles.iter().filter_map(|path| file::read(path).ok()) {
         keep(&mut heaps, heap);
     }
     heaps.sort_by_key(|heap| std::cmp::Reverse((heap.in_use, heap.peak)));
@@ -98,7 +100,12 @@ fn words(before: &str, folder: &Path, rate: u64) -> OsString {
     words.join(",").into()
 }
 
-/// Of several profiles of one program in one process, the one with most in use.
+/// The NUMBER in PREFIX.PROCESS.NUMBER.heap: of the profiles of a process, later ones have higher numbers.
+fn number(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_suffix(".heap")?.rsplit('.').next()?.parse().ok()
+}
+
+/// Of several profiles of one program in one process, the last one; one that is cut off only if no other one is there.
 fn keep(heaps: &mut Vec<Heap>, heap: Heap) {
     let program = |heap: &Heap| {
         heap.maps.lines().next().and_then(|line| line.split('/').next_back().map(str::to_owned))
@@ -106,7 +113,7 @@ fn keep(heaps: &mut Vec<Heap>, heap: Heap) {
     let same =
         heaps.iter_mut().find(|it| it.process == heap.process && program(it) == program(&heap));
     match same {
-        Some(known) if known.in_use >= heap.in_use => {}
+        Some(known) if known.is_whole && !heap.is_whole => {}
         Some(known) => *known = heap,
         None => heaps.push(heap),
     }
@@ -201,21 +208,30 @@ mod tests {
         let heap = |process, in_use, program: &str| Heap {
             process,
             in_use,
+            is_whole: in_use > 0,
             maps: format!("1-2 r-xp 0 0:0 1 /bin/{program}\n"),
             ..Heap::default()
         };
         let mut heaps = Vec::new();
         for it in [
-            heap(1, 5, "sh"),
+            heap(1, 15, "sh"),
             heap(1, 7, "ls"),
             heap(1, 3, "ls"),
             heap(1, 9, "sh"),
+            heap(1, 0, "sh"),
             heap(2, 0, "sh"),
         ] {
             keep(&mut heaps, it);
         }
         let kept: Vec<(u64, u64)> = heaps.iter().map(|heap| (heap.process, heap.in_use)).collect();
-        assert_eq!(kept, [(1, 9), (1, 7), (2, 0)]);
+        assert_eq!(kept, [(1, 9), (1, 3), (2, 0)]);
+    }
+
+    #[test]
+    fn profiles_are_in_the_order_in_which_they_were_written() {
+        let numbers = ["/x/of.12.2.heap", "/x/of.12.10.heap", "/x/of.12.x.heap", "/x/of", "/"]
+            .map(|path| number(Path::new(path)));
+        assert_eq!(numbers, [Some(2), Some(10), None, None, None]);
     }
 
     #[test]

@@ -13,8 +13,8 @@
 //!   flame.rs    a flame graph
 //! ```
 //!
-//! Exit codes: those of the program, if one was run, or 125 to 127 as `run` has them; else 0 done, 1 an output could
-//! not be written, 3 a file cannot be read.
+//! Exit codes: those of the program, if one was run, or 125 to 127 as `run` has them; else, or if the program's is 0:
+//! 0 done, 1 an output could not be written, 3 a file cannot be read.
 
 mod diff;
 mod diff_text;
@@ -118,8 +118,8 @@ pub fn run(args: &HeapArgs) -> anyhow::Result<ExitCode> {
     let mut code = code;
     for complaint in write(options, &told) {
         complain(complaint);
-        // The program's own code says more.
-        code = if is_file { ExitCode::FAILURE } else { code };
+        // The program's own code says more, if it is not 0.
+        code = if code == ExitCode::SUCCESS { ExitCode::FAILURE } else { code };
     }
     let processes: Vec<Process> = told
         .iter()

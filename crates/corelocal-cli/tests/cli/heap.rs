@@ -164,6 +164,13 @@ fn the_mallocs_own() {
     let done = heap_of_program(&library, &options, "nothing").done();
     assert_eq!(done.code, Some(0), "{}", done.whole());
     let stacks = done.read("h.txt");
+    // What could not be written is no success; the program's own failure says more.
+    for (how, code) in [("nothing", 1), ("7", 7)] {
+        let options = ["--svg", "/no/such/folder/x.svg"];
+        let done = heap_of_program(&library, &options, how).done();
+        assert_eq!(done.code, Some(code), "{}", done.whole());
+        assert!(done.err.contains("/no/such/folder"), "{}", done.whole());
+    }
     let is_of_thread = |stack: &str| stack.contains("[the malloc itself];pthread_create");
     assert!(stacks.lines().any(is_of_thread), "{stacks}");
     assert!(!stacks.contains("holds_nothing"), "{stacks}");

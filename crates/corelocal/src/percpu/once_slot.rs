@@ -5,9 +5,10 @@
 //! here leaves nothing behind.
 //!
 //! Invariants:
-//! 1. `state` goes from EMPTY to FILLING to FULL, each once between two times of exclusive access;
+//! 1. `state` goes from EMPTY to a filler's tag to FULL, each once between two times of exclusive access;
 //!    `value` is initialised exactly while it is FULL.
-//! 2. Whoever moved it to FILLING alone writes `value`, and nothing of the user's runs meanwhile.
+//! 2. The thread whose tag it is alone writes `value`, and nothing of the user's runs meanwhile. The tag of a thread
+//!    that a fork left behind is as EMPTY.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -15,10 +16,19 @@ use core::time::Duration;
 
 use super::slot::{Kind, Zeroed};
 use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::holder::{self, Holder};
 
 const EMPTY: u32 = 0;
+/// Of the tag that is above it.
 const FILLING: u32 = 1;
 const FULL: u32 = 2;
+const TAG_SHIFT: u32 = 2;
+const TAG_BITS: u32 = 32 - TAG_SHIFT;
+
+/// The state while the calling thread fills a slot.
+fn filling() -> u32 {
+    holder::tag::<TAG_BITS>() << TAG_SHIFT | FILLING
+}
 
 /// See the module's text.
 pub(super) struct OnceSlot<T> {
@@ -92,8 +102,17 @@ impl<T> OnceSlot<T> {
     pub(super) unsafe fn fill(&self, candidate: *const T) -> Filled<'_, T> {
         // Acquire on failure: partner is the Release in `publish`. Success orders nothing: the memory was
         // handed out zeroed, and ordered by whoever showed us the slot.
-        let claimed =
-            self.state.compare_exchange(EMPTY, FILLING, Ordering::Relaxed, Ordering::Acquire);
+        let claim = |before| {
+            self.state.compare_exchange(before, filling(), Ordering::Relaxed, Ordering::Acquire)
+        };
+        let is_left_behind = |state| {
+            state % (1 << TAG_SHIFT) == FILLING
+                && holder::who::<TAG_BITS>(state >> TAG_SHIFT) == Holder::Gone
+        };
+        let claimed = match claim(EMPTY) {
+            Err(state) if is_left_behind(state) => claim(state),
+            claimed => claimed,
+        };
         match claimed {
             Ok(_) => {
                 // SAFETY: invariant 2, claimed just now; the caller's promise.
@@ -104,9 +123,9 @@ impl<T> OnceSlot<T> {
                 // SAFETY: FULL now, invariant 1.
                 Filled::Moved(unsafe { &*self.as_ptr() })
             }
-            Err(FILLING) => Filled::Busy,
             // SAFETY: likewise.
-            Err(_full) => Filled::Before(unsafe { &*self.as_ptr() }),
+            Err(FULL) => Filled::Before(unsafe { &*self.as_ptr() }),
+            Err(_filling) => Filled::Busy,
         }
     }
 
@@ -149,7 +168,7 @@ impl<T> OnceSlot<T> {
     /// Leaves it as it is while another thread puts a value in.
     #[cfg(all(test, not(loom)))]
     pub(super) fn claim(&self) {
-        self.state.store(FILLING, Ordering::Relaxed);
+        self.state.store(filling(), Ordering::Relaxed);
     }
 
     /// Takes the value out.
@@ -241,6 +260,16 @@ mod tests {
         // SAFETY: this test stands for the one that fills.
         unsafe { slot.make(|| 8) };
         assert_eq!(fill(&slot, 7), Some(&8));
+    }
+
+    #[test]
+    fn what_a_gone_thread_was_filling_is_empty() {
+        let slot = OnceSlot::new();
+        let gone = holder::gone_tag::<TAG_BITS>() << TAG_SHIFT | FILLING;
+        slot.state.store(gone, Ordering::Relaxed);
+        assert!(slot.get().is_none());
+        assert_eq!(fill(&slot, 7), Some(&7));
+        assert_eq!(slot.get(), Some(&7));
     }
 }
 

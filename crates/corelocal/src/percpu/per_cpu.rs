@@ -170,8 +170,15 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
     #[cold]
     #[inline(never)]
     fn make(&self, near: Option<&'static OnceSlot<T>>, inside: bool) -> Option<&T> {
-        if near.is_none() && !inside {
-            return None;
+        if near.is_none() {
+            match inside {
+                true => {
+                    if let Some(value) = self.inside.get() {
+                        return Some(value);
+                    }
+                }
+                false => return None,
+            }
         }
         let candidate = (self.init)();
         // SAFETY: forgotten below where it was moved.

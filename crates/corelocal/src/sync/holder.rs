@@ -21,7 +21,7 @@ const GENERATIONS: u32 = 1 << GENERATION_BITS;
 
 /// Who a tag names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holder {
+pub(crate) enum Holder {
     /// This thread, or one that looks alike.
     Me,
     /// Another thread of this process.
@@ -38,7 +38,7 @@ pub(super) fn generation() -> u32 {
 
 /// The calling thread's tag; its lowest bits are the generation.
 #[inline(always)]
-pub(super) fn tag<const BITS: u32>() -> u32 {
+pub(crate) fn tag<const BITS: u32>() -> u32 {
     let me = Identity::of_this_thread();
     (hash::<BITS>(me.thread()) * GENERATIONS) | (me.number() as u32 % GENERATIONS)
 }
@@ -60,13 +60,13 @@ pub(super) fn generation_of(tag: u32) -> u32 {
 
 /// A tag that a fork left behind, whichever generation this process is: that of the calling thread in generation 0.
 #[cfg(all(test, not(loom)))]
-pub(super) fn gone_tag<const BITS: u32>() -> u32 {
+pub(crate) fn gone_tag<const BITS: u32>() -> u32 {
     tag::<BITS>() & !(GENERATIONS - 1)
 }
 
 /// Who that is.
 #[cold]
-pub(super) fn who<const BITS: u32>(tag: u32) -> Holder {
+pub(crate) fn who<const BITS: u32>(tag: u32) -> Holder {
     if cfg!(loom) {
         // Nobody forks in a model, and all threads look alike.
         return Holder::Other;

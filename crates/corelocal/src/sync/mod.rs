@@ -15,7 +15,7 @@ mod countdown;
 mod doze;
 mod event;
 mod futex;
-mod holder;
+pub(crate) mod holder;
 mod latch;
 mod lazy_lock;
 mod mutex;

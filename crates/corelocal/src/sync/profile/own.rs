@@ -9,10 +9,10 @@
 //! ```
 //!
 //! # Invariants
-//! 1. `PAGE` is null (nobody has looked), or one of two numbers that are no page's address, or the address of a
+//! 1. `PAGE` is null (nobody has looked), or a number that is no page's address (`OFF`, `busy`), or the address of a
 //!    complete page that is never unmapped.
-//! 2. One thread makes the page: the one that made `PAGE` `BUSY`. The others do not wait for it; they record
-//!    nothing meanwhile. A child that is forked just then has none.
+//! 2. One thread makes the page: the one that made `PAGE` `busy`. The others do not wait for it; they record
+//!    nothing meanwhile. The number names the generation: in a child that is forked just then it is as null.
 //! 3. A process records in a page of its own only: one of an earlier generation is its parent's, and it makes
 //!    another, as the environment says.
 
@@ -28,8 +28,18 @@ use crate::sys::shared_file::{self, Mapping, SharedFile};
 
 /// There is none.
 const OFF: *mut Page = core::ptr::without_provenance_mut(1);
-/// Somebody makes one.
-const BUSY: *mut Page = core::ptr::without_provenance_mut(2);
+/// What stands for a page that a thread of this process is making.
+pub(super) fn busy<P>() -> *mut P {
+    core::ptr::without_provenance_mut((forks::generation() as usize) << 2 | IS_BUSY)
+}
+
+/// Whether a thread is making one, of this process or of an ancestor's.
+pub(super) fn is_busy<P>(page: *mut P) -> bool {
+    page.addr() & IS_BUSY != 0
+}
+
+/// No page's address has this bit.
+const IS_BUSY: usize = 2;
 
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -53,14 +63,16 @@ pub(super) fn page_in_use() -> Option<&'static Page> {
 pub(super) fn get() -> Option<&'static Page> {
     // Acquire: partner is the Release in `make`.
     let page = PAGE.load(Acquire);
-    if page == OFF || page == BUSY {
+    if page == OFF || page == busy() {
         return None;
     }
-    // SAFETY: null, or the address of a page (1).
-    match unsafe { page.as_ref() } {
-        Some(page) if is_ours(page) => Some(page),
-        _ => by_environment(page).unwrap_or(None),
+    if !is_busy(page) {
+        // SAFETY: null, or the address of a page (1).
+        if let Some(page) = unsafe { page.as_ref() }.filter(|page| is_ours(page)) {
+            return Some(page);
+        }
     }
+    by_environment(page).unwrap_or(None)
 }
 
 /// The page; one that nobody records in is made if there is none.
@@ -112,7 +124,7 @@ pub(super) unsafe fn variable<'a>(name: &CStr) -> &'a CStr {
 /// Makes the page that is wished for in place of `before`. `None` if none is, or another thread is at it.
 fn make(before: *mut Page, wish: Option<Wish<'_>>) -> Result<Option<&'static Page>, Errno> {
     // Acquire: partner is the Release below, of another thread that has made one.
-    if PAGE.compare_exchange(before, BUSY, Acquire, Relaxed).is_err() {
+    if PAGE.compare_exchange(before, busy(), Acquire, Relaxed).is_err() {
         return Ok(None);
     }
     let made = wish.map(|wish| new(&wish)).transpose();
@@ -208,6 +220,26 @@ pub(super) fn this_process() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Its parent was forked while another thread made the page.
+    #[test]
+    #[cfg(not(any(loom, miri)))]
+    fn a_child_makes_what_a_gone_thread_began() {
+        forks::generation();
+        // SAFETY: the child makes system calls, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let gone = busy::<Page>().map_addr(|it| it ^ 4);
+            PAGE.store(gone, Relaxed);
+            let is_made = is_busy(gone) && get_or_make().is_ok_and(is_ours);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!is_made)) };
+        }
+        let mut status = -1;
+        // SAFETY: the child is ours, `status` writable.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
 
     #[test]
     fn numbers_and_lines() {

@@ -19,9 +19,6 @@ use crate::sys::shared_file::{self, Mapping, SharedFile};
 
 /// There is none.
 const OFF: *mut Page = core::ptr::without_provenance_mut(1);
-/// Somebody makes one.
-const BUSY: *mut Page = core::ptr::without_provenance_mut(2);
-
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Whether nothing is recorded, for certain.
@@ -40,7 +37,7 @@ pub(super) fn get() -> Option<&'static Page> {
 
 /// The page at this address, if that is one of this process's.
 fn known(page: *mut Page) -> Option<&'static Page> {
-    if page == OFF || page == BUSY {
+    if page == OFF || own::is_busy(page) {
         return None;
     }
     // SAFETY: null, or the address of a page that is never unmapped.
@@ -51,7 +48,7 @@ fn known(page: *mut Page) -> Option<&'static Page> {
 #[cold]
 fn get_slowly(before: *mut Page) -> Option<&'static Page> {
     // Another thread may be faster.
-    if before == BUSY || !make(before) {
+    if before == own::busy() || !make(before) {
         known(wait_for_maker())
     } else {
         known(PAGE.load(Relaxed))
@@ -59,7 +56,7 @@ fn get_slowly(before: *mut Page) -> Option<&'static Page> {
 }
 
 /// What is there when the thread that makes a page is done, which takes milliseconds. What threads lock at once at the
-/// beginning is recorded so. Not for ever: this may be a signal handler in that thread, or a child without it.
+/// beginning is recorded so. Not for ever: this may be a signal handler in that thread.
 #[cold]
 #[inline(never)]
 fn wait_for_maker() -> *mut Page {
@@ -68,18 +65,18 @@ fn wait_for_maker() -> *mut Page {
     for _ in 0..MOST_TURNS {
         // Acquire: as in `get`.
         let page = PAGE.load(Acquire);
-        if page != BUSY {
+        if page != own::busy() {
             return page;
         }
         Futex::<Private>::new(0).wait_briefly(0, Some(Deadline::after(TURN)));
     }
     // Acquire: as in `get`. A maker that is not gone puts its page there later.
-    PAGE.compare_exchange(BUSY, OFF, Relaxed, Acquire).unwrap_or_else(|page| page)
+    PAGE.compare_exchange(own::busy(), OFF, Relaxed, Acquire).unwrap_or_else(|page| page)
 }
 
 /// Makes the page that is wished for in place of `before`; false if another thread does.
 fn make(before: *mut Page) -> bool {
-    if PAGE.compare_exchange(before, BUSY, Relaxed, Relaxed).is_err() {
+    if PAGE.compare_exchange(before, own::busy(), Relaxed, Relaxed).is_err() {
         return false;
     }
     // SAFETY: the value is used at once.

@@ -82,6 +82,8 @@ impl<T: Truth> Selector<T> {
         /// Of time, in nanoseconds: a hundred ticks of the fastest kernels, ten of the slowest.
         const LONG: u64 = 100_000_000;
         self.read::<true>(Clock::Monotonic);
+        // Memory for what may serve later: a page can be given up where system calls are no longer allowed.
+        let _ = self.anchors.get();
         let route = self.route.load(Ordering::Acquire);
         let backend = self.status().backend;
         if backend > Backend::KernelPage && !is_validating(route) {

@@ -1,6 +1,7 @@
 //! Processes of one thread and of several, and what gives their idle memory back: a thread of the malloc's, or calls of
 //! the program itself.
 
+use std::ffi::CString;
 use std::fs;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -235,6 +236,26 @@ pub fn refused_thread() -> Outcome {
         thread::sleep(Duration::from_millis(20));
     }
     if at_first.is_some() { Err("it was not refused".to_owned()) } else { Ok("later".to_owned()) }
+}
+
+/// Uses memory in a process of one thread whose root is a folder in which /proc and /sys are made up.
+pub fn in_a_cage(folder: &[String]) -> Outcome {
+    let folder = folder.first().ok_or("a folder is missing")?;
+    let path = CString::new(folder.as_str()).map_err(|why| why.to_string())?;
+    // SAFETY: numbers, and a path that ends with NUL. A process that waits for ever is ended.
+    let is_caged = unsafe {
+        libc::alarm(PATIENCE);
+        let is_caged = || libc::chroot(path.as_ptr()) == 0 && libc::chdir(c"/".as_ptr()) == 0;
+        is_caged() || libc::unshare(libc::CLONE_NEWUSER) == 0 && is_caged()
+    };
+    if !is_caged {
+        return Ok("skipped: the root cannot be changed (needs root or user namespaces)".to_owned());
+    }
+    for _ in 0..20 {
+        drop(take(64));
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok("out again".to_owned())
 }
 
 /// Takes so much memory near the limit of a control group, gives it back, and goes on: until it is not resident any more,

@@ -42,6 +42,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("forks_in_handlers", |n, _| background::forks_in_handlers(at(n, 0)?, at(n, 1)?)),
     ("freed_twice", |_, _| background::freed_twice()),
     ("little_work", |n, _| background::little_work(at(n, 0)?)),
+    ("in_a_cage", |_, text| background::in_a_cage(text)),
     ("near_limit", |n, _| background::near_limit(at(n, 0)?)),
     ("real_time", |_, _| background::real_time()),
     ("refused_thread", |_, _| background::refused_thread()),

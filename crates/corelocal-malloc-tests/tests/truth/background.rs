@@ -1,5 +1,6 @@
 //! Threads that a program did not ask for, and idle memory that goes back without one.
 
+use std::ffi::CString;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::{fs, io};
@@ -82,6 +83,33 @@ fn a_thread_that_is_refused_is_made_later() {
     const TEST: &str = "a_thread_that_is_refused_is_made_later";
     let Some(ours) = only_ours(TEST) else { return };
     said_or_skipped(TEST, &tries(&ours, "", &["refused_thread"]), "later");
+}
+
+/// A process that moved its root to another user's folder reads nothing that this user made up. The opening of a
+/// FIFO would wait for a writer for ever.
+#[test]
+fn files_of_a_foreign_root_are_not_opened() {
+    const TEST: &str = "files_of_a_foreign_root_are_not_opened";
+    let Some(ours) = only_ours(TEST) else { return };
+    let cage = tempfile::TempDir::new().expect("a temporary folder");
+    let files = [
+        "proc/self/cgroup",
+        "proc/self/mountinfo",
+        "proc/self/statm",
+        "proc/pressure/memory",
+        "sys/kernel/mm/transparent_hugepage/enabled",
+        "sys/devices/system/node/has_cpu",
+        "sys/devices/system/cpu/possible",
+    ];
+    for file in files {
+        let path = cage.path().join(file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a new folder");
+        let path = CString::new(path.to_str().expect("text")).expect("no NUL");
+        // SAFETY: a path that ends with NUL.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+    }
+    let done = tries(&ours, "", &["in_a_cage", cage.path().to_str().expect("text")]);
+    said_or_skipped(TEST, &done, "out again");
 }
 
 /// A control group of version 1 with a limit of memory, for one process; removed at the end.

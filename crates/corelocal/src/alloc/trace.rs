@@ -12,6 +12,7 @@
 use core::cell::UnsafeCell;
 
 use super::fault::Line;
+use crate::sys::file::File;
 use crate::sys::stack::{self, NAME_BYTES, REGISTERS};
 
 const WORDS: usize = 500;
@@ -153,23 +154,14 @@ impl Maps {
     /// Reads `/proc/self/maps`; without it there are none.
     pub(super) fn read(&mut self) {
         self.count = 0;
-        // SAFETY: a C string.
-        let fd =
-            unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-        if fd < 0 {
-            return;
-        }
+        let Ok(maps) = File::open_of_kernel(c"/proc/self", c"maps") else { return };
         let mut len = 0;
         while len < TEXT {
-            // SAFETY: so many bytes to write to.
-            let read = unsafe { libc::read(fd, self.text[len..].as_mut_ptr().cast(), TEXT - len) };
-            match usize::try_from(read) {
+            match maps.read(&mut self.text[len..TEXT]) {
                 Ok(read) if read > 0 => len += read,
                 _ => break,
             }
         }
-        // SAFETY: opened above.
-        unsafe { libc::close(fd) };
         self.parse(len);
     }
 

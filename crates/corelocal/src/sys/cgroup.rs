@@ -87,9 +87,9 @@ impl Group {
     }
 
     /// Calls `f` with the path of a file of the group, whose name begins with a slash; `None` if it is too long.
-    pub(super) fn with<T>(&self, file: &[u8], f: impl FnOnce(&PathBuf) -> T) -> Option<T> {
-        let path = PathBuf::join(&[self.directory.path.as_bytes(), file]).ok()?;
-        Some(f(&path))
+    pub(super) fn with<T>(&self, file: &[u8], f: impl FnOnce(&mut PathBuf) -> T) -> Option<T> {
+        let mut path = self.directory.path.with(file).ok()?;
+        Some(f(&mut path))
     }
 
     /// Goes to the group above; false if there is none to be seen.
@@ -166,7 +166,7 @@ fn directory_of(
 /// Opens a file of the process. The path is gone from the stack when it is read: see the invariants.
 #[inline(never)]
 fn open_in(root: Root<'_>, name: &[u8]) -> Option<File> {
-    File::open(&root.path(&[name])?).ok()
+    File::open(&mut root.path(&[name])?).ok()
 }
 
 /// The fields of a line of mountinfo that matter here, still escaped.

@@ -4,13 +4,22 @@
 //! interrupted reads; [`Lines`] cuts the stream into lines; [`PathBuf`] joins a root, a mount point
 //! and a file name into the C string that the kernel wants.
 //!
-//! Invariants: a [`PathBuf`] always holds a NUL-terminated string without an inner NUL; a [`File`]
-//! is an open descriptor, closed exactly once.
+//! # Files of the kernel
+//! A process may have moved its root to a folder of another user (`rpm --root`, a writable FTP home). There
+//! `/proc/self/cgroup` is whatever that user made: a FIFO, whose opening waits for a writer, or a file without an end.
+//! So the folder is resolved first, to a descriptor that opens nothing (`O_PATH`). If it is of the kernel's file system
+//! ([`KernelFs`]), the kernel alone makes names in it, and the file is opened there. Any other file counts as missing.
+//!
+//! # Invariants
+//! 1. A [`PathBuf`] always holds a NUL-terminated string without an inner NUL.
+//! 2. A [`File`] is an open descriptor, closed exactly once.
+//! 3. [`File::open`] opens a file of the kernel, or a regular one in a tree that the caller vouches for, and never waits.
 
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
 
 use super::errno::Errno;
+use super::named_file::magic;
 use super::syscall::syscall;
 
 /// The longest path built here, terminator included.
@@ -19,13 +28,15 @@ const PATH_BYTES: usize = 1024;
 /// As many links as the kernel follows in one path.
 const MOST_LINKS: u32 = 40;
 
-/// The file system of `/proc` (`PROC_SUPER_MAGIC`).
-const PROC: u32 = 0x9fa0;
+/// The most bytes that [`Lines`] reads of a file: a million lines of `/proc/self/maps` have 100 MiB.
+const MOST_BYTES: usize = 256 << 20;
 
 /// A path under construction.
 pub(crate) struct PathBuf {
     bytes: [u8; PATH_BYTES],
     len: usize,
+    /// In a tree of regular files that stands for the kernel's, in which these are mounted or made up.
+    is_in_tree: bool,
 }
 
 /// A number as it is written in paths.
@@ -47,10 +58,24 @@ impl PathBuf {
     /// # Errors
     /// `ENAMETOOLONG` if they do not fit in 1023 bytes, `EINVAL` if a part contains NUL.
     pub(crate) fn join(parts: &[&[u8]]) -> Result<PathBuf, Errno> {
-        let mut path = PathBuf { bytes: [0; PATH_BYTES], len: 0 };
+        let mut path = PathBuf { bytes: [0; PATH_BYTES], len: 0, is_in_tree: false };
         for part in parts {
             path.push(part)?;
         }
+        Ok(path)
+    }
+
+    /// The path of a tree that stands for the running system's, for whose files the caller vouches.
+    pub(crate) fn of_tree(root: &[u8]) -> Result<PathBuf, Errno> {
+        let mut path = PathBuf::join(&[root])?;
+        path.is_in_tree = true;
+        Ok(path)
+    }
+
+    /// The concatenation of this path and `part`, in the same tree.
+    pub(crate) fn with(&self, part: &[u8]) -> Result<PathBuf, Errno> {
+        let mut path = PathBuf::join(&[self.as_bytes(), part])?;
+        path.is_in_tree = self.is_in_tree;
         Ok(path)
     }
 
@@ -91,16 +116,88 @@ impl PathBuf {
     }
 }
 
+/// For reading, without waiting for anything.
+const READ_NOW: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
+
+/// The file systems whose files hold what the kernel says, as far as they are read here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KernelFs {
+    Proc,
+    /// sysfs, and control groups that are mounted in it.
+    Sys,
+    /// Control groups, which may be mounted anywhere.
+    Groups,
+}
+
+impl KernelFs {
+    /// Which one a path leads to.
+    fn of(path: &[u8]) -> KernelFs {
+        match path {
+            [b'/', b'p', b'r', b'o', b'c', b'/', ..] => KernelFs::Proc,
+            [b'/', b's', b'y', b's', b'/', ..] => KernelFs::Sys,
+            _ => KernelFs::Groups,
+        }
+    }
+
+    /// Whether `statfs(2)` gives it this number.
+    fn has(self, number: u32) -> bool {
+        let numbers: &[u32] = match self {
+            KernelFs::Proc => &[magic::PROC],
+            KernelFs::Sys => &[magic::SYSFS, magic::CGROUP, magic::CGROUP2],
+            KernelFs::Groups => &[magic::CGROUP, magic::CGROUP2],
+        };
+        numbers.contains(&number)
+    }
+}
+
 /// An open file.
 pub(crate) struct File(usize);
 
 impl File {
-    /// Opens `path`, close-on-exec.
-    pub(crate) fn open(path: &PathBuf) -> Result<File, Errno> {
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-        let args = [libc::AT_FDCWD as usize, path.bytes.as_ptr() as usize, flags as usize, 0, 0, 0];
-        // SAFETY: the path is NUL-terminated (invariant of PathBuf) and outlives the call.
-        retry(|| unsafe { syscall(libc::SYS_openat, args) }).map(File)
+    /// Opens a file of the kernel for reading: the path says which file system it must be of (3). `ENOENT` for any
+    /// other file. The path is taken apart meanwhile, and whole again afterwards.
+    pub(crate) fn open(path: &mut PathBuf) -> Result<File, Errno> {
+        let is_in_tree = path.is_in_tree;
+        let wanted = KernelFs::of(path.as_bytes());
+        let slash = path.as_bytes().iter().rposition(|&byte| byte == b'/').ok_or(Errno::EINVAL)?;
+        path.bytes[slash] = 0;
+        let name = CStr::from_bytes_until_nul(&path.bytes[slash + 1..]).unwrap_or_default();
+        let folder = CStr::from_bytes_until_nul(&path.bytes).unwrap_or_default();
+        let folder = if slash == 0 { c"/" } else { folder };
+        let opened = if is_in_tree {
+            File::open_regular(folder, name)
+        } else {
+            File::open_in(wanted, folder, name, READ_NOW | libc::O_NOFOLLOW)
+        };
+        path.bytes[slash] = b'/';
+        opened
+    }
+
+    /// Opens a file of a folder of the kernel's.
+    pub(crate) fn open_of_kernel(folder: &CStr, name: &CStr) -> Result<File, Errno> {
+        let wanted = KernelFs::of(folder.to_bytes());
+        File::open_in(wanted, folder, name, READ_NOW | libc::O_NOFOLLOW)
+    }
+
+    /// Opens a file in a folder that must be of this file system.
+    fn open_in(wanted: KernelFs, folder: &CStr, name: &CStr, flags: i32) -> Result<File, Errno> {
+        let folder = File::open_at(None, folder, libc::O_PATH | libc::O_DIRECTORY)?;
+        if !wanted.has(folder.file_system()?) {
+            return Err(Errno::ENOENT);
+        }
+        let file = File::open_at(Some(&folder), name, flags)?;
+        // Another file system's file may be mounted over the name. One that `flags` let a link of /proc lead to is
+        // of any file system.
+        let is_linked = flags & libc::O_NOFOLLOW == 0;
+        if is_linked || wanted.has(file.file_system()?) { Ok(file) } else { Err(Errno::ENOENT) }
+    }
+
+    /// Opens a regular file of a tree.
+    fn open_regular(folder: &CStr, name: &CStr) -> Result<File, Errno> {
+        let folder = File::open_at(None, folder, libc::O_PATH | libc::O_DIRECTORY)?;
+        let file = File::open_at(Some(&folder), name, READ_NOW)?;
+        let is_regular = file.status()?.st_mode & libc::S_IFMT == libc::S_IFREG;
+        if is_regular { Ok(file) } else { Err(Errno::ENOENT) }
     }
 
     /// Opens `path` for writing, close-on-exec: a file that its owner alone may read. One that is there is `EEXIST`
@@ -147,7 +244,7 @@ impl File {
             if !is_trusted || status.st_nlink > 1 && folder.is_open_to_others()? {
                 return Err(Errno::EPERM);
             }
-            if link.is_in_proc()? {
+            if KernelFs::Proc.has(link.file_system()?) {
                 // The kernel alone can follow it, and no process can replace it.
                 return File::open_at(at, name, WRITE_NOW)?.emptied(&folder);
             }
@@ -228,16 +325,15 @@ impl File {
         Ok(stat.st_uid != 0 && !is_own(&stat) || stat.st_mode & 0o022 != 0)
     }
 
-    /// Whether it is of the file system of /proc.
-    fn is_in_proc(&self) -> Result<bool, Errno> {
+    /// The number of its file system's kind. `errno` stays.
+    fn file_system(&self) -> Result<u32, Errno> {
         let mut status = MaybeUninit::<libc::statfs>::zeroed();
-        // SAFETY: a descriptor; `status` is writable.
-        if unsafe { libc::fstatfs(self.0 as i32, status.as_mut_ptr()) } != 0 {
-            return Err(Errno::last());
-        }
+        let args = [self.0, status.as_mut_ptr() as usize, 0, 0, 0, 0];
+        // SAFETY: a descriptor; `status` is writable, and libc's is the kernel's where pointers have 64 bits.
+        retry(|| unsafe { syscall(libc::SYS_fstatfs, args) })?;
         // SAFETY: integers, all zero before the call.
         // The magic number has 32 bits; how wide the field is differs.
-        Ok(unsafe { status.assume_init() }.f_type as u32 == PROC)
+        Ok(unsafe { status.assume_init() }.f_type as u32)
     }
 
     /// Where this link leads to, which was opened with `O_PATH`; ends with NUL.
@@ -251,13 +347,12 @@ impl File {
         Ok(())
     }
 
-    /// Opens `path` for writing at its end, close-on-exec. A terminal does not become the process's own.
+    /// Opens the file of a link in a folder of /proc for writing at its end, close-on-exec, without waiting for the
+    /// reader of a FIFO. A terminal does not become the process's own.
     #[cfg(not(any(loom, miri)))]
-    pub(crate) fn append_to(path: &PathBuf) -> Result<File, Errno> {
-        let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_NOCTTY | libc::O_CLOEXEC;
-        let args = [libc::AT_FDCWD as usize, path.bytes.as_ptr() as usize, flags as usize, 0, 0, 0];
-        // SAFETY: the path is NUL-terminated (invariant of PathBuf) and outlives the call.
-        retry(|| unsafe { syscall(libc::SYS_openat, args) }).map(File)
+    pub(crate) fn append_to(folder: &PathBuf, link: &CStr) -> Result<File, Errno> {
+        let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_NOCTTY | libc::O_NONBLOCK;
+        File::open_in(KernelFs::Proc, folder.as_c_str(), link, flags)
     }
 
     /// The file of a descriptor, which is closed with it.
@@ -340,11 +435,13 @@ pub(crate) struct Lines {
     start: usize,
     end: usize,
     at_end: bool,
+    /// How many bytes may still be read.
+    left: usize,
 }
 
 impl Lines {
     pub(crate) fn new(file: File) -> Lines {
-        Lines { file, buffer: [0; LINE_BYTES], start: 0, end: 0, at_end: false }
+        Lines { file, buffer: [0; LINE_BYTES], start: 0, end: 0, at_end: false, left: MOST_BYTES }
     }
 
     /// The next line; a read error ends the file.
@@ -374,8 +471,11 @@ impl Lines {
             self.end -= self.start;
             self.start = 0;
             match self.file.read(&mut self.buffer[self.end..]) {
-                Ok(0) | Err(_) => self.at_end = true,
-                Ok(read) => self.end += read,
+                Ok(read) if (1..=self.left).contains(&read) => {
+                    self.left -= read;
+                    self.end += read;
+                }
+                _ => self.at_end = true,
             }
         }
     }
@@ -393,7 +493,7 @@ mod tests {
     fn lines_of(name: &str, content: &str) -> Vec<String> {
         let path = env::temp_dir().join(format!("corelocal-{name}-{}", std::process::id()));
         fs::write(&path, content).unwrap();
-        let file = File::open(&PathBuf::join(&[path.to_str().unwrap().as_bytes()]).unwrap());
+        let file = File::open(&mut PathBuf::of_tree(path.to_str().unwrap().as_bytes()).unwrap());
         fs::remove_file(&path).unwrap();
         let mut lines = Lines::new(file.unwrap());
         let mut all = Vec::new();
@@ -641,6 +741,43 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_the_kernel_s_counts_as_missing() {
+        use std::os::unix::fs::{OpenOptionsExt as _, symlink};
+        let folder = env::temp_dir().join(format!("corelocal-kernel-{}", std::process::id()));
+        fs::create_dir_all(folder.join("proc/self")).unwrap();
+        let folder = fs::canonicalize(folder).unwrap();
+        let path = |name: &str| String::from(folder.join(name).to_str().unwrap());
+        let (fifo, file) = (path("fifo"), path("file"));
+        let name = CString::new(fifo.as_str()).unwrap();
+        // SAFETY: a path that ends with NUL.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        fs::write(&file, "1\n").unwrap();
+        symlink("/proc/self/cgroup", path("link")).unwrap();
+        let open = |path: &str| File::open(&mut PathBuf::join(&[path.as_bytes()]).unwrap());
+        let open_in_tree = |path: &str| File::open(&mut PathBuf::of_tree(path.as_bytes()).unwrap());
+        // Of the FIFO nobody becomes the reader: a writer that does not wait is refused.
+        let has_reader =
+            || fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&fifo).is_ok();
+        for other in [&fifo, &file, &path("link"), "/dev/zero", "/dev/shm/x"] {
+            assert_eq!(open(other).err(), Some(Errno::ENOENT), "{other}");
+        }
+        assert_eq!(open_in_tree(&fifo).err(), Some(Errno::ENOENT));
+        assert!(open_in_tree(&file).is_ok() && !has_reader());
+        for of_kernel in ["/proc/self/cgroup", "/proc/self/maps", "/sys/kernel/mm/ksm/run"] {
+            let is_there = std::path::Path::new(of_kernel).exists();
+            assert_eq!(open(of_kernel).is_ok(), is_there, "{of_kernel}");
+        }
+        // The path is whole again.
+        let mut path = PathBuf::join(&[b"/proc/self/statm"]).unwrap();
+        assert!(File::open(&mut path).is_ok() && path.as_bytes() == b"/proc/self/statm");
+        // What is of another of the kernel's file systems is not what the path says.
+        assert!(KernelFs::of(b"/procession/x") == KernelFs::Groups);
+        assert!(!KernelFs::of(b"/proc/self/cgroup").has(magic::SYSFS));
+        assert!(KernelFs::of(b"/sys/fs/cgroup/memory.max").has(magic::CGROUP2));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn paths() {
         let mut path = PathBuf::join(&[b"/sys", b"/devices"]).unwrap();
         assert_eq!(path.as_bytes(), b"/sys/devices");
@@ -651,7 +788,7 @@ mod tests {
         assert_eq!(path.push(b"a\0b"), Err(Errno::EINVAL));
         assert_eq!(path.push(&[b'y'; PATH_BYTES - 6]), Err(Errno::ENAMETOOLONG));
         assert_eq!(path.push(&[b'y'; PATH_BYTES - 7]), Ok(()));
-        let missing = PathBuf::join(&[b"/nonexistent"]).unwrap();
-        assert_eq!(File::open(&missing).err(), Some(Errno::ENOENT));
+        let mut missing = PathBuf::of_tree(b"/nonexistent").unwrap();
+        assert_eq!(File::open(&mut missing).err(), Some(Errno::ENOENT));
     }
 }

@@ -31,14 +31,14 @@ const RESOLVE_NO_SYMLINKS: u64 = 0x04;
 
 /// File systems whose files hold what the kernel says at the moment, as `statfs(2)` numbers them.
 const OF_THE_KERNEL: [u32; 16] = [
-    0x0000_9fa0, // proc
-    0x6265_6572, // sysfs
+    magic::PROC,
+    magic::SYSFS,
+    magic::CGROUP,
+    magic::CGROUP2,
     0x6462_6720, // debugfs
     0x7472_6163, // tracefs
     0x7363_6673, // securityfs
     0x6265_6570, // configfs
-    0x0027_e0eb, // cgroup
-    0x6367_7270, // cgroup2
     0xcafe_4a11, // bpf
     0xf97c_ff8c, // selinuxfs
     0x4341_5d53, // smackfs
@@ -48,6 +48,14 @@ const OF_THE_KERNEL: [u32; 16] = [
     0x0765_5821, // resctrl
     0x6e73_6673, // nsfs
 ];
+
+/// Those of which other modules read.
+pub(super) mod magic {
+    pub(crate) const PROC: u32 = 0x0000_9fa0;
+    pub(crate) const SYSFS: u32 = 0x6265_6572;
+    pub(crate) const CGROUP: u32 = 0x0027_e0eb;
+    pub(crate) const CGROUP2: u32 = 0x6367_7270;
+}
 
 /// Why a file was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,17 @@
 //! The number of possible ids, and of nodes, from the cold path of a first use: in a signal handler with a
 //! small stack, in malloc before main. [`super::topology`] tells the same in full, with 28 KiB of stack.
 
-use super::errno::Errno;
+use core::ffi::CStr;
+
+use super::file::File;
 use super::syscall::syscall;
 
 /// Ids beyond this are not met: `CONFIG_NR_CPUS` ends here.
 const MOST: u32 = 8192;
+const CPUS: &CStr = c"/sys/devices/system/cpu";
+const NODES: &CStr = c"/sys/devices/system/node";
+/// A list has 64 KiB at most: sysfs shows no longer one.
+const MOST_READS: usize = 1024;
 
 /// One more than the highest possible cpu id, from /sys, else from the size of the kernel's cpu
 /// masks, else the most a kernel can be built for.
@@ -16,10 +22,7 @@ pub(crate) fn possible_ids() -> u32 {
     if cfg!(miri) {
         return 2;
     }
-    from_sysfs(c"/sys/devices/system/cpu/possible")
-        .or_else(from_mask_size)
-        .unwrap_or(MOST)
-        .clamp(1, MOST)
+    from_sysfs(CPUS, c"possible").or_else(from_mask_size).unwrap_or(MOST).clamp(1, MOST)
 }
 
 /// One more than the highest NUMA node that has cpus; 1 where /sys does not say.
@@ -27,48 +30,39 @@ pub(crate) fn possible_ids() -> u32 {
 /// Of nodes that get their first cpu later nothing is known: what is placed by node is misplaced there,
 /// not wrong.
 pub(crate) fn nodes_with_cpus() -> u32 {
-    from_sysfs(c"/sys/devices/system/node/has_cpu").unwrap_or(1).max(1)
+    from_sysfs(NODES, c"has_cpu").unwrap_or(1).max(1)
 }
 
 /// The NUMA nodes below 64 that have both cpus and memory, as bits; none where /sys does not say.
 pub(crate) fn nodes_with_cpus_and_memory() -> u64 {
-    let nodes = |path| {
+    let nodes = |name| {
         let mut bits = Bits::default();
-        read_sysfs(path, |byte| bits.feed(byte)).map(|()| bits.ended())
+        read_sysfs(NODES, name, |byte| bits.feed(byte)).map(|()| bits.ended())
     };
-    match nodes(c"/sys/devices/system/node/has_cpu").unwrap_or(0) {
+    match nodes(c"has_cpu").unwrap_or(0) {
         // The one of most machines has memory.
         few if few.count_ones() < 2 => few,
-        with_cpus => with_cpus & nodes(c"/sys/devices/system/node/has_memory").unwrap_or(u64::MAX),
+        with_cpus => with_cpus & nodes(c"has_memory").unwrap_or(u64::MAX),
     }
 }
 
-fn from_sysfs(path: &core::ffi::CStr) -> Option<u32> {
+fn from_sysfs(folder: &CStr, name: &CStr) -> Option<u32> {
     let mut highest = Highest::default();
-    read_sysfs(path, |byte| highest.feed(byte))?;
+    read_sysfs(folder, name, |byte| highest.feed(byte))?;
     highest.number.map(|id| id.saturating_add(1))
 }
 
-/// Feeds a file's bytes to somebody; `None` if not all can be read.
-fn read_sysfs(path: &core::ffi::CStr, mut feed: impl FnMut(u8)) -> Option<()> {
-    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-    let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0];
-    // SAFETY: a NUL-terminated path that outlives the call.
-    let file = unsafe { syscall(libc::SYS_openat, args) }.ok()?;
+/// Feeds the bytes of a file of sysfs to somebody; `None` if not all can be read.
+fn read_sysfs(folder: &CStr, name: &CStr, mut feed: impl FnMut(u8)) -> Option<()> {
+    let file = File::open_of_kernel(folder, name).ok()?;
     let mut buffer = [0u8; 64];
-    let whole = loop {
-        let args = [file, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0];
-        // SAFETY: the buffer is writable and borrowed by nothing else.
-        match unsafe { syscall(libc::SYS_read, args) } {
-            Ok(0) => break true,
-            Ok(len) => buffer[..len].iter().for_each(|byte| feed(*byte)),
-            Err(Errno::EINTR) => {}
-            Err(_) => break false,
+    for _ in 0..MOST_READS {
+        match file.read(&mut buffer).ok()? {
+            0 => return Some(()),
+            len => buffer[..len].iter().for_each(|byte| feed(*byte)),
         }
-    };
-    // SAFETY: opened above, closed once.
-    let _ = unsafe { syscall(libc::SYS_close, [file, 0, 0, 0, 0, 0]) };
-    whole.then_some(())
+    }
+    None
 }
 
 /// How many cpus the calling thread may run on; the most there can be if the kernel does not say.
@@ -189,9 +183,9 @@ mod tests {
 
     #[test]
     fn sources_agree() {
-        assert_eq!(from_sysfs(c"/nonexistent/possible"), None);
+        assert_eq!(from_sysfs(c"/nonexistent", c"possible"), None);
         let mask = from_mask_size().expect("sched_getaffinity");
-        if let Some(listed) = from_sysfs(c"/sys/devices/system/cpu/possible") {
+        if let Some(listed) = from_sysfs(CPUS, c"possible") {
             assert!(listed <= mask, "{listed} listed, {mask} bits in a mask");
             assert_eq!(possible_ids(), listed);
         }

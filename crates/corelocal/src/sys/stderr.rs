@@ -42,8 +42,8 @@ fn copied(process: usize) -> Result<File, Errno> {
 
 /// The file behind the descriptor of another process, or of this one's first thread.
 fn opened(process: usize) -> Result<File, Errno> {
-    let path = PathBuf::join(&[b"/proc/", decimal(process as u64, &mut [0; 20]), b"/fd/2"])?;
-    File::append_to(&path)
+    let folder = PathBuf::join(&[b"/proc/", decimal(process as u64, &mut [0; 20]), b"/fd"])?;
+    File::append_to(&folder, c"2")
 }
 
 #[cfg(all(test, not(any(loom, miri))))]

@@ -45,12 +45,17 @@ impl<'a> Root<'a> {
                 break;
             }
         }
-        read_set(&self.path(&[b"/sys/devices/system/node/node", &digits[first..], b"/cpulist"])?)
+        let node = &digits[first..];
+        read_set(&mut self.path(&[b"/sys/devices/system/node/node", node, b"/cpulist"])?)
     }
 
     /// This root followed by `parts`; `None` if that is too long for a path.
     pub(crate) fn path(self, parts: &[&[u8]]) -> Option<PathBuf> {
-        let mut path = PathBuf::join(&[self.0.as_bytes()]).ok()?;
+        let mut path = match self {
+            Root::SYSTEM => PathBuf::join(&[]),
+            Root(tree) => PathBuf::of_tree(tree.as_bytes()),
+        }
+        .ok()?;
         parts.iter().try_for_each(|part| path.push(part)).ok()?;
         Some(path)
     }
@@ -121,9 +126,9 @@ impl Topology {
 
     fn with_affinity(root: Root<'_>, affinity: Result<Affinity, Errno>) -> Topology {
         let sysfs = |file: &[u8]| {
-            let path = root.path(&[b"/sys/devices/system/cpu/", file])?;
+            let mut path = root.path(&[b"/sys/devices/system/cpu/", file])?;
             // There is always one cpu: an empty list is a stand-in for /sys, not a fact.
-            read_set(&path).filter(|set: &CpuSet| !set.is_empty())
+            read_set(&mut path).filter(|set: &CpuSet| !set.is_empty())
         };
         let affinity = affinity.ok();
         let mask = affinity.map(|affinity| affinity.cpus);
@@ -133,7 +138,7 @@ impl Topology {
             possible: sourced(sysfs(b"possible"), mask_size),
             online: sourced(sysfs(b"online"), mask),
             present: sourced(sysfs(b"present"), None),
-            nodes: sourced(nodes.and_then(|path| read_set(&path)), None),
+            nodes: sourced(nodes.and_then(|mut path| read_set(&mut path)), None),
             affinity: sourced(None, mask),
             cgroup: cgroup::read(root),
         }
@@ -163,18 +168,22 @@ fn sourced<const WORDS: usize>(
     }
 }
 
+/// The most parts of 512 bytes that a list has.
+const MOST_READS: usize = 256;
+
 /// The set that the file at `path` lists; `None` if it cannot be read or is no list.
-pub(crate) fn read_set<const WORDS: usize>(path: &PathBuf) -> Option<IdSet<WORDS>> {
+pub(crate) fn read_set<const WORDS: usize>(path: &mut PathBuf) -> Option<IdSet<WORDS>> {
     let file = File::open(path).ok()?;
     let mut parser = Parser::new();
     let mut buffer = [0; 512];
-    loop {
+    for _ in 0..MOST_READS {
         let read = file.read(&mut buffer).ok()?;
         if read == 0 {
             return parser.finish().ok();
         }
         buffer[..read].iter().try_for_each(|&byte| parser.feed(byte)).ok()?;
     }
+    None
 }
 
 /// What the kernel says of the calling thread's affinity.

@@ -113,7 +113,7 @@ fn write_with(file: &File, room: &mut Room) -> Result<(), Errno> {
     let mut out = Out { file, len, buffer, failed: None };
     out.bytes(MAGIC);
     out.info();
-    let maps = PathBuf::join(&[b"/proc/self/maps"]).and_then(|path| File::open(&path));
+    let maps = PathBuf::join(&[b"/proc/self/maps"]).and_then(|mut path| File::open(&mut path));
     if let Ok(maps) = maps {
         let mut lines = Lines::new(maps);
         while let Some(line) = lines.next() {

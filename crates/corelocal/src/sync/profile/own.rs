@@ -195,7 +195,7 @@ pub(super) fn create_in(folder: &CStr, name: &[u8]) -> Result<(SharedFile, PathB
 /// The program's file and its libraries, as /proc/self/maps has them: those parts that are code;
 /// until `add` has no room.
 pub(super) fn list_files(add: impl Fn(&[u8]) -> bool) {
-    let maps = PathBuf::join(&[b"/proc/self/maps"]).and_then(|path| File::open(&path));
+    let maps = PathBuf::join(&[b"/proc/self/maps"]).and_then(|mut path| File::open(&mut path));
     let Ok(maps) = maps else { return };
     let mut lines = Lines::new(maps);
     while let Some(line) = lines.next() {

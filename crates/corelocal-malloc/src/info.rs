@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use corelocal::alloc;
 
-use super::options::Options;
+use super::options::{self, Options};
 use super::out::Out;
 use super::told;
 
@@ -109,10 +109,11 @@ fn identity(fd: c_int) -> Option<[u64; 2]> {
     stat.map(|stat| [stat.st_dev, stat.st_ino])
 }
 
-/// Keeps what [`to_standard_error`] writes to.
+/// Keeps [`standard_error`], if something may have to be said there.
 pub(crate) fn at_load() {
     let options = Options::get();
-    if !options.stats() && options.stats_signal().is_none() {
+    let is_profiled = || options::words().any(|word| word.starts_with(b"profile"));
+    if !options.stats() && options.stats_signal().is_none() && !is_profiled() {
         return;
     }
     let Some(copy_of) = identity(libc::STDERR_FILENO) else { return };
@@ -129,16 +130,21 @@ pub(crate) fn at_exit() {
     }
 }
 
-/// Writes to what was stderr when the library was loaded. The program may have closed the copy, and stderr too, and have
-/// files of its own in both places: these are not written to. Async-signal-safe.
+/// Writes statistics to [`standard_error`]. Async-signal-safe.
 pub(crate) fn to_standard_error() {
+    if let Some(fd) = standard_error() {
+        corelocal_malloc_stats(fd, c_int::from(Options::get().json()));
+    }
+}
+
+/// A descriptor of what was stderr when the library was loaded. The program may have closed the copy, and stderr too, and
+/// have files of its own in both places: these are not written to. Async-signal-safe.
+pub(crate) fn standard_error() -> Option<c_int> {
     let fd = COPY.load(Ordering::Relaxed);
     if fd < 0 {
-        return;
+        return None;
     }
     let copy_of = COPY_OF.each_ref().map(|word| word.load(Ordering::Relaxed));
     let is_there = |fd: &c_int| identity(*fd) == Some(copy_of);
-    if let Some(fd) = [fd, libc::STDERR_FILENO].into_iter().find(is_there) {
-        corelocal_malloc_stats(fd, c_int::from(Options::get().json()));
-    }
+    [fd, libc::STDERR_FILENO].into_iter().find(is_there)
 }

@@ -5,8 +5,12 @@
 //! - A process that has no profile writes no file.
 
 use core::ffi::{CStr, c_char, c_int};
+use core::fmt::Write as _;
 
 use corelocal::alloc::profile;
+
+use super::info;
+use super::out::Out;
 
 /// Writes the profile to a file, or to the next one of the process, whose name `CORELOCAL_MALLOC` says, if `path` is
 /// null. 0; or -1 and `errno`, which is `EINVAL` if there is no profile. Allocates nothing.
@@ -31,19 +35,17 @@ pub unsafe extern "C" fn corelocal_malloc_profile(path: *const c_char) -> c_int 
     }
 }
 
-/// Writes the next file, if there is a profile, and says on stderr if that fails. `errno` stays.
+/// Writes the next file, if there is a profile, and says on stderr if that fails: on the one that the program began with,
+/// in none of the program's own files. `errno` stays, as far as writing does not fail.
 pub(crate) fn dump() {
     if !profile::is_on() {
         return;
     }
-    if let Err(why) = profile::dump_next() {
-        let parts =
-            ["corelocal malloc: cannot write a profile: ", why.name().unwrap_or("an error"), "\n"];
-        for part in parts {
-            // SAFETY: so many bytes to read. Where standard error fails there is nobody to tell.
-            let _ = unsafe {
-                libc::syscall(libc::SYS_write, libc::STDERR_FILENO, part.as_ptr(), part.len())
-            };
-        }
+    if let (Err(why), Some(fd)) = (profile::dump_next(), info::standard_error()) {
+        let mut out = Out::to_file(fd);
+        let why = why.name().unwrap_or("an error");
+        // Where standard error fails there is nobody to tell.
+        let _ = writeln!(out, "corelocal malloc: cannot write a profile: {why}");
+        let _ = out.flush();
     }
 }

@@ -48,6 +48,10 @@ int main(int count, char **words) {
         close_from(0);
         static const char *const names[] = {"first", "second", "data"};
         for (int i = 0; i < 3; i++) write(open(names[i], O_RDWR | O_CREAT | O_TRUNC, 0600), "mine", 4);
+    } else if (!strcmp(words[1], "daemon")) {
+        close(2);
+        write(open("data", O_RDWR | O_CREAT | O_TRUNC, 0600), "mine", 4);
+        raise(SIGUSR1);
     } else if (!strcmp(words[1], "full")) {
         fill();
         puts("full"); fflush(stdout);
@@ -86,6 +90,34 @@ fn a_program_that_begins_afresh() {
             let content = std::fs::read(place.folder.join(name)).expect("a file of its");
             assert_eq!(content, b"mine", "{name}");
         }
+    }
+}
+
+/// Nor when a signal comes, nor to say that a profile cannot be written.
+#[test]
+fn a_daemon_whose_stderr_is_a_file_of_its_own() {
+    let Some(place) = Place::new("statistics-daemon", PROGRAM) else { return };
+    let nowhere = place.folder.join("no/such/folder/x");
+    let nowhere = format!("profile:{}", nowhere.display());
+    let no_profile = "corelocal malloc: cannot write a profile: ENOENT\n";
+    let by_signal = format!("{nowhere},profile-signal:USR1");
+    let run = |words: &str| {
+        let output = place.command("daemon", words).output().expect("the program");
+        let content = std::fs::read(place.folder.join("data")).expect("a file of its");
+        assert!(output.status.success() && content == b"mine", "{words}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = run("stats-signal:USR1");
+    assert!(said.contains("in use"), "{said}");
+    assert_eq!(run("profile-signal:USR1"), "");
+    // When the signal comes, and at the end.
+    assert_eq!(run(&by_signal), no_profile.repeat(2));
+    // Where the program has closed the copy, too, nothing is said.
+    let output = place.command("afresh", &nowhere).output().expect("the program");
+    assert!(output.status.success() && output.stderr.is_empty());
+    for name in ["first", "second", "data"] {
+        let content = std::fs::read(place.folder.join(name)).expect("a file of its");
+        assert_eq!(content, b"mine", "{name}");
     }
 }
 

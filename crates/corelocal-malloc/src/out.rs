@@ -8,6 +8,8 @@ use core::ffi::{c_int, c_void};
 use core::fmt::{self, Write};
 use core::mem::MaybeUninit;
 
+use corelocal::sys::{Errno, without_sigxfsz};
+
 /// How long a descriptor that does not wait takes nothing at all from us until we give up.
 const WAIT_MS: i64 = 1000;
 
@@ -67,17 +69,21 @@ fn write(fd: c_int, bytes: &[u8]) -> isize {
     let before = unsafe { *errno };
     let mut end = None;
     loop {
-        // SAFETY: so many bytes to read.
-        let written = unsafe { libc::write(fd, bytes.as_ptr().cast::<c_void>(), bytes.len()) };
-        // SAFETY: as above.
-        match unsafe { *errno } {
-            _ if written >= 0 => {
+        // Past the limit of a file's size, too, which would end the program.
+        let written = without_sigxfsz(|| {
+            // SAFETY: so many bytes to read.
+            let written = unsafe { libc::write(fd, bytes.as_ptr().cast::<c_void>(), bytes.len()) };
+            // SAFETY: as above.
+            if written < 0 { Err(Errno(unsafe { *errno })) } else { Ok(written) }
+        });
+        match written {
+            Ok(written) => {
                 // SAFETY: as above.
                 unsafe { *errno = before };
                 return written;
             }
-            libc::EINTR => {}
-            libc::EAGAIN => {
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => {
                 let now = now_ms();
                 let left = *end.get_or_insert(now + WAIT_MS) - now;
                 if left <= 0 {

@@ -65,11 +65,16 @@ pub(crate) fn at_exit() {
     }
     // SAFETY: the thread's own `errno`.
     let errno = unsafe { *libc::__errno_location() };
-    if let Some(file) = (0..MOST_FILES).find_map(create) {
+    if let Some((file, path)) = (0..MOST_FILES).find_map(create) {
         let mut out = Out::to_file(file);
-        let _ = write_to(&mut out).and_then(|()| out.flush());
-        // SAFETY: made above.
-        unsafe { libc::close(file) };
+        let written = write_to(&mut out).and_then(|()| out.flush());
+        // SAFETY: made above; a zero ends the path.
+        unsafe {
+            if written.is_err() {
+                libc::unlink(path.bytes.as_ptr().cast());
+            }
+            libc::close(file);
+        }
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
@@ -85,7 +90,7 @@ fn write_to(out: &mut Out) -> core::fmt::Result {
 }
 
 /// A new file.
-fn create(number: u32) -> Option<c_int> {
+fn create(number: u32) -> Option<(c_int, Path)> {
     let mut path = Path { bytes: [0; PREFIX_BYTES + 32], len: 0 };
     for byte in PREFIX.iter().map(|byte| byte.load(R)).take_while(|byte| *byte != 0) {
         path.push(byte);
@@ -95,7 +100,7 @@ fn create(number: u32) -> Option<c_int> {
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     // SAFETY: a zero ends the path, which is shorter than its place.
     let file = unsafe { libc::open(path.bytes.as_ptr().cast::<c_char>(), flags, 0o600) };
-    (file >= 0).then_some(file)
+    (file >= 0).then_some((file, path))
 }
 
 /// The name of a file, with zeros behind.

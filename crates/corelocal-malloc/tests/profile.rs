@@ -2,7 +2,7 @@
 //! they ask.
 
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -70,6 +70,36 @@ fn at_the_end() {
     let output = place.command("end", &words).output().expect("the program");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("cannot write a profile: ENOENT"), "{said}");
+}
+
+/// Files that may have no bytes at all (`ulimit -f 0`) end no program, and no empty one stays.
+#[test]
+fn where_files_may_not_grow() {
+    let Some(place) = Place::new("profile-limit", PROGRAM) else { return };
+    for words in ["profile", "tally:t", "profile,stats:json"] {
+        let mut command = place.command("end", words);
+        // SAFETY: between fork and exec the closure makes one system call.
+        unsafe {
+            command.pre_exec(|| {
+                libc::setrlimit(libc::RLIMIT_FSIZE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 });
+                Ok(())
+            });
+        }
+        let before = files_in(&place);
+        let output = command.output().expect("the program");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words}: {}, {said}", output.status);
+        let is_said = said.contains("cannot write a profile: EFBIG");
+        assert_eq!(is_said, words.contains("profile"), "{said}");
+        assert_eq!(files_in(&place), before, "{words}");
+        // What goes to a file is lost, and the program ends as it would.
+        let log = std::fs::File::create(place.folder.join("log")).expect("a new file");
+        assert!(command.stderr(log).status().expect("the program").success(), "{words}");
+    }
+}
+
+fn files_in(place: &Place) -> usize {
+    std::fs::read_dir(&place.folder).expect("the folder").count()
 }
 
 #[test]

@@ -61,6 +61,7 @@ errnos! {
     EACCES: "permission denied",
     EEXIST: "file exists",
     ENOSPC: "no space left on the device",
+    EFBIG: "file too large (beyond the limit of this process, `ulimit -f`, or of the file system)",
     EFAULT: "bad address",
     EBUSY: "resource busy",
     ENOTDIR: "not a directory",

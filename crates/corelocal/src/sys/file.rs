@@ -19,6 +19,7 @@ use core::ffi::CStr;
 use core::mem::MaybeUninit;
 
 use super::errno::Errno;
+use super::file_size::without_sigxfsz;
 use super::named_file::magic;
 use super::syscall::syscall;
 
@@ -370,12 +371,25 @@ impl File {
         self.0
     }
 
-    /// Writes all of it.
+    /// Takes a path from this file, if it is still its name: what was not written whole is of no use.
+    pub(crate) fn remove(&self, path: &CStr) {
+        // SAFETY: a path that ends with NUL; `stat` is writable.
+        let named = stat_by(|stat| unsafe { libc::lstat(path.as_ptr(), stat) });
+        if let (Ok(mine), Ok(named)) = (self.status(), named) {
+            if (mine.st_dev, mine.st_ino) == (named.st_dev, named.st_ino) {
+                // SAFETY: a path that ends with NUL.
+                unsafe { libc::unlink(path.as_ptr()) };
+            }
+        }
+    }
+
+    /// Writes all of it; `EFBIG` past the limit of the process.
     pub(crate) fn write_all(&self, mut bytes: &[u8]) -> Result<(), Errno> {
         while !bytes.is_empty() {
             let args = [self.0, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0];
             // SAFETY: the kernel reads so many bytes.
-            let written = retry(|| unsafe { syscall(libc::SYS_write, args) })?;
+            let write = || unsafe { syscall(libc::SYS_write, args) };
+            let written = retry(|| without_sigxfsz(write))?;
             bytes = bytes.get(written..).filter(|_| written > 0).ok_or(Errno::EIO)?;
         }
         Ok(())

@@ -19,6 +19,7 @@ mod cpuset;
 pub(crate) mod directory;
 mod errno;
 pub(crate) mod file;
+mod file_size;
 pub(crate) mod forks;
 pub mod futex;
 #[cfg(not(loom))]
@@ -60,6 +61,8 @@ mod wiped;
 
 pub use caps::{Caps, Release, Vdso};
 pub use errno::Errno;
+#[doc(hidden)]
+pub use file_size::without_sigxfsz;
 pub(crate) use possible::{allowed_cpus, possible_ids};
 #[cfg(not(loom))]
 pub(crate) use possible::{nodes_with_cpus, nodes_with_cpus_and_memory};

@@ -27,6 +27,7 @@ use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
 
 use super::errno::Errno;
+use super::file_size::without_sigxfsz;
 use super::named_file::{self, NotOpened};
 
 /// The byte whose lock makes a process the writer.
@@ -149,14 +150,18 @@ impl SharedFile {
         self.0
     }
 
-    /// Makes an empty file this long, of zeros, with room reserved for all of it.
+    /// Makes an empty file this long, of zeros, with room reserved for all of it; `EFBIG` past the limit of the process.
     pub(crate) fn reserve(&self, len: usize) -> Result<(), Errno> {
         loop {
-            // SAFETY: an open descriptor (1).
-            match unsafe { libc::posix_fallocate(self.0, 0, len as libc::off_t) } {
-                0 => return Ok(()),
-                libc::EINTR => {}
-                error => return Err(Errno(error)),
+            let reserved = without_sigxfsz(|| {
+                // SAFETY: an open descriptor (1).
+                match unsafe { libc::posix_fallocate(self.0, 0, len as libc::off_t) } {
+                    0 => Ok(()),
+                    error => Err(Errno(error)),
+                }
+            });
+            if reserved != Err(Errno::EINTR) {
+                return reserved;
             }
         }
     }
@@ -245,14 +250,28 @@ impl SharedFile {
     }
 
     /// Writes the whole content of an empty file at once: others see the file empty or complete.
+    ///
+    /// # Errors
+    /// `EFBIG` past the limit of the process; others of the kernel's. The file is empty then.
     pub(crate) fn write_first(&self, content: &[u8]) -> Result<(), Errno> {
-        // SAFETY: an open descriptor (1); the kernel reads `len` bytes of `content`.
-        let wrote = unsafe { libc::pwrite(self.0, content.as_ptr().cast(), content.len(), 0) };
-        match usize::try_from(wrote) {
-            Ok(wrote) if wrote == content.len() => Ok(()),
-            Ok(_) => Err(Errno::ENOSPC),
-            Err(_) => Err(Errno::last()),
-        }
+        let written = self.write_at(0, content)?;
+        let Some(rest) = content.get(written..).filter(|rest| !rest.is_empty()) else {
+            return Ok(());
+        };
+        // The kernel says why at the next call.
+        let why = self.write_at(written, rest).err().unwrap_or(Errno::ENOSPC);
+        // SAFETY: an open descriptor (1).
+        unsafe { libc::ftruncate(self.0, 0) };
+        Err(why)
+    }
+
+    fn write_at(&self, at: usize, content: &[u8]) -> Result<usize, Errno> {
+        let (from, len) = (content.as_ptr().cast(), content.len());
+        without_sigxfsz(|| {
+            // SAFETY: an open descriptor (1); the kernel reads `len` bytes of `content`.
+            let written = unsafe { libc::pwrite(self.0, from, len, at as libc::off_t) };
+            usize::try_from(written).map_err(|_| Errno::last())
+        })
     }
 
     /// Becomes the file's writer; `false` if another is.

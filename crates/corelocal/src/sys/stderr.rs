@@ -2,6 +2,7 @@
 
 use super::errno::Errno;
 use super::file::{File, PathBuf, decimal};
+use super::file_size::without_sigxfsz;
 use super::syscall::syscall;
 
 /// Writes a text, or as much of it as the kernel takes at once. Async-signal-safe.
@@ -26,7 +27,7 @@ pub(crate) fn write(text: &[u8]) {
 fn write_to(descriptor: usize, text: &[u8]) -> Result<usize, Errno> {
     let args = [descriptor, text.as_ptr() as usize, text.len(), 0, 0, 0];
     // SAFETY: the kernel reads the text.
-    unsafe { syscall(libc::SYS_write, args) }
+    without_sigxfsz(|| unsafe { syscall(libc::SYS_write, args) })
 }
 
 /// A copy of the descriptor of another process, or of this one's first thread.

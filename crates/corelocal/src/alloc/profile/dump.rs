@@ -51,15 +51,20 @@ pub(super) fn set_prefix(prefix: &[u8]) {
 
 /// Writes the profile to a file, which is overwritten if it is there.
 ///
+/// A new file that cannot be written whole is removed. One that was there is cut short.
+///
 /// # Errors
 /// `EINVAL` if there is no profile; `EPERM` if the path leads through a symbolic link of another user to a file that is
-/// there, or to another user's file, or to a file of several names in a directory that other users may write to; what
-/// the file system answered; `ENOMEM`.
+/// there, or to another user's file, or to a file of several names in a directory that other users may write to;
+/// `EFBIG` past the limit of a file's size (`ulimit -f`), without its signal; what the file system answered; `ENOMEM`.
 pub fn dump(path: &CStr) -> Result<(), Errno> {
     if !is_on() {
         return Err(Errno::EINVAL);
     }
-    write(&File::create(path, false)?)
+    match File::create(path, true) {
+        Err(Errno::EEXIST) => write(&File::create(path, false)?),
+        created => write_new(&created?, path),
+    }
 }
 
 /// Writes the profile to a new file, `PREFIX.PROCESS.NUMBER.heap`.
@@ -72,12 +77,18 @@ pub fn dump_next() -> Result<(), Errno> {
     }
     loop {
         let number = NEXT.fetch_add(1, R);
-        match File::create(path(number)?.as_c_str(), true) {
+        let path = path(number)?;
+        match File::create(path.as_c_str(), true) {
             // Of a program that this process ran before, or of a process long gone.
             Err(Errno::EEXIST) if number < MOST_FILES => {}
-            created => return write(&created?),
+            created => return write_new(&created?, path.as_c_str()),
         }
     }
+}
+
+/// Writes a file that was made for it; it does not stay if that fails.
+fn write_new(file: &File, path: &CStr) -> Result<(), Errno> {
+    write(file).inspect_err(|_| file.remove(path))
 }
 
 fn path(number: u32) -> Result<PathBuf, Errno> {

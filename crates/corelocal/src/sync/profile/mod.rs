@@ -107,7 +107,7 @@ use crate::sys::Errno;
 /// ```
 ///
 /// # Errors
-/// There is no memory for it; `EAGAIN` if another thread makes the page right now.
+/// There is no memory for it; `EFBIG` past the limit of a file's size (`ulimit -f`); `EAGAIN` if another thread makes the page right now.
 #[cfg(not(loom))]
 pub fn start() -> Result<(), Errno> {
     own::get_or_make().map(|page| page.want(now()))

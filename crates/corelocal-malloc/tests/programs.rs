@@ -387,6 +387,44 @@ fn threads_of_children() {
     }
 }
 
+/// Says how many threads a child has that takes 100 MB after a fork, and how many KiB of huge pages it gets in some
+/// seconds.
+const CHILD_GROWS: &str = "\
+import os, time
+def huge():
+    lines = open('/proc/self/smaps_rollup').read().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith('AnonHugePages'))
+def threads():
+    return len(os.listdir('/proc/self/task'))
+rows = [bytes(1000) for n in range(100000)]
+if os.fork() == 0:
+    before = huge()
+    more = [bytes(1000) for n in range(100000)]
+    end = time.monotonic() + 8
+    while time.monotonic() < end and huge() <= before:
+        time.sleep(0.1)
+    print(threads(), max(huge() - before, 0), flush=True)
+    os._exit(0)
+os.wait()
+";
+
+/// A child's first minute is longer than this.
+#[test]
+fn no_huge_pages_for_a_young_child() {
+    const TEST: &str = "no_huge_pages_for_a_young_child";
+    let library = library();
+    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    let is_wanted = enabled.is_ok_and(|enabled| !enabled.contains("[never]"));
+    if !library.exists() || !has("python3") || !is_wanted || !has_collapse() {
+        return eprintln!("skipped: {TEST}: no python3, or the kernel makes no huge pages");
+    }
+    let mut command = Command::new("python3");
+    command.args(["-c", CHILD_GROWS]).env("PYTHONMALLOC", "malloc").env("LD_PRELOAD", &library);
+    let output = command.env("CORELOCAL_MALLOC", "background:children").output().expect("python3");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "2 0\n");
+}
+
 /// Whether the kernel makes a huge page when it is told to.
 fn has_collapse() -> bool {
     const HUGE_PAGE: usize = 2 << 20;

@@ -102,10 +102,9 @@ fn look_at_ticks(range: Range, now: u64, is_due: bool) {
     // Whether a target keeps it is seen in all words of the bitmaps: too much for each call. Where it does, the process
     // is ticked until a step is due, and then not for a while.
     let is_wanted = is_much && !(is_due && is_kept(range));
-    let spent = now.saturating_sub(since);
     let is_time = match is_ticked {
         true => !is_wanted && NEXT.load(R) == BEGIN || ROUNDS.load(R) > MOST_TICKED,
-        false => is_wanted && (since == 0 || spent > NOT_TICKED),
+        false => is_wanted && may_tick(now, since),
     };
     if is_time && !in_vfork_child() && TICKED.compare_exchange(since, now, R, R).is_ok() {
         ROUNDS.store(0, R);
@@ -115,6 +114,12 @@ fn look_at_ticks(range: Range, now: u64, is_due: bool) {
             TICKED.store(0, R);
         }
     }
+}
+
+/// Whether the process may be ticked again that was ticked until `since`, or never.
+fn may_tick(now: u64, since: u64) -> bool {
+    // Ahead: this process came to another time namespace, whose clock is behind.
+    since == 0 || since > now + PERIOD || now.saturating_sub(since) > NOT_TICKED
 }
 
 fn set_ticked(is_ticked: bool) {
@@ -217,6 +222,18 @@ const _: () = assert!(MOST_CHUNKS * CHUNK == 64 << 20, "as the module's text say
 mod tests {
     use super::*;
     use crate::alloc::spans::Place;
+
+    #[test]
+    fn a_clock_that_is_behind_ticks() {
+        let stopped = 1_000_000;
+        assert!(may_tick(5, 0) && may_tick(stopped + NOT_TICKED + 1, stopped));
+        // Another thread may have read the clock a moment later.
+        for now in [stopped - PERIOD, stopped, stopped + NOT_TICKED] {
+            assert!(!may_tick(now, stopped), "{now}");
+        }
+        // In another time namespace.
+        assert!(may_tick(stopped - PERIOD - 1, stopped) && may_tick(0, stopped));
+    }
 
     /// What the kernel would not take, since it was locked, is tried again while memory is short.
     #[test]

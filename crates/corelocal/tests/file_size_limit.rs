@@ -39,12 +39,19 @@ fn files_in(folder: &Path) -> usize {
 
 /// Runs `body` in a child, with an empty folder.
 fn with_folder(test: &str, body: impl FnOnce(&Path)) {
-    let folder = std::env::temp_dir().join(format!("corelocal-{test}"));
+    /// The folder that the test has made, for its child.
+    const FOLDER: &str = "CORELOCAL_TEST_FOLDER";
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return run_in_child(test, |_| (), || body(Path::new(&folder)));
+    }
+    let name = format!("corelocal-{test}-{}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    fs::create_dir(&folder).unwrap();
     let prepare = |command: &mut std::process::Command| {
-        fs::create_dir_all(&folder).unwrap();
         command.env("CORELOCAL_MALLOC", "profile").env_remove("CORELOCAL_LOCKS");
+        command.env(FOLDER, &folder);
     };
-    run_in_child(test, prepare, || body(&folder));
+    run_in_child(test, prepare, || unreachable!("the child has a folder"));
     let _ = fs::remove_dir_all(&folder);
 }
 

@@ -108,7 +108,7 @@ impl core::error::Error for NoTime {}
 ///
 /// It remembers `HISTORY` segments of time: hours while the clock's rate is steady, and `HISTORY` times what
 /// is between two refreshes while it is slewed. Then it [`is_full`](Converter::is_full), and forgets the
-/// oldest for each new one. 64 bytes each, no heap, no thread.
+/// oldest for each new one. 72 bytes each, no heap, no thread.
 ///
 /// # How exact
 /// At a look it is exact; but for the first milliseconds, in which the vDSO serves, it is off by what that

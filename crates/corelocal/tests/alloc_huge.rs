@@ -167,6 +167,38 @@ fn what_has_become_sparse_is_huge_no_more() {
     });
 }
 
+/// A long table that is hardly used is no memory, whatever was in its place before.
+#[test]
+fn a_table_in_the_place_of_another_is_no_memory() {
+    run_in_child(
+        "a_table_in_the_place_of_another_is_no_memory",
+        |_| (),
+        || {
+            let dense = 40 << 20;
+            let was_there = addresses(&fill(1, dense), dense);
+            periods(8);
+            empty([was_there.start as *mut u8]);
+            for size in [dense, (256 << 20) + 100, 256 << 20] {
+                let table = alloc::allocate_zeroed(size);
+                let at = addresses(&[table], size);
+                assert!(at.start < was_there.end && at.end > was_there.start, "another place");
+                let used = [0, dense - 2, size / 2, size - 1];
+                for place in used {
+                    // SAFETY: a byte of the table.
+                    unsafe {
+                        assert_eq!(table.add(place).read(), 0, "{place} of {size}");
+                        table.add(place).write(1);
+                    }
+                }
+                // All mappings that it lies in, so not it alone.
+                let resident = in_memory(&at).1;
+                assert!(resident < 24 << 20, "{size}: {resident}");
+                empty([table]);
+            }
+        },
+    );
+}
+
 /// An object of which each second page was written, and one that was only read.
 #[test]
 fn what_is_sparse_is_not() {

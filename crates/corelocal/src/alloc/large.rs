@@ -13,6 +13,7 @@ use super::fault::{self, Fault};
 use super::range::{CHUNK, INSIDE, LARGE, NOTHING, Range};
 use super::store::{self, Run};
 use super::{out, release};
+use crate::sys::page_size::page_size;
 
 const PAGE: usize = 4096;
 const R: Ordering = Ordering::Relaxed;
@@ -39,6 +40,28 @@ fn allocate_with(range: Range, align: usize, size: usize, room: usize) -> Option
     header.large_chunks.fetch_add(chunks, R);
     header.large_objects.fetch_add(1, R);
     Some((range.address(first) as *mut u8, is_zero))
+}
+
+/// Makes all bytes of an object 0.
+///
+/// A long one is given back to the kernel for that, but for a last part of a page: of a table that is hardly used only
+/// what is used is memory then, and what an earlier object left is not written to only to be zero. (Beyond this length
+/// glibc maps each object anew.) Where the kernel keeps it, locked memory for one, it is written to.
+///
+/// # Safety
+/// The caller's, which has so many bytes.
+#[cold]
+pub(super) unsafe fn zero(range: Range, object: *mut u8, size: usize) {
+    /// From here on.
+    const LONG: usize = 32 << 20;
+    let whole = size - size % page_size();
+    // SAFETY: whole pages of the caller's, who needs nothing of what is in them.
+    let given = match size >= LONG && unsafe { store::discard(range, object, whole) } {
+        true => whole,
+        false => 0,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { object.add(given).write_bytes(0, size - given) };
 }
 
 fn name(range: Range, first: usize, chunks: usize, kind: u8) {

@@ -197,7 +197,7 @@ extern "C" fn allocate_large(
     watch::large_made(range, object, size);
     if is_zeroed && !is_zero {
         // SAFETY: an object of so many bytes, nobody else's.
-        unsafe { zeroed(object, size) };
+        unsafe { large::zero(range, object, size) };
     }
     object
 }

@@ -382,14 +382,23 @@ unsafe fn give_back_taken(range: Range, first: usize, chunks: usize) -> bool {
     let dirty = (words.dirty.load(Ordering::Relaxed) | words.kept.load(Ordering::Relaxed)) & mask;
     take_dirt(range, first, chunks);
     // SAFETY: the caller's promise.
-    let is_given = unsafe {
-        huge::break_up(range, at, chunks * CHUNK);
-        locked::give_back(at as *mut u8, chunks * CHUNK)
-    };
+    let is_given = unsafe { discard(range, at as *mut u8, chunks * CHUNK) };
     if !is_given {
         words.keep(dirty);
     }
     is_given
+}
+
+/// Gives the memory of an object back, which stays the caller's and is 0 then; false if the kernel refuses.
+///
+/// # Safety
+/// Whole pages of the caller's, who needs nothing of what is in them.
+pub(super) unsafe fn discard(range: Range, at: *mut u8, len: usize) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        huge::break_up(range, at as usize, len);
+        locked::give_back(at, len)
+    }
 }
 
 /// What the kernel would not take is idle again, and is tried once more.

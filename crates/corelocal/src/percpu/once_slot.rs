@@ -16,7 +16,7 @@ use core::time::Duration;
 
 use super::slot::{Kind, Zeroed};
 use crate::primitive::atomic::{AtomicU32, Ordering};
-use crate::sync::holder::{self, Holder};
+use crate::sys::holder::{self, Holder};
 
 const EMPTY: u32 = 0;
 /// Of the tag that is above it.

@@ -15,7 +15,6 @@ mod countdown;
 mod doze;
 mod event;
 mod futex;
-pub(crate) mod holder;
 mod latch;
 mod lazy_lock;
 mod mutex;

@@ -28,11 +28,11 @@ use core::fmt;
 use core::time::Duration;
 
 use super::futex::Futex;
-use super::holder::{self, Holder};
 use super::profile::{Kind, Wait, let_go};
 use super::scope::Private;
 use crate::primitive::atomic::Ordering;
 use crate::sys::futex::{Deadline, Wake};
+use crate::sys::holder::{self, Holder};
 
 const NEW: u32 = 0;
 const DONE: u32 = 1;

@@ -13,10 +13,10 @@
 //! 2. Tags of two threads may be alike: about one pair in 2^(BITS - 5). Then neither is gone for the other.
 //! 3. A tag of 32 forks ago is taken for one of now, so for that of a thread that is present.
 
-use crate::sys::forks::{self, Identity};
+use super::forks::{self, Identity};
 
 /// Of the generation.
-pub(super) const GENERATION_BITS: u32 = 5;
+pub(crate) const GENERATION_BITS: u32 = 5;
 const GENERATIONS: u32 = 1 << GENERATION_BITS;
 
 /// Who a tag names.
@@ -32,7 +32,7 @@ pub(crate) enum Holder {
 
 /// The lowest bits of how many forks there were.
 #[inline(always)]
-pub(super) fn generation() -> u32 {
+pub(crate) fn generation() -> u32 {
     forks::generation() % GENERATIONS
 }
 
@@ -54,7 +54,7 @@ fn hash<const BITS: u32>(thread: u64) -> u32 {
 
 /// The generation in a tag.
 #[inline(always)]
-pub(super) fn generation_of(tag: u32) -> u32 {
+pub(crate) fn generation_of(tag: u32) -> u32 {
     tag % GENERATIONS
 }
 
@@ -95,7 +95,7 @@ fn is_left_behind<const BITS: u32>(tag: u32) -> bool {
 
 /// Whether this process began with the calling thread: it is the one that forked, or that the program began with.
 #[cold]
-pub(super) fn is_first_thread() -> bool {
+pub(crate) fn is_first_thread() -> bool {
     forks::is_first_thread()
 }
 

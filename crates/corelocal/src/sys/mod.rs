@@ -22,6 +22,7 @@ pub(crate) mod file;
 mod file_size;
 pub(crate) mod forks;
 pub mod futex;
+pub(crate) mod holder;
 #[cfg(not(loom))]
 pub(crate) mod huge_pages;
 pub mod membarrier;

@@ -1,4 +1,4 @@
-//! What the word of a mutex says of its holder: 0 if there is none, else a tag (`sync/holder.rs`) and a bit that
+//! What the word of a mutex says of its holder: 0 if there is none, else a tag (`sys/holder.rs`) and a bit that
 //! is always set.
 //!
 //! Invariants:
@@ -12,10 +12,10 @@
 
 use super::unawaited;
 use crate::primitive::global::Ordering;
-use crate::sync::holder::{self, Holder};
 use crate::sync::profile::order;
 use crate::sync::scope::Scope;
 use crate::sys::arch::{self, own_words};
+use crate::sys::holder::{self, Holder};
 use crate::sys::{forks, futex};
 
 pub(super) const BITS: u32 = 28;

@@ -23,8 +23,8 @@
 //! The tag is that of the writer or the upgradable reader; where processes share the lock, that of its process.
 //! CL, RF and SF are advice: they count only in that generation, for whoever gave it may be gone in a later one.
 
-use crate::sync::holder::{self, GENERATION_BITS};
 use crate::sync::scope::Scope;
+use crate::sys::holder::{self, GENERATION_BITS};
 use crate::sys::{forks, futex};
 
 pub(super) const TAG_BITS: u32 = 28;

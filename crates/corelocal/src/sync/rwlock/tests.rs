@@ -3,7 +3,7 @@
 use super::state::{CLOSED, READER_FIRST, SLEEPERS_FIRST, State, TAG_BITS, WRITERS_ASLEEP};
 use super::*;
 use crate::sync::Shared;
-use crate::sync::holder;
+use crate::sys::holder;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 

@@ -13,10 +13,10 @@ use super::state::{
 use crate::primitive::atomic::AtomicU32;
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::sync::doze;
-use crate::sync::holder::{self, Holder};
 use crate::sync::profile::{self, Wait};
 use crate::sync::scope::Scope;
 use crate::sys::futex::{self, Deadline, Wake};
+use crate::sys::holder::{self, Holder};
 #[cfg(all(feature = "lock_api", not(loom)))]
 use crate::sys::sleep;
 

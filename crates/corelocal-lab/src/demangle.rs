@@ -11,7 +11,7 @@ use cpp_demangle::BorrowedSymbol;
 pub(crate) const LONGEST: usize = 4096;
 
 /// The longest symbol that is demangled.
-const LONGEST_SYMBOL: usize = 4 * LONGEST;
+pub(crate) const LONGEST_SYMBOL: usize = 4 * LONGEST;
 
 /// The demangled name, or the symbol itself where it is not mangled or its name would be too long.
 pub(crate) fn demangled(symbol: &str) -> String {

@@ -18,6 +18,8 @@
 //! Invariants:
 //! - Any bytes may come in; nothing here panics. Memory is bounded by the file's size and by limits on descriptors, on
 //!   the instructions in their sections, and on findings; bytes that several headers claim are refused.
+//! - Sections, relocations and symbols are each visited a fixed number of times, and of a name that many of them may
+//!   share only the start is read.
 //! - An error is wrong on every kernel or breaks a section's promise; a warning depends on something
 //!   that the code does not tell.
 //!
@@ -116,7 +118,7 @@ pub fn bytes(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
 
 fn one(name: &str, data: &[u8]) -> Result<Report, Unreadable> {
     let elf = elf::Elf::parse(data).map_err(|why| Unreadable(format!("{name}: {why}")))?;
-    let image = load::Image::load(&elf);
+    let image = load::Image::load(&elf).map_err(|why| Unreadable(format!("{name}: {why}")))?;
     let longest = image.descriptors.len().max(image.entries.len()).max(image.prepared.len());
     if longest > MOST_LISTED {
         return Err(Unreadable(format!(

@@ -46,6 +46,59 @@ fn an_archive_tells_which_members_it_cannot_look_into() {
     assert!(checked.reports.is_empty());
 }
 
+/// A shared object for x86-64 with so many sections for descriptors, of 32 bytes of nothing or of none.
+fn shared_object(filled: usize, empty: usize) -> Vec<u8> {
+    const NAMES: &[u8] = b"\0__rseq_cs\0.shstrtab\0";
+    const HEAD: usize = 64;
+    let contents = HEAD + NAMES.len();
+    let table = (contents + 32 * filled).next_multiple_of(8);
+    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+    file.resize(16, 0);
+    let put = |file: &mut Vec<u8>, value: usize, size: usize| {
+        file.extend(&value.to_le_bytes()[..size]);
+    };
+    // e_type, e_machine, e_version, e_entry, e_phoff, e_shoff, e_flags, e_ehsize, e_phentsize, e_phnum, e_shentsize,
+    // e_shnum, e_shstrndx.
+    let count = 2 + filled + empty;
+    for (value, size) in [(3, 2), (62, 2), (1, 4), (0, 8), (0, 8), (table, 8), (0, 4), (HEAD, 2)] {
+        put(&mut file, value, size);
+    }
+    for value in [0, 0, 64, count, 1] {
+        put(&mut file, value, 2);
+    }
+    file.extend(NAMES);
+    file.resize(table, 0);
+    // sh_name, sh_type, sh_flags, sh_addr, sh_offset, sh_size, sh_link, sh_info, sh_addralign, sh_entsize.
+    let mut section = |name, kind, flags, address, offset, size| {
+        put(&mut file, name, 4);
+        put(&mut file, kind, 4);
+        for value in [flags, address, offset, size, 0, 1, 0] {
+            put(&mut file, value, 8);
+        }
+    };
+    section(0, 0, 0, 0, 0, 0);
+    section(11, 3, 0, 0, HEAD, NAMES.len());
+    for nth in 0..filled {
+        section(1, 1, 2, 0x1000 + 32 * nth, contents + 32 * nth, 32);
+    }
+    for _ in 0..empty {
+        section(1, 1, 2, 0x1000, contents, 0);
+    }
+    file
+}
+
+/// Each would cost a pass over all relocations of the file.
+#[test]
+fn linked_files_with_many_sections_of_one_name_are_refused() {
+    let checked = check::bytes("t", &shared_object(16, 5000)).expect("a shared object");
+    assert_eq!(checked.reports[0].sections.len(), 16);
+    let sentence = refusal("t", &shared_object(17, 0));
+    assert!(
+        sentence.starts_with("t: 17 sections are called __rseq_cs, and up to 16"),
+        "{sentence}"
+    );
+}
+
 /// Cuts off the end and overwrites bytes, anywhere.
 #[test]
 fn damaged_files_are_answered_without_a_panic() {

@@ -1,11 +1,14 @@
 //! What an address is called: its ELF section, its function, its source lines.
 //!
 //! Invariants:
-//! - All addresses are looked up together, in one pass over the symbols: a big program has millions.
+//! - All addresses are looked up together, in one pass over the symbols: a big program has millions. The time grows with
+//!   the number of symbols and that of addresses, not with their product.
 //! - Missing or damaged debug information costs the lines and nothing else.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use addr2line::Context;
 use gimli::{Dwarf, EndianSlice, RunTimeEndian, SectionId};
@@ -90,18 +93,20 @@ fn extent_of(extents: &[Extent], address: u64) -> Option<&Extent> {
     (address - extent.start < extent.length).then_some(extent)
 }
 
-/// A symbol that may name an address.
+/// A symbol that may name addresses.
 struct Candidate<'a> {
     start: u64,
-    /// Whether its size says that it contains the address.
+    /// Whether its size says where it ends.
     certain: bool,
     name: &'a [u8],
+    /// The addresses that it contains, by index.
+    addresses: Range<usize>,
 }
 
 fn add_functions(elf: &Elf<'_>, extents: &[Extent], places: &mut BTreeMap<u64, Place>) {
     let addresses: Vec<u64> =
         places.keys().copied().filter(|address| extent_of(extents, *address).is_some()).collect();
-    let mut best: Vec<Option<Candidate<'_>>> = addresses.iter().map(|_| None).collect();
+    let mut candidates = Vec::new();
     elf.symbols(|start, size, name| {
         let first = addresses.partition_point(|address| *address < start);
         let Some(nearest) = addresses.get(first) else { return };
@@ -115,23 +120,52 @@ fn add_functions(elf: &Elf<'_>, extents: &[Extent], places: &mut BTreeMap<u64, P
         if *nearest >= end || name.starts_with(b".L") {
             return;
         }
-        for (address, best) in addresses[first..].iter().zip(&mut best[first..]) {
-            if *address >= end {
-                break;
-            }
-            let better = best.as_ref().is_none_or(|b| (certain, start) > (b.certain, b.start));
-            if better {
-                *best = Some(Candidate { start, certain, name });
-            }
-        }
+        let addresses = first..addresses.partition_point(|address| *address < end);
+        candidates.push(Candidate { start, certain, name, addresses });
     });
-    for (address, best) in addresses.iter().zip(best) {
-        if let (Some(best), Some(place)) = (best, places.get_mut(address)) {
-            let name = demangled(&String::from_utf8_lossy(best.name));
+    // The best first; of equal ones the first in the file.
+    candidates.sort_by_key(|candidate| Reverse((candidate.certain, candidate.start)));
+    let ranges = candidates.iter().map(|candidate| candidate.addresses.clone());
+    // A name is demangled once for all its addresses.
+    let (mut last, mut name) = (None, String::new());
+    assign(addresses.len(), ranges, |address, candidate| {
+        let (address, best) = (addresses[address], &candidates[candidate]);
+        if last.replace(candidate) != Some(candidate) {
+            name = demangled(&String::from_utf8_lossy(best.name));
+        }
+        if let Some(place) = places.get_mut(&address) {
             let offset = address - best.start;
             place.function = Some(format!("{name}+{offset:#x}"));
         }
+    });
+}
+
+/// Calls `visit` for each of `count` items that lies in a range, with the number of the first range that contains it.
+/// It takes about a step for each item and each range, however the ranges overlap.
+fn assign(
+    count: usize,
+    ranges: impl Iterator<Item = Range<usize>>,
+    mut visit: impl FnMut(usize, usize),
+) {
+    // From each item the way to the next one that is free: itself, if it is.
+    let mut next: Vec<usize> = (0..=count).collect();
+    for (number, range) in ranges.enumerate() {
+        let mut item = free(&mut next, range.start.min(count));
+        while item < range.end.min(count) {
+            visit(item, number);
+            next[item] = item + 1;
+            item = free(&mut next, item + 1);
+        }
     }
+}
+
+/// The first free item from here on. Shortens the way to it for later calls.
+fn free(next: &mut [usize], mut item: usize) -> usize {
+    while next[item] != item {
+        next[item] = next[next[item]];
+        item = next[item];
+    }
+    item
 }
 
 fn add_lines(elf: &Elf<'_>, places: &mut BTreeMap<u64, Place>) {
@@ -174,4 +208,37 @@ fn lines(
         }
     }
     Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_range_that_contains_an_item_gets_it() {
+        let ranges = [3..5, 4..4, 2..7, 0..100, 1..3];
+        let mut of = [None; 10];
+        assign(of.len(), ranges.iter().cloned(), |item, range| {
+            assert_eq!(of[item], None);
+            of[item] = Some(range);
+        });
+        let expected = |item| ranges.iter().position(|range| range.contains(&item));
+        for (item, range) in of.iter().enumerate() {
+            assert_eq!(*range, expected(item), "{item}");
+        }
+        let mut visits = 0;
+        assign(10, ranges[..3].iter().cloned(), |_, _| visits += 1);
+        assert_eq!(visits, 5);
+    }
+
+    #[test]
+    fn ranges_that_contain_everything_cost_a_step_each() {
+        const MANY: usize = 2000;
+        let mut visits = 0;
+        assign(MANY, (0..MANY).map(|_| 0..MANY), |_, range| {
+            assert_eq!(range, 0);
+            visits += 1;
+        });
+        assert_eq!(visits, MANY);
+    }
 }

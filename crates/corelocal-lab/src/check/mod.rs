@@ -52,8 +52,11 @@ pub use report::{Checked, Finding, Line, Place, Report, Rule, Section, Severity}
 /// So many descriptors, entries of the pointer array or declarations are checked. Large programs have a few thousand.
 const MOST_LISTED: usize = 1 << 15;
 
-/// So many sections and findings are told of all members of an archive.
+/// So many sections, findings and skipped members are told of an archive.
 const MOST_TOLD: usize = 1 << 18;
+
+/// The names of an archive's members may have so many bytes: all members may share one long name.
+const MOST_NAMES: usize = 64 << 20;
 
 /// Why a file could not be checked, with what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,23 +135,32 @@ fn one(name: &str, data: &[u8]) -> Result<Report, Unreadable> {
 fn archive(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
     let damaged =
         |error| Unreadable(format!("{name} is a damaged archive ({error}); build it again"));
-    let (mut checked, mut told) = (Checked::default(), 0);
+    let (mut checked, mut told, mut named) = (Checked::default(), 0, 0);
     for member in ArchiveFile::parse(data).map_err(damaged)?.members() {
         let member = member.map_err(damaged)?;
         let content = member.data(data).map_err(damaged)?;
-        let member = format!("{name}({})", String::from_utf8_lossy(member.name()));
+        named += member.name().len();
+        if named > MOST_NAMES {
+            return Err(Unreadable(format!(
+                "{name} is a damaged archive (the names of its members have more than {} MiB); build it again",
+                MOST_NAMES >> 20
+            )));
+        }
+        let shown = &member.name()[..member.name().len().min(elf::LONGEST_NAME)];
+        let member = format!("{name}({})", String::from_utf8_lossy(shown));
         if content.starts_with(b"\x7fELF") {
             let report = one(&member, content)?;
             told += report.sections.len() + report.findings.len();
-            if told > MOST_TOLD {
-                return Err(Unreadable(format!(
-                    "the members of {name} have more than {MOST_TOLD} critical sections and findings; \
-                     extract them, and check them one by one"
-                )));
-            }
             checked.reports.push(report);
         } else {
+            told += 1;
             checked.skipped.push(member);
+        }
+        if told > MOST_TOLD {
+            return Err(Unreadable(format!(
+                "{name} has more than {MOST_TOLD} critical sections, findings, and members that are no ELF files; \
+                 extract its object files, and check them one by one"
+            )));
         }
     }
     Ok(checked)

@@ -46,6 +46,44 @@ fn an_archive_tells_which_members_it_cannot_look_into() {
     assert!(checked.reports.is_empty());
 }
 
+/// The head of a member of an archive.
+fn member(name: &str, size: usize) -> Vec<u8> {
+    format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{size:<10}`\n", 0, 0, 0, 644).into_bytes()
+}
+
+/// An archive of so many empty members, which all have one name of so many bytes.
+fn archive_of_one_name(members: usize, length: usize) -> Vec<u8> {
+    let names = "a".repeat(length) + "/\n";
+    let mut archive = b"!<arch>\n".to_vec();
+    archive.extend(member("//", names.len()));
+    archive.extend(names.bytes());
+    if names.len() % 2 == 1 {
+        archive.push(b'\n');
+    }
+    archive.extend(member("/0", 0).repeat(members));
+    archive
+}
+
+#[test]
+fn names_of_members_are_cut() {
+    let checked = check::bytes("lib.a", &archive_of_one_name(3, 100_000)).expect("an archive");
+    let cut = format!("lib.a({})", "a".repeat(256));
+    assert_eq!(checked.skipped, [cut.as_str(); 3]);
+    // The name is whole where it is not long.
+    let checked = check::bytes("lib.a", &archive_of_one_name(1, 200)).expect("an archive");
+    assert_eq!(checked.skipped, [format!("lib.a({})", "a".repeat(200))]);
+}
+
+#[test]
+fn archives_of_too_many_members_or_names_are_refused() {
+    let sentence = refusal("lib.a", &archive_of_one_name((1 << 18) + 1, 1));
+    assert!(sentence.starts_with("lib.a has more than 262144 critical"), "{sentence}");
+    let sentence = refusal("lib.a", &archive_of_one_name(65, 1 << 20));
+    assert!(sentence.starts_with("lib.a is a damaged archive (the names"), "{sentence}");
+    assert!(sentence.contains("more than 64 MiB"), "{sentence}");
+    check::bytes("lib.a", &archive_of_one_name(64, 1 << 20)).expect("an archive");
+}
+
 /// A shared object for x86-64 with so many sections for descriptors, of 32 bytes of nothing or of none.
 fn shared_object(filled: usize, empty: usize) -> Vec<u8> {
     const NAMES: &[u8] = b"\0__rseq_cs\0.shstrtab\0";

@@ -18,6 +18,7 @@ use corelocal::sync::profile::{LockProfile, Profile};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::look::Process;
+use super::proc_files;
 use crate::clock::signals;
 use crate::output::one_line;
 
@@ -110,9 +111,11 @@ fn watch(process: u32, profile: &Profile, end: Instant) -> Option<String> {
     let bar = spinner();
     let mut maps = String::new();
     while Instant::now() < end && !signals::came() {
-        match fs::read_to_string(format!("/proc/{process}/maps")) {
-            Ok(now) if !now.is_empty() => maps = now,
-            _ => return Some(maps),
+        match proc_files::maps(process) {
+            Ok(Some(now)) => maps = now,
+            Ok(None) => return Some(maps),
+            // The process runs, but its list cannot be read any more: the last one stays.
+            Err(_) => {}
         }
         let (locks, waits) = profile.locks().fold((0_u64, 0_u64), |(locks, waits), lock| {
             (locks + u64::from(lock.waits > 0), waits + lock.waits)
@@ -145,7 +148,7 @@ pub fn wait_for<K: Kept>(process: u32, end: Instant) -> anyhow::Result<Option<K>
             return Ok(Some(kept));
         }
         if !is_to_have_one::<K>(process) {
-            let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+            let name = proc_files::text(process, "comm");
             return Err(K::none(process, &one_line(name.trim_end().to_owned())));
         }
         if Instant::now() >= end || signals::came() {
@@ -185,7 +188,7 @@ fn find<K: Kept>(process: u32, refused: &mut Option<anyhow::Error>) -> anyhow::R
 
 /// The same by way of the process's memory, which root may open: a program may have closed all descriptors.
 fn mapped_files(process: u32) -> Vec<PathBuf> {
-    let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    let maps = proc_files::maps(process).ok().flatten().unwrap_or_default();
     let paths = maps.lines().filter_map(|line| {
         let mut fields = line.splitn(6, ' ');
         let (range, target) = (fields.next()?, fields.nth(4)?.trim_start());
@@ -214,17 +217,21 @@ pub fn open(path: &Path) -> anyhow::Result<Profile> {
     Profile::open(&name).map_err(|why| anyhow!("cannot read {}: {why}", path.display()))
 }
 
-/// Whether it is of this process, which may know itself by another number, within a container.
+/// Whether it is of this process.
 fn is_of(kept: &impl Kept, process: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    let own = numbers.and_then(|numbers| numbers.split_whitespace().last()?.parse().ok());
-    kept.process() == own.unwrap_or(process)
+    kept.process() == own_number(process).unwrap_or(process)
+}
+
+/// By what number the process knows itself: another one, if it is in a container.
+fn own_number(process: u32) -> Option<u32> {
+    let status = proc_files::text(process, "status");
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_whitespace().last()?.parse().ok()
 }
 
 /// Whether the environment of the process says that it is to have one.
 fn is_to_have_one<K: Kept>(process: u32) -> bool {
-    let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+    let environment = proc_files::bytes(process, "environ");
     let named = |variable: &[u8]| {
         let rest = variable.strip_prefix(K::VARIABLE.as_bytes())?.strip_prefix(b"=")?;
         Some(K::is_wish(rest))
@@ -235,6 +242,9 @@ fn is_to_have_one<K: Kept>(process: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read as _;
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Child, Command, Stdio};
 
     #[test]
     fn descriptors() {
@@ -258,6 +268,70 @@ mod tests {
         assert!(mapped_files(me).is_empty());
         assert_eq!(without_leading_zeros("00400000-7f00").as_deref(), Some("400000-7f00"));
         assert_eq!(without_leading_zeros("x"), None);
+    }
+
+    /// A shell that waits until it is dropped, with so many variables of 100 KiB before that of its profile.
+    struct Shell(Child);
+
+    impl Shell {
+        fn start(script: &str, variables: u32) -> io::Result<Shell> {
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("{script}\necho begun; read line")]);
+            command.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+            // The environment is sorted by name.
+            command.envs((0..variables).map(|nth| (format!("A{nth:03}"), "x".repeat(100 << 10))));
+            command.env(Profile::VARIABLE, "ready");
+            let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: fills in a structure of this function.
+            unsafe { libc::getrlimit(libc::RLIMIT_STACK, &mut limit) };
+            // The kernel takes a quarter of it for arguments and environment.
+            limit.rlim_cur = limit.rlim_max.min(64 << 20);
+            // SAFETY: between fork and exec one system call is made, which takes no lock.
+            unsafe {
+                command.pre_exec(move || {
+                    libc::setrlimit(libc::RLIMIT_STACK, &limit);
+                    Ok(())
+                })
+            };
+            let mut shell = Shell(command.spawn()?);
+            let mut said = [0; 6];
+            shell.0.stdout.as_mut().expect("a pipe").read_exact(&mut said)?;
+            Ok(shell)
+        }
+    }
+
+    impl Drop for Shell {
+        fn drop(&mut self) {
+            // It may have ended.
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_long_environment_is_read_to_the_limit() {
+        let short = Shell::start("", 1).expect("a shell");
+        assert!(is_to_have_one::<Profile>(short.0.id()));
+        match Shell::start("", 45) {
+            Ok(long) => assert!(!is_to_have_one::<Profile>(long.0.id())),
+            Err(why) => eprintln!("skipped: a_long_environment_is_read_to_the_limit: {why}"),
+        }
+    }
+
+    #[test]
+    fn a_process_may_have_any_name() {
+        let script = r"printf 'caf\351' > /proc/$$/comm";
+        let shell = Shell::start(script, 0).expect("a shell");
+        let process = shell.0.id();
+        let name = proc_files::text(process, "comm");
+        if name != "caf\u{fffd}\n" {
+            return eprintln!("skipped: a_process_may_have_any_name: it is called {name:?}");
+        }
+        if own_number(std::process::id()).is_none() {
+            return eprintln!("skipped: a_process_may_have_any_name: no NSpid (Linux 4.1)");
+        }
+        assert!(own_number(process).is_some());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use corelocal_lab::callers::{Files, Program};
 use serde::Serialize;
 
 use super::places::{self, Place};
+use super::proc_files;
 use crate::output::{complain, path_line};
 
 /// A process.
@@ -81,7 +82,7 @@ impl Process {
         let len = profile.read_files(&mut listed);
         let mut lines = String::from_utf8_lossy(&listed[..len]).into_owned();
         // Files that came later, too.
-        let now = id.and_then(|id| std::fs::read_to_string(format!("/proc/{id}/maps")).ok());
+        let now = id.and_then(|id| proc_files::maps(id).ok().flatten());
         lines.extend(now.or(maps));
         let root = id.map(|id| PathBuf::from(format!("/proc/{id}/root")));
         let files = Files::new(&lines, root.as_deref());

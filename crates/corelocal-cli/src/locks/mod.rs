@@ -5,6 +5,7 @@
 //!   launch.rs   a program, and the profiles of all processes that come of it
 //!   folder.rs   the folder for these: where there is room
 //!   attach.rs   a process: where its profile is, and what to do where there is none
+//!   proc_files.rs   files of /proc/PROCESS, up to a limit
 //!   look.rs     a profile becomes numbers, names and places
 //!   places.rs   stacks become names of functions
 //!   text.rs     the table
@@ -23,6 +24,7 @@ pub(crate) mod launch;
 mod look;
 mod order;
 mod places;
+mod proc_files;
 pub(crate) mod text;
 
 use std::ffi::OsStr;

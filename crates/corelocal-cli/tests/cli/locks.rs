@@ -75,6 +75,10 @@ fn contended_program() {
     println!("begun");
     match how.as_str() {
         "idle" => thread::sleep(Duration::from_secs(60)),
+        "odd-names" => {
+            crate::take_odd_names();
+            contend(60_000);
+        }
         "exit-7" => std::process::exit(7),
         "closed" => thread::scope(|scope| {
             scope.spawn(|| contend(60_000));
@@ -245,6 +249,18 @@ fn a_process_is_looked_at_while_it_runs() {
         let waits = answer["processes"][0]["locks"][0]["waits"].as_u64().expect("waits");
         assert!(waits as f64 <= seconds / 0.003 + 3.0, "{waits} in {seconds}");
     }
+}
+
+/// The name of a file that it maps, and its own, are not UTF-8: it has not ended for that.
+#[test]
+fn a_process_with_odd_names_is_looked_at_while_it_runs() {
+    let running = Running::start("odd-names", Some("ready"));
+    let done = running.look(&["--for", "500ms", "--json"]);
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    let answer = json(&done.out);
+    check(&answer);
+    let seconds = answer["seconds"].as_f64().expect("seconds");
+    assert!(seconds >= 0.5, "{seconds}");
 }
 
 #[test]

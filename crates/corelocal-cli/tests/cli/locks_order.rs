@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corelocal::sync::Mutex;
 use serde_json::Value;
@@ -79,6 +79,11 @@ fn ordering_program() {
             std::process::exit(7);
         }
         "stuck" => get_stuck(),
+        "odd-names" => {
+            crate::take_odd_names();
+            lock_a_then_b();
+            thread::sleep(Duration::from_secs(60));
+        }
         _ => thread::sleep(Duration::from_secs(60)),
     }
 }
@@ -232,6 +237,16 @@ fn a_process_that_is_stuck_is_looked_at() {
     for text in ["Deadlock: 2 threads wait for each other", "waits for", "get_stuck"] {
         assert!(table.out.contains(text) || cfg!(not(target_arch = "x86_64")), "{}", table.whole());
     }
+}
+
+/// The name of a file that it maps, and its own, are not UTF-8: it has not ended for that.
+#[test]
+fn a_process_with_odd_names_is_looked_at_for_the_whole_time() {
+    let running = Running::start("odd-names", Some("on"));
+    let began = Instant::now();
+    let done = running.look(&["--json", "--for", "2s"]);
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -24,8 +24,11 @@ mod tables;
 mod torture;
 mod words;
 
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::thread;
@@ -195,4 +198,18 @@ fn skip(test: &str, reason: &str) {
 
 fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
+}
+
+/// Gives this process a name that is not UTF-8, and maps a file of such a name until it ends.
+fn take_odd_names() {
+    const NAME: &[u8] = b"caf\xe9";
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join(OsStr::from_bytes(NAME));
+    fs::write(&path, "content").expect("a file");
+    let file = File::open(&path).expect("a file");
+    let (read, private) = (libc::PROT_READ, libc::MAP_PRIVATE);
+    // SAFETY: a new mapping, at an address that the kernel chooses.
+    let mapped = unsafe { libc::mmap(std::ptr::null_mut(), 7, read, private, file.as_raw_fd(), 0) };
+    assert_ne!(mapped, libc::MAP_FAILED);
+    fs::write("/proc/self/comm", NAME).expect("a name");
 }

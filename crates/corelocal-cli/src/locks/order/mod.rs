@@ -15,7 +15,6 @@ mod look;
 mod text;
 
 use std::cell::OnceCell;
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
@@ -26,7 +25,7 @@ use corelocal::sync::profile::order::LockOrder;
 use serde::Serialize;
 
 use super::attach::{self, Kept};
-use super::{UNABLE, launch, process_number};
+use super::{UNABLE, launch, proc_files, process_number};
 use crate::cli::LocksArgs;
 use crate::clock::signals;
 use crate::output::{self, complain};
@@ -120,11 +119,11 @@ fn attached(process: u32, args: &LocksArgs) -> anyhow::Result<(Vec<Process>, f64
     let Some(order) = order else { return Ok((Vec::new(), 0.0)) };
     let mut maps = None;
     while !signals::came() {
-        let now = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
-        if now.is_empty() {
-            break;
+        match proc_files::maps(process) {
+            Ok(Some(now)) => maps = Some(now),
+            Ok(None) => break,
+            Err(_) => {}
         }
-        maps = Some(now);
         if end.is_none_or(|end| Instant::now() >= end) {
             break;
         }

@@ -117,9 +117,7 @@ fn watch(process: u32, profile: &Profile, end: Instant) -> Option<String> {
             // The process runs, but its list cannot be read any more: the last one stays.
             Err(_) => {}
         }
-        let (locks, waits) = profile.locks().fold((0_u64, 0_u64), |(locks, waits), lock| {
-            (locks + u64::from(lock.waits > 0), waits + lock.waits)
-        });
+        let (locks, waits) = totals(profile.locks().map(|lock| lock.waits));
         let left = end.saturating_duration_since(Instant::now()).as_secs_f64();
         bar.set_message(format!(
             "{locks} locks, {waits} waits; {left:.0} s to go, Ctrl-C ends the look"
@@ -129,6 +127,13 @@ fn watch(process: u32, profile: &Profile, end: Instant) -> Option<String> {
     }
     bar.finish_and_clear();
     None
+}
+
+/// How many locks were waited for, and how often in all. A process can write any number to its profile.
+fn totals(waits: impl Iterator<Item = u64>) -> (u64, u64) {
+    waits.fold((0, 0), |(locks, all), waits| {
+        (locks + u64::from(waits > 0), all.saturating_add(waits))
+    })
 }
 
 fn spinner() -> ProgressBar {
@@ -332,6 +337,12 @@ mod tests {
             return eprintln!("skipped: a_process_may_have_any_name: no NSpid (Linux 4.1)");
         }
         assert!(own_number(process).is_some());
+    }
+
+    #[test]
+    fn totals_saturate() {
+        assert_eq!(totals([3, 0, 4].into_iter()), (2, 7));
+        assert_eq!(totals([u64::MAX, 1].into_iter()), (2, u64::MAX));
     }
 
     #[test]

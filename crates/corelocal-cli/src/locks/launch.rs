@@ -9,7 +9,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -129,7 +128,7 @@ fn process_of(path: &Path) -> Option<u32> {
 }
 
 fn maps_of(process: u32) -> Option<String> {
-    fs::read_to_string(format!("/proc/{process}/maps")).ok().filter(|maps| !maps.is_empty())
+    super::proc_files::maps(process).ok().flatten()
 }
 
 /// As a shell has it.

@@ -28,7 +28,8 @@ const FIRST: u64 = 0x1_0000;
 /// A linked file's relocations name addresses, wherever those are.
 const ANY: usize = 0;
 
-/// Of the name of a section, or of a member of an archive, so much is read or shown: many headers may share a long name.
+/// Of the name of a section, or of a member of an archive, so much is read or shown: many headers may share a long
+/// name.
 pub const LONGEST_NAME: usize = 256;
 
 /// Of a symbol's name so much is read, likewise. More is not demangled.

@@ -1,8 +1,8 @@
 //! What an address is called: its ELF section, its function, its source lines.
 //!
 //! Invariants:
-//! - All addresses are looked up together, in one pass over the symbols: a big program has millions. The time grows with
-//!   the number of symbols and that of addresses, not with their product.
+//! - All addresses are looked up together, in one pass over the symbols: a big program has millions. The time grows
+//!   with the number of symbols and that of addresses, not with their product.
 //! - Missing or damaged debug information costs the lines and nothing else.
 
 use std::borrow::Cow;

@@ -281,11 +281,13 @@ impl<S: Scope> Barrier<S> {
     fn withdraw(&self, mine: u32) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);
         while round(state) == mine {
+            // Only another user that shares the barrier can have written 0: then there is nothing to take back.
+            let after = if arrived(state) == 0 { state } else { state - 1 };
             // Relaxed: it takes back what it said, and learns nothing. A read-modify-write, so the Release of
             // those that came before lasts.
             match self.state.compare_exchange_weak(
                 state,
-                state - 1,
+                after,
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             ) {
@@ -327,5 +329,13 @@ mod tests {
         threads.store(u32::MAX, Ordering::Relaxed);
         assert!(barrier.wait().is_leader());
         assert_eq!(arrived(state.load(Ordering::Relaxed)), 0);
+    }
+
+    /// Another user writes that no thread has arrived, while one waits.
+    #[test]
+    fn a_withdrawal_does_not_go_below_zero() {
+        let barrier = Barrier::new(2);
+        assert!(barrier.withdraw(0));
+        assert_eq!(barrier.state.load(Ordering::Relaxed), 0);
     }
 }

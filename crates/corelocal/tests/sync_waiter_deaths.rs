@@ -3,11 +3,11 @@
 mod asleep;
 mod mapped;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corelocal::sync::{Condvar, Deadline, Mutex, RwLock, Shared};
+use corelocal::sync::{Barrier, Condvar, Deadline, Mutex, RwLock, Shared};
 
 /// Longer than anybody sleeps without a look, and long enough for a machine that does other things.
 const SOON: Duration = Duration::from_secs(20);
@@ -150,4 +150,85 @@ fn all_are_woken_though_the_first_one_died() {
         others.into_iter().map(|other| other.join().unwrap()).collect::<Vec<_>>()
     });
     assert_eq!(others, [true; 3]);
+}
+
+/// What the last one to come at a barrier leaves that is killed between its two changes: the first word is in the next
+/// round, and the second one does not say so.
+fn killed_as_it_leads(barrier: &Barrier<Shared>, waiters: u64) -> bool {
+    // SAFETY: the barrier's first word, which is atomic.
+    let state = unsafe { &*std::ptr::from_ref(barrier).cast::<AtomicU64>() };
+    let rounds = state.load(Ordering::Relaxed) >> 32;
+    let (all_but_one, next) = ((rounds << 32) + waiters, (rounds + 1) << 32);
+    state.compare_exchange(all_but_one, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+#[test]
+fn a_dead_leader_stops_nobody_at_a_barrier() {
+    // Threads may wait there for good, if this fails.
+    let barrier: &'static Barrier<Shared> = Box::leak(Box::new(Barrier::with_scope(3)));
+    for round in 0..2 {
+        // All of them wait for longer than a second, one of them as long as it takes.
+        let (tell, told) = std::sync::mpsc::channel();
+        let began = Instant::now();
+        for span in [None, Some(SOON)] {
+            let tell = tell.clone();
+            thread::spawn(move || {
+                let result = match span {
+                    None => Some(barrier.wait()),
+                    Some(span) => barrier.wait_for(span),
+                };
+                tell.send(result.map(|result| result.is_leader())).unwrap();
+            });
+        }
+        while !killed_as_it_leads(barrier, 2) {
+            assert!(began.elapsed() < SOON, "they do not come");
+            thread::yield_now();
+        }
+        for _ in 0..2 {
+            assert_eq!(told.recv_timeout(SOON / 2), Ok(Some(false)), "round {round}");
+        }
+        meets(barrier, 3);
+    }
+}
+
+/// At its deadline one that waits sees that its round is over, and does not wait for who would have said so.
+#[test]
+fn a_dead_leader_delays_nobody_beyond_the_deadline() {
+    let barrier: &'static Barrier<Shared> = Box::leak(Box::new(Barrier::with_scope(2)));
+    // On a machine that does other things it may give up too early.
+    let gone_on = (0..100).any(|_| {
+        let (tell, told) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            let result = barrier.wait_for(Duration::from_millis(100));
+            tell.send(result.map(|result| result.is_leader())).unwrap();
+        });
+        loop {
+            if killed_as_it_leads(barrier, 1) {
+                assert_eq!(told.recv_timeout(SOON), Ok(Some(false)));
+                return true;
+            }
+            match told.try_recv() {
+                Ok(result) => {
+                    assert_eq!(result, None);
+                    return false;
+                }
+                Err(_) => thread::yield_now(),
+            }
+        }
+    });
+    assert!(gone_on, "it always gave up");
+    meets(barrier, 2);
+}
+
+/// So many threads meet there, and again, with one leader each time.
+fn meets(barrier: &Barrier<Shared>, threads: usize) {
+    for _ in 0..2 {
+        let leaders = thread::scope(|scope| {
+            let all: Vec<_> = (0..threads)
+                .map(|_| scope.spawn(|| barrier.wait_for(SOON).expect("they meet").is_leader()))
+                .collect();
+            all.into_iter().map(|one| usize::from(one.join().unwrap())).sum::<usize>()
+        });
+        assert_eq!(leaders, 1);
+    }
 }

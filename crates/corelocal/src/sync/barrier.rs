@@ -13,8 +13,13 @@
 //!   sleep while released is its round        released += 1, no longer ASLEEP; wake all that sleep
 //! ```
 //!
-//! Sleepers wait for a word that only leaders and the first sleeper of a round write: who wakes reads it once and
-//! goes, and nobody who arrives disturbs one that is falling asleep.
+//! Where processes share the barrier, the leader may be killed between its two changes. So `state` alone decides there
+//! whether a round is over, and `released` follows it: the leader sets it to the round in `state`. A waiter that wakes,
+//! after a second at most, reads `state` as well. If its round is over, the waiter does what the leader has left
+//! undone, and returns.
+//!
+//! Sleepers wait for a word that only leaders, waiters in their stead, and the first sleeper of a round write: who
+//! wakes reads it once and goes, and nobody who arrives disturbs one that is falling asleep.
 //!
 //! Before it sleeps a thread looks a few times, and lets others run in between (`spin.rs`): with more threads than
 //! cpus they arrive meanwhile, so that nobody sleeps and nobody need be woken.
@@ -25,19 +30,26 @@
 //! 2. The leader of a round adds to `released` after its round is over; the leader of a later one may be
 //!    quicker. So when `released` passes a round, that round is over, though perhaps it was a later leader who
 //!    said so: that one saw the end of the earlier round in `state`, with all that came before.
-//! 3. Who gives up takes itself out of its round, if that is not over; else it was let go.
+//!    The leader of a private barrier adds 1. Where processes share the barrier, a thread reads `released`, then
+//!    `state`, and exchanges `released` for the round in `state`. Leaders and waiters may do that in any order and any
+//!    number of times: `released` never passes `state`, never goes back, and is right again whatever it was.
+//! 3. Who gives up takes itself out of its round, if that is not over; else it was let go. A private waiter then
+//!    waits until the leader says so, since it may free the barrier. A shared waiter does not: a shared barrier stays
+//!    mapped while a call borrows it.
 //! 4. Whoever sleeps has seen ASLEEP beside a number of rounds that does not let it go. Who changes that number
-//!    clears ASLEEP and wakes all: those whose round is not over say again that they sleep.
+//!    clears ASLEEP and wakes all: those whose round is not over say again that they sleep. If the process is killed
+//!    before it wakes them, they wake within a second (`doze.rs`).
 
 use core::fmt;
 use core::time::Duration;
 
+use super::doze;
 use super::futex::Futex;
 use super::profile::{self, Kind, Wait};
 use super::scope::{Private, Scope};
 use super::spin::{self, Spin};
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sys::futex::{Deadline, Wake};
+use crate::sys::futex::{self, Deadline, Wake};
 
 const ROUND: u64 = 1 << 32;
 
@@ -89,6 +101,10 @@ fn is_over(released: u32, round: u32) -> bool {
 /// # After fork
 /// Threads of the parent that wait at a private barrier have come in the child too, but none of them goes on
 /// there. A barrier is of use in a child if nobody waited at it.
+///
+/// # Processes that die
+/// A thread that is killed while it waits at a shared barrier has come, and counts in that round. If it was the last
+/// one to come, the others go on, within a second or at their deadline, though no thread may be told that it leads.
 #[repr(C)]
 pub struct Barrier<S: Scope = Private> {
     state: AtomicU64,
@@ -97,7 +113,7 @@ pub struct Barrier<S: Scope = Private> {
     threads: AtomicU32,
 }
 
-/// Whether a thread made a round full: one in each round did.
+/// Whether a thread made a round full: one in each round did (of a shared barrier, it may have been killed since).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BarrierWaitResult {
     is_leader: bool,
@@ -125,6 +141,9 @@ impl Barrier {
 }
 
 impl<S: Scope> Barrier<S> {
+    /// Whether the leader of a round may be killed while others live on.
+    const IS_SHARED: bool = matches!(S::FUTEX, futex::Scope::Shared);
+
     /// A barrier of whoever the scope says.
     #[cfg(not(loom))]
     pub const fn with_scope(threads: u32) -> Self {
@@ -155,13 +174,8 @@ impl<S: Scope> Barrier<S> {
 
     fn until_over(&self, round: u32) -> BarrierWaitResult {
         let mut wait = Wait::begin(Kind::Barrier, self);
-        if !self.is_over_soon(round) {
-            while let Some(released) = self.announce(round) {
-                wait.sleeps();
-                self.released.wait(released, None);
-            }
-        }
-        wait.end(true);
+        let is_over = self.is_over_by(round, None, &mut wait);
+        wait.end(is_over);
         BarrierWaitResult { is_leader: false }
     }
 
@@ -174,15 +188,15 @@ impl<S: Scope> Barrier<S> {
     pub fn wait_until(&self, deadline: Deadline) -> Option<BarrierWaitResult> {
         let Some(round) = self.arrive() else { return Some(BarrierWaitResult { is_leader: true }) };
         let mut wait = Wait::begin(Kind::Barrier, self);
-        if self.is_over_soon(round) {
-            wait.end(true);
-            return Some(BarrierWaitResult { is_leader: false });
-        }
-        while let Some(released) = self.announce(round) {
-            wait.sleeps();
-            if self.released.wait(released, Some(deadline)) == Wake::TimedOut {
-                // Invariant 3: the leader is about to say so.
-                return if self.withdraw(round) { None } else { Some(self.until_over(round)) };
+        if !self.is_over_by(round, Some(deadline), &mut wait) {
+            if self.withdraw(round) {
+                return None;
+            }
+            // Invariant 3.
+            if Self::IS_SHARED {
+                self.release();
+            } else {
+                self.is_over_by(round, None, &mut wait);
             }
         }
         wait.end(true);
@@ -218,29 +232,57 @@ impl<S: Scope> Barrier<S> {
         }
     }
 
+    /// Lets the waiters go whose rounds are over.
     fn release(&self) {
-        // Whoever is let go may free the barrier: from then on it is an address.
+        // Whoever is let go may free a private barrier: from then on it is an address.
         let this: *const Futex<S> = &self.released;
         let barrier: *const Self = self;
-        let mut released = self.released.load(Ordering::Relaxed);
-        loop {
-            let after = (released & !ASLEEP).wrapping_add(RELEASED);
-            // Release: partner is the Acquire in `is_over_soon` and `announce`. Leaders come one after another,
-            // so it lasts.
-            match self.released.compare_exchange_weak(
-                released,
-                after,
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => break,
-                Err(now) => released = now,
-            }
-        }
-        if released & ASLEEP != 0 {
+        // Acquire: `state`, which is read below, is not older than what is read here. So `released` never goes back.
+        let look = if Self::IS_SHARED { Ordering::Acquire } else { Ordering::Relaxed };
+        // Release: partner is the Acquire in `is_over_soon` and `announce`. Leaders come one after another,
+        // so it lasts.
+        let before = self.released.fetch_update(Ordering::Release, look, |released| {
+            let over = if Self::IS_SHARED {
+                // Acquire: partner is the Release of the leaders in `arrive`.
+                round(self.state.load(Ordering::Acquire))
+            } else {
+                (released / RELEASED).wrapping_add(1)
+            };
+            let after = over.wrapping_mul(RELEASED);
+            (after != released & !ASLEEP).then_some(after)
+        });
+        // An error: another thread has released all rounds that are over, and wakes their sleepers.
+        if before.is_ok_and(|released| released & ASLEEP != 0) {
             profile::let_go(Kind::Barrier, barrier);
             Futex::wake(this, u32::MAX);
         }
+    }
+
+    /// Waits until this round is over; false if the deadline comes first.
+    fn is_over_by(&self, round: u32, deadline: Option<Deadline>, wait: &mut Wait) -> bool {
+        if self.is_over_soon(round) {
+            return true;
+        }
+        while let Some(released) = self.announce(round) {
+            wait.sleeps();
+            let limit = doze::limit(deadline, S::FUTEX);
+            let woken = self.released.wait_briefly(released, limit);
+            if Self::IS_SHARED && self.has_passed(round) {
+                // The leader has released it, is about to, or was killed.
+                self.release();
+                return true;
+            }
+            if woken == Wake::TimedOut && limit == deadline {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether `state` is in another round than this one, which is over then.
+    fn has_passed(&self, mine: u32) -> bool {
+        // Acquire: partner is the Release of the leader in `arrive`.
+        round(self.state.load(Ordering::Acquire)) != mine
     }
 
     /// Looks whether this round ends while the caller need not sleep.
@@ -279,7 +321,8 @@ impl<S: Scope> Barrier<S> {
 
     /// Takes the caller out of its round; false if that is over.
     fn withdraw(&self, mine: u32) -> bool {
-        let mut state = self.state.load(Ordering::Relaxed);
+        // Acquire, here and below: partner is the Release of the leader in `arrive`, if the round is over.
+        let mut state = self.state.load(Ordering::Acquire);
         while round(state) == mine {
             // Only another user that shares the barrier can have written 0: then there is nothing to take back.
             let after = if arrived(state) == 0 { state } else { state - 1 };
@@ -289,7 +332,7 @@ impl<S: Scope> Barrier<S> {
                 state,
                 after,
                 Ordering::Relaxed,
-                Ordering::Relaxed,
+                Ordering::Acquire,
             ) {
                 Ok(_) => return true,
                 Err(now) => state = now,
@@ -314,6 +357,7 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::sync::scope::Shared;
 
     /// Another user that shares the barrier writes any bytes to it.
     #[test]
@@ -337,5 +381,20 @@ mod tests {
         let barrier = Barrier::new(2);
         assert!(barrier.withdraw(0));
         assert_eq!(barrier.state.load(Ordering::Relaxed), 0);
+    }
+
+    /// Whatever `released` was, it follows `state` after the next round.
+    #[test]
+    fn what_is_released_follows_the_rounds() {
+        for was in [0, ASLEEP, 5 * RELEASED, u32::MAX] {
+            for rounds in [0, 1, u32::MAX] {
+                let barrier = Barrier::<Shared>::with_scope(1);
+                barrier.state.store(u64::from(rounds) * ROUND, Ordering::Relaxed);
+                barrier.released.store(was, Ordering::Relaxed);
+                assert!(barrier.wait().is_leader());
+                let after = rounds.wrapping_add(1).wrapping_mul(RELEASED);
+                assert_eq!(barrier.released.load(Ordering::Relaxed) & !ASLEEP, after);
+            }
+        }
     }
 }

@@ -82,7 +82,7 @@ macro_rules! shared_safe {
 shared_safe! {
     Condvar = "Condvar 2",
     Semaphore = "Semaphore 1",
-    Barrier = "Barrier 1",
+    Barrier = "Barrier 2",
     AutoEvent = "AutoEvent 1",
     ManualEvent = "ManualEvent 1",
     Parker = "Parker 1",

@@ -31,6 +31,8 @@ fn write_to(descriptor: usize, text: &[u8]) -> Result<usize, Errno> {
 }
 
 /// A copy of the descriptor of another process, or of this one's first thread.
+#[cold]
+#[inline(never)]
 fn copied(process: usize) -> Result<File, Errno> {
     // SAFETY: takes numbers.
     let first = unsafe { syscall(libc::SYS_pidfd_open, [process, 0, 0, 0, 0, 0]) }?;
@@ -42,6 +44,10 @@ fn copied(process: usize) -> Result<File, Errno> {
 }
 
 /// The file behind the descriptor of another process, or of this one's first thread.
+///
+/// Not inlined: a handler of SIGSEGV writes on a stack of 8 KiB, and a path takes one of them.
+#[cold]
+#[inline(never)]
 fn opened(process: usize) -> Result<File, Errno> {
     let folder = PathBuf::join(&[b"/proc/", decimal(process as u64, &mut [0; 20]), b"/fd"])?;
     File::append_to(&folder, c"2")

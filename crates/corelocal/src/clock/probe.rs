@@ -228,16 +228,6 @@ pub(super) unsafe fn pvclock_at<'a>(address: usize) -> Option<&'a pvclock::Page>
     unsafe { pvclock::Page::from_ptr(ptr::with_exposed_provenance(address)) }
 }
 
-/// KVM's page, which is there.
-///
-/// # Safety
-/// The address is one that [`probe`] found, and not 0.
-#[inline(always)]
-pub(super) unsafe fn pvclock_unchecked<'a>(address: usize) -> &'a pvclock::Page {
-    // SAFETY: as in `pvclock_at`; pages are aligned.
-    unsafe { &*ptr::with_exposed_provenance(address) }
-}
-
 /// Whether the kernel's clock source is the cpu's counter, which it is only while it trusts all cpus' to
 /// agree. No where /sys does not say.
 fn tsc_is_the_source() -> bool {

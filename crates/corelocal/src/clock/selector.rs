@@ -179,9 +179,9 @@ impl<T: Truth> Selector<T> {
 
     #[inline(never)]
     fn read_by_pvclock<const HOW: u8>(&self, clock: Clock) -> u64 {
-        // SAFETY: what the probe found; it is there where this route leads. (1)
-        let page = unsafe { probe::pvclock_unchecked(self.pvclock.load(Ordering::Relaxed)) };
-        match paravirtual::read_through::<HOW>(self.page(), page, clock) {
+        // None after a later probe that did not find it: for want of a descriptor, say.
+        let read = |page| paravirtual::read_through::<HOW>(self.page(), page, clock);
+        match self.pvclock().and_then(read) {
             Some(nanos) => nanos,
             None => self.read_patiently(clock, HOW != how::UNORDERED),
         }

@@ -12,7 +12,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -67,9 +67,11 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
         Refusal::unfit(format!("cannot run {}: {error}", program.path.display()))
     })?;
     let end = args.options.time.map(|time| began + time);
-    let (status, is_deaf) = wait(child, end, &folder).map_err(Refusal::unable)?;
+    let asked = wait(child, end, &folder).map_err(Refusal::unable)?;
+    let (status, is_deaf) = (asked.status, asked.is_deaf);
     let mut heaps: Vec<Heap> = Vec::new();
     let mut profiles = folder.profiles();
+    without_later_ones(&mut profiles, &asked.profiles);
     profiles.sort_by_key(|path| number(path));
     for heap in profiles.iter().filter_map(|path| file::read(path).ok()) {
         keep(&mut heaps, heap);
@@ -100,9 +102,23 @@ fn words(before: &str, folder: &Path, rate: u64) -> OsString {
     words.join(",").into()
 }
 
-/// The NUMBER in PREFIX.PROCESS.NUMBER.heap: of the profiles of a process, later ones have higher numbers.
+/// The last two of PREFIX.PROCESS.NUMBER.heap, NUMBER first.
+fn numbers(path: &Path) -> impl Iterator<Item = u64> {
+    let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".heap"));
+    name.unwrap_or_default().rsplit('.').map_while(|number| number.parse().ok())
+}
+
+/// Of the profiles of a process, later ones have higher numbers.
 fn number(path: &Path) -> Option<u64> {
-    path.file_name()?.to_str()?.strip_suffix(".heap")?.rsplit('.').next()?.parse().ok()
+    numbers(path).next()
+}
+
+/// Without the profiles that processes wrote after they had answered: on its way to its end a program gives back what it
+/// had.
+fn without_later_ones(profiles: &mut Vec<PathBuf>, answers: &[PathBuf]) {
+    let has_answered =
+        |path: &Path| answers.iter().any(|it| numbers(it).nth(1) == numbers(path).nth(1));
+    profiles.retain(|path| answers.contains(path) || !has_answered(path));
 }
 
 /// Of several profiles of one program in one process, the last one; one that is cut off only if no other one is there.
@@ -119,16 +135,21 @@ fn keep(heaps: &mut Vec<Heap>, heap: Heap) {
     }
 }
 
-/// Until it ends; at `end` it is asked for a profile, and then to end. How it ended, and whether it could not be asked.
-fn wait(
-    mut child: Child,
-    end: Option<Instant>,
-    folder: &Folder,
-) -> anyhow::Result<(ExitStatus, bool)> {
-    let (mut ending, mut is_deaf) = (None::<Ending>, false);
+/// What came of waiting for a program.
+struct Asked {
+    status: ExitStatus,
+    /// It could not be asked for a profile.
+    is_deaf: bool,
+    /// What was there when it had answered.
+    profiles: Vec<PathBuf>,
+}
+
+/// Until it ends; at `end` it is asked for a profile, and then to end.
+fn wait(mut child: Child, end: Option<Instant>, folder: &Folder) -> anyhow::Result<Asked> {
+    let (mut ending, mut is_deaf, mut profiles) = (None::<Ending>, false, Vec::new());
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the program")? {
-            return Ok((status, is_deaf));
+            return Ok(Asked { status, is_deaf, profiles });
         }
         let is_over = end.is_some_and(|end| Instant::now() >= end);
         if let Some(ending) = &mut ending {
@@ -137,6 +158,7 @@ fn wait(
             is_deaf = !catches(child.id(), ASKS);
             if !is_deaf {
                 ask(&mut child, folder);
+                profiles = folder.profiles();
             }
             match child.try_wait() {
                 Ok(None) => ending = Some(Ending::ask(&child, is_over)),
@@ -232,6 +254,19 @@ mod tests {
         let numbers = ["/x/of.12.2.heap", "/x/of.12.10.heap", "/x/of.12.x.heap", "/x/of", "/"]
             .map(|path| number(Path::new(path)));
         assert_eq!(numbers, [Some(2), Some(10), None, None, None]);
+    }
+
+    #[test]
+    fn what_is_written_after_the_answer_does_not_count() {
+        let paths = |names: &[&str]| -> Vec<PathBuf> { names.iter().map(PathBuf::from).collect() };
+        let answers = paths(&["/x/of.5.0.heap", "/x/of.5.1.heap"]);
+        let mut all =
+            paths(&["/x/of.5.0.heap", "/x/of.5.1.heap", "/x/of.5.2.heap", "/x/of.6.0.heap"]);
+        without_later_ones(&mut all, &answers);
+        assert_eq!(all, paths(&["/x/of.5.0.heap", "/x/of.5.1.heap", "/x/of.6.0.heap"]));
+        // Where none was asked, all count.
+        without_later_ones(&mut all, &[]);
+        assert_eq!(all.len(), 3);
     }
 
     #[test]

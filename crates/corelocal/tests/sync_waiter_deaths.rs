@@ -165,7 +165,8 @@ fn killed_as_it_leads(barrier: &Barrier<Shared>, waiters: u64) -> bool {
 #[test]
 fn a_dead_leader_stops_nobody_at_a_barrier() {
     // Threads may wait there for good, if this fails.
-    let barrier: &'static Barrier<Shared> = Box::leak(Box::new(Barrier::with_scope(3)));
+    static BARRIER: Barrier<Shared> = Barrier::with_scope(3);
+    let barrier = &BARRIER;
     for round in 0..2 {
         // All of them wait for longer than a second, one of them as long as it takes.
         let (tell, told) = std::sync::mpsc::channel();
@@ -194,7 +195,8 @@ fn a_dead_leader_stops_nobody_at_a_barrier() {
 /// At its deadline one that waits sees that its round is over, and does not wait for who would have said so.
 #[test]
 fn a_dead_leader_delays_nobody_beyond_the_deadline() {
-    let barrier: &'static Barrier<Shared> = Box::leak(Box::new(Barrier::with_scope(2)));
+    static BARRIER: Barrier<Shared> = Barrier::with_scope(2);
+    let barrier = &BARRIER;
     // On a machine that does other things it may give up too early.
     let gone_on = (0..100).any(|_| {
         let (tell, told) = std::sync::mpsc::channel();

@@ -235,16 +235,22 @@ impl Drop for Running {
     }
 }
 
+/// What is seen of a process in half a second, and in how many it was.
+fn half_a_second(running: &Running) -> (serde_json::Value, f64) {
+    let done = running.look(&["--for", "500ms", "--json"]);
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    let answer = json(&done.out);
+    check(&answer);
+    let seconds = answer["seconds"].as_f64().expect("seconds");
+    assert!(seconds >= 0.5, "{seconds}");
+    (answer, seconds)
+}
+
 #[test]
 fn a_process_is_looked_at_while_it_runs() {
     let running = Running::start("60000", Some("ready"));
     for _ in 0..2 {
-        let done = running.look(&["--for", "500ms", "--json"]);
-        assert_eq!(done.code, Some(0), "{}", done.whole());
-        let answer = json(&done.out);
-        check(&answer);
-        let seconds = answer["seconds"].as_f64().expect("seconds");
-        assert!(seconds >= 0.5, "{seconds}");
+        let (answer, seconds) = half_a_second(&running);
         // What came within that time, and not before: three threads, each with the lock for 3 ms at a time.
         let waits = answer["processes"][0]["locks"][0]["waits"].as_u64().expect("waits");
         assert!(waits as f64 <= seconds / 0.003 + 3.0, "{waits} in {seconds}");
@@ -255,12 +261,7 @@ fn a_process_is_looked_at_while_it_runs() {
 #[test]
 fn a_process_with_odd_names_is_looked_at_while_it_runs() {
     let running = Running::start("odd-names", Some("ready"));
-    let done = running.look(&["--for", "500ms", "--json"]);
-    assert_eq!(done.code, Some(0), "{}", done.whole());
-    let answer = json(&done.out);
-    check(&answer);
-    let seconds = answer["seconds"].as_f64().expect("seconds");
-    assert!(seconds >= 0.5, "{seconds}");
+    half_a_second(&running);
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub fn complain(sentence: impl Display) {
 /// Prints to standard error what is not worth failing for.
 pub fn remark(text: impl Display) {
     let text = text.to_string();
-    // Where standard error fails there is nobody to tell.
+    // Where standard error fails, nothing more can be done.
     let _ = anstream::stderr().lock().write_all(visible(&text).as_bytes());
 }
 

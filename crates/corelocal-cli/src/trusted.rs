@@ -7,8 +7,8 @@
 //! 1. A library is used if it, each folder above it and each link on the way belong to a trusted user, and no other
 //!    user may write to them. Other users may write to a sticky folder: they cannot replace what is ours there. But the
 //!    library itself is in no such folder.
-//! 2. Trusted are this process's user, root, and who can replace this program's own file anyway: its owner, and the
-//!    group that may write to its folder.
+//! 2. Trusted are this process's user, root, and the users that can replace this program's own file anyway: its owner,
+//!    and the group that may write to its folder.
 //! 3. The path that was judged is resolved. No name on it can be exchanged by an untrusted user.
 
 use std::collections::hash_map::RandomState;

@@ -44,7 +44,7 @@ pub(crate) fn dump() {
     if let (Err(why), Some(fd)) = (profile::dump_next(), info::standard_error()) {
         let mut out = Out::to_file(fd);
         let why = why.name().unwrap_or("an error");
-        // Where standard error fails there is nobody to tell.
+        // Where standard error fails, nothing more can be done.
         let _ = writeln!(out, "corelocal malloc: cannot write a profile: {why}");
         let _ = out.flush();
     }

@@ -6,8 +6,8 @@
 //! where the user says.
 //!
 //! Invariants:
-//! - The folder is nobody else's, and goes away with its [`Folder`]. No other user knows its name before: one that took
-//!   all names in a shared place would leave none.
+//! - The folder belongs to this user alone, and goes away with its [`Folder`]. Other users cannot know its name before:
+//!   else they could take all names in a shared place.
 //! - Its path can be a word in the environment of a program: it is text, has no comma, and is not too long.
 
 use std::ffi::CString;

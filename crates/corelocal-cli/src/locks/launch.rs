@@ -54,8 +54,8 @@ pub fn look<T>(
     Ok(((processes, lasted.as_secs_f64()), code(status)))
 }
 
-/// How a program is asked to end: by SIGTERM, once. One that does not end in time is killed if it is we who want that,
-/// as the time is over. If it is another process, which has asked us, that one decides how long the program may take.
+/// How a program is asked to end: by SIGTERM, once. A program that does not end in time is killed if `--for` ends it. If
+/// another process has sent SIGTERM to this one, that process decides how long the program may take.
 pub(crate) struct Ending {
     asked: Instant,
     is_ours: bool,

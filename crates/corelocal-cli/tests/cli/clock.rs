@@ -249,7 +249,7 @@ fn a_clock_that_nobody_keeps_right_is_not_believed() {
     }
 }
 
-/// What a page with the hypervisor's marker says is believed only by who has compared that.
+/// The command believes a page with the hypervisor's marker only if it could compare that.
 #[test]
 fn a_hypervisors_marker_is_compared() {
     let (_folder, page) = folder();

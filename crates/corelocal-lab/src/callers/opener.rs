@@ -7,8 +7,7 @@
 //! Invariants:
 //! - A file that the child is not done with in time is not touched again, by any child.
 //! - All files together have [`PATIENCE`].
-//! - A file of a FUSE mount is not trusted, whoever its server says that it belongs to: to read it may take for ever,
-//!   too.
+//! - A file of a FUSE mount is not trusted, whichever owner its server reports: to read it may take for ever, too.
 
 use std::cell::RefCell;
 use std::fs::File;

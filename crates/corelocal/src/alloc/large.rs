@@ -55,7 +55,7 @@ pub(super) unsafe fn zero(range: Range, object: *mut u8, size: usize) {
     /// From here on.
     const LONG: usize = 32 << 20;
     let whole = size - size % page_size();
-    // SAFETY: whole pages of the caller's, who needs nothing of what is in them.
+    // SAFETY: whole pages of the caller's object, whose content is not needed.
     let given = match size >= LONG && unsafe { store::discard(range, object, whole) } {
         true => whole,
         false => 0,

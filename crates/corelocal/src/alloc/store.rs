@@ -392,7 +392,7 @@ unsafe fn give_back_taken(range: Range, first: usize, chunks: usize) -> bool {
 /// Gives the memory of an object back, which stays the caller's and is 0 then; false if the kernel refuses.
 ///
 /// # Safety
-/// Whole pages of the caller's, who needs nothing of what is in them.
+/// Whole pages of the caller's object, whose content is not needed.
 pub(super) unsafe fn discard(range: Range, at: *mut u8, len: usize) -> bool {
     // SAFETY: the caller's promise.
     unsafe {

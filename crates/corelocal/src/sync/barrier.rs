@@ -18,8 +18,8 @@
 //! after a second at most, reads `state` as well. If its round is over, the waiter does what the leader has left
 //! undone, and returns.
 //!
-//! Sleepers wait for a word that only leaders, waiters in their stead, and the first sleeper of a round write: who
-//! wakes reads it once and goes, and nobody who arrives disturbs one that is falling asleep.
+//! Sleepers wait for a word that only leaders, waiters in their stead, and the first sleeper of a round write: a thread
+//! that wakes reads it once and goes, and a thread that arrives disturbs none that is falling asleep.
 //!
 //! Before it sleeps a thread looks a few times, and lets others run in between (`spin.rs`): with more threads than
 //! cpus they arrive meanwhile, so that nobody sleeps and nobody need be woken.

@@ -39,7 +39,7 @@ impl<T: Sync + 'static> WipedByFork<T> {
         }
     }
 
-    /// The same, but `fallback`, all zero, from now on where there is none: whoever asks gets the same at any time, also
+    /// The same, but `fallback`, all zero, from now on where there is none: all callers get the same at any time, also
     /// once the kernel has memory again. A child finds the fallback as it is.
     #[inline]
     pub fn get_or(&self, fallback: &'static T) -> &'static T {
@@ -49,7 +49,7 @@ impl<T: Sync + 'static> WipedByFork<T> {
     #[cold]
     fn settle(&self, fallback: &'static T) -> &'static T {
         let at = ptr::from_ref(fallback).cast_mut();
-        // Acquire: as in `known`, if another thread was faster.
+        // Release: partner is the Acquire in `known`. Acquire: as there, if another thread was faster.
         let settled =
             self.at.compare_exchange(ptr::null_mut(), at, Ordering::Release, Ordering::Acquire);
         match settled {

@@ -154,7 +154,7 @@ impl<'a> Search<'a> {
         self.come(begin, None);
         let mut queue = VecDeque::from([begin]);
         while let Some(here) = queue.pop_front() {
-            // Who locks what it holds waits for itself, whatever else it holds.
+            // A thread that locks what it holds waits for itself, whatever else it holds.
             if here.0 == goal && (here.1 == 0 || start == goal) {
                 return Some(self.path(first, here));
             }

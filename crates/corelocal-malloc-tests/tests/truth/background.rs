@@ -93,9 +93,9 @@ fn files_of_a_foreign_root_are_not_opened() {
     let Some(ours) = only_ours(TEST) else { return };
     let cage = tempfile::TempDir::new().expect("a temporary folder");
     let files = [
-        "proc/self/cgroup",
-        "proc/self/mountinfo",
-        "proc/self/statm",
+        "proc/thread-self/cgroup",
+        "proc/thread-self/mountinfo",
+        "proc/thread-self/statm",
         "proc/pressure/memory",
         "sys/kernel/mm/transparent_hugepage/enabled",
         "sys/devices/system/node/has_cpu",

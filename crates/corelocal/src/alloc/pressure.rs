@@ -16,9 +16,9 @@ use crate::sys::topology::Root;
 use crate::sys::{in_vfork_child, is_on_signal_stack, memory_limit};
 
 /// From one look to the next, where there is a limit.
-pub(super) const PERIOD: Duration = Duration::from_secs(1);
-/// Milliseconds, where there is none: one may be set.
-const LONG_PERIOD: u64 = 10_000;
+const PERIOD: Duration = Duration::from_secs(1);
+/// Where there is none: one may be set.
+const LONG_PERIOD: Duration = Duration::from_secs(10);
 /// Hundredths of a percent of the time in which some task waits for memory.
 const STALLED: u32 = 1000;
 
@@ -46,9 +46,9 @@ const R: Ordering = Ordering::Relaxed;
 /// `CORELOCAL_MALLOC=pressure:no` it never does.
 pub fn watch_pressure() -> bool {
     let (now, due) = (milliseconds(), DUE.load(R));
+    let [period, long_period] = [PERIOD, LONG_PERIOD].map(|period| period.as_millis() as u64);
     // Far ahead: of another time namespace.
-    let is_due = now >= due || due > now + 2 * LONG_PERIOD;
-    let period = PERIOD.as_millis() as u64;
+    let is_due = now >= due || due > now + 2 * long_period;
     // Relaxed: hints all, and one thread looks at a time.
     let is_looked_at = is_due && !IS_IGNORED.load(R) && !in_vfork_child() && !is_on_signal_stack();
     if is_looked_at && DUE.compare_exchange(due, now + period, R, R).is_ok() {
@@ -59,7 +59,7 @@ pub fn watch_pressure() -> bool {
             HIGH_SEEN.store(range.header().high.load(R), R);
         }
         if !found.has_limit && !found.is_high {
-            DUE.store(now + LONG_PERIOD, R);
+            DUE.store(now + long_period, R);
         }
     }
     is_high()
@@ -86,6 +86,12 @@ pub(super) fn is_high() -> bool {
 /// Whether there was a limit at the last look.
 pub(super) fn has_limit() -> bool {
     HAS_LIMIT.load(R)
+}
+
+/// How long it is from one look to the next; `None` if there are no looks (`pressure:no`).
+pub(super) fn period() -> Option<Duration> {
+    let period = if has_limit() { PERIOD } else { LONG_PERIOD };
+    (!IS_IGNORED.load(R)).then_some(period)
 }
 
 /// Whether the process has a limit and has taken memory since the last look.
@@ -120,8 +126,8 @@ pub(super) mod tests {
             fs::write(path, text).unwrap();
         };
         assert_eq!(root(), Found { has_limit: false, is_high: false });
-        write("proc/self/cgroup", "0::/\n");
-        write("proc/self/mountinfo", "30 1 0:26 / /cg rw - cgroup2 cgroup2 rw\n");
+        write("proc/thread-self/cgroup", "0::/\n");
+        write("proc/thread-self/mountinfo", "30 1 0:26 / /cg rw - cgroup2 cgroup2 rw\n");
         write("cg/memory.max", "1000\n");
         for (current, is_high) in [("0", false), ("874", false), ("876", true), ("1000", true)] {
             write("cg/memory.current", current);

@@ -11,9 +11,9 @@
 
 use core::cell::UnsafeCell;
 
-use super::fault::Line;
-use crate::sys::file::File;
+use crate::sys::file::{File, OWN};
 use crate::sys::stack::{self, NAME_BYTES, REGISTERS};
+use crate::sys::stderr::Line;
 
 const WORDS: usize = 500;
 /// Places of registers in a trace.
@@ -151,10 +151,10 @@ struct Map {
 }
 
 impl Maps {
-    /// Reads `/proc/self/maps`; without it there are none.
+    /// Reads the process's list of mappings; without it there are none.
     pub(super) fn read(&mut self) {
         self.count = 0;
-        let Ok(maps) = File::open_of_kernel(c"/proc/self", c"maps") else { return };
+        let Ok(maps) = File::open_of_kernel(OWN, c"maps") else { return };
         let mut len = 0;
         while len < TEXT {
             match maps.read(&mut self.text[len..TEXT]) {

@@ -3,7 +3,7 @@
 //!
 //! `sched_getaffinity` already honours the cpuset; this says *why* cpus are missing. What the memory controller leaves
 //! is in `memory_limit.rs`. The way to a group:
-//! `/proc/self/cgroup` names the group, `/proc/self/mountinfo` the file system it appears in, and
+//! `/proc/thread-self/cgroup` names the group, `/proc/thread-self/mountinfo` the file system it appears in, and
 //! the group's directory, or the nearest ancestor that has the controller, holds the list. Formats:
 //! cgroups(7), proc_pid_mountinfo(5), cpuset(7).
 //!
@@ -13,7 +13,7 @@
 //!    that are not inlined.
 
 use super::cpuset::CpuSet;
-use super::file::{File, Lines, PathBuf};
+use super::file::{File, Lines, OWN, PathBuf};
 use super::topology::{Root, read_set};
 
 /// Which of the two control group interfaces.
@@ -109,7 +109,7 @@ impl Group {
 /// one in the unified hierarchy.
 #[inline(never)]
 fn own_group(root: Root<'_>, controller: &[u8]) -> Option<(CgroupVersion, PathBuf)> {
-    let mut lines = Lines::new(open_in(root, b"/proc/self/cgroup")?);
+    let mut lines = Lines::new(open_in(root, b"/cgroup")?);
     // One path for what comes of all lines.
     let (mut found, mut unified) = (PathBuf::join(&[]).ok()?, None);
     while let Some(line) = lines.next() {
@@ -149,7 +149,7 @@ fn directory_of(
     if group.starts_with(b"/..") {
         return None;
     }
-    let mut lines = Lines::new(open_in(root, b"/proc/self/mountinfo")?);
+    let mut lines = Lines::new(open_in(root, b"/mountinfo")?);
     while let Some(line) = lines.next() {
         let Some(mount) = Mount::parse(line) else { continue };
         if !version.is_mounted_as(controller, mount.fs_type, mount.options) {
@@ -166,7 +166,7 @@ fn directory_of(
 /// Opens a file of the process. The path is gone from the stack when it is read: see the invariants.
 #[inline(never)]
 fn open_in(root: Root<'_>, name: &[u8]) -> Option<File> {
-    File::open(&mut root.path(&[name])?).ok()
+    File::open(&mut root.path(&[OWN.to_bytes(), name])?).ok()
 }
 
 /// The fields of a line of mountinfo that matter here, still escaped.

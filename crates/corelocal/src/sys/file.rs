@@ -6,7 +6,7 @@
 //!
 //! # Files of the kernel
 //! A process may have moved its root to a folder of another user (`rpm --root`, a writable FTP home). There
-//! `/proc/self/cgroup` is whatever that user made: a FIFO, whose opening waits for a writer, or a file without an end.
+//! `/proc/thread-self/cgroup` is whatever that user made: a FIFO, whose opening waits for a writer, or a file without an end.
 //! So the folder is resolved first, to a descriptor that opens nothing (`O_PATH`). If it is of the kernel's file system
 //! ([`KernelFs`]), the kernel alone makes names in it, and the file is opened there. Any other file counts as missing.
 //!
@@ -17,6 +17,7 @@
 
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
+use core::ptr;
 
 use super::errno::Errno;
 use super::file_size::without_sigxfsz;
@@ -117,6 +118,10 @@ impl PathBuf {
     }
 }
 
+/// What /proc says of the calling thread, and of its process. Not `/proc/self`: when the first thread has ended, most
+/// files there are empty or refused, such as `maps`, `statm` and `mountinfo`.
+pub(crate) const OWN: &CStr = c"/proc/thread-self";
+
 /// For reading, without waiting for anything.
 const READ_NOW: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
 
@@ -210,6 +215,9 @@ impl File {
     /// write to: it may be any of this user's or root's, by a hard link. `ENXIO` for a FIFO that no process reads. A device is
     /// written to as it is. `ENAMETOOLONG` for a path of more than 1023 bytes to a file that is there.
     ///
+    /// What stands for an open descriptor of this process, as `/dev/stdout` does, is a copy of the descriptor: with
+    /// its rights and at its position, and nothing is emptied. `EPERM` for the other links of /proc that lead to files.
+    ///
     /// `EAGAIN` for a link that is replaced by another kind of file meanwhile.
     ///
     /// A link is judged and read by one descriptor, and a file is judged by the descriptor that is written to. So
@@ -246,13 +254,30 @@ impl File {
                 return Err(Errno::EPERM);
             }
             if KernelFs::Proc.has(link.file_system()?) {
-                // The kernel alone can follow it, and no process can replace it.
-                return File::open_at(at, name, WRITE_NOW)?.emptied(&folder);
+                return File::copied(&folder, name);
             }
             link.read_link(&mut room)?;
             from = Some(folder);
         }
         Err(Errno::ELOOP)
+    }
+
+    /// A copy of the descriptor that a link of /proc stands for. To open what it leads to would give rights that the
+    /// process had not been given.
+    fn copied(folder: &File, name: &CStr) -> Result<File, Errno> {
+        let number = core::str::from_utf8(name.to_bytes()).ok().and_then(|name| name.parse().ok());
+        let number: u32 = number.ok_or(Errno::EPERM)?;
+        // Not one of the first three, which a program may have closed.
+        let args = [number as usize, libc::F_DUPFD_CLOEXEC as usize, 3, 0, 0, 0];
+        // SAFETY: numbers; the new descriptor belongs to the result alone.
+        let copy = retry(|| unsafe { syscall(libc::SYS_fcntl, args) }).map(File)?;
+        // SAFETY: a descriptor, and a name that ends with NUL; `stat` is writable.
+        let linked =
+            stat_by(|stat| unsafe { libc::fstatat(folder.0 as i32, name.as_ptr(), stat, 0) })?;
+        let mine = copy.status()?;
+        // The link may be of another process, or of a thread with descriptors of its own.
+        let is_same = (mine.st_dev, mine.st_ino) == (linked.st_dev, linked.st_ino);
+        if is_same { Ok(copy) } else { Err(Errno::EPERM) }
     }
 
     /// Opens a path that begins at an open directory, or at the working directory; close-on-exec. A new file is its
@@ -348,10 +373,21 @@ impl File {
         Ok(())
     }
 
-    /// Opens the file of a link in a folder of /proc for writing at its end, close-on-exec, without waiting for the
-    /// reader of a FIFO. A terminal does not become the process's own.
+    /// Opens the file of a descriptor, whose link is in a folder of /proc, for writing at its end, close-on-exec,
+    /// without waiting for the reader of a FIFO. A terminal does not become the process's own. `EBADF` if the
+    /// descriptor is not one to write to: opening would give that right.
     #[cfg(not(any(loom, miri)))]
     pub(crate) fn append_to(folder: &PathBuf, link: &CStr) -> Result<File, Errno> {
+        let shown = File::open_in(
+            KernelFs::Proc,
+            folder.as_c_str(),
+            link,
+            libc::O_PATH | libc::O_NOFOLLOW,
+        )?;
+        // The mode of the link tells what the descriptor was opened for.
+        if shown.status()?.st_mode & 0o200 == 0 {
+            return Err(Errno::EBADF);
+        }
         let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_NOCTTY | libc::O_NONBLOCK;
         File::open_in(KernelFs::Proc, folder.as_c_str(), link, flags)
     }
@@ -383,16 +419,32 @@ impl File {
         }
     }
 
-    /// Writes all of it; `EFBIG` past the limit of the process.
+    /// Writes all of it, and waits where it must; `EFBIG` past the limit of the process.
     pub(crate) fn write_all(&self, mut bytes: &[u8]) -> Result<(), Errno> {
         while !bytes.is_empty() {
             let args = [self.0, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0];
             // SAFETY: the kernel reads so many bytes.
             let write = || unsafe { syscall(libc::SYS_write, args) };
-            let written = retry(|| without_sigxfsz(write))?;
-            bytes = bytes.get(written..).filter(|_| written > 0).ok_or(Errno::EIO)?;
+            match retry(|| without_sigxfsz(write)) {
+                // A descriptor of the program may be one that does not wait.
+                Err(Errno::EAGAIN) => self.wait_for_room()?,
+                Ok(written) if written > 0 => {
+                    bytes = bytes.get(written..).ok_or(Errno::EIO)?;
+                }
+                Ok(_) => return Err(Errno::EIO),
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
+    }
+
+    /// Waits until a write would take something, or fail.
+    #[cold]
+    fn wait_for_room(&self) -> Result<(), Errno> {
+        let mut what = libc::pollfd { fd: self.0 as i32, events: libc::POLLOUT, revents: 0 };
+        let args = [ptr::from_mut(&mut what) as usize, 1, 0, 0, 0, 0];
+        // SAFETY: one entry, which the kernel fills in; no limit and no mask.
+        retry(|| unsafe { syscall(libc::SYS_ppoll, args) }).map(drop)
     }
 
     /// Reads up to `buffer.len()` bytes; 0 at the end of the file.
@@ -625,15 +677,63 @@ mod tests {
                 "skipped: fifos_and_links_of_other_users_are_refused: other users': needs root"
             );
         }
-        // One's own link is followed, and a descriptor's.
+        // One's own link is followed.
         create(&link).unwrap().write_all(b"through").unwrap();
         assert_eq!(fs::read(&kept).unwrap(), b"through");
-        let descriptor = fs::File::options().write(true).open(&kept).unwrap();
-        let number = std::os::fd::AsRawFd::as_raw_fd(&descriptor);
-        let by_number = CString::new(format!("/proc/self/fd/{number}")).unwrap();
-        File::create(&by_number, false).unwrap().write_all(b"by number").unwrap();
-        assert_eq!(fs::read(&kept).unwrap(), b"by number");
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn descriptors_keep_their_rights_and_their_position() {
+        use std::io::{Read as _, Write as _};
+        use std::os::fd::{AsRawFd, FromRawFd as _};
+        let path = env::temp_dir().join(format!("corelocal-numbers-{}", std::process::id()));
+        let create = |folder: &str, open: &dyn AsRawFd| {
+            let path = CString::new(format!("{folder}/{}", open.as_raw_fd())).unwrap();
+            File::create(&path, false)
+        };
+        let mut written = fs::File::create(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        written.write_all(b"before ").unwrap();
+        for (folder, text) in [("/proc/self/fd", "once "), ("/dev/fd", "again")] {
+            create(folder, &written).unwrap().write_all(text.as_bytes()).unwrap();
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"before once again");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+        // One to read from is not one to write to.
+        let read = fs::File::open(&path).unwrap();
+        let refused = create("/proc/self/fd", &read).unwrap().write_all(b"new");
+        assert_eq!(refused, Err(Errno::EBADF));
+        assert_eq!(fs::read(&path).unwrap(), b"before once again");
+        // Links of /proc that are not descriptors of ours.
+        assert_eq!(File::create(c"/proc/thread-self/exe", false).err(), Some(Errno::EPERM));
+        let mut ends = [0; 2];
+        // SAFETY: two descriptors, which the files own.
+        let (mut from, to) = unsafe {
+            assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
+            (fs::File::from_raw_fd(ends[0]), fs::File::from_raw_fd(ends[1]))
+        };
+        let mut child = std::process::Command::new("sleep");
+        let mut child = child.arg("60").stdin(from.try_clone().unwrap()).spawn().unwrap();
+        let folder = format!("/proc/{}/fd", child.id());
+        let foreign = CString::new(folder + "/0").unwrap();
+        assert_eq!(File::create(&foreign, false).err(), Some(Errno::EPERM));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // A pipe that does not wait, and is full at times.
+        // SAFETY: a descriptor and numbers.
+        unsafe { libc::fcntl(to.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        let long = std::vec![7; 300_000];
+        let copy = create("/proc/self/fd", &to).unwrap();
+        drop(to);
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            from.read_to_end(&mut all).map(|_| all)
+        });
+        copy.write_all(&long).unwrap();
+        drop(copy);
+        assert!(reader.join().unwrap().unwrap() == long);
+        fs::remove_file(&path).unwrap();
     }
 
     /// Another user that exchanges its link with one of this user: the kernel does both at once.
@@ -752,6 +852,50 @@ mod tests {
         assert_eq!(create("loop").err(), Some(Errno::ELOOP));
         assert_eq!(create("in/").err(), Some(Errno(libc::EISDIR)));
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_reads_its_own() {
+        extern "C" fn read_all(first: *mut libc::c_void) -> *mut libc::c_void {
+            // Once it is a zombie, the files of /proc/self are empty.
+            let mut path = PathBuf::join(&[b"/proc/self/statm"]).unwrap();
+            let (began, mut text) = (std::time::Instant::now(), [0; 8]);
+            while File::open(&mut path).unwrap().read(&mut text).is_ok_and(|len| len > 0)
+                && text[..2] != *b"0 "
+                && began.elapsed().as_secs() < 10
+            {
+                std::thread::yield_now();
+            }
+            let is_read = |name: &[u8]| {
+                let file = PathBuf::join(&[OWN.to_bytes(), name])
+                    .and_then(|mut path| File::open(&mut path));
+                let mut text = [0; 8];
+                file.and_then(|file| file.read(&mut text))
+                    .is_ok_and(|len| len > 2 && text[..2] != *b"0 ")
+            };
+            let names: [&[u8]; 4] = [b"/cgroup", b"/mountinfo", b"/statm", b"/maps"];
+            // No control groups, no file of them.
+            let is_there = |name: &&&[u8]| {
+                **name != b"/cgroup" || std::path::Path::new("/proc/self/cgroup").exists()
+            };
+            let is_all = names.iter().filter(is_there).all(|name| is_read(name));
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(if is_all && first.is_null() { 0 } else { 1 }) }
+        }
+        // SAFETY: the child makes a thread and leaves the rest to it.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: likewise. Only the calling thread ends; what it has on its stack stays.
+            unsafe {
+                let mut thread = core::mem::zeroed();
+                libc::pthread_create(&mut thread, ptr::null(), read_all, ptr::null_mut());
+                let _ = syscall(libc::SYS_exit, [0; 6]);
+            }
+        }
+        let mut status = -1;
+        // SAFETY: a child of ours.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 
     #[test]

@@ -40,8 +40,8 @@ impl Drop for Tree {
 }
 
 const V2: &[(&str, &str)] = &[
-    ("proc/self/cgroup", "0::/a/b\n"),
-    ("proc/self/mountinfo", "30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+    ("proc/thread-self/cgroup", "0::/a/b\n"),
+    ("proc/thread-self/mountinfo", "30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
     ("sys/fs/cgroup/a/b/memory.max", "max\n"),
     ("sys/fs/cgroup/a/b/memory.high", "max\n"),
     ("sys/fs/cgroup/a/b/memory.current", "104857600\n"),
@@ -77,9 +77,12 @@ fn limits_of_v1() {
     let tree = Tree::new(
         "v1-limits",
         &[
-            ("proc/self/cgroup", "9:name=systemd:/\n4:memory:/box/inner\n0::/\n"),
+            ("proc/thread-self/cgroup", "9:name=systemd:/\n4:memory:/box/inner\n0::/\n"),
             // A container sees its part of the hierarchy.
-            ("proc/self/mountinfo", "40 1 0:30 /box /cg/memory rw - cgroup cgroup rw,memory\n"),
+            (
+                "proc/thread-self/mountinfo",
+                "40 1 0:30 /box /cg/memory rw - cgroup cgroup rw,memory\n",
+            ),
             ("cg/memory/inner/memory.limit_in_bytes", "9223372036854771712\n"),
             ("cg/memory/inner/memory.usage_in_bytes", "1048576\n"),
             ("cg/memory/memory.limit_in_bytes", "8388608\n"),
@@ -99,9 +102,9 @@ fn what_is_not_understood_is_no_limit() {
         ("sys/fs/cgroup/a/b/memory.max", "-1\n"),
         ("sys/fs/cgroup/a/b/memory.max", "0\n"),
         ("sys/fs/cgroup/a/b/memory.max", ""),
-        ("proc/self/cgroup", "nonsense"),
-        ("proc/self/cgroup", "0::/../outside\n"),
-        ("proc/self/mountinfo", ""),
+        ("proc/thread-self/cgroup", "nonsense"),
+        ("proc/thread-self/cgroup", "0::/../outside\n"),
+        ("proc/thread-self/mountinfo", ""),
     ] {
         let tree = Tree::new("nonsense", V2);
         tree.write(file, text);

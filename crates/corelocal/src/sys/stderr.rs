@@ -1,5 +1,7 @@
 //! Standard error, from any thread: also from one that has a table of descriptors of its own, without this one.
 
+use core::fmt::{self, Write};
+
 use super::errno::Errno;
 use super::file::{File, PathBuf, decimal};
 use super::file_size::without_sigxfsz;
@@ -12,15 +14,46 @@ use super::syscall::syscall;
 /// copied from the process's first thread, for this one write; before Linux 5.6, or where a filter refuses that, its
 /// file is opened once more, which is refused for sockets.
 pub(crate) fn write(text: &[u8]) {
-    let mine = write_to(libc::STDERR_FILENO as usize, text);
+    // One that is open, but not to write to, is refused with the same error: then there is nothing to write to.
+    if write_to(libc::STDERR_FILENO as usize, text) != Err(Errno::EBADF) || is_open() {
+        return;
+    }
     // SAFETY: no preconditions.
     let process = unsafe { libc::getpid() } as usize;
     // SAFETY: takes nothing.
     let is_first = unsafe { syscall(libc::SYS_gettid, [0; 6]) } == Ok(process);
-    if mine == Err(Errno::EBADF) && !is_first {
+    if !is_first {
         if let Ok(copy) = copied(process).or_else(|_| opened(process)) {
             let _ = write_to(copy.descriptor(), text);
         }
+    }
+}
+
+/// A line of text on its way to stderr.
+pub(crate) struct Line {
+    pub(crate) bytes: [u8; 384],
+    pub(crate) len: usize,
+}
+
+impl Line {
+    /// Prints what fits into a line.
+    pub(crate) fn print(text: fmt::Arguments<'_>) {
+        let mut line = Line { bytes: [0; 384], len: 0 };
+        // What does not fit is missing.
+        if line.write_fmt(text).is_err() {
+            line.len = line.len.min(line.bytes.len() - 1);
+            let _ = line.write_str("\n");
+        }
+        write(&line.bytes[..line.len]);
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.bytes.get_mut(self.len..self.len + text.len()).ok_or(fmt::Error)?;
+        room.copy_from_slice(text.as_bytes());
+        self.len += text.len();
+        Ok(())
     }
 }
 
@@ -28,6 +61,14 @@ fn write_to(descriptor: usize, text: &[u8]) -> Result<usize, Errno> {
     let args = [descriptor, text.as_ptr() as usize, text.len(), 0, 0, 0];
     // SAFETY: the kernel reads the text.
     without_sigxfsz(|| unsafe { syscall(libc::SYS_write, args) })
+}
+
+/// Whether the calling thread has a standard error.
+fn is_open() -> bool {
+    let args = [libc::STDERR_FILENO as usize, libc::F_GETFD as usize, 0, 0, 0, 0];
+    // SAFETY: numbers.
+    let flags = unsafe { syscall(libc::SYS_fcntl, args) };
+    flags != Err(Errno::EBADF)
 }
 
 /// A copy of the descriptor of another process, or of this one's first thread.
@@ -58,6 +99,41 @@ mod tests {
     use super::*;
     use std::io::Read as _;
     use std::os::fd::{AsRawFd as _, FromRawFd as _};
+    use std::{env, format, fs};
+
+    /// In a child process whose standard error is a file to read from.
+    #[test]
+    fn no_right_to_write_is_gained() {
+        let path = env::temp_dir().join(format!("corelocal-stderr-{}", std::process::id()));
+        fs::write(&path, "kept").unwrap();
+        let read = fs::File::open(&path).unwrap();
+        extern "C" fn say(_: *mut libc::c_void) -> *mut libc::c_void {
+            // SAFETY: no preconditions.
+            let process = unsafe { libc::getpid() } as usize;
+            write(TEXT);
+            core::ptr::without_provenance_mut(usize::from(opened(process).is_ok()))
+        }
+        // SAFETY: the child makes a thread, waits for it, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: likewise.
+            unsafe {
+                libc::dup2(read.as_raw_fd(), libc::STDERR_FILENO);
+                let (mut thread, mut is_opened) = (core::mem::zeroed(), core::ptr::null_mut());
+                let none = core::ptr::null_mut();
+                if libc::pthread_create(&mut thread, core::ptr::null(), say, none) == 0 {
+                    libc::pthread_join(thread, &mut is_opened);
+                    libc::_exit(i32::from(!is_opened.is_null()));
+                }
+                libc::_exit(2);
+            }
+        }
+        let mut status = 0;
+        // SAFETY: a child of ours.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        assert_eq!((status, fs::read(&path).unwrap()), (0, b"kept".to_vec()));
+        fs::remove_file(&path).unwrap();
+    }
 
     const TEXT: &[u8] = b"a line\n";
 

@@ -22,7 +22,7 @@ use super::area::STACK_BYTES;
 use super::sample::Sample;
 use super::{for_each, is_on, summary};
 use crate::sys::Errno;
-use crate::sys::file::{File, Lines, PathBuf, decimal};
+use crate::sys::file::{File, Lines, OWN, PathBuf, decimal};
 use crate::sys::pages;
 
 const R: Ordering = Ordering::Relaxed;
@@ -51,11 +51,13 @@ pub(super) fn set_prefix(prefix: &[u8]) {
 
 /// Writes the profile to a file, which is overwritten if it is there.
 ///
-/// A new file that cannot be written whole is removed. One that was there is cut short.
+/// A new file that cannot be written whole is removed. One that was there is cut short. What stands for a descriptor of
+/// the process (`/dev/stdout`, `/dev/fd/3`) is written to at its position, with the rights that it has.
 ///
 /// # Errors
 /// `EINVAL` if there is no profile; `EPERM` if the path leads through a symbolic link of another user to a file that is
 /// there, or to another user's file, or to a file of several names in a directory that other users may write to;
+/// `EBADF` for a descriptor that is not open for writing;
 /// `EFBIG` past the limit of a file's size (`ulimit -f`), without its signal; what the file system answered; `ENOMEM`.
 pub fn dump(path: &CStr) -> Result<(), Errno> {
     if !is_on() {
@@ -124,7 +126,8 @@ fn write_with(file: &File, room: &mut Room) -> Result<(), Errno> {
     let mut out = Out { file, len, buffer, failed: None };
     out.bytes(MAGIC);
     out.info();
-    let maps = PathBuf::join(&[b"/proc/self/maps"]).and_then(|mut path| File::open(&mut path));
+    let maps =
+        PathBuf::join(&[OWN.to_bytes(), b"/maps"]).and_then(|mut path| File::open(&mut path));
     if let Ok(maps) = maps {
         let mut lines = Lines::new(maps);
         while let Some(line) = lines.next() {

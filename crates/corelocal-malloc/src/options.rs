@@ -7,7 +7,7 @@
 //!   hugepages:no          nothing is made of huge pages
 //!   stats                 prints what there is when the program ends, to stderr
 //!   stats:json            likewise, as JSON
-//!   stats-signal:N        prints it also when this signal comes
+//!   stats-signal:N        prints it also when this signal comes; counts from the beginning
 //!   profile-signal:N      writes a heap profile also when this signal comes
 //!   tally:PREFIX          writes a file with what caches did when the program ends (`tally.rs`)
 //! ```

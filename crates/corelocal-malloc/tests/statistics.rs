@@ -109,6 +109,9 @@ fn a_daemon_whose_stderr_is_a_file_of_its_own() {
     };
     let said = run("stats-signal:USR1");
     assert!(said.contains("in use"), "{said}");
+    // It counts what is asked for, since a signal may come.
+    let hits = said.lines().find(|line| line.contains("hits of caches")).expect("a line");
+    assert!(hits.trim_end().ends_with(|last: char| last.is_ascii_digit()), "{said}");
     assert_eq!(run("profile-signal:USR1"), "");
     // When the signal comes, and at the end.
     assert_eq!(run(&by_signal), no_profile.repeat(2));

@@ -2,9 +2,9 @@
 //!
 //! Its memory cannot be trusted any more. Nothing here allocates or locks.
 
-use core::fmt::{self, Write};
+use core::fmt;
 
-use crate::sys::stderr;
+use crate::sys::stderr::Line;
 
 /// Ways to be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,37 +74,10 @@ pub(super) fn abort() -> ! {
     unsafe { libc::abort() }
 }
 
-/// A line of text on its way to stderr.
-pub(super) struct Line {
-    bytes: [u8; 384],
-    len: usize,
-}
-
-impl Line {
-    /// Prints what fits into a line.
-    pub(super) fn print(text: fmt::Arguments<'_>) {
-        let mut line = Line { bytes: [0; 384], len: 0 };
-        // What does not fit is missing.
-        if line.write_fmt(text).is_err() {
-            line.len = line.len.min(line.bytes.len() - 1);
-            let _ = line.write_str("\n");
-        }
-        stderr::write(&line.bytes[..line.len]);
-    }
-}
-
-impl Write for Line {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = self.bytes.get_mut(self.len..self.len + text.len()).ok_or(fmt::Error)?;
-        room.copy_from_slice(text.as_bytes());
-        self.len += text.len();
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::fmt::Write as _;
 
     #[test]
     fn lines() {

@@ -38,8 +38,51 @@
 //! free already, ends the process with a line on stderr, as soon as it is noticed: at once where it points
 //! outside of all objects or was freed last of its class on this core; else when it goes back to its span.
 //!
-//! `CORELOCAL_MALLOC` in the environment makes a process look for more: `check` at all objects, `guard` at some
-//! (`check.rs`, `guard.rs`; docs/malloc.md).
+//! # Memory that goes back to the kernel
+//! With [`CoreLocal`] alone, what is free stays in the process until memory runs out, nothing looks for pressure, and
+//! no huge pages are made. (`libcorelocal_malloc.so` does all of that by itself.) A line at the program's beginning
+//! changes it, with one thread or several:
+//!
+//! ```
+//! use corelocal::alloc::{self, CoreLocal};
+//!
+//! #[global_allocator]
+//! static MEMORY: CoreLocal = CoreLocal;
+//!
+//! alloc::set_cold_hook(32 << 20, |_| _ = alloc::release_by_time());
+//! # let pieces: Vec<_> = (0..1000).map(|_| vec![0_u8; 64 << 10]).collect();
+//! # drop(pieces);
+//! ```
+//! The hook runs when a cache is filled or emptied: at any allocation or release, in a signal handler too. So it takes
+//! no lock that the program holds elsewhere, and does not panic. At [`Moment::Taken`] it may also allocate, start
+//! threads and call [`watch_pressure`]; at [`Moment::Given`] it does none of these.
+//!
+//! A thread gives memory back also while the program does nothing:
+//!
+//! ```
+//! use corelocal::alloc;
+//! use std::thread;
+//! use std::time::Duration;
+//!
+//! thread::spawn(|| loop {
+//!     thread::sleep(Duration::from_millis(500));
+//!     // Opens files for a moment: not where another thread closes descriptors that it does not know.
+//!     alloc::watch_pressure();
+//!     let released = alloc::release_idle();
+//!     if !alloc::use_huge_pages() && released == 0 {
+//!         // Returns at once while something is idle.
+//!         alloc::wait_for_idle();
+//!     }
+//! });
+//! # thread::sleep(Duration::from_millis(1200));
+//! ```
+//!
+//! # What the environment says
+//! `CORELOCAL_MALLOC` makes a process look for more: `check` at all objects, `guard` at some (`check.rs`, `guard.rs`;
+//! docs/malloc.md). Of its other words `count`, `profile`, `profile-rate`, `nodes` and `resident` work here as in
+//! `libcorelocal_malloc.so`, but no file is written at the end: see [`profile::dump_next`]. `stats` and `stats-signal`
+//! only count, for [`stats()`], and `pressure:no` only concerns [`watch_pressure`]. `background`, `hugepages`, `tally`
+//! and `profile-signal` do nothing here.
 //!
 //! # Invariants
 //! 1. An object is in one place: a program's hands, a stack, a depot, among the orphans, a buffer of a
@@ -110,6 +153,9 @@ const ALIGNED: usize = 16;
 const UNKNOWN: usize = usize::MAX;
 
 /// The allocator for `#[global_allocator]`; see the module's text.
+///
+/// Freed memory stays in the process, unless the program
+/// [says how it goes back](self#memory-that-goes-back-to-the-kernel).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CoreLocal;
 

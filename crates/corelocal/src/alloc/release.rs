@@ -229,7 +229,8 @@ pub fn idle_bytes() -> usize {
 /// Sleeps until there is something for [`release_idle`], for the thread that then calls it: until [`idle_bytes`] is not
 /// 0, objects of many spans were freed, or something is freed beyond [the target](set_target). One thread at a time. May
 /// return early, and does when memory is taken by a process that has called [`use_huge_pages`](super::use_huge_pages)
-/// and has some, or [`watch_pressure`](super::watch_pressure) and has a limit.
+/// and has some, or [`watch_pressure`](super::watch_pressure) and has a limit; and when the next look for pressure is due
+/// while a target keeps something.
 pub fn wait_for_idle() {
     let Some(range) = Range::get() else { return };
     let is_idle = || {
@@ -237,8 +238,9 @@ pub fn wait_for_idle() {
         (stats::idle_bytes(range) != 0 || is_thinned) && !is_kept(range)
     };
     // What a target keeps is given back under pressure, which wakes nobody.
-    let is_looked_for = pressure::has_limit() && target().is_some() && stats::idle_bytes(range) > 0;
-    let deadline = is_looked_for.then(|| Deadline::after(pressure::PERIOD));
+    let is_looked_for = target().is_some() && stats::idle_bytes(range) > 0;
+    let period = if is_looked_for { pressure::period() } else { None };
+    let deadline = period.map(Deadline::after);
     let is_anything = || is_idle() || huge::has_grown(range) || pressure::has_grown(range);
     range.header().sleeper.sleep_unless(deadline, is_anything);
 }
@@ -269,7 +271,8 @@ pub enum Moment {
 }
 
 /// Calls `hook` each time that a core's cache is filled or emptied or a large object made or freed, once the malloc has
-/// used `bytes`: on the thread that does it, which may be anywhere, in a signal handler too.
+/// used `bytes`: on the thread that does it, which may be anywhere, in a signal handler too. For
+/// [`release_by_time`](super::release_by_time), which has an example.
 pub fn set_cold_hook(bytes: usize, hook: fn(Moment)) {
     HOOK.store(hook as *mut (), Ordering::Relaxed);
     // Release: partner is the Acquire in `call_hook_at`.

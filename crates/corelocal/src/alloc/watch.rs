@@ -5,7 +5,7 @@
 //! `counted.rs`.
 //!
 //! ```text
-//!   stats, stats:json,
+//!   stats, stats:json, stats-signal:N,
 //!   count                 counts what is asked for and given back, for the numbers at the end
 //!   check                 writes canaries about all objects, and looks at them (`check.rs`)
 //!   guard, guard:N        gives one object in N pages of its own (`guard.rs`)
@@ -110,6 +110,8 @@ fn wish_of(word: &[u8]) -> u32 {
     match word {
         b"stats" | b"stats:json" | b"count" => COUNT,
         b"check" => CHECK,
+        // The numbers are written when a signal comes.
+        word if word.starts_with(b"stats-signal:") => COUNT,
         _ if guard::rate_of(word).is_some() => GUARD,
         word if profile::configure(word) => PROFILE,
         _ => 0,
@@ -256,10 +258,11 @@ mod tests {
 
     #[test]
     fn words() {
-        let words: [(&[u8], u32); 12] = [
+        let words: [(&[u8], u32); 13] = [
             (b"", 0),
             (b"stats", COUNT),
             (b"stats:json", COUNT),
+            (b"stats-signal:USR1", COUNT),
             (b"count", COUNT),
             (b"background:no", 0),
             (b"check", CHECK),

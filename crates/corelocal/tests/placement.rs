@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use corelocal::cid::{self, Cid, NodeCid, Policy, capacity_of, compact_of};
-use corelocal::percpu::{self, CounterVec, Histogram, Part, PerCpu, Stack};
+use corelocal::percpu::{self, Area, CounterVec, Histogram, Part, PerCpu, Stack};
 use sandbox::run_in_child;
 
 /// A slot belongs to the node of the cpu that it was given on.
@@ -120,4 +120,34 @@ fn memory_stays_on_its_node() {
             }
         },
     );
+}
+
+/// A page of zeros is where the first page of a long object was only read.
+#[test]
+fn long_objects_by_node_begin_anew() {
+    for _ in 0..2 {
+        let vector: CounterVec<2000, NodeCid> = CounterVec::new();
+        assert_eq!(vector.sum(), 0);
+        vector.add(1500, 1).unwrap();
+        assert_eq!((vector.get(0).unwrap(), vector.sum()), (0, 1));
+    }
+    for _ in 0..2 {
+        let histogram: Histogram<5, NodeCid> = Histogram::new();
+        histogram.record(1 << 30);
+        assert_eq!(histogram.snapshot().count(), 1);
+    }
+    for is_poisoned in [false, true, false] {
+        let area: Area<1024, NodeCid> = Area::new().poison(is_poisoned);
+        for _ in 0..3 {
+            let cell = area.take().unwrap();
+            assert_eq!(
+                (cell.at::<0>().added(), cell.at::<1000>().added()),
+                (0, 0),
+                "{is_poisoned}"
+            );
+            cell.at::<1000>().add(7);
+            assert_eq!(cell.at::<0>().added(), 0);
+        }
+        assert_eq!(area.memory().corrupted, 0);
+    }
 }

@@ -224,14 +224,16 @@ impl Region {
         // Any block may have been used under any slot that was ever given.
         let by_node = self.class.by_node;
         // The page of zeros, which was only read, would become one of its own on this thread's node.
-        let is_used = |slot: &*mut u8| !by_node || pages::may_be_written(slot.wrapping_add(at));
+        let len = 1 << self.shift;
+        let is_used =
+            |slot: &*mut u8| !by_node || pages::may_be_written(slot.wrapping_add(at), len);
         let slots = 0..cid::highest_water(by_node);
         let slots = slots.map(|slot| self.slot(slot)).filter(is_used);
         // The first shared slot is used by trims, too.
         let shared = (0..shared.max(1)).map(|slot| self.shared(slot));
         for slot in slots.chain(shared) {
             // SAFETY: the block's bytes in a slot, used by nobody else.
-            unsafe { wipe(slot.wrapping_add(at), 1 << self.shift, self.class.kind) };
+            unsafe { wipe(slot.wrapping_add(at), len, self.class.kind) };
         }
         self.state(number).finish();
         self.first.fetch_min((number / IN_A_WORD) as u32, Ordering::Relaxed);

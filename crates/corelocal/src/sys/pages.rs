@@ -3,8 +3,8 @@
 //! No heap: these pages are needed inside signal handlers and by the malloc.
 
 use super::errno::Errno;
-use super::file::{File, PathBuf};
-use super::page_size::{page_size, page_start};
+use super::file::{File, OWN, PathBuf};
+use super::page_size::{SHORTEST_PAGE, page_size, page_start};
 use super::syscall::syscall;
 
 #[cfg(any(not(test), loom, miri))]
@@ -209,7 +209,7 @@ pub(crate) fn address_space_left() -> usize {
 /// Bytes of address space that the process has.
 fn address_space() -> Option<usize> {
     let mut text = [0; 64];
-    let mut path = PathBuf::join(&[b"/proc/self/statm"]).ok()?;
+    let mut path = PathBuf::join(&[OWN.to_bytes(), b"/statm"]).ok()?;
     let len = File::open(&mut path).ok()?.read(&mut text).ok()?;
     let pages = text.get(..len)?.split(|byte| *byte == b' ').next()?;
     core::str::from_utf8(pages).ok()?.parse::<usize>().ok()?.checked_mul(page_size())
@@ -370,11 +370,21 @@ pub(crate) fn for_each_placed(at: *mut u8, len: usize, mut f: impl FnMut(u32)) {
     tell(&pages[..count]);
 }
 
-/// Whether this address may lie elsewhere than in the page of zeros that all share, which `is_resident` takes
-/// for one of its own. A page that was only read is that one.
-pub(crate) fn may_be_written(at: *mut u8) -> bool {
-    let mut node = [0];
-    !nodes_of(&[at], &mut node) || node[0] != -libc::EFAULT
+/// Whether some byte of the range may lie elsewhere than in the page of zeros that all share, which `is_resident`
+/// takes for one of its own. A page that was only read is that one.
+///
+/// The range begins with a page, or lies within one.
+pub(crate) fn may_be_written(at: *mut u8, len: usize) -> bool {
+    const AT_ONCE: usize = 64;
+    let is_written = |done: usize| {
+        let left = (len - done).div_ceil(SHORTEST_PAGE).min(AT_ONCE);
+        let pages: [_; AT_ONCE] =
+            core::array::from_fn(|page| at.wrapping_add(done + page * SHORTEST_PAGE));
+        let mut nodes = [0; AT_ONCE];
+        !nodes_of(&pages[..left], &mut nodes)
+            || nodes[..left].iter().any(|node| *node != -libc::EFAULT)
+    };
+    (0..len).step_by(AT_ONCE * SHORTEST_PAGE).any(is_written)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -407,10 +417,11 @@ mod tests {
         let mut nodes = [7; 3];
         if nodes_of(&pages, &mut nodes) {
             assert!(nodes[0] < 0 && nodes[1] < 0 && nodes[2] >= 0, "{nodes:?}");
-            assert!(!may_be_written(pages[1]));
+            assert!(!may_be_written(pages[1], 1));
+            assert!(!may_be_written(at, 2 * page_size()) || nodes[0] != -libc::EFAULT);
             assert!(placed.is_ok() || nodes[2] == 0, "{placed:?} {nodes:?}");
         }
-        assert!(may_be_written(pages[2]));
+        assert!(may_be_written(pages[2], 1) && may_be_written(at, 3 * page_size()));
         // SAFETY: mapped above.
         unsafe { unmap(at, 3 * page_size()) };
     }
@@ -427,7 +438,7 @@ mod tests {
             unsafe { syscall(libc::SYS_mprotect, args) }.unwrap();
         };
         access(libc::PROT_NONE);
-        assert!(may_be_written(at));
+        assert!(may_be_written(at, 1));
         access(libc::PROT_READ);
         // SAFETY: readable again.
         assert_eq!(unsafe { at.read_volatile() }, 1);

@@ -340,6 +340,13 @@ fn what_a_process_leaves_in_a_folder() {
     use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(fs::metadata(&left[0]).unwrap().permissions().mode() & 0o777, 0o600);
 
+    // Nor may others write to it, unless it is refused.
+    for (mode, is_refused) in [(0o620, true), (0o602, true), (0o644, false), (0o600, false)] {
+        fs::set_permissions(&left[0], fs::Permissions::from_mode(mode)).unwrap();
+        let refused = is_refused.then_some(ProfileError::WritableByOthers { mode });
+        assert_eq!(open(&left[0]).err(), refused);
+    }
+
     // Another user, which could cut its file short, is not relied on, also by root.
     match std::os::unix::fs::chown(&left[0], Some(65534), None) {
         Ok(()) => {
@@ -352,6 +359,8 @@ fn what_a_process_leaves_in_a_folder() {
     let other = folder.join("other");
     assert_eq!(open(&other).err(), Some(ProfileError::System(Errno::ENOENT)));
     fs::write(&other, "short").unwrap();
+    // Whatever the umask is.
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(open(&other).err(), Some(ProfileError::Foreign));
     let mut damaged = fs::read(&left[0]).unwrap();
     damaged[7] ^= 1;
@@ -369,6 +378,52 @@ fn what_a_process_leaves_in_a_folder() {
     }
     assert_eq!(nonsense.read_files(&mut Box::new([0; Profile::FILES_BYTES])), Profile::FILES_BYTES);
     fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Files of earlier processes of this number, as a container has them whose server is always process 7.
+#[test]
+fn names_that_are_taken() {
+    const TEST: &str = "names_that_are_taken";
+    let folder = if sandbox::in_child() { PathBuf::new() } else { folder(TEST) };
+    run_in_child(TEST, wish(folder.to_str().unwrap()), || {
+        let folder = PathBuf::from(std::env::var_os("CORELOCAL_LOCKS").unwrap());
+        let name = format!("corelocal-locks.{}", std::process::id());
+        fs::write(folder.join(&name), "").unwrap();
+        (1..=11).for_each(|nth| fs::write(folder.join(format!("{name}.{nth}")), "").unwrap());
+        waits_in_vain(&RwLock::new(0));
+        let profile = open(&folder.join(format!("{name}.12"))).expect("a profile");
+        assert_eq!(profile.locks().count(), 1);
+    });
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_folder_that_is_missing_is_reported_once() {
+    const TEST: &str = "a_folder_that_is_missing_is_reported_once";
+    let said = std::env::temp_dir().join(format!("corelocal-{TEST}-{}", std::process::id()));
+    let both = |command: &mut Command| {
+        command.stderr(fs::File::create(&said).unwrap());
+        command.envs(["CORELOCAL_LOCKS", "CORELOCAL_LOCK_ORDER"].map(|name| (name, "/no/folder")));
+    };
+    if !sandbox::in_child() {
+        run_in_child(TEST, both, || ());
+        let line = |name| format!("corelocal: cannot make a file for {name}: ENOENT: no such file");
+        let text = fs::read_to_string(&said).unwrap();
+        fs::remove_file(&said).unwrap();
+        for name in ["CORELOCAL_LOCKS", "CORELOCAL_LOCK_ORDER"] {
+            assert_eq!(text.matches(&line(name)).count(), 1, "{text}");
+        }
+        return assert_eq!(text.matches("(/no/folder)\n").count(), 2, "{text}");
+    }
+    run_in_child(
+        TEST,
+        |_| (),
+        || {
+            (0..2).for_each(|_| drop(Mutex::new(0).lock()));
+            (0..2).for_each(|_| waits_in_vain(&RwLock::new(0)));
+            assert!(Profile::of_this_process().is_none());
+        },
+    );
 }
 
 #[test]

@@ -10,8 +10,11 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use corelocal::sync::shared::{self, SharedBox, SharedError, SharedSafe, TamperSafe, layout};
+use corelocal::sync::{wait_all_for, wait_any_for};
 use corelocal::sys::Errno;
 use forked::End;
 use users::{ALICE, BOB, as_user, may_change};
@@ -276,6 +279,69 @@ fn any_bytes_in_an_object_of_an_untrusted_user_do_no_harm_to_memory() {
     // SAFETY: as above.
     let again = unsafe { SharedBox::<Everything>::from_untrusted(made.descriptor()) };
     assert_eq!(again.err(), Some(SharedError::Foreign));
+}
+
+/// Whatever another user has written, and does not change any more.
+#[test]
+fn waits_end_at_their_deadline_whatever_another_user_has_written() {
+    // SAFETY: of this type for all that have it.
+    let made = unsafe { SharedBox::create_nameless(Everything::new()) }.unwrap();
+    let attacker = Attacker::of(made.descriptor(), 64 + size_of::<Everything>());
+    let own = shared::Mutex::with_scope(());
+    let (all, span) = (&*made, Duration::from_micros(200));
+    let waits: [(&str, &(dyn Fn() + Sync)); 13] = [
+        ("Mutex", &|| drop(all.mutex.try_lock_for(span))),
+        ("RwLock, read", &|| drop(all.table.try_read_for(span))),
+        ("RwLock, write", &|| drop(all.table.try_write_for(span))),
+        ("Semaphore", &|| _ = all.permits.try_acquire_for(span)),
+        ("AutoEvent", &|| _ = all.once.wait_for(span)),
+        ("ManualEvent", &|| _ = all.open.wait_for(span)),
+        ("Parker", &|| _ = all.parker.park_for(span)),
+        ("Latch", &|| _ = all.latch.wait_for(span)),
+        ("WaitGroup", &|| _ = all.group.wait_for(span)),
+        ("Barrier", &|| _ = all.barrier.wait_for(span)),
+        ("Condvar", &|| _ = all.changed.wait_for(&mut own.lock(), span)),
+        ("wait_any", &|| _ = wait_any_for(&[&all.parker, &all.once, &all.latch], span)),
+        ("wait_all", &|| _ = wait_all_for(&[&all.parker, &all.once, &all.latch], span)),
+    ];
+    let quiet = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let (began, ended) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+            for round in 0..storm::scaled(60) {
+                for (name, wait) in waits {
+                    for byte in &attacker.0[64..] {
+                        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                        // The same in all words, few bits, and anything.
+                        let written = match round % 3 {
+                            0 => (round / 3) as u8,
+                            1 => 1 << (random >> 61),
+                            _ => (random >> 40) as u8,
+                        };
+                        byte.store(written, Ordering::Relaxed);
+                    }
+                    began.send((round, name)).unwrap();
+                    // A panic over a count that cannot be is allowed.
+                    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait));
+                }
+            }
+        });
+        let mut last = None;
+        loop {
+            match ended.recv_timeout(Duration::from_secs(60)) {
+                Ok(next) => last = Some(next),
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    eprintln!("a wait does not end: {last:?}");
+                    // The thread cannot be ended.
+                    std::process::exit(1);
+                }
+            }
+        }
+    });
+    std::panic::set_hook(quiet);
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl<S: Scope> Parker<S> {
             wait.sleeps();
             let timed_out = match self.announce() {
                 Some(expected) => self.word.wait(expected, deadline) == Wake::TimedOut,
-                None => false,
+                None => deadline.is_some_and(Deadline::has_come),
             };
             if self.take() {
                 return wait.end(true);
@@ -130,7 +130,13 @@ impl<S: Scope> Parker<S> {
         // Relaxed: who takes acquires then.
         match self.word.compare_exchange(EMPTY, PARKED, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) | Err(PARKED) => Some(PARKED),
-            Err(_) => None,
+            Err(TOLD) => None,
+            // Another user, with whom the parker is shared, has written it. It counts as EMPTY.
+            Err(other) => self
+                .word
+                .compare_exchange(other, PARKED, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+                .then_some(PARKED),
         }
     }
 

@@ -106,7 +106,13 @@ impl<S: Scope> Permits<S> {
         let mut wait = Wait::begin(kind, self);
         loop {
             wait.sleeps();
-            if self.wait(deadline) == Wake::TimedOut {
+            let is_over = match self.wait(deadline) {
+                Wake::TimedOut => true,
+                // A permit was there, and may be another's by now.
+                Wake::Differed => deadline.is_some_and(Deadline::has_come),
+                _ => false,
+            };
+            if is_over {
                 return wait.end(self.leave_or_take());
             }
             if self.take(AWAITED) {

@@ -262,12 +262,12 @@ impl<'a, S: Scope> Waiter<'a, S> {
 
     #[cfg(not(loom))]
     fn is_too_late(&self) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= Deadline::now())
+        self.deadline.is_some_and(Deadline::has_come)
     }
 
     #[cfg(not(loom))]
     fn has_lost_patience(&self) -> bool {
-        self.patience.is_some_and(|patience| patience <= Deadline::now())
+        self.patience.is_some_and(Deadline::has_come)
     }
 
     /// In a model all that has a deadline ends at any time.

@@ -87,7 +87,7 @@ fn wait_and_take(
             Ok(pi::Lock::Acquired) => return Ok(handed(word)),
             Ok(pi::Lock::TimedOut) => return Err(LockError::TimedOut),
             Err(errno) if unsettled.allows(errno) => {
-                if deadline.is_some_and(|deadline| deadline <= Deadline::now()) {
+                if deadline.is_some_and(Deadline::has_come) {
                     return Err(LockError::TimedOut);
                 }
                 yield_now();

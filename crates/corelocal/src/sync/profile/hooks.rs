@@ -1,7 +1,7 @@
 //! What the slow paths of the locks call: a word loaded, if there is no profile.
 //!
 //! Invariant: a wait that was begun is ended, in the same record, by the same thread, whether it is still on by
-//! then or not.
+//! then or not. A child that is forked meanwhile does not end its parent's.
 
 use super::kind::Kind;
 use super::page::Page;
@@ -69,7 +69,10 @@ fn begin(kind: Kind, address: usize) -> Option<Begun> {
 #[cold]
 #[inline(never)]
 fn end(begun: Begun, sleeps: u32, got: bool) {
-    begun.record.end(begun.page, begun.at, now(), sleeps, got);
+    // A signal handler may have forked meanwhile: what the child's thread waits for is its parent's to count.
+    if own::is_ours(begun.page) {
+        begun.record.end(begun.page, begun.at, now(), sleeps, got);
+    }
 }
 
 /// The holder of what lies there lets go, or is about to, and somebody may have waited for it. The address is only
@@ -93,9 +96,25 @@ fn let_go_slowly(kind: Kind, address: usize) {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+    #[cfg(not(loom))]
+    use crate::sync::profile::page;
     use crate::sync::profile::page::tests::page;
     use crate::sync::profile::trace::Stack;
+    #[cfg(not(loom))]
+    use crate::sys::{forks, shared_file::SharedFile};
     use std::boxed::Box;
+
+    /// A page that a child shares.
+    #[cfg(not(loom))]
+    fn shared_page() -> &'static Page {
+        let file = SharedFile::create_nameless().unwrap();
+        file.reserve(page::LEN).unwrap();
+        let mapping = core::mem::ManuallyDrop::new(file.map(page::LEN, true).unwrap());
+        // SAFETY: mapped, zeros, aligned to pages; never unmapped.
+        let page = unsafe { &*mapping.at().cast::<Page>() };
+        page.generation.store(forks::generation().into(), Relaxed);
+        page
+    }
 
     /// A wait in a page of the test's own.
     fn wait(page: &'static Page, key: Key, at: u64) -> Wait {
@@ -124,6 +143,26 @@ mod tests {
         let (total, longest) = (record.total.load(Relaxed), record.longest.load(Relaxed));
         assert!(total >= longest && longest <= now() - before, "{total} {longest}");
         assert_eq!(record.times.iter().map(|count| count.load(Relaxed)).sum::<u64>(), 2);
+    }
+
+    #[test]
+    #[cfg(not(loom))]
+    fn a_child_does_not_end_its_parents_wait() {
+        let (page, key) = (shared_page(), Key::new(Kind::Mutex, 0x1000));
+        let waiter = wait(page, key, now());
+        // SAFETY: the child ends at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            drop(waiter);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(0) };
+        }
+        // SAFETY: the child is ours.
+        assert_eq!(unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) }, child);
+        let record = page.known_record_of(key).expect("known");
+        assert_eq!((record.waiting(), record.waits.load(Relaxed)), (1, 0));
+        drop(waiter);
+        assert_eq!((record.waiting(), record.waits.load(Relaxed)), (0, 1));
     }
 
     #[test]

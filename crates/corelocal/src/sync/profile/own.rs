@@ -7,6 +7,8 @@
 //!   CORELOCAL_LOCKS=on         the same, on
 //!   CORELOCAL_LOCKS=/FOLDER    a page that is on, in the file /FOLDER/corelocal-locks.PROCESS, which stays
 //! ```
+//! If that name is taken, `.1` to `.9999` are tried behind it. A file that cannot be made is reported on standard
+//! error.
 //!
 //! # Invariants
 //! 1. `PAGE` is null (nobody has looked), or a number that is no page's address (`OFF`, `busy`), or the address of a
@@ -22,9 +24,10 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::page::{self, Page};
 use crate::primitive::global::AtomicPtr;
 use crate::sys::Errno;
-use crate::sys::file::{File, Lines, PathBuf, decimal};
+use crate::sys::file::{File, Lines, OWN, PathBuf, decimal};
 use crate::sys::forks;
 use crate::sys::shared_file::{self, Mapping, SharedFile};
+use crate::sys::stderr::Line;
 
 /// There is none.
 const OFF: *mut Page = core::ptr::without_provenance_mut(1);
@@ -44,7 +47,7 @@ const IS_BUSY: usize = 2;
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(core::ptr::null_mut());
 
 /// How many files of one process number there may be: it runs one program after another.
-const MOST_FILES: u8 = 10;
+const MOST_FILES: u32 = 10_000;
 
 /// Whether nothing is recorded, for certain: what the slow paths ask.
 #[inline(always)]
@@ -84,7 +87,7 @@ pub(super) fn get_or_make() -> Result<&'static Page, Errno> {
 }
 
 /// Whether it is that of this process, not of its parent (3).
-fn is_ours(page: &Page) -> bool {
+pub(super) fn is_ours(page: &Page) -> bool {
     page.generation.load(Relaxed) == u64::from(forks::generation())
 }
 
@@ -127,12 +130,23 @@ fn make(before: *mut Page, wish: Option<Wish<'_>>) -> Result<Option<&'static Pag
     if PAGE.compare_exchange(before, busy(), Acquire, Relaxed).is_err() {
         return Ok(None);
     }
-    let made = wish.map(|wish| new(&wish)).transpose();
+    let made = wish.as_ref().map(new).transpose();
+    if let (Some(Wish::Folder(folder)), Err(why)) = (&wish, &made) {
+        complain(c"CORELOCAL_LOCKS", folder, *why);
+    }
     let page = made.ok().flatten();
     let value = page.map_or(OFF, |page| core::ptr::from_ref(page).cast_mut());
     // Release: partner is the Acquire in `get`.
     PAGE.store(value, Release);
     made
+}
+
+/// Reports on standard error that there is no file in the folder that the environment names.
+#[cold]
+#[inline(never)]
+pub(super) fn complain(variable: &CStr, folder: &CStr, why: Errno) {
+    let [variable, folder] = [variable, folder].map(|text| text.to_bytes().escape_ascii());
+    Line::print(format_args!("corelocal: cannot make a file for {variable}: {why} ({folder})\n"));
 }
 
 fn new(wish: &Wish<'_>) -> Result<&'static Page, Errno> {
@@ -180,22 +194,24 @@ pub(super) fn create_in(folder: &CStr, name: &[u8]) -> Result<(SharedFile, PathB
     let process = decimal(this_process(), &mut digits);
     let mut path = PathBuf::join(&[folder.to_bytes(), name, process])?;
     let len = path.as_bytes().len();
-    let mut attempt = b'0';
+    let mut attempt = 0;
     loop {
         match SharedFile::create_for(path.as_c_str(), 0o600) {
             // Of a program that this process ran before, or of a process long gone.
-            Err(Errno::EEXIST) if attempt < b'0' + MOST_FILES - 1 => attempt += 1,
+            Err(Errno::EEXIST) if attempt < MOST_FILES - 1 => attempt += 1,
             created => return Ok((created?, path)),
         }
         path.truncate(len);
-        path.push(&[b'.', attempt])?;
+        path.push(b".")?;
+        path.push(decimal(attempt.into(), &mut digits))?;
     }
 }
 
-/// The program's file and its libraries, as /proc/self/maps has them: those parts that are code;
+/// The program's file and its libraries, as /proc has them: those parts that are code;
 /// until `add` has no room.
 pub(super) fn list_files(add: impl Fn(&[u8]) -> bool) {
-    let maps = PathBuf::join(&[b"/proc/self/maps"]).and_then(|mut path| File::open(&mut path));
+    let maps =
+        PathBuf::join(&[OWN.to_bytes(), b"/maps"]).and_then(|mut path| File::open(&mut path));
     let Ok(maps) = maps else { return };
     let mut lines = Lines::new(maps);
     while let Some(line) = lines.next() {

@@ -146,13 +146,15 @@ impl Page {
 pub(super) mod tests {
     use super::*;
     use crate::sync::profile::kind::Kind;
-    use crate::sys::pages;
+    use crate::sys::{forks, pages};
 
     /// One that stays for ever.
     pub(in crate::sync::profile) fn page() -> &'static Page {
         let at = pages::map(LEN).unwrap().cast::<Page>();
         // SAFETY: zeroed pages, which are never unmapped.
-        unsafe { &*at }
+        let page = unsafe { &*at };
+        page.generation.store(forks::generation().into(), Relaxed);
+        page
     }
 
     #[test]

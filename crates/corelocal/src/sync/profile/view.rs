@@ -60,9 +60,14 @@ pub enum ProfileError {
         /// The number of the user.
         owner: u32,
     },
+    /// Other users than its owner may write to it, and could cut it short.
+    WritableByOthers {
+        /// Its permission bits.
+        mode: u32,
+    },
 }
 
-/// Maps a file that has this length, for writing too. The file is this user's, root's, or sealed.
+/// Maps a file that has this length, for writing too. Only this user and root may write to it, or it is sealed.
 pub(super) fn open_mapping(path: &CStr, len: usize) -> Result<Mapping, ProfileError> {
     let file = SharedFile::open_linked(path).map_err(|why| match why {
         NotOpened::System(error) => ProfileError::System(error),
@@ -73,8 +78,13 @@ pub(super) fn open_mapping(path: &CStr, len: usize) -> Result<Mapping, ProfileEr
         return Err(ProfileError::Foreign);
     }
     // What the other user writes does no harm, but memory that is gone does.
-    if !status.has_trusted_owner() && !file.is_sealed() {
-        return Err(ProfileError::Untrusted { owner: status.owner });
+    if !file.is_sealed() {
+        if !status.has_trusted_owner() {
+            return Err(ProfileError::Untrusted { owner: status.owner });
+        }
+        if status.is_writable_by_others() {
+            return Err(ProfileError::WritableByOthers { mode: status.mode });
+        }
     }
     file.map(len, true).map_err(ProfileError::System)
 }
@@ -91,6 +101,7 @@ impl Profile {
     /// # Errors
     /// The file cannot be opened or mapped, or is something else. [`ProfileError::Untrusted`] for a file of another
     /// user than this process's and root that is not sealed; a profile without a name is.
+    /// [`ProfileError::WritableByOthers`] for one to which other users may write.
     pub fn open(path: &CStr) -> Result<Profile, ProfileError> {
         let mapping = open_mapping(path, page::LEN)?;
         let page = NonNull::new(mapping.at().cast()).ok_or(ProfileError::Foreign)?;
@@ -266,6 +277,11 @@ impl fmt::Display for ProfileError {
                 f,
                 "it belongs to user {owner}, who could cut it short, which would end this program: look at it as \
                  that user, or start the program with CORELOCAL_LOCKS=ready instead of a folder"
+            ),
+            ProfileError::WritableByOthers { mode } => write!(
+                f,
+                "its mode is {mode:03o}, so that other users may write to it and could cut it short, which would end \
+                 this program: take that right away (`chmod go-w`)"
             ),
             ProfileError::Foreign => f.write_str(
                 "it is no profile of locks, or one of another version of corelocal; \

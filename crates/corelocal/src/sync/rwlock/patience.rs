@@ -60,7 +60,7 @@ impl Patience {
 
     /// It has slept.
     pub(super) fn wakes(&mut self) {
-        if self.look.is_some_and(|look| look <= Deadline::now()) {
+        if self.look.is_some_and(Deadline::has_come) {
             self.look = None;
             // It may have been woken in place of another.
             (self.slept, self.dozed) = (true, true);
@@ -70,6 +70,6 @@ impl Patience {
     /// It was overtaken for so long that it insists now; in a model, when it was overtaken once. It does so again when
     /// somebody minded no advice.
     pub(super) fn is_over(&self) -> bool {
-        self.slept && (cfg!(loom) || self.end.is_some_and(|end| end <= Deadline::now()))
+        self.slept && (cfg!(loom) || self.end.is_some_and(Deadline::has_come))
     }
 }

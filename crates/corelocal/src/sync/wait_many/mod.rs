@@ -171,6 +171,8 @@ fn any(
                 expected.is_some()
             });
         if !announced {
+            // One of them was there, and may be another's by now.
+            is_over = deadline.is_some_and(Deadline::has_come);
             continue;
         }
         let is_shared = things.iter().any(|thing| thing.scope() == Scope::Shared);
@@ -183,7 +185,7 @@ fn any(
             Err(_) => {
                 let wake = turns.sleep(things, &starts, deadline);
                 slept |= wake == Wake::Woken;
-                is_over = deadline.is_some_and(|deadline| deadline <= Deadline::now());
+                is_over = deadline.is_some_and(Deadline::has_come);
             }
         }
     }
@@ -241,7 +243,7 @@ fn all(things: &[&dyn Waitable], deadline: Option<Deadline>) -> Result<(), WaitE
         let thing = things[missing];
         let Some(expected) = thing.announce(starts[missing]) else {
             // It is there again.
-            is_over = deadline.is_some_and(|deadline| deadline <= Deadline::now());
+            is_over = deadline.is_some_and(Deadline::has_come);
             continue;
         };
         match doze::wait(thing.word(), expected, deadline, thing.scope()) {

@@ -49,6 +49,11 @@ impl Deadline {
         self.since(Deadline::now())
     }
 
+    /// Whether this point has come.
+    pub(crate) fn has_come(self) -> bool {
+        self <= Deadline::now()
+    }
+
     /// The same point in time on `CLOCK_REALTIME`, as both clocks stand now. A later change of the
     /// date moves it.
     pub(super) fn on_realtime(self) -> Deadline {

@@ -83,7 +83,10 @@ fn make(before: *mut Page) -> bool {
     let value = unsafe { own::variable(c"CORELOCAL_LOCK_ORDER") };
     let made = match value.to_bytes() {
         b"on" => new(None).ok(),
-        [b'/', ..] => new(Some(value)).ok(),
+        [b'/', ..] => {
+            let made = new(Some(value));
+            made.inspect_err(|why| own::complain(c"CORELOCAL_LOCK_ORDER", value, *why)).ok()
+        }
         _ => None,
     };
     let page = made.map_or(OFF, |page| core::ptr::from_ref(page).cast_mut());

@@ -110,6 +110,7 @@ impl LockOrder {
     /// # Errors
     /// The file cannot be opened or mapped, or is something else. [`ProfileError::Untrusted`] for a file of another
     /// user than this process's and root that is not sealed; a record without a name is.
+    /// [`ProfileError::WritableByOthers`] for one to which other users may write.
     pub fn open(path: &CStr) -> Result<LockOrder, ProfileError> {
         let mapping = open_mapping(path, page::LEN)?;
         let page = NonNull::new(mapping.at().cast()).ok_or(ProfileError::Foreign)?;

@@ -24,10 +24,13 @@
 //! 2. Bounds are rounded outwards.
 //! 3. After something that the daemon cannot have foreseen (a suspend, a migration, a snapshot restored),
 //!    there are no bounds until the kernel's greatest error has fallen, which only a daemon makes it do.
-//! 4. A line is of what was learnt beside it.
+//!    That is remembered in a word that can always be read: see [`Past`].
+//! 4. A line is of what was learnt beside it, and begins while that holds.
 
 use core::fmt;
 
+#[cfg(not(loom))]
+use super::bounded_cache::Cache;
 use super::bounded_cache::Words;
 use super::bounded_kernel::{Answer, ask};
 use super::{Clock, SELECTOR, Timestamp, bounded_line, events};
@@ -133,9 +136,36 @@ struct Learnt {
     latest: u64,
     state: State,
     leap: Leap,
-    /// The kernel's greatest error, in microseconds, and what had upset it.
-    max_error: u32,
+    past: Past,
+}
+
+/// What the next conclusion must know of earlier ones, in one word: it must know it even where the rest of the cache
+/// cannot be read. (3)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Past {
+    /// How many upsets had been noticed.
     upsets: u32,
+    /// After an upset, what the kernel's greatest error must fall below, in microseconds.
+    below: Option<u32>,
+}
+
+impl Past {
+    const KNOWN: u64 = 1 << 31;
+    const UPSET: u64 = 1 << 30;
+    /// The greatest error that there is room for: a thousand seconds, of which the kernel counts 16.
+    const MOST: u32 = (1 << 30) - 1;
+
+    /// Never 0.
+    fn word(self) -> u64 {
+        let below = self.below.map_or(0, |below| Past::UPSET | u64::from(below.min(Past::MOST)));
+        u64::from(self.upsets) << 32 | Past::KNOWN | below
+    }
+
+    /// `None` of 0: nothing was ever concluded.
+    fn of(word: u64) -> Option<Past> {
+        let below = (word & Past::UPSET != 0).then_some(word as u32 & Past::MOST);
+        (word & Past::KNOWN != 0).then_some(Past { upsets: (word >> 32) as u32, below })
+    }
 }
 
 /// What bounds are worth.
@@ -156,18 +186,17 @@ impl Learnt {
 
     fn words(&self) -> Words {
         let worth = worth(self.state, self.leap);
-        let upset = u64::from(self.upsets) << 32 | u64::from(self.max_error);
-        let line = bounded_line::draw(self.earliest, self.latest);
-        let facts = [worth, self.at, self.earliest, self.latest, upset];
+        let line = bounded_line::draw(self.earliest, self.latest, |now| self.holds(now));
+        let facts = [worth, self.at, self.earliest, self.latest, self.past.word()];
         let mut words = line.into_iter().chain(facts);
         core::array::from_fn(|_| words.next().unwrap_or(0))
     }
 
     fn of(words: &Words) -> Learnt {
-        let [.., worth, at, earliest, latest, upset] = *words;
+        let [.., worth, at, earliest, latest, past] = *words;
         let (state, leap) = worth_of(worth);
-        let (max_error, upsets) = (upset as u32, (upset >> 32) as u32);
-        Learnt { at, earliest, latest, state, leap, max_error, upsets }
+        let past = Past::of(past).unwrap_or_default();
+        Learnt { at, earliest, latest, state, leap, past }
     }
 
     /// Whether it holds at a moment of the monotonic clock.
@@ -239,7 +268,7 @@ fn conclude(
     answer: &Answer,
     (before, after): (u64, u64),
     upsets: u32,
-    last: Option<Learnt>,
+    last: Option<Past>,
 ) -> Learnt {
     const SECOND: u64 = 1_000_000_000;
     const DAY: u64 = 86_400;
@@ -266,11 +295,15 @@ fn conclude(
         .saturating_add(answer.offset)
         .saturating_add(grown + cut + width / 2 + 1 + drift(PERIOD))
         .saturating_add(if turns { SECOND } else { 0 });
-    // (3): the error of the moment at which the upset was noticed is what it must fall below.
-    let (is_new, was_upset, last_error) = last.map_or((false, false, 0), |last| {
-        (last.upsets != upsets, last.state == State::Disrupted, last.max_error)
-    });
-    let is_upset = is_new || (was_upset && answer.max_error >= last_error);
+    // (3): the error grows until a daemon looks, so it must fall below what it was the last time.
+    let is_new = last.is_some_and(|last| last.upsets != upsets);
+    let below = last.and_then(|last| last.below);
+    let is_upset = is_new || below.is_some_and(|below| answer.max_error >= below);
+    let past = match answer.state {
+        Ok(_) => Past { upsets, below: is_upset.then_some(answer.max_error) },
+        // Nothing was learnt: another thread, which may ask the kernel, compares with what was known before.
+        Err(_) => last.unwrap_or(Past { upsets, below: None }),
+    };
     let state = match answer.state {
         Err(number) => State::Untold(number),
         Ok(libc::TIME_ERROR) => State::Unsynchronised,
@@ -278,14 +311,19 @@ fn conclude(
         Ok(_) if is_upset => State::Disrupted,
         Ok(_) => State::Bounded,
     };
-    let (ahead, max_error) = (answer.time.wrapping_sub(at), answer.max_error);
-    Learnt { at, earliest: ahead, latest: ahead, state, leap, max_error, upsets }.wider(error)
+    let ahead = answer.time.wrapping_sub(at);
+    Learnt { at, earliest: ahead, latest: ahead, state, leap, past }.wider(error)
 }
 
 /// Asks until the answer came quickly, three times at most: interrupts make it late.
-fn learn(last: Option<Learnt>) -> Learnt {
+fn learn(last: Option<Past>) -> Learnt {
+    learn_by(|| events::check().upsets(), ask, last)
+}
+
+/// Likewise, by another count of upsets and another kernel.
+fn learn_by(upsets: impl Fn() -> u32, ask: impl Fn() -> Answer, last: Option<Past>) -> Learnt {
     const QUICK: u64 = 1_000;
-    let upsets = events::check().upsets();
+    let known = upsets();
     let mut best: Option<(Answer, (u64, u64))> = None;
     let width = |(before, after): (u64, u64)| after.saturating_sub(before);
     for _ in 0..3 {
@@ -300,11 +338,15 @@ fn learn(last: Option<Learnt>) -> Learnt {
         }
     }
     let (answer, around) = best.unwrap_or_else(|| (ask(), (0, u64::MAX)));
-    conclude(&answer, around, upsets, last)
+    let learnt = conclude(&answer, around, known, last);
+    // (3): an upset since, perhaps before the answer: the thread may have been stopped. Nor is it known which of the
+    // two the error is of; so the next thread that learns finds the upset new, and compares with its own answer.
+    let is_late = upsets() != known && learnt.state == State::Bounded;
+    if is_late { Learnt { state: State::Disrupted, ..learnt } } else { learnt }
 }
 
 #[cfg(not(loom))]
-static CACHE: super::bounded_cache::Cache = super::bounded_cache::Cache::new();
+static CACHE: Cache = Cache::new();
 
 /// Between what times the realtime clock says it is now, if it is right within the error that its daemon
 /// states.
@@ -323,6 +365,9 @@ static CACHE: super::bounded_cache::Cache = super::bounded_cache::Cache::new();
 /// - *What daemons say.* chrony and ntpd state half the delay to the root and its dispersion.
 ///   systemd-timesyncd states no error at all at each synchronisation; its bounds are worth what that is.
 /// - *Steps.* While somebody sets the clock, bounds are those of the clock before, for some 5 ms at most.
+/// - *Disruptions.* A suspend or a migration is noticed when the kernel is asked next. Until then, for some 5 ms of the
+///   monotonic clock at most, bounds are those of the clock before. Then it is [`Unbounded::Disrupted`], until the
+///   daemon has looked again.
 ///
 /// # Errors
 /// [`Unbounded`] if nobody vouches for the clock. [`realtime`](super::realtime) is still to be had.
@@ -365,7 +410,7 @@ fn without_line() -> Result<Bounded, Unbounded> {
         Some((learnt, words)) if learnt.holds(now) => {
             if bounded_line::is_over(words[0], words[1]) {
                 // Somebody may have learnt better meanwhile. Who is just doing it does it for all.
-                update(|last| last.map_or(learnt, |words| Learnt::of(&words)));
+                draw_next(learnt);
             }
             learnt.bounds(now)
         }
@@ -375,12 +420,21 @@ fn without_line() -> Result<Bounded, Unbounded> {
 
 #[cold]
 fn learn_and_bound() -> Result<Bounded, Unbounded> {
-    let learn_after = |last: Option<Words>| learn(last.map(|words| Learnt::of(&words)));
-    // Another is just doing it: for this one time it is done twice.
-    let learnt = update(learn_after).unwrap_or_else(|| learn_after(look(|| ()).1));
+    #[cfg(not(loom))]
+    let learnt = learn_into(&CACHE, learn);
+    #[cfg(loom)]
+    let learnt = learn(None);
     // However long that took.
     let now = SELECTOR.read::<true>(Clock::Monotonic);
     learnt.wider(drift(now.saturating_sub(learnt.at))).bounds(now)
+}
+
+/// Learns, and keeps it unless another thread is just doing that: for this one time it is done twice.
+#[cfg(not(loom))]
+fn learn_into(cache: &Cache, learn: impl Fn(Option<Past>) -> Learnt) -> Learnt {
+    // `update` and `read` have nothing where a writer is busy or was left behind; that word is always there. (3)
+    let learn = || learn(Past::of(cache.last_word()));
+    cache.update(|_| learn().words()).map_or_else(learn, |words| Learnt::of(&words))
 }
 
 /// What `clock` says, and what is kept.
@@ -392,12 +446,12 @@ fn look<R>(clock: impl FnOnce() -> R) -> (R, Option<Words>) {
     return (clock(), None);
 }
 
-/// Keeps what `learn` makes of what is kept, and returns it; `None` if another is just doing that.
-fn update(learn: impl FnOnce(Option<Words>) -> Learnt) -> Option<Learnt> {
+/// Draws the next line: of what is kept now, or of what the caller found if that can no longer be read.
+fn draw_next(found: Learnt) {
     #[cfg(not(loom))]
-    return CACHE.update(|last| learn(last).words()).map(|words| Learnt::of(&words));
+    CACHE.update(|last| last.map_or(found, |words| Learnt::of(&words)).words());
     #[cfg(loom)]
-    return Some(learn(None));
+    let _ = found.words();
 }
 
 #[cfg(all(test, not(loom)))]

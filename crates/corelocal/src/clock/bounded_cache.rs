@@ -13,6 +13,8 @@
 //! 1. Who writes holds the lock. A child takes it from a thread that its fork left behind (`sys/forks.rs`),
 //!    and with it an odd sequence, which it follows by the next odd one.
 //! 2. What a reader returns was written by one writer.
+//! 3. The last word says by itself what it says, so it can be read while the others cannot: while a thread writes, or
+//!    after a fork left a writer behind. It is 0 only if nothing was ever written.
 
 use super::bounded_line;
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
@@ -75,11 +77,24 @@ impl Cache {
         (now, (is_whole && is_still).then_some(words))
     }
 
+    /// The last word, however torn the others are; 0 if nothing was ever written. (3)
+    #[cfg(not(loom))]
+    pub(super) fn last_word(&self) -> u64 {
+        // Relaxed: one word.
+        self.words[WORDS - 1].load(Ordering::Relaxed)
+    }
+
+    /// As a writer leaves it that a fork left behind.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn leave_odd(&self) {
+        self.sequence.fetch_or(1, Ordering::Relaxed);
+    }
+
     /// Replaces what is there by what `learn` makes of it, and returns that; `None` if another is just doing
     /// it.
     pub(super) fn update(&self, learn: impl FnOnce(Option<Words>) -> Words) -> Option<Words> {
         let _locked = self.lock.try_lock()?;
-        // What a dead writer left in the middle is nothing. (1)
+        // What a dead writer left in the middle is nothing, but for its last word. (1), (3)
         let words = learn(self.read());
         let sequence = self.sequence.load(Ordering::Relaxed);
         let odd = (sequence | 1).wrapping_add(sequence & 1) | 1;

@@ -17,6 +17,8 @@
 //!    half is all that is multiplied, which the cpu has some cycles before the rest.
 //! 3. Products cannot overflow: a low half and a rate, both below 2^32. A counter slower than 1 GHz, whose
 //!    rate is not, has no lines.
+//! 4. A line begins at a moment at which what was learnt still holds. The thread may have been stopped since it
+//!    learnt that, or found it in the cache.
 
 /// Words of a line: head, counter at its base, rate, earliest and latest where the low half is 0. Models have
 /// no lines, and are done the sooner.
@@ -68,11 +70,16 @@ mod imp {
             .is_some_and(|page| !page.is_still(head) || !reaches(base, counter::unordered_halves()))
     }
 
-    /// The line of what realtime is ahead of the monotonic clock by, at least and at most.
-    pub(crate) fn draw(earliest: u64, latest: u64) -> [u64; WORDS] {
+    /// The line of what realtime is ahead of the monotonic clock by, at least and at most; none if that does not
+    /// hold at the line's base, by the monotonic clock.
+    pub(crate) fn draw(
+        earliest: u64,
+        latest: u64,
+        holds: impl FnOnce(u64) -> bool,
+    ) -> [u64; WORDS] {
         let Some(tick) = SELECTOR.tick() else { return NONE };
-        if tick.rate >> 32 != 0 {
-            return NONE;
+        if tick.rate >> 32 != 0 || !holds(tick.nanos) {
+            return NONE; // (3), (4)
         }
         // (2), and what the sums cut off.
         let wider = drift((u64::from(REACH) * tick.rate) >> 32) + 2;
@@ -104,7 +111,7 @@ mod imp {
         false
     }
 
-    pub(crate) fn draw(_: u64, _: u64) -> [u64; WORDS] {
+    pub(crate) fn draw(_: u64, _: u64, _: impl FnOnce(u64) -> bool) -> [u64; WORDS] {
         NONE
     }
 }

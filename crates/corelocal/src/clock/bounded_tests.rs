@@ -102,7 +102,7 @@ fn after_an_upset_there_are_no_bounds_until_the_error_falls() {
     let mut last = None;
     let mut next = |max_error, upsets| {
         let learnt = conclude(&Answer { max_error, ..fine() }, (0, 10), upsets, last);
-        last = Some(learnt);
+        last = Some(learnt.past);
         learnt.state
     };
     // What happened before anybody asked is nobody's business.
@@ -125,24 +125,113 @@ fn unsynchronised_and_upset() {
     let gone = Answer { state: Ok(libc::TIME_ERROR), max_error: 16_000_000, ..fine() };
     let first = conclude(&gone, (0, 10), 1, None);
     assert_eq!(first.state, State::Unsynchronised);
-    assert_eq!(conclude(&fine(), (0, 10), 1, Some(first)).state, State::Bounded);
+    assert_eq!(conclude(&fine(), (0, 10), 1, Some(first.past)).state, State::Bounded);
+    // What the kernel says, or does not, in between changes nothing.
+    let upset = conclude(&fine(), (0, 10), 2, Some(first.past));
+    let forbidden = Answer { state: Err(libc::EPERM), max_error: 0, ..fine() };
+    let unsynchronised = Answer { state: Ok(libc::TIME_ERROR), ..fine() };
+    for (answer, state) in
+        [(&unsynchronised, State::Unsynchronised), (&forbidden, State::Untold(libc::EPERM))]
+    {
+        let between = conclude(answer, (0, 10), 2, Some(upset.past));
+        assert_eq!(between.state, state);
+        let next = |max_error| {
+            let answer = Answer { max_error, ..fine() };
+            conclude(&answer, (0, 10), 2, Some(between.past)).state
+        };
+        assert_eq!((next(100), next(99)), (State::Disrupted, State::Bounded));
+    }
+    // An upset that shows while the kernel does not tell is new to the next thread.
+    let told = conclude(&fine(), (0, 10), 2, None);
+    let between = conclude(&forbidden, (0, 10), 3, Some(told.past));
+    assert_eq!(conclude(&fine(), (0, 10), 3, Some(between.past)).state, State::Disrupted);
+}
+
+/// As if the thread had been stopped after it looked for upsets.
+#[test]
+fn an_upset_while_the_kernel_is_asked() {
+    let upsets = core::cell::Cell::new(3);
+    let ask = |answer: Answer| {
+        let upsets = &upsets;
+        move || {
+            upsets.set(upsets.get() + 1);
+            answer
+        }
+    };
+    let upset = learn_by(|| upsets.get(), ask(fine()), None);
+    assert_eq!(upset.state, State::Disrupted);
+    // The error before the upset is not what it must fall below.
+    let answer = |max_error| move || Answer { max_error, ..fine() };
+    let next = learn_by(|| upsets.get(), answer(50), Some(upset.past));
+    assert_eq!(next.state, State::Disrupted);
+    assert_eq!(learn_by(|| upsets.get(), answer(50), Some(next.past)).state, State::Disrupted);
+    assert_eq!(learn_by(|| upsets.get(), answer(49), Some(next.past)).state, State::Bounded);
+    let gone = Answer { state: Ok(libc::TIME_ERROR), ..fine() };
+    assert_eq!(learn_by(|| upsets.get(), ask(gone), None).state, State::Unsynchronised);
+}
+
+/// Whether a thread is writing, or a fork left one behind in the middle.
+#[test]
+fn an_upset_is_not_forgotten_while_the_cache_cannot_be_read() {
+    let learn = |max_error, upsets| {
+        move |last| conclude(&Answer { max_error, ..fine() }, (0, 10), upsets, last)
+    };
+    let state = |cache: &Cache, max_error, upsets| {
+        let learnt = learn_into(cache, learn(max_error, upsets));
+        assert_eq!(Past::of(cache.last_word()).map(|past| past.upsets), Some(upsets));
+        learnt.state
+    };
+    let busy = |cache: &Cache, max_error, upsets| {
+        let mut state = None;
+        cache.update(|_| {
+            state = Some(learn_into(cache, learn(max_error, upsets)).state);
+            [cache.last_word(); super::super::bounded_cache::WORDS]
+        });
+        state
+    };
+    let cache = Cache::new();
+    // What happened before anybody asked.
+    assert_eq!(busy(&Cache::new(), 100, 3), Some(State::Bounded));
+    assert_eq!(state(&cache, 100, 3), State::Bounded);
+    assert_eq!(busy(&cache, 100, 4), Some(State::Disrupted));
+    cache.leave_odd();
+    assert_eq!((cache.read(), busy(&cache, 100, 4)), (None, Some(State::Disrupted)));
+
+    for upset in 5..7 {
+        assert_eq!(state(&cache, 100, upset), State::Disrupted);
+        for max_error in [100, 600] {
+            assert_eq!(busy(&cache, max_error, upset), Some(State::Disrupted));
+        }
+        cache.leave_odd();
+        assert_eq!(state(&cache, 100, upset), State::Disrupted);
+        cache.leave_odd();
+        assert_eq!(state(&cache, 99, upset), State::Bounded);
+        cache.leave_odd();
+    }
 }
 
 proptest! {
     #[test]
     fn words_and_back(
         times in any::<[u64; 3]>(),
-        counts in any::<[u32; 2]>(),
+        upsets: u32,
+        below in proptest::option::of(0..=Past::MOST),
         kinds in (0usize..4, 0usize..5),
         number in 1i32..4000,
     ) {
         let states =
             [State::Bounded, State::Unsynchronised, State::Disrupted, State::Untold(number)];
-        let ([at, earliest, latest], [max_error, upsets]) = (times, counts);
+        let [at, earliest, latest] = times;
         let (state, leap) = (states[kinds.0], Learnt::LEAPS[kinds.1]);
-        let learnt = Learnt { at, earliest, latest, state, leap, max_error, upsets };
+        let past = Past { upsets, below };
+        let learnt = Learnt { at, earliest, latest, state, leap, past };
         prop_assert_eq!(Learnt::of(&learnt.words()), learnt);
         prop_assert_eq!(leap as usize, kinds.1);
+        prop_assert_eq!(Past::of(past.word()), Some(past));
+        // An error that there is no room for.
+        let worse = Past { below: Some(u32::MAX), ..past };
+        let most = Past { below: Some(Past::MOST), ..past };
+        prop_assert_eq!(Past::of(worse.word()), Some(most));
     }
 }
 
@@ -160,7 +249,6 @@ fn what_bounds_are_worth_in_a_word() {
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 #[test]
 fn a_line_is_the_realtime_clock_until_the_next_tick() {
-    use super::super::bounded_cache::Cache;
     const ERROR: u64 = 1000;
     let backend = clock::settle();
     if SELECTOR.serving().is_none() {
@@ -204,6 +292,30 @@ fn a_line_is_the_realtime_clock_until_the_next_tick() {
         assert_eq!(bounded_line::read(&cache), None, "{at} {by}");
         assert!(bounded_line::is_over(wrong[0], wrong[1]));
     }
+}
+
+/// As if the thread had been stopped for longer than what it learnt holds, before it drew the line.
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[test]
+fn no_line_begins_where_what_was_learnt_no_longer_holds() {
+    let backend = clock::settle();
+    let cache = Cache::new();
+    let read = |by: i64| {
+        let learnt = learnt(&fine());
+        let at = clock::monotonic().wrapping_add_signed(by);
+        let words = cache.update(|_| Learnt { at, ..learnt }.words()).unwrap();
+        (words[..bounded_line::WORDS].iter().any(|word| *word != 0), bounded_line::read(&cache))
+    };
+    let period = PERIOD as i64;
+    if !(0..1000).any(|_| read(0).0) {
+        let test = "no_line_begins_where_what_was_learnt_no_longer_holds";
+        std::eprintln!("skipped: {test}: no lines by {backend:?}");
+        return;
+    }
+    for by in [-period - 1, -(1 << 40), 1 << 40, i64::MIN] {
+        assert_eq!(read(by), (false, None), "{by}");
+    }
+    assert!((0..1000).any(|_| read(-period / 4).0 && read(period / 4).0));
 }
 
 #[cfg(not(miri))]

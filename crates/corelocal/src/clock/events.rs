@@ -16,7 +16,8 @@
 //! ```
 //!
 //! # Invariants
-//! 1. Numbers and counts only grow. A change is counted before its number is there.
+//! 1. Numbers and counts only grow. A change is counted before its number is there; one of the counter after it, by
+//!    the thread that changed the word. So for a moment an epoch may be new without a count that says why.
 //! 2. What is known of a source changes only by compare-exchange from what the looker had read before it
 //!    looked. So each change is counted once, and a looker who was held up for long cannot bring back what
 //!    was before.
@@ -113,7 +114,8 @@ impl Epoch {
         self.counts.get(change as usize).copied().unwrap_or(0)
     }
 
-    /// What happened since `earlier`, and how often.
+    /// What happened since `earlier`, and how often. A change of the counter that another thread has just found may be
+    /// missing, although the number is another.
     pub fn since<'a>(&'a self, earlier: &'a Epoch) -> impl Iterator<Item = (Change, u32)> + 'a {
         let count = |change| self.count(change).wrapping_sub(earlier.count(change));
         Change::ALL

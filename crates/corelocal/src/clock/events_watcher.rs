@@ -26,6 +26,9 @@ use crate::sys::Errno;
 /// }
 /// # Ok::<(), corelocal::sys::Errno>(())
 /// ```
+///
+/// A forked child shares the descriptor with its parent, and the look of one takes the change from the other: the child
+/// makes a watcher of its own.
 #[derive(Debug)]
 pub struct Watcher {
     timer: c_int,

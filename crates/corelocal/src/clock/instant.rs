@@ -281,8 +281,9 @@ mod with_std {
     impl Instant {
         /// The same moment as std's type; `None` if that cannot tell it.
         ///
-        /// std keeps to itself which moment of the clock it holds, so both clocks are read, and the result is
-        /// off by up to what a reading takes (some 20 ns); by more if the thread is interrupted in each of eight tries.
+        /// std keeps to itself which moment of the clock it holds, so both clocks are read, and the result is off by
+        /// up to half the time that takes: at most 250 ns, and usually some tens. It is off by more if each of eight
+        /// tries takes longer than 500 ns: the thread is interrupted in each, or readings are slow system calls.
         #[must_use]
         pub fn to_std(self) -> Option<std::time::Instant> {
             let (ours, theirs) = both_now();
@@ -306,7 +307,7 @@ mod with_std {
 
     /// One moment in both types: std's reading lies between two of ours that are as close together as can be had.
     fn both_now() -> (Instant, std::time::Instant) {
-        /// Two readings and a half, where they are system calls too.
+        /// Two readings and a half, where they are system calls too. The result is off by half of it at most.
         const CLOSE: Duration = Duration::from_nanos(500);
         const TRIES: u32 = 8;
         let look = || {

@@ -49,7 +49,8 @@
 //! [`MockClocks`] in its tests, which stand until the test moves them.
 //!
 //! # Where it may be used
-//! In any thread, in signal handlers, before `main`, in the child after `fork`. Nothing blocks, nothing
+//! In any thread, in signal handlers, before `main`, in the child after `fork`; but for a [`Watcher`], which a child
+//! makes anew, and changes to [`MockClocks`], which wait for each other. Nothing else blocks, nothing
 //! allocates from a heap, nothing panics; no signal handler is installed. The first reading makes a dozen
 //! system calls (`pipe2`, `write`, `read`, `close`, `openat`): a program that forbids itself system calls
 //! reads the clock, or calls [`settle`], before it does. A process that enters another time namespace by

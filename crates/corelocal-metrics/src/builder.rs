@@ -109,8 +109,9 @@ impl Builder {
         self
     }
 
-    /// The time that quantiles cover: from so long up to twice that, or since the last scrape but one where
-    /// that is longer. Usually one minute. `Duration::MAX` is for ever.
+    /// The time that quantiles cover: at least so long, and less than twice that and the time between two scrapes.
+    /// Scraped more seldom than once in that time, they cover the time since the scrape before. Usually one minute.
+    /// `Duration::MAX` is for ever.
     #[must_use]
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window;

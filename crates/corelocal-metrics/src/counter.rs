@@ -5,7 +5,7 @@
 //! `ahead`, one atomic for all cores. Readers add both up.
 //!
 //! # Invariants
-//! 1. The value is `ahead` plus the sum, modulo 2^64. Neither ever falls, so the value does not.
+//! 1. The value is `ahead` plus the sum, modulo 2^64. Neither ever falls but from 2^64 - 1 to 0, so the value does not.
 //! 2. After `absolute(n)` the value is at least `n`, and it was `n` exactly if it was less and nobody
 //!    incremented meanwhile. Increments that come meanwhile count as later, and come on top.
 

@@ -138,8 +138,8 @@ impl Handle {
     /// by labels.
     ///
     /// A count is exact once those who record are done and ordered before the call (joined, say). What is
-    /// recorded meanwhile may be in it or not; counters and counts never fall. Nobody who records waits for
-    /// it. Linear in the series times the cores in use.
+    /// recorded meanwhile may be in it or not; counters and counts never fall, except that a counter begins again at
+    /// 0 after 2^64 - 1. Threads that record do not wait for it. Linear in the series times the cores in use.
     pub fn render(&self) -> String {
         let Shared { counters, gauges, histograms, .. } = &*self.shared;
         let (mut out, now) = (String::new(), Instant::now());

@@ -1,19 +1,19 @@
-//! Nanoseconds since 1970 as a date.
+//! Nanoseconds since 1970, or before it, as a date.
 //!
 //! Way of a number: days and the rest; years, from 400 of them down to one, beginning in March, so that a
 //! leap day is the last of its year; the month by the days before it.
 //!
 //! Invariants:
 //! 1. A [`Text`] holds ASCII.
-//! 2. A `u64` of nanoseconds ends in the year 2554: four digits do.
+//! 2. An `i64` of nanoseconds goes from the year 1677 to 2262: years have four digits, and days since 1600 are positive.
 
 /// Nanoseconds in a second.
-pub const NANOS: u64 = 1_000_000_000;
+pub const NANOS: i64 = 1_000_000_000;
 
-const DAY: u64 = 24 * 60 * 60;
+const DAY: i64 = 24 * 60 * 60;
 
 /// From 1600-03-01, when 400 years of the calendar began, to 1970-01-01.
-const BEFORE_1970: u64 = 135_080;
+const BEFORE_1970: i64 = 135_080;
 const DAYS_OF_400: u64 = 146_097;
 const DAYS_OF_100: u64 = 36_524;
 const DAYS_OF_4: u64 = 1461;
@@ -28,11 +28,13 @@ pub struct Text {
 }
 
 impl Text {
-    /// Of nanoseconds since 1970, with so many digits after the second, up to nine.
+    /// Of nanoseconds since 1970, with so many digits after the second, up to nine. What has no room is cut off, so
+    /// that the text is never later than the time.
     #[inline]
-    pub fn date(nanos: u64, digits: usize) -> Text {
-        let (seconds, fraction) = (nanos / NANOS, nanos % NANOS);
-        let (days, rest) = (seconds / DAY, seconds % DAY);
+    pub fn date(nanos: i64, digits: usize) -> Text {
+        // Towards the past, before 1970 as well; so the rests are positive.
+        let (seconds, fraction) = (nanos.div_euclid(NANOS), nanos.rem_euclid(NANOS) as u64);
+        let (days, rest) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY) as u64);
         let (year, month, day) = date_of(days);
         let mut text = Text { bytes: *b"0000-00-00T00:00:00.000000000Z", len: 30 };
         text.put::<4>(0, year);
@@ -70,8 +72,8 @@ impl Text {
 
 /// Year, month and day, of days since 1970.
 #[inline]
-fn date_of(days: u64) -> (u64, u64, u64) {
-    let days = days + BEFORE_1970;
+fn date_of(days: i64) -> (u64, u64, u64) {
+    let days = (days + BEFORE_1970) as u64; // (2)
     let (quads, days) = (days / DAYS_OF_400, days % DAYS_OF_400);
     // The last of four centuries, and the last of four years, may have a day more.
     let centuries = (days / DAYS_OF_100).min(3);
@@ -91,25 +93,35 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn by_jiff(nanos: u64, digits: usize) -> String {
-        let cut = nanos - nanos % 10u64.pow(9 - digits as u32);
-        let stamp = jiff::Timestamp::from_nanosecond(cut.into()).unwrap();
+    fn by_jiff(nanos: i64, digits: usize) -> String {
+        let nanos = i128::from(nanos);
+        let cut = nanos - nanos.rem_euclid(10i128.pow(9 - digits as u32));
+        let stamp = jiff::Timestamp::from_nanosecond(cut).unwrap();
         format!("{stamp:.digits$}")
     }
 
     #[test]
-    fn every_day_until_2554() {
-        let days = u64::MAX / NANOS / DAY;
-        for day in 0..=days {
+    fn every_day_from_1677_to_2262() {
+        let (first, last) = (i64::MIN / (DAY * NANOS), i64::MAX / (DAY * NANOS));
+        for day in first..=last {
             let nanos = day * DAY * NANOS;
             assert_eq!(Text::date(nanos, 0).as_str(), by_jiff(nanos, 0));
         }
-        assert_eq!(Text::date(u64::MAX, 9).as_str(), "2554-07-21T23:34:33.709551615Z");
+        assert_eq!(Text::date(i64::MIN, 9).as_str(), "1677-09-21T00:12:43.145224192Z");
+        assert_eq!(Text::date(i64::MAX, 9).as_str(), "2262-04-11T23:47:16.854775807Z");
+    }
+
+    #[test]
+    fn before_1970() {
+        assert_eq!(Text::date(-1, 9).as_str(), "1969-12-31T23:59:59.999999999Z");
+        assert_eq!(Text::date(-1, 3).as_str(), "1969-12-31T23:59:59.999Z");
+        assert_eq!(Text::date(-1, 0).as_str(), "1969-12-31T23:59:59Z");
+        assert_eq!(Text::date(-NANOS, 6).as_str(), "1969-12-31T23:59:59.000000Z");
     }
 
     proptest! {
         #[test]
-        fn every_nanosecond(nanos: u64, digits in prop_oneof![Just(0usize), Just(3), Just(6), Just(9)]) {
+        fn every_nanosecond(nanos: i64, digits in prop_oneof![Just(0usize), Just(3), Just(6), Just(9)]) {
             let text = Text::date(nanos, digits);
             prop_assert_eq!(text.as_str(), by_jiff(nanos, digits));
         }

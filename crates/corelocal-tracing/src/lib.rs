@@ -23,7 +23,9 @@ enum Digits {
 
 /// The date and the time of day in UTC, as RFC 3339 has it: `2026-11-21T06:07:13.123456Z`.
 ///
-/// As the default timer of `tracing-subscriber`, for less. Dates up to the year 2554.
+/// As the default timer of `tracing-subscriber`, for less. Dates from the year 1677 to 2262, as of
+/// [`Timestamp`](corelocal::clock::Timestamp): those before 1970 are right, too, if clocks show such a time. Digits that
+/// have no room are cut off, towards the past.
 ///
 /// ```
 /// use corelocal_tracing::Utc;
@@ -139,7 +141,9 @@ impl Default for Uptime {
 
 impl<C: Clocks> FormatTime for Utc<C> {
     fn format_time(&self, w: &mut Writer<'_>) -> fmt::Result {
-        w.write_str(Text::date(self.clocks.realtime(), self.digits as usize).as_str())
+        // Before 1970 a reading is above 2^63, as `Timestamp::now` has it.
+        let nanos = self.clocks.realtime() as i64;
+        w.write_str(Text::date(nanos, self.digits as usize).as_str())
     }
 }
 
@@ -150,7 +154,7 @@ impl<C: Clocks> FormatTime for Uptime<C> {
         if digits == 0 {
             return write!(w, "{:>5}s", since.as_secs());
         }
-        let fraction = u64::from(since.subsec_nanos()) * 10u64.pow(digits as u32) / NANOS;
+        let fraction = u64::from(since.subsec_nanos()) * 10u64.pow(digits as u32) / NANOS as u64;
         write!(w, "{:>5}.{fraction:0digits$}s", since.as_secs())
     }
 }

@@ -109,4 +109,6 @@ fn a_line_carries_the_time_of_a_mock() {
     clocks.advance(Duration::from_millis(61_001));
     assert!(logged(utc(), log).starts_with("2023-11-14T22:14:21.001Z "));
     assert!(logged(uptime, log).starts_with("   61.001000s "));
+    clocks.set_realtime(Timestamp::from_nanos(-1));
+    assert!(logged(utc(), log).starts_with("1969-12-31T23:59:59.999Z "));
 }

@@ -5,6 +5,7 @@
 //! 2. The guest's counter is the host's: each cpu's offset is set to 0 before it first runs. So a reader in
 //!    this process, which takes the host's counter, reads a page's time as the guest would.
 //! 3. The memory outlives the machine and its cpus, which share it.
+//! 4. A machine has at most `memory::CPUS` cpus, numbered from 0.
 
 use std::fmt;
 use std::os::fd::AsRawFd;
@@ -17,7 +18,7 @@ use kvm_bindings::{
 };
 use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
 
-use crate::memory::{BYTES, CODE_AT, Memory};
+use crate::memory::{BYTES, CODE_AT, CPUS, Memory};
 use crate::payload::{KVM_SYSTEM_TIME_NEW, Request, STEP_PORT};
 
 /// Why there is no machine, or why it did not do what it was told.
@@ -42,6 +43,7 @@ fn doing<E: fmt::Display>(what: &str) -> impl FnOnce(E) -> Unavailable {
 pub struct Machine {
     vm: VmFd,
     memory: Arc<Memory>,
+    cpus: usize,
 }
 
 /// A cpu of a [`Machine`]. It may be sent to a thread of its own.
@@ -59,12 +61,16 @@ enum Exit {
 }
 
 impl Machine {
-    /// A machine with so many cpus, none of which has run yet.
+    /// A machine with so many cpus, at most 64, none of which has run yet.
     ///
     /// # Errors
-    /// [`Unavailable`] where there is no `/dev/kvm`, where this process may not open it, or where KVM lacks
+    /// [`Unavailable`] for more cpus than that, where there is no `/dev/kvm`, where this process may not open it, or where KVM lacks
     /// something (before Linux 5.16 it cannot set a cpu's counter).
     pub fn new(cpus: usize) -> Result<(Machine, Vec<Vcpu>), Unavailable> {
+        if cpus > CPUS {
+            let why = format!("a machine of {cpus} cpus: its memory has clock pages for {CPUS}");
+            return Err(Unavailable(why)); // (4)
+        }
         let kvm = Kvm::new().map_err(doing("/dev/kvm cannot be opened"))?;
         let vm = kvm.create_vm().map_err(doing("KVM makes no machine"))?;
         // Intel's cpus before Westmere run 16-bit code with this page's help. Unused elsewhere.
@@ -87,12 +93,12 @@ impl Machine {
                 Ok(vcpu)
             })
             .collect::<Result<Vec<Vcpu>, Unavailable>>()?;
-        Ok((Machine { vm, memory }, vcpus))
+        Ok((Machine { vm, memory, cpus }, vcpus))
     }
 
-    /// The clock page of a cpu, zero until its first step.
-    pub fn page(&self, cpu: usize) -> &Page {
-        self.memory.page(cpu)
+    /// The clock page of a cpu, zero until its first step; `None` if the machine has no such cpu.
+    pub fn page(&self, cpu: usize) -> Option<&Page> {
+        if cpu < self.cpus { self.memory.page(cpu) } else { None }
     }
 
     /// Sets the guest's clock to so many nanoseconds. Each cpu's page says so after that cpu's next entry.
@@ -211,6 +217,20 @@ impl Vcpu {
                 Ok(VcpuExit::Hlt) => Ok(Exit::Halted),
                 Ok(other) => Err(Unavailable(format!("the guest left its path: {other:?}"))),
             };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wherever there is KVM, and where there is none.
+    #[test]
+    fn too_many_cpus_are_refused() {
+        for cpus in [CPUS + 1, usize::MAX] {
+            let refusal = Machine::new(cpus).unwrap_err();
+            assert!(refusal.to_string().contains("for 64"), "{refusal}");
         }
     }
 }

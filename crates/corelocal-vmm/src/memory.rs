@@ -3,13 +3,15 @@
 //! ```text
 //! 0x1000  the program
 //! 0x2000  clock pages, one every 64 bytes, as Linux has them
-//! 0x3000  mailboxes, one every 64 bytes
+//! 0x3000  mailboxes, one every 64 bytes, up to 0x4000
 //! ```
 //!
-//! Invariant: KVM, the guest and this process change the memory at the same time. So nothing in it is
-//! ever borrowed as plain data: the clock page is made of atomics, and everything else is read and
-//! written by volatile access to bytes that nobody changes meanwhile, since the guest runs only within
-//! [`Vcpu::step`](crate::Vcpu::step).
+//! Invariants:
+//! 1. There are [`CPUS`] of each, so none reaches into what follows.
+//! 2. KVM, the guest and this process change the memory at the same time. So nothing in it is
+//!    ever borrowed as plain data: the clock page is made of atomics, and everything else is read and
+//!    written by volatile access to bytes that no thread changes meanwhile, since the guest runs only within
+//!    [`Vcpu::step`](crate::Vcpu::step).
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -23,11 +25,14 @@ pub const CODE_AT: usize = 0x1000;
 const PAGES_AT: usize = 0x2000;
 const MAILBOXES_AT: usize = 0x3000;
 const STRIDE: usize = 64;
+/// Cpus that there are pages and mailboxes for.
+pub const CPUS: usize = (MAILBOXES_AT - PAGES_AT) / STRIDE;
+const _: () = assert!(MAILBOXES_AT + CPUS * STRIDE <= BYTES); // (1)
 
 #[derive(Debug)]
 pub struct Memory(NonNull<u8>);
 
-// SAFETY: the mapping belongs to no thread; concurrent use is as the head says.
+// SAFETY: the mapping belongs to no thread; concurrent use is as (2) says.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -60,22 +65,24 @@ impl Memory {
         MAILBOXES_AT + vcpu * STRIDE
     }
 
-    pub fn page(&self, vcpu: usize) -> &Page {
-        // SAFETY: the place is in the memory and a multiple of 64, any bytes are a page, and it is made of
+    /// The clock page of a cpu, if there can be such a cpu.
+    pub fn page(&self, vcpu: usize) -> Option<&Page> {
+        let at = (vcpu < CPUS).then(|| self.at(Memory::page_at(vcpu)))?;
+        // SAFETY: the place is in the memory (1) and a multiple of 64, any bytes are a page, and it is made of
         // atomics.
-        unsafe { &*self.at(Memory::page_at(vcpu)).cast::<Page>() }
+        Some(unsafe { &*at.cast::<Page>() })
     }
 
     /// The counter of the cpu's last step. The cpu is not in guest mode.
     pub fn counter(&self, vcpu: usize) -> u64 {
         let at = self.at(Memory::mailbox_at(vcpu) + payload::COUNTER_AT);
-        // SAFETY: in the memory and aligned; the guest is not running (the head's invariant).
+        // SAFETY: in the memory (1) and aligned; the guest is not running (2).
         unsafe { at.cast::<u64>().read_volatile() }
     }
 
     /// What the guest does after this step. The cpu is not in guest mode.
     pub fn request(&self, vcpu: usize, request: payload::Request) {
-        // SAFETY: in the memory; the guest is not running (the head's invariant).
+        // SAFETY: in the memory (1); the guest is not running (2).
         unsafe {
             self.at(Memory::mailbox_at(vcpu) + payload::REQUEST_AT).write_volatile(request as u8)
         };
@@ -92,5 +99,21 @@ impl Drop for Memory {
         // SAFETY: the mapping is ours and nothing borrows from it any more. A machine that still ran would
         // lose its memory, not ours.
         unsafe { libc::munmap(self.0.as_ptr().cast(), BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cpu_has_a_page() {
+        let memory = Memory::new().unwrap();
+        let at = |cpu| memory.page(cpu).map(|page| ptr::from_ref(page).addr());
+        let first = at(0).unwrap();
+        assert_eq!(at(CPUS - 1), Some(first + (CPUS - 1) * STRIDE));
+        for cpu in [CPUS, 5000, usize::MAX / STRIDE, usize::MAX] {
+            assert_eq!(at(cpu), None, "{cpu}");
+        }
     }
 }

@@ -40,6 +40,11 @@ fn scaled(count: u64) -> u64 {
 /// One machine at a time: each wants both cores of a small host.
 static ONE: Mutex<()> = Mutex::new(());
 
+/// The clock page of a cpu that the machine has.
+fn page_of(machine: &Machine, cpu: usize) -> &Page {
+    machine.page(cpu).expect("the machine has that cpu")
+}
+
 /// Runs `body` on a machine whose cpus have all taken a step and whose pages are stable. Skips where that
 /// cannot be had.
 fn on_a_machine<const CPUS: usize>(
@@ -61,7 +66,7 @@ fn on_a_machine<const CPUS: usize>(
             }
         }
     }
-    if !(0..CPUS).all(|cpu| at_rest(machine.page(cpu)).is_stable()) {
+    if !(0..CPUS).all(|cpu| at_rest(page_of(&machine, cpu)).is_stable()) {
         let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
         let source = fs::read_to_string(source).unwrap_or_default();
         let reason = "KVM promises no common clock; the host's clock source is";
@@ -243,7 +248,7 @@ fn nothing_is_torn_in_a_storm_of_set_clock() {
     const TEST: &str = "nothing_is_torn_in_a_storm_of_set_clock";
     on_a_machine(TEST, |machine, [mut vcpu]| {
         let count = scaled(100_000);
-        let (page, done) = (machine.page(0), AtomicBool::new(false));
+        let (page, done) = (page_of(&machine, 0), AtomicBool::new(false));
         let publications = Publications::new(count, at_rest(page));
         let tally = thread::scope(|scope| {
             let reader = scope.spawn(|| watch(page, &publications, &done));
@@ -269,7 +274,7 @@ fn nothing_is_torn_in_a_storm_of_set_clock() {
 #[test]
 fn a_stopped_guest_is_told() {
     on_a_machine("a_stopped_guest_is_told", |machine, [mut first, mut second]| {
-        let flags = |cpu: usize| read(machine.page(cpu)).unwrap().flags & GUEST_STOPPED;
+        let flags = |cpu: usize| read(page_of(&machine, cpu)).unwrap().flags & GUEST_STOPPED;
         assert_eq!((flags(0), flags(1)), (0, 0));
         first.mark_stopped()?;
         assert_eq!(flags(0), 0, "published without an entry");
@@ -300,7 +305,7 @@ const SECOND: u64 = 1_000_000_000;
 #[test]
 fn two_pages_are_not_one_clock() {
     on_a_machine("two_pages_are_not_one_clock", |machine, [mut first, mut second]| {
-        let pages = [machine.page(0), machine.page(1)];
+        let pages = [page_of(&machine, 0), page_of(&machine, 1)];
         let times = || {
             // One counter for both, so that nothing but the pages can differ.
             let at = counter();
@@ -352,7 +357,7 @@ fn counters_that_differ_are_refused() {
             machine.set_clock(machine.clock()?)?;
             first.step()?;
             second.step()?;
-            Ok([0, 1].map(|cpu| read(machine.page(cpu)).map(|_| ())))
+            Ok([0, 1].map(|cpu| read(page_of(&machine, cpu)).map(|_| ())))
         };
         assert_eq!(both(&mut first, &mut second)?, [Ok(()); 2]);
         second.set_counter_offset(-1_000_000_000)?;
@@ -374,9 +379,9 @@ fn the_page_tells_kvms_time() {
             let guest = vcpu.step()?;
             let after = counter();
             assert!((before..=after).contains(&guest), "{before} {guest} {after}");
-            let earlier = read(machine.page(0)).unwrap().nanoseconds;
+            let earlier = read(page_of(&machine, 0)).unwrap().nanoseconds;
             let kvm = machine.clock()?;
-            let later = read(machine.page(0)).unwrap().nanoseconds;
+            let later = read(page_of(&machine, 0)).unwrap().nanoseconds;
             assert!((earlier.saturating_sub(1)..=later + 1).contains(&kvm));
         }
         Ok(())

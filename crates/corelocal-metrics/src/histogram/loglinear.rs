@@ -124,15 +124,19 @@ pub(crate) fn value(key: Key) -> f64 {
     }
 }
 
+/// How many values there are, 2^64 - 1 at most.
+pub(crate) fn total(counts: &Counts) -> u64 {
+    counts.values().copied().fold(0, u64::saturating_add)
+}
+
 /// The value that the part `q` of all counted values does not exceed; `None` if there is none.
 pub(crate) fn quantile(counts: &Counts, q: f64) -> Option<f64> {
-    let total: u64 = counts.values().sum();
-    let rank = (q * total as f64).ceil().max(1.0) as u64;
-    let mut seen = 0;
+    let rank = (q * total(counts) as f64).ceil().max(1.0) as u64;
+    let mut seen: u64 = 0;
     let mut found = None;
     for (&key, count) in counts {
         found = Some(value(key));
-        seen += count;
+        seen = seen.saturating_add(*count);
         if seen >= rank {
             break;
         }

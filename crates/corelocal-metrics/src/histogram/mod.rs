@@ -6,8 +6,9 @@
 //! (`loglinear.rs`) → section `add_at` on its word in this core's slot → the sum (`sum.rs`). Readers derive
 //! the count from the buckets, so it never disagrees with them; the sum may be a value behind.
 //!
-//! # Invariant
-//! A value that is a number is counted in one bucket and added to the sum; one that is not changes nothing.
+//! # Invariants
+//! 1. A value that is a number is counted in one bucket and added to the sum; one that is not changes nothing.
+//! 2. A bucket counts up to 2^63 - 1. Counts of several buckets are added up to 2^64 - 1 and stay there.
 
 mod loglinear;
 mod sum;
@@ -92,11 +93,12 @@ impl Histogram {
     pub(crate) fn read(&self, now: Instant) -> Reading {
         match &self.counts {
             Counts::Buckets(bounds, counts) => {
-                let mut count = 0;
+                let mut count: u64 = 0;
                 let mut counts = counts.iter();
                 let mut upto = || {
                     // A trim may show less than nothing for a moment.
-                    count += counts.next().unwrap_or(0).max(0) as u64;
+                    let next = counts.next().unwrap_or(0).max(0) as u64;
+                    count = count.saturating_add(next); // (2)
                     count
                 };
                 let buckets = bounds.iter().map(|&bound| (bound, upto())).collect();
@@ -111,7 +113,7 @@ impl Histogram {
                 let value = |&q| (q, loglinear::quantile(&recent, q).unwrap_or(f64::NAN));
                 Reading {
                     parts: Parts::Quantiles(quantiles.iter().map(value).collect()),
-                    count: all.values().sum(),
+                    count: loglinear::total(&all),
                     sum: self.sum.get(),
                 }
             }
@@ -154,6 +156,25 @@ mod tests {
         assert_eq!(reading.parts, Parts::Buckets(vec![(-1.0, 2), (0.1, 3), (5.0, 5)]));
         assert_eq!(reading.count, 9);
         assert!((reading.sum - 307.2).abs() < 1e-12, "{}", reading.sum);
+    }
+
+    /// Only `record_many` gets there.
+    #[test]
+    fn counts_end_at_the_highest() {
+        let quantiles = Shape::Quantiles(Arc::new([0.5, 1.0]), Duration::from_secs(60));
+        for shape in [Shape::Buckets(Arc::new([1.0, 2.0])), quantiles] {
+            let histogram = Histogram::new(shape);
+            for value in [1.0, 2.0, 3.0] {
+                histogram.record_many(value, usize::MAX);
+            }
+            let most = i64::MAX as u64;
+            let reading = histogram.read(Instant::now());
+            assert_eq!(reading.count, u64::MAX);
+            match reading.parts {
+                Parts::Buckets(buckets) => assert_eq!(buckets, [(1.0, most), (2.0, 2 * most)]),
+                Parts::Quantiles(quantiles) => assert_eq!(quantiles, [(0.5, 2.0), (1.0, 3.0)]),
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //!
 //! # Invariant
 //! What is kept as `newer` was seen `length` after what is kept as `older`, or later. So the difference to
-//! `older` covers at least `length`, and at most twice that and once the time between two reads.
+//! `older` covers at least `length`, unless the window is younger, and less than twice that and once the longest time
+//! between two reads.
 
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,34 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// How much the reads of a window cover at least and at most, once it is old enough; one value comes each second.
+    fn covered(length: u64, between: u64) -> (u64, u64) {
+        let start = Instant::now();
+        let mut window = Window::new(start);
+        let reads = (1..=1000).map(|read| read * between).map(|second| {
+            let (all, now) = (Counts::from([(0, second)]), start + Duration::from_secs(second));
+            let recent = window.recent(&all, Duration::from_secs(length), now);
+            (second, recent.get(&0).copied().unwrap_or(0))
+        });
+        let old: Vec<u64> =
+            reads.filter(|&(second, _)| second >= length).map(|(_, recent)| recent).collect();
+        (*old.iter().min().unwrap(), *old.iter().max().unwrap())
+    }
+
+    /// What the README says.
+    #[test]
+    fn what_it_covers() {
+        assert_eq!(covered(60, 15), (60, 105));
+        assert_eq!(covered(60, 59), (118, 177));
+        for between in [60, 61, 300] {
+            assert_eq!(covered(60, between), (between, between));
+        }
+        for between in 1..200 {
+            let (least, most) = covered(60, between);
+            assert!(60 <= least && most < 120 + between, "{between}: {least} to {most}");
+        }
+    }
 
     #[test]
     fn slides() {

@@ -17,7 +17,8 @@
 //!
 //! Invariants:
 //! - Any bytes may come in; nothing here panics. Memory is bounded by the file's size and by limits on descriptors, on
-//!   the instructions in their sections, and on findings; bytes that several headers claim are refused.
+//!   the instructions in their sections, on findings, and on the names of places; bytes that several headers claim are
+//!   refused. Debug information that units share counts for each of them, and is left out beyond a limit.
 //! - Sections, relocations and symbols are each visited a fixed number of times, and of a name that many of them may
 //!   share only the start is read.
 //! - An error is wrong on every kernel or breaks a section's promise; a warning depends on something
@@ -57,6 +58,10 @@ const MOST_TOLD: usize = 1 << 18;
 
 /// The names of an archive's members may have so many bytes: all members may share one long name.
 const MOST_NAMES: usize = 64 << 20;
+
+/// The names of all places of a file, of ELF sections, functions and source lines, may have so many bytes: all places
+/// may share one long name.
+const MOST_NAMED: usize = 64 << 20;
 
 /// Why a file could not be checked, with what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,10 +121,10 @@ pub fn bytes(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
     if data.starts_with(&object::archive::MAGIC) {
         return archive(name, data);
     }
-    Ok(Checked { reports: vec![one(name, data)?], skipped: Vec::new() })
+    Ok(Checked { reports: vec![one(name, data, &mut { MOST_NAMED })?], skipped: Vec::new() })
 }
 
-fn one(name: &str, data: &[u8]) -> Result<Report, Unreadable> {
+fn one(name: &str, data: &[u8], room: &mut usize) -> Result<Report, Unreadable> {
     let elf = elf::Elf::parse(data).map_err(|why| Unreadable(format!("{name}: {why}")))?;
     let image = load::Image::load(&elf).map_err(|why| Unreadable(format!("{name}: {why}")))?;
     let longest = image.descriptors.len().max(image.entries.len()).max(image.prepared.len());
@@ -129,13 +134,14 @@ fn one(name: &str, data: &[u8]) -> Result<Report, Unreadable> {
              the object files that it was linked from"
         )));
     }
-    rules::run(name, &image).map_err(|why| Unreadable(format!("{name}: {why}")))
+    rules::run(name, &image, room).map_err(|why| Unreadable(format!("{name}: {why}")))
 }
 
 fn archive(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
     let damaged =
         |error| Unreadable(format!("{name} is a damaged archive ({error}); build it again"));
     let (mut checked, mut told, mut named) = (Checked::default(), 0, 0);
+    let mut room = MOST_NAMED;
     for member in ArchiveFile::parse(data).map_err(damaged)?.members() {
         let member = member.map_err(damaged)?;
         let content = member.data(data).map_err(damaged)?;
@@ -149,7 +155,7 @@ fn archive(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
         let shown = &member.name()[..member.name().len().min(elf::LONGEST_NAME)];
         let member = format!("{name}({})", String::from_utf8_lossy(shown));
         if content.starts_with(b"\x7fELF") {
-            let report = one(&member, content)?;
+            let report = one(&member, content, &mut room)?;
             told += report.sections.len() + report.findings.len();
             checked.reports.push(report);
         } else {

@@ -3,7 +3,10 @@
 //! Invariants:
 //! - All addresses are looked up together, in one pass over the symbols: a big program has millions. The time grows
 //!   with the number of symbols and that of addresses, not with their product.
-//! - Missing or damaged debug information costs the lines and nothing else.
+//! - Missing or damaged debug information costs the lines and nothing else. So does debug information that would take
+//!   much more time or memory to read than its size: a note says so.
+//! - The names of all places have [`MOST_NAMED`] bytes at most, however many places share one. A note says where some
+//!   are left out.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -14,32 +17,58 @@ use addr2line::Context;
 use gimli::{Dwarf, EndianSlice, RunTimeEndian, SectionId};
 use object::Endianness;
 
+use super::MOST_NAMED;
 use super::elf::{Elf, Extent, Kind};
 use super::report::Place;
-use crate::debug_info;
+use crate::debug_info::{self, Unused};
 use crate::demangle::{LONGEST, cut, demangled};
+
+/// Stands for the name of an ELF section that there was no room for.
+const LEFT_OUT: &str = "…";
 
 /// Names for a set of addresses.
 pub struct Names {
     kind: Kind,
     extents: Vec<Extent>,
     places: BTreeMap<u64, Place>,
+    /// What is left out.
+    pub notes: Vec<String>,
 }
 
 impl Names {
-    pub fn of(elf: &Elf<'_>, addresses: impl IntoIterator<Item = u64>) -> Names {
+    /// For each time that an address is among `addresses`, its names take of `room`. What does not fit is left out.
+    pub fn of(elf: &Elf<'_>, addresses: impl IntoIterator<Item = u64>, room: &mut usize) -> Names {
         let mut extents = elf.extents();
         extents.sort_by_key(|extent| extent.start);
-        let mut names = Names { kind: elf.kind, extents, places: BTreeMap::new() };
+        let mut names =
+            Names { kind: elf.kind, extents, places: BTreeMap::new(), notes: Vec::new() };
+        let mut uses = BTreeMap::new();
         for address in addresses {
-            if !names.places.contains_key(&address) {
-                let bare = names.bare(address);
-                names.places.insert(address, bare);
+            *uses.entry(address).or_insert(0) += 1;
+        }
+        let mut room = Room { uses: &uses, left: room, is_short: false };
+        for address in uses.keys().copied() {
+            let mut bare = names.bare(address);
+            if !room.take(address, bare.elf_section.len()) {
+                bare.elf_section = LEFT_OUT.to_owned();
             }
+            names.places.insert(address, bare);
         }
         if !names.places.is_empty() {
-            add_functions(elf, &names.extents, &mut names.places);
-            add_lines(elf, &mut names.places);
+            add_functions(elf, &names.extents, &mut names.places, &mut room);
+            if add_lines(elf, &mut names.places, &mut room) == Err(Unused::TooMuch) {
+                names.notes.push(
+                    "source lines are left out: to read the debug information would take much more time or memory than \
+                     its size suggests"
+                        .to_owned(),
+                );
+            }
+        }
+        if room.is_short {
+            names.notes.push(format!(
+                "names of some sections, functions and source lines are left out: all have more than {} MiB",
+                MOST_NAMED >> 20
+            ));
         }
         names
     }
@@ -86,6 +115,29 @@ impl Names {
     }
 }
 
+/// The room for names.
+struct Room<'a> {
+    /// How often each address is named.
+    uses: &'a BTreeMap<u64, usize>,
+    /// Bytes.
+    left: &'a mut usize,
+    /// Whether something did not fit.
+    is_short: bool,
+}
+
+impl Room<'_> {
+    /// Whether a name of this length fits wherever this address is named. If so, it takes the room.
+    fn take(&mut self, address: u64, length: usize) -> bool {
+        let uses = self.uses.get(&address).copied().unwrap_or(0);
+        let left = self.left.checked_sub(uses.saturating_mul(length));
+        match left {
+            Some(left) => *self.left = left,
+            None => self.is_short = true,
+        }
+        left.is_some()
+    }
+}
+
 /// The one of the sorted `extents` that holds `address`.
 fn extent_of(extents: &[Extent], address: u64) -> Option<&Extent> {
     let after = extents.partition_point(|extent| extent.start <= address);
@@ -103,7 +155,12 @@ struct Candidate<'a> {
     addresses: Range<usize>,
 }
 
-fn add_functions(elf: &Elf<'_>, extents: &[Extent], places: &mut BTreeMap<u64, Place>) {
+fn add_functions(
+    elf: &Elf<'_>,
+    extents: &[Extent],
+    places: &mut BTreeMap<u64, Place>,
+    room: &mut Room<'_>,
+) {
     let addresses: Vec<u64> =
         places.keys().copied().filter(|address| extent_of(extents, *address).is_some()).collect();
     let mut candidates = Vec::new();
@@ -135,7 +192,8 @@ fn add_functions(elf: &Elf<'_>, extents: &[Extent], places: &mut BTreeMap<u64, P
         }
         if let Some(place) = places.get_mut(&address) {
             let offset = address - best.start;
-            place.function = Some(format!("{name}+{offset:#x}"));
+            let function = format!("{name}+{offset:#x}");
+            place.function = room.take(address, function.len()).then_some(function);
         }
     });
 }
@@ -168,24 +226,36 @@ fn free(next: &mut [usize], mut item: usize) -> usize {
     item
 }
 
-fn add_lines(elf: &Elf<'_>, places: &mut BTreeMap<u64, Place>) {
+fn add_lines(
+    elf: &Elf<'_>,
+    places: &mut BTreeMap<u64, Place>,
+    room: &mut Room<'_>,
+) -> Result<(), Unused> {
     let load = |id: SectionId| {
         let bytes = elf.sections_named(id.name()).first().map(|index| elf.code(*index));
         Ok::<_, gimli::Error>(bytes.unwrap_or(Cow::Borrowed(&[])))
     };
-    let Ok(sections) = gimli::DwarfSections::load(load) else { return };
+    let sections = gimli::DwarfSections::load(load)?;
     let endian = match elf.endian() {
         Endianness::Little => RunTimeEndian::Little,
         Endianness::Big => RunTimeEndian::Big,
     };
-    let dwarf: Dwarf<_> = sections.borrow(|bytes| EndianSlice::new(bytes, endian));
-    if !debug_info::is_shallow(&dwarf) {
-        return;
-    }
-    let Ok(context) = Context::from_dwarf(dwarf) else { return };
+    let mut dwarf: Dwarf<_> = sections.borrow(|bytes| EndianSlice::new(bytes, endian));
+    debug_info::cache_abbreviations(&mut dwarf)?;
+    let addresses: Vec<u64> = places.keys().copied().collect();
+    debug_info::is_bounded(&dwarf, &addresses)?;
+    let context = Context::from_dwarf(dwarf)?;
     for (address, place) in places {
-        place.source = lines(&context, *address).unwrap_or_default();
+        // addr2line adds 1.
+        if *address < u64::MAX {
+            let source = lines(&context, *address).unwrap_or_default();
+            let length = source.iter().map(|line| size_of::<String>() + line.len()).sum();
+            if room.take(*address, length) {
+                place.source = source;
+            }
+        }
     }
+    Ok(())
 }
 
 fn lines(
@@ -198,8 +268,8 @@ fn lines(
     let mut room = LONGEST;
     while let Some(frame) = frames.next()? {
         if let Some((Some(file), line)) = frame.location.map(|l| (l.file, l.line)) {
-            let line = line.map_or(file.to_owned(), |line| format!("{file}:{line}"));
-            let line = cut(&line);
+            let file = cut(file);
+            let line = line.map_or_else(|| file.clone(), |line| cut(&format!("{file}:{line}")));
             if lines.last() != Some(&line) {
                 let Some(left) = room.checked_sub(line.len()) else { break };
                 room = left;

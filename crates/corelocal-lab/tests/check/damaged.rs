@@ -137,6 +137,116 @@ fn linked_files_with_many_sections_of_one_name_are_refused() {
     );
 }
 
+/// A section's name, type, flags, `sh_link`, size of an entry, and content.
+type ElfSection = (&'static str, u32, u64, u32, u64, Vec<u8>);
+
+/// A shared object for x86-64 of these sections. The address of each is its offset in the file.
+fn shared_object_of(sections: &[ElfSection]) -> Vec<u8> {
+    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+    file.resize(64, 0);
+    let (mut names, mut headers) = (vec![0], vec![0; 64]);
+    let mut add = |name: &str, kind: u32, flags: u64, link: u32, entry: u64, content: &[u8]| {
+        file.resize(file.len().next_multiple_of(32), 0);
+        headers.extend((names.len() as u32).to_le_bytes());
+        headers.extend(kind.to_le_bytes());
+        let (offset, size) = (file.len() as u64, content.len() as u64);
+        headers.extend([flags, offset, offset, size].map(u64::to_le_bytes).concat());
+        headers.extend([link, 1].map(u32::to_le_bytes).concat());
+        headers.extend([1, entry].map(u64::to_le_bytes).concat());
+        names.extend(name.bytes().chain([0]));
+        file.extend(content);
+        names.clone()
+    };
+    for (name, kind, flags, link, entry, content) in sections {
+        add(name, *kind, *flags, *link, *entry, content);
+    }
+    let mut all = add(".shstrtab", 3, 0, 0, 0, b"");
+    // The names come last, so that their section has them all.
+    let (at, size) = (headers.len() - 64 + 24, (all.len() as u64).to_le_bytes());
+    headers[at + 8..at + 16].copy_from_slice(&size);
+    headers[at..at + 8].copy_from_slice(&(file.len() as u64).to_le_bytes());
+    file.append(&mut all);
+    file.resize(file.len().next_multiple_of(8), 0);
+    let (table, count) = (file.len() as u64, (sections.len() + 2) as u16);
+    for (at, value) in [(16, 3), (18, 62), (52, 64), (58, 64), (60, count), (62, count - 1)] {
+        file[at..at + 2].copy_from_slice(&value.to_le_bytes());
+    }
+    file[20] = 1;
+    file[40..48].copy_from_slice(&table.to_le_bytes());
+    file.extend(headers);
+    file
+}
+
+/// Descriptors with all their addresses within themselves; the first section of a file of [`shared_object_of`].
+fn descriptors(count: u64) -> ElfSection {
+    let descriptor = |nth| {
+        let at = 64 + 32 * nth;
+        [0, at + 8, 0, at + 16].map(u64::to_le_bytes).concat()
+    };
+    ("__rseq_cs", 1, 2, 0, 0, (0..count).flat_map(descriptor).collect())
+}
+
+#[test]
+fn names_of_all_places_have_a_limit() {
+    const COUNT: u64 = 1 << 15;
+    let name = "\u{1}".repeat(4096);
+    let symbol = [
+        &[0; 24][..],
+        &1_u32.to_le_bytes(),
+        &[0x12, 0, 1, 0],
+        &64_u64.to_le_bytes(),
+        &(32 * COUNT).to_le_bytes(),
+    ];
+    let file = shared_object_of(&[
+        descriptors(COUNT),
+        (".symtab", 2, 0, 3, 24, symbol.concat()),
+        (".strtab", 3, 0, 0, 0, format!("\0{name}\0").into_bytes()),
+    ]);
+    let checked = check::bytes("t", &file).expect("a shared object");
+    let report = &checked.reports[0];
+    assert_eq!(report.sections.len(), COUNT as usize);
+    let of_sections = report.sections.iter().flat_map(|it| [&it.descriptor, &it.start, &it.abort]);
+    let places: Vec<_> = of_sections.chain(report.findings.iter().map(|it| &it.place)).collect();
+    let length = |place: &&check::Place| {
+        place.elf_section.len() + place.function.as_ref().map_or(0, String::len)
+    };
+    assert!(places.iter().any(|place| length(place) > 4096));
+    let sum: usize = places.iter().map(length).sum();
+    assert!(sum < 65 << 20, "{sum}");
+    assert!(
+        report.notes.iter().any(|note| note.starts_with("names of some")),
+        "{:?}",
+        report.notes
+    );
+}
+
+/// Of 8,500 units and 16,000 abbreviations, a table for each unit would take 14 GB.
+#[test]
+fn debug_information_that_units_share_is_read_once() {
+    let mut table = vec![];
+    for number in 1_u16..1000 {
+        table.extend([number as u8 | 0x80, (number >> 7) as u8 | 0x80, (number >> 14) as u8]);
+        table.extend([0x11, 0, 0, 0]);
+    }
+    table.push(0);
+    let unit = |table: u32| [&[9, 0, 0, 0, 4, 0][..], &table.to_le_bytes(), &[8, 129, 0]].concat();
+    let file = |tables: &mut dyn Iterator<Item = u32>| {
+        shared_object_of(&[
+            descriptors(1),
+            (".debug_abbrev", 1, 0, 0, 0, table.clone()),
+            (".debug_info", 1, 0, 0, 0, tables.flat_map(unit).collect()),
+        ])
+    };
+    let note = |file: &[u8]| {
+        let checked = check::bytes("t", file).expect("a shared object");
+        let notes = &checked.reports[0].notes;
+        notes.iter().any(|note| note.starts_with("source lines are left out"))
+    };
+    assert!(!note(&file(&mut std::iter::repeat_n(0, 500))));
+    // Each unit has a table of its own, which overlaps those of all others.
+    assert!(note(&file(&mut (0..500).map(|nth| 7 * nth))));
+}
+
 /// Cuts off the end and overwrites bytes, anywhere.
 #[test]
 fn damaged_files_are_answered_without_a_panic() {

@@ -47,11 +47,11 @@ const MOST_FINDINGS: usize = 10_000;
 /// The instructions of sections by start and length, where they can be decoded.
 type Sections = HashMap<(u64, u64), Option<Vec<Step>>>;
 
-/// Checks all sections of `image`.
+/// Checks all sections of `image`. Names of places take of `room`, in bytes.
 ///
 /// # Errors
 /// A sentence that says what there is too much of.
-pub fn run(object: &str, image: &Image<'_>) -> Result<Report, String> {
+pub fn run(object: &str, image: &Image<'_>, room: &mut usize) -> Result<Report, String> {
     let mut breaches: Vec<(Option<usize>, Breach)> = Vec::new();
     if image.is_decoded() && descriptor::bytes(image) > MOST_DECODED {
         let most = MOST_DECODED >> 20;
@@ -91,7 +91,7 @@ pub fn run(object: &str, image: &Image<'_>) -> Result<Report, String> {
         breaches
             .extend(stores::undeserved(image, &sections).into_iter().map(|breach| (None, breach)));
     }
-    Ok(report(object, image, &sections, breaches))
+    Ok(report(object, image, &sections, breaches, room))
 }
 
 fn report(
@@ -99,6 +99,7 @@ fn report(
     image: &Image<'_>,
     sections: &Sections,
     mut breaches: Vec<(Option<usize>, Breach)>,
+    room: &mut usize,
 ) -> Report {
     let mut notes = notes(image);
     if breaches.len() > MOST_FINDINGS {
@@ -112,7 +113,8 @@ fn report(
     };
     let of_sections = image.descriptors.iter().flat_map(|d| [d.address, d.start, d.abort]);
     let of_breaches = breaches.iter().map(|(_, breach)| breach.address);
-    let names = Names::of(image.elf, of_sections.chain(of_breaches));
+    let names = Names::of(image.elf, of_sections.chain(of_breaches), room);
+    notes.extend(names.notes.iter().cloned());
     let section = |descriptor: &Descriptor| Section {
         descriptor: names.place(descriptor.address),
         start: names.place(descriptor.start),

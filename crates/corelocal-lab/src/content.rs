@@ -9,7 +9,7 @@
 //! 1. No such file holds this process up or ends it.
 //! 2. Nothing is opened but regular files, and pipes without a name, which a shell makes for its user.
 
-use std::fs::{File, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -21,6 +21,8 @@ use memmap2::Mmap;
 const PIPES: u32 = 0x5049_5045;
 /// That of files for which a process answers (`FUSE_SUPER_MAGIC`).
 const FUSE: u32 = 0x6573_5546;
+/// That of files which lie in layers of other file systems (`OVERLAYFS_SUPER_MAGIC`).
+const OVERLAY: u32 = 0x794c_7630;
 /// File systems whose files hold what the kernel says at the moment: the same as in the library's `named_file.rs`.
 const OF_THE_KERNEL: [u32; 16] = [
     0x0000_9fa0, // proc
@@ -79,9 +81,34 @@ fn file_system(file: &File) -> io::Result<u32> {
     Ok(unsafe { stat.assume_init() }.f_type as u32)
 }
 
-/// Whether a process answers for what is read from it. A file of which that is not known counts as such.
-pub(crate) fn is_of_fuse(file: &File) -> bool {
-    file_system(file).map_or(true, |system| system == FUSE)
+/// Whether a process of another user may answer for what is read from it, and so keep the reader waiting. A file of
+/// which that is not known counts as such.
+///
+/// The layers of an overlay may be FUSE mounts. Any user may mount an overlay in a user namespace of its own, and that
+/// mount is in another mount namespace than this process. A mount of this process's mount namespace is trusted: only a
+/// privileged user makes one, as a rule for the root of a container.
+pub(crate) fn may_keep_waiting(file: &File) -> bool {
+    match file_system(file) {
+        Ok(OVERLAY) => !is_mounted_here(file),
+        Ok(system) => system == FUSE,
+        Err(_) => true,
+    }
+}
+
+/// Whether a file was opened through a mount of this thread's mount namespace.
+fn is_mounted_here(file: &File) -> bool {
+    let lookup = || {
+        let opened = fs::read(format!("/proc/thread-self/fdinfo/{}", file.as_raw_fd())).ok()?;
+        let mount = opened
+            .split(|byte| *byte == b'\n')
+            .find_map(|line| line.strip_prefix(b"mnt_id:").map(<[u8]>::trim_ascii))?;
+        let mounts = fs::read("/proc/thread-self/mountinfo").ok()?;
+        // Each line begins with the number of the mount.
+        let mut numbers =
+            mounts.split(|byte| *byte == b'\n').map(|line| line.split(|byte| *byte == b' ').next());
+        Some(numbers.any(|number| number == Some(mount)))
+    };
+    lookup().unwrap_or(false)
 }
 
 /// How much of untrusted users' files is copied.
@@ -188,6 +215,42 @@ mod tests {
             }
         }
         assert!(open(Path::new("/")).unwrap().metadata().unwrap().is_dir());
+    }
+
+    #[test]
+    fn an_overlay_of_another_mount_namespace_may_keep_waiting() {
+        const TEST: &str = "an_overlay_of_another_mount_namespace_may_keep_waiting";
+        let dir = tempfile::tempdir().unwrap();
+        for layer in ["a", "b", "merged"] {
+            fs::create_dir(dir.path().join(layer)).unwrap();
+        }
+        fs::write(dir.path().join("a/file"), "content").unwrap();
+        let c = |text: String| std::ffi::CString::new(text).unwrap();
+        let at = dir.path().display();
+        let (merged, layers) = (c(format!("{at}/merged")), c(format!("lowerdir={at}/a:{at}/b")));
+        let open_overlay = || {
+            let checked = |result: libc::c_int| match result {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            };
+            let (overlay, root) = (c"overlay".as_ptr(), c"/".as_ptr());
+            let (nothing, private) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+            // SAFETY: strings that end with NUL. What is mounted goes away with this thread and the file.
+            unsafe {
+                checked(libc::unshare(libc::CLONE_NEWNS))?;
+                checked(libc::mount(root, root, nothing, private, nothing.cast()))?;
+                let layers = layers.as_ptr().cast();
+                checked(libc::mount(overlay, merged.as_ptr(), overlay, 0, layers))?;
+            }
+            let file = open(&dir.path().join("merged/file"))?;
+            // Mounted in the namespace of this thread.
+            assert!(!may_keep_waiting(&file));
+            Ok::<_, io::Error>(file)
+        };
+        match std::thread::scope(|scope| scope.spawn(open_overlay).join().unwrap()) {
+            Ok(file) => assert!(may_keep_waiting(&file)),
+            Err(error) => eprintln!("skipped: {TEST}: cannot mount an overlay: {error}"),
+        }
     }
 
     /// As a shell gives it: `corelocal check <(cat FILE)`.

@@ -10,6 +10,7 @@
 //!   local.rs    all files, read in this process
 //!   aside.rs    all files, read in a child process
 //!   opener.rs   files, judged and opened in a child process
+//!   single.rs   a single file that need not be a program's, likewise
 //!   module.rs   one file: its tables and names
 //!   unwind.rs   one step from a function to its caller
 //! ```
@@ -19,8 +20,9 @@
 //! - A stack has at most [`MOST_FUNCTIONS`] functions, whose names and lines have at most [`MOST_TEXT`] bytes; frames
 //!   share their texts, so that a copy of a frame has none of its own.
 //! - No file that another user names or owns holds this process up or ends it: a child process opens all of them, and
-//!   another one reads those to which another user may write, or for which a FUSE server answers. What root or this
-//!   process's user alone may write to is trusted, and read in this process by the descriptor that the child opened.
+//!   another one reads those to which another user may write, or for which another user's process may answer (FUSE, or
+//!   an overlay of another mount namespace). What root or this process's user alone may write to is trusted, and read in
+//!   this process by the descriptor that the child opened.
 //! - What a file does not tell is left out. Missing debug information costs the lines, a missing table the callers
 //!   beyond, unless functions there keep frame pointers.
 
@@ -30,6 +32,7 @@ mod local;
 mod maps;
 mod module;
 mod opener;
+mod single;
 mod unwind;
 
 use std::cell::{OnceCell, RefCell};
@@ -44,6 +47,7 @@ use aside::Aside;
 use local::{Local, Trust};
 pub use maps::Map;
 use opener::{Opener, Verdict};
+pub use single::SingleOpener;
 pub use unwind::Registers;
 
 use crate::content::{Content, MOST_COPIED, open};
@@ -283,8 +287,9 @@ impl<'a> Program<'a> {
         }
         if aside.has_ended() {
             complaints.push(
-                "some names are left out: files that other users own or may write to took too much time or memory, \
-                 and were not read any further; change their owners or rights, if you trust them"
+                "some names are left out: files that other users own or may write to, or that are in FUSE mounts or \
+                 in overlays of containers, took too much time or memory, and were not read any further; change \
+                 their owners or rights if you trust them, or run this command in the container"
                     .to_owned(),
             );
         }
@@ -318,7 +323,7 @@ mod tests {
     use super::*;
 
     /// Stands for a file of a server that does not answer.
-    const HANGS: &str = "/no/such/mount/hangs";
+    pub const HANGS: &str = "/no/such/mount/hangs";
     /// The process of the tests.
     static TESTS: AtomicU32 = AtomicU32::new(0);
 

@@ -17,6 +17,7 @@ use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol a
 use super::Function;
 use super::maps::Map;
 use super::unwind::{self, Registers, Stack, Step};
+use crate::debug_info;
 use crate::demangle::{cut, demangled};
 
 pub type Bytes<'a> = EndianSlice<'a, RunTimeEndian>;
@@ -109,6 +110,8 @@ impl<'a> Module<'a> {
 
     fn functions_of_debug_information(&self, at: u64) -> Option<Vec<Function>> {
         let context = self.names.get_or_init(|| self.debug_information()).as_ref()?;
+        // addr2line adds 1.
+        at.checked_add(1)?;
         let mut functions = Vec::new();
         let mut frames = context.find_frames(at).skip_all_loads().ok()?;
         while let Ok(Some(frame)) = frames.next() {
@@ -136,7 +139,9 @@ impl<'a> Module<'a> {
             let bytes = section.and_then(|section| section.data().ok()).unwrap_or_default();
             Ok::<_, gimli::Error>(EndianSlice::new(bytes, self.endian))
         };
-        Context::from_dwarf(Dwarf::load(load).ok()?).ok()
+        let mut dwarf = Dwarf::load(load).ok()?;
+        debug_info::cache_abbreviations(&mut dwarf).ok()?;
+        Context::from_dwarf(dwarf).ok()
     }
 
     fn function_symbol(&self, at: u64) -> Option<&'a str> {

@@ -7,7 +7,8 @@
 //! Invariants:
 //! - A file that the child is not done with in time is not touched again, by any child.
 //! - All files together have [`PATIENCE`].
-//! - A file of a FUSE mount is not trusted, whichever owner its server reports: to read it may take for ever, too.
+//! - A file of a FUSE mount, or of an overlay of another mount namespace, is not trusted, whichever owner is reported:
+//!   to read it may take for ever, too.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -19,12 +20,12 @@ use std::time::{Duration, Instant};
 
 use super::OnDisk;
 use super::aside::Child;
-use crate::content::{is_of_fuse, is_trusted};
+use crate::content::{is_trusted, may_keep_waiting};
 
 /// How long the child may take for one file.
-const PATIENCE_FOR_ONE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE_FOR_ONE: Duration = Duration::from_secs(5);
 /// And for all of them.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 const JUDGE: u64 = 1;
 const OPEN: u64 = 2;
@@ -77,7 +78,7 @@ impl Opener {
         }
         let opened = state.ask(files, |child| {
             child.send(&words([OPEN, file as u64]))?;
-            receive(child)
+            receive(child).map(|(_, file)| file)
         });
         if opened.is_err() {
             state.verdicts[file] = Verdict::Unreachable;
@@ -167,7 +168,7 @@ fn serve(files: &[OnDisk], mut socket: UnixStream) -> io::Result<()> {
             OPEN => {
                 let judged = files.get(file).map(judge);
                 let trusted = judged.filter(|(verdict, _)| *verdict == Verdict::Trusted);
-                send(&socket, trusted.and_then(|(_, opened)| opened))?;
+                send(&socket, 0, trusted.and_then(|(_, opened)| opened))?;
             }
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
@@ -178,7 +179,7 @@ fn judge(file: &OnDisk) -> (Verdict, Option<File>) {
     let Some(opened) = file.open() else { return (Verdict::Missing, None) };
     let verdict = match opened.metadata() {
         Ok(meta) if !meta.is_file() => Verdict::Missing,
-        Ok(meta) if is_trusted(&meta) && !is_of_fuse(&opened) => Verdict::Trusted,
+        Ok(meta) if is_trusted(&meta) && !may_keep_waiting(&opened) => Verdict::Trusted,
         Ok(_) => Verdict::Untrusted,
         Err(_) => Verdict::Missing,
     };
@@ -201,8 +202,8 @@ fn message(byte: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
 }
 
 /// In the child: a byte, and the file if there is one.
-fn send(socket: &UnixStream, file: Option<File>) -> io::Result<()> {
-    let mut byte = [0_u8];
+pub(super) fn send(socket: &UnixStream, byte: u8, file: Option<File>) -> io::Result<()> {
+    let mut byte = [byte];
     let mut bytes = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
     let mut control = Control([0; 64]);
     let mut message = message(&mut bytes, &mut control);
@@ -230,7 +231,7 @@ fn send(socket: &UnixStream, file: Option<File>) -> io::Result<()> {
 }
 
 /// What [`send`] sends.
-fn receive(child: &mut Child) -> io::Result<Option<File>> {
+pub(super) fn receive(child: &mut Child) -> io::Result<(u8, Option<File>)> {
     let mut byte = [0_u8];
     let mut bytes = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
     let mut control = Control([0; 64]);
@@ -255,8 +256,9 @@ fn receive(child: &mut Child) -> io::Result<Option<File>> {
             || (*head).cmsg_level != libc::SOL_SOCKET
             || (*head).cmsg_type != libc::SCM_RIGHTS
         {
-            return Ok(None);
+            return Ok((byte[0], None));
         }
-        Ok(Some(File::from_raw_fd(libc::CMSG_DATA(head).cast::<RawFd>().read_unaligned())))
+        let file = File::from_raw_fd(libc::CMSG_DATA(head).cast::<RawFd>().read_unaligned());
+        Ok((byte[0], Some(file)))
     }
 }

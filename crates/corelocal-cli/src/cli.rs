@@ -217,7 +217,7 @@ pub struct LocksArgs {
     /// end after that time (SIGTERM), and killed if it has not 10s later
     #[arg(long = "for", value_name = "TIME", value_parser = crate::torture::parse_time)]
     pub time: Option<Duration>,
-    /// How many locks to show
+    /// How many locks or potential deadlocks to show; --json has all
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
     /// Show deadlocks instead, those that are there and potential ones: mutexes that were locked in orders

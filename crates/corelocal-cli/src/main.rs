@@ -14,6 +14,7 @@ mod clock;
 mod clockd;
 mod doctor;
 mod heap;
+mod inherited;
 mod locks;
 mod machine;
 mod mallocs;
@@ -30,6 +31,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    inherited::begin();
     let result = match cli::Cli::parse().command {
         cli::Command::Doctor(args) => doctor::run(&args),
         cli::Command::Report(args) => measure::report(&args),

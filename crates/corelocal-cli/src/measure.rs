@@ -20,7 +20,7 @@ use crate::cli::{BenchArgs, ChildArgs, ReportArgs};
 use crate::doctor;
 use crate::machine::{self, Counts};
 use crate::mallocs::build;
-use crate::output::{self, complain};
+use crate::output::{self, complain, path_line};
 use crate::report::schema::{Machine, Report, SCHEMA_VERSION};
 use crate::report::{self, compare, term};
 use crate::tables;
@@ -165,7 +165,7 @@ fn measure(
         failed = true;
     }
     for file in &written.files {
-        screen.show(format_args!("wrote {}", file.display()));
+        screen.show(format_args!("wrote {}", path_line(file)));
     }
     screen.show(format_args!("measured in {:.0} s", report.elapsed_s));
     if let Some(error) = screen.lost.filter(|error| error.kind() != ErrorKind::BrokenPipe) {

@@ -20,6 +20,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use crate::output::path_line;
 use crate::report::destination::{MOST_LINKS, is_trusted};
 
 /// Others than the owner may delete and rename nothing in such a folder (`S_ISVTX`).
@@ -45,7 +46,7 @@ enum Why {
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (file, at) = (self.file.display(), self.at.display());
+        let (file, at) = (path_line(&self.file), path_line(&self.at));
         match self.why {
             Why::Owner(owner) => write!(
                 f,

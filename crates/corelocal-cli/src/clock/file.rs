@@ -23,7 +23,7 @@ use serde::Serialize;
 use super::chart::time;
 use super::counter;
 use super::offset::{Offset, kernel};
-use crate::output::{self, complain};
+use crate::output::{self, complain, path_line};
 use crate::report::figures::wrap;
 use crate::report::term;
 
@@ -69,7 +69,7 @@ pub fn show(path: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
     let page = match look(path) {
         Ok(page) => page,
         Err(why) => {
-            complain(format_args!("cannot read a clock from {}: {why:#}", path.display()));
+            complain(format_args!("cannot read a clock from {}: {why:#}", path_line(path)));
             return Ok(ExitCode::FAILURE);
         }
     };
@@ -87,7 +87,7 @@ fn look(path: &Path) -> anyhow::Result<Page> {
     let mut refused = Refusal::Foreign;
     for attempt in [vmclock, clockbound, pvclock] {
         match attempt(&name) {
-            Ok(page) => return Ok(Page { file: path.display().to_string(), ..page.judged() }),
+            Ok(page) => return Ok(Page { file: path_line(path), ..page.judged() }),
             Err(Refusal::Foreign) => {}
             Err(refusal) => refused = refusal,
         }

@@ -32,7 +32,7 @@ use self::text::Answer;
 use self::watch::{BACKENDS, Watch};
 use crate::cli::ClockArgs;
 use crate::machine;
-use crate::output::{self, complain};
+use crate::output::{self, complain, path_line};
 use crate::report::{term, write_file};
 
 /// About so many samples of each clock, whatever the time.
@@ -67,7 +67,7 @@ pub fn run(args: &ClockArgs) -> anyhow::Result<ExitCode> {
     for (path, content) in csv.into_iter().chain(page) {
         let content = content.map_err(|error| format!("{error:#}"));
         match content.and_then(|content| write_file(path, &content)) {
-            Ok(()) => notes.push_str(&format!("wrote {}\n", path.display())),
+            Ok(()) => notes.push_str(&format!("wrote {}\n", path_line(path))),
             Err(problem) => {
                 complain(problem);
                 code = ExitCode::FAILURE;

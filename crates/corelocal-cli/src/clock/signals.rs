@@ -56,7 +56,8 @@ extern "C" fn noted(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut lib
     COUNT.fetch_add(1, Ordering::Relaxed);
 }
 
-fn is_ignored(signal: libc::c_int) -> bool {
+/// Whether this process ignores a signal.
+pub fn is_ignored(signal: libc::c_int) -> bool {
     disposition(signal) == libc::SIG_IGN
 }
 

@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 
 use corelocal::clock::page::{Leap, Status};
 
+use crate::output::path_line;
+
 use super::bound;
 use super::reply_socket::ReplySocket;
 
@@ -135,7 +137,7 @@ impl Place {
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Place::Socket(path) => write!(f, "{}", path.display()),
+            Place::Socket(path) => f.write_str(&path_line(path)),
             Place::Address(address) => write!(f, "{address}"),
         }
     }

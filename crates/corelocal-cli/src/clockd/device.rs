@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use corelocal::clock::page::{Refusal, Subscriber, vmclock};
 
+use crate::output::path_line;
+
 /// Where Linux has it.
 pub const DEVICE: &str = "/dev/vmclock0";
 
@@ -38,7 +40,7 @@ impl Device {
     pub fn open(path: &Path) -> Result<Option<Device>, String> {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| "a file's name holds no zero byte".to_owned())?;
-        let refused = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+        let refused = |why: &dyn std::fmt::Display| format!("{}: {why}", path_line(path));
         let page = match Subscriber::open(&name) {
             Ok(page) => page,
             Err(Refusal::System(corelocal::sys::Errno::ENOENT)) => return Ok(None),

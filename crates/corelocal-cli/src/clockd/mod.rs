@@ -52,7 +52,7 @@ use crate::clock::chart::time;
 use crate::clock::counter;
 use crate::clock::signals::Kept;
 use crate::machine;
-use crate::output;
+use crate::output::{self, path_line};
 
 /// How a page is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -126,7 +126,7 @@ fn publish<P: page::Encoding>(
     let _ = output::print(format_args!(
         "process {} publishes {clock_name} to {} as {}, every {:?}: {}{took_over}\n",
         std::process::id(),
-        path.display(),
+        path_line(&path),
         args.encoding.name(),
         args.every,
         says(&discipline, &asker, &keeper),
@@ -193,7 +193,7 @@ fn says(discipline: &Discipline, asker: &Asker, keeper: &Keeper) -> String {
         None => known,
     };
     match keeper.device() {
-        Some(device) => format!("{known}; disruptions are those of {}", device.path().display()),
+        Some(device) => format!("{known}; disruptions are those of {}", path_line(device.path())),
         None => known,
     }
 }
@@ -209,7 +209,7 @@ impl<P: page::Encoding> File<P> {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| anyhow!("a file's name holds no zero byte"))?;
         let publisher = Publisher::<P>::create(&name)
-            .map_err(|refusal| anyhow!("cannot publish to {}: {refusal}", path.display()))?;
+            .map_err(|refusal| anyhow!("cannot publish to {}: {refusal}", path_line(path)))?;
         Ok(File { publisher, path: path.to_owned() })
     }
 

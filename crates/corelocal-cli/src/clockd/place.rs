@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 
+use crate::output::path_line;
+
 /// The parent for root.
 const RUN: &str = "/run";
 
@@ -60,7 +62,7 @@ fn directory(parent: &Path) -> anyhow::Result<PathBuf> {
         Ok(()) => Ok(path),
         Err(error) => Err(anyhow!(
             "cannot make the directory {}: {error}; name a file in another directory with --file",
-            path.display()
+            path_line(&path)
         )),
     }
 }

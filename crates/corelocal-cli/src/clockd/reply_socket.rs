@@ -23,6 +23,7 @@ use std::os::unix::fs::{
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
+use crate::output::path_line;
 use crate::trusted;
 
 /// A datagram socket with a name beside chronyd's own, where its user may reach it.
@@ -154,7 +155,7 @@ fn let_others_send(name: &Path) -> io::Result<()> {
         File::options().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(name)?;
     let meta = file.metadata()?;
     if !meta.file_type().is_socket() || meta.uid() != effective_user() || meta.nlink() != 1 {
-        return Err(io::Error::other(format!("{} was replaced by another file", name.display())));
+        return Err(io::Error::other(format!("{} was replaced by another file", path_line(name))));
     }
     // fchmod(2) refuses such a descriptor; /proc leads to the same file whatever has its name now.
     let same = format!("/proc/thread-self/fd/{}", file.as_raw_fd());

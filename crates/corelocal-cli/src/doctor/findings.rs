@@ -81,16 +81,26 @@ impl Finding {
     }
 }
 
+/// Major and minor number of a kernel, if they are known.
+type Version = Option<(u32, u32)>;
+
+/// The state of a path that the kernel does not offer, and that Linux has since this version. A kernel that is new
+/// enough keeps it back, and so does a filter.
+fn missing(kernel: Version, since: (u32, u32)) -> State {
+    if kernel.is_some_and(|kernel| kernel >= since) { State::Degraded } else { State::Absent }
+}
+
 /// All findings, the most important first.
 pub fn of(caps: &Caps, around: &Surroundings) -> Vec<Finding> {
+    let kernel = caps.kernel.version();
     vec![
         sections(caps, around),
         cpu_number(caps),
-        concurrency_id(caps),
-        node(caps),
-        membarrier(caps),
+        concurrency_id(caps, kernel),
+        node(caps, kernel),
+        membarrier(caps, kernel),
         private_futex(caps),
-        newer_futex(caps),
+        newer_futex(caps, kernel),
         slice_extension(caps),
         clock::finding(caps, around),
         cpus(caps),
@@ -184,7 +194,7 @@ fn cpu_number(caps: &Caps) -> Finding {
     }
 }
 
-fn concurrency_id(caps: &Caps) -> Finding {
+fn concurrency_id(caps: &Caps, kernel: Version) -> Finding {
     const NAME: &str = "concurrency id";
     let offered = match caps.rseq.feature_size >= 28 {
         true => "kernel: mm_cid",
@@ -197,26 +207,45 @@ fn concurrency_id(caps: &Caps) -> Finding {
     if caps.rseq.mm_cid {
         return Finding::new(NAME, "mm_cid, one load: memory follows the cores used", offered);
     }
-    let why = format!("Linux {} does not publish it; Linux 6.3 and later do", caps.kernel);
     // No slower, and compact all the same; an id more is met when threads wander over the cpus.
     let used = "cpu number, with compact slots: memory follows the cores used";
-    Finding::new(NAME, used, offered).but(State::Absent, why, Some("run Linux 6.3 or later"))
+    not_published(caps, kernel, Finding::new(NAME, used, offered))
 }
 
-fn node(caps: &Caps) -> Finding {
+/// A field of the rseq area that kernels publish since Linux 6.3.
+fn not_published(caps: &Caps, kernel: Version, finding: Finding) -> Finding {
+    let state = missing(kernel, (6, 3));
+    let (why, remedy) = match state {
+        State::Degraded if caps.rseq.feature_size == 0 => (
+            "the process is not told which fields there are (AT_RSEQ_FEATURE_SIZE)".to_owned(),
+            "run it without an emulator or loader that makes the auxiliary vector anew",
+        ),
+        State::Degraded => (
+            format!("the registration covers {} bytes only", caps.rseq.len),
+            "run with another libc, or with GLIBC_TUNABLES=glibc.pthread.rseq=0",
+        ),
+        _ => (
+            format!("Linux {} does not publish it; Linux 6.3 and later do", caps.kernel),
+            "run Linux 6.3 or later",
+        ),
+    };
+    finding.but(state, why, Some(remedy))
+}
+
+fn node(caps: &Caps, kernel: Version) -> Finding {
     let nodes = caps.topology.nodes.set.count().max(1);
     let offered = format!("{nodes} {}", if nodes == 1 { "node" } else { "nodes" });
     if caps.rseq.node_id {
         return Finding::new("NUMA node", "rseq node_id, one load", offered);
     }
-    let (why, remedy) = match caps.rseq.owner {
-        Owner::Nobody => (NO_SECTIONS.to_owned(), None),
-        _ => (format!("Linux {} does not publish it", caps.kernel), Some("run Linux 6.3 or later")),
-    };
-    Finding::new("NUMA node", "getcpu, a system call", offered).but(State::Degraded, why, remedy)
+    let finding = Finding::new("NUMA node", "getcpu, a system call", offered);
+    match caps.rseq.owner {
+        Owner::Nobody => finding.but(State::Degraded, NO_SECTIONS, None),
+        _ => not_published(caps, kernel, finding),
+    }
 }
 
-fn membarrier(caps: &Caps) -> Finding {
+fn membarrier(caps: &Caps, kernel: Version) -> Finding {
     const NAME: &str = "remote fences";
     match &caps.membarrier {
         Ok(_) if caps.membarrier_rseq => {
@@ -226,7 +255,7 @@ fn membarrier(caps: &Caps) -> Finding {
         Ok(commands) if commands.contains(Commands::PRIVATE_EXPEDITED) => {
             let used = "membarrier, expedited, does not end critical sections";
             Finding::new(NAME, used, "kernel: PRIVATE_EXPEDITED").but(
-                State::Degraded,
+                missing(kernel, (5, 10)),
                 format!("Linux {} has no PRIVATE_EXPEDITED_RSEQ", caps.kernel),
                 Some("run Linux 5.10 or later with CONFIG_RSEQ=y"),
             )
@@ -256,24 +285,32 @@ fn private_futex(caps: &Caps) -> Finding {
     )
 }
 
-fn newer_futex(caps: &Caps) -> Finding {
+fn newer_futex(caps: &Caps, kernel: Version) -> Finding {
     let futex = &caps.futex;
     let all = [
-        ("LOCK_PI2", futex.lock_pi2, "5.14"),
-        ("waitv", futex.waitv, "5.16"),
-        ("futex2", futex.futex2, "6.7"),
+        ("LOCK_PI2", futex.lock_pi2, (5, 14)),
+        ("waitv", futex.waitv, (5, 16)),
+        ("futex2", futex.futex2, (6, 7)),
     ];
-    let list = |wanted: bool| {
-        let names: Vec<&str> =
-            all.iter().filter(|call| call.1 == wanted).map(|call| call.0).collect();
+    let list = |is_listed: &dyn Fn(bool, State) -> bool| {
+        let listed = all.iter().filter(|call| is_listed(call.1, missing(kernel, call.2)));
+        let names: Vec<&str> = listed.map(|call| call.0).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     };
-    let finding = Finding::new("newer futex calls", list(true), format!("kernel: {}", list(true)));
+    let there = list(&|is_there, _| is_there);
+    let finding = Finding::new("newer futex calls", &*there, format!("kernel: {there}"));
+    let refused = list(&|is_there, state| !is_there && state == State::Degraded);
     match all.iter().rev().find(|call| !call.1) {
         None => finding,
-        Some((_, _, since)) => {
-            let why = format!("not in Linux {}, or filtered: {}", caps.kernel, list(false));
-            finding.but(State::Absent, why, Some(&format!("run Linux {since} or later")))
+        Some(_) if refused != "none" => finding.but(
+            State::Degraded,
+            format!("Linux {} has them, but refuses: {refused}", caps.kernel),
+            Some("allow futex_waitv, futex_wake, futex_wait, futex_requeue and all of futex in the seccomp profile"),
+        ),
+        Some((_, _, (major, minor))) => {
+            let older = list(&|is_there, _| !is_there);
+            let why = format!("not in Linux {}: {older}", caps.kernel);
+            finding.but(State::Absent, why, Some(&format!("run Linux {major}.{minor} or later")))
         }
     }
 }

@@ -84,30 +84,78 @@ fn the_same_errno_has_different_causes() {
     assert!(why(&quiet()).contains("CONFIG_RSEQ"));
 }
 
-#[test]
-fn an_old_kernel_has_no_concurrency_ids() {
-    let mut caps = complete();
-    caps.rseq.feature_size = 0;
-    caps.rseq.mm_cid = false;
-    caps.rseq.abi = Some(Abi::V1);
-    caps.rseq.slice_available = false;
-    let findings = of(&caps, &quiet());
-    let finding = find(&findings, "concurrency id");
-    assert_eq!(finding.state, State::Absent);
-    assert!(finding.remedy.as_deref().is_some_and(|remedy| remedy.contains("6.3")), "{finding:?}");
-    assert_eq!(find(&findings, "time-slice extension").state, State::Absent);
+const OLD: Version = Some((6, 1));
+const NEW: Version = Some((6, 7));
+
+/// What it says of the remedy.
+fn does(finding: &Finding, text: &str) -> bool {
+    finding.remedy.as_deref().is_some_and(|remedy| remedy.contains(text))
 }
 
 #[test]
-fn missing_newer_calls_are_absent_not_degraded() {
+fn an_old_kernel_has_no_fields_of_newer_ones() {
+    let mut caps = complete();
+    caps.rseq.feature_size = 0;
+    caps.rseq.mm_cid = false;
+    caps.rseq.node_id = false;
+    caps.rseq.abi = Some(Abi::V1);
+    caps.rseq.slice_available = false;
+    for of in [concurrency_id, node] {
+        let (old, new) = (of(&caps, OLD), of(&caps, NEW));
+        assert_eq!((old.state, new.state), (State::Absent, State::Degraded), "{old:?} {new:?}");
+        assert!(does(&old, "6.3") && !does(&new, "6.3"), "{old:?} {new:?}");
+        assert_eq!(of(&caps, None).state, State::Absent);
+    }
+    caps.rseq.feature_size = 28;
+    caps.rseq.len = 20;
+    assert!(does(&node(&caps, NEW), "GLIBC_TUNABLES"));
+    // Without a registration its kernel is not what is missing.
+    assert_eq!(node(&refused(Refusal::Disabled), OLD).state, State::Degraded);
+    assert_eq!(find(&of(&caps, &quiet()), "time-slice extension").state, State::Absent);
+}
+
+#[test]
+fn remote_fences_that_do_not_end_sections() {
+    let mut caps = complete();
+    caps.membarrier = Ok(Commands::PRIVATE_EXPEDITED);
+    caps.membarrier_rseq = false;
+    assert_eq!(membarrier(&caps, Some((4, 19))).state, State::Absent);
+    assert_eq!(membarrier(&caps, Some((5, 10))).state, State::Degraded);
+}
+
+#[test]
+fn calls_that_an_old_kernel_lacks_are_absent() {
     let mut caps = complete();
     caps.futex.waitv = false;
     caps.futex.futex2 = false;
-    let findings = of(&caps, &quiet());
-    let finding = find(&findings, "newer futex calls");
-    assert_eq!(finding.state, State::Absent);
-    assert_eq!(finding.used, "LOCK_PI2");
-    assert!(finding.remedy.as_deref().is_some_and(|remedy| remedy.contains("6.7")), "{finding:?}");
+    for kernel in [Some((5, 15)), None] {
+        let finding = newer_futex(&caps, kernel);
+        assert_eq!((finding.state, &*finding.used), (State::Absent, "LOCK_PI2"));
+        assert!(does(&finding, "6.7"), "{finding:?}");
+    }
+}
+
+#[test]
+fn calls_that_a_filter_refuses_are_degraded() {
+    type Take = fn(&mut Caps);
+    let takes: [(Take, &str); 3] = [
+        (|caps| caps.futex.lock_pi2 = false, "refuses: LOCK_PI2"),
+        (|caps| caps.futex.waitv = false, "refuses: waitv"),
+        (|caps| caps.futex.futex2 = false, "refuses: futex2"),
+    ];
+    for (take, why) in takes {
+        let mut caps = complete();
+        take(&mut caps);
+        let finding = newer_futex(&caps, NEW);
+        assert_eq!(finding.state, State::Degraded, "{finding:?}");
+        assert!(does(&finding, "seccomp") && finding.why.is_some_and(|it| it.ends_with(why)));
+    }
+    // What this kernel is too old for is not refused.
+    let mut caps = complete();
+    caps.futex.waitv = false;
+    caps.futex.futex2 = false;
+    let finding = newer_futex(&caps, OLD);
+    assert!(finding.why.is_some_and(|why| why.ends_with("refuses: waitv")));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use corelocal_lab::input;
 
-use crate::output::one_line;
+use crate::output::{one_line, path_line};
 
 const MAGIC: &[u8] = b"CLHEAP1\n";
 const INFO: u32 = 1;
@@ -65,7 +65,7 @@ pub fn is_meant(path: &Path) -> bool {
 
 /// Reads a file.
 pub fn read(path: &Path) -> anyhow::Result<Heap> {
-    let name = path.display();
+    let name = path_line(path);
     let bytes = input::read(path).with_context(|| {
         format!("cannot read {name}; name a file that a program wrote which was started with CORELOCAL_MALLOC=profile")
     })?;

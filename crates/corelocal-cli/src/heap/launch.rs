@@ -10,7 +10,6 @@
 //! - The program has our standard input, output and error; with `--json`, its output goes to standard error.
 
 use std::ffi::OsString;
-use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -22,8 +21,11 @@ use anyhow::{Context as _, anyhow, bail};
 use super::file::{self, Heap};
 use crate::cli::HeapArgs;
 use crate::clock::signals;
+use crate::inherited;
 use crate::locks::launch::{Ending, Folder, PATIENCE, code, signal};
+use crate::locks::proc_files;
 use crate::mallocs::library;
+use crate::output::path_line;
 use crate::run::program::{Program, Refusal};
 
 const TURN: Duration = Duration::from_millis(20);
@@ -62,16 +64,17 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
     if args.options.json {
         command.stdout(Stdio::from(std::io::stderr()));
     }
+    inherited::give_to(&mut command);
     let began = Instant::now();
     let child = command.spawn().map_err(|error| {
-        Refusal::unfit(format!("cannot run {}: {error}", program.path.display()))
+        Refusal::unfit(format!("cannot run {}: {error}", path_line(&program.path)))
     })?;
     let end = args.options.time.map(|time| began + time);
     let asked = wait(child, end, &folder).map_err(Refusal::unable)?;
     let (status, is_deaf) = (asked.status, asked.is_deaf);
     let mut heaps: Vec<Heap> = Vec::new();
     let mut profiles = folder.profiles();
-    without_later_ones(&mut profiles, &asked.profiles);
+    without_later_ones(&mut profiles, &asked.answers);
     profiles.sort_by_key(|path| number(path));
     for heap in profiles.iter().filter_map(|path| file::read(path).ok()) {
         keep(&mut heaps, heap);
@@ -113,12 +116,17 @@ fn number(path: &Path) -> Option<u64> {
     numbers(path).next()
 }
 
-/// Without the profiles that processes wrote after they had answered: on its way to its end a program gives back what it
-/// had.
+fn process(path: &Path) -> Option<u64> {
+    numbers(path).nth(1)
+}
+
+/// Without the profiles that the program wrote after it had answered: on its way to its end it gives back what it had.
+/// Its other processes were not asked.
 fn without_later_ones(profiles: &mut Vec<PathBuf>, answers: &[PathBuf]) {
-    let has_answered =
-        |path: &Path| answers.iter().any(|it| numbers(it).nth(1) == numbers(path).nth(1));
-    profiles.retain(|path| answers.contains(path) || !has_answered(path));
+    let is_later = |path: &Path| {
+        answers.iter().any(|it| process(it) == process(path) && number(it) < number(path))
+    };
+    profiles.retain(|path| answers.contains(path) || !is_later(path));
 }
 
 /// Of several profiles of one program in one process, the last one; one that is cut off only if no other one is there.
@@ -140,16 +148,16 @@ struct Asked {
     status: ExitStatus,
     /// It could not be asked for a profile.
     is_deaf: bool,
-    /// What was there when it had answered.
-    profiles: Vec<PathBuf>,
+    /// The profiles that it wrote when it was asked.
+    answers: Vec<PathBuf>,
 }
 
 /// Until it ends; at `end` it is asked for a profile, and then to end.
 fn wait(mut child: Child, end: Option<Instant>, folder: &Folder) -> anyhow::Result<Asked> {
-    let (mut ending, mut is_deaf, mut profiles) = (None::<Ending>, false, Vec::new());
+    let (mut ending, mut is_deaf, mut answers) = (None::<Ending>, false, Vec::new());
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the program")? {
-            return Ok(Asked { status, is_deaf, profiles });
+            return Ok(Asked { status, is_deaf, answers });
         }
         let is_over = end.is_some_and(|end| Instant::now() >= end);
         if let Some(ending) = &mut ending {
@@ -157,8 +165,7 @@ fn wait(mut child: Child, end: Option<Instant>, folder: &Folder) -> anyhow::Resu
         } else if is_over || signals::came_for_us() {
             is_deaf = !catches(child.id(), ASKS);
             if !is_deaf {
-                ask(&mut child, folder);
-                profiles = folder.profiles();
+                answers = ask(&mut child, folder);
             }
             match child.try_wait() {
                 Ok(None) => ending = Some(Ending::ask(&child, is_over)),
@@ -172,34 +179,44 @@ fn wait(mut child: Child, end: Option<Instant>, folder: &Folder) -> anyhow::Resu
 
 /// Whether a process has a handler for a signal; it is taken to have one where that cannot be seen.
 fn catches(process: u32, signal: libc::c_int) -> bool {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let status = proc_files::text(process, "status");
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let caught = caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok());
     caught.is_none_or(|caught| caught >> (signal - 1) & 1 == 1)
 }
 
-/// For a profile, which is there when this ends, if it comes at all. It may take its time as long as it grows.
-fn ask(child: &mut Child, folder: &Folder) {
-    let before = folder.profiles().len();
+/// Asks for a profile, and gives those that the process wrote since. They are whole, if they come at all in time: the
+/// process may take its time as long as they grow.
+fn ask(child: &mut Child, folder: &Folder) -> Vec<PathBuf> {
+    let asked = Some(u64::from(child.id()));
+    let before = folder.profiles();
+    let answers = || {
+        let mut profiles = folder.profiles();
+        profiles.retain(|path| process(path) == asked && !before.contains(path));
+        profiles
+    };
     let (began, mut grew) = (Instant::now(), Instant::now());
     let mut seen = 0;
-    signal(child, ASKS);
+    if signal(child, ASKS).is_err() {
+        return Vec::new();
+    }
     while grew.elapsed() < PATIENCE
         && began.elapsed() < MOST_PATIENCE
         && matches!(child.try_wait(), Ok(None))
     {
-        let profiles = folder.profiles();
+        let profiles = answers();
         let sizes = profiles.iter().filter_map(|path| Some(path.metadata().ok()?.len()));
         let size: u64 = sizes.sum();
         let is_whole = |path| file::read(path).is_ok_and(|heap| heap.is_whole);
         // What still grows is not read: that takes time from who writes it.
         if size != seen {
             (seen, grew) = (size, Instant::now());
-        } else if profiles.len() > before && profiles.iter().all(|path| is_whole(path)) {
-            return;
+        } else if !profiles.is_empty() && profiles.iter().all(|path| is_whole(path)) {
+            return profiles;
         }
         thread::sleep(TURN);
     }
+    answers()
 }
 
 /// Why a program was not asked for a profile.
@@ -224,6 +241,8 @@ pub fn nothing(rate: u64) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::io::Read as _;
 
     #[test]
     fn one_profile_of_each_program() {
@@ -259,14 +278,37 @@ mod tests {
     #[test]
     fn what_is_written_after_the_answer_does_not_count() {
         let paths = |names: &[&str]| -> Vec<PathBuf> { names.iter().map(PathBuf::from).collect() };
-        let answers = paths(&["/x/of.5.0.heap", "/x/of.5.1.heap"]);
-        let mut all =
-            paths(&["/x/of.5.0.heap", "/x/of.5.1.heap", "/x/of.5.2.heap", "/x/of.6.0.heap"]);
+        let answers = paths(&["/x/of.5.9.heap", "/x/of.5.10.heap"]);
+        let before = ["/x/of.5.8.heap", "/x/of.5.9.heap", "/x/of.5.10.heap", "/x/of.6.0.heap"];
+        let mut all = paths(&[&before[..], &["/x/of.5.11.heap"]].concat());
         without_later_ones(&mut all, &answers);
-        assert_eq!(all, paths(&["/x/of.5.0.heap", "/x/of.5.1.heap", "/x/of.6.0.heap"]));
+        assert_eq!(all, paths(&before));
         // Where none was asked, all count.
         without_later_ones(&mut all, &[]);
-        assert_eq!(all.len(), 3);
+        assert_eq!(all.len(), 4);
+    }
+
+    #[test]
+    fn only_the_process_that_is_asked_answers() {
+        let folder = Folder::new("test").expect("a folder");
+        let whole = folder.0.join("whole");
+        fs::write(&whole, file::tests::file(&[100])).expect("a new file");
+        // A worker writes a profile, too, and earlier.
+        let script = "trap 'cp whole of.1.7.heap; sleep 0.5; cp whole of.$$.1.heap' 61; \
+                      cp whole of.$$.0.heap; echo; while :; do sleep 0.05; done";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).current_dir(&folder.0).stdout(Stdio::piped());
+        let mut child = shell.spawn().expect("a shell");
+        std::io::Read::read_exact(child.stdout.as_mut().expect("a pipe"), &mut [0])
+            .expect("a line");
+        let process = child.id();
+        let answers = ask(&mut child, &folder);
+        child.kill().expect("a child");
+        child.wait().expect("a child");
+        assert_eq!(answers, [folder.0.join(format!("of.{process}.1.heap"))]);
+        let mut profiles = folder.profiles();
+        without_later_ones(&mut profiles, &answers);
+        assert!(profiles.contains(&folder.0.join("of.1.7.heap")));
     }
 
     #[test]
@@ -292,5 +334,24 @@ mod tests {
         assert!(!catches(me, ASKS));
         // Nothing is known of nobody.
         assert!(catches(u32::MAX, ASKS));
+    }
+
+    #[test]
+    fn the_name_of_a_process_need_not_be_text() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", r"printf 'caf\351' > /proc/$$/comm; echo begun; read line"]);
+        let mut shell =
+            shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a shell");
+        let said = shell.stdout.as_mut().expect("a pipe").read_exact(&mut [0; 6]);
+        let name = proc_files::text(shell.id(), "comm");
+        let is_seen_to_catch = catches(shell.id(), ASKS);
+        // It ends at the end of its input.
+        drop(shell.stdin.take());
+        shell.wait().expect("it ends");
+        said.expect("it begins");
+        if name != "caf\u{fffd}\n" {
+            return eprintln!("skipped: the_name_of_a_process_need_not_be_text: it is {name:?}");
+        }
+        assert!(!is_seen_to_catch);
     }
 }

@@ -35,7 +35,7 @@ use serde::Serialize;
 
 use crate::cli::{HeapArgs, HeapFiles, HeapOptions};
 use crate::clock::signals;
-use crate::output::{self, complain};
+use crate::output::{self, complain, path_line};
 use crate::report::{self, term};
 use diff::Difference;
 use file::Heap;
@@ -173,7 +173,7 @@ fn put(
     let mut complaints = Vec::new();
     let mut put = |path: &Path, content: anyhow::Result<Vec<u8>>| {
         let written =
-            content.map_err(|error| format!("cannot write {}: {error:#}", path.display()));
+            content.map_err(|error| format!("cannot write {}: {error:#}", path_line(path)));
         complaints.extend(written.and_then(|content| report::write_file(path, content)).err());
     };
     if let Some(path) = &options.pprof {

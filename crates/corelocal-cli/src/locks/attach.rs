@@ -3,11 +3,14 @@
 //! A process that has a profile keeps a descriptor of it open. So /proc/PROCESS/fd leads to it, for the user of the
 //! process and for root. A forked child has a copy of that descriptor; the profile says whose it is.
 //!
-//! Invariant: a profile that was off is off again at the end.
+//! Invariants:
+//! - A profile that was off is off again at the end.
+//! - No file that the process chose is opened here by its path: its server may not answer.
 
 use std::ffi::CString;
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -15,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 use corelocal::sync::profile::{LockProfile, Profile};
+use corelocal_lab::callers::SingleOpener;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::look::Process;
@@ -39,7 +43,7 @@ pub trait Kept: Sized {
     const VARIABLE: &str;
     /// What is in its value then.
     fn is_wish(value: &[u8]) -> bool;
-    /// The one in a file.
+    /// The one in a file; else what is wrong with the file.
     fn open(path: &Path) -> anyhow::Result<Self>;
     /// The number of its process, as that knows itself.
     fn process(&self) -> u32;
@@ -55,7 +59,7 @@ impl Kept for Profile {
     }
 
     fn open(path: &Path) -> anyhow::Result<Profile> {
-        open(path)
+        Ok(Profile::open(&CString::new(path.as_os_str().as_bytes())?)?)
     }
 
     fn process(&self) -> u32 {
@@ -147,9 +151,9 @@ pub fn wait_for<K: Kept>(process: u32, end: Instant) -> anyhow::Result<Option<K>
     if !Path::new(&format!("/proc/{process}")).exists() {
         bail!("there is no process {process}; `ps` lists those that there are");
     }
-    let mut refused = None;
+    let mut search = Search { opener: SingleOpener::default(), refused: None };
     loop {
-        if let Some(kept) = find(process, &mut refused)? {
+        if let Some(kept) = search.find(process)? {
             return Ok(Some(kept));
         }
         if !is_to_have_one::<K>(process) {
@@ -157,38 +161,64 @@ pub fn wait_for<K: Kept>(process: u32, end: Instant) -> anyhow::Result<Option<K>
             return Err(K::none(process, &one_line(name.trim_end().to_owned())));
         }
         if Instant::now() >= end || signals::came() {
-            return refused.map_or(Ok(None), Err);
+            return search.refused.map_or(Ok(None), Err);
         }
         thread::sleep(TURN);
     }
 }
 
-/// What a process keeps, if it is there; why something that may be it cannot be read.
-fn find<K: Kept>(process: u32, refused: &mut Option<anyhow::Error>) -> anyhow::Result<Option<K>> {
-    let folder = PathBuf::from(format!("/proc/{process}/fd"));
-    let descriptors = match fs::read_dir(&folder) {
-        Ok(descriptors) => descriptors,
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            bail!("process {process} belongs to somebody else: look at it as its user, or as root")
+/// A search in the files of a process, which may be repeated.
+struct Search {
+    opener: SingleOpener,
+    /// Why a file that may be it cannot be read.
+    refused: Option<anyhow::Error>,
+}
+
+impl Search {
+    /// What a process keeps, if it is there.
+    fn find<K: Kept>(&mut self, process: u32) -> anyhow::Result<Option<K>> {
+        let folder = PathBuf::from(format!("/proc/{process}/fd"));
+        let descriptors = match fs::read_dir(&folder) {
+            Ok(descriptors) => descriptors,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                bail!(
+                    "process {process} belongs to somebody else: look at it as its user, or as root"
+                )
+            }
+            Err(error) => {
+                return Err(error).context(format!("cannot look into process {process}"));
+            }
+        };
+        let open_files = descriptors.flatten().filter_map(|descriptor| {
+            let target = fs::read_link(descriptor.path()).ok()?;
+            may_be_profile(&target).then(|| descriptor.path())
+        });
+        self.refused = None;
+        for path in open_files {
+            match self.open::<K>(&path) {
+                Ok(kept) if is_of(&kept, process) => return Ok(Some(kept)),
+                Ok(_) => {}
+                Err(why) => {
+                    self.refused = Some(why.context(format!("cannot read {}", path.display())))
+                }
+            }
         }
-        Err(error) => {
-            return Err(error).context(format!("cannot look into process {process}"));
-        }
-    };
-    let open_files = descriptors.flatten().filter_map(|descriptor| {
-        let target = fs::read_link(descriptor.path()).ok()?;
-        may_be_profile(&target).then(|| descriptor.path())
-    });
-    *refused = None;
-    for path in open_files {
-        match K::open(&path) {
-            Ok(kept) if is_of(&kept, process) => return Ok(Some(kept)),
-            Ok(_) => {}
-            Err(why) => *refused = Some(why),
-        }
+        let mut mapped =
+            mapped_files(process).into_iter().filter_map(|path| self.open::<K>(&path).ok());
+        Ok(mapped.find(|kept| is_of(kept, process)))
     }
-    let mut mapped = mapped_files(process).into_iter().filter_map(|path| K::open(&path).ok());
-    Ok(mapped.find(|kept| is_of(kept, process)))
+
+    /// The process chose what this path in /proc leads to: a child process opens it.
+    fn open<K: Kept>(&mut self, path: &Path) -> anyhow::Result<K> {
+        let file = self.opener.open(path).map_err(|why| match why.kind() {
+            io::ErrorKind::Unsupported => anyhow!(
+                "{why}; start the program with a folder of another file system in {}",
+                K::VARIABLE
+            ),
+            _ => why.into(),
+        })?;
+        K::open(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())))
+    }
 }
 
 /// The same by way of the process's memory, which root may open: a program may have closed all descriptors.
@@ -214,12 +244,6 @@ fn may_be_profile(target: &Path) -> bool {
     let name = target.file_name().unwrap_or_default().as_bytes();
     target.as_os_str() == NAMELESS
         || [FILE, ORDER_FILE].iter().any(|file| name.starts_with(file.as_bytes()))
-}
-
-/// The profile in a file.
-pub fn open(path: &Path) -> anyhow::Result<Profile> {
-    let name = CString::new(path.as_os_str().as_bytes())?;
-    Profile::open(&name).map_err(|why| anyhow!("cannot read {}: {why}", path.display()))
 }
 
 /// Whether it is of this process.

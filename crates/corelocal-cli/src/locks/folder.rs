@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 
+use crate::output::path_line;
 use crate::trusted;
 
 /// Files there are memory.
@@ -55,7 +56,7 @@ impl Folder {
             let place = fs::canonicalize(place).unwrap_or_else(|_| place.clone());
             match make(&place, what, trusted::random) {
                 Ok(path) => return Ok(Folder(path)),
-                Err(why) => refused.push(format!("{} ({why})", place.display())),
+                Err(why) => refused.push(format!("{} ({why})", path_line(&place))),
             }
         }
         refused.dedup();

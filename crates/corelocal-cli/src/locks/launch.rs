@@ -9,6 +9,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -20,7 +22,8 @@ use anyhow::Context as _;
 use super::attach;
 pub(crate) use super::folder::Folder;
 use crate::clock::signals;
-use crate::output::complain;
+use crate::inherited;
+use crate::output::{complain, path_line};
 
 const TURN: Duration = Duration::from_millis(20);
 /// How long a program has to end that was asked to, before it is killed or the user is told.
@@ -42,9 +45,10 @@ pub fn look<T>(
     if is_quiet {
         command.stdout(Stdio::from(std::io::stderr()));
     }
+    inherited::give_to(&mut command);
     let began = Instant::now();
     let child = command.spawn().with_context(|| {
-        let program = Path::new(program).display();
+        let program = path_line(Path::new(program));
         format!("cannot run {program}; name a program, with its path if it is not in PATH, or the number of a process")
     })?;
     let (status, maps) = wait(child, time.map(|time| began + time), &folder)?;
@@ -55,7 +59,8 @@ pub fn look<T>(
 }
 
 /// How a program is asked to end: by SIGTERM, once. A program that does not end in time is killed if `--for` ends it. If
-/// another process has sent SIGTERM to this one, that process decides how long the program may take.
+/// another process has sent SIGTERM to this one, that process decides how long the program may take. A program of another
+/// user, as sudo starts one, gets no signals of ours: it is waited for, and the user is told.
 pub(crate) struct Ending {
     asked: Instant,
     is_ours: bool,
@@ -64,18 +69,29 @@ pub(crate) struct Ending {
 
 impl Ending {
     pub(crate) fn ask(child: &Child, is_ours: bool) -> Ending {
-        signal(child, libc::SIGTERM);
-        Ending { asked: Instant::now(), is_ours, is_told: false }
+        let mut ending = Ending { asked: Instant::now(), is_ours, is_told: false };
+        ending.send(child, libc::SIGTERM);
+        ending
+    }
+
+    fn send(&mut self, child: &Child, number: libc::c_int) {
+        let Err(error) = signal(child, number) else { return };
+        let process = child.id();
+        complain(format_args!(
+            "the program cannot be ended, and is waited for: signal {number} to process {process}: {error}. If it runs as \
+             another user, let that user end it: sudo kill {process}"
+        ));
+        self.is_told = true;
     }
 
     /// Done now and then until the program has ended.
     pub(crate) fn insist(&mut self, child: &Child) {
-        if self.asked.elapsed() <= PATIENCE {
+        if self.is_told || self.asked.elapsed() <= PATIENCE {
             return;
         }
         if self.is_ours {
-            signal(child, libc::SIGKILL);
-        } else if !self.is_told {
+            self.send(child, libc::SIGKILL);
+        } else {
             let (seconds, process) = (PATIENCE.as_secs(), child.id());
             complain(format_args!(
                 "the program has not ended within {seconds} s of SIGTERM, and is waited for; to end it at once: \
@@ -100,7 +116,7 @@ fn wait(
         }
         for path in folder.profiles() {
             // Files that were loaded later than its first wait.
-            if let Some(now) = process_of(&path).and_then(maps_of) {
+            if let Some(now) = maps_of_writer(&path) {
                 maps.insert(path, now);
             }
         }
@@ -115,9 +131,14 @@ fn wait(
     }
 }
 
-pub(crate) fn signal(child: &Child, signal: libc::c_int) {
+/// # Errors
+/// The program runs as another user.
+pub(crate) fn signal(child: &Child, signal: libc::c_int) -> io::Result<()> {
     // SAFETY: a child of ours that was not waited for, so the number is still its own.
-    unsafe { libc::kill(child.id() as libc::pid_t, signal) };
+    match unsafe { libc::kill(child.id() as libc::pid_t, signal) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// The process that left a profile: its number is in the file's name.
@@ -127,8 +148,15 @@ fn process_of(path: &Path) -> Option<u32> {
     rest?.split('.').next()?.parse().ok()
 }
 
-fn maps_of(process: u32) -> Option<String> {
-    super::proc_files::maps(process).ok().flatten()
+/// What /proc says of the files of the process that left a profile, as long as that process runs. In a pid namespace a
+/// program knows itself by another number, and the number of a process that has ended may be another's. So the process of
+/// that number must map the profile, as its writer does until it ends or becomes another program.
+fn maps_of_writer(profile: &Path) -> Option<String> {
+    let maps = super::proc_files::maps(process_of(profile)?).ok().flatten()?;
+    let is_profile = |line: &str| {
+        line.find('/').is_some_and(|at| line.as_bytes()[at..] == *profile.as_os_str().as_bytes())
+    };
+    maps.lines().any(is_profile).then_some(maps)
 }
 
 /// As a shell has it.
@@ -155,6 +183,35 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_did_not_write_a_profile_is_not_looked_at() {
+        use std::os::fd::AsRawFd as _;
+        let folder = Folder::new("test").expect("a folder");
+        let profile_of = |process: u32| {
+            let path = folder.0.join(format!("{}{process}", attach::FILE));
+            std::fs::write(&path, "content").expect("a new file");
+            path
+        };
+        let mut stranger = Command::new("sleep").arg("60").spawn().expect("a process");
+        let seen = maps_of_writer(&profile_of(stranger.id()));
+        stranger.kill().expect("a child");
+        stranger.wait().expect("a child");
+        assert_eq!(seen, None);
+
+        let ours = profile_of(std::process::id());
+        assert_eq!(maps_of_writer(&ours), None);
+        let file = std::fs::File::open(&ours).expect("a file");
+        let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let mapped =
+            unsafe { libc::mmap(std::ptr::null_mut(), 7, read, shared, file.as_raw_fd(), 0) };
+        assert_ne!(mapped, libc::MAP_FAILED);
+        let seen = maps_of_writer(&ours);
+        // SAFETY: the mapping of above, of which there is no reference.
+        unsafe { libc::munmap(mapped, 7) };
+        assert!(seen.is_some_and(|maps| maps.contains("r-xp")));
+    }
+
+    #[test]
     fn a_program_is_killed_only_if_the_time_is_ours() {
         for is_ours in [false, true] {
             let sleeps = Command::new("sh").args(["-c", "trap '' TERM; exec sleep 60"]).spawn();
@@ -165,11 +222,43 @@ mod tests {
             assert_eq!(ending.is_told, !is_ours);
             if !is_ours {
                 assert_eq!(child.try_wait().ok(), Some(None));
-                signal(&child, libc::SIGKILL);
+                signal(&child, libc::SIGKILL).expect("a child");
             }
             let status = child.wait().expect("a child");
             assert_eq!(status.signal(), Some(libc::SIGKILL));
         }
+    }
+
+    #[test]
+    fn a_program_of_another_user_is_waited_for() {
+        // SAFETY: no preconditions.
+        if unsafe { libc::geteuid() } != 0 {
+            return eprintln!(
+                "skipped: a_program_of_another_user_is_waited_for: only root becomes another user"
+            );
+        }
+        let mut child = Command::new("sleep").arg("60").spawn().expect("a process");
+        let is_told = thread::scope(|scope| {
+            let ask = scope.spawn(|| {
+                const OTHER: libc::uid_t = 65_534;
+                // SAFETY: numbers only. Unlike the C library's function, the call changes this thread alone, which ends
+                // soon.
+                let changed = unsafe { libc::syscall(libc::SYS_setresuid, OTHER, OTHER, OTHER) };
+                assert_eq!(changed, 0);
+                let mut ending = Ending::ask(&child, true);
+                let is_told = ending.is_told;
+                ending.asked = Instant::now().checked_sub(PATIENCE * 2).expect("it runs that long");
+                ending.is_told = false;
+                ending.insist(&child);
+                [is_told, ending.is_told]
+            });
+            ask.join().expect("no panic")
+        });
+        let status = child.try_wait();
+        child.kill().expect("a child");
+        child.wait().expect("a child");
+        assert_eq!(is_told, [true, true]);
+        assert_eq!(status.ok(), Some(None));
     }
 
     #[test]

@@ -24,13 +24,14 @@ pub(crate) mod launch;
 mod look;
 mod order;
 mod places;
-mod proc_files;
+pub(crate) mod proc_files;
 pub(crate) mod text;
 
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
+use corelocal::sync::profile::Profile;
 use serde::Serialize;
 
 use crate::cli::LocksArgs;
@@ -68,7 +69,9 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(UNABLE));
         }
     };
-    processes.iter_mut().for_each(|process| process.keep(args.top));
+    if !args.json {
+        processes.iter_mut().for_each(|process| process.keep(args.top));
+    }
     let answer = Answer { version: env!("CARGO_PKG_VERSION"), seconds, processes };
     if args.json {
         return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
@@ -79,7 +82,7 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
 /// A program that is run for it.
 fn launched(args: &LocksArgs) -> anyhow::Result<((Vec<Process>, f64), ExitCode)> {
     let read = |path: &Path, maps| {
-        let profile = attach::open(path).ok()?;
+        let profile = <Profile as attach::Kept>::open(path).ok()?;
         Some(Process::of(&profile, None, &[], None, maps)).filter(|process| !process.is_empty())
     };
     let looked = launch::look(&args.target, args.time, args.json, ("CORELOCAL_LOCKS", read))?;

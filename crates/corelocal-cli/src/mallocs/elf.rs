@@ -2,10 +2,12 @@
 //!
 //! Invariants:
 //! - Any bytes whatever give an answer; nothing here panics.
+//! - No FIFO or device is read, which could hold this process up.
 //! - Of a file of any size no more is read than its headers.
 
-use std::fs::File;
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use object::elf::{
@@ -54,12 +56,29 @@ impl Elf {
     }
 }
 
+/// Opens a regular file. The name may be a FIFO's, which would wait for a writer, or a device's.
+///
+/// # Errors
+/// What opening answered, or that it is no regular file.
+pub fn open(path: &Path) -> io::Result<File> {
+    let is_regular = |meta: Metadata| match meta.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::other("it is no regular file")),
+    };
+    is_regular(fs::metadata(path)?)?;
+    // The name may lead elsewhere by now.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    is_regular(file.metadata()?)?;
+    Ok(file)
+}
+
 /// Reads the head of a file; `None` if it is no ELF file.
 ///
 /// # Errors
 /// What opening answered.
 pub fn read(path: &Path) -> io::Result<Option<Elf>> {
-    let file = ReadCache::new(File::open(path)?);
+    let file = ReadCache::new(open(path)?);
     Ok(match FileKind::parse(&file) {
         Ok(FileKind::Elf32) => head::<elf::FileHeader32<Endianness>>(&file),
         Ok(FileKind::Elf64) => head::<elf::FileHeader64<Endianness>>(&file),
@@ -88,7 +107,7 @@ fn head<H: FileHeader<Endian = Endianness>>(file: &ReadCache<File>) -> Option<El
 /// What opening and reading answered.
 pub fn interpreter(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut head = Vec::new();
-    File::open(path)?.take(256).read_to_end(&mut head)?;
+    open(path)?.take(256).read_to_end(&mut head)?;
     let Some(rest) = head.strip_prefix(b"#!") else { return Ok(None) };
     let line = rest.split(|&byte| byte == b'\n').next().unwrap_or_default();
     Ok(Some(line.trim_ascii().to_owned()))
@@ -96,8 +115,6 @@ pub fn interpreter(path: &Path) -> io::Result<Option<Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     fn of(bytes: &[u8]) -> Option<Elf> {
@@ -152,6 +169,21 @@ mod tests {
         let elf = read(Path::new("/proc/self/exe")).unwrap().expect("an ELF file");
         assert_eq!(elf.is_64, cfg!(target_pointer_width = "64"));
         assert_eq!(elf.has_loader, !cfg!(target_feature = "crt-static"));
+    }
+
+    #[test]
+    fn a_fifo_holds_nothing_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fifo");
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: a path that ends with NUL.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        for path in [&*path, Path::new("/dev/zero"), dir.path()] {
+            let refused = [read(path).map(drop), interpreter(path).map(drop)];
+            for refused in refused {
+                assert!(refused.unwrap_err().to_string().contains("no regular file"));
+            }
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::{CAN_ASK, Malloc, elf};
 use crate::bench::child;
-use crate::output::one_line;
+use crate::output::{one_line, path_line};
 use crate::trusted::{self, Refused};
 
 /// The variable that names the library of corelocal's malloc.
@@ -246,7 +246,7 @@ pub fn more() -> Vec<anyhow::Result<Malloc>> {
 
 /// A file that can be preloaded and brings a malloc.
 fn checked(path: &Path) -> anyhow::Result<PathBuf> {
-    let name = path.display();
+    let name = path_line(path);
     let whole =
         path.canonicalize().map_err(|error| anyhow!("cannot use the malloc {name}: {error}"))?;
     let found = elf::read(&whole).with_context(|| format!("cannot read the malloc {name}"))?;
@@ -287,7 +287,7 @@ fn loaded(preload: &str) -> anyhow::Result<PathBuf> {
         bail!(
             "a process with {preload} preloaded has its malloc from {}; `LD_PRELOAD={preload} true` shows \
              what the dynamic loader says",
-            path.display()
+            path_line(&path)
         );
     }
     Ok(path)
@@ -336,7 +336,7 @@ mod tests {
         assert!(said(&path).contains("No such file"), "{}", said(&path));
         std::fs::write(&path, "text").unwrap();
         assert!(said(&path).contains("no ELF file"), "{}", said(&path));
-        assert!(said(dir.path()).contains("no ELF file"), "{}", said(dir.path()));
+        assert!(said(dir.path()).contains("no regular file"), "{}", said(dir.path()));
         let spaced = dir.path().join("a b.so");
         std::fs::copy("/proc/self/exe", &spaced).unwrap();
         let text = said(&spaced);

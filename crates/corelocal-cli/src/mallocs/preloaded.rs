@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 
+use crate::output::path_line;
+
 use super::{CAN_ASK, Malloc, library, of_this_process, symbols};
 
 /// What the loader preloads into every program.
@@ -77,7 +79,7 @@ fn without_malloc(
         bail!(
             "libc's malloc cannot be had: programs have the one of {} even without LD_PRELOAD; take it out of \
              {FOR_ALL}",
-            libcs.display()
+            path_line(&libcs)
         );
     }
     while malloc != libcs {
@@ -92,7 +94,7 @@ fn without_malloc(
             bail!(
                 "libc's malloc cannot be had: LD_PRELOAD brings the one of {}, but no library in it does so \
                  alone; unset LD_PRELOAD",
-                malloc.display()
+                path_line(&malloc)
             );
         }
         kept = rest;
@@ -127,7 +129,7 @@ fn unasked(entries: Vec<OsString>) -> anyhow::Result<(Vec<OsString>, Vec<OsStrin
         bail!(
             "whether {} of LD_PRELOAD is a malloc is not known: this program was linked without a dynamic \
              loader and cannot ask one; unset LD_PRELOAD",
-            Path::new(name).display()
+            path_line(Path::new(name))
         );
     }
     let brings = |entry: &OsString| symbols::defines(Path::new(entry), "malloc").unwrap_or(false);

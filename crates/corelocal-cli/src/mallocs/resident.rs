@@ -26,7 +26,7 @@ impl Process {
 
     /// Resident KiB, as the kernel counts them in passing: cheap, and off by some pages.
     pub fn resident(self) -> Option<u64> {
-        let pages = fs::read_to_string(self.file("statm")).ok()?;
+        let pages = text(self.file("statm"))?;
         let pages: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
         Some(pages * page_kib())
     }
@@ -34,24 +34,24 @@ impl Process {
     /// Resident KiB, of which those that several processes have are divided among them: exact, and as
     /// dear as the process is large.
     pub fn share(self) -> Option<u64> {
-        field(&fs::read_to_string(self.file("smaps_rollup")).ok()?, "Pss")
+        field(&text(self.file("smaps_rollup"))?, "Pss")
     }
 
     /// Resident KiB that are no file's.
     pub fn anonymous(self) -> Option<u64> {
-        let exact = fs::read_to_string(self.file("smaps_rollup")).ok();
+        let exact = text(self.file("smaps_rollup"));
         let exact = exact.and_then(|text| field(&text, "Anonymous"));
-        exact.or_else(|| field(&fs::read_to_string(self.file("status")).ok()?, "RssAnon"))
+        exact.or_else(|| field(&text(self.file("status"))?, "RssAnon"))
     }
 
     /// The most KiB that were ever resident.
     pub fn peak(self) -> Option<u64> {
-        field(&fs::read_to_string(self.file("status")).ok()?, "VmHWM")
+        field(&text(self.file("status"))?, "VmHWM")
     }
 
     /// The most KiB that were ever resident and no file's, as far as files stay resident.
     pub fn peak_anonymous(self) -> Option<u64> {
-        let status = fs::read_to_string(self.file("status")).ok()?;
+        let status = text(self.file("status"))?;
         let of_files = field(&status, "RssFile")? + field(&status, "RssShmem")?;
         Some(field(&status, "VmHWM")?.saturating_sub(of_files))
     }
@@ -59,7 +59,7 @@ impl Process {
     /// The processes that this one has started and that are there.
     pub fn children(self) -> Vec<u32> {
         let tasks = fs::read_dir(self.file("task")).into_iter().flatten().flatten();
-        let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+        let lists = tasks.filter_map(|task| text(task.path().join("children")));
         lists
             .flat_map(|list| {
                 list.split_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<_>>()
@@ -94,6 +94,11 @@ pub fn of_tree(root: u32) -> Option<u64> {
         share.or_else(|| process.resident()).filter(|&kib| kib > 0)
     };
     processes.iter().filter_map(of).reduce(|sum, kib| sum + kib)
+}
+
+/// A file of /proc. The name of the process in it may be any bytes.
+fn text(path: PathBuf) -> Option<String> {
+    fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn page_kib() -> u64 {
@@ -131,6 +136,24 @@ mod tests {
         if let Some(share) = Process::This.share() {
             assert!(share > 0);
         }
+    }
+
+    #[test]
+    fn the_name_of_a_process_may_be_any_bytes() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", r"printf 'caf\351' > /proc/$$/comm; echo; read line"]);
+        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = [0];
+        std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut line).unwrap();
+        let name = fs::read(format!("/proc/{}/comm", shell.id())).unwrap_or_default();
+        let peak = Process::Other(shell.id()).peak();
+        // It ends at the end of its input.
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        if name != b"caf\xe9\n" {
+            return eprintln!("skipped: the_name_of_a_process_may_be_any_bytes: it is {name:?}");
+        }
+        assert!(peak.is_some());
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub fn malloc_inside(program: &Path) -> Option<&'static str> {
 /// # Errors
 /// What opening answered.
 pub fn defines(path: &Path, function: &str) -> io::Result<bool> {
-    let file = ReadCache::new(File::open(path)?);
+    let file = ReadCache::new(elf::open(path)?);
     let answer = match FileKind::parse(&file) {
         Ok(FileKind::Elf32) => brings::<FileHeader32<Endianness>>(&file, function),
         Ok(FileKind::Elf64) => brings::<FileHeader64<Endianness>>(&file, function),

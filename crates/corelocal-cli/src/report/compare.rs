@@ -14,7 +14,7 @@ use anyhow::{anyhow, bail};
 use corelocal_lab::input;
 use serde_json::Value;
 
-use crate::output::one_line;
+use crate::output::{one_line, path_line};
 
 use super::schema::{Better, Report, Row, SCHEMA_VERSION, Stat, Table};
 use super::stamp::{self, Difference};
@@ -119,7 +119,7 @@ impl Comparison {
 /// A sentence that names the file, what is wrong with it and what to do: it cannot be read, is
 /// cut off, is too long, is not JSON, is not a report, is damaged, or comes from a newer program.
 pub fn load(path: &Path) -> anyhow::Result<Report> {
-    let name = path.display();
+    let name = path_line(path);
     let bytes = match input::read(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => bail!(
             "cannot compare with {name}: there is no such file; \

@@ -23,6 +23,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use crate::output::path_line;
 use crate::trusted;
 
 /// As many links as the kernel follows in one path.
@@ -56,7 +57,7 @@ impl fmt::Display for Refusal {
                 f,
                 "the link {} belongs to user {owner}, who may let it lead to any file of yours; give the \
                  path of the file itself, or one in a folder of your own",
-                path.display()
+                path_line(path)
             ),
             Refusal::Owner(owner) => write!(
                 f,
@@ -68,7 +69,7 @@ impl fmt::Display for Refusal {
                 "the link {} has several names; another user, who may write to this folder, may have \
                  added this one to lead to a file of yours; give the path of the file itself, or one in \
                  a folder of your own",
-                path.display()
+                path_line(path)
             ),
             Refusal::SeveralNames => f.write_str(
                 "it has several names, and another user, who may write to this folder, may have added \

@@ -22,6 +22,8 @@ pub mod term;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use crate::output::path_line;
+
 use self::compare::Comparison;
 use self::destination::Destination;
 use self::schema::Report;
@@ -82,10 +84,10 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 fn problem(path: &Path, error: &anyhow::Error) -> String {
-    let name = path.display();
+    let name = path_line(path);
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder_exists = folder.is_dir();
-    let folder = folder.display();
+    let folder = path_line(folder);
     let Some(error) = error.downcast_ref::<io::Error>() else {
         return format!("cannot write {name}: {error:#}; the other outputs are not affected");
     };

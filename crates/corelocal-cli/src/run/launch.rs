@@ -21,6 +21,7 @@ use anyhow::anyhow;
 use super::program::{Program, Refusal};
 use super::relay;
 use super::tally::{Place, Tally, Wanted};
+use crate::inherited;
 use crate::mallocs::Malloc;
 use crate::mallocs::resident::{Process, of_tree};
 
@@ -97,6 +98,7 @@ pub fn once(
             command.stdout(Stdio::null()).stderr(Stdio::null());
         }
     }
+    inherited::give_to(&mut command);
     // Until it has become the program, the child may be in our memory.
     let of_ours = Process::This.peak();
     let begin = Instant::now();

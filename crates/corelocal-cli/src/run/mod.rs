@@ -17,7 +17,8 @@
 //!
 //! Invariants:
 //! - The program's standard output has nothing of ours in it: we speak on standard error.
-//! - With a malloc that cannot be there the program is not run at all.
+//! - A program that is static, or that defines `malloc` among its dynamic symbols, is not run with a malloc: it would
+//!   not have it. An allocator of another name (Rust's `#[global_allocator]`) is not recognised, and the program runs.
 //! - A run that was interrupted is compared with no other.
 
 mod html;
@@ -38,7 +39,7 @@ use anyhow::{Context as _, anyhow};
 use crate::cli::RunArgs;
 use crate::mallocs::preloaded::Preloaded;
 use crate::mallocs::{Malloc, library};
-use crate::output::{self, complain, remark};
+use crate::output::{self, complain, path_line, remark};
 use crate::report::{self, term};
 use crate::trusted::Refused;
 use input::Input;
@@ -136,12 +137,12 @@ fn notes(program: &Program, mallocs: &[Malloc], preloaded: &Preloaded) {
     for taken in &preloaded.taken {
         note(format!(
             "LD_PRELOAD has the malloc {}, which is left out where the program is to have libc's",
-            Path::new(taken).display()
+            path_line(Path::new(taken))
         ));
     }
     // One that is given a malloc was refused.
     if let ([Malloc { library: None, .. }], Some(how)) = (mallocs, program.malloc_inside()) {
-        let shown = program.path.display();
+        let shown = path_line(&program.path);
         note(format!("{shown} {how}: its malloc is inside, and it is that one that runs"));
     }
 }

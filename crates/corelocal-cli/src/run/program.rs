@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 
 use crate::mallocs::{Malloc, elf, symbols};
+use crate::output::path_line;
 
 /// The exit code of what cannot be done.
 pub const UNABLE: u8 = 125;
@@ -59,7 +60,7 @@ impl Program {
     /// # Errors
     /// When there is none, or it is not one.
     pub fn find(name: &OsStr) -> Result<Self, Refusal> {
-        let shown = Path::new(name).display();
+        let shown = path_line(Path::new(name));
         let path = if name.as_bytes().contains(&b'/') {
             PathBuf::from(name)
         } else {
@@ -84,7 +85,7 @@ impl Program {
             }
             Ok(_) if !may_run(&path) => Err(Refusal::unfit(format!(
                 "cannot run {shown}: you may not execute {}",
-                path.display()
+                path_line(&path)
             ))),
             Ok(_) => Ok(Program { name: name.to_owned(), path }),
         }
@@ -92,11 +93,11 @@ impl Program {
 
     /// Why the kernel does not start it.
     pub fn unfit(&self, error: &std::io::Error) -> Refusal {
-        let shown = self.path.display();
+        let shown = path_line(&self.path);
         let why = match (error.raw_os_error(), self.interpreter()) {
             (Some(libc::ENOENT), Ok(other)) if other != self.path => format!(
                 "cannot run {shown}: its first line names {}, which is not there",
-                other.display()
+                path_line(&other)
             ),
             (Some(libc::ENOEXEC), _) => format!(
                 "cannot run {shown}: it is no program, and has no first line that names one; for a script of \
@@ -115,8 +116,8 @@ impl Program {
         let Some(library) = &malloc.library else { return Ok(()) };
         let program = self.interpreter()?;
         let shown = match program == self.path {
-            true => program.display().to_string(),
-            false => format!("{} is run by {}, which", self.path.display(), program.display()),
+            true => path_line(&program),
+            false => format!("{} is run by {}, which", path_line(&self.path), path_line(&program)),
         };
         if gains_rights(&program) {
             return Err(Refusal::unfit(format!(
@@ -134,7 +135,7 @@ impl Program {
             Ok(Some(brings)) if !elf.fits(&brings) => Err(Refusal::unfit(format!(
                 "{shown} is for {}, the malloc {} for {}",
                 elf.kind(),
-                library.display(),
+                path_line(library),
                 brings.kind()
             ))),
             _ => Ok(()),

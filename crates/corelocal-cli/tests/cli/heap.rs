@@ -73,7 +73,7 @@ pub fn library(test: &str) -> Option<PathBuf> {
 }
 
 /// `corelocal heap` with these options, of this program.
-fn heap_of_program(library: &std::path::Path, options: &[&str], how: &str) -> Call {
+pub fn heap_of_program(library: &std::path::Path, options: &[&str], how: &str) -> Call {
     let this = env::current_exe().expect("this program");
     let this = this.to_str().expect("text");
     let program = [this, PROGRAM, "--exact", "--nocapture", "--test-threads=1"];

@@ -2,8 +2,12 @@
 //! runs.
 
 use std::env;
-use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -147,7 +151,8 @@ fn check(answer: &Value) {
 
 #[test]
 fn a_program_is_run_and_told_of() {
-    let done = locks_of_program(&["--json"], "500").done();
+    // The text would show none.
+    let done = locks_of_program(&["--json", "--top", "0"], "500").done();
     assert_eq!(done.code, Some(0), "{}", done.whole());
     let answer = json(&done.out);
     check(&answer);
@@ -311,4 +316,74 @@ fn where_there_is_no_profile_it_says_what_to_do() {
     let done = corelocal(&["locks", "./no/such/program"]);
     assert_eq!((done.code, done.out.as_str()), (Some(3), ""), "{}", done.whole());
     assert!(done.err.contains("cannot run ./no/such/program"), "{}", done.whole());
+}
+
+/// A process in a mount namespace of its own, where this is mounted, with a descriptor of this path. The file is found,
+/// but not opened.
+fn process_with_mount(at: &Path, kind: &CStr, options: &str, path: &Path) -> io::Result<Running> {
+    let checked = |result: libc::c_int| match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    let c = |text: &str| CString::new(text).expect("no zero byte");
+    let (at, options) = (c(at.to_str().expect("text")), c(options));
+    let start = || {
+        let (root, nothing) = (c"/".as_ptr(), std::ptr::null());
+        let (private, flags) = (libc::MS_REC | libc::MS_PRIVATE, libc::MS_NOSUID | libc::MS_NODEV);
+        let (kind, options) = (kind.as_ptr(), options.as_ptr().cast());
+        // SAFETY: strings that end with NUL. The mount namespace goes away with this thread and the process.
+        unsafe {
+            checked(libc::unshare(libc::CLONE_NEWNS))?;
+            checked(libc::mount(root, root, nothing, private, nothing.cast()))?;
+            checked(libc::mount(kind, at.as_ptr(), kind, flags, options))?;
+        }
+        let file = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;
+        let mut sleeper = Command::new("sleep");
+        sleeper.arg("600").stdin(file).env("CORELOCAL_LOCKS", "ready");
+        Ok(Running(sleeper.spawn()?))
+    };
+    thread::scope(|scope| scope.spawn(start).join().expect("no panic"))
+}
+
+#[test]
+fn a_server_that_never_answers_holds_nothing_up() {
+    const TEST: &str = "a_server_that_never_answers_holds_nothing_up";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("corelocal-locks.1");
+    std::fs::write(&path, "").expect("a new file");
+    // This process is the server as long as this is open.
+    let server = match File::options().read(true).write(true).open("/dev/fuse") {
+        Ok(server) => server,
+        Err(error) => return skip(TEST, &format!("/dev/fuse: {error}")),
+    };
+    let options = format!("fd={},rootmode=100000,user_id=0,group_id=0", server.as_raw_fd());
+    match process_with_mount(&path, c"fuse", &options, &path) {
+        Ok(process) => {
+            let done = process.look(&["--for", "100ms"]);
+            assert_eq!(done.code, Some(3), "{}", done.whole());
+            assert!(done.err.contains("/fd/0: to open it took too long"), "{}", done.whole());
+        }
+        Err(error) => skip(TEST, &format!("cannot mount a file of FUSE: {error}")),
+    }
+}
+
+#[test]
+fn an_overlay_of_another_mount_namespace_is_refused() {
+    const TEST: &str = "an_overlay_of_another_mount_namespace_is_refused";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for layer in ["a", "b", "merged"] {
+        std::fs::create_dir(folder.path().join(layer)).expect("a new folder");
+    }
+    std::fs::write(folder.path().join("a/corelocal-locks.1"), "").expect("a new file");
+    let (at, merged) = (folder.path().display(), folder.path().join("merged"));
+    let path = merged.join("corelocal-locks.1");
+    match process_with_mount(&merged, c"overlay", &format!("lowerdir={at}/a:{at}/b"), &path) {
+        Ok(process) => {
+            let done = process.look(&["--for", "100ms"]);
+            assert_eq!(done.code, Some(3), "{}", done.whole());
+            let said = ["/fd/0: it lies in a FUSE mount, or in an overlay", "in CORELOCAL_LOCKS"];
+            assert!(said.iter().all(|said| done.err.contains(said)), "{}", done.whole());
+        }
+        Err(error) => skip(TEST, &format!("cannot mount an overlay: {error}")),
+    }
 }

@@ -101,3 +101,15 @@ fn names_give_a_terminal_no_orders() {
     assert!(done.err.contains("\\u001b]0;title\\u0007\\u001b[2J.heap"), "{:?}", done.err);
     assert!(done.err.contains("\u{1b}[1m"), "no style: {:?}", done.err);
 }
+
+#[test]
+fn names_of_files_stay_in_their_lines() {
+    for args in
+        [&["heap", "no\nfile.heap"][..], &["clock", "--file", "no\nfile"], &["locks", "./no\nfile"]]
+    {
+        let done = corelocal(args);
+        assert!(done.code > Some(0), "{args:?}: {}", done.whole());
+        assert!(done.err.contains("no\\u000afile"), "{args:?}: {}", done.whole());
+        assert!(!done.err.contains("no\nfile"), "{args:?}: {}", done.whole());
+    }
+}

@@ -55,7 +55,7 @@ impl Kept for LockOrder {
 
     fn open(path: &Path) -> anyhow::Result<LockOrder> {
         let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
-        LockOrder::open(&name).map_err(|why| anyhow!("cannot read {}: {why}", path.display()))
+        Ok(LockOrder::open(&name)?)
     }
 
     fn process(&self) -> u32 {
@@ -74,6 +74,7 @@ impl Kept for LockOrder {
 /// The command.
 pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
     signals::note();
+    let top = top(args);
     let looked = match process_number(&args.target) {
         Some(process) => attached(process, args).map(|looked| (looked, ExitCode::SUCCESS)),
         None => {
@@ -81,7 +82,7 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
             let signals = OnceCell::new();
             let read = |path: &Path, maps| {
                 let signals = *signals.get_or_init(signals::count);
-                read(path, maps, Look { apart: Duration::ZERO, top: args.top, signals })
+                read(path, maps, Look { apart: Duration::ZERO, top, signals })
             };
             launch::look(&args.target, args.time, args.json, (LockOrder::VARIABLE, read))
         }
@@ -103,6 +104,11 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
         return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
     }
     output::finish(text::all(&answer.processes, answer.seconds, term::width()), code)
+}
+
+/// How many potential deadlocks to show of a process: JSON has as many as there is room for.
+fn top(args: &LocksArgs) -> usize {
+    if args.json { usize::MAX } else { args.top }
 }
 
 /// What a process has left.
@@ -130,7 +136,7 @@ fn attached(process: u32, args: &LocksArgs) -> anyhow::Result<(Vec<Process>, f64
         thread::sleep(TURN);
     }
     let seconds = order.age().as_secs_f64();
-    let how = Look { apart: TURN, top: args.top, signals: signals::count() };
+    let how = Look { apart: TURN, top: top(args), signals: signals::count() };
     let looked = Process::of(&order, Some(process), maps, how);
     Ok((Some(looked).filter(|process| !process.is_empty()).into_iter().collect(), seconds))
 }

@@ -21,6 +21,7 @@ use super::{factor, large, micro, threads};
 use crate::bench::child;
 use crate::mallocs::resident::Process;
 use crate::mallocs::{self, Malloc, library};
+use crate::output::path_line;
 
 /// The name of the child process.
 pub const CHILD: &str = "malloc-work";
@@ -175,7 +176,7 @@ pub fn under_with(
         Some(library) => ensure!(
             library.as_os_str() == OsStr::new(had),
             "the process had its malloc from {had}, not from {}",
-            library.display()
+            path_line(library)
         ),
         None => ensure!(
             had.is_empty() || library::is_libc(Path::new(had)),

@@ -197,7 +197,11 @@ fn forks<W: Waiting>() {
                     drop(orphaned.reset([7; 2]));
                     if mutex.lock().is_ok_and(|pair| *pair == [7; 2]) { 1 } else { 5 }
                 }
-                Err(_) => 4,
+                Err(RobustError::OwnerDied(_)) => 6,
+                Err(error) => {
+                    eprintln!("a child of a storm: {error:?}");
+                    4
+                }
             });
             match child.wait() {
                 End::Code(0) => {}

@@ -770,7 +770,7 @@ mod tests {
                     }
                 }
             });
-            for _ in 0..40_000 {
+            for _ in 0..crate::scaled::scaled(40_000) {
                 match File::create(&path, false) {
                     Ok(_) | Err(Errno::EPERM | Errno::EAGAIN) => {}
                     Err(error) => panic!("{error}"),

@@ -20,6 +20,7 @@ mod machine;
 mod mallocs;
 mod measure;
 mod output;
+mod proc_folder;
 mod report;
 mod run;
 mod tables;

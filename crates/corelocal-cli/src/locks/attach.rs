@@ -25,6 +25,7 @@ use super::look::Process;
 use super::proc_files;
 use crate::clock::signals;
 use crate::output::one_line;
+use crate::proc_folder;
 
 /// How long a look takes that begins with switching on.
 const LOOK: Duration = Duration::from_secs(5);
@@ -177,7 +178,7 @@ struct Search {
 impl Search {
     /// What a process keeps, if it is there.
     fn find<K: Kept>(&mut self, process: u32) -> anyhow::Result<Option<K>> {
-        let folder = PathBuf::from(format!("/proc/{process}/fd"));
+        let folder = proc_folder::of(process).join("fd");
         let descriptors = match fs::read_dir(&folder) {
             Ok(descriptors) => descriptors,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -260,7 +261,7 @@ fn own_number(process: u32) -> Option<u32> {
 
 /// Whether the environment of the process says that it is to have one.
 fn is_to_have_one<K: Kept>(process: u32) -> bool {
-    let environment = proc_files::bytes(process, "environ");
+    let environment = proc_files::environment(process);
     let named = |variable: &[u8]| {
         let rest = variable.strip_prefix(K::VARIABLE.as_bytes())?.strip_prefix(b"=")?;
         Some(K::is_wish(rest))

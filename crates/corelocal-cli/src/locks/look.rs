@@ -3,7 +3,6 @@
 //! Invariant: locks are in the order of the time that was lost by waiting for them; those that are waited for until
 //! something happens come after all others.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use corelocal::sync::profile::{LockProfile, Profile, Stack};
@@ -13,6 +12,7 @@ use serde::Serialize;
 use super::places::{self, Place};
 use super::proc_files;
 use crate::output::{complain, path_line};
+use crate::proc_folder;
 
 /// A process.
 #[derive(Debug, Default, Serialize)]
@@ -84,7 +84,7 @@ impl Process {
         // Files that came later, too.
         let now = id.and_then(|id| proc_files::maps(id).ok().flatten());
         lines.extend(now.or(maps));
-        let root = id.map(|id| PathBuf::from(format!("/proc/{id}/root")));
+        let root = id.map(|id| proc_folder::of(id).join("root"));
         let files = Files::new(&lines, root.as_deref());
         let program = Program::new(&files);
         let mut stack = Box::new(Stack::EMPTY);

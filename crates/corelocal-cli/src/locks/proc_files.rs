@@ -6,6 +6,9 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::path::Path;
+
+use crate::proc_folder;
 
 /// So much is read of a file. The kernel lets a program begin with 6 MiB of arguments and environment at most, and with
 /// the usual limit of stacks with 2 MiB.
@@ -16,7 +19,12 @@ const MOST_MAPS: u64 = 64 << 20;
 
 /// The start of `/proc/PROCESS/NAME`; nothing where it cannot be read.
 pub fn bytes(process: u32, name: &str) -> Vec<u8> {
-    start(&format!("/proc/{process}/{name}"), MOST).unwrap_or_default()
+    start(format!("/proc/{process}/{name}").as_ref(), MOST).unwrap_or_default()
+}
+
+/// The start of the environment with which a process began.
+pub fn environment(process: u32) -> Vec<u8> {
+    start(&proc_folder::of(process).join("environ"), MOST).unwrap_or_default()
 }
 
 /// The same as text.
@@ -24,12 +32,12 @@ pub fn text(process: u32, name: &str) -> String {
     lossy(bytes(process, name))
 }
 
-/// The whole lines in the start of `/proc/PROCESS/maps`; `None` if the process has ended.
+/// The whole lines in the start of the list of its mappings; `None` if the process has ended.
 ///
 /// # Errors
 /// The file cannot be read, although the process may run.
 pub fn maps(process: u32) -> io::Result<Option<String>> {
-    match start(&format!("/proc/{process}/maps"), MOST_MAPS) {
+    match start(&proc_folder::of(process).join("maps"), MOST_MAPS) {
         Ok(maps) if maps.is_empty() => Ok(None),
         Ok(maps) => Ok(Some(lossy(whole_lines(maps)))),
         Err(error) => match error.raw_os_error() {
@@ -39,7 +47,7 @@ pub fn maps(process: u32) -> io::Result<Option<String>> {
     }
 }
 
-fn start(path: &str, most: u64) -> io::Result<Vec<u8>> {
+fn start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -66,7 +74,7 @@ mod tests {
 
     #[test]
     fn an_endless_file_is_read_to_the_limit() {
-        assert_eq!(start("/dev/zero", MOST).expect("a device").len() as u64, MOST);
+        assert_eq!(start("/dev/zero".as_ref(), MOST).expect("a device").len() as u64, MOST);
         assert_eq!(whole_lines(b"a\nb\nc".to_vec()), b"a\nb\n");
         assert_eq!(whole_lines(b"abc".to_vec()), b"");
     }
@@ -75,6 +83,14 @@ mod tests {
     fn a_process_that_is_gone_has_ended() {
         assert!(maps(u32::MAX).expect("no process").is_none());
         assert_eq!(text(u32::MAX, "comm"), "");
+    }
+
+    #[test]
+    fn a_process_without_its_first_thread_has_not_ended() {
+        let process = proc_folder::tests::WithoutFirstThread::start();
+        let maps = maps(process.id()).expect("readable").expect("a thread of it runs");
+        assert!(maps.contains(" r-xp "), "{maps}");
+        assert!(!environment(process.id()).is_empty());
     }
 
     #[test]

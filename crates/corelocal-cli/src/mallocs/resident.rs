@@ -2,10 +2,13 @@
 //!
 //! Invariants:
 //! - What is not told is `None`, never zero.
-//! - A process that ends meanwhile is one that has no memory.
+//! - A process that ends meanwhile is one that has no memory. One whose first thread has ended has memory as before,
+//!   of which the kernel tells no exact share.
 
 use std::fs;
 use std::path::PathBuf;
+
+use crate::proc_folder;
 
 /// A process: its own, or the one of this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +27,17 @@ impl Process {
         }
     }
 
+    /// The same where it is about the memory.
+    fn memory_file(self, name: &str) -> PathBuf {
+        match self {
+            Process::This => PathBuf::from(format!("/proc/thread-self/{name}")),
+            Process::Other(number) => proc_folder::of(number).join(name),
+        }
+    }
+
     /// Resident KiB, as the kernel counts them in passing: cheap, and off by some pages.
     pub fn resident(self) -> Option<u64> {
-        let pages = text(self.file("statm"))?;
+        let pages = text(self.memory_file("statm"))?;
         let pages: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
         Some(pages * page_kib())
     }
@@ -41,17 +52,17 @@ impl Process {
     pub fn anonymous(self) -> Option<u64> {
         let exact = text(self.file("smaps_rollup"));
         let exact = exact.and_then(|text| field(&text, "Anonymous"));
-        exact.or_else(|| field(&text(self.file("status"))?, "RssAnon"))
+        exact.or_else(|| field(&text(self.memory_file("status"))?, "RssAnon"))
     }
 
     /// The most KiB that were ever resident.
     pub fn peak(self) -> Option<u64> {
-        field(&text(self.file("status"))?, "VmHWM")
+        field(&text(self.memory_file("status"))?, "VmHWM")
     }
 
     /// The most KiB that were ever resident and no file's, as far as files stay resident.
     pub fn peak_anonymous(self) -> Option<u64> {
-        let status = text(self.file("status"))?;
+        let status = text(self.memory_file("status"))?;
         let of_files = field(&status, "RssFile")? + field(&status, "RssShmem")?;
         Some(field(&status, "VmHWM")?.saturating_sub(of_files))
     }
@@ -118,6 +129,14 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn a_process_without_its_first_thread_has_memory() {
+        let process = proc_folder::tests::WithoutFirstThread::start();
+        let process = Process::Other(process.id());
+        assert!(process.resident() > Some(0));
+        assert!(process.peak() > Some(0) && process.peak_anonymous() > Some(0));
+    }
 
     #[test]
     fn fields() {

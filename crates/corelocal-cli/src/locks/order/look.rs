@@ -7,7 +7,6 @@
 //!   A further signal ends the work, and what is known by then is shown.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use super::super::places::{self, Call};
 use super::cycles::{self, Edge, Found};
 use crate::clock::signals;
 use crate::output::{one_line, path_line};
+use crate::proc_folder;
 
 /// Threads in the deadlocks that are shown, in all. A thread waits for one mutex, and a mutex has one holder, so that
 /// deadlocks have no thread in common: only a record that is made up has more.
@@ -154,7 +154,7 @@ impl Process {
         let mut lines = String::from_utf8_lossy(&listed[..len]).into_owned();
         // Files that came later, too.
         lines.extend(maps);
-        let root = id.map(|id| PathBuf::from(format!("/proc/{id}/root")));
+        let root = id.map(|id| proc_folder::of(id).join("root"));
         let files = Files::new(&lines, root.as_deref());
         let mut names =
             Names { program: Program::new(&files), stack: Box::new(Stack::EMPTY), signals };

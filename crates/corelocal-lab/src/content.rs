@@ -11,9 +11,9 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 
@@ -97,18 +97,49 @@ pub(crate) fn may_keep_waiting(file: &File) -> bool {
 
 /// Whether a file was opened through a mount of this thread's mount namespace.
 fn is_mounted_here(file: &File) -> bool {
-    let lookup = || {
-        let opened = fs::read(format!("/proc/thread-self/fdinfo/{}", file.as_raw_fd())).ok()?;
-        let mount = opened
-            .split(|byte| *byte == b'\n')
-            .find_map(|line| line.strip_prefix(b"mnt_id:").map(<[u8]>::trim_ascii))?;
-        let mounts = fs::read("/proc/thread-self/mountinfo").ok()?;
-        // Each line begins with the number of the mount.
-        let mut numbers =
-            mounts.split(|byte| *byte == b'\n').map(|line| line.split(|byte| *byte == b' ').next());
-        Some(numbers.any(|number| number == Some(mount)))
-    };
-    lookup().unwrap_or(false)
+    is_mounted_in(file, Path::new("/proc/thread-self")).unwrap_or(false)
+}
+
+/// Whether a file, as [`open`] gives it, lies in an overlay of a process in a container, and only a user with rights
+/// over this process's user namespace makes mounts there.
+///
+/// `folder` is an open folder of /proc: it stays that process's, also when another one gets the process's number. An
+/// unprivileged process may leave a namespace of which this is so, and cannot enter one: so it is looked at last.
+pub(crate) fn is_in_overlay_of(folder: &File, file: &File) -> bool {
+    let folder = PathBuf::from(format!("/proc/thread-self/fd/{}", folder.as_raw_fd()));
+    matches!(file_system(file), Ok(OVERLAY))
+        && is_mounted_in(file, &folder).unwrap_or(false)
+        && is_of_own_users(&folder.join("ns/mnt")).unwrap_or(false)
+}
+
+/// Whether a file was opened through a mount of the mount namespace of a process, whose folder in /proc this is. A
+/// mount's number is no other one's while a file is open in it.
+fn is_mounted_in(file: &File, folder: &Path) -> Option<bool> {
+    let opened = fs::read(format!("/proc/thread-self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    let mount = opened
+        .split(|byte| *byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"mnt_id:").map(<[u8]>::trim_ascii))?;
+    let mounts = fs::read(folder.join("mountinfo")).ok()?;
+    // Each line begins with the number of the mount.
+    let mut numbers =
+        mounts.split(|byte| *byte == b'\n').map(|line| line.split(|byte| *byte == b' ').next());
+    Some(numbers.any(|number| number == Some(mount)))
+}
+
+/// Whether a namespace belongs to the user namespace of this process.
+fn is_of_own_users(namespace: &Path) -> Option<bool> {
+    /// `NS_GET_USERNS` of ioctl_ns(2), since Linux 4.9.
+    const OWNER: libc::Ioctl = 0xb701;
+    let namespace = File::open(namespace).ok()?;
+    // SAFETY: an open descriptor, which the call does not change.
+    let owner = unsafe { libc::ioctl(namespace.as_raw_fd(), OWNER) };
+    if owner < 0 {
+        return None;
+    }
+    // SAFETY: new, and nobody else's.
+    let owner = File::from(unsafe { OwnedFd::from_raw_fd(owner) }).metadata().ok()?;
+    let own = fs::metadata("/proc/thread-self/ns/user").ok()?;
+    Some((owner.dev(), owner.ino()) == (own.dev(), own.ino()))
 }
 
 /// How much of untrusted users' files is copied.
@@ -245,12 +276,56 @@ mod tests {
             let file = open(&dir.path().join("merged/file"))?;
             // Mounted in the namespace of this thread.
             assert!(!may_keep_waiting(&file));
-            Ok::<_, io::Error>(file)
+            Ok::<_, io::Error>((file, File::open("/proc/thread-self")?))
         };
-        match std::thread::scope(|scope| scope.spawn(open_overlay).join().unwrap()) {
-            Ok(file) => assert!(may_keep_waiting(&file)),
-            Err(error) => eprintln!("skipped: {TEST}: cannot mount an overlay: {error}"),
-        }
+        let (hand_over, opened) = std::sync::mpsc::channel();
+        let (end, is_over) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            // Its namespace is there while it runs, which is until the end of this function.
+            let _end = end;
+            scope.spawn(move || {
+                let _ = hand_over.send(open_overlay());
+                let _ = is_over.recv();
+            });
+            match opened.recv().unwrap() {
+                Ok((file, folder)) => {
+                    assert!(may_keep_waiting(&file));
+                    assert!(is_in_overlay_of(&folder, &file));
+                    // This thread is in another namespace, and the other file is in no overlay.
+                    let other = File::open("/proc/thread-self").unwrap();
+                    assert!(!is_in_overlay_of(&other, &file));
+                    assert!(!is_in_overlay_of(&folder, &tempfile::tempfile().unwrap()));
+                }
+                Err(error) => eprintln!("skipped: {TEST}: cannot mount an overlay: {error}"),
+            }
+        });
+    }
+
+    #[test]
+    fn mounts_of_other_users_namespaces_are_not_believed() {
+        use std::os::unix::process::CommandExt as _;
+        assert_eq!(is_of_own_users(Path::new("/proc/thread-self/ns/mnt")), Some(true));
+        let mut command = std::process::Command::new("sleep");
+        command.arg("60");
+        let unshare = || {
+            // SAFETY: between fork and exec; a system call.
+            match unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: the function makes a system call and reads errno.
+        let child = unsafe { command.pre_exec(unshare) }.spawn();
+        let Ok(mut child) = child.inspect_err(|error| {
+            eprintln!("skipped: mounts_of_other_users_namespaces_are_not_believed: {error}");
+        }) else {
+            return;
+        };
+        let namespace = format!("/proc/{}/ns/mnt", child.id());
+        let found = is_of_own_users(Path::new(&namespace));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, Some(false));
     }
 
     /// As a shell gives it: `corelocal check <(cat FILE)`.

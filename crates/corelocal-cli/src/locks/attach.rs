@@ -152,7 +152,8 @@ pub fn wait_for<K: Kept>(process: u32, end: Instant) -> anyhow::Result<Option<K>
     if !Path::new(&format!("/proc/{process}")).exists() {
         bail!("there is no process {process}; `ps` lists those that there are");
     }
-    let mut search = Search { opener: SingleOpener::default(), refused: None };
+    let opener = SingleOpener::of_process(&proc_folder::of(process)).unwrap_or_default();
+    let mut search = Search { opener, refused: None };
     loop {
         if let Some(kept) = search.find(process)? {
             return Ok(Some(kept));

@@ -4,7 +4,8 @@
 //! whose server does not answer would hold up the process that opens it, or only asks for its status.
 //!
 //! Invariants:
-//! - This process touches no path. It gets a descriptor of a regular file, for which no process of another user answers.
+//! - This process touches no path that another user chose. It gets a descriptor of a regular file, for which no process
+//!   of another user answers.
 //! - The child has [`PATIENCE_FOR_ONE`] for a file, and [`PATIENCE`] for all files of a [`SingleOpener`].
 
 use std::fs::File;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::aside::Child;
 use super::opener::{PATIENCE, PATIENCE_FOR_ONE, receive, send};
-use crate::content::{may_keep_waiting, open};
+use crate::content::{is_in_overlay_of, may_keep_waiting, open};
 
 /// In place of an error number, which is smaller.
 const NO_NUMBER: u8 = 253;
@@ -26,14 +27,26 @@ const KEEPS_WAITING: u8 = 255;
 #[derive(Debug, Default)]
 pub struct SingleOpener {
     taken: Duration,
+    /// The folder in /proc of a process in whose overlays files may lie.
+    process: Option<File>,
 }
 
 impl SingleOpener {
+    /// For files of a process, or of a thread, whose folder in /proc this is: those may lie in overlays of its mount
+    /// namespace, if that belongs to the user namespace of this process, as a container's of the machine's root does.
+    ///
+    /// # Errors
+    /// The process has ended, or /proc is not mounted.
+    pub fn of_process(folder: &Path) -> io::Result<SingleOpener> {
+        Ok(SingleOpener { taken: Duration::ZERO, process: Some(File::open(folder)?) })
+    }
+
     /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// The file cannot be opened, is no regular file that a file system stores, or lies in a FUSE mount or in an overlay
-    /// of another mount namespace ([`Unsupported`](io::ErrorKind::Unsupported)); or to find that out took too long.
+    /// The file cannot be opened, is no regular file that a file system stores, or lies in a FUSE mount or in another
+    /// overlay than those of this mount namespace and of [`of_process`](Self::of_process)
+    /// ([`Unsupported`](io::ErrorKind::Unsupported)); or to find that out took too long.
     ///
     /// # Examples
     /// ```
@@ -46,7 +59,7 @@ impl SingleOpener {
         let began = Instant::now();
         let answer = match left.is_zero() {
             true => Err(io::ErrorKind::TimedOut.into()),
-            false => Child::start(left, |socket| answer(path, &socket))
+            false => Child::start(left, |socket| answer(path, self.process.as_ref(), &socket))
                 .and_then(|mut child| receive(&mut child)),
         };
         self.taken = self.taken.saturating_add(began.elapsed());
@@ -54,7 +67,7 @@ impl SingleOpener {
             Ok((_, Some(file))) => Ok(file),
             Ok((KEEPS_WAITING, None)) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "it lies in a FUSE mount, or in an overlay of another mount namespace, for which a process of another \
+                "it lies in a FUSE mount, or in an overlay of another user namespace, for which a process of another \
                  user may answer",
             )),
             Ok((NOT_REGULAR, None)) => {
@@ -74,12 +87,15 @@ impl SingleOpener {
 }
 
 /// In the child.
-fn answer(path: &Path, socket: &UnixStream) -> io::Result<()> {
+fn answer(path: &Path, process: Option<&File>, socket: &UnixStream) -> io::Result<()> {
     #[cfg(test)]
     super::tests::before_opening(path);
     let judged = open(path).and_then(|file| Ok((file.metadata()?.is_file(), file)));
+    let is_theirs = |file| process.is_some_and(|process| is_in_overlay_of(process, file));
     match judged {
-        Ok((true, file)) if !may_keep_waiting(&file) => send(socket, 0, Some(file)),
+        Ok((true, file)) if !may_keep_waiting(&file) || is_theirs(&file) => {
+            send(socket, 0, Some(file))
+        }
         Ok((true, _)) => send(socket, KEEPS_WAITING, None),
         Ok((false, _)) => send(socket, NOT_REGULAR, None),
         Err(error) => {

@@ -6,6 +6,7 @@
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 
+use super::class::MOST_ITEMS;
 use super::nodes;
 use super::range::{self, Range};
 use super::stack::{STACK, Stack};
@@ -69,8 +70,9 @@ impl<I: SlotIndex> Limited<I> {
         Limited { slots: Slots::new(), kind: PhantomData }
     }
 
-    /// Empties it, and gives it room for so many items on each core; false without memory.
+    /// Empties it, and gives it room for so many items on each core, of as many as a part can hold; false without memory.
     pub fn reset(&mut self, limit: u64) -> bool {
+        let limit = limit.min(MOST_ITEMS as u64);
         if self.slots.base().is_null() {
             let Some(block) = Block::<Part>::allocate::<I>() else { return false };
             self.slots.bind(block.base());

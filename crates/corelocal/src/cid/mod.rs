@@ -105,6 +105,7 @@ pub enum CpuId {}
 pub enum NodeCid {}
 
 /// A kind of id that can index per-core data: [`Cid`], [`CpuId`] or [`NodeCid`].
+#[allow(private_bounds, reason = "a caller with such a bound must not reach the methods")]
 pub trait SlotIndex: private::Sealed + Send + Sync + 'static {}
 
 /// A kind whose slots can be taken back from their ids: [`Cid`] and [`NodeCid`].
@@ -120,7 +121,7 @@ pub(crate) mod private {
     use super::*;
 
     /// What the library asks of a kind of id; sealed, since sections rely on it.
-    pub trait Sealed {
+    pub(crate) trait Sealed {
         /// Its ids can be given other slots.
         #[doc(hidden)]
         const COMPACT: bool;

@@ -24,6 +24,7 @@ use super::scope::Scope;
 /// let mut first = MutexGuard::map(lists.lock(), |list| &mut list[0]);
 /// Condvar::new().wait(&mut first);
 /// ```
+#[allow(private_bounds, reason = "a caller with such a bound must not reach the methods")]
 pub trait CondvarGuard: sealed::CondvarGuard {}
 
 impl<G: sealed::CondvarGuard> CondvarGuard for G {}
@@ -42,7 +43,7 @@ pub(super) mod sealed {
     use crate::sync::scope;
     use crate::sys::futex::Scope;
 
-    pub trait CondvarGuard {
+    pub(crate) trait CondvarGuard {
         /// Lets go of the lock.
         ///
         /// # Safety

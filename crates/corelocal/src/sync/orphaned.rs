@@ -24,7 +24,10 @@ pub(super) mod sealed {
         fn value(&self) -> *mut Self::Value;
 
         /// The calling thread keeps the lock from here on, like any other holder.
-        fn keep(&self) {}
+        ///
+        /// # Safety
+        /// The lock was taken from a holder that is gone, by this guard, which is the only one.
+        unsafe fn keep(&self) {}
 
         /// The lock is again one whose holder, of this tag, is gone.
         ///
@@ -80,7 +83,8 @@ impl<G: OrphanedGuard> Orphaned<G> {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: taken once, for `self` is not dropped.
         let guard = unsafe { ManuallyDrop::take(&mut this.guard) };
-        guard.keep();
+        // SAFETY: it was locked by this guard, and no other was made (1).
+        unsafe { guard.keep() };
         guard
     }
 

@@ -301,7 +301,7 @@ impl<T: ?Sized> sealed::OrphanedGuard for ReentrantMutexGuard<'_, T> {
         self.mutex.value.get()
     }
 
-    fn keep(&self) {
+    unsafe fn keep(&self) {
         self.mutex.begin();
     }
 

@@ -115,6 +115,7 @@ pub const PLAIN: &[(&str, bool, bool)] = &[
     ("percpu::area::CellWord<'g, 2>", true, true),
     ("cid::Frozen", false, false),
     ("cid::Frozen<cid::NodeCid>", false, false),
+    ("rseq::slice::Brief", false, false),
     ("sync::Condvar", true, true),
     ("sync::PiCondvar", true, true),
     ("sync::Semaphore", true, true),
@@ -313,6 +314,11 @@ pub const REFUSED_TYPES: &[(&str, &str)] = &[
     ("E0277", "struct S; impl cid::Revocable for S {}"),
     ("E0277", "struct S; impl sync::Waitable for S {}"),
     ("E0277", "struct S; impl sync::CondvarGuard for S {}"),
+    // And theirs to call.
+    ("E0624", "fn assigned<I: cid::SlotIndex>() { I::assign(8192); }"),
+    ("E0624", "fn given_back<W: sync::Waitable>(it: &W) { it.give_back(); }"),
+    ("E0624", "fn adopted<G: sync::CondvarGuard>(it: &G) { it.adopt(&mut |_, _| 5); }"),
+    ("E0133", "fn kept<G: sync::OrphanedGuard>(it: &G) { it.keep(); }"),
     // What may not be shared between processes.
     ("E0277", "fn safe<T: sync::shared::SharedSafe>() {} safe::<sync::Mutex<u8>>();"),
     ("E0277", "fn safe<T: sync::shared::SharedSafe>() {} safe::<sync::shared::Mutex<Vec<u8>>>();"),

@@ -61,7 +61,7 @@ impl<T: ?Sized, S: Scope, W: Waiting> sealed::OrphanedGuard for RobustMutexGuard
         self.mutex.value.get()
     }
 
-    fn keep(&self) {
+    unsafe fn keep(&self) {
         self.mutex.mark_valid();
     }
 

@@ -11,6 +11,7 @@ use crate::sys::futex;
 
 /// What [`wait_any`](super::wait_any) and [`wait_all`](super::wait_all) can wait for: events, semaphores, parkers,
 /// latches and wait groups, of either scope.
+#[allow(private_bounds, reason = "a caller with such a bound must not reach the methods")]
 pub trait Waitable: sealed::Sealed + Sync {}
 
 impl<W: sealed::Sealed + Sync> Waitable for W {}
@@ -19,7 +20,7 @@ pub(super) mod sealed {
     use super::*;
 
     /// What a wait is made of.
-    pub trait Sealed {
+    pub(crate) trait Sealed {
         /// Something to tell later whether it was there in between.
         fn start(&self) -> u32;
         /// Takes from it, if it is there. One that has slept on it, or may have, leaves it as those that sleep

@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use corelocal::{cid, rseq};
 use metrics::{CounterFn, GaugeFn, HistogramFn, Key};
 
-/// Places of a table, a power of two: 16 KiB, of which only touched pages are resident.
+/// Places of a table, a power of two: 16 KiB.
 const PLACES: usize = 1024;
 /// Places that a key may be in.
 const ROW: usize = 8;

@@ -7,8 +7,9 @@
 //! get the lowest ones.
 //!
 //! # Invariants
-//! 1. A claim counts if the gate's word is the same before the search for a slot and after the claim. Each word is
-//!    unique, so a compaction that ended meanwhile is noticed as well.
+//! 1. A claim counts if the gate's word is the same before the search for a slot and after the claim. So a
+//!    compaction that ended meanwhile is noticed as well, unless its word is that of an earlier one: of the same closer
+//!    and limit, below which a claim counts either way.
 //! 2. A claim above the limit either sees the gate closed, or the closer sees the claim, and takes the slot back.
 //! 3. A gate whose closer a fork left behind is open.
 //!

@@ -124,7 +124,8 @@ impl<const WORDS: usize, I: Revocable> Cell<'_, WORDS, I> {
     /// Calls `f` on the words of a certain slot (see [`crate::cid`]), which no thread uses meanwhile: all of
     /// them are of one moment.
     ///
-    /// As [`Word::with_frozen`](crate::percpu::Word::with_frozen), and so are the errors.
+    /// As [`Word::with_frozen`](crate::percpu::Word::with_frozen), and so are the errors. The array is on the stack, as
+    /// those of [`iter`](Cell::iter) are.
     ///
     /// # Errors
     /// See there.
@@ -148,8 +149,8 @@ impl<const WORDS: usize, I: Revocable> Cell<'_, WORDS, I> {
     ///
     /// Whatever is stored meanwhile is either taken or stays: nothing is lost or seen twice. What is under a
     /// slot is taken at one moment; what threads without critical sections share, word by word. Linear in
-    /// `WORDS` times the slots in use; one `membarrier(2)` for each slot that was changed. Not for signal
-    /// handlers.
+    /// `WORDS` times the slots in use; one `membarrier(2)` for each slot that was changed. The arrays are on the
+    /// stack, as those of [`iter`](Cell::iter) are. Not for signal handlers.
     ///
     /// ```
     /// use corelocal::percpu::Area;

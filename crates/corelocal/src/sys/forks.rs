@@ -275,6 +275,15 @@ mod imp {
         process
     }
 
+    /// How often a process that has no number yet looks again for one.
+    const LOOKS: u32 = 200;
+
+    fn is_set(word: &AtomicU32) -> bool {
+        core::hint::spin_loop();
+        // Relaxed: it is loaded again.
+        word.load(Ordering::Relaxed) != 0
+    }
+
     #[cold]
     fn next_generation() -> u32 {
         let Some(known) = of_this_process() else { return FIRST_GENERATION };
@@ -287,6 +296,11 @@ mod imp {
             }
             // After the last one comes the second: the first has no ancestors.
             let last = LAST.load(Ordering::Relaxed);
+            // Another thread of this process may have taken that number just now, and be about to set the word. If this
+            // one took the next, a first process would be of the second generation.
+            if last != 0 && (0..LOOKS).any(|_| is_set(word)) {
+                continue;
+            }
             let next = match last + 1 {
                 GENERATIONS.. => FIRST_GENERATION + 1,
                 next => next,

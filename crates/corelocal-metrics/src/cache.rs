@@ -77,47 +77,50 @@ fn empty<T>(len: usize) -> Box<[OnceLock<T>]> {
 
 /// A core's own handle of what all cores share. Nothing else is in its lines, so that its reference count
 /// is a core's own as well.
+///
+/// Each method is that of `S`: the implementation in `metrics` for `Arc` has no `record_many`, so the trait's, a loop, would
+/// be called.
 #[repr(align(64))]
 pub(crate) struct Own<S>(pub(crate) Arc<S>);
 
 impl<S: CounterFn> CounterFn for Own<S> {
     #[inline]
     fn increment(&self, value: u64) {
-        self.0.increment(value);
+        (*self.0).increment(value);
     }
 
     #[inline]
     fn absolute(&self, value: u64) {
-        self.0.absolute(value);
+        (*self.0).absolute(value);
     }
 }
 
 impl<S: GaugeFn> GaugeFn for Own<S> {
     #[inline]
     fn increment(&self, value: f64) {
-        self.0.increment(value);
+        (*self.0).increment(value);
     }
 
     #[inline]
     fn decrement(&self, value: f64) {
-        self.0.decrement(value);
+        (*self.0).decrement(value);
     }
 
     #[inline]
     fn set(&self, value: f64) {
-        self.0.set(value);
+        (*self.0).set(value);
     }
 }
 
 impl<S: HistogramFn> HistogramFn for Own<S> {
     #[inline]
     fn record(&self, value: f64) {
-        self.0.record(value);
+        (*self.0).record(value);
     }
 
     #[inline]
     fn record_many(&self, value: f64, count: usize) {
-        self.0.record_many(value, count);
+        (*self.0).record_many(value, count);
     }
 }
 

@@ -7,7 +7,7 @@
 use core::marker::PhantomData;
 
 use super::part::Part;
-use super::region::{self, List, SHORTEST, SLOT_LEN};
+use super::region::{self, List, SHORTEST, SLOT_LEN, Wipe};
 use super::slot::{Class, Kind, Zeroed};
 use crate::cid::{self, NodeCid, SlotIndex};
 use crate::rseq::{SLOT_SHIFT, is_offset, offset, slot_at};
@@ -44,7 +44,7 @@ impl<T: Zeroed> Block<T> {
 
     /// Takes a free block whose slots are those of kind `I`; `None` when the kernel gives no memory.
     ///
-    /// Lock-free; linear in the number of blocks of this length.
+    /// Lock-free; constant time on average.
     #[cold]
     pub(crate) fn allocate<I: SlotIndex>() -> Option<Block<T>> {
         let base = region::allocate(Self::class::<I>(), Self::SHIFT)?;
@@ -75,6 +75,15 @@ impl<T: Zeroed> Block<T> {
     pub(crate) unsafe fn free<I: SlotIndex>(self, shared: u32) {
         // SAFETY: the caller's promise.
         unsafe { region::release(self.base, Self::class::<I>(), Self::SHIFT, shared) };
+    }
+
+    /// As `free`, to the regions it was taken from, left as `wipe` does it.
+    ///
+    /// # Safety
+    /// As [`free`](Self::free); made by [`allocate_in`](Self::allocate_in) of this list.
+    pub(super) unsafe fn free_in<I: SlotIndex>(self, regions: &List, shared: u32, wipe: Wipe) {
+        // SAFETY: the caller's promise.
+        unsafe { regions.release(self.base, (Self::class::<I>(), Self::SHIFT), shared, wipe) };
     }
 
     /// What sections use under a slot below `cid::capacity_of::<I>()`.

@@ -100,9 +100,17 @@ impl<'a> State<'a> {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+std::thread_local! {
+    /// How often this thread has called `first_free`.
+    pub(super) static LOOKS: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
+}
+
 /// The first free one of the first `blocks` of a word, if there seems to be one.
 #[cfg(not(loom))]
 pub(super) fn first_free(word: &AtomicU64, blocks: usize) -> Option<usize> {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get() + 1);
     // A region of a few long blocks uses a part of its word only.
     let each = EACH >> (64 - 2 * blocks.min(IN_A_WORD));
     let seen = word.load(Ordering::Relaxed);

@@ -19,6 +19,7 @@
 //! 3. Regions of the process are never unmapped, so a stale base never points to foreign memory. A list
 //!    that an object owns goes with it, when nobody has one of its bases any more (`area/mod.rs`).
 //! 4. Nothing here blocks or takes a heap: blocks are made inside signal handlers and malloc.
+//! 5. The base of a region is a multiple of `SLOT_LEN`, so the base of a block yields its region.
 
 mod list;
 
@@ -43,12 +44,15 @@ const LENGTHS: usize = (SLOT_SHIFT - SHORTEST + 1) as usize;
 pub(super) struct Region {
     /// The region of the same length and class that was made before this one.
     next: *const Region,
+    /// How many regions of the list were made before this one.
+    serial: u32,
     /// The length of its blocks, as a power of two.
     shift: u32,
     class: Class,
     /// The kernel does not let us choose where its pages come into being.
     is_displaced: bool,
-    /// Where the search for a free block begins: there was none in the words of states before this one.
+    /// The word of states where the search for a free block begins. A hint: a release that races with a search may
+    /// leave a free block before it.
     first: AtomicU32,
 }
 
@@ -88,7 +92,7 @@ pub(super) fn allocate(class: Class, shift: u32) -> Option<*mut u8> {
 /// As [`List::release`]; `base` was allocated with this class and length.
 pub(super) unsafe fn release(base: *mut u8, class: Class, shift: u32, shared: u32) {
     // SAFETY: the caller's promise.
-    unsafe { list(class, shift).release(base, shared, zero) };
+    unsafe { list(class, shift).release(base, (class, shift), shared, zero) };
 }
 
 /// Bytes of a region whose blocks are like this: address space, not memory.
@@ -180,13 +184,25 @@ impl Region {
         State::new(&self.words()[number / IN_A_WORD], number % IN_A_WORD)
     }
 
+    /// Takes a free block from the word `first` on. Linear in the words behind it that have no free block.
     fn take(&self) -> Option<*mut u8> {
-        let words = self.words();
         // Relaxed: a hint.
-        let first = self.first.load(Ordering::Relaxed) as usize;
-        for nth in (first..words.len()).chain(0..first) {
-            while let Some(index) = block_state::first_free(&words[nth], self.blocks()) {
-                if State::new(&words[nth], index).take() {
+        let first = self.first.load(Ordering::Relaxed);
+        let taken = self.take_from(first as usize);
+        if taken.is_none() {
+            // The next search passes this region by. Unless a release moved the hint meanwhile. Relaxed: a hint.
+            let end = self.words().len() as u32;
+            let _ = self.first.compare_exchange(first, end, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Takes a free block from this word of states on, wherever `first` points.
+    fn take_from(&self, first: usize) -> Option<*mut u8> {
+        let words = self.words();
+        for (nth, word) in words.iter().enumerate().skip(first) {
+            while let Some(index) = block_state::first_free(word, self.blocks()) {
+                if State::new(word, index).take() {
                     self.first.store(nth as u32, Ordering::Relaxed);
                     let number = nth * IN_A_WORD + index;
                     return Some(self.base().wrapping_add(number << self.shift));
@@ -194,6 +210,17 @@ impl Region {
             }
         }
         None
+    }
+
+    /// The region that a block of this class and length lies in (invariant 5).
+    ///
+    /// # Safety
+    /// The block was taken from such a region, which is still mapped.
+    unsafe fn of<'a>(base: *mut u8, class: Class, shift: u32) -> &'a Region {
+        let above = Region::header_len(shift) + ((slots(class) as usize) << SLOT_SHIFT);
+        let start = (base.addr() & !(SLOT_LEN - 1)) - above;
+        // SAFETY: the header of the region (invariant 5), which was initialised before it gave a block.
+        unsafe { &*core::ptr::with_exposed_provenance(start) }
     }
 
     /// Keeps a block from being reused until `unpin`; false if it has no owner, or is pinned already.

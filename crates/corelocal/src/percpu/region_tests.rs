@@ -78,3 +78,53 @@ fn neighbours_survive() {
         unsafe { release(blocks[nth], OPAQUE, shift, 1) };
     }
 }
+
+/// Objects that come and go by the thousand cost the same the second time, in whatever order they went.
+#[test]
+fn the_second_time_looks_at_few_words() {
+    let (list, shift) = (List::new(), 12);
+    let blocks_of_three_regions = 3 * Region::blocks_of(shift);
+    let round = |order: fn(&mut Vec<*mut u8>)| {
+        block_state::LOOKS.set(0);
+        let allocate = |_| list.allocate(OPAQUE, shift).unwrap();
+        let mut blocks: Vec<_> = (0..blocks_of_three_regions).map(allocate).collect();
+        let looks = block_state::LOOKS.get();
+        order(&mut blocks);
+        for base in blocks {
+            // SAFETY: allocated above with this class and length, never used.
+            unsafe { list.release(base, (OPAQUE, shift), 1, zero) };
+        }
+        (looks, list.regions().count())
+    };
+    let regions = round(|_| ()).1;
+    let orders: [fn(&mut Vec<*mut u8>); 3] =
+        [|_| (), |blocks| blocks.reverse(), |blocks| blocks.rotate_left(300)];
+    for order in orders {
+        let (looks, now) = round(order);
+        // One word for each block, and what passes from word to word and from region to region.
+        assert!(
+            looks < 3 * blocks_of_three_regions,
+            "{looks} words for {blocks_of_three_regions} blocks"
+        );
+        assert_eq!(now, regions, "a region was made while blocks were free");
+    }
+    let mut list = list;
+    // SAFETY: all blocks are back.
+    unsafe { list.unmap() };
+}
+
+/// A hint that misses a free block costs time, and no region.
+#[test]
+fn a_missed_block_is_found_before_a_region_is_made() {
+    let (mut list, shift) = (List::new(), 16);
+    let blocks: Vec<_> =
+        (0..2 * Region::blocks_of(shift)).map(|_| list.allocate(OPAQUE, shift).unwrap()).collect();
+    // SAFETY: allocated above with this class and length, never used.
+    unsafe { list.release(blocks[0], (OPAQUE, shift), 1, zero) };
+    list.search_from(list.regions().last().unwrap());
+    list.regions().for_each(|region| region.first.store(u32::MAX, Ordering::Relaxed));
+    assert_eq!(list.allocate(OPAQUE, shift), Some(blocks[0]));
+    assert_eq!(list.regions().count(), 2);
+    // SAFETY: nobody uses the blocks any more.
+    unsafe { list.unmap() };
+}

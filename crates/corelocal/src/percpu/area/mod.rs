@@ -284,7 +284,7 @@ impl<const WORDS: usize, I: SlotIndex> Area<WORDS, I> {
     unsafe fn give_back(&self, block: Block<Words<WORDS>>, shared: u32) {
         let wipe = if self.is_poisoned { poison::fill } else { clear };
         // SAFETY: allocated here; the caller's promise.
-        unsafe { self.regions.release(block.base(), shared, wipe) };
+        unsafe { block.free_in::<I>(&self.regions, shared, wipe) };
         self.cells.fetch_sub(1, Ordering::Relaxed);
     }
 

@@ -1,11 +1,18 @@
 //! Regions of one class and length: blocks taken from them and given back, and the next region made when
 //! all are taken.
 //!
+//! # The search for a free block
+//! begins at the region that `search` points to, and goes on to older ones. Regions before it were full when they were
+//! looked at, and a release moves `search` back to its region. Both `search` and the hint in each region may miss a
+//! block that is released while another thread searches. So before the list grows, every word of every region is
+//! looked at: no region is made while there is a free block. Thus an allocation costs a look at one word as a rule,
+//! and, spread over the blocks of a region, one word of each region.
+//!
 //! Invariants: those of `region.rs`; the third one says how long a list's regions stay.
 
 use core::sync::atomic::Ordering;
 
-use super::{Region, Wipe, mapping_len, slots};
+use super::{Region, SLOT_LEN, Wipe, mapping_len, slots};
 use crate::percpu::slot::Class;
 use crate::primitive::global::{AtomicPtr, AtomicU32};
 use crate::rseq::SLOT_SHIFT;
@@ -14,76 +21,132 @@ use crate::sys::{pages, sparse};
 /// Regions of one class and length, newest first.
 pub(in crate::percpu) struct List {
     newest: AtomicPtr<Region>,
+    /// Where a search begins; null before the first region.
+    search: AtomicPtr<Region>,
 }
+
+const NULL: *mut Region = core::ptr::null_mut();
 
 impl List {
     pub(in crate::percpu) const fn new() -> List {
-        List { newest: AtomicPtr::new(core::ptr::null_mut()) }
+        List { newest: AtomicPtr::new(NULL), search: AtomicPtr::new(NULL) }
     }
 
     /// The regions.
     pub(in crate::percpu) fn regions(&self) -> impl Iterator<Item = &Region> {
         // Acquire: partner is the Release in `grow`; the header is initialised.
-        let newest = self.newest.load(Ordering::Acquire).cast_const();
+        self.from(self.newest.load(Ordering::Acquire))
+    }
+
+    /// This region of the list, and the older ones.
+    fn from(&self, region: *const Region) -> impl Iterator<Item = &Region> {
         // SAFETY: regions on a list are initialised, and mapped as long as the list is there (invariant 3).
         let next = |region: &&Region| unsafe { region.next.as_ref() };
         // SAFETY: likewise.
-        core::iter::successors(unsafe { newest.as_ref() }, next)
+        core::iter::successors(unsafe { region.as_ref() }, next)
     }
 
     /// Takes a free block, making a region if there is none; `None` when the kernel gives no memory. The
     /// result is the block's base: what lies between its slots and its shared ones. A list has blocks of
     /// one class and length: these.
     ///
-    /// Lock-free; linear in the number of blocks where few are free.
+    /// Lock-free. Constant time on average; see the module's text.
     pub(in crate::percpu) fn allocate(&self, class: Class, shift: u32) -> Option<*mut u8> {
         loop {
             // Acquire: partner is the Release in `grow`.
             let newest = self.newest.load(Ordering::Acquire);
-            if let Some(base) = self.regions().find_map(Region::take) {
+            if let Some(base) = self.find().or_else(|| self.find_everywhere()) {
                 return Some(base);
             }
             self.grow(class, shift, newest)?;
         }
     }
 
-    /// Gives a block back, left as `wipe` does it.
+    /// Takes a block that the hints lead to.
+    fn find(&self) -> Option<*mut u8> {
+        // Acquire: partners are the Release stores of `search_from`; the header is initialised.
+        let search = self.search.load(Ordering::Acquire);
+        self.take_with(self.from(search), Region::take)
+    }
+
+    /// Takes any free block. Linear in the blocks of all regions.
+    #[cold]
+    fn find_everywhere(&self) -> Option<*mut u8> {
+        self.take_with(self.regions(), |region| region.take_from(0))
+    }
+
+    fn take_with<'a>(
+        &self,
+        mut regions: impl Iterator<Item = &'a Region>,
+        take: impl Fn(&Region) -> Option<*mut u8>,
+    ) -> Option<*mut u8> {
+        let (region, base) = regions.find_map(|region| take(region).map(|base| (region, base)))?;
+        // Relaxed: compared, not followed.
+        if !core::ptr::eq(self.search.load(Ordering::Relaxed), region) {
+            self.search_from(region);
+        }
+        Some(base)
+    }
+
+    pub(super) fn search_from(&self, region: &Region) {
+        // Release: partner is the Acquire in `find`.
+        self.search.store(region.start().cast(), Ordering::Release);
+    }
+
+    /// Gives a block back, left as `wipe` does it. Constant time.
     ///
     /// # Safety
-    /// `base` was allocated here; its owner and everybody who used it are done and ordered before this
-    /// call; the shared slots from `shared` on were never used.
-    pub(in crate::percpu) unsafe fn release(&self, base: *mut u8, shared: u32, wipe: Wipe) {
-        let of_base = |region: &&Region| region.number_of(base).is_some();
-        // Regions are not aligned to their size, so the list is searched.
-        let Some(region) = self.regions().find(of_base) else {
+    /// `base` was allocated here, with this class and length; its owner and everybody who used it are done and ordered
+    /// before this call; the shared slots from `shared` on were never used.
+    pub(in crate::percpu) unsafe fn release(
+        &self,
+        base: *mut u8,
+        (class, shift): (Class, u32),
+        shared: u32,
+        wipe: Wipe,
+    ) {
+        // SAFETY: the caller's promise; regions stay as long as their list (invariant 3).
+        let region = unsafe { Region::of(base, class, shift) };
+        let Some(number) = region.number_of(base).filter(|_| region.shift == shift) else {
             debug_assert!(false, "a block lies in a region, and regions stay");
             return;
         };
-        let Some(number) = region.number_of(base) else { return };
         if region.state(number).release() {
             // SAFETY: the caller's promise; FREEING, and no thread has it pinned.
             unsafe { region.clear(number, shared, wipe) };
+            // Acquire: partner is the Release in `search_from`; the header is initialised.
+            let search = self.search.load(Ordering::Acquire);
+            // SAFETY: a region of this list, or null.
+            if unsafe { search.as_ref() }.is_some_and(|search| search.serial < region.serial) {
+                self.search_from(region);
+            }
         }
     }
 
     /// Puts a new region in front of `newest`, unless somebody else was faster; `None` without memory.
     fn grow(&self, class: Class, shift: u32, newest: *mut Region) -> Option<()> {
         let len = mapping_len(class, shift);
-        let at = sparse::map(len)?;
         let (first, header_len) = (AtomicU32::new(0), Region::header_len(shift));
+        let at = map(len, header_len)?;
         // SAFETY: the slots of the mapping just made. The shared ones are any node's.
         let place = || unsafe {
             pages::place_locally(at.add(header_len), (slots(class) as usize) << SLOT_SHIFT)
         };
         let is_displaced = class.by_node && place().is_err();
+        // SAFETY: null, or a region of this list.
+        let serial = unsafe { newest.as_ref() }.map_or(0, |newest| newest.serial.wrapping_add(1));
         let region = at.cast::<Region>();
+        let header = Region { next: newest, serial, shift, class, is_displaced, first };
         // SAFETY: fresh zeroed pages with room for the header and the states.
-        unsafe { region.write(Region { next: newest, shift, class, is_displaced, first }) };
+        unsafe { region.write(header) };
         let list = &self.newest;
         // Release: partner is the Acquire in `regions`. Failure needs no order: the caller looks anew.
         if list.compare_exchange(newest, region, Ordering::Release, Ordering::Relaxed).is_err() {
             // SAFETY: nobody else saw it.
             unsafe { pages::unmap(at, len) };
+        } else {
+            // Release: partner is the Acquire in `find`.
+            self.search.store(region, Ordering::Release);
         }
         Some(())
     }
@@ -93,6 +156,7 @@ impl List {
     /// # Safety
     /// Nobody uses a block or has a reference to a region.
     pub(in crate::percpu) unsafe fn unmap(&mut self) {
+        self.search = AtomicPtr::new(NULL);
         let mut at = core::mem::take(&mut self.newest).into_inner();
         // SAFETY: on the list, so initialised and mapped.
         while let Some(region) = unsafe { at.as_ref() } {
@@ -102,4 +166,20 @@ impl List {
             at = next;
         }
     }
+}
+
+/// Maps `len` bytes, of which the one behind the header is at a multiple of a slot's length (invariant 5).
+fn map(len: usize, header_len: usize) -> Option<*mut u8> {
+    let at = sparse::map(len + SLOT_LEN)?;
+    let before = (at.addr() + header_len).next_multiple_of(SLOT_LEN) - (at.addr() + header_len);
+    // SAFETY: within the mapping just made.
+    let (start, behind) = unsafe { (at.add(before), at.add(before + len)) };
+    for (part, len) in [(at, before), (behind, SLOT_LEN - before)] {
+        // Miri knows no part of a mapping.
+        if len > 0 && !cfg!(miri) {
+            // SAFETY: part of the mapping just made, which nobody else knows; whole pages, as both lengths are.
+            unsafe { pages::unmap(part, len) };
+        }
+    }
+    Some(start)
 }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 
+use corelocal::percpu;
 use corelocal::sync::{
     AutoEvent, Barrier, Condvar, Latch, LazyLock, ManualEvent, MappedMutexGuard,
     MappedRwLockWriteGuard, Mutex, MutexGuard, Once, OnceLock, OnceState, Orphaned, Parker,
@@ -78,6 +79,86 @@ fn written_once<T: UnwindSafe + RefUnwindSafe>() {
     moved::<Cell<u8>>();
 }
 
+/// Containers, as far as their values are: what a panic cut short is seen by whoever comes next.
+fn per_core<T: UnwindSafe + RefUnwindSafe + Send + Sync + 'static>() {
+    use corelocal::percpu::*;
+    is_unwind_safe::<Stack<T>>();
+    is_unwind_safe::<Batch<T, 4>>();
+    is_unwind_safe::<Pool<T>>();
+    is_unwind_safe::<Pooled<'static, T>>();
+    is_unwind_safe::<Ring<T, 8>>();
+    is_unwind_safe::<Queue<T>>();
+    is_unwind_safe::<PerCpu<T>>();
+    is_unwind_safe::<Iter<'static, T>>();
+    is_unwind_safe::<IntoIter<T>>();
+    is_unwind_safe::<Lock<T>>();
+    is_unwind_safe::<Guard<'static, T>>();
+    is_unwind_safe::<percpu::Orphaned<Guard<'static, T>>>();
+}
+
+/// Numbers, and what is known of the machine, of memory and of locks: values that no panic leaves half done.
+fn numbers_and_facts() {
+    use corelocal::{alloc, cid, rseq, sync, sys};
+    macro_rules! are_unwind_safe {
+        ($($type:ty),* $(,)?) => { $(is_unwind_safe::<$type>();)* };
+    }
+    are_unwind_safe!(
+        percpu::Counter, percpu::CounterVec<8>, percpu::OutOfRange, percpu::Gauge, percpu::Max, percpu::Min,
+        percpu::Word, percpu::Mismatch, percpu::Histogram, percpu::histogram::Snapshot, percpu::histogram::Bucket,
+        percpu::Area<2>, percpu::area::Cell<'static, 2>, percpu::area::CellWord<'static, 2>, percpu::area::Memory,
+        percpu::area::Error, percpu::Memory, percpu::Part, percpu::Unavailable,
+        percpu::Counter<cid::CpuId>, percpu::Counter<cid::NodeCid>,
+        cid::Cid, cid::CpuId, cid::NodeCid, cid::Policy, cid::Busy, cid::Frozen,
+        rseq::Stats, rseq::slice::Brief, rseq::slice::SliceError,
+        sys::Caps, sys::Vdso, sys::Release, sys::Registration, sys::Owner, sys::Refusal, sys::Abi, sys::Errno,
+        sys::futex::Scope, sys::futex::Wake, sys::futex::Requeue, sys::futex::Features, sys::membarrier::Commands, sys::topology::Topology, sys::topology::Source,
+        sys::topology::Root<'static>,
+        alloc::CoreLocal, alloc::Moment, alloc::Stats, alloc::ClassStats, alloc::NodeStats, alloc::profile::Summary,
+        alloc::profile::Sample,
+        sync::Deadline, sync::BarrierWaitResult, sync::WaitError, sync::LockError, sync::RobustError<(), ()>,
+        sync::Poison<u8>, sync::Poisoned<u8>, sync::PoisonGuard<'static, u8>,
+        sync::shared::SharedBox<u8>, sync::shared::SharedError,
+        sync::profile::Profile, sync::profile::LockProfile, sync::profile::WaitTimes, sync::profile::ProfileError,
+        sync::profile::Kind, sync::profile::order::LockOrder, sync::profile::order::LockPair,
+        sync::profile::order::LockThread, sync::profile::order::Holding, sync::profile::order::Missed,
+    );
+    use corelocal::clock::*;
+    are_unwind_safe!(
+        Instant,
+        Timestamp,
+        OutOfRange,
+        Ticks,
+        Stamp,
+        Bounded,
+        Unbounded,
+        Leap,
+        MockClocks,
+        SystemClocks,
+        Converter,
+        NoTime,
+        Unknown,
+        Epoch,
+        Change,
+        Watcher,
+        Status,
+        Latches,
+        Backend,
+        Cause,
+        Source,
+        page::Subscriber<page::vmclock::Page>,
+        page::Publisher<page::clockbound::Page>,
+        page::State,
+        page::Bounds,
+        page::Doubt,
+        page::Refusal,
+        page::PublishError,
+        page::Status,
+        page::Scale,
+        page::Leap,
+        page::Smearing,
+    );
+}
+
 /// It compiles.
 #[test]
 fn they_are_unwind_safe() {
@@ -90,6 +171,8 @@ fn they_are_unwind_safe() {
     without_values::<Private>();
     without_values::<Shared>();
     written_once::<u8>();
+    per_core::<u8>();
+    numbers_and_facts();
     is_unwind_safe::<Once>();
     is_unwind_safe::<OnceState>();
 }

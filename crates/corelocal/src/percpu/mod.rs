@@ -48,6 +48,7 @@ mod trim;
 mod word;
 mod words;
 
+pub use crate::sys::orphaned::{Orphaned, OrphanedGuard};
 #[cfg(not(loom))]
 pub use area::Area;
 #[cfg(not(any(loom, miri)))]

@@ -12,6 +12,7 @@
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 
 use super::slot::{Kind, Zeroed};
@@ -48,6 +49,9 @@ pub(super) enum Filled<'a, T> {
 
 // SAFETY: `&T` is given to any thread, and a value may be dropped by another than the one that made it.
 unsafe impl<T: Send + Sync> Sync for OnceSlot<T> {}
+
+/// As far as the value is, which is written once and stays until it is dropped.
+impl<T: UnwindSafe + RefUnwindSafe> RefUnwindSafe for OnceSlot<T> {}
 
 // SAFETY: EMPTY is 0, and an uninitialised value may be any bytes; it is the owner that drops values.
 unsafe impl<T: Send + Sync + 'static> Zeroed for OnceSlot<T> {

@@ -6,7 +6,6 @@
 //!    has it, may be gone.
 
 use super::mutex::{Lock, MutexGuard};
-use super::orphaned::Orphaned;
 #[cfg(not(loom))]
 use super::pi::{PiMutex, PiMutexGuard};
 #[cfg(not(loom))]
@@ -14,6 +13,7 @@ use super::robust::LockError;
 use super::robust::{Recovered, RobustError, RobustMutex, RobustMutexGuard, Waiting};
 use super::rwlock::{RwLockWriteGuard, Unlocked};
 use super::scope::Scope;
+use crate::sys::orphaned::Orphaned;
 
 /// The guard of a lock that a [`Condvar`](super::Condvar) can let go of and take again: that of a
 /// [`Mutex`](super::Mutex). Not a mapped one, whose part of the value may be gone after the wait:

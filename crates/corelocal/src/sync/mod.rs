@@ -20,7 +20,6 @@ mod lazy_lock;
 mod mutex;
 mod once;
 mod once_lock;
-mod orphaned;
 mod parker;
 mod permits;
 #[cfg(not(loom))]
@@ -42,6 +41,7 @@ mod spin;
 mod wait_many;
 
 pub use crate::sys::futex::Deadline;
+pub use crate::sys::orphaned::{Orphaned, OrphanedGuard};
 pub use barrier::{Barrier, BarrierWaitResult};
 pub use condvar::Condvar;
 pub use condvar_guard::{CondvarGuard, OwnedGuard};
@@ -53,7 +53,6 @@ pub use mutex::ArcMutexGuard;
 pub use mutex::{MappedMutexGuard, Mutex, MutexGuard};
 pub use once::{Once, OnceState};
 pub use once_lock::OnceLock;
-pub use orphaned::{Orphaned, OrphanedGuard};
 pub use parker::Parker;
 #[cfg(not(loom))]
 pub use pi::{PiCondvar, PiMutex, PiMutexGuard, RobustPiMutex};

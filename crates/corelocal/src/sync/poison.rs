@@ -6,6 +6,7 @@
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
+use core::panic::{RefUnwindSafe, UnwindSafe};
 
 /// A value behind a lock that remembers a panic in the middle of a change.
 ///
@@ -49,6 +50,10 @@ pub struct PoisonGuard<'a, T: ?Sized> {
     poison: &'a mut Poison<T>,
     was_panicking: bool,
 }
+
+/// Whatever the value: a panic marks it.
+impl<T: ?Sized> UnwindSafe for PoisonGuard<'_, T> {}
+impl<T: ?Sized> RefUnwindSafe for PoisonGuard<'_, T> {}
 
 impl<T> Poison<T> {
     /// A value that no panic has met.

@@ -22,10 +22,10 @@ use core::sync::atomic::compiler_fence;
 use core::time::Duration;
 
 use super::mutex::Lock;
-use super::orphaned::{Orphaned, sealed};
 use super::scope::Private;
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::futex::Deadline;
+use crate::sys::orphaned::{Orphaned, sealed};
 use crate::sys::{arch, forks, thread_serial};
 
 /// A mutex that the thread that has locked it can lock again, as often as it likes; so a guard gives shared access.
@@ -182,7 +182,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
         }
         match self.lock.lock_or_adopt() {
             Ok(_) => Ok(self.first_guard()),
-            Err((_, gone)) => Err(Orphaned::new(self.guard(), gone)),
+            Err((_, gone)) => Err(Orphaned::new(self.guard(), gone.into())),
         }
     }
 
@@ -305,9 +305,9 @@ impl<T: ?Sized> sealed::OrphanedGuard for ReentrantMutexGuard<'_, T> {
         self.mutex.begin();
     }
 
-    unsafe fn abandon(&self, gone: u32) {
+    unsafe fn abandon(&self, gone: u64) {
         // SAFETY: the caller's promise.
-        unsafe { self.mutex.lock.abandon(gone) };
+        unsafe { self.mutex.lock.abandon(gone as u32) };
     }
 }
 

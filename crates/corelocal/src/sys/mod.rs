@@ -30,6 +30,7 @@ pub mod membarrier;
 pub(crate) mod memory_limit;
 pub(crate) mod named_file;
 pub(crate) mod once;
+pub(crate) mod orphaned;
 pub(crate) mod page_size;
 pub(crate) mod pages;
 #[cfg(all(test, not(any(loom, miri))))]

@@ -3,10 +3,11 @@
 //!
 //! # The words
 //! ```text
-//!   word     FREE → HELD      by the section `store_if_equal`, or by a revoker that froze the slot
+//!   word     FREE → HELD      the holder's identity above it; by the section `store_if_equal`, or by a revoker that froze the slot
 //!            HELD → FREE      by the holder, wherever it runs by then
 //!            HELD → GRANTED   by the holder, if it knows of a request
 //!            GRANTED → HELD   by the revoker
+//!            HELD → HELD      by a thread that takes over from a holder that a fork left behind
 //!   request  NONE → ASKED     by the revoker
 //!            ASKED → NONE     by whoever answers it, or by the revoker
 //! ```
@@ -19,6 +20,8 @@
 //!    may be granted the lock at any time.
 //! 3. The slot is frozen while the word is looked at, never while anybody waits for a holder. So a
 //!    holder may freeze what it likes.
+//! 4. A holder that a fork left behind (`sys/forks.rs`) stores nothing any more, and sections find the word not FREE.
+//!    So the thread that has the slot's mutex may replace such a holder by plain stores, without freezing the slot.
 //!
 //! # Race: a release meets a request
 //! The holder must not pay for a barrier between its store and its load; the revoker pays for both.
@@ -53,10 +56,33 @@ use core::time::Duration;
 
 use crate::percpu::park;
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sys::forks::Identity;
 
 pub(super) const FREE: u64 = 0;
-pub(super) const HELD: u64 = 1;
+const HELD: u64 = 1;
 const GRANTED: u64 = 2;
+/// Of the holder's identity in a word that is HELD.
+const HOLDER_SHIFT: u32 = 2;
+const _: () = assert!(Identity::BITS + HOLDER_SHIFT <= u64::BITS);
+
+/// The word while the calling thread holds the lock.
+#[inline(always)]
+pub(super) fn held() -> u64 {
+    (Identity::of_this_thread().number() << HOLDER_SHIFT) | HELD
+}
+
+fn is_held(word: u64) -> bool {
+    word % (1 << HOLDER_SHIFT) == HELD
+}
+
+/// Why a lock was not revoked.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NotRevoked<E> {
+    /// A fork left the holder behind.
+    Orphaned,
+    /// The slot could not be frozen.
+    Busy(E),
+}
 
 const NONE: u32 = 0;
 const ASKED: u32 = 1;
@@ -125,7 +151,10 @@ impl Bias {
     ///
     /// `freeze` freezes the slot until its result is dropped. Its error is passed on if nothing has
     /// happened yet; later it is tried again.
-    pub(super) fn revoke<F, E>(&self, mut freeze: impl FnMut() -> Result<F, E>) -> Result<(), E> {
+    pub(super) fn revoke<F, E>(
+        &self,
+        mut freeze: impl FnMut() -> Result<F, E>,
+    ) -> Result<(), NotRevoked<E>> {
         let mut asked = false;
         loop {
             let mut heard = false;
@@ -133,6 +162,10 @@ impl Bias {
                 Ok(frozen) => {
                     if self.take_unowned() {
                         return Ok(());
+                    }
+                    if self.gone_holder().is_some() {
+                        self.request.store(NONE, Ordering::Relaxed);
+                        return Err(NotRevoked::Orphaned);
                     }
                     self.request.store(ASKED, Ordering::Relaxed);
                     asked = true;
@@ -143,7 +176,7 @@ impl Bias {
                     }
                     drop(frozen);
                 }
-                Err(busy) if !asked => return Err(busy),
+                Err(busy) if !asked => return Err(NotRevoked::Busy(busy)),
                 Err(_) => {}
             }
             self.sleep(heard);
@@ -156,7 +189,7 @@ impl Bias {
     /// As [`revoke`](Self::revoke), without waiting: whether the lock was free. The slot is frozen.
     pub(super) fn take_unowned(&self) -> bool {
         // Acquire: partner is the Release in `unlock` and `grant`.
-        if self.word.load(Ordering::Acquire) == HELD {
+        if is_held(self.word.load(Ordering::Acquire)) {
             return false;
         }
         self.hold();
@@ -173,13 +206,40 @@ impl Bias {
         true
     }
 
+    /// The word's content, if a fork left the holder behind.
+    pub(super) fn gone_holder(&self) -> Option<u64> {
+        // Acquire: of the fork, which copied all that the holder had done.
+        let word = self.word.load(Ordering::Acquire);
+        let is_gone =
+            || Identity::of_number(word >> HOLDER_SHIFT).is_gone(Identity::of_this_thread());
+        (is_held(word) && is_gone()).then_some(word)
+    }
+
+    /// Takes the lock from a holder that a fork left behind, if it has one, and returns what the word was. The caller
+    /// has the slot's mutex (4).
+    pub(super) fn adopt(&self) -> Option<u64> {
+        let gone = self.gone_holder()?;
+        self.hold();
+        Some(gone)
+    }
+
+    /// Releases the lock to the gone holder it was taken from. Only for the holder.
+    pub(super) fn abandon(&self, gone: u64) {
+        // Release: partner is the Acquire in `gone_holder`.
+        self.word.store(gone, Ordering::Release);
+        park::light_barrier();
+        if self.request.load(Ordering::Relaxed) == ASKED {
+            self.answer();
+        }
+    }
+
     fn hold(&self) {
         // Relaxed: this thread's own `unlock` is the next to look at it, or the next revoker, which the
         // mutex orders after this.
         self.request.store(NONE, Ordering::Relaxed);
         // Relaxed: the next section on this slot comes after the thaw, which releases; until then, or
         // where the lock was granted, sections see that it is not FREE.
-        self.word.store(HELD, Ordering::Relaxed);
+        self.word.store(held(), Ordering::Relaxed);
     }
 
     fn sleep(&self, heard: bool) {

@@ -48,7 +48,7 @@ impl Part {
         if *frozen || self.bias.word.load(Ordering::Acquire) != FREE {
             return false;
         }
-        self.bias.word.store(HELD, Ordering::Relaxed);
+        self.bias.word.store(held(), Ordering::Relaxed);
         true
     }
 
@@ -77,7 +77,7 @@ impl Part {
     }
 
     fn revoke(&self, ways: Ways) {
-        self.mutex.lock();
+        self.mutex.lock().unwrap();
         (ways.revoke)(self);
         self.mutex.unlock();
         self.add();
@@ -99,12 +99,12 @@ impl Part {
         };
         loop {
             let frozen = self.freeze();
-            if take_if(|word| word != HELD) {
+            if take_if(|word| !is_held(word)) {
                 return;
             }
             self.bias.request.store(ASKED, Ordering::Relaxed);
             barrier();
-            if take_if(|word| word != HELD) {
+            if take_if(|word| !is_held(word)) {
                 return;
             }
             drop(frozen);

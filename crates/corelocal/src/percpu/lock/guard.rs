@@ -6,13 +6,23 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
+use core::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::Slot;
+use super::mutex::Gone;
+use crate::sys::orphaned::sealed;
 
 /// Exclusive access to one part of a [`Lock`](super::Lock), until it is dropped.
 ///
-/// Dropping it is a store, with a system call only if a thread from afar waits. It may be sent to another
-/// thread, and dropped there.
+/// Dropping it is a store, with a system call only if a thread from afar waits. It stays with the thread that locked, which
+/// the lock names, so that a forked child knows the locks whose holders are gone:
+///
+/// ```compile_fail,E0277
+/// fn sent(_: impl Send) {}
+///
+/// let numbers: corelocal::percpu::Lock<u32> = Default::default();
+/// sent(numbers.lock());
+/// ```
 ///
 /// A guard of a value that threads may not share cannot be shared either:
 ///
@@ -27,14 +37,36 @@ pub struct Guard<'a, T: Send + 'static> {
     pub(super) slot: &'a Slot<T>,
     /// Whether `bias` is what it holds; else it is `mutex`.
     pub(super) biased: bool,
-    value: PhantomData<&'a mut T>,
+    /// The pointer makes it stay with its thread.
+    value: PhantomData<(&'a mut T, *const ())>,
 }
+
+// SAFETY: a shared guard gives `&T` alone.
+unsafe impl<T: Send + Sync + 'static> Sync for Guard<'_, T> {}
+
+/// As far as the value is: no lock remembers a panic.
+impl<T: Send + UnwindSafe + RefUnwindSafe + 'static> UnwindSafe for Guard<'_, T> {}
 
 impl<'a, T: Send + 'static> Guard<'a, T> {
     /// The caller has taken the lock.
     #[inline(always)]
     pub(super) fn new(slot: &'a Slot<T>, biased: bool) -> Self {
         Guard { slot, biased, value: PhantomData }
+    }
+}
+
+impl<T: Send + 'static> sealed::OrphanedGuard for Guard<'_, T> {
+    type Value = T;
+
+    fn value(&self) -> *mut T {
+        self.slot.value.as_ptr()
+    }
+
+    unsafe fn abandon(&self, gone: u64) {
+        match self.biased {
+            true => self.slot.bias.abandon(gone),
+            false => self.slot.mutex.abandon(Gone::of_number(gone)),
+        }
     }
 }
 

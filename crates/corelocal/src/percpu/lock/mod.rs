@@ -9,9 +9,11 @@
 //! # Invariants
 //! 1. A value is reached only by the holder of its part's lock: the bias under a slot, the mutex
 //!    elsewhere. Under a slot the mutex orders revokers.
-//! 2. A guard knows its part by address. So it may outlive a migration, the loss of the slot by its id,
-//!    and the thread.
+//! 2. A guard knows its part by address. So it may outlive a migration, and the loss of the slot by its id.
 //! 3. A value is made under its lock, at first use. If the initialiser panics the lock is released.
+//! 4. Both locks name their holder, which a guard does not leave. A forked child takes a part whose holder is gone over
+//!    only as `Orphaned`, unless there is no value in it. The mutex of a part under a slot protects no value: it is taken
+//!    over at once.
 
 mod bias;
 mod guard;
@@ -26,10 +28,11 @@ use super::remote::{self, Walk};
 use super::slot::{Kind, Zeroed};
 use crate::cid::{Busy, Cid, Revocable, SlotIndex};
 use crate::rseq::{self, Slots};
+use crate::sys::orphaned::Orphaned;
 pub use guard::Guard;
 
-use bias::Bias;
-use mutex::Mutex;
+use bias::{Bias, NotRevoked};
+use mutex::{Gone, Mutex};
 
 /// A part: two locks, of which one counts (invariant 1), and a value. The section's word comes first.
 #[repr(C)]
@@ -95,8 +98,19 @@ impl<T> Slot<T> {
 ///
 /// # Where it may be used
 /// In any thread. [`try_lock`](Lock::try_lock) is async-signal-safe if the initialiser is, the others
-/// are not. In the child after `fork`, parts that threads of the parent held stay locked, as with any
-/// lock: the child's `lock` may find another part, but visits from afar would wait for ever.
+/// are not.
+///
+/// # After fork
+/// A child has one thread, the one that forked, which keeps what it had locked. Parts that other threads of the parent
+/// held stay locked, for their values may be half changed:
+///
+/// - [`lock`](Lock::lock) and [`try_lock`](Lock::try_lock) use a shared part in place of the core's own.
+/// - Forms that would wait for the holder panic: [`lock`](Lock::lock) of a shared part,
+///   [`lock_slot`](Lock::lock_slot), [`for_each_locked`](Lock::for_each_locked). The `try_` forms fail.
+/// - [`lock_checked`](Lock::lock_checked) and [`for_each_checked`](Lock::for_each_checked) return [`Orphaned`], whose
+///   [`reset`](Orphaned::reset) puts a new value in. So a child calls `for_each_checked` once, at its start.
+///
+/// As a [`Mutex`](crate::sync::Mutex#after-fork) does. A child of `vfork` shares the parent's locks.
 ///
 /// # Memory
 /// On each core used, the size of `T` and of three words, rounded up to a power of two; as much in the
@@ -138,7 +152,8 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
     /// async-signal-safe. See [Deadlock](Lock#deadlock).
     ///
     /// # Panics
-    /// If the initialiser does; the object stays usable.
+    /// If the initialiser does; the object stays usable. In a forked child, if a gone thread holds the shared part: see
+    /// [After fork](Lock#after-fork).
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
         match self.lock_biased() {
@@ -161,13 +176,91 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
         }
     }
 
+    /// As [`lock`](Self::lock), for a forked child: returns [`Orphaned`] if a thread that is gone holds this core's part,
+    /// or the shared part that would be used instead.
+    ///
+    /// ```
+    /// use corelocal::percpu::Lock;
+    ///
+    /// static BUFFERS: Lock<Vec<u8>> = Lock::new(Vec::new);
+    ///
+    /// let buffer = BUFFERS.lock_checked().unwrap_or_else(|orphaned| orphaned.reset(Vec::new()));
+    /// assert!(buffer.is_empty());
+    /// ```
+    ///
+    /// # Errors
+    /// [`Orphaned`] in a forked child, if another thread of the parent held the part at the [fork](Lock#after-fork).
+    ///
+    /// # Panics
+    /// If the initialiser does; the object stays usable.
+    #[inline]
+    pub fn lock_checked(&self) -> Result<Guard<'_, T>, Orphaned<Guard<'_, T>>> {
+        match self.lock_biased() {
+            Ok(guard) => Ok(self.filled(guard)),
+            Err(part) => self.lock_checked_cold(part),
+        }
+    }
+
+    #[cold]
+    fn lock_checked_cold<'a>(
+        &'a self,
+        instead: &'a Slot<T>,
+    ) -> Result<Guard<'a, T>, Orphaned<Guard<'a, T>>> {
+        // The word of a part that is not under a slot is never held.
+        match self.slots.near().and_then(|own| self.adopt_biased(own)) {
+            Some(adopted) => adopted,
+            None => self.lock_shared_checked(instead),
+        }
+    }
+
+    /// A part under a slot, taken over from its holder if that is gone.
+    fn adopt_biased<'a>(
+        &'a self,
+        part: &'a Slot<T>,
+    ) -> Option<Result<Guard<'a, T>, Orphaned<Guard<'a, T>>>> {
+        part.bias.gone_holder()?;
+        part.mutex.lock_anyway();
+        let gone = part.bias.adopt();
+        part.mutex.unlock();
+        gone.map(|gone| self.adopted(Guard::new(part, true), gone))
+    }
+
+    /// A part that is not under a slot, waited for; also from a holder that is gone.
+    fn lock_shared_checked<'a>(
+        &'a self,
+        part: &'a Slot<T>,
+    ) -> Result<Guard<'a, T>, Orphaned<Guard<'a, T>>> {
+        loop {
+            match part.mutex.lock() {
+                Ok(()) => return Ok(self.filled(Guard::new(part, false))),
+                Err(gone) if part.mutex.adopt(gone) => {
+                    return self.adopted(Guard::new(part, false), gone.number());
+                }
+                Err(Gone { .. }) => {}
+            }
+        }
+    }
+
+    /// What was taken from a gone holder: a value that it made, or was about to make (invariant 4).
+    fn adopted<'a>(
+        &'a self,
+        guard: Guard<'a, T>,
+        gone: u64,
+    ) -> Result<Guard<'a, T>, Orphaned<Guard<'a, T>>> {
+        match guard.slot.value.is_full() {
+            true => Err(Orphaned::new(guard, gone)),
+            false => Ok(self.filled(guard)),
+        }
+    }
+
     /// `Err` with the part to use instead.
     #[inline(always)]
     fn lock_biased(&self) -> Result<Guard<'_, T>, &Slot<T>> {
+        let held = bias::held();
         let section = move |index, slots: &Slots| {
             // SAFETY: `run` gives slots whose first word is the bias's, moved from FREE by sections
             // indexed by `I` and by revokers that froze the slot.
-            unsafe { rseq::store_if_equal(index, slots, bias::FREE, bias::HELD) }
+            unsafe { rseq::store_if_equal(index, slots, bias::FREE, held) }
         };
         match self.slots.run(section) {
             Ok(exit) if exit.is_committed() => {
@@ -184,8 +277,7 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
 
     #[cold]
     fn lock_shared<'a>(&'a self, slot: &'a Slot<T>) -> Guard<'a, T> {
-        slot.mutex.lock();
-        self.filled(Guard::new(slot, false))
+        self.lock_shared_checked(slot).unwrap_or_else(|_orphaned| holder_is_gone())
     }
 
     #[cold]
@@ -256,13 +348,32 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
     /// waits until the slot is no longer frozen. [`Busy::Fence`]: the kernel refuses the barrier.
     ///
     /// # Panics
-    /// If the initialiser does; the object stays usable.
+    /// If the initialiser does; the object stays usable. In a forked child, if a gone thread holds the part: see
+    /// [After fork](Lock#after-fork).
     pub fn lock_slot(&self, slot: u32) -> Result<Guard<'_, T>, Busy> {
+        self.lock_slot_checked(slot)
+            .map(|locked| locked.unwrap_or_else(|_orphaned| holder_is_gone()))
+    }
+
+    fn lock_slot_checked(
+        &self,
+        slot: u32,
+    ) -> Result<Result<Guard<'_, T>, Orphaned<Guard<'_, T>>>, Busy> {
         let part = self.slots.slot(slot).ok_or(Busy::NoSlot)?;
-        part.mutex.lock();
-        let revoked = part.bias.revoke(|| remote::freeze::<I>(slot));
-        part.mutex.unlock();
-        revoked.map(|()| self.filled(Guard::new(part, true)))
+        loop {
+            part.mutex.lock_anyway();
+            let revoked = part.bias.revoke(|| remote::freeze::<I>(slot));
+            part.mutex.unlock();
+            match revoked {
+                Ok(()) => return Ok(Ok(self.filled(Guard::new(part, true)))),
+                Err(NotRevoked::Busy(busy)) => return Err(busy),
+                Err(NotRevoked::Orphaned) => {
+                    if let Some(adopted) = self.adopt_biased(part) {
+                        return Ok(adopted);
+                    }
+                }
+            }
+        }
     }
 
     /// As [`lock_slot`](Lock::lock_slot), without waiting for a holder: `None` if there is one, or if
@@ -276,7 +387,7 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
     /// As [`lock_slot`](Lock::lock_slot).
     pub fn try_lock_slot(&self, slot: u32) -> Result<Option<Guard<'_, T>>, Busy> {
         let part = self.slots.slot(slot).ok_or(Busy::NoSlot)?;
-        if !part.mutex.try_lock() {
+        if !part.mutex.try_lock_anyway() {
             return Ok(None);
         }
         let taken = remote::freeze::<I>(slot).map(|_frozen| part.bias.take_unowned());
@@ -295,7 +406,40 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
     /// # Errors
     /// Why the first part that could not be locked could not: see [`lock_slot`](Lock::lock_slot). The
     /// others have been visited.
+    ///
+    /// # Panics
+    /// If `f` does. In a forked child, at the first part that a gone thread holds: see [After fork](Lock#after-fork).
     pub fn for_each_locked(&self, mut f: impl FnMut(Part, &mut T)) -> Result<(), Busy> {
+        self.for_each_checked(|part, locked| match locked {
+            Ok(mut guard) => f(part, &mut guard),
+            Err(_orphaned) => holder_is_gone(),
+        })
+    }
+
+    /// As [`for_each_locked`](Self::for_each_locked), for a forked child: `f` gets [`Orphaned`] in place of a guard where
+    /// a thread that is gone holds the part.
+    ///
+    /// ```
+    /// use corelocal::percpu::Lock;
+    ///
+    /// static BUFFERS: Lock<Vec<u8>> = Lock::new(Vec::new);
+    ///
+    /// // In a forked child:
+    /// BUFFERS.for_each_checked(|_, locked| {
+    ///     let _ = locked.unwrap_or_else(|orphaned| orphaned.reset(Vec::new()));
+    /// })?;
+    /// # Ok::<(), corelocal::cid::Busy>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`for_each_locked`](Self::for_each_locked).
+    ///
+    /// # Panics
+    /// If `f` does.
+    pub fn for_each_checked<'a>(
+        &'a self,
+        mut f: impl FnMut(Part, Result<Guard<'a, T>, Orphaned<Guard<'a, T>>>),
+    ) -> Result<(), Busy> {
         let mut result = Ok(());
         let mut walk = Walk::new();
         while let Some((part, slot)) = walk.next(&self.slots, &self.inside) {
@@ -303,16 +447,26 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
                 continue;
             }
             let locked = match part {
-                Part::Slot(number) => self.lock_slot(number),
-                Part::Shared(_) | Part::Inline => Ok(self.lock_shared(slot)),
+                Part::Slot(number) => self.lock_slot_checked(number),
+                Part::Shared(_) | Part::Inline => Ok(self.lock_shared_checked(slot)),
             };
             match locked {
-                Ok(mut guard) => f(part, &mut guard),
+                Ok(locked) => f(part, locked),
                 Err(busy) => result = result.and(Err(busy)),
             }
         }
         result
     }
+}
+
+/// Ends a blocking attempt to lock a part whose holder is gone.
+#[cold]
+#[inline(never)]
+fn holder_is_gone() -> ! {
+    panic!(
+        "a thread that held this part of a percpu::Lock when the process was forked is not in the child, and may have \
+         left the value half changed: in the child `reset` such values by `for_each_checked`"
+    )
 }
 
 /// Values of `T::default`.

@@ -1,19 +1,53 @@
 //! The ordinary mutex of shared slots: one word, a futex behind it.
 //!
-//! Invariant: whoever moved the word from FREE has the mutex until it moves it back. AWAITED means that
-//! somebody may sleep; the one that unlocks then wakes one, which takes the mutex as AWAITED again,
-//! since others may still sleep. (Ulrich Drepper, "Futexes Are Tricky", mutex2.)
+//! ```text
+//!   31            2      1        0
+//!   tag of holder   AWAITED    HELD      all 0: FREE
+//! ```
+//!
+//! # Invariants
+//! 1. A thread that moved the word from FREE has the mutex until it moves it back.
+//! 2. AWAITED means that threads may sleep. The thread that unlocks then wakes one, which takes the mutex as AWAITED
+//!    again, since others may still sleep. (Ulrich Drepper, "Futexes Are Tricky", mutex2.)
+//! 3. The tag (`sys/holder.rs`) tells a forked child that the holder is gone. Then the mutex stays held until a thread
+//!    takes it over.
 
 use crate::percpu::park;
 use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sys::holder::{self, Holder};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const AWAITED: u32 = 2;
+const TAG_SHIFT: u32 = 2;
+const TAG_BITS: u32 = 32 - TAG_SHIFT;
 
 /// See the module's text. All bytes 0 is an unlocked one.
 pub(super) struct Mutex {
     state: AtomicU32,
+}
+
+/// The mutex is held by a thread that a fork left behind: what its word is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gone(u32);
+
+impl Gone {
+    pub(super) fn number(self) -> u64 {
+        self.0.into()
+    }
+
+    pub(super) fn of_number(number: u64) -> Gone {
+        Gone(number as u32)
+    }
+}
+
+/// The word while the calling thread has the mutex and none sleeps.
+fn held() -> u32 {
+    holder::tag::<TAG_BITS>() << TAG_SHIFT | HELD
+}
+
+fn is_gone(state: u32) -> bool {
+    state != FREE && holder::who::<TAG_BITS>(state >> TAG_SHIFT) == Holder::Gone
 }
 
 impl Mutex {
@@ -29,26 +63,72 @@ impl Mutex {
 
     pub(super) fn try_lock(&self) -> bool {
         // Acquire: partner is the Release in `unlock`.
-        self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.state.compare_exchange(FREE, held(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    pub(super) fn lock(&self) {
-        if !self.try_lock() {
-            self.lock_cold();
-        }
+    /// Locks, or tells that the holder is gone.
+    pub(super) fn lock(&self) -> Result<(), Gone> {
+        if self.try_lock() { Ok(()) } else { self.lock_cold() }
     }
 
     #[cold]
-    fn lock_cold(&self) {
-        // Acquire: partner is the Release in `unlock`.
-        while self.state.swap(AWAITED, Ordering::Acquire) != FREE {
-            park::wait(&self.state, AWAITED, None);
+    fn lock_cold(&self) -> Result<(), Gone> {
+        loop {
+            // Acquire: partner is the Release in `unlock`.
+            let (mine, success) = (held() | AWAITED, Ordering::Acquire);
+            let Err(seen) = self.state.compare_exchange(FREE, mine, success, Ordering::Relaxed)
+            else {
+                return Ok(());
+            };
+            if is_gone(seen) {
+                return Err(Gone(seen));
+            }
+            let awaited = seen | AWAITED;
+            let relaxed = Ordering::Relaxed;
+            if awaited == seen
+                || self.state.compare_exchange(seen, awaited, relaxed, relaxed).is_ok()
+            {
+                park::wait(&self.state, awaited, None);
+            }
+        }
+    }
+
+    /// Takes the mutex from a gone holder; false if another thread was faster.
+    #[cold]
+    pub(super) fn adopt(&self, Gone(seen): Gone) -> bool {
+        // Threads that sleep in this process look again once it is unlocked. Acquire: of the fork, which copied all
+        // that the holder had done, or of `abandon`.
+        let mine = held() | AWAITED;
+        self.state.compare_exchange(seen, mine, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Locks, also what a gone thread held: for what the mutex protects it does not matter where that thread was.
+    pub(super) fn lock_anyway(&self) {
+        while let Err(gone) = self.lock() {
+            if self.adopt(gone) {
+                return;
+            }
+        }
+    }
+
+    /// As [`lock_anyway`](Self::lock_anyway), if no thread of this process has the mutex.
+    pub(super) fn try_lock_anyway(&self) -> bool {
+        let seen = self.state.load(Ordering::Relaxed);
+        self.try_lock() || is_gone(seen) && self.adopt(Gone(seen))
+    }
+
+    /// Releases the mutex to the gone holder it was taken from.
+    pub(super) fn abandon(&self, Gone(state): Gone) {
+        // Release: partner is the Acquire in `adopt`.
+        if self.state.swap(state & !AWAITED, Ordering::Release) & AWAITED != 0 {
+            // They look, and find that the holder is gone.
+            park::wake_all(&self.state);
         }
     }
 
     pub(super) fn unlock(&self) {
         // Release: partner is the Acquire of the next one that locks.
-        if self.state.swap(FREE, Ordering::Release) == AWAITED {
+        if self.state.swap(FREE, Ordering::Release) & AWAITED != 0 {
             park::wake_one(&self.state);
         }
     }
@@ -85,17 +165,21 @@ mod loom_tests {
         });
     }
 
+    fn lock(mutex: &Mutex) {
+        mutex.lock().expect("nobody forks");
+    }
+
     #[test]
     fn loom_mutex_excludes_and_wakes() {
-        explore(Mutex::lock, Mutex::unlock);
+        explore(lock, Mutex::unlock);
     }
 
     /// Who locks next does not see what was done under the lock.
     #[test]
     #[should_panic(expected = "Causality violation")]
     fn loom_catches_an_unlock_without_release() {
-        explore(Mutex::lock, |mutex| {
-            if mutex.state.swap(FREE, Ordering::Relaxed) == AWAITED {
+        explore(lock, |mutex| {
+            if mutex.state.swap(FREE, Ordering::Relaxed) & AWAITED != 0 {
                 park::wake_one(&mutex.state);
             }
         });
@@ -107,8 +191,10 @@ mod loom_tests {
     fn loom_catches_a_lock_without_acquire() {
         explore(
             |mutex| {
-                while mutex.state.swap(AWAITED, Ordering::Relaxed) != FREE {
-                    park::wait(&mutex.state, AWAITED, None);
+                // The word names its holder, which is the same thread in a model, so a swap does.
+                let awaited = held() | AWAITED;
+                while mutex.state.swap(awaited, Ordering::Relaxed) != FREE {
+                    park::wait(&mutex.state, awaited, None);
                 }
             },
             Mutex::unlock,
@@ -122,14 +208,10 @@ mod loom_tests {
         explore(
             |mutex| {
                 while !mutex.try_lock() {
-                    let awaited = mutex.state.compare_exchange(
-                        HELD,
-                        AWAITED,
-                        Ordering::Relaxed,
-                        Ordering::Relaxed,
-                    );
-                    if awaited != Err(FREE) {
-                        park::wait(&mutex.state, AWAITED, None);
+                    let (relaxed, awaited) = (Ordering::Relaxed, held() | AWAITED);
+                    let marked = mutex.state.compare_exchange(held(), awaited, relaxed, relaxed);
+                    if marked != Err(FREE) {
+                        park::wait(&mutex.state, awaited, None);
                     }
                 }
             },
@@ -141,6 +223,6 @@ mod loom_tests {
     #[test]
     #[should_panic(expected = "deadlock")]
     fn loom_catches_an_unlock_that_wakes_nobody() {
-        explore(Mutex::lock, |mutex| mutex.state.store(FREE, Ordering::Release));
+        explore(lock, |mutex| mutex.state.store(FREE, Ordering::Release));
     }
 }

@@ -97,35 +97,10 @@ mod units {
         }
     }
 
-    /// A guard may end in another thread, and hand over from there.
-    #[test]
-    fn a_guard_is_sent_away() {
-        static LOCK: Lock<u32> = Lock::new(|| 0);
-        for _ in 0..100 {
-            let guard = LOCK.lock();
-            let slot = guard.biased.then(|| LOCK.slots.part_at(guard.slot));
-            std::thread::scope(|scope| {
-                scope.spawn(move || {
-                    let mut guard = guard;
-                    std::thread::yield_now();
-                    *guard += 1;
-                });
-                if let Some(Part::Slot(slot)) = slot {
-                    match LOCK.lock_slot(slot) {
-                        Ok(mut value) => *value += 1,
-                        Err(busy) => assert!(matches!(busy, Busy::Fence(_)), "{busy}"),
-                    }
-                }
-            });
-        }
-    }
-
     #[test]
     fn types_cross_threads_as_they_may() {
-        fn sends(_: impl Send) {}
         fn shares(_: impl Sync) {}
         let cells: Lock<Cell<u32>> = Lock::default();
-        sends(cells.lock());
         shares(&cells);
         let numbers: Lock<u32> = Lock::default();
         shares(numbers.lock());

@@ -16,6 +16,7 @@
 //! 4. Who takes writes nothing to a part that nobody ever pushed to. Such a part may be wiped by a trim.
 
 use core::mem::MaybeUninit;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 
 use crate::percpu::slot::Zeroed;
 use crate::percpu::words::{DropAll, Words};
@@ -49,6 +50,9 @@ struct Consumer {
 // SAFETY: an item goes in by value on one thread and comes out by value, once, on another, which is
 // what `T: Send` allows; who may touch a place say invariants 2 and 3.
 unsafe impl<T: Send, const CAPACITY: usize> Sync for Slot<T, CAPACITY> {}
+
+/// As far as the items are: they go in and come out whole.
+impl<T: UnwindSafe + RefUnwindSafe, const CAPACITY: usize> RefUnwindSafe for Slot<T, CAPACITY> {}
 
 // SAFETY: an empty ring, free locks; places are `MaybeUninit` and not dropped.
 unsafe impl<T: Send + 'static, const CAPACITY: usize> Zeroed for Slot<T, CAPACITY> {

@@ -14,6 +14,8 @@
 //!    words in full places.
 //! 3. `count` and `items` lie where sections look for them.
 
+use core::panic::{RefUnwindSafe, UnwindSafe};
+
 use crate::percpu::slot::{Kind, Zeroed};
 use crate::percpu::words::Words;
 use crate::primitive::atomic::{AtomicU64, Ordering};
@@ -32,6 +34,9 @@ pub(super) struct Slot<T, const CAPACITY: usize> {
 // SAFETY: an item goes in by value on one thread and comes out by value, once, on another, which is
 // what `T: Send` allows; who may touch a place says invariants 1 and 2.
 unsafe impl<T: Send, const CAPACITY: usize> Sync for Slot<T, CAPACITY> {}
+
+/// As far as the items are: they go in and come out whole.
+impl<T: UnwindSafe + RefUnwindSafe, const CAPACITY: usize> RefUnwindSafe for Slot<T, CAPACITY> {}
 
 // SAFETY: 0 words, empty lists; items are `MaybeUninit` and not dropped. Where sections count 0 words
 // there are no items, and the lists are not used.

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use super::guard;
 use super::{Lock, Mutex, MutexGuard, Private, Scope};
 use crate::sync::condvar_guard;
-use crate::sync::orphaned::{Orphaned, sealed};
 use crate::sys::futex::Deadline;
+use crate::sys::orphaned::{Orphaned, sealed};
 
 /// The value of a locked [`Mutex`] that lies in an [`Arc`]; unlocks when dropped. With the feature `std`.
 ///
@@ -167,11 +167,11 @@ impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for ArcMutexGuard<T, S> {
         self.mutex.value.get()
     }
 
-    unsafe fn abandon(&self, gone: u32) {
+    unsafe fn abandon(&self, gone: u64) {
         // SAFETY: the guard is neither used nor dropped after this, so its share is taken once.
         let mutex = unsafe { core::ptr::read(&self.mutex) };
         // SAFETY: the caller's promise.
-        unsafe { mutex.lock.abandon(gone) };
+        unsafe { mutex.lock.abandon(gone as u32) };
     }
 }
 

@@ -16,7 +16,7 @@ use core::ptr::NonNull;
 
 use super::lock::{Lock, Taken};
 use super::{Mutex, Private, Scope};
-use crate::sync::orphaned::sealed;
+use crate::sys::orphaned::sealed;
 
 /// The value of a locked [`Mutex`]; unlocks when dropped.
 #[must_use = "the mutex is unlocked at once if this is dropped"]
@@ -183,9 +183,9 @@ impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for MutexGuard<'_, T, S> {
         self.mutex.value.get()
     }
 
-    unsafe fn abandon(&self, gone: u32) {
+    unsafe fn abandon(&self, gone: u64) {
         // SAFETY: the caller's promise.
-        unsafe { self.mutex.lock.abandon(gone) };
+        unsafe { self.mutex.lock.abandon(gone as u32) };
     }
 }
 

@@ -89,7 +89,7 @@ use super::unawaited;
 use super::waiter::Waiter;
 use crate::primitive::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use crate::sync::futex::Futex;
-use crate::sync::orphaned::AbortOnUnwind;
+use crate::sync::mutex::abort_on_unwind::AbortOnUnwind;
 use crate::sync::profile::order::{self, Blocking};
 use crate::sync::profile::{self, Wait};
 use crate::sync::scope::Scope;

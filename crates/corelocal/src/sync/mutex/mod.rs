@@ -6,6 +6,7 @@
 //! exclusive access to the whole mutex, is the value touched.
 
 #[cfg(any(test, feature = "std"))]
+mod abort_on_unwind;
 mod arc;
 mod guard;
 mod holder;
@@ -18,9 +19,9 @@ use core::fmt;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 
-use super::orphaned::Orphaned;
 use super::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
+use crate::sys::orphaned::Orphaned;
 
 #[cfg(any(test, feature = "std"))]
 pub use arc::ArcMutexGuard;
@@ -200,7 +201,7 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
     pub fn lock_checked(&self) -> Result<MutexGuard<'_, T, S>, Orphaned<MutexGuard<'_, T, S>>> {
         match self.lock.lock_or_adopt() {
             Ok(taken) => Ok(self.guard(taken)),
-            Err((taken, gone)) => Err(Orphaned::new(self.guard(taken), gone)),
+            Err((taken, gone)) => Err(Orphaned::new(self.guard(taken), gone.into())),
         }
     }
 

@@ -10,8 +10,8 @@ use core::ops::{Deref, DerefMut};
 
 use super::RobustMutex;
 use super::waiting::{Plain, Waiting};
-use crate::sync::orphaned::sealed;
 use crate::sync::scope::{Private, Scope};
+use crate::sys::orphaned::sealed;
 
 /// A [`RobustMutex`] that is locked, until this is dropped.
 #[must_use = "the mutex is unlocked when this is dropped"]
@@ -65,7 +65,7 @@ impl<T: ?Sized, S: Scope, W: Waiting> sealed::OrphanedGuard for RobustMutexGuard
         self.mutex.mark_valid();
     }
 
-    unsafe fn abandon(&self, _: u32) {
+    unsafe fn abandon(&self, _: u64) {
         // What it is like is said in a word of its own.
         self.mutex.unlock();
     }

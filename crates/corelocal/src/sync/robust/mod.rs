@@ -28,9 +28,9 @@ use core::marker::PhantomData;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 
-use super::orphaned::Orphaned;
 use super::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
+use crate::sys::orphaned::Orphaned;
 use crate::sys::robust_list::Thread;
 use raw::Raw;
 use word::Taken;

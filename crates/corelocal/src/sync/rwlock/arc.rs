@@ -15,8 +15,8 @@ use super::guard::{RwLockReadGuard, RwLockWriteGuard};
 use super::upgradable::RwLockUpgradableGuard;
 use super::{Private, RwLock, Scope};
 use crate::sync::condvar_guard;
-use crate::sync::orphaned::{Orphaned, sealed};
 use crate::sys::futex::Deadline;
+use crate::sys::orphaned::{Orphaned, sealed};
 
 /// Shared access to the value of a [`RwLock`] that lies in an [`Arc`], until it is dropped, by the same thread. With
 /// the feature `std`.
@@ -364,10 +364,10 @@ impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for ArcRwLockWriteGuard<T, S> {
         self.lock.value.get()
     }
 
-    unsafe fn abandon(&self, gone: u32) {
+    unsafe fn abandon(&self, gone: u64) {
         // SAFETY: the guard is neither used nor dropped after this, so its share is taken once.
         let lock = unsafe { core::ptr::read(&self.lock) };
-        lock.raw.abandon(gone);
+        lock.raw.abandon(gone as u32);
     }
 }
 

@@ -18,8 +18,8 @@ use super::raw::Raw;
 use super::state;
 use super::upgradable::RwLockUpgradableGuard;
 use super::waits::Kind;
-use crate::sync::orphaned::sealed;
 use crate::sync::scope::{Private, Scope};
+use crate::sys::orphaned::sealed;
 
 /// Shared access to the value of a [`RwLock`](super::RwLock), until it is dropped, by the same thread.
 ///
@@ -260,8 +260,8 @@ impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for RwLockWriteGuard<'_, T, S> {
         self.value.as_ptr()
     }
 
-    unsafe fn abandon(&self, gone: u32) {
-        self.raw.abandon(gone);
+    unsafe fn abandon(&self, gone: u64) {
+        self.raw.abandon(gone as u32);
     }
 }
 

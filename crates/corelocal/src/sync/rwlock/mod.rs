@@ -33,9 +33,9 @@ pub use upgradable::RwLockUpgradableGuard;
 
 use self::raw::Raw;
 use self::waits::Kind;
-use super::orphaned::Orphaned;
 use super::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
+use crate::sys::orphaned::Orphaned;
 
 /// A value that many threads read, or one writes: the value and 8 bytes.
 ///
@@ -260,7 +260,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
 
     fn adopt(&self) -> Option<Orphaned<RwLockWriteGuard<'_, T, S>>> {
         let tag = state::tag::<S>();
-        self.raw.adopt(tag).map(|gone| Orphaned::new(self.write_guard(tag), gone))
+        self.raw.adopt(tag).map(|gone| Orphaned::new(self.write_guard(tag), gone.into()))
     }
 
     /// For reading, and for writing later: there is one of these at a time, beside readers.

@@ -10,13 +10,14 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 
-/// The guard of a lock that a fork may leave without a holder: that of a [`Mutex`](super::Mutex), of a
-/// [`RobustMutex`](super::RobustMutex), or a writer's of a [`RwLock`](super::RwLock).
+/// The guard of a lock that a fork may leave without a holder: that of a [`Mutex`](crate::sync::Mutex), of a
+/// [`RobustMutex`](crate::sync::RobustMutex), of a [`percpu::Lock`](crate::percpu::Lock), or a writer's of a
+/// [`RwLock`](crate::sync::RwLock).
 pub trait OrphanedGuard: sealed::OrphanedGuard {}
 
 impl<G: sealed::OrphanedGuard> OrphanedGuard for G {}
 
-pub(super) mod sealed {
+pub(crate) mod sealed {
     pub trait OrphanedGuard {
         type Value: ?Sized;
 
@@ -33,12 +34,12 @@ pub(super) mod sealed {
         ///
         /// # Safety
         /// The calling thread holds the lock, and the guard is not used after that, nor dropped.
-        unsafe fn abandon(&self, gone: u32);
+        unsafe fn abandon(&self, gone: u64);
     }
 }
 
 /// The lock was held by a thread that is not in this process, since a fork left that thread behind: see
-/// [After fork](super::Mutex#after-fork).
+/// [After fork](crate::sync::Mutex#after-fork).
 ///
 /// `G` is the lock's guard. The lock is held for as long as this exists. Dropping this without a decision leaves the lock
 /// as it was.
@@ -56,18 +57,18 @@ pub(super) mod sealed {
 pub struct Orphaned<G: OrphanedGuard> {
     guard: ManuallyDrop<G>,
     /// The tag of the holder that is gone.
-    gone: u32,
+    gone: u64,
 }
 
 impl<G: OrphanedGuard> Orphaned<G> {
     /// Of a lock that the calling thread took from a holder with this tag.
-    pub(super) fn new(guard: G, gone: u32) -> Self {
+    pub(crate) fn new(guard: G, gone: u64) -> Self {
         Orphaned { guard: ManuallyDrop::new(guard), gone }
     }
 
     /// The same with a guard in place of this one.
     #[cfg(any(test, feature = "std"))]
-    pub(super) fn with_guard<H: OrphanedGuard>(self, replace: impl FnOnce(G) -> H) -> Orphaned<H> {
+    pub(crate) fn with_guard<H: OrphanedGuard>(self, replace: impl FnOnce(G) -> H) -> Orphaned<H> {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: taken once, for `self` is not dropped.
         let guard = unsafe { ManuallyDrop::take(&mut this.guard) };
@@ -127,14 +128,3 @@ impl<G: OrphanedGuard> fmt::Display for Orphaned<G> {
 }
 
 impl<G: OrphanedGuard> core::error::Error for Orphaned<G> {}
-
-/// Ends the process when a panic unwinds to here: for locks that are taken again for a guard that the caller
-/// still has. Caught, the panic would leave that guard without its lock.
-pub(super) struct AbortOnUnwind;
-
-impl Drop for AbortOnUnwind {
-    fn drop(&mut self) {
-        // SAFETY: no preconditions.
-        unsafe { libc::abort() };
-    }
-}

@@ -1,15 +1,11 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-mod date;
-
 use std::fmt;
 
-use corelocal::clock::{Clocks, Instant, SystemClocks};
+use corelocal::clock::{Clocks, Instant, SystemClocks, Timestamp};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
-
-use date::{NANOS, Text};
 
 /// How many digits follow the seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -142,8 +138,8 @@ impl Default for Uptime {
 impl<C: Clocks> FormatTime for Utc<C> {
     fn format_time(&self, w: &mut Writer<'_>) -> fmt::Result {
         // Before 1970 a reading is above 2^63, as `Timestamp::now` has it.
-        let nanos = self.clocks.realtime() as i64;
-        w.write_str(Text::date(nanos, self.digits as usize).as_str())
+        let now = Timestamp::from_nanos(self.clocks.realtime() as i64);
+        write!(w, "{now:.*}", self.digits as usize)
     }
 }
 
@@ -154,7 +150,7 @@ impl<C: Clocks> FormatTime for Uptime<C> {
         if digits == 0 {
             return write!(w, "{:>5}s", since.as_secs());
         }
-        let fraction = u64::from(since.subsec_nanos()) * 10u64.pow(digits as u32) / NANOS as u64;
+        let fraction = u64::from(since.subsec_nanos()) * 10u64.pow(digits as u32) / 1_000_000_000;
         write!(w, "{:>5}.{fraction:0digits$}s", since.as_secs())
     }
 }

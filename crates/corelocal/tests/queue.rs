@@ -40,7 +40,7 @@ impl Contained for Queues {
     }
 
     fn consume(_: u32) {
-        NARROW.pop_timeout(Duration::from_millis(1)).into_iter().for_each(see);
+        NARROW.pop_for(Duration::from_millis(1)).into_iter().for_each(see);
         NARROW.drain().take(100).for_each(see);
         WIDE.drain().take(100).for_each(see_wide);
     }
@@ -289,7 +289,7 @@ fn fork_while_others_take() {
                 // In some order: the child may move to another cpu.
                 let works = works && (0..2000).map(|_| queue.pop()).sum::<u64>() == 1999 * 1000;
                 let wakes = (0..10).all(|n| asleep.push(n).is_ok() && asleep.pop() == n)
-                    && asleep.pop_timeout(Duration::from_micros(100)).is_none();
+                    && asleep.pop_for(Duration::from_micros(100)).is_none();
                 let flags = [!empty, !works, !wakes].map(i32::from);
                 // SAFETY: ends the child.
                 unsafe { libc::_exit(flags[0] + 2 * flags[1] + 4 * flags[2]) };

@@ -82,7 +82,7 @@ where
             }
             Op::Timeout => {
                 let span = Duration::from_micros(5);
-                prop_assert_eq!(queue.pop_timeout(span), model.pop_front());
+                prop_assert_eq!(queue.pop_for(span), model.pop_front());
             }
             Op::Drain => {
                 prop_assert!(queue.drain().eq(std::mem::take(&mut model)));

@@ -80,7 +80,7 @@ fn ping_pong_without_futexes() {
     let wait = When::Operation(libc::FUTEX_WAIT_BITSET as u32);
     run_refusing(test, libc::SYS_futex, wait, libc::EPERM, || {
         let queue: Queue<u64> = Queue::new();
-        assert_eq!(queue.pop_timeout(Duration::from_millis(5)), None);
+        assert_eq!(queue.pop_for(Duration::from_millis(5)), None);
         queue.push(7).unwrap();
         assert_eq!(queue.pop(), 7);
     });
@@ -144,7 +144,7 @@ fn timeouts_meet_pushes() {
                 scope.spawn(move || {
                     while taken.load(Ordering::Relaxed) < rounds {
                         let span = Duration::from_micros(20 + 40 * consumer);
-                        if queue.pop_timeout(span).is_some() {
+                        if queue.pop_for(span).is_some() {
                             taken.fetch_add(1, Ordering::Relaxed);
                         }
                     }
@@ -159,11 +159,11 @@ fn timeouts_meet_pushes() {
 fn deadlines() {
     let queue: Queue<u8> = Queue::new();
     let begun = Instant::now();
-    assert_eq!(queue.pop_timeout(Duration::from_millis(20)), None);
+    assert_eq!(queue.pop_for(Duration::from_millis(20)), None);
     assert!(begun.elapsed() >= Duration::from_millis(20));
-    assert_eq!(queue.pop_deadline(Deadline::now()), None);
+    assert_eq!(queue.pop_until(Deadline::now()), None);
     queue.push(1).unwrap();
-    assert_eq!(queue.pop_deadline(Deadline::now()), Some(1));
+    assert_eq!(queue.pop_until(Deadline::now()), Some(1));
     queue.push(2).unwrap();
-    assert_eq!(queue.pop_timeout(Duration::MAX), Some(2));
+    assert_eq!(queue.pop_for(Duration::MAX), Some(2));
 }

@@ -36,10 +36,12 @@ fn waits_end_in_time() {
     let mut guard = mutex.lock();
     let begin = Instant::now();
     let until = Deadline::after(Duration::from_millis(30));
-    assert!(!changed.wait_while_until(&mut guard, until, |number| **number == 0));
+    assert!(changed.wait_while_until(&mut guard, until, |number| **number == 0).timed_out());
     assert!(begin.elapsed() >= Duration::from_millis(30));
-    assert!(!changed.wait_until(&mut guard, Deadline::now()));
-    assert!(changed.wait_while_until(&mut guard, Deadline::now(), |number| **number == 1));
+    assert!(changed.wait_until(&mut guard, Deadline::now()).timed_out());
+    assert!(
+        !changed.wait_while_until(&mut guard, Deadline::now(), |number| **number == 1).timed_out()
+    );
     *guard += 1;
     assert!(mutex.try_lock().is_none());
 }
@@ -332,8 +334,8 @@ where
             }
         }
     });
-    let (locked, is_notified) = changed.wait_owned_for(get(lock), Duration::from_millis(2));
-    assert!(*again(locked) == last && !is_notified);
+    let (locked, result) = changed.wait_owned_for(get(lock), Duration::from_millis(2));
+    assert!(*again(locked) == last && result.timed_out());
     assert_eq!(format!("{changed:?}"), "Condvar { waiters: 0, .. }");
 }
 
@@ -465,7 +467,7 @@ impl Oracle for Ours {
         while *permits == 0 {
             if !is_timed {
                 self.1.wait(&mut permits);
-            } else if !self.1.wait_until(&mut permits, until) && *permits == 0 {
+            } else if self.1.wait_until(&mut permits, until).timed_out() && *permits == 0 {
                 return false;
             }
         }

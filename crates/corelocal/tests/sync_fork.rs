@@ -432,7 +432,7 @@ fn forks_in_a_storm() {
                 check(!is_half.load(Ordering::Relaxed), 4)?;
                 check(mutexes.iter().all(|mutex| mutex.try_lock().is_some()), 2)?;
                 let mut guard = items.lock();
-                check(!changed.wait_for(&mut guard, Duration::from_millis(1)), 3)
+                check(changed.wait_for(&mut guard, Duration::from_millis(1)).timed_out(), 3)
             });
         }
     });

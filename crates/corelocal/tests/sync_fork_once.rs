@@ -59,8 +59,8 @@ fn waits_in_children() {
         told.recv().unwrap();
         let is_refused = || {
             std::panic::set_hook(Box::new(|_| ()));
-            check(!once.wait_for(FOR_EVER) && lock.wait_for(FOR_EVER).is_none(), 1)?;
-            check(!once.wait_until(Deadline::after(FOR_EVER)), 2)?;
+            check(once.wait_for(FOR_EVER).timed_out() && lock.wait_for(FOR_EVER).is_none(), 1)?;
+            check(once.wait_until(Deadline::after(FOR_EVER)).timed_out(), 2)?;
             check(lock.wait_until(Deadline::after(FOR_EVER)).is_none(), 3)?;
             let is_told =
                 |says: Option<String>| says.is_some_and(|says| says.contains("left behind"));
@@ -76,7 +76,7 @@ fn waits_in_children() {
             let number = AtomicU32::new(0);
             let either = || match number.fetch_add(1, Ordering::Relaxed) {
                 0 => once.call_once(|| assert_eq!(*lock.get_or_init(|| 7), 7)),
-                _ => while !once.wait_for(FOR_EVER) {},
+                _ => while once.wait_for(FOR_EVER).timed_out() {},
             };
             check(pthreads::run::<3, _>(either), 7)?;
             once.wait();

@@ -220,8 +220,8 @@ fn waiters_go_on_when_it_is_done() {
                     };
                     match i {
                         0 => once.wait(),
-                        1 => assert!(once.wait_for(LONG)),
-                        _ => assert!(once.wait_until(Deadline::after(LONG))),
+                        1 => assert!(!once.wait_for(LONG).timed_out()),
+                        _ => assert!(!once.wait_until(Deadline::after(LONG)).timed_out()),
                     }
                     // Relaxed: it happened before.
                     sum.fetch_add(value + once.is_completed() as u32, Ordering::Relaxed);
@@ -248,7 +248,7 @@ fn waiters_go_on_when_it_is_done() {
 fn to_wait_ends_at_the_deadline() {
     let (once, lock) = (Once::new(), OnceLock::<u32>::new());
     let short = Duration::from_millis(2);
-    assert!(!once.wait_for(short) && !once.wait_until(Deadline::now()));
+    assert!(once.wait_for(short).timed_out() && once.wait_until(Deadline::now()).timed_out());
     assert!(lock.wait_for(short).is_none() && lock.wait_until(Deadline::now()).is_none());
     // While another thread runs, too.
     let (begun, begins) = mpsc::channel();
@@ -270,7 +270,9 @@ fn to_wait_ends_at_the_deadline() {
     once.call_once_force(|state| was_cut_short = state.was_cut_short());
     assert!(!was_cut_short);
     once.wait();
-    assert!(once.wait_for(Duration::ZERO) && lock.wait_for(Duration::ZERO) == Some(&0));
+    assert!(
+        !once.wait_for(Duration::ZERO).timed_out() && lock.wait_for(Duration::ZERO) == Some(&0)
+    );
     // By the one that it waits for.
     let once = Once::new();
     let message =

@@ -234,17 +234,17 @@ fn deadlines<S: Scope>() {
     let mut guard = mutex.lock().unwrap();
     // It may end for nothing.
     loop {
-        let (again, timed_out) = never.wait_for(guard, SHORT).unwrap();
+        let (again, result) = never.wait_for(guard, SHORT).unwrap();
         guard = again;
-        if timed_out {
+        if result.timed_out() {
             break;
         }
     }
     assert!(begin.elapsed() >= SHORT);
     // Nobody waits any more: this must not reach anybody, nor take anything from who comes later.
     never.notify_all(&guard);
-    let (_guard, timed_out) = never.wait_for(guard, SHORT).unwrap();
-    assert!(timed_out);
+    let (_guard, result) = never.wait_for(guard, SHORT).unwrap();
+    assert!(result.timed_out());
 }
 
 /// As many go on as notifications are made, if they look for what was meant.

@@ -118,11 +118,11 @@ fn other_side(all: &All, each: u64) -> i32 {
     }
     all.parker.unpark();
     all.latch.count_down();
-    if !all.latch.wait_for(LONG) {
+    if all.latch.wait_for(LONG).timed_out() {
         return 5;
     }
     all.group.done();
-    i32::from(!all.manual.wait_for(LONG)) * 6
+    i32::from(all.manual.wait_for(LONG).timed_out()) * 6
 }
 
 #[test]
@@ -145,23 +145,23 @@ fn each_kind_works_between_two_processes() {
     // Until the other one is through, by either kind of condition.
     let mut sum = all.mutex.lock();
     while *sum < 2 * each {
-        assert!(all.changed.wait_for(&mut sum, LONG));
+        assert!(!all.changed.wait_for(&mut sum, LONG).timed_out());
     }
     drop(sum);
     let mut count = all.inherits.lock().unwrap();
     while *count < 2 * each {
-        let (again, timed_out) = all.notified.wait_for(count, LONG).unwrap();
-        assert!(!timed_out);
+        let (again, result) = all.notified.wait_for(count, LONG).unwrap();
+        assert!(!result.timed_out());
         count = again;
     }
     drop(count);
     for _ in 0..each {
         all.permits.release();
-        assert!(all.auto.wait_for(LONG));
+        assert!(!all.auto.wait_for(LONG).timed_out());
     }
-    assert!(all.parker.park_for(LONG));
+    assert!(!all.parker.park_for(LONG).timed_out());
     all.latch.count_down();
-    assert!(all.group.wait_for(LONG));
+    assert!(!all.group.wait_for(LONG).timed_out());
     all.manual.set();
     assert_eq!(child.wait(), End::Code(0));
     assert_eq!(all.sums(), [2 * each; 5]);

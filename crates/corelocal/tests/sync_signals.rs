@@ -87,14 +87,14 @@ fn deadlines() {
     let event = ManualEvent::new(false);
     let waits: [(&str, &dyn Fn() -> bool); 6] = [
         ("semaphore", &|| Semaphore::new(0).try_acquire_for(span)),
-        ("auto", &|| AutoEvent::new(false).wait_for(span)),
-        ("manual", &|| event.wait_for(span)),
-        ("parker", &|| Parker::new().park_for(span)),
-        ("latch", &|| Latch::new(1).wait_for(span)),
+        ("auto", &|| !AutoEvent::new(false).wait_for(span).timed_out()),
+        ("manual", &|| !event.wait_for(span).timed_out()),
+        ("parker", &|| !Parker::new().park_for(span).timed_out()),
+        ("latch", &|| !Latch::new(1).wait_for(span).timed_out()),
         ("group", &|| {
             let group = WaitGroup::new();
             group.add(1);
-            group.wait_for(span)
+            !group.wait_for(span).timed_out()
         }),
     ];
     for (name, wait) in waits {
@@ -104,13 +104,13 @@ fn deadlines() {
     }
     let past = Deadline::now();
     assert!(Semaphore::new(1).try_acquire_until(past));
-    assert!(AutoEvent::new(true).wait_until(past));
-    assert!(ManualEvent::new(true).wait_until(past));
-    assert!(Latch::new(0).wait_until(past));
-    assert!(WaitGroup::new().wait_until(past));
+    assert!(!AutoEvent::new(true).wait_until(past).timed_out());
+    assert!(!ManualEvent::new(true).wait_until(past).timed_out());
+    assert!(!Latch::new(0).wait_until(past).timed_out());
+    assert!(!WaitGroup::new().wait_until(past).timed_out());
     let parker = Parker::new();
     parker.unpark();
-    assert!(parker.park_until(past));
+    assert!(!parker.park_until(past).timed_out());
 }
 
 /// Each permit is taken once, whether the wait for it ends in time or not.
@@ -198,7 +198,7 @@ fn pulses_let_all_go_that_were_there() {
                     gone.count_down();
                 });
             }
-            while !gone.wait_for(Duration::from_micros(200)) {
+            while gone.wait_for(Duration::from_micros(200)).timed_out() {
                 event.set();
                 assert!(event.reset());
             }

@@ -149,7 +149,7 @@ fn all_are_woken_though_the_first_one_died() {
         pair.1.notify_all();
         others.into_iter().map(|other| other.join().unwrap()).collect::<Vec<_>>()
     });
-    assert_eq!(others, [true; 3]);
+    assert!(others.iter().all(|result| !result.timed_out()), "{others:?}");
 }
 
 /// What the last one to come at a barrier leaves that is killed between its two changes: the first word is in the next

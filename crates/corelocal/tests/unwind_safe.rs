@@ -116,17 +116,23 @@ fn numbers_and_facts() {
         alloc::CoreLocal, alloc::Moment, alloc::Stats, alloc::ClassStats, alloc::NodeStats, alloc::profile::Summary,
         alloc::profile::Sample,
         sync::Deadline, sync::BarrierWaitResult, sync::WaitError, sync::LockError, sync::RobustError<(), ()>,
-        sync::Poison<u8>, sync::Poisoned<u8>, sync::PoisonGuard<'static, u8>,
+
         sync::shared::SharedBox<u8>, sync::shared::SharedError,
         sync::profile::Profile, sync::profile::LockProfile, sync::profile::WaitTimes, sync::profile::ProfileError,
         sync::profile::Kind, sync::profile::order::LockOrder, sync::profile::order::LockPair,
         sync::profile::order::LockThread, sync::profile::order::Holding, sync::profile::order::Missed,
     );
+    #[cfg(feature = "std")]
+    are_unwind_safe!(
+        sync::Poison<u8>,
+        sync::Poisoned<u8>,
+        sync::PoisonGuard<'static, u8>,
+        corelocal::clock::OutOfRange,
+    );
     use corelocal::clock::*;
     are_unwind_safe!(
         Instant,
         Timestamp,
-        OutOfRange,
         Ticks,
         Stamp,
         Bounded,

@@ -8,8 +8,12 @@
 //! 1. The number is of nanoseconds since the zero of `CLOCK_MONOTONIC`. It may be negative: an hour before
 //!    a moment shortly after boot.
 
+use core::fmt::Alignment;
 use core::ops::{Add, AddAssign, Sub, SubAssign};
 use core::time::Duration;
+
+use super::date::Text;
+use crate::sys::futex::Deadline;
 
 /// A moment of `CLOCK_MONOTONIC`: for measuring how long something takes.
 ///
@@ -70,7 +74,8 @@ impl Instant {
 
 /// A moment of `CLOCK_REALTIME`: a date and time of day.
 ///
-/// Dates from the year 1677 to 2262 can be told. 8 bytes.
+/// Dates from the year 1677 to 2262 can be told. 8 bytes. Its text is that of RFC 3339, in UTC, with nine digits after the
+/// seconds or as many as the precision says; digits that have no room are cut off, towards the past.
 ///
 /// ```
 /// use corelocal::clock::Timestamp;
@@ -78,6 +83,10 @@ impl Instant {
 /// let now = Timestamp::now();
 /// assert!(now.as_nanos() > 1_600_000_000_000_000_000);
 /// assert!(now.duration_since_epoch().unwrap().as_secs() > 1_600_000_000);
+///
+/// let then = Timestamp::from_nanos(1_700_000_000_123_456_789);
+/// assert_eq!(then.to_string(), "2023-11-14T22:13:20.123456789Z");
+/// assert_eq!(format!("{then:.3}"), "2023-11-14T22:13:20.123Z");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -130,6 +139,45 @@ impl Timestamp {
     #[must_use]
     pub const fn duration_since_epoch(self) -> Option<Duration> {
         if self.0 < 0 { None } else { Some(Duration::from_nanos(self.0 as u64)) }
+    }
+}
+
+impl core::fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let text = Text::date(self.0, f.precision().unwrap_or(9));
+        // Not by `pad`: the precision would cut the text off.
+        let (text, width) = (text.as_str(), f.width().unwrap_or(0));
+        match f.align() {
+            Some(Alignment::Right) => write!(f, "{text:>width$}"),
+            Some(Alignment::Center) => write!(f, "{text:^width$}"),
+            _ => write!(f, "{text:width$}"),
+        }
+    }
+}
+
+/// As a point for locks and queues to wait until. A moment before boot becomes boot, one 136 years later than that the
+/// latest deadline there is.
+///
+/// ```
+/// use core::time::Duration;
+/// use corelocal::clock::Instant;
+/// use corelocal::sync::AutoEvent;
+///
+/// let event = AutoEvent::new(false);
+/// let deadline = Instant::now() + Duration::from_millis(1);
+/// assert!(event.wait_until(deadline.into()).timed_out());
+/// assert!(Instant::now() >= deadline);
+/// ```
+impl From<Instant> for Deadline {
+    fn from(instant: Instant) -> Deadline {
+        Deadline::at_nanos(instant.0)
+    }
+}
+
+/// The same moment of the same clock.
+impl From<Deadline> for Instant {
+    fn from(deadline: Deadline) -> Instant {
+        Instant(deadline.as_nanos())
     }
 }
 

@@ -36,6 +36,18 @@ fn it_reads_like_stds() {
     assert!(Instant::from_nanos(0).checked_sub(Duration::from_secs(3600)).is_some());
 }
 
+#[test]
+fn deadlines_are_moments() {
+    let moment = Instant::now() + Duration::from_nanos(1_500_000_007);
+    assert_eq!(Instant::from(Deadline::from(moment)), moment);
+    let deadline = Deadline::after(Duration::from_secs(3));
+    assert_eq!(Deadline::from(Instant::from(deadline)), deadline);
+    let latest = Deadline::after(Duration::MAX);
+    assert_eq!(Deadline::from(Instant::from_nanos(i64::MAX)), latest);
+    assert_eq!(Deadline::from(Instant::from(latest)), latest);
+    assert_eq!(Instant::from(Deadline::from(Instant::from_nanos(-1))), Instant::from_nanos(0));
+}
+
 proptest! {
     #[test]
     fn sums_and_differences_agree(nanos: i64, seconds in 0u64..40_000_000_000, rest in 0u32..1_000_000_000) {

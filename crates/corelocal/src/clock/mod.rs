@@ -75,6 +75,7 @@ mod convert_segment;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod convert_x86_64;
 mod counter;
+mod date;
 mod events;
 mod events_distance;
 mod events_sources;

@@ -42,6 +42,7 @@ use super::condvar_guard::{CondvarGuard, OwnedGuard};
 use super::futex::Futex;
 use super::profile::{Kind, Wait};
 use super::scope::{Private, Scope};
+use super::timeout::WaitTimeoutResult;
 use crate::primitive::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
@@ -152,21 +153,25 @@ impl<S: Scope> Condvar<S> {
         self.sleep(guard, None);
     }
 
-    /// As [`wait`](Self::wait), but no longer than this; false if nobody notified within this time.
+    /// As [`wait`](Self::wait), but no longer than this. Times out if no notification came within this time.
     ///
     /// ```
     /// # use core::time::Duration;
     /// # use corelocal::sync::{Condvar, Mutex};
     /// let (mutex, changed) = (Mutex::new(()), Condvar::new());
-    /// while changed.wait_for(&mut mutex.lock(), Duration::from_millis(1)) {}
+    /// while !changed.wait_for(&mut mutex.lock(), Duration::from_millis(1)).timed_out() {}
     /// ```
-    pub fn wait_for<G: CondvarGuard>(&self, guard: &mut G, span: Duration) -> bool {
-        self.sleep(guard, Some(Deadline::after(span)))
+    pub fn wait_for<G: CondvarGuard>(&self, guard: &mut G, span: Duration) -> WaitTimeoutResult {
+        WaitTimeoutResult::of(self.sleep(guard, Some(Deadline::after(span))))
     }
 
-    /// As [`wait`](Self::wait), but until the deadline; false if nobody notified until then.
-    pub fn wait_until<G: CondvarGuard>(&self, guard: &mut G, deadline: Deadline) -> bool {
-        self.sleep(guard, Some(deadline))
+    /// As [`wait`](Self::wait), but until the deadline. Times out if no notification came until then.
+    pub fn wait_until<G: CondvarGuard>(
+        &self,
+        guard: &mut G,
+        deadline: Deadline,
+    ) -> WaitTimeoutResult {
+        WaitTimeoutResult::of(self.sleep(guard, Some(deadline)))
     }
 
     /// Waits as long as `condition` holds of the guard, which is looked at first.
@@ -188,19 +193,29 @@ impl<S: Scope> Condvar<S> {
         }
     }
 
-    /// As [`wait_while`](Self::wait_while), but until the deadline; whether the condition has ceased to hold.
+    /// As [`wait_while`](Self::wait_while), but no longer than this. Times out if the condition still holds then.
+    pub fn wait_while_for<G: CondvarGuard>(
+        &self,
+        guard: &mut G,
+        span: Duration,
+        condition: impl FnMut(&mut G) -> bool,
+    ) -> WaitTimeoutResult {
+        self.wait_while_until(guard, Deadline::after(span), condition)
+    }
+
+    /// As [`wait_while`](Self::wait_while), but until the deadline. Times out if the condition still holds then.
     pub fn wait_while_until<G: CondvarGuard>(
         &self,
         guard: &mut G,
         deadline: Deadline,
         mut condition: impl FnMut(&mut G) -> bool,
-    ) -> bool {
+    ) -> WaitTimeoutResult {
         while condition(guard) {
-            if !self.wait_until(guard, deadline) {
-                return !condition(guard);
+            if self.wait_until(guard, deadline).timed_out() {
+                return WaitTimeoutResult::timed_out_if(condition(guard));
             }
         }
-        true
+        WaitTimeoutResult::of(true)
     }
 
     /// As [`wait`](Self::wait) with a lock that may fail, or have something to tell, when it is locked again:
@@ -231,19 +246,25 @@ impl<S: Scope> Condvar<S> {
         self.sleep_owned(guard, None).0
     }
 
-    /// As [`wait_owned`](Self::wait_owned), but no longer than this; also false if nobody notified within this
-    /// time.
-    pub fn wait_owned_for<G: OwnedGuard>(&self, guard: G, span: Duration) -> (G::Locked, bool) {
-        self.sleep_owned(guard, Some(Deadline::after(span)))
+    /// As [`wait_owned`](Self::wait_owned), but no longer than this. Times out if no notification came within
+    /// this time.
+    pub fn wait_owned_for<G: OwnedGuard>(
+        &self,
+        guard: G,
+        span: Duration,
+    ) -> (G::Locked, WaitTimeoutResult) {
+        let (locked, is_notified) = self.sleep_owned(guard, Some(Deadline::after(span)));
+        (locked, WaitTimeoutResult::of(is_notified))
     }
 
-    /// As [`wait_owned`](Self::wait_owned), but until the deadline; also false if nobody notified until then.
+    /// As [`wait_owned`](Self::wait_owned), but until the deadline. Times out if no notification came until then.
     pub fn wait_owned_until<G: OwnedGuard>(
         &self,
         guard: G,
         deadline: Deadline,
-    ) -> (G::Locked, bool) {
-        self.sleep_owned(guard, Some(deadline))
+    ) -> (G::Locked, WaitTimeoutResult) {
+        let (locked, is_notified) = self.sleep_owned(guard, Some(deadline));
+        (locked, WaitTimeoutResult::of(is_notified))
     }
 
     /// Wakes one waiter, the longest first; does nothing, and makes no system call, if nobody waits.

@@ -21,6 +21,7 @@ use super::futex::Futex;
 use super::permits::Permits;
 use super::profile::{Kind, Wait};
 use super::scope::{Private, Scope};
+use super::timeout::WaitTimeoutResult;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::{Deadline, Wake};
 
@@ -94,16 +95,18 @@ impl<S: Scope> AutoEvent<S> {
         self.permits.try_take()
     }
 
-    /// Waits until it is set, at most so long, and resets it; false if it was not.
+    /// Waits until it is set, at most so long, and resets it.
     #[inline]
-    pub fn wait_for(&self, span: Duration) -> bool {
-        self.try_wait() || self.wait_until(Deadline::after(span))
+    pub fn wait_for(&self, span: Duration) -> WaitTimeoutResult {
+        WaitTimeoutResult::of(
+            self.try_wait() || self.permits.take_until(Some(Deadline::after(span)), Kind::Event),
+        )
     }
 
-    /// Waits until it is set or until the deadline, and resets it; false if it was not.
+    /// Waits until it is set or until the deadline, and resets it.
     #[inline]
-    pub fn wait_until(&self, deadline: Deadline) -> bool {
-        self.permits.take_until(Some(deadline), Kind::Event)
+    pub fn wait_until(&self, deadline: Deadline) -> WaitTimeoutResult {
+        WaitTimeoutResult::of(self.permits.take_until(Some(deadline), Kind::Event))
     }
 
     /// Whether it is set at the moment.
@@ -145,7 +148,7 @@ fn times(word: u32) -> u32 {
 ///
 /// static STOP: ManualEvent = ManualEvent::new(false);
 ///
-/// assert!(!STOP.wait_for(Duration::from_millis(1)));
+/// assert!(STOP.wait_for(Duration::from_millis(1)).timed_out());
 /// STOP.set();
 /// STOP.wait();
 /// STOP.wait();
@@ -231,16 +234,16 @@ impl<S: Scope> ManualEvent<S> {
         }
     }
 
-    /// Waits until it is set, at most so long; false if it was not.
+    /// Waits until it is set, at most so long.
     #[inline]
-    pub fn wait_for(&self, span: Duration) -> bool {
-        self.is_set() || self.wait_cold(Some(Deadline::after(span)))
+    pub fn wait_for(&self, span: Duration) -> WaitTimeoutResult {
+        WaitTimeoutResult::of(self.is_set() || self.wait_cold(Some(Deadline::after(span))))
     }
 
-    /// Waits until it is set or until the deadline; false if it was not.
+    /// Waits until it is set or until the deadline.
     #[inline]
-    pub fn wait_until(&self, deadline: Deadline) -> bool {
-        self.is_set() || self.wait_cold(Some(deadline))
+    pub fn wait_until(&self, deadline: Deadline) -> WaitTimeoutResult {
+        WaitTimeoutResult::of(self.is_set() || self.wait_cold(Some(deadline)))
     }
 
     #[cold]

@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use super::countdown::{Countdown, MOST};
 use super::scope::{Private, Scope};
+use super::timeout::WaitTimeoutResult;
 use crate::sys::futex::Deadline;
 
 /// Opens, for good, when it was counted down to zero: 4 bytes.
@@ -90,16 +91,16 @@ impl<S: Scope> Latch<S> {
         self.countdown.wait(None);
     }
 
-    /// Waits until it is open, at most so long; false if it is not.
+    /// Waits until it is open, at most so long.
     #[inline]
-    pub fn wait_for(&self, span: Duration) -> bool {
-        self.is_open() || self.wait_until(Deadline::after(span))
+    pub fn wait_for(&self, span: Duration) -> WaitTimeoutResult {
+        WaitTimeoutResult::of(self.is_open() || self.countdown.wait(Some(Deadline::after(span))))
     }
 
-    /// Waits until it is open or until the deadline; false if it is not.
+    /// Waits until it is open or until the deadline.
     #[inline]
-    pub fn wait_until(&self, deadline: Deadline) -> bool {
-        self.countdown.wait(Some(deadline))
+    pub fn wait_until(&self, deadline: Deadline) -> WaitTimeoutResult {
+        WaitTimeoutResult::of(self.countdown.wait(Some(deadline)))
     }
 
     /// Whether it is open; then what happened before happens before what follows.
@@ -205,16 +206,18 @@ impl<S: Scope> WaitGroup<S> {
         self.countdown.wait(None);
     }
 
-    /// The same, at most so long; false if there are tasks.
+    /// The same, at most so long.
     #[inline]
-    pub fn wait_for(&self, span: Duration) -> bool {
-        self.countdown.is_done() || self.wait_until(Deadline::after(span))
+    pub fn wait_for(&self, span: Duration) -> WaitTimeoutResult {
+        WaitTimeoutResult::of(
+            self.countdown.is_done() || self.countdown.wait(Some(Deadline::after(span))),
+        )
     }
 
-    /// The same, until the deadline; false if there are tasks.
+    /// The same, until the deadline.
     #[inline]
-    pub fn wait_until(&self, deadline: Deadline) -> bool {
-        self.countdown.wait(Some(deadline))
+    pub fn wait_until(&self, deadline: Deadline) -> WaitTimeoutResult {
+        WaitTimeoutResult::of(self.countdown.wait(Some(deadline)))
     }
 
     /// How many tasks there are at the moment.

@@ -6,7 +6,8 @@
 //! not look its page up.
 //!
 //! Deadlines are points on the monotonic clock. What ends in `_for` takes a time span, what ends in `_until`
-//! a [`Deadline`].
+//! a [`Deadline`], to which a [`clock::Instant`](crate::clock::Instant) converts. A wait that has nothing else to return
+//! returns a [`WaitTimeoutResult`].
 
 mod barrier;
 mod condvar;
@@ -38,6 +39,7 @@ mod semaphore;
 #[cfg(not(loom))]
 pub mod shared;
 mod spin;
+mod timeout;
 mod wait_many;
 
 pub use crate::sys::futex::Deadline;
@@ -74,6 +76,7 @@ pub use rwlock::{
 };
 pub use scope::{Private, Scope, Shared};
 pub use semaphore::Semaphore;
+pub use timeout::WaitTimeoutResult;
 pub use wait_many::{
     MAX_WAITABLES, WaitError, Waitable, wait_all, wait_all_for, wait_all_until, wait_any,
     wait_any_for, wait_any_until,

@@ -30,6 +30,7 @@ use core::time::Duration;
 use super::futex::Futex;
 use super::profile::{Kind, Wait, let_go};
 use super::scope::Private;
+use super::timeout::WaitTimeoutResult;
 use crate::primitive::atomic::Ordering;
 use crate::sys::futex::{Deadline, Wake};
 use crate::sys::holder::{self, Holder};
@@ -191,24 +192,24 @@ impl Once {
         }
     }
 
-    /// Waits until it is done by another thread, at most so long; false if it was not, or at once if the thread that
-    /// runs was left behind by a [fork](#after-fork).
+    /// Waits until it is done by another thread, at most so long. Times out at once if a [fork](#after-fork) left the
+    /// thread that runs behind.
     ///
     /// # Panics
     /// If the calling thread is the one that does it.
     #[inline]
-    pub fn wait_for(&self, span: Duration) -> bool {
-        self.is_completed() || self.wait_cold(Some(Deadline::after(span)))
+    pub fn wait_for(&self, span: Duration) -> WaitTimeoutResult {
+        WaitTimeoutResult::of(self.is_completed() || self.wait_cold(Some(Deadline::after(span))))
     }
 
-    /// Waits until it is done by another thread or until the deadline; false if it was not, or at once if the thread
-    /// that runs was left behind by a [fork](#after-fork).
+    /// Waits until it is done by another thread or until the deadline. Times out at once if a [fork](#after-fork) left
+    /// the thread that runs behind.
     ///
     /// # Panics
     /// If the calling thread is the one that does it.
     #[inline]
-    pub fn wait_until(&self, deadline: Deadline) -> bool {
-        self.is_completed() || self.wait_cold(Some(deadline))
+    pub fn wait_until(&self, deadline: Deadline) -> WaitTimeoutResult {
+        WaitTimeoutResult::of(self.is_completed() || self.wait_cold(Some(deadline)))
     }
 
     #[cold]

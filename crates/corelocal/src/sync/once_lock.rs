@@ -151,7 +151,7 @@ impl<T> OnceLock<T> {
     #[inline]
     pub fn wait_for(&self, span: Duration) -> Option<&T> {
         // SAFETY: invariant 1.
-        self.once.wait_for(span).then(|| unsafe { self.value_ref() })
+        (!self.once.wait_for(span).timed_out()).then(|| unsafe { self.value_ref() })
     }
 
     /// The value, if another thread writes it before the deadline; nothing as told at [`wait_for`](Self::wait_for).
@@ -161,7 +161,7 @@ impl<T> OnceLock<T> {
     #[inline]
     pub fn wait_until(&self, deadline: Deadline) -> Option<&T> {
         // SAFETY: invariant 1.
-        self.once.wait_until(deadline).then(|| unsafe { self.value_ref() })
+        (!self.once.wait_until(deadline).timed_out()).then(|| unsafe { self.value_ref() })
     }
 
     #[cold]

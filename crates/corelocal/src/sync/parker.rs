@@ -12,6 +12,7 @@ use core::time::Duration;
 use super::futex::Futex;
 use super::profile::{Kind, Wait};
 use super::scope::{Private, Scope};
+use super::timeout::WaitTimeoutResult;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::{Deadline, Wake};
 
@@ -88,16 +89,16 @@ impl<S: Scope> Parker<S> {
         }
     }
 
-    /// Sleeps until unparked, at most so long; false if it was not.
+    /// Sleeps until unparked, at most so long.
     #[inline]
-    pub fn park_for(&self, span: Duration) -> bool {
-        self.take() || self.park_cold(Some(Deadline::after(span)))
+    pub fn park_for(&self, span: Duration) -> WaitTimeoutResult {
+        WaitTimeoutResult::of(self.take() || self.park_cold(Some(Deadline::after(span))))
     }
 
-    /// Sleeps until unparked or until the deadline; false if it was not.
+    /// Sleeps until unparked or until the deadline.
     #[inline]
-    pub fn park_until(&self, deadline: Deadline) -> bool {
-        self.take() || self.park_cold(Some(deadline))
+    pub fn park_until(&self, deadline: Deadline) -> WaitTimeoutResult {
+        WaitTimeoutResult::of(self.take() || self.park_cold(Some(deadline)))
     }
 
     #[cold]

@@ -70,7 +70,7 @@ fn loom_a_park_that_ends_takes_nothing_along() {
     check(|| {
         let model = leaked();
         let parked = thread::spawn(|| {
-            if !model.parker.park_until(Deadline::now()) {
+            if model.parker.park_until(Deadline::now()).timed_out() {
                 model.parker.park();
             }
         });

@@ -189,15 +189,15 @@ impl<T, I: SlotIndex> Queue<T, I> {
     /// for signal handlers.
     pub fn pop(&self) -> T {
         loop {
-            if let Some(item) = self.pop_until(None) {
+            if let Some(item) = self.pop_before(None) {
                 return item;
             }
         }
     }
 
     /// [`pop`](Queue::pop) until a point in time: `None` when it has passed and there is no item.
-    pub fn pop_deadline(&self, deadline: Deadline) -> Option<T> {
-        self.pop_until(Some(deadline))
+    pub fn pop_until(&self, deadline: Deadline) -> Option<T> {
+        self.pop_before(Some(deadline))
     }
 
     /// [`pop`](Queue::pop) for a time span at the longest: `None` when it has passed and there is no item.
@@ -207,10 +207,10 @@ impl<T, I: SlotIndex> Queue<T, I> {
     /// use std::time::Duration;
     ///
     /// let queue: Queue<u32> = Queue::new();
-    /// assert_eq!(queue.pop_timeout(Duration::from_millis(1)), None);
+    /// assert_eq!(queue.pop_for(Duration::from_millis(1)), None);
     /// ```
-    pub fn pop_timeout(&self, span: Duration) -> Option<T> {
-        self.try_pop().or_else(|| self.pop_until(Some(Deadline::after(span))))
+    pub fn pop_for(&self, span: Duration) -> Option<T> {
+        self.try_pop().or_else(|| self.pop_before(Some(Deadline::after(span))))
     }
 
     /// All items, as [`try_pop`](Queue::try_pop) gives them, until that gives none. While others push it may
@@ -254,7 +254,7 @@ impl<T, I: SlotIndex> Queue<T, I> {
     }
 
     #[cold]
-    fn pop_until(&self, deadline: Option<Deadline>) -> Option<T> {
+    fn pop_before(&self, deadline: Option<Deadline>) -> Option<T> {
         loop {
             for _ in 0..LOOKS {
                 if let Some(item) = self.try_pop() {

@@ -5,8 +5,8 @@
 //! Invariant: a [`MutexGuard`] exists only while its thread holds the lock, and only through a guard, or
 //! exclusive access to the whole mutex, is the value touched.
 
-#[cfg(any(test, feature = "std"))]
 mod abort_on_unwind;
+#[cfg(any(test, feature = "std"))]
 mod arc;
 mod guard;
 mod holder;

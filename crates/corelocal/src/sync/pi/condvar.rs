@@ -19,6 +19,7 @@ use super::{LockError, PiMutexGuard, word};
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sync::profile::{Kind, Wait};
 use crate::sync::scope::{Private, Scope};
+use crate::sync::timeout::WaitTimeoutResult;
 use crate::sys::Errno;
 use crate::sys::futex::{Deadline, Requeue, Wake, pi};
 
@@ -81,7 +82,7 @@ impl<S: Scope> PiCondvar<S> {
         self.sleep(guard, None).map(|(guard, _)| guard)
     }
 
-    /// As [`wait`](Self::wait), for at most this time span; says whether it has passed.
+    /// As [`wait`](Self::wait), for at most this time span.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -89,11 +90,11 @@ impl<S: Scope> PiCondvar<S> {
         &self,
         guard: PiMutexGuard<'a, T, S>,
         span: Duration,
-    ) -> Result<(PiMutexGuard<'a, T, S>, bool), LockError> {
+    ) -> Result<(PiMutexGuard<'a, T, S>, WaitTimeoutResult), LockError> {
         self.sleep(guard, Some(Deadline::after(span)))
     }
 
-    /// As [`wait`](Self::wait), until the deadline at most; says whether it has passed.
+    /// As [`wait`](Self::wait), until the deadline at most.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -101,7 +102,7 @@ impl<S: Scope> PiCondvar<S> {
         &self,
         guard: PiMutexGuard<'a, T, S>,
         deadline: Deadline,
-    ) -> Result<(PiMutexGuard<'a, T, S>, bool), LockError> {
+    ) -> Result<(PiMutexGuard<'a, T, S>, WaitTimeoutResult), LockError> {
         self.sleep(guard, Some(deadline))
     }
 
@@ -158,7 +159,7 @@ impl<S: Scope> PiCondvar<S> {
         &self,
         guard: PiMutexGuard<'a, T, S>,
         deadline: Option<Deadline>,
-    ) -> Result<(PiMutexGuard<'a, T, S>, bool), LockError> {
+    ) -> Result<(PiMutexGuard<'a, T, S>, WaitTimeoutResult), LockError> {
         let mutex = guard.mutex;
         // Relaxed: under the mutex. (1)
         let seen = self.notified.load(Ordering::Relaxed);
@@ -175,7 +176,7 @@ impl<S: Scope> PiCondvar<S> {
         };
         self.change_waiters(-1);
         match outcome {
-            Ok(outcome) => Ok((guard, outcome == Wake::TimedOut)),
+            Ok(outcome) => Ok((guard, WaitTimeoutResult::timed_out_if(outcome == Wake::TimedOut))),
             Err(errno) => Err(word::reason(errno)),
         }
     }

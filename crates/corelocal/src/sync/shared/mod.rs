@@ -36,7 +36,7 @@
 //!     // SAFETY: ends the child.
 //!     unsafe { libc::_exit(0) };
 //! }
-//! assert!(table.ready.wait_for(Duration::from_secs(30)));
+//! assert!(!table.ready.wait_for(Duration::from_secs(30)).timed_out());
 //! assert_eq!(*table.sum.lock(), 7);
 //! # Ok::<(), shared::SharedError>(())
 //! ```

@@ -44,6 +44,19 @@ impl Deadline {
         Deadline::now().plus(span).min(Deadline::LATEST)
     }
 
+    /// So many nanoseconds after the zero of `CLOCK_MONOTONIC`, within what a deadline can be.
+    pub(crate) fn at_nanos(nanos: i64) -> Deadline {
+        let nanos = nanos.max(0);
+        let per_sec = i64::from(NANOS_PER_SEC);
+        let deadline = Deadline { seconds: nanos / per_sec, nanoseconds: nanos % per_sec };
+        deadline.min(Deadline::LATEST)
+    }
+
+    /// Nanoseconds after the zero of `CLOCK_MONOTONIC`: below 2^63, as no deadline is later than that (2).
+    pub(crate) fn as_nanos(self) -> i64 {
+        self.seconds * i64::from(NANOS_PER_SEC) + self.nanoseconds
+    }
+
     /// The time span from now to this point; zero once it has passed.
     pub fn remaining(self) -> Duration {
         self.since(Deadline::now())

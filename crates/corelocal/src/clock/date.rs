@@ -1,4 +1,4 @@
-//! Nanoseconds since 1970, or before it, as a date.
+//! Formats nanoseconds since 1970, or before it, as a date and time in UTC (RFC 3339).
 //!
 //! Way of a number: days and the rest; years, from 400 of them down to one, beginning in March, so that a
 //! leap day is the last of its year; the month by the days before it.
@@ -8,7 +8,7 @@
 //! 2. An `i64` of nanoseconds goes from the year 1677 to 2262: years have four digits, and days since 1600 are positive.
 
 /// Nanoseconds in a second.
-pub const NANOS: i64 = 1_000_000_000;
+const NANOS: i64 = 1_000_000_000;
 
 const DAY: i64 = 24 * 60 * 60;
 
@@ -22,7 +22,7 @@ const DAYS_OF_4: u64 = 1461;
 const BEFORE_MONTH: [u64; 12] = [0, 31, 61, 92, 122, 153, 184, 214, 245, 275, 306, 337];
 
 /// A date and time of day, as text.
-pub struct Text {
+pub(super) struct Text {
     bytes: [u8; 30],
     len: usize,
 }
@@ -31,7 +31,7 @@ impl Text {
     /// Of nanoseconds since 1970, with so many digits after the second, up to nine. What has no room is cut off, so
     /// that the text is never later than the time.
     #[inline]
-    pub fn date(nanos: i64, digits: usize) -> Text {
+    pub(super) fn date(nanos: i64, digits: usize) -> Text {
         // Towards the past, before 1970 as well; so the rests are positive.
         let (seconds, fraction) = (nanos.div_euclid(NANOS), nanos.rem_euclid(NANOS) as u64);
         let (days, rest) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY) as u64);
@@ -55,9 +55,9 @@ impl Text {
 
     /// As a string.
     #[inline]
-    pub fn as_str(&self) -> &str {
+    pub(super) fn as_str(&self) -> &str {
         // (1)
-        std::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+        core::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
     }
 
     /// Writes the `N` last decimal digits of a number.
@@ -86,44 +86,4 @@ fn date_of(days: i64) -> (u64, u64, u64) {
     let day = days - BEFORE_MONTH[months] + 1;
     // March is the first month; January and February are of the next year.
     if months < 10 { (year, months as u64 + 3, day) } else { (year + 1, months as u64 - 9, day) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn by_jiff(nanos: i64, digits: usize) -> String {
-        let nanos = i128::from(nanos);
-        let cut = nanos - nanos.rem_euclid(10i128.pow(9 - digits as u32));
-        let stamp = jiff::Timestamp::from_nanosecond(cut).unwrap();
-        format!("{stamp:.digits$}")
-    }
-
-    #[test]
-    fn every_day_from_1677_to_2262() {
-        let (first, last) = (i64::MIN / (DAY * NANOS), i64::MAX / (DAY * NANOS));
-        for day in first..=last {
-            let nanos = day * DAY * NANOS;
-            assert_eq!(Text::date(nanos, 0).as_str(), by_jiff(nanos, 0));
-        }
-        assert_eq!(Text::date(i64::MIN, 9).as_str(), "1677-09-21T00:12:43.145224192Z");
-        assert_eq!(Text::date(i64::MAX, 9).as_str(), "2262-04-11T23:47:16.854775807Z");
-    }
-
-    #[test]
-    fn before_1970() {
-        assert_eq!(Text::date(-1, 9).as_str(), "1969-12-31T23:59:59.999999999Z");
-        assert_eq!(Text::date(-1, 3).as_str(), "1969-12-31T23:59:59.999Z");
-        assert_eq!(Text::date(-1, 0).as_str(), "1969-12-31T23:59:59Z");
-        assert_eq!(Text::date(-NANOS, 6).as_str(), "1969-12-31T23:59:59.000000Z");
-    }
-
-    proptest! {
-        #[test]
-        fn every_nanosecond(nanos: i64, digits in prop_oneof![Just(0usize), Just(3), Just(6), Just(9)]) {
-            let text = Text::date(nanos, digits);
-            prop_assert_eq!(text.as_str(), by_jiff(nanos, digits));
-        }
-    }
 }

@@ -6,7 +6,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 use corelocal::percpu;
 use corelocal::sync::{
     AutoEvent, Barrier, Condvar, Latch, LazyLock, ManualEvent, MappedMutexGuard,
-    MappedRwLockWriteGuard, Mutex, MutexGuard, Once, OnceLock, OnceState, Orphaned, Parker,
+    MappedRwLockWriteGuard, Mutex, MutexGuard, Once, OnceLock, OnceState, Orphaned, Parker, Permit,
     PiCondvar, PiMutex, PiMutexGuard, Private, Recovered, ReentrantMutex, RobustMutex,
     RobustMutexGuard, RobustPiMutex, RwLock, RwLockReadGuard, RwLockUpgradableGuard,
     RwLockWriteGuard, Scope, Semaphore, Shared, Task, WaitGroup,
@@ -59,6 +59,9 @@ fn without_values<S: Scope>() {
     is_unwind_safe::<Latch<S>>();
     is_unwind_safe::<WaitGroup<S>>();
     is_unwind_safe::<Task<'static, S>>();
+    is_unwind_safe::<Permit<'static, S>>();
+    #[cfg(feature = "std")]
+    is_unwind_safe::<corelocal::sync::ArcPermit<S>>();
     is_unwind_safe::<AutoEvent<S>>();
     is_unwind_safe::<ManualEvent<S>>();
     is_unwind_safe::<Parker<S>>();

@@ -60,6 +60,27 @@ impl<I: SlotIndex> Gauge<I> {
         self.add(n.wrapping_neg());
     }
 
+    /// Adds 1, and subtracts it when the result is dropped: for what is in flight.
+    ///
+    /// ```
+    /// use corelocal::percpu::Gauge;
+    ///
+    /// static IN_FLIGHT: Gauge = Gauge::new();
+    ///
+    /// fn handle() {
+    ///     let _in_flight = IN_FLIGHT.enter();
+    ///     assert_eq!(IN_FLIGHT.get(), 1);
+    /// }
+    ///
+    /// handle();
+    /// assert_eq!(IN_FLIGHT.get(), 0); // also after an early return or a panic
+    /// ```
+    #[inline]
+    pub fn enter(&self) -> InFlight<'_, I> {
+        self.add(1);
+        InFlight { gauge: self }
+    }
+
     /// Sets the value, and returns what it was.
     ///
     /// What others add meanwhile is either part of the result or comes on top of `value`: nothing is
@@ -75,6 +96,21 @@ impl<I: SlotIndex> Gauge<I> {
     /// later subtraction on another seen. Linear in the slots in use. Async-signal-safe.
     pub fn get(&self) -> i64 {
         self.sum.get(0)
+    }
+}
+
+/// What [`Gauge::enter`] added, until it is dropped, by whatever thread: a task may take it along from core to core. One
+/// that is forgotten (`mem::forget`) stays in the gauge.
+#[derive(Debug)]
+#[must_use = "the gauge goes down when it is dropped"]
+pub struct InFlight<'a, I: SlotIndex = Cid> {
+    gauge: &'a Gauge<I>,
+}
+
+impl<I: SlotIndex> Drop for InFlight<'_, I> {
+    #[inline]
+    fn drop(&mut self) {
+        self.gauge.sub(1);
     }
 }
 
@@ -95,6 +131,25 @@ mod tests {
     use super::*;
     use crate::cid::CpuId;
     use std::format;
+
+    #[test]
+    fn what_is_in_flight_is_counted() {
+        let gauge = Gauge::<crate::cid::Cid>::default();
+        let (first, second) = (gauge.enter(), gauge.enter());
+        assert_eq!(gauge.get(), 2);
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(first));
+        });
+        assert_eq!(gauge.get(), 1);
+        let panicked = std::panic::catch_unwind(|| {
+            let _third = gauge.enter();
+            panic!("for the test");
+        });
+        assert!(panicked.is_err());
+        assert_eq!(gauge.get(), 1);
+        core::mem::forget(second);
+        assert_eq!(gauge.get(), 1);
+    }
 
     #[test]
     fn goes_up_and_down_and_is_set() {

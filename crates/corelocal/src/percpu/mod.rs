@@ -55,7 +55,7 @@ pub use area::Area;
 pub(crate) use block::Block;
 pub use counter::Counter;
 pub use counter_vec::{CounterVec, OutOfRange};
-pub use gauge::Gauge;
+pub use gauge::{Gauge, InFlight};
 pub use histogram::Histogram;
 pub use lock::{Guard, Lock};
 pub use max::{Max, Min};

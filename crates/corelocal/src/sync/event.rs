@@ -99,7 +99,8 @@ impl<S: Scope> AutoEvent<S> {
     #[inline]
     pub fn wait_for(&self, span: Duration) -> WaitTimeoutResult {
         WaitTimeoutResult::of(
-            self.try_wait() || self.permits.take_until(Some(Deadline::after(span)), Kind::Event),
+            self.permits.take_unreserved()
+                || self.permits.take_until(Some(Deadline::after(span)), Kind::Event),
         )
     }
 

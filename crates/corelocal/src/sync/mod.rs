@@ -15,6 +15,7 @@ mod condvar_guard;
 mod countdown;
 mod doze;
 mod event;
+mod fairness;
 mod futex;
 mod latch;
 mod lazy_lock;
@@ -75,7 +76,9 @@ pub use rwlock::{
     MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockUpgradableGuard, RwLockWriteGuard,
 };
 pub use scope::{Private, Scope, Shared};
-pub use semaphore::Semaphore;
+#[cfg(any(test, feature = "std"))]
+pub use semaphore::ArcPermit;
+pub use semaphore::{Permit, Semaphore};
 pub use timeout::WaitTimeoutResult;
 pub use wait_many::{
     MAX_WAITABLES, WaitError, Waitable, wait_all, wait_all_for, wait_all_until, wait_any,

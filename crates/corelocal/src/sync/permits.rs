@@ -1,12 +1,16 @@
 //! A number of permits, and threads that wait for one: what semaphores and events that reset themselves are.
 //!
 //! ```text
-//!   31        30                          0
-//!   AWAITED   permits
+//!   31        30        29                0
+//!   AWAITED   STARVED   permits
 //! ```
 //!
-//! AWAITED says that somebody may sleep. Whoever gives a permit clears it and wakes; whoever slept sets it
+//! AWAITED says that threads may sleep. The thread that gives a permit clears it and wakes; a thread that slept sets it
 //! again, since others may sleep still.
+//!
+//! STARVED says that a sleeper has waited for long. A thread that gives a permit and takes it again at once is faster than
+//! the one it woke. So while it is set, permits are for threads that have slept, of which the next one to take clears it;
+//! a thread that comes new sleeps first, 10 ms at most: the starved one may have been killed, or left behind by a fork.
 //!
 //! ```text
 //!   giver                                    taker
@@ -24,14 +28,19 @@
 //!    word is a read-modify-write, so a Release lasts.
 //! 4. A giver does not touch the word after the exchange that gives: its memory may be gone.
 
+use super::fairness::{self, Patience};
 use super::futex::Futex;
 use super::profile::{self, Wait};
 use super::scope::Scope;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::{Deadline, Wake};
 
-/// Somebody may sleep.
+/// Threads may sleep.
 pub(super) const AWAITED: u32 = 1 << 31;
+/// Permits are for threads that have slept.
+const STARVED: u32 = 1 << 30;
+/// The bits of the number.
+const NUMBER: u32 = STARVED - 1;
 
 /// See the module's text. All bytes 0 is: no permits.
 #[repr(transparent)]
@@ -41,12 +50,12 @@ pub(super) struct Permits<S: Scope> {
 
 #[inline(always)]
 fn number(word: u32) -> u32 {
-    word & !AWAITED
+    word & NUMBER
 }
 
 impl<S: Scope> Permits<S> {
     /// The most permits there can be.
-    pub(super) const MAX: u32 = AWAITED - 1;
+    pub(super) const MAX: u32 = NUMBER;
 
     #[cfg(not(loom))]
     pub(super) const fn new(permits: u32) -> Self {
@@ -64,10 +73,33 @@ impl<S: Scope> Permits<S> {
         number(self.word.load(Ordering::Relaxed))
     }
 
-    /// Takes a permit, if there is one.
+    /// Takes a permit, if there is one, whoever waits for it.
     #[inline]
     pub(super) fn try_take(&self) -> bool {
         self.take(0)
+    }
+
+    /// Takes a permit, if there is one that is not reserved for threads that have slept.
+    #[inline]
+    pub(super) fn take_unreserved(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        let fewer = word.wrapping_sub(1);
+        // With AWAITED or STARVED it is more than any number.
+        if fewer < NUMBER {
+            // Acquire: partner is the Release in `give`.
+            let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+            if self.word.compare_exchange_weak(word, fewer, success, failure).is_ok() {
+                return true;
+            }
+        }
+        self.take_unreserved_slowly()
+    }
+
+    #[inline(never)]
+    fn take_unreserved_slowly(&self) -> bool {
+        let unreserved = |word| (word & STARVED == 0 && number(word) > 0).then(|| word - 1);
+        // Acquire: partner is the Release in `give`.
+        self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, unreserved).is_ok()
     }
 
     /// Takes a permit, if there is one, with AWAITED set if that is `mark`: so does one that has slept.
@@ -78,7 +110,7 @@ impl<S: Scope> Permits<S> {
             // Acquire: partner is the Release in `give`.
             match self.word.compare_exchange_weak(
                 word,
-                (word - 1) | mark,
+                if mark == 0 { word - 1 } else { ((word - 1) | mark) & !STARVED },
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
@@ -98,15 +130,18 @@ impl<S: Scope> Permits<S> {
     /// Takes a permit, once there is one; false at the deadline.
     #[inline]
     pub(super) fn take_until(&self, deadline: Option<Deadline>, kind: profile::Kind) -> bool {
-        self.try_take() || self.take_cold(deadline, kind)
+        self.take_unreserved() || self.take_cold(deadline, kind)
     }
 
     #[cold]
     fn take_cold(&self, deadline: Option<Deadline>, kind: profile::Kind) -> bool {
         let mut wait = Wait::begin(kind, self);
+        wait.sleeps();
+        self.let_others_go_first(deadline);
+        let (patience, mut is_starved) = (Patience::begin(), false);
         loop {
             wait.sleeps();
-            let is_over = match self.wait(deadline) {
+            let is_over = match self.wait(deadline, is_starved) {
                 Wake::TimedOut => true,
                 // A permit was there, and may be another's by now.
                 Wake::Differed => deadline.is_some_and(Deadline::has_come),
@@ -118,43 +153,56 @@ impl<S: Scope> Permits<S> {
             if self.take(AWAITED) {
                 return wait.end(true);
             }
+            is_starved = is_starved || patience.has_ended();
+        }
+    }
+
+    /// Sleeps for a moment if permits are reserved. Afterwards the thread is one that has slept.
+    fn let_others_go_first(&self, deadline: Option<Deadline>) {
+        let word = self.word.load(Ordering::Relaxed);
+        if number(word) > 0 && word & STARVED != 0 {
+            let end = fairness::end_of_step_back(deadline);
+            self.word.wait_briefly(word, Some(end));
         }
     }
 
     /// Sleeps while there is no permit, until woken or until the deadline. After it, whoever slept owes
     /// invariant 2: `take` with AWAITED, or `leave`.
-    fn wait(&self, deadline: Option<Deadline>) -> Wake {
-        match self.announce() {
+    fn wait(&self, deadline: Option<Deadline>, is_starved: bool) -> Wake {
+        match self.announce_with(AWAITED | if is_starved { STARVED } else { 0 }) {
             Some(expected) => self.word.wait(expected, deadline),
             None => Wake::Differed,
         }
     }
 
-    /// Says that somebody is about to sleep: while the word is as returned. Nothing if there is a permit.
+    /// Sets AWAITED and returns the word to sleep on. `None` if there is a permit.
     pub(super) fn announce(&self) -> Option<u32> {
-        // Relaxed: whoever takes acquires then.
+        self.announce_with(AWAITED)
+    }
+
+    fn announce_with(&self, marks: u32) -> Option<u32> {
+        // Relaxed: the thread that takes acquires then.
         let mut word = self.word.load(Ordering::Relaxed);
         while number(word) == 0 {
-            if word == AWAITED {
-                return Some(AWAITED);
+            let marked = word | marks;
+            let relaxed = Ordering::Relaxed;
+            if marked == word {
+                return Some(marked);
             }
-            match self.word.compare_exchange_weak(
-                word,
-                AWAITED,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Some(AWAITED),
+            match self.word.compare_exchange_weak(word, marked, relaxed, relaxed) {
+                Ok(_) => return Some(marked),
                 Err(now) => word = now,
             }
         }
         None
     }
 
-    /// The wake-up that a leaving sleeper may have had is somebody else's again.
+    /// The wake-up that a leaving sleeper may have had goes to another one.
     pub(super) fn leave(&self) {
-        // Relaxed: nothing is told but that somebody may sleep.
-        if number(self.word.fetch_or(AWAITED, Ordering::Relaxed)) > 0 {
+        let marked = |word| Some((word | AWAITED) & !STARVED);
+        // Relaxed: it tells only that threads may sleep. A starved one that stays sets STARVED again.
+        let before = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, marked);
+        if before.is_ok_and(|word| number(word) > 0) {
             Futex::wake(&self.word, 1);
         }
     }
@@ -173,31 +221,37 @@ impl<S: Scope> Permits<S> {
     /// `None` changes nothing: there would be more than `most`, and `saturate` is false.
     #[inline]
     pub(super) fn give(&self, more: u32, most: u32, saturate: bool) -> Option<u32> {
+        let before = self.word.load(Ordering::Relaxed);
+        // With AWAITED or STARVED it is more than any number.
+        if before <= most && more <= most - before {
+            // Release: partner is the Acquire in `take`.
+            let (sum, success, failure) = (before + more, Ordering::Release, Ordering::Relaxed);
+            if self.word.compare_exchange_weak(before, sum, success, failure).is_ok() {
+                return Some(before);
+            }
+        }
+        self.give_slowly(more, most, saturate)
+    }
+
+    #[inline(never)]
+    fn give_slowly(&self, more: u32, most: u32, saturate: bool) -> Option<u32> {
         if more == 0 {
             // It would clear AWAITED and wake nobody.
             return Some(self.available());
         }
         let word = ptr_of(&self.word);
-        let mut before = self.word.load(Ordering::Relaxed);
-        loop {
-            let now = match number(before).checked_add(more) {
-                Some(sum) if sum <= most => sum,
-                _ if saturate => most,
-                _ => return None,
-            };
-            // Release: partner is the Acquire in `take`; also when the number stays as it is.
-            match self.word.compare_exchange_weak(before, now, Ordering::Release, Ordering::Relaxed)
-            {
-                Ok(_) => {
-                    // Invariant 4: by address.
-                    if before & AWAITED != 0 {
-                        wake_cold::<S>(word, more);
-                    }
-                    return Some(number(before));
-                }
-                Err(actual) => before = actual,
-            }
+        let given = |before| {
+            let sum = number(before).checked_add(more).filter(|&sum| sum <= most);
+            let now = if saturate { Some(sum.unwrap_or(most)) } else { sum }?;
+            Some(now | before & STARVED)
+        };
+        // Release: partner is the Acquire in `take`; also when the number stays as it is.
+        let before = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, given).ok()?;
+        // Invariant 4: by address.
+        if before & AWAITED != 0 {
+            wake_cold::<S>(word, more);
         }
+        Some(number(before))
     }
 
     /// The word, for those who wait for several.

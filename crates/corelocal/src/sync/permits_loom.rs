@@ -146,7 +146,7 @@ fn loom_catches_a_giver_without_release() {
 fn loom_catches_a_sleeper_that_forgets_the_others() {
     let take = |permits: &Permits| {
         while !permits.try_take() {
-            permits.wait(None);
+            permits.wait(None, false);
         }
     };
     explore_two(Ways { take, ..RIGHT });
@@ -158,7 +158,7 @@ fn loom_catches_a_sleeper_that_forgets_the_others() {
 fn loom_catches_a_sleeper_that_leaves_permits_to_nobody() {
     let take = |permits: &Permits| {
         loop {
-            permits.wait(None);
+            permits.wait(None, false);
             let word = permits.word.load(Ordering::Relaxed);
             let taken = (word.wrapping_sub(1)) | AWAITED;
             let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
@@ -178,7 +178,7 @@ fn loom_catches_a_sleeper_that_leaves_permits_to_nobody() {
 fn loom_catches_one_that_gives_up_without_a_word() {
     let try_take = |permits: &Permits| {
         // Woken, and it looks no more.
-        permits.wait(Some(Deadline::now()));
+        permits.wait(Some(Deadline::now()), false);
         false
     };
     explore_giving_up(Ways { try_take, ..RIGHT });

@@ -33,6 +33,7 @@ pub fn check(right: bool, wrong: u8) -> Result<(), u8> {
 }
 
 /// What a panic of `body` says.
+#[allow(dead_code, reason = "each test binary uses some of them")]
 pub fn panic_of<R>(body: impl FnOnce() -> R) -> Option<String> {
     let caught = catch_unwind(AssertUnwindSafe(|| drop(body()))).err()?;
     let text = caught.downcast_ref::<&str>().map(ToString::to_string);

@@ -5,6 +5,7 @@
 
 use super::word::{self as pi_word, Left};
 use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::robust::gate::Gate;
 use crate::sync::robust::word::{self, Taken};
 use crate::sync::robust::{Inherit, LockError, Protocol, RobustMutex};
 use crate::sync::scope::Private;
@@ -31,6 +32,7 @@ impl Protocol for Inherit {
 
     fn take(
         word: &AtomicU32,
+        _: &Gate,
         me: Thread<'_>,
         deadline: Option<Deadline>,
         scope: Scope,

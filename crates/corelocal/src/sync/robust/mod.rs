@@ -11,6 +11,7 @@
 //! 3. A reference to data that a fork may have left half changed is given out by `unsafe` functions only.
 
 mod error;
+pub(in crate::sync) mod gate;
 mod guard;
 mod raw;
 mod waiting;
@@ -177,14 +178,20 @@ impl<T: ?Sized, S: Scope, W: Waiting> RobustMutex<T, S, W> {
     /// [`LockError::Busy`] if somebody does, be it the calling thread; else as for [`lock`](Self::lock).
     #[inline]
     pub fn try_lock(&self) -> Outcome<'_, T, S, W> {
-        let me = current()?;
+        let me = match known() {
+            Some(me) => me,
+            None => found()?,
+        };
         // SAFETY: `new`'s caller promised it.
         self.outcome(unsafe { self.raw.try_lock::<W>(me, S::FUTEX) })
     }
 
     #[inline]
     fn acquire(&self, deadline: Option<Deadline>) -> Outcome<'_, T, S, W> {
-        let me = current()?;
+        let me = match known() {
+            Some(me) => me,
+            None => found()?,
+        };
         // SAFETY: `new`'s caller promised it.
         self.outcome(unsafe { self.raw.lock::<W>(me, deadline, S::FUTEX) })
     }
@@ -210,7 +217,7 @@ impl<T: ?Sized, S: Scope, W: Waiting> RobustMutex<T, S, W> {
 
     /// Makes it unusable, if the calling thread owns it.
     fn give_up(&self) {
-        if let Ok(me) = current::<(), ()>() {
+        if let Some(me) = known().or_else(|| found::<(), ()>().ok()) {
             self.raw.give_up(me, S::FUTEX);
         }
     }
@@ -224,22 +231,29 @@ impl<T: ?Sized, S: Scope, W: Waiting> RobustMutex<T, S, W> {
     #[inline(always)]
     fn unlock(&self) {
         // Without a thread's list it was not locked here.
-        if let Ok(me) = current::<(), ()>() {
+        if let Some(me) = known().or_else(|| found::<(), ()>().ok()) {
             // Refused to the copy of a guard in a forked child. (2)
             let _ = self.raw.unlock::<W>(me, S::FUTEX);
         }
     }
 }
 
-#[cfg(not(loom))]
+/// The calling thread, if it remembers its list.
 #[inline(always)]
-fn current<R, O>() -> Result<Thread<'static>, RobustError<R, O>> {
-    Thread::current().map_err(|errno| RobustError::Failed(LockError::Refused(errno)))
+fn known() -> Option<Thread<'static>> {
+    #[cfg(not(loom))]
+    return Thread::known();
+    // Threads of a model have their lists from the model.
+    #[cfg(loom)]
+    None
 }
 
-/// Threads of a model have their lists from the model.
-#[cfg(loom)]
-fn current<R, O>() -> Result<Thread<'static>, RobustError<R, O>> {
+/// The calling thread, whose list is looked for.
+#[cold]
+fn found<R, O>() -> Result<Thread<'static>, RobustError<R, O>> {
+    #[cfg(not(loom))]
+    return Thread::find().map_err(|errno| RobustError::Failed(LockError::Refused(errno)));
+    #[cfg(loom)]
     Err(RobustError::Failed(LockError::Refused(crate::sys::Errno::ENOSYS)))
 }
 

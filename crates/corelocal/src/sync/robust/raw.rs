@@ -21,6 +21,7 @@
 //!    empty. So such a lock is in no list.
 
 use super::LockError;
+use super::gate::Gate;
 use super::waiting::Waiting;
 use super::word::{self, Taken};
 use crate::primitive::atomic::{AtomicU32, Ordering};
@@ -43,7 +44,8 @@ pub(super) struct Raw {
     word: AtomicU32,
     #[cfg(not(target_env = "musl"))]
     state: AtomicU32,
-    unused: [u32; 4],
+    gate: Gate,
+    unused: [u32; 3],
     links: Links,
 }
 
@@ -60,13 +62,13 @@ impl Raw {
     #[cfg(not(loom))]
     pub(super) const fn new() -> Self {
         let (word, state) = (AtomicU32::new(word::FREE), AtomicU32::new(0));
-        Raw { word, state, unused: [0; 4], links: Links::new() }
+        Raw { word, state, gate: Gate::new(), unused: [0; 3], links: Links::new() }
     }
 
     #[cfg(loom)]
     pub(super) fn new() -> Self {
         let (word, state) = (AtomicU32::new(word::FREE), AtomicU32::new(0));
-        Raw { word, state, unused: [0; 4], links: Links::new() }
+        Raw { word, state, gate: Gate::new(), unused: [0; 3], links: Links::new() }
     }
 
     /// Waits for the lock and acquires it.
@@ -80,8 +82,12 @@ impl Raw {
         deadline: Option<Deadline>,
         scope: Scope,
     ) -> Result<Taken, LockError> {
+        if !W::INHERITS && !self.gate.is_open() {
+            self.gate.wait(deadline, scope);
+        }
+        let take = || W::take(&self.word, &self.gate, me, deadline, scope);
         // SAFETY: the caller's promise.
-        unsafe { self.lock_by::<W>(me, scope, || W::take(&self.word, me, deadline, scope)) }
+        unsafe { self.lock_by::<W>(me, scope, take) }
     }
 
     /// Acquires the lock if nobody owns it.

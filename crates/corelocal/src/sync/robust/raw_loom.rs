@@ -164,7 +164,7 @@ fn lock_with(
 }
 
 fn take(raw: &Raw, me: Thread<'_>) -> Result<Taken, LockError> {
-    Plain::take(&raw.word, me, None, SCOPE)
+    Plain::take(&raw.word, &raw.gate, me, None, SCOPE)
 }
 
 /// Else the twins below would show nothing.

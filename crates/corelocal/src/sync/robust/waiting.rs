@@ -5,6 +5,7 @@
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::LockError;
+use super::gate::Gate;
 use super::word::{self, Taken};
 use crate::primitive::atomic::AtomicU32;
 use crate::sys::futex::{Deadline, Scope};
@@ -35,6 +36,7 @@ pub(in crate::sync) mod protocol {
 
         fn take(
             word: &AtomicU32,
+            gate: &Gate,
             me: Thread<'_>,
             deadline: Option<Deadline>,
             scope: Scope,
@@ -52,11 +54,12 @@ impl protocol::Protocol for Plain {
 
     fn take(
         word: &AtomicU32,
+        gate: &Gate,
         me: Thread<'_>,
         deadline: Option<Deadline>,
         scope: Scope,
     ) -> Result<Taken, LockError> {
-        word::take(word, me, deadline, scope)
+        word::take(word, gate, me, deadline, scope)
     }
 
     fn try_take(word: &AtomicU32, me: Thread<'_>, scope: Scope) -> Result<Taken, LockError> {

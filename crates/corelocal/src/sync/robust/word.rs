@@ -19,8 +19,10 @@
 //! 5. All waiting is shared: at a death the kernel wakes nobody else.
 
 use super::LockError;
+use super::gate::Gate;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sync::doze;
+use crate::sync::fairness::Patience;
 use crate::sync::profile::{self, Wait};
 use crate::sync::spin::{self, Spin};
 use crate::sys::futex::{Deadline, Scope, Wake};
@@ -84,12 +86,21 @@ pub(super) fn try_take(word: &AtomicU32, me: Thread<'_>, scope: Scope) -> Result
 #[cold]
 pub(super) fn take(
     word: &AtomicU32,
+    gate: &Gate,
     me: Thread<'_>,
     deadline: Option<Deadline>,
     scope: Scope,
 ) -> Result<Taken, LockError> {
     let mut wait = Wait::begin(profile::Kind::RobustMutex, word);
-    let taken = wait_and_take(word, me, deadline, scope, &mut wait);
+    let mut has_closed = false;
+    let is_starved = || {
+        gate.close();
+        has_closed = true;
+    };
+    let taken = wait_and_take(word, me, deadline, scope, &mut wait, is_starved);
+    if has_closed {
+        gate.open(scope);
+    }
     wait.end(taken.is_ok());
     taken
 }
@@ -100,7 +111,10 @@ fn wait_and_take(
     deadline: Option<Deadline>,
     scope: Scope,
     wait: &mut Wait,
+    mut is_starved: impl FnMut(),
 ) -> Result<Taken, LockError> {
+    // Known once it has slept.
+    let mut patience = None;
     let mut spin = Spin::new(spin::BRIEF);
     // What acquiring sets beside the owner (2).
     let mut others = 0;
@@ -136,6 +150,11 @@ fn wait_and_take(
             continue;
         }
         me.step();
+        match patience {
+            None => patience = Some(Patience::begin()),
+            Some(patience) if patience.has_ended() => is_starved(),
+            Some(_) => {}
+        }
         others = WAITERS;
         wait.sleeps();
         // Not for long without a look (4).

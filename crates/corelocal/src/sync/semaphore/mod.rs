@@ -2,6 +2,8 @@
 //!
 //! The protocol is in `permits.rs`: this is its face.
 
+mod permit;
+
 use core::fmt;
 use core::time::Duration;
 
@@ -10,12 +12,17 @@ use super::profile::Kind;
 use super::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 
+#[cfg(any(test, feature = "std"))]
+pub use permit::ArcPermit;
+pub use permit::Permit;
+
 /// A number of permits, which threads take and give back: 4 bytes.
 ///
 /// A permit belongs to nobody: it may be released by another thread than the one that acquired it, or from a
-/// signal handler. All bytes 0 is a semaphore without permits.
+/// signal handler. As a [`Permit`] it is a value that releases it. All bytes 0 is a semaphore without permits.
 ///
-/// Who sleeps is woken in the order of arrival, but a thread that comes just then may be quicker.
+/// Sleeping threads are woken in the order of arrival. A thread that comes just then may be faster, but not again and
+/// again: after 2 ms permits go to threads that have slept. [`try_acquire`](Self::try_acquire) takes any.
 ///
 /// ```
 /// use corelocal::sync::Semaphore;
@@ -62,7 +69,7 @@ impl<S: Scope> Semaphore<S> {
     /// As [`new`](Semaphore::new).
     #[cfg(not(loom))]
     pub const fn with_scope(permits: u32) -> Self {
-        assert!(permits <= Self::MAX, "a semaphore has at most 2^31 - 1 permits");
+        assert!(permits <= Self::MAX, "a semaphore has at most 2^30 - 1 permits");
         Semaphore { permits: Permits::new(permits) }
     }
 
@@ -89,7 +96,7 @@ impl<S: Scope> Semaphore<S> {
     /// Takes a permit, if there is one within the time span; says whether it did.
     #[inline]
     pub fn try_acquire_for(&self, span: Duration) -> bool {
-        self.try_acquire() || self.try_acquire_until(Deadline::after(span))
+        self.permits.take_unreserved() || self.try_acquire_until(Deadline::after(span))
     }
 
     /// Takes a permit, if there is one before the deadline; says whether it did.
@@ -131,7 +138,7 @@ impl<S: Scope> Semaphore<S> {
 #[cold]
 #[track_caller]
 fn too_many() -> ! {
-    panic!("a semaphore has at most 2^31 - 1 permits: more were released than acquired");
+    panic!("a semaphore has at most 2^30 - 1 permits: more were released than acquired");
 }
 
 impl<S: Scope> fmt::Debug for Semaphore<S> {

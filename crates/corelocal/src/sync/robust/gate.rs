@@ -1,0 +1,61 @@
+//! Lets a thread that has waited for long have the lock before threads that come new.
+//!
+//! A thread that unlocks and locks again at once is faster than the waiter that it woke: a holder that sleeps with the
+//! lock would keep another thread out for hundreds of milliseconds. So a waiter that lost the race after 2 ms
+//! closes the gate, at which threads that come new wait until it has the lock.
+//!
+//! # Invariants
+//! 1. The gate orders nothing, and the lock is right whatever the gate says: it decides only which thread tries first.
+//! 2. No thread waits at the gate for longer than 10 ms (`fairness.rs`), and the one that did opens it: a waiter that closed it may
+//!    have been killed, or left behind by a fork.
+
+use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::fairness;
+use crate::sys::futex::{Deadline, Scope, Wake};
+use crate::sys::sleep;
+
+const OPEN: u32 = 0;
+const CLOSED: u32 = 1;
+
+/// See the module's text. All bytes 0 is an open one. `pub`, as the trait is that takes it; no other crate can name it.
+pub struct Gate {
+    state: AtomicU32,
+}
+
+impl Gate {
+    #[cfg(not(loom))]
+    pub(super) const fn new() -> Self {
+        Gate { state: AtomicU32::new(OPEN) }
+    }
+
+    #[cfg(loom)]
+    pub(super) fn new() -> Self {
+        Gate { state: AtomicU32::new(OPEN) }
+    }
+
+    #[inline(always)]
+    pub(super) fn is_open(&self) -> bool {
+        // Relaxed, here and below: the gate orders nothing (1).
+        self.state.load(Ordering::Relaxed) == OPEN
+    }
+
+    /// Waits at a closed gate.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wait(&self, deadline: Option<Deadline>, scope: Scope) {
+        let end = Some(fairness::end_of_step_back(deadline));
+        if sleep::wait(&self.state, CLOSED, end, scope) == Wake::TimedOut {
+            self.open(scope); // (2)
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.state.store(CLOSED, Ordering::Relaxed);
+    }
+
+    pub(super) fn open(&self, scope: Scope) {
+        if self.state.swap(OPEN, Ordering::Relaxed) == CLOSED {
+            sleep::wake(&self.state, u32::MAX, scope);
+        }
+    }
+}

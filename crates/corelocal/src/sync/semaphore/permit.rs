@@ -1,0 +1,168 @@
+//! A permit as a value, which gives it back when it is dropped.
+//!
+//! # Invariants
+//! 1. For each value one permit was taken from the semaphore, and is given back once: by its drop, unless it is forgotten.
+//! 2. The copy of a value in a forked child gives a permit back to the child's copy of a private semaphore, and none to a
+//!    semaphore that processes share, whose permit is the parent's.
+
+use core::time::Duration;
+#[cfg(any(test, feature = "std"))]
+use std::sync::Arc;
+
+use super::{Private, Scope, Semaphore};
+use crate::sys::futex::Deadline;
+
+/// A permit of a [`Semaphore`], which is released when this is dropped, by whatever thread.
+///
+/// ```
+/// use corelocal::sync::Semaphore;
+///
+/// static CONNECTIONS: Semaphore = Semaphore::new(100);
+///
+/// let Some(permit) = CONNECTIONS.try_acquire_permit() else { return };
+/// assert_eq!(CONNECTIONS.available(), 99);
+/// drop(permit); // at the end of the request, also by an early return or a panic
+/// assert_eq!(CONNECTIONS.available(), 100);
+/// ```
+///
+/// # Panics
+/// Its drop, if more permits were [released](Semaphore::release) than acquired besides; during a panic that ends the
+/// process.
+#[derive(Debug)]
+#[must_use = "the permit is released when this is dropped"]
+pub struct Permit<'a, S: Scope = Private> {
+    semaphore: &'a Semaphore<S>,
+    stamp: S::Stamp,
+}
+
+impl<'a, S: Scope> Permit<'a, S> {
+    /// For a permit that was just taken.
+    fn of(semaphore: &'a Semaphore<S>) -> Self {
+        Permit { semaphore, stamp: S::stamp() }
+    }
+
+    /// Keeps the permit taken: the semaphore has one less, until somebody [releases](Semaphore::release) one.
+    pub fn forget(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl<S: Scope> Drop for Permit<'_, S> {
+    #[inline]
+    fn drop(&mut self) {
+        if S::is_of_this_process(self.stamp) {
+            self.semaphore.release();
+        }
+    }
+}
+
+/// A permit of a [`Semaphore`] that lies in an [`Arc`], of which this owns a share; else as [`Permit`]. With the feature
+/// `std`.
+///
+/// It borrows nothing, so a task can take it along:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use corelocal::sync::Semaphore;
+///
+/// let workers = Arc::new(Semaphore::new(2));
+/// let permit = workers.acquire_permit_arc();
+/// let task = std::thread::spawn(move || {
+///     // work
+///     drop(permit);
+/// });
+/// # task.join().unwrap();
+/// # assert_eq!(workers.available(), 2);
+/// ```
+#[cfg(any(test, feature = "std"))]
+#[derive(Debug)]
+#[must_use = "the permit is released when this is dropped"]
+pub struct ArcPermit<S: Scope = Private> {
+    semaphore: Arc<Semaphore<S>>,
+    stamp: S::Stamp,
+}
+
+#[cfg(any(test, feature = "std"))]
+impl<S: Scope> ArcPermit<S> {
+    /// For a permit that was just taken.
+    fn of(semaphore: &Arc<Semaphore<S>>) -> Self {
+        ArcPermit { semaphore: semaphore.clone(), stamp: S::stamp() }
+    }
+
+    /// As [`Permit::forget`]; its share of the semaphore is given back.
+    pub fn forget(self) {
+        let this = core::mem::ManuallyDrop::new(self);
+        // SAFETY: taken once, as the permit is not dropped.
+        drop(unsafe { core::ptr::read(&this.semaphore) });
+    }
+}
+
+#[cfg(any(test, feature = "std"))]
+impl<S: Scope> Drop for ArcPermit<S> {
+    #[inline]
+    fn drop(&mut self) {
+        if S::is_of_this_process(self.stamp) {
+            self.semaphore.release();
+        }
+    }
+}
+
+impl<S: Scope> Semaphore<S> {
+    /// As [`acquire`](Self::acquire), with a value that releases the permit when it is dropped.
+    #[inline]
+    pub fn acquire_permit(&self) -> Permit<'_, S> {
+        self.acquire();
+        Permit::of(self)
+    }
+
+    /// As [`try_acquire`](Self::try_acquire), with a value that releases the permit when it is dropped.
+    #[inline]
+    pub fn try_acquire_permit(&self) -> Option<Permit<'_, S>> {
+        self.try_acquire().then(|| Permit::of(self))
+    }
+
+    /// As [`try_acquire_for`](Self::try_acquire_for), with a value that releases the permit when it is dropped.
+    #[inline]
+    pub fn try_acquire_permit_for(&self, span: Duration) -> Option<Permit<'_, S>> {
+        self.try_acquire_for(span).then(|| Permit::of(self))
+    }
+
+    /// As [`try_acquire_until`](Self::try_acquire_until), with a value that releases the permit when it is dropped.
+    #[inline]
+    pub fn try_acquire_permit_until(&self, deadline: Deadline) -> Option<Permit<'_, S>> {
+        self.try_acquire_until(deadline).then(|| Permit::of(self))
+    }
+}
+
+/// Permits that own a share of the semaphore. With the feature `std`.
+#[cfg(any(test, feature = "std"))]
+impl<S: Scope> Semaphore<S> {
+    /// As [`acquire`](Self::acquire), with a value that owns a share of the semaphore.
+    #[inline]
+    pub fn acquire_permit_arc(self: &Arc<Self>) -> ArcPermit<S> {
+        self.acquire();
+        ArcPermit::of(self)
+    }
+
+    /// As [`try_acquire`](Self::try_acquire), with a value that owns a share of the semaphore.
+    #[inline]
+    pub fn try_acquire_permit_arc(self: &Arc<Self>) -> Option<ArcPermit<S>> {
+        self.try_acquire().then(|| ArcPermit::of(self))
+    }
+
+    /// As [`try_acquire_for`](Self::try_acquire_for), with a value that owns a share of the semaphore.
+    #[inline]
+    pub fn try_acquire_permit_arc_for(self: &Arc<Self>, span: Duration) -> Option<ArcPermit<S>> {
+        self.try_acquire_for(span).then(|| ArcPermit::of(self))
+    }
+
+    /// As [`try_acquire_until`](Self::try_acquire_until), with a value that owns a share of the semaphore.
+    #[inline]
+    pub fn try_acquire_permit_arc_until(
+        self: &Arc<Self>,
+        deadline: Deadline,
+    ) -> Option<ArcPermit<S>> {
+        self.try_acquire_until(deadline).then(|| ArcPermit::of(self))
+    }
+}

@@ -2,7 +2,8 @@
 # Valgrind world: the library's unit and integration tests where the rseq system call does not exist and
 # threads take turns; they must end in time, without a memory error and without a block of the heap that
 # nothing points to any more. Tests that start themselves in a child do that outside of valgrind: refused
-# system calls and limits of memory are for the program, not for its interpreter.
+# system calls and limits of memory are for the program, not for its interpreter. And an optimised program that uses
+# every container, lock and clock for the first time, without suppressions.
 # Needs: valgrind.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
@@ -41,6 +42,12 @@ need jq jq "reads which programs cargo built"
 mapfile -t programs < <(cargo test --locked "${whole[@]}" --lib --tests --no-run --message-format json-render-diagnostics |
     jq -r 'select(.executable and .profile.test and (.package_id | test("/corelocal#"))) | .executable')
 [ ${#programs[@]} -gt 0 ] || fail "cargo named no test programs for the library"
+
+# What every user of valgrind sees of the library: the first use of each container, lock and clock, optimised, without
+# our suppressions.
+cargo build --locked --release -p corelocal --example first_use
+valgrind --quiet --error-exitcode=99 --leak-check=full --show-leak-kinds=definite \
+    "$target/release/examples/first_use" || fail "the first use of the library is reported by valgrind"
 
 skips=()
 for name in "${!cannot[@]}"; do

@@ -48,6 +48,12 @@ fn account() -> (usize, usize) {
     })
 }
 
+impl<const WORDS: usize> Default for Item<WORDS> {
+    fn default() -> Self {
+        Item::new()
+    }
+}
+
 /// One of each container that items go into and come out of.
 #[derive(Default)]
 struct Bins {
@@ -69,7 +75,7 @@ impl Bins {
             drop((self.queue.push(Item::new()), self.wide_queue.push(Item::new())));
             drop(self.pool.try_put(Item::new()));
         }
-        drop((self.stack.pop(), self.wide_ring.pop(), self.queue.try_pop(), self.pool.get()));
+        drop((self.stack.pop(), self.wide_ring.pop(), self.queue.try_pop(), self.pool.try_get()));
         let mut batch: Batch<Item<3>, 4> = Batch::new();
         self.wide_stack.pop_some(&mut batch);
         match round % 8 {

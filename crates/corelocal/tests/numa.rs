@@ -21,7 +21,7 @@ fn every_container() {
     let histogram: Histogram<5, NodeCid> = Histogram::new();
     let (max, min): (Max<NodeCid>, Min<NodeCid>) = (Max::new(), Min::new());
     let stack: Stack<Box<u64>, 64, NodeCid> = Stack::new();
-    let pool: Pool<Box<u64>, 64, NodeCid> = Pool::new();
+    let pool: Pool<Box<u64>, 64, NodeCid> = Pool::default();
     let ring: Ring<u64, 64, NodeCid> = Ring::new();
     let queue: Queue<Box<u64>, NodeCid> = Queue::new();
     let each: PerCpu<AtomicU64, NodeCid> = PerCpu::new(AtomicU64::default);

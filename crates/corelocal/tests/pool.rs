@@ -54,14 +54,14 @@ fn clear<T: Send, const CAPACITY: usize>(pool: &Pool<T, CAPACITY>) -> bool {
 
 fn one_user_at_a_time(each: u64) {
     static LIVE: Live = Live(AtomicUsize::new(0));
-    static POOL: Pool<Box<Object>, 4> = Pool::new();
+    static POOL: Pool<Box<Object>, 4> = Pool::new(|| LIVE.object());
     static STOP: AtomicBool = AtomicBool::new(false);
     thread::scope(|scope| {
         let users: Vec<_> = (0..8u64)
             .map(|thread| {
                 scope.spawn(move || {
                     for n in 0..each {
-                        let lent = POOL.lend(|| LIVE.object());
+                        let lent = POOL.lend();
                         assert!(!lent.used.swap(true, Ordering::AcqRel));
                         if n % 1000 == 0 {
                             thread::yield_now();
@@ -69,7 +69,7 @@ fn one_user_at_a_time(each: u64) {
                         lent.used.store(false, Ordering::Release);
                         match (n + thread) % 7 {
                             // Both go back, or one is dropped.
-                            0 => drop(POOL.lend(|| LIVE.object())),
+                            0 => drop(POOL.lend()),
                             1 => drop(Pooled::detach(lent)),
                             _ => drop(lent),
                         }
@@ -113,11 +113,11 @@ fn a_storm_without_sections() {
 #[test]
 fn signal_handlers_take_part() {
     const OBJECTS: usize = 32;
-    static POOL: Pool<usize, OBJECTS> = Pool::new();
+    static POOL: Pool<usize, OBJECTS> = Pool::new(|| 0);
     static USED: [AtomicBool; OBJECTS] = [const { AtomicBool::new(false) }; OBJECTS];
     static WRONG: AtomicUsize = AtomicUsize::new(0);
     fn act() {
-        let Some(object) = POOL.get() else { return };
+        let Some(object) = POOL.try_get() else { return };
         let used = &USED[object];
         let before = used.swap(true, Ordering::AcqRel);
         used.store(false, Ordering::Release);
@@ -134,13 +134,13 @@ fn signal_handlers_take_part() {
 #[test]
 fn what_it_drops() {
     static LIVE: Live = Live(AtomicUsize::new(0));
-    let pool: Pool<Box<Object>, 2> = Pool::default();
-    assert!(pool.is_empty() && pool.get().is_none());
+    let pool: Pool<Box<Object>, 2> = Pool::new(|| LIVE.object());
+    assert!(pool.is_empty() && pool.try_get().is_none());
     assert_eq!(pool.capacity(), 2);
     // The surplus, at once; a thread that is moved has room elsewhere.
     (0..10).for_each(|_| pool.put(LIVE.object()));
     assert_eq!(LIVE.count(), pool.len());
-    let first = pool.get_or(|| LIVE.object());
+    let first = pool.get();
     assert!(pool.try_put(first).is_ok() || LIVE.count() > 0);
     let _ = pool.trim();
     assert_eq!(LIVE.count(), pool.len());
@@ -150,8 +150,8 @@ fn what_it_drops() {
 
 #[test]
 fn guards() {
-    let pool: Pool<Vec<u8>> = Pool::new();
-    let mut lent = pool.lend(|| vec![1]);
+    let pool: Pool<Vec<u8>> = Pool::new(|| vec![1]);
+    let mut lent = pool.lend();
     lent.push(2);
     assert_eq!(format!("{lent:?} {pool:?}"), "Pooled([1, 2]) Pool { idle: 0, capacity: 64 }");
     drop(lent);
@@ -167,15 +167,23 @@ fn guards() {
     assert_eq!(pool.len(), 2);
 }
 
+#[test]
+fn a_maker_may_panic() {
+    let pool: Pool<u32> = Pool::new(|| panic!("for the test"));
+    assert!(catch_unwind(AssertUnwindSafe(|| pool.get())).is_err());
+    pool.put(1);
+    assert_eq!((pool.get(), pool.try_get()), (1, None));
+}
+
 /// The child has copies of the idle objects; dropping them there leaves the parent's alone.
 #[test]
 fn fork_copies_the_objects() {
-    static POOL: Pool<[u64; 4], 8> = Pool::new();
+    static POOL: Pool<[u64; 4], 8> = Pool::new(|| [0; 4]);
     (0..4).for_each(|n| POOL.put([n; 4]));
     // SAFETY: the child takes, puts back and leaves: no lock, no heap.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let whole = POOL.get().is_none_or(|object| object == [object[0]; 4]);
+        let whole = POOL.try_get().is_none_or(|object| object == [object[0]; 4]);
         let cleared = POOL.clear().is_err() || POOL.is_empty();
         // SAFETY: ends the child.
         unsafe { libc::_exit(if whole && cleared { 0 } else { 1 }) };
@@ -214,11 +222,11 @@ proptest! {
     #[test]
     fn every_object_is_accounted_for(script in proptest::collection::vec(op(), 1..100)) {
         static LIVE: Live = Live(AtomicUsize::new(0));
-        let pool: Pool<Box<Object>, 4> = Pool::new();
+        let pool: Pool<Box<Object>, 4> = Pool::new(|| LIVE.object());
         let mut lent = Vec::new();
         for op in script {
             match op {
-                Op::Lend => lent.push(pool.lend(|| LIVE.object())),
+                Op::Lend => lent.push(pool.lend()),
                 Op::GiveBack(which) if !lent.is_empty() => {
                     drop(lent.swap_remove(which % lent.len()));
                 }

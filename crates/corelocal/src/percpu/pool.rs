@@ -1,8 +1,8 @@
 //! A cache of objects that are dear to make: take one, use it, put it back.
 //!
 //! # Data's way
-//! `get` → pop from the core's stack, `put` → push onto it. Whoever finds the stack empty makes a new
-//! object, whoever finds it full drops one; both outside of any critical section.
+//! `get` → pop from the core's stack, `put` → push onto it. A thread that finds the stack empty makes a new
+//! object, one that finds it full drops one; both outside of any critical section.
 //!
 //! # Invariant
 //! An object is in the stack, or with one caller or guard; never in both.
@@ -24,10 +24,10 @@ use crate::cid::{self, Busy, Cid, Revocable, SlotIndex};
 /// ```
 /// use corelocal::percpu::Pool;
 ///
-/// static BUFFERS: Pool<Box<[u8; 65536]>> = Pool::new();
+/// static BUFFERS: Pool<Box<[u8; 65536]>> = Pool::new(|| Box::new([0; 65536]));
 ///
 /// {
-///     let mut buffer = BUFFERS.lend(|| Box::new([0; 65536]));
+///     let mut buffer = BUFFERS.lend();
 ///     buffer[0] = 1;
 /// } // goes back
 /// assert_eq!(BUFFERS.len(), 1);
@@ -38,52 +38,59 @@ use crate::cid::{self, Busy, Cid, Revocable, SlotIndex};
 /// ```compile_fail,E0277
 /// use corelocal::percpu::Pool;
 ///
-/// static POOL: Pool<std::rc::Rc<()>> = Pool::new(); // `Rc<()>` cannot be sent between threads safely
+/// static POOL: Pool<std::rc::Rc<()>> = Pool::new(Default::default); // `Rc<()>` cannot be sent between threads safely
 /// ```
 ///
 /// # Where it may be used
-/// As [`Stack`]: [`get`](Pool::get) and [`try_put`](Pool::try_put) are async-signal-safe; the others as
+/// As [`Stack`]: [`try_get`](Pool::try_get) and [`try_put`](Pool::try_put) are async-signal-safe; the others as
 /// far as making and dropping an object is. The child after `fork` has copies of all idle objects.
 ///
 /// # Memory, memory ordering
 /// As [`Stack`]. An object's last use before it was put back happens before its next one.
 pub struct Pool<T: Send + 'static, const CAPACITY: usize = 64, I: SlotIndex = Cid> {
     idle: Stack<T, CAPACITY, I>,
+    make: fn() -> T,
 }
 
 impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Pool<T, CAPACITY, I> {
-    /// A pool without objects.
+    /// A pool without objects; `make` makes one where [`get`](Pool::get) finds none.
     #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Pool { idle: Stack::new() }
+    pub const fn new(make: fn() -> T) -> Self {
+        Pool { idle: Stack::new(), make }
     }
 
-    /// A pool without objects.
+    /// A pool without objects; `make` makes one where [`get`](Pool::get) finds none.
     #[cfg(loom)]
-    pub fn new() -> Self {
-        Pool { idle: Stack::new() }
+    pub fn new(make: fn() -> T) -> Self {
+        Pool { idle: Stack::new(), make }
+    }
+
+    /// An idle object of this core, the one put back last, or a new one.
+    ///
+    /// Constant time, but for the maker, which runs outside of any critical section and may do anything.
+    ///
+    /// # Panics
+    /// If the maker does; the pool stays usable.
+    #[inline]
+    pub fn get(&self) -> T {
+        self.try_get().unwrap_or_else(self.make)
     }
 
     /// An idle object of this core, the one put back last.
     ///
     /// `None` when there is none. Constant time; see [`Stack::pop`]. Async-signal-safe.
     #[inline]
-    pub fn get(&self) -> Option<T> {
+    pub fn try_get(&self) -> Option<T> {
         self.idle.pop()
     }
 
-    /// An idle object of this core, or a new one.
+    /// As [`get`](Pool::get), with a guard that puts the object back when it is dropped.
     ///
-    /// `make` runs outside of any critical section and may do anything.
+    /// # Panics
+    /// As [`get`](Pool::get).
     #[inline]
-    pub fn get_or(&self, make: impl FnOnce() -> T) -> T {
-        self.get().unwrap_or_else(make)
-    }
-
-    /// An idle object of this core, or a new one, that goes back when the guard is dropped.
-    #[inline]
-    pub fn lend(&self, make: impl FnOnce() -> T) -> Pooled<'_, T, CAPACITY, I> {
-        self.adopt(self.get_or(make))
+    pub fn lend(&self) -> Pooled<'_, T, CAPACITY, I> {
+        self.adopt(self.get())
     }
 
     /// A guard that puts the object back when it is dropped, wherever the object comes from.
@@ -139,7 +146,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: Revocable> Pool<T, CAPACITY, I
     /// ```
     /// use corelocal::percpu::Pool;
     ///
-    /// let pool: Pool<Vec<u8>> = Pool::new();
+    /// let pool: Pool<Vec<u8>> = Pool::default();
     /// pool.put(Vec::with_capacity(100));
     /// assert_eq!(pool.clear(), Ok(1));
     /// ```
@@ -159,9 +166,12 @@ impl<T: Send + 'static, const CAPACITY: usize, I: Revocable> Pool<T, CAPACITY, I
     }
 }
 
-impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Default for Pool<T, CAPACITY, I> {
+/// Objects of `T::default`.
+impl<T: Default + Send + 'static, const CAPACITY: usize, I: SlotIndex> Default
+    for Pool<T, CAPACITY, I>
+{
     fn default() -> Self {
-        Self::new()
+        Self::new(T::default)
     }
 }
 

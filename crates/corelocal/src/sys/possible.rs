@@ -49,10 +49,10 @@ pub(crate) fn nodes_with_cpus_and_memory() -> u64 {
 fn from_sysfs(folder: &CStr, name: &CStr) -> Option<u32> {
     let mut highest = Highest::default();
     read_sysfs(folder, name, |byte| highest.feed(byte))?;
-    highest.number.map(|id| id.saturating_add(1))
+    (highest.above > 0).then_some(highest.above)
 }
 
-/// Feeds the bytes of a file of sysfs to somebody; `None` if not all can be read.
+/// Calls `feed` with each byte of a file of sysfs; `None` if not all can be read.
 fn read_sysfs(folder: &CStr, name: &CStr, mut feed: impl FnMut(u8)) -> Option<()> {
     let file = File::open_of_kernel(folder, name).ok()?;
     let mut buffer = [0u8; 64];
@@ -89,20 +89,26 @@ fn affinity(mask: &mut Mask) -> Option<usize> {
     unsafe { syscall(libc::SYS_sched_getaffinity, args) }.ok()
 }
 
-/// The largest number in a cpu list, which may be unsorted for all we care.
+/// The largest number in a cpu list, in any order.
+///
+/// Without an `Option`: the compiler would compare the empty content of a `None` ahead of the test, which valgrind reports.
 #[derive(Default)]
 struct Highest {
-    number: Option<u32>,
-    current: Option<u32>,
+    /// One more than the largest number; 0 before there is one.
+    above: u32,
+    /// Of the number whose digits come now.
+    current: u32,
 }
 
 impl Highest {
     fn feed(&mut self, byte: u8) {
-        self.current = byte.is_ascii_digit().then(|| {
+        if byte.is_ascii_digit() {
             let digit = u32::from(byte - b'0');
-            self.current.unwrap_or(0).saturating_mul(10).saturating_add(digit)
-        });
-        self.number = self.number.max(self.current);
+            self.current = self.current.saturating_mul(10).saturating_add(digit);
+            self.above = self.above.max(self.current.saturating_add(1));
+        } else {
+            self.current = 0;
+        }
     }
 }
 
@@ -110,9 +116,12 @@ impl Highest {
 #[derive(Default)]
 struct Bits {
     bits: u64,
-    /// Where a range began whose end is not known yet.
-    first: Option<u32>,
-    current: Option<u32>,
+    /// Where a range began whose end is not known yet, if `has_first`.
+    first: u32,
+    has_first: bool,
+    /// The number whose digits come now, if `has_current`.
+    current: u32,
+    has_current: bool,
 }
 
 impl Bits {
@@ -120,16 +129,20 @@ impl Bits {
         match byte {
             b'0'..=b'9' => {
                 let digit = u32::from(byte - b'0');
-                self.current =
-                    Some(self.current.unwrap_or(0).saturating_mul(10).saturating_add(digit));
+                self.current = self.current.saturating_mul(10).saturating_add(digit);
+                self.has_current = true;
             }
-            b'-' => self.first = self.current.take(),
+            b'-' => {
+                (self.first, self.has_first) = (self.current, self.has_current);
+                (self.current, self.has_current) = (0, false);
+            }
             _ => {
-                let first = self.first.take();
-                if let Some(last) = self.current.take() {
-                    let numbers = first.unwrap_or(last)..=last.min(63);
+                if self.has_current {
+                    let first = if self.has_first { self.first } else { self.current };
+                    let numbers = first..=self.current.min(63);
                     self.bits = numbers.fold(self.bits, |bits, number| bits | 1 << number);
                 }
+                *self = Bits { bits: self.bits, ..Bits::default() };
             }
         }
     }
@@ -144,19 +157,19 @@ impl Bits {
 mod tests {
     use super::*;
 
-    fn highest(list: &str) -> Option<u32> {
+    fn above(list: &str) -> u32 {
         let mut highest = Highest::default();
         list.bytes().for_each(|byte| highest.feed(byte));
-        highest.number
+        highest.above
     }
 
     #[test]
     fn lists() {
-        assert_eq!(highest("0\n"), Some(0));
-        assert_eq!(highest("0-63\n"), Some(63));
-        assert_eq!(highest("0-1,8-9,64\n"), Some(64));
-        assert_eq!(highest("\n"), None);
-        assert_eq!(highest("99999999999999999999"), Some(u32::MAX));
+        assert_eq!(above("0\n"), 1);
+        assert_eq!(above("0-63\n"), 64);
+        assert_eq!(above("64,0-1,8-9\n"), 65);
+        assert_eq!(above("\n"), 0);
+        assert_eq!(above("99999999999999999999"), u32::MAX);
     }
 
     #[test]

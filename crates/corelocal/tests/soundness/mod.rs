@@ -175,7 +175,7 @@ pub const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "E0597",
-        "let x; { let p: percpu::Pool<u8> = percpu::Pool::new(); x = p.lend(|| 1); } drop(x);",
+        "let x; { let p: percpu::Pool<u8> = percpu::Pool::new(|| 1); x = p.lend(); } drop(x);",
     ),
     (
         "E0597",
@@ -284,7 +284,7 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("E0505", "let m = sync::RwLock::new(1); let g = m.read(); let x = &*g; drop(g); drop(*x);"),
     (
         "E0505",
-        "let p: percpu::Pool<u8> = percpu::Pool::new(); let g = p.lend(|| 1); let x = &*g; percpu::Pooled::detach(g); drop(*x);",
+        "let p: percpu::Pool<u8> = percpu::Pool::new(|| 1); let g = p.lend(); let x = &*g; percpu::Pooled::detach(g); drop(*x);",
     ),
     ("E0505", "let m = sync::Mutex::new(1); let g = m.lock(); drop(m); drop(g);"),
     // An initialiser outlives what it refers to, or its value does.

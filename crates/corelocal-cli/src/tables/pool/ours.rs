@@ -28,7 +28,7 @@ pub fn in_pool() -> Made {
     struct InPool(Pool<Item>);
     impl Store for InPool {
         fn take(&self) -> Option<Item> {
-            self.0.get()
+            self.0.try_get()
         }
 
         fn give(&self, item: Item) -> Result<(), Item> {
@@ -43,5 +43,5 @@ pub fn in_pool() -> Made {
             self.0.clear().unwrap_or(0) as u64
         }
     }
-    turns(InPool(Pool::new()))
+    turns(InPool(Pool::default()))
 }

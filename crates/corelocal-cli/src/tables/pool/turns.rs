@@ -15,6 +15,7 @@ use crate::bench::loops::opaque;
 use crate::tables::checked::{Made, Subject};
 
 /// What is in the pools, behind a box as everything is that is worth pooling.
+#[derive(Default)]
 #[repr(C)]
 pub struct Object {
     number: u64,

@@ -232,7 +232,7 @@ impl<const CAPACITY: usize> Bin for Pool<Pooled, CAPACITY> {
     }
 
     fn take(&self, flow: &mut Flow) {
-        self.get().into_iter().for_each(|object| flow.take(object.token()));
+        self.try_get().into_iter().for_each(|object| flow.take(object.token()));
     }
 
     fn drain(&self, _: &mut Flow) {
@@ -241,7 +241,7 @@ impl<const CAPACITY: usize> Bin for Pool<Pooled, CAPACITY> {
     }
 
     fn empty(&mut self, flow: &mut Flow) {
-        *self = Pool::new();
+        *self = Pool::new(|| Pooled(0));
         flow.add(&DROPPED.get());
     }
 }
@@ -317,7 +317,7 @@ pub fn bins() -> [(&'static str, Box<dyn Bin>); BINS] {
         ("a stack by cpu number", Box::new(Stack::<u64, 64, CpuId>::new())),
         ("a stack by node", Box::new(Stack::<u64, 64, NodeCid>::new())),
         ("a stack of long items", Box::new(Stack::<[u64; 3], 32>::new())),
-        ("a pool", Box::new(Pool::<Pooled, 16>::new())),
+        ("a pool", Box::new(Pool::<Pooled, 16>::new(|| Pooled(0)))),
         ("a ring", Box::new(Ring::<u64, 64>::new())),
         ("a ring of long items by cpu number", Box::new(Ring::<[u64; 3], 32, CpuId>::new())),
         ("a queue", Box::new(Queue::<u64>::new())),

@@ -2,11 +2,11 @@
 # Long pages: boots Linux on an emulated arm64 whose pages are 16 KiB, and runs the library's tests there. They are
 # those of the portable form, since this processor has no critical sections yet.
 #
-#   ci/arm64                    all of the tests below
-#   ci/arm64 unit cid alloc     these alone: test programs by name, `unit` for the library's own
+#   ci/arm64.sh                    all of the tests below
+#   ci/arm64.sh unit cid alloc     these alone: test programs by name, `unit` for the library's own
 #
-# By hand, no part of ci/test, whose unit tests emulate long pages by themselves (sys/pages_emulated.rs): the tests are
-# built for another processor, which takes minutes, and 95 MB are fetched once.
+# Beside: it measures nothing, and builds in a directory of its own.
+# Builds in: arm64
 # Needs: root on Debian for QEMU, a linker for arm64 and the kernel, which stays in .cache/arm64; rustup's target
 # aarch64-unknown-linux-gnu.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
@@ -15,7 +15,7 @@ suite=trixie # Its kernels have the flavour arm64-16k.
 triple=aarch64-unknown-linux-gnu
 cache=$root/.cache/arm64
 out=$target/arm64-guest
-limit=900 # Seconds for the guest.
+limit=2400 # Seconds for the guest, where checks beside it have the cpus.
 programs=("$@")
 [ $# -gt 0 ] || programs=(unit counter cid word stack ring queue per_cpu area lock before_main worlds fork alloc \
     sync_mutex)
@@ -23,7 +23,7 @@ programs=("$@")
 # fetch: fills $cache with vmlinuz and busybox.
 fetch() {
     local apt=$cache.apt new=$cache.new package
-    is_debian_root || skip "the kernel comes through apt: run ci/arm64 as root on Debian"
+    is_debian_root || skip "the kernel comes through apt: run ci/arm64.sh as root on Debian"
     echo "fetching an arm64 kernel with pages of 16 KiB from Debian's archive into .cache/ (95 MB)"
     rm -rf "$new"
     mkdir -p "$new/unpacked"
@@ -68,7 +68,7 @@ build() {
 need_rust
 if command -v rustup >/dev/null; then
     rustup target list --installed | grep -qx "$triple" || rustup target add "$triple" ||
-        skip "no Rust for $triple: run 'rustup target add $triple' and ci/arm64 again"
+        skip "no Rust for $triple: run 'rustup target add $triple' and ci/arm64.sh again"
 else
     skip "no Rust for $triple: it comes with rustup"
 fi

@@ -13,9 +13,10 @@
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use corelocal::alloc;
+use corelocal::sys::without_libc;
 
 use super::options::Options;
 
@@ -87,19 +88,17 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
 }
 
 /// The process that loaded the library.
-static LOADED_BY: AtomicI32 = AtomicI32::new(0);
+static LOADED_BY: AtomicU32 = AtomicU32::new(0);
 
 /// Remembers the process that loads the library.
 pub(crate) fn at_load() {
-    // SAFETY: no preconditions.
-    LOADED_BY.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+    LOADED_BY.store(without_libc::process_id(), Ordering::Relaxed);
     Cpus::remember();
 }
 
 /// Whether this process was forked after the library was loaded.
 fn is_child() -> bool {
-    // SAFETY: no preconditions.
-    LOADED_BY.load(Ordering::Relaxed) != unsafe { libc::getpid() }
+    LOADED_BY.load(Ordering::Relaxed) != without_libc::process_id()
 }
 
 /// There was a fork since the thread looked.
@@ -164,10 +163,8 @@ static CPUS: Cpus =
 impl Cpus {
     /// Remembers where the process may run: asked of its first thread, which no other has pinned by then.
     fn remember() {
-        // SAFETY: takes nothing.
-        let first = unsafe { libc::getpid() };
         let mut words = [0; CPU_WORDS];
-        let len = Cpus::ask(first, &mut words);
+        let len = Cpus::ask(without_libc::process_id() as libc::pid_t, &mut words);
         CPUS.words.iter().zip(words).for_each(|(word, bits)| word.store(bits, Ordering::Relaxed));
         CPUS.len.store(len, Ordering::Relaxed);
     }
@@ -197,8 +194,5 @@ impl Cpus {
 
 /// Seconds of a clock that nobody sets.
 pub(crate) fn now() -> libc::time_t {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to the one struct.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut time) };
-    time.tv_sec
+    (without_libc::nanoseconds(libc::CLOCK_MONOTONIC_COARSE) / 1_000_000_000) as libc::time_t
 }

@@ -3,6 +3,7 @@
 use core::ffi::{c_int, c_void};
 
 use corelocal::alloc;
+use corelocal::sys::without_libc;
 
 const WORD: usize = size_of::<*mut c_void>();
 
@@ -118,8 +119,10 @@ pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
 
 /// Bytes of one of the kernel's pages.
 fn page_size() -> usize {
-    // SAFETY: libc knows it before the program's first instruction.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1 << 16)
+    match without_libc::auxiliary(libc::AT_PAGESZ) {
+        0 => 1 << 16,
+        size => size,
+    }
 }
 
 /// `valloc(3)`.

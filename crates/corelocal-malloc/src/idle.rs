@@ -21,7 +21,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
 use corelocal::alloc::{self, Moment};
-use corelocal::sys::{WipedByFork, in_vfork_child};
+use corelocal::sys::{WipedByFork, in_vfork_child, without_libc};
 
 use super::background;
 use super::options::{Background, Options};
@@ -138,10 +138,10 @@ fn is_single() -> bool {
 /// How many threads the kernel counts; `None` without /proc.
 fn threads() -> Option<usize> {
     let mut stat = MaybeUninit::<libc::stat>::zeroed();
+    let path = c"/proc/self/task".as_ptr() as usize;
+    let args = [libc::AT_FDCWD as usize, path, stat.as_mut_ptr() as usize, 0, 0, 0];
     // SAFETY: a C string, and a place for the result.
-    if unsafe { libc::stat(c"/proc/self/task".as_ptr(), stat.as_mut_ptr()) } != 0 {
-        return None;
-    }
+    unsafe { without_libc::syscall(libc::SYS_newfstatat, args) }.ok()?;
     // A link for each thread's folder, besides the two that every folder has.
     // SAFETY: all bytes 0 is a `stat`, and the call has filled it.
     Some((unsafe { stat.assume_init() }.st_nlink as usize).saturating_sub(2))

@@ -16,8 +16,10 @@
 //! taken.
 //! Unknown words mean nothing; a program that runs as another user than its caller is asked for nothing.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
+
+use corelocal::sys::without_libc;
 
 use super::signals;
 
@@ -102,15 +104,9 @@ impl Options {
 
 /// The words, for who uses them at once.
 pub(crate) fn words() -> impl Iterator<Item = &'static [u8]> {
-    // SAFETY: a C string; the result is used at once.
-    let value = unsafe { libc::getenv(c"CORELOCAL_MALLOC".as_ptr()) };
-    // SAFETY: asks for a number.
-    let is_foreign = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-    let value = match value.is_null() || is_foreign {
-        true => c"",
-        // SAFETY: a C string of the environment.
-        false => unsafe { CStr::from_ptr(value) },
-    };
+    // SAFETY: used at once.
+    let value = unsafe { without_libc::variable(c"CORELOCAL_MALLOC") };
+    let value = value.filter(|_| !without_libc::is_foreign()).unwrap_or_default();
     value.to_bytes().split(|byte| *byte == b',')
 }
 

@@ -6,9 +6,8 @@
 
 use core::ffi::{c_int, c_void};
 use core::fmt::{self, Write};
-use core::mem::MaybeUninit;
 
-use corelocal::sys::{Errno, without_sigxfsz};
+use corelocal::sys::{Errno, without_libc, without_sigxfsz};
 
 /// How long a descriptor that does not wait takes nothing at all from us until we give up.
 const WAIT_MS: i64 = 1000;
@@ -100,13 +99,7 @@ fn write(fd: c_int, bytes: &[u8]) -> isize {
 
 /// The time, from when on does not matter.
 fn now_ms() -> i64 {
-    let mut now = MaybeUninit::<libc::timespec>::zeroed();
-    // SAFETY: `now` is writable; all bytes 0 is one, too.
-    let now = unsafe {
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, now.as_mut_ptr());
-        now.assume_init()
-    };
-    now.tv_sec * 1000 + now.tv_nsec / 1_000_000
+    (without_libc::nanoseconds(libc::CLOCK_MONOTONIC) / 1_000_000) as i64
 }
 
 impl Write for Out {

@@ -13,6 +13,7 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use corelocal::alloc;
+use corelocal::sys::process_id;
 
 use super::options;
 use super::out::Out;
@@ -81,8 +82,7 @@ pub(crate) fn at_exit() {
 }
 
 fn write_to(out: &mut Out) -> core::fmt::Result {
-    // SAFETY: asks for a number.
-    write!(out, "{{\"process\":{}", unsafe { libc::getpid() })?;
+    write!(out, "{{\"process\":{}", process_id())?;
     for ((name, before), now) in NAMES.iter().zip(&BEFORE).zip(counts()) {
         write!(out, ",\"{name}\":{}", now.wrapping_sub(before.load(R)))?;
     }
@@ -95,8 +95,7 @@ fn create(number: u32) -> Option<(c_int, Path)> {
     for byte in PREFIX.iter().map(|byte| byte.load(R)).take_while(|byte| *byte != 0) {
         path.push(byte);
     }
-    // SAFETY: asks for a number.
-    let _ = write!(path, ".{}.{number}", unsafe { libc::getpid() });
+    let _ = write!(path, ".{}.{number}", process_id());
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     // SAFETY: a zero ends the path, which is shorter than its place.
     let file = unsafe { libc::open(path.bytes.as_ptr().cast::<c_char>(), flags, 0o600) };

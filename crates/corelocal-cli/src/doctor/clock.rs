@@ -49,7 +49,7 @@ impl Clock {
         clock::settle();
         let status = clock::status();
         let limit = std::env::var("CORELOCAL_CLOCK").unwrap_or_default();
-        let limits = ["vdso", "anchor", "paravirtual"];
+        let limits = ["libc", "vdso", "anchor", "paravirtual"];
         Clock {
             backend: status.backend,
             source: status.source,
@@ -94,6 +94,7 @@ pub fn finding(caps: &Caps, around: &Surroundings) -> Finding {
     let used = match clock.backend {
         Backend::KernelPage => format!("{}: exact, no call", serving(clock)),
         Backend::Paravirtual | Backend::Anchor => format!("{}: within some 20 ns", serving(clock)),
+        _ if clock.limit.as_deref() == Some("libc") => "clock_gettime by libc".to_owned(),
         _ if !caps.vdso.clock_gettime || !READABLE.contains(&source) => {
             "clock_gettime, a system call".to_owned()
         }
@@ -221,6 +222,10 @@ mod tests {
         let finding = at(Clock { backend: Backend::Vdso, limit, ..Clock::default() }, "tsc");
         assert_eq!(finding.remedy.as_deref(), Some("unset CORELOCAL_CLOCK"));
         assert_eq!(finding.used, "clock_gettime by the vDSO");
+        let limit = Some("libc".to_owned());
+        let finding = at(Clock { backend: Backend::Vdso, limit, ..Clock::default() }, "tsc");
+        assert_eq!(finding.used, "clock_gettime by libc");
+        assert!(finding.why.is_some_and(|why| why.contains("CORELOCAL_CLOCK=libc")));
     }
 
     #[test]

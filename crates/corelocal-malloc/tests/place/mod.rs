@@ -19,7 +19,9 @@ impl Place {
         }
         std::fs::write(place.folder.join("program.c"), program).expect("a new file");
         let mut compiler = Command::new("cc");
-        compiler.args(["-O1", "-o", "program", "program.c", "-ldl"]).current_dir(&place.folder);
+        compiler
+            .args(["-O1", "-pthread", "-o", "program", "program.c", "-ldl"])
+            .current_dir(&place.folder);
         match compiler.output() {
             Ok(done) if done.status.success() => Some(place),
             Ok(done) => {
@@ -48,7 +50,8 @@ impl Drop for Place {
 }
 
 /// The shared object that is built beside the tests.
-fn library() -> PathBuf {
+#[allow(dead_code, reason = "each test binary uses some of them")]
+pub fn library() -> PathBuf {
     let test = std::env::current_exe().expect("a path of this test");
     let folder = test.ancestors().nth(2).expect("a target directory");
     folder.join("examples").join("libpreload.so")

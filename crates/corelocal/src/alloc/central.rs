@@ -22,6 +22,7 @@
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::time::Duration;
 
 use super::class::{CLASSES, MOST_BATCH};
 use super::groups::publish;
@@ -33,6 +34,7 @@ use super::spans::{self, Place, Spans};
 use super::stripes::MOST_NODES;
 use super::thin::{self, Look};
 use crate::sys::pages;
+use crate::sys::sleep;
 use crate::sys::try_lock::{Locked, TryLock};
 
 /// The store of a class on a node. All bytes 0 is an empty one.
@@ -58,9 +60,10 @@ static CENTRALS: Centrals = [const { Central::new() }; CLASSES + 1];
 /// Those of the other nodes, one behind the other.
 static OTHERS: AtomicPtr<Centrals> = AtomicPtr::new(null_mut());
 
-/// Tries without, and with giving way to others.
+/// Tries without, and with pauses, in which a holder that was preempted may run.
 const SPINS: u32 = 100;
-const TRIES: u32 = SPINS + 200;
+const TRIES: u32 = SPINS + 40;
+const NAP: Duration = Duration::from_micros(20);
 
 const R: Ordering = Ordering::Relaxed;
 
@@ -249,8 +252,8 @@ impl Central {
             if tries < SPINS {
                 core::hint::spin_loop();
             } else {
-                // SAFETY: no preconditions.
-                unsafe { libc::sched_yield() };
+                // The holder does not run.
+                sleep::nap(NAP);
             }
             if let Some(locked) = self.lock.try_lock() {
                 return Some(locked);

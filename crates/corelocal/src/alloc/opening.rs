@@ -23,6 +23,7 @@ use super::range::{CHUNK, HUGE_PAGE, Range};
 use super::store::{for_each_word, free_bits};
 use super::{huge, nodes};
 use crate::sys::huge_pages;
+use crate::sys::page_size::page_size;
 use crate::sys::pages::{self, Refusal};
 
 /// Chunks that are opened at once at least, where their neighbours are free: 512 KiB.
@@ -128,7 +129,11 @@ impl Range {
     /// Whether the kernel has filled what was opened just now, since the process locks all that is mapped
     /// (`mlockall(MCL_FUTURE)`): then opening more than is used costs memory.
     fn is_filled(self, chunks: &ops::Range<usize>) -> bool {
-        let is_filled = pages::is_resident((self.address(chunks.end) - 1) as *mut u8);
+        let last = self.address(chunks.end) - page_size();
+        // The kernel takes nothing back of what is locked (`mm/madvise.c`).
+        // SAFETY: a page of the caller's, mapped just now and all zero.
+        let is_filled =
+            unsafe { pages::advise(last as *mut u8, page_size(), libc::MADV_DONTNEED) }.is_err();
         if FILLED.load(R) != is_filled {
             FILLED.store(is_filled, R);
         }

@@ -5,6 +5,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::sys::environment;
+
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The finalizer of splitmix64: each bit of the result depends on all of the number.
@@ -30,8 +32,7 @@ pub(super) fn secret() -> u64 {
 
 /// What the kernel gave the program at its start.
 fn of_the_kernel() -> u64 {
-    // SAFETY: no preconditions.
-    let at = unsafe { libc::getauxval(libc::AT_RANDOM) } as usize;
+    let at = environment::auxiliary(libc::AT_RANDOM);
     let at = core::ptr::with_exposed_provenance::<[u64; 2]>(at);
     if at.is_null() {
         return STEP;
@@ -45,9 +46,8 @@ fn of_the_kernel() -> u64 {
 /// A number of where the kernel has put the program's mappings: the same each time that it starts, in a process whose
 /// layout is not random (`personality(2)`, and so under gdb).
 pub(super) fn of_the_layout() -> u64 {
-    // SAFETY: no preconditions.
     let [stack, loader] =
-        [libc::AT_RANDOM, libc::AT_SYSINFO_EHDR].map(|which| unsafe { libc::getauxval(which) });
+        [libc::AT_RANDOM, libc::AT_SYSINFO_EHDR].map(|which| environment::auxiliary(which) as u64);
     // The addresses, not what lies there.
     stack >> 4 ^ mix(loader)
 }

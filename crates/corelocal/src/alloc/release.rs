@@ -28,6 +28,7 @@ use super::range::Range;
 use super::spans::Place;
 use super::thin::Look;
 use super::{central, huge, pressure, slabs, stats, store, timed_release, watch};
+use crate::sys::arch::{self, own_words};
 use crate::sys::futex::{Deadline, Scope, Wake};
 use crate::sys::sleep;
 use crate::sys::try_lock::TryLock;
@@ -273,6 +274,8 @@ pub enum Moment {
 /// Calls `hook` each time that a core's cache is filled or emptied or a large object made or freed, once the malloc has
 /// used `bytes`: on the thread that does it, which may be anywhere, in a signal handler too. For
 /// [`release_by_time`](super::release_by_time), which has an example.
+///
+/// The hook never runs inside itself: while a thread runs it, what that thread allocates and frees calls no hook.
 pub fn set_cold_hook(bytes: usize, hook: fn(Moment)) {
     HOOK.store(hook as *mut (), Ordering::Relaxed);
     // Release: partner is the Acquire in `call_hook_at`.
@@ -305,5 +308,18 @@ extern "C" fn call_hook(moment: Moment) {
     let hook = HOOK.load(Ordering::Relaxed);
     // SAFETY: set before `HOOK_AT`, to such a function.
     let hook = unsafe { core::mem::transmute::<*mut (), fn(Moment)>(hook) };
-    hook(moment);
+    let Some(is_running) = arch::own_word(own_words::HOOK) else {
+        // No words of the thread's own: one thread at a time, and never inside itself.
+        static RUNS: TryLock = TryLock::new();
+        if let Some(_held) = RUNS.try_lock() {
+            hook(moment);
+        }
+        return;
+    };
+    // Relaxed: of this thread and its signal handlers alone.
+    if is_running.load(Ordering::Relaxed) == 0 {
+        is_running.store(1, Ordering::Relaxed);
+        hook(moment);
+        is_running.store(0, Ordering::Relaxed);
+    }
 }

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use super::range::{CHUNK, Range};
 use super::release::{self, WORTH_A_LOOK};
 use super::{central, front, pressure, slabs, stats, store};
-use crate::sys::in_vfork_child;
+use crate::sys::{in_vfork_child, kernel_clock};
 
 /// Milliseconds from the end of a round to the next one.
 const PERIOD: u64 = 500;
@@ -136,10 +136,7 @@ pub(super) fn stop() {
 
 /// Milliseconds of a clock that nobody sets, a few behind.
 pub(super) fn milliseconds() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to the one struct. All kernels have the clock, so `errno` stays.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut time) };
-    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+    kernel_clock::nanoseconds(libc::CLOCK_MONOTONIC_COARSE) / 1_000_000
 }
 
 /// Bytes given back, and what comes next.

@@ -17,7 +17,6 @@
 //! # Invariants
 //! 1. `WISHES` goes from `UNREAD` to its final value once.
 
-use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::chance::{Lot, Odds};
@@ -25,6 +24,7 @@ use super::class::CLASSES;
 use super::range::{GUARDED, Range, kind_of};
 use super::spans::Place;
 use super::{check, counted, front, guard, nodes, profile, release};
+use crate::sys::environment;
 
 /// What a process watches.
 #[derive(Clone, Copy)]
@@ -74,20 +74,13 @@ pub(super) fn wishes() -> Option<Wishes> {
 
 #[cold]
 fn read() -> Option<Wishes> {
-    unsafe extern "C" {
-        static environ: *const *const c_char;
-    }
-    // SAFETY: libc's own word.
-    if unsafe { environ.is_null() } {
+    if !environment::is_there() {
         return None;
     }
-    // SAFETY: a constant name; the value is read at once, as libc does itself.
-    let value = unsafe {
-        // Not what somebody else made the environment of a program that runs as another user.
-        let is_foreign = libc::getauxval(libc::AT_SECURE) != 0;
-        let value = libc::getenv(c"CORELOCAL_MALLOC".as_ptr());
-        if is_foreign || value.is_null() { c"" } else { CStr::from_ptr(value) }
-    };
+    // SAFETY: used at once.
+    let value = unsafe { environment::variable(c"CORELOCAL_MALLOC") };
+    // Not what somebody else made the environment of a program that runs as another user.
+    let value = value.filter(|_| !environment::is_foreign()).unwrap_or_default();
     let words = value.to_bytes().split(|byte| *byte == b',');
     let wishes = Wishes(words.clone().map(wish_of).fold(READ, |wishes, wish| wishes | wish));
     // An object that is checked has its place by its size, a sampled one by itself.

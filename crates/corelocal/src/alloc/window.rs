@@ -20,12 +20,14 @@
 
 use core::ops;
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 
 use super::groups::IN_A_GROUP;
 use super::random;
 use super::range::{CHUNK, HUGE_PAGE, Header, LIMIT, MOST_CHUNKS, Range};
 use crate::sys::page_size::LONGEST_PAGE;
 use crate::sys::pages::{self, Ground, Refusal};
+use crate::sys::sleep;
 use crate::sys::try_lock::TryLock;
 
 /// As long as a page can be: what is mapped begins and ends with one.
@@ -52,7 +54,7 @@ pub(super) const FIRST: usize = if PAGE > IN_A_GROUP { PAGE } else { IN_A_GROUP 
 /// The header, and the bytes that the map has from the beginning.
 const AT_FIRST: usize = PAGE + FIRST;
 /// How often a thread looks whether another one has made a step that it is making.
-const PATIENCE: u32 = 1000;
+const PATIENCE: u32 = 200;
 /// The thread that makes a step. Who finds it held by one that cannot go on ends the step.
 static EXTENDS: TryLock = TryLock::new();
 
@@ -155,9 +157,8 @@ fn extend_to_next(range: Range, readable: usize) -> bool {
         // Another thread is about to say that it has mapped it.
         let is_others = held.is_none() && !EXTENDS.is_mine();
         if is_others && nth + 1 < PATIENCE {
-            if nth > PATIENCE / 10 {
-                // SAFETY: no preconditions.
-                unsafe { libc::sched_yield() };
+            if nth > PATIENCE / 2 {
+                sleep::nap(Duration::from_micros(20));
             }
             core::hint::spin_loop();
             continue;

@@ -38,6 +38,8 @@
 //! clock's rate by the most it may; a step of the realtime clock shows with the next sample.
 //!
 //! `CORELOCAL_CLOCK=vdso` in the environment (or `anchor`, `paravirtual`) makes that the best that is tried.
+//! `CORELOCAL_CLOCK=libc` reads clocks by libc's `clock_gettime`, for programs under libfaketime and the like: else they do
+//! not see its time, though `std::time` does.
 //!
 //! # More than the time
 //! [`Ticks`] are the bare counter, for storing in events; a [`Converter`] makes times of them later, many at
@@ -240,6 +242,10 @@ pub fn status() -> Status {
 /// again whether a better one is to be had, which otherwise never happens. For programs that want the best
 /// from the first reading on, or that are about to forbid themselves system calls: afterwards readings, [`epoch`],
 /// [`check`] and [`status()`] make none, unless the vDSO does.
+///
+/// Not for seccomp's strict mode (`SECCOMP_MODE_STRICT`), which forbids the `rdtsc` instruction as well: every reading ends
+/// the process there, by `SIGSEGV`, and so does the vDSO's. So it does after `prctl(PR_SET_TSC, PR_TSC_SIGSEGV)`. A filter
+/// (`SECCOMP_MODE_FILTER`) forbids system calls alone.
 ///
 /// ```
 /// use corelocal::clock::{self, Backend};

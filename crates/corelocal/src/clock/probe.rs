@@ -38,8 +38,7 @@ pub(super) struct Found {
 /// Some ten microseconds.
 #[cold]
 pub(super) fn probe(fence: Fence, clock: impl Fn(Clock) -> u64) -> Found {
-    // SAFETY: getauxval reads the auxiliary vector, which never changes.
-    let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
+    let vdso = crate::sys::environment::auxiliary(libc::AT_SYSINFO_EHDR);
     let nothing = |cause| Found { page: Err(cause), pvclock: None, tsc: tsc_is_the_source() };
     if vdso == 0 {
         return nothing(Cause::UnknownLayout);

@@ -43,7 +43,7 @@ use super::paravirtual;
 use super::probe;
 use super::status::{Backend, Cause, Counts, Source, Status};
 use crate::primitive::global::{AtomicU32, AtomicUsize, Ordering};
-use crate::sys::WipedByFork;
+use crate::sys::{WipedByFork, environment};
 
 /// Where readings go: in bit 0 the fence, in the next seven one of these, above a count, and in the highest bit 1.
 /// As a signed number that is negative, so one comparison tells it from a page's address.
@@ -317,16 +317,10 @@ fn is_validating(route: usize) -> bool {
 
 /// The best back-end that `CORELOCAL_CLOCK` allows.
 fn limit_by_environment() -> Backend {
-    // SAFETY: getenv with a constant name; the result is read at once, as every libc does itself.
-    let value = unsafe {
-        let value = libc::getenv(c"CORELOCAL_CLOCK".as_ptr());
-        if value.is_null() {
-            return Backend::KernelPage;
-        }
-        core::ffi::CStr::from_ptr(value)
-    };
+    // SAFETY: used at once.
+    let value = unsafe { environment::variable(c"CORELOCAL_CLOCK") }.unwrap_or_default();
     match value.to_bytes() {
-        b"vdso" => Backend::Vdso,
+        b"vdso" | b"libc" => Backend::Vdso,
         b"anchor" => Backend::Anchor,
         b"paravirtual" => Backend::Paravirtual,
         _ => Backend::KernelPage,

@@ -1,89 +1,54 @@
 //! Back-end 4, the one that every other falls back to: the kernel's own function for reading clocks.
 //!
 //! # Data's way
-//! `read(clock)` → the vDSO's `clock_gettime`, called without libc's detour → nanoseconds. Where there is
-//! no vDSO (valgrind, the boot parameter `vdso=0`) or it cannot serve the clock source, it is a system call.
-//!
-//! # Invariant
-//! 1. [`FUNCTION`] holds 0 (not looked up), [`LIBC`], or the address of a function of the vDSO of the type
-//!    [`ClockGettime`], which stays mapped as long as the process (a child of fork has it at the same place).
+//! `read(clock)` → the vDSO's `clock_gettime`, called without libc's detour → nanoseconds (`sys/kernel_clock.rs`). With
+//! `CORELOCAL_CLOCK=libc` in the environment → libc's function, which a preloaded library such as libfaketime may answer.
 
-use core::mem;
+use crate::primitive::global::{AtomicU32, Ordering};
+use crate::sys::{environment, kernel_clock};
 
-use crate::primitive::global::{AtomicUsize, Ordering};
-use crate::sys::vdso;
-
-/// What vdso(7) says of `__vdso_clock_gettime`.
-type ClockGettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
-
-/// See invariant 1. Relaxed everywhere: the word is all there is, and every thread finds the same.
-static FUNCTION: AtomicUsize = AtomicUsize::new(0);
-
-/// There is no vDSO: libc knows what to do instead.
-const LIBC: usize = 1;
-
-#[cfg(target_arch = "x86_64")]
-const NAME: &str = "__vdso_clock_gettime";
-#[cfg(not(target_arch = "x86_64"))]
-const NAME: &str = "__kernel_clock_gettime";
+/// Whose function reads the clock. Relaxed everywhere: the word is all there is, and every thread finds the same.
+static WHOSE: AtomicU32 = AtomicU32::new(UNKNOWN);
+const UNKNOWN: u32 = 0;
+const KERNELS: u32 = 1;
+const LIBCS: u32 = 2;
 
 /// The clock's time in nanoseconds; 0 where the kernel does not have the clock, which every kernel since
 /// 3.10 has of those used here. Async-signal-safe.
 #[inline]
 pub(super) fn read(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let address = match FUNCTION.load(Ordering::Relaxed) {
-        0 => look_up(),
-        address => address,
-    };
-    let failed = if address == LIBC {
-        // SAFETY: a place for the answer.
-        unsafe { libc::clock_gettime(clock, &mut time) }
-    } else {
-        // SAFETY: invariant 1.
-        let read = unsafe { mem::transmute::<*const (), ClockGettime>(address as *const ()) };
-        // SAFETY: a place for the answer.
-        unsafe { read(clock, &mut time) }
-    };
-    if failed != 0 {
-        return 0;
+    match WHOSE.load(Ordering::Relaxed) {
+        KERNELS => kernel_clock::nanoseconds(clock),
+        _ => read_cold(clock),
     }
-    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
 #[cold]
-fn look_up() -> usize {
-    let found = if cfg!(any(miri, loom)) { None } else { vdso::symbol(NAME) };
-    let address = found.map_or(LIBC, |function| function as usize);
-    FUNCTION.store(address, Ordering::Relaxed);
-    address
+fn read_cold(clock: libc::clockid_t) -> u64 {
+    if !is_libcs() {
+        return kernel_clock::nanoseconds(clock);
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a place for the answer.
+    match unsafe { libc::clock_gettime(clock, &mut time) } {
+        0 => (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64),
+        _ => 0,
+    }
 }
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_clock_is_there_and_agrees_with_libc() {
-        for clock in [
-            libc::CLOCK_REALTIME,
-            libc::CLOCK_MONOTONIC,
-            libc::CLOCK_BOOTTIME,
-            libc::CLOCK_TAI,
-            libc::CLOCK_MONOTONIC_COARSE,
-            libc::CLOCK_REALTIME_COARSE,
-        ] {
-            let mut by_libc = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            let before = read(clock);
-            // SAFETY: a place for the answer.
-            assert_eq!(unsafe { libc::clock_gettime(clock, &mut by_libc) }, 0);
-            let by_libc = by_libc.tv_sec as u64 * 1_000_000_000 + by_libc.tv_nsec as u64;
-            assert!(before > 0 && before <= by_libc && by_libc <= read(clock), "clock {clock}");
+/// Whether libc's function is to be asked.
+pub(super) fn is_libcs() -> bool {
+    match WHOSE.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            // SAFETY: used at once.
+            let is_wanted = unsafe { environment::variable(c"CORELOCAL_CLOCK") } == Some(c"libc");
+            let whose = if is_wanted { LIBCS } else { KERNELS };
+            // Before libc has an environment nothing is decided.
+            if environment::is_there() {
+                WHOSE.store(whose, Ordering::Relaxed);
+            }
+            is_wanted
         }
-    }
-
-    #[test]
-    fn an_unknown_clock_is_zero() {
-        assert_eq!(read(libc::c_int::MAX), 0);
+        known => known == LIBCS,
     }
 }

@@ -88,7 +88,8 @@ impl<T: Zeroed> Block<T> {
 
     /// What sections use under a slot below `cid::capacity_of::<I>()`.
     pub(crate) fn slot(self, slot: u32) -> &'static T {
-        debug_assert!(slot < cid::capacity_of::<NodeCid>());
+        let is_slot = || slot < cid::capacity_of::<NodeCid>();
+        debug_assert!(slot < cid::capacity_of::<cid::Cid>() || is_slot());
         let at = self.base.wrapping_add(offset(slot) as usize);
         // SAFETY: inside the region, which has this slot and stays as long as the block has an owner;
         // all zero or written as a `T`, which is `Zeroed`.

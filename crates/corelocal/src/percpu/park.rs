@@ -56,15 +56,9 @@ impl Patience {
 
 #[cfg(not(loom))]
 mod imp {
-    use super::*;
+    pub(crate) use crate::sys::sleep::nap;
     use crate::sys::{Errno, membarrier};
     use core::sync::atomic::{Ordering, compiler_fence};
-
-    /// Lets others run for about so long.
-    #[cold]
-    pub(crate) fn nap(span: Duration) {
-        wait(&AtomicU32::new(0), 0, Some(span));
-    }
 
     /// What a thread does between a store and a load that must not pass it: nothing but keep the
     /// compiler from it. Partner: [`heavy_barrier`].

@@ -17,6 +17,7 @@ mod cgroup;
 mod cpulist;
 mod cpuset;
 pub(crate) mod directory;
+pub(crate) mod environment;
 mod errno;
 pub(crate) mod file;
 mod file_size;
@@ -25,6 +26,7 @@ pub mod futex;
 pub(crate) mod holder;
 #[cfg(not(loom))]
 pub(crate) mod huge_pages;
+pub(crate) mod kernel_clock;
 pub mod membarrier;
 #[cfg(not(loom))]
 pub(crate) mod memory_limit;
@@ -61,6 +63,7 @@ pub(crate) mod try_lock;
 pub mod vdso;
 mod wiped;
 
+use crate::primitive::global::{AtomicUsize, Ordering};
 pub use caps::{Caps, Release, Vdso};
 pub use errno::Errno;
 #[doc(hidden)]
@@ -75,14 +78,30 @@ pub use rseq::{in_vfork_child, vfork};
 #[doc(hidden)]
 pub use wiped::WipedByFork;
 
-/// The calling thread's cpu, asked of libc: the vDSO, or the kernel where there is none.
+/// What the malloc's own crate needs of the process without a call of libc, which a preloaded library may answer.
+#[cfg(not(any(loom, miri)))]
+#[doc(hidden)]
+pub mod without_libc {
+    pub use super::environment::{auxiliary, is_foreign, variable};
+    pub use super::kernel_clock::nanoseconds;
+    pub use super::process_id;
+    pub use super::syscall::syscall;
+}
+
+/// The process id; 0 where the kernel does not say.
+#[doc(hidden)]
+pub fn process_id() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { syscall::syscall(libc::SYS_getpid, [0; 6]) }.map_or(0, |id| id as u32)
+}
+
+/// The calling thread's cpu, asked of the vDSO, or of the kernel where there is none.
 pub(crate) fn current_cpu() -> Option<u32> {
     // A model must take the same way each time it is replayed, and Miri's machine has no cpus.
     if cfg!(any(loom, miri)) {
         return Some(0);
     }
-    // SAFETY: no preconditions.
-    u32::try_from(unsafe { libc::sched_getcpu() }).ok()
+    current_cpu_and_node().map(|(cpu, _)| cpu)
 }
 
 /// The NUMA node of the calling thread's cpu, asked of the kernel.
@@ -90,9 +109,28 @@ pub(crate) fn current_node() -> Option<u32> {
     current_cpu_and_node().map(|(_, node)| node)
 }
 
-/// The calling thread's cpu and that cpu's NUMA node, asked of the kernel at once.
+/// The calling thread's cpu and that cpu's NUMA node, asked of the vDSO at once, or of the kernel.
 pub(crate) fn current_cpu_and_node() -> Option<(u32, u32)> {
+    /// What vdso(7) says of `__vdso_getcpu`.
+    type Getcpu = unsafe extern "C" fn(*mut u32, *mut u32, *mut u8) -> core::ffi::c_int;
+    const NOT_LOOKED_UP: usize = 0;
+    const NONE: usize = 1;
+    /// What the look-up found: one of these, or the address of the vDSO's function, which stays mapped.
+    static FUNCTION: AtomicUsize = AtomicUsize::new(NOT_LOOKED_UP);
     let (mut cpu, mut node) = (0u32, 0u32);
+    // Relaxed: every thread finds the same.
+    let mut function = FUNCTION.load(Ordering::Relaxed);
+    if function == NOT_LOOKED_UP {
+        function = vdso::symbol("__vdso_getcpu").map_or(NONE, |function| function as usize);
+        FUNCTION.store(function, Ordering::Relaxed);
+    }
+    if function != NONE {
+        // SAFETY: the vDSO's function of this type.
+        let function = unsafe { core::mem::transmute::<*const (), Getcpu>(function as *const ()) };
+        // SAFETY: it writes to the two words given and skips the null pointer.
+        let failed = unsafe { function(&mut cpu, &mut node, core::ptr::null_mut()) };
+        return (failed == 0).then_some((cpu, node));
+    }
     let args = [&raw mut cpu as usize, &raw mut node as usize, 0, 0, 0, 0];
     // SAFETY: the kernel writes to the two words given and skips the null pointer.
     let asked = unsafe { syscall::syscall(libc::SYS_getcpu, args) };

@@ -27,8 +27,7 @@ fn asked() -> usize {
     static SIZE: AtomicUsize = AtomicUsize::new(0);
     match SIZE.load(Ordering::Relaxed) {
         0 => {
-            // SAFETY: reads the vector that the kernel gave to the process; no preconditions.
-            let told = unsafe { libc::getauxval(libc::AT_PAGESZ) } as usize;
+            let told = super::environment::auxiliary(libc::AT_PAGESZ);
             let is_one = told.is_power_of_two() && told >= SHORTEST_PAGE;
             // Not told, or nonsense: whole long pages are whole short ones.
             let size = if is_one { told } else { LONGEST_PAGE };

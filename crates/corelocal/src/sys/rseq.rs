@@ -44,6 +44,7 @@ pub use registration::{Abi, Owner, Refusal, Registration};
 pub use vfork::vfork;
 
 use super::arch;
+use super::environment;
 use super::errno::Errno;
 use super::syscall::syscall;
 use super::wiped::WipedByFork;
@@ -170,11 +171,8 @@ fn libc_area() -> Option<LibcArea> {
 
 /// `(AT_RSEQ_FEATURE_SIZE, AT_RSEQ_ALIGN)`.
 fn kernel_offer() -> (u32, u32) {
-    if cfg!(miri) {
-        return (0, 0);
-    }
-    // SAFETY: getauxval reads the vector the kernel gave to the process; no preconditions.
-    unsafe { (libc::getauxval(AT_RSEQ_FEATURE_SIZE) as u32, libc::getauxval(AT_RSEQ_ALIGN) as u32) }
+    let value = |kind| environment::auxiliary(kind) as u32;
+    (value(AT_RSEQ_FEATURE_SIZE), value(AT_RSEQ_ALIGN))
 }
 
 // Which world the process is in. Set by every racer to the same value.
@@ -258,11 +256,8 @@ fn probe() -> u8 {
 }
 
 fn disabled_by_environment() -> bool {
-    // SAFETY: getenv with a constant name; the result is read at once, as every libc does itself.
-    unsafe {
-        let value = libc::getenv(c"CORELOCAL_RSEQ".as_ptr());
-        !value.is_null() && core::ffi::CStr::from_ptr(value) == c"off"
-    }
+    // SAFETY: used at once.
+    unsafe { environment::variable(c"CORELOCAL_RSEQ") == Some(c"off") }
 }
 
 fn register_own() -> Result<(), Refusal> {
@@ -343,8 +338,7 @@ pub fn in_vfork_child() -> bool {
     // SAFETY: 0 is no process's id.
     static OWNER: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };
     let Some(owner) = OWNER.get() else { return false };
-    // SAFETY: no preconditions.
-    let pid = unsafe { libc::getpid() } as u32;
+    let pid = super::process_id();
     // Relaxed: every thread of a process writes the same id.
     match owner.compare_exchange(0, pid, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => false,

@@ -279,7 +279,7 @@ impl SharedFile {
         match self.control(libc::F_OFD_SETLK, WRITER, 1) {
             Ok(_) => {
                 // A courtesy: without it nobody learns who the writer is.
-                let _ = self.control(libc::F_OFD_SETLK, NAMES + i64::from(process_id()), 1);
+                let _ = self.control(libc::F_OFD_SETLK, NAMES + i64::from(super::process_id()), 1);
                 Ok(true)
             }
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
@@ -465,11 +465,6 @@ fn record(start: i64, len: i64) -> libc::flock {
     lock.l_start = start as libc::off_t;
     lock.l_len = len as libc::off_t;
     lock
-}
-
-fn process_id() -> u32 {
-    // SAFETY: no preconditions.
-    unsafe { libc::getpid() as u32 }
 }
 
 pub(super) fn checked(result: c_int) -> Result<c_int, Errno> {

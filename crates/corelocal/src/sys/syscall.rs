@@ -16,7 +16,7 @@ use super::errno::Errno;
 /// The arguments must be what that call expects: every address among them valid for the access the
 /// kernel makes through it, for as long as the kernel makes it.
 #[inline(always)]
-pub(crate) unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
+pub unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
     let result = unsafe { arch::syscall(number, args) };
     if (-4095..0).contains(&result) { Err(Errno(-result as i32)) } else { Ok(result as usize) }

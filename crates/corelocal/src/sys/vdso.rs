@@ -13,6 +13,8 @@
 
 use core::slice;
 
+use super::environment;
+
 /// The address of the vDSO's function `name`; `None` if there is no vDSO (valgrind hides it, as does
 /// the boot parameter `vdso=0`) or it has no such function.
 ///
@@ -24,11 +26,7 @@ use core::slice;
 /// let getcpu = corelocal::sys::vdso::symbol("__vdso_getcpu");
 /// ```
 pub fn symbol(name: &str) -> Option<*const ()> {
-    if cfg!(miri) {
-        return None;
-    }
-    // SAFETY: getauxval reads the auxiliary vector, which never changes.
-    let base = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
+    let base = environment::auxiliary(libc::AT_SYSINFO_EHDR);
     if base == 0 {
         return None;
     }

@@ -21,9 +21,9 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use super::area::STACK_BYTES;
 use super::sample::Sample;
 use super::{for_each, is_on, summary};
-use crate::sys::Errno;
 use crate::sys::file::{File, Lines, OWN, PathBuf, decimal};
 use crate::sys::pages;
+use crate::sys::{Errno, kernel_clock, process_id};
 
 const R: Ordering = Ordering::Relaxed;
 
@@ -159,12 +159,8 @@ struct Out<'a> {
 impl Out<'_> {
     fn info(&mut self) {
         let summary = summary();
-        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `now` is writable; Linux always has this clock.
-        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut now) };
-        let since_1970 = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-        // SAFETY: no preconditions.
-        let process = unsafe { libc::getpid() } as u64;
+        let since_1970 = kernel_clock::nanoseconds(libc::CLOCK_REALTIME);
+        let process = u64::from(process_id());
         let numbers = [
             summary.rate,
             process,

@@ -440,9 +440,7 @@ impl Subscriber<clockbound::Page> {
 /// The time of a clock that every kernel has.
 #[inline]
 fn kernel_time(clock: libc::clockid_t) -> core::time::Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid place for the time. Cannot fail for these clocks; 1970 would be its answer.
-    unsafe { libc::clock_gettime(clock, &mut time) };
+    let time = crate::sys::kernel_clock::read(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     core::time::Duration::new(seconds, time.tv_nsec as u32)
 }

@@ -130,8 +130,5 @@ pub fn is_on() -> bool {
 /// Nanoseconds of the monotonic clock.
 #[cfg(not(loom))]
 fn now() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is writable; Linux always has this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    crate::sys::kernel_clock::nanoseconds(libc::CLOCK_MONOTONIC)
 }

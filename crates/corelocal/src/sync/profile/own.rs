@@ -23,12 +23,12 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::page::{self, Page};
 use crate::primitive::global::AtomicPtr;
-use crate::sys::Errno;
 use crate::sys::file::{File, Lines, OWN, PathBuf, decimal};
 use crate::sys::forks;
 use crate::sys::shared_file::{self, Mapping, SharedFile};
 #[cfg(not(miri))]
 use crate::sys::stderr::Line;
+use crate::sys::{Errno, environment};
 
 /// There is none.
 const OFF: *mut Page = core::ptr::without_provenance_mut(1);
@@ -117,12 +117,9 @@ fn by_environment(before: *mut Page) -> Result<Option<&'static Page>, Errno> {
 /// # Safety
 /// The value is used at once: as in libc's `getenv`, a change of the environment ends it.
 pub(super) unsafe fn variable<'a>(name: &CStr) -> &'a CStr {
-    // SAFETY: a name that ends with a zero byte; the caller's promise.
-    unsafe {
-        let is_foreign = libc::getauxval(libc::AT_SECURE) != 0;
-        let value = libc::getenv(name.as_ptr());
-        if is_foreign || value.is_null() { c"" } else { CStr::from_ptr(value) }
-    }
+    // SAFETY: the caller's promise.
+    let value = unsafe { environment::variable(name) };
+    value.filter(|_| !environment::is_foreign()).unwrap_or_default()
 }
 
 /// Makes the page that is wished for in place of `before`. `None` if none is, or another thread is at it.
@@ -234,8 +231,7 @@ fn is_code_of_a_file(line: &[u8]) -> bool {
 }
 
 pub(super) fn this_process() -> u64 {
-    // SAFETY: no preconditions.
-    unsafe { libc::getpid() as u64 }
+    crate::sys::process_id().into()
 }
 
 #[cfg(test)]

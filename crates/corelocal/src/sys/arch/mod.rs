@@ -20,7 +20,7 @@ pub(crate) mod tsc;
 #[cfg(miri)]
 mod miri;
 
-/// The 16 words that a thread has for itself, in static TLS behind its rseq area (`own_word`): who uses which.
+/// The 18 words that a thread has for itself, in static TLS behind its rseq area (`own_word`): who uses which.
 pub(crate) mod own_words {
     /// `sys/thread.rs`.
     pub(crate) const LEASE: usize = 0;
@@ -30,6 +30,9 @@ pub(crate) mod own_words {
     pub(crate) const NUMBER: usize = 2;
     /// `sys/thread_serial.rs`: two of them.
     pub(crate) const SERIAL: usize = 14;
+    /// `alloc/release.rs`. One more is free.
+    #[cfg(not(loom))]
+    pub(crate) const HOOK: usize = 16;
 }
 
 pub(super) use imp::*;

@@ -2,7 +2,7 @@
 //!
 //! Every address of a thread's area is an offset from the thread pointer (`fs`), so that one
 //! process-wide offset serves all threads. Our own area is a TLS object of the initial-exec model:
-//! 64 bytes and 16 words, reached without a call, and therefore inside a signal handler and inside malloc. Its
+//! 64 bytes and 18 words, reached without a call, and therefore inside a signal handler and inside malloc. Its
 //! initial image has `cpu_id = -1` and `mm_cid = NO_ID`: a thread that nobody registered looks
 //! unregistered from its first instruction.
 
@@ -33,7 +33,7 @@ global_asm!(
     ".long 0",  // node_id
     ".long {no_id}", // mm_cid: the kernel has not written one
     ".zero 36",
-    ".zero 64", // the words of `own_word`
+    ".zero 72", // the words of `own_word`
     ".popsection",
     no_id = const crate::sys::rseq::NO_ID,
 );

@@ -9,6 +9,8 @@
 
 use core::time::Duration;
 
+use crate::sys::kernel_clock;
+
 const NANOS_PER_SEC: u32 = 1_000_000_000;
 
 /// A point in time on `CLOCK_MONOTONIC`, laid out as the kernel's `struct __kernel_timespec`.
@@ -75,9 +77,8 @@ impl Deadline {
     }
 
     fn on(clock: libc::clockid_t) -> Deadline {
-        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `now` is writable. The call cannot fail: Linux always has both clocks used here.
-        unsafe { libc::clock_gettime(clock, &mut now) };
+        // The kernel's own clock, by which it ends waits, whatever a preloaded library makes of libc's.
+        let now = kernel_clock::read(clock);
         Deadline { seconds: now.tv_sec, nanoseconds: now.tv_nsec }
     }
 

@@ -35,7 +35,7 @@ const fn column<T>(
     Field { text, width, key, of }
 }
 
-const TOTALS: [Field<Stats>; 16] = [
+const TOTALS: [Field<Stats>; 17] = [
     field("bytes in use", "in_use", |stats| number(in_use(stats))),
     field("bytes cached", "cached", |stats| number(cached(stats))),
     field("bytes of spans and large objects", "used", |stats| number(stats.used)),
@@ -49,6 +49,7 @@ const TOTALS: [Field<Stats>; 16] = [
     field("bytes of addresses", "reserved", |stats| number(stats.reserved)),
     field("large objects", "large_objects", |stats| number(stats.large_objects)),
     field("bytes of large objects", "large_bytes", |stats| number(stats.large_bytes)),
+    field("bytes they may grow into", "large_reserve", |stats| number(stats.large_reserve)),
     field("guarded objects", "guarded", |stats| number(stats.guarded)),
     field("guarded objects ever", "guarded_ever", |stats| Value::Number(stats.guarded_ever)),
     field("bytes not on their node", "displaced", |stats| number(stats.displaced)),

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::fault::{self, Fault};
 use super::range::{CHUNK, INSIDE, LARGE, NOTHING, Range};
-use super::store::{self, Run};
+use super::store;
 use super::{out, release};
 use crate::sys::page_size::page_size;
 
@@ -22,24 +22,58 @@ const R: Ordering = Ordering::Relaxed;
 /// without memory.
 #[cold]
 pub(super) fn allocate(range: Range, align: usize, size: usize) -> Option<(*mut u8, bool)> {
-    allocate_with(range, align, size, size)
+    let chunks = chunks_for(size);
+    let run = store::claim(range, chunks, align.div_ceil(CHUNK))?;
+    Some((make(range, run.first, chunks, size), run.is_zero))
 }
 
-/// With chunks for `room` bytes, at least `size`.
-fn allocate_with(range: Range, align: usize, size: usize, room: usize) -> Option<(*mut u8, bool)> {
-    let len = size.max(1).checked_next_multiple_of(PAGE)?;
-    let chunks = room.max(len).div_ceil(CHUNK);
-    let run = store::claim(range, chunks, align.div_ceil(CHUNK))?;
-    let Run { first, is_zero } = run;
-    range.record(first).len.store(len as u64, R);
-    range.record(first).chunks.store(chunks as u32, R);
+/// An object for one that has grown beyond its place, with room to grow half as much again where that is no memory yet.
+/// `again`: it was large before, and may grow step by step: then it goes where there is as much free room behind it,
+/// whatever has been there, into which it can be extended.
+pub(super) fn allocate_to_grow(range: Range, size: usize, again: bool) -> Option<*mut u8> {
+    let chunks = chunks_for(size);
+    let room = chunks + chunks / 2;
+    if let Some(run) = again.then(|| store::claim(range, room, 1)).flatten() {
+        if run.is_zero {
+            return Some(make(range, run.first, room, size));
+        }
+        store::release(range, run.first + chunks, room - chunks);
+        return Some(make(range, run.first, chunks, size));
+    }
+    let (run, with_room) = store::claim_to_grow(range, chunks, room)?;
+    Some(make(range, run.first, with_room, size))
+}
+
+/// An object in chunks of the caller's.
+fn make(range: Range, first: usize, chunks: usize, size: usize) -> *mut u8 {
+    let len = size.max(1).next_multiple_of(PAGE);
     range.record(first).sample.store(0, R);
     name(range, first + 1, chunks - 1, INSIDE);
-    out::give(range.kind(first), LARGE);
     let header = range.header();
     header.large_chunks.fetch_add(chunks, R);
     header.large_objects.fetch_add(1, R);
-    Some((range.address(first) as *mut u8, is_zero))
+    write_down(range, first, chunks, len);
+    out::give(range.kind(first), LARGE);
+    range.address(first) as *mut u8
+}
+
+/// Writes down how many chunks an object has, and how many bytes the program may use; counts what is in reserve.
+fn write_down(range: Range, first: usize, chunks: usize, len: usize) {
+    range.record(first).len.store(len as u64, R);
+    range.record(first).chunks.store(chunks as u32, R);
+    range.header().reserve_chunks.fetch_add(reserve_of(range, first), R);
+}
+
+/// Chunks that an object has beyond those that the program may use.
+fn reserve_of(range: Range, first: usize) -> usize {
+    let record = range.record(first);
+    let (chunks, len) = (record.chunks.load(R) as usize, record.len.load(R) as usize);
+    chunks.saturating_sub(len.div_ceil(CHUNK))
+}
+
+/// Before what is written down of an object changes.
+fn uncount_reserve(range: Range, first: usize) {
+    range.header().reserve_chunks.fetch_sub(reserve_of(range, first), R);
 }
 
 /// Makes all bytes of an object 0.
@@ -92,6 +126,7 @@ pub(super) fn withdraw(range: Range, object: *mut u8) -> (usize, usize) {
     }
     // Read by the one who has it alone: to the other one, who is wrong, it may tell of the next object here.
     let chunks = range.record(first).chunks.load(R) as usize;
+    uncount_reserve(range, first);
     name(range, first + 1, chunks - 1, NOTHING);
     let header = range.header();
     header.large_chunks.fetch_sub(chunks, R);
@@ -101,8 +136,9 @@ pub(super) fn withdraw(range: Range, object: *mut u8) -> (usize, usize) {
 
 /// Says how many bytes the program may use, at most as many as it was asked for with.
 pub(super) fn set_usable(range: Range, object: *mut u8, size: usize) {
-    let (first, _) = chunks_of(range, object);
-    range.record(first).len.store(size as u64, R);
+    let (first, chunks) = chunks_of(range, object);
+    uncount_reserve(range, first);
+    write_down(range, first, chunks, size);
 }
 
 /// Bytes of an object that the program may use.
@@ -113,7 +149,7 @@ pub(super) fn usable(range: Range, object: *mut u8) -> usize {
 
 /// The chunks that an object of that size begins with.
 pub(super) fn chunks_for(size: usize) -> usize {
-    size.max(1).next_multiple_of(PAGE).div_ceil(CHUNK)
+    size.max(1).div_ceil(CHUNK)
 }
 
 /// Which sample an object is.
@@ -125,33 +161,26 @@ pub(super) fn sample_of(range: Range, object: *mut u8) -> &'static AtomicU32 {
 /// Makes an object longer or shorter where it is; false if there is no room.
 pub(super) fn resize(range: Range, object: *mut u8, size: usize) -> bool {
     let (first, chunks) = chunks_of(range, object);
-    let record = range.record(first);
     let Some(len) = size.checked_next_multiple_of(PAGE) else { return false };
     let wanted = len.div_ceil(CHUNK);
+    if wanted > chunks && !store::extend(range, first + chunks, wanted - chunks) {
+        return false;
+    }
+    uncount_reserve(range, first);
+    let large_chunks = &range.header().large_chunks;
     if wanted > chunks {
-        if !store::extend(range, first + chunks, wanted - chunks) {
-            return false;
-        }
         name(range, first + chunks, wanted - chunks, INSIDE);
-        record.chunks.store(wanted as u32, R);
-        range.header().large_chunks.fetch_add(wanted - chunks, R);
+        large_chunks.fetch_add(wanted - chunks, R);
+        write_down(range, first, wanted, len);
+        release::after_growth(range);
     } else if wanted < chunks / 2 {
         // Else it may grow again.
         name(range, first + wanted, chunks - wanted, NOTHING);
-        record.chunks.store(wanted as u32, R);
-        range.header().large_chunks.fetch_sub(chunks - wanted, R);
+        large_chunks.fetch_sub(chunks - wanted, R);
+        write_down(range, first, wanted, len);
         store::release(range, first + wanted, chunks - wanted);
-    }
-    record.len.store(len as u64, R);
-    if wanted > chunks {
-        release::after_growth(range);
+    } else {
+        write_down(range, first, chunks, len);
     }
     true
-}
-
-/// An object for one that has grown beyond its place, with room to grow half as much again.
-pub(super) fn allocate_to_grow(range: Range, size: usize) -> Option<*mut u8> {
-    let with_room = size.checked_add(size / 2);
-    let with_room = with_room.and_then(|room| allocate_with(range, 1, size, room));
-    Some(with_room.or_else(|| allocate(range, 1, size))?.0)
 }

@@ -392,6 +392,7 @@ unsafe fn resize(ptr: *mut u8, size: usize) -> *mut u8 {
         return ptr;
     }
     let large = Range::get().filter(|_| kind_of(ptr) == Some(usize::from(LARGE)));
+    let was_large = large.is_some();
     if let Some(range) = large {
         if size > class::LARGEST && large::resize(range, ptr, size) {
             watch::large_made(range, ptr, size);
@@ -401,7 +402,8 @@ unsafe fn resize(ptr: *mut u8, size: usize) -> *mut u8 {
     let moved = match Range::get().filter(|_| size > usable && size > class::LARGEST) {
         Some(range) => {
             release::after_growth(range);
-            let grown = or_reclaimed(range, size, || large::allocate_to_grow(range, size));
+            let grown =
+                or_reclaimed(range, size, || large::allocate_to_grow(range, size, was_large));
             if let Some(grown) = grown {
                 watch::large_made(range, grown, size);
             }

@@ -74,6 +74,8 @@ pub(super) struct Header {
     pub(super) dirty: AtomicUsize,
     /// Chunks that large objects have, and how many these are.
     pub(super) large_chunks: AtomicUsize,
+    /// Of these, chunks that objects have in reserve, to grow into.
+    pub(super) reserve_chunks: AtomicUsize,
     pub(super) large_objects: AtomicUsize,
     /// Bytes given back to the kernel so far.
     pub(super) released: AtomicUsize,

@@ -28,8 +28,11 @@ pub struct Stats {
     pub huge: usize,
     /// Large objects.
     pub large_objects: usize,
-    /// Bytes that they take.
+    /// Bytes that they take, without those in reserve.
     pub large_bytes: usize,
+    /// Bytes that they have in reserve, to grow into: addresses that nothing has been written to, but for what an object
+    /// had before it became shorter.
+    pub large_reserve: usize,
     /// Objects on pages of their own, of those that are guarded.
     pub guarded: usize,
     /// How many there ever were.
@@ -106,6 +109,7 @@ pub fn stats() -> Stats {
         huge: 0,
         large_objects: 0,
         large_bytes: 0,
+        large_reserve: 0,
         guarded: 0,
         guarded_ever: 0,
         nodes: 1,
@@ -133,7 +137,11 @@ pub fn stats() -> Stats {
     stats.huge = huge::bytes(range);
     (stats.guarded, stats.guarded_ever) = guard::counts();
     stats.large_objects = header.large_objects.load(Ordering::Relaxed);
-    stats.large_bytes = header.large_chunks.load(Ordering::Relaxed) * CHUNK;
+    let reserve = header.reserve_chunks.load(Ordering::Relaxed);
+    let chunks = header.large_chunks.load(Ordering::Relaxed);
+    stats.large_reserve = reserve * CHUNK;
+    // Of what changes meanwhile there may seem to be more in reserve than there is.
+    stats.large_bytes = chunks.saturating_sub(reserve) * CHUNK;
     for (class, of_class) in (1..).zip(&mut stats.classes) {
         let mut out = 0;
         for place in central::places_of(range, class) {

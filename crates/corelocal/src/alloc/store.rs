@@ -15,8 +15,9 @@
 //! 1. A chunk whose bit in `used` is set belongs to whoever set it. What was done to it before its release
 //!    happens before what the next one does (`bits.rs`).
 //! 2. A chunk that is neither used nor dirty is all zero.
-//! 3. Runs of up to 64 chunks lie within one word of the bitmap, longer ones begin with a word; but for what was cut
-//!    out of a longer one to be aligned to more than a word. A run lies in one stripe, unless it is longer, or has grown.
+//! 3. Runs of less than 16 chunks lie within one word of the bitmap, those of up to 64 within one or two, longer ones begin
+//!    with a word; but for what was cut out of a longer one to be aligned to more than a word. A run lies in one stripe,
+//!    unless it is longer, or has grown.
 //! 4. Nothing here blocks. A fork leaves at worst chunks that nobody has.
 
 use core::ops;
@@ -49,6 +50,12 @@ enum NoRun {
 
 /// Chunks of the longest alignment that runs have by themselves; that of the range's beginning.
 const ALIGNED: usize = 32;
+/// The shortest run for which gaps are looked for: 1 MiB.
+const SHORT: usize = 16;
+/// How often a gap is looked for that another thread takes meanwhile.
+const TRIES: usize = 3;
+/// Words in which one is looked for: 2 GiB.
+const LOOKED_AT: usize = 512;
 /// Chunks that are taken at most to be closed in one call: 64 MiB.
 const MOST_CLOSED: usize = 1 << 10;
 
@@ -119,6 +126,7 @@ fn claim_within(range: Range, within: &Within, chunks: usize, align: usize) -> R
     let first = loop {
         let first = match chunks {
             0 => Err(NoRun::NoRoom),
+            SHORT..=IN_A_WORD if align == 1 => claim_in_gap(range, within, chunks),
             1..=IN_A_WORD => claim_in_word(range, within, chunks, align),
             _ => claim_words(range, within, chunks),
         };
@@ -139,6 +147,26 @@ fn claim_within(range: Range, within: &Within, chunks: usize, align: usize) -> R
     };
     raise_high_water(range, first, chunks);
     Ok(Run { first, is_zero: take_dirt(range, first, chunks) })
+}
+
+/// A run to grow in: `chunks` chunks, and as many up to `room` of those behind them as nothing has been in since the kernel gave
+/// them: what is kept in reserve is no memory then. Also how many it has.
+pub(super) fn claim_to_grow(range: Range, chunks: usize, room: usize) -> Option<(Run, usize)> {
+    let run = claim(range, chunks, 1)?;
+    let (behind, end) = (run.first + chunks, range.chunks());
+    let clean = (behind..end.min(run.first + room))
+        .find(|chunk| !is_clean(range, *chunk))
+        .unwrap_or(end.min(run.first + room));
+    let more = clean - behind;
+    let has_more = more > 0 && extend(range, behind, more);
+    Some((run, if has_more { chunks + more } else { chunks }))
+}
+
+/// Whether a chunk is free and all zero, as far as can be seen.
+fn is_clean(range: Range, chunk: usize) -> bool {
+    let words = range.words(chunk / IN_A_WORD);
+    let soiled = words.used.load(Ordering::Relaxed) | words.dirty.load(Ordering::Relaxed);
+    soiled & mask(chunk % IN_A_WORD, 1) == 0
 }
 
 /// Takes chunks of one word that are open already, where the kernel opens no more.
@@ -463,8 +491,13 @@ fn take_bits(range: Range, first: usize, chunks: usize) -> usize {
     taken
 }
 
-pub(super) fn free_bits(range: Range, first: usize, chunks: usize) {
+/// [`free_bits`] of chunks that were taken just now: what hints say of them is as before.
+fn free_bits_quietly(range: Range, first: usize, chunks: usize) {
     for_each_word(first, chunks, |word, mask| range.words(word).free(mask));
+}
+
+pub(super) fn free_bits(range: Range, first: usize, chunks: usize) {
+    free_bits_quietly(range, first, chunks);
     lower_hints(range, first..first + chunks);
 }
 
@@ -517,6 +550,85 @@ fn claim_in_word(
         }
     }
     Err(NoRun::NoRoom)
+}
+
+/// A run of up to a word's chunks, for which words that are used in part are preferred, and the end of one with the beginning
+/// of the next: two objects of 2 MiB and a little more do not fit into one word, and would leave half of each unused.
+fn claim_in_gap(range: Range, within: &Within, chunks: usize) -> Result<usize, NoRun> {
+    let hint = within.hint(range, chunks.next_power_of_two().ilog2() as usize);
+    let end = (range.known_part(within.node).end / IN_A_WORD).min(within.words.end);
+    // Another thread may be faster.
+    for _ in 0..TRIES {
+        // From the beginning where all is near enough, else from where a run of about this length was found.
+        let is_near = end.saturating_sub(within.words.start) <= LOOKED_AT;
+        let start = if is_near { 0 } else { hint.load(Ordering::Relaxed) };
+        let start = start.clamp(within.words.start, end);
+        let gaps = Gaps::new(range, start..end.min(start + LOOKED_AT));
+        let mut tightest = None::<ops::Range<usize>>;
+        for gap in gaps.filter(|gap| gap.len() >= chunks) {
+            if tightest.as_ref().is_none_or(|it| gap.len() < it.len()) {
+                tightest = Some(gap);
+            }
+            if tightest.as_ref().is_some_and(|it| it.len() == chunks) {
+                break;
+            }
+        }
+        let Some(gap) = tightest else { break };
+        let taken = take_bits(range, gap.start, chunks);
+        if taken == chunks {
+            return Ok(gap.start);
+        }
+        free_bits(range, gap.start, taken);
+    }
+    claim_in_word(range, within, chunks, 1)
+}
+
+/// Runs of free chunks between used ones, in ascending order.
+struct Gaps {
+    range: Range,
+    words: ops::Range<usize>,
+    /// Of the first word of `words`: what is used, and where the next gap is looked for.
+    used: u64,
+    at: usize,
+}
+
+impl Gaps {
+    fn new(range: Range, words: ops::Range<usize>) -> Gaps {
+        let mut gaps = Gaps { range, words, used: 0, at: 0 };
+        gaps.look();
+        gaps
+    }
+
+    fn look(&mut self) {
+        if !self.words.is_empty() {
+            // Relaxed: whoever takes chunks looks again.
+            self.used = self.range.words(self.words.start).used.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Passes chunks by that are used, or that are not, and returns the first one that differs.
+    fn pass(&mut self, is_used: bool) -> usize {
+        while !self.words.is_empty() {
+            let differ = if is_used { !self.used } else { self.used } >> self.at;
+            if differ != 0 {
+                self.at += differ.trailing_zeros() as usize;
+                break;
+            }
+            (self.words.start, self.at) = (self.words.start + 1, 0);
+            self.look();
+        }
+        self.words.start * IN_A_WORD + self.at
+    }
+}
+
+impl Iterator for Gaps {
+    type Item = ops::Range<usize>;
+
+    fn next(&mut self) -> Option<ops::Range<usize>> {
+        let start = self.pass(true);
+        let end = self.pass(false);
+        (start < end).then_some(start..end)
+    }
 }
 
 fn claim_words(range: Range, within: &Within, chunks: usize) -> Result<usize, NoRun> {

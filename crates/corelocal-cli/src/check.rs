@@ -1,7 +1,8 @@
 //! `corelocal check`: the critical sections of any ELF file, read without being run.
 //!
 //! Exit codes: 0 sound; 1 a fault was found (`--strict`: or a warning); 2 the command line is wrong;
-//! 3 a file could not be read or is no ELF file, whatever was found in the others.
+//! 3 a file could not be read or is no ELF file, whatever was found in the others; 4 likewise, and each of these files has
+//! debug information only, without the code.
 //!
 //! Invariants:
 //! - One file that cannot be read never costs the answer about another one.
@@ -23,6 +24,7 @@ const DIM: Style = Style::new().dimmed();
 const REMEDY: Style = AnsiColor::Cyan.on_default();
 
 const UNREADABLE: u8 = 3;
+const DEBUG_ONLY: u8 = 4;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -51,10 +53,12 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         files: Vec::new(),
         unreadable: Vec::new(),
     };
+    let mut code_is_elsewhere = true;
     for path in &args.files {
         match check::file(path) {
             Ok(checked) => answer.add(checked, &args.allow),
             Err(why) => {
+                code_is_elsewhere &= why.is_debug_only();
                 // A member of an archive has a name in it.
                 let why = one_line(why.to_string());
                 complain(&why);
@@ -63,7 +67,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let code = if !answer.unreadable.is_empty() {
-        ExitCode::from(UNREADABLE)
+        ExitCode::from(if code_is_elsewhere { DEBUG_ONLY } else { UNREADABLE })
     } else if answer.errors > 0 || (args.strict && answer.warnings > 0) {
         ExitCode::FAILURE
     } else {

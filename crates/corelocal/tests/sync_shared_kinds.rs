@@ -14,37 +14,37 @@ const LONG: Duration = Duration::from_secs(50);
 
 #[repr(C)]
 struct All {
-    mutex: shared::Mutex<u64>,
-    lock: shared::RwLock<u64>,
-    changed: shared::Condvar,
-    permits: shared::Semaphore,
-    barrier: shared::Barrier,
-    auto: shared::AutoEvent,
-    manual: shared::ManualEvent,
-    parker: shared::Parker,
-    latch: shared::Latch,
-    group: shared::WaitGroup,
-    robust: shared::RobustMutex<u64>,
-    inherits: shared::PiMutex<u64>,
-    both: shared::RobustPiMutex<u64>,
-    notified: shared::PiCondvar,
+    mutex: shared::SharedMutex<u64>,
+    lock: shared::SharedRwLock<u64>,
+    changed: shared::SharedCondvar,
+    permits: shared::SharedSemaphore,
+    barrier: shared::SharedBarrier,
+    auto: shared::SharedAutoEvent,
+    manual: shared::SharedManualEvent,
+    parker: shared::SharedParker,
+    latch: shared::SharedLatch,
+    group: shared::SharedWaitGroup,
+    robust: shared::SharedRobustMutex<u64>,
+    inherits: shared::SharedPiMutex<u64>,
+    both: shared::SharedRobustPiMutex<u64>,
+    notified: shared::SharedPiCondvar,
 }
 
 const LAYOUTS: [u64; 14] = [
-    shared::Mutex::<u64>::LAYOUT,
-    shared::RwLock::<u64>::LAYOUT,
-    shared::Condvar::LAYOUT,
-    shared::Semaphore::LAYOUT,
-    shared::Barrier::LAYOUT,
-    shared::AutoEvent::LAYOUT,
-    shared::ManualEvent::LAYOUT,
-    shared::Parker::LAYOUT,
-    shared::Latch::LAYOUT,
-    shared::WaitGroup::LAYOUT,
-    shared::RobustMutex::<u64>::LAYOUT,
-    shared::PiMutex::<u64>::LAYOUT,
-    shared::RobustPiMutex::<u64>::LAYOUT,
-    shared::PiCondvar::LAYOUT,
+    shared::SharedMutex::<u64>::LAYOUT,
+    shared::SharedRwLock::<u64>::LAYOUT,
+    shared::SharedCondvar::LAYOUT,
+    shared::SharedSemaphore::LAYOUT,
+    shared::SharedBarrier::LAYOUT,
+    shared::SharedAutoEvent::LAYOUT,
+    shared::SharedManualEvent::LAYOUT,
+    shared::SharedParker::LAYOUT,
+    shared::SharedLatch::LAYOUT,
+    shared::SharedWaitGroup::LAYOUT,
+    shared::SharedRobustMutex::<u64>::LAYOUT,
+    shared::SharedPiMutex::<u64>::LAYOUT,
+    shared::SharedRobustPiMutex::<u64>::LAYOUT,
+    shared::SharedPiCondvar::LAYOUT,
 ];
 
 // SAFETY: `repr(C)` and made of such types.
@@ -57,20 +57,20 @@ impl All {
         // SAFETY: in these tests no guard is forgotten, and the object stays where it is.
         unsafe {
             All {
-                mutex: shared::Mutex::with_scope(0),
-                lock: shared::RwLock::with_scope(0),
-                changed: shared::Condvar::with_scope(),
-                permits: shared::Semaphore::with_scope(0),
-                barrier: shared::Barrier::with_scope(2),
-                auto: shared::AutoEvent::with_scope(false),
-                manual: shared::ManualEvent::with_scope(false),
-                parker: shared::Parker::with_scope(),
-                latch: shared::Latch::with_scope(2),
-                group: shared::WaitGroup::with_scope(),
-                robust: shared::RobustMutex::with_scope(0),
-                inherits: shared::PiMutex::with_scope(0),
-                both: shared::RobustPiMutex::with_scope(0),
-                notified: shared::PiCondvar::with_scope(),
+                mutex: shared::SharedMutex::with_scope(0),
+                lock: shared::SharedRwLock::with_scope(0),
+                changed: shared::SharedCondvar::with_scope(),
+                permits: shared::SharedSemaphore::with_scope(0),
+                barrier: shared::SharedBarrier::with_scope(2),
+                auto: shared::SharedAutoEvent::with_scope(false),
+                manual: shared::SharedManualEvent::with_scope(false),
+                parker: shared::SharedParker::with_scope(),
+                latch: shared::SharedLatch::with_scope(2),
+                group: shared::SharedWaitGroup::with_scope(),
+                robust: shared::SharedRobustMutex::with_scope(0),
+                inherits: shared::SharedPiMutex::with_scope(0),
+                both: shared::SharedRobustPiMutex::with_scope(0),
+                notified: shared::SharedPiCondvar::with_scope(),
             }
         }
     }
@@ -171,7 +171,11 @@ fn each_kind_works_between_two_processes() {
 #[test]
 fn each_kind_has_a_layout_of_its_own() {
     let mut layouts = LAYOUTS.to_vec();
-    layouts.extend([shared::Mutex::<u32>::LAYOUT, shared::RwLock::<u32>::LAYOUT, u64::LAYOUT]);
+    layouts.extend([
+        shared::SharedMutex::<u32>::LAYOUT,
+        shared::SharedRwLock::<u32>::LAYOUT,
+        u64::LAYOUT,
+    ]);
     let count = layouts.len();
     layouts.sort_unstable();
     layouts.dedup();
@@ -179,7 +183,8 @@ fn each_kind_has_a_layout_of_its_own() {
     // SAFETY: nobody else has its descriptor.
     let number = unsafe { SharedBox::create_nameless(AtomicU64::new(0)) }.unwrap();
     // SAFETY: likewise; opened as something else it is refused.
-    let refused = unsafe { SharedBox::<shared::Mutex<()>>::from_descriptor(number.descriptor()) };
+    let refused =
+        unsafe { SharedBox::<shared::SharedMutex<()>>::from_descriptor(number.descriptor()) };
     assert!(matches!(refused.err(), Some(SharedError::Layout { .. })));
     assert_eq!(number.load(Ordering::Relaxed), 0);
 }

@@ -91,7 +91,7 @@ fn objects_that_others_may_write_to_are_refused() {
 #[test]
 fn objects_of_other_users_are_refused() {
     const TEST: &str = "objects_of_other_users_are_refused";
-    type Lock = shared::RobustMutex<u64>;
+    type Lock = shared::SharedRobustMutex<u64>;
     if !may_change(TEST) {
         return;
     }
@@ -177,16 +177,16 @@ fn a_group_shares_an_object_by_name() {
 #[repr(C)]
 struct Everything {
     numbers: [AtomicU64; 4],
-    mutex: shared::Mutex<()>,
-    table: shared::RwLock<()>,
-    permits: shared::Semaphore,
-    once: shared::AutoEvent,
-    open: shared::ManualEvent,
-    parker: shared::Parker,
-    latch: shared::Latch,
-    group: shared::WaitGroup,
-    barrier: shared::Barrier,
-    changed: shared::Condvar,
+    mutex: shared::SharedMutex<()>,
+    table: shared::SharedRwLock<()>,
+    permits: shared::SharedSemaphore,
+    once: shared::SharedAutoEvent,
+    open: shared::SharedManualEvent,
+    parker: shared::SharedParker,
+    latch: shared::SharedLatch,
+    group: shared::SharedWaitGroup,
+    barrier: shared::SharedBarrier,
+    changed: shared::SharedCondvar,
 }
 
 // SAFETY: `repr(C)`, and made of such types.
@@ -201,16 +201,16 @@ impl Everything {
     fn new() -> Everything {
         Everything {
             numbers: [const { AtomicU64::new(0) }; 4],
-            mutex: shared::Mutex::with_scope(()),
-            table: shared::RwLock::with_scope(()),
-            permits: shared::Semaphore::with_scope(1),
-            once: shared::AutoEvent::with_scope(false),
-            open: shared::ManualEvent::with_scope(false),
-            parker: shared::Parker::with_scope(),
-            latch: shared::Latch::with_scope(1),
-            group: shared::WaitGroup::with_scope(),
-            barrier: shared::Barrier::with_scope(2),
-            changed: shared::Condvar::with_scope(),
+            mutex: shared::SharedMutex::with_scope(()),
+            table: shared::SharedRwLock::with_scope(()),
+            permits: shared::SharedSemaphore::with_scope(1),
+            once: shared::SharedAutoEvent::with_scope(false),
+            open: shared::SharedManualEvent::with_scope(false),
+            parker: shared::SharedParker::with_scope(),
+            latch: shared::SharedLatch::with_scope(1),
+            group: shared::SharedWaitGroup::with_scope(),
+            barrier: shared::SharedBarrier::with_scope(2),
+            changed: shared::SharedCondvar::with_scope(),
         }
     }
 
@@ -287,7 +287,7 @@ fn waits_end_at_their_deadline_whatever_another_user_has_written() {
     // SAFETY: of this type for all that have it.
     let made = unsafe { SharedBox::create_nameless(Everything::new()) }.unwrap();
     let attacker = Attacker::of(made.descriptor(), 64 + size_of::<Everything>());
-    let own = shared::Mutex::with_scope(());
+    let own = shared::SharedMutex::with_scope(());
     let (all, span) = (&*made, Duration::from_micros(200));
     let waits: [(&str, &(dyn Fn() + Sync)); 13] = [
         ("Mutex", &|| drop(all.mutex.try_lock_for(span))),

@@ -116,7 +116,12 @@ fn check(answer: &Value) {
         locks.iter().find(ends).unwrap_or_else(|| panic!("no {name} in {answer:#}"))
     };
     let (hot, cold) = (named("locks::HOT"), named("locks::COLD"));
-    assert_eq!(hot, &locks[0], "{answer:#}");
+    if hot != &locks[0] {
+        // What ci/flaky.list names: else the cold lock is never waited for as long.
+        let is_held_up = cold == &locks[0] && cold["longest_ns"].as_u64() > Some(20_000_000);
+        assert!(!is_held_up, "the holder of the cold lock did not run for a while: {answer:#}");
+        panic!("the hot lock is not the first one: {answer:#}");
+    }
     assert!(hot["total_ns"].as_u64() > cold["total_ns"].as_u64(), "{answer:#}");
     assert_eq!((&hot["kind"], &hot["is_lock"]), (&"rwlock write".into(), &true.into()));
     let sum: u64 = hot["histogram"]

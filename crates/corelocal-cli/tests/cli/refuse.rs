@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::process::CommandExt;
 
-use crate::{Call, Done};
+use crate::{Call, Done, skip};
 
 impl Call {
     /// Runs the program with `call` failing with `errno` from its first instruction on; the error
@@ -42,4 +42,26 @@ fn install(call: libc::c_long, errno: i32) -> io::Result<()> {
             && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0
     };
     if installed { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The code is elsewhere: an exit code of its own, unless another file cannot be read at all.
+#[test]
+fn check_of_debug_information_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let debug = folder.path().join("program.debug");
+    let debug = debug.to_str().expect("UTF-8");
+    let program = std::env::current_exe().expect("a path of this test");
+    let split = std::process::Command::new("objcopy")
+        .arg("--only-keep-debug")
+        .arg(program)
+        .arg(debug)
+        .status();
+    if !split.is_ok_and(|status| status.success()) {
+        return skip("check_of_debug_information_alone", "objcopy cannot be run");
+    }
+    let done = Call::new(&["check", debug]).done();
+    assert_eq!(done.code, Some(4), "{}", done.whole());
+    assert!(done.err.contains("debug information only"), "{}", done.whole());
+    let done = Call::new(&["check", debug, "/nonexistent"]).done();
+    assert_eq!(done.code, Some(3), "{}", done.whole());
 }

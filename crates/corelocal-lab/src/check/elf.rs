@@ -136,6 +136,19 @@ impl<'a> Elf<'a> {
         Ok(elf)
     }
 
+    /// Whether the file has the debug information of a program, and not its code, as `objcopy --only-keep-debug` leaves it:
+    /// sections of instructions have a length and no bytes.
+    pub fn is_debug_only(&self) -> bool {
+        let is_code = |section: &&SectionHeader64<Endianness>| {
+            section.sh_flags(self.endian) & u64::from(elf::SHF_EXECINSTR) != 0
+        };
+        let is_missing = |section: &SectionHeader64<Endianness>| {
+            section.sh_type(self.endian) == elf::SHT_NOBITS && section.sh_size(self.endian) > 0
+        };
+        let mut code = self.sections.iter().filter(is_code).peekable();
+        code.peek().is_some() && code.all(is_missing)
+    }
+
     fn lay_out(&self) -> Vec<u64> {
         let mut next = FIRST;
         let mut places = Vec::with_capacity(self.sections.len());

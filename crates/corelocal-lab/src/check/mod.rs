@@ -65,11 +65,25 @@ const MOST_NAMED: usize = 64 << 20;
 
 /// Why a file could not be checked, with what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable(String);
+pub struct Unreadable {
+    why: String,
+    is_debug_only: bool,
+}
+
+impl Unreadable {
+    fn new(why: String) -> Unreadable {
+        Unreadable { why, is_debug_only: false }
+    }
+
+    /// Whether the file has debug information only, and its code is in another file.
+    pub fn is_debug_only(&self) -> bool {
+        self.is_debug_only
+    }
+}
 
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.why)
     }
 }
 
@@ -82,18 +96,19 @@ impl std::error::Error for Unreadable {}
 /// The file cannot be read, or is none of these.
 pub fn file(path: &Path) -> Result<Checked, Unreadable> {
     let name = path.display().to_string();
-    let unreadable = |error| Unreadable(format!("cannot read {name}: {error}; name another file"));
+    let unreadable =
+        |error| Unreadable::new(format!("cannot read {name}: {error}; name another file"));
     let mut file = content::open(path).map_err(unreadable)?;
     let meta = file.metadata().map_err(unreadable)?;
     if meta.is_dir() {
-        return Err(Unreadable(format!("{name} is a folder; name a file in it")));
+        return Err(Unreadable::new(format!("{name} is a folder; name a file in it")));
     }
     if meta.is_file() && meta.len() > 0 {
         let content = Content::of(&file).ok_or_else(|| {
-            Unreadable(format!("cannot read the content of {name}; name another file"))
+            Unreadable::new(format!("cannot read the content of {name}; name another file"))
         })?;
         if (content.bytes().len() as u64) < meta.len() {
-            return Err(Unreadable(format!(
+            return Err(Unreadable::new(format!(
                 "{name} can be changed by other users, and is larger than {} MiB or was cut short; check a copy \
                  that only you may write to",
                 content::MOST_COPIED >> 20
@@ -114,7 +129,7 @@ pub fn file(path: &Path) -> Result<Checked, Unreadable> {
 /// As [`file()`].
 pub fn bytes(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
     if data.starts_with(&object::archive::THIN_MAGIC) {
-        return Err(Unreadable(format!(
+        return Err(Unreadable::new(format!(
             "{name} is a thin archive, which holds no code; name the object files it refers to"
         )));
     }
@@ -125,21 +140,27 @@ pub fn bytes(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
 }
 
 fn one(name: &str, data: &[u8], room: &mut usize) -> Result<Report, Unreadable> {
-    let elf = elf::Elf::parse(data).map_err(|why| Unreadable(format!("{name}: {why}")))?;
-    let image = load::Image::load(&elf).map_err(|why| Unreadable(format!("{name}: {why}")))?;
+    let elf = elf::Elf::parse(data).map_err(|why| Unreadable::new(format!("{name}: {why}")))?;
+    if elf.is_debug_only() {
+        let why = format!(
+            "{name} has debug information only, and no code; name the program or the library that it was split from"
+        );
+        return Err(Unreadable { why, is_debug_only: true });
+    }
+    let image = load::Image::load(&elf).map_err(|why| Unreadable::new(format!("{name}: {why}")))?;
     let longest = image.descriptors.len().max(image.entries.len()).max(image.prepared.len());
     if longest > MOST_LISTED {
-        return Err(Unreadable(format!(
+        return Err(Unreadable::new(format!(
             "{name} lists {longest} critical sections, or stores in them, and up to {MOST_LISTED} are checked; check \
              the object files that it was linked from"
         )));
     }
-    rules::run(name, &image, room).map_err(|why| Unreadable(format!("{name}: {why}")))
+    rules::run(name, &image, room).map_err(|why| Unreadable::new(format!("{name}: {why}")))
 }
 
 fn archive(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
     let damaged =
-        |error| Unreadable(format!("{name} is a damaged archive ({error}); build it again"));
+        |error| Unreadable::new(format!("{name} is a damaged archive ({error}); build it again"));
     let (mut checked, mut told, mut named) = (Checked::default(), 0, 0);
     let mut room = MOST_NAMED;
     for member in ArchiveFile::parse(data).map_err(damaged)?.members() {
@@ -147,7 +168,7 @@ fn archive(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
         let content = member.data(data).map_err(damaged)?;
         named += member.name().len();
         if named > MOST_NAMES {
-            return Err(Unreadable(format!(
+            return Err(Unreadable::new(format!(
                 "{name} is a damaged archive (the names of its members have more than {} MiB); build it again",
                 MOST_NAMES >> 20
             )));
@@ -163,7 +184,7 @@ fn archive(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
             checked.skipped.push(member);
         }
         if told > MOST_TOLD {
-            return Err(Unreadable(format!(
+            return Err(Unreadable::new(format!(
                 "{name} has more than {MOST_TOLD} critical sections, findings, and members that are no ELF files; \
                  extract its object files, and check them one by one"
             )));

@@ -1,6 +1,6 @@
 //! No false alarm: shapes known to be sound, our own machine code, and files without sections.
 
-use super::{As, EVERY, Rule, SOUND, Section, Severity, check, rules, skip};
+use super::{As, EVERY, Rule, SOUND, Section, Severity, build, check, rules, skip};
 
 /// Shapes of sections in use, with the warnings they deserve.
 fn shapes() -> Vec<(&'static str, Section, &'static [Rule])> {
@@ -138,4 +138,25 @@ fn a_program_without_sections_has_nothing_to_report() {
     let checked = corelocal_lab::check::file(&program).expect("a readable file");
     assert!(checked.reports.iter().all(|report| report.sections.is_empty()));
     assert!(checked.reports.iter().all(|report| report.findings.is_empty()));
+}
+
+/// A file without the code is not one without sections.
+#[test]
+fn debug_information_alone_is_refused() {
+    let test = "debug_information_alone_is_refused";
+    let built = match build(&SOUND.assembly(), As::Shared) {
+        Ok(built) => built,
+        Err(reason) => return skip(test, &reason),
+    };
+    let debug = built.path.with_extension("debug");
+    let mut objcopy = std::process::Command::new("objcopy");
+    match objcopy.arg("--only-keep-debug").arg(&built.path).arg(&debug).status() {
+        Ok(status) if status.success() => {}
+        _ => return skip(test, "objcopy cannot be run"),
+    }
+    let why = corelocal_lab::check::file(&debug).expect_err("no code");
+    assert!(why.is_debug_only() && why.to_string().contains("split from"), "{why}");
+    assert!(
+        !corelocal_lab::check::bytes("text", b"text").expect_err("no ELF file").is_debug_only()
+    );
 }

@@ -370,6 +370,14 @@ pub fn high_water<I: SlotIndex>() -> u32 {
 }
 
 /// How many slots ids of kind `I` have now. Linear in the high water.
+///
+/// ```
+/// use corelocal::cid::{self, Cid};
+///
+/// let slot = cid::current::<Cid>();
+/// println!("{slot:?} of {} in use, {:?}", cid::in_use::<Cid>(), cid::policy());
+/// assert!(cid::in_use::<Cid>() <= cid::high_water::<Cid>());
+/// ```
 pub fn in_use<I: SlotIndex>() -> u32 {
     #[cfg(not(loom))]
     let in_use = <I as private::Sealed>::directory().in_use();

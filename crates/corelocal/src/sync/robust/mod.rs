@@ -127,6 +127,9 @@ impl<T> RobustMutex<T> {
     ///
     /// Guards borrow the mutex and stay in their thread, so both are about guards that are forgotten (`mem::forget`,
     /// `Box::leak`) only: a mutex in a static whose guards are all dropped is always right.
+    ///
+    /// `PiMutex::new` is safe: a `PiMutex` is in no list. If its owner ends with it, locking fails for all other
+    /// threads, and none gets the value.
     pub const unsafe fn new(value: T) -> Self {
         // SAFETY: the caller's promise.
         unsafe { Self::with_scope(value) }

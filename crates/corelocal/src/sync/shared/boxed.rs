@@ -45,6 +45,11 @@ const ATTEMPTS: u32 = 1000;
 /// ```
 ///
 /// The object is never dropped: its memory goes with the last box and the name.
+///
+/// # Names
+/// A name is one file's in /dev/shm: 1 to 200 bytes, none of them `/` or NUL, and the first one not a dot; else
+/// [`SharedError::BadName`]. Unlike `shm_open(3)` it begins with no slash. All processes that see the same /dev/shm share
+/// one set of names: begin yours with the name of your program.
 pub struct SharedBox<T: SharedSafe + Sync> {
     mapping: Mapping,
     file: SharedFile,

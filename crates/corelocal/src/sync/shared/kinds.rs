@@ -1,5 +1,5 @@
-//! The locks and their kin for memory that several processes map: by the names they have in `sync`, with the
-//! scope that is right there.
+//! The locks and their kin for memory that several processes map: the types of `sync` with the scope that is right
+//! there, by names of their own, so that both modules can be imported whole.
 //!
 //! Invariant: all that is named here has scope [`Shared`], and may lie in a [`SharedBox`](super::SharedBox).
 
@@ -10,61 +10,61 @@ use crate::sync::scope::Shared;
 
 /// A [`Mutex`](sync::Mutex) of all processes that map it.
 ///
-/// If its holder's process dies it stays locked: see [`RobustMutex`].
-pub type Mutex<T> = sync::Mutex<T, Shared>;
+/// If its holder's process dies it stays locked: see [`SharedRobustMutex`].
+pub type SharedMutex<T> = sync::Mutex<T, Shared>;
 
 /// A [`RwLock`](sync::RwLock) of all processes that map it.
 ///
 /// If a holder's process dies it stays locked. A waiter's that dies keeps others out for a second, and those that do
 /// not wait for as long, until one has.
-pub type RwLock<T> = sync::RwLock<T, Shared>;
+pub type SharedRwLock<T> = sync::RwLock<T, Shared>;
 
 /// A [`Condvar`](sync::Condvar) of all processes that map it.
-pub type Condvar = sync::Condvar<Shared>;
+pub type SharedCondvar = sync::Condvar<Shared>;
 
 /// A [`Semaphore`](sync::Semaphore) of all processes that map it.
 ///
 /// A process that dies keeps the permits that it took. A waiter's that dies may delay others by a second.
-pub type Semaphore = sync::Semaphore<Shared>;
+pub type SharedSemaphore = sync::Semaphore<Shared>;
 
 /// A [`Barrier`](sync::Barrier) of all processes that map it.
-pub type Barrier = sync::Barrier<Shared>;
+pub type SharedBarrier = sync::Barrier<Shared>;
 
 /// An [`AutoEvent`](sync::AutoEvent) of all processes that map it.
-pub type AutoEvent = sync::AutoEvent<Shared>;
+pub type SharedAutoEvent = sync::AutoEvent<Shared>;
 
 /// A [`ManualEvent`](sync::ManualEvent) of all processes that map it.
-pub type ManualEvent = sync::ManualEvent<Shared>;
+pub type SharedManualEvent = sync::ManualEvent<Shared>;
 
 /// A [`Parker`](sync::Parker) of all processes that map it.
-pub type Parker = sync::Parker<Shared>;
+pub type SharedParker = sync::Parker<Shared>;
 
 /// A [`Latch`](sync::Latch) of all processes that map it.
-pub type Latch = sync::Latch<Shared>;
+pub type SharedLatch = sync::Latch<Shared>;
 
 /// A [`WaitGroup`](sync::WaitGroup) of all processes that map it.
-pub type WaitGroup = sync::WaitGroup<Shared>;
+pub type SharedWaitGroup = sync::WaitGroup<Shared>;
 
 /// A [`RobustMutex`](sync::RobustMutex) of all processes that map it: whoever locks it after its owner died is
 /// told.
-pub type RobustMutex<T, W = Plain> = sync::RobustMutex<T, Shared, W>;
+pub type SharedRobustMutex<T, W = Plain> = sync::RobustMutex<T, Shared, W>;
 
 /// A [`PiMutex`](sync::PiMutex) of all processes that map it.
-pub type PiMutex<T> = sync::PiMutex<T, Shared>;
+pub type SharedPiMutex<T> = sync::PiMutex<T, Shared>;
 
 /// A [`RobustPiMutex`](sync::RobustPiMutex) of all processes that map it.
-pub type RobustPiMutex<T> = sync::RobustPiMutex<T, Shared>;
+pub type SharedRobustPiMutex<T> = sync::RobustPiMutex<T, Shared>;
 
 /// A [`PiCondvar`](sync::PiCondvar) of all processes that map it.
-pub type PiCondvar = sync::PiCondvar<Shared>;
+pub type SharedPiCondvar = sync::PiCondvar<Shared>;
 
 // SAFETY: `repr(C)`, two words and the data.
-unsafe impl<T: SharedSafe> SharedSafe for Mutex<T> {
+unsafe impl<T: SharedSafe> SharedSafe for SharedMutex<T> {
     const LAYOUT: u64 = layout("Mutex 1", &[T::LAYOUT]);
 }
 
 // SAFETY: `repr(C)`, one word and the data.
-unsafe impl<T: SharedSafe> SharedSafe for RwLock<T> {
+unsafe impl<T: SharedSafe> SharedSafe for SharedRwLock<T> {
     const LAYOUT: u64 = layout("RwLock 1", &[T::LAYOUT]);
 }
 
@@ -80,12 +80,12 @@ macro_rules! shared_safe {
 }
 
 shared_safe! {
-    Condvar = "Condvar 2",
-    Semaphore = "Semaphore 1",
-    Barrier = "Barrier 2",
-    AutoEvent = "AutoEvent 1",
-    ManualEvent = "ManualEvent 1",
-    Parker = "Parker 1",
-    Latch = "Latch 1",
-    WaitGroup = "WaitGroup 1",
+    SharedCondvar = "Condvar 2",
+    SharedSemaphore = "Semaphore 1",
+    SharedBarrier = "Barrier 2",
+    SharedAutoEvent = "AutoEvent 1",
+    SharedManualEvent = "ManualEvent 1",
+    SharedParker = "Parker 1",
+    SharedLatch = "Latch 1",
+    SharedWaitGroup = "WaitGroup 1",
 }

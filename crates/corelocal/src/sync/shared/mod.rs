@@ -3,26 +3,27 @@
 //! A [`SharedBox`] holds one object, made by whoever comes first and found by the others: by a name, or by
 //! a descriptor that was inherited or sent. It opens objects of its own user and of root only; for objects of other
 //! users it has functions of other names, for types that are [`TamperSafe`]. What it may hold is [`SharedSafe`]: numbers, the locks and their
-//! kin, which have the right scope by the names they have here, and structures of those.
+//! kin, which have the right scope by the names that begin with `Shared`, and structures of those.
 //!
 //! ```
 //! use std::time::Duration;
-//! use corelocal::sync::shared::{self, SharedBox, SharedSafe, layout};
+//! use corelocal::sync::shared::*;
+//! use corelocal::sync::*; // both at once: names differ
 //!
 //! #[repr(C)]
 //! struct Table {
-//!     sum: shared::Mutex<u64>,
-//!     ready: shared::ManualEvent,
+//!     sum: SharedMutex<u64>,
+//!     ready: SharedManualEvent,
 //! }
 //!
 //! // SAFETY: `repr(C)`, and made of such types; the name changes with the fields.
 //! unsafe impl SharedSafe for Table {
 //!     const LAYOUT: u64 =
-//!         layout("Table 1", &[shared::Mutex::<u64>::LAYOUT, shared::ManualEvent::LAYOUT]);
+//!         layout("Table 1", &[SharedMutex::<u64>::LAYOUT, SharedManualEvent::LAYOUT]);
 //! }
 //!
 //! let table =
-//!     Table { sum: shared::Mutex::with_scope(0), ready: shared::ManualEvent::with_scope(false) };
+//!     Table { sum: SharedMutex::with_scope(0), ready: SharedManualEvent::with_scope(false) };
 //! // SAFETY: nobody else has its descriptor, but the child.
 //! let table = unsafe { SharedBox::create_nameless(table) }?;
 //! // SAFETY: the child uses the table and ends.
@@ -38,7 +39,7 @@
 //! }
 //! assert!(!table.ready.wait_for(Duration::from_secs(30)).timed_out());
 //! assert_eq!(*table.sum.lock(), 7);
-//! # Ok::<(), shared::SharedError>(())
+//! # Ok::<(), SharedError>(())
 //! ```
 
 mod boxed;
@@ -53,8 +54,9 @@ mod users;
 pub use boxed::SharedBox;
 pub use error::SharedError;
 pub use kinds::{
-    AutoEvent, Barrier, Condvar, Latch, ManualEvent, Mutex, Parker, PiCondvar, PiMutex,
-    RobustMutex, RobustPiMutex, RwLock, Semaphore, WaitGroup,
+    SharedAutoEvent, SharedBarrier, SharedCondvar, SharedLatch, SharedManualEvent, SharedMutex,
+    SharedParker, SharedPiCondvar, SharedPiMutex, SharedRobustMutex, SharedRobustPiMutex,
+    SharedRwLock, SharedSemaphore, SharedWaitGroup,
 };
 pub use safe::{SharedSafe, layout};
 pub use tamper::TamperSafe;

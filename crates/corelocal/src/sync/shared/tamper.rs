@@ -9,14 +9,14 @@
 use core::sync::atomic;
 
 use super::{
-    AutoEvent, Barrier, Condvar, Latch, ManualEvent, Mutex, Parker, RwLock, Semaphore, SharedSafe,
-    WaitGroup,
+    SharedAutoEvent, SharedBarrier, SharedCondvar, SharedLatch, SharedManualEvent, SharedMutex,
+    SharedParker, SharedRwLock, SharedSafe, SharedSemaphore, SharedWaitGroup,
 };
 
 /// Types that stay memory safe while others write any bytes to them, at any time.
 ///
 /// That is all: another user that writes to an `AtomicU64` decides what number is read, and one that writes to a
-/// [`Semaphore`] decides who gets a permit, whether a waiter wakes, and whether a method panics over a count that
+/// [`SharedSemaphore`] decides who gets a permit, whether a waiter wakes, and whether a method panics over a count that
 /// cannot be. Treat numbers as those of a message from that user.
 ///
 /// ```
@@ -26,12 +26,12 @@ use super::{
 /// #[repr(C)]
 /// struct Requests {
 ///     sent: AtomicU64,
-///     wanted: shared::AutoEvent,
+///     wanted: shared::SharedAutoEvent,
 /// }
 ///
 /// // SAFETY: `repr(C)`, and made of such types; the name changes with the fields.
 /// unsafe impl SharedSafe for Requests {
-///     const LAYOUT: u64 = layout("Requests 1", &[AtomicU64::LAYOUT, shared::AutoEvent::LAYOUT]);
+///     const LAYOUT: u64 = layout("Requests 1", &[AtomicU64::LAYOUT, shared::SharedAutoEvent::LAYOUT]);
 /// }
 ///
 /// // SAFETY: made of such types.
@@ -41,17 +41,17 @@ use super::{
 /// Robust mutexes and data under a lock are not:
 ///
 /// ```compile_fail,E0277
-/// use corelocal::sync::shared::{RobustMutex, SharedBox};
+/// use corelocal::sync::shared::{SharedRobustMutex, SharedBox};
 ///
 /// // SAFETY: this does not compile.
-/// let _ = unsafe { SharedBox::<RobustMutex<u64>>::open_of_user("x", 1000) };
+/// let _ = unsafe { SharedBox::<SharedRobustMutex<u64>>::open_of_user("x", 1000) };
 /// ```
 ///
 /// ```compile_fail,E0277
-/// use corelocal::sync::shared::{Mutex, SharedBox};
+/// use corelocal::sync::shared::{SharedMutex, SharedBox};
 ///
 /// // SAFETY: this does not compile.
-/// let _ = unsafe { SharedBox::<Mutex<u64>>::open_of_user("x", 1000) };
+/// let _ = unsafe { SharedBox::<SharedMutex<u64>>::open_of_user("x", 1000) };
 /// ```
 ///
 /// # Safety
@@ -72,8 +72,8 @@ macro_rules! tamper_safe {
 tamper_safe! {
     atomic::AtomicU8, atomic::AtomicU16, atomic::AtomicU32, atomic::AtomicU64, atomic::AtomicUsize,
     atomic::AtomicI8, atomic::AtomicI16, atomic::AtomicI32, atomic::AtomicI64, atomic::AtomicIsize,
-    AutoEvent, Barrier, Condvar, Latch, ManualEvent, Parker, Semaphore, WaitGroup,
-    Mutex<()>, RwLock<()>,
+    SharedAutoEvent, SharedBarrier, SharedCondvar, SharedLatch, SharedManualEvent, SharedParker, SharedSemaphore, SharedWaitGroup,
+    SharedMutex<()>, SharedRwLock<()>,
 }
 
 // SAFETY: one after the other.

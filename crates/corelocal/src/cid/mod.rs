@@ -439,6 +439,19 @@ pub(crate) fn prepare<I: SlotIndex>() -> bool {
     id_of_this_thread::<I>().and_then(<I as private::Sealed>::assign).is_some()
 }
 
+/// The shared slot of a thread that will never have sections, and that has used shared slots before: found without
+/// another look for sections.
+#[inline(always)]
+pub(crate) fn shared_slot_for_good(object: &Slots) -> Option<u32> {
+    if !sys::rseq::is_off_here() {
+        return None;
+    }
+    let slot = sys::thread::known_lease(shared_capacity())?;
+    crate::rseq::count_fallback_of_many();
+    object.open_shared(slot);
+    Some(slot)
+}
+
 /// The shared slot for an operation that uses atomics because sections are unavailable.
 pub(crate) fn shared_slot(object: &Slots) -> u32 {
     let slot = sys::thread::lease(shared_capacity());

@@ -89,8 +89,9 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         first: E,
         section: impl Fn(Index, &Slots) -> E,
     ) -> Result<E, Fallback<T>> {
-        if self.bind().is_none() {
-            return Err(Fallback::Unbound);
+        let Some(block) = self.bind() else { return Err(Fallback::Unbound) };
+        if let Some(slot) = cid::shared_slot_for_good(&self.slots) {
+            return Err(Fallback::Shared(block.shared(slot)));
         }
         let attempt = || section(I::index(), &self.slots);
         match rseq::retry(first, cid::prepare::<I>, attempt) {

@@ -150,6 +150,7 @@ pub(crate) use exit::{Ended, Exit, Popped, Yielded};
 pub use ids::{cid, cpu_id, node_id};
 #[cfg_attr(loom, allow(unused_imports))] // The model has no regions.
 pub(crate) use operand::{Index, SLOT_SHIFT, Slots, is_offset, offset, slot_at};
+pub(crate) use stats::count_fallback_of_many;
 pub use stats::{Stats, stats};
 
 use core::mem::MaybeUninit;

@@ -21,7 +21,7 @@ pub struct Stats {
     /// Sections the kernel aborted, each followed by another attempt.
     pub aborts: u64,
     /// Operations that gave up on sections and used atomics instead: the thread could not be
-    /// registered, or every attempt was aborted.
+    /// registered, or every attempt was aborted. Up to 255 of each thread that lives are missing.
     pub fallbacks: u64,
     /// Threads this library registered itself; 0 where libc does it.
     pub registrations: u64,
@@ -43,7 +43,8 @@ pub fn stats() -> Stats {
     // Relaxed: statistics, ordered with nothing.
     Stats {
         aborts: ABORTS.load(Ordering::Relaxed),
-        fallbacks: FALLBACKS.iter().map(|line| line.0.load(Ordering::Relaxed)).sum(),
+        fallbacks: FALLBACKS.iter().map(|line| line.0.load(Ordering::Relaxed)).sum::<u64>()
+            + sys::thread::LATE_FALLBACKS.load(Ordering::Relaxed),
         registrations: sys::rseq::registrations(),
     }
 }
@@ -52,7 +53,18 @@ pub(super) fn count_abort() {
     ABORTS.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Counts a fallback of a thread that will have many.
+#[inline(always)]
+pub(crate) fn count_fallback_of_many() {
+    sys::thread::count_fallback(count_fallbacks);
+}
+
 pub(super) fn count_fallback() {
+    count_fallbacks(1);
+}
+
+#[cold]
+fn count_fallbacks(count: u64) {
     let line = &FALLBACKS[sys::thread::lease_held() as usize % FALLBACKS.len()];
-    line.0.fetch_add(1, Ordering::Relaxed);
+    line.0.fetch_add(count, Ordering::Relaxed);
 }

@@ -255,6 +255,14 @@ fn probe() -> u8 {
     state
 }
 
+/// Whether it is known that the calling thread will never have sections: they are switched off, or its registration was
+/// refused. Two loads.
+#[inline(always)]
+pub(crate) fn is_off_here() -> bool {
+    STATE.load(Ordering::Relaxed) == DISABLED
+        || own_field(field::CPU_ID).load(Ordering::Relaxed) == REGISTRATION_FAILED
+}
+
 fn disabled_by_environment() -> bool {
     // SAFETY: used at once.
     unsafe { environment::variable(c"CORELOCAL_RSEQ") == Some(c"off") }

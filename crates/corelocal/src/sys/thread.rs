@@ -9,15 +9,18 @@
 //!   be given twice, or be lost by a thread that libc does not let us see the end of.
 //! - Everything here is async-signal-safe; nothing allocates.
 
-use super::arch::{self, own_words::LEASE};
+use super::arch::{self, own_words::FALLBACKS, own_words::LEASE};
 use super::rseq;
-use crate::primitive::global::{AtomicU32, Ordering};
+use crate::primitive::global::{AtomicU32, AtomicU64, Ordering};
 
 /// Leases, at most.
 pub(crate) const LEASES: u32 = 64;
 
 /// Holders of each lease.
 static HOLDERS: [AtomicU32; LEASES as usize] = [const { AtomicU32::new(0) }; LEASES as usize];
+
+/// What threads that have ended had counted and not handed on.
+pub(crate) static LATE_FALLBACKS: AtomicU64 = AtomicU64::new(0);
 
 /// The calling thread's lease below `bound`, which is the same at every call and at least 1.
 #[cold]
@@ -49,7 +52,35 @@ pub(crate) fn lease_held() -> u32 {
     arch::own_word(LEASE).map_or(0, |word| word.load(Ordering::Relaxed).saturating_sub(1))
 }
 
+/// The calling thread's lease below `bound`, if it has one.
+#[inline(always)]
+pub(crate) fn known_lease(bound: u32) -> Option<u32> {
+    let held = arch::own_word(LEASE)?.load(Ordering::Relaxed);
+    (held > 0).then(|| (held - 1).min(bound - 1))
+}
+
+/// Counts a fallback of the calling thread in a word of its own, without a locked instruction, which would double what a
+/// fallback costs. Hands `f` what has been counted, each time that it is [`AT_ONCE`].
+#[inline(always)]
+pub(crate) fn count_fallback(f: impl FnOnce(u64)) {
+    let Some(word) = arch::own_word(FALLBACKS) else { return f(1) };
+    // Relaxed: of this thread alone. One that a signal handler counts in between may be missed.
+    let counted = word.load(Ordering::Relaxed) + 1;
+    if counted < AT_ONCE {
+        word.store(counted, Ordering::Relaxed);
+    } else {
+        word.store(0, Ordering::Relaxed);
+        f(counted.into());
+    }
+}
+
+/// See [`count_fallback`].
+const AT_ONCE: u32 = 256;
+
 fn give_lease_back() {
+    if let Some(word) = arch::own_word(FALLBACKS) {
+        LATE_FALLBACKS.fetch_add(word.swap(0, Ordering::Relaxed).into(), Ordering::Relaxed);
+    }
     let Some(word) = arch::own_word(LEASE) else { return };
     match word.swap(0, Ordering::Relaxed) {
         0 => {}

@@ -30,9 +30,11 @@ pub(crate) mod own_words {
     pub(crate) const NUMBER: usize = 2;
     /// `sys/thread_serial.rs`: two of them.
     pub(crate) const SERIAL: usize = 14;
-    /// `alloc/release.rs`. One more is free.
+    /// `alloc/release.rs`.
     #[cfg(not(loom))]
     pub(crate) const HOOK: usize = 16;
+    /// `sys/thread.rs`.
+    pub(crate) const FALLBACKS: usize = 17;
 }
 
 pub(super) use imp::*;

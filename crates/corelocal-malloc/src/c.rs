@@ -26,6 +26,11 @@ extern "C" fn missing() -> *mut u8 {
     no_memory().cast()
 }
 
+/// No object, and `errno` as it was.
+extern "C" fn null() -> *mut u8 {
+    core::ptr::null_mut()
+}
+
 #[inline(always)]
 fn or_errno(object: *mut u8) -> *mut c_void {
     if object.is_null() { no_memory() } else { object.cast() }
@@ -93,7 +98,7 @@ pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: usize, size
     if !align.is_power_of_two() || align % WORD != 0 {
         return libc::EINVAL;
     }
-    let object = alloc::allocate_aligned(align, size);
+    let object = alloc::allocate_aligned_or(align, size, null);
     if object.is_null() {
         return libc::ENOMEM;
     }
@@ -111,8 +116,17 @@ pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
 /// `memalign(3)`. An alignment that is no power of two stands for the next one.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+    if align.is_power_of_two() {
+        return alloc::allocate_aligned_or(align, size, missing).cast();
+    }
+    memalign_rounded(align, size)
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn memalign_rounded(align: usize, size: usize) -> *mut c_void {
     match align.checked_next_power_of_two() {
-        Some(align) => or_errno(alloc::allocate_aligned(align, size)),
+        Some(align) => alloc::allocate_aligned_or(align, size, missing).cast(),
         None => fail(libc::EINVAL),
     }
 }

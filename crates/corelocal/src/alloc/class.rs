@@ -178,12 +178,23 @@ pub(super) fn stack_of_size(size: usize) -> Option<usize> {
 #[cold]
 fn rarely() {}
 
-/// The smallest class whose objects have room for a size and are aligned so; `None` if none is. `align` is a
-/// power of two.
+/// Where the stack of the smallest class is whose objects have room for a size and are aligned so; `None` if none is, or
+/// `align` is no power of two.
+///
+/// It is the class of the size that is rounded up to the alignment. Between two powers of two classes are a quarter of the
+/// smaller one apart, and so multiples of that quarter. A longer alignment is a multiple of it too, and then the rounded
+/// size is a class itself.
+#[inline(always)]
+pub(super) fn stack_of_aligned(align: usize, size: usize) -> Option<usize> {
+    if !align.is_power_of_two() || align > LARGEST || size > LARGEST {
+        return None;
+    }
+    stack_of_size((size.max(1) + (align - 1)) & !(align - 1))
+}
+
+/// The smallest class whose objects have room for a size and are aligned so; `None` if none is.
 pub(super) fn of_aligned(align: usize, size: usize) -> Option<usize> {
-    let first = of_size(size.max(align))?;
-    // Without a division: most ask for 16, which all sizes are multiples of.
-    (first..=CLASSES).find(|class| shape(*class).size & (align - 1) == 0)
+    stack_of_aligned(align, size).map(stack::class_of)
 }
 
 #[cfg(test)]

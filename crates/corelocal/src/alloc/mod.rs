@@ -187,23 +187,46 @@ pub fn allocate_zeroed(size: usize) -> *mut u8 {
 /// [`allocate`], aligned to `align`; null also if that is no power of two.
 #[inline]
 pub fn allocate_aligned(align: usize, size: usize) -> *mut u8 {
+    // Known at compile time in most programs.
     if align <= ALIGNED && align.is_power_of_two() {
         return allocate(size);
     }
-    allocate_more_aligned(align, size, false)
+    allocate_aligned_or(align, size, null)
 }
 
-fn allocate_more_aligned(align: usize, size: usize, is_zeroed: bool) -> *mut u8 {
-    if !align.is_power_of_two() {
-        return null();
+/// [`allocate_aligned`], whose result is that of `missing` without memory, and if `align` is no power of two.
+#[inline(always)]
+pub fn allocate_aligned_or(
+    align: usize,
+    size: usize,
+    missing: extern "C" fn() -> *mut u8,
+) -> *mut u8 {
+    match class::stack_of_aligned(align, size) {
+        Some(stack) => front::pop(stack, align, size, missing),
+        None => allocate_large_aligned(align, size, missing),
     }
-    match class::of_aligned(align, size) {
-        Some(class) => {
-            let object = front::pop(stack::at(class), align, size, null);
-            // SAFETY: so many bytes, the caller's, if it is not null.
-            if is_zeroed { unsafe { zeroed(object, size) } } else { object }
-        }
-        None => allocate_large(align, size, is_zeroed, null),
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn allocate_large_aligned(
+    align: usize,
+    size: usize,
+    missing: extern "C" fn() -> *mut u8,
+) -> *mut u8 {
+    match align.is_power_of_two() {
+        true => allocate_large(align, size, false, missing),
+        false => missing(),
+    }
+}
+
+/// [`allocate_aligned`], with all bytes 0.
+fn allocate_aligned_zeroed(align: usize, size: usize) -> *mut u8 {
+    match class::stack_of_aligned(align, size) {
+        // SAFETY: so many bytes, the caller's, if it is not null.
+        Some(stack) => unsafe { zeroed(front::pop(stack, align, size, null), size) },
+        None if align.is_power_of_two() => allocate_large(align, size, true, null),
+        None => null(),
     }
 }
 
@@ -363,7 +386,14 @@ fn is_worth_keeping(usable: usize, size: usize) -> bool {
 /// It is of this kind and has so many bytes; otherwise as there.
 #[inline]
 unsafe fn move_object(ptr: *mut u8, kind: usize, usable: usize, size: usize) -> *mut u8 {
-    let moved = allocate(size);
+    // What grows by little at a time grows by a quarter at least, so that it does not move each time. A profile has the
+    // size that was asked for.
+    let has_room = size > usable && !watch::is_known_to_profile();
+    let with_room = if has_room { size.max(usable + usable / 4) } else { size };
+    let mut moved = allocate(with_room.min(class::LARGEST));
+    if moved.is_null() {
+        moved = allocate(size);
+    }
     if moved.is_null() {
         // A smaller one has room where it is.
         return if size <= usable { ptr } else { moved };
@@ -484,7 +514,7 @@ unsafe impl GlobalAlloc for CoreLocal {
         if layout.align() <= ALIGNED {
             return allocate_zeroed(layout.size());
         }
-        allocate_more_aligned(layout.align(), layout.size(), true)
+        allocate_aligned_zeroed(layout.align(), layout.size())
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {

@@ -142,6 +142,11 @@ pub(super) fn is_known_to_check() -> bool {
     is_known(CHECK)
 }
 
+/// Whether it is known that objects are sampled, with the size that was asked for.
+pub(super) fn is_known_to_profile() -> bool {
+    is_known(PROFILE)
+}
+
 /// Whether objects that were asked for are counted; and whether those that were given back are, each by itself.
 pub(super) fn counts() -> (bool, bool) {
     let wishes = wishes().unwrap_or(Wishes(READ));

@@ -90,8 +90,9 @@ fn table(answer: &Answer) -> Markup {
             }
         }
         p.muted {
-            "Medians over runs that took turns; ratio: times better than libc's malloc. Hits: the share of what was \
-             asked for that waited in a cache; other mallocs do not tell."
+            "Medians over runs that took turns, after one that is not counted. Ratio: the figure as a multiple of that with \
+             libc's malloc; less is better. Hits: the share of what was asked for that waited in a cache; other mallocs \
+             do not tell."
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Runs become figures: medians over rounds, ratios within a round.
+//! Runs become figures: medians over rounds, and what they are of those with libc's malloc.
 //!
-//! Invariant: ratios are to libc's malloc in the same round; a round that was interrupted has none.
+//! Invariant: a ratio is the quotient of two medians that are shown.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
@@ -10,9 +10,8 @@ use serde::Serialize;
 
 use super::launch::Run;
 use super::tally::Tally;
-use crate::bench::stats;
 use crate::mallocs::Malloc;
-use crate::report::schema::{Better, Stat};
+use crate::report::schema::Stat;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -53,11 +52,11 @@ pub struct Measured {
     pub peak_kib: Option<Stat>,
     /// At the last look before the end.
     pub final_kib: Option<Stat>,
-    /// How many times less time than with libc's malloc.
+    /// The time as a multiple of that with libc's malloc: less than 1 is faster.
     pub wall_ratio: Option<f64>,
     /// The same of cpu time.
     pub cpu_ratio: Option<f64>,
-    /// The same of the peak.
+    /// The peak as a multiple of that with libc's malloc: less than 1 is less memory.
     pub peak_ratio: Option<f64>,
     /// Seconds, and KiB that were resident, in the run of median length.
     pub resident: Vec<(f64, u64)>,
@@ -128,20 +127,27 @@ impl Answer {
 type Figure = fn(&Run) -> Option<f64>;
 
 const WALL: Figure = |run| Some(run.wall_s);
-const CPU: Figure = |run| Some(run.user_s + run.system_s);
+const USER: Figure = |run| Some(run.user_s);
+const SYSTEM: Figure = |run| Some(run.system_s);
 const PEAK: Figure = |run| Some(run.peak_kib? as f64);
+
+fn stat(runs: &[Run], figure: Figure) -> Option<Stat> {
+    Stat::of(&runs.iter().filter_map(figure).collect::<Vec<f64>>())
+}
+
+/// The sum of the medians of these figures, as it is shown.
+fn median(runs: &[Run], figures: &[Figure]) -> Option<f64> {
+    figures.iter().map(|figure| Some(stat(runs, *figure)?.median)).sum()
+}
 
 impl Measured {
     fn new(malloc: Malloc, runs: &[Run], base: &[Run]) -> Self {
-        let values = |runs: &[Run], figure: Figure| -> Vec<f64> {
-            runs.iter().map(|run| figure(run).unwrap_or(f64::NAN)).collect()
-        };
-        let stat = |figure: Figure| Stat::of(&runs.iter().filter_map(figure).collect::<Vec<f64>>());
         let is_base = malloc.library.is_none();
-        let ratio = |figure: Figure| {
-            let ratio = stats::ratio(&values(base, figure), &values(runs, figure), Better::Lower);
-            ratio.filter(|_| !is_base)
+        let ratio = |figures: &[Figure]| {
+            let ratio = median(runs, figures)? / median(base, figures)?;
+            Some(ratio).filter(|ratio| !is_base && ratio.is_finite())
         };
+        let stat = |figure: Figure| stat(runs, figure);
         let bad = runs.iter().find(|run| !run.status.success());
         let shown = bad.or(runs.first()).map(|run| ended(run.status)).unwrap_or_default();
         let mut by_length: Vec<&Run> = runs.iter().collect();
@@ -155,13 +161,13 @@ impl Measured {
             ended: shown,
             well: bad.is_none(),
             wall_s: stat(WALL),
-            user_s: stat(|run| Some(run.user_s)),
-            system_s: stat(|run| Some(run.system_s)),
+            user_s: stat(USER),
+            system_s: stat(SYSTEM),
             peak_kib: stat(PEAK),
             final_kib: stat(|run| Some(run.resident.last()?.1 as f64)),
-            wall_ratio: ratio(WALL),
-            cpu_ratio: ratio(CPU),
-            peak_ratio: ratio(PEAK),
+            wall_ratio: ratio(&[WALL]),
+            cpu_ratio: ratio(&[USER, SYSTEM]),
+            peak_ratio: ratio(&[PEAK]),
             resident: middle.map(|run| run.resident.clone()).unwrap_or_default(),
             caches: None,
         }
@@ -214,8 +220,10 @@ pub mod tests {
         let answer = answer();
         let [libc, ours] = &answer.mallocs[..] else { panic!("two mallocs") };
         assert_eq!(libc.wall_s.unwrap().median, 3.0);
-        assert_eq!((libc.wall_ratio, ours.wall_ratio), (None, Some(2.0)));
-        assert_eq!(ours.peak_ratio, Some(2.0));
+        assert_eq!((libc.wall_ratio, ours.wall_ratio), (None, Some(0.5)));
+        assert_eq!(ours.peak_ratio, Some(0.5));
+        // Of what is shown: the medians of both kinds of cpu time.
+        assert_eq!(ours.cpu_ratio, Some((0.75 + 0.25) / (1.5 + 0.25)));
         assert_eq!(ours.final_kib.unwrap().median, 5120.0);
         assert_eq!((ours.ended.as_str(), ours.well), ("exit code 3", false));
         assert_eq!(ours.resident.len(), 3);

@@ -35,6 +35,7 @@ use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 
 use anyhow::{Context as _, anyhow};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::RunArgs;
 use crate::mallocs::preloaded::Preloaded;
@@ -89,8 +90,21 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
         let stdin = input.next().map_err(Refusal::unable)?;
         launch::once(&program, arguments, malloc, preloaded.with(malloc), stdin, output, wanted)
     };
+    let progress = Progress::new(args.compare, rounds * mallocs.len());
+    if args.compare {
+        // The first run finds files and pages cold.
+        progress.show("warm-up", &mallocs[0]);
+        let run = once(&mallocs[0], Output::Nowhere, Wanted::Nothing)?;
+        if relay::came().is_some() {
+            // There is nothing else to tell of.
+            runs[0].push(run);
+        }
+    }
     'all: for round in 0..rounds {
         for nth in 0..mallocs.len() {
+            if relay::came().is_some() && args.compare {
+                break 'all;
+            }
             // Each round begins with another one.
             let nth = (nth + round) % mallocs.len();
             let output = match (is_first, args.json) {
@@ -98,7 +112,10 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
                 (true, true) => Output::ToError,
                 (true, false) => Output::AsOurs,
             };
-            let run = once(&mallocs[nth], output, wanted)?;
+            progress.show(&format!("round {} of {rounds}", round + 1), &mallocs[nth]);
+            let mut run = || once(&mallocs[nth], output, wanted);
+            let run = if is_first { progress.without(run) } else { run() }?;
+            progress.inc();
             let is_whole = relay::came().is_none();
             // What was interrupted is told of if there is nothing else to tell.
             if is_whole || is_first {
@@ -110,6 +127,7 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
             is_first = false;
         }
     }
+    progress.show("counting hits", &chosen);
     // A run more, whose time is nobody's.
     let mut tallies: Vec<Option<Tally>> = mallocs.iter().map(|_| None).collect();
     for (malloc, (tally, runs)) in mallocs.iter().zip(tallies.iter_mut().zip(&runs)) {
@@ -119,6 +137,7 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
             *tally = counted.filter(|_| relay::came().is_none());
         }
     }
+    progress.end();
     let status = mallocs.iter().zip(&runs).find(|(malloc, _)| **malloc == chosen);
     let status = status.and_then(|(_, runs)| Some(runs.first()?.status));
     // A program that runs once may have its own idea of a signal; a comparison has none.
@@ -129,6 +148,45 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
     let mut answer = Answer::new(&args.target, mallocs, runs, tallies);
     answer.interrupted = interrupted.map(|signal| Interrupted { signal, whole_runs });
     Ok((answer, status))
+}
+
+/// How far a comparison is, on standard error where that is a terminal.
+struct Progress(Option<ProgressBar>);
+
+impl Progress {
+    fn new(is_wanted: bool, runs: usize) -> Progress {
+        let style = ProgressStyle::with_template("  {bar:24} {pos}/{len} runs  {wide_msg}");
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+        Progress(is_wanted.then(|| ProgressBar::new(runs as u64).with_style(style)))
+    }
+
+    fn show(&self, what: &str, malloc: &Malloc) {
+        if let Some(bar) = &self.0 {
+            bar.set_message(format!("{what}: {}", malloc.label));
+            bar.tick();
+        }
+    }
+
+    /// Makes a run whose output is shown, with the bar out of its way.
+    fn without<R>(&self, run: impl FnOnce() -> R) -> R {
+        match &self.0 {
+            Some(bar) => bar.suspend(run),
+            None => run(),
+        }
+    }
+
+    /// A run is done.
+    fn inc(&self) {
+        if let Some(bar) = &self.0 {
+            bar.inc(1);
+        }
+    }
+
+    fn end(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
 }
 
 /// What a reader would not expect of these runs.

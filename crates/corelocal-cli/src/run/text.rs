@@ -98,7 +98,7 @@ fn table(answer: &Answer, mallocs: &[Measured], width: usize) -> String {
     };
     let _ = writeln!(
         out,
-        "{BOLD}{}{BOLD:#} {DIM}{runs}; ratio: times better than {}{DIM:#}\n",
+        "{BOLD}{}{BOLD:#} {DIM}{runs}; ratio to {}: less is better{DIM:#}\n",
         name(answer),
         mallocs.first().map_or("", |base| base.label.as_str()),
     );

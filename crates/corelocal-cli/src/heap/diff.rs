@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::file::{Heap, Sample};
 use super::flame;
+use super::look::hundredths;
 use super::sites::{Call, Told};
 use crate::output::path_line;
 
@@ -44,7 +45,8 @@ pub struct Side {
     pub rate: u64,
     pub samples: usize,
     pub bytes: u64,
-    pub objects: u64,
+    /// An estimate, of two decimals.
+    pub objects: f64,
     pub missed: u64,
     pub is_whole: bool,
 }
@@ -58,7 +60,8 @@ pub struct Growth {
     pub chance_bytes: u64,
     pub before_bytes: u64,
     pub after_bytes: u64,
-    pub grown_objects: i64,
+    /// As that of [`Side::objects`].
+    pub grown_objects: f64,
 }
 
 impl Growth {
@@ -144,7 +147,7 @@ impl Side {
             rate: heap.rate,
             samples: told.samples,
             bytes: sum.bytes as u64,
-            objects: sum.objects.round() as u64,
+            objects: hundredths(sum.objects),
             missed: heap.missed,
             is_whole: heap.is_whole,
         }
@@ -159,7 +162,7 @@ fn growth(call: &Call, before: Sum, after: Sum) -> Growth {
         chance_bytes: chance(before, after),
         before_bytes: before.bytes as u64,
         after_bytes: after.bytes as u64,
-        grown_objects: (after.objects - before.objects).round() as i64,
+        grown_objects: hundredths(after.objects - before.objects),
     }
 }
 
@@ -213,7 +216,7 @@ pub mod tests {
         let grown = Difference::of(&before, &after, 10, false).expect("one program");
         let [site] = &grown.sites[..] else { panic!("one site") };
         // What is sampled anyway is exact, and no chance is added by it.
-        assert_eq!((site.grown_bytes, site.grown_objects), (2 << 20, 1));
+        assert_eq!((site.grown_bytes, site.grown_objects), (2 << 20, 1.0));
         assert_eq!(grown.grown_bytes, 2 << 20);
         // Four samples of half a MiB each.
         let chance = site.chance_bytes as f64 / f64::from(2 * 2 * (512 << 10));

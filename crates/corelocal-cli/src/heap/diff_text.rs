@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{Attribute, Cell, CellAlignment};
 
 use super::diff::{Difference, Growth, Side};
-use super::text::{count, size};
+use super::text::{estimate, size};
 use crate::report::figures::wrap;
 use crate::report::term;
 
@@ -31,7 +31,7 @@ pub fn all(difference: &Difference, width: usize) -> String {
             out,
             "  {name}  {} in {} objects; {} samples, one for each {}",
             size(side.bytes),
-            count(side.objects),
+            estimate(side.objects),
             side.samples,
             size(side.rate)
         );
@@ -73,7 +73,7 @@ fn cells(site: &Growth) -> Vec<Cell> {
         format!("±{}", size(site.chance_bytes)),
         size(site.before_bytes),
         size(site.after_bytes),
-        signed(site.grown_objects, count),
+        signed_estimate(site.grown_objects),
     ];
     let mut cells: Vec<Cell> =
         figures.map(|text| Cell::new(text).set_alignment(CellAlignment::Right)).into();
@@ -92,6 +92,15 @@ fn signed(number: i64, text: impl Fn(u64) -> String) -> String {
         _ => "-",
     };
     format!("{sign}{}", text(number.unsigned_abs()))
+}
+
+fn signed_estimate(number: f64) -> String {
+    let sign = match number {
+        0.0 => "",
+        0.0.. => "+",
+        _ => "-",
+    };
+    format!("{sign}{}", estimate(number.abs()))
 }
 
 fn remarks(difference: &Difference) -> Vec<String> {
@@ -137,7 +146,7 @@ mod tests {
             chance_bytes: chance,
             before_bytes: before,
             after_bytes: after,
-            grown_objects: grown / 100,
+            grown_objects: grown as f64 / 100.0,
         }
     }
 
@@ -147,7 +156,7 @@ mod tests {
             rate: 512 << 10,
             samples,
             bytes,
-            objects: bytes / 100,
+            objects: bytes as f64 / 100.0,
             missed: 0,
             is_whole: true,
         };

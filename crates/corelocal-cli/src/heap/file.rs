@@ -35,6 +35,8 @@ pub struct Heap {
     pub missed: u64,
     /// A stack of so many bytes may be the beginning of a longer one.
     pub most_stack: u64,
+    /// Libraries that were unloaded before it was written.
+    pub unloaded: u64,
     /// Lines of /proc/PROCESS/maps.
     pub maps: String,
     pub samples: Vec<Sample>,
@@ -101,6 +103,7 @@ pub fn parse(bytes: &[u8]) -> anyhow::Result<Heap> {
                 heap.peak_time = next();
                 heap.missed = next();
                 heap.most_stack = next();
+                heap.unloaded = next();
                 has_info = true;
             }
             MAP => {
@@ -296,7 +299,7 @@ pub mod tests {
     fn show(heap: Heap) -> usize {
         let told = sites::told(&heap, false);
         let process = look::Process::of(&heap, &told, 10, false);
-        let _ = text::all(&[process], 80);
+        let _ = text::all(&[process], &[], 80);
         let lines = flame::collapsed([&told]);
         let _ = flame::svg(&lines, "");
         let stacks = told.stacks.len();

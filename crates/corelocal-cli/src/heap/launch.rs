@@ -16,8 +16,9 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 
+use super::cause::Seen;
 use super::file::{self, Heap};
 use crate::cli::HeapArgs;
 use crate::clock::signals;
@@ -40,8 +41,8 @@ pub struct Looked {
     pub heaps: Vec<Heap>,
     /// How it ended.
     pub code: ExitCode,
-    /// It could not be asked for a profile.
-    pub is_deaf: bool,
+    /// Why it was not asked for a profile, or wrote none.
+    pub complaint: Option<String>,
 }
 
 /// Runs the program, until it ends or the time is over.
@@ -70,8 +71,9 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
         Refusal::unfit(format!("cannot run {}: {error}", path_line(&program.path)))
     })?;
     let end = args.options.time.map(|time| began + time);
-    let asked = wait(child, end, &folder).map_err(Refusal::unable)?;
-    let (status, is_deaf) = (asked.status, asked.is_deaf);
+    let main = u64::from(child.id());
+    let mut seen = Seen::new(&program);
+    let asked = wait(child, end, &folder, &mut seen).map_err(Refusal::unable)?;
     let mut heaps: Vec<Heap> = Vec::new();
     let mut profiles = folder.profiles();
     without_later_ones(&mut profiles, &asked.answers);
@@ -79,8 +81,14 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
     for heap in profiles.iter().filter_map(|path| file::read(path).ok()) {
         keep(&mut heaps, heap);
     }
-    heaps.sort_by_key(|heap| std::cmp::Reverse((heap.in_use, heap.peak)));
-    Ok(Looked { heaps, code: code(status), is_deaf })
+    // The program itself first: in a pid namespace of its own it is known to itself by another number.
+    heaps.sort_by_key(|heap| (heap.process != main, std::cmp::Reverse((heap.in_use, heap.peak))));
+    let complaint = match () {
+        () if asked.is_deaf => Some(seen.deaf(ASKS)),
+        () if heaps.is_empty() => Some(seen.nothing(asked.status, args.options.rate)),
+        () => None,
+    };
+    Ok(Looked { heaps, code: code(asked.status), complaint })
 }
 
 /// Whether the malloc writes a profile beside what else the environment asks it for.
@@ -153,9 +161,16 @@ struct Asked {
 }
 
 /// Until it ends; at `end` it is asked for a profile, and then to end.
-fn wait(mut child: Child, end: Option<Instant>, folder: &Folder) -> anyhow::Result<Asked> {
+fn wait(
+    mut child: Child,
+    end: Option<Instant>,
+    folder: &Folder,
+    seen: &mut Seen,
+) -> anyhow::Result<Asked> {
+    let began = Instant::now();
     let (mut ending, mut is_deaf, mut answers) = (None::<Ending>, false, Vec::new());
     loop {
+        seen.look(child.id());
         if let Some(status) = child.try_wait().context("cannot wait for the program")? {
             return Ok(Asked { status, is_deaf, answers });
         }
@@ -173,7 +188,8 @@ fn wait(mut child: Child, end: Option<Instant>, folder: &Folder) -> anyhow::Resu
                 _ => is_deaf = false,
             }
         }
-        thread::sleep(TURN);
+        // Many programs that become another one do so soon.
+        thread::sleep(if began.elapsed() < TURN * 5 { TURN / 20 } else { TURN });
     }
 }
 
@@ -217,25 +233,6 @@ fn ask(child: &mut Child, folder: &Folder) -> Vec<PathBuf> {
         thread::sleep(TURN);
     }
     answers()
-}
-
-/// Why a program was not asked for a profile.
-pub fn deaf() -> anyhow::Error {
-    anyhow!(
-        "the program was ended without asking it for a profile: signal {ASKS}, by which it is asked, would have ended \
-         it, since it has no handler for that. Either it had only just begun: say a longer --for TIME; or it has \
-         become another program, one that is linked statically or was started without our environment, as by \
-         `env -i`: name that program itself, without what starts it"
-    )
-}
-
-/// Why there is nothing to show.
-pub fn nothing(rate: u64) -> anyhow::Error {
-    anyhow!(
-        "no process of the program wrote a profile: it ended by a signal, by _exit(2), or goes on in the background. \
-         Let it end by itself; or say --for TIME, after which it is asked for a profile; or let it call \
-         corelocal_malloc_profile(NULL) (one object was sampled for each {rate} bytes)"
-    )
 }
 
 #[cfg(test)]

@@ -21,9 +21,10 @@ pub struct Process {
     pub samples: usize,
     /// Whether it is of the time when most was in use.
     pub is_peak: bool,
-    /// Of what is told here.
+    /// Of what is told here: the sums of all sites, those that are left out, too.
     pub bytes: u64,
-    pub objects: u64,
+    /// An estimate, of two decimals.
+    pub objects: f64,
     pub in_use_bytes: u64,
     pub peak_bytes: u64,
     /// How long before the end that was.
@@ -31,6 +32,8 @@ pub struct Process {
     /// All that was ever asked for.
     pub asked_for_bytes: u64,
     pub missed: u64,
+    /// Libraries that were unloaded before: what they asked for may be told as another's.
+    pub unloaded_libraries: u64,
     /// Whether the file has an end.
     pub is_whole: bool,
     pub sites: Vec<Site>,
@@ -45,7 +48,10 @@ pub struct Site {
     pub function: String,
     pub source: Option<String>,
     pub bytes: u64,
-    pub objects: u64,
+    /// An estimate, of two decimals.
+    pub objects: f64,
+    /// The mean of the sizes that were asked for.
+    pub bytes_each: u64,
     /// Of all bytes.
     pub share: f64,
     /// Different ones that lead there.
@@ -86,12 +92,13 @@ impl Process {
             is_peak,
             samples: told.samples,
             bytes: all as u64,
-            objects: told.stacks.iter().map(|stack| stack.objects).sum::<f64>() as u64,
+            objects: hundredths(told.stacks.iter().map(|stack| stack.objects).sum()),
             in_use_bytes: heap.in_use,
             peak_bytes: heap.peak,
             since_peak_ns: heap.now.saturating_sub(heap.peak_time),
             asked_for_bytes: heap.asked_for,
             missed: heap.missed,
+            unloaded_libraries: heap.unloaded,
             is_whole: heap.is_whole,
             left_out: rest.len(),
             left_out_bytes: rest.iter().fold(0, |sum, (bytes, ..)| bytes.saturating_add(sum)),
@@ -108,7 +115,8 @@ impl Site {
             function: call.function.to_string(),
             source: call.source.as_deref().map(str::to_owned),
             bytes: bytes as u64,
-            objects: objects.round() as u64,
+            objects: hundredths(objects),
+            bytes_each: (bytes / objects).round() as u64,
             share: share(bytes, all),
             stacks: stacks.len(),
             callers: callers(told, stacks, bytes),
@@ -136,6 +144,11 @@ fn callers(told: &Told, stacks: &[&Stack], all: f64) -> Vec<Caller> {
         on_the_way.retain_mut(|(_, calls)| calls.next() == Some(most));
     }
     callers
+}
+
+/// Samples stand for parts of objects, too: one of half the rate for 2.54 of them.
+pub fn hundredths(objects: f64) -> f64 {
+    (objects * 100.0).round() / 100.0
 }
 
 fn share(bytes: f64, all: f64) -> f64 {

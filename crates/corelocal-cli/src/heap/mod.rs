@@ -3,9 +3,11 @@
 //!
 //! ```text
 //!   launch.rs   a program, with a folder for the profiles of all processes that come of it
+//!   cause.rs    why it left none
 //!   file.rs     what a process wrote
 //!   sites.rs    stacks become functions
 //!   look.rs     functions become call sites with their callers
+//!   fold.rs     of many processes, those that are told in full
 //!   text.rs     the table
 //!   diff.rs     what came and went between two profiles
 //!   diff_text.rs   the table of that
@@ -16,10 +18,12 @@
 //! Exit codes: those of the program, if one was run, or 125 to 127 as `run` has them; else, or if the program's is 0:
 //! 0 done, 1 an output could not be written, 3 a file cannot be read.
 
+mod cause;
 mod diff;
 mod diff_text;
 pub(crate) mod file;
 mod flame;
+mod fold;
 mod launch;
 mod look;
 mod pprof;
@@ -91,10 +95,8 @@ pub fn run(args: &HeapArgs) -> anyhow::Result<ExitCode> {
         signals::note_no_more();
         match looked {
             Ok(looked) => {
-                if looked.is_deaf {
-                    complain(format_args!("{:#}", launch::deaf()));
-                } else if looked.heaps.is_empty() {
-                    complain(format_args!("{:#}", launch::nothing(options.rate)));
+                if let Some(complaint) = &looked.complaint {
+                    complain(complaint);
                 }
                 (looked.heaps, looked.code)
             }
@@ -129,7 +131,11 @@ pub fn run(args: &HeapArgs) -> anyhow::Result<ExitCode> {
         let answer = Answer { version: env!("CARGO_PKG_VERSION"), processes };
         return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
     }
-    output::finish(text::all(&processes, term::width()), code)
+    if is_file {
+        return output::finish(text::all(&processes, &[], term::width()), code);
+    }
+    let (shown, folded) = fold::fold(&processes);
+    output::finish(text::all(shown, &folded, term::width()), code)
 }
 
 /// What came and went between two files.

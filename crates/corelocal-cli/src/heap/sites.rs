@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use corelocal_lab::callers::{Files, Frame, Function, Program, Registers};
+use corelocal_lab::callers::{Files, Frame, Function, Map, Program, Registers};
 
 use super::file::{Heap, Sample};
 use crate::output::{complain, one_line, shared_line};
@@ -21,6 +21,9 @@ const BEYOND: &str = "[callers beyond the copy of the stack]";
 
 /// What has what the malloc's library asks libc for, whoever's call made it do so: its thread has memory of libc's.
 const OWN: &str = "[the malloc itself]";
+
+/// How maps name a file that was deleted, or replaced by another one of its name.
+const DELETED: &str = " (deleted)";
 
 /// What is told of a profile.
 #[derive(Debug, Default)]
@@ -63,6 +66,7 @@ type Key<'a> = (Vec<usize>, u64, (&'a str, u64));
 pub fn told(heap: &Heap, at_peak: bool) -> Told {
     let files = Files::new(&heap.maps, None);
     let program = Program::new(&files);
+    let deleted: Vec<(Map, Arc<Path>)> = heap.maps.lines().filter_map(deleted).collect();
     let mut told = Told { program: files.program().map(Path::to_owned), ..Told::default() };
     let mut frames: HashMap<Frame, usize> = HashMap::new();
     let mut stacks: HashMap<Key<'_>, (f64, f64)> = HashMap::new();
@@ -70,7 +74,7 @@ pub fn told(heap: &Heap, at_peak: bool) -> Told {
         if !(if at_peak { sample.was_at_peak } else { sample.is_in_use }) {
             continue;
         }
-        let stack = walk(&program, sample, heap, told.program.as_deref());
+        let stack = walk(&program, sample, heap, told.program.as_deref(), &deleted);
         let indices = stack.into_iter().map(|frame| {
             let next = frames.len();
             *frames.entry(frame).or_insert(next)
@@ -143,8 +147,25 @@ fn call(function: &Function, frame: &Frame) -> Call {
     }
 }
 
-fn walk(program: &Program<'_>, sample: &Sample, heap: &Heap, own: Option<&Path>) -> Vec<Frame> {
+/// Code of a file that is gone, with a name that says so: its functions are not known.
+fn deleted(line: &str) -> Option<(Map, Arc<Path>)> {
+    let (map, mut path) = Map::parse(line.strip_suffix(DELETED)?)?;
+    path.as_mut_os_string().push(DELETED);
+    Some((map, path.into()))
+}
+
+fn walk(
+    program: &Program<'_>,
+    sample: &Sample,
+    heap: &Heap,
+    own: Option<&Path>,
+    deleted: &[(Map, Arc<Path>)],
+) -> Vec<Frame> {
     let mut frames = program.callers(Registers::new(sample.registers), &sample.stack);
+    for frame in frames.iter_mut().filter(|frame| frame.file.is_none()) {
+        let found = deleted.iter().find(|(map, _)| map.contains(frame.address));
+        frame.file = found.map(|(_, path)| path.clone());
+    }
     without_malloc(&mut frames, own);
     let last = frames.iter().position(|frame| frame.functions.iter().any(is_beginning));
     let is_whole = last.is_some() || frames.last().is_some_and(|frame| frame.address == 0);
@@ -298,6 +319,17 @@ mod tests {
         without_malloc(&mut frames, own);
         assert_eq!(names(&frames), ["malloc"]);
         without_malloc(&mut Vec::new(), own);
+    }
+
+    #[test]
+    fn a_deleted_library_keeps_its_name() {
+        let mut heap = super::super::file::parse(&super::super::file::tests::file(&[100])).unwrap();
+        heap.samples[0].registers = [0x7f01, 0, 0, 0, 0, 0, 0, 0];
+        heap.samples[0].stack = vec![0; 2];
+        heap.maps = "7f00-8f00 r-xp 00001000 fe:00 12 /usr/lib/plug in.so (deleted)\n".to_owned();
+        let told = told(&heap, false);
+        let names: Vec<_> = told.calls(&told.stacks[0]).map(|call| &*call.function).collect();
+        assert!(names[0].starts_with("plug in.so (deleted), 0x7f0"), "{names:?}");
     }
 
     #[test]

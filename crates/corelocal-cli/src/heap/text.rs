@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Cell, CellAlignment};
 
+use super::fold::Folded;
 use super::look::{Process, Site};
 use crate::locks::text::time;
 use crate::report::figures::wrap;
@@ -21,14 +22,37 @@ const TOLD_MORE: usize = 5;
 /// So many callers of each.
 const MOST_CALLERS: usize = 12;
 
-/// All processes.
-pub fn all(processes: &[Process], width: usize) -> String {
-    let mut out = String::new();
-    for (nth, process) in processes.iter().enumerate() {
-        out.push_str(if nth > 0 { "\n" } else { "" });
-        out.push_str(&one(process, width));
+/// All processes: those that are told in full, and those that are only counted.
+pub fn all<'a>(
+    processes: impl IntoIterator<Item = &'a Process>,
+    folded: &[Folded],
+    width: usize,
+) -> String {
+    let mut parts: Vec<String> = processes.into_iter().map(|process| one(process, width)).collect();
+    parts.extend((!folded.is_empty()).then(|| others(folded, width)));
+    parts.join("\n")
+}
+
+fn others(folded: &[Folded], width: usize) -> String {
+    let processes: usize = folded.iter().map(|it| it.processes).sum();
+    let mut grid = term::grid(width);
+    let right = |text: &str| term::heading(text).set_alignment(CellAlignment::Right);
+    let mut header: Vec<Cell> = ["bytes", "processes", "largest", "which"].map(right).into();
+    header.push(term::heading("program"));
+    grid.set_header(header);
+    for it in folded {
+        let (process, bytes) = it.largest;
+        let figures = [size(it.bytes), it.processes.to_string(), size(bytes), process.to_string()];
+        let mut cells: Vec<Cell> =
+            figures.map(|text| Cell::new(text).set_alignment(CellAlignment::Right)).into();
+        cells.push(Cell::new(it.program.rsplit('/').next().unwrap_or_default()));
+        grid.add_row(cells);
     }
-    out
+    term::keep_whole(&mut grid, |index| index < 4);
+    format!(
+        "{BOLD}{processes} more processes{BOLD:#} have little, or as much as one above; --json tells of each\n\n{}",
+        term::lines(&grid)
+    )
 }
 
 fn one(process: &Process, width: usize) -> String {
@@ -40,7 +64,7 @@ fn one(process: &Process, width: usize) -> String {
         out,
         "  {} in {} objects; {} samples, one for each {}",
         size(process.bytes),
-        count(process.objects),
+        estimate(process.objects),
         process.samples,
         size(process.rate),
     );
@@ -65,9 +89,8 @@ fn table(process: &Process, width: usize) -> String {
     header.push(term::heading("where"));
     grid.set_header(header);
     for site in &process.sites {
-        let objects = site.objects.max(1);
-        let each = site.bytes.saturating_add(objects / 2) / objects;
-        let figures = [size(site.bytes), percent(site.share), count(site.objects), size(each)];
+        let [bytes, each] = [site.bytes, site.bytes_each].map(size);
+        let figures = [bytes, percent(site.share), estimate(site.objects), each];
         let mut cells: Vec<Cell> =
             figures.map(|text| Cell::new(text).set_alignment(CellAlignment::Right)).into();
         let source = site.source.as_deref().map(|source| format!("\n{source}"));
@@ -125,6 +148,16 @@ fn remarks(process: &Process) -> Vec<String> {
             process.missed
         ));
     }
+    if process.unloaded_libraries > 0 {
+        let which = match process.unloaded_libraries {
+            1 => "a library was".to_owned(),
+            more => format!("{more} libraries were"),
+        };
+        remarks.push(format!(
+            "{which} unloaded before the profile was written: what it had asked for is shown as an address, or as if the \
+             library had asked for it that was loaded at its place later. Without dlclose(3) each keeps its own"
+        ));
+    }
     if !process.is_whole {
         remarks.push("the file is cut off: something is missing; was the disk full?".to_owned());
     }
@@ -160,6 +193,19 @@ pub fn count(number: u64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
+/// The same of a few, with what there is beyond whole ones.
+pub fn estimate(number: f64) -> String {
+    let decimals = match number {
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => return count(number.round() as u64),
+    };
+    match number.fract() == 0.0 {
+        true => count(number as u64),
+        false => format!("{number:.decimals$}"),
+    }
+}
+
 fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent < 9.95 { format!("{percent:.1}%") } else { format!("{percent:.0}%") }
@@ -180,7 +226,8 @@ mod tests {
             function: function.to_owned(),
             source: Some("src/cache.rs:17".to_owned()),
             bytes,
-            objects: bytes / 100,
+            objects: bytes as f64 / 100.0,
+            bytes_each: 100,
             share: bytes as f64 / 1e8,
             stacks: 1,
             callers: (0..callers).map(caller).collect(),
@@ -194,7 +241,7 @@ mod tests {
             rate: 512 << 10,
             samples: 190,
             bytes: 100_000_000,
-            objects: 1_000_000,
+            objects: 1e6,
             peak_bytes: 300_000_000,
             since_peak_ns: 1_500_000_000,
             missed: 17,
@@ -209,33 +256,45 @@ mod tests {
         }
     }
 
+    fn folded() -> Folded {
+        let program = "/usr/bin/worker".to_owned();
+        Folded { program, processes: 12, bytes: 3 << 20, largest: (4711, 1 << 20) }
+    }
+
+    #[test]
+    fn other_processes_are_counted() {
+        let text = plain(&all([], &[folded()], 80));
+        let words = ["12 more processes have", "3.00 MiB", "1.00 MiB", "4711", "worker"];
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    }
+
     fn plain(text: &str) -> String {
         anstream::adapter::strip_str(text).to_string()
     }
 
     #[test]
     fn a_table() {
-        insta::assert_snapshot!(plain(&all(&[process()], 100)));
+        insta::assert_snapshot!(plain(&all(&[process()], &[], 100)));
     }
 
     #[test]
     fn any_width_is_survived() {
         for width in [0, 1, 30, 80, 100_000] {
-            let text = plain(&all(&[process(), process()], width));
+            let text = plain(&all(&[process(), process()], &[folded(), folded()], width));
             let whole = text.replace(char::is_whitespace, "");
             assert!(whole.matches("program::other").count() >= 2, "{text}");
         }
-        let widest = plain(&all(&[process()], 80));
+        let widest = plain(&all(&[process()], &[folded()], 80));
         let widest = widest.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(80), "{widest:?}");
-        assert!(plain(&all(&[Process::default()], 80)).contains("nothing was sampled"));
+        assert!(plain(&all(&[Process::default()], &[], 80)).contains("nothing was sampled"));
     }
 
     /// `--top 0`.
     #[test]
     fn no_site_is_wanted() {
         let none = Process { sites: Vec::new(), ..process() };
-        let text = plain(&all(&[none], 100));
+        let text = plain(&all(&[none], &[], 100));
         assert!(text.contains("4 sites with 9.42 MiB are left out"), "{text}");
         assert!(!text.contains("nothing was sampled") && !text.contains("where"), "{text}");
     }
@@ -250,6 +309,10 @@ mod tests {
         assert_eq!(
             [9_999, 10_000, 999_499, 999_500].map(count),
             ["9999", "10.0 k", "999 k", "1.00 M"]
+        );
+        assert_eq!(
+            [0.0, 1.0, 2.54, 12.34, 123.4, 1e5].map(estimate),
+            ["0", "1", "2.54", "12.3", "123", "100 k"]
         );
         assert_eq!([0.0, 0.0994, 0.0996, 1.0].map(percent), ["0.0%", "9.9%", "10%", "100%"]);
     }

@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::{Call, corelocal, json, skip};
 
 /// What makes the test below be the program.
-const CHILD: &str = "CORELOCAL_TEST_HOLDS";
-const PROGRAM: &str = "heap::holding_program";
+pub const CHILD: &str = "CORELOCAL_TEST_HOLDS";
+pub const PROGRAM: &str = "heap::holding_program";
 
 const MIB: usize = 1 << 20;
 

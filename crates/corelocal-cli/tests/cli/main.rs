@@ -12,6 +12,7 @@ mod clock;
 mod clockd;
 mod doctor;
 mod heap;
+mod heap_ends;
 mod inherited;
 mod locks;
 mod locks_order;

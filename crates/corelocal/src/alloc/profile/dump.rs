@@ -3,7 +3,7 @@
 //! ```text
 //!   "CLHEAP1\n", then pieces: kind and length, 4 bytes each, and so many bytes
 //!     INFO    numbers of 8 bytes: rate, process, nanoseconds since 1970 and of the monotonic clock, samples, bytes,
-//!             in use, peak, time of the peak, missed, bytes of a stack at most
+//!             in use, peak, time of the peak, missed, bytes of a stack at most, libraries unloaded so far
 //!     MAP     a line of /proc/self/maps, of code
 //!     SAMPLE  numbers of 8 bytes: size, time, thread, flags (1 in use, 2 at the peak), 2 of the thread's name,
 //!             8 registers, the stack
@@ -41,6 +41,13 @@ const BUFFER: usize = 32 << 10;
 /// What names begin with; a zero ends it. Written before there is a profile.
 static PREFIX: [AtomicU8; PREFIX_BYTES] = [const { AtomicU8::new(0) }; PREFIX_BYTES];
 static NEXT: AtomicU32 = AtomicU32::new(0);
+/// The process that began with the profile, not by fork.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// The program begins, with a profile.
+pub(super) fn begin() {
+    PROCESS.store(process_id(), R);
+}
 
 /// One that is too long is cut: then there is no such folder, which the first dump says.
 pub(super) fn set_prefix(prefix: &[u8]) {
@@ -99,8 +106,7 @@ fn path(number: u32) -> Result<PathBuf, Errno> {
     let len = prefix.iter_mut().zip(bytes).map(|(to, byte)| *to = byte).count();
     let prefix = if len == 0 { b"corelocal" } else { &prefix[..len] };
     let (mut process, mut digits) = ([0; 20], [0; 20]);
-    // SAFETY: no preconditions.
-    let process = decimal(unsafe { libc::getpid() } as u64, &mut process);
+    let process = decimal(process_id().into(), &mut process);
     PathBuf::join(&[prefix, b".", process, b".", decimal(number.into(), &mut digits), b".heap"])
 }
 
@@ -149,6 +155,33 @@ fn is_code(line: &[u8]) -> bool {
     access.is_some_and(|access| access.get(2) == Some(&b'x'))
 }
 
+/// How many libraries were unloaded since the program began: what their code asked for has return addresses where nothing
+/// is mapped, or by now another library. 0 in a forked child: there the loader's lock may be held by a thread that is not.
+fn unloaded() -> u64 {
+    let is_child = PROCESS.load(R) != process_id();
+    if is_child || !cfg!(target_env = "gnu") || cfg!(miri) {
+        return 0;
+    }
+    let mut count = 0_u64;
+    // SAFETY: the function is called during the call only, with the count. Its lock is the loader's, which a thread may take
+    // again that has it; nothing of ours is held here.
+    unsafe { libc::dl_iterate_phdr(Some(first_of_them), (&raw mut count).cast()) };
+    count
+}
+
+/// Of one library, since they all say the same: `dlpi_subs` is the loader's count, `dl_iterate_phdr(3)`.
+unsafe extern "C" fn first_of_them(
+    info: *mut libc::dl_phdr_info,
+    size: usize,
+    count: *mut core::ffi::c_void,
+) -> core::ffi::c_int {
+    if size >= size_of::<libc::dl_phdr_info>() {
+        // SAFETY: `info` has `size` bytes, and `count` is that of `unloaded`.
+        unsafe { *count.cast::<u64>() = (*info).dlpi_subs };
+    }
+    1
+}
+
 struct Out<'a> {
     file: &'a File,
     len: &'a mut usize,
@@ -173,6 +206,7 @@ impl Out<'_> {
             summary.peak_time,
             summary.missed,
             STACK_BYTES as u64,
+            unloaded(),
         ];
         self.piece(INFO, size_of_val(&numbers));
         self.numbers(&numbers);

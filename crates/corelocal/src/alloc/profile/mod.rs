@@ -126,6 +126,7 @@ pub(super) fn configure(word: &[u8]) -> bool {
 /// All words of the environment are read, and one of them wants a profile.
 pub(super) fn begin<'a>(mut words: impl Iterator<Item = &'a [u8]>) {
     let rate = words.find_map(|word| watch::bytes(word.strip_prefix(b"profile-rate:")?));
+    dump::begin();
     WANTED.store(rate.unwrap_or(RATE), R);
 }
 

@@ -1,0 +1,178 @@
+//! Why a program left no profile.
+//!
+//! While it runs, we look from time to time at what it is: it may become another program, into which the malloc was not
+//! preloaded. What is too quick for that is known by its name alone, which the kernel keeps until we have taken its status.
+//!
+//! Invariant: a cause is named only if it was seen; else the message names what it may have been.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+use crate::locks::proc_files;
+use crate::output::{one_line, path_line};
+use crate::run::program::Program;
+
+/// The kernel keeps so many bytes of a program's name.
+const NAME: usize = 15;
+
+/// What the program was when we last looked.
+#[derive(Debug)]
+pub struct Seen {
+    /// The file that runs if it is the program that was named, and its name.
+    first: Option<PathBuf>,
+    first_name: Vec<u8>,
+    /// The last file that was seen to run.
+    last: Option<Running>,
+    /// The name that it has, or had at its end.
+    name: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Running {
+    file: PathBuf,
+    name: Vec<u8>,
+    /// Whether it was started with a library to preload.
+    is_preloaded: bool,
+}
+
+impl Seen {
+    /// Of a program that begins.
+    pub fn new(program: &Program) -> Seen {
+        let name = program.path.file_name().unwrap_or_default().as_bytes();
+        let first_name = name[..name.len().min(NAME)].to_owned();
+        Seen { first: program.file(), first_name, last: None, name: Vec::new() }
+    }
+
+    /// Looks, until its status has been taken.
+    pub fn look(&mut self, process: u32) {
+        let name = proc_files::bytes(process, "comm");
+        let name = name.strip_suffix(b"\n").unwrap_or(&name).to_owned();
+        let environment = proc_files::environment(process);
+        // What has ended has a name, but no file. Who may see the file may see the environment.
+        if let Ok(file) = std::fs::read_link(format!("/proc/{process}/exe")) {
+            let mut words = environment.split(|byte| *byte == 0);
+            // A program may write its title over its environment.
+            let before =
+                self.last.take().is_some_and(|last| last.is_preloaded && last.file == file);
+            let is_preloaded = before || words.any(|word| word.starts_with(b"LD_PRELOAD="));
+            self.last = Some(Running { file, name: name.clone(), is_preloaded });
+        }
+        self.name = name;
+    }
+
+    /// The other program that it became, and why that has no profile, as far as that is known.
+    fn other(&self) -> Option<(String, Option<String>)> {
+        let last_name = self.last.as_ref().map_or(&self.first_name, |last| &last.name);
+        if self.name != *last_name {
+            let name = one_line(String::from_utf8_lossy(&self.name).into_owned());
+            let why = "which is linked statically, has a malloc of its own, or was started without our environment";
+            return Some((name, Some(why.to_owned())));
+        }
+        let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
+        if last.file == *first {
+            return None;
+        }
+        let program = Program { name: (&last.file).into(), path: last.file.clone() };
+        let why = program.without_preload().or_else(|| {
+            (!last.is_preloaded).then(|| {
+                "which was started without our environment (LD_PRELOAD, CORELOCAL_MALLOC), as by `env -i`".to_owned()
+            })
+        });
+        Some((path_line(&last.file), why))
+    }
+
+    /// Why nothing was written.
+    pub fn nothing(&self, status: ExitStatus, rate: u64) -> String {
+        let end = "Let it end by itself; or say --for TIME, after which it is asked for a profile; or let it call \
+                   corelocal_malloc_profile(NULL)";
+        if let Some((name, why)) = self.other() {
+            let why = why.unwrap_or_else(|| {
+                "which ended by _exit(2) or a signal, or goes on in the background".to_owned()
+            });
+            return format!(
+                "no process of the program wrote a profile: it became another program, {name}, {why}. Name that program \
+                 itself, if it can have another malloc"
+            );
+        }
+        let why = match (status.signal(), status.code()) {
+            (Some(signal), _) => {
+                format!("it ended by signal {signal}, which leaves no time for that")
+            }
+            (None, Some(127)) => {
+                return "no process of the program wrote a profile: it ended with 127, as the dynamic loader ends what it \
+                        cannot load, and a shell that does not find a command; what they said is above"
+                    .to_owned();
+            }
+            _ => "it ended by _exit(2), or goes on in the background".to_owned(),
+        };
+        format!(
+            "no process of the program wrote a profile: {why}. {end} (one object was sampled for each {rate} bytes)"
+        )
+    }
+
+    /// Why it was not asked for a profile by this signal.
+    pub fn deaf(&self, signal: libc::c_int) -> String {
+        let why = match self.other() {
+            Some((name, why)) => {
+                let why = why.map_or_else(String::new, |why| format!(", {why}"));
+                format!(
+                    "It has become another program, {name}{why}: name that program itself, if it can have another malloc"
+                )
+            }
+            None => "Either it had only just begun: say a longer --for TIME; or it took the handler away".to_owned(),
+        };
+        format!(
+            "the program was ended without asking it for a profile: signal {signal}, by which it is asked, would have ended \
+             it, since it has no handler for that. {why}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(first: &str, last: &str, name: &str) -> Seen {
+        let base = |path: &str| path.rsplit('/').next().unwrap_or(path).as_bytes().to_owned();
+        let running = Running { file: last.into(), name: base(last), is_preloaded: true };
+        Seen {
+            first: Some(first.into()),
+            first_name: base(first),
+            last: Some(running),
+            name: name.into(),
+        }
+    }
+
+    #[test]
+    fn causes() {
+        let ended = |raw| ExitStatus::from_raw(raw);
+        let same = seen("/bin/sh", "/bin/sh", "sh");
+        for (status, words) in [
+            (ended(9), "signal 9"),
+            (ended(127 << 8), "the dynamic loader"),
+            (ended(0), "_exit(2)"),
+        ] {
+            let said = same.nothing(status, 7);
+            assert!(said.contains(words) && !said.contains("another program"), "{said}");
+        }
+        assert!(same.deaf(61).contains("only just begun"));
+        // Known by its name alone.
+        let quick = seen("/bin/sh", "/bin/sh", "server");
+        let said = [quick.nothing(ended(0), 7), quick.deaf(61)];
+        assert!(
+            said.iter().all(|said| said.contains("another program, server, which is")),
+            "{said:?}"
+        );
+        // Seen while it ran.
+        let mut other = seen("/bin/sh", "/no/such/server", "server");
+        assert!(other.nothing(ended(0), 7).contains("/no/such/server, which ended"));
+        other.last.as_mut().expect("a program").is_preloaded = false;
+        assert!(other.deaf(61).contains("without our environment"));
+        // One that gave itself a name is the same.
+        let mut renamed = seen("/bin/sh", "/bin/sh", "sh: idle");
+        renamed.last.as_mut().expect("a program").name = b"sh: idle".to_vec();
+        assert!(renamed.nothing(ended(0), 7).contains("_exit(2)"));
+    }
+}

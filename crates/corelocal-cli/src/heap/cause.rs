@@ -45,19 +45,27 @@ impl Seen {
         Seen { first: program.file(), first_name, last: None, name: Vec::new() }
     }
 
-    /// Looks, until its status has been taken.
+    /// Looks; to be called before its status is taken, too.
     pub fn look(&mut self, process: u32) {
         let name = proc_files::bytes(process, "comm");
         let name = name.strip_suffix(b"\n").unwrap_or(&name).to_owned();
-        let environment = proc_files::environment(process);
-        // What has ended has a name, but no file. Who may see the file may see the environment.
-        if let Ok(file) = std::fs::read_link(format!("/proc/{process}/exe")) {
-            let mut words = environment.split(|byte| *byte == 0);
-            // A program may write its title over its environment.
-            let before =
-                self.last.take().is_some_and(|last| last.is_preloaded && last.file == file);
-            let is_preloaded = before || words.any(|word| word.starts_with(b"LD_PRELOAD="));
-            self.last = Some(Running { file, name: name.clone(), is_preloaded });
+        let file = || std::fs::read_link(format!("/proc/{process}/exe")).ok();
+        match (file(), &mut self.last) {
+            // What has ended has a name, but no file.
+            (None, _) => {}
+            // A program may write its title over its environment, which is looked at once.
+            (Some(now), Some(last)) if last.is_preloaded && last.file == now => {
+                last.name.clone_from(&name);
+            }
+            (Some(_), last) => {
+                let environment = proc_files::environment(process);
+                let mut words = environment.split(|byte| *byte == 0);
+                let is_preloaded = words.any(|word| word.starts_with(b"LD_PRELOAD="));
+                // Who may see the file may see the environment, unless it has just ended.
+                if let Some(file) = file() {
+                    *last = Some(Running { file, name: name.clone(), is_preloaded });
+                }
+            }
         }
         self.name = name;
     }
@@ -65,9 +73,10 @@ impl Seen {
     /// The other program that it became, and why that has no profile, as far as that is known.
     fn other(&self) -> Option<(String, Option<String>)> {
         let last_name = self.last.as_ref().map_or(&self.first_name, |last| &last.name);
-        if self.name != *last_name {
+        if !self.name.is_empty() && self.name != *last_name {
             let name = one_line(String::from_utf8_lossy(&self.name).into_owned());
-            let why = "which is linked statically, has a malloc of its own, or was started without our environment";
+            let why = "which is linked statically, has a malloc of its own, or was started without our environment \
+                       (unless it only gave itself that name)";
             return Some((name, Some(why.to_owned())));
         }
         let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
@@ -170,6 +179,8 @@ mod tests {
         assert!(other.nothing(ended(0), 7).contains("/no/such/server, which ended"));
         other.last.as_mut().expect("a program").is_preloaded = false;
         assert!(other.deaf(61).contains("without our environment"));
+        // What cannot be looked at is not said to be another.
+        assert!(seen("/bin/sh", "/bin/sh", "").nothing(ended(0), 7).contains("_exit(2)"));
         // One that gave itself a name is the same.
         let mut renamed = seen("/bin/sh", "/bin/sh", "sh: idle");
         renamed.last.as_mut().expect("a program").name = b"sh: idle".to_vec();

@@ -256,11 +256,12 @@ fn probe() -> u8 {
 }
 
 /// Whether it is known that the calling thread will never have sections: they are switched off, or its registration was
-/// refused. Two loads.
+/// refused. Two loads. False where there are no sections at all, nor words of a thread's own.
 #[inline(always)]
 pub(crate) fn is_off_here() -> bool {
-    STATE.load(Ordering::Relaxed) == DISABLED
-        || own_field(field::CPU_ID).load(Ordering::Relaxed) == REGISTRATION_FAILED
+    arch::SECTIONS
+        && (STATE.load(Ordering::Relaxed) == DISABLED
+            || own_field(field::CPU_ID).load(Ordering::Relaxed) == REGISTRATION_FAILED)
 }
 
 fn disabled_by_environment() -> bool {

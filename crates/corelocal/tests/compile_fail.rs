@@ -9,7 +9,8 @@ mod soundness;
 
 use compiler::{Compiler, LIFETIME};
 use soundness::{
-    ACCEPTED, GENERICS, GENERICS_OF_STD, Generic, Needs, PLAIN, REFUSED, REFUSED_TYPES, Varies,
+    ACCEPTED, GENERICS, GENERICS_OF_STD, Generic, Needs, PLAIN, PLAIN_OF_STD, REFUSED,
+    REFUSED_TYPES, Varies,
 };
 
 /// A program of one line, and the errors of which it has one.
@@ -124,7 +125,8 @@ fn of_types() -> Vec<Program> {
             add(format!("fn f() {{ sync::<{name}>() }}"), is_met(*sync));
         }
     }
-    for (name, is_send, is_sync) in PLAIN {
+    let of_std = if cfg!(feature = "std") { PLAIN_OF_STD } else { &[] };
+    for (name, is_send, is_sync) in PLAIN.iter().chain(of_std) {
         let name = name.replace("'g", "'static");
         add(format!("fn f() {{ send::<{name}>() }}"), *is_send);
         add(format!("fn f() {{ sync::<{name}>() }}"), *is_sync);

@@ -101,6 +101,9 @@ pub const GENERICS_OF_STD: &[Generic] = &[
     generic("sync::ArcRwLockUpgradableGuard<{}>", Varies::Never, Never, Both),
 ];
 
+/// As [`PLAIN`], of the feature `std`.
+pub const PLAIN_OF_STD: &[(&str, bool, bool)] = &[("sync::ArcPermit", true, true)];
+
 /// Types without a parameter, or with a certain one, and whether they are `Send` and `Sync`.
 pub const PLAIN: &[(&str, bool, bool)] = &[
     ("percpu::Counter", true, true),
@@ -125,7 +128,6 @@ pub const PLAIN: &[(&str, bool, bool)] = &[
     ("sync::WaitGroup", true, true),
     ("sync::Task<'g>", true, true),
     ("sync::Permit<'g>", true, true),
-    ("sync::ArcPermit", true, true),
     ("percpu::InFlight<'g>", true, true),
     ("sync::Parker", true, true),
     ("sync::AutoEvent", true, true),

@@ -20,7 +20,7 @@ enum Digits {
 /// The date and the time of day in UTC, as RFC 3339 has it: `2026-11-21T06:07:13.123456Z`.
 ///
 /// As the default timer of `tracing-subscriber`, for less. Dates from the year 1677 to 2262, as of
-/// [`Timestamp`](corelocal::clock::Timestamp): those before 1970 are right, too, if clocks show such a time. Digits that
+/// [`Timestamp`]: those before 1970 are right, too, if clocks show such a time. Digits that
 /// have no room are cut off, towards the past.
 ///
 /// ```

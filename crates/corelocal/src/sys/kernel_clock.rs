@@ -63,7 +63,7 @@ pub(crate) fn read(clock: libc::clockid_t) -> libc::timespec {
     time
 }
 
-/// [`read`] in nanoseconds.
+/// What `read` says, in nanoseconds.
 #[inline]
 pub fn nanoseconds(clock: libc::clockid_t) -> u64 {
     let time = read(clock);

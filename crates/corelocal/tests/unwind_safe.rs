@@ -82,7 +82,7 @@ fn written_once<T: UnwindSafe + RefUnwindSafe>() {
     moved::<Cell<u8>>();
 }
 
-/// Containers, as far as their values are: what a panic cut short is seen by whoever comes next.
+/// Containers, as far as their values are: after a panic the next thread may find a value half changed.
 fn per_core<T: UnwindSafe + RefUnwindSafe + Send + Sync + 'static>() {
     use corelocal::percpu::*;
     is_unwind_safe::<Stack<T>>();

@@ -61,7 +61,7 @@ impl Seen {
                 let environment = proc_files::environment(process);
                 let mut words = environment.split(|byte| *byte == 0);
                 let is_preloaded = words.any(|word| word.starts_with(b"LD_PRELOAD="));
-                // Who may see the file may see the environment, unless it has just ended.
+                // The kernel lets us read both or neither. If the file is gone, the program has ended meanwhile.
                 if let Some(file) = file() {
                     *last = Some(Running { file, name: name.clone(), is_preloaded });
                 }

@@ -601,7 +601,7 @@ impl Gaps {
 
     fn look(&mut self) {
         if !self.words.is_empty() {
-            // Relaxed: whoever takes chunks looks again.
+            // Relaxed: a hint. `take_bits` takes each chunk by an atomic operation, which may fail.
             self.used = self.range.words(self.words.start).used.load(Ordering::Relaxed);
         }
     }

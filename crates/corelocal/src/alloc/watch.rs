@@ -79,7 +79,7 @@ fn read() -> Option<Wishes> {
     }
     // SAFETY: used at once.
     let value = unsafe { environment::variable(c"CORELOCAL_MALLOC") };
-    // Not what somebody else made the environment of a program that runs as another user.
+    // A set-uid program ignores its environment, which another user may have written (AT_SECURE).
     let value = value.filter(|_| !environment::is_foreign()).unwrap_or_default();
     let words = value.to_bytes().split(|byte| *byte == b',');
     let wishes = Wishes(words.clone().map(wish_of).fold(READ, |wishes, wish| wishes | wish));

@@ -125,6 +125,6 @@ fn a_missed_block_is_found_before_a_region_is_made() {
     list.regions().for_each(|region| region.first.store(u32::MAX, Ordering::Relaxed));
     assert_eq!(list.allocate(OPAQUE, shift), Some(blocks[0]));
     assert_eq!(list.regions().count(), 2);
-    // SAFETY: nobody uses the blocks any more.
+    // SAFETY: this test allocated the blocks, and uses them no more.
     unsafe { list.unmap() };
 }

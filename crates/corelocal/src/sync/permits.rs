@@ -73,7 +73,7 @@ impl<S: Scope> Permits<S> {
         number(self.word.load(Ordering::Relaxed))
     }
 
-    /// Takes a permit, if there is one, whoever waits for it.
+    /// Takes a permit, if there is one, even where other threads wait for it.
     #[inline]
     pub(super) fn try_take(&self) -> bool {
         self.take(0)

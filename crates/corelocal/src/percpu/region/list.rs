@@ -96,8 +96,8 @@ impl List {
     /// Gives a block back, left as `wipe` does it. Constant time.
     ///
     /// # Safety
-    /// `base` was allocated here, with this class and length; its owner and everybody who used it are done and ordered
-    /// before this call; the shared slots from `shared` on were never used.
+    /// `base` was allocated here, with this class and length. Every use of it happens before this call. The shared slots
+    /// from `shared` on were never used.
     pub(in crate::percpu) unsafe fn release(
         &self,
         base: *mut u8,
@@ -177,7 +177,7 @@ fn map(len: usize, header_len: usize) -> Option<*mut u8> {
     for (part, len) in [(at, before), (behind, SLOT_LEN - before)] {
         // Miri knows no part of a mapping.
         if len > 0 && !cfg!(miri) {
-            // SAFETY: part of the mapping just made, which nobody else knows; whole pages, as both lengths are.
+            // SAFETY: part of the mapping just made, of which no other thread has an address; both lengths are whole pages.
             unsafe { pages::unmap(part, len) };
         }
     }

@@ -41,7 +41,7 @@ impl<'a, S: Scope> Permit<'a, S> {
         Permit { semaphore, stamp: S::stamp() }
     }
 
-    /// Keeps the permit taken: the semaphore has one less, until somebody [releases](Semaphore::release) one.
+    /// Keeps the permit taken: the semaphore has one less, until one is added by [`release`](Semaphore::release).
     pub fn forget(self) {
         core::mem::forget(self);
     }

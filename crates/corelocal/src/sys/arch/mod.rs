@@ -20,7 +20,7 @@ pub(crate) mod tsc;
 #[cfg(miri)]
 mod miri;
 
-/// The 18 words that a thread has for itself, in static TLS behind its rseq area (`own_word`): who uses which.
+/// The 18 words that a thread has for itself, in static TLS behind its rseq area (`own_word`), by the file that uses them.
 pub(crate) mod own_words {
     /// `sys/thread.rs`.
     pub(crate) const LEASE: usize = 0;

@@ -3,7 +3,8 @@
 //!
 //! # The words
 //! ```text
-//!   word     FREE → HELD      the holder's identity above it; by the section `store_if_equal`, or by a revoker that froze the slot
+//!   word     FREE → HELD      with the holder's identity; by the section `store_if_equal`, or by a revoker that froze
+//!                             the slot
 //!            HELD → FREE      by the holder, wherever it runs by then
 //!            HELD → GRANTED   by the holder, if it knows of a request
 //!            GRANTED → HELD   by the revoker
@@ -164,6 +165,7 @@ impl Bias {
                         return Ok(());
                     }
                     if self.gone_holder().is_some() {
+                        // Relaxed: the holder, which alone would read it, is gone; the next revoker has the mutex first.
                         self.request.store(NONE, Ordering::Relaxed);
                         return Err(NotRevoked::Orphaned);
                     }
@@ -228,6 +230,7 @@ impl Bias {
         // Release: partner is the Acquire in `gone_holder`.
         self.word.store(gone, Ordering::Release);
         park::light_barrier();
+        // Relaxed: ordered behind the store by the barrier, whose partner is the revoker's heavy one.
         if self.request.load(Ordering::Relaxed) == ASKED {
             self.answer();
         }

@@ -84,6 +84,7 @@ impl Mutex {
                 return Err(Gone(seen));
             }
             let awaited = seen | AWAITED;
+            // Relaxed: this only announces a sleeper. The exchange above takes the mutex, and has the Acquire.
             let relaxed = Ordering::Relaxed;
             if awaited == seen
                 || self.state.compare_exchange(seen, awaited, relaxed, relaxed).is_ok()
@@ -113,6 +114,7 @@ impl Mutex {
 
     /// As [`lock_anyway`](Self::lock_anyway), if no thread of this process has the mutex.
     pub(super) fn try_lock_anyway(&self) -> bool {
+        // Relaxed: a guess. `adopt` compares it, with Acquire.
         let seen = self.state.load(Ordering::Relaxed);
         self.try_lock() || is_gone(seen) && self.adopt(Gone(seen))
     }

@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //! 1. The gate orders nothing, and the lock is right whatever the gate says: it decides only which thread tries first.
-//! 2. No thread waits at the gate for longer than 10 ms (`fairness.rs`), and the one that did opens it: a waiter that closed it may
-//!    have been killed, or left behind by a fork.
+//! 2. No thread waits at the gate for longer than 10 ms (`fairness.rs`). A thread that waited so long opens it, for the
+//!    waiter that closed it may have been killed, or left behind by a fork.
 
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sync::fairness;

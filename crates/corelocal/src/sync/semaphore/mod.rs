@@ -18,8 +18,7 @@ pub use permit::Permit;
 
 /// A number of permits, which threads take and give back: 4 bytes.
 ///
-/// A permit belongs to nobody: it may be released by another thread than the one that acquired it, or from a
-/// signal handler. As a [`Permit`] it is a value that releases it. All bytes 0 is a semaphore without permits.
+/// A permit has no owner: another thread than the one that acquired it may release it, or a signal handler. As a [`Permit`] it is a value that releases it. All bytes 0 is a semaphore without permits.
 ///
 /// Sleeping threads are woken in the order of arrival. A thread that comes just then may be faster, but not again and
 /// again: after 2 ms permits go to threads that have slept. [`try_acquire`](Self::try_acquire) takes any.
@@ -63,7 +62,7 @@ impl<S: Scope> Semaphore<S> {
     /// The most permits a semaphore can have.
     pub const MAX: u32 = Permits::<S>::MAX;
 
-    /// A semaphore of whoever the scope says.
+    /// A semaphore of the threads that the scope names: those of this process, or of all that map it.
     ///
     /// # Panics
     /// As [`new`](Semaphore::new).
@@ -105,7 +104,7 @@ impl<S: Scope> Semaphore<S> {
         self.permits.take_until(Some(deadline), Kind::Semaphore)
     }
 
-    /// Gives a permit, and wakes somebody who waits for it. Async-signal-safe.
+    /// Gives a permit, and wakes a thread that waits for it. Async-signal-safe.
     ///
     /// # Panics
     /// If there are [`MAX`](Self::MAX) permits already.

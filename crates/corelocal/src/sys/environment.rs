@@ -10,7 +10,8 @@
 //!
 //! # Invariants
 //! 1. The vector never changes and is never unmapped. `unsetenv` moves pointers of the environment down and leaves zeros
-//!    behind, so there may be several before the vector, whose first word is not 0.
+//!    behind, and a program may write a zero over the first pointer. So the vector begins with the first word that is
+//!    neither 0 nor a pointer: kinds of entries are below 4096, where nothing is mapped.
 //! 2. Static programs have no preloaded libraries, and where glibc's loader did not start the program its word is unknown:
 //!    they ask libc.
 //!
@@ -113,6 +114,9 @@ mod imp {
         }
     }
 
+    /// Kinds of entries are below it; there are some 50. Pointers are not: `vm.mmap_min_addr` is a page at least.
+    const MOST_KINDS: usize = 4096;
+
     #[cold]
     fn find() -> Option<*const usize> {
         // SAFETY: the loader's word, and what it points to.
@@ -124,15 +128,40 @@ mod imp {
             return None;
         }
         // SAFETY: the kernel's layout: see the module's text. (1)
+        Some(unsafe { behind_pointers(start.add(1 + arguments + 1)) })
+    }
+
+    /// The first word that is a kind of an entry.
+    ///
+    /// # Safety
+    /// There is one, and it can be read up to that.
+    unsafe fn behind_pointers(mut at: *const usize) -> *const usize {
+        // SAFETY: the caller's promise.
         unsafe {
-            let mut at = start.add(1 + arguments + 1);
-            while *at != 0 {
+            while !(1..MOST_KINDS).contains(&*at) {
                 at = at.add(1);
             }
-            while *at == 0 {
-                at = at.add(1);
+        }
+        at
+    }
+
+    #[cfg(all(test, not(any(loom, miri))))]
+    mod tests {
+        #[test]
+        fn a_cleared_environment_is_passed() {
+            let text = c"A=1".as_ptr().addr();
+            for before in [
+                &[0][..],
+                &[text, text, 0],
+                &[text, 0, 0],
+                &[0, text, text, 0],
+                &[text, 0, text, 0],
+            ] {
+                let words = [before, &[33, 0x7000, 6, 4096, 0, 0]].concat();
+                // SAFETY: the last words have kinds.
+                let found = unsafe { super::behind_pointers(words.as_ptr()) };
+                assert_eq!(found, words[before.len()..].as_ptr(), "{before:x?}");
             }
-            Some(at)
         }
     }
 }

@@ -48,6 +48,8 @@ pub struct Side {
     /// An estimate, of two decimals.
     pub objects: f64,
     pub missed: u64,
+    /// Libraries that were unloaded before: what they asked for may be told as another's.
+    pub unloaded_libraries: u64,
     pub is_whole: bool,
 }
 
@@ -149,6 +151,7 @@ impl Side {
             bytes: sum.bytes as u64,
             objects: hundredths(sum.objects),
             missed: heap.missed,
+            unloaded_libraries: heap.unloaded,
             is_whole: heap.is_whole,
         }
     }

@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{Attribute, Cell, CellAlignment};
 
 use super::diff::{Difference, Growth, Side};
-use super::text::{estimate, size};
+use super::text::{estimate, size, unloaded};
 use crate::report::figures::wrap;
 use crate::report::term;
 
@@ -127,6 +127,7 @@ fn remarks(difference: &Difference) -> Vec<String> {
             before.missed, after.missed
         ));
     }
+    remarks.extend(unloaded(before.unloaded_libraries.max(after.unloaded_libraries)));
     if is(|side| !side.is_whole) {
         remarks.push("a file is cut off: something is missing; was the disk full?".to_owned());
     }
@@ -158,6 +159,7 @@ mod tests {
             bytes,
             objects: bytes as f64 / 100.0,
             missed: 0,
+            unloaded_libraries: 0,
             is_whole: true,
         };
         Difference {
@@ -179,6 +181,14 @@ mod tests {
 
     fn plain(difference: &Difference, width: usize) -> String {
         anstream::adapter::strip_str(&all(difference, width)).to_string()
+    }
+
+    #[test]
+    fn libraries_that_are_gone_are_told_of() {
+        let mut difference = difference();
+        assert!(!plain(&difference, 80).contains("unloaded"));
+        difference.after.unloaded_libraries = 2;
+        assert!(plain(&difference, 80).contains("2 libraries were unloaded"));
     }
 
     #[test]

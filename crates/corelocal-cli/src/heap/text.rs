@@ -148,20 +148,24 @@ fn remarks(process: &Process) -> Vec<String> {
             process.missed
         ));
     }
-    if process.unloaded_libraries > 0 {
-        let which = match process.unloaded_libraries {
-            1 => "a library was".to_owned(),
-            more => format!("{more} libraries were"),
-        };
-        remarks.push(format!(
-            "{which} unloaded before the profile was written: what it had asked for is shown as an address, or as if the \
-             library had asked for it that was loaded at its place later. Without dlclose(3) each keeps its own"
-        ));
-    }
+    remarks.extend(unloaded(process.unloaded_libraries));
     if !process.is_whole {
         remarks.push("the file is cut off: something is missing; was the disk full?".to_owned());
     }
     remarks
+}
+
+/// What libraries that were unloaded mean for what is shown.
+pub fn unloaded(libraries: u64) -> Option<String> {
+    let which = match libraries {
+        0 => return None,
+        1 => "a library was".to_owned(),
+        more => format!("{more} libraries were"),
+    };
+    Some(format!(
+        "{which} unloaded before the profile was written: what it had asked for is shown as an address, or as if the \
+         library had asked for it that was loaded at its place later. Without dlclose(3) each keeps its own"
+    ))
 }
 
 /// Bytes with a fitting unit, in three digits.

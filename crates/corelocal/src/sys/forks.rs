@@ -9,9 +9,9 @@
 //!   thread                    generation
 //! ```
 //!
-//! The generation is the number of forks from the program's first process down to this one. Its word is
-//! in memory that fork wipes (`WipedByFork`); whoever first looks after a fork writes
-//! the next number, or a later one. A child of `vfork` shares it, as it shares the locks. Where it is
+//! The generation is the number of forks from the program's first process down to this one, of those processes in
+//! which a thread asked. Its word is in memory that fork wipes (`WipedByFork`); the first thread that asks after a fork
+//! writes the next number. A child of `vfork` shares it, as it shares the locks. Where it is
 //! refused all processes are of the first generation, and nobody is ever gone. A refusal, for want of memory too, stands
 //! for good: a lock that was taken under one name could not be let go of under another.
 //!
@@ -214,17 +214,30 @@ mod imp {
         of_this_process().is_some()
     }
 
-    /// What is known of this process, 0 if nobody has asked.
+    /// What is known of this process.
+    ///
+    /// The generation goes through these states, each by one compare-exchange, and any thread takes the next step:
+    ///
+    /// ```text
+    ///   0 (nobody has asked) → BEGUN → BEGUN | number → number
+    /// ```
+    /// A fork wipes it. So a thread that was interrupted by a signal handler, in which the process forked, fails to
+    /// take the parent's next step in the child, and begins anew.
     struct Known {
         generation: AtomicU32,
+        /// 0 if nobody has asked.
         process: AtomicU32,
     }
 
-    // SAFETY: 0 is such a number.
+    /// A thread asks for the number. With a number besides: that one is chosen, but a fork may not find it in [`LAST`]
+    /// yet. Known numbers are positive as `i32`, and no other state is.
+    const BEGUN: u32 = 1 << 31;
+
+    // SAFETY: 0 is a state, and no process number.
     static KNOWN: WipedByFork<Known> = unsafe { WipedByFork::new() };
     /// In place of it for good where there is no such memory: never written to.
     static REFUSED: Known = Known { generation: AtomicU32::new(0), process: AtomicU32::new(0) };
-    /// At least the generation of this process, but right after a fork.
+    /// The generation of this process if it is known, or else of the last ancestor that asked.
     static LAST: AtomicU32 = AtomicU32::new(0);
 
     /// `None` where forks are not told apart, now or later.
@@ -236,10 +249,13 @@ mod imp {
 
     #[inline]
     pub(super) fn generation() -> u32 {
-        match known_generation() {
-            0 => next_generation(),
-            known => known,
-        }
+        let known = known_generation();
+        if is_number(known) { known } else { next_generation() }
+    }
+
+    #[inline]
+    fn is_number(state: u32) -> bool {
+        state as i32 > 0
     }
 
     #[inline]
@@ -247,7 +263,7 @@ mod imp {
         known_generation() == FIRST_GENERATION
     }
 
-    /// 0 if nobody has asked in this process.
+    /// The state of [`Known::generation`].
     #[inline]
     fn known_generation() -> u32 {
         KNOWN.known().map_or(0, |known| known.generation.load(Ordering::Relaxed))
@@ -275,53 +291,39 @@ mod imp {
         process
     }
 
-    /// How often a process that has no number yet looks again for one.
-    const LOOKS: u32 = 200;
-
-    fn is_set(word: &AtomicU32) -> bool {
-        core::hint::spin_loop();
-        // Relaxed: it is loaded again.
-        word.load(Ordering::Relaxed) != 0
-    }
-
     #[cold]
     fn next_generation() -> u32 {
         let Some(known) = of_this_process() else { return FIRST_GENERATION };
         let word = &known.generation;
         loop {
-            // Acquire: partner is the Release below; who comes too late sees the winner's number.
-            let known = word.load(Ordering::Acquire);
-            if known != 0 {
-                return known;
-            }
-            // After the last one comes the second: the first has no ancestors.
+            // Acquire: partner is the Release below, of the thread that took the step.
+            let state = word.load(Ordering::Acquire);
+            // Relaxed: the word's own steps order it, and a child has a copy.
             let last = LAST.load(Ordering::Relaxed);
-            // Another thread of this process may have taken that number just now, and be about to set the word. If this
-            // one took the next, a first process would be of the second generation.
-            if last != 0 && (0..LOOKS).any(|_| is_set(word)) {
-                continue;
-            }
-            let next = match last + 1 {
-                GENERATIONS.. => FIRST_GENERATION + 1,
-                next => next,
+            let next = match state {
+                _ if is_number(state) => return state,
+                0 => BEGUN,
+                BEGUN => BEGUN | after(last),
+                _ => state & !BEGUN,
             };
-            // Before the word is set: a fork in between must find it. Whoever takes a number is the only one: if another
-            // was faster it may be the parent's, and this the child of a handler's fork. Then a number may be left out.
-            // Release: nobody acquires it, a child has a copy; it keeps company with the word's below.
-            if LAST.compare_exchange(last, next, Ordering::Release, Ordering::Relaxed).is_err() {
-                continue;
+            // Before the number is known, so that a child never takes the same one. It fails if another thread has done
+            // it, or if this is a child and the number its parent's.
+            if is_number(next) && after(last) == next {
+                let _ = LAST.compare_exchange(last, next, Ordering::Relaxed, Ordering::Relaxed);
             }
-            // A handler that forks here, before anybody has a number, leaves this one to both processes. Nothing that
-            // the child has a copy of bears it.
-            // Release and Acquire: partners of each other, and of the load above.
-            return match word.compare_exchange(0, next, Ordering::Release, Ordering::Acquire) {
-                Ok(_) => {
-                    // After the number is this process's: an entry of a number that was left out would be a false one.
-                    survivor::note(next);
-                    next
-                }
-                Err(first) => first,
-            };
+            // Release: partner is the Acquire above, in the thread that takes the next step.
+            let step = word.compare_exchange(state, next, Ordering::Release, Ordering::Relaxed);
+            if step.is_ok() && is_number(next) {
+                survivor::note(next);
+            }
+        }
+    }
+
+    /// After the last generation comes the second: the first one has no ancestors.
+    fn after(last: u32) -> u32 {
+        match last + 1 {
+            GENERATIONS.. => FIRST_GENERATION + 1,
+            next => next,
         }
     }
 }
@@ -375,6 +377,43 @@ mod tests {
             assert_eq!(libc::pthread_join(thread, core::ptr::null_mut()), 0);
         }
         seen.1
+    }
+
+    /// No number is taken twice or left out, however many threads ask first.
+    #[test]
+    #[cfg_attr(miri, ignore = "forks and starts threads in the child")]
+    fn threads_that_ask_at_once_get_the_next_number() {
+        extern "C" fn ask_soon(start: *mut libc::c_void) -> *mut libc::c_void {
+            // SAFETY: a flag on the stack of the thread that joins this one.
+            let start = unsafe { &*start.cast::<std::sync::atomic::AtomicBool>() };
+            while !start.load(std::sync::atomic::Ordering::Relaxed) {
+                core::hint::spin_loop();
+            }
+            core::ptr::without_provenance_mut(generation() as usize)
+        }
+        let expected = generation() + 1;
+        for _ in 0..crate::scaled::scaled(200) {
+            assert!(in_child(|| {
+                let start = std::sync::atomic::AtomicBool::new(false);
+                // SAFETY: the threads are joined before the flag goes.
+                unsafe {
+                    let mut threads: [libc::pthread_t; 4] = core::mem::zeroed();
+                    for thread in &mut threads {
+                        let at = (&raw const start).cast_mut().cast();
+                        assert_eq!(
+                            libc::pthread_create(thread, core::ptr::null(), ask_soon, at),
+                            0
+                        );
+                    }
+                    start.store(true, std::sync::atomic::Ordering::Relaxed);
+                    threads.iter().all(|thread| {
+                        let mut seen = core::ptr::null_mut();
+                        assert_eq!(libc::pthread_join(*thread, &mut seen), 0);
+                        seen.addr() == expected as usize
+                    })
+                }
+            }));
+        }
     }
 
     /// Whatever thread of a child is asked, and whichever is asked first.

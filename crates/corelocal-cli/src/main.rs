@@ -25,7 +25,6 @@ mod report;
 mod run;
 mod tables;
 mod torture;
-mod trusted;
 
 use std::process::ExitCode;
 

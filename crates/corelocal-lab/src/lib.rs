@@ -5,13 +5,11 @@
 //! crate looks at the machine code itself: [`check`] reads it without running it, [`torture`] runs it
 //! and disturbs it at every instruction.
 //!
-//! [`callers`] tells from the copy of a stack and a program's files who called whom. [`input`] reads files that another
-//! user may own.
+//! [`callers`] tells from the copy of a stack and a program's files who called whom. [`input`] reads files that a user
+//! names.
 
 pub mod callers;
 pub mod check;
-mod content;
-mod debug_info;
 mod demangle;
 pub mod input;
 pub mod torture;

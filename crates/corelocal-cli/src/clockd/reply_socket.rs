@@ -13,7 +13,9 @@
 //! 2. A mode is changed of a socket that belongs to this process's user and has one name, never of another file.
 //! 3. The socket's file is removed with it, with the same rights.
 
+use std::collections::hash_map::RandomState;
 use std::fs::{self, File, Permissions};
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -24,7 +26,6 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use crate::output::path_line;
-use crate::trusted;
 
 /// A datagram socket with a name beside chronyd's own, where its user may reach it.
 pub struct ReplySocket {
@@ -36,7 +37,7 @@ pub struct ReplySocket {
 impl ReplySocket {
     /// Beside `path`, connected to it.
     pub fn connected_to(path: &Path) -> io::Result<ReplySocket> {
-        let name = format!("corelocal.{}.{:016x}.sock", std::process::id(), trusted::random());
+        let name = format!("corelocal.{}.{:016x}.sock", std::process::id(), random());
         ReplySocket::named(path.with_file_name(name), path)
     }
 
@@ -54,6 +55,11 @@ impl ReplySocket {
         }
         Ok(socket)
     }
+}
+
+/// Processes of two containers may have one number, and their sockets one folder.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// Gives a socket its name, which no file may have.

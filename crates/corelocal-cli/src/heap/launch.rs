@@ -61,7 +61,7 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
     if let Some(value) = malloc.preload(std::env::var_os("LD_PRELOAD").as_deref()) {
         command.env("LD_PRELOAD", value);
     }
-    command.env("CORELOCAL_MALLOC", words(&folder.0));
+    command.env("CORELOCAL_MALLOC", words(folder.path()));
     if args.options.json {
         command.stdout(Stdio::from(std::io::stderr()));
     }
@@ -288,13 +288,13 @@ mod tests {
     #[test]
     fn only_the_process_that_is_asked_answers() {
         let folder = Folder::new("test").expect("a folder");
-        let whole = folder.0.join("whole");
+        let whole = folder.path().join("whole");
         fs::write(&whole, file::tests::file(&[100])).expect("a new file");
         // A worker writes a profile, too, and earlier.
         let script = "trap 'cp whole of.1.7.heap; sleep 0.5; cp whole of.$$.1.heap' 61; \
                       cp whole of.$$.0.heap; echo; while :; do sleep 0.05; done";
         let mut shell = Command::new("sh");
-        shell.args(["-c", script]).current_dir(&folder.0).stdout(Stdio::piped());
+        shell.args(["-c", script]).current_dir(folder.path()).stdout(Stdio::piped());
         let mut child = shell.spawn().expect("a shell");
         std::io::Read::read_exact(child.stdout.as_mut().expect("a pipe"), &mut [0])
             .expect("a line");
@@ -302,10 +302,10 @@ mod tests {
         let answers = ask(&mut child, &folder);
         child.kill().expect("a child");
         child.wait().expect("a child");
-        assert_eq!(answers, [folder.0.join(format!("of.{process}.1.heap"))]);
+        assert_eq!(answers, [folder.path().join(format!("of.{process}.1.heap"))]);
         let mut profiles = folder.profiles();
         without_later_ones(&mut profiles, &answers);
-        assert!(profiles.contains(&folder.0.join("of.1.7.heap")));
+        assert!(profiles.contains(&folder.path().join("of.1.7.heap")));
     }
 
     #[test]

@@ -5,12 +5,11 @@
 //!
 //! Invariants:
 //! - A profile that was off is off again at the end.
-//! - No file that the process chose is opened here by its path: its server may not answer.
+//! - A file is believed if the library's rules for memory of other users allow it (`Profile::open`).
 
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -18,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 use corelocal::sync::profile::{LockProfile, Profile};
-use corelocal_lab::callers::SingleOpener;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::look::Process;
@@ -152,10 +150,9 @@ pub fn wait_for<K: Kept>(process: u32, end: Instant) -> anyhow::Result<Option<K>
     if !Path::new(&format!("/proc/{process}")).exists() {
         bail!("there is no process {process}; `ps` lists those that there are");
     }
-    let opener = SingleOpener::of_process(&proc_folder::of(process)).unwrap_or_default();
-    let mut search = Search { opener, refused: None };
     loop {
-        if let Some(kept) = search.find(process)? {
+        let mut refused = None;
+        if let Some(kept) = find(process, &mut refused)? {
             return Ok(Some(kept));
         }
         if !is_to_have_one::<K>(process) {
@@ -163,64 +160,35 @@ pub fn wait_for<K: Kept>(process: u32, end: Instant) -> anyhow::Result<Option<K>
             return Err(K::none(process, &one_line(name.trim_end().to_owned())));
         }
         if Instant::now() >= end || signals::came() {
-            return search.refused.map_or(Ok(None), Err);
+            return refused.map_or(Ok(None), Err);
         }
         thread::sleep(TURN);
     }
 }
 
-/// A search in the files of a process, which may be repeated.
-struct Search {
-    opener: SingleOpener,
-    /// Why a file that may be it cannot be read.
-    refused: Option<anyhow::Error>,
-}
-
-impl Search {
-    /// What a process keeps, if it is there.
-    fn find<K: Kept>(&mut self, process: u32) -> anyhow::Result<Option<K>> {
-        let folder = proc_folder::of(process).join("fd");
-        let descriptors = match fs::read_dir(&folder) {
-            Ok(descriptors) => descriptors,
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                bail!(
-                    "process {process} belongs to somebody else: look at it as its user, or as root"
-                )
-            }
-            Err(error) => {
-                return Err(error).context(format!("cannot look into process {process}"));
-            }
-        };
-        let open_files = descriptors.flatten().filter_map(|descriptor| {
-            let target = fs::read_link(descriptor.path()).ok()?;
-            may_be_profile(&target).then(|| descriptor.path())
-        });
-        self.refused = None;
-        for path in open_files {
-            match self.open::<K>(&path) {
-                Ok(kept) if is_of(&kept, process) => return Ok(Some(kept)),
-                Ok(_) => {}
-                Err(why) => {
-                    self.refused = Some(why.context(format!("cannot read {}", path.display())))
-                }
-            }
+/// What a process keeps, if it is there; else why a file that may be it cannot be read.
+fn find<K: Kept>(process: u32, refused: &mut Option<anyhow::Error>) -> anyhow::Result<Option<K>> {
+    let folder = proc_folder::of(process).join("fd");
+    let descriptors = match fs::read_dir(&folder) {
+        Ok(descriptors) => descriptors,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            bail!("process {process} belongs to somebody else: look at it as its user, or as root")
         }
-        let mut mapped =
-            mapped_files(process).into_iter().filter_map(|path| self.open::<K>(&path).ok());
-        Ok(mapped.find(|kept| is_of(kept, process)))
+        Err(error) => return Err(error).context(format!("cannot look into process {process}")),
+    };
+    let open_files = descriptors.flatten().filter_map(|descriptor| {
+        let target = fs::read_link(descriptor.path()).ok()?;
+        may_be_profile(&target).then(|| descriptor.path())
+    });
+    for path in open_files {
+        match K::open(&path) {
+            Ok(kept) if is_of(&kept, process) => return Ok(Some(kept)),
+            Ok(_) => {}
+            Err(why) => *refused = Some(why.context(format!("cannot read {}", path.display()))),
+        }
     }
-
-    /// The process chose what this path in /proc leads to: a child process opens it.
-    fn open<K: Kept>(&mut self, path: &Path) -> anyhow::Result<K> {
-        let file = self.opener.open(path).map_err(|why| match why.kind() {
-            io::ErrorKind::Unsupported => anyhow!(
-                "{why}; start the program with a folder of another file system in {}",
-                K::VARIABLE
-            ),
-            _ => why.into(),
-        })?;
-        K::open(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())))
-    }
+    let mut mapped = mapped_files(process).into_iter().filter_map(|path| K::open(&path).ok());
+    Ok(mapped.find(|kept| is_of(kept, process)))
 }
 
 /// The same by way of the process's memory, which root may open: a program may have closed all descriptors.

@@ -11,30 +11,31 @@
 //! - Its path can be a word in the environment of a program: it is text, has no comma, and is not too long.
 
 use std::ffi::CString;
-use std::fs;
-use std::io;
+use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use tempfile::TempDir;
 
 use crate::output::path_line;
-use crate::trusted;
 
 /// Files there are memory.
 const MEMORY: &str = "/dev/shm";
 /// Room for the locks of some processes, of 5 MiB each.
 const ENOUGH: f64 = (32 << 20) as f64;
-/// How many names are tried. Only one that is taken needs a second.
-const MOST_NAMES: u32 = 64;
 /// Of a path; corelocal's malloc takes 511 bytes, with the name of a file.
 const LONGEST: usize = 400;
 
 /// A folder that is ours.
-pub(crate) struct Folder(pub(crate) PathBuf);
+pub(crate) struct Folder(TempDir);
 
 impl Folder {
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
     /// For files of a few MiB that are to be in memory.
     pub(crate) fn new(what: &str) -> anyhow::Result<Folder> {
         let mut places = roomy(wished());
@@ -54,8 +55,8 @@ impl Folder {
         let mut refused: Vec<String> = Vec::new();
         for place in places {
             let place = fs::canonicalize(place).unwrap_or_else(|_| place.clone());
-            match make(&place, what, trusted::random) {
-                Ok(path) => return Ok(Folder(path)),
+            match make(&place, what) {
+                Ok(folder) => return Ok(Folder(folder)),
                 Err(why) => refused.push(format!("{} ({why})", path_line(&place))),
             }
         }
@@ -68,17 +69,10 @@ impl Folder {
 
     /// What is in it, by name.
     pub(crate) fn profiles(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.path()).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         paths.sort();
         paths
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is left is no harm.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -108,23 +102,17 @@ fn room(place: &Path) -> f64 {
 }
 
 /// A new folder there; or why there is none.
-fn make(place: &Path, what: &str, mut number: impl FnMut() -> u64) -> Result<PathBuf, String> {
+fn make(place: &Path, what: &str) -> Result<TempDir, String> {
     match place.to_str() {
         None => return Err("its name is no text".to_owned()),
         Some(name) if name.contains(',') => return Err("its name has a comma".to_owned()),
         Some(name) if name.len() > LONGEST => return Err("its name is too long".to_owned()),
         Some(_) => {}
     }
-    for _ in 0..MOST_NAMES {
-        let name = format!("corelocal-{what}-{}-{:016x}", std::process::id(), number());
-        let path = place.join(name);
-        match fs::DirBuilder::new().mode(0o700).create(&path) {
-            Ok(()) => return Ok(path),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error.to_string()),
-        }
-    }
-    Err(format!("old folders corelocal-{what}-* are in the way: remove them"))
+    let name = format!("corelocal-{what}-{}-", std::process::id());
+    let mut builder = tempfile::Builder::new();
+    let made = builder.prefix(&name).permissions(Permissions::from_mode(0o700)).tempdir_in(place);
+    made.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -134,7 +122,8 @@ mod tests {
     #[test]
     fn it_goes_away() {
         let folder = Folder::new("test").expect("a folder");
-        let path = folder.0.clone();
+        let path = folder.path().to_owned();
+        assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o700);
         fs::write(path.join("corelocal-locks.1"), "").expect("a file in it");
         assert_eq!(folder.profiles().len(), 1);
         drop(folder);
@@ -150,31 +139,12 @@ mod tests {
         let (missing, long) = (good.join("missing"), good.join("l".repeat(LONGEST)));
         let places = [missing.clone(), comma.clone(), long.clone(), good.clone(), "/".into()];
         let folder = Folder::within(&places, "test").expect("a folder");
-        assert_eq!(folder.0.parent(), Some(&*good));
+        assert_eq!(folder.path().parent(), Some(&*good));
         let places = [missing.clone(), comma, long];
         let said = Folder::within(&places, "test").map(|_| ()).expect_err("no place").to_string();
         for text in [missing.to_str().unwrap(), "No such file", "a comma", "too long", "TMPDIR"] {
             assert!(said.contains(text), "{text}: {said}");
         }
-    }
-
-    #[test]
-    fn a_name_that_is_taken_is_in_nobodys_way() {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let taken = make(dir.path(), "test", || 1).expect("a folder");
-        let mut numbers = [1, 1, 2].into_iter();
-        let free = make(dir.path(), "test", || numbers.next().unwrap_or(1)).expect("a folder");
-        assert_ne!(taken, free);
-        let said = make(dir.path(), "test", || 1).expect_err("no name");
-        assert!(said.contains("corelocal-test-*"), "{said}");
-        // Another user cannot take the names before.
-        let taken = |attempt: u32| format!("corelocal-test-{}-{attempt}", std::process::id());
-        for attempt in 0..100 {
-            fs::create_dir(dir.path().join(taken(attempt))).expect("a new folder");
-        }
-        let places = [dir.path().to_owned()];
-        let folders = [(); 2].map(|()| Folder::within(&places, "test").expect("a folder"));
-        assert_ne!(folders[0].0, folders[1].0);
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub fn look<T>(
     let folder = Folder::new("locks")?;
     let (program, args) = target.split_first().context("no program is named")?;
     let mut command = Command::new(program);
-    command.args(args).env(variable, &folder.0);
+    command.args(args).env(variable, folder.path());
     if is_quiet {
         command.stdout(Stdio::from(std::io::stderr()));
     }
@@ -187,7 +187,7 @@ mod tests {
         use std::os::fd::AsRawFd as _;
         let folder = Folder::new("test").expect("a folder");
         let profile_of = |process: u32| {
-            let path = folder.0.join(format!("{}{process}", attach::FILE));
+            let path = folder.path().join(format!("{}{process}", attach::FILE));
             std::fs::write(&path, "content").expect("a new file");
             path
         };

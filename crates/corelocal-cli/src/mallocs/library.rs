@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - An error is a sentence that says what to do.
-//! - What is looked for relative to this program is used as `trusted.rs` has it. What the user names is used as it is.
+//! - What the user names is used as it is.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,6 @@ use serde_json::Value;
 use super::{CAN_ASK, Malloc, elf};
 use crate::bench::child;
 use crate::output::{one_line, path_line};
-use crate::trusted::{self, Refused};
 
 /// The variable that names the library of corelocal's malloc.
 pub const VARIABLE: &str = "CORELOCAL_MALLOC_LIBRARY";
@@ -106,9 +105,7 @@ impl Known {
     pub fn find(&self) -> anyhow::Result<Malloc> {
         let library = match self.source {
             Source::Package(package) => self.installed(package)?,
-            Source::Crate(name) => {
-                self.built(name, |file| trusted::beside_this_program(&RIVALS, file))?
-            }
+            Source::Crate(name) => self.built(name, |file| beside_this_program(&RIVALS, file))?,
         };
         let (id, label) = (self.id.to_owned(), self.label.to_owned());
         Ok(Malloc { id, label, ours: false, library: Some(library) })
@@ -125,17 +122,13 @@ impl Known {
         })
     }
 
-    fn built(
-        &self,
-        name: &str,
-        find: impl Fn(&str) -> Result<Option<PathBuf>, Refused>,
-    ) -> anyhow::Result<PathBuf> {
-        if let Some(library) = find(self.sonames[0])? {
+    fn built(&self, name: &str, find: impl Fn(&str) -> Option<PathBuf>) -> anyhow::Result<PathBuf> {
+        if let Some(library) = find(self.sonames[0]) {
             return checked(&library);
         }
         // What `rivals/build` leaves where it could not build one.
         let reason = Path::new(self.sonames[0]).with_extension("txt");
-        let reason = find(&reason.to_string_lossy())?;
+        let reason = find(&reason.to_string_lossy());
         match reason.and_then(|path| std::fs::read_to_string(path).ok()) {
             Some(why) => bail!("not built: {}; `rivals/build` tries again", why.trim()),
             None => bail!(
@@ -179,8 +172,7 @@ pub fn ours() -> anyhow::Result<Malloc> {
         Some(path) => given(Path::new(&path)).with_context(|| format!("in {VARIABLE}"))?,
         None => {
             let places = ["", "deps", "../lib", "../lib/corelocal"];
-            let found = trusted::beside_this_program(&places, OURS)?;
-            let found = found.with_context(|| {
+            let found = beside_this_program(&places, OURS).with_context(|| {
                 format!(
                     "there is no {OURS} beside this program: `{BUILD}` makes one, in target/release/; or \
                      name it in {VARIABLE}"
@@ -200,6 +192,15 @@ pub fn ours() -> anyhow::Result<Malloc> {
 /// Where `rivals/build` leaves what it makes, as seen from `release/`, and from `release/deps/` and
 /// `TRIPLE/release/`; and where an installation may.
 const RIVALS: [&str; 3] = ["../rivals", "../../rivals", "../lib/corelocal/rivals"];
+
+/// The first file of this name in folders relative to that of this program, resolved.
+pub fn beside_this_program(places: &[&str], name: &str) -> Option<PathBuf> {
+    let program = std::env::current_exe().and_then(|path| path.canonicalize()).ok()?;
+    let folder = program.parent()?;
+    let mut found =
+        places.iter().filter_map(|place| folder.join(place).join(name).canonicalize().ok());
+    found.find(|path| path.is_file())
+}
 
 /// A library that somebody names.
 ///
@@ -363,7 +364,7 @@ mod tests {
         assert!(error.contains("`rivals/build`") && error.contains("no-such-sys"), "{error}");
 
         let dir = tempfile::tempdir().unwrap();
-        let find = |name: &str| Ok(Some(dir.path().join(name)).filter(|path| path.is_file()));
+        let find = |name: &str| Some(dir.path().join(name)).filter(|path| path.is_file());
         std::fs::write(dir.path().join("no_such_rival.txt"), "cmake is missing: install it\n")
             .unwrap();
         let error = format!("{:#}", known.built("no-such-sys", find).unwrap_err());

@@ -1,7 +1,7 @@
 //! Reports: their data, how they are drawn, compared and written.
 //!
 //! Invariants:
-//! - A file is whole or as it was, and no other user chooses which it is (`destination.rs`).
+//! - A file is whole or as it was (`file.rs`).
 //! - One output that cannot be written never costs another one.
 
 pub mod bars;
@@ -9,8 +9,8 @@ pub mod columns;
 pub mod compare;
 mod crosswise;
 pub mod curves;
-pub(crate) mod destination;
 pub mod figures;
+mod file;
 pub mod headline;
 pub mod html;
 pub mod matrix;
@@ -25,7 +25,6 @@ use std::path::{Path, PathBuf};
 use crate::output::path_line;
 
 use self::compare::Comparison;
-use self::destination::Destination;
 use self::schema::Report;
 
 /// What became of the outputs.
@@ -46,7 +45,7 @@ pub fn write_outputs(
 ) -> Written {
     let mut written = Written::default();
     let mut output = |path: &Path, content: anyhow::Result<String>| {
-        let result = content.and_then(|text| Ok(write(path, text.as_bytes())?));
+        let result = content.and_then(|text| Ok(file::write(path, text.as_bytes())?));
         match result {
             Ok(()) => written.files.push(path.to_owned()),
             Err(error) => written.problems.push(problem(path, &error)),
@@ -67,7 +66,7 @@ pub fn write_outputs(
 /// # Errors
 /// A sentence: which, why, and what to do.
 pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), String> {
-    write(path, content.as_ref()).map_err(|error| problem(path, &error.into()))
+    file::write(path, content.as_ref()).map_err(|error| problem(path, &error.into()))
 }
 
 /// Whether [`write_file`] could write it now. Leaves nothing behind.
@@ -75,12 +74,7 @@ pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), String> 
 /// # Errors
 /// As there.
 pub fn may_write(path: &Path) -> Result<(), String> {
-    let tried = Destination::find(path).and_then(Destination::try_out);
-    tried.map_err(|error| problem(path, &error.into()))
-}
-
-fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    Destination::find(path)?.write(content)
+    file::try_out(path).map_err(|error| problem(path, &error.into()))
 }
 
 fn problem(path: &Path, error: &anyhow::Error) -> String {
@@ -112,8 +106,6 @@ fn problem(path: &Path, error: &anyhow::Error) -> String {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => format!(
             "cannot write {name}: no space is left in {folder}; free some or give a path elsewhere"
         ),
-        // A sentence of ours, which says what to do.
-        _ if error.get_ref().is_some() => format!("cannot write {name}: {error}"),
         _ => format!("cannot write {name}: {error}; give another path"),
     }
 }

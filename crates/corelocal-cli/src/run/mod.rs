@@ -42,7 +42,6 @@ use crate::mallocs::preloaded::Preloaded;
 use crate::mallocs::{Malloc, library};
 use crate::output::{self, complain, path_line, remark};
 use crate::report::{self, term};
-use crate::trusted::Refused;
 use input::Input;
 use launch::{Output, Run};
 use measured::{Answer, Interrupted};
@@ -207,18 +206,12 @@ fn notes(program: &Program, mallocs: &[Malloc], preloaded: &Preloaded) {
 
 /// Libc's first, then those of others that are installed or built, then ours, then the one that was asked for.
 fn all(chosen: &Malloc) -> Vec<Malloc> {
-    // What is not here is left out; what is here and not used is named.
-    let there = |found: anyhow::Result<Malloc>| {
-        if let Some(refused) = found.as_ref().err().and_then(|why| why.downcast_ref::<Refused>()) {
-            remark(format_args!("note: {refused}\n"));
-        }
-        found.ok()
-    };
-    let others = library::KNOWN.iter().filter_map(|known| there(known.find()));
+    // What is not here is left out.
+    let others = library::KNOWN.iter().filter_map(|known| known.find().ok());
     let more = library::more().into_iter().flatten();
     let candidates = [Malloc::of_libc()].into_iter().chain(others).chain(more);
     let mut all: Vec<Malloc> = Vec::new();
-    for malloc in candidates.chain(there(library::ours())).chain([chosen.clone()]) {
+    for malloc in candidates.chain(library::ours()).chain([chosen.clone()]) {
         if all.iter().all(|known| known.library != malloc.library) {
             all.push(malloc);
         }

@@ -81,7 +81,7 @@ impl Place {
     /// What `CORELOCAL_MALLOC` is to be, where it was `before`.
     pub fn words(&self, before: Option<OsString>) -> OsString {
         // What is found first counts.
-        let mut words: OsString = format!("tally:{}/of", self.folder.0.display()).into();
+        let mut words: OsString = format!("tally:{}/of", self.folder.path().display()).into();
         words.push(if self.counts { ",count" } else { "" });
         if let Some(before) = before.filter(|before| !before.is_empty()) {
             words.push(",");
@@ -161,7 +161,7 @@ pub mod tests {
     fn processes_are_added_up() {
         let place = Place::new(Wanted::Hits).expect("a folder");
         assert_eq!(place.read(1), None);
-        let folder = place.folder.0.clone();
+        let folder = place.folder.path().to_owned();
         let text = |process| {
             format!(r#"{{"process":{process},"allocated":10,"freed":8,"refills":2,"spills":1}}"#)
         };
@@ -182,7 +182,7 @@ pub mod tests {
         let words = |wanted, before: Option<&str>| {
             let place = Place::new(wanted)?;
             let words = place.words(before.map(OsString::from));
-            Some(words.to_str()?.replace(place.folder.0.to_str()?, "F"))
+            Some(words.to_str()?.replace(place.folder.path().to_str()?, "F"))
         };
         assert_eq!(words(Wanted::Nothing, None), None);
         assert_eq!(words(Wanted::Misses, Some("")).as_deref(), Some("tally:F/of"));

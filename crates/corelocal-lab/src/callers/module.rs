@@ -9,15 +9,14 @@ use std::cell::{OnceCell, RefCell};
 
 use addr2line::Context;
 use gimli::{
-    BaseAddresses, Dwarf, EhFrame, EhFrameHdr, EndianSlice, ParsedEhFrameHdr, RunTimeEndian,
-    SectionId, UnwindContext, UnwindSection as _,
+    AbbreviationsCacheStrategy, BaseAddresses, Dwarf, EhFrame, EhFrameHdr, EndianSlice,
+    ParsedEhFrameHdr, RunTimeEndian, SectionId, UnwindContext, UnwindSection as _,
 };
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 
 use super::Function;
 use super::maps::Map;
 use super::unwind::{self, Registers, Stack, Step};
-use crate::debug_info;
 use crate::demangle::{cut, demangled};
 
 pub type Bytes<'a> = EndianSlice<'a, RunTimeEndian>;
@@ -140,7 +139,7 @@ impl<'a> Module<'a> {
             Ok::<_, gimli::Error>(EndianSlice::new(bytes, self.endian))
         };
         let mut dwarf = Dwarf::load(load).ok()?;
-        debug_info::cache_abbreviations(&mut dwarf).ok()?;
+        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
         Context::from_dwarf(dwarf).ok()
     }
 

@@ -41,11 +41,6 @@ impl Registers {
         Registers(registers)
     }
 
-    /// As they were given; 0 for those that are unknown.
-    pub(super) fn values(&self) -> [u64; 8] {
-        GIVEN.map(|place| self.0[place].unwrap_or(0))
-    }
-
     pub(super) fn program_counter(&self) -> u64 {
         self.0[PROGRAM_COUNTER].unwrap_or(0)
     }

@@ -36,16 +36,16 @@ mod decode;
 mod elf;
 mod load;
 mod names;
+mod nesting;
 mod report;
 mod rules;
 
 use std::fmt;
-use std::io::Read as _;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use object::read::archive::ArchiveFile;
 
-use crate::content::{self, Content};
 use crate::input;
 
 pub use report::{Checked, Finding, Line, Place, Report, Rule, Section, Severity};
@@ -96,31 +96,15 @@ impl std::error::Error for Unreadable {}
 /// The file cannot be read, or is none of these.
 pub fn file(path: &Path) -> Result<Checked, Unreadable> {
     let name = path.display().to_string();
-    let unreadable =
-        |error| Unreadable::new(format!("cannot read {name}: {error}; name another file"));
-    let mut file = content::open(path).map_err(unreadable)?;
-    let meta = file.metadata().map_err(unreadable)?;
-    if meta.is_dir() {
-        return Err(Unreadable::new(format!("{name} is a folder; name a file in it")));
-    }
-    if meta.is_file() && meta.len() > 0 {
-        let content = Content::of(&file).ok_or_else(|| {
-            Unreadable::new(format!("cannot read the content of {name}; name another file"))
-        })?;
-        if (content.bytes().len() as u64) < meta.len() {
-            return Err(Unreadable::new(format!(
-                "{name} can be changed by other users, and is larger than {} MiB or was cut short; check a copy \
-                 that only you may write to",
-                content::MOST_COPIED >> 20
-            )));
+    match input::read(path) {
+        Ok(content) => bytes(&name, &content),
+        Err(error) if error.kind() == ErrorKind::IsADirectory => {
+            Err(Unreadable::new(format!("{name} is a folder; name a file in it")))
         }
-        return bytes(&name, content.bytes());
+        Err(error) => {
+            Err(Unreadable::new(format!("cannot read {name}: {error}; name another file")))
+        }
     }
-    // A pipe: its writer may be slow.
-    input::wait_for_content(&file).map_err(unreadable)?;
-    let mut content = Vec::new();
-    file.read_to_end(&mut content).map_err(unreadable)?;
-    bytes(&name, &content)
 }
 
 /// Checks `data`, the content of a file called `name` in the report.
@@ -196,21 +180,15 @@ fn archive(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::chown;
 
     #[test]
-    fn files_of_other_users_hold_nothing_up() {
-        let path = std::env::temp_dir().join(format!("corelocal-check-{}", std::process::id()));
-        let why = || file(&path).unwrap_err().to_string();
-        let fifo = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: a path that ends with NUL.
-        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
-        assert!(why().starts_with(&format!("cannot read {}", path.display())), "{}", why());
-        if chown(&path, Some(65534), None).is_ok() {
-            assert!(why().contains("name another file"), "{}", why());
-        } else {
-            eprintln!("skipped: files_of_other_users_hold_nothing_up: other users': needs root");
-        }
-        std::fs::remove_file(&path).unwrap();
+    fn what_is_no_file_is_named() {
+        let why = |path: &str| file(Path::new(path)).unwrap_err().to_string();
+        assert_eq!(why("/"), "/ is a folder; name a file in it");
+        assert!(
+            why("/dev/zero").starts_with("cannot read /dev/zero: it is neither"),
+            "{}",
+            why("/dev/zero")
+        );
     }
 }

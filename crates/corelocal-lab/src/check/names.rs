@@ -3,8 +3,8 @@
 //! Invariants:
 //! - All addresses are looked up together, in one pass over the symbols: a big program has millions. The time grows
 //!   with the number of symbols and that of addresses, not with their product.
-//! - Missing or damaged debug information costs the lines and nothing else. So does debug information that would take
-//!   much more time or memory to read than its size: a note says so.
+//! - Missing or damaged debug information costs the lines and nothing else. So does debug information whose functions
+//!   are nested too deep: a note says so.
 //! - The names of all places have [`MOST_NAMED`] bytes at most, however many places share one. A note says where some
 //!   are left out.
 
@@ -14,13 +14,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use addr2line::Context;
-use gimli::{Dwarf, EndianSlice, RunTimeEndian, SectionId};
+use gimli::{AbbreviationsCacheStrategy, Dwarf, EndianSlice, RunTimeEndian, SectionId};
 use object::Endianness;
 
 use super::MOST_NAMED;
 use super::elf::{Elf, Extent, Kind};
+use super::nesting::{self, Unused};
 use super::report::Place;
-use crate::debug_info::{self, Unused};
 use crate::demangle::{LONGEST, cut, demangled};
 
 /// Stands for the name of an ELF section that there was no room for.
@@ -56,12 +56,9 @@ impl Names {
         }
         if !names.places.is_empty() {
             add_functions(elf, &names.extents, &mut names.places, &mut room);
-            if add_lines(elf, &mut names.places, &mut room) == Err(Unused::TooMuch) {
-                names.notes.push(
-                    "source lines are left out: to read the debug information would take much more time or memory than \
-                     its size suggests"
-                        .to_owned(),
-                );
+            if add_lines(elf, &mut names.places, &mut room) == Err(Unused::TooDeep) {
+                let why = "source lines are left out: functions are nested too deep in the debug information";
+                names.notes.push(why.to_owned());
             }
         }
         if room.is_short {
@@ -241,9 +238,8 @@ fn add_lines(
         Endianness::Big => RunTimeEndian::Big,
     };
     let mut dwarf: Dwarf<_> = sections.borrow(|bytes| EndianSlice::new(bytes, endian));
-    debug_info::cache_abbreviations(&mut dwarf)?;
-    let addresses: Vec<u64> = places.keys().copied().collect();
-    debug_info::is_bounded(&dwarf, &addresses)?;
+    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+    nesting::check(&dwarf)?;
     let context = Context::from_dwarf(dwarf)?;
     for (address, place) in places {
         // addr2line adds 1.

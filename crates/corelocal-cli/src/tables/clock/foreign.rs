@@ -10,7 +10,7 @@ use std::ffi::c_void;
 
 use anyhow::Context as _;
 
-use crate::trusted;
+use crate::mallocs::library;
 
 /// A clock of `corelocal-rivals`.
 #[derive(Clone, Copy)]
@@ -53,7 +53,7 @@ pub fn load_rivals() -> anyhow::Result<()> {
 fn rivals() -> anyhow::Result<Object> {
     // Where cargo puts it, beside the command's dependencies; the tests are there themselves.
     let name = "libcorelocal_rivals.so";
-    let path = trusted::beside_this_program(&["deps", ""], name)?.with_context(|| {
+    let path = library::beside_this_program(&["deps", ""], name).with_context(|| {
         format!("{name} is not beside this program: run the one that `cargo build` left in target/")
     })?;
     Object::load(&path.to_string_lossy())

@@ -165,7 +165,7 @@ impl Folder {
     }
 
     fn path(&self, name: impl AsRef<OsStr>) -> PathBuf {
-        self.0.0.join(name.as_ref())
+        self.0.path().join(name.as_ref())
     }
 }
 

@@ -73,7 +73,7 @@ impl Table for Modes {
         let contest = MODES.iter().fold(contest, |contest, &(id, word, label)| {
             let row = if id == BASELINE { Row::new(id, label) } else { Row::ours(id, label) };
             let words = match word {
-                "profile" => format!("profile:{}/of", folder.0.display()),
+                "profile" => format!("profile:{}/of", folder.path().display()),
                 word => word.to_owned(),
             };
             match ours.clone() {

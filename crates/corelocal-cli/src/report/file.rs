@@ -1,0 +1,163 @@
+//! Writes one output file.
+//!
+//! Invariants:
+//! - A regular file is whole or as it was: it is written to a temporary file beside it, which is renamed. It keeps its
+//!   permissions and its group. A symbolic link stays, and the file that it leads to is replaced.
+//! - A device or a pipe is written directly, and an open descriptor of this process (`/dev/stdout`, a shell's `>(…)`)
+//!   through that descriptor.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+/// Where an output goes.
+enum Destination {
+    /// A file of this name, which a temporary one replaces.
+    File(PathBuf),
+    /// What is written to directly.
+    Direct(File),
+}
+
+/// Writes a file.
+///
+/// # Errors
+/// What the kernel refuses. A regular file is then as it was.
+pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    match find(path)? {
+        Destination::Direct(mut file) => file.write_all(content),
+        Destination::File(path) => {
+            let mut draft = draft(&path)?;
+            draft.write_all(content)?;
+            draft.persist(&path)?;
+            Ok(())
+        }
+    }
+}
+
+/// Whether [`write`] could write it now. Leaves nothing behind.
+///
+/// # Errors
+/// As there.
+pub fn try_out(path: &Path) -> io::Result<()> {
+    match find(path)? {
+        Destination::Direct(_) => Ok(()),
+        Destination::File(path) => draft(&path).map(drop),
+    }
+}
+
+fn find(path: &Path) -> io::Result<Destination> {
+    if let Some(number) = descriptor(path) {
+        // SAFETY: it is not closed here. One that is not open is an error of the copy.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+        return Ok(Destination::Direct(borrowed.try_clone_to_owned()?.into()));
+    }
+    match fs::metadata(path) {
+        Ok(meta) if meta.is_file() => Ok(Destination::File(fs::canonicalize(path)?)),
+        Ok(meta) if meta.is_dir() => Err(ErrorKind::IsADirectory.into()),
+        Ok(_) => Ok(Destination::Direct(File::options().write(true).open(path)?)),
+        // The end of a link, too.
+        Err(error) if error.kind() == ErrorKind::NotFound => match fs::read_link(path) {
+            Ok(target) => find(&path.parent().unwrap_or(Path::new("")).join(target)),
+            Err(_) => Ok(Destination::File(path.to_owned())),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// The descriptor that a path of this process stands for.
+fn descriptor(path: &Path) -> Option<i32> {
+    let path = path.to_str()?;
+    match path {
+        "/dev/stdout" => Some(libc::STDOUT_FILENO),
+        "/dev/stderr" => Some(libc::STDERR_FILENO),
+        _ => ["/dev/fd/", "/proc/self/fd/"]
+            .iter()
+            .find_map(|folder| path.strip_prefix(folder)?.parse::<u16>().ok())
+            .map(i32::from),
+    }
+}
+
+/// The temporary file that is to replace this one, with its permissions.
+fn draft(path: &Path) -> io::Result<NamedTempFile> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let old = fs::metadata(path).ok();
+    let mode = if old.is_some() { 0o600 } else { 0o666 };
+    let draft = tempfile::Builder::new()
+        .prefix(".corelocal.")
+        .suffix(".tmp")
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    if let Some(old) = old {
+        let mut mode = old.mode() & 0o777;
+        if fchown(draft.as_file(), None, Some(old.gid())).is_err() {
+            // The old group's rights are not another group's.
+            mode &= 0o707;
+        }
+        draft.as_file().set_permissions(Permissions::from_mode(mode))?;
+    }
+    Ok(draft)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::fs::symlink;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn files_are_replaced_with_their_permissions() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x".repeat(255));
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let opened = File::open(&path).unwrap();
+        try_out(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        write(&path, b"new").unwrap();
+        assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"new".to_vec(), 0o640));
+        // Those that have the old one open keep it.
+        assert_eq!(io::read_to_string(opened).unwrap(), "old");
+        let other = dir.path().join("other");
+        write(&other, b"").unwrap();
+        // As the umask has it.
+        let plain = dir.path().join("plain");
+        fs::write(&plain, "").unwrap();
+        assert_eq!(mode(&other), mode(&plain));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn links_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        symlink("target", at("link")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        for content in ["first", "second"] {
+            write(&at("link"), content.as_bytes()).unwrap();
+            assert!(at("link").is_symlink());
+            assert_eq!(fs::read_to_string(at("target")).unwrap(), content);
+        }
+        assert!(write(&at("loop"), b"").is_err());
+    }
+
+    #[test]
+    fn descriptors_are_written_where_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let mut file = File::create(&path).unwrap();
+        file.write_all(b"before ").unwrap();
+        for folder in ["/dev/fd", "/proc/self/fd"] {
+            write(Path::new(&format!("{folder}/{}", file.as_raw_fd())), b"once ").unwrap();
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"before once once ");
+        assert!(write(Path::new("/dev/fd/65535"), b"").is_err());
+    }
+}

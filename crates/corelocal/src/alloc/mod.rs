@@ -124,8 +124,6 @@ mod spans;
 mod stack;
 mod stats;
 mod store;
-#[cfg(test)]
-mod store_order;
 mod stripes;
 mod thin;
 mod timed_release;

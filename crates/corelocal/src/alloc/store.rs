@@ -3,7 +3,7 @@
 //! A bit for each chunk says that somebody has it. Runs are taken by compare-exchange, the first one that
 //! fits, lowest addresses first: so what is in use stays dense, low huge pages full and high ones empty,
 //! and no lock can be left held by a fork or waited for by a signal handler. (To fill the fullest huge page first
-//! is no better: `store_order.rs`.) Where the range has several stripes (`stripes.rs`) that is so in each.
+//! is no better: DESIGN.md has the experiment.) Where the range has several stripes (`stripes.rs`) that is so in each.
 //!
 //! ```text
 //!   used:  0 ── claim ──► 1 ── release ──► 0

@@ -6,7 +6,6 @@ mod pages;
 mod users;
 
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -227,9 +226,7 @@ fn lock_files_that_others_may_open_are_refused() {
     assert!(Publisher::<pvclock::Page>::create(file.c()).is_ok());
     let other = folder.0.join("other");
     fs::hard_link(file.lock(), &other).unwrap();
-    set_mode(&folder.0, 0o1777);
     assert_eq!(refused(), Some(0o600));
-    set_mode(&folder.0, 0o755);
     fs::remove_file(file.lock()).unwrap();
     symlink(&other, file.lock()).unwrap();
     assert!(refused().is_some());
@@ -249,48 +246,34 @@ fn lock_files_that_others_may_open_are_refused() {
 
 /// Where `fs.protected_hardlinks` is off, every user may link to a file that it can find.
 #[test]
-fn links_of_other_users_keep_no_publisher_from_its_directory() {
+fn files_of_several_names_are_refused() {
     let (folder, foreign) = (Folder::new("linked"), Folder::new("linking"));
     let file = folder.file();
-    let create = || Publisher::<pvclock::Page>::create(file.c());
+    let create = || Publisher::<pvclock::Page>::create(file.c()).err();
     drop(published::<pvclock::Page>(&file));
-    fs::hard_link(file.lock(), foreign.0.join("lock")).unwrap();
-    let again = File::at(foreign.0.join("page"));
-    fs::hard_link(&file.0, &again.0).unwrap();
-    let publisher = create().unwrap();
-    // Where it has another lock there is no second publisher.
-    let held = Some(Refusal::Held(Some(std::process::id())));
-    assert_eq!(Publisher::<pvclock::Page>::create(again.c()).err(), held);
-    drop(publisher);
-    assert!(Publisher::<pvclock::Page>::create(again.c()).is_ok());
-    assert!(create().is_ok());
-    // In a directory that other users may write to, one of them may have made the name.
-    set_mode(&folder.0, 0o1777);
-    assert!(matches!(create().err(), Some(Refusal::Lock { mode: 0o600, .. })));
-    fs::remove_file(file.lock()).unwrap();
-    assert_eq!(create().err(), Some(Refusal::Linked(2)));
+    let again = foreign.0.join("again");
+    fs::hard_link(file.lock(), &again).unwrap();
+    assert!(matches!(create(), Some(Refusal::Lock { mode: 0o600, .. })));
+    fs::remove_file(&again).unwrap();
+    fs::hard_link(&file.0, &again).unwrap();
+    assert_eq!(create(), Some(Refusal::Linked(2)));
+    let read = Subscriber::<pvclock::Page>::open(file.c()).err();
+    assert_eq!(read, Some(Refusal::Linked(2)));
+    fs::remove_file(&again).unwrap();
+    assert_eq!(create(), None);
 }
 
 #[test]
-fn directories_in_which_others_may_replace_files_are_refused() {
-    let folder = Folder::new("directories");
+fn a_page_that_was_renamed_has_one_publisher() {
+    let folder = Folder::new("renamed");
     let file = folder.file();
-    let create = || Publisher::<clockbound::Page>::create(file.c()).err();
-    // SAFETY: no preconditions.
-    let owner = unsafe { libc::geteuid() };
-    for mode in [0o777, 0o775, 0o757] {
-        set_mode(&folder.0, mode);
-        assert_eq!(create(), Some(Refusal::Directory { owner, mode }));
-    }
-    assert!(fs::read_dir(&folder.0).unwrap().next().is_none(), "a file was made there");
-    for mode in [0o755, 0o700, 0o1777] {
-        set_mode(&folder.0, mode);
-        assert_eq!(create(), None);
-    }
-    if may_change("directories_in_which_others_may_replace_files_are_refused") {
-        chown(&folder.0, Some(ALICE), None).unwrap();
-        assert_eq!(create(), Some(Refusal::Directory { owner: ALICE, mode: 0o1777 }));
-    }
+    let publisher = published::<pvclock::Page>(&file);
+    let renamed = File::at(folder.0.join("renamed"));
+    fs::rename(&file.0, &renamed.0).unwrap();
+    let held = Some(Refusal::Held(Some(std::process::id())));
+    assert_eq!(Publisher::<pvclock::Page>::create(renamed.c()).err(), held);
+    drop(publisher);
+    assert!(Publisher::<pvclock::Page>::create(renamed.c()).is_ok());
 }
 
 /// What an ended writer left is in nobody's way.
@@ -316,82 +299,21 @@ fn a_new_page_is_whole_from_the_first_moment() {
     assert!(file.0.is_symlink() && !file.draft().exists());
 }
 
-/// A file of procfs is its process's to fill, whomever it belongs to.
-fn of_the_kernel<P: Encoding>() {
-    use std::os::unix::process::CommandExt as _;
-    let folder = Folder::new(&format!("procfs-{}", P::NAME));
-    let file = folder.file();
-    drop(published::<P>(&file));
-    let page = fs::read(&file.0).unwrap();
-    // The page as the arguments of a program, each of which ends with a zero byte.
-    let mut words = page.split(|&byte| byte == 0).map(std::ffi::OsStr::from_bytes);
-    let mut command = std::process::Command::new("/bin/true");
-    command.arg0(words.next().unwrap()).args(words);
-    // SAFETY: the child makes one system call. It stops as soon as it is the program.
-    unsafe {
-        command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
-        })
-    };
-    let mut process = match command.spawn() {
-        Ok(process) => process,
-        Err(error) => return eprintln!("skipped: of_the_kernel: ptrace, /bin/true: {error}"),
-    };
-    let mut status = 0;
-    // SAFETY: our child; `status` is writable.
-    unsafe { libc::waitpid(process.id() as i32, &raw mut status, libc::WUNTRACED) };
-    assert!(libc::WIFSTOPPED(status));
-    let path = PathBuf::from(format!("/proc/{}/cmdline", process.id()));
-    assert!(fs::read(&path).unwrap().starts_with(&page));
-    let link = folder.0.join("link");
-    symlink(&path, &link).unwrap();
-    for path in [path, link, PathBuf::from("/proc/self/status")] {
-        let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-        assert_eq!(Subscriber::<P>::open(&path).err(), Some(Refusal::NotAFile), "{path:?}");
-        let untrusted = Subscriber::<P>::open_untrusted(&path).err();
-        assert_eq!(untrusted, Some(Refusal::NotAFile), "{path:?}");
-    }
-    process.kill().unwrap();
-    process.wait().unwrap();
-}
-
 #[test]
-fn files_that_hold_what_the_kernel_says_are_no_pages() {
-    of_the_kernel::<pvclock::Page>();
-    of_the_kernel::<vmclock::Page>();
-    of_the_kernel::<clockbound::Page>();
-    assert!(Refusal::NotAFile.to_string().contains("name one of them"));
-}
-
-/// The writer of a FIFO waits for a reader; one that comes and goes would end it by EPIPE.
-#[test]
-fn what_is_no_page_is_not_opened() {
+fn what_is_no_file_is_no_page() {
     let folder = Folder::new("kinds");
     let file = folder.file();
     // SAFETY: a path that ends with NUL.
     assert_eq!(unsafe { libc::mkfifo(file.c().as_ptr(), 0o600) }, 0);
-    let link = folder.0.join("link");
-    symlink(&file.0, &link).unwrap();
-    let link = std::ffi::CString::new(link.to_str().unwrap()).unwrap();
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(|| fs::File::options().write(true).open(&file.0).map(drop));
-        for _ in 0..200 {
-            for path in [file.c(), &link] {
-                let refused = Subscriber::<vmclock::Page>::open(path).err();
-                assert_eq!(refused, Some(Refusal::NotAFile));
-            }
-            let refused = Publisher::<vmclock::Page>::create(file.c()).err();
-            assert_eq!(refused, Some(Refusal::NotAFile));
-            let refused = corelocal::sync::profile::Profile::open(&link).err();
-            assert_eq!(refused, Some(corelocal::sync::profile::ProfileError::Foreign));
-            assert!(!writer.is_finished(), "the writer met a reader");
-            std::thread::yield_now();
-        }
-        drop(fs::File::open(&file.0).unwrap());
-    });
-    for device in [c"/dev/null", c"/dev/zero"] {
-        let refused = Subscriber::<pvclock::Page>::open(device).err();
-        assert_eq!(refused, Some(Refusal::NotAFile));
+    assert_eq!(Subscriber::<vmclock::Page>::open(file.c()).err(), Some(Refusal::NotAFile));
+    assert_eq!(Publisher::<vmclock::Page>::create(file.c()).err(), Some(Refusal::NotAFile));
+    let profile = corelocal::sync::profile::Profile::open(file.c()).err();
+    assert_eq!(profile, Some(corelocal::sync::profile::ProfileError::Foreign));
+    assert_eq!(Subscriber::<vmclock::Page>::open(c"/").err(), Some(Refusal::NotAFile));
+    // Files of procfs have no length.
+    for other in [c"/dev/null", c"/dev/zero", c"/proc/self/status"] {
+        assert!(Subscriber::<pvclock::Page>::open(other).is_err(), "{other:?}");
+        assert!(Subscriber::<pvclock::Page>::open_untrusted(other).is_err(), "{other:?}");
     }
+    assert!(Refusal::NotAFile.to_string().contains("name one of them"));
 }

@@ -11,7 +11,7 @@
 
 use core::cell::UnsafeCell;
 
-use crate::sys::file::{File, OWN};
+use crate::sys::file::{File, OWN_MAPS};
 use crate::sys::stack::{self, NAME_BYTES, REGISTERS};
 use crate::sys::stderr::Line;
 
@@ -154,7 +154,7 @@ impl Maps {
     /// Reads the process's list of mappings; without it there are none.
     pub(super) fn read(&mut self) {
         self.count = 0;
-        let Ok(maps) = File::open_of_kernel(OWN, c"maps") else { return };
+        let Ok(maps) = File::open_of_kernel(OWN_MAPS) else { return };
         let mut len = 0;
         while len < TEXT {
             match maps.read(&mut self.text[len..TEXT]) {

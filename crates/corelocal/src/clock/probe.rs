@@ -232,7 +232,7 @@ pub(super) unsafe fn pvclock_at<'a>(address: usize) -> Option<&'a pvclock::Page>
 fn tsc_is_the_source() -> bool {
     const NAME: &[u8] = b"/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let mut name = [0; 16];
-    let read = PathBuf::join(&[NAME]).and_then(|mut path| File::open(&mut path)?.read(&mut name));
+    let read = PathBuf::join(&[NAME]).and_then(|path| File::open(&path)?.read(&mut name));
     read.is_ok_and(|read| name[..read].trim_ascii() == b"tsc")
 }
 

@@ -13,7 +13,8 @@
 //!    that are not inlined.
 
 use super::cpuset::CpuSet;
-use super::file::{File, Lines, OWN, PathBuf};
+use super::file::{File, OWN, PathBuf};
+use super::lines::Lines;
 use super::topology::{Root, read_set};
 
 /// Which of the two control group interfaces.
@@ -87,9 +88,9 @@ impl Group {
     }
 
     /// Calls `f` with the path of a file of the group, whose name begins with a slash; `None` if it is too long.
-    pub(super) fn with<T>(&self, file: &[u8], f: impl FnOnce(&mut PathBuf) -> T) -> Option<T> {
-        let mut path = self.directory.path.with(file).ok()?;
-        Some(f(&mut path))
+    pub(super) fn with<T>(&self, file: &[u8], f: impl FnOnce(&PathBuf) -> T) -> Option<T> {
+        let path = self.directory.path.with(file).ok()?;
+        Some(f(&path))
     }
 
     /// Goes to the group above; false if there is none to be seen.
@@ -166,7 +167,7 @@ fn directory_of(
 /// Opens a file of the process. The path is gone from the stack when it is read: see the invariants.
 #[inline(never)]
 fn open_in(root: Root<'_>, name: &[u8]) -> Option<File> {
-    File::open(&mut root.path(&[OWN.to_bytes(), name])?).ok()
+    File::open(&root.path(&[OWN.to_bytes(), name])?).ok()
 }
 
 /// The fields of a line of mountinfo that matter here, still escaped.

@@ -33,8 +33,8 @@ pub(crate) fn wanted() -> Option<usize> {
 }
 
 fn read<'a>(name: &[u8], text: &'a mut [u8]) -> Option<&'a [u8]> {
-    let mut path = PathBuf::join(&[b"/sys/kernel/mm/transparent_hugepage/", name]).ok()?;
-    let len = File::open(&mut path).ok()?.read(text).ok()?;
+    let path = PathBuf::join(&[b"/sys/kernel/mm/transparent_hugepage/", name]).ok()?;
+    let len = File::open(&path).ok()?.read(text).ok()?;
     text.get(..len)
 }
 

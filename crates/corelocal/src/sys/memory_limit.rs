@@ -9,7 +9,8 @@
 //! 2. A file that is missing or not understood is a limit that does not exist.
 
 use super::cgroup::{CgroupVersion, Group};
-use super::file::{File, Lines, PathBuf};
+use super::file::{File, PathBuf};
+use super::lines::Lines;
 use super::topology::Root;
 
 /// A limit of bytes, and how many of them are used.
@@ -76,7 +77,7 @@ fn of_group(group: &Group) -> Option<MemoryUse> {
 /// group, or on the machine where groups do not say.
 #[inline(never)]
 pub(crate) fn stalled(root: Root<'_>) -> Option<u32> {
-    stalled_group(root).or_else(|| stall_in(&mut root.path(&[b"/proc/pressure/memory"])?))
+    stalled_group(root).or_else(|| stall_in(&root.path(&[b"/proc/pressure/memory"])?))
 }
 
 #[inline(never)]
@@ -89,7 +90,7 @@ fn stalled_group(root: Root<'_>) -> Option<u32> {
 }
 
 /// The number that a file holds; `None` of the word `max`.
-fn number_in(path: &mut PathBuf) -> Option<u64> {
+fn number_in(path: &PathBuf) -> Option<u64> {
     let mut text = [0; 32];
     let len = File::open(path).ok()?.read(&mut text).ok()?;
     number(&text[..len])
@@ -100,7 +101,7 @@ fn number(text: &[u8]) -> Option<u64> {
 }
 
 /// The number behind a name, which ends with a blank, at the beginning of a line.
-fn field_of(path: &mut PathBuf, name: &[u8]) -> Option<u64> {
+fn field_of(path: &PathBuf, name: &[u8]) -> Option<u64> {
     let mut lines = Lines::new(File::open(path).ok()?);
     while let Some(line) = lines.next() {
         if let Some(value) = line.strip_prefix(name) {
@@ -110,7 +111,7 @@ fn field_of(path: &mut PathBuf, name: &[u8]) -> Option<u64> {
     None
 }
 
-fn stall_in(path: &mut PathBuf) -> Option<u32> {
+fn stall_in(path: &PathBuf) -> Option<u32> {
     let mut lines = Lines::new(File::open(path).ok()?);
     while let Some(line) = lines.next() {
         if let Some(stall) = stall(line) {

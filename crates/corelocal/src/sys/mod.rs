@@ -16,7 +16,6 @@ mod caps;
 mod cgroup;
 mod cpulist;
 mod cpuset;
-pub(crate) mod directory;
 pub(crate) mod environment;
 mod errno;
 pub(crate) mod file;
@@ -27,10 +26,10 @@ pub(crate) mod holder;
 #[cfg(not(loom))]
 pub(crate) mod huge_pages;
 pub(crate) mod kernel_clock;
+pub(crate) mod lines;
 pub mod membarrier;
 #[cfg(not(loom))]
 pub(crate) mod memory_limit;
-pub(crate) mod named_file;
 pub(crate) mod once;
 pub(crate) mod orphaned;
 pub(crate) mod page_size;
@@ -59,6 +58,7 @@ pub(crate) mod thread_id;
 #[cfg(not(loom))]
 pub(crate) mod thread_serial;
 pub mod topology;
+pub(crate) mod trust;
 pub(crate) mod try_lock;
 pub mod vdso;
 mod wiped;

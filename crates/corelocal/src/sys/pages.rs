@@ -209,8 +209,8 @@ pub(crate) fn address_space_left() -> usize {
 /// Bytes of address space that the process has.
 fn address_space() -> Option<usize> {
     let mut text = [0; 64];
-    let mut path = PathBuf::join(&[OWN.to_bytes(), b"/statm"]).ok()?;
-    let len = File::open(&mut path).ok()?.read(&mut text).ok()?;
+    let path = PathBuf::join(&[OWN.to_bytes(), b"/statm"]).ok()?;
+    let len = File::open(&path).ok()?.read(&mut text).ok()?;
     let pages = text.get(..len)?.split(|byte| *byte == b' ').next()?;
     core::str::from_utf8(pages).ok()?.parse::<usize>().ok()?.checked_mul(page_size())
 }

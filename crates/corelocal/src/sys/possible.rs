@@ -8,8 +8,9 @@ use super::syscall::syscall;
 
 /// Ids beyond this are not met: `CONFIG_NR_CPUS` ends here.
 const MOST: u32 = 8192;
-const CPUS: &CStr = c"/sys/devices/system/cpu";
-const NODES: &CStr = c"/sys/devices/system/node";
+const POSSIBLE: &CStr = c"/sys/devices/system/cpu/possible";
+const HAS_CPU: &CStr = c"/sys/devices/system/node/has_cpu";
+const HAS_MEMORY: &CStr = c"/sys/devices/system/node/has_memory";
 /// A list has 64 KiB at most: sysfs shows no longer one.
 const MOST_READS: usize = 1024;
 
@@ -22,7 +23,7 @@ pub(crate) fn possible_ids() -> u32 {
     if cfg!(miri) {
         return 2;
     }
-    from_sysfs(CPUS, c"possible").or_else(from_mask_size).unwrap_or(MOST).clamp(1, MOST)
+    from_sysfs(POSSIBLE).or_else(from_mask_size).unwrap_or(MOST).clamp(1, MOST)
 }
 
 /// One more than the highest NUMA node that has cpus; 1 where /sys does not say.
@@ -30,31 +31,31 @@ pub(crate) fn possible_ids() -> u32 {
 /// Of nodes that get their first cpu later nothing is known: what is placed by node is misplaced there,
 /// not wrong.
 pub(crate) fn nodes_with_cpus() -> u32 {
-    from_sysfs(NODES, c"has_cpu").unwrap_or(1).max(1)
+    from_sysfs(HAS_CPU).unwrap_or(1).max(1)
 }
 
 /// The NUMA nodes below 64 that have both cpus and memory, as bits; none where /sys does not say.
 pub(crate) fn nodes_with_cpus_and_memory() -> u64 {
-    let nodes = |name| {
+    let nodes = |path| {
         let mut bits = Bits::default();
-        read_sysfs(NODES, name, |byte| bits.feed(byte)).map(|()| bits.ended())
+        read_sysfs(path, |byte| bits.feed(byte)).map(|()| bits.ended())
     };
-    match nodes(c"has_cpu").unwrap_or(0) {
+    match nodes(HAS_CPU).unwrap_or(0) {
         // The one of most machines has memory.
         few if few.count_ones() < 2 => few,
-        with_cpus => with_cpus & nodes(c"has_memory").unwrap_or(u64::MAX),
+        with_cpus => with_cpus & nodes(HAS_MEMORY).unwrap_or(u64::MAX),
     }
 }
 
-fn from_sysfs(folder: &CStr, name: &CStr) -> Option<u32> {
+fn from_sysfs(path: &CStr) -> Option<u32> {
     let mut highest = Highest::default();
-    read_sysfs(folder, name, |byte| highest.feed(byte))?;
+    read_sysfs(path, |byte| highest.feed(byte))?;
     (highest.above > 0).then_some(highest.above)
 }
 
 /// Calls `feed` with each byte of a file of sysfs; `None` if not all can be read.
-fn read_sysfs(folder: &CStr, name: &CStr, mut feed: impl FnMut(u8)) -> Option<()> {
-    let file = File::open_of_kernel(folder, name).ok()?;
+fn read_sysfs(path: &CStr, mut feed: impl FnMut(u8)) -> Option<()> {
+    let file = File::open_of_kernel(path).ok()?;
     let mut buffer = [0u8; 64];
     for _ in 0..MOST_READS {
         match file.read(&mut buffer).ok()? {
@@ -196,9 +197,9 @@ mod tests {
 
     #[test]
     fn sources_agree() {
-        assert_eq!(from_sysfs(c"/nonexistent", c"possible"), None);
+        assert_eq!(from_sysfs(c"/nonexistent/possible"), None);
         let mask = from_mask_size().expect("sched_getaffinity");
-        if let Some(listed) = from_sysfs(CPUS, c"possible") {
+        if let Some(listed) = from_sysfs(POSSIBLE) {
             assert!(listed <= mask, "{listed} listed, {mask} bits in a mask");
             assert_eq!(possible_ids(), listed);
         }

@@ -1,7 +1,6 @@
 //! Files that processes share through memory: pages that one writes and others read, objects that all use.
 //!
-//! Way of a file: opened if it is of a wanted kind (`named_file.rs`), its status looked at, locked by its writer,
-//! mapped.
+//! Way of a file: opened without waiting, judged by its descriptor (`trust.rs`), locked by its writer, mapped.
 //! These calls go through libc, which knows the layout of `stat` and the size of offsets on each
 //! architecture; none of them is on a fast path.
 //!
@@ -10,11 +9,6 @@
 //! would a lock of `lockf(3)`, and two writers in one process exclude each other too. What it cannot
 //! tell is whose it is. So its holder takes a second lock, on the byte that has the number of the
 //! process, in a range far above any content. Both vanish with the process, at whatever instruction it ends.
-//!
-//! # Whose a file is
-//! The owner of a file may write to it, change its mode and cut it short, at any time. So a file is judged by its
-//! open descriptor, never by its path: the path may lead elsewhere a moment later. [`FileStatus::has_trusted_owner`]
-//! and [`FileStatus::is_writable_by_others`] are the two questions.
 //!
 //! # Invariants
 //! 1. A [`SharedFile`] is an open descriptor, closed once.
@@ -28,15 +22,13 @@ use core::mem::MaybeUninit;
 
 use super::errno::Errno;
 use super::file_size::without_sigxfsz;
-use super::named_file::{self, NotOpened};
+use super::trust::{Refused, Rule};
 
 /// The byte whose lock makes a process the writer.
 const WRITER: i64 = 1 << 40;
 /// Where the bytes begin that stand for processes.
 const NAMES: i64 = 1 << 41;
 const NAMES_LEN: i64 = 1 << 32;
-/// The user that may do anything.
-const ROOT: u32 = 0;
 /// The file system of files of huge pages (`HUGETLBFS_MAGIC`).
 const HUGETLBFS: u32 = 0x9584_58f6;
 
@@ -48,54 +40,48 @@ pub(crate) struct SharedFile(c_int);
 pub(crate) struct FileStatus {
     pub(crate) len: u64,
     pub(crate) is_regular: bool,
+    /// Whether it is a character device.
     pub(crate) is_device: bool,
-    pub(crate) is_link: bool,
     /// Permission bits.
     pub(crate) mode: u32,
     pub(crate) owner: u32,
     /// How many names it has; none in memory without a name.
     pub(crate) links: u64,
-    /// Which device it is, if it is one.
-    pub(crate) device: u64,
     /// Device and inode: which file it is.
     pub(crate) identity: (u64, u64),
 }
 
-impl FileStatus {
-    /// Whether it belongs to this process's user or to root, which can do to this process whatever they like.
-    pub(crate) fn has_trusted_owner(&self) -> bool {
-        self.owner == user() || self.owner == ROOT
-    }
-
-    /// Whether more users than its owner may write to it. An access control list shows in the group's bits.
-    pub(crate) fn is_writable_by_others(&self) -> bool {
-        self.mode & 0o022 != 0
-    }
-}
-
 impl SharedFile {
     /// What every file is opened with.
-    pub(super) const FLAGS: c_int = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    const FLAGS: c_int = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
 
-    /// Opens a regular file or the hypervisor's page for reading.
-    pub(crate) fn open(path: &CStr) -> Result<SharedFile, NotOpened> {
-        named_file::open_page(path)
+    /// Opens a file or device for reading, if it is as the rule demands.
+    pub(crate) fn open(path: &CStr, rule: &Rule) -> Result<(SharedFile, FileStatus), Refused> {
+        Self::open_judged(path, libc::O_RDONLY, rule)
     }
 
-    /// Opens a regular file that must exist for reading and writing; no symbolic link.
-    pub(crate) fn open_writable(path: &CStr) -> Result<SharedFile, NotOpened> {
-        named_file::open_regular(libc::AT_FDCWD, path, libc::O_RDWR | libc::O_NOFOLLOW)
+    /// Opens a file that must exist for reading and writing, if it is as the rule demands; no symbolic link.
+    pub(crate) fn open_writable(
+        path: &CStr,
+        rule: &Rule,
+    ) -> Result<(SharedFile, FileStatus), Refused> {
+        Self::open_judged(path, libc::O_RDWR | libc::O_NOFOLLOW, rule)
     }
 
-    /// Opens a regular file that must exist for reading and writing, by way of a link too: `/proc/PROCESS/fd/N` is one.
-    pub(crate) fn open_linked(path: &CStr) -> Result<SharedFile, NotOpened> {
-        named_file::open_regular(libc::AT_FDCWD, path, libc::O_RDWR)
+    /// Opens a file that must exist for reading and writing, by way of a link too: `/proc/PROCESS/fd/N` is one.
+    pub(crate) fn open_linked(path: &CStr) -> Result<SharedFile, Errno> {
+        Self::open_with(path, libc::O_RDWR)
     }
 
-    /// # Safety
-    /// An open descriptor, which nothing else closes.
-    pub(super) unsafe fn from_raw(descriptor: c_int) -> SharedFile {
-        SharedFile(descriptor)
+    fn open_judged(
+        path: &CStr,
+        flags: c_int,
+        rule: &Rule,
+    ) -> Result<(SharedFile, FileStatus), Refused> {
+        let file = Self::open_with(path, flags)?;
+        let status = file.status()?;
+        rule.judge(&status)?;
+        Ok((file, status))
     }
 
     /// Makes a file that must not exist, with these permissions whatever the umask.
@@ -125,7 +111,7 @@ impl SharedFile {
     }
 
     /// What the open file is called in /proc.
-    pub(super) fn path(&self) -> DescriptorPath {
+    fn path(&self) -> DescriptorPath {
         DescriptorPath::of(self.0)
     }
 
@@ -190,7 +176,7 @@ impl SharedFile {
     }
 
     /// The number of its file system's kind.
-    pub(super) fn file_system(&self) -> Result<u32, Errno> {
+    fn file_system(&self) -> Result<u32, Errno> {
         let mut stat = MaybeUninit::<libc::statfs>::zeroed();
         // SAFETY: an open descriptor (1); `stat` is writable.
         checked(unsafe { libc::fstatfs(self.0, stat.as_mut_ptr()) })?;
@@ -210,16 +196,12 @@ impl SharedFile {
         checked(unsafe { libc::fchmod(self.0, mode as libc::mode_t) }).map(drop)
     }
 
+    /// A file that is made is its owner's alone at first (3).
     fn open_with(path: &CStr, flags: c_int) -> Result<SharedFile, Errno> {
-        Self::open_at(libc::AT_FDCWD, path, flags)
-    }
-
-    /// Opens a path that begins at a directory. A file that is made is its owner's alone at first (3).
-    pub(super) fn open_at(at: c_int, path: &CStr, flags: c_int) -> Result<SharedFile, Errno> {
         let flags = flags | Self::FLAGS;
         loop {
             // SAFETY: the path ends with NUL.
-            match checked(unsafe { libc::openat(at, path.as_ptr(), flags, 0o600) }) {
+            match checked(unsafe { libc::open(path.as_ptr(), flags, 0o600) }) {
                 Err(Errno::EINTR) => {}
                 opened => return opened.map(SharedFile),
             }
@@ -340,7 +322,7 @@ impl Drop for SharedFile {
 
 /// `/proc/thread-self/fd/` and a number. A thread may have descriptors of its own (`CLONE_FILES`), and `/proc/self` is
 /// the first thread's.
-pub(super) struct DescriptorPath([u8; 32]);
+struct DescriptorPath([u8; 32]);
 
 impl DescriptorPath {
     fn of(descriptor: c_int) -> DescriptorPath {
@@ -356,7 +338,7 @@ impl DescriptorPath {
         DescriptorPath(path)
     }
 
-    pub(super) fn as_c_str(&self) -> &CStr {
+    fn as_c_str(&self) -> &CStr {
         // A number of 32 bits has ten digits: a NUL remains.
         CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
     }
@@ -404,12 +386,7 @@ pub(crate) fn status_of(path: &CStr) -> Result<FileStatus, Errno> {
 
 /// Gives a file another name; `EEXIST` if that one is taken.
 pub(crate) fn rename_new(from: &CStr, to: &CStr) -> Result<(), Errno> {
-    rename_new_at(libc::AT_FDCWD, from, to)
-}
-
-/// The same for names in a directory.
-pub(super) fn rename_new_at(at: c_int, from: &CStr, to: &CStr) -> Result<(), Errno> {
-    let flags = libc::RENAME_NOREPLACE;
+    let (at, flags) = (libc::AT_FDCWD, libc::RENAME_NOREPLACE);
     // Not every libc has a function for it.
     // SAFETY: both paths end with NUL.
     let done =
@@ -429,12 +406,6 @@ pub(crate) fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// The status of what a name in a directory stands for; of the link itself, if it is one.
-pub(super) fn status_at(at: c_int, name: &CStr) -> Result<FileStatus, Errno> {
-    // SAFETY: the name ends with NUL.
-    status_by(|stat| unsafe { libc::fstatat(at, name.as_ptr(), stat, libc::AT_SYMLINK_NOFOLLOW) })
-}
-
 fn status_by(ask: impl FnOnce(*mut libc::stat) -> c_int) -> Result<FileStatus, Errno> {
     let mut stat = MaybeUninit::<libc::stat>::zeroed();
     checked(ask(stat.as_mut_ptr()))?;
@@ -447,11 +418,9 @@ fn status_by(ask: impl FnOnce(*mut libc::stat) -> c_int) -> Result<FileStatus, E
         len: u64::try_from(stat.st_size).unwrap_or(0),
         is_regular: kind == libc::S_IFREG,
         is_device: kind == libc::S_IFCHR,
-        is_link: kind == libc::S_IFLNK,
         mode: stat.st_mode & 0o7777,
         owner: stat.st_uid,
         links,
-        device: stat.st_rdev,
         identity: (stat.st_dev, stat.st_ino),
     })
 }
@@ -467,7 +436,7 @@ fn record(start: i64, len: i64) -> libc::flock {
     lock
 }
 
-pub(super) fn checked(result: c_int) -> Result<c_int, Errno> {
+fn checked(result: c_int) -> Result<c_int, Errno> {
     if result < 0 { Err(Errno::last()) } else { Ok(result) }
 }
 

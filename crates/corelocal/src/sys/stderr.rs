@@ -90,8 +90,8 @@ fn copied(process: usize) -> Result<File, Errno> {
 #[cold]
 #[inline(never)]
 fn opened(process: usize) -> Result<File, Errno> {
-    let folder = PathBuf::join(&[b"/proc/", decimal(process as u64, &mut [0; 20]), b"/fd"])?;
-    File::append_to(&folder, c"2")
+    let link = PathBuf::join(&[b"/proc/", decimal(process as u64, &mut [0; 20]), b"/fd/2"])?;
+    File::append_to(link.as_c_str())
 }
 
 #[cfg(all(test, not(any(loom, miri))))]

@@ -46,7 +46,7 @@ impl<'a> Root<'a> {
             }
         }
         let node = &digits[first..];
-        read_set(&mut self.path(&[b"/sys/devices/system/node/node", node, b"/cpulist"])?)
+        read_set(&self.path(&[b"/sys/devices/system/node/node", node, b"/cpulist"])?)
     }
 
     /// This root followed by `parts`; `None` if that is too long for a path.
@@ -126,9 +126,9 @@ impl Topology {
 
     fn with_affinity(root: Root<'_>, affinity: Result<Affinity, Errno>) -> Topology {
         let sysfs = |file: &[u8]| {
-            let mut path = root.path(&[b"/sys/devices/system/cpu/", file])?;
+            let path = root.path(&[b"/sys/devices/system/cpu/", file])?;
             // There is always one cpu: an empty list is a stand-in for /sys, not a fact.
-            read_set(&mut path).filter(|set: &CpuSet| !set.is_empty())
+            read_set(&path).filter(|set: &CpuSet| !set.is_empty())
         };
         let affinity = affinity.ok();
         let mask = affinity.map(|affinity| affinity.cpus);
@@ -138,7 +138,7 @@ impl Topology {
             possible: sourced(sysfs(b"possible"), mask_size),
             online: sourced(sysfs(b"online"), mask),
             present: sourced(sysfs(b"present"), None),
-            nodes: sourced(nodes.and_then(|mut path| read_set(&mut path)), None),
+            nodes: sourced(nodes.and_then(|path| read_set(&path)), None),
             affinity: sourced(None, mask),
             cgroup: cgroup::read(root),
         }
@@ -172,7 +172,7 @@ fn sourced<const WORDS: usize>(
 const MOST_READS: usize = 256;
 
 /// The set that the file at `path` lists; `None` if it cannot be read or is no list.
-pub(crate) fn read_set<const WORDS: usize>(path: &mut PathBuf) -> Option<IdSet<WORDS>> {
+pub(crate) fn read_set<const WORDS: usize>(path: &PathBuf) -> Option<IdSet<WORDS>> {
     let file = File::open(path).ok()?;
     let mut parser = Parser::new();
     let mut buffer = [0; 512];

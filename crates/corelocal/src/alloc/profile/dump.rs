@@ -21,7 +21,8 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use super::area::STACK_BYTES;
 use super::sample::Sample;
 use super::{for_each, is_on, summary};
-use crate::sys::file::{File, Lines, OWN, PathBuf, decimal};
+use crate::sys::file::{File, OWN_MAPS, PathBuf, decimal};
+use crate::sys::lines::Lines;
 use crate::sys::pages;
 use crate::sys::{Errno, kernel_clock, process_id};
 
@@ -58,14 +59,10 @@ pub(super) fn set_prefix(prefix: &[u8]) {
 
 /// Writes the profile to a file, which is overwritten if it is there.
 ///
-/// A new file that cannot be written whole is removed. One that was there is cut short. What stands for a descriptor of
-/// the process (`/dev/stdout`, `/dev/fd/3`) is written to at its position, with the rights that it has.
+/// A new file is its owner's alone, and is removed if it cannot be written whole. One that was there is cut short.
 ///
 /// # Errors
-/// `EINVAL` if there is no profile; `EPERM` if the path leads through a symbolic link of another user to a file that is
-/// there, or to another user's file, or to a file of several names in a directory that other users may write to;
-/// `EBADF` for a descriptor that is not open for writing;
-/// `EFBIG` past the limit of a file's size (`ulimit -f`), without its signal; what the file system answered; `ENOMEM`.
+/// `EINVAL` if there is no profile; `EFBIG` past the limit of a file's size (`ulimit -f`), without its signal; what the file system answered; `ENOMEM`.
 pub fn dump(path: &CStr) -> Result<(), Errno> {
     if !is_on() {
         return Err(Errno::EINVAL);
@@ -97,7 +94,7 @@ pub fn dump_next() -> Result<(), Errno> {
 
 /// Writes a file that was made for it; it does not stay if that fails.
 fn write_new(file: &File, path: &CStr) -> Result<(), Errno> {
-    write(file).inspect_err(|_| file.remove(path))
+    write(file).inspect_err(|_| File::remove(path))
 }
 
 fn path(number: u32) -> Result<PathBuf, Errno> {
@@ -132,8 +129,7 @@ fn write_with(file: &File, room: &mut Room) -> Result<(), Errno> {
     let mut out = Out { file, len, buffer, failed: None };
     out.bytes(MAGIC);
     out.info();
-    let maps =
-        PathBuf::join(&[OWN.to_bytes(), b"/maps"]).and_then(|mut path| File::open(&mut path));
+    let maps = File::open_of_kernel(OWN_MAPS);
     if let Ok(maps) = maps {
         let mut lines = Lines::new(maps);
         while let Some(line) = lines.next() {

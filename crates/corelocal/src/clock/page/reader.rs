@@ -11,10 +11,6 @@
 //! ends in SIGBUS. A library must not handle signals, and memory that cannot be cut (a sealed memfd) has no name that
 //! other users could open. So each reading copies that page by `pread(2)` (`untrusted.rs`), which fails then.
 //!
-//! The owner of a file vouches for its content only where the file stores what was written to it: a file of procfs may
-//! belong to root and hold what another user wrote. Such files, FIFOs, and devices that are no hypervisor's page are not
-//! even opened (`sys/named_file.rs`).
-//!
 //! Publishers of this library never cut, replace or remove a file; ClockBound's daemon cuts its own, at start, if it
 //! finds it damaged. A reader that must survive even that takes `open_untrusted` for any file.
 //!
@@ -40,6 +36,7 @@ use super::sequence::Mark;
 use super::untrusted::{PageCopy, Untrusted};
 use super::{Bounds, Doubt, Encoding, Refusal, Status, clockbound, pvclock, vmclock};
 use crate::sys::shared_file::{FileStatus, Mapping, SharedFile};
+use crate::sys::trust::{Owners, Rule};
 
 /// A reader of a page in a file.
 ///
@@ -118,22 +115,11 @@ struct Opened<P> {
 }
 
 impl<P: Encoding> Opened<P> {
-    fn open(path: &CStr) -> Result<Opened<P>, Refusal> {
-        let file = SharedFile::open(path)?;
-        let status = file.status()?;
-        if !status.is_regular && !status.is_device {
-            return Err(Refusal::NotAFile);
-        }
-        if status.is_regular && status.is_writable_by_others() {
-            return Err(Refusal::Unsafe { owner: status.owner, mode: status.mode });
-        }
+    fn open(path: &CStr, owners: Owners) -> Result<Opened<P>, Refusal> {
+        let (file, status) =
+            SharedFile::open(path, &Rule { owners, may_be_device: true, ..Rule::TRUSTED })?;
         let has_annex = examine::<P>(&file, &status)?;
         Ok(Opened { file, status, has_annex, encoding: PhantomData })
-    }
-
-    /// A device's page is its driver's, which has the kernel's rights.
-    fn is_trusted(&self) -> bool {
-        self.status.is_device || self.status.has_trusted_owner()
     }
 
     fn subscriber(self, mapping: Mapping, untrusted: Option<Untrusted>) -> Subscriber<P> {
@@ -144,7 +130,7 @@ impl<P: Encoding> Opened<P> {
             content: P::Content::default(),
             has_content: false,
             owner: self.status.owner,
-            is_trusted: self.is_trusted(),
+            is_trusted: Owners::OwnOrRoot.include(self.status.owner),
             untrusted,
             device: None,
         };
@@ -161,12 +147,11 @@ impl<P: Encoding> Subscriber<P> {
     /// `/dev/vmclock0`, or ClockBound's `/var/run/clockbound/shm0`.
     ///
     /// # Errors
-    /// [`Refusal`] if there is no such file, or it is not a page of this encoding. [`Refusal::NotAFile`] for FIFOs,
-    /// devices that are no hypervisor's page, and files of procfs and the like, which are not opened. Where /proc is not
-    /// mounted, `ELOOP` if a symbolic link is on the way. [`Refusal::Unsafe`] if it belongs
-    /// to another user than this process's and root, or others than its owner may write to it.
+    /// [`Refusal`] if there is no such file, or it is not a page of this encoding. [`Refusal::NotAFile`] for FIFOs and
+    /// directories. [`Refusal::Unsafe`] if it belongs to another user than this process's and root, or others than its
+    /// owner may write to it. [`Refusal::Linked`] if it has several names.
     pub fn open(path: &CStr) -> Result<Subscriber<P>, Refusal> {
-        Self::open_if(path, Opened::is_trusted)
+        Self::open_of(path, Owners::OwnOrRoot)
     }
 
     /// Opens the page in the file `path` of this user besides, which is believed as root is: that of a ClockBound
@@ -175,18 +160,11 @@ impl<P: Encoding> Subscriber<P> {
     /// # Errors
     /// As for [`open`](Subscriber::open), with [`Refusal::Unsafe`] for a third user's file.
     pub fn open_of_user(path: &CStr, user: u32) -> Result<Subscriber<P>, Refusal> {
-        Self::open_if(path, |opened| opened.is_trusted() || opened.status.owner == user)
+        Self::open_of(path, Owners::OwnOrRootOr(user))
     }
 
-    fn open_if(
-        path: &CStr,
-        accept: impl FnOnce(&Opened<P>) -> bool,
-    ) -> Result<Subscriber<P>, Refusal> {
-        let opened = Opened::<P>::open(path)?;
-        if !accept(&opened) {
-            let FileStatus { owner, mode, .. } = opened.status;
-            return Err(Refusal::Unsafe { owner, mode });
-        }
+    fn open_of(path: &CStr, owners: Owners) -> Result<Subscriber<P>, Refusal> {
+        let opened = Opened::<P>::open(path, owners)?;
         let mapping = opened.file.map(FILE_BYTES, false)?;
         Ok(opened.subscriber(mapping, None))
     }
@@ -222,7 +200,7 @@ impl<P: Encoding> Subscriber<P> {
     /// As for [`open`](Subscriber::open), but for the owner. [`Refusal::Unsafe`] if others than the owner may write to
     /// the file.
     pub fn open_untrusted(path: &CStr) -> Result<Subscriber<P>, Refusal> {
-        let opened = Opened::<P>::open(path)?;
+        let opened = Opened::<P>::open(path, Owners::Any)?;
         let zeros = Mapping::of_zeros(FILE_BYTES)?;
         let file = SharedFile::duplicate(opened.file.descriptor())?;
         Ok(opened.subscriber(zeros, Some(Untrusted::new(file))))
@@ -235,11 +213,7 @@ impl<P: Encoding> Subscriber<P> {
     /// As for [`open`](Subscriber::open). The comparison with the page before is over then, too.
     pub fn watch(&mut self, device: &CStr) -> Result<(), Refusal> {
         self.device = None;
-        let opened = Opened::<vmclock::Page>::open(device)?;
-        if !opened.is_trusted() {
-            let FileStatus { owner, mode, .. } = opened.status;
-            return Err(Refusal::Unsafe { owner, mode });
-        }
+        let opened = Opened::<vmclock::Page>::open(device, Owners::OwnOrRoot)?;
         self.device = Some(opened.file.map(FILE_BYTES, false)?);
         Ok(())
     }

@@ -5,7 +5,7 @@ use core::fmt;
 
 use super::Status;
 use crate::sys::Errno;
-use crate::sys::named_file::NotOpened;
+use crate::sys::trust::Refused;
 
 /// Why a page gave no time.
 ///
@@ -76,8 +76,7 @@ pub enum Refusal {
     System(Errno),
     /// Another writer has it: the process of this number, as it sees itself, if it said so.
     Held(Option<u32>),
-    /// It is a directory, a FIFO, a device that is no hypervisor's page, or a file of procfs or the like: what such a
-    /// file holds is not its owner's. It was not opened.
+    /// It is a directory, a FIFO, or a device in place of a file.
     NotAFile,
     /// It has so many bytes, which is too few.
     Short(u64),
@@ -95,23 +94,14 @@ pub enum Refusal {
         /// Its permission bits.
         mode: u32,
     },
-    /// Users besides this one and root may replace files in its directory: it belongs to this other user, or others
-    /// may write to it and it is not sticky.
-    Directory {
-        /// The number of the user it belongs to.
-        owner: u32,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// The lock file beside it is no regular file of this user, or others may open it, or it has several names in a
-    /// directory that others may write to.
+    /// The lock file beside it is no regular file of this user, or others may open it, or it has several names.
     Lock {
         /// The number of the user it belongs to.
         owner: u32,
         /// Its permission bits.
         mode: u32,
     },
-    /// It has so many names, and others may write to its directory: another user may have given it this one.
+    /// It has so many names: another user may have given it this one, by a hard link.
     Linked(u64),
     /// It was made by another program, which may be writing to it without a lock.
     NotOurs,
@@ -125,11 +115,15 @@ impl From<Errno> for Refusal {
     }
 }
 
-impl From<NotOpened> for Refusal {
-    fn from(why: NotOpened) -> Refusal {
+impl From<Refused> for Refusal {
+    fn from(why: Refused) -> Refusal {
         match why {
-            NotOpened::System(error) => Refusal::System(error),
-            NotOpened::Kind => Refusal::NotAFile,
+            Refused::System(error) => Refusal::System(error),
+            Refused::Kind => Refusal::NotAFile,
+            Refused::Owner(status) | Refused::Mode(status) => {
+                Refusal::Unsafe { owner: status.owner, mode: status.mode }
+            }
+            Refused::Linked(names) => Refusal::Linked(names),
         }
     }
 }
@@ -144,9 +138,9 @@ impl fmt::Display for Refusal {
             Refusal::Held(None) => {
                 f.write_str("another process publishes there already: end it first, or use another file")
             }
-            Refusal::NotAFile => f.write_str(
-                "neither a regular file that a file system stores nor a hypervisor's page; name one of them",
-            ),
+            Refusal::NotAFile => {
+                f.write_str("neither a regular file nor a hypervisor's page; name one of them")
+            }
             Refusal::Short(len) => write!(f, "no clock page: it has {len} bytes only"),
             Refusal::Foreign => f.write_str("no clock page of this encoding"),
             Refusal::Version(version) => {
@@ -163,12 +157,6 @@ impl fmt::Display for Refusal {
                 "not to be trusted: it belongs to user {owner}, and only pages of this process's own user and, \
                  by readers, of root are believed; remove it, and publish as one of them"
             ),
-            Refusal::Directory { owner, mode } => write!(
-                f,
-                "others may replace files in its directory, which belongs to user {owner} with permissions \
-                 {mode:04o}; take a directory that only this user may write to, below /run or \
-                 $XDG_RUNTIME_DIR"
-            ),
             Refusal::Lock { owner, mode } => write!(
                 f,
                 "its lock file, the name with .lock behind it, is not this user's alone: it belongs to user \
@@ -178,7 +166,7 @@ impl fmt::Display for Refusal {
             Refusal::Linked(names) => {
                 write!(
                     f,
-                    "it has {names} names, and others may write to its directory: remove it, or take a directory \
+                    "it has {names} names, and another user may have added this one: remove it, or take a directory \
                      that only this user may write to, below /run or $XDG_RUNTIME_DIR"
                 )
             }

@@ -9,13 +9,13 @@
 //! that may read a file may lock it for reading (`fcntl(2)`), and so would keep the next writer out for ever. The lock
 //! file stays when its holder ends: if it were removed, two processes could each lock a file of that name.
 //!
-//! A page of several names has several lock files. So its writer locks the page, too, where no reader's lock is in the
-//! way.
+//! A page that was renamed while it is published has another lock file under its new name. So its writer locks the
+//! page, too, where no reader's lock is in the way.
 //!
 //! # Other users
-//! A user that may replace files in the page's directory could replace the page and the lock. So the directory must
-//! belong to this user or root, and be writable by its owner alone or sticky. In a sticky one (`/tmp`, `/dev/shm`) another
-//! user can take a name first, and then nothing is published there: a directory of the publisher's own is the place.
+//! A user that may write to the page's directory can take the names first or replace the files. Such files are refused
+//! by publishers and readers (`sys/trust.rs`), so nothing is published then: a directory of the publisher's own is the
+//! place.
 //!
 //! # A writer's death
 //! Between two publications it leaves an even number: the next writer's first publication is one like any
@@ -25,9 +25,8 @@
 //! # Invariants
 //! 1. A publisher holds the lock of `FILE.lock`, and the name still stood for that file afterwards. The kernel drops
 //!    the lock when its process ends.
-//! 2. The page and the lock file belong to this user, and no other user may write to them. In a directory that other
-//!    users may write to (a sticky one) they have one name each. Elsewhere another user's hard link to them is harmless:
-//!    no other user gave them the names under which they are published.
+//! 2. The page and the lock file belong to this user, no other user may write to them, and they have one name each when
+//!    they are opened.
 //! 3. A forked child does not publish: it has the memory, the descriptor and with it the lock, but the
 //!    generation of the process differs (`sys/forks.rs`).
 
@@ -42,11 +41,10 @@ use super::reader::{annex_in, examine, page_in};
 use super::sequence::Mark;
 use super::{Encoding, PublishError, Refusal};
 use crate::sys::Errno;
-use crate::sys::directory::Directory;
 use crate::sys::file::PathBuf;
 use crate::sys::forks;
-use crate::sys::named_file::NotOpened;
 use crate::sys::shared_file::{self, FileStatus, Mapping, SharedFile};
+use crate::sys::trust::{self, Owners, Refused, Rule};
 
 /// How often a file is opened again because it was replaced meanwhile.
 const REPLACEMENTS: u32 = 8;
@@ -86,38 +84,16 @@ impl<P: Encoding> Publisher<P> {
     /// # Errors
     /// [`Refusal::Held`] if another process, or another publisher of this one, publishes there or to the same file
     /// under another name;
-    /// [`Refusal::Directory`] if other users may replace files in its directory; [`Refusal::Unsafe`] if the file is
-    /// another user's or others may write to it; [`Refusal::Lock`] if that is so of the lock file;
-    /// [`Refusal::Linked`] if the file has several names and other users may make names in its directory;
-    /// [`Refusal::NotOurs`], [`Refusal::Foreign`] and others if it
-    /// is there and no page that a publisher made; [`Refusal::System`] if the kernel refuses.
+    /// [`Refusal::Unsafe`] if the file is another user's or others may write to it; [`Refusal::Lock`] if that is so of
+    /// the lock file; [`Refusal::Linked`] if the file has several names; [`Refusal::NotOurs`], [`Refusal::Foreign`] and
+    /// others if it is there and no page that a publisher made; [`Refusal::System`] if the kernel refuses.
     pub fn create(path: &CStr) -> Result<Publisher<P>, Refusal> {
-        let (directory, name) = Directory::of(path)?;
-        if name.is_empty() {
+        if path.to_bytes().last().is_none_or(|&last| last == b'/') {
             return Err(Refusal::NotAFile);
         }
-        let status = directory.status()?;
-        if Directory::is_open_to_others(&status) {
-            return Err(Refusal::Directory { owner: status.owner, mode: status.mode });
-        }
-        // Then a name there may be a hard link that another user made, to any file of this one.
-        let is_shared = status.is_writable_by_others();
-        let page_name = PathBuf::join(&[name])?;
-        let lock_name = PathBuf::join(&[name, b".lock"])?;
-        let lock = lock(&directory, lock_name.as_c_str(), is_shared)?;
-        let file = open_or_make::<P>(&directory, page_name.as_c_str())?;
+        let lock = lock(PathBuf::join(&[path.to_bytes(), b".lock"])?.as_c_str())?;
+        let file = open_or_make::<P>(path)?;
         let status = file.status()?;
-        let (owner, mode) = (status.owner, status.mode);
-        if !status.is_regular {
-            return Err(Refusal::NotAFile);
-        }
-        // (2)
-        if owner != shared_file::user() || status.is_writable_by_others() {
-            return Err(Refusal::Unsafe { owner, mode });
-        }
-        if status.links > 1 && is_shared {
-            return Err(Refusal::Linked(status.links));
-        }
         // As a user leaves it that empties the file. Readers that have it mapped can go on.
         if status.len == 0 {
             file.write_first(&first_image::<P>())?;
@@ -209,38 +185,34 @@ impl<P: Encoding> Publisher<P> {
     }
 }
 
-/// The lock file, locked (1). It may have further names unless its directory is shared with other users.
-fn lock(directory: &Directory, name: &CStr, is_shared: bool) -> Result<SharedFile, Refusal> {
+/// The lock file, locked (1).
+fn lock(path: &CStr) -> Result<SharedFile, Refusal> {
+    // (2) Reading suffices for a lock.
+    let rule = Rule { owners: Owners::Own, refused_mode: trust::OTHERS_ALL, ..Rule::TRUSTED };
     for _ in 0..REPLACEMENTS {
-        let file = match directory.open_writable(name) {
-            Ok(file) => file,
-            Err(NotOpened::System(Errno::ENOENT)) => match directory.create(name, LOCK_MODE) {
+        let file = match SharedFile::open_writable(path, &rule) {
+            Ok((file, _)) => file,
+            Err(Refused::System(Errno::ENOENT)) => match SharedFile::create_for(path, LOCK_MODE) {
                 Ok(file) => file,
                 // Made meanwhile.
                 Err(Errno::EEXIST) => continue,
                 Err(error) => return Err(error.into()),
             },
             Err(error) => {
-                return Err(match directory.status_of(name) {
-                    // A link, or what another user put there.
-                    Ok(status) if !status.is_regular || status.owner != shared_file::user() => {
+                return Err(match shared_file::status_of(path) {
+                    // Not as the rule demands, a link, or what another user put there.
+                    Ok(status) if rule.judge(&status).is_err() => {
                         Refusal::Lock { owner: status.owner, mode: status.mode }
                     }
                     _ => error.into(),
                 });
             }
         };
-        let status = file.status()?;
-        // (2) Reading suffices for a lock.
-        let is_open = status.owner != shared_file::user() || status.mode & 0o077 != 0;
-        if !status.is_regular || is_open || status.links > 1 && is_shared {
-            return Err(Refusal::Lock { owner: status.owner, mode: status.mode });
-        }
         if !file.lock()? {
             return Err(Refusal::Held(file.holder()));
         }
-        match directory.status_of(name) {
-            Ok(named) if named.identity == status.identity => return Ok(file),
+        match shared_file::status_of(path) {
+            Ok(named) if named.identity == file.status()?.identity => return Ok(file),
             Ok(_) | Err(Errno::ENOENT) => {}
             Err(error) => return Err(error.into()),
         }
@@ -249,37 +221,41 @@ fn lock(directory: &Directory, name: &CStr, is_shared: bool) -> Result<SharedFil
 }
 
 /// The page's file, which is whole if it is new. For the holder of the lock.
-fn open_or_make<P: Encoding>(directory: &Directory, name: &CStr) -> Result<SharedFile, Refusal> {
+fn open_or_make<P: Encoding>(path: &CStr) -> Result<SharedFile, Refusal> {
+    // (2)
+    let rule = Rule { owners: Owners::Own, ..Rule::TRUSTED };
     for _ in 0..REPLACEMENTS {
-        match directory.open_writable(name) {
-            Err(NotOpened::System(Errno::ENOENT)) => {}
+        match SharedFile::open_writable(path, &rule) {
+            Ok((file, _)) => return Ok(file),
+            Err(Refused::System(Errno::ENOENT)) => {}
             Err(error) => {
-                return Err(match directory.status_of(name) {
+                return Err(match shared_file::status_of(path) {
                     Ok(FileStatus { is_regular: true, owner, mode, .. })
-                        if owner != shared_file::user() =>
+                        if !rule.owners.include(owner) =>
                     {
                         Refusal::Unsafe { owner, mode }
                     }
                     _ => error.into(),
                 });
             }
-            Ok(file) => return Ok(file),
         }
-        let draft = PathBuf::join(&[b".", name.to_bytes(), b".new"])?;
+        let (folder, name) = path.to_bytes().split_at(name_at(path));
+        let draft = PathBuf::join(&[folder, b".", name, b".new"])?;
         let draft = draft.as_c_str();
         // A writer left it that was killed here.
-        match directory.unlink(draft) {
+        match shared_file::unlink(draft) {
             Ok(()) | Err(Errno::ENOENT) => {}
             Err(error) => return Err(error.into()),
         }
-        let file = directory.create(draft, PAGE_MODE)?;
-        let named =
-            file.write_first(&first_image::<P>()).and_then(|()| directory.rename_new(draft, name));
+        let file = SharedFile::create_for(draft, PAGE_MODE)?;
+        let named = file
+            .write_first(&first_image::<P>())
+            .and_then(|()| shared_file::rename_new(draft, path));
         match named {
             Ok(()) => return Ok(file),
             Err(error) => {
                 // The first error is the one to report.
-                let _ = directory.unlink(draft);
+                let _ = shared_file::unlink(draft);
                 if error != Errno::EEXIST {
                     return Err(error.into());
                 }
@@ -287,6 +263,11 @@ fn open_or_make<P: Encoding>(directory: &Directory, name: &CStr) -> Result<Share
         }
     }
     Err(Refusal::Replaced)
+}
+
+/// Where the name of the file begins in its path.
+fn name_at(path: &CStr) -> usize {
+    path.to_bytes().iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)
 }
 
 /// A file's first content.

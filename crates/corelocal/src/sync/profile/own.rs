@@ -23,8 +23,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::page::{self, Page};
 use crate::primitive::global::AtomicPtr;
-use crate::sys::file::{File, Lines, OWN, PathBuf, decimal};
+use crate::sys::file::{File, OWN_MAPS, PathBuf, decimal};
 use crate::sys::forks;
+use crate::sys::lines::Lines;
 use crate::sys::shared_file::{self, Mapping, SharedFile};
 #[cfg(not(miri))]
 use crate::sys::stderr::Line;
@@ -212,9 +213,7 @@ pub(super) fn create_in(folder: &CStr, name: &[u8]) -> Result<(SharedFile, PathB
 /// The program's file and its libraries, as /proc has them: those parts that are code;
 /// until `add` has no room.
 pub(super) fn list_files(add: impl Fn(&[u8]) -> bool) {
-    let maps =
-        PathBuf::join(&[OWN.to_bytes(), b"/maps"]).and_then(|mut path| File::open(&mut path));
-    let Ok(maps) = maps else { return };
+    let Ok(maps) = File::open_of_kernel(OWN_MAPS) else { return };
     let mut lines = Lines::new(maps);
     while let Some(line) = lines.next() {
         if is_code_of_a_file(line) && !add(line) {

@@ -19,8 +19,8 @@ use super::record::Record;
 use super::trace::Stack;
 use super::{now, own};
 use crate::sys::Errno;
-use crate::sys::named_file::NotOpened;
 use crate::sys::shared_file::{Mapping, SharedFile};
+use crate::sys::trust::{self, Owners, Refused, Rule};
 
 /// The contention profile of a process.
 ///
@@ -69,22 +69,19 @@ pub enum ProfileError {
 
 /// Maps a file that has this length, for writing too. Only this user and root may write to it, or it is sealed.
 pub(super) fn open_mapping(path: &CStr, len: usize) -> Result<Mapping, ProfileError> {
-    let file = SharedFile::open_linked(path).map_err(|why| match why {
-        NotOpened::System(error) => ProfileError::System(error),
-        NotOpened::Kind => ProfileError::Foreign,
-    })?;
+    let file = SharedFile::open_linked(path).map_err(ProfileError::System)?;
     let status = file.status().map_err(ProfileError::System)?;
-    if !status.is_regular || status.len != len as u64 {
+    // What another user writes does no harm, but memory that is gone does.
+    let (owners, refused_mode) =
+        if file.is_sealed() { (Owners::Any, 0) } else { (Owners::OwnOrRoot, trust::OTHERS_WRITE) };
+    let rule = Rule { owners, refused_mode, may_be_device: false };
+    rule.judge(&status).map_err(|why| match why {
+        Refused::Owner(status) => ProfileError::Untrusted { owner: status.owner },
+        Refused::Mode(status) => ProfileError::WritableByOthers { mode: status.mode },
+        Refused::System(_) | Refused::Kind | Refused::Linked(_) => ProfileError::Foreign,
+    })?;
+    if status.len != len as u64 {
         return Err(ProfileError::Foreign);
-    }
-    // What the other user writes does no harm, but memory that is gone does.
-    if !file.is_sealed() {
-        if !status.has_trusted_owner() {
-            return Err(ProfileError::Untrusted { owner: status.owner });
-        }
-        if status.is_writable_by_others() {
-            return Err(ProfileError::WritableByOthers { mode: status.mode });
-        }
     }
     file.map(len, true).map_err(ProfileError::System)
 }

@@ -22,7 +22,8 @@ use core::ops::Deref;
 use super::header::{self, Header};
 use super::name::{self, Path};
 use super::{SharedError, SharedSafe};
-use crate::sys::shared_file::{self, FileStatus, Mapping, SharedFile};
+use crate::sys::shared_file::{self, Mapping, SharedFile};
+use crate::sys::trust::Rule;
 use crate::sys::{Errno, thread_id};
 
 /// Owner only.
@@ -123,7 +124,7 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
     /// whose objects there is [`open_of_user`](Self::open_of_user); [`SharedError::Linked`]; one of the others that
     /// tell what the file is instead.
     pub unsafe fn open(name: &str) -> Result<Self, SharedError> {
-        Self::check_own(open_file(name)?)
+        Self::open_by(name, &Rule::TRUSTED)
     }
 
     /// Opens the object of a name, or makes it. Of several that do so at once one makes it, and the others
@@ -177,7 +178,7 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
     /// # Errors
     /// As for [`open`](Self::open).
     pub unsafe fn from_descriptor(descriptor: c_int) -> Result<Self, SharedError> {
-        Self::check_own(SharedFile::duplicate(descriptor)?)
+        Self::check(SharedFile::duplicate(descriptor)?, &Rule::TRUSTED)
     }
 
     /// Takes the name from an object, which stays for those that have it open.
@@ -207,52 +208,30 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
         Ok(SharedBox { mapping, file, object: PhantomData })
     }
 
-    /// The object in a file that no other user than root may write to.
-    fn check_own(file: SharedFile) -> Result<Self, SharedError> {
-        Self::check(file, |status| {
-            if !status.has_trusted_owner() {
-                Err(SharedError::Owner { found: status.owner })
-            } else if status.is_writable_by_others() {
-                Err(SharedError::Mode { found: status.mode })
-            } else {
-                Ok(())
+    /// The object of a name, in a file that is as the rule demands.
+    pub(super) fn open_by(name: &str, rule: &Rule) -> Result<Self, SharedError> {
+        let path = Path::of(name)?;
+        let opened = SharedFile::open_writable(path.as_c_str(), rule);
+        let (file, _) = opened.map_err(|error| match shared_file::status_of(path.as_c_str()) {
+            // Its mode keeps us out; whose it is says more.
+            Ok(status) if error == Errno::EACCES.into() && !rule.owners.include(status.owner) => {
+                SharedError::Owner { found: status.owner }
             }
-        })
+            _ => error.into(),
+        })?;
+        Self::check(file, rule)
     }
 
-    /// The object in a file of which `accept` says whether its owner and mode are right.
-    pub(super) fn check(
-        file: SharedFile,
-        accept: impl FnOnce(&FileStatus) -> Result<(), SharedError>,
-    ) -> Result<Self, SharedError> {
+    /// The object in a file that is as the rule demands.
+    pub(super) fn check(file: SharedFile, rule: &Rule) -> Result<Self, SharedError> {
         let status = file.status()?;
-        if !status.is_regular {
-            return Err(SharedError::NotAFile);
-        }
-        accept(&status)?;
-        if status.links > 1 {
-            return Err(SharedError::Linked { names: status.links });
-        }
+        rule.judge(&status)?;
         let mut head = [0; header::LEN];
         let read = file.read_head(&mut head)?;
         Self::HEADER.check(&head[..read], status.len)?;
         let mapping = file.map(Self::HEADER.file_len(), true)?;
         Ok(SharedBox { mapping, file, object: PhantomData })
     }
-}
-
-/// The file of a name.
-pub(super) fn open_file(name: &str) -> Result<SharedFile, SharedError> {
-    let path = Path::of(name)?;
-    SharedFile::open_writable(path.as_c_str()).map_err(|error| {
-        match shared_file::status_of(path.as_c_str()) {
-            // Its mode keeps us out; whose it is says more.
-            Ok(status) if error == Errno::EACCES.into() && !status.has_trusted_owner() => {
-                SharedError::Owner { found: status.owner }
-            }
-            _ => error.into(),
-        }
-    })
 }
 
 /// A file that nobody opens, for an object that is to have this name.

@@ -5,7 +5,7 @@
 use core::fmt;
 
 use crate::sys::Errno;
-use crate::sys::named_file::NotOpened;
+use crate::sys::trust::Refused;
 
 /// Why there is no [`SharedBox`](super::SharedBox).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum SharedError {
     Exists,
     /// There is no object of this name.
     NotFound,
-    /// It is a directory, a device, a file of procfs or the like. It was not opened.
+    /// It is a directory, a device or the like.
     NotAFile,
     /// The file does not begin as an object does: it is something else, or was overwritten.
     Foreign,
@@ -88,11 +88,14 @@ impl From<Errno> for SharedError {
     }
 }
 
-impl From<NotOpened> for SharedError {
-    fn from(why: NotOpened) -> SharedError {
+impl From<Refused> for SharedError {
+    fn from(why: Refused) -> SharedError {
         match why {
-            NotOpened::System(error) => error.into(),
-            NotOpened::Kind => SharedError::NotAFile,
+            Refused::System(error) => error.into(),
+            Refused::Kind => SharedError::NotAFile,
+            Refused::Owner(status) => SharedError::Owner { found: status.owner },
+            Refused::Mode(status) => SharedError::Mode { found: status.mode },
+            Refused::Linked(names) => SharedError::Linked { names },
         }
     }
 }

@@ -10,9 +10,9 @@
 
 use core::ffi::c_int;
 
-use super::boxed::open_file;
 use super::{SharedBox, SharedError, TamperSafe};
-use crate::sys::shared_file::{self, SharedFile};
+use crate::sys::shared_file::SharedFile;
+use crate::sys::trust::{Owners, Rule};
 
 /// Owner and group.
 const GROUP_MODE: u32 = 0o660;
@@ -46,10 +46,8 @@ impl<T: TamperSafe> SharedBox<T> {
     /// # Errors
     /// As for [`open`](SharedBox::open), but for its mode. [`SharedError::Owner`] if it is a third user's.
     pub unsafe fn open_of_user(name: &str, owner: u32) -> Result<Self, SharedError> {
-        Self::check(open_file(name)?, |status| {
-            let is_known = status.owner == owner || status.owner == shared_file::user();
-            if is_known { Ok(()) } else { Err(SharedError::Owner { found: status.owner }) }
-        })
+        let owners = Owners::OwnOrRootOr(owner);
+        Self::open_by(name, &Rule { owners, refused_mode: 0, ..Rule::TRUSTED })
     }
 
     /// Maps the object of a descriptor that came from another user, which is trusted in nothing: memory without a
@@ -80,6 +78,7 @@ impl<T: TamperSafe> SharedBox<T> {
         if !file.is_sealed() {
             return Err(SharedError::Unsealed);
         }
-        Self::check(file, |_| Ok(()))
+        let owners = Owners::Any;
+        Self::check(file, &Rule { owners, refused_mode: 0, ..Rule::TRUSTED })
     }
 }

@@ -38,7 +38,7 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Whether [`write`] could write it now. Leaves nothing behind.
+/// Whether [`write()`] could write it now. Leaves nothing behind.
 ///
 /// # Errors
 /// As there.

@@ -2,12 +2,8 @@
 //! runs.
 
 use std::env;
-use std::ffi::{CStr, CString};
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader};
-use std::os::fd::AsRawFd as _;
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -321,111 +317,4 @@ fn where_there_is_no_profile_it_says_what_to_do() {
     let done = corelocal(&["locks", "./no/such/program"]);
     assert_eq!((done.code, done.out.as_str()), (Some(3), ""), "{}", done.whole());
     assert!(done.err.contains("cannot run ./no/such/program"), "{}", done.whole());
-}
-
-/// What is mounted for a process, at a path.
-struct Mount<'a> {
-    at: &'a Path,
-    kind: &'a CStr,
-    options: &'a str,
-}
-
-/// A process in namespaces of its own (`CLONE_NEWNS`, …), where this is mounted, with a descriptor of this path. The
-/// file is found, but not opened.
-fn process_with_mount(namespaces: libc::c_int, mount: &Mount, path: &Path) -> io::Result<Running> {
-    let c = |text: &str| CString::new(text).expect("no zero byte");
-    let [at, path] = [mount.at, path].map(|path| c(path.to_str().expect("text")));
-    let (options, kind) = (c(mount.options), mount.kind.to_owned());
-    let in_child = move || {
-        let checked = |result: libc::c_int| match result {
-            -1 => Err(io::Error::last_os_error()),
-            result => Ok(result),
-        };
-        let (root, nothing) = (c"/".as_ptr(), std::ptr::null());
-        let (private, flags) = (libc::MS_REC | libc::MS_PRIVATE, libc::MS_NOSUID | libc::MS_NODEV);
-        let (kind, options) = (kind.as_ptr(), options.as_ptr().cast());
-        // SAFETY: strings that end with NUL, and a descriptor that is this child's.
-        unsafe {
-            checked(libc::unshare(namespaces))?;
-            checked(libc::mount(root, root, nothing, private, nothing.cast()))?;
-            checked(libc::mount(kind, at.as_ptr(), kind, flags, options))?;
-            let file = checked(libc::open(path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC))?;
-            checked(libc::dup2(file, 0))?;
-        }
-        Ok(())
-    };
-    let mut sleeper = Command::new("sleep");
-    sleeper.arg("600").env("CORELOCAL_LOCKS", "ready");
-    // SAFETY: between fork and exec the function makes system calls and reads errno.
-    unsafe { sleeper.pre_exec(in_child) };
-    Ok(Running(sleeper.spawn()?))
-}
-
-#[test]
-fn a_server_that_never_answers_holds_nothing_up() {
-    const TEST: &str = "a_server_that_never_answers_holds_nothing_up";
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("corelocal-locks.1");
-    std::fs::write(&path, "").expect("a new file");
-    // This process is the server as long as this is open.
-    let server = match File::options().read(true).write(true).open("/dev/fuse") {
-        Ok(server) => server,
-        Err(error) => return skip(TEST, &format!("/dev/fuse: {error}")),
-    };
-    let options = format!("fd={},rootmode=100000,user_id=0,group_id=0", server.as_raw_fd());
-    let mount = Mount { at: &path, kind: c"fuse", options: &options };
-    match process_with_mount(libc::CLONE_NEWNS, &mount, &path) {
-        Ok(process) => {
-            let done = process.look(&["--for", "100ms"]);
-            assert_eq!(done.code, Some(3), "{}", done.whole());
-            assert!(done.err.contains("/fd/0: to open it took too long"), "{}", done.whole());
-        }
-        Err(error) => skip(TEST, &format!("cannot mount a file of FUSE: {error}")),
-    }
-}
-
-/// What is said of a profile in an overlay of a process in these namespaces: of an empty file.
-fn said_of_profile_in_overlay(namespaces: libc::c_int) -> io::Result<String> {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    for layer in ["a", "b", "merged"] {
-        std::fs::create_dir(folder.path().join(layer)).expect("a new folder");
-    }
-    std::fs::write(folder.path().join("a/corelocal-locks.1"), "").expect("a new file");
-    let (at, merged) = (folder.path().display(), folder.path().join("merged"));
-    let options = format!("lowerdir={at}/a:{at}/b");
-    let mount = Mount { at: &merged, kind: c"overlay", options: &options };
-    let process = process_with_mount(namespaces, &mount, &merged.join("corelocal-locks.1"))?;
-    let done = process.look(&["--for", "100ms"]);
-    assert_eq!(done.code, Some(3), "{}", done.whole());
-    assert!(done.err.contains("/fd/0: "), "{}", done.whole());
-    Ok(done.err)
-}
-
-/// What it holds counts, which is nothing here.
-#[test]
-fn a_profile_in_a_container_s_overlay_is_read() {
-    match said_of_profile_in_overlay(libc::CLONE_NEWNS) {
-        Ok(said) => assert!(!said.contains("overlay"), "{said}"),
-        Err(error) => {
-            skip(
-                "a_profile_in_a_container_s_overlay_is_read",
-                &format!("cannot mount one: {error}"),
-            );
-        }
-    }
-}
-
-#[test]
-fn an_overlay_of_another_user_namespace_is_refused() {
-    match said_of_profile_in_overlay(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) {
-        Ok(said) => {
-            let expected =
-                ["/fd/0: it lies in a FUSE mount, or in an overlay", "in CORELOCAL_LOCKS"];
-            assert!(expected.iter().all(|words| said.contains(words)), "{said}");
-        }
-        Err(error) => skip(
-            "an_overlay_of_another_user_namespace_is_refused",
-            &format!("cannot mount one: {error}"),
-        ),
-    }
 }

@@ -14,13 +14,12 @@ mod clock;
 mod clockd;
 mod doctor;
 mod heap;
-mod inherited;
 mod locks;
 mod machine;
 mod mallocs;
 mod measure;
 mod output;
-mod proc_folder;
+mod process;
 mod report;
 mod run;
 mod tables;
@@ -31,7 +30,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    inherited::begin();
+    process::inherited::begin();
     let result = match cli::Cli::parse().command {
         cli::Command::Doctor(args) => doctor::run(&args),
         cli::Command::Report(args) => measure::report(&args),

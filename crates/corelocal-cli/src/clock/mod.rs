@@ -8,7 +8,7 @@
 //!   chart.rs      the series on the terminal, while they come in
 //!   text.rs       the table, JSON and CSV;  html.rs  the page with a plot
 //!   file.rs       a published page
-//!   counter.rs    the cpu's counter;  signals.rs  Ctrl-C;  words.rs  what things are called
+//!   counter.rs    the cpu's counter;  words.rs  what things are called
 //! ```
 
 pub mod chart;
@@ -17,7 +17,6 @@ pub mod file;
 mod html;
 mod observer;
 pub mod offset;
-pub mod signals;
 mod text;
 mod watch;
 pub mod words;
@@ -33,6 +32,7 @@ use self::watch::{BACKENDS, Watch};
 use crate::cli::ClockArgs;
 use crate::machine;
 use crate::output::{self, complain, path_line};
+use crate::process::signals;
 use crate::report::{term, write_file};
 
 /// About so many samples of each clock, whatever the time.

@@ -16,7 +16,7 @@ use anyhow::{Context as _, bail};
 
 use super::observer::{Agreement, Line, SUBCOMMAND, Sample, Sight};
 use super::offset::{Offset, kernel};
-use super::signals;
+use crate::process::signals;
 
 /// The back-ends, as `CORELOCAL_CLOCK` names them, best first.
 pub const BACKENDS: [&str; 4] = ["kernel-page", "paravirtual", "anchor", "vdso"];

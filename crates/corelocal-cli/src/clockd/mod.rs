@@ -50,9 +50,9 @@ use self::source::Asker;
 use crate::cli::ClockdArgs;
 use crate::clock::chart::time;
 use crate::clock::counter;
-use crate::clock::signals::Kept;
 use crate::machine;
 use crate::output::{self, path_line};
+use crate::process::signals::Kept;
 
 /// How a page is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -21,12 +21,13 @@ use anyhow::{Context as _, bail};
 use super::cause::Seen;
 use super::file::{self, Heap};
 use crate::cli::HeapArgs;
-use crate::clock::signals;
-use crate::inherited;
-use crate::locks::launch::{Ending, Folder, PATIENCE, code, signal};
 use crate::locks::proc_files;
 use crate::mallocs::library;
 use crate::output::path_line;
+use crate::process::ending::{Ending, PATIENCE, code, signal};
+use crate::process::folder::Folder;
+use crate::process::inherited;
+use crate::process::signals;
 use crate::run::program::{Program, Refusal};
 
 const TURN: Duration = Duration::from_millis(20);

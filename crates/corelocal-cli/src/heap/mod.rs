@@ -38,8 +38,8 @@ use clap::Parser as _;
 use serde::Serialize;
 
 use crate::cli::{HeapArgs, HeapFiles, HeapOptions};
-use crate::clock::signals;
 use crate::output::{self, complain, path_line};
+use crate::process::signals;
 use crate::report::{self, term};
 use diff::Difference;
 use file::Heap;

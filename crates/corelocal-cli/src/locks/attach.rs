@@ -21,9 +21,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::look::Process;
 use super::proc_files;
-use crate::clock::signals;
 use crate::output::one_line;
-use crate::proc_folder;
+use crate::process::proc_folder;
+use crate::process::signals;
 
 /// How long a look takes that begins with switching on.
 const LOOK: Duration = Duration::from_secs(5);

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::places::{self, Place};
 use super::proc_files;
 use crate::output::{complain, path_line};
-use crate::proc_folder;
+use crate::process::proc_folder;
 
 /// A process.
 #[derive(Debug, Default, Serialize)]

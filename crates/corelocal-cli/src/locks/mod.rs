@@ -3,7 +3,6 @@
 //!
 //! ```text
 //!   launch.rs   a program, and the profiles of all processes that come of it
-//!   folder.rs   the folder for these: where there is room
 //!   attach.rs   a process: where its profile is, and what to do where there is none
 //!   proc_files.rs   files of /proc/PROCESS, up to a limit
 //!   look.rs     a profile becomes numbers, names and places
@@ -19,7 +18,6 @@
 //! - Progress is drawn on standard error, and only when that is a terminal.
 
 mod attach;
-mod folder;
 pub(crate) mod launch;
 mod look;
 mod order;
@@ -35,8 +33,8 @@ use corelocal::sync::profile::Profile;
 use serde::Serialize;
 
 use crate::cli::LocksArgs;
-use crate::clock::signals;
 use crate::output::{self, complain};
+use crate::process::signals;
 use crate::report::term;
 use look::Process;
 

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use crate::proc_folder;
+use crate::process::proc_folder;
 
 /// So much is read of a file. The kernel lets a program begin with 6 MiB of arguments and environment at most, and with
 /// the usual limit of stacks with 2 MiB.

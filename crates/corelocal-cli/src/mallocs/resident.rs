@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::proc_folder;
+use crate::process::proc_folder;
 
 /// A process: its own, or the one of this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

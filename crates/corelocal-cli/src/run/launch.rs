@@ -21,9 +21,9 @@ use anyhow::anyhow;
 use super::program::{Program, Refusal};
 use super::relay;
 use super::tally::{Place, Tally, Wanted};
-use crate::inherited;
 use crate::mallocs::Malloc;
 use crate::mallocs::resident::{Process, of_tree};
+use crate::process::inherited;
 
 /// What our malloc is asked for by.
 const MODES: &str = "CORELOCAL_MALLOC";

@@ -14,8 +14,8 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use crate::locks::launch::Folder;
 use crate::output::remark;
+use crate::process::folder::Folder;
 
 /// Whether hits are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

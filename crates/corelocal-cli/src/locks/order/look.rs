@@ -18,9 +18,9 @@ use serde::Serialize;
 use super::super::look::nanos;
 use super::super::places::{self, Call};
 use super::cycles::{self, Edge, Found};
-use crate::clock::signals;
 use crate::output::{one_line, path_line};
-use crate::proc_folder;
+use crate::process::proc_folder;
+use crate::process::signals;
 
 /// Threads in the deadlocks that are shown, in all. A thread waits for one mutex, and a mutex has one holder, so that
 /// deadlocks have no thread in common: only a record that is made up has more.

@@ -27,8 +27,8 @@ use serde::Serialize;
 use super::attach::{self, Kept};
 use super::{UNABLE, launch, proc_files, process_number};
 use crate::cli::LocksArgs;
-use crate::clock::signals;
 use crate::output::{self, complain};
+use crate::process::signals;
 use crate::report::term;
 use look::{Look, Process};
 

@@ -20,7 +20,7 @@ use super::FEWER;
 use crate::bench::loops::{Loop, loop_of};
 use crate::bench::{Contest, Context, Table};
 use crate::clock::offset::kernel;
-use crate::locks::launch;
+use crate::process::folder;
 use crate::report::schema::{self, Row};
 
 /// The table.
@@ -157,11 +157,11 @@ fn counter() -> u64 {
 }
 
 /// A folder in memory, if there is room, for this process's user alone. It is removed when this goes away.
-struct Folder(launch::Folder);
+struct Folder(folder::Folder);
 
 impl Folder {
     fn new() -> anyhow::Result<Folder> {
-        launch::Folder::new("bench").map(Folder)
+        folder::Folder::new("bench").map(Folder)
     }
 
     fn path(&self, name: impl AsRef<OsStr>) -> PathBuf {

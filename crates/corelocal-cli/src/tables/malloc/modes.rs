@@ -15,8 +15,8 @@ use super::micro;
 use super::work::{self, Did};
 use crate::bench::child::{self, probe};
 use crate::bench::{Contest, Context, Table};
-use crate::locks::launch::Folder;
 use crate::mallocs::{CAN_ASK, Malloc, library};
+use crate::process::folder::Folder;
 use crate::report::schema::{self, Row};
 
 /// The table.

@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::clock::signals::is_ignored;
+use crate::process::signals::is_ignored;
 
 /// The caller has SIGCHLD ignored.
 static CHLD: AtomicBool = AtomicBool::new(false);

@@ -14,8 +14,7 @@
 //!
 //! Invariants:
 //! - Any bytes may come in, as stacks and as files; nothing here panics, and a walk ends after [`MOST_FRAMES`].
-//! - A stack has at most [`MOST_FUNCTIONS`] functions, whose names and lines have at most [`MOST_TEXT`] bytes; frames
-//!   share their texts, so that a copy of a frame has none of its own.
+//! - Frames share their texts, so that a copy of a frame has none of its own.
 //! - Files must be regular, and opening them never waits (`input.rs`).
 //! - What a file does not tell is left out. Missing debug information costs the lines, a missing table the callers
 //!   beyond, unless functions there keep frame pointers.
@@ -40,17 +39,8 @@ pub use unwind::Registers;
 /// A walk ends here at the latest.
 pub const MOST_FRAMES: usize = 256;
 
-/// A stack ends after so many functions, those of [`LEFT_OUT`] apart. Files may nest inlined ones without end.
-pub const MOST_FUNCTIONS: usize = 1024;
-
-/// Their names and lines have so many bytes at most.
-pub const MOST_TEXT: usize = 512 << 10;
-
 /// So many areas of memory are known at most: by default, the kernel gives no process more.
 pub const MOST_AREAS: usize = 65_530;
-
-/// Stands for functions that a stack has no room for.
-pub const LEFT_OUT: &str = "[left out: more functions, or longer names, than a stack has room for]";
 
 /// The files of a program, as they lie in its memory.
 pub struct Files {
@@ -121,10 +111,6 @@ impl Function {
     /// One that is known by its name alone.
     pub fn named(name: &str) -> Function {
         Function { name: Some(name.into()), source: None }
-    }
-
-    fn text_len(&self) -> usize {
-        [&self.name, &self.source].into_iter().flatten().map(|text| text.len()).sum()
     }
 }
 

@@ -3,8 +3,7 @@
 //! Invariants:
 //! - Each file is read at most once, when an address in it is asked for first. All files together have at most
 //!   [`MOST_READ`] bytes; those that exceed it are reported by [`Program::complaints`].
-//! - A walk has at most [`MOST_FRAMES`] calls, and a stack at most [`MOST_FUNCTIONS`] functions, whose names and lines
-//!   have at most [`MOST_TEXT`] bytes.
+//! - A walk has at most [`MOST_FRAMES`] calls.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -12,9 +11,7 @@ use std::io::ErrorKind;
 
 use super::module::Module;
 use super::unwind::{self, Registers, Stack, Step};
-use super::{
-    Files, Frame, Function, LEFT_OUT, MOST_AREAS, MOST_FRAMES, MOST_FUNCTIONS, MOST_TEXT, OnDisk,
-};
+use super::{Files, Frame, Function, MOST_AREAS, MOST_FRAMES, OnDisk};
 use crate::input::read_regular;
 
 /// How many bytes of files are read for one program.
@@ -61,31 +58,6 @@ impl Contents {
     }
 }
 
-/// What a stack still has room for.
-struct Room {
-    functions: usize,
-    text: usize,
-}
-
-impl Room {
-    fn of_stack() -> Room {
-        Room { functions: MOST_FUNCTIONS, text: MOST_TEXT }
-    }
-
-    /// How many of these functions it has room for; those take it.
-    fn take(&mut self, functions: &[Function]) -> usize {
-        let fits = functions.iter().take_while(|function| {
-            let left =
-                self.functions.checked_sub(1).zip(self.text.checked_sub(function.text_len()));
-            left.is_some_and(|left| {
-                (self.functions, self.text) = left;
-                true
-            })
-        });
-        fits.count()
-    }
-}
-
 /// A call, as a walk finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Call {
@@ -112,19 +84,7 @@ impl<'a> Program<'a> {
 
     /// The calls that lead to where the registers say, the innermost first. `stack` begins at the stack pointer.
     pub fn callers(&self, registers: Registers, stack: &[u64]) -> Vec<Frame> {
-        let (mut frames, mut room) = (Vec::new(), Room::of_stack());
-        for call in self.calls(registers, stack) {
-            let frame = self.frame(call);
-            // The first one has room, at least for its first functions.
-            let fits = room.take(&frame.functions) == frame.functions.len();
-            if !fits && !frames.is_empty() {
-                let functions = vec![Function::named(LEFT_OUT)];
-                frames.push(Frame { address: 0, file: None, functions });
-                break;
-            }
-            frames.push(frame);
-        }
-        frames
+        self.calls(registers, stack).into_iter().map(|call| self.frame(call)).collect()
     }
 
     /// The static that lies at an address, and how far into it.
@@ -185,11 +145,6 @@ impl<'a> Program<'a> {
             let found = self.code_at(call.inside);
             let mut functions =
                 found.map(|(_, module)| module.functions_at(call.inside)).unwrap_or_default();
-            let fits = Room::of_stack().take(&functions);
-            if fits < functions.len() {
-                functions.truncate(fits);
-                functions.push(Function::named(LEFT_OUT));
-            }
             if functions.is_empty() {
                 functions.push(Function { name: None, source: None });
             }

@@ -39,6 +39,8 @@
 #[cfg(any(test, loom, feature = "std"))]
 extern crate std;
 
+#[cfg(all(test, loom))]
+mod explore;
 mod primitive;
 #[cfg(test)]
 mod scaled;

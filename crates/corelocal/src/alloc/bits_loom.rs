@@ -123,9 +123,7 @@ impl Model {
 }
 
 fn explore(ways: Ways) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(move || {
+    crate::explore::within(3, move || {
         let model = Model::leaked(ways);
         let one = thread::spawn(|| model.use_some(1));
         let two = thread::spawn(|| model.use_some(2));

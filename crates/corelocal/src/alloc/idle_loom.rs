@@ -35,9 +35,7 @@ impl Model {
 
 /// Whoever sleeps takes all that is made: one who sleeps on is a deadlock.
 fn explore(ways: Ways) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(move || {
+    crate::explore::within(3, move || {
         let sleeper = Sleeper { word: AtomicU32::new(AWAKE) };
         // Leaked: loom panics in the drop of its own, after a deadlock.
         let model: &'static Model =

@@ -71,10 +71,8 @@ impl Machine {
 }
 
 fn explore(has_fence: bool) {
-    let mut model = loom::model::Builder::new();
     // All orders of three threads take too long; a fault needs two changes of thread.
-    model.preemption_bound = Some(2);
-    model.check(move || {
+    crate::explore::within(2, move || {
         let machine = Machine::new(has_fence);
         machine.operate(0);
         let threads: std::vec::Vec<_> = [0, 1]
@@ -109,9 +107,7 @@ fn loom_without_a_fence_there_are_two() {
 /// slot 0 is free, wherever its claim was.
 #[test]
 fn loom_a_compaction_leaves_the_lowest_slots() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(|| {
+    crate::explore::within(3, || {
         let machine = Machine::new(true);
         machine.operate(0);
         let publisher = {

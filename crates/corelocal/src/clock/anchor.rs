@@ -354,9 +354,7 @@ mod loom_tests {
     /// A reader meets a publisher that comes round to the slot which the reader is in.
     #[test]
     fn loom_nothing_is_torn_when_a_slot_is_used_again() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(2);
-        model.check(|| {
+        crate::explore::within(2, || {
             let anchor = started();
             let publisher = {
                 let anchor = anchor.clone();

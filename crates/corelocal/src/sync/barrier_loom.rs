@@ -13,9 +13,7 @@ struct Model<S: Scope> {
 }
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
+    crate::explore::within(3, model);
 }
 
 /// Leaked: loom panics in the drop of its own, after a deadlock.
@@ -98,9 +96,7 @@ fn loom_threads_that_look_early_meet() {
 #[test]
 fn loom_more_threads_than_places() {
     // Four threads make for orders enough.
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(1);
-    builder.check(|| {
+    crate::explore::within(1, || {
         let model = leaked::<Private>();
         let others = [(); 3].map(|()| thread::spawn(|| wait(&model.barrier)));
         let mut leaders = usize::from(wait(&model.barrier));
@@ -185,9 +181,7 @@ fn explore_death(wait_for: fn(&Barrier<Shared>) -> Option<bool>) {
 
 /// Of three one dies, one sleeps until it is woken, and one looks again.
 fn explore_death_of_three(doze: fn(&Barrier<Shared>) -> bool) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.check(move || {
+    crate::explore::within(2, move || {
         let barrier: &Barrier<Shared> = Box::leak(Box::new(Barrier::with_scope(3)));
         let sleeps = thread::spawn(move || wait(barrier));
         let looks = thread::spawn(move || doze(barrier));

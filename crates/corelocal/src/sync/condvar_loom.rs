@@ -155,9 +155,7 @@ impl Model {
 
 /// A waiter for each, which gives up or does not, and an item for each. Nobody sleeps on beside an item.
 fn explore(ways: Ways, waiters: &'static [bool]) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.check(move || {
+    crate::explore::within(2, move || {
         let model = Model::leaked(ways);
         let threads: Vec<_> =
             waiters.iter().map(|&gives_up| thread::spawn(move || model.take(gives_up))).collect();
@@ -225,9 +223,7 @@ fn loom_one_gives_up_whose_guard_was_taken() {
 
 /// A waiter of each of two locks, and a notification of both by the holder of the first lock.
 fn explore_two_locks(notify: fn(&'static Model, &'static Model)) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.check(move || {
+    crate::explore::within(2, move || {
         let (one, other) = (Model::leaked(RIGHT), Model::leaked(RIGHT));
         let threads = [one, other].map(|model| {
             thread::spawn(move || {
@@ -270,9 +266,7 @@ fn loom_waiters_of_two_locks_are_told_under_one_of_them() {
 /// One waiter with a lock, and a notification by the holder of another.
 #[test]
 fn loom_told_under_a_lock_that_is_not_the_waiters() {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.check(|| {
+    crate::explore::within(2, || {
         let (model, other) = (Model::leaked(RIGHT), Model::leaked(RIGHT));
         let waiter = thread::spawn(move || model.take(false));
         model.with_lock(|model| model.change(1));

@@ -11,9 +11,7 @@ struct Model {
 }
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
+    crate::explore::within(3, model);
 }
 
 /// Leaked: loom panics in the drop of its own, after a deadlock.

@@ -37,9 +37,7 @@ fn leaked() -> &'static Model {
 }
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
+    crate::explore::within(3, model);
 }
 
 /// One taker sees what the giver did.

@@ -117,9 +117,7 @@ impl Part {
 }
 
 fn check(ways: Ways, revokers: u32, owned: u32, preemptions: usize) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(preemptions);
-    model.check(move || {
+    crate::explore::within(preemptions, move || {
         let part = Part::leaked();
         let others: std::vec::Vec<_> =
             (0..revokers).map(|_| thread::spawn(move || part.revoke(ways))).collect();
@@ -148,9 +146,7 @@ fn loom_an_owner_meets_two_revokers() {
 /// Holders come one after another, on different threads, while the lock is being revoked.
 #[test]
 fn loom_owners_on_two_threads_meet_a_revoker() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(|| {
+    crate::explore::within(3, || {
         let part = Part::leaked();
         let owner = thread::spawn(|| part.own(RIGHT, 1));
         let revoker = thread::spawn(|| part.revoke(RIGHT));

@@ -9,9 +9,7 @@ use std::vec::Vec;
 /// order. Loom watches the nodes for races.
 #[test]
 fn loom_queue_conserves_items() {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(|| {
+    crate::explore::within(3, || {
         let queue = Arc::new(Queue::<u32>::new());
         let other = queue.clone();
         let pusher = thread::spawn(move || (1..3).for_each(|n| other.push(n).unwrap()));
@@ -45,9 +43,7 @@ fn loom_two_consumers_share() {
 /// A consumer that sleeps, or is about to, gets what is pushed.
 #[test]
 fn loom_a_sleeping_consumer_is_woken() {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(|| {
+    crate::explore::within(3, || {
         let queue = Arc::new(Queue::<u32>::new());
         let other = queue.clone();
         let pusher = thread::spawn(move || other.push(7).unwrap());

@@ -26,9 +26,7 @@ const RIGHT: Ways = Ways { push, pop };
 
 /// Two threads push, the one of them takes, and another one does: each item comes out once.
 fn explore(ways: Ways) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(move || {
+    crate::explore::within(3, move || {
         // Leaked: loom panics in a drop, after a fault.
         let slot: &'static Slot = Box::leak(Box::new(Slot::zeroed()));
         (ways.push)(slot, 1);
@@ -151,9 +149,7 @@ fn explore_emptiness(
     first: First,
     is_empty: impl Fn(&Slot) -> bool + Copy + Send + Sync + 'static,
 ) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(move || {
+    crate::explore::within(3, move || {
         // Leaked: loom panics in a drop, after a fault.
         let slot: &'static Slot = Box::leak(Box::new(Slot::zeroed()));
         if let First::Older = first {

@@ -28,9 +28,7 @@ const RIGHT: Ways = Ways {
 /// One thread pushes more than there is room for, two push one each, and two take: all that was accepted
 /// comes out once.
 fn explore(ways: Ways) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.check(move || {
+    crate::explore::within(2, move || {
         // Leaked: loom panics in a drop, after a fault.
         let slot: &'static Two = Box::leak(Box::new(Two::zeroed()));
         let mut pushed = Vec::from([1]);

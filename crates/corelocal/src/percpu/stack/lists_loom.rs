@@ -45,9 +45,7 @@ impl Model {
 
 /// A place is taken off, and put on again, between another's look at the head and its exchange.
 fn explore(ways: Ways) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(move || {
+    crate::explore::within(3, move || {
         let items = [UnsafeCell::new(0), UnsafeCell::new(0)];
         // Leaked: loom panics in a drop, after a fault.
         let model: &'static _ = Box::leak(Box::new(Model { ways, lists: Two::new(), items }));

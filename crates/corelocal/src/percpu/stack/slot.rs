@@ -126,9 +126,7 @@ mod loom_tests {
 
     /// Interleavings with up to three preemptions: with more, this takes hours.
     fn model(test: impl Fn() + Sync + Send + 'static) {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(test);
+        crate::explore::within(3, test);
     }
 
     /// Both push and pop: each item comes out once and whole, and two places suffice.

@@ -50,15 +50,9 @@ impl Model {
     }
 }
 
-fn builder() -> loom::model::Builder {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder
-}
-
 /// So many threads that pass through the lock once each, this one among them.
 fn explore_with(make: fn() -> Lock<Private>, ways: Ways, threads: u32) {
-    builder().check(move || {
+    crate::explore::within(2, move || {
         let model = Model::leaked(make());
         let others: Vec<_> =
             (1..threads).map(|_| thread::spawn(move || model.pass(ways))).collect();
@@ -94,7 +88,7 @@ fn loom_fair_unlocks() {
 /// Who gives up leaves everything to the others, and a lock at rest.
 #[test]
 fn loom_waiters_that_give_up() {
-    builder().check(|| {
+    crate::explore::within(2, || {
         let model = Model::leaked(Lock::new());
         let others = [true, false].map(|gives_up| {
             thread::spawn(move || {
@@ -117,7 +111,7 @@ fn loom_waiters_that_give_up() {
 /// A lock that nobody waits for any more is as fast as a new one.
 #[test]
 fn loom_nothing_is_left() {
-    builder().check(|| {
+    crate::explore::within(2, || {
         let model = Model::leaked(Lock::new());
         let other = thread::spawn(move || model.pass(RIGHT));
         model.pass(RIGHT);
@@ -135,7 +129,7 @@ fn loom_unlocks_by_sections() {
 /// A waiter has the others' unlocks wake it, though it came while one of them let go without a look back.
 #[test]
 fn loom_unlocks_by_sections_again_and_again() {
-    builder().check(|| {
+    crate::explore::within(2, || {
         let model = Model::leaked(Lock::with_sections());
         let other = thread::spawn(move || (0..2).for_each(|_| model.pass(RIGHT)));
         (0..2).for_each(|_| model.pass(RIGHT));

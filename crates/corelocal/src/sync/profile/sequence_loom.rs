@@ -47,9 +47,7 @@ impl Pair {
 }
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
+    crate::explore::within(3, model);
 }
 
 /// Something was written; then one writes anew while another one reads: it sees what was written at one time, whole, or

@@ -107,9 +107,7 @@ fn explore(ways: Ways, others: u32) {
 }
 
 fn explore_one(ways: Ways, others: u32, life: usize) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(if others > 1 { 2 } else { 3 });
-    builder.check(move || {
+    crate::explore::within(if others > 1 { 2 } else { 3 }, move || {
         let model = Model::leaked(ways);
         let victim = thread::spawn(move || model.visit(VICTIM, life));
         let second = (others > 1).then(|| thread::spawn(|| model.visit(2, LONG)));

@@ -109,9 +109,7 @@ fn explore_within(
     others: [fn(&Model) -> u32; 2],
     mine: fn(&Model) -> u32,
 ) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(move || {
+    crate::explore::within(preemptions, move || {
         let model = Model::leaked(ways);
         let others = others.map(|other| thread::spawn(move || other(model)));
         let mut written = mine(model);

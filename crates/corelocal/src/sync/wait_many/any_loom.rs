@@ -83,9 +83,7 @@ fn leaked<K: Kind, const N: usize>() -> &'static [Thing<K>; N] {
 }
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.check(model);
+    crate::explore::within(2, model);
 }
 
 /// Two wait for one thing, which is given twice.

@@ -9,15 +9,17 @@
 //!   (a name for the crate root, a glob of it, a `#[path]` to another folder) are refused. A file
 //!   that `#[path]` names in its own folder counts as the module its name says; its `super` chain
 //!   is then read as reaching higher than it does, never lower.
-//! - Comments are exempt, for a documentation link depends on nothing. Test modules are not: a
+//! - Comments and documentation are exempt, for a documentation link depends on nothing. Test modules are not: a
 //!   lower layer that can only be tested through a higher one is not a layer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use proc_macro2::{Delimiter, Spacing, Span, TokenStream, TokenTree};
+
 /// Lowest first; the modules of one line are siblings.
 const LAYERS: &[&[&str]] = &[
-    &["primitive", "scaled"],
+    &["explore", "primitive", "scaled"],
     &["sys"],
     &["rseq"],
     &["cid"],
@@ -35,100 +37,49 @@ struct Token {
     line: usize,
 }
 
-/// Splits Rust source into identifiers, literals as written, `::` and single punctuation
-/// characters. Comments vanish.
+/// The identifiers, literals, `::` and single punctuation characters of Rust source. Comments vanish, and documentation
+/// becomes literals.
 fn tokenize(source: &str) -> Vec<Token> {
-    let chars: Vec<char> = source.chars().collect();
-    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
-    let is_ident = |c: char| c.is_alphanumeric() || c == '_';
     let mut tokens = Vec::new();
-    let (mut i, mut line) = (0, 1);
-    while i < chars.len() {
-        let (start, first_line) = (i, line);
-        let text = match at(i) {
-            '/' if at(i + 1) == '/' => {
-                while i < chars.len() && at(i) != '\n' {
-                    i += 1;
-                }
-                None
-            }
-            '/' if at(i + 1) == '*' => {
-                i = block_comment_end(&chars, i);
-                None
-            }
-            '"' => {
-                i = quoted_end(&chars, i);
-                Some(chars[start..i].iter().collect())
-            }
-            // A lifetime has no closing quote two characters on; a character literal does.
-            '\'' if at(i + 1) == '\\' || at(i + 2) == '\'' => {
-                i = quoted_end(&chars, i);
-                Some(chars[start..i].iter().collect())
-            }
-            c if is_ident(c) => {
-                while is_ident(at(i)) {
-                    i += 1;
-                }
-                let word: String = chars[start..i].iter().collect();
-                let hashes = (i..).take_while(|&k| at(k) == '#').count();
-                if matches!(word.as_str(), "r" | "br" | "cr") && at(i + hashes) == '"' {
-                    i = raw_string_end(&chars, i, hashes);
-                    Some(chars[start..i].iter().collect())
-                } else if word == "r" && hashes == 1 && is_ident(at(i + 1)) {
-                    i += 1; // A raw identifier: the name follows as a token of its own.
-                    None
-                } else {
-                    Some(word)
-                }
-            }
-            ':' if at(i + 1) == ':' => {
-                i += 2;
-                Some(String::from("::"))
-            }
-            c => {
-                i += 1;
-                (!c.is_whitespace()).then(|| c.to_string())
-            }
-        };
-        line += chars[start..i].iter().filter(|&&c| c == '\n').count();
-        tokens.extend(text.map(|text| Token { text, line: first_line }));
-    }
+    flatten(source.parse().expect("Rust source"), &mut tokens);
     tokens
 }
 
-/// Index after the block comment that begins at `i`; comments nest.
-fn block_comment_end(chars: &[char], mut i: usize) -> usize {
-    let mut depth = 0;
-    while i < chars.len() {
-        match chars[i..] {
-            ['/', '*', ..] => (depth, i) = (depth + 1, i + 2),
-            ['*', '/', ..] => (depth, i) = (depth - 1, i + 2),
-            _ => i += 1,
-        }
-        if depth == 0 {
-            break;
-        }
-    }
-    i
-}
-
-/// Index after the string or character literal whose opening quote is at `i`.
-fn quoted_end(chars: &[char], mut i: usize) -> usize {
-    let quote = chars[i];
-    i += 1;
-    while i < chars.len() && chars[i] != quote {
-        i += if chars[i] == '\\' { 2 } else { 1 };
-    }
-    (i + 1).min(chars.len())
-}
-
-/// Index after the raw string whose `hashes` hash signs begin at `i`.
-fn raw_string_end(chars: &[char], i: usize, hashes: usize) -> usize {
-    let closes = |k: usize| {
-        chars[k] == '"' && chars[k + 1..].iter().take_while(|&&c| c == '#').count() >= hashes
+fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
+    let push = |text: String, span: Span, tokens: &mut Vec<Token>| {
+        tokens.push(Token { text, line: span.start().line });
     };
-    let body = i + hashes + 1;
-    (body..chars.len()).find(|&k| closes(k)).map_or(chars.len(), |k| k + 1 + hashes)
+    let mut trees = stream.into_iter().peekable();
+    while let Some(tree) = trees.next() {
+        match tree {
+            TokenTree::Group(group) => {
+                let (open, close) = match group.delimiter() {
+                    Delimiter::Brace => ("{", "}"),
+                    Delimiter::Bracket => ("[", "]"),
+                    Delimiter::Parenthesis => ("(", ")"),
+                    Delimiter::None => ("", ""),
+                };
+                push(open.to_string(), group.span_open(), tokens);
+                flatten(group.stream(), tokens);
+                push(close.to_string(), group.span_close(), tokens);
+            }
+            TokenTree::Punct(colon)
+                if colon.as_char() == ':' && colon.spacing() == Spacing::Joint =>
+            {
+                let is_path =
+                    matches!(trees.peek(), Some(TokenTree::Punct(next)) if next.as_char() == ':');
+                if is_path {
+                    trees.next();
+                }
+                push(String::from(if is_path { "::" } else { ":" }), colon.span(), tokens);
+            }
+            // A raw identifier names what the plain one does.
+            other => {
+                let text = other.to_string();
+                push(text.trim_start_matches("r#").to_string(), other.span(), tokens);
+            }
+        }
+    }
 }
 
 /// A path that starts from the crate root, as module names, and the line it stands on.

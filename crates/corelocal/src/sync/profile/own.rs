@@ -26,7 +26,7 @@ use crate::primitive::global::AtomicPtr;
 use crate::sys::file::{File, OWN_MAPS, PathBuf, decimal};
 use crate::sys::forks;
 use crate::sys::lines::Lines;
-use crate::sys::shared_file::{self, Mapping, SharedFile};
+use crate::sys::shared_file::{self, SharedFile};
 #[cfg(not(miri))]
 use crate::sys::stderr::Line;
 use crate::sys::{Errno, environment};
@@ -153,28 +153,13 @@ pub(super) fn complain(variable: &CStr, folder: &CStr, why: Errno) {
 }
 
 fn new(wish: &Wish<'_>) -> Result<&'static Page, Errno> {
-    let (file, mapping) = match wish {
-        Wish::Folder(folder) => {
-            let (file, path) = create_in(folder, b"/corelocal-locks.")?;
-            let mapping = map(&file).inspect_err(|_| {
-                // What is left of it is of no use to anybody.
-                let _ = shared_file::unlink(path.as_c_str());
-            })?;
-            (file, mapping)
-        }
-        Wish::Ready | Wish::On => {
-            let file = SharedFile::create_nameless()?;
-            let mapping = map(&file)?;
-            // Profiles of other users are read by root only if they are sealed.
-            let _ = file.seal_len();
-            (file, mapping)
-        }
+    let folder = match wish {
+        Wish::Folder(folder) => Some(*folder),
+        Wish::Ready | Wish::On => None,
     };
-    // SAFETY: mapped, that long, zeros, aligned to pages; never unmapped, as it is forgotten below.
-    let page = unsafe { &*mapping.at().cast::<Page>() };
-    core::mem::forget(mapping);
-    // The descriptor stays open: /proc shows it to whoever looks for the page.
-    core::mem::forget(file);
+    let at = map_for_good(folder, b"/corelocal-locks.", page::LEN)?;
+    // SAFETY: mapped, that long, zeros, aligned to pages; never unmapped.
+    let page = unsafe { &*at.cast::<Page>() };
     page.process.store(this_process(), Relaxed);
     page.generation.store(forks::generation().into(), Relaxed);
     list_files(|line| page.add_file(line));
@@ -185,14 +170,42 @@ fn new(wish: &Wish<'_>) -> Result<&'static Page, Errno> {
     Ok(page)
 }
 
-fn map(file: &SharedFile) -> Result<Mapping, Errno> {
-    // Else a write to it might end the process, when there is no more memory.
-    file.reserve(page::LEN)?;
-    file.map(page::LEN, true)
+/// Maps `len` zeros that other processes may look at: in a new file of the folder, or without a name. They are never
+/// unmapped, and the descriptor stays open: /proc shows it to processes that look for the page.
+pub(super) fn map_for_good(
+    folder: Option<&CStr>,
+    name: &[u8],
+    len: usize,
+) -> Result<*mut u8, Errno> {
+    let map = |file: &SharedFile| {
+        // Else a write to it might end the process, when there is no more memory.
+        file.reserve(len)?;
+        file.map(len, true)
+    };
+    let (file, mapping) = match folder {
+        Some(folder) => {
+            let (file, path) = create_in(folder, name)?;
+            let mapping = map(&file).inspect_err(|_| {
+                // What is left of it is of no use to anybody.
+                let _ = shared_file::unlink(path.as_c_str());
+            })?;
+            (file, mapping)
+        }
+        None => {
+            let file = SharedFile::create_nameless()?;
+            let mapping = map(&file)?;
+            // Those of other users are read by root only if they are sealed.
+            let _ = file.seal_len();
+            (file, mapping)
+        }
+    };
+    let at = mapping.at();
+    core::mem::forget((mapping, file));
+    Ok(at)
 }
 
 /// A new file in the folder, with a name of this beginning and the process's number.
-pub(super) fn create_in(folder: &CStr, name: &[u8]) -> Result<(SharedFile, PathBuf), Errno> {
+fn create_in(folder: &CStr, name: &[u8]) -> Result<(SharedFile, PathBuf), Errno> {
     let mut digits = [0; 20];
     let process = decimal(this_process(), &mut digits);
     let mut path = PathBuf::join(&[folder.to_bytes(), name, process])?;

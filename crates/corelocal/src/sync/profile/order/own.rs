@@ -15,7 +15,6 @@ use crate::sync::scope::Private;
 use crate::sys::Errno;
 use crate::sys::forks;
 use crate::sys::futex::Deadline;
-use crate::sys::shared_file::{self, Mapping, SharedFile};
 
 /// There is none.
 const OFF: *mut Page = core::ptr::without_provenance_mut(1);
@@ -96,38 +95,13 @@ fn make(before: *mut Page) -> bool {
 }
 
 fn new(folder: Option<&CStr>) -> Result<&'static Page, Errno> {
-    let (file, mapping) = match folder {
-        Some(folder) => {
-            let (file, path) = own::create_in(folder, b"/corelocal-order.")?;
-            let mapping = map(&file).inspect_err(|_| {
-                // What is left of it is of no use to anybody.
-                let _ = shared_file::unlink(path.as_c_str());
-            })?;
-            (file, mapping)
-        }
-        None => {
-            let file = SharedFile::create_nameless()?;
-            let mapping = map(&file)?;
-            // Those of other users are read by root only if they are sealed.
-            let _ = file.seal_len();
-            (file, mapping)
-        }
-    };
-    // SAFETY: mapped, that long, zeros, aligned to pages; never unmapped, as it is forgotten below.
-    let page = unsafe { &*mapping.at().cast::<Page>() };
-    core::mem::forget(mapping);
-    // The descriptor stays open: /proc shows it to whoever looks for the page.
-    core::mem::forget(file);
+    let at = own::map_for_good(folder, b"/corelocal-order.", page::LEN)?;
+    // SAFETY: mapped, that long, zeros, aligned to pages; never unmapped.
+    let page = unsafe { &*at.cast::<Page>() };
     page.process.store(own::this_process(), Relaxed);
     page.generation.store(forks::generation().into(), Relaxed);
     page.began.store(now(), Relaxed);
     own::list_files(|line| page.add_file(line));
     page.complete();
     Ok(page)
-}
-
-fn map(file: &SharedFile) -> Result<Mapping, Errno> {
-    // Else a write to it might end the process, when there is no more memory.
-    file.reserve(page::LEN)?;
-    file.map(page::LEN, true)
 }

@@ -9,6 +9,8 @@
 //! a [`Deadline`], to which a [`clock::Instant`](crate::clock::Instant) converts. A wait that has nothing else to return
 //! returns a [`WaitTimeoutResult`].
 
+#[cfg(any(test, feature = "std"))]
+mod arc_guard;
 mod barrier;
 mod condvar;
 mod condvar_guard;
@@ -17,6 +19,7 @@ mod doze;
 mod event;
 mod fairness;
 mod futex;
+mod guard_traits;
 mod latch;
 mod lazy_lock;
 mod mutex;
@@ -45,6 +48,8 @@ mod wait_many;
 
 pub use crate::sys::futex::Deadline;
 pub use crate::sys::orphaned::{Orphaned, OrphanedGuard};
+#[cfg(any(test, feature = "std"))]
+pub use arc_guard::ArcGuard;
 pub use barrier::{Barrier, BarrierWaitResult};
 pub use condvar::Condvar;
 pub use condvar_guard::{CondvarGuard, OwnedGuard};

@@ -16,11 +16,11 @@
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
-use core::ops::Deref;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::sync::atomic::compiler_fence;
 use core::time::Duration;
 
+use super::guard_traits::guard_traits;
 use super::mutex::Lock;
 use super::scope::Private;
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -263,15 +263,7 @@ fn era() -> u32 {
     process as u32 | FIRST_PROCESS
 }
 
-impl<T: ?Sized> Deref for ReentrantMutexGuard<'_, T> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: invariant 1: no other thread has the value, and this one has shared references alone.
-        unsafe { &*self.mutex.value.get() }
-    }
-}
+guard_traits!(shared [T: ?Sized] ReentrantMutexGuard<'_, T>, -> T, |this| this.mutex.value.get());
 
 impl<T: ?Sized> Drop for ReentrantMutexGuard<'_, T> {
     #[inline]
@@ -339,18 +331,6 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for ReentrantMutex<T> {
             None => mutex.field("value", &format_args!("<locked>")),
         };
         mutex.finish()
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for ReentrantMutexGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display> fmt::Display for ReentrantMutexGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
     }
 }
 

@@ -1,19 +1,15 @@
 //! Guards that own a share of their mutex, by `Arc`, instead of borrowing it.
 //!
 //! # Invariants
-//! 1. Those of `guard.rs`.
-//! 2. The guard's share of the mutex is given back after the lock is let go of, so the mutex outlives the guard's use
-//!    of it.
+//! 1. Those of `guard.rs` and `arc_guard.rs`.
 
-use core::fmt;
-use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
-use core::ops::{Deref, DerefMut};
 use core::time::Duration;
 use std::sync::Arc;
 
 use super::guard;
 use super::{Lock, Mutex, MutexGuard, Private, Scope};
+use crate::sync::arc_guard::ArcGuard;
+use crate::sync::arc_guard::sealed::{Exclusive, Holding};
 use crate::sync::condvar_guard;
 use crate::sys::futex::Deadline;
 use crate::sys::orphaned::{Orphaned, sealed};
@@ -39,18 +35,30 @@ use crate::sys::orphaned::{Orphaned, sealed};
 /// guard.push(2);
 /// assert_eq!(*guard, [1, 2]);
 /// ```
-#[must_use = "the mutex is unlocked at once if this is dropped"]
-pub struct ArcMutexGuard<T: ?Sized, S: Scope = Private> {
-    mutex: Arc<Mutex<T, S>>,
-    /// The holder's.
-    tag: u32,
-    /// Not Send: see `guard.rs`, invariant 3.
-    stays: PhantomData<*const ()>,
+pub type ArcMutexGuard<T, S = Private> = ArcGuard<Mutex<T, S>, Locked>;
+
+/// A mutex is held. For [`ArcMutexGuard`].
+#[derive(Debug)]
+pub enum Locked {}
+
+impl<T: ?Sized, S: Scope> Holding<Mutex<T, S>> for Locked {
+    type Value = T;
+    /// The holder's tag.
+    type Key = u32;
+
+    #[inline(always)]
+    fn value(mutex: &Mutex<T, S>) -> *mut T {
+        mutex.value.get()
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(mutex: &Mutex<T, S>, tag: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { mutex.lock.unlock_as(tag) };
+    }
 }
 
-// SAFETY: a shared guard gives shared access to the value, and to the `Arc`, which needs more to be shared: as much as
-// to be sent, which is `T: Send` for the mutex.
-unsafe impl<T: ?Sized + Send + Sync, S: Scope> Sync for ArcMutexGuard<T, S> {}
+impl<T: ?Sized, S: Scope> Exclusive<Mutex<T, S>> for Locked {}
 
 impl<T: ?Sized, S: Scope> Mutex<T, S> {
     /// As [`lock`](Self::lock), with a guard that owns a share of the mutex. With the feature `std`, as all that
@@ -102,24 +110,22 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
     }
 }
 
-impl<T: ?Sized, S: Scope> ArcMutexGuard<T, S> {
+impl<T: ?Sized, S: Scope> ArcGuard<Mutex<T, S>, Locked> {
     /// In place of a guard of this mutex.
     #[inline(always)]
     fn of(mutex: &Arc<Mutex<T, S>>, guard: MutexGuard<'_, T, S>) -> Self {
-        let mutex = mutex.clone();
-        ArcMutexGuard { mutex, tag: MutexGuard::into_tag(guard), stays: PhantomData }
+        // SAFETY: the guard held the lock under this tag, and does not any more.
+        unsafe { ArcGuard::new(mutex.clone(), MutexGuard::into_tag(guard)) }
     }
 
     /// The mutex that is locked.
     pub fn mutex(guard: &Self) -> &Arc<Mutex<T, S>> {
-        &guard.mutex
+        ArcGuard::lock(guard)
     }
 
     /// As [`MutexGuard::unlock_fairly`].
     pub fn unlock_fairly(guard: Self) {
-        let guard = ManuallyDrop::new(guard);
-        // SAFETY: taken once: the guard is not dropped.
-        let mutex = unsafe { core::ptr::read(&guard.mutex) };
+        let (mutex, _) = ArcGuard::into_parts(guard);
         // SAFETY: invariant 1; not dropped again.
         unsafe { mutex.lock.unlock_fairly() };
     }
@@ -130,33 +136,7 @@ impl<T: ?Sized, S: Scope> ArcMutexGuard<T, S> {
     /// As [`MutexGuard::unlocked`].
     pub fn unlocked<R>(guard: &mut Self, f: impl FnOnce() -> R) -> R {
         // SAFETY: invariant 1; the guard is borrowed until it is locked again.
-        unsafe { guard::unlocked_while(&guard.mutex.lock, f) }
-    }
-}
-
-impl<T: ?Sized, S: Scope> Deref for ArcMutexGuard<T, S> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: invariant 1: no other thread has the value.
-        unsafe { &*self.mutex.value.get() }
-    }
-}
-
-impl<T: ?Sized, S: Scope> DerefMut for ArcMutexGuard<T, S> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`, and the guard is borrowed exclusively.
-        unsafe { &mut *self.mutex.value.get() }
-    }
-}
-
-impl<T: ?Sized, S: Scope> Drop for ArcMutexGuard<T, S> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: invariant 1, as of `MutexGuard`.
-        unsafe { self.mutex.lock.unlock_as(self.tag) };
+        unsafe { guard::unlocked_while(&ArcGuard::lock(guard).lock, f) }
     }
 }
 
@@ -164,12 +144,12 @@ impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for ArcMutexGuard<T, S> {
     type Value = T;
 
     fn value(&self) -> *mut T {
-        self.mutex.value.get()
+        Self::mutex(self).value.get()
     }
 
     unsafe fn abandon(&self, gone: u64) {
         // SAFETY: the guard is neither used nor dropped after this, so its share is taken once.
-        let mutex = unsafe { core::ptr::read(&self.mutex) };
+        let mutex = unsafe { ArcGuard::take_lock(self) };
         // SAFETY: the caller's promise.
         unsafe { mutex.lock.abandon(gone as u32) };
     }
@@ -178,31 +158,19 @@ impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for ArcMutexGuard<T, S> {
 impl<T: ?Sized, S: Scope> condvar_guard::sealed::CondvarGuard for ArcMutexGuard<T, S> {
     unsafe fn release(&self) {
         // SAFETY: the guard holds the lock, and is not used until it does again.
-        unsafe { self.mutex.lock.unlock() };
+        unsafe { Self::mutex(self).lock.unlock() };
     }
 
     unsafe fn reacquire(&self) {
-        self.mutex.lock.lock_as_guest();
+        Self::mutex(self).lock.lock_as_guest();
     }
 
     fn lock_address(&self) -> usize {
-        core::ptr::from_ref::<Lock<S>>(&self.mutex.lock).addr()
+        core::ptr::from_ref::<Lock<S>>(&Self::mutex(self).lock).addr()
     }
 
     fn adopt(&self, requeue: &mut dyn FnMut(u32, condvar_guard::sealed::Place<'_>) -> u32) {
         // SAFETY: the guard holds the lock.
-        unsafe { condvar_guard::adopt(&self.mutex.lock, requeue) };
-    }
-}
-
-impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for ArcMutexGuard<T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for ArcMutexGuard<T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
+        unsafe { condvar_guard::adopt(&Self::mutex(self).lock, requeue) };
     }
 }

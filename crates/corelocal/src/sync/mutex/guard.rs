@@ -7,15 +7,14 @@
 //!    holder came along.
 //! 4. A guard of a lock that processes share unlocks in the process only that locked: not its copy in a forked child.
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
-use core::ops::{Deref, DerefMut};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use super::lock::{Lock, Taken};
 use super::{Mutex, Private, Scope};
+use crate::sync::guard_traits::guard_traits;
 use crate::sys::orphaned::sealed;
 
 /// The value of a locked [`Mutex`]; unlocks when dropped.
@@ -149,23 +148,7 @@ pub(super) unsafe fn unlocked_while<S: Scope, R>(lock: &Lock<S>, f: impl FnOnce(
     f()
 }
 
-impl<T: ?Sized, S: Scope> Deref for MutexGuard<'_, T, S> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: invariant 1: nobody else has the value.
-        unsafe { &*self.mutex.value.get() }
-    }
-}
-
-impl<T: ?Sized, S: Scope> DerefMut for MutexGuard<'_, T, S> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`, and the guard is borrowed exclusively.
-        unsafe { &mut *self.mutex.value.get() }
-    }
-}
+guard_traits!(exclusive [T: ?Sized, S: Scope] MutexGuard<'_, T, S>, -> T, |this| this.mutex.value.get());
 
 impl<T: ?Sized, S: Scope> Drop for MutexGuard<'_, T, S> {
     #[inline(always)]
@@ -186,18 +169,6 @@ impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for MutexGuard<'_, T, S> {
     unsafe fn abandon(&self, gone: u64) {
         // SAFETY: the caller's promise.
         unsafe { self.mutex.lock.abandon(gone as u32) };
-    }
-}
-
-impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for MutexGuard<'_, T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for MutexGuard<'_, T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
     }
 }
 
@@ -257,40 +228,12 @@ impl<'a, T: ?Sized, S: Scope> MappedMutexGuard<'a, T, S> {
     }
 }
 
-impl<T: ?Sized, S: Scope> Deref for MappedMutexGuard<'_, T, S> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: invariant 1: nobody else has the value, of which this is a part.
-        unsafe { self.value.as_ref() }
-    }
-}
-
-impl<T: ?Sized, S: Scope> DerefMut for MappedMutexGuard<'_, T, S> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`, and the guard is borrowed exclusively.
-        unsafe { self.value.as_mut() }
-    }
-}
+guard_traits!(exclusive [T: ?Sized, S: Scope] MappedMutexGuard<'_, T, S>, -> T, |this| this.value.as_ptr());
 
 impl<T: ?Sized, S: Scope> Drop for MappedMutexGuard<'_, T, S> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: invariant 1, as of the whole value's guard.
         unsafe { self.lock.unlock_as(self.tag) };
-    }
-}
-
-impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for MappedMutexGuard<'_, T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for MappedMutexGuard<'_, T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
     }
 }

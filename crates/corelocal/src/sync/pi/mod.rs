@@ -17,7 +17,6 @@ pub use robust::RobustPiMutex;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
-use core::ops::{Deref, DerefMut};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 
@@ -25,6 +24,7 @@ use super::robust::LockError;
 use super::robust::word::{self as owner_word, Taken};
 use super::scope::{Private, Scope};
 use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::guard_traits::guard_traits;
 use crate::sys::futex::Deadline;
 use crate::sys::thread_id;
 use word::Left;
@@ -237,33 +237,11 @@ impl<'a, T: ?Sized, S: Scope> PiMutexGuard<'a, T, S> {
     }
 }
 
-impl<T: ?Sized, S: Scope> Deref for PiMutexGuard<'_, T, S> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: the lock is owned, and this borrows the guard. (1)
-        unsafe { &*self.mutex.value.get() }
-    }
-}
-
-impl<T: ?Sized, S: Scope> DerefMut for PiMutexGuard<'_, T, S> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the lock is owned, and this borrows the guard mutably. (1)
-        unsafe { &mut *self.mutex.value.get() }
-    }
-}
+guard_traits!(exclusive [T: ?Sized, S: Scope] PiMutexGuard<'_, T, S>, -> T, |this| this.mutex.value.get());
 
 impl<T: ?Sized, S: Scope> Drop for PiMutexGuard<'_, T, S> {
     #[inline]
     fn drop(&mut self) {
         self.mutex.unlock();
-    }
-}
-
-impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for PiMutexGuard<'_, T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
     }
 }

@@ -10,6 +10,7 @@ use core::ops::{Deref, DerefMut};
 
 use super::RobustMutex;
 use super::waiting::{Plain, Waiting};
+use crate::sync::guard_traits::guard_traits;
 use crate::sync::scope::{Private, Scope};
 use crate::sys::orphaned::sealed;
 
@@ -36,23 +37,7 @@ impl<'a, T: ?Sized, S: Scope, W: Waiting> RobustMutexGuard<'a, T, S, W> {
     }
 }
 
-impl<T: ?Sized, S: Scope, W: Waiting> Deref for RobustMutexGuard<'_, T, S, W> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: the lock is owned, and this borrows the guard. (1)
-        unsafe { &*self.mutex.value.get() }
-    }
-}
-
-impl<T: ?Sized, S: Scope, W: Waiting> DerefMut for RobustMutexGuard<'_, T, S, W> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the lock is owned, and this borrows the guard mutably. (1)
-        unsafe { &mut *self.mutex.value.get() }
-    }
-}
+guard_traits!(exclusive [T: ?Sized, S: Scope, W: Waiting] RobustMutexGuard<'_, T, S, W>, -> T, |this| this.mutex.value.get());
 
 impl<T: ?Sized, S: Scope, W: Waiting> sealed::OrphanedGuard for RobustMutexGuard<'_, T, S, W> {
     type Value = T;
@@ -75,12 +60,6 @@ impl<T: ?Sized, S: Scope, W: Waiting> Drop for RobustMutexGuard<'_, T, S, W> {
     #[inline]
     fn drop(&mut self) {
         self.mutex.unlock();
-    }
-}
-
-impl<T: ?Sized + fmt::Debug, S: Scope, W: Waiting> fmt::Debug for RobustMutexGuard<'_, T, S, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
     }
 }
 

@@ -1,19 +1,16 @@
 //! Guards that own a share of their read-write lock, by `Arc`, instead of borrowing it.
 //!
 //! # Invariants
-//! 1. Those of `guard.rs`.
-//! 2. The guard's share of the lock is given back after the guard has left it.
+//! 1. Those of `guard.rs` and `arc_guard.rs`.
 
-use core::fmt;
-use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
-use core::ops::{Deref, DerefMut};
 use core::time::Duration;
 use std::sync::Arc;
 
 use super::guard::{RwLockReadGuard, RwLockWriteGuard};
 use super::upgradable::RwLockUpgradableGuard;
 use super::{Private, RwLock, Scope};
+use crate::sync::arc_guard::ArcGuard;
+use crate::sync::arc_guard::sealed::{Exclusive, Holding};
 use crate::sync::condvar_guard;
 use crate::sys::futex::Deadline;
 use crate::sys::orphaned::{Orphaned, sealed};
@@ -38,24 +35,11 @@ use crate::sys::orphaned::{Orphaned, sealed};
 /// drop(text); // the guard keeps the lock alive
 /// assert_eq!(*page.text, "one");
 /// ```
-#[must_use = "it unlocks when it is dropped"]
-pub struct ArcRwLockReadGuard<T: ?Sized, S: Scope = Private> {
-    lock: Arc<RwLock<T, S>>,
-    stamp: S::Stamp,
-    /// Not Send.
-    stays: PhantomData<*const ()>,
-}
+pub type ArcRwLockReadGuard<T, S = Private> = ArcGuard<RwLock<T, S>, Read>;
 
 /// Exclusive access to the value of a [`RwLock`] that lies in an [`Arc`], until it is dropped, by the same thread. With
 /// the feature `std`.
-#[must_use = "it unlocks when it is dropped"]
-pub struct ArcRwLockWriteGuard<T: ?Sized, S: Scope = Private> {
-    lock: Arc<RwLock<T, S>>,
-    /// The thread's, with which it came.
-    tag: u32,
-    /// Not Send.
-    stays: PhantomData<*const ()>,
-}
+pub type ArcRwLockWriteGuard<T, S = Private> = ArcGuard<RwLock<T, S>, Write>;
 
 /// Access to the value of a [`RwLock`] that lies in an [`Arc`], beside its readers, which can become exclusive, until
 /// it is dropped, by the same thread. With the feature `std`.
@@ -73,21 +57,68 @@ pub struct ArcRwLockWriteGuard<T: ?Sized, S: Scope = Private> {
 /// }
 /// assert_eq!(*list.read(), [1, 2]);
 /// ```
-#[must_use = "it unlocks when it is dropped"]
-pub struct ArcRwLockUpgradableGuard<T: ?Sized, S: Scope = Private> {
-    lock: Arc<RwLock<T, S>>,
-    stamp: S::Stamp,
-    /// Not Send.
-    stays: PhantomData<*const ()>,
+pub type ArcRwLockUpgradableGuard<T, S = Private> = ArcGuard<RwLock<T, S>, Upgradable>;
+
+/// A lock is held for reading. For [`ArcRwLockReadGuard`].
+#[derive(Debug)]
+pub enum Read {}
+
+impl<T: ?Sized, S: Scope> Holding<RwLock<T, S>> for Read {
+    type Value = T;
+    type Key = S::Stamp;
+
+    #[inline(always)]
+    fn value(lock: &RwLock<T, S>) -> *mut T {
+        lock.value.get()
+    }
+
+    #[inline]
+    unsafe fn unlock(lock: &RwLock<T, S>, stamp: Self::Key) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { RwLockReadGuard::new(&lock.raw, lock.value_ptr(), stamp) });
+    }
 }
 
-// SAFETY: a shared guard gives `&T` and the `Arc`, which may be shared and sent if `T` may: as much as it takes to be
-// shared.
-unsafe impl<T: ?Sized + Send + Sync, S: Scope> Sync for ArcRwLockReadGuard<T, S> {}
-// SAFETY: as above.
-unsafe impl<T: ?Sized + Send + Sync, S: Scope> Sync for ArcRwLockWriteGuard<T, S> {}
-// SAFETY: as above.
-unsafe impl<T: ?Sized + Send + Sync, S: Scope> Sync for ArcRwLockUpgradableGuard<T, S> {}
+/// A lock is held for writing. For [`ArcRwLockWriteGuard`].
+#[derive(Debug)]
+pub enum Write {}
+
+impl<T: ?Sized, S: Scope> Holding<RwLock<T, S>> for Write {
+    type Value = T;
+    type Key = u32;
+
+    #[inline(always)]
+    fn value(lock: &RwLock<T, S>) -> *mut T {
+        lock.value.get()
+    }
+
+    #[inline]
+    unsafe fn unlock(lock: &RwLock<T, S>, tag: Self::Key) {
+        lock.raw.unlock_write_as(tag);
+    }
+}
+
+impl<T: ?Sized, S: Scope> Exclusive<RwLock<T, S>> for Write {}
+
+/// A lock is held as upgradable. For [`ArcRwLockUpgradableGuard`].
+#[derive(Debug)]
+pub enum Upgradable {}
+
+impl<T: ?Sized, S: Scope> Holding<RwLock<T, S>> for Upgradable {
+    type Value = T;
+    type Key = S::Stamp;
+
+    #[inline(always)]
+    fn value(lock: &RwLock<T, S>) -> *mut T {
+        lock.value.get()
+    }
+
+    #[inline]
+    unsafe fn unlock(lock: &RwLock<T, S>, stamp: Self::Key) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { RwLockUpgradableGuard::new(&lock.raw, lock.value_ptr(), stamp) });
+    }
+}
 
 /// Those that lock it with guards that own a share of it. With the feature `std`.
 impl<T: ?Sized, S: Scope> RwLock<T, S> {
@@ -208,79 +239,65 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
     }
 }
 
-impl<T: ?Sized, S: Scope> ArcRwLockReadGuard<T, S> {
+impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Read> {
     /// In place of a guard of the whole value of this lock.
     #[inline(always)]
     fn of(lock: &Arc<RwLock<T, S>>, guard: RwLockReadGuard<'_, T, S>) -> Self {
-        Self::new(lock.clone(), RwLockReadGuard::into_stamp(guard))
-    }
-
-    fn new(lock: Arc<RwLock<T, S>>, stamp: S::Stamp) -> Self {
-        ArcRwLockReadGuard { lock, stamp, stays: PhantomData }
+        // SAFETY: the guard held the lock with this stamp, and does not any more.
+        unsafe { Self::new(lock.clone(), RwLockReadGuard::into_stamp(guard)) }
     }
 
     /// The lock that is held for reading.
     pub fn rwlock(this: &Self) -> &Arc<RwLock<T, S>> {
-        &this.lock
+        ArcGuard::lock(this)
     }
 }
 
-impl<T: ?Sized, S: Scope> ArcRwLockWriteGuard<T, S> {
+impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Write> {
     /// In place of a guard of the whole value of this lock.
     #[inline(always)]
     fn of(lock: &Arc<RwLock<T, S>>, guard: RwLockWriteGuard<'_, T, S>) -> Self {
-        Self::new(lock.clone(), RwLockWriteGuard::into_tag(guard))
-    }
-
-    fn new(lock: Arc<RwLock<T, S>>, tag: u32) -> Self {
-        ArcRwLockWriteGuard { lock, tag, stays: PhantomData }
+        // SAFETY: the guard held the lock with this tag, and does not any more.
+        unsafe { Self::new(lock.clone(), RwLockWriteGuard::into_tag(guard)) }
     }
 
     /// The lock that is held for writing.
     pub fn rwlock(this: &Self) -> &Arc<RwLock<T, S>> {
-        &this.lock
+        ArcGuard::lock(this)
     }
 
     /// As [`RwLockWriteGuard::downgrade`].
     pub fn downgrade(this: Self) -> ArcRwLockReadGuard<T, S> {
-        let (lock, tag) = this.into_parts();
+        let (lock, tag) = ArcGuard::into_parts(this);
         // SAFETY: the lock is held for writing under this tag, by no other guard.
         let guard = unsafe { RwLockWriteGuard::new(&lock.raw, lock.value_ptr(), tag) };
         let stamp = RwLockReadGuard::into_stamp(RwLockWriteGuard::downgrade(guard));
-        ArcRwLockReadGuard::new(lock, stamp)
+        // SAFETY: the lock is held for reading, with this stamp.
+        unsafe { ArcRwLockReadGuard::new(lock, stamp) }
     }
 
     /// As [`RwLockWriteGuard::downgrade_to_upgradable`].
     pub fn downgrade_to_upgradable(this: Self) -> ArcRwLockUpgradableGuard<T, S> {
-        let (lock, tag) = this.into_parts();
+        let (lock, tag) = ArcGuard::into_parts(this);
         // SAFETY: as in `downgrade`.
         let guard = unsafe { RwLockWriteGuard::new(&lock.raw, lock.value_ptr(), tag) };
         let guard = RwLockWriteGuard::downgrade_to_upgradable(guard);
         let stamp = RwLockUpgradableGuard::into_stamp(guard);
-        ArcRwLockUpgradableGuard::new(lock, stamp)
-    }
-
-    /// The lock, which stays held, and the tag.
-    fn into_parts(self) -> (Arc<RwLock<T, S>>, u32) {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: taken once, as `this` is not dropped.
-        (unsafe { core::ptr::read(&this.lock) }, this.tag)
+        // SAFETY: the lock is held as upgradable, with this stamp.
+        unsafe { ArcRwLockUpgradableGuard::new(lock, stamp) }
     }
 }
 
-impl<T: ?Sized, S: Scope> ArcRwLockUpgradableGuard<T, S> {
+impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Upgradable> {
     /// In place of a guard of this lock.
     fn of(lock: &Arc<RwLock<T, S>>, guard: RwLockUpgradableGuard<'_, T, S>) -> Self {
-        Self::new(lock.clone(), RwLockUpgradableGuard::into_stamp(guard))
-    }
-
-    fn new(lock: Arc<RwLock<T, S>>, stamp: S::Stamp) -> Self {
-        ArcRwLockUpgradableGuard { lock, stamp, stays: PhantomData }
+        // SAFETY: the guard held the lock with this stamp, and does not any more.
+        unsafe { Self::new(lock.clone(), RwLockUpgradableGuard::into_stamp(guard)) }
     }
 
     /// The lock that is held.
     pub fn rwlock(this: &Self) -> &Arc<RwLock<T, S>> {
-        &this.lock
+        ArcGuard::lock(this)
     }
 
     /// As [`RwLockUpgradableGuard::upgrade`].
@@ -323,11 +340,12 @@ impl<T: ?Sized, S: Scope> ArcRwLockUpgradableGuard<T, S> {
 
     /// As [`RwLockUpgradableGuard::downgrade`].
     pub fn downgrade(this: Self) -> ArcRwLockReadGuard<T, S> {
-        let (lock, stamp) = this.into_parts();
+        let (lock, stamp) = ArcGuard::into_parts(this);
         // SAFETY: the lock is held as upgradable, by no other guard.
         let guard = unsafe { RwLockUpgradableGuard::new(&lock.raw, lock.value_ptr(), stamp) };
         let stamp = RwLockReadGuard::into_stamp(RwLockUpgradableGuard::downgrade(guard));
-        ArcRwLockReadGuard::new(lock, stamp)
+        // SAFETY: the lock is held for reading, with this stamp.
+        unsafe { ArcRwLockReadGuard::new(lock, stamp) }
     }
 
     fn upgraded_by(
@@ -339,21 +357,16 @@ impl<T: ?Sized, S: Scope> ArcRwLockUpgradableGuard<T, S> {
             RwLockUpgradableGuard<'a, T, S>,
         >,
     ) -> Result<ArcRwLockWriteGuard<T, S>, Self> {
-        let (lock, stamp) = self.into_parts();
+        let (lock, stamp) = ArcGuard::into_parts(self);
         // SAFETY: as in `downgrade`.
         let guard = unsafe { RwLockUpgradableGuard::new(&lock.raw, lock.value_ptr(), stamp) };
         let upgraded = upgrade(guard).map(RwLockWriteGuard::into_tag);
         match upgraded.map_err(RwLockUpgradableGuard::into_stamp) {
-            Ok(tag) => Ok(ArcRwLockWriteGuard::new(lock, tag)),
-            Err(stamp) => Err(Self::new(lock, stamp)),
+            // SAFETY: the lock is held for writing, with this tag.
+            Ok(tag) => Ok(unsafe { ArcRwLockWriteGuard::new(lock, tag) }),
+            // SAFETY: the lock is held as before.
+            Err(stamp) => Err(unsafe { Self::new(lock, stamp) }),
         }
-    }
-
-    /// The lock, which stays held, and the stamp.
-    fn into_parts(self) -> (Arc<RwLock<T, S>>, S::Stamp) {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: taken once, as `this` is not dropped.
-        (unsafe { core::ptr::read(&this.lock) }, this.stamp)
     }
 }
 
@@ -361,12 +374,12 @@ impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for ArcRwLockWriteGuard<T, S> {
     type Value = T;
 
     fn value(&self) -> *mut T {
-        self.lock.value.get()
+        Self::rwlock(self).value.get()
     }
 
     unsafe fn abandon(&self, gone: u64) {
         // SAFETY: the guard is neither used nor dropped after this, so its share is taken once.
-        let lock = unsafe { core::ptr::read(&self.lock) };
+        let lock = unsafe { ArcGuard::take_lock(self) };
         lock.raw.abandon(gone as u32);
     }
 }
@@ -376,103 +389,10 @@ impl<T: ?Sized, S: Scope> condvar_guard::sealed::OwnedGuard for ArcRwLockWriteGu
     type Locked = Self;
 
     fn unlock(self) -> Self::Lock {
-        self.lock.clone()
+        Self::rwlock(&self).clone()
     }
 
     fn relock(lock: Self::Lock) -> Self {
         lock.write_arc()
-    }
-}
-
-impl<T: ?Sized, S: Scope> Drop for ArcRwLockReadGuard<T, S> {
-    #[inline]
-    fn drop(&mut self) {
-        let (lock, stamp) = (&self.lock, self.stamp);
-        // SAFETY: invariant 1; this guard is not used any more.
-        drop(unsafe { RwLockReadGuard::new(&lock.raw, lock.value_ptr(), stamp) });
-    }
-}
-
-impl<T: ?Sized, S: Scope> Drop for ArcRwLockWriteGuard<T, S> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.raw.unlock_write_as(self.tag);
-    }
-}
-
-impl<T: ?Sized, S: Scope> Drop for ArcRwLockUpgradableGuard<T, S> {
-    #[inline]
-    fn drop(&mut self) {
-        let (lock, stamp) = (&self.lock, self.stamp);
-        // SAFETY: invariant 1; this guard is not used any more.
-        drop(unsafe { RwLockUpgradableGuard::new(&lock.raw, lock.value_ptr(), stamp) });
-    }
-}
-
-impl<T: ?Sized, S: Scope> Deref for ArcRwLockReadGuard<T, S> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: invariant 1: no thread writes.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized, S: Scope> Deref for ArcRwLockWriteGuard<T, S> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: invariant 1: no other thread has it.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized, S: Scope> DerefMut for ArcRwLockWriteGuard<T, S> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`, and the guard is borrowed exclusively.
-        unsafe { &mut *self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized, S: Scope> Deref for ArcRwLockUpgradableGuard<T, S> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: invariant 1: no thread writes.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for ArcRwLockReadGuard<T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for ArcRwLockWriteGuard<T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for ArcRwLockUpgradableGuard<T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for ArcRwLockReadGuard<T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for ArcRwLockWriteGuard<T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
     }
 }

@@ -6,10 +6,8 @@
 //!    child.
 //! 2. `value` points into the lock's value, or to what a closure of the user made of a reference to it.
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
-use core::ops::{Deref, DerefMut};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
@@ -18,6 +16,7 @@ use super::raw::Raw;
 use super::state;
 use super::upgradable::RwLockUpgradableGuard;
 use super::waits::Kind;
+use crate::sync::guard_traits::guard_traits;
 use crate::sync::scope::{Private, Scope};
 use crate::sys::orphaned::sealed;
 
@@ -106,27 +105,7 @@ impl<T: ?Sized, S: Scope> Drop for RwLockReadGuard<'_, T, S> {
     }
 }
 
-impl<T: ?Sized, S: Scope> Deref for RwLockReadGuard<'_, T, S> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: invariants 1 and 2: nobody writes.
-        unsafe { self.value.as_ref() }
-    }
-}
-
-impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for RwLockReadGuard<'_, T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for RwLockReadGuard<'_, T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&**self, f)
-    }
-}
+guard_traits!(shared [T: ?Sized, S: Scope] RwLockReadGuard<'_, T, S>, -> T, |this| this.value.as_ptr());
 
 /// Exclusive access to the value of a [`RwLock`](super::RwLock), until it is dropped, by the same thread.
 #[must_use = "it unlocks when it is dropped"]
@@ -272,32 +251,4 @@ impl<T: ?Sized, S: Scope> Drop for RwLockWriteGuard<'_, T, S> {
     }
 }
 
-impl<T: ?Sized, S: Scope> Deref for RwLockWriteGuard<'_, T, S> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: invariants 1 and 2: nobody else has it.
-        unsafe { self.value.as_ref() }
-    }
-}
-
-impl<T: ?Sized, S: Scope> DerefMut for RwLockWriteGuard<'_, T, S> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`.
-        unsafe { self.value.as_mut() }
-    }
-}
-
-impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for RwLockWriteGuard<'_, T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for RwLockWriteGuard<'_, T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&**self, f)
-    }
-}
+guard_traits!(exclusive [T: ?Sized, S: Scope] RwLockWriteGuard<'_, T, S>, -> T, |this| this.value.as_ptr());

@@ -5,14 +5,13 @@
 //!
 //! The invariants are those of `guard.rs`.
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
-use core::ops::{Deref, DerefMut};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use super::raw::Raw;
+use crate::sync::guard_traits::guard_traits;
 use crate::sync::scope::{Private, Scope};
 
 /// Exclusive access to a part of the value of a [`RwLock`](super::RwLock), until it is dropped, by the same
@@ -83,32 +82,4 @@ impl<T: ?Sized, S: Scope> Drop for MappedRwLockWriteGuard<'_, T, S> {
     }
 }
 
-impl<T: ?Sized, S: Scope> Deref for MappedRwLockWriteGuard<'_, T, S> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: nobody else has it.
-        unsafe { self.value.as_ref() }
-    }
-}
-
-impl<T: ?Sized, S: Scope> DerefMut for MappedRwLockWriteGuard<'_, T, S> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`.
-        unsafe { self.value.as_mut() }
-    }
-}
-
-impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for MappedRwLockWriteGuard<'_, T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display, S: Scope> fmt::Display for MappedRwLockWriteGuard<'_, T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&**self, f)
-    }
-}
+guard_traits!(exclusive [T: ?Sized, S: Scope] MappedRwLockWriteGuard<'_, T, S>, -> T, |this| this.value.as_ptr());

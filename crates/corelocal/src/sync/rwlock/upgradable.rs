@@ -2,10 +2,8 @@
 //!
 //! The invariants are those of `guard.rs`.
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
-use core::ops::Deref;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -13,6 +11,7 @@ use core::time::Duration;
 use super::guard::{RwLockReadGuard, RwLockWriteGuard};
 use super::raw::Raw;
 use super::state;
+use crate::sync::guard_traits::guard_traits;
 use crate::sync::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 
@@ -132,18 +131,4 @@ impl<T: ?Sized, S: Scope> Drop for RwLockUpgradableGuard<'_, T, S> {
     }
 }
 
-impl<T: ?Sized, S: Scope> Deref for RwLockUpgradableGuard<'_, T, S> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: nobody writes.
-        unsafe { self.value.as_ref() }
-    }
-}
-
-impl<T: ?Sized + fmt::Debug, S: Scope> fmt::Debug for RwLockUpgradableGuard<'_, T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
-    }
-}
+guard_traits!(shared [T: ?Sized, S: Scope] RwLockUpgradableGuard<'_, T, S>, -> T, |this| this.value.as_ptr());

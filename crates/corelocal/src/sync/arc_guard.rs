@@ -1,0 +1,103 @@
+//! A guard that owns a share of its lock, by `Arc`, instead of borrowing it.
+//!
+//! # Invariants
+//! 1. The lock is held in the guard's way, by the guard's thread, while the guard exists.
+//! 2. The guard's share of the lock is given back after the lock is let go of, so the lock outlives the guard's use of
+//!    it.
+
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use super::guard_traits::guard_traits;
+
+pub(crate) mod sealed {
+    /// How a lock is held.
+    pub trait Holding<L: ?Sized> {
+        /// What the lock protects.
+        type Value: ?Sized;
+        /// What the holder was given, and unlocks with.
+        type Key: Copy;
+
+        /// Where the value lies.
+        fn value(lock: &L) -> *mut Self::Value;
+
+        /// Lets go of the lock.
+        ///
+        /// # Safety
+        /// The calling thread holds it in this way, with this key, and does not use the value any more.
+        unsafe fn unlock(lock: &L, key: Self::Key);
+    }
+
+    /// Held by one thread alone.
+    pub trait Exclusive<L: ?Sized>: Holding<L> {}
+}
+
+use sealed::{Exclusive, Holding};
+
+/// Access to the value of a lock that lies in an [`Arc`]; unlocks when dropped. With the feature `std`.
+///
+/// It is used by its names for each lock: [`ArcMutexGuard`](super::ArcMutexGuard),
+/// [`ArcRwLockReadGuard`](super::ArcRwLockReadGuard), [`ArcRwLockWriteGuard`](super::ArcRwLockWriteGuard) and
+/// [`ArcRwLockUpgradableGuard`](super::ArcRwLockUpgradableGuard). It borrows nothing, so a function can return it, and a
+/// struct can hold it, without a lifetime. It stays in its thread.
+#[must_use = "it unlocks at once if it is dropped"]
+pub struct ArcGuard<L: ?Sized, H: Holding<L>> {
+    lock: Arc<L>,
+    key: H::Key,
+    /// Not Send: a lock is let go of by the thread that holds it.
+    stays: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives shared access to the value, and to the `Arc`, which may be shared and sent if the value
+// may be.
+unsafe impl<L: ?Sized, H: Holding<L>> Sync for ArcGuard<L, H> where H::Value: Send + Sync {}
+
+impl<L: ?Sized, H: Holding<L>> ArcGuard<L, H> {
+    /// # Safety
+    /// The lock is held in this way, with this key, by the calling thread and for the guard alone.
+    #[inline(always)]
+    pub(super) unsafe fn new(lock: Arc<L>, key: H::Key) -> Self {
+        ArcGuard { lock, key, stays: PhantomData }
+    }
+
+    /// The lock, and the key that it is held with.
+    #[inline(always)]
+    pub(super) fn lock(this: &Self) -> &Arc<L> {
+        &this.lock
+    }
+
+    /// The lock, which stays held, and the key.
+    pub(super) fn into_parts(this: Self) -> (Arc<L>, H::Key) {
+        let this = ManuallyDrop::new(this);
+        // SAFETY: taken once, as `this` is not dropped.
+        (unsafe { core::ptr::read(&this.lock) }, this.key)
+    }
+
+    /// Takes the share of a guard that is neither used nor dropped any more.
+    ///
+    /// # Safety
+    /// As it says.
+    pub(super) unsafe fn take_lock(this: &Self) -> Arc<L> {
+        // SAFETY: the caller's promise: taken once.
+        unsafe { core::ptr::read(&this.lock) }
+    }
+}
+
+guard_traits!(shared [L: ?Sized, H: Holding<L>] ArcGuard<L, H>, -> H::Value, |this| H::value(&this.lock));
+
+impl<L: ?Sized, H: Exclusive<L>> core::ops::DerefMut for ArcGuard<L, H> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut H::Value {
+        // SAFETY: invariant 1, exclusively; and the guard is borrowed exclusively.
+        unsafe { &mut *H::value(&self.lock) }
+    }
+}
+
+impl<L: ?Sized, H: Holding<L>> Drop for ArcGuard<L, H> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: invariant 1; the guard is not used any more.
+        unsafe { H::unlock(&self.lock, self.key) };
+    }
+}

@@ -1,6 +1,7 @@
 //! A `percpu::Lock` in children that are forked while other threads of the parent hold its parts: forms that would wait
 //! panic, `try_` forms fail, and checked forms give what was held back with a new value.
 
+mod cpus;
 mod judged;
 mod sandbox;
 
@@ -18,9 +19,15 @@ type Values = Lock<Vec<u32>>;
 fn while_all_are_held(values: &Values, body: impl FnOnce()) {
     thread::scope(|scope| {
         let mut holders: Vec<Sender<()>> = Vec::new();
-        loop {
+        // How many threads in a row found no part.
+        let mut misses = 0;
+        // Each shared part comes into use where the core's own is held. Each core has to have several turns, as the
+        // parts that a thread tries depend on where it runs.
+        while misses < 8 * (cpus::count() + cid::high_water::<Cid>()) {
             let ((let_go, wait), (tell, told)) = (channel::<()>(), channel());
+            let number = holders.len() as u32;
             scope.spawn(move || {
+                cpus::hop(number);
                 let held = values.try_lock();
                 tell.send(held.is_some()).unwrap();
                 if let Some(mut held) = held {
@@ -28,12 +35,8 @@ fn while_all_are_held(values: &Values, body: impl FnOnce()) {
                     let _ = wait.recv();
                 }
             });
-            let found_one = told.recv().unwrap();
+            misses = if told.recv().unwrap() { 0 } else { misses + 1 };
             holders.push(let_go);
-            // Each shared part comes into use where the core's own is held, and one of them serves this thread.
-            if !found_one && holders.len() > 2 * cid::high_water::<Cid>() as usize + 16 {
-                break;
-            }
         }
         body();
     });

@@ -5,7 +5,7 @@
 //! crate looks at the machine code itself: [`check`] reads it without running it, [`torture`] runs it
 //! and disturbs it at every instruction.
 //!
-//! [`callers`] tells from the copy of a stack and a program's files who called whom. [`input`] reads files that a user
+//! [`callers`] finds the callers in the copy of a stack, by a program's files. [`input`] reads files that a user
 //! names.
 
 pub mod callers;

@@ -8,7 +8,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::fd::BorrowedFd;
+use std::os::fd::FromRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
@@ -18,8 +18,11 @@ use tempfile::NamedTempFile;
 enum Destination {
     /// A file of this name, which a temporary one replaces.
     File(PathBuf),
-    /// What is written to directly.
-    Direct(File),
+    /// A device or a pipe. It is opened only to be written to: a reader of a pipe would take an earlier close for the
+    /// end.
+    Direct,
+    /// An open descriptor of this process.
+    Descriptor(File),
 }
 
 /// Writes a file.
@@ -28,7 +31,8 @@ enum Destination {
 /// What the kernel refuses. A regular file is then as it was.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     match find(path)? {
-        Destination::Direct(mut file) => file.write_all(content),
+        Destination::Direct => File::options().write(true).open(path)?.write_all(content),
+        Destination::Descriptor(mut file) => file.write_all(content),
         Destination::File(path) => {
             let mut draft = draft(&path)?;
             draft.write_all(content)?;
@@ -44,21 +48,25 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
 /// As there.
 pub fn try_out(path: &Path) -> io::Result<()> {
     match find(path)? {
-        Destination::Direct(_) => Ok(()),
+        Destination::Direct | Destination::Descriptor(_) => Ok(()),
         Destination::File(path) => draft(&path).map(drop),
     }
 }
 
 fn find(path: &Path) -> io::Result<Destination> {
     if let Some(number) = descriptor(path) {
-        // SAFETY: it is not closed here. One that is not open is an error of the copy.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
-        return Ok(Destination::Direct(borrowed.try_clone_to_owned()?.into()));
+        // SAFETY: numbers. One that is not open is an error.
+        let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+        if copy < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor, which nothing else owns.
+        return Ok(Destination::Descriptor(unsafe { File::from_raw_fd(copy) }));
     }
     match fs::metadata(path) {
         Ok(meta) if meta.is_file() => Ok(Destination::File(fs::canonicalize(path)?)),
         Ok(meta) if meta.is_dir() => Err(ErrorKind::IsADirectory.into()),
-        Ok(_) => Ok(Destination::Direct(File::options().write(true).open(path)?)),
+        Ok(_) => Ok(Destination::Direct),
         // The end of a link, too.
         Err(error) if error.kind() == ErrorKind::NotFound => match fs::read_link(path) {
             Ok(target) => find(&path.parent().unwrap_or(Path::new("")).join(target)),
@@ -146,6 +154,23 @@ mod tests {
             assert_eq!(fs::read_to_string(at("target")).unwrap(), content);
         }
         assert!(write(&at("loop"), b"").is_err());
+    }
+
+    #[test]
+    fn a_pipe_is_opened_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: a path that ends with NUL.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let read = std::thread::spawn({
+            let path = path.clone();
+            move || fs::read_to_string(path).unwrap()
+        });
+        // The reader still waits afterwards.
+        try_out(&path).unwrap();
+        write(&path, b"content").unwrap();
+        assert_eq!(read.join().unwrap(), "content");
     }
 
     #[test]

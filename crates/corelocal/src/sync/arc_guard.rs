@@ -12,15 +12,19 @@ use std::sync::Arc;
 use super::guard_traits::guard_traits;
 
 pub(crate) mod sealed {
-    /// How a lock is held.
-    pub trait Holding<L: ?Sized> {
+    /// A lock that protects a value.
+    pub trait Protecting {
         /// What the lock protects.
         type Value: ?Sized;
-        /// What the holder was given, and unlocks with.
-        type Key: Copy;
 
         /// Where the value lies.
-        fn value(lock: &L) -> *mut Self::Value;
+        fn value(&self) -> *mut Self::Value;
+    }
+
+    /// How a lock is held.
+    pub trait Holding<L: Protecting + ?Sized> {
+        /// What the holder was given, and unlocks with.
+        type Key: Copy;
 
         /// Lets go of the lock.
         ///
@@ -30,10 +34,10 @@ pub(crate) mod sealed {
     }
 
     /// Held by one thread alone.
-    pub trait Exclusive<L: ?Sized>: Holding<L> {}
+    pub trait Exclusive<L: Protecting + ?Sized>: Holding<L> {}
 }
 
-use sealed::{Exclusive, Holding};
+use sealed::{Exclusive, Holding, Protecting};
 
 /// Access to the value of a lock that lies in an [`Arc`]; unlocks when dropped. With the feature `std`.
 ///
@@ -42,7 +46,7 @@ use sealed::{Exclusive, Holding};
 /// [`ArcRwLockUpgradableGuard`](super::ArcRwLockUpgradableGuard). It borrows nothing, so a function can return it, and a
 /// struct can hold it, without a lifetime. It stays in its thread.
 #[must_use = "it unlocks at once if it is dropped"]
-pub struct ArcGuard<L: ?Sized, H: Holding<L>> {
+pub struct ArcGuard<L: Protecting + ?Sized, H: Holding<L>> {
     lock: Arc<L>,
     key: H::Key,
     /// Not Send: a lock is let go of by the thread that holds it.
@@ -51,9 +55,12 @@ pub struct ArcGuard<L: ?Sized, H: Holding<L>> {
 
 // SAFETY: a shared guard gives shared access to the value, and to the `Arc`, which may be shared and sent if the value
 // may be.
-unsafe impl<L: ?Sized, H: Holding<L>> Sync for ArcGuard<L, H> where H::Value: Send + Sync {}
+unsafe impl<L: Protecting + ?Sized, H: Holding<L>> Sync for ArcGuard<L, H> where
+    L::Value: Send + Sync
+{
+}
 
-impl<L: ?Sized, H: Holding<L>> ArcGuard<L, H> {
+impl<L: Protecting + ?Sized, H: Holding<L>> ArcGuard<L, H> {
     /// # Safety
     /// The lock is held in this way, with this key, by the calling thread and for the guard alone.
     #[inline(always)]
@@ -61,7 +68,7 @@ impl<L: ?Sized, H: Holding<L>> ArcGuard<L, H> {
         ArcGuard { lock, key, stays: PhantomData }
     }
 
-    /// The lock, and the key that it is held with.
+    /// The lock.
     #[inline(always)]
     pub(super) fn lock(this: &Self) -> &Arc<L> {
         &this.lock
@@ -74,27 +81,27 @@ impl<L: ?Sized, H: Holding<L>> ArcGuard<L, H> {
         (unsafe { core::ptr::read(&this.lock) }, this.key)
     }
 
-    /// Takes the share of a guard that is neither used nor dropped any more.
+    /// Takes the guard's share of the lock.
     ///
     /// # Safety
-    /// As it says.
+    /// The guard is neither used nor dropped any more.
     pub(super) unsafe fn take_lock(this: &Self) -> Arc<L> {
         // SAFETY: the caller's promise: taken once.
         unsafe { core::ptr::read(&this.lock) }
     }
 }
 
-guard_traits!(shared [L: ?Sized, H: Holding<L>] ArcGuard<L, H>, -> H::Value, |this| H::value(&this.lock));
+guard_traits!(shared [L: Protecting + ?Sized, H: Holding<L>] ArcGuard<L, H>, -> L::Value, |this| L::value(&this.lock));
 
-impl<L: ?Sized, H: Exclusive<L>> core::ops::DerefMut for ArcGuard<L, H> {
+impl<L: Protecting + ?Sized, H: Exclusive<L>> core::ops::DerefMut for ArcGuard<L, H> {
     #[inline(always)]
-    fn deref_mut(&mut self) -> &mut H::Value {
+    fn deref_mut(&mut self) -> &mut L::Value {
         // SAFETY: invariant 1, exclusively; and the guard is borrowed exclusively.
-        unsafe { &mut *H::value(&self.lock) }
+        unsafe { &mut *L::value(&self.lock) }
     }
 }
 
-impl<L: ?Sized, H: Holding<L>> Drop for ArcGuard<L, H> {
+impl<L: Protecting + ?Sized, H: Holding<L>> Drop for ArcGuard<L, H> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: invariant 1; the guard is not used any more.

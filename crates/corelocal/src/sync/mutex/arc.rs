@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::guard;
 use super::{Lock, Mutex, MutexGuard, Private, Scope};
 use crate::sync::arc_guard::ArcGuard;
-use crate::sync::arc_guard::sealed::{Exclusive, Holding};
+use crate::sync::arc_guard::sealed::{Exclusive, Holding, Protecting};
 use crate::sync::condvar_guard;
 use crate::sys::futex::Deadline;
 use crate::sys::orphaned::{Orphaned, sealed};
@@ -37,19 +37,22 @@ use crate::sys::orphaned::{Orphaned, sealed};
 /// ```
 pub type ArcMutexGuard<T, S = Private> = ArcGuard<Mutex<T, S>, Locked>;
 
+impl<T: ?Sized, S: Scope> Protecting for Mutex<T, S> {
+    type Value = T;
+
+    #[inline(always)]
+    fn value(&self) -> *mut T {
+        self.value.get()
+    }
+}
+
 /// A mutex is held. For [`ArcMutexGuard`].
 #[derive(Debug)]
 pub enum Locked {}
 
 impl<T: ?Sized, S: Scope> Holding<Mutex<T, S>> for Locked {
-    type Value = T;
     /// The holder's tag.
     type Key = u32;
-
-    #[inline(always)]
-    fn value(mutex: &Mutex<T, S>) -> *mut T {
-        mutex.value.get()
-    }
 
     #[inline(always)]
     unsafe fn unlock(mutex: &Mutex<T, S>, tag: u32) {

@@ -10,7 +10,7 @@ use super::guard::{RwLockReadGuard, RwLockWriteGuard};
 use super::upgradable::RwLockUpgradableGuard;
 use super::{Private, RwLock, Scope};
 use crate::sync::arc_guard::ArcGuard;
-use crate::sync::arc_guard::sealed::{Exclusive, Holding};
+use crate::sync::arc_guard::sealed::{Exclusive, Holding, Protecting};
 use crate::sync::condvar_guard;
 use crate::sys::futex::Deadline;
 use crate::sys::orphaned::{Orphaned, sealed};
@@ -59,18 +59,21 @@ pub type ArcRwLockWriteGuard<T, S = Private> = ArcGuard<RwLock<T, S>, Write>;
 /// ```
 pub type ArcRwLockUpgradableGuard<T, S = Private> = ArcGuard<RwLock<T, S>, Upgradable>;
 
+impl<T: ?Sized, S: Scope> Protecting for RwLock<T, S> {
+    type Value = T;
+
+    #[inline(always)]
+    fn value(&self) -> *mut T {
+        self.value.get()
+    }
+}
+
 /// A lock is held for reading. For [`ArcRwLockReadGuard`].
 #[derive(Debug)]
 pub enum Read {}
 
 impl<T: ?Sized, S: Scope> Holding<RwLock<T, S>> for Read {
-    type Value = T;
     type Key = S::Stamp;
-
-    #[inline(always)]
-    fn value(lock: &RwLock<T, S>) -> *mut T {
-        lock.value.get()
-    }
 
     #[inline]
     unsafe fn unlock(lock: &RwLock<T, S>, stamp: Self::Key) {
@@ -84,13 +87,7 @@ impl<T: ?Sized, S: Scope> Holding<RwLock<T, S>> for Read {
 pub enum Write {}
 
 impl<T: ?Sized, S: Scope> Holding<RwLock<T, S>> for Write {
-    type Value = T;
     type Key = u32;
-
-    #[inline(always)]
-    fn value(lock: &RwLock<T, S>) -> *mut T {
-        lock.value.get()
-    }
 
     #[inline]
     unsafe fn unlock(lock: &RwLock<T, S>, tag: Self::Key) {
@@ -105,13 +102,7 @@ impl<T: ?Sized, S: Scope> Exclusive<RwLock<T, S>> for Write {}
 pub enum Upgradable {}
 
 impl<T: ?Sized, S: Scope> Holding<RwLock<T, S>> for Upgradable {
-    type Value = T;
     type Key = S::Stamp;
-
-    #[inline(always)]
-    fn value(lock: &RwLock<T, S>) -> *mut T {
-        lock.value.get()
-    }
 
     #[inline]
     unsafe fn unlock(lock: &RwLock<T, S>, stamp: Self::Key) {

@@ -65,6 +65,11 @@ pub enum ProfileError {
         /// Its permission bits.
         mode: u32,
     },
+    /// It has several names: another user may have given it one, by a hard link.
+    Linked {
+        /// How many.
+        names: u64,
+    },
 }
 
 /// Maps a file that has this length, for writing too. Only this user and root may write to it, or it is sealed.
@@ -78,7 +83,9 @@ pub(super) fn open_mapping(path: &CStr, len: usize) -> Result<Mapping, ProfileEr
     rule.judge(&status).map_err(|why| match why {
         Refused::Owner(status) => ProfileError::Untrusted { owner: status.owner },
         Refused::Mode(status) => ProfileError::WritableByOthers { mode: status.mode },
-        Refused::System(_) | Refused::Kind | Refused::Linked(_) => ProfileError::Foreign,
+        Refused::Linked(names) => ProfileError::Linked { names },
+        Refused::System(error) => ProfileError::System(error),
+        Refused::Kind => ProfileError::Foreign,
     })?;
     if status.len != len as u64 {
         return Err(ProfileError::Foreign);
@@ -279,6 +286,10 @@ impl fmt::Display for ProfileError {
                 f,
                 "its mode is {mode:03o}, so that other users may write to it and could cut it short, which would end \
                  this program: take that right away (`chmod go-w`)"
+            ),
+            ProfileError::Linked { names } => write!(
+                f,
+                "it has {names} names, of which another user may have added one: remove the others, or look at a copy"
             ),
             ProfileError::Foreign => f.write_str(
                 "it is no profile of locks, or one of another version of corelocal; \

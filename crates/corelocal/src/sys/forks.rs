@@ -219,13 +219,13 @@ mod imp {
     /// The generation goes through these states, each by one compare-exchange, and any thread takes the next step:
     ///
     /// ```text
-    ///   0 (nobody has asked) → BEGUN → BEGUN | number → number
+    ///   0 (no thread has asked) → BEGUN → BEGUN | number → number
     /// ```
     /// A fork wipes it. So a thread that was interrupted by a signal handler, in which the process forked, fails to
     /// take the parent's next step in the child, and begins anew.
     struct Known {
         generation: AtomicU32,
-        /// 0 if nobody has asked.
+        /// 0 until a thread asks.
         process: AtomicU32,
     }
 

@@ -62,7 +62,8 @@ pub(super) fn set_prefix(prefix: &[u8]) {
 /// A new file is its owner's alone, and is removed if it cannot be written whole. One that was there is cut short.
 ///
 /// # Errors
-/// `EINVAL` if there is no profile; `EFBIG` past the limit of a file's size (`ulimit -f`), without its signal; what the file system answered; `ENOMEM`.
+/// `EINVAL` if there is no profile; `EFBIG` past the limit of a file's size (`ulimit -f`), without its signal; what the
+/// file system answered; `ENOMEM`.
 pub fn dump(path: &CStr) -> Result<(), Errno> {
     if !is_on() {
         return Err(Errno::EINVAL);

@@ -82,8 +82,8 @@ impl<P: Encoding> Publisher<P> {
     /// `XDG_RUNTIME_DIR` for other users.
     ///
     /// # Errors
-    /// [`Refusal::Held`] if another process, or another publisher of this one, publishes there or to the same file
-    /// under another name;
+    /// [`Refusal::Held`] if another process, or another publisher of this one, publishes there, or to the same file
+    /// under a name that it had before;
     /// [`Refusal::Unsafe`] if the file is another user's or others may write to it; [`Refusal::Lock`] if that is so of
     /// the lock file; [`Refusal::Linked`] if the file has several names; [`Refusal::NotOurs`], [`Refusal::Foreign`] and
     /// others if it is there and no page that a publisher made; [`Refusal::System`] if the kernel refuses.

@@ -24,6 +24,7 @@ mod report;
 mod run;
 mod tables;
 mod torture;
+mod units;
 
 use std::process::ExitCode;
 

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Opening a file never waits: a FIFO without a writer is read to its end at once.
-//! - At most [`MOST`] bytes of a file are read.
+//! - At most a fixed number of bytes of a file are read, [`MOST`] where the caller has no smaller limit.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
@@ -13,18 +13,21 @@ use std::path::Path;
 /// The most bytes that are read of a file.
 pub const MOST: u64 = 4 << 30;
 
-/// Reads a whole regular file, or a pipe such as a shell's `<(…)` to its end.
+/// Reads a whole regular file of at most `most` bytes, or a pipe such as a shell's `<(…)` to its end.
 ///
 /// # Errors
-/// The file cannot be opened or read, is neither regular nor a pipe, or has more than [`MOST`] bytes.
+/// The file cannot be opened or read, is neither regular nor a pipe, or has more than `most` bytes
+/// ([`ErrorKind::FileTooLarge`]).
 ///
 /// # Examples
 /// ```
-/// let bytes = corelocal_lab::input::read("/proc/self/exe".as_ref())?;
+/// use corelocal_lab::input;
+///
+/// let bytes = input::read("/proc/self/exe".as_ref(), input::MOST)?;
 /// assert!(bytes.starts_with(b"\x7fELF"));
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let kind = file.metadata()?.file_type();
     if kind.is_dir() {
@@ -39,7 +42,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     } else if !kind.is_file() {
         return Err(io::Error::other("it is neither a regular file nor a pipe"));
     }
-    at_most(&file, MOST)
+    at_most(&file, most)
 }
 
 /// Reads the first `most` bytes of a regular file, or all where it has fewer. Nothing is taken out of a pipe.
@@ -92,20 +95,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, "content").unwrap();
-        assert_eq!(read(&path).unwrap(), b"content");
+        assert_eq!(read(&path, MOST).unwrap(), b"content");
         assert_eq!(read_start(&path, 3).unwrap(), b"con");
         assert_eq!(read_start(&path, 30).unwrap(), b"content");
         assert_eq!(read_regular(&path, 7).unwrap(), b"content");
         assert_eq!(read_regular(&path, 6).unwrap_err().kind(), ErrorKind::FileTooLarge);
-        assert_eq!(read(dir.path()).unwrap_err().kind(), ErrorKind::IsADirectory);
-        assert!(read("/dev/zero".as_ref()).unwrap_err().to_string().contains("neither a regular"));
+        assert_eq!(read(dir.path(), MOST).unwrap_err().kind(), ErrorKind::IsADirectory);
+        assert!(
+            read("/dev/zero".as_ref(), MOST).unwrap_err().to_string().contains("neither a regular")
+        );
         assert!(read_start("/dev/zero".as_ref(), 3).is_err());
         // A FIFO without a writer is empty.
         std::fs::remove_file(&path).unwrap();
         let fifo = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
         // SAFETY: a path that ends with NUL.
         assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
-        assert_eq!(read(&path).unwrap(), b"");
+        assert_eq!(read(&path, MOST).unwrap(), b"");
         assert!(read_start(&path, 8).is_err());
         // A slow writer is waited for.
         let mut command = std::process::Command::new("sh");
@@ -115,7 +120,7 @@ mod tests {
         let mut shell = command.spawn().unwrap();
         let path = format!("/proc/self/fd/{}", shell.stdout.as_ref().unwrap().as_raw_fd());
         assert!(read_start(path.as_ref(), 8).is_err());
-        assert_eq!(read(path.as_ref()).unwrap(), b"from a pipe");
+        assert_eq!(read(path.as_ref(), MOST).unwrap(), b"from a pipe");
         assert!(shell.wait().unwrap().success());
     }
 }

@@ -6,8 +6,8 @@
 use std::ffi::{CStr, CString};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
-use std::{fs, thread};
 
 use clock_bound_shm::{ClockErrorBound, ClockStatus, ShmReader, ShmWrite, ShmWriter};
 use clock_bound_vmclock::shm::{VMClockClockStatus, VMClockShmBody};
@@ -17,17 +17,17 @@ use corelocal::clock::page::{
     Doubt, Leap, Publisher, Refusal, Smearing, Status, Subscriber, clockbound, vmclock,
 };
 use nix::sys::time::TimeSpec;
+use tempfile::TempDir;
 
-/// A path that no other test has, and that is free again in the end.
-struct File(PathBuf, CString);
+/// A path in a folder of the test's own, which goes with it.
+struct File(PathBuf, CString, #[expect(dead_code, reason = "removes the folder")] TempDir);
 
 impl File {
-    fn new(name: &str) -> File {
-        let path =
-            std::env::temp_dir().join(format!("corelocal-lab-{}-{name}", std::process::id()));
-        let _ = fs::remove_file(&path);
+    fn new() -> File {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("page");
         let c_path = CString::new(path.to_str().expect("a path in UTF-8")).expect("no NUL");
-        File(path, c_path)
+        File(path, c_path, folder)
     }
 
     fn c(&self) -> &CStr {
@@ -36,13 +36,6 @@ impl File {
 
     fn str(&self) -> &str {
         self.0.to_str().expect("a path in UTF-8")
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-        let _ = fs::remove_file(format!("{}.lock", self.str()));
     }
 }
 
@@ -76,7 +69,7 @@ fn their_bound(n: u64) -> ClockErrorBound {
 
 #[test]
 fn clockbounds_readers_read_our_page() {
-    let file = File::new("ours");
+    let file = File::new();
     let mut publisher = Publisher::<clockbound::Page>::create(file.c()).expect("a publisher");
     assert!(ShmReader::new(file.c()).is_err(), "there is nothing to read yet");
     publisher.publish(&our_bound(1)).expect("our own process");
@@ -115,7 +108,7 @@ fn clockbounds_readers_read_our_page() {
 
 #[test]
 fn clockbounds_bounds_are_ours() {
-    let file = File::new("bounds");
+    let file = File::new();
     let mut publisher = Publisher::<clockbound::Page>::create(file.c()).expect("a publisher");
     let now = clock_bound_shm::common::clock_gettime_safe(clock_bound_shm::common::CLOCK_MONOTONIC)
         .expect("a clock");
@@ -145,7 +138,7 @@ fn clockbounds_bounds_are_ours() {
 
 #[test]
 fn we_read_clockbounds_page() {
-    let file = File::new("theirs");
+    let file = File::new();
     let mut writer = ShmWriter::new(&file.0).expect("a writer");
     // Version 0, until the first publication, or 2 of generation 0.
     match Subscriber::<clockbound::Page>::open(file.c()) {
@@ -229,7 +222,7 @@ fn their_vmclock(n: u64) -> VMClockShmBody {
 
 #[test]
 fn its_vmclock_readers_read_our_page() {
-    let file = File::new("vmclock-ours");
+    let file = File::new();
     let mut publisher = Publisher::<vmclock::Page>::create(file.c()).expect("a publisher");
     let mut reader = VMClockShmReader::new(file.str()).expect("a reader");
     for n in 1..PUBLICATIONS {
@@ -242,7 +235,7 @@ fn its_vmclock_readers_read_our_page() {
 
 #[test]
 fn we_read_its_vmclock_page() {
-    let file = File::new("vmclock-theirs");
+    let file = File::new();
     let mut writer = VMClockShmWriter::new(&file.0).expect("a writer");
     writer.write(&their_vmclock(1));
     let mut subscriber = Subscriber::<vmclock::Page>::open(file.c()).expect("a page");

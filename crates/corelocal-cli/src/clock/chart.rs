@@ -11,6 +11,7 @@ use std::io::{IsTerminal as _, Write as _};
 use anstyle::{AnsiColor, Style};
 
 use super::watch::Series;
+use crate::units::signed_time;
 
 const ROWS: usize = 12;
 /// Room for the numbers at the left.
@@ -145,7 +146,7 @@ fn legend(all: &[Series], width: usize) -> [String; 2] {
         let (mut line, mut used) = (String::new(), 0);
         for (index, series) in all.iter().enumerate().filter(|(_, series)| series.ours == ours) {
             let (mark, colour) = look(all, index);
-            let value = series.last().map(time).unwrap_or_default();
+            let value = series.last().map(signed_time).unwrap_or_default();
             let text = format!(" {} {value}", series.clock);
             used += text.chars().count() + 4;
             if used > width {
@@ -164,26 +165,9 @@ fn look(all: &[Series], index: usize) -> (char, AnsiColor) {
     if ours { OURS[before % OURS.len()] } else { OTHERS[before % OTHERS.len()] }
 }
 
-/// Nanoseconds with a sign and a fitting unit.
-pub fn time(nanos: f64) -> String {
-    let size = nanos.abs();
-    let sign = match nanos {
-        n if n > 0.0 => "+",
-        n if n < 0.0 => "-",
-        _ => "",
-    };
-    match size {
-        _ if size < 1000.0 => format!("{sign}{size:.0} ns"),
-        _ if size < 1e6 => format!("{sign}{:.3} us", size / 1e3),
-        _ if size < 1e9 => format!("{sign}{:.3} ms", size / 1e6),
-        _ if size < 1e14 => format!("{sign}{:.3} s", size / 1e9),
-        _ => format!("{sign}{:.0e} s", size / 1e9),
-    }
-}
-
 /// A round time, without the decimals that it does not need.
 fn round_time(nanos: f64) -> String {
-    let text = time(nanos);
+    let text = signed_time(nanos);
     match text.split_once('.') {
         Some((whole, rest)) => format!("{whole} {}", rest.trim_start_matches('0').trim_start()),
         None => text,
@@ -239,11 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn times() {
-        let texts = [0.0, 12.4, -999.0, 1500.0, -66e3, 2.5e6, -3e9].map(time);
-        let said =
-            ["0 ns", "+12 ns", "-999 ns", "+1.500 us", "-66.000 us", "+2.500 ms", "-3.000 s"];
-        assert_eq!(texts, said);
+    fn round_numbers() {
         assert_eq!([5e4, -2e5, 100.0].map(round_time), ["+50 us", "-200 us", "+100 ns"]);
         assert_eq!([50.0, 51.0, 999.0].map(round_up), [50.0, 100.0, 1000.0]);
     }

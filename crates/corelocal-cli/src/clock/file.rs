@@ -20,12 +20,12 @@ use corelocal::clock::page::{
 };
 use serde::Serialize;
 
-use super::chart::time;
 use super::counter;
 use super::offset::{Offset, kernel};
 use crate::output::{self, complain, path_line};
 use crate::report::figures::wrap;
 use crate::report::term;
+use crate::units::{nanos, signed_time};
 
 const DIM: Style = Style::new().dimmed();
 const WARNING: Style = AnsiColor::Yellow.on_default();
@@ -224,10 +224,6 @@ impl Page {
     }
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 fn age(period: Period, now: u64, then: u64) -> Option<f64> {
     period.nanoseconds(now.saturating_sub(then)).map(|nanos| nanos as f64 / 1e9)
 }
@@ -257,7 +253,7 @@ fn text(page: &Page, width: usize) -> String {
     let scale = page.scale;
     lines.extend(page.time_ns.map(|nanos| ("time", format!("{} ({scale})", moment(nanos)))));
     if let (Some(earliest), Some(latest)) = (page.earliest_ns, page.latest_ns) {
-        let width = time(latest.saturating_sub(earliest) as f64 / 2.0);
+        let width = signed_time(latest.saturating_sub(earliest) as f64 / 2.0);
         lines.push(("earliest", moment(earliest)));
         lines
             .push(("latest", format!("{}, so ±{}", moment(latest), width.trim_start_matches('+'))));
@@ -265,17 +261,16 @@ fn text(page: &Page, width: usize) -> String {
     lines.extend(page.ahead.map(|offset| {
         let text = match offset.outside() {
             0 => "between two readings of it".to_owned(),
-            by if by > 0 => format!("{} ahead", time(by as f64).trim_start_matches('+')),
-            by => format!("{} behind", time(by as f64).trim_start_matches('-')),
+            by if by > 0 => format!("{} ahead", signed_time(by as f64).trim_start_matches('+')),
+            by => format!("{} behind", signed_time(by as f64).trim_start_matches('-')),
         };
         ("against our clock", text)
     }));
     lines.extend(page.status.clone().map(|status| ("status", status)));
     lines.extend(page.age_s.map(|age| ("published", format!("{age:.3} s ago"))));
-    lines.extend(
-        page.max_error_ns
-            .map(|ns| ("greatest error then", time(ns as f64).trim_start_matches('+').to_owned())),
-    );
+    lines.extend(page.max_error_ns.map(|ns| {
+        ("greatest error then", signed_time(ns as f64).trim_start_matches('+').to_owned())
+    }));
     lines.extend(page.leap.map(|leap| ("leap second", leap.to_owned())));
     lines.extend(page.tai_offset_s.map(|tai| ("TAI - UTC", format!("{tai} s"))));
     lines.extend(page.disruptions.map(|n| ("disruptions", n.to_string())));

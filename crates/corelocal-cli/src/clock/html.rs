@@ -6,11 +6,12 @@
 use maud::{Markup, html};
 use plotters::prelude::*;
 
-use super::chart::{round_up, time};
+use super::chart::round_up;
 use super::text::{self, Answer};
 use super::watch::Series;
 use crate::report::curves::{Axis, Entry, Tick, drawn, figure, stand_in};
 use crate::report::html::document;
+use crate::units;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -36,7 +37,7 @@ pub fn page(answer: &Answer, all: &[Series]) -> anyhow::Result<String> {
             p.about {
                 (machine.cpu_model) " · Linux " (machine.kernel) " · clock source "
                 (machine.clocksource) " · " time datetime=(created) { (created) }
-                " · watched for " (duration(answer.watched_s))
+                " · watched for " (units::span(answer.watched_s))
             }
         }
         main {
@@ -58,14 +59,6 @@ pub fn page(answer: &Answer, all: &[Series]) -> anyhow::Result<String> {
         }
     };
     Ok(document(VERSION, &title, &body))
-}
-
-fn duration(seconds: f64) -> String {
-    match seconds {
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 7200.0 => format!("{:.1} minutes", s / 60.0),
-        s => format!("{:.1} hours", s / 3600.0),
-    }
 }
 
 fn table(answer: &Answer) -> Markup {
@@ -105,7 +98,7 @@ fn plot(what: &str, all: &[&Series], seconds: f64) -> anyhow::Result<Markup> {
         text: html! {
             (series.clock)
             @if series.ours { ", " (text::title(&series.clock)) }
-            @if let Some(last) = series.last() { ": " (time(last)) }
+            @if let Some(last) = series.last() { ": " (units::signed_time(last)) }
         },
     });
     let key = html! { "ahead of CLOCK_MONOTONIC, over time" };

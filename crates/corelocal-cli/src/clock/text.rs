@@ -9,12 +9,12 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color};
 use corelocal::clock::Backend;
 use serde::Serialize;
 
-use super::chart::time;
 use super::observer::Agreement;
 use super::watch::{Observed, Series};
 use super::words;
 use crate::report::figures::wrap;
 use crate::report::term;
+use crate::units::signed_time;
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
@@ -212,7 +212,7 @@ pub fn table(answer: &Answer, width: usize) -> String {
 pub fn agreement(seen: Agreement) -> String {
     let far = match seen.farthest_ns {
         0 => String::new(),
-        ns => format!(", by {}", time(ns as f64).trim_start_matches('+')),
+        ns => format!(", by {}", signed_time(ns as f64).trim_start_matches('+')),
     };
     format!("{} of {}{far}", seen.outside, seen.samples)
 }
@@ -220,12 +220,12 @@ pub fn agreement(seen: Agreement) -> String {
 /// In the end; at most, where that is more; and what took over.
 pub fn drift(drift: &Drift) -> String {
     let at_most = if drift.farthest_ns > drift.last_ns.abs() * 1.5 + 1.0 {
-        format!(" (at most {})", time(drift.farthest_ns).trim_start_matches('+'))
+        format!(" (at most {})", signed_time(drift.farthest_ns).trim_start_matches('+'))
     } else {
         String::new()
     };
     let fallen = drift.fallen_to.as_ref().map(|to| format!(", then {to}")).unwrap_or_default();
-    format!("{}{at_most}{fallen}", time(drift.last_ns))
+    format!("{}{at_most}{fallen}", signed_time(drift.last_ns))
 }
 
 /// One line for each sample.

@@ -48,11 +48,11 @@ use self::discipline::{Discipline, Whose};
 use self::keeper::Keeper;
 use self::source::Asker;
 use crate::cli::ClockdArgs;
-use crate::clock::chart::time;
 use crate::clock::counter;
 use crate::machine;
 use crate::output::{self, path_line};
 use crate::process::signals::Kept;
+use crate::units::signed_time;
 
 /// How a page is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -175,7 +175,7 @@ fn says(discipline: &Discipline, asker: &Asker, keeper: &Keeper) -> String {
     let whose = asker.whose(discipline);
     let known = match discipline.status {
         Status::Synchronized | Status::FreeRunning => {
-            let most = time(discipline.max_error_ns as f64);
+            let most = signed_time(discipline.max_error_ns as f64);
             let free = if discipline.status == Status::FreeRunning { ", uncorrected" } else { "" };
             format!("right to within {}{free}, {whose}", most.trim_start_matches('+'))
         }

@@ -21,6 +21,7 @@ use super::chrony::{Place, Tracking};
 use super::discipline::{Discipline, Kernel, WORST_PPB, Whose};
 use crate::clock::counter::Point;
 use crate::clock::offset::kernel;
+use crate::units::nanos;
 
 /// Who is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -76,7 +77,7 @@ impl Asker {
         clock: libc::clockid_t,
         vouched: Option<Duration>,
     ) -> Asker {
-        let vouched = vouched.map(|most| u64::try_from(most.as_nanos()).unwrap_or(u64::MAX));
+        let vouched = vouched.map(nanos);
         Asker {
             source,
             places,

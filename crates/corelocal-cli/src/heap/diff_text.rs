@@ -8,9 +8,10 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{Attribute, Cell, CellAlignment};
 
 use super::diff::{Difference, Growth, Side};
-use super::text::{estimate, size, unloaded};
+use super::text::unloaded;
 use crate::report::figures::wrap;
 use crate::report::term;
+use crate::units::{estimate, size};
 
 const BOLD: Style = Style::new().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default();

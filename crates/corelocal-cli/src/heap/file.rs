@@ -68,7 +68,7 @@ pub fn is_meant(path: &Path) -> bool {
 /// Reads a file.
 pub fn read(path: &Path) -> anyhow::Result<Heap> {
     let name = path_line(path);
-    let bytes = input::read(path).with_context(|| {
+    let bytes = input::read(path, input::MOST).with_context(|| {
         format!("cannot read {name}; name a file that a program wrote which was started with CORELOCAL_MALLOC=profile")
     })?;
     parse(&bytes).with_context(|| format!("cannot use {name}"))

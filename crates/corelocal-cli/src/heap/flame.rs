@@ -1,7 +1,7 @@
 //! Stacks as lines, and as a flame graph.
 //!
 //! Invariants: a line's functions have no semicolon in their names, and end at the last space; whatever a damaged
-//! file says, the lines' bytes add up to [`MOST`] at most, and the lines of a profile have at most [`MOST_TEXT`] bytes.
+//! file says, the lines' bytes add up to [`MOST`] at most.
 
 use std::collections::BTreeMap;
 
@@ -9,33 +9,20 @@ use anyhow::Context as _;
 use inferno::flamegraph::{self, Options};
 
 use super::sites::Told;
-use super::text::size;
+use crate::units::size;
 
 /// More than a machine has. What inferno reckons with, up to 150 times the difference of two sums, is in 63 bits then.
 const MOST: u64 = 1 << 54;
 
-/// A real profile has a few MiB.
-const MOST_TEXT: usize = 64 << 20;
-
-/// A line for stacks that there is no room for.
-const LEFT_OUT: &str = "[left out: stacks with less bytes and too long names]";
-
 /// A line for each stack: functions, outermost first, and bytes.
 pub fn collapsed<'a>(processes: impl IntoIterator<Item = &'a Told>) -> String {
     let mut lines: BTreeMap<String, f64> = BTreeMap::new();
-    let mut room = MOST_TEXT;
-    for stack in processes.into_iter().flat_map(|told| told.stacks.iter().map(move |it| (told, it)))
-    {
-        let (told, stack) = stack;
-        let names = told.calls(stack).rev().map(|call| call.function.replace([';', '\n'], ":"));
-        let mut names = names.collect::<Vec<String>>().join(";");
-        if !lines.contains_key(&names) {
-            match room.checked_sub(names.len()) {
-                Some(left) => room = left,
-                None => names = LEFT_OUT.to_owned(),
-            }
+    for told in processes {
+        for stack in &told.stacks {
+            let names = told.calls(stack).rev().map(|call| call.function.replace([';', '\n'], ":"));
+            let names = names.collect::<Vec<String>>().join(";");
+            *lines.entry(names).or_default() += stack.bytes;
         }
-        *lines.entry(names).or_default() += stack.bytes;
     }
     let mut left = MOST;
     let line = |(names, bytes): (String, f64)| {
@@ -81,33 +68,5 @@ mod tests {
         assert!(svg.contains("<svg") && svg.contains("x: 1"), "{svg}");
         let nothing = String::from_utf8(super::svg("", "x").unwrap()).unwrap();
         assert!(nothing.contains("<svg") && nothing.contains("nothing was sampled"), "{nothing}");
-    }
-
-    #[test]
-    fn long_names_have_a_line_of_their_own() {
-        use super::super::sites::{Call, Stack};
-        // As a hostile profile has it: stacks of one function, whose name is long, and each of other bytes.
-        let call = |nth: usize| {
-            let function = format!("{nth}{}", "f".repeat(1 << 20)).into();
-            vec![Call { function, source: None }]
-        };
-        let stack = |nth| Stack {
-            frames: vec![nth],
-            size: 1,
-            thread: (String::new(), 0),
-            bytes: 10.0,
-            objects: 1.0,
-        };
-        let most = MOST_TEXT >> 20;
-        let told = Told {
-            calls: (0..most + 9).map(call).collect(),
-            stacks: (0..most + 9).map(stack).collect(),
-            ..Told::default()
-        };
-        let lines = collapsed([&told]);
-        assert!(lines.len() <= MOST_TEXT + 10_000, "{}", lines.len());
-        assert_eq!(lines.lines().count(), most, "all but the last ten, and the line for those");
-        let left_out = lines.lines().find(|line| line.starts_with(LEFT_OUT)).expect("a line");
-        assert!(left_out.ends_with(" 100"), "{left_out}");
     }
 }

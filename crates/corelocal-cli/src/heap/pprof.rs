@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use corelocal_lab::callers::{Areas, MOST_AREAS, Map};
+use corelocal_lab::callers::{Areas, Map};
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 
@@ -193,8 +193,7 @@ impl Builder {
 
     fn process(&mut self, heap: &Heap, told: &Told, sign: i64, of_several: bool) {
         let before = self.profile.mapping.len();
-        let maps: Vec<(Map, PathBuf)> =
-            heap.maps.lines().filter_map(Map::parse).take(MOST_AREAS).collect();
+        let maps: Vec<(Map, PathBuf)> = heap.maps.lines().filter_map(Map::parse).collect();
         let areas = Areas::new(maps.iter().map(|(map, _)| *map).zip(before..));
         for (map, path) in maps {
             let filename = self.text(&path.to_string_lossy());

@@ -85,7 +85,7 @@ pub fn told(heap: &Heap, at_peak: bool) -> Told {
         *objects += sample.objects(heap.rate);
         told.samples += 1;
     }
-    for complaint in program.complaints() {
+    if let Some(complaint) = program.complaint() {
         complain(complaint);
     }
     let mut in_order: Vec<(Frame, usize)> = frames.into_iter().collect();

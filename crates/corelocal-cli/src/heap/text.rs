@@ -9,9 +9,9 @@ use comfy_table::{Cell, CellAlignment};
 
 use super::fold::Folded;
 use super::look::{Process, Site};
-use crate::locks::text::time;
 use crate::report::figures::wrap;
 use crate::report::term;
+use crate::units::{estimate, size, time};
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
@@ -168,48 +168,6 @@ pub fn unloaded(libraries: u64) -> Option<String> {
     ))
 }
 
-/// Bytes with a fitting unit, in three digits.
-pub fn size(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let mut value = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    // What rounds up to the next unit belongs there.
-    while value >= 1023.5 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
-    format!("{value:.decimals$} {}", UNITS[unit])
-}
-
-/// A number that is an estimate, in three digits.
-pub fn count(number: u64) -> String {
-    let (value, unit) = match number {
-        0..10_000 => return number.to_string(),
-        10_000..999_500 => (number as f64 / 1e3, "k"),
-        999_500..999_500_000 => (number as f64 / 1e6, "M"),
-        _ => (number as f64 / 1e9, "G"),
-    };
-    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
-    format!("{value:.decimals$} {unit}")
-}
-
-/// The same of a few, with what there is beyond whole ones.
-pub fn estimate(number: f64) -> String {
-    let decimals = match number {
-        ..9.995 => 2,
-        ..99.95 => 1,
-        _ => return count(number.round() as u64),
-    };
-    match number.fract() == 0.0 {
-        true => count(number as u64),
-        false => format!("{number:.decimals$}"),
-    }
-}
-
 fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent < 9.95 { format!("{percent:.1}%") } else { format!("{percent:.0}%") }
@@ -304,20 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn figures() {
-        let sizes = [0, 1023, 1024, 1536, 102_400, 1_048_000, 1_048_570, u64::MAX].map(size);
-        let said = [
-            "0 B", "1023 B", "1.00 KiB", "1.50 KiB", "100 KiB", "1023 KiB", "1.00 MiB", "16.0 EiB",
-        ];
-        assert_eq!(sizes, said);
-        assert_eq!(
-            [9_999, 10_000, 999_499, 999_500].map(count),
-            ["9999", "10.0 k", "999 k", "1.00 M"]
-        );
-        assert_eq!(
-            [0.0, 1.0, 2.54, 12.34, 123.4, 1e5].map(estimate),
-            ["0", "1", "2.54", "12.3", "123", "100 k"]
-        );
+    fn percentages() {
         assert_eq!([0.0, 0.0994, 0.0996, 1.0].map(percent), ["0.0%", "9.9%", "10%", "100%"]);
     }
 }

@@ -13,6 +13,7 @@ use super::places::{self, Place};
 use super::proc_files;
 use crate::output::{complain, path_line};
 use crate::process::proc_folder;
+use crate::units::nanos;
 
 /// A process.
 #[derive(Debug, Default, Serialize)]
@@ -104,7 +105,7 @@ impl Process {
             Some(Lock { worst_holder, longest_wait, ..Lock::of(&lock, &program) })
         });
         let mut locks: Vec<Lock> = locks.collect();
-        for complaint in program.complaints() {
+        if let Some(complaint) = program.complaint() {
             complain(complaint);
         }
         locks.sort_by_key(|lock| {
@@ -169,10 +170,6 @@ impl Lock {
             longest_wait: None,
         }
     }
-}
-
-pub fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

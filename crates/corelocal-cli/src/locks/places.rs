@@ -10,8 +10,8 @@ use corelocal::sync::profile::Stack;
 use corelocal_lab::callers::{Function, Program, Registers};
 use serde::Serialize;
 
-use super::look::nanos;
 use crate::output::{one_line, shared_line};
+use crate::units::nanos;
 
 /// A thread, and where it was.
 #[derive(Clone, Debug, Serialize)]

@@ -1,30 +1,19 @@
-//! Reads files of `/proc/PROCESS`, in which another user chose names, lengths and bytes.
+//! Reads files of `/proc/PROCESS`.
 //!
-//! Invariants:
-//! - At most a fixed number of bytes is read: the environment of a process may have as many as its memory.
-//! - A name that is not UTF-8, of a mapped file or of the process, costs no more than that name.
+//! Invariant: bytes that are not UTF-8, in the name of a mapped file or of the process, cost no more than that name.
 
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::path::Path;
+use std::{fs, io};
 
 use crate::process::proc_folder;
 
-/// So much is read of a file. The kernel lets a program begin with 6 MiB of arguments and environment at most, and with
-/// the usual limit of stacks with 2 MiB.
-const MOST: u64 = 4 << 20;
-
-/// So much is read of a list of maps: 65,530 areas, each with a path of 900 bytes.
-const MOST_MAPS: u64 = 64 << 20;
-
-/// The start of `/proc/PROCESS/NAME`; nothing where it cannot be read.
+/// The content of `/proc/PROCESS/NAME`; empty if it cannot be read.
 pub fn bytes(process: u32, name: &str) -> Vec<u8> {
-    start(format!("/proc/{process}/{name}").as_ref(), MOST).unwrap_or_default()
+    fs::read(format!("/proc/{process}/{name}")).unwrap_or_default()
 }
 
-/// The start of the environment with which a process began.
+/// The environment with which a process began.
 pub fn environment(process: u32) -> Vec<u8> {
-    start(&proc_folder::of(process).join("environ"), MOST).unwrap_or_default()
+    fs::read(proc_folder::of(process).join("environ")).unwrap_or_default()
 }
 
 /// The same as text.
@@ -32,32 +21,19 @@ pub fn text(process: u32, name: &str) -> String {
     lossy(bytes(process, name))
 }
 
-/// The whole lines in the start of the list of its mappings; `None` if the process has ended.
+/// The list of its mappings; `None` if the process has ended.
 ///
 /// # Errors
 /// The file cannot be read, although the process may run.
 pub fn maps(process: u32) -> io::Result<Option<String>> {
-    match start(&proc_folder::of(process).join("maps"), MOST_MAPS) {
+    match fs::read(proc_folder::of(process).join("maps")) {
         Ok(maps) if maps.is_empty() => Ok(None),
-        Ok(maps) => Ok(Some(lossy(whole_lines(maps)))),
+        Ok(maps) => Ok(Some(lossy(maps))),
         Err(error) => match error.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => Ok(None),
             _ => Err(error),
         },
     }
-}
-
-fn start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// Without a last line that has no end: a path of which the end is missing is another path.
-fn whole_lines(mut text: Vec<u8>) -> Vec<u8> {
-    let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-    text.truncate(end);
-    text
 }
 
 fn lossy(bytes: Vec<u8>) -> String {
@@ -71,13 +47,6 @@ mod tests {
     use std::ffi::OsStr;
     use std::os::fd::AsRawFd as _;
     use std::os::unix::ffi::OsStrExt as _;
-
-    #[test]
-    fn an_endless_file_is_read_to_the_limit() {
-        assert_eq!(start("/dev/zero".as_ref(), MOST).expect("a device").len() as u64, MOST);
-        assert_eq!(whole_lines(b"a\nb\nc".to_vec()), b"a\nb\n");
-        assert_eq!(whole_lines(b"abc".to_vec()), b"");
-    }
 
     #[test]
     fn a_process_that_is_gone_has_ended() {
@@ -97,10 +66,10 @@ mod tests {
     fn a_mapped_file_may_have_any_name() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join(OsStr::from_bytes(b"caf\xe9"));
-        let Ok(()) = std::fs::write(&path, "content") else {
+        let Ok(()) = fs::write(&path, "content") else {
             return eprintln!("skipped: a_mapped_file_may_have_any_name: no such names here");
         };
-        let file = File::open(&path).expect("a file");
+        let file = fs::File::open(&path).expect("a file");
         let (read, private) = (libc::PROT_READ, libc::MAP_PRIVATE);
         // SAFETY: a new mapping, at an address that the kernel chooses.
         let mapped =

@@ -11,6 +11,7 @@ use super::look::{Bucket, Lock, Process};
 use super::places::{Call, Place};
 use crate::report::figures::{figure, wrap};
 use crate::report::term;
+use crate::units::time;
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
@@ -187,19 +188,6 @@ fn bars(histogram: &[Bucket]) -> String {
     format!("{DIM}{}{DIM:#} {bars} {DIM}{}{DIM:#}", time(first.from_ns), time(last.until_ns))
 }
 
-/// Nanoseconds with a fitting unit, in three digits.
-pub fn time(nanos: u64) -> String {
-    let (value, unit) = match nanos {
-        0..1000 => return format!("{nanos} ns"),
-        // What rounds up to the next unit belongs there.
-        1000..999_500 => (nanos as f64 / 1e3, "us"),
-        999_500..999_500_000 => (nanos as f64 / 1e6, "ms"),
-        _ => (nanos as f64 / 1e9, "s"),
-    };
-    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
-    format!("{value:.decimals$} {unit}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::look::tests::lock;
@@ -266,14 +254,6 @@ mod tests {
         let process = Process { left_out: 3, ..Process::default() };
         let text = plain(&all(&[process], 1.0, 100));
         assert!(text.contains("3 more are left out") && !text.contains("nobody"), "{text}");
-    }
-
-    #[test]
-    fn times() {
-        let texts = [0, 999, 1000, 9_994, 99_949, 999_499, 999_500, 1_500_000_000].map(time);
-        let said =
-            ["0 ns", "999 ns", "1.00 us", "9.99 us", "99.9 us", "999 us", "1.00 ms", "1.50 s"];
-        assert_eq!(texts, said);
     }
 
     #[test]

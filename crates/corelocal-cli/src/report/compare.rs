@@ -3,7 +3,6 @@
 //! Invariants:
 //! - Points meet by `(table id, unit, row id, x)`; a point that only one report has is listed,
 //!   never dropped in silence.
-//! - Texts of the older report, which may be another user's, have no control characters: they are escaped when it is read.
 //! - A change counts only when it is larger than both reports' quartile ranges together and at
 //!   least [`SMALLEST_CHANGE`]: run-to-run differences below that mean nothing.
 
@@ -14,7 +13,7 @@ use anyhow::{anyhow, bail};
 use corelocal_lab::input;
 use serde_json::Value;
 
-use crate::output::{one_line, path_line};
+use crate::output::path_line;
 
 use super::schema::{Better, Report, Row, SCHEMA_VERSION, Stat, Table};
 use super::stamp::{self, Difference};
@@ -23,7 +22,7 @@ use super::stamp::{self, Difference};
 pub const SMALLEST_CHANGE: f64 = 0.05;
 
 /// A report has less than 1 MiB. What it is parsed into takes many times its bytes.
-const LONGEST: usize = 64 << 20;
+const LONGEST: u64 = 64 << 20;
 
 /// What a change of one point means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,17 +119,16 @@ impl Comparison {
 /// cut off, is too long, is not JSON, is not a report, is damaged, or comes from a newer program.
 pub fn load(path: &Path) -> anyhow::Result<Report> {
     let name = path_line(path);
-    let bytes = match input::read(path) {
+    let bytes = match input::read(path, LONGEST) {
         Err(e) if e.kind() == ErrorKind::NotFound => bail!(
             "cannot compare with {name}: there is no such file; \
              give a report.json that an earlier `corelocal report` wrote"
         ),
-        Err(e) => bail!("cannot compare with {name}: {e}; give a report.json that you may read"),
-        Ok(bytes) if bytes.len() > LONGEST => bail!(
-            "cannot compare with {name}: it has more than {} MiB, and a report has less than one; \
-             give a report.json that an earlier `corelocal report` wrote",
-            LONGEST >> 20
+        Err(e) if e.kind() == ErrorKind::FileTooLarge => bail!(
+            "cannot compare with {name}: {e}, and a report has less than one; \
+             give a report.json that an earlier `corelocal report` wrote"
         ),
+        Err(e) => bail!("cannot compare with {name}: {e}; give a report.json that you may read"),
         Ok(bytes) => bytes,
     };
     parse(&bytes).map_err(|problem| anyhow!("cannot compare with {name}: {problem}"))
@@ -146,7 +144,6 @@ fn parse(bytes: &[u8]) -> Result<Report, String> {
             format!("it is not JSON ({e}); give the report.json, not another output")
         }
     })?;
-    let value = escaped(value);
     let version = value.get("schema").and_then(Value::as_u64);
     let Some(version) = version.filter(|_| value.get("tables").is_some_and(Value::is_array)) else {
         return Err("it is JSON but not a corelocal report; \
@@ -163,19 +160,6 @@ fn parse(bytes: &[u8]) -> Result<Report, String> {
     serde_json::from_value(value).map_err(|e| {
         format!("it is a damaged corelocal report ({e}); use another report or measure again")
     })
-}
-
-/// All texts of a report in one line each. What this program writes has no other ones.
-fn escaped(value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(one_line(text)),
-        Value::Array(values) => Value::Array(values.into_iter().map(escaped).collect()),
-        Value::Object(fields) => {
-            let fields = fields.into_iter().map(|(name, value)| (one_line(name), escaped(value)));
-            Value::Object(fields.collect())
-        }
-        value => value,
-    }
 }
 
 fn rounds(report: &Report) -> &'static str {

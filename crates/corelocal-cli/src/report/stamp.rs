@@ -1,8 +1,8 @@
 //! The machine's stamp in words, one field to a line: what every output prints, and what decides
 //! whether two reports were taken on the same machine.
 
-use super::figures::figure;
 use super::schema::Machine;
+use crate::units::size;
 
 /// Measured clock rates that differ by less than this share are the same clock.
 const TSC_TOLERANCE: f64 = 0.01;
@@ -13,11 +13,15 @@ pub fn fields(machine: &Machine) -> Vec<(&'static str, String)> {
         "{} allowed, {} online, {} possible",
         machine.cpus_allowed, machine.cpus_online, machine.cpus_possible
     );
+    let memory = match machine.memory_mib {
+        0 => String::new(),
+        mib => size(mib.saturating_mul(1 << 20)),
+    };
     let mut fields = vec![
         ("processor", machine.cpu_model.clone()),
         ("cpus", cpus),
         ("NUMA nodes", machine.numa_nodes.to_string()),
-        ("memory", memory(machine.memory_mib)),
+        ("memory", memory),
         ("kernel", machine.kernel.clone()),
         ("libc", machine.libc.clone()),
         ("hypervisor", machine.hypervisor.clone()),
@@ -26,14 +30,6 @@ pub fn fields(machine: &Machine) -> Vec<(&'static str, String)> {
     ];
     fields.retain(|(_, value)| !value.is_empty());
     fields
-}
-
-fn memory(mib: u64) -> String {
-    match mib {
-        0 => String::new(),
-        1..1024 => format!("{mib} MiB"),
-        _ => format!("{} GiB", figure(mib as f64 / 1024.0)),
-    }
 }
 
 /// A field of the stamp that differs.

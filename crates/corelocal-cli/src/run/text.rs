@@ -9,10 +9,10 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color};
 
 use super::measured::{Answer, Measured};
 use super::tally::percent;
-use crate::heap::text::count;
 use crate::report::figures::{NONE, align, figure, ratio, wrap};
 use crate::report::schema::Stat;
 use crate::report::term;
+use crate::units::{count, seconds, size};
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
@@ -160,16 +160,9 @@ fn with(malloc: &Measured) -> String {
     }
 }
 
-fn seconds(seconds: f64) -> String {
-    match seconds {
-        s if s < 0.9995 => format!("{} ms", figure(s * 1e3)),
-        s => format!("{} s", figure(s)),
-    }
-}
-
 fn kib(stat: Option<&Stat>) -> String {
     match stat {
-        Some(stat) => format!("{} MiB", figure(stat.median / 1024.0)),
+        Some(stat) => size((stat.median * 1024.0) as u64),
         None => "not seen: the program was too short".to_owned(),
     }
 }

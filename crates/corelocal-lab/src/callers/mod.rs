@@ -39,16 +39,11 @@ pub use unwind::Registers;
 /// A walk ends here at the latest.
 pub const MOST_FRAMES: usize = 256;
 
-/// So many areas of memory are known at most: by default, the kernel gives no process more.
-pub const MOST_AREAS: usize = 65_530;
-
 /// The files of a program, as they lie in its memory.
 pub struct Files {
     files: Vec<OnDisk>,
     /// Which of them holds an address.
     areas: Areas,
-    /// Whether there were more of them than are known.
-    has_more: bool,
     contents: Contents,
 }
 
@@ -63,14 +58,13 @@ struct OnDisk {
 
 impl Files {
     /// Those that lines of `/proc/PROCESS/maps` name. `root` is where the program's paths begin, if not here:
-    /// `/proc/PROCESS/root`, as long as there is one. The first [`MOST_AREAS`] count, in which code lies.
+    /// `/proc/PROCESS/root`, as long as there is one.
     pub fn new(maps: &str, root: Option<&Path>) -> Files {
         let mut files: Vec<OnDisk> = Vec::new();
         let mut known: HashMap<Arc<Path>, usize> = HashMap::new();
         let root: Option<Arc<Path>> = root.map(Arc::from);
         let mut areas = Vec::new();
-        let mut parsed = maps.lines().filter_map(Map::parse);
-        for (map, path) in parsed.by_ref().take(MOST_AREAS) {
+        for (map, path) in maps.lines().filter_map(Map::parse) {
             let file = *known.entry(path.into()).or_insert_with_key(|path| {
                 files.push(OnDisk { path: path.clone(), map, root: root.clone() });
                 files.len() - 1
@@ -78,7 +72,7 @@ impl Files {
             areas.push((map, file));
         }
         let (contents, areas) = (Contents::of(files.len()), Areas::new(areas));
-        Files { files, areas, has_more: parsed.next().is_some(), contents }
+        Files { files, areas, contents }
     }
 
     /// The program's own: the first one.
@@ -151,19 +145,6 @@ mod tests {
             [0xfff, 0x1000, 0x2fff, 0x3000, 0x5000].map(|address| files.areas.find(address));
         assert_eq!(holders, [None, Some(0), Some(0), None, Some(1)]);
         assert!(Files::new("", None).program().is_none());
-    }
-
-    #[test]
-    fn there_is_a_limit_for_areas() {
-        let line = |nth: usize| format!("{nth:x}000-{nth:x}fff r-xp 0 0:0 0 /no/such/file{nth}\n");
-        let maps = |count| (1..=count).map(line).collect::<String>();
-        let known = Files::new(&maps(MOST_AREAS), None);
-        assert_eq!(known.files.len(), MOST_AREAS);
-        assert_eq!(Program::new(&known).complaints(), [""; 0]);
-        let more = Files::new(&maps(MOST_AREAS + 10), None);
-        assert_eq!(more.files.len(), MOST_AREAS);
-        let complaints = Program::new(&more).complaints();
-        assert!(complaints.len() == 1 && complaints[0].contains("65530 areas"), "{complaints:?}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Each file is read at most once, when an address in it is asked for first. All files together have at most
-//!   [`MOST_READ`] bytes; those that exceed it are reported by [`Program::complaints`].
+//!   [`MOST_READ`] bytes; those that exceed it are reported by [`Program::complaint`].
 //! - A walk has at most [`MOST_FRAMES`] calls.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 
 use super::module::Module;
 use super::unwind::{self, Registers, Stack, Step};
-use super::{Files, Frame, Function, MOST_AREAS, MOST_FRAMES, OnDisk};
+use super::{Files, Frame, Function, MOST_FRAMES, OnDisk};
 use crate::input::read_regular;
 
 /// How many bytes of files are read for one program.
@@ -93,25 +93,16 @@ impl<'a> Program<'a> {
         modules.filter(|module| module.holds(address)).find_map(|it| it.variable_at(address))
     }
 
-    /// What is missing in the answers so far, and why: a sentence for each cause.
-    pub fn complaints(&self) -> Vec<String> {
-        let mut complaints = Vec::new();
-        if self.files.has_more {
-            complaints.push(format!(
-                "some names are left out: only the first {MOST_AREAS} areas with code are looked at, as many as a \
-                 process has at most by default"
-            ));
-        }
+    /// The reason for names that are missing in the answers so far; `None` if all files could be read whole.
+    pub fn complaint(&self) -> Option<String> {
         let too_large = self.files.contents.too_large.borrow();
-        if let Some(first) = too_large.first() {
-            complaints.push(format!(
-                "names of {} files are left out, {:?} first: {} MiB of a program's files are read in all",
-                too_large.len(),
-                self.files.files[*first].path,
-                MOST_READ >> 20,
-            ));
-        }
-        complaints
+        let first = too_large.first()?;
+        Some(format!(
+            "names of {} files are left out, {:?} first: {} MiB of a program's files are read in all",
+            too_large.len(),
+            self.files.files[*first].path,
+            MOST_READ >> 20,
+        ))
     }
 
     fn calls(&self, registers: Registers, stack: &[u64]) -> Vec<Call> {
@@ -189,10 +180,7 @@ mod tests {
         let is_read = |content: &OnceCell<Option<Vec<u8>>>| content.get().unwrap().is_some();
         let read: Vec<bool> = files.contents.files.iter().map(is_read).collect();
         assert_eq!((read, files.contents.left.get()), (vec![true, true, false], 500));
-        let complaints = program.complaints();
-        assert!(
-            complaints.len() == 1 && complaints[0].contains("names of 1 files"),
-            "{complaints:?}"
-        );
+        let complaint = program.complaint().unwrap();
+        assert!(complaint.contains("names of 1 files"), "{complaint}");
     }
 }

@@ -17,8 +17,6 @@ use object::read::elf::{
 };
 use object::{Endianness, SectionIndex};
 
-use crate::demangle::LONGEST_SYMBOL as LONGEST_DEMANGLED;
-
 pub type Header = FileHeader64<Endianness>;
 type Rela = Rela64<Endianness>;
 
@@ -27,16 +25,6 @@ const FIRST: u64 = 0x1_0000;
 
 /// A linked file's relocations name addresses, wherever those are.
 const ANY: usize = 0;
-
-/// Of the name of a section, or of a member of an archive, so much is read or shown: many headers may share a long
-/// name.
-pub const LONGEST_NAME: usize = 256;
-
-/// Of a symbol's name so much is read, likewise. More is not demangled.
-const LONGEST_SYMBOL: usize = LONGEST_DEMANGLED + 1;
-
-/// A linked file may have so many sections of one name. Linkers make one of them.
-const MOST_OF_A_NAME: usize = 16;
 
 /// Stands for every symbol defined elsewhere; near enough for a 32-bit displacement.
 const EXTERNAL: u64 = 0x7000_0000;
@@ -68,8 +56,6 @@ pub struct Elf<'a> {
     header: &'a Header,
     endian: Endianness,
     sections: SectionTable<'a, Header>,
-    /// The string table of the sections' names.
-    section_names: &'a [u8],
     /// Where each section is, by index.
     places: Vec<u64>,
     /// The linker's symbols and the loader's. Finding one takes a pass over all sections.
@@ -114,7 +100,6 @@ impl<'a> Elf<'a> {
             header,
             endian,
             sections,
-            section_names: &[],
             places: Vec::new(),
             symbols: [elf::SHT_SYMTAB, elf::SHT_DYNSYM]
                 .map(|table| sections.symbols(endian, data, table).unwrap_or_default()),
@@ -126,8 +111,6 @@ impl<'a> Elf<'a> {
         if claimed.fold(0, usize::saturating_add) > data.len() {
             return Err("a damaged ELF file (its sections overlap); build it again".to_owned());
         }
-        let names = header.shstrndx(endian, data).map_err(damaged)?;
-        elf.section_names = elf.bytes(names as usize);
         elf.places = elf.lay_out();
         elf.relocations = elf.relocation_tables();
         if kind == Kind::Shared {
@@ -233,7 +216,7 @@ impl<'a> Elf<'a> {
             if self.is_loaded(section) && length > 0 {
                 let flags = section.sh_flags(self.endian);
                 let executable = flags & u64::from(elf::SHF_EXECINSTR) != 0;
-                let name = self.section_name(index);
+                let name = self.section_name(section);
                 extents.push(Extent { name, index, start: self.places[index], length, executable });
             }
         }
@@ -243,35 +226,14 @@ impl<'a> Elf<'a> {
     /// Indices of the sections called `name`; there may be several in an object file.
     pub fn sections_named(&self, name: &str) -> Vec<usize> {
         let named = |section: &SectionHeader64<Endianness>| {
-            let found = string_at(self.section_names, section.sh_name(self.endian), LONGEST_NAME);
-            found == Some(name.as_bytes())
+            self.sections.section_name(self.endian, section) == Ok(name.as_bytes())
         };
         self.sections.enumerate().filter(|(_, section)| named(section)).map(|(i, _)| i.0).collect()
     }
 
-    /// Those of them that have bytes in the file.
-    ///
-    /// # Errors
-    /// A sentence that says that a linked file has many: each costs a pass over all relocations.
-    pub fn filled_sections_named(&self, name: &str) -> Result<Vec<usize>, String> {
-        let mut sections = self.sections_named(name);
-        sections.retain(|index| !self.bytes(*index).is_empty());
-        if self.kind != Kind::Object && sections.len() > MOST_OF_A_NAME {
-            return Err(format!(
-                "{} sections are called {name}, and up to {MOST_OF_A_NAME} are checked in a linked file; \
-                 link it without a linker script that keeps them apart",
-                sections.len()
-            ));
-        }
-        Ok(sections)
-    }
-
-    fn section_name(&self, index: usize) -> String {
-        let section = self.sections.section(SectionIndex(index));
-        let name = section.ok().and_then(|section| {
-            string_at(self.section_names, section.sh_name(self.endian), LONGEST_NAME)
-        });
-        String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
+    fn section_name(&self, section: &SectionHeader64<Endianness>) -> String {
+        let name = self.sections.section_name(self.endian, section).unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
     }
 
     /// Where the section is.
@@ -376,48 +338,15 @@ impl<'a> Elf<'a> {
     pub fn symbols(&self, mut visit: impl FnMut(u64, u64, &'a [u8])) {
         let [linker, loader] = &self.symbols;
         let symbols = if linker.is_empty() { loader } else { linker };
-        let names = self.bytes(symbols.string_section().0);
         for (index, symbol) in symbols.enumerate() {
             let of_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_NOTYPE);
             if !of_code || symbol.st_name(self.endian) == 0 {
                 continue;
             }
-            let name = string_at(names, symbol.st_name(self.endian), LONGEST_SYMBOL);
-            if let (Some(start), Some(name)) = (self.value(symbols, index.0, symbol), name) {
+            let name = symbol.name(self.endian, symbols.strings());
+            if let (Some(start), Ok(name)) = (self.value(symbols, index.0, symbol), name) {
                 visit(start, symbol.st_size(self.endian), name);
             }
         }
-    }
-}
-
-/// The string at an offset of a string table, or its first `longest` bytes.
-fn string_at(table: &[u8], offset: u32, longest: usize) -> Option<&[u8]> {
-    let rest = table.get(usize::try_from(offset).ok()?..)?;
-    let start = &rest[..rest.len().min(longest)];
-    match start.iter().position(|byte| *byte == 0) {
-        Some(end) => Some(&start[..end]),
-        None => (start.len() < rest.len()).then_some(start),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_a_long_string_the_start_is_read() {
-        let table = b"\0name\0cut";
-        for (offset, string) in [
-            (0, Some(&b""[..])),
-            (1, Some(b"name")),
-            (3, Some(b"me")),
-            (6, None),
-            (8, None),
-            (9, None),
-            (100, None),
-        ] {
-            assert_eq!(string_at(table, offset, 5), string, "{offset}");
-        }
-        assert_eq!(string_at(table, 1, 3), Some(&b"nam"[..]));
     }
 }

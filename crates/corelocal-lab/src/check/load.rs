@@ -79,9 +79,7 @@ pub struct Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    /// # Errors
-    /// A sentence that says what there is too much of.
-    pub fn load(elf: &'a Elf<'a>) -> Result<Image<'a>, String> {
+    pub fn load(elf: &'a Elf<'a>) -> Image<'a> {
         let endian = elf.endian();
         let mut image = Image {
             elf,
@@ -92,7 +90,7 @@ impl<'a> Image<'a> {
             stays: !elf.sections_named(STAYS).is_empty(),
             text: Vec::new(),
         };
-        for index in elf.filled_sections_named(DESCRIPTORS)? {
+        for index in elf.sections_named(DESCRIPTORS) {
             let (place, bytes) = (elf.place(index), elf.relocated(index));
             for (i, piece) in bytes.chunks(DESCRIPTOR_LEN).enumerate() {
                 let address = place.wrapping_add((i * DESCRIPTOR_LEN) as u64);
@@ -102,7 +100,7 @@ impl<'a> Image<'a> {
                 }
             }
         }
-        for index in elf.filled_sections_named(POINTER_ARRAY)? {
+        for index in elf.sections_named(POINTER_ARRAY) {
             let (place, bytes) = (elf.place(index), elf.relocated(index));
             for (i, word) in bytes.chunks_exact(8).enumerate() {
                 let target = u64_at(word, 0, endian);
@@ -112,7 +110,7 @@ impl<'a> Image<'a> {
                 }
             }
         }
-        for index in elf.filled_sections_named(PREPARE)? {
+        for index in elf.sections_named(PREPARE) {
             let (place, bytes) = (elf.place(index), elf.relocated(index));
             for (i, distance) in bytes.chunks_exact(4).enumerate() {
                 let address = place.wrapping_add(i as u64 * 4);
@@ -125,7 +123,7 @@ impl<'a> Image<'a> {
         if !image.descriptors.is_empty() {
             image.text = text(elf);
         }
-        Ok(image)
+        image
     }
 
     /// Whether its author declares that what the instruction stores is invisible until the commit.

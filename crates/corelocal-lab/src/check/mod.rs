@@ -16,11 +16,7 @@
 //! ```
 //!
 //! Invariants:
-//! - Any bytes may come in; nothing here panics. Memory is bounded by the file's size and by limits on descriptors, on
-//!   the instructions in their sections, on findings, and on the names of places; bytes that several headers claim are
-//!   refused. Debug information that units share counts for each of them, and is left out beyond a limit.
-//! - Sections, relocations and symbols are each visited a fixed number of times, and of a name that many of them may
-//!   share only the start is read.
+//! - Any bytes may come in; nothing here panics. Sections that overlap in the file are refused.
 //! - An error is wrong on every kernel or breaks a section's promise; a warning depends on something
 //!   that the code does not tell.
 //!
@@ -49,19 +45,6 @@ use object::read::archive::ArchiveFile;
 use crate::input;
 
 pub use report::{Checked, Finding, Line, Place, Report, Rule, Section, Severity};
-
-/// So many descriptors, entries of the pointer array or declarations are checked. Large programs have a few thousand.
-const MOST_LISTED: usize = 1 << 15;
-
-/// So many sections, findings and skipped members are told of an archive.
-const MOST_TOLD: usize = 1 << 18;
-
-/// The names of an archive's members may have so many bytes: all members may share one long name.
-const MOST_NAMES: usize = 64 << 20;
-
-/// The names of all places of a file, of ELF sections, functions and source lines, may have so many bytes: all places
-/// may share one long name.
-const MOST_NAMED: usize = 64 << 20;
 
 /// Why a file could not be checked, with what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +79,7 @@ impl std::error::Error for Unreadable {}
 /// The file cannot be read, or is none of these.
 pub fn file(path: &Path) -> Result<Checked, Unreadable> {
     let name = path.display().to_string();
-    match input::read(path) {
+    match input::read(path, input::MOST) {
         Ok(content) => bytes(&name, &content),
         Err(error) if error.kind() == ErrorKind::IsADirectory => {
             Err(Unreadable::new(format!("{name} is a folder; name a file in it")))
@@ -120,10 +103,10 @@ pub fn bytes(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
     if data.starts_with(&object::archive::MAGIC) {
         return archive(name, data);
     }
-    Ok(Checked { reports: vec![one(name, data, &mut { MOST_NAMED })?], skipped: Vec::new() })
+    Ok(Checked { reports: vec![one(name, data)?], skipped: Vec::new() })
 }
 
-fn one(name: &str, data: &[u8], room: &mut usize) -> Result<Report, Unreadable> {
+fn one(name: &str, data: &[u8]) -> Result<Report, Unreadable> {
     let elf = elf::Elf::parse(data).map_err(|why| Unreadable::new(format!("{name}: {why}")))?;
     if elf.is_debug_only() {
         let why = format!(
@@ -131,47 +114,21 @@ fn one(name: &str, data: &[u8], room: &mut usize) -> Result<Report, Unreadable> 
         );
         return Err(Unreadable { why, is_debug_only: true });
     }
-    let image = load::Image::load(&elf).map_err(|why| Unreadable::new(format!("{name}: {why}")))?;
-    let longest = image.descriptors.len().max(image.entries.len()).max(image.prepared.len());
-    if longest > MOST_LISTED {
-        return Err(Unreadable::new(format!(
-            "{name} lists {longest} critical sections, or stores in them, and up to {MOST_LISTED} are checked; check \
-             the object files that it was linked from"
-        )));
-    }
-    rules::run(name, &image, room).map_err(|why| Unreadable::new(format!("{name}: {why}")))
+    Ok(rules::run(name, &load::Image::load(&elf)))
 }
 
 fn archive(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
     let damaged =
         |error| Unreadable::new(format!("{name} is a damaged archive ({error}); build it again"));
-    let (mut checked, mut told, mut named) = (Checked::default(), 0, 0);
-    let mut room = MOST_NAMED;
+    let mut checked = Checked::default();
     for member in ArchiveFile::parse(data).map_err(damaged)?.members() {
         let member = member.map_err(damaged)?;
         let content = member.data(data).map_err(damaged)?;
-        named += member.name().len();
-        if named > MOST_NAMES {
-            return Err(Unreadable::new(format!(
-                "{name} is a damaged archive (the names of its members have more than {} MiB); build it again",
-                MOST_NAMES >> 20
-            )));
-        }
-        let shown = &member.name()[..member.name().len().min(elf::LONGEST_NAME)];
-        let member = format!("{name}({})", String::from_utf8_lossy(shown));
+        let member = format!("{name}({})", String::from_utf8_lossy(member.name()));
         if content.starts_with(b"\x7fELF") {
-            let report = one(&member, content, &mut room)?;
-            told += report.sections.len() + report.findings.len();
-            checked.reports.push(report);
+            checked.reports.push(one(&member, content)?);
         } else {
-            told += 1;
             checked.skipped.push(member);
-        }
-        if told > MOST_TOLD {
-            return Err(Unreadable::new(format!(
-                "{name} has more than {MOST_TOLD} critical sections, findings, and members that are no ELF files; \
-                 extract its object files, and check them one by one"
-            )));
         }
     }
     Ok(checked)

@@ -5,8 +5,6 @@
 //!   with the number of symbols and that of addresses, not with their product.
 //! - Missing or damaged debug information costs the lines and nothing else. So does debug information whose functions
 //!   are nested too deep: a note says so.
-//! - The names of all places have [`MOST_NAMED`] bytes at most, however many places share one. A note says where some
-//!   are left out.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -17,14 +15,10 @@ use addr2line::Context;
 use gimli::{AbbreviationsCacheStrategy, Dwarf, EndianSlice, RunTimeEndian, SectionId};
 use object::Endianness;
 
-use super::MOST_NAMED;
 use super::elf::{Elf, Extent, Kind};
 use super::nesting::{self, Unused};
 use super::report::Place;
-use crate::demangle::{LONGEST, cut, demangled};
-
-/// Stands for the name of an ELF section that there was no room for.
-const LEFT_OUT: &str = "…";
+use crate::demangle::demangled;
 
 /// Names for a set of addresses.
 pub struct Names {
@@ -36,36 +30,19 @@ pub struct Names {
 }
 
 impl Names {
-    /// For each time that an address is among `addresses`, its names take of `room`. What does not fit is left out.
-    pub fn of(elf: &Elf<'_>, addresses: impl IntoIterator<Item = u64>, room: &mut usize) -> Names {
+    /// Looks up all `addresses`.
+    pub fn of(elf: &Elf<'_>, addresses: impl IntoIterator<Item = u64>) -> Names {
         let mut extents = elf.extents();
         extents.sort_by_key(|extent| extent.start);
         let mut names =
             Names { kind: elf.kind, extents, places: BTreeMap::new(), notes: Vec::new() };
-        let mut uses = BTreeMap::new();
-        for address in addresses {
-            *uses.entry(address).or_insert(0) += 1;
-        }
-        let mut room = Room { uses: &uses, left: room, is_short: false };
-        for address in uses.keys().copied() {
-            let mut bare = names.bare(address);
-            if !room.take(address, bare.elf_section.len()) {
-                bare.elf_section = LEFT_OUT.to_owned();
-            }
-            names.places.insert(address, bare);
-        }
+        names.places = addresses.into_iter().map(|it| (it, names.bare(it))).collect();
         if !names.places.is_empty() {
-            add_functions(elf, &names.extents, &mut names.places, &mut room);
-            if add_lines(elf, &mut names.places, &mut room) == Err(Unused::TooDeep) {
+            add_functions(elf, &names.extents, &mut names.places);
+            if add_lines(elf, &mut names.places) == Err(Unused::TooDeep) {
                 let why = "source lines are left out: functions are nested too deep in the debug information";
                 names.notes.push(why.to_owned());
             }
-        }
-        if room.is_short {
-            names.notes.push(format!(
-                "names of some sections, functions and source lines are left out: all have more than {} MiB",
-                MOST_NAMED >> 20
-            ));
         }
         names
     }
@@ -112,29 +89,6 @@ impl Names {
     }
 }
 
-/// The room for names.
-struct Room<'a> {
-    /// How often each address is named.
-    uses: &'a BTreeMap<u64, usize>,
-    /// Bytes.
-    left: &'a mut usize,
-    /// Whether something did not fit.
-    is_short: bool,
-}
-
-impl Room<'_> {
-    /// Whether a name of this length fits wherever this address is named. If so, it takes the room.
-    fn take(&mut self, address: u64, length: usize) -> bool {
-        let uses = self.uses.get(&address).copied().unwrap_or(0);
-        let left = self.left.checked_sub(uses.saturating_mul(length));
-        match left {
-            Some(left) => *self.left = left,
-            None => self.is_short = true,
-        }
-        left.is_some()
-    }
-}
-
 /// The one of the sorted `extents` that holds `address`.
 fn extent_of(extents: &[Extent], address: u64) -> Option<&Extent> {
     let after = extents.partition_point(|extent| extent.start <= address);
@@ -152,12 +106,7 @@ struct Candidate<'a> {
     addresses: Range<usize>,
 }
 
-fn add_functions(
-    elf: &Elf<'_>,
-    extents: &[Extent],
-    places: &mut BTreeMap<u64, Place>,
-    room: &mut Room<'_>,
-) {
+fn add_functions(elf: &Elf<'_>, extents: &[Extent], places: &mut BTreeMap<u64, Place>) {
     let addresses: Vec<u64> =
         places.keys().copied().filter(|address| extent_of(extents, *address).is_some()).collect();
     let mut candidates = Vec::new();
@@ -188,9 +137,7 @@ fn add_functions(
             name = demangled(&String::from_utf8_lossy(best.name));
         }
         if let Some(place) = places.get_mut(&address) {
-            let offset = address - best.start;
-            let function = format!("{name}+{offset:#x}");
-            place.function = room.take(address, function.len()).then_some(function);
+            place.function = Some(format!("{name}+{:#x}", address - best.start));
         }
     });
 }
@@ -223,11 +170,7 @@ fn free(next: &mut [usize], mut item: usize) -> usize {
     item
 }
 
-fn add_lines(
-    elf: &Elf<'_>,
-    places: &mut BTreeMap<u64, Place>,
-    room: &mut Room<'_>,
-) -> Result<(), Unused> {
+fn add_lines(elf: &Elf<'_>, places: &mut BTreeMap<u64, Place>) -> Result<(), Unused> {
     let load = |id: SectionId| {
         let bytes = elf.sections_named(id.name()).first().map(|index| elf.code(*index));
         Ok::<_, gimli::Error>(bytes.unwrap_or(Cow::Borrowed(&[])))
@@ -244,11 +187,7 @@ fn add_lines(
     for (address, place) in places {
         // addr2line adds 1.
         if *address < u64::MAX {
-            let source = lines(&context, *address).unwrap_or_default();
-            let length = source.iter().map(|line| size_of::<String>() + line.len()).sum();
-            if room.take(*address, length) {
-                place.source = source;
-            }
+            place.source = lines(&context, *address).unwrap_or_default();
         }
     }
     Ok(())
@@ -260,15 +199,10 @@ fn lines(
 ) -> Result<Vec<String>, gimli::Error> {
     let mut lines = Vec::new();
     let mut frames = context.find_frames(address).skip_all_loads()?;
-    // Many places may share long names.
-    let mut room = LONGEST;
     while let Some(frame) = frames.next()? {
         if let Some((Some(file), line)) = frame.location.map(|l| (l.file, l.line)) {
-            let file = cut(file);
-            let line = line.map_or_else(|| file.clone(), |line| cut(&format!("{file}:{line}")));
+            let line = line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"));
             if lines.last() != Some(&line) {
-                let Some(left) = room.checked_sub(line.len()) else { break };
-                room = left;
                 lines.push(line);
             }
         }

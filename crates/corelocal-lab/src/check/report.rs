@@ -45,15 +45,14 @@ pub struct Section {
     pub instructions: Option<usize>,
 }
 
-/// An address, and what is known about it. Names that a file has too many of are left out, with a note in
-/// [`Report::notes`].
+/// An address, and what is known about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Place {
     /// As in the file; in an object file, whose sections have no addresses yet, the offset in its
     /// ELF section.
     #[serde(serialize_with = "hexadecimal")]
     pub address: u64,
-    /// Name of the ELF section; `…` if it is left out.
+    /// Name of the ELF section.
     pub elf_section: String,
     /// Demangled function that contains it, with the offset in it.
     pub function: Option<String>,

@@ -15,12 +15,12 @@ use corelocal::sync::profile::{Profile, Stack};
 use corelocal_lab::callers::{Files, Program};
 use serde::Serialize;
 
-use super::super::look::nanos;
 use super::super::places::{self, Call};
 use super::cycles::{self, Edge, Found};
 use crate::output::{one_line, path_line};
 use crate::process::proc_folder;
 use crate::process::signals;
+use crate::units::nanos;
 
 /// Threads in the deadlocks that are shown, in all. A thread waits for one mutex, and a mutex has one holder, so that
 /// deadlocks have no thread in common: only a record that is made up has more.

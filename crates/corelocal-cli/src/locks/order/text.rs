@@ -8,10 +8,11 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{Cell, CellAlignment};
 
 use super::super::places::Call;
-use super::super::text::{calls, thread, time};
+use super::super::text::{calls, thread};
 use super::look::{Deadlock, Lock, MOST_STEPS, MOST_STUCK, Missed, Potential, Process};
 use crate::report::figures::{figure, wrap};
 use crate::report::term;
+use crate::units::time;
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();

@@ -56,13 +56,6 @@ fn range(image: &Image<'_>, descriptor: &Descriptor) -> Option<Breach> {
     Some(Breach::new(Rule::Range, descriptor.address, message))
 }
 
-/// How long all sections are together, those that begin and end alike counted once.
-pub fn bytes(image: &Image<'_>) -> u64 {
-    let sane = image.descriptors.iter().filter(|descriptor| range(image, descriptor).is_none());
-    let distinct: HashSet<(u64, u64)> = sane.map(|it| (it.start, it.length)).collect();
-    distinct.iter().map(|(_, length)| length).sum()
-}
-
 fn abort_inside(_: &Image<'_>, descriptor: &Descriptor) -> Option<Breach> {
     descriptor.contains(descriptor.abort).then(|| {
         let offset = descriptor.abort - descriptor.start;

@@ -37,29 +37,12 @@ impl Breach {
 /// Instructions shown before and after the spot.
 const AROUND: usize = 3;
 
-/// All sections together have so many bytes at most, one that several descriptors name counted once. A
-/// real one has a few dozen.
-const MOST_DECODED: u64 = 4 << 20;
-
-/// So many findings are told.
-const MOST_FINDINGS: usize = 10_000;
-
 /// The instructions of sections by start and length, where they can be decoded.
 type Sections = HashMap<(u64, u64), Option<Vec<Step>>>;
 
-/// Checks all sections of `image`. Names of places take of `room`, in bytes.
-///
-/// # Errors
-/// A sentence that says what there is too much of.
-pub fn run(object: &str, image: &Image<'_>, room: &mut usize) -> Result<Report, String> {
+/// Checks all sections of `image`.
+pub fn run(object: &str, image: &Image<'_>) -> Report {
     let mut breaches: Vec<(Option<usize>, Breach)> = Vec::new();
-    if image.is_decoded() && descriptor::bytes(image) > MOST_DECODED {
-        let most = MOST_DECODED >> 20;
-        return Err(format!(
-            "its critical sections have more than {most} MiB, or overlap; a real one has a few dozen bytes, so build it \
-             again"
-        ));
-    }
     let mut sections = Sections::new();
     for (index, descriptor) in image.descriptors.iter().enumerate() {
         let mut found = descriptor::check(image, descriptor);
@@ -91,29 +74,22 @@ pub fn run(object: &str, image: &Image<'_>, room: &mut usize) -> Result<Report, 
         breaches
             .extend(stores::undeserved(image, &sections).into_iter().map(|breach| (None, breach)));
     }
-    Ok(report(object, image, &sections, breaches, room))
+    report(object, image, &sections, breaches)
 }
 
 fn report(
     object: &str,
     image: &Image<'_>,
     sections: &Sections,
-    mut breaches: Vec<(Option<usize>, Breach)>,
-    room: &mut usize,
+    breaches: Vec<(Option<usize>, Breach)>,
 ) -> Report {
     let mut notes = notes(image);
-    if breaches.len() > MOST_FINDINGS {
-        let more = breaches.len() - MOST_FINDINGS;
-        notes.push(format!("{more} findings are left out: there are more than {MOST_FINDINGS}"));
-        breaches.sort_by_key(|(section, it)| (it.rule.severity(), *section, it.address));
-        breaches.truncate(MOST_FINDINGS);
-    }
     let steps_of = |descriptor: &Descriptor| {
         sections.get(&(descriptor.start, descriptor.length)).and_then(Option::as_deref)
     };
     let of_sections = image.descriptors.iter().flat_map(|d| [d.address, d.start, d.abort]);
     let of_breaches = breaches.iter().map(|(_, breach)| breach.address);
-    let names = Names::of(image.elf, of_sections.chain(of_breaches), room);
+    let names = Names::of(image.elf, of_sections.chain(of_breaches));
     notes.extend(names.notes.iter().cloned());
     let section = |descriptor: &Descriptor| Section {
         descriptor: names.place(descriptor.address),

@@ -127,11 +127,11 @@ int main(void) {
 fn wrappers_that_allocate_do_not_make_it_enter_itself() {
     let test = "wrappers_that_allocate_do_not_make_it_enter_itself";
     let Some(place) = Place::new(test, PROGRAM) else { return };
-    std::fs::write(place.folder.join("wrappers.c"), WRAPPERS).expect("a new file");
+    std::fs::write(place.folder().join("wrappers.c"), WRAPPERS).expect("a new file");
     let mut compiler = Command::new("cc");
     compiler.args(["-O1", "-w", "-shared", "-fPIC", "-o", "wrappers.so", "wrappers.c"]);
     let compiled =
-        compiler.current_dir(&place.folder).output().expect("cc, which compiled the program");
+        compiler.current_dir(place.folder()).output().expect("cc, which compiled the program");
     if !compiled.status.success() {
         eprintln!("skipped: {test}: {}", String::from_utf8_lossy(&compiled.stderr));
         return;
@@ -141,7 +141,7 @@ fn wrappers_that_allocate_do_not_make_it_enter_itself() {
     {
         let mut command = place.command("", words);
         let preloaded =
-            format!("{}:{}", library().display(), place.folder.join("wrappers.so").display());
+            format!("{}:{}", library().display(), place.folder().join("wrappers.so").display());
         let done = command.env("LD_PRELOAD", preloaded).output().expect("the program starts");
         let said = String::from_utf8_lossy(&done.stderr);
         assert!(done.status.success(), "{words:?}: {:?} {said}", done.status);

@@ -40,7 +40,7 @@ int main(int count, char **words) {
 
 /// Names of profiles that are whole, and how many bytes each has.
 fn profiles_in(place: &Place) -> Vec<(String, usize)> {
-    let files = std::fs::read_dir(&place.folder).expect("the folder").flatten();
+    let files = std::fs::read_dir(place.folder()).expect("the folder").flatten();
     let mut all: Vec<(String, usize)> = files
         .filter_map(|file| {
             let name = file.file_name().into_string().expect("text");
@@ -66,7 +66,7 @@ fn at_the_end() {
     let status = place.command("end", "stats-signal:USR2").status().expect("the program");
     assert!(status.success() && profiles_in(&place).len() == 1);
     // Where it cannot be written the program ends as it would, and it is said.
-    let words = format!("profile:{}/no/such/folder/x", place.folder.display());
+    let words = format!("profile:{}/no/such/folder/x", place.folder().display());
     let output = place.command("end", &words).output().expect("the program");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("cannot write a profile: ENOENT"), "{said}");
@@ -93,19 +93,19 @@ fn where_files_may_not_grow() {
         assert_eq!(is_said, words.contains("profile"), "{said}");
         assert_eq!(files_in(&place), before, "{words}");
         // What goes to a file is lost, and the program ends as it would.
-        let log = std::fs::File::create(place.folder.join("log")).expect("a new file");
+        let log = std::fs::File::create(place.folder().join("log")).expect("a new file");
         assert!(command.stderr(log).status().expect("the program").success(), "{words}");
     }
 }
 
 fn files_in(place: &Place) -> usize {
-    std::fs::read_dir(&place.folder).expect("the folder").count()
+    std::fs::read_dir(place.folder()).expect("the folder").count()
 }
 
 #[test]
 fn children_have_their_own() {
     let Some(place) = Place::new("profile-children", PROGRAM) else { return };
-    let words = format!("profile:{}/a,profile-rate:64K", place.folder.display());
+    let words = format!("profile:{}/a,profile-rate:64K", place.folder().display());
     assert!(place.command("fork", &words).status().expect("the program").success());
     let profiles = profiles_in(&place);
     assert_eq!(profiles.len(), 2, "{profiles:?}");
@@ -154,7 +154,7 @@ fn when_a_signal_comes() {
     let names: Vec<String> = profiles_in(&place).into_iter().map(|(name, _)| name).collect();
     let expected = [0, 1].map(|nth| format!("corelocal.{}.{nth}.heap", child.id()));
     assert_eq!(names, expected);
-    assert!(Path::new(&place.folder.join(&names[0])).exists());
+    assert!(Path::new(&place.folder().join(&names[0])).exists());
 }
 
 fn wait_for(is_so: impl Fn() -> bool) {
@@ -169,7 +169,7 @@ fn wait_for(is_so: impl Fn() -> bool) {
 
 /// What processes tell of their caches: numbers by their names, in the order of their files' names.
 fn tallies(place: &Place) -> Vec<impl Fn(&str) -> u64> {
-    let files = std::fs::read_dir(&place.folder).expect("the folder").flatten();
+    let files = std::fs::read_dir(place.folder()).expect("the folder").flatten();
     let mut names: Vec<PathBuf> = files.map(|file| file.path()).collect();
     names.retain(|path| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("t."))
@@ -189,7 +189,7 @@ fn tallies(place: &Place) -> Vec<impl Fn(&str) -> u64> {
 #[test]
 fn what_caches_did() {
     let Some(place) = Place::new("tally", PROGRAM) else { return };
-    let prefix = format!("tally:{}/t", place.folder.display());
+    let prefix = format!("tally:{}/t", place.folder().display());
     let run = |how: &str, words: &str| {
         let mut child = place.command(how, words).spawn().expect("the program");
         assert!(child.wait().expect("a child of ours").success());

@@ -150,15 +150,13 @@ fn gcc_compiles_under(test: &str, mode: &str) {
     let script = "printf '#include <stdio.h>\\n#include <stdlib.h>\\nint main(void) \
         { void *p = calloc(10, 10); free(p); puts(\"compiled\"); return 0; }' > $D/a.c && \
         gcc -O2 -o $D/a $D/a.c && $D/a";
-    let folder = std::env::temp_dir().join(format!("corelocal-{test}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let script = script.replace("$D", folder.to_str().expect("a path"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = script.replace("$D", folder.path().to_str().expect("a path"));
     if has("gcc") {
         same_under(test, mode, "sh", &["-c", &script]);
     } else {
         eprintln!("skipped: {test}: gcc is not installed");
     }
-    std::fs::remove_dir_all(&folder).expect("the folder made above");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn files_of_the_program_stay_as_they_are() {
     let Some(place) = Place::new("statistics-files", PROGRAM) else { return };
     let output = place.command("reuse", "stats:json").output().expect("the program");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(std::fs::read(place.folder.join("data")).expect("a file of its"), b"mine");
+    assert_eq!(std::fs::read(place.folder().join("data")).expect("a file of its"), b"mine");
     assert!(output.status.success() && is_whole(&said), "{said}");
 }
 
@@ -87,7 +87,7 @@ fn a_program_that_begins_afresh() {
         let output = place.command("afresh", words).output().expect("the program");
         assert!(output.status.success() && output.stderr.is_empty());
         for name in ["first", "second", "data"] {
-            let content = std::fs::read(place.folder.join(name)).expect("a file of its");
+            let content = std::fs::read(place.folder().join(name)).expect("a file of its");
             assert_eq!(content, b"mine", "{name}");
         }
     }
@@ -97,13 +97,13 @@ fn a_program_that_begins_afresh() {
 #[test]
 fn a_daemon_whose_stderr_is_a_file_of_its_own() {
     let Some(place) = Place::new("statistics-daemon", PROGRAM) else { return };
-    let nowhere = place.folder.join("no/such/folder/x");
+    let nowhere = place.folder().join("no/such/folder/x");
     let nowhere = format!("profile:{}", nowhere.display());
     let no_profile = "corelocal malloc: cannot write a profile: ENOENT\n";
     let by_signal = format!("{nowhere},profile-signal:USR1");
     let run = |words: &str| {
         let output = place.command("daemon", words).output().expect("the program");
-        let content = std::fs::read(place.folder.join("data")).expect("a file of its");
+        let content = std::fs::read(place.folder().join("data")).expect("a file of its");
         assert!(output.status.success() && content == b"mine", "{words}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
@@ -119,7 +119,7 @@ fn a_daemon_whose_stderr_is_a_file_of_its_own() {
     let output = place.command("afresh", &nowhere).output().expect("the program");
     assert!(output.status.success() && output.stderr.is_empty());
     for name in ["first", "second", "data"] {
-        let content = std::fs::read(place.folder.join(name)).expect("a file of its");
+        let content = std::fs::read(place.folder().join(name)).expect("a file of its");
         assert_eq!(content, b"mine", "{name}");
     }
 }
@@ -137,7 +137,7 @@ fn a_program_without_stderr() {
         });
     }
     assert!(command.status().expect("the program").success());
-    assert_eq!(std::fs::read(place.folder.join("data")).expect("a file of its"), b"mine");
+    assert_eq!(std::fs::read(place.folder().join("data")).expect("a file of its"), b"mine");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_program_with_few_descriptors() {
     }
     let output = command.output().expect("the program");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(std::fs::read(place.folder.join("data")).expect("a file of its"), b"mine");
+    assert_eq!(std::fs::read(place.folder().join("data")).expect("a file of its"), b"mine");
     assert!(output.status.success() && is_whole(&said), "{said}");
 }
 
@@ -213,7 +213,7 @@ fn the_first_signal_counts() {
     let words = "profile:p,profile-signal:USR1,profile-signal:USR2";
     let output = place.command("signals", words).output().expect("the program");
     assert_eq!(output.status.signal(), Some(libc::SIGUSR2));
-    let files = std::fs::read_dir(&place.folder).expect("the folder").flatten();
+    let files = std::fs::read_dir(place.folder()).expect("the folder").flatten();
     let is_profile =
         |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.ends_with(".heap"));
     assert_eq!(files.filter(|file| is_profile(&file.file_name())).count(), 1);

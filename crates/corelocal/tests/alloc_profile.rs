@@ -210,14 +210,12 @@ fn a_child_goes_on_with_a_copy() {
 
 #[test]
 fn files() {
-    let folder = std::env::temp_dir().join(format!("corelocal-profile-{}", std::process::id()));
-    let words = format!("profile:{}/of,profile-rate:1", folder.display());
-    if !sandbox::in_child() {
-        std::fs::create_dir(&folder).unwrap();
-    }
-    run_in_child(
+    sandbox::run_with_folder(
         "files",
-        |command| _ = command.env("CORELOCAL_MALLOC", &words).current_dir(&folder),
+        |command, folder| {
+            let words = format!("profile:{}/of,profile-rate:1", folder.display());
+            command.env("CORELOCAL_MALLOC", &words).current_dir(folder);
+        },
         || {
             let (first, second) = (alloc::allocate(10), alloc::allocate(5 << 20));
             let me = std::process::id();
@@ -252,9 +250,6 @@ fn files() {
             give_back_one(second);
         },
     );
-    if !sandbox::in_child() {
-        std::fs::remove_dir_all(&folder).unwrap();
-    }
 }
 
 /// A whole profile with so many samples, in pieces of kind, length and content.

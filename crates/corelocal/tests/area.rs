@@ -2,6 +2,7 @@
 //! migrations, drains, freezes and trims; fork; refused memory.
 
 mod cpus;
+mod forked;
 mod sandbox;
 mod storm;
 
@@ -169,25 +170,19 @@ fn cells_are_used_and_dropped_at_thread_exit() {
 #[test]
 fn fork_copies_an_area() {
     let area: Area<2, CpuId> = Area::with_image([100, 0]).poison(true);
-    let (cell, other) = (area.take().unwrap(), area.take().unwrap());
+    let (cell, mut other) = (area.take().unwrap(), area.take().ok());
     cell.at::<0>().add(10);
-    // SAFETY: the child adds, takes, reads and leaves: no lock, no heap.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = forked::judge(|| {
         cell.at::<0>().add(5);
-        drop(other);
+        drop(other.take());
         let third = area.take();
         let is_fresh = third.as_ref().is_ok_and(|cell| cell.iter().all(|seen| seen.1 == [100, 0]));
         let is_right = cell.at::<0>().added() == 15 && area.memory().cells == 2;
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(if is_fresh && is_right { 0 } else { 1 }) };
-    }
-    assert!(child > 0);
+        is_fresh && is_right
+    });
+    let other = other.unwrap();
     other.at::<1>().add(1);
-    let mut status = -1;
-    // SAFETY: the child is ours and `status` is writable.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child counted wrong");
+    child.succeeds();
     assert_eq!((cell.at::<0>().added(), other.at::<1>().added()), (10, 1));
     assert_eq!(area.memory().corrupted, 0);
 }
@@ -206,9 +201,7 @@ fn forks_amid_changes() {
             });
         }
         for _ in 0..scaled(100).max(5) {
-            // SAFETY: the child takes, adds, reads and leaves: no lock, no heap.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
+            let child = forked::judge(|| {
                 let mut is_right = true;
                 for _ in 0..100 {
                     is_right &= AREA.take().is_ok_and(|cell| {
@@ -217,13 +210,9 @@ fn forks_amid_changes() {
                         is_fresh && cell.at::<0>().added() == 2
                     });
                 }
-                // SAFETY: ends the child.
-                unsafe { libc::_exit(if is_right { 0 } else { 1 }) };
-            }
-            let mut status = -1;
-            // SAFETY: the child is ours and `status` is writable.
-            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-            assert_eq!(status, 0, "the child counted wrong");
+                is_right
+            });
+            child.succeeds();
         }
         done.store(true, Ordering::Relaxed);
     });

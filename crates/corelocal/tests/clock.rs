@@ -1,6 +1,7 @@
 //! The clock in each of its back-ends, which `CORELOCAL_CLOCK` chooses: between the vDSO's readings, rising
 //! across threads and under signals, right after fork, and without what its start asks the kernel for.
 
+mod forked;
 mod sandbox;
 mod storm;
 
@@ -202,10 +203,7 @@ fn a_forked_child_reads_right() {
                 }
                 for _ in 0..scaled(200) {
                     let before = clock::monotonic();
-                    // SAFETY: the child reads clocks, which is async-signal-safe, and leaves by _exit.
-                    let child = unsafe { libc::fork() };
-                    assert!(child >= 0);
-                    if child == 0 {
+                    let child = forked::judge(|| {
                         let mut right = true;
                         for (id, read, _) in CLOCKS {
                             let slack = tolerance();
@@ -214,13 +212,9 @@ fn a_forked_child_reads_right() {
                             right &= before <= time && time <= vdso(id) + slack;
                         }
                         right &= clock::monotonic() + tolerance() >= before;
-                        // SAFETY: ends the child.
-                        unsafe { libc::_exit(i32::from(!right)) };
-                    }
-                    let mut status = 0;
-                    // SAFETY: our child, and a place for its status.
-                    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-                    assert_eq!(status, 0, "{backend:?}: the child was wrong");
+                        right
+                    });
+                    child.succeeds();
                 }
             });
         });

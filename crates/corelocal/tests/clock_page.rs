@@ -12,8 +12,8 @@ use corelocal::clock::page::{
 };
 use pages::{File, leave, numbered, reap};
 
-fn publish_and_read<P: Encoding>(name: &str) {
-    let file = File::new(name);
+fn publish_and_read<P: Encoding>() {
+    let file = File::new();
     assert_eq!(
         Subscriber::<P>::open(file.c()).err(),
         Some(Refusal::System(corelocal::sys::Errno::ENOENT))
@@ -64,15 +64,15 @@ fn publish_and_read<P: Encoding>(name: &str) {
 
 #[test]
 fn a_page_in_a_file() {
-    publish_and_read::<pvclock::Page>("pvclock");
-    publish_and_read::<vmclock::Page>("vmclock");
-    publish_and_read::<clockbound::Page>("clockbound");
+    publish_and_read::<pvclock::Page>();
+    publish_and_read::<vmclock::Page>();
+    publish_and_read::<clockbound::Page>();
 }
 
 /// A child that still has the descriptor does not keep the file from the next writer.
 #[test]
 fn a_child_does_not_keep_the_lock_of_a_publisher_that_was_dropped() {
-    let file = File::new("child");
+    let file = File::new();
     let publisher = Publisher::<vmclock::Page>::create(file.c()).unwrap();
     let mut pipe = [0; 2];
     // SAFETY: two descriptors are written to the array.
@@ -105,7 +105,7 @@ fn files_that_are_no_pages_are_refused() {
         assert!(refusal.to_string().len() > 10);
         refusal
     }
-    let file = File::new("refused");
+    let file = File::new();
     fs::create_dir(&file.0).unwrap();
     assert_eq!(refused::<vmclock::Page>(&file), Refusal::NotAFile);
     assert!(Publisher::<vmclock::Page>::create(file.c()).is_err());
@@ -164,7 +164,7 @@ fn files_that_are_no_pages_are_refused() {
 
 #[test]
 fn files_that_others_may_change_are_refused() {
-    let file = File::new("modes");
+    let file = File::new();
     drop(Publisher::<pvclock::Page>::create(file.c()).unwrap());
     let mode = fs::metadata(&file.0).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode, 0o644);
@@ -178,7 +178,7 @@ fn files_that_others_may_change_are_refused() {
         }
     }
     fs::set_permissions(&file.0, fs::Permissions::from_mode(0o644)).unwrap();
-    let link = File::new("link");
+    let link = File::new();
     symlink(&file.0, &link.0).unwrap();
     assert!(Subscriber::<pvclock::Page>::open(link.c()).is_ok());
     let refusal = Publisher::<pvclock::Page>::create(link.c()).err();
@@ -194,7 +194,7 @@ fn coarse_now() -> Duration {
 
 #[test]
 fn bounds_through_files() {
-    let file = File::new("bounds");
+    let file = File::new();
     let mut publisher = Publisher::<clockbound::Page>::create(file.c()).unwrap();
     let mut subscriber = Subscriber::<clockbound::Page>::open(file.c()).unwrap();
     assert_eq!(subscriber.bounds(), Err(Doubt::Blank));
@@ -215,7 +215,7 @@ fn bounds_through_files() {
     assert!(before - bound <= earliest + Duration::from_nanos(100) && latest <= after + bound * 2);
     assert!(latest - earliest >= bound * 2);
 
-    let file = File::new("bounds-vm");
+    let file = File::new();
     let mut publisher = Publisher::<vmclock::Page>::create(file.c()).unwrap();
     let mut subscriber = Subscriber::<vmclock::Page>::open(file.c()).unwrap();
     assert_eq!(subscriber.bounds(|| 0), Err(Doubt::Untrusted(Status::Unknown)));
@@ -227,7 +227,7 @@ fn bounds_through_files() {
 
 #[test]
 fn readers_of_pvclock_doubt_a_counter_that_was_set_back() {
-    let file = File::new("set-back");
+    let file = File::new();
     let mut publisher = Publisher::<pvclock::Page>::create(file.c()).unwrap();
     let mut subscriber = Subscriber::<pvclock::Page>::open(file.c()).unwrap();
     // Half a nanosecond a tick.
@@ -252,7 +252,7 @@ fn readers_of_pvclock_doubt_a_counter_that_was_set_back() {
 /// The hypervisor disrupts the counter while a page's writer is dead.
 #[test]
 fn readers_compare_the_disruption_marker() {
-    let device = File::new("marker-device");
+    let device = File::new();
     let mut hypervisor = Publisher::<vmclock::Page>::create(device.c()).unwrap();
     let mut disrupt = |disruptions| {
         hypervisor.publish(&vmclock::Content { disruptions, ..Default::default() }).unwrap();
@@ -260,7 +260,7 @@ fn readers_compare_the_disruption_marker() {
     disrupt(7);
     let disrupted = Doubt::Untrusted(Status::Disrupted);
 
-    let file = File::new("marker-vm");
+    let file = File::new();
     let mut publisher = Publisher::<vmclock::Page>::create(file.c()).unwrap();
     let mut subscriber = Subscriber::<vmclock::Page>::open(file.c()).unwrap();
     subscriber.watch(device.c()).unwrap();
@@ -280,7 +280,7 @@ fn readers_compare_the_disruption_marker() {
     assert!(subscriber.now(now).is_ok());
     assert!(subscriber.watch(file.c()).is_ok() && subscriber.watch(c"/dev/null").is_err());
 
-    let file = File::new("marker-pv");
+    let file = File::new();
     let mut publisher = Publisher::<pvclock::Page>::create(file.c()).unwrap();
     let mut subscriber = Subscriber::<pvclock::Page>::open(file.c()).unwrap();
     let mut copying = Subscriber::<pvclock::Page>::open_untrusted(file.c()).unwrap();
@@ -303,7 +303,7 @@ fn readers_compare_the_disruption_marker() {
         disrupt(9);
     }
 
-    let file = File::new("marker-bound");
+    let file = File::new();
     let mut publisher = Publisher::<clockbound::Page>::create(file.c()).unwrap();
     let mut subscriber = Subscriber::<clockbound::Page>::open(file.c()).unwrap();
     let as_of = coarse_now();

@@ -57,8 +57,8 @@ fn a_storm_of_readers_sees_no_torn_content() {
 }
 
 /// Writers are killed wherever they are; readers see whole contents or none, and the next writer goes on.
-fn kill<P: Numbered>(name: &str) {
-    let file = File::new(name);
+fn kill<P: Numbered>() {
+    let file = File::new();
     let mut subscriber = {
         let mut publisher = Publisher::<P>::create(file.c()).unwrap();
         publisher.publish(&numbered::<P>(1)).unwrap();
@@ -137,23 +137,23 @@ fn kill<P: Numbered>(name: &str) {
 
 #[test]
 fn pvclock_writers_are_killed() {
-    kill::<pvclock::Page>("kill-pvclock");
+    kill::<pvclock::Page>();
 }
 
 #[test]
 fn vmclock_writers_are_killed() {
-    kill::<vmclock::Page>("kill-vmclock");
+    kill::<vmclock::Page>();
 }
 
 #[test]
 fn clockbound_writers_are_killed() {
-    kill::<clockbound::Page>("kill-clockbound");
+    kill::<clockbound::Page>();
 }
 
 /// The death of a writer is a disruption, in the encodings that count those.
 #[test]
 fn recoveries_are_disruptions() {
-    let file = File::new("disruptions");
+    let file = File::new();
     drop(Publisher::<vmclock::Page>::create(file.c()).unwrap());
     // The writer died at an odd number.
     let mut bytes = fs::read(&file.0).unwrap();

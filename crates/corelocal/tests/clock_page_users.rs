@@ -5,9 +5,10 @@ mod forked;
 mod pages;
 mod users;
 
+use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -17,29 +18,6 @@ use corelocal::clock::page::{
 use forked::End;
 use pages::{File, Numbered, numbered};
 use users::{ALICE, BOB, as_user, may_change};
-
-/// A directory of this test's own.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("corelocal-users-{}-{name}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        set_mode(&path, 0o755);
-        Folder(path)
-    }
-
-    fn file(&self) -> File {
-        File::at(self.0.join("page"))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -53,8 +31,7 @@ fn published<P: Encoding>(file: &File) -> Publisher<P> {
 }
 
 fn pages_of<P: Encoding>() {
-    let folder = Folder::new(P::NAME);
-    let file = folder.file();
+    let file = File::new();
     drop(published::<P>(&file));
     // One of root is believed by all.
     let believed = || match Subscriber::<P>::open(file.c()) {
@@ -100,8 +77,7 @@ fn pages_of_other_users_are_refused() {
 }
 
 fn cut<P: Encoding>() {
-    let folder = Folder::new(&format!("cut-{}", P::NAME));
-    let file = folder.file();
+    let file = File::new();
     drop(published::<P>(&file));
     let whole = fs::read(&file.0).unwrap();
     let mut subscriber = Subscriber::<P>::open_untrusted(file.c()).unwrap();
@@ -131,8 +107,7 @@ fn a_file_that_is_cut_ends_no_reader_of_an_untrusted_page() {
 }
 
 fn copies<P: Numbered>() {
-    let folder = Folder::new(&format!("copies-{}", P::NAME));
-    let file = folder.file();
+    let file = File::new();
     let mut publisher = published::<P>(&file);
     let done = AtomicBool::new(false);
     let (mut whole, mut refused) = (0, 0);
@@ -188,8 +163,7 @@ fn lock_for_reading(path: &Path) -> fs::File {
 
 #[test]
 fn no_lock_on_the_page_keeps_a_publisher_out() {
-    let folder = Folder::new("lock");
-    let file = folder.file();
+    let file = File::new();
     drop(published::<vmclock::Page>(&file));
     let _locked = lock_for_reading(&file.0);
     let mut next = Publisher::<vmclock::Page>::create(file.c()).unwrap();
@@ -211,8 +185,7 @@ fn no_lock_on_the_page_keeps_a_publisher_out() {
 
 #[test]
 fn lock_files_that_others_may_open_are_refused() {
-    let folder = Folder::new("locks");
-    let file = folder.file();
+    let file = File::new();
     let refused = || match Publisher::<pvclock::Page>::create(file.c()).err() {
         Some(Refusal::Lock { mode, .. }) => Some(mode),
         _ => None,
@@ -224,7 +197,7 @@ fn lock_files_that_others_may_open_are_refused() {
     }
     set_mode(&file.lock(), 0o600);
     assert!(Publisher::<pvclock::Page>::create(file.c()).is_ok());
-    let other = folder.0.join("other");
+    let other = file.folder().join("other");
     fs::hard_link(file.lock(), &other).unwrap();
     assert_eq!(refused(), Some(0o600));
     fs::remove_file(file.lock()).unwrap();
@@ -247,46 +220,44 @@ fn lock_files_that_others_may_open_are_refused() {
 /// Where `fs.protected_hardlinks` is off, every user may link to a file that it can find.
 #[test]
 fn files_of_several_names_are_refused() {
-    let (folder, foreign) = (Folder::new("linked"), Folder::new("linking"));
-    let file = folder.file();
+    let (file, foreign) = (File::new(), File::new());
     let create = || Publisher::<pvclock::Page>::create(file.c()).err();
     drop(published::<pvclock::Page>(&file));
-    let again = foreign.0.join("again");
-    fs::hard_link(file.lock(), &again).unwrap();
+    let again = &foreign.0;
+    fs::hard_link(file.lock(), again).unwrap();
     assert!(matches!(create(), Some(Refusal::Lock { mode: 0o600, .. })));
-    fs::remove_file(&again).unwrap();
-    fs::hard_link(&file.0, &again).unwrap();
+    fs::remove_file(again).unwrap();
+    fs::hard_link(&file.0, again).unwrap();
     assert_eq!(create(), Some(Refusal::Linked(2)));
     let read = Subscriber::<pvclock::Page>::open(file.c()).err();
     assert_eq!(read, Some(Refusal::Linked(2)));
-    fs::remove_file(&again).unwrap();
+    fs::remove_file(again).unwrap();
     assert_eq!(create(), None);
 }
 
 #[test]
 fn a_page_that_was_renamed_has_one_publisher() {
-    let folder = Folder::new("renamed");
-    let file = folder.file();
+    let file = File::new();
     let publisher = published::<pvclock::Page>(&file);
-    let renamed = File::at(folder.0.join("renamed"));
-    fs::rename(&file.0, &renamed.0).unwrap();
+    let renamed = file.folder().join("renamed");
+    fs::rename(&file.0, &renamed).unwrap();
+    let renamed = CString::new(renamed.to_str().unwrap()).unwrap();
     let held = Some(Refusal::Held(Some(std::process::id())));
-    assert_eq!(Publisher::<pvclock::Page>::create(renamed.c()).err(), held);
+    assert_eq!(Publisher::<pvclock::Page>::create(&renamed).err(), held);
     drop(publisher);
-    assert!(Publisher::<pvclock::Page>::create(renamed.c()).is_ok());
+    assert!(Publisher::<pvclock::Page>::create(&renamed).is_ok());
 }
 
 /// What an ended writer left is in nobody's way.
 #[test]
 fn a_new_page_is_whole_from_the_first_moment() {
-    let folder = Folder::new("draft");
-    let file = folder.file();
+    let file = File::new();
     // A writer was killed before the page had its name.
     fs::write(file.draft(), "half").unwrap();
     drop(Publisher::<vmclock::Page>::create(file.c()).unwrap());
     assert!(!file.draft().exists());
     let mut names: Vec<_> =
-        fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        fs::read_dir(file.folder()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["page", "page.lock"]);
     let page = fs::metadata(&file.0).unwrap();
@@ -301,8 +272,7 @@ fn a_new_page_is_whole_from_the_first_moment() {
 
 #[test]
 fn what_is_no_file_is_no_page() {
-    let folder = Folder::new("kinds");
-    let file = folder.file();
+    let file = File::new();
     // SAFETY: a path that ends with NUL.
     assert_eq!(unsafe { libc::mkfifo(file.c().as_ptr(), 0o600) }, 0);
     assert_eq!(Subscriber::<vmclock::Page>::open(file.c()).err(), Some(Refusal::NotAFile));

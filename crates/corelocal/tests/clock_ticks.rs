@@ -7,6 +7,7 @@
 #![cfg(not(miri))]
 
 mod adjusting;
+mod forked;
 mod keeper;
 mod sandbox;
 mod storm;
@@ -17,6 +18,7 @@ use std::{io, thread};
 
 use adjusting::{adjust, adjusting, alone};
 use corelocal::clock::{self, Change, Converter, Stamp, Ticks, Unknown, Watcher};
+use forked::End;
 use sandbox::{run_in_child, skip};
 
 /// A tick between two readings of the clock.
@@ -195,18 +197,8 @@ fn without_the_counter() {
 fn in_fork(body: impl FnOnce() -> Option<bool>) -> Option<bool> {
     const RIGHT: i32 = 0;
     const CANNOT: i32 = 77;
-    // SAFETY: the child takes no lock and no heap.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let code = body().map_or(CANNOT, |right| if right { RIGHT } else { 1 });
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(code) };
-    }
-    assert!(child > 0);
-    let mut status = -1;
-    // SAFETY: the child is ours and `status` is writable.
-    unsafe { libc::waitpid(child, &mut status, 0) };
-    let code = if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 };
+    let child = forked::fork(|| body().map_or(CANNOT, |right| if right { RIGHT } else { 1 }));
+    let End::Code(code) = child.wait() else { return Some(false) };
     (code != CANNOT).then_some(code == RIGHT)
 }
 

@@ -5,6 +5,7 @@
 //! What a clock knew about the page is then wrong, and must be found out by the next reading.
 #![cfg(not(miri))]
 
+mod forked;
 mod sandbox;
 mod sandwich;
 mod storm;
@@ -15,6 +16,7 @@ use std::process::Command;
 use std::{env, io};
 
 use corelocal::clock;
+use forked::End;
 use sandbox::{run_in_child, skip};
 use sandwich::{CLOCKS, judge, vdso};
 
@@ -27,18 +29,10 @@ const CANNOT: i32 = 77;
 
 /// Runs `body` in a forked child, which makes system calls and reads clocks only; its result.
 fn fork_and(body: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child takes no lock and no heap.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let code = body();
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(code) };
+    match forked::fork(body).wait() {
+        End::Code(code) => code,
+        End::Signal(signal) => -signal,
     }
-    assert!(child > 0);
-    let mut status = -1;
-    // SAFETY: the child is ours and `status` is writable.
-    unsafe { libc::waitpid(child, &mut status, 0) };
-    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -status }
 }
 
 /// Reads each clock so often, before and after the best back-end was looked for again.

@@ -1,6 +1,7 @@
 //! The counter under attack: many threads, signals, migrations, threads that come and go, fork,
 //! and random scripts beside a naive model.
 
+mod forked;
 mod storm;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -85,20 +86,12 @@ fn concurrent_takes_add_up() {
 fn fork_splits_the_count() {
     static COUNTER: Counter = Counter::new();
     COUNTER.add(10);
-    // SAFETY: the child adds, reads and leaves: no lock, no heap.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = forked::judge(|| {
         (0..1000).for_each(|_| COUNTER.add(1));
-        let right = COUNTER.get() == 1010;
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(if right { 0 } else { 1 }) };
-    }
-    assert!(child > 0);
+        COUNTER.get() == 1010
+    });
     COUNTER.add(5);
-    let mut status = -1;
-    // SAFETY: the child is ours and `status` is writable.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child counted wrong");
+    child.succeeds();
     assert_eq!(COUNTER.get(), 15);
 }
 

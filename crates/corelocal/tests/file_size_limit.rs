@@ -12,7 +12,6 @@ use corelocal::alloc::{self, profile};
 use corelocal::clock::page::{Publisher, Refusal, vmclock};
 use corelocal::sync::shared::{SharedBox, SharedError};
 use corelocal::sys::Errno;
-use sandbox::run_in_child;
 
 /// What `body` gives while files may have so many bytes.
 fn limited<T>(bytes: u64, body: impl FnOnce() -> T) -> T {
@@ -41,18 +40,13 @@ fn files_in(folder: &Path) -> usize {
 fn with_folder(test: &str, body: impl FnOnce(&Path)) {
     /// The folder that the test has made, for its child.
     const FOLDER: &str = "CORELOCAL_TEST_FOLDER";
-    if let Some(folder) = std::env::var_os(FOLDER) {
-        return run_in_child(test, |_| (), || body(Path::new(&folder)));
-    }
-    let name = format!("corelocal-{test}-{}", std::process::id());
-    let folder = std::env::temp_dir().join(name);
-    fs::create_dir(&folder).unwrap();
-    let prepare = |command: &mut std::process::Command| {
+    let prepare = |command: &mut std::process::Command, folder: &Path| {
         command.env("CORELOCAL_MALLOC", "profile").env_remove("CORELOCAL_LOCKS");
-        command.env(FOLDER, &folder);
+        command.env(FOLDER, folder);
     };
-    run_in_child(test, prepare, || unreachable!("the child has a folder"));
-    let _ = fs::remove_dir_all(&folder);
+    sandbox::run_with_folder(test, prepare, || {
+        body(Path::new(&std::env::var_os(FOLDER).unwrap()));
+    });
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! what becomes of items.)
 
 mod cpus;
+mod forked;
 mod pthreads;
 mod sandbox;
 mod storm;
@@ -14,6 +15,7 @@ use std::thread;
 
 use corelocal::cid::{self, Busy, Cid, NodeCid, Policy, Revocable};
 use corelocal::percpu::{self, Counter, CounterVec, Stack};
+use forked::End;
 use sandbox::{run_in_child, skip};
 use storm::{Tell, scaled};
 
@@ -21,21 +23,8 @@ use storm::{Tell, scaled};
 /// and uses the heap as little as it can.
 fn fork(times: u64, body: impl Fn() -> Option<u8>) {
     for _ in 0..times {
-        // SAFETY: what `body` does, and the end of the child without destructors.
-        match unsafe { libc::fork() } {
-            -1 => {}
-            0 => {
-                let wrong = body().unwrap_or(0);
-                // SAFETY: ends the child.
-                unsafe { libc::_exit(i32::from(wrong)) };
-            }
-            child => {
-                let mut status = -1;
-                // SAFETY: the child is ours, `status` writable.
-                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-                assert_eq!(status, 0, "a child complained: {}", status >> 8);
-            }
-        }
+        let child = forked::fork(|| body().map_or(0, i32::from));
+        assert_eq!(child.wait(), End::Code(0), "a child complained");
         thread::yield_now();
     }
 }

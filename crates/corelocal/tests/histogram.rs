@@ -1,6 +1,7 @@
 //! The histogram beside a sorted vector, and under attack: threads, signals, migrations, takes, threads
 //! without a registration, fork.
 
+mod forked;
 mod storm;
 
 use std::sync::Mutex;
@@ -150,21 +151,14 @@ fn histograms_come_and_go() {
 fn fork_splits_the_values() {
     static HISTOGRAM: Histogram = Histogram::new();
     HISTOGRAM.record(10);
-    // SAFETY: the child records, reads and leaves: no lock, no heap.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = forked::judge(|| {
         (0..1000).for_each(|_| HISTOGRAM.record(11));
         let seen = HISTOGRAM.take();
         let right = seen.count() == 1001 && seen.quantile(1.0) == Some(11);
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(if right && HISTOGRAM.count() == 0 { 0 } else { 1 }) };
-    }
-    assert!(child > 0);
+        right && HISTOGRAM.count() == 0
+    });
     HISTOGRAM.record(12);
-    let mut status = -1;
-    // SAFETY: the child is ours and `status` is writable.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child recorded wrong");
+    child.succeeds();
     let values: Vec<_> = HISTOGRAM.buckets().map(|bucket| bucket.low).collect();
     assert_eq!(values, [10, 12]);
 }

@@ -2,6 +2,7 @@
 //! after slots were frozen, drained half and given back; and in a forked child, whatever its parent's
 //! other threads were about.
 
+mod forked;
 mod sandbox;
 mod storm;
 
@@ -10,6 +11,7 @@ use std::thread;
 
 use corelocal::cid;
 use corelocal::percpu::{self, Batch, Lock, PerCpu, Pool, Queue, Ring, Stack};
+use forked::End;
 use sandbox::run_in_child;
 use storm::scaled;
 
@@ -181,20 +183,9 @@ fn children_drop_once_without_sections() {
 
 /// What `body` says in a forked child.
 fn in_child(body: impl FnOnce() -> Option<u8>) -> Option<u8> {
-    // SAFETY: the child uses containers and atomics, no heap, and ends without destructors.
-    match unsafe { libc::fork() } {
-        -1 => None,
-        0 => {
-            let code = body().unwrap_or(0);
-            // SAFETY: ends the child.
-            unsafe { libc::_exit(i32::from(code)) }
-        }
-        child => {
-            let mut status = -1;
-            // SAFETY: the child is ours, `status` writable.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            assert!(libc::WIFEXITED(status), "a child was killed: {status:#x}");
-            Some(libc::WEXITSTATUS(status) as u8).filter(|code| *code != 0)
-        }
+    let child = forked::fork(|| body().map_or(0, i32::from));
+    match child.wait() {
+        End::Code(code) => Some(code as u8).filter(|code| *code != 0),
+        End::Signal(signal) => panic!("a child was ended by signal {signal}"),
     }
 }

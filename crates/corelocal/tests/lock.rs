@@ -1,6 +1,7 @@
 //! The lock under attack: owners, signal handlers, lockers from afar, freezes and trims at once; fork,
 //! refused system calls, drops.
 
+mod forked;
 mod sandbox;
 mod storm;
 
@@ -248,21 +249,14 @@ fn a_panicking_drop() {
 fn fork_copies_the_values() {
     let lock: Lock<u64> = Lock::default();
     *lock.lock() += 10;
-    // SAFETY: the child locks, visits and leaves: no heap.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = forked::judge(|| {
         *lock.lock() += 5;
         let mut sum = 0;
         let visited = lock.for_each_locked(|_, value| sum += *value).is_ok();
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(if visited && sum == 15 { 0 } else { 1 }) };
-    }
-    assert!(child > 0);
+        visited && sum == 15
+    });
     *lock.lock() += 1;
-    let mut status = -1;
-    // SAFETY: the child is ours and `status` is writable.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child locked wrong");
+    child.succeeds();
     let mut lock = lock;
     assert_eq!(lock.iter_mut().map(|value| *value).sum::<u64>(), 11);
 }

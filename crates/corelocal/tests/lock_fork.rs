@@ -2,6 +2,7 @@
 //! panic, `try_` forms fail, and checked forms give what was held back with a new value.
 
 mod cpus;
+mod forked;
 mod judged;
 mod sandbox;
 

@@ -1,5 +1,6 @@
 //! membarrier as this kernel has it, and refused.
 
+mod forked;
 mod sandbox;
 
 use corelocal::sys::{Errno, membarrier};
@@ -57,18 +58,11 @@ fn registration_survives_fork() {
     }
     membarrier::register_private_expedited().unwrap();
     let command = needed.bits();
-    // SAFETY: between fork and _exit the child makes one system call and touches no lock.
-    let child = unsafe {
-        match libc::fork() {
-            0 => libc::_exit(libc::syscall(libc::SYS_membarrier, command, 0, 0) as i32),
-            child => child,
-        }
-    };
-    assert!(child > 0);
-    let mut status = -1;
-    // SAFETY: the child is ours and `status` is writable.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0);
+    let child = forked::fork(|| {
+        // SAFETY: numbers.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) as i32 }
+    });
+    child.succeeds();
 }
 
 fn everything_gives(errno: Errno) {

@@ -1,6 +1,7 @@
 //! Storage per core under attack: first uses that race, initialisers that panic, signals, migrations,
 //! trims, fork, refused memory, and every value dropped once.
 
+mod forked;
 mod sandbox;
 mod storm;
 
@@ -198,19 +199,12 @@ fn fork_copies_the_values() {
     let values: PerCpu<AtomicU64> = PerCpu::default();
     let sum = || values.fold(0, |sum, value| sum + value.load(Ordering::Relaxed));
     values.get().fetch_add(10, Ordering::Relaxed);
-    // SAFETY: the child adds, reads and leaves: no lock, no heap.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = forked::judge(|| {
         values.get().fetch_add(5, Ordering::Relaxed);
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(if sum() == 15 { 0 } else { 1 }) };
-    }
-    assert!(child > 0);
+        sum() == 15
+    });
     values.get().fetch_add(1, Ordering::Relaxed);
-    let mut status = -1;
-    // SAFETY: the child is ours and `status` is writable.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child counted wrong");
+    child.succeeds();
     assert_eq!(sum(), 11);
 }
 

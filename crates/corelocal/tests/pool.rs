@@ -1,5 +1,6 @@
 //! The pool under attack: an object is with one user at a time, and is dropped once.
 
+mod forked;
 mod sandbox;
 mod storm;
 
@@ -180,19 +181,13 @@ fn a_maker_may_panic() {
 fn fork_copies_the_objects() {
     static POOL: Pool<[u64; 4], 8> = Pool::new(|| [0; 4]);
     (0..4).for_each(|n| POOL.put([n; 4]));
-    // SAFETY: the child takes, puts back and leaves: no lock, no heap.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = forked::judge(|| {
         let whole = POOL.try_get().is_none_or(|object| object == [object[0]; 4]);
         let cleared = POOL.clear().is_err() || POOL.is_empty();
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(if whole && cleared { 0 } else { 1 }) };
-    }
-    assert!(child > 0);
-    let mut status = -1;
-    // SAFETY: the child is ours and `status` is writable.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!((status, POOL.len()), (0, 4));
+        whole && cleared
+    });
+    child.succeeds();
+    assert_eq!(POOL.len(), 4);
 }
 
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 //! model.)
 
 mod cpus;
+mod forked;
 mod sandbox;
 mod storm;
 
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use corelocal::cid::CpuId;
 use corelocal::percpu::Queue;
+use forked::End;
 use sandbox::{run_in_child, skip};
 use storm::scaled;
 use storm::tokens::{self, Contained, fresh, no_token_is_lost_or_doubled, see, see_wide, wide};
@@ -264,7 +266,7 @@ fn fork_while_others_take() {
     let asleep: Queue<u64> = Queue::new();
     let done = AtomicBool::new(false);
     // The first child's that is not 0. Told after the threads were.
-    let mut status = 0;
+    let mut end = End::Code(0);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -276,12 +278,7 @@ fn fork_while_others_take() {
             scope.spawn(|| asleep.pop());
         }
         for _ in 0..scaled(200) {
-            if status != 0 {
-                break;
-            }
-            // SAFETY: the child uses the queues and leaves: no lock, no heap.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
+            let child = forked::fork(|| {
                 // Locks that others held are free again.
                 queue.drain().for_each(drop);
                 let empty = queue.is_empty();
@@ -291,18 +288,17 @@ fn fork_while_others_take() {
                 let wakes = (0..10).all(|n| asleep.push(n).is_ok() && asleep.pop() == n)
                     && asleep.pop_for(Duration::from_micros(100)).is_none();
                 let flags = [!empty, !works, !wakes].map(i32::from);
-                // SAFETY: ends the child.
-                unsafe { libc::_exit(flags[0] + 2 * flags[1] + 4 * flags[2]) };
+                flags[0] + 2 * flags[1] + 4 * flags[2]
+            });
+            end = child.wait();
+            if end != End::Code(0) {
+                break;
             }
-            // SAFETY: the child is ours and `status` is writable.
-            let is_waited_for =
-                child > 0 && unsafe { libc::waitpid(child, &mut status, 0) } == child;
-            status = if is_waited_for { status } else { -1 };
         }
         done.store(true, Ordering::Relaxed);
         (0..2).for_each(|n| asleep.push(n).unwrap());
     });
-    assert_eq!(status, 0, "the child's queue does not work");
+    assert_eq!(end, End::Code(0), "the child's queue does not work");
 }
 
 /// Counts its drops; the one whose turn it is panics.

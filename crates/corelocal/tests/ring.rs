@@ -2,6 +2,7 @@
 //! a naive model. What is accepted comes out once, whole, each slot's items in order.
 
 mod cpus;
+mod forked;
 mod sandbox;
 mod storm;
 
@@ -15,6 +16,7 @@ use std::thread;
 
 use corelocal::cid::{self, Cid, CpuId};
 use corelocal::percpu::Ring;
+use forked::End;
 use proptest::prelude::*;
 use sandbox::run_in_child;
 use storm::scaled;
@@ -124,7 +126,7 @@ fn fork_while_others_take() {
     let ring: Ring<u64, 64> = Ring::new();
     let done = AtomicBool::new(false);
     // The first child's that is not 0. Told after the threads were.
-    let mut status = 0;
+    let mut end = End::Code(0);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -135,27 +137,21 @@ fn fork_while_others_take() {
             });
         }
         for _ in 0..scaled(200) {
-            if status != 0 {
-                break;
-            }
-            // SAFETY: the child uses the ring and leaves: no lock, no heap.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
+            let child = forked::fork(|| {
                 // Whatever is there comes out, and the locks that others held are free again.
                 while ring.drain(drop) > 0 {}
                 let empty = ring.is_empty();
                 let works = (0..100).all(|n| ring.push(n).is_ok() && ring.pop() == Some(n));
-                // SAFETY: ends the child.
-                unsafe { libc::_exit(i32::from(!empty) + 2 * i32::from(!works)) };
+                i32::from(!empty) + 2 * i32::from(!works)
+            });
+            end = child.wait();
+            if end != End::Code(0) {
+                break;
             }
-            // SAFETY: the child is ours and `status` is writable.
-            let is_waited_for =
-                child > 0 && unsafe { libc::waitpid(child, &mut status, 0) } == child;
-            status = if is_waited_for { status } else { -1 };
         }
         done.store(true, Ordering::Relaxed);
     });
-    assert_eq!(status, 0, "the child's ring does not work");
+    assert_eq!(end, End::Code(0), "the child's ring does not work");
 }
 
 /// Counts its drops; the one whose turn it is panics.

@@ -1,6 +1,7 @@
 //! The stack under attack: signals, migrations, drains, fork, threads that come and go. What goes in comes
 //! out once, whole, wherever. (`stack_scripts.rs` has random scripts beside naive models.)
 
+mod forked;
 mod sandbox;
 mod storm;
 
@@ -257,9 +258,7 @@ fn threads_and_their_destructors() {
 fn fork_copies_the_items() {
     static STACK: Stack<u64, 100> = Stack::new();
     (0..10).for_each(|n| STACK.push(n).unwrap());
-    // SAFETY: the child pushes, pops and leaves: no lock, no heap.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = forked::judge(|| {
         let mut sum = 0;
         let mut right = STACK.push(100).is_ok();
         // Another cpu has another stack: all that there is comes out by a drain.
@@ -270,14 +269,9 @@ fn fork_copies_the_items() {
             Ok(_) => sum == 145 && STACK.is_empty(),
             Err(_) => true,
         };
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(if right { 0 } else { 1 }) };
-    }
-    assert!(child > 0);
-    let mut status = -1;
-    // SAFETY: the child is ours and `status` is writable.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child lost items");
+        right
+    });
+    child.succeeds();
     assert_eq!(STACK.len(), 10);
 }
 

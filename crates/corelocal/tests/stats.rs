@@ -1,6 +1,7 @@
 //! Counter vectors, gauges and extremes beside plain integers, and under attack: threads, signals,
 //! migrations, fork.
 
+mod forked;
 mod storm;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -126,26 +127,19 @@ fn fork_splits_the_values() {
     COUNTERS.add(2, 10).unwrap();
     GAUGE.set(10);
     MIN.record(10);
-    // SAFETY: the child adds, reads and leaves: no lock, no heap.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = forked::judge(|| {
         (0..1000).for_each(|_| {
             GAUGE.add(1);
             let _ = COUNTERS.add(2, 1);
         });
         MIN.record(5);
         let right = (COUNTERS.get(2), GAUGE.set(3), MIN.get()) == (Ok(1010), 1010, Some(5));
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(if right && GAUGE.get() == 3 { 0 } else { 1 }) };
-    }
-    assert!(child > 0);
+        right && GAUGE.get() == 3
+    });
     COUNTERS.add(2, 1).unwrap();
     GAUGE.sub(1);
     MIN.record(7);
-    let mut status = -1;
-    // SAFETY: the child is ours and `status` is writable.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child counted wrong");
+    child.succeeds();
     assert_eq!((COUNTERS.snapshot(), GAUGE.get(), MIN.get()), ([0, 0, 11], 9, Some(7)));
 }
 

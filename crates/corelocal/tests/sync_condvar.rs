@@ -2,6 +2,7 @@
 //! module, in two processes, and beside pthread's, which does the same scripts.
 
 mod asleep;
+mod forked;
 mod kept;
 mod sandbox;
 mod storm;
@@ -430,18 +431,13 @@ fn two_processes() {
             }
         }
     };
-    // SAFETY: the child waits and ends.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = forked::fork(|| {
         play(1);
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(0) };
-    }
+        0
+    });
     play(0);
-    let mut status = -1;
-    // SAFETY: the child is ours, `status` writable.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!((status, *table.turn.lock()), (0, 2 * rounds));
+    child.succeeds();
+    assert_eq!(*table.turn.lock(), 2 * rounds);
 }
 
 /// A lock with a condition variable, ours or pthread's, and the number of permits it protects.

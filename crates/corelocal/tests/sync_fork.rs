@@ -4,6 +4,7 @@
 //! Tests whose children start threads or panic run in a process of their own, and fork while no thread of theirs
 //! begins or ends: a lock of libc's or std's that the harness has just then would stay locked in the child.
 
+mod forked;
 mod judged;
 mod pthreads;
 mod sandbox;

@@ -380,14 +380,11 @@ fn a_child_has_a_record_of_its_own() {
 #[test]
 fn a_record_in_a_folder_stays_and_is_read_by_others() {
     const TEST: &str = "a_record_in_a_folder_stays_and_is_read_by_others";
-    let folder = new_folder();
-    let wish = |command: &mut Command| {
-        command.env("CORELOCAL_LOCK_ORDER", &folder);
+    let wish = |command: &mut Command, folder: &std::path::Path| {
+        command.env("CORELOCAL_LOCK_ORDER", folder);
     };
-    run_in_child(TEST, wish, || nested(&Mutex::new(0), &Mutex::new(0)));
-    if sandbox::in_child() {
-        return;
-    }
+    let body = || nested(&Mutex::new(0), &Mutex::new(0));
+    let folder = sandbox::run_with_folder(TEST, wish, body);
     let files: Vec<_> = fs::read_dir(&folder).expect("the folder").flatten().collect();
     assert_eq!(files.len(), 1, "{files:?}");
     let open = |path: &std::path::Path| {
@@ -396,17 +393,7 @@ fn a_record_in_a_folder_stays_and_is_read_by_others() {
     let order = open(&files[0].path()).expect("a record");
     assert_eq!((order.pairs().count(), order.missed()), (1, Missed::default()));
     assert!(order.age() < LONG && format!("{order:?}").contains("pairs: 1"));
-    let other = folder.join("other");
+    let other = folder.path().join("other");
     fs::write(&other, "no record").expect("a file");
     assert_eq!(open(&other).map(|_| ()), Err(ProfileError::Foreign));
-    fs::remove_dir_all(&folder).expect("it is ours");
-}
-
-/// A new folder, for which the test's number is enough of a name.
-fn new_folder() -> std::path::PathBuf {
-    let folder = std::env::temp_dir().join(format!("corelocal-order-test-{}", std::process::id()));
-    if !sandbox::in_child() {
-        fs::create_dir_all(&folder).expect("a folder");
-    }
-    folder
 }

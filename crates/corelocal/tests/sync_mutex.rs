@@ -1,6 +1,7 @@
 //! The mutex among many threads, signals, timeouts that race with unlocks, two mappings of one object, and beside
 //! pthread's, which does the same scripts.
 
+mod forked;
 mod storm;
 
 use std::cell::UnsafeCell;
@@ -185,22 +186,17 @@ fn two_processes_at_two_addresses() {
     assert_eq!(unsafe { libc::ftruncate(file, 4096) }, 0);
     let [first, second] = [map(file), map(file)];
     assert!(!std::ptr::eq(first, second));
-    // SAFETY: the child takes locks in shared memory and ends.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = forked::fork(|| {
         let third = map(file);
         (0..each).for_each(|_| *third.lock() += 1);
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(0) };
-    }
+        0
+    });
     thread::scope(|scope| {
         scope.spawn(|| (0..each).for_each(|_| *second.lock() += 1));
         (0..each).for_each(|_| *first.lock() += 1);
     });
-    let mut status = -1;
-    // SAFETY: the child is ours, `status` writable.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!((status, *second.lock()), (0, 3 * each));
+    child.succeeds();
+    assert_eq!(*second.lock(), 3 * each);
     // SAFETY: ours.
     unsafe { libc::close(file) };
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use corelocal::sync::profile::{self, Kind, LockProfile, Profile, ProfileError, Stack};
 use corelocal::sync::*;
 use corelocal::sys::Errno;
-use sandbox::{When, refuse, run_in_child};
+use sandbox::{When, refuse, run_in_child, run_with_folder};
 
 const HELD: Duration = Duration::from_millis(20);
 
@@ -29,6 +29,10 @@ fn wish(what: &str) -> impl FnOnce(&mut Command) {
     move |command| {
         command.env("CORELOCAL_LOCKS", what);
     }
+}
+
+fn wish_folder(command: &mut Command, folder: &Path) {
+    command.env("CORELOCAL_LOCKS", folder);
 }
 
 fn profile() -> Profile {
@@ -304,12 +308,6 @@ fn a_child_has_none_if_only_the_parent_began_one() {
     });
 }
 
-fn folder(test: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("corelocal-{test}-{}", std::process::id()));
-    fs::create_dir(&folder).unwrap();
-    folder
-}
-
 fn open(path: &Path) -> Result<Profile, ProfileError> {
     Profile::open(&CString::new(path.as_os_str().as_bytes()).unwrap())
 }
@@ -317,9 +315,7 @@ fn open(path: &Path) -> Result<Profile, ProfileError> {
 #[test]
 fn what_a_process_leaves_in_a_folder() {
     const TEST: &str = "what_a_process_leaves_in_a_folder";
-    // The child takes the name of its own folder, but does not get there.
-    let folder = if sandbox::in_child() { PathBuf::new() } else { folder(TEST) };
-    run_in_child(TEST, wish(folder.to_str().unwrap()), || {
+    let folder = run_with_folder(TEST, wish_folder, || {
         let lock = RwLock::new(0);
         (0..7).for_each(|_| waits_in_vain(&lock));
     });
@@ -356,7 +352,7 @@ fn what_a_process_leaves_in_a_folder() {
         Err(error) => eprintln!("skipped: {TEST}: another user's profile: chown: {error}"),
     }
 
-    let other = folder.join("other");
+    let other = folder.path().join("other");
     assert_eq!(open(&other).err(), Some(ProfileError::System(Errno::ENOENT)));
     fs::write(&other, "short").unwrap();
     // Whatever the umask is.
@@ -377,15 +373,13 @@ fn what_a_process_leaves_in_a_folder() {
         let _ = (lock.mean(), lock.quantile(0.5));
     }
     assert_eq!(nonsense.read_files(&mut Box::new([0; Profile::FILES_BYTES])), Profile::FILES_BYTES);
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Files of earlier processes of this number, as a container has them whose server is always process 7.
 #[test]
 fn names_that_are_taken() {
     const TEST: &str = "names_that_are_taken";
-    let folder = if sandbox::in_child() { PathBuf::new() } else { folder(TEST) };
-    run_in_child(TEST, wish(folder.to_str().unwrap()), || {
+    run_with_folder(TEST, wish_folder, || {
         let folder = PathBuf::from(std::env::var_os("CORELOCAL_LOCKS").unwrap());
         let name = format!("corelocal-locks.{}", std::process::id());
         fs::write(folder.join(&name), "").unwrap();
@@ -394,22 +388,19 @@ fn names_that_are_taken() {
         let profile = open(&folder.join(format!("{name}.12"))).expect("a profile");
         assert_eq!(profile.locks().count(), 1);
     });
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
 fn a_folder_that_is_missing_is_reported_once() {
     const TEST: &str = "a_folder_that_is_missing_is_reported_once";
-    let said = std::env::temp_dir().join(format!("corelocal-{TEST}-{}", std::process::id()));
-    let both = |command: &mut Command| {
-        command.stderr(fs::File::create(&said).unwrap());
+    let both = |command: &mut Command, folder: &Path| {
+        command.stderr(fs::File::create(folder.join("said")).unwrap());
         command.envs(["CORELOCAL_LOCKS", "CORELOCAL_LOCK_ORDER"].map(|name| (name, "/no/folder")));
     };
     if !sandbox::in_child() {
-        run_in_child(TEST, both, || ());
+        let folder = run_with_folder(TEST, both, || ());
         let line = |name| format!("corelocal: cannot make a file for {name}: ENOENT: no such file");
-        let text = fs::read_to_string(&said).unwrap();
-        fs::remove_file(&said).unwrap();
+        let text = fs::read_to_string(folder.path().join("said")).unwrap();
         for name in ["CORELOCAL_LOCKS", "CORELOCAL_LOCK_ORDER"] {
             assert_eq!(text.matches(&line(name)).count(), 1, "{text}");
         }

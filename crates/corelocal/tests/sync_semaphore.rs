@@ -1,5 +1,6 @@
 //! Semaphores: permits as values, counts under storms, and what a forked child has of them.
 
+mod forked;
 mod judged;
 mod sandbox;
 mod storm;

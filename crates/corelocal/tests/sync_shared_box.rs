@@ -373,9 +373,8 @@ fn an_old_program_and_a_new_one_meet() {
     if !has_directory(NAME) {
         return;
     }
-    let directory = std::env::temp_dir().join(format!("corelocal-old-{}", std::process::id()));
-    fs::create_dir_all(&directory).unwrap();
-    let program = directory.join("old");
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("old");
     let compiler = Command::new("cc")
         .args(["-x", "c", "-", "-o"])
         .arg(&program)
@@ -387,7 +386,6 @@ fn an_old_program_and_a_new_one_meet() {
         compiler.wait()
     });
     if !compiled.is_ok_and(|status| status.success()) {
-        let _ = fs::remove_dir_all(directory);
         return sandbox::skip(NAME, "no C compiler");
     }
     let name = Name::new("ball");
@@ -408,7 +406,6 @@ fn an_old_program_and_a_new_one_meet() {
         }
     }
     assert!(old.wait().unwrap().success());
-    let _ = fs::remove_dir_all(directory);
 }
 
 /// A process that has no memory when it locks for the first time has a name for good, under which it unlocks, too.

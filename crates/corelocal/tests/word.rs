@@ -1,6 +1,7 @@
 //! Words under attack: signals, migrations, drains and freezes at once; fork, refused memory, and random
 //! scripts beside a naive model.
 
+mod forked;
 mod sandbox;
 mod storm;
 
@@ -160,21 +161,14 @@ fn lists_can_be_built() {
 fn fork_copies_the_words() {
     let word: Word = Word::new();
     word.add_fetch(10);
-    // SAFETY: the child adds, reads and leaves: no lock, no heap.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = forked::judge(|| {
         word.add_fetch(5);
         let mut taken = 0;
         let drained = word.drain(|_, value| taken += value).is_ok();
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(if drained && taken == 15 { 0 } else { 1 }) };
-    }
-    assert!(child > 0);
+        drained && taken == 15
+    });
     word.add_fetch(1);
-    let mut status = -1;
-    // SAFETY: the child is ours and `status` is writable.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child counted wrong");
+    child.succeeds();
     assert_eq!(total(&word), 11);
 }
 

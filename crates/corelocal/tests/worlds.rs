@@ -1,6 +1,7 @@
 //! The worlds a program may find itself in, each as a child process: who registered its threads,
 //! what the ids say, and that nothing is lost in any of them.
 
+mod forked;
 mod sandbox;
 mod storm;
 
@@ -133,21 +134,14 @@ fn a_forked_child_keeps_its_registration() {
     static COUNTER: Counter = Counter::new();
     COUNTER.add(1);
     let before = rseq::stats();
-    // SAFETY: the child counts, reads and leaves: no lock, no heap.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = forked::judge(|| {
         (0..1000).for_each(|_| COUNTER.add(1));
         let stats = rseq::stats();
         let same =
             (stats.fallbacks, stats.registrations) == (before.fallbacks, before.registrations);
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(if same && COUNTER.get() == 1001 { 0 } else { 1 }) };
-    }
-    assert!(child > 0);
-    let mut status = -1;
-    // SAFETY: the child is ours and `status` is writable.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child lost its registration");
+        same && COUNTER.get() == 1001
+    });
+    child.succeeds();
 }
 
 /// In a thread that was never registered, the child must not register the memory it borrows.

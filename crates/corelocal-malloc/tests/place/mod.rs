@@ -1,27 +1,25 @@
 //! A folder with a program in C that is compiled there, and runs with the library.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub struct Place {
-    pub folder: PathBuf,
-}
+use tempfile::TempDir;
+
+pub struct Place(TempDir);
 
 impl Place {
     /// A folder with the program in it; or it is said why there is none.
     pub fn new(test: &str, program: &str) -> Option<Place> {
-        let folder = std::env::temp_dir().join(format!("corelocal-{test}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let place = Place { folder };
+        let place = Place(tempfile::tempdir().expect("a folder"));
         if cfg!(target_feature = "crt-static") || !library().exists() {
             eprintln!("skipped: {test}: the shared object is not built");
             return None;
         }
-        std::fs::write(place.folder.join("program.c"), program).expect("a new file");
+        std::fs::write(place.folder().join("program.c"), program).expect("a new file");
         let mut compiler = Command::new("cc");
         compiler
             .args(["-O1", "-pthread", "-o", "program", "program.c", "-ldl"])
-            .current_dir(&place.folder);
+            .current_dir(place.folder());
         match compiler.output() {
             Ok(done) if done.status.success() => Some(place),
             Ok(done) => {
@@ -35,17 +33,15 @@ impl Place {
         }
     }
 
+    pub fn folder(&self) -> &Path {
+        self.0.path()
+    }
+
     pub fn command(&self, how: &str, words: &str) -> Command {
-        let mut command = Command::new(self.folder.join("program"));
-        command.arg(how).current_dir(&self.folder);
+        let mut command = Command::new(self.folder().join("program"));
+        command.arg(how).current_dir(self.folder());
         command.env("LD_PRELOAD", library()).env("CORELOCAL_MALLOC", words);
         command
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -107,7 +107,7 @@ pub(super) fn ignore() {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use std::{env, format, fs};
+    use std::{format, fs};
 
     /// As if a look had found pressure.
     pub(in crate::alloc) fn while_high(f: impl FnOnce()) {
@@ -118,10 +118,10 @@ pub(super) mod tests {
 
     #[test]
     fn a_limit_that_is_near_and_tasks_that_wait() {
-        let folder = env::temp_dir().join(format!("corelocal-pressure-{}", std::process::id()));
-        let root = || look(Root::at(folder.to_str().unwrap()));
+        let folder = tempfile::tempdir().unwrap();
+        let root = || look(Root::at(folder.path().to_str().unwrap()));
         let write = |file: &str, text: &str| {
-            let path = folder.join(file);
+            let path = folder.path().join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
@@ -138,6 +138,5 @@ pub(super) mod tests {
             write("proc/pressure/memory", &format!("some avg10={stalled} avg60=0.00 total=0\n"));
             assert_eq!(root(), Found { has_limit: false, is_high }, "{stalled}");
         }
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

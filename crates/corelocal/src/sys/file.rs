@@ -310,14 +310,15 @@ fn retry(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno>
 mod tests {
     use super::*;
     use std::ffi::CString;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
     use std::string::String;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::{env, format, fs};
 
     #[test]
     fn a_new_file_is_its_owners_alone() {
-        let path = env::temp_dir().join(format!("corelocal-create-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new");
         let name = CString::new(path.to_str().unwrap()).unwrap();
         File::create(&name, true).unwrap().write_all(b"old and long").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -327,7 +328,6 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"new");
         File::create(c"/dev/null", false).unwrap().write_all(b"new").unwrap();
         assert_eq!(File::create(c"/", false).err(), Some(Errno(libc::EISDIR)));
-        fs::remove_file(&path).unwrap();
     }
 
     #[test]
@@ -399,9 +399,8 @@ mod tests {
 
     #[test]
     fn what_is_not_the_kernel_s_counts_as_missing() {
-        let folder = env::temp_dir().join(format!("corelocal-kernel-{}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        let path = |name: &str| String::from(folder.join(name).to_str().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| String::from(folder.path().join(name).to_str().unwrap());
         let (fifo, file) = (path("fifo"), path("file"));
         let name = CString::new(fifo.as_str()).unwrap();
         // SAFETY: a path that ends with NUL.
@@ -422,7 +421,6 @@ mod tests {
         assert!(KernelFs::of(b"/procession/x") == KernelFs::Groups);
         assert!(!KernelFs::of(b"/proc/self/cgroup").has(magic::SYSFS));
         assert!(KernelFs::of(b"/sys/fs/cgroup/memory.max").has(magic::CGROUP2));
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -69,13 +69,13 @@ mod tests {
     use super::*;
     use std::string::{String, ToString};
     use std::vec::Vec;
-    use std::{env, format, fs};
+    use std::{format, fs};
 
-    fn lines_of(name: &str, content: &str) -> Vec<String> {
-        let path = env::temp_dir().join(format!("corelocal-{name}-{}", std::process::id()));
-        fs::write(&path, content).unwrap();
-        let file = File::open(&PathBuf::of_tree(path.to_str().unwrap().as_bytes()).unwrap());
-        fs::remove_file(&path).unwrap();
+    fn lines_of(content: &str) -> Vec<String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), content).unwrap();
+        let path = file.path().to_str().unwrap();
+        let file = File::open(&PathBuf::of_tree(path.as_bytes()).unwrap());
         let mut lines = Lines::new(file.unwrap());
         let mut all = Vec::new();
         while let Some(line) = lines.next() {
@@ -87,10 +87,10 @@ mod tests {
     #[test]
     fn lines_across_buffer_boundaries() {
         let content: Vec<String> = (0..500).map(|i| "x".repeat(i % 90) + &i.to_string()).collect();
-        assert_eq!(lines_of("lines", &(content.join("\n") + "\n")), content);
-        assert_eq!(lines_of("unended", &content.join("\n")), content);
-        assert_eq!(lines_of("blank", "a\n\nb"), ["a", "", "b"]);
-        assert!(lines_of("empty", "").is_empty());
+        assert_eq!(lines_of(&(content.join("\n") + "\n")), content);
+        assert_eq!(lines_of(&content.join("\n")), content);
+        assert_eq!(lines_of("a\n\nb"), ["a", "", "b"]);
+        assert!(lines_of("").is_empty());
     }
 
     #[test]
@@ -99,10 +99,10 @@ mod tests {
         for long in [LINE_BYTES, LINE_BYTES + 1, 3 * LINE_BYTES, 3 * LINE_BYTES + 7] {
             let long = "l".repeat(long);
             assert_eq!(
-                lines_of("long", &format!("{fits}\n{long}\nshort\n{long}\nz")),
+                lines_of(&format!("{fits}\n{long}\nshort\n{long}\nz")),
                 [fits.as_str(), "short", "z"]
             );
-            assert_eq!(lines_of("long-end", &format!("a\n{long}")), ["a"]);
+            assert_eq!(lines_of(&format!("a\n{long}")), ["a"]);
         }
     }
 }

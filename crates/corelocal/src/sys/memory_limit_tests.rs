@@ -1,41 +1,35 @@
 //! Limits in trees of files as the kernel shows them.
 
 use super::*;
-use std::path::{Path, PathBuf as StdPath};
+use std::path::Path;
 use std::string::{String, ToString};
-use std::{env, format, fs};
+use std::{format, fs};
+use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 
 /// A folder with files, removed at the end.
-struct Tree(StdPath);
+struct Tree(TempDir);
 
 impl Tree {
-    fn new(name: &str, files: &[(&str, &str)]) -> Tree {
-        let folder = env::temp_dir().join(format!("corelocal-{name}-{}", std::process::id()));
-        let tree = Tree(folder);
+    fn new(files: &[(&str, &str)]) -> Tree {
+        let tree = Tree(tempfile::tempdir().unwrap());
         files.iter().for_each(|(file, text)| tree.write(file, text));
         tree
     }
 
     fn write(&self, file: &str, text: &str) {
-        let path = self.0.join(file);
+        let path = self.0.path().join(file);
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).unwrap();
         fs::write(path, text).unwrap();
     }
 
     fn nearest(&self) -> Option<MemoryUse> {
-        nearest(Root::at(self.0.to_str().unwrap()))
+        nearest(Root::at(self.0.path().to_str().unwrap()))
     }
 
     fn stalled(&self) -> Option<u32> {
-        stalled(Root::at(self.0.to_str().unwrap()))
-    }
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        _ = fs::remove_dir_all(&self.0);
+        stalled(Root::at(self.0.path().to_str().unwrap()))
     }
 }
 
@@ -53,7 +47,7 @@ fn mib(mib: u64) -> String {
 
 #[test]
 fn the_nearest_of_the_groups_above_counts() {
-    let tree = Tree::new("nearest", V2);
+    let tree = Tree::new(V2);
     assert_eq!(tree.nearest(), None);
     // The group above is at a third of its limit, and then at nine tenths of its soft one.
     tree.write("sys/fs/cgroup/a/memory.max", &mib(600));
@@ -74,22 +68,16 @@ fn the_nearest_of_the_groups_above_counts() {
 
 #[test]
 fn limits_of_v1() {
-    let tree = Tree::new(
-        "v1-limits",
-        &[
-            ("proc/thread-self/cgroup", "9:name=systemd:/\n4:memory:/box/inner\n0::/\n"),
-            // A container sees its part of the hierarchy.
-            (
-                "proc/thread-self/mountinfo",
-                "40 1 0:30 /box /cg/memory rw - cgroup cgroup rw,memory\n",
-            ),
-            ("cg/memory/inner/memory.limit_in_bytes", "9223372036854771712\n"),
-            ("cg/memory/inner/memory.usage_in_bytes", "1048576\n"),
-            ("cg/memory/memory.limit_in_bytes", "8388608\n"),
-            ("cg/memory/memory.usage_in_bytes", "8000000\n"),
-            ("cg/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 500000\n"),
-        ],
-    );
+    let tree = Tree::new(&[
+        ("proc/thread-self/cgroup", "9:name=systemd:/\n4:memory:/box/inner\n0::/\n"),
+        // A container sees its part of the hierarchy.
+        ("proc/thread-self/mountinfo", "40 1 0:30 /box /cg/memory rw - cgroup cgroup rw,memory\n"),
+        ("cg/memory/inner/memory.limit_in_bytes", "9223372036854771712\n"),
+        ("cg/memory/inner/memory.usage_in_bytes", "1048576\n"),
+        ("cg/memory/memory.limit_in_bytes", "8388608\n"),
+        ("cg/memory/memory.usage_in_bytes", "8000000\n"),
+        ("cg/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 500000\n"),
+    ]);
     let found = tree.nearest().unwrap();
     assert_eq!(found, MemoryUse { limit: 8 * MIB, used: 7_500_000 });
     assert!(found.is_near());
@@ -106,11 +94,11 @@ fn what_is_not_understood_is_no_limit() {
         ("proc/thread-self/cgroup", "0::/../outside\n"),
         ("proc/thread-self/mountinfo", ""),
     ] {
-        let tree = Tree::new("nonsense", V2);
+        let tree = Tree::new(V2);
         tree.write(file, text);
         assert_eq!(tree.nearest(), None, "{file}: {text}");
     }
-    let tree = Tree::new("no-use", V2);
+    let tree = Tree::new(V2);
     tree.write("sys/fs/cgroup/a/b/memory.max", &mib(1));
     tree.write("sys/fs/cgroup/a/b/memory.current", "much\n");
     assert_eq!(tree.nearest(), None);
@@ -118,7 +106,7 @@ fn what_is_not_understood_is_no_limit() {
 
 #[test]
 fn stalls_of_the_group_or_the_machine() {
-    let tree = Tree::new("stalls", V2);
+    let tree = Tree::new(V2);
     assert_eq!(tree.stalled(), None);
     let full = "full avg10=9.00 avg60=0.00 avg300=0.00 total=1\n";
     tree.write(

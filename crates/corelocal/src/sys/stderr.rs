@@ -97,16 +97,16 @@ fn opened(process: usize) -> Result<File, Errno> {
 #[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
+    use std::fs;
     use std::io::Read as _;
     use std::os::fd::{AsRawFd as _, FromRawFd as _};
-    use std::{env, format, fs};
 
     /// In a child process whose standard error is a file to read from.
     #[test]
     fn no_right_to_write_is_gained() {
-        let path = env::temp_dir().join(format!("corelocal-stderr-{}", std::process::id()));
-        fs::write(&path, "kept").unwrap();
-        let read = fs::File::open(&path).unwrap();
+        let kept = tempfile::NamedTempFile::new().unwrap();
+        fs::write(kept.path(), "kept").unwrap();
+        let read = fs::File::open(kept.path()).unwrap();
         extern "C" fn say(_: *mut libc::c_void) -> *mut libc::c_void {
             // SAFETY: no preconditions.
             let process = unsafe { libc::getpid() } as usize;
@@ -131,8 +131,7 @@ mod tests {
         let mut status = 0;
         // SAFETY: a child of ours.
         unsafe { libc::waitpid(child, &mut status, 0) };
-        assert_eq!((status, fs::read(&path).unwrap()), (0, b"kept".to_vec()));
-        fs::remove_file(&path).unwrap();
+        assert_eq!((status, fs::read(kept.path()).unwrap()), (0, b"kept".to_vec()));
     }
 
     const TEXT: &[u8] = b"a line\n";

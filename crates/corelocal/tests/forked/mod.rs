@@ -35,8 +35,19 @@ pub fn fork(body: impl FnOnce() -> i32) -> Child {
     }
 }
 
+/// Starts a child that exits with 0 if `body` returns true.
+#[allow(dead_code, reason = "each test binary uses some of them")]
+pub fn judge(body: impl FnOnce() -> bool) -> Child {
+    fork(|| i32::from(!body()))
+}
+
 #[allow(dead_code, reason = "each test binary uses some of them")]
 impl Child {
+    /// Waits for its end, which must be an exit with code 0.
+    pub fn succeeds(self) {
+        assert_eq!(self.wait(), End::Code(0));
+    }
+
     pub fn kill(&self) {
         // SAFETY: a child of ours that was not waited for.
         unsafe { libc::kill(self.id, libc::SIGKILL) };

@@ -3,25 +3,27 @@
 
 use std::ffi::{CStr, CString};
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use corelocal::clock::page::{Encoding, Period, State, Status, clockbound, pvclock, vmclock};
+use tempfile::TempDir;
 
-/// A path that no other test has, and that is free again in the end.
-pub struct File(pub PathBuf, CString);
+/// A path in a folder of the test's own, which other users may enter.
+pub struct File(pub PathBuf, CString, TempDir);
 
 impl File {
-    pub fn new(name: &str) -> File {
-        File::at(std::env::temp_dir().join(format!("corelocal-{}-{name}", std::process::id())))
+    pub fn new() -> File {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = folder.path().join("page");
+        let c_path = CString::new(path.to_str().unwrap()).unwrap();
+        File(path, c_path, folder)
     }
 
-    /// In a directory of the test's own.
-    pub fn at(path: PathBuf) -> File {
-        let c_path = CString::new(path.to_str().unwrap()).unwrap();
-        let file = File(path, c_path);
-        file.remove();
-        file
+    pub fn folder(&self) -> &Path {
+        self.2.path()
     }
 
     /// The lock file of its publishers.
@@ -42,20 +44,8 @@ impl File {
         self.0.with_file_name(name)
     }
 
-    fn remove(&self) {
-        for path in [&self.0, &self.lock(), &self.draft()] {
-            let _ = fs::remove_file(path);
-        }
-    }
-
     pub fn c(&self) -> &CStr {
         &self.1
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        self.remove();
     }
 }
 

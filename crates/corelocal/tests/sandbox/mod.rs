@@ -6,9 +6,12 @@
 //! `_exit` as soon as the body is done.
 
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, panic, thread};
+
+use tempfile::TempDir;
 
 const CHILD: &str = "CORELOCAL_TEST_CHILD";
 const CANNOT_FILTER: i32 = 77;
@@ -105,6 +108,22 @@ pub fn run_in_child(test: &str, prepare: impl FnOnce(&mut Command), body: impl F
         Some(CANNOT_FILTER) => skip(test, "seccomp filters cannot be installed here"),
         _ => panic!("the child failed: {status}"),
     }
+}
+
+/// As [`run_in_child`], with a new folder, which the parent may look into afterwards.
+#[allow(dead_code, reason = "each test binary uses some of them")]
+pub fn run_with_folder(
+    test: &str,
+    prepare: impl FnOnce(&mut Command, &Path),
+    body: impl FnOnce(),
+) -> TempDir {
+    let mut folder = None;
+    let with_folder = |command: &mut Command| {
+        // Made in the parent alone: the child leaves by `_exit` and would not remove it.
+        prepare(command, folder.insert(tempfile::tempdir().unwrap()).path());
+    };
+    run_in_child(test, with_folder, body);
+    folder.expect("the parent has made a folder")
 }
 
 /// Puts the calling thread, and the threads it will start, under a filter.

@@ -267,7 +267,8 @@ mod tests {
 
     #[test]
     fn without_a_profile_there_is_no_file() {
-        let path = std::env::temp_dir().join(std::format!("corelocal-heap-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("heap");
         let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
         assert_eq!(dump(&name), Err(Errno::EINVAL));
         assert_eq!(dump_next(), Err(Errno::EINVAL));

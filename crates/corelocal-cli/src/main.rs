@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    process::inherited::begin();
+    process::ignored_signals::begin();
     let result = match cli::Cli::parse().command {
         cli::Command::Doctor(args) => doctor::run(&args),
         cli::Command::Report(args) => measure::report(&args),

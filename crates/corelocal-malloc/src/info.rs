@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use corelocal::alloc;
 
 use super::options::{self, Options};
-use super::out::Out;
-use super::told;
+use super::stats_format;
+use super::text_output::Out;
 
 /// `malloc_trim(3)`.
 #[unsafe(no_mangle)]
@@ -26,7 +26,7 @@ pub extern "C" fn mallopt(parameter: c_int, _value: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
     let stats = alloc::stats();
-    let in_use = told::in_use(&stats);
+    let in_use = stats_format::in_use(&stats);
     libc::mallinfo2 {
         // The two are read one after the other, and others allocate meanwhile.
         arena: stats.used.saturating_sub(stats.large_bytes),
@@ -35,7 +35,7 @@ pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
         hblks: stats.large_objects,
         hblkhd: stats.large_bytes,
         usmblks: 0,
-        fsmblks: told::cached(&stats),
+        fsmblks: stats_format::cached(&stats),
         uordblks: in_use,
         fordblks: stats.used.saturating_sub(in_use),
         keepcost: stats.idle,
@@ -73,7 +73,7 @@ pub extern "C" fn malloc_stats() {
 pub extern "C" fn corelocal_malloc_stats(fd: c_int, json: c_int) -> c_int {
     let mut out = Out::to_file(fd);
     let stats = alloc::stats();
-    let write = if json != 0 { told::write_json } else { told::write_text };
+    let write = if json != 0 { stats_format::write_json } else { stats_format::write_text };
     let written = write(&mut out, &stats);
     if written.is_ok() && out.flush().is_ok() { 0 } else { -1 }
 }
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut libc::FILE) ->
     }
     // SAFETY: open, as the caller says, until we are done.
     let mut out = unsafe { Out::to_stream(stream) };
-    let written = told::write_xml(&mut out, &alloc::stats());
+    let written = stats_format::write_xml(&mut out, &alloc::stats());
     if written.is_ok() && out.flush().is_ok() { 0 } else { -1 }
 }
 

@@ -6,7 +6,7 @@
 //!   info.rs     mallinfo2, malloc_info and the like, and corelocal_malloc_stats
 //!   idle.rs     what gives back idle memory: a thread (background.rs), or cold paths
 //!   profile.rs  files with who has how much memory
-//!   tally.rs    what caches did, told to who started the program
+//!   cache_stats.rs    what caches did, told to who started the program
 //!   signals.rs  signals that ask for one of these
 //!   options.rs  CORELOCAL_MALLOC in the environment
 //!   process.rs  vfork
@@ -18,16 +18,16 @@
 
 mod background;
 mod c;
+mod cache_stats;
 mod cxx;
 mod idle;
 mod info;
 mod options;
-mod out;
 mod process;
 mod profile;
 mod signals;
-mod tally;
-mod told;
+mod stats_format;
+mod text_output;
 
 /// What is done when the library is loaded; before that everything works, too.
 #[used]
@@ -38,7 +38,7 @@ static AT_LOAD: extern "C" fn() = {
         idle::at_load();
         info::at_load();
         signals::at_load();
-        tally::at_load();
+        cache_stats::at_load();
     }
     at_load
 };
@@ -51,7 +51,7 @@ static AT_EXIT: extern "C" fn() = {
         info::at_exit();
         corelocal::alloc::verify();
         profile::dump();
-        tally::at_exit();
+        cache_stats::at_exit();
     }
     at_exit
 };

@@ -9,7 +9,7 @@
 //!   stats:json            likewise, as JSON
 //!   stats-signal:N        prints it also when this signal comes; counts from the beginning
 //!   profile-signal:N      writes a heap profile also when this signal comes
-//!   tally:PREFIX          writes a file with what caches did when the program ends (`tally.rs`)
+//!   tally:PREFIX          writes a file with what caches did when the program ends (`cache_stats.rs`)
 //! ```
 //! Words that begin with `profile` (but for `profile-signal`), `guard`, `nodes`, `pressure` or `resident`, and `check` and `count`,
 //! are the library's (`corelocal::alloc`), which counts for `stats`, too. Of two signals for one thing the first is

@@ -10,7 +10,7 @@ use core::fmt::Write as _;
 use corelocal::alloc::profile;
 
 use super::info;
-use super::out::Out;
+use super::text_output::Out;
 
 /// Writes the profile to a file, or to the next one of the process, whose name `CORELOCAL_MALLOC` says, if `path` is
 /// null. 0; or -1 and `errno`, which is `EINVAL` if there is no profile. Allocates nothing.

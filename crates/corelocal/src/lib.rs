@@ -51,10 +51,10 @@ pub mod alloc;
 #[cfg(loom)]
 mod alloc {
     mod bits;
+    mod deferred_spans;
     mod idle;
+    mod large_state;
     mod orphans;
-    mod out;
-    mod returned;
 }
 pub mod cid;
 pub mod clock;

@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::{ptr, thread};
 
-use corelocal::alloc::{self, lab};
+use corelocal::alloc::{self, testing};
 use forked::{End, fork};
 use proptest::prelude::*;
 use sandbox::{When, run_in_child, run_refusing, skip};
@@ -33,7 +33,7 @@ fn on_nodes(test: &str, count: usize, body: impl FnOnce()) {
     run_in_child(
         test,
         |_| (),
-        || match lab::emulate_nodes(count, || HERE.get()) {
+        || match testing::emulate_nodes(count, || HERE.get()) {
             true => body(),
             false => skip(test, "there are too few addresses for several nodes"),
         },
@@ -74,13 +74,13 @@ fn used() -> Vec<usize> {
 }
 
 fn are_of(node: usize, objects: &[*mut u8]) -> bool {
-    objects.iter().all(|object| lab::node_of(*object) == Some(node))
+    objects.iter().all(|object| testing::node_of(*object) == Some(node))
 }
 
 #[test]
 fn objects_are_of_the_node_that_asks() {
     on_nodes("objects_are_of_the_node_that_asks", 4, || {
-        assert_eq!(lab::node_of(ptr::null_mut()), None);
+        assert_eq!(testing::node_of(ptr::null_mut()), None);
         for node in [2, 0, 3, 1] {
             for size in SIZES {
                 let objects = fill_on(node, 200.min(at_most(64 << 20) / size), size);
@@ -88,7 +88,7 @@ fn objects_are_of_the_node_that_asks() {
                 empty(objects);
             }
             let aligned = alloc::allocate_aligned(8 << 20, 100);
-            assert_eq!((lab::node_of(aligned), aligned as usize % (8 << 20)), (Some(node), 0));
+            assert_eq!((testing::node_of(aligned), aligned as usize % (8 << 20)), (Some(node), 0));
             empty([aligned]);
         }
         // Free memory is unmapped, so each node has something in use.
@@ -148,7 +148,7 @@ fn a_node_without_memory_takes_that_of_others() {
                 );
             }
             objects.push(object);
-            if lab::node_of(object) != Some(6) {
+            if testing::node_of(object) != Some(6) {
                 break;
             }
         }
@@ -174,7 +174,7 @@ fn a_node_without_memory_takes_that_of_others() {
             longest.write(1);
             let last = longest.add(LARGE * 13 - 1);
             last.write(2);
-            assert_ne!(lab::node_of(longest), lab::node_of(last));
+            assert_ne!(testing::node_of(longest), testing::node_of(last));
         }
         empty([longest]);
         assert!(alloc::allocate(1 << 41).is_null());
@@ -221,7 +221,7 @@ proptest! {
     fn scripts(bytes in prop::collection::vec(any::<u8>(), 0..800)) {
         static EMULATED: std::sync::Once = std::sync::Once::new();
         // In this process: no other test of it allocates here.
-        EMULATED.call_once(|| _ = lab::emulate_nodes(5, || HERE.get()));
+        EMULATED.call_once(|| _ = testing::emulate_nodes(5, || HERE.get()));
         let steps = scripted::of_bytes(&bytes).enumerate();
         scripted::run(steps.map(|(nth, step)| {
             HERE.set(usize::from(bytes[4 * nth + 1]) % 5);
@@ -370,7 +370,7 @@ fn pages_are_on_the_node_that_asks() {
                 });
                 let objects: Vec<_> =
                     objects.into_inner().unwrap().into_iter().map(|at| at as *mut u8).collect();
-                let nth = lab::node_of(objects[0]).unwrap();
+                let nth = testing::node_of(objects[0]).unwrap();
                 assert!(alloc::stats().of_nodes[nth].number == *node && are_of(nth, &objects));
                 let at: Vec<usize> = objects.iter().map(|object| *object as usize).collect();
                 // Who has asked for them, unless the kernel was told where they are to lie.

@@ -8,18 +8,18 @@
 //!   chart.rs      the series on the terminal, while they come in
 //!   text.rs       the table, JSON and CSV;  html.rs  the page with a plot
 //!   file.rs       a published page
-//!   counter.rs    the cpu's counter;  words.rs  what things are called
+//!   counter.rs    the cpu's counter;  labels.rs  what things are called
 //! ```
 
 pub mod chart;
 pub mod counter;
 pub mod file;
 mod html;
+pub mod labels;
 mod observer;
 pub mod offset;
 mod text;
 mod watch;
-pub mod words;
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -16,8 +16,8 @@ use corelocal::clock;
 use corelocal::sys::Caps;
 use serde::{Deserialize, Serialize};
 
+use super::labels;
 use super::offset::{Offset, kernel};
-use super::words;
 use crate::bench::affinity;
 use crate::bench::engine::{self, Plan};
 use crate::bench::loops::{Loop, loop_of};
@@ -122,7 +122,7 @@ pub fn run(args: &ClockObserverArgs) -> anyhow::Result<ExitCode> {
     if !args.others {
         clock::settle();
         tell(&Line::Sight(sight()))?;
-        clocks.push((words::name(clock::status().backend).to_owned(), Box::new(clock::monotonic)));
+        clocks.push((labels::name(clock::status().backend).to_owned(), Box::new(clock::monotonic)));
     }
     let every = Duration::from_millis(args.every_ms.max(1));
     let end = Instant::now() + Duration::from_millis(args.for_ms);
@@ -135,7 +135,7 @@ pub fn run(args: &ClockObserverArgs) -> anyhow::Result<ExitCode> {
                 at: kernel(libc::CLOCK_MONOTONIC),
                 offset,
                 agreement: if ours { Agreement::check(MORE) } else { Agreement::default() },
-                backend: ours.then(|| words::name(clock::status().backend).to_owned()),
+                backend: ours.then(|| labels::name(clock::status().backend).to_owned()),
             }))?;
         }
         if Instant::now() >= end {
@@ -171,9 +171,9 @@ fn sight() -> Sight {
     let agreement = on_every_cpu();
     let status = clock::status();
     Sight {
-        backend: words::name(status.backend).to_owned(),
-        serving: words::serving(&status),
-        doubts: words::latches(&status),
+        backend: labels::name(status.backend).to_owned(),
+        serving: labels::serving(&status),
+        doubts: labels::latches(&status),
         vdso_ns,
         ordered_ns,
         unordered_ns,

@@ -9,9 +9,9 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color};
 use corelocal::clock::Backend;
 use serde::Serialize;
 
+use super::labels;
 use super::observer::Agreement;
 use super::watch::{Observed, Series};
-use super::words;
 use crate::report::figures::wrap;
 use crate::report::term;
 use crate::units::signed_time;
@@ -242,7 +242,7 @@ pub fn csv(all: &[Series]) -> String {
 /// A back-end's words.
 pub fn title(backend: &str) -> &'static str {
     let all = [Backend::KernelPage, Backend::Paravirtual, Backend::Anchor, Backend::Vdso];
-    all.into_iter().find(|known| words::name(*known) == backend).map_or("another", words::reads)
+    all.into_iter().find(|known| labels::name(*known) == backend).map_or("another", labels::reads)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::findings::{Finding, State};
 use super::surroundings::Surroundings;
-use crate::clock::words;
+use crate::clock::labels;
 
 const NAME: &str = "clock";
 
@@ -139,7 +139,7 @@ fn serving(clock: &Clock) -> String {
         Source::Pvclock if clock.backend == Backend::KernelPage => " with KVM's page",
         _ => "",
     };
-    format!("{}{source}{fence}", words::reads(clock.backend))
+    format!("{}{source}{fence}", labels::reads(clock.backend))
 }
 
 fn remedy(cause: Cause) -> &'static str {

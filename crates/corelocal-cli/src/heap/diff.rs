@@ -16,8 +16,8 @@ use serde::Serialize;
 
 use super::file::{Heap, Sample};
 use super::flame;
-use super::look::hundredths;
 use super::sites::{Call, Told};
+use super::summary::hundredths;
 use crate::output::path_line;
 
 /// Two profiles.

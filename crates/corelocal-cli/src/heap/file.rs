@@ -173,7 +173,7 @@ impl Sample {
 pub mod tests {
     use proptest::prelude::*;
 
-    use super::super::{diff, diff_text, flame, look, pprof, sites, text};
+    use super::super::{diff, diff_text, flame, pprof, sites, summary, text};
     use super::*;
 
     /// A piece of a file.
@@ -298,7 +298,7 @@ pub mod tests {
     /// In every way there is; how many stacks there are.
     fn show(heap: Heap) -> usize {
         let told = sites::told(&heap, false);
-        let process = look::Process::of(&heap, &told, 10, false);
+        let process = summary::Process::of(&heap, &told, 10, false);
         let _ = text::all(&[process], &[], 80);
         let lines = flame::collapsed([&told]);
         let _ = flame::svg(&lines, "");

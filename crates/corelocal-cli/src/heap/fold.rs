@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::look::Process;
+use super::summary::Process;
 
 /// A process with less than this part of what the largest one has is small.
 const SMALL: u64 = 20;
@@ -56,7 +56,7 @@ fn are_alike(a: &Process, b: &Process) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::look::Site;
+    use super::super::summary::Site;
     use super::*;
 
     fn process(number: u64, program: &str, site: &str, bytes: u64) -> Process {

@@ -26,7 +26,7 @@ use crate::mallocs::library;
 use crate::output::path_line;
 use crate::process::ending::{Ending, PATIENCE, code, signal};
 use crate::process::folder::Folder;
-use crate::process::inherited;
+use crate::process::ignored_signals;
 use crate::process::signals;
 use crate::run::program::{Program, Refusal};
 
@@ -66,7 +66,7 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
     if args.options.json {
         command.stdout(Stdio::from(std::io::stderr()));
     }
-    inherited::give_to(&mut command);
+    ignored_signals::give_to(&mut command);
     let began = Instant::now();
     let child = command.spawn().map_err(|error| {
         Refusal::unfit(format!("cannot run {}: {error}", path_line(&program.path)))

@@ -6,7 +6,7 @@
 //!   cause.rs    why it left none
 //!   file.rs     what a process wrote
 //!   sites.rs    stacks become functions
-//!   look.rs     functions become call sites with their callers
+//!   summary.rs     functions become call sites with their callers
 //!   fold.rs     of many processes, those that are told in full
 //!   text.rs     the table
 //!   diff.rs     what came and went between two profiles
@@ -25,9 +25,9 @@ pub(crate) mod file;
 mod flame;
 mod fold;
 mod launch;
-mod look;
 mod pprof;
 mod sites;
+mod summary;
 pub(crate) mod text;
 
 use std::path::{Path, PathBuf};
@@ -43,8 +43,8 @@ use crate::process::signals;
 use crate::report::{self, term};
 use diff::Difference;
 use file::Heap;
-use look::Process;
 use sites::Told;
+use summary::Process;
 
 const UNABLE: u8 = 3;
 

@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{Cell, CellAlignment};
 
 use super::fold::Folded;
-use super::look::{Process, Site};
+use super::summary::{Process, Site};
 use crate::report::figures::wrap;
 use crate::report::term;
 use crate::units::{estimate, size, time};
@@ -175,7 +175,7 @@ fn percent(share: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::look::Caller;
+    use super::super::summary::Caller;
     use super::*;
 
     fn site(function: &str, bytes: u64, callers: usize) -> Site {

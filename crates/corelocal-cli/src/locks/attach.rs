@@ -19,8 +19,8 @@ use anyhow::{Context as _, anyhow, bail};
 use corelocal::sync::profile::{LockProfile, Profile};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::look::Process;
 use super::proc_files;
+use super::summary::Process;
 use crate::output::one_line;
 use crate::process::proc_folder;
 use crate::process::signals;

@@ -21,7 +21,7 @@ use super::attach;
 use crate::output::path_line;
 use crate::process::ending::{Ending, code};
 use crate::process::folder::Folder;
-use crate::process::{inherited, signals};
+use crate::process::{ignored_signals, signals};
 
 const TURN: Duration = Duration::from_millis(20);
 
@@ -41,7 +41,7 @@ pub fn look<T>(
     if is_quiet {
         command.stdout(Stdio::from(std::io::stderr()));
     }
-    inherited::give_to(&mut command);
+    ignored_signals::give_to(&mut command);
     let began = Instant::now();
     let child = command.spawn().with_context(|| {
         let program = path_line(Path::new(program));

@@ -5,8 +5,8 @@
 //!   launch.rs   a program, and the profiles of all processes that come of it
 //!   attach.rs   a process: where its profile is, and what to do where there is none
 //!   proc_files.rs   files of /proc/PROCESS, up to a limit
-//!   look.rs     a profile becomes numbers, names and places
-//!   places.rs   stacks become names of functions
+//!   summary.rs     a profile becomes numbers, names and places
+//!   call_stacks.rs   stacks become names of functions
 //!   text.rs     the table
 //!   order/      the same of a record of the order of locks: cycles in it, and deadlocks
 //! ```
@@ -18,11 +18,11 @@
 //! - Progress is drawn on standard error, and only when that is a terminal.
 
 mod attach;
+mod call_stacks;
 pub(crate) mod launch;
-mod look;
 mod order;
-mod places;
 pub(crate) mod proc_files;
+mod summary;
 pub(crate) mod text;
 
 use std::ffi::OsStr;
@@ -36,7 +36,7 @@ use crate::cli::LocksArgs;
 use crate::output::{self, complain};
 use crate::process::signals;
 use crate::report::term;
-use look::Process;
+use summary::Process;
 
 const UNABLE: u8 = 3;
 

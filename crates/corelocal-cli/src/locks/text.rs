@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Cell, CellAlignment};
 
-use super::look::{Bucket, Lock, Process};
-use super::places::{Call, Place};
+use super::call_stacks::{Call, Place};
+use super::summary::{Bucket, Lock, Process};
 use crate::report::figures::{figure, wrap};
 use crate::report::term;
 use crate::units::time;
@@ -190,7 +190,7 @@ fn bars(histogram: &[Bucket]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::look::tests::lock;
+    use super::super::summary::tests::lock;
     use super::*;
 
     fn place(time_ns: u64, calls: usize) -> Option<Place> {

@@ -3,13 +3,13 @@
 //! ```text
 //!   ending.rs       how a program is asked to end, and its exit code
 //!   folder.rs       a folder for what the processes of a program leave
-//!   inherited.rs    signals that the caller has ignored
+//!   ignored_signals.rs    signals that the caller has ignored
 //!   proc_folder.rs  the folder in /proc of a process whose first thread may have ended
 //!   signals.rs      signals to this process
 //! ```
 
 pub(crate) mod ending;
 pub(crate) mod folder;
-pub(crate) mod inherited;
+pub(crate) mod ignored_signals;
 pub(crate) mod proc_folder;
 pub(crate) mod signals;

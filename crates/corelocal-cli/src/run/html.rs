@@ -6,8 +6,8 @@
 use maud::{Markup, html};
 use plotters::prelude::*;
 
+use super::cache_stats::{Tally, percent};
 use super::measured::{Answer, Measured};
-use super::tally::{Tally, percent};
 use super::text::name;
 use crate::clock::chart::round_up;
 use crate::report::curves::{Axis, Entry, Tick, drawn, figure, stand_in};

@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 
+use super::cache_stats::{Place, Tally, Wanted};
 use super::program::{Program, Refusal};
 use super::relay;
-use super::tally::{Place, Tally, Wanted};
 use crate::mallocs::Malloc;
 use crate::mallocs::resident::{Process, of_tree};
-use crate::process::inherited;
+use crate::process::ignored_signals;
 
 /// What our malloc is asked for by.
 const MODES: &str = "CORELOCAL_MALLOC";
@@ -98,7 +98,7 @@ pub fn once(
             command.stdout(Stdio::null()).stderr(Stdio::null());
         }
     }
-    inherited::give_to(&mut command);
+    ignored_signals::give_to(&mut command);
     // Until it has become the program, the child may be in our memory.
     let of_ours = Process::This.peak();
     let begin = Instant::now();

@@ -8,8 +8,8 @@ use std::process::ExitStatus;
 
 use serde::Serialize;
 
+use super::cache_stats::Tally;
 use super::launch::Run;
-use super::tally::Tally;
 use crate::mallocs::Malloc;
 use crate::report::schema::Stat;
 
@@ -185,7 +185,7 @@ fn ended(status: ExitStatus) -> String {
 
 #[cfg(test)]
 pub mod tests {
-    use super::super::tally::tests::tally;
+    use super::super::cache_stats::tests::tally;
     use super::*;
 
     fn run(wall_s: f64, kib: u64, status: i32) -> Run {

@@ -5,7 +5,7 @@
 //!   program.rs  which file is meant, and whether a malloc can be preloaded into it
 //!   input.rs    standard input for a program that is run several times
 //!   launch.rs   one run: time, cpu time, memory of the program and of what it starts
-//!   tally.rs    hits and misses of our malloc's caches
+//!   cache_stats.rs    hits and misses of our malloc's caches
 //!   relay.rs    signals that are sent to us are for the program
 //!   measured.rs runs become figures
 //!   text.rs | html.rs   the figures, for the terminal and as a page with a plot
@@ -21,13 +21,13 @@
 //!   not have it. An allocator of another name (Rust's `#[global_allocator]`) is not recognised, and the program runs.
 //! - A run that was interrupted is compared with no other.
 
+mod cache_stats;
 mod html;
 mod input;
 mod launch;
 mod measured;
 pub(crate) mod program;
 mod relay;
-mod tally;
 mod text;
 
 use std::os::unix::process::ExitStatusExt as _;
@@ -42,11 +42,11 @@ use crate::mallocs::preloaded::Preloaded;
 use crate::mallocs::{Malloc, library};
 use crate::output::{self, complain, path_line, remark};
 use crate::report::{self, term};
+use cache_stats::{Tally, Wanted};
 use input::Input;
 use launch::{Output, Run};
 use measured::{Answer, Interrupted};
 use program::{Program, Refusal};
-use tally::{Tally, Wanted};
 
 /// The command.
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Attribute, Cell, CellAlignment, Color};
 
+use super::cache_stats::percent;
 use super::measured::{Answer, Measured};
-use super::tally::percent;
 use crate::report::figures::{NONE, align, figure, ratio, wrap};
 use crate::report::schema::Stat;
 use crate::report::term;

@@ -21,8 +21,8 @@ use corelocal::clock;
 use self::watched::{DRIFT, Watched, watched};
 use crate::bench::loops::{Loop, loop_of, repeating};
 use crate::bench::{Contest, Context, Table};
+use crate::clock::labels;
 use crate::clock::offset::kernel;
-use crate::clock::words;
 use crate::report::schema::{self, Row};
 
 /// The table.
@@ -123,7 +123,7 @@ fn with_ours(contest: Contest<Watched>) -> Contest<Watched> {
     clock::settle();
     let status = clock::status();
     let contest = contest
-        .note(format!("corelocal reads {}.", words::serving(&status)))
+        .note(format!("corelocal reads {}.", labels::serving(&status)))
         .row(
             Row::ours("ours-monotonic", "corelocal monotonic()"),
             watched(loop_of(clock::monotonic), clock::monotonic),
@@ -153,7 +153,7 @@ fn with_ours(contest: Contest<Watched>) -> Contest<Watched> {
     if status.latches.total() == 0 {
         return contest;
     }
-    contest.note(words::latches(&status))
+    contest.note(labels::latches(&status))
 }
 
 fn about(clocksource: &str) -> String {

@@ -6,7 +6,7 @@
 //! - How many turns there were is counted where the threads meet, and compared with what was asked for.
 
 mod monitors;
-mod play;
+mod ping_pong;
 mod pthread;
 
 use corelocal::sync;
@@ -74,7 +74,7 @@ impl Condvars {
                 format!(
                     "From the notification, under the lock, until the last of {} threads that waited \
                      for it has had the lock.",
-                    play::CROWD
+                    ping_pong::CROWD
                 ),
             ),
         };
@@ -111,8 +111,8 @@ impl Condvars {
 
     fn of<M: Monitor>(&self) -> Lockstep {
         lockstep(match self.play {
-            Play::RoundTrips => play::round_trips::<M>,
-            Play::NotifyAll => play::notify_all::<M>,
+            Play::RoundTrips => ping_pong::round_trips::<M>,
+            Play::NotifyAll => ping_pong::notify_all::<M>,
         })
     }
 }

@@ -6,7 +6,7 @@
 //! - Contestants that keep a word for each cpu or thread keep it on a cache line of its own.
 
 mod eight;
-mod off;
+mod without_rseq;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use corelocal::cid::{Cid, CpuId, SlotIndex};
 use corelocal::percpu;
 
 pub use self::eight::CounterEight;
-use self::off::Contestant;
+use self::without_rseq::Contestant;
 use super::baseline::{self, Id};
 use super::checked::{Line, Made, SHARDS, Subject, agree, shards, sum, tally};
 use super::cpu_number::{CUBIETRUCK, RSEQ_2018, XEON, vdso_getcpu};
@@ -43,7 +43,7 @@ impl Table for Counter {
     }
 
     fn children(&self) -> &'static [(&'static str, child::Body)] {
-        &[(off::CHILD, off::child)]
+        &[(without_rseq::CHILD, without_rseq::child)]
     }
 }
 

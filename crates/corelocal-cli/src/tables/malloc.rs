@@ -3,11 +3,11 @@
 //! ```text
 //!   rivals.rs   who takes part
 //!   work.rs     the loads of the suite, and the process that runs one
-//!   micro.rs | threads.rs | factor.rs | large.rs    the loads
+//!   micro.rs | threads.rs | cfrac.rs | large.rs    the loads
 //!   heap.rs     what loads are made of
-//!   keep.rs     memory of idle threads, and after all was given back
+//!   retention.rs     memory of idle threads, and after all was given back
 //!   start.rs    how much later a program starts
-//!   serve.rs    how long requests to a server take
+//!   latency.rs    how long requests to a server take
 //!   modes.rs    what it costs to count, to guard and to sample
 //! ```
 //!
@@ -16,14 +16,14 @@
 //! - These tables take minutes. In `report` are a handful of the loads, and memory that is kept unless it is to be
 //!   quick; `bench` measures all.
 
-mod factor;
+mod cfrac;
 mod heap;
-pub mod keep;
 mod large;
+pub mod latency;
 mod micro;
 pub mod modes;
+pub mod retention;
 mod rivals;
-pub mod serve;
 pub mod start;
 mod threads;
 mod work;

@@ -4,12 +4,12 @@
 //! - Each figure is from a process of its own: ids and memory depend on what a process did before.
 //! - Containers are measured by the pages that the kernel says are there.
 
-mod look;
+mod observer;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use self::look::{CHILD, Look, Seen};
+use self::observer::{CHILD, Look, Seen};
 use crate::bench::noise::Watch;
 use crate::bench::{Context, Table, child};
 use crate::report::schema::{self, Better, Point, Row, Stat};
@@ -65,12 +65,12 @@ impl Table for Memory {
     }
 
     fn children(&self) -> &'static [(&'static str, child::Body)] {
-        &[(CHILD, look::child)]
+        &[(CHILD, observer::child)]
     }
 }
 
 fn rows(seen: &[(usize, Seen)]) -> Vec<Row> {
-    let pages = |pages: u32| u64::from(pages) * look::page();
+    let pages = |pages: u32| u64::from(pages) * observer::page();
     let mut rows = vec![
         filled(Row::new("cpu", "array by cpu_id"), seen, |seen| {
             Some(pages(seen.cpu_id.largest + 1))
@@ -82,7 +82,7 @@ fn rows(seen: &[(usize, Seen)]) -> Vec<Row> {
             Some(pages(seen.slot.largest + 1))
         }),
     ];
-    rows.extend(look::CONTAINERS.iter().map(|container| {
+    rows.extend(observer::CONTAINERS.iter().map(|container| {
         let row = Row::ours(container.id, container.label);
         filled(row, seen, |seen| seen.containers.get(container.id).copied())
     }));

@@ -55,9 +55,9 @@ pub fn all() -> &'static [&'static dyn Table] {
         &sched::ids::Ids,
         &memory::Memory,
         &malloc::Suite,
-        &malloc::keep::Keep,
+        &malloc::retention::Keep,
         &malloc::start::Start,
-        &malloc::serve::Serve,
+        &malloc::latency::Serve,
         &malloc::modes::Modes,
     ]
 }

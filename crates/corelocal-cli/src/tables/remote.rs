@@ -6,10 +6,10 @@
 //!   the scheduler takes the cpu away from some, which is no cost of theirs.
 //! - After each round what the threads put in must be what was taken out and what is left.
 
-mod acts;
-mod afar;
+mod contestant;
+mod operations;
 
-use self::afar::{Afar, afar};
+use self::contestant::{Afar, afar};
 use crate::bench::{Contest, Context, Table};
 use crate::report::schema::{self, Row};
 
@@ -44,15 +44,15 @@ impl Remote {
         Contest::new(self, about)
             .unit("us", schema::Better::Lower)
             .over("busy threads", busy)
-            .row(Row::new("membarrier", "membarrier(2), rseq"), afar(acts::barrier))
-            .row(Row::ours("freeze", "cid::freeze and thaw"), afar(acts::freeze))
-            .row(Row::ours("word", "Word::with_frozen"), afar(acts::word))
-            .row(Row::ours("stack", "Stack::drain of a slot"), afar(acts::stack))
-            .row(Row::ours("counter", "Counter::take"), afar(acts::counter))
-            .row(Row::ours("queue", "Queue::drain, all slots"), afar(acts::queue))
-            .row(Row::ours("lock", "Lock::for_each_locked"), afar(acts::lock))
-            .row(Row::ours("compact", "cid::compact"), afar(acts::compact))
-            .row(Row::ours("trim", "percpu::trim"), afar(acts::trim))
+            .row(Row::new("membarrier", "membarrier(2), rseq"), afar(operations::barrier))
+            .row(Row::ours("freeze", "cid::freeze and thaw"), afar(operations::freeze))
+            .row(Row::ours("word", "Word::with_frozen"), afar(operations::word))
+            .row(Row::ours("stack", "Stack::drain of a slot"), afar(operations::stack))
+            .row(Row::ours("counter", "Counter::take"), afar(operations::counter))
+            .row(Row::ours("queue", "Queue::drain, all slots"), afar(operations::queue))
+            .row(Row::ours("lock", "Lock::for_each_locked"), afar(operations::lock))
+            .row(Row::ours("compact", "cid::compact"), afar(operations::compact))
+            .row(Row::ours("trim", "percpu::trim"), afar(operations::trim))
     }
 }
 

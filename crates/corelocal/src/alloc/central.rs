@@ -17,22 +17,22 @@
 //!    null to its final place once, and is never unmapped.
 //! 2. Orphans are objects that nobody uses (`orphans.rs`).
 //! 3. Depot, spans and orphans of a node have objects of its stripe alone.
-//! 4. Nothing here waits without bound: objects that a thinning holds go back by a list as well (`returned.rs`).
+//! 4. Nothing here waits without bound: objects that a thinning holds go back by a list as well (`deferred_spans.rs`).
 //! 5. `OTHERS` goes from null to its final value once, before the range is divided.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 
+use super::chunk_metadata::publish;
 use super::class::{CLASSES, MOST_BATCH};
-use super::groups::publish;
+use super::deferred_spans::Returned;
+use super::node_ranges::MOST_NODES;
 use super::nodes;
 use super::orphans::Orphans;
 use super::range::Range;
-use super::returned::Returned;
 use super::spans::{self, Place, Spans};
-use super::stripes::MOST_NODES;
-use super::thin::{self, Look};
+use super::subrelease::{self, Look};
 use crate::sys::pages;
 use crate::sys::sleep;
 use crate::sys::try_lock::{Locked, TryLock};
@@ -182,18 +182,18 @@ pub(super) fn flush(place: Place, only_resting: bool) -> usize {
 pub(super) fn thin_out(place: Place, chunk: usize, only_resting: bool) -> Look {
     let central = central(place);
     let parts = match central.lock(place) {
-        Some(_locked) => thin::begin(&central.spans, place, chunk, only_resting),
+        Some(_locked) => subrelease::begin(&central.spans, place, chunk, only_resting),
         None => None,
     };
     let Some(parts) = parts else {
         // Without the lock, which others want.
-        return Look { bytes: 0, left: usize::from(thin::seems_worth_it(place, chunk)) };
+        return Look { bytes: 0, left: usize::from(subrelease::seems_worth_it(place, chunk)) };
     };
     if parts == 0 {
         return Look::default();
     }
     // SAFETY: held.
-    let bytes = unsafe { thin::give_back(place, chunk, parts) };
+    let bytes = unsafe { subrelease::give_back(place, chunk, parts) };
     central.put_back(place, chunk, parts);
     Look { bytes, left: 0 }
 }
@@ -393,7 +393,8 @@ mod tests {
         let (kept, freed) = objects.split_last().expect("one at least");
         central.spans.give(place, freed);
         let chunk = place.range.chunk_of(*kept as usize) & !(place.shape().chunks - 1);
-        let parts = thin::begin(&central.spans, place, chunk, false).expect("it need not rest");
+        let parts =
+            subrelease::begin(&central.spans, place, chunk, false).expect("it need not rest");
         assert!(parts.count_ones() > 1, "{parts:x}");
         drop(locked);
         let record = place.range.record(chunk);

@@ -25,7 +25,7 @@ use super::fault::{self, Fault};
 use super::random::{self, mix};
 use super::range::{CHUNK, LARGE, Range, kind_of};
 use super::spans::{self, Place};
-use super::{UNKNOWN, front, large, quarantine, store, watch};
+use super::{UNKNOWN, debug, front, large, quarantine, store};
 use crate::sys::pages;
 
 /// Bytes of the trailer.
@@ -52,7 +52,7 @@ const UNSET: usize = usize::MAX;
 #[cold]
 pub(super) fn begin() {
     let used = Range::get().map_or(0, |range| range.high_water() / CHUNK);
-    // Relaxed: `watch.rs` orders it. The first one tells, since others may be late.
+    // Relaxed: `debug.rs` orders it. The first one tells, since others may be late.
     let _ = EARLY.compare_exchange(UNSET, used, R, R);
 }
 
@@ -159,7 +159,7 @@ pub(super) fn allocate(place: Place, size: usize) -> Option<u64> {
 }
 
 /// Looks at an object that is about to be given out, if it is one that was freed and that nothing here has changed
-/// since: but for its first word (`central.rs`), or for whole pages (`thin.rs`), and so for those of several pages.
+/// since: but for its first word (`central.rs`), or for whole pages (`subrelease.rs`), and so for those of several pages.
 fn look_again(object: Object) {
     let size = object.place.shape().size;
     if object.at / PAGE == (object.at + size - 1) / PAGE {
@@ -260,7 +260,7 @@ pub(super) fn shuffle(batch: &mut [u64]) {
 /// it: one that was written to after it was freed ends the process with a line on stderr. What other threads free
 /// meanwhile may not be looked at. Else nothing happens.
 pub fn verify() {
-    if let Some(range) = Range::get().filter(|_| watch::is_checked()) {
+    if let Some(range) = Range::get().filter(|_| debug::is_checked()) {
         verify_all(range);
     }
 }

@@ -11,14 +11,14 @@
 //! ```
 //!
 //! A stack that is empty is filled from the store with a batch, one that has reached its limit gives one
-//! away. `slab.rs` says how limits grow.
+//! away. `core_cache.rs` says how limits grow.
 //!
 //! Threads without sections lease shared slots, which have a lock each; who finds it held goes to the store.
 //!
-//! A process that watches its objects (`watch.rs`) has its slots elsewhere, and `FRONT` stays without any: so
+//! A process that watches its objects (`debug.rs`) has its slots elsewhere, and `FRONT` stays without any: so
 //! the hot paths find nothing, end in the cold ones, and those look. Who does not watch pays nothing for it. One
 //! that only counts finds what it frees by the map on the hot path all the same (`FREED`), and what it asks for at the
-//! beginning of the cold one (`counted.rs`).
+//! beginning of the cold one (`instrumented.rs`).
 //!
 //! A process that waits for memory to have been idle long enough, and has no thread to wait, is counted for that while:
 //! so the cold path comes at least once in [`TICK`] objects of a class, and can look at the clock (`timed_release.rs`).
@@ -37,14 +37,14 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::central;
 use super::class::{self, CLASSES, MOST_BATCH, MOST_ITEMS};
+use super::core_cache::{COUNTED, Slab, count};
+use super::core_cache_memory;
 use super::fault::{self, Fault};
 use super::range::{Range, kind_of};
 use super::release;
-use super::slab::{COUNTED, Slab, count};
-use super::slab_memory;
 use super::spans::Place;
 use super::stack::{self, BEFORE_COUNT};
-use super::{ALIGNED, UNKNOWN, counted, watch};
+use super::{ALIGNED, UNKNOWN, debug, instrumented};
 use crate::cid::private::Sealed as _;
 use crate::cid::{self, Cid};
 use crate::percpu::Block;
@@ -82,7 +82,7 @@ const TICK: u64 = 256;
 /// Makes the cold path come now and then, or no more; nothing in a process that watches.
 #[cold]
 pub(super) fn set_ticked(is_ticked: bool) {
-    let (Some(block), Some(wishes)) = (block(), watch::wishes()) else { return };
+    let (Some(block), Some(wishes)) = (block(), debug::wishes()) else { return };
     let (from, to) = if is_ticked { (&FRONT, &WATCHED) } else { (&WATCHED, &FRONT) };
     if wishes.is_any() || from.base().is_null() {
         return;
@@ -121,7 +121,7 @@ pub(super) fn slots() -> Option<&'static Slots> {
     if !WATCHED.base().is_null() {
         return Some(&WATCHED);
     }
-    watch::wishes().map(|wishes| if wishes.is_any() { &WATCHED } else { &FRONT })
+    debug::wishes().map(|wishes| if wishes.is_any() { &WATCHED } else { &FRONT })
 }
 
 /// What there is to be returned where there is no memory: null, and something is done perhaps.
@@ -224,8 +224,8 @@ extern "C" fn pop_slowly(align: usize, size: usize, missing: Missing) -> *mut u8
     bind();
     let Some(range) = Range::make() else { return missing() };
     let place = Place::new(range, class);
-    let attempt = || match watch::wishes() {
-        Some(wishes) if wishes.is_any() => watch::allocate(wishes, place, align, size),
+    let attempt = || match debug::wishes() {
+        Some(wishes) if wishes.is_any() => debug::allocate(wishes, place, align, size),
         Some(_) => {
             if has_ticked(class) {
                 release::after_growth(range);
@@ -233,7 +233,7 @@ extern "C" fn pop_slowly(align: usize, size: usize, missing: Missing) -> *mut u8
             pop_or_refill(place)
         }
         None => {
-            counted::count_early(class);
+            instrumented::count_early(class);
             pop_or_refill(place)
         }
     };
@@ -295,7 +295,7 @@ fn bind() -> Option<Block<Slab>> {
     if FRONT.base().is_null() && WATCHED.base().is_null() {
         slots()?.bind(block.base());
     }
-    if FREED.base().is_null() && !watch::is_checked() {
+    if FREED.base().is_null() && !debug::is_checked() {
         FREED.bind(block.base());
     }
     Some(block)
@@ -305,7 +305,7 @@ fn bind_fresh() -> Option<Block<Slab>> {
     // Not before it is known whose they are.
     slots()?;
     // Release: partner is the Acquire in `block`; the block is ready to be used. Of two threads both have the same one.
-    BLOCK.store(slab_memory::make()?.base(), Ordering::Release);
+    BLOCK.store(core_cache_memory::make()?.base(), Ordering::Release);
     block()
 }
 
@@ -325,7 +325,7 @@ pub(super) fn near() -> Option<&'static Slab> {
 fn leased<R>(f: impl FnOnce(&Slab) -> R) -> Option<R> {
     let (block, slots) = (bind()?, slots()?);
     let slot = cid::shared_slot(slots);
-    if !slab_memory::open_shared(slot) {
+    if !core_cache_memory::open_shared(slot) {
         return None;
     }
     let slab = block.shared(slot);
@@ -343,7 +343,7 @@ fn refill(place: Place) -> Option<u64> {
     let taken = central::take(place, batch);
     release::after_growth(place.range);
     let batch = &mut batch[..taken];
-    watch::arrange(batch);
+    debug::arrange(batch);
     if let Some(slab) = near {
         slab.was_empty[place.class].store(1, R);
         count(&slab.counts[place.class].refills);
@@ -432,8 +432,8 @@ extern "C" fn push_of_class_cold(object: *mut u8, size: usize) {
 /// What the stack had no room for, or is of no class, or of somebody who watches.
 fn push_otherwise(kind: usize, object: *mut u8, size: usize) {
     let Some(range) = Range::get() else { return super::deallocate_other(object) };
-    if let Some(wishes) = watch::wishes().filter(|wishes| wishes.is_any()) {
-        return watch::deallocate(wishes, range, object, size);
+    if let Some(wishes) = debug::wishes().filter(|wishes| wishes.is_any()) {
+        return debug::deallocate(wishes, range, object, size);
     }
     if kind == 0 || kind > CLASSES {
         return super::deallocate_other(object);

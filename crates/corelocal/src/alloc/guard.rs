@@ -5,7 +5,7 @@
 //!   a chunk:  │ closed │ … closed … │ open: SLACK, the object │ closed │     its end at the end of a page
 //!             │ closed │ open: the object, SLACK │ … closed … │ closed │     or its beginning at the beginning
 //! ```
-//! Chance takes out one allocation of `RATE` (`chance.rs`). As many as [`MOST_LIVE`] objects live
+//! Chance takes out one allocation of `RATE` (`sampling.rs`). As many as [`MOST_LIVE`] objects live
 //! in the pool at a time; the chunk of one that was freed is closed and remembered, and the one that was freed
 //! first is used next. Who touches a closed page gets a signal, and `report.rs` tells.
 //!

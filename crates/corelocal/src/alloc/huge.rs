@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use super::bits::IN_A_WORD;
 use super::class::CLASSES;
 use super::range::{CHUNK, HUGE_PAGE, Range};
-use super::{pressure, watch};
+use super::{debug, pressure};
 use crate::sys::page_size::page_size;
 use crate::sys::{Errno, huge_pages, pages};
 
@@ -77,7 +77,7 @@ impl Way {
     /// As the machine wants it. An object that is checked has closed pages beside it, now and then.
     fn get() -> Way {
         match Way::known() {
-            Way::Unknown if watch::is_checked() => Way::None.set(),
+            Way::Unknown if debug::is_checked() => Way::None.set(),
             Way::Unknown if huge_pages::wanted() == Some(HUGE_PAGE) => Way::Collapse.set(),
             Way::Unknown => Way::None.set(),
             known => known,

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::fault::{self, Fault};
 use super::range::{CHUNK, INSIDE, LARGE, NOTHING, Range};
 use super::store;
-use super::{out, release};
+use super::{large_state, release};
 use crate::sys::page_size::page_size;
 
 const PAGE: usize = 4096;
@@ -53,7 +53,7 @@ fn make(range: Range, first: usize, chunks: usize, size: usize) -> *mut u8 {
     header.large_chunks.fetch_add(chunks, R);
     header.large_objects.fetch_add(1, R);
     write_down(range, first, chunks, len);
-    out::give(range.kind(first), LARGE);
+    large_state::give(range.kind(first), LARGE);
     range.address(first) as *mut u8
 }
 
@@ -121,7 +121,7 @@ pub(super) fn deallocate(range: Range, object: *mut u8) {
 pub(super) fn withdraw(range: Range, object: *mut u8) -> (usize, usize) {
     let (first, _) = chunks_of(range, object);
     // Two threads that free the same object at once: one of them is told.
-    if !out::take_back(range.kind(first), LARGE, NOTHING) {
+    if !large_state::take_back(range.kind(first), LARGE, NOTHING) {
         fault::report(Fault::Twice, object as usize);
     }
     // Read by the one who has it alone: to the other one, who is wrong, it may tell of the next object here.

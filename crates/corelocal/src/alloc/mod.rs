@@ -89,26 +89,30 @@
 //!    function here, the quarantine, or its span.
 //! 2. Nothing here uses a heap, or a thread's own memory but its rseq area.
 
+mod address_range;
 mod bits;
 mod central;
-mod chance;
 mod check;
+mod chunk_metadata;
 mod class;
-mod counted;
+mod core_cache;
+mod core_cache_memory;
+mod core_caches;
+mod debug;
+mod deferred_spans;
 mod fault;
 mod front;
-mod groups;
 mod guard;
 mod huge;
 mod idle;
-#[doc(hidden)]
-pub mod lab;
+mod instrumented;
 mod large;
-mod locked;
+mod large_state;
+mod mapped_chunks;
+mod node_ranges;
 mod nodes;
-mod opening;
 mod orphans;
-mod out;
+mod page_release;
 mod pressure;
 pub mod profile;
 mod quarantine;
@@ -116,20 +120,16 @@ mod random;
 mod range;
 mod release;
 mod report;
-mod returned;
-mod slab;
-mod slab_memory;
-mod slabs;
+mod sampling;
 mod spans;
 mod stack;
 mod stats;
 mod store;
-mod stripes;
-mod thin;
+mod subrelease;
+#[doc(hidden)]
+pub mod testing;
 mod timed_release;
 mod trace;
-mod watch;
-mod window;
 
 pub use check::verify;
 pub use huge::use_huge_pages;
@@ -255,13 +255,13 @@ extern "C" fn allocate_large(
     missing: extern "C" fn() -> *mut u8,
 ) -> *mut u8 {
     let Some(range) = Range::make() else { return missing() };
-    let attempt = || match watch::is_checked() {
+    let attempt = || match debug::is_checked() {
         true => check::allocate_large(range, align, size, is_zeroed),
         false => large::allocate(range, align, size),
     };
     let Some((object, is_zero)) = or_reclaimed(range, size, attempt) else { return missing() };
     release::after_growth(range);
-    watch::large_made(range, object, size);
+    debug::large_made(range, object, size);
     if is_zeroed && !is_zero {
         // SAFETY: an object of so many bytes, nobody else's.
         unsafe { large::zero(range, object, size) };
@@ -355,7 +355,7 @@ pub unsafe fn reallocate(ptr: *mut u8, size: usize) -> *mut u8 {
         return allocate(size);
     }
     // SAFETY: likewise.
-    if let Some(kind) = unsafe { kind_of_object(ptr) }.filter(|_| !watch::is_known_to_check()) {
+    if let Some(kind) = unsafe { kind_of_object(ptr) }.filter(|_| !debug::is_known_to_check()) {
         if (1..=class::CLASSES).contains(&kind) {
             let usable = class::shape(kind).size;
             if is_worth_keeping(usable, size) {
@@ -386,7 +386,7 @@ fn is_worth_keeping(usable: usize, size: usize) -> bool {
 unsafe fn move_object(ptr: *mut u8, kind: usize, usable: usize, size: usize) -> *mut u8 {
     // What grows by little at a time grows by a quarter at least, so that it does not move each time. A profile has the
     // size that was asked for.
-    let has_room = size > usable && !watch::is_known_to_profile();
+    let has_room = size > usable && !debug::is_known_to_profile();
     let with_room = if has_room { size.max(usable + usable / 4) } else { size };
     let mut moved = allocate(with_room.min(class::LARGEST));
     if moved.is_null() {
@@ -412,7 +412,7 @@ unsafe fn move_object(ptr: *mut u8, kind: usize, usable: usize, size: usize) -> 
 unsafe fn resize(ptr: *mut u8, size: usize) -> *mut u8 {
     // SAFETY: the caller's promise.
     let usable = unsafe { usable_size(ptr) };
-    if watch::is_exact(ptr) {
+    if debug::is_exact(ptr) {
         // SAFETY: likewise.
         return unsafe { move_exact(ptr, usable, size) };
     }
@@ -423,7 +423,7 @@ unsafe fn resize(ptr: *mut u8, size: usize) -> *mut u8 {
     let was_large = large.is_some();
     if let Some(range) = large {
         if size > class::LARGEST && large::resize(range, ptr, size) {
-            watch::large_made(range, ptr, size);
+            debug::large_made(range, ptr, size);
             return ptr;
         }
     }
@@ -433,7 +433,7 @@ unsafe fn resize(ptr: *mut u8, size: usize) -> *mut u8 {
             let grown =
                 or_reclaimed(range, size, || large::allocate_to_grow(range, size, was_large));
             if let Some(grown) = grown {
-                watch::large_made(range, grown, size);
+                debug::large_made(range, grown, size);
             }
             grown.unwrap_or(core::ptr::null_mut())
         }
@@ -473,7 +473,7 @@ unsafe fn move_exact(ptr: *mut u8, before: usize, size: usize) -> *mut u8 {
 /// # Safety
 /// As [`deallocate`].
 pub unsafe fn usable_size(ptr: *mut u8) -> usize {
-    if let Some(size) = watch::exact_size(ptr) {
+    if let Some(size) = debug::exact_size(ptr) {
         return size;
     }
     match (Range::get(), kind_of(ptr)) {
@@ -518,7 +518,7 @@ unsafe impl GlobalAlloc for CoreLocal {
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let (before, after) = (class::stack_of_size(layout.size()), class::stack_of_size(size));
         let is_plain = layout.align() <= ALIGNED;
-        if !watch::is_exact(ptr) {
+        if !debug::is_exact(ptr) {
             if before.is_none() && after.is_none() && is_plain {
                 // SAFETY: the caller's promise.
                 return unsafe { reallocate(ptr, size) };

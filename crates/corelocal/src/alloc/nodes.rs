@@ -1,6 +1,6 @@
 //! Memory by NUMA nodes, on machines with several: who is where, and whose memory is whose.
 //!
-//! Each node has a stripe of the range (`stripes.rs`), and a depot and spans of its own for each class. A core is
+//! Each node has a stripe of the range (`node_ranges.rs`), and a depot and spans of its own for each class. A core is
 //! filled from those of its node; what it gives away goes, object by object, to the node whose stripe it lies in.
 //!
 //! ```text
@@ -19,9 +19,9 @@
 use core::ops;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use super::debug;
+use super::node_ranges::{LEAST, MOST_NODES};
 use super::range::{CHUNK, Range};
-use super::stripes::{LEAST, MOST_NODES};
-use super::watch;
 use crate::rseq;
 use crate::sys::{self, pages};
 
@@ -73,7 +73,7 @@ pub(super) fn look(range: Range, more: usize) {
 #[cold]
 fn look_again(range: Range, more: usize) {
     let used = (range.high_water() / CHUNK).saturating_add(more);
-    let is_time = match watch::wishes() {
+    let is_time = match debug::wishes() {
         Some(_) => WISH.load(R) != 0 || used > LATE,
         // Before the environment is known nobody uses much; but some have none at all.
         None => used > LEAST / 2,

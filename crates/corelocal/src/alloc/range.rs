@@ -1,11 +1,11 @@
 //! The one range of addresses that all objects lie in, and what is written down of each part of it.
 //!
-//! The range is a window of 1 TiB of addresses (`window.rs`), in which chunks of 64 KiB are mapped as they are used, from
-//! its beginning or those of its stripes (`stripes.rs`) on. A byte for each chunk says what it holds; so one subtraction,
+//! The range is a window of 1 TiB of addresses (`address_range.rs`), in which chunks of 64 KiB are mapped as they are used, from
+//! its beginning or those of its stripes (`node_ranges.rs`) on. A byte for each chunk says what it holds; so one subtraction,
 //! two shifts and a load tell the class of any pointer, and that a foreign one is none.
 //!
 //! ```text
-//!   │ header │ map │ chunk 0, chunk 1, … │        bitmaps and records: elsewhere (`groups.rs`)
+//!   │ header │ map │ chunk 0, chunk 1, … │        bitmaps and records: elsewhere (`chunk_metadata.rs`)
 //!                  ┃ base
 //! ```
 //!
@@ -15,15 +15,15 @@
 //! # Invariants
 //! 1. `BASE` goes from `UNSET` to its final value once. Header and map are never unmapped.
 //! 2. All bytes start out as 0. The map has bytes for chunks below `LIMIT`, which only grows. A chunk is mapped while its
-//!    bit in `open` is set (`opening.rs`).
+//!    bit in `open` is set (`mapped_chunks.rs`).
 //! 3. No pointer is within the longest range that begins at `UNSET`.
 //! 4. The kernel makes no huge page of any of it by itself; of which parts it is to make some `huge.rs` knows.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use super::address_range;
 use super::idle::Sleeper;
-use super::stripes::{self, MOST_NODES, Stripe};
-use super::window;
+use super::node_ranges::{self, MOST_NODES, Stripe};
 use crate::sys::arch;
 use crate::sys::pages::Ground;
 
@@ -50,7 +50,7 @@ pub(super) const KINDS: usize = GUARDED as usize + 1;
 const UNSET: usize = 1 << 63;
 static BASE: AtomicUsize = AtomicUsize::new(UNSET);
 /// The map has bytes for chunks below this one, once there is a range.
-pub(super) static LIMIT: AtomicUsize = AtomicUsize::new(window::FIRST);
+pub(super) static LIMIT: AtomicUsize = AtomicUsize::new(address_range::FIRST);
 
 /// The range.
 #[derive(Clone, Copy)]
@@ -114,7 +114,7 @@ pub(super) struct Record {
     pub(super) chunks: AtomicU32,
     /// Bytes that a large object may use; of a span see [`refused`](Record::refused).
     pub(super) len: AtomicU64,
-    /// A bit for each part of a span that the kernel has got back, and nobody has taken from since (`thin.rs`).
+    /// A bit for each part of a span that the kernel has got back, and nobody has taken from since (`subrelease.rs`).
     pub(super) clean: AtomicU64,
     /// What `out` was at the last look.
     pub(super) out_seen: AtomicU32,
@@ -122,7 +122,7 @@ pub(super) struct Record {
     pub(super) generation: AtomicU32,
     /// The sample that a large object is of: one more than its number, 0 for none (`profile/`).
     pub(super) sample: AtomicU32,
-    /// The span that follows on the list of those whose objects go back later (`returned.rs`), and the parts of this
+    /// The span that follows on the list of those whose objects go back later (`deferred_spans.rs`), and the parts of this
     /// one whose objects do.
     pub(super) next_returned: AtomicU32,
     pub(super) returned: AtomicU64,
@@ -131,7 +131,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// A bit for each part of a span that the kernel would not take, and nobody has taken from since (`thin.rs`).
+    /// A bit for each part of a span that the kernel would not take, and nobody has taken from since (`subrelease.rs`).
     pub(super) fn refused(&self) -> &AtomicU64 {
         // A span has no use for the length.
         &self.len
@@ -201,17 +201,17 @@ impl Range {
         if let Some(range) = Range::get() {
             return Some(range);
         }
-        let fresh = window::make()?;
+        let fresh = address_range::make()?;
         // Release: partner is the Acquire in `get`. On failure Acquire, for the winner's header.
         match BASE.compare_exchange(UNSET, fresh.base, Ordering::Release, Ordering::Acquire) {
             Ok(_) => {
-                if fresh.chunks() < 2 * stripes::LEAST {
+                if fresh.chunks() < 2 * node_ranges::LEAST {
                     fresh.divide(1);
                 }
                 Some(fresh)
             }
             Err(winner) => {
-                window::discard(fresh);
+                address_range::discard(fresh);
                 Some(Range { base: winner })
             }
         }
@@ -224,7 +224,7 @@ impl Range {
 
     pub(super) fn header(self) -> &'static Header {
         // SAFETY: invariant 2.
-        unsafe { at_address(self.base - window::HEADER) }
+        unsafe { at_address(self.base - address_range::HEADER) }
     }
 
     /// What its addresses are before they are opened.

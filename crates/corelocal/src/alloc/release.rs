@@ -26,8 +26,8 @@ use core::time::Duration;
 use super::class::CLASSES;
 use super::range::Range;
 use super::spans::Place;
-use super::thin::Look;
-use super::{central, huge, pressure, slabs, stats, store, timed_release, watch};
+use super::subrelease::Look;
+use super::{central, core_caches, debug, huge, pressure, stats, store, timed_release};
 use crate::sys::arch::{self, own_words};
 use crate::sys::futex::{Deadline, Scope, Wake};
 use crate::sys::sleep;
@@ -67,7 +67,7 @@ pub fn release_idle() -> usize {
         // Caches and pages between objects may stay, too.
         return 0;
     }
-    slabs::drain(range, true);
+    core_caches::drain(range, true);
     central::places(range).for_each(|place| _ = central::flush(place, true));
     if let Some(target) = target {
         let bytes = store::purge(range, target.saturating_sub(stats::used_bytes(range)), false);
@@ -97,7 +97,7 @@ pub(super) fn reclaim(range: Range) {
         waits += 1;
     }
     let in_depots = || central::places(range).map(central::waiting).sum::<usize>();
-    if slabs::cached().sum::<usize>() + in_depots() + stats::idle_bytes(range) > 0 {
+    if core_caches::cached().sum::<usize>() + in_depots() + stats::idle_bytes(range) > 0 {
         empty_caches(range);
         store::purge(range, 0, false);
     }
@@ -105,7 +105,7 @@ pub(super) fn reclaim(range: Range) {
 
 /// Moves what all cores and depots have into spans.
 pub(super) fn empty_caches(range: Range) {
-    slabs::drain(range, false);
+    core_caches::drain(range, false);
     central::places(range).for_each(|place| _ = central::flush(place, false));
 }
 
@@ -142,7 +142,7 @@ pub(super) fn configure(word: &[u8]) {
     if word == b"pressure:no" {
         pressure::ignore();
     }
-    let target = word.strip_prefix(b"resident:").and_then(watch::bytes);
+    let target = word.strip_prefix(b"resident:").and_then(debug::bytes);
     if let Some(target) = target.and_then(|target| usize::try_from(target).ok()) {
         set_target(Some(target));
     }

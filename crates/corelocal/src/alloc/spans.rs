@@ -20,7 +20,7 @@ use super::class::{self, FULLNESSES, Shape};
 use super::fault::{self, Fault};
 use super::range::{CHUNK, NOTHING, Range, Record};
 use super::store::{self, Run};
-use super::thin;
+use super::subrelease;
 
 /// The spans of a class on a node that have objects, the fullest last. Used under the class's lock.
 pub(super) struct Spans {
@@ -187,7 +187,7 @@ impl Spans {
 fn objects_in(place: Place, parts: u64) -> ([u64; 64], u32) {
     let (shape, mut bits, mut count) = (place.shape(), [0; 64], 0);
     for index in 0..shape.capacity {
-        if thin::parts_of(shape, index * shape.size, shape.size) & parts != 0 {
+        if subrelease::parts_of(shape, index * shape.size, shape.size) & parts != 0 {
             bits[index / IN_A_WORD] |= 1 << (index % IN_A_WORD);
             count += 1;
         }
@@ -356,7 +356,7 @@ fn take_from(place: Place, chunk: usize, to: &mut [u64]) -> usize {
     record.out.store(record.out.load(R) + taken as u32, R);
     if let (Some(last), Some(first)) = (to.get(left), to.last()) {
         let from = *first as usize - place.range.address(chunk);
-        thin::touched(place, record, from, (*last - *first) as usize + shape.size);
+        subrelease::touched(place, record, from, (*last - *first) as usize + shape.size);
     }
     if left > 0 {
         to.copy_within(left.., 0);

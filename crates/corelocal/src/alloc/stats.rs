@@ -5,9 +5,9 @@
 use core::sync::atomic::Ordering;
 
 use super::class::{self, CLASSES};
+use super::node_ranges::MOST_NODES;
 use super::range::{CHUNK, Range};
-use super::stripes::MOST_NODES;
-use super::{central, guard, huge, nodes, profile, slabs, spans, store, watch};
+use super::{central, core_caches, debug, guard, huge, nodes, profile, spans, store};
 
 /// What the malloc has; see [`stats`].
 #[derive(Clone, Copy, Debug)]
@@ -151,12 +151,12 @@ pub fn stats() -> Stats {
             out += out_of_spans;
         }
         of_class.span_bytes = of_class.spans * class::shape(class).chunks * CHUNK;
-        of_class.on_cores = slabs::cached_of(class);
-        let [allocated, freed, refills, spills] = slabs::counts_of(class);
+        of_class.on_cores = core_caches::cached_of(class);
+        let [allocated, freed, refills, spills] = core_caches::counts_of(class);
         (of_class.refills, of_class.spills) = (refills, spills);
         let in_spans = out.saturating_sub(of_class.on_cores + of_class.in_depot);
         of_class.in_use = in_spans + profile::sampled_of(class);
-        if let (true, is_each_counted) = watch::counts() {
+        if let (true, is_each_counted) = debug::counts() {
             // What is counted meanwhile may seem to be less than nothing.
             let allocated = (allocated as i64).max(0) as u64;
             let gone = allocated.saturating_sub(of_class.in_use as u64);
@@ -169,7 +169,7 @@ pub fn stats() -> Stats {
 
 /// Bytes that wait on each core, in the order of their slots.
 pub fn cores() -> impl Iterator<Item = usize> {
-    slabs::cached()
+    core_caches::cached()
 }
 
 /// Bytes of spans and large objects.

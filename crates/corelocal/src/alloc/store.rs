@@ -3,7 +3,7 @@
 //! A bit for each chunk says that somebody has it. Runs are taken by compare-exchange, the first one that
 //! fits, lowest addresses first: so what is in use stays dense, low huge pages full and high ones empty,
 //! and no lock can be left held by a fork or waited for by a signal handler. (To fill the fullest huge page first
-//! is no better: DESIGN.md has the experiment.) Where the range has several stripes (`stripes.rs`) that is so in each.
+//! is no better: DESIGN.md has the experiment.) Where the range has several stripes (`node_ranges.rs`) that is so in each.
 //!
 //! ```text
 //!   used:  0 ── claim ──► 1 ── release ──► 0
@@ -24,10 +24,10 @@ use core::ops;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::bits::{IN_A_WORD, mask};
-use super::groups::IN_A_GROUP;
-use super::opening::Opened;
+use super::chunk_metadata::IN_A_GROUP;
+use super::mapped_chunks::Opened;
 use super::range::{CHUNK, Range};
-use super::{huge, locked, nodes, pressure, window};
+use super::{address_range, huge, nodes, page_release, pressure};
 use crate::sys::page_size::page_size;
 use crate::sys::pages::{self, Ground};
 
@@ -425,7 +425,7 @@ pub(super) unsafe fn discard(range: Range, at: *mut u8, len: usize) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
         huge::break_up(range, at as usize, len);
-        locked::give_back(at, len)
+        page_release::give_back(at, len)
     }
 }
 
@@ -441,7 +441,7 @@ pub(super) fn retry_kept(range: Range) {
             words.free(kept);
         }
     }
-    locked::forget();
+    page_release::forget();
 }
 
 /// What is dirty now is aged from here on, unless it is used meanwhile.
@@ -648,7 +648,7 @@ fn know(range: Range, run: ops::Range<usize>) -> bool {
     let unknown = range.unknown(run.clone());
     if unknown > IN_A_GROUP && range.ground() == Ground::Unmapped {
         let groups = unknown.div_ceil(IN_A_GROUP) * page_size();
-        if !pages::has_room_for(unknown * CHUNK + groups + window::missing_map(run.end)) {
+        if !pages::has_room_for(unknown * CHUNK + groups + address_range::missing_map(run.end)) {
             return false;
         }
     }

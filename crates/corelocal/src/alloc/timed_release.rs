@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::range::{CHUNK, Range};
 use super::release::{self, WORTH_A_LOOK};
-use super::{central, front, pressure, slabs, stats, store};
+use super::{central, core_caches, front, pressure, stats, store};
 use crate::sys::{in_vfork_child, kernel_clock};
 
 /// Milliseconds from the end of a round to the next one.
@@ -163,7 +163,7 @@ fn begin(range: Range) -> (usize, usize) {
         return (0, BEGIN);
     }
     QUIET.fetch_add(1, R);
-    slabs::drain(range, true);
+    core_caches::drain(range, true);
     central::places(range).for_each(|place| _ = central::flush(place, true));
     purge(range)
 }

@@ -34,9 +34,9 @@ mod directory;
 mod frozen;
 mod gate;
 #[cfg(not(loom))]
-mod node;
+mod high_water;
 #[cfg(not(loom))]
-mod noted;
+mod node;
 
 #[cfg(not(loom))]
 pub(crate) use frozen::freeze_from;
@@ -160,7 +160,7 @@ pub(crate) mod private {
 #[cfg(not(loom))]
 mod kinds {
     use super::directory::{Directory, Revoke};
-    use super::noted::Noted;
+    use super::high_water::Noted;
     use super::*;
 
     static CIDS: Directory<ROW, IDS> = Directory::new();

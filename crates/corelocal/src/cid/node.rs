@@ -29,7 +29,7 @@
 //!    got their first cpu later.
 
 use super::directory::{Directory, Revoke};
-use super::noted::Noted;
+use super::high_water::Noted;
 use super::private::Sealed;
 use super::{MOST_SLOTS, NodeCid, ROW, capacity, frozen};
 use crate::primitive::global::{AtomicU32, Ordering};

@@ -2,7 +2,7 @@
 //!
 //! For kernels whose pages have a layout that nobody here knows. It uses stable ABI only: the vDSO's function
 //! says what time it is, a counter (the cpu's, or KVM's page for its guest) says how much has passed since.
-//! `line.rs` says how the two are joined; this file lets any number of threads read one line while one of
+//! `slew.rs` says how the two are joined; this file lets any number of threads read one line while one of
 //! them, or a signal handler in the middle of another's attempt, puts the next in its place.
 //!
 //! # Data's way
@@ -29,7 +29,7 @@
 //! ```
 //! It sees 8 or later because B's words come after B's fence, which comes after A's exchange.
 
-use super::line::{self, Line, Sample};
+use super::slew::{self, Line, Sample};
 use super::status::Cause;
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -296,7 +296,7 @@ pub(super) fn first(
     const PATIENCE: usize = 1_000_000;
     let a = sample(&mut count, &truth)?;
     for _ in 0..PATIENCE {
-        if truth().saturating_sub(a.time) >= line::SHORTEST {
+        if truth().saturating_sub(a.time) >= slew::SHORTEST {
             return Line::first(a, sample(&mut count, &truth)?);
         }
     }

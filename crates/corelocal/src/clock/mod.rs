@@ -87,8 +87,6 @@ mod events_word;
 mod instant;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 mod kernel_page;
-#[cfg(any(loom, all(target_arch = "x86_64", target_os = "linux", not(miri))))]
-mod line;
 #[cfg(not(loom))]
 mod mock;
 #[cfg(not(loom))]
@@ -102,6 +100,8 @@ mod probe;
     path = "selector_portable.rs"
 )]
 mod selector;
+#[cfg(any(loom, all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+mod slew;
 mod status;
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 mod synthetic;

@@ -6,9 +6,9 @@
 
 use core::marker::PhantomData;
 
-use super::part::Part;
 use super::region::{self, List, SHORTEST, SLOT_LEN, Wipe};
 use super::slot::{Class, Kind, Zeroed};
+use super::slot_name::Part;
 use crate::cid::{self, NodeCid, SlotIndex};
 use crate::rseq::{SLOT_SHIFT, is_offset, offset, slot_at};
 use crate::sys::page_size::SHORTEST_PAGE;

@@ -3,8 +3,8 @@
 use core::marker::PhantomData;
 use std::boxed::Box;
 
-use super::part::Part;
 use super::slot::Zeroed;
+use super::slot_name::Part;
 use crate::cid::SlotIndex;
 
 /// Slots of each kind in the model.

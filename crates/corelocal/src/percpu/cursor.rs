@@ -9,7 +9,7 @@
 //! Nothing depends on it but where a walk begins: consumers overwrite each other's, all relaxed. It has a cache
 //! line of its own: producers read what lies beside it at every push.
 
-use super::owned::Owned;
+use super::lazy_block::Owned;
 use super::slot::Zeroed;
 use crate::cid::SlotIndex;
 use crate::primitive::atomic::{AtomicU64, Ordering};

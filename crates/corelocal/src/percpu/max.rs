@@ -12,7 +12,7 @@
 
 use core::fmt;
 
-use super::owned::{Fallback, Owned};
+use super::lazy_block::{Fallback, Owned};
 use super::slot::{Kind, Zeroed};
 use crate::cid::{Cid, SlotIndex};
 use crate::primitive::atomic::{AtomicI64, Ordering};

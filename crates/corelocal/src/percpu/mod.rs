@@ -20,19 +20,19 @@ pub mod area;
 mod block;
 #[cfg(any(not(loom), test))]
 mod block_state;
+mod blocking;
+mod core_word;
 mod counter;
 mod counter_vec;
 mod cursor;
-mod each_word;
 mod gauge;
 pub mod histogram;
+mod in_transit;
+mod item_words;
+mod lazy_block;
 mod lock;
 mod max;
-mod moving;
 mod once_slot;
-mod owned;
-mod park;
-mod part;
 mod per_cpu;
 mod pool;
 mod queue;
@@ -41,32 +41,32 @@ mod region;
 mod remote;
 mod ring;
 mod slot;
+mod slot_name;
 mod stack;
 mod sums;
 #[cfg(not(loom))]
 mod trim;
-mod word;
-mod words;
+mod word_operations;
 
 pub use crate::sys::orphaned::{Orphaned, OrphanedGuard};
 #[cfg(not(loom))]
 pub use area::Area;
 #[cfg(not(any(loom, miri)))]
 pub(crate) use block::Block;
+pub use core_word::{Mismatch, Word};
 pub use counter::Counter;
 pub use counter_vec::{CounterVec, OutOfRange};
 pub use gauge::{Gauge, InFlight};
 pub use histogram::Histogram;
 pub use lock::{Guard, Lock};
 pub use max::{Max, Min};
-pub use part::Part;
 pub use per_cpu::{IntoIter, Iter, IterMut, PerCpu, Unavailable};
 pub use pool::{Pool, Pooled};
 pub use queue::Queue;
 pub use ring::Ring;
 #[cfg(not(any(loom, miri)))]
 pub(crate) use slot::{Kind, Zeroed};
+pub use slot_name::Part;
 pub use stack::{Batch, Stack};
 #[cfg(not(loom))]
 pub use trim::{Memory, memory, trim};
-pub use word::{Mismatch, Word};

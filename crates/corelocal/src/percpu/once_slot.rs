@@ -17,7 +17,7 @@ use core::time::Duration;
 
 use super::slot::{Kind, Zeroed};
 use crate::primitive::atomic::{AtomicU32, Ordering};
-use crate::sys::holder::{self, Holder};
+use crate::sys::owner_tag::{self, Holder};
 
 const EMPTY: u32 = 0;
 /// Of the tag that is above it.
@@ -28,7 +28,7 @@ const TAG_BITS: u32 = 32 - TAG_SHIFT;
 
 /// The state while the calling thread fills a slot.
 fn filling() -> u32 {
-    holder::tag::<TAG_BITS>() << TAG_SHIFT | FILLING
+    owner_tag::tag::<TAG_BITS>() << TAG_SHIFT | FILLING
 }
 
 /// See the module's text.
@@ -111,7 +111,7 @@ impl<T> OnceSlot<T> {
         };
         let is_left_behind = |state| {
             state % (1 << TAG_SHIFT) == FILLING
-                && holder::who::<TAG_BITS>(state >> TAG_SHIFT) == Holder::Gone
+                && owner_tag::who::<TAG_BITS>(state >> TAG_SHIFT) == Holder::Gone
         };
         let claimed = match claim(EMPTY) {
             Err(state) if is_left_behind(state) => claim(state),
@@ -142,7 +142,7 @@ impl<T> OnceSlot<T> {
         loop {
             // SAFETY: the caller's promise.
             match unsafe { self.fill(candidate) } {
-                Filled::Busy => super::park::nap(Duration::from_micros(50)),
+                Filled::Busy => super::blocking::nap(Duration::from_micros(50)),
                 filled => return filled,
             }
         }
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn what_a_gone_thread_was_filling_is_empty() {
         let slot = OnceSlot::new();
-        let gone = holder::gone_tag::<TAG_BITS>() << TAG_SHIFT | FILLING;
+        let gone = owner_tag::gone_tag::<TAG_BITS>() << TAG_SHIFT | FILLING;
         slot.state.store(gone, Ordering::Relaxed);
         assert!(slot.get().is_none());
         assert_eq!(fill(&slot, 7), Some(&7));

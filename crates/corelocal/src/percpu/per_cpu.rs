@@ -17,10 +17,10 @@ mod iter;
 
 use core::fmt;
 
+use super::lazy_block::Owned;
 use super::once_slot::{Filled, OnceSlot, drop_each};
-use super::owned::Owned;
-use super::part::Part;
 use super::remote::Walk;
+use super::slot_name::Part;
 use crate::cid::{Cid, SlotIndex};
 pub use iter::{IntoIter, Iter, IterMut};
 

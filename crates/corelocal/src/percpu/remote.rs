@@ -3,10 +3,10 @@
 //! Invariant: a slot is frozen only while its content is looked at or taken, never while anything
 //! waits. So two threads that freeze get past each other, and none can wait for itself.
 
-use super::owned::Owned;
-use super::park::Patience;
-use super::part::Part;
+use super::blocking::Patience;
+use super::lazy_block::Owned;
 use super::slot::Zeroed;
+use super::slot_name::Part;
 use crate::cid::{self, Busy, Frozen, Revocable, SlotIndex};
 
 /// Freezes a slot, waiting for another thread that has it frozen, within reason.

@@ -18,9 +18,9 @@
 
 use core::array;
 
-use super::moving::{self, Moment};
-use super::owned::{Fallback, Owned};
-use super::park::Patience;
+use super::blocking::Patience;
+use super::in_transit::{self, Moment};
+use super::lazy_block::{Fallback, Owned};
 use super::slot::Zeroed;
 use crate::cid::SlotIndex;
 use crate::primitive::atomic::{AtomicI64, Ordering};
@@ -220,7 +220,7 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
             }
             attempts = attempts.saturating_sub(1);
             // A signal handler does not wait for the move that it interrupts, nor anybody for ever.
-            if moving::is_here() || attempts == 0 && !patience.nap() {
+            if in_transit::is_here() || attempts == 0 && !patience.nap() {
                 return totals;
             }
         }

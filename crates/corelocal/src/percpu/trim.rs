@@ -10,13 +10,13 @@
 //! 1. A frozen slot is used by its freezer alone (`cid/frozen.rs`), a pinned block is not reused
 //!    (`region.rs`). So a word that is moved was its container's before and after.
 //! 2. A value is in its slot or in the shared one. In between it is in neither, never in both: a reader at
-//!    that moment sees less, not more, and `moving.rs` tells it to look again.
+//!    that moment sees less, not more, and `in_transit.rs` tells it to look again.
 //! 3. Two trims never meet: the second one is told so. A child that was forked in the middle of one ends
 //!    it with its next: it takes the lock from the thread that is gone, and its pin and its frozen slots.
 
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
-use super::moving::moving;
+use super::in_transit::while_in_transit;
 use super::region::{self, Region, zero};
 use super::slot::Kind;
 use crate::cid::{self, Busy, Cid, NodeCid, SlotIndex};
@@ -258,7 +258,7 @@ fn move_word(kind: Kind, from: &AtomicI64, to: &AtomicI64) {
         from.store(0, Ordering::Release);
         return;
     }
-    moving(|| {
+    while_in_transit(|| {
         from.store(0, Ordering::Release);
         to.fetch_add(value, Ordering::Release);
     });

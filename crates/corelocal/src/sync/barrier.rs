@@ -38,12 +38,12 @@
 //!    mapped while a call borrows it.
 //! 4. Whoever sleeps has seen ASLEEP beside a number of rounds that does not let it go. Who changes that number
 //!    clears ASLEEP and wakes all: those whose round is not over say again that they sleep. If the process is killed
-//!    before it wakes them, they wake within a second (`doze.rs`).
+//!    before it wakes them, they wake within a second (`bounded_wait.rs`).
 
 use core::fmt;
 use core::time::Duration;
 
-use super::doze;
+use super::bounded_wait;
 use super::futex::Futex;
 use super::profile::{self, Kind, Wait};
 use super::scope::{Private, Scope};
@@ -265,7 +265,7 @@ impl<S: Scope> Barrier<S> {
         }
         while let Some(released) = self.announce(round) {
             wait.sleeps();
-            let limit = doze::limit(deadline, S::FUTEX);
+            let limit = bounded_wait::limit(deadline, S::FUTEX);
             let woken = self.released.wait_briefly(released, limit);
             if Self::IS_SHARED && self.has_passed(round) {
                 // The leader has released it, is about to, or was killed.

@@ -27,12 +27,12 @@
 //! 4. Waiters whose guards are taken (`wait_owned`) cannot be moved, and the first of them may be killed before
 //!    it wakes the others. Once there was one, AT_ONCE is set for good: then who notifies all wakes all; so it does
 //!    where processes share the condition variable, any of which may be killed. There those that the lock's holder
-//!    moved look within a second of going to sleep, wherever they sleep by then (`doze.rs`).
-//! 5. Waiters are moved to the lock that all of them have (`condvar/moving.rs`). A waiter with another lock than those
+//!    moved look within a second of going to sleep, wherever they sleep by then (`bounded_wait.rs`).
+//! 5. Waiters are moved to the lock that all of them have (`condvar/requeue.rs`). A waiter with another lock than those
 //!    that wait already sets AT_ONCE before it sleeps.
 //! 6. After its last store a notification touches the object no more: it wakes by address.
 
-mod moving;
+mod requeue;
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -48,7 +48,7 @@ use crate::primitive::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::futex::{self, Deadline, Wake};
-use moving::WaitersLock;
+use requeue::WaitersLock;
 
 /// Somebody notified all, and the waiters are still to be moved.
 const ALL: u32 = 1 << 31;

@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::ops::Deref;
 
-use super::doze;
+use super::bounded_wait;
 use super::scope::Scope;
 use crate::primitive::atomic::AtomicU32;
 use crate::sys::Errno;
@@ -29,10 +29,10 @@ impl<S: Scope> Futex<S> {
     }
 
     /// Sleeps while the word holds `expected`, until woken or until the deadline. Where processes share it another word
-    /// is noticed within a second, whoever died (`doze.rs`).
+    /// is noticed within a second, whoever died (`bounded_wait.rs`).
     #[inline]
     pub(super) fn wait(&self, expected: u32, deadline: Option<Deadline>) -> Wake {
-        doze::wait(&self.word, expected, deadline, S::FUTEX)
+        bounded_wait::wait(&self.word, expected, deadline, S::FUTEX)
     }
 
     /// The same, for who has a deadline that comes soon.

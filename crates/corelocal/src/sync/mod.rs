@@ -12,10 +12,10 @@
 #[cfg(any(test, feature = "std"))]
 mod arc_guard;
 mod barrier;
+mod bounded_wait;
 mod condvar;
 mod condvar_guard;
 mod countdown;
-mod doze;
 mod event;
 mod fairness;
 mod futex;

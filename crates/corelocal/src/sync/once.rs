@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   31        30        29       28                      0
-//!   RUNNING   AWAITED   SEALED   who runs (`holder.rs`)         while somebody runs, and else:
+//!   RUNNING   AWAITED   SEALED   who runs (`owner_tag.rs`)         while somebody runs, and else:
 //!             AWAITED            NEW or CUT_SHORT
 //!                                DONE
 //!
@@ -17,7 +17,7 @@
 //! 2. One thread of the process runs at a time: the one whose tag is in the word. A run is taken over only
 //!    from a thread that a fork left behind.
 //! 3. That is sound, other than for a lock: what a gone thread was about to make is not there, and a new run begins
-//!    from nothing, with a closure of its own. What the forking thread began is never taken over (`holder.rs`). Should
+//!    from nothing, with a closure of its own. What the forking thread began is never taken over (`owner_tag.rs`). Should
 //!    a run be taken over all the same, it ends without effect: it fails to seal or to finish its claim. No foreign
 //!    code runs between seal and finish, so a sealed run is that of a gone thread.
 //!    What cannot begin anew, since its closure may be gone, is begun by `begin_first`: of that no run is taken over.
@@ -33,7 +33,7 @@ use super::scope::Private;
 use super::timeout::WaitTimeoutResult;
 use crate::primitive::atomic::Ordering;
 use crate::sys::futex::{Deadline, Wake};
-use crate::sys::holder::{self, Holder};
+use crate::sys::owner_tag::{self, Holder};
 
 const NEW: u32 = 0;
 const DONE: u32 = 1;
@@ -293,7 +293,7 @@ impl Once {
         if !is_running(word) {
             return Seen::Idle(word);
         }
-        match holder::who::<TAG_BITS>(word & TAG) {
+        match owner_tag::who::<TAG_BITS>(word & TAG) {
             Holder::Gone => Seen::Gone(word),
             Holder::Me => comes_back(),
             Holder::Other => Seen::Running(word),
@@ -302,7 +302,7 @@ impl Once {
 
     /// The right to run, unless the word has changed.
     fn claim(&self, word: u32) -> Option<Claim<'_>> {
-        let tag = holder::tag::<TAG_BITS>();
+        let tag = owner_tag::tag::<TAG_BITS>();
         // Threads that wait for a run may sleep already (invariant 4).
         let claimed = RUNNING | word & AWAITED | tag;
         // Acquire: as in `look`.

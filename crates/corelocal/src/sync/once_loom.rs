@@ -128,7 +128,7 @@ fn loom_a_waiter_sees_it_done() {
 fn loom_catches_a_claim_that_forgets_waiters() {
     explore_waiting(|once| {
         let word = once.word.load(Ordering::Acquire);
-        let tag = holder::tag::<TAG_BITS>();
+        let tag = owner_tag::tag::<TAG_BITS>();
         let is_idle = word != DONE && !is_running(word);
         let claimed = RUNNING | tag;
         let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);

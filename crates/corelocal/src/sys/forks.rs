@@ -18,7 +18,7 @@
 //! # Invariants
 //! 1. An identity is never 0, and is the same at every call of a thread in one process.
 //! 2. A thread is gone if it is of an earlier generation, and a later generation began with another thread
-//!    (`sys/survivor.rs`). What a gone thread held is as any of its stores left it; the fork copied all that it had
+//!    (`sys/fork_survivor.rs`). What a gone thread held is as any of its stores left it; the fork copied all that it had
 //!    done.
 //! 3. The thread that forked is never gone, in whatever thread of the child, or of a child of the child, that is asked.
 //!    In doubt a thread is not gone: so what it holds stays held.
@@ -174,19 +174,19 @@ mod imp {
 mod imp {
     use super::Identity;
     use crate::primitive::global::{AtomicU32, Ordering};
-    use crate::sys::{WipedByFork, survivor};
+    use crate::sys::{WipedByFork, fork_survivor};
 
     const FIRST_GENERATION: u32 = 1;
     const GENERATIONS: u32 = 1 << Identity::GENERATION_BITS;
 
     #[inline]
     pub(super) fn thread() -> u64 {
-        const { assert!(Identity::BITS - Identity::GENERATION_BITS == survivor::THREAD_BITS) };
-        survivor::this_thread()
+        const { assert!(Identity::BITS - Identity::GENERATION_BITS == fork_survivor::THREAD_BITS) };
+        fork_survivor::this_thread()
     }
 
     pub(super) fn is_first_thread() -> bool {
-        survivor::is_first_thread(generation())
+        fork_survivor::is_first_thread(generation())
     }
 
     pub(super) fn is_gone(then: u32, now: u32, is_it: impl Fn(u64) -> bool) -> bool {
@@ -194,19 +194,19 @@ mod imp {
             // A test made them up.
             return then != now;
         }
-        survivor::is_gone(then, now, is_it)
+        fork_survivor::is_gone(then, now, is_it)
     }
 
     pub(super) fn is_first_thread_known() -> bool {
-        survivor::is_known(generation())
+        fork_survivor::is_known(generation())
     }
 
     pub(super) fn may_be_number_of_first(number: u32) -> bool {
-        survivor::may_be_number_of_first(number, generation())
+        fork_survivor::may_be_number_of_first(number, generation())
     }
 
     pub(super) fn note_number(number: u32) {
-        survivor::note_number(number, generation());
+        fork_survivor::note_number(number, generation());
     }
 
     #[cold]
@@ -283,7 +283,7 @@ mod imp {
         const GENERATION_BITS: u32 = 5;
         const { assert!(super::PROCESS_BITS - GENERATION_BITS == 22, "the kernel has ids below 2^22") };
         let Some(known) = of_this_process() else { return 0 };
-        let Some(id) = survivor::process_id() else { return 0 };
+        let Some(id) = fork_survivor::process_id() else { return 0 };
         let process = ((id << GENERATION_BITS) | (generation() % (1 << GENERATION_BITS)))
             % (1 << super::PROCESS_BITS);
         // Relaxed: whichever thread is first, they store the same.
@@ -314,7 +314,7 @@ mod imp {
             // Release: partner is the Acquire above, in the thread that takes the next step.
             let step = word.compare_exchange(state, next, Ordering::Release, Ordering::Relaxed);
             if step.is_ok() && is_number(next) {
-                survivor::note(next);
+                fork_survivor::note(next);
             }
         }
     }

@@ -20,37 +20,37 @@ pub(crate) mod environment;
 mod errno;
 pub(crate) mod file;
 mod file_size;
+#[cfg(not(loom))]
+mod fork_survivor;
 pub(crate) mod forks;
 pub mod futex;
-pub(crate) mod holder;
 #[cfg(not(loom))]
 pub(crate) mod huge_pages;
 pub(crate) mod kernel_clock;
+pub(crate) mod lazy_mapping;
 pub(crate) mod lines;
 pub mod membarrier;
 #[cfg(not(loom))]
 pub(crate) mod memory_limit;
+mod nodelete;
 pub(crate) mod once;
 pub(crate) mod orphaned;
+pub(crate) mod owner_tag;
 pub(crate) mod page_size;
 pub(crate) mod pages;
 #[cfg(all(test, not(any(loom, miri))))]
 pub(crate) mod pages_emulated;
 pub(crate) mod pipe;
-mod possible;
+mod possible_cpus;
 pub(crate) mod robust_list;
 pub(crate) mod rseq;
 #[cfg(feature = "serde")]
 mod serialize;
 pub(crate) mod shared_file;
 pub(crate) mod sleep;
-pub(crate) mod sparse;
 pub(crate) mod stack;
-mod stay;
 #[cfg(not(any(loom, miri)))]
 pub(crate) mod stderr;
-#[cfg(not(loom))]
-mod survivor;
 mod syscall;
 pub(crate) mod thread;
 #[cfg(not(loom))]
@@ -61,22 +61,22 @@ pub mod topology;
 pub(crate) mod trust;
 pub(crate) mod try_lock;
 pub mod vdso;
-mod wiped;
+mod wipe_on_fork;
 
 use crate::primitive::global::{AtomicUsize, Ordering};
 pub use caps::{Caps, Release, Vdso};
 pub use errno::Errno;
 #[doc(hidden)]
 pub use file_size::without_sigxfsz;
-pub(crate) use possible::{allowed_cpus, possible_ids};
+pub(crate) use possible_cpus::{allowed_cpus, possible_ids};
 #[cfg(not(loom))]
-pub(crate) use possible::{nodes_with_cpus, nodes_with_cpus_and_memory};
+pub(crate) use possible_cpus::{nodes_with_cpus, nodes_with_cpus_and_memory};
 pub use rseq::{Abi, Owner, Refusal, Registration};
 #[cfg(not(any(loom, miri)))]
 #[doc(hidden)]
 pub use rseq::{in_vfork_child, vfork};
 #[doc(hidden)]
-pub use wiped::WipedByFork;
+pub use wipe_on_fork::WipedByFork;
 
 /// What the malloc's own crate needs of the process without a call of libc, which a preloaded library may answer.
 #[cfg(not(any(loom, miri)))]

@@ -47,7 +47,7 @@ use super::arch;
 use super::environment;
 use super::errno::Errno;
 use super::syscall::syscall;
-use super::wiped::WipedByFork;
+use super::wipe_on_fork::WipedByFork;
 use crate::primitive::global::{AtomicIsize, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Offsets of the fields of `struct rseq`.
@@ -138,7 +138,7 @@ pub(crate) fn node() -> Option<isize> {
 static AT_LOAD: extern "C" fn() = {
     extern "C" fn at_load() {
         probe();
-        super::stay::loaded_for_ever();
+        super::nodelete::loaded_for_ever();
     }
     at_load
 };

@@ -14,7 +14,7 @@
 //!    older count. What the process is called differs then, as the child draws its numbers after the fork.
 
 use super::arch::{self, own_words};
-use super::{forks, survivor};
+use super::{fork_survivor, forks};
 use crate::primitive::global::{AtomicU64, Ordering};
 
 const PROCESS_SHIFT: u32 = 41;
@@ -41,7 +41,7 @@ pub(crate) fn current() -> Option<u64> {
 fn process() -> u64 {
     match forks::are_told_apart() {
         true => u64::from(forks::generation()),
-        false => IS_PROCESS_ID | u64::from(survivor::process_id().unwrap_or_default()),
+        false => IS_PROCESS_ID | u64::from(fork_survivor::process_id().unwrap_or_default()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `corelocal locks --order`: deadlocks, and orders of locks that may end in one.
 //!
 //! ```text
-//!   look.rs     a record of the library becomes names, places and cycles
+//!   analysis.rs     a record of the library becomes names, places and cycles
 //!   cycles.rs   the shortest cycles of a graph
 //!   text.rs     the table
 //! ```
@@ -10,8 +10,8 @@
 //!
 //! Invariant: a deadlock is shown only if it is the same in two looks, or its process has ended.
 
+mod analysis;
 mod cycles;
-mod look;
 mod text;
 
 use std::cell::OnceCell;
@@ -30,7 +30,7 @@ use crate::cli::LocksArgs;
 use crate::output::{self, complain};
 use crate::process::signals;
 use crate::report::term;
-use look::{Look, Process};
+use analysis::{Look, Process};
 
 /// How long to wait for a first lock of a process that is to record.
 const FIRST: Duration = Duration::from_secs(5);

@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Cell, CellAlignment};
 
-use super::super::places::Call;
+use super::super::call_stacks::Call;
 use super::super::text::{calls, thread};
-use super::look::{Deadlock, Lock, MOST_STEPS, MOST_STUCK, Missed, Potential, Process};
+use super::analysis::{Deadlock, Lock, MOST_STEPS, MOST_STUCK, Missed, Potential, Process};
 use crate::report::figures::{figure, wrap};
 use crate::report::term;
 use crate::units::time;
@@ -188,7 +188,7 @@ fn remarks(process: &Process) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::look::{Step, Stuck};
+    use super::super::analysis::{Step, Stuck};
     use super::*;
 
     fn lock(name: &str) -> Lock {

@@ -17,7 +17,7 @@ use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{factor, large, micro, threads};
+use super::{cfrac, large, micro, threads};
 use crate::bench::child;
 use crate::mallocs::resident::Process;
 use crate::mallocs::{self, Malloc, library};
@@ -109,7 +109,7 @@ pub const WORKS: &[Work] = works![
     "mstress, 16 threads", 500_000, |ops| Ok(threads::mstress(16, ops));
     "shelves, 4 threads", 1_000_000, |ops| Ok(threads::shelves(4, ops, false));
     "shelves handed on", 1_000_000, |ops| Ok(threads::shelves(4, ops, true));
-    "factor", 500_000, factor::factor;
+    "factor", 500_000, cfrac::factor;
     "large 1-8 M", 100, |ops| Ok(large::churn(ops));
 ];
 

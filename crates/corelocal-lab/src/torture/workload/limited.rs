@@ -1,7 +1,7 @@
 //! Stacks with a limit, as a malloc's fronts have them: the same operations as a stack's, but that what is on
 //! top is not pushed a second time; and some that count what they take.
 
-use corelocal::alloc::lab::Limited;
+use corelocal::alloc::testing::Limited;
 use corelocal::cid::{Cid, CpuId};
 
 use super::items::{CAPACITY, NONE, PUSH, STACK, TAKE, with};

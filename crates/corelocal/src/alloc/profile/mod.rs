@@ -51,7 +51,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::range::{LARGE, Range, kind_of};
 use super::spans::Place;
-use super::{class, large, release, watch};
+use super::{class, debug, large, release};
 
 const R: Ordering = Ordering::Relaxed;
 const RATE: u64 = 512 << 10;
@@ -125,7 +125,7 @@ pub(super) fn configure(word: &[u8]) -> bool {
 
 /// All words of the environment are read, and one of them wants a profile.
 pub(super) fn begin<'a>(mut words: impl Iterator<Item = &'a [u8]>) {
-    let rate = words.find_map(|word| watch::bytes(word.strip_prefix(b"profile-rate:")?));
+    let rate = words.find_map(|word| debug::bytes(word.strip_prefix(b"profile-rate:")?));
     dump::begin();
     WANTED.store(rate.unwrap_or(RATE), R);
 }

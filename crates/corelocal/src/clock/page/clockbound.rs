@@ -22,7 +22,7 @@
 //! Invariants:
 //! 1. Sixteen bits of generation come around after 32768 publications, within half a millisecond if
 //!    somebody does nothing else. In our files a number of 64 bits stands beside it and follows the same
-//!    protocol (`annex.rs`): both must be the same at both looks, oddness is the generation's alone. A
+//!    protocol (`lock_file.rs`): both must be the same at both looks, oddness is the generation's alone. A
 //!    foreign writer that takes over leaves the wide one as it is, and readers are as safe as its own. In
 //!    a foreign file the time of publication stands in, as part of the content.
 //! 2. The generation is never 0 again: others take that for a page being made.
@@ -30,8 +30,8 @@
 
 mod content;
 
-use super::annex::Annex;
 use super::layout::{self, Head, Layout};
+use super::lock_file::Annex;
 use super::sequence::{self, Mark, Sequence, get, get32, put};
 use super::{Doubt, Refusal, Status};
 use crate::primitive::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! What an encoding must tell so that `writer.rs` and `reader.rs` can keep its page in a file.
 
-use super::annex::Annex;
+use super::lock_file::Annex;
 use super::sequence::Mark;
 use super::{Doubt, Encoding, Refusal};
 

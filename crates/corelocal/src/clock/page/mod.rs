@@ -117,19 +117,19 @@ macro_rules! content_and_write {
     };
 }
 
-mod annex;
+mod clock_state;
+#[cfg(all(test, not(loom)))]
+mod crash_test;
+mod error;
 mod layout;
+mod lock_file;
 #[cfg(not(loom))]
 mod reader;
 mod sequence;
 #[cfg(all(test, loom))]
 mod sequence_loom;
-mod state;
-#[cfg(all(test, not(loom)))]
-mod stop;
 #[cfg(all(test, not(loom)))]
 mod tests;
-mod trouble;
 mod units;
 #[cfg(not(loom))]
 mod untrusted;
@@ -140,10 +140,10 @@ pub mod clockbound;
 pub mod pvclock;
 pub mod vmclock;
 
+pub use clock_state::{Bounds, Leap, Scale, Smearing, State, Status};
+pub use error::{Doubt, PublishError, Refusal};
 #[cfg(not(loom))]
 pub use reader::Subscriber;
-pub use state::{Bounds, Leap, Scale, Smearing, State, Status};
-pub use trouble::{Doubt, PublishError, Refusal};
 pub use units::Period;
 #[cfg(not(loom))]
 pub use writer::Publisher;

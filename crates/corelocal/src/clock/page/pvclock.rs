@@ -25,8 +25,8 @@
 //! 3. The arithmetic is the guest kernel's, to the bit, so that both clocks agree: the shift comes
 //!    first, and what it shifts out is lost.
 
-use super::annex::Annex;
 use super::layout::{self, Head, Layout};
+use super::lock_file::Annex;
 use super::sequence::{self, Mark, Sequence, get, get32, put, put32};
 use super::units::SKEW_NS;
 use super::{Doubt, Refusal};

@@ -30,8 +30,8 @@ use core::ffi::CStr;
 use core::fmt;
 use core::marker::PhantomData;
 
-use super::annex::Annex;
 use super::layout::{FILE_BYTES, Head};
+use super::lock_file::Annex;
 use super::sequence::Mark;
 use super::untrusted::{PageCopy, Untrusted};
 use super::{Bounds, Doubt, Encoding, Refusal, Status, clockbound, pvclock, vmclock};

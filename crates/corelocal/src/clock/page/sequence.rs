@@ -150,9 +150,9 @@ pub(super) fn get32(word: &AtomicU32) -> u32 {
     word.load(Ordering::Relaxed)
 }
 
-/// Where a writer may die: after each store. Tests make it so (`stop.rs`).
+/// Where a writer may die: after each store. Tests make it so (`crash_test.rs`).
 #[inline(always)]
 pub(super) fn stopping_point() {
     #[cfg(all(test, not(loom)))]
-    super::stop::point();
+    super::crash_test::point();
 }

@@ -1,7 +1,7 @@
 //! What the bytes of each encoding are, and what they mean.
 
-use super::annex::Annex;
 use super::layout::{FILE_BYTES, Head};
+use super::lock_file::Annex;
 use super::*;
 use core::time::Duration;
 use proptest::prelude::*;

@@ -11,8 +11,8 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{Ordering, fence};
 
-use super::annex::Annex;
 use super::layout::FILE_BYTES;
+use super::lock_file::Annex;
 use super::sequence::Mark;
 use super::{Doubt, Encoding};
 use crate::sys::shared_file::SharedFile;

@@ -30,8 +30,8 @@
 
 mod content;
 
-use super::annex::Annex;
 use super::layout::{self, Head, Layout};
+use super::lock_file::Annex;
 use super::sequence::{self, Mark, Sequence, get, get32, put, put32};
 use super::{Doubt, Refusal};
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};

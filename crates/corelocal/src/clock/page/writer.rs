@@ -35,8 +35,8 @@ use core::fmt;
 
 #[cfg(doc)]
 use super::Doubt;
-use super::annex::Annex;
 use super::layout::FILE_BYTES;
+use super::lock_file::Annex;
 use super::reader::{annex_in, examine, page_in};
 use super::sequence::Mark;
 use super::{Encoding, PublishError, Refusal};

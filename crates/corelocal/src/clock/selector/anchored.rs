@@ -10,8 +10,8 @@ use crate::clock::Clock;
 use crate::clock::anchor::{self, Anchor, Anchors, Current, Offsets, Published};
 use crate::clock::counter::{self, Fence, how};
 use crate::clock::kernel_page::Mode;
-use crate::clock::line::Line;
 use crate::clock::paravirtual;
+use crate::clock::slew::Line;
 use crate::clock::status::Cause;
 
 impl<T: Truth> Selector<T> {

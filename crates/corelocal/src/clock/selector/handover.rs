@@ -51,8 +51,8 @@ use crate::clock::Clock;
 use crate::clock::anchor::{self, Current, Offsets, Published};
 use crate::clock::counter::{self, Fence};
 use crate::clock::kernel_page::{KernelPage, Mode};
-use crate::clock::line::{self, Line};
 use crate::clock::probe;
+use crate::clock::slew::{self, Line};
 use crate::clock::status::{Backend, Cause};
 
 /// Three of an anchor's periods, and what a line may be off by: in nanoseconds.
@@ -327,7 +327,7 @@ impl<T: Truth> Selector<T> {
             let (offsets, _, low) = other_clocks::<T>(None);
             let lift = self.lift(&line, &offsets, before.map(|(_, last)| last));
             let lift = lift.max(low.saturating_add(LEAD));
-            if lift > line::STEP / 2 {
+            if lift > slew::STEP / 2 {
                 // The truth is not past the floors. Until then the vDSO stands there.
                 return Err(Cause::Sandwich);
             }

@@ -1,12 +1,12 @@
 //! A cell: some words for each core, taken from an area.
 //!
 //! # Data's way
-//! A cell knows where its block lies, as every container does (`owned.rs`), but the block is the area's.
+//! A cell knows where its block lies, as every container does (`lazy_block.rs`), but the block is the area's.
 //! Operations on a single word are those of [`CellWord`]; here is what concerns all words at once.
 //!
 //! # Invariants
 //! 1. `words` has its block from the beginning and does not free it: `drop` gives it back to the area.
-//! 2. No reference to a slot leaves this module or `cell_word.rs`: the area's memory does not stay.
+//! 2. No reference to a slot leaves this module or `cell_operations.rs`: the area's memory does not stay.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -14,9 +14,9 @@ use core::mem::ManuallyDrop;
 use super::{Area, CellWord, Words};
 use crate::cid::{Busy, Cid, Revocable, SlotIndex};
 use crate::percpu::block::Block;
-use crate::percpu::owned::Owned;
-use crate::percpu::part::Part;
+use crate::percpu::lazy_block::Owned;
 use crate::percpu::remote::{self, Walk};
+use crate::percpu::slot_name::Part;
 use crate::primitive::atomic::Ordering;
 
 /// `WORDS` words for each core, taken from an [`Area`], and given back by its drop.
@@ -109,7 +109,7 @@ impl<'area, const WORDS: usize, I: SlotIndex> Cell<'area, WORDS, I> {
     }
 
     fn read(&self, words: &Words<WORDS>) -> [u64; WORDS] {
-        // Acquire: partners are all operations that store (`each_word.rs`).
+        // Acquire: partners are all operations that store (`word_operations.rs`).
         self.decode(core::array::from_fn(|index| words[index].load(Ordering::Acquire)))
     }
 

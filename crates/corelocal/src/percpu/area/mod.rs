@@ -7,7 +7,7 @@
 //! # Data's way
 //! ```text
 //!   take ──► a free block of the area's regions (region.rs), or of a new one ──► Cell
-//!   Cell ──► an operation on one of its words (cell_word.rs): a section on this core's (each_word.rs)
+//!   Cell ──► an operation on one of its words (cell_operations.rs): a section on this core's (word_operations.rs)
 //!   drop ──► its words become 0, where any core has changed them ──► free
 //! ```
 //!
@@ -21,7 +21,7 @@
 //! ```
 //!
 //! # The initial image
-//! Is not in memory. A word is kept as its distance from its initial value (`each_word.rs`, invariant 3), so
+//! Is not in memory. A word is kept as its distance from its initial value (`word_operations.rs`, invariant 3), so
 //! pages that were never touched hold the image, whatever it is: no page is filled, nothing has to be done
 //! when a core comes for the first time, and there is no moment at which that could go wrong.
 //!
@@ -34,11 +34,11 @@
 //! 3. `cells` counts those given out and those about to be; it never exceeds `limit`.
 
 mod cell;
-mod cell_word;
+mod cell_operations;
 mod poison;
 
 pub use cell::Cell;
-pub use cell_word::CellWord;
+pub use cell_operations::CellWord;
 
 use core::fmt;
 use core::marker::PhantomData;

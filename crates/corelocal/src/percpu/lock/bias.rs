@@ -55,7 +55,7 @@
 use core::sync::atomic::fence;
 use core::time::Duration;
 
-use crate::percpu::park;
+use crate::percpu::blocking;
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::forks::Identity;
 
@@ -125,7 +125,7 @@ impl Bias {
         }
         // Release: partner is the Acquire in `taken` and `take_unowned`.
         self.word.store(FREE, Ordering::Release);
-        park::light_barrier();
+        blocking::light_barrier();
         if self.request.load(Ordering::Relaxed) == ASKED {
             self.answer();
         }
@@ -137,7 +137,7 @@ impl Bias {
         self.word.store(GRANTED, Ordering::Release);
         // Between the two, as the second race above asks for: a request that overwrites the answer is
         // followed by a look that sees the grant.
-        park::light_barrier();
+        blocking::light_barrier();
         self.answer();
     }
 
@@ -145,7 +145,7 @@ impl Bias {
     fn answer(&self) {
         // Release: partner is the Acquire in `sleep`; who sees the answer sees the word as it is now.
         self.request.store(NONE, Ordering::Release);
-        park::wake_all(&self.request);
+        blocking::wake_all(&self.request);
     }
 
     /// Takes the lock for a thread that is not on its core. The caller has the slot's mutex.
@@ -172,7 +172,7 @@ impl Bias {
                     self.request.store(ASKED, Ordering::Relaxed);
                     asked = true;
                     // Refused, the holder may miss the request.
-                    heard = park::heavy_barrier().is_ok();
+                    heard = blocking::heavy_barrier().is_ok();
                     if self.take_unowned() {
                         return Ok(());
                     }
@@ -229,7 +229,7 @@ impl Bias {
     pub(super) fn abandon(&self, gone: u64) {
         // Release: partner is the Acquire in `gone_holder`.
         self.word.store(gone, Ordering::Release);
-        park::light_barrier();
+        blocking::light_barrier();
         // Relaxed: ordered behind the store by the barrier, whose partner is the revoker's heavy one.
         if self.request.load(Ordering::Relaxed) == ASKED {
             self.answer();
@@ -249,14 +249,14 @@ impl Bias {
         let most = (!heard).then_some(POLL);
         // Acquire: partner is the Release in `answer`.
         while self.request.load(Ordering::Acquire) == ASKED {
-            park::wait(&self.request, ASKED, most);
+            blocking::wait(&self.request, ASKED, most);
             if !heard {
                 return;
             }
         }
         if !heard {
             // Nothing was asked, or it was answered; somebody else has the slot frozen.
-            park::nap(POLL);
+            blocking::nap(POLL);
         }
     }
 }

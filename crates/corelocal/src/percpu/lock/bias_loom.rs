@@ -178,13 +178,13 @@ fn unlock_with(bias: &Bias, order: Ordering, barrier: fn()) {
 }
 
 fn barrier() {
-    let _ = park::heavy_barrier();
+    let _ = blocking::heavy_barrier();
 }
 
 /// Else the twins below would show nothing.
 #[test]
 fn loom_twins_without_a_fault_pass() {
-    let unlock = |bias: &Bias| unlock_with(bias, Ordering::Release, park::light_barrier);
+    let unlock = |bias: &Bias| unlock_with(bias, Ordering::Release, blocking::light_barrier);
     check(Ways { unlock, revoke: |part| part.revoke_with(barrier, Bias::hold) }, 1, 2, 4);
 }
 
@@ -192,7 +192,7 @@ fn loom_twins_without_a_fault_pass() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_an_unlock_without_release() {
-    check_unlock(|bias| unlock_with(bias, Ordering::Relaxed, park::light_barrier));
+    check_unlock(|bias| unlock_with(bias, Ordering::Relaxed, blocking::light_barrier));
 }
 
 /// The look for a request comes before the store: the holder misses the request, the revoker the release.
@@ -223,9 +223,9 @@ fn loom_catches_a_grant_without_release() {
             return bias.unlock();
         }
         bias.word.store(GRANTED, Ordering::Relaxed);
-        park::light_barrier();
+        blocking::light_barrier();
         bias.request.store(NONE, Ordering::Relaxed);
-        park::wake_all(&bias.request);
+        blocking::wake_all(&bias.request);
     });
 }
 

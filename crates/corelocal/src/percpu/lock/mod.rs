@@ -21,11 +21,11 @@ mod mutex;
 
 use core::fmt;
 
+use super::lazy_block::{Fallback, Owned};
 use super::once_slot::{OnceSlot, drop_each};
-use super::owned::{Fallback, Owned};
-use super::part::Part;
 use super::remote::{self, Walk};
 use super::slot::{Kind, Zeroed};
+use super::slot_name::Part;
 use crate::cid::{Busy, Cid, Revocable, SlotIndex};
 use crate::rseq::{self, Slots};
 use crate::sys::orphaned::Orphaned;

@@ -9,12 +9,12 @@
 //! 1. A thread that moved the word from FREE has the mutex until it moves it back.
 //! 2. AWAITED means that threads may sleep. The thread that unlocks then wakes one, which takes the mutex as AWAITED
 //!    again, since others may still sleep. (Ulrich Drepper, "Futexes Are Tricky", mutex2.)
-//! 3. The tag (`sys/holder.rs`) tells a forked child that the holder is gone. Then the mutex stays held until a thread
+//! 3. The tag (`sys/owner_tag.rs`) tells a forked child that the holder is gone. Then the mutex stays held until a thread
 //!    takes it over.
 
-use crate::percpu::park;
+use crate::percpu::blocking;
 use crate::primitive::atomic::{AtomicU32, Ordering};
-use crate::sys::holder::{self, Holder};
+use crate::sys::owner_tag::{self, Holder};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -43,11 +43,11 @@ impl Gone {
 
 /// The word while the calling thread has the mutex and none sleeps.
 fn held() -> u32 {
-    holder::tag::<TAG_BITS>() << TAG_SHIFT | HELD
+    owner_tag::tag::<TAG_BITS>() << TAG_SHIFT | HELD
 }
 
 fn is_gone(state: u32) -> bool {
-    state != FREE && holder::who::<TAG_BITS>(state >> TAG_SHIFT) == Holder::Gone
+    state != FREE && owner_tag::who::<TAG_BITS>(state >> TAG_SHIFT) == Holder::Gone
 }
 
 impl Mutex {
@@ -89,7 +89,7 @@ impl Mutex {
             if awaited == seen
                 || self.state.compare_exchange(seen, awaited, relaxed, relaxed).is_ok()
             {
-                park::wait(&self.state, awaited, None);
+                blocking::wait(&self.state, awaited, None);
             }
         }
     }
@@ -124,14 +124,14 @@ impl Mutex {
         // Release: partner is the Acquire in `adopt`.
         if self.state.swap(state & !AWAITED, Ordering::Release) & AWAITED != 0 {
             // They look, and find that the holder is gone.
-            park::wake_all(&self.state);
+            blocking::wake_all(&self.state);
         }
     }
 
     pub(super) fn unlock(&self) {
         // Release: partner is the Acquire of the next one that locks.
         if self.state.swap(FREE, Ordering::Release) & AWAITED != 0 {
-            park::wake_one(&self.state);
+            blocking::wake_one(&self.state);
         }
     }
 }
@@ -180,7 +180,7 @@ mod loom_tests {
     fn loom_catches_an_unlock_without_release() {
         explore(lock, |mutex| {
             if mutex.state.swap(FREE, Ordering::Relaxed) & AWAITED != 0 {
-                park::wake_one(&mutex.state);
+                blocking::wake_one(&mutex.state);
             }
         });
     }
@@ -194,7 +194,7 @@ mod loom_tests {
                 // The word names its holder, which is the same thread in a model, so a swap does.
                 let awaited = held() | AWAITED;
                 while mutex.state.swap(awaited, Ordering::Relaxed) != FREE {
-                    park::wait(&mutex.state, awaited, None);
+                    blocking::wait(&mutex.state, awaited, None);
                 }
             },
             Mutex::unlock,
@@ -211,7 +211,7 @@ mod loom_tests {
                     let (relaxed, awaited) = (Ordering::Relaxed, held() | AWAITED);
                     let marked = mutex.state.compare_exchange(held(), awaited, relaxed, relaxed);
                     if marked != Err(FREE) {
-                        park::wait(&mutex.state, awaited, None);
+                        blocking::wait(&mutex.state, awaited, None);
                     }
                 }
             },

@@ -7,8 +7,8 @@ use core::fmt;
 use super::PerCpu;
 use crate::cid::{Cid, SlotIndex};
 use crate::percpu::once_slot::OnceSlot;
-use crate::percpu::part::Part;
 use crate::percpu::remote::Walk;
+use crate::percpu::slot_name::Part;
 
 /// All values of a [`PerCpu`]; see [`PerCpu::iter`].
 pub struct Iter<'a, T: Send + Sync + 'static, I: SlotIndex = Cid> {

@@ -31,10 +31,10 @@ use core::time::Duration;
 use self::segment::Segment;
 use self::sleepers::Sleepers;
 use self::slot::{Progress, Slot};
+use super::blocking;
 use super::cursor::Cursor;
-use super::owned::{Fallback, Owned};
-use super::park;
-use super::words::{DropAll, Words};
+use super::item_words::{DropAll, Words};
+use super::lazy_block::{Fallback, Owned};
 use crate::cid::{Cid, SlotIndex};
 use crate::rseq::{self, Exit, MAX_ATTEMPTS, Slots};
 use crate::sys::futex::Deadline;
@@ -265,7 +265,7 @@ impl<T, I: SlotIndex> Queue<T, I> {
             if !self.is_empty() {
                 // Another consumer has that slot just now. To sleep, or to give up, would be wrong: it
                 // takes one item, and there may be more.
-                park::nap(A_MOMENT);
+                blocking::nap(A_MOMENT);
             } else if deadline.is_some_and(|deadline| deadline.remaining().is_zero()) {
                 return None;
             } else {

@@ -18,7 +18,7 @@
 
 use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::rseq::SEGMENT;
-use crate::sys::{pages, sparse};
+use crate::sys::{lazy_mapping, pages};
 
 /// Segments of a chunk.
 const SEGMENTS: u32 = 63;
@@ -93,7 +93,7 @@ fn search() -> Option<(*mut u8, u32)> {
 /// A segment of a new chunk.
 #[cold]
 fn grow() -> Option<(*mut u8, u32)> {
-    let at = sparse::map((1 + SEGMENTS as usize) * SEGMENT)?;
+    let at = lazy_mapping::map((1 + SEGMENTS as usize) * SEGMENT)?;
     let chunk = at.cast::<Chunk>();
     FREE.fetch_add(SEGMENTS - 1, Ordering::Relaxed);
     let mut newest = NEWEST.load(Ordering::Relaxed);

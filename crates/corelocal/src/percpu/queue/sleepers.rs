@@ -39,7 +39,7 @@ use core::time::Duration;
 #[cfg(loom)]
 use loom::sync::atomic::fence;
 
-use crate::percpu::park::{heavy_barrier, light_barrier, nap, wait, wake_one};
+use crate::percpu::blocking::{heavy_barrier, light_barrier, nap, wait, wake_one};
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::Deadline;
 

@@ -16,7 +16,7 @@ use super::{Region, SLOT_LEN, Wipe, mapping_len, slots};
 use crate::percpu::slot::Class;
 use crate::primitive::global::{AtomicPtr, AtomicU32};
 use crate::rseq::SLOT_SHIFT;
-use crate::sys::{pages, sparse};
+use crate::sys::{lazy_mapping, pages};
 
 /// Regions of one class and length, newest first.
 pub(in crate::percpu) struct List {
@@ -170,7 +170,7 @@ impl List {
 
 /// Maps `len` bytes, of which the one behind the header is at a multiple of a slot's length (invariant 5).
 fn map(len: usize, header_len: usize) -> Option<*mut u8> {
-    let at = sparse::map(len + SLOT_LEN)?;
+    let at = lazy_mapping::map(len + SLOT_LEN)?;
     let before = (at.addr() + header_len).next_multiple_of(SLOT_LEN) - (at.addr() + header_len);
     // SAFETY: within the mapping just made.
     let (start, behind) = unsafe { (at.add(before), at.add(before + len)) };

@@ -7,7 +7,7 @@
 //! unavailable: the same under a lock, in a shared slot. Where there is no memory: full.
 //!
 //! ```text
-//!   words.rs          an item as words          slot.rs   a core's part
+//!   item_words.rs          an item as words          slot.rs   a core's part
 //!   sys/try_lock.rs   one consumer at a time
 //! ```
 //!
@@ -23,8 +23,8 @@ use core::fmt;
 
 use self::slot::{Slot, Taken};
 use super::cursor::Cursor;
-use super::owned::{Fallback, Owned};
-use super::words::{DropAll, Words};
+use super::item_words::{DropAll, Words};
+use super::lazy_block::{Fallback, Owned};
 use crate::cid::{Cid, SlotIndex};
 use crate::rseq::{self, Slots};
 

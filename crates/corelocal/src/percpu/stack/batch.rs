@@ -6,7 +6,7 @@
 use core::fmt;
 use core::mem::MaybeUninit;
 
-use crate::percpu::words::{DropAll, Words};
+use crate::percpu::item_words::{DropAll, Words};
 
 /// Up to `N` items, the last of which is the top: what goes on and off a [`Stack`](super::Stack) in
 /// one critical section.

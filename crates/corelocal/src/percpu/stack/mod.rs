@@ -7,7 +7,7 @@
 //! the lists of a shared slot (`lists.rs`). Where there is no memory: the stack is full, and empty.
 //!
 //! ```text
-//!   words.rs   an item as words            batch.rs   items on their way
+//!   item_words.rs   an item as words            batch.rs   items on their way
 //!   slot.rs    a core's part               lists.rs   places in a shared part
 //!   ways.rs    sections, and without       drain.rs   other cores' items
 //! ```
@@ -31,8 +31,8 @@ pub use batch::Batch;
 use core::fmt;
 
 use self::slot::Slot;
-use super::owned::Owned;
-use super::words::{DropAll, Words};
+use super::item_words::{DropAll, Words};
+use super::lazy_block::Owned;
 use crate::cid::{Cid, SlotIndex};
 
 /// Up to `CAPACITY` items for each core, last in, first out, that threads on different cores push and

@@ -11,8 +11,8 @@ use super::Stack;
 use super::batch::Batch;
 use super::slot::Slot;
 use crate::cid::SlotIndex;
-use crate::percpu::owned::Fallback;
-use crate::percpu::words::Words;
+use crate::percpu::item_words::Words;
+use crate::percpu::lazy_block::Fallback;
 use crate::rseq::{self, Ended, Exit, Index, Popped, Slots, Yielded};
 
 /// Words of so many items.

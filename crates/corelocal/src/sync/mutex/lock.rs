@@ -10,7 +10,7 @@
 //! itself in the queue, sets WAITERS in the word, and sleeps while the queue holds no token.
 //!
 //! ```text
-//!                 lock: compare-exchange                     unlock: `unawaited.rs`, compare-exchange
+//!                 lock: compare-exchange                     unlock: `uncontended_unlock.rs`, compare-exchange
 //!      FREE ------------------------------> HELD by a tag ------------------------------> FREE
 //!                                             |
 //!                                             | a waiter comes: WAITERS
@@ -56,7 +56,7 @@
 //! 3. WAITERS is cleared only by a holder that afterwards looks at the queue and finds nobody, or sets it again.
 //!    Either the waiter's write to the word comes first, then the holder sees it counted; or the holder's,
 //!    then the waiter sets the bit again. Or by one that looked before, in a section: then the waiter's fence
-//!    comes between (`unawaited.rs`).
+//!    comes between (`uncontended_unlock.rs`).
 //! 4. While WAKING is set the token is in the queue, or a thread took it and has not slept since, or nobody
 //!    waits. A thread that leaves takes the token along first, and clears WAKING. A guest that wakes by itself
 //!    may come before its token, which then stays: who moves guests there takes it away (`condvar.pml`).
@@ -84,8 +84,8 @@
 
 use core::time::Duration;
 
-use super::holder;
-use super::unawaited;
+use super::owner;
+use super::uncontended_unlock;
 use super::waiter::Waiter;
 use crate::primitive::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use crate::sync::futex::Futex;
@@ -101,7 +101,7 @@ pub(super) const FAIR: u32 = 1 << 30;
 pub(super) const WAKING: u32 = 1 << 29;
 pub(super) const WAITERS: u32 = 1 << 28;
 pub(super) const FLAGS: u32 = STARVED | FAIR | WAKING | WAITERS;
-const _: () = assert!(FLAGS & holder::MASK == 0);
+const _: () = assert!(FLAGS & owner::MASK == 0);
 
 // The queue.
 pub(super) const TOKEN: u32 = 1;
@@ -112,7 +112,7 @@ pub(super) const MOST_WAITERS: u32 = (1 << 15) - 1;
 const MOST_GUESTS: u32 = (1 << 15) - 1;
 
 pub(super) fn is_free(word: u32) -> bool {
-    word & holder::MASK == 0
+    word & owner::MASK == 0
 }
 
 /// Whether the lock, if free, is for those who slept.
@@ -184,7 +184,7 @@ impl<S: Scope> Lock<S> {
     /// Takes the lock, asleep until it can.
     #[inline]
     pub(in crate::sync) fn lock(&self) -> Taken {
-        match holder::known::<S>() {
+        match owner::known::<S>() {
             Some(tag) if self.take_at_once(tag) => Taken { tag },
             _ => self.lock_or_panic(),
         }
@@ -193,10 +193,10 @@ impl<S: Scope> Lock<S> {
     /// The same, slowly: the lock is not free, or the thread does not know its name. Then it locks for the first time,
     /// or is recorded.
     fn lock_blocking(&self, is_guest: bool) -> Result<Taken, NotTaken> {
-        if holder::known::<S>().is_some() {
+        if owner::known::<S>().is_some() {
             return self.lock_slowly(None, is_guest);
         }
-        let tag = holder::mine::<S>();
+        let tag = owner::mine::<S>();
         let blocking = Blocking::begin(self);
         let taken = match self.take_at_once(tag) {
             true => Taken { tag },
@@ -226,7 +226,7 @@ impl<S: Scope> Lock<S> {
     /// Takes the lock; nothing if it could not until the deadline.
     #[inline]
     pub(in crate::sync) fn lock_until(&self, deadline: Deadline) -> Option<Taken> {
-        match holder::known::<S>() {
+        match owner::known::<S>() {
             Some(tag) if self.take_at_once(tag) => Some(Taken { tag }),
             _ => self.lock_until_slowly(deadline),
         }
@@ -236,7 +236,7 @@ impl<S: Scope> Lock<S> {
     /// thread knows its name.
     #[inline]
     pub(in crate::sync) fn lock_for(&self, span: Duration) -> Option<Taken> {
-        match holder::known::<S>() {
+        match owner::known::<S>() {
             Some(tag) if self.take_at_once(tag) => Some(Taken { tag }),
             _ => self.lock_until_slowly(Deadline::after(span)),
         }
@@ -246,7 +246,7 @@ impl<S: Scope> Lock<S> {
     #[inline(never)]
     fn lock_until_slowly(&self, deadline: Deadline) -> Option<Taken> {
         let slowly = || self.lock_slowly(Some(deadline), false).ok();
-        match holder::known::<S>() {
+        match owner::known::<S>() {
             Some(_) => slowly(),
             None => self.try_lock_unknown(slowly),
         }
@@ -255,7 +255,7 @@ impl<S: Scope> Lock<S> {
     /// Takes the lock as one that does not wait for ever: at once, or else by `slowly`. For a thread that does not know
     /// its name.
     fn try_lock_unknown(&self, slowly: impl FnOnce() -> Option<Taken>) -> Option<Taken> {
-        let tag = holder::mine::<S>();
+        let tag = owner::mine::<S>();
         let taken = if self.take_at_once(tag) { Some(Taken { tag }) } else { slowly() };
         taken.inspect(|_| self.mark_if_recorded())
     }
@@ -264,7 +264,7 @@ impl<S: Scope> Lock<S> {
     #[inline]
     pub(in crate::sync) fn lock_as_guest(&self) {
         // A lock without flags has given no token.
-        match holder::known::<S>() {
+        match owner::known::<S>() {
             Some(tag) if self.take_at_once(tag) => {}
             _ => self.relock_slowly(true),
         }
@@ -273,7 +273,7 @@ impl<S: Scope> Lock<S> {
     /// As [`lock`](Self::lock), for a thread whose caller has the guard.
     #[inline]
     pub(super) fn relock(&self) {
-        match holder::known::<S>() {
+        match owner::known::<S>() {
             Some(tag) if self.take_at_once(tag) => {}
             _ => self.relock_slowly(false),
         }
@@ -299,10 +299,10 @@ impl<S: Scope> Lock<S> {
 
     /// Takes the lock, asleep until it can; or from a thread that a fork left behind, whose tag is returned.
     pub(in crate::sync) fn lock_or_adopt(&self) -> Result<Taken, (Taken, u32)> {
-        match holder::known::<S>() {
+        match owner::known::<S>() {
             Some(tag) => self.lock_or_adopt_as(tag),
             None => {
-                let tag = holder::mine::<S>();
+                let tag = owner::mine::<S>();
                 let blocking = Blocking::begin(self);
                 let taken = self.lock_or_adopt_as(tag);
                 self.mark_if(blocking.end());
@@ -329,7 +329,7 @@ impl<S: Scope> Lock<S> {
     /// Takes the lock from the thread with the tag `gone`, which a fork left behind; false if another thread did.
     fn adopt(&self, gone: u32, tag: u32) -> bool {
         let mut word = self.word.load(Relaxed);
-        while word & holder::MASK == gone {
+        while word & owner::MASK == gone {
             // Acquire: of the fork, which copied all that the holder had done; threads of the child were started after
             // it. Or of `abandon`.
             match self.word.compare_exchange(word, word & FLAGS | tag, Acquire, Relaxed) {
@@ -343,8 +343,8 @@ impl<S: Scope> Lock<S> {
     /// Makes the lock one of which the value is as it should be, if a fork left its holder behind; whether it was such.
     #[cfg(all(feature = "lock_api", not(loom)))]
     pub(in crate::sync) fn forget_holder(&self) -> bool {
-        let gone = self.word.load(Relaxed) & holder::MASK;
-        let is_adopted = holder::is_gone::<S>(gone) && self.adopt(gone, holder::mine::<S>());
+        let gone = self.word.load(Relaxed) & owner::MASK;
+        let is_adopted = owner::is_gone::<S>(gone) && self.adopt(gone, owner::mine::<S>());
         if is_adopted {
             self.unlock_slowly(0);
         }
@@ -354,7 +354,7 @@ impl<S: Scope> Lock<S> {
     /// Takes the lock if nobody has it.
     #[inline]
     pub(in crate::sync) fn try_lock(&self) -> Option<Taken> {
-        match holder::known::<S>() {
+        match owner::known::<S>() {
             Some(tag) if self.take_at_once(tag) => Some(Taken { tag }),
             _ => self.try_lock_slowly(),
         }
@@ -372,7 +372,7 @@ impl<S: Scope> Lock<S> {
     #[inline]
     pub(in crate::sync) unsafe fn unlock(&self) {
         // SAFETY: the caller's promise.
-        if !unsafe { unawaited::let_go(self) } {
+        if !unsafe { uncontended_unlock::let_go(self) } {
             self.unlock_by_exchange();
         }
     }
@@ -380,7 +380,7 @@ impl<S: Scope> Lock<S> {
     #[inline]
     fn unlock_by_exchange(&self) {
         let word = self.word.load(Relaxed);
-        if holder::is_another_process::<S>(word) {
+        if owner::is_another_process::<S>(word) {
             return;
         }
         // Release: partner is the Acquire of the next one that takes it (invariant 1).
@@ -395,12 +395,12 @@ impl<S: Scope> Lock<S> {
     /// The caller holds it.
     #[inline(always)]
     pub(super) unsafe fn unlock_as(&self, tag: u32) {
-        if holder::is_another_process::<S>(tag) {
+        if owner::is_another_process::<S>(tag) {
             return;
         }
         // Release: as in `unlock_by_exchange`.
         // SAFETY: the caller's promise.
-        if !unsafe { unawaited::let_go(self) }
+        if !unsafe { uncontended_unlock::let_go(self) }
             && self.word.compare_exchange(tag, 0, Release, Relaxed).is_err()
         {
             self.unlock_flagged();
@@ -411,7 +411,7 @@ impl<S: Scope> Lock<S> {
     #[inline(never)]
     fn unlock_flagged(&self) {
         let word = self.word.load(Relaxed);
-        if holder::is_another_process::<S>(word) {
+        if owner::is_another_process::<S>(word) {
             return;
         }
         order::let_go(self);
@@ -428,7 +428,7 @@ impl<S: Scope> Lock<S> {
     /// # Safety
     /// The caller holds it.
     pub(in crate::sync) unsafe fn unlock_fairly(&self) {
-        if !holder::is_another_process::<S>(self.word.load(Relaxed)) {
+        if !owner::is_another_process::<S>(self.word.load(Relaxed)) {
             order::let_go(self);
             self.unlock_slowly(FAIR);
         }
@@ -460,7 +460,7 @@ impl<S: Scope> Lock<S> {
     #[cold]
     pub(super) fn mark_orphaned(&self, gone: u32) {
         // Relaxed: whoever adopts the lock acquires the fork.
-        self.change_word(Relaxed, |word| match word & holder::MASK == gone {
+        self.change_word(Relaxed, |word| match word & owner::MASK == gone {
             true => gone | WAITERS,
             false => word,
         });
@@ -535,9 +535,9 @@ impl<S: Scope> Lock<S> {
 
     #[cold]
     fn try_lock_slowly(&self) -> Option<Taken> {
-        match holder::known::<S>() {
+        match owner::known::<S>() {
             Some(tag) => self.try_lock_as(tag),
-            None => self.try_lock_unknown(|| self.try_lock_as(holder::mine::<S>())),
+            None => self.try_lock_unknown(|| self.try_lock_as(owner::mine::<S>())),
         }
     }
 
@@ -571,7 +571,7 @@ impl<S: Scope> Lock<S> {
     fn unlock_slowly(&self, left: u32) {
         let mut wakes = 0;
         let mut word = self.word.load(Relaxed);
-        if holder::is_gone::<S>(word & holder::MASK) {
+        if owner::is_gone::<S>(word & owner::MASK) {
             // The guard's lock is not this thread's: see the module's text.
             return;
         }

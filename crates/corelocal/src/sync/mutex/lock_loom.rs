@@ -164,7 +164,7 @@ enum Fault {
 
 /// As `Waiter`.
 fn lock_with(lock: &Lock<Private>, fault: Fault) {
-    if lock.take_at_once(holder::mine::<Private>()) {
+    if lock.take_at_once(owner::mine::<Private>()) {
         return;
     }
     let mut waiter = Waiter::new(lock, None, false);
@@ -196,7 +196,7 @@ fn lock_with(lock: &Lock<Private>, fault: Fault) {
             waiter.count();
         }
         if fault == Fault::LateFence {
-            unawaited::fence(lock);
+            uncontended_unlock::fence(lock);
         }
         let queue = lock.queue.load(Relaxed);
         if !waiter.take_token() && queue & TOKEN == 0 {
@@ -212,7 +212,7 @@ fn count_with(waiter: &mut Waiter<'_, Private>, fault: Fault) {
             waiter.enter_queue();
         }
         Fault::EarlyFence => {
-            unawaited::fence(waiter.lock);
+            uncontended_unlock::fence(waiter.lock);
             waiter.enter_queue();
         }
         _ => {
@@ -236,7 +236,7 @@ fn unlock_by_section_with(lock: &Lock<Private>, fault: Fault) {
         return;
     }
     // SAFETY: locked before.
-    if !unsafe { unawaited::let_go(lock) } {
+    if !unsafe { uncontended_unlock::let_go(lock) } {
         unlock_with(lock, fault);
     }
 }

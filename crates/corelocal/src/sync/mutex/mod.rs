@@ -9,9 +9,9 @@ mod abort_on_unwind;
 #[cfg(any(test, feature = "std"))]
 mod arc;
 mod guard;
-mod holder;
 mod lock;
-mod unawaited;
+mod owner;
+mod uncontended_unlock;
 mod waiter;
 
 use core::cell::UnsafeCell;

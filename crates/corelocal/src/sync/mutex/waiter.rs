@@ -15,25 +15,25 @@
 //! The first end of a waiter's patience, after 2 ms, reserves the lock for threads that slept. The further ones are for
 //! a waiter that no unlock may wake any more:
 //! - The thread that took the token is gone, and WAKING with it: a fork left it behind, or its process was killed.
-//! - A section has cleared WAITERS, since the fence was refused (`unawaited.rs`).
+//! - A section has cleared WAITERS, since the fence was refused (`uncontended_unlock.rs`).
 //! - A process was killed between its unlock and the wake-up that belongs to it.
 //!
 //! The time doubles with each. A private waiter has nothing to fear after half a second, if its lock was
 //! fenced: in a child all waits are new, and the first end of patience clears a WAKING that was left behind. (A wait
 //! that goes on in the child of a fork by a signal handler begins anew.) Such a waiter then sleeps until it is woken.
-//! Elsewhere a waiter looks once a second for as long as it waits (`doze.rs`).
+//! Elsewhere a waiter looks once a second for as long as it waits (`bounded_wait.rs`).
 
 use core::time::Duration;
 
-use super::holder;
 use super::lock::{
     FAIR, FENCED, FLAGS, Lock, MOST_WAITERS, NotTaken, STARVED, TOKEN, Taken, WAITER, WAITERS,
     WAKING, is_deserted, is_free, is_reserved, waiters,
 };
-use super::unawaited;
+use super::owner;
+use super::uncontended_unlock;
 use crate::primitive::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 #[cfg(not(loom))]
-use crate::sync::doze;
+use crate::sync::bounded_wait;
 use crate::sync::futex::Futex;
 use crate::sync::profile::Wait;
 use crate::sync::scope::{Private, Scope};
@@ -102,8 +102,8 @@ impl<'a, S: Scope> Waiter<'a, S> {
                 self.leave();
                 return Ok(taken);
             }
-            if holder::is_gone::<S>(word & holder::MASK) {
-                return Err(self.leave_to_gone(word & holder::MASK));
+            if owner::is_gone::<S>(word & owner::MASK) {
+                return Err(self.leave_to_gone(word & owner::MASK));
             }
             if is_free(word) || spin.again() {
                 continue;
@@ -147,7 +147,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
             self.step_back();
             return None;
         }
-        let tag = holder::mine::<S>();
+        let tag = owner::mine::<S>();
         let taken = self.flags_after(word) | tag;
         // Acquire: as in `Lock::take_at_once` and `Lock::try_lock_as`.
         self.lock.word.compare_exchange(word, taken, Acquire, Relaxed).ok()?;
@@ -223,7 +223,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
                 return Slept::TooLong;
             }
             #[cfg(loom)]
-            unawaited::time_passes();
+            uncontended_unlock::time_passes();
             // Whoever is on its way has been so for long, or its process is dead.
             (self.is_starved, self.owes) = (true, true);
             self.patience = None;
@@ -311,7 +311,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
     /// After it was counted in what was this queue: no unlock that found nobody there is under way from here on.
     fn fence(&self, queue: u32) {
         let is_private = S::FUTEX == futex::Scope::Private;
-        if is_private && queue & FENCED == 0 && unawaited::fence(self.lock) {
+        if is_private && queue & FENCED == 0 && uncontended_unlock::fence(self.lock) {
             // Release: partner is the Acquire in `is_sure_to_be_woken`.
             self.lock.queue.fetch_or(FENCED, Release);
         }
@@ -356,7 +356,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
                 continue;
             }
             // Somebody holds it, whose unlock wakes whoever still waits (invariant 4).
-            let left = self.flags_after(word) | word & holder::MASK;
+            let left = self.flags_after(word) | word & owner::MASK;
             if self.lock.word.compare_exchange(word, left, AcqRel, Relaxed).is_err() {
                 continue;
             }
@@ -382,7 +382,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
 #[cfg(not(loom))]
 fn patience_after(timeouts: u32) -> Duration {
     let doublings = timeouts.saturating_sub(1).min(16);
-    (PATIENCE * (1 << doublings)).min(doze::LONGEST)
+    (PATIENCE * (1 << doublings)).min(bounded_wait::LONGEST)
 }
 
 /// How an attempt to sleep ended.

@@ -6,7 +6,7 @@
 use super::kind::Kind;
 use super::page::Page;
 use super::record::{Key, Record};
-use super::{now, own};
+use super::{now, process_page};
 use core::sync::atomic::Ordering::Relaxed;
 
 /// A thread that waits for something; it ends when this is dropped.
@@ -27,7 +27,7 @@ impl Wait {
     /// The calling thread begins to wait for what lies there.
     #[inline]
     pub(in crate::sync) fn begin<T>(kind: Kind, at: *const T) -> Wait {
-        let begun = if own::is_absent() { None } else { begin(kind, at.addr()) };
+        let begun = if process_page::is_absent() { None } else { begin(kind, at.addr()) };
         Wait { begun, sleeps: 0, got: false }
     }
 
@@ -56,7 +56,7 @@ impl Drop for Wait {
 
 #[cold]
 fn begin(kind: Kind, address: usize) -> Option<Begun> {
-    let page = own::page_in_use()?;
+    let page = process_page::page_in_use()?;
     let Some(record) = page.record_of(Key::new(kind, address)) else {
         page.missed.fetch_add(1, Relaxed);
         return None;
@@ -70,7 +70,7 @@ fn begin(kind: Kind, address: usize) -> Option<Begun> {
 #[inline(never)]
 fn end(begun: Begun, sleeps: u32, got: bool) {
     // A signal handler may have forked meanwhile: what the child's thread waits for is its parent's to count.
-    if own::is_ours(begun.page) {
+    if process_page::is_ours(begun.page) {
         begun.record.end(begun.page, begun.at, now(), sleeps, got);
     }
 }
@@ -79,7 +79,7 @@ fn end(begun: Begun, sleeps: u32, got: bool) {
 /// a number: its memory may be gone.
 #[inline]
 pub(in crate::sync) fn let_go<T>(kind: Kind, at: *const T) {
-    if !own::is_absent() {
+    if !process_page::is_absent() {
         let_go_slowly(kind, at.addr());
     }
 }
@@ -87,7 +87,7 @@ pub(in crate::sync) fn let_go<T>(kind: Kind, at: *const T) {
 #[cold]
 #[inline(never)]
 fn let_go_slowly(kind: Kind, address: usize) {
-    let Some(page) = own::page_in_use() else { return };
+    let Some(page) = process_page::page_in_use() else { return };
     if let Some(record) = page.known_record_of(Key::new(kind, address)) {
         record.let_go(page, now());
     }

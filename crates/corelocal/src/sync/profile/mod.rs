@@ -61,6 +61,7 @@
 //! # Signals
 //! All of it is async-signal-safe.
 
+mod contended_hold;
 #[cfg(not(loom))]
 mod files;
 mod histogram;
@@ -72,13 +73,12 @@ mod hooks;
 mod kind;
 pub mod order;
 #[cfg(not(loom))]
-mod own;
-#[cfg(not(loom))]
 mod page;
+#[cfg(not(loom))]
+mod process_page;
 #[cfg(not(loom))]
 mod record;
 mod sequence;
-mod stretch;
 #[cfg(not(loom))]
 mod trace;
 #[cfg(not(loom))]
@@ -110,13 +110,13 @@ use crate::sys::Errno;
 /// There is no memory for it; `EFBIG` past the limit of a file's size (`ulimit -f`); `EAGAIN` if another thread makes the page right now.
 #[cfg(not(loom))]
 pub fn start() -> Result<(), Errno> {
-    own::get_or_make().map(|page| page.want(now()))
+    process_page::get_or_make().map(|page| page.want(now()))
 }
 
 /// Takes back one [`start`].
 #[cfg(not(loom))]
 pub fn stop() {
-    if let Some(page) = own::get() {
+    if let Some(page) = process_page::get() {
         page.want_no_more();
     }
 }
@@ -124,7 +124,7 @@ pub fn stop() {
 /// Whether this process records, be it that somebody else wants it.
 #[cfg(not(loom))]
 pub fn is_on() -> bool {
-    own::page_in_use().is_some()
+    process_page::page_in_use().is_some()
 }
 
 /// Nanoseconds of the monotonic clock.

@@ -6,10 +6,10 @@
 //! 2. Numbers only grow while the profile is on, but for `longest` and `worst`, which begin anew when it is
 //!    switched on. Each is exact, but they are not read at one moment.
 
+use super::contended_hold::Stretch;
 use super::histogram::{self, BUCKETS};
 use super::kind::Kind;
 use super::page::Page;
-use super::stretch::Stretch;
 use crate::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Of the address in a key; above it is the kind's number.

@@ -17,7 +17,7 @@ use super::kind::Kind;
 use super::page::{self, Page};
 use super::record::Record;
 use super::trace::Stack;
-use super::{now, own};
+use super::{now, process_page};
 use crate::sys::Errno;
 use crate::sys::shared_file::{Mapping, SharedFile};
 use crate::sys::trust::{self, Owners, Refused, Rule};
@@ -96,7 +96,7 @@ pub(super) fn open_mapping(path: &CStr, len: usize) -> Result<Mapping, ProfileEr
 impl Profile {
     /// That of this process: if it was [started](super::start), or the environment wants one.
     pub fn of_this_process() -> Option<Profile> {
-        own::get().map(|page| Profile { page: NonNull::from(page), _mapping: None })
+        process_page::get().map(|page| Profile { page: NonNull::from(page), _mapping: None })
     }
 
     /// That in a file: `/proc/PROCESS/fd/N`, where `N` leads to it, or one in the folder that `CORELOCAL_LOCKS`

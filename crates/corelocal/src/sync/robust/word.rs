@@ -15,13 +15,13 @@
 //! 3. Acquiring keeps "waiters": what an owner's death leaves is not lost.
 //! 4. Who was woken and is killed before that step has the lock pending all the while. The kernel then wakes
 //!    another, unless somebody acquired the lock in between, who knows nothing of waiters. So nobody sleeps
-//!    for long without a look (`doze.rs`).
+//!    for long without a look (`bounded_wait.rs`).
 //! 5. All waiting is shared: at a death the kernel wakes nobody else.
 
 use super::LockError;
 use super::gate::Gate;
 use crate::primitive::atomic::{AtomicU32, Ordering};
-use crate::sync::doze;
+use crate::sync::bounded_wait;
 use crate::sync::fairness::Patience;
 use crate::sync::profile::{self, Wait};
 use crate::sync::spin::{self, Spin};
@@ -158,7 +158,7 @@ fn wait_and_take(
         others = WAITERS;
         wait.sleeps();
         // Not for long without a look (4).
-        if doze::wait(word, waited, deadline, Scope::Shared) == Wake::TimedOut {
+        if bounded_wait::wait(word, waited, deadline, Scope::Shared) == Wake::TimedOut {
             return Err(LockError::TimedOut);
         }
     }

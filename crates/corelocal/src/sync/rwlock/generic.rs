@@ -10,8 +10,8 @@ use core::fmt;
 use core::time::Duration;
 
 use super::raw::Raw;
+use super::slow_path::Kind;
 use super::state::{self, WRITING};
-use super::waits::Kind;
 use crate::sync::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 

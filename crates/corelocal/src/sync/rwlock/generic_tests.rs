@@ -6,7 +6,7 @@ use super::super::state::{FULL, READER, TAG_BITS, UPGRADABLE};
 use super::*;
 use crate::primitive::atomic::Ordering;
 use crate::sync::Shared;
-use crate::sys::holder::{self, GENERATION_BITS};
+use crate::sys::owner_tag::{self, GENERATION_BITS};
 
 type RwLock<T, S = Private> = lock_api::RwLock<RawRwLock<S>, T>;
 
@@ -149,7 +149,7 @@ fn left_behind(flags: u64) -> RwLock<u32> {
 
 #[test]
 fn what_a_fork_left_behind() {
-    let gone = u64::from(holder::gone_tag::<TAG_BITS>());
+    let gone = u64::from(owner_tag::gone_tag::<TAG_BITS>());
     let lock = left_behind(WRITING | gone);
     assert!(lock.is_locked() && lock.is_locked_exclusive() && lock.try_read().is_none());
     // Nothing is given out by blocking either, and a guard that lost its lock so unlocks nothing.

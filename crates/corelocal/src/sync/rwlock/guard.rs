@@ -13,9 +13,9 @@ use core::ptr::NonNull;
 
 use super::mapped::MappedRwLockWriteGuard;
 use super::raw::Raw;
+use super::slow_path::Kind;
 use super::state;
 use super::upgradable::RwLockUpgradableGuard;
-use super::waits::Kind;
 use crate::sync::guard_traits::guard_traits;
 use crate::sync::scope::{Private, Scope};
 use crate::sys::orphaned::sealed;

@@ -1,6 +1,6 @@
 //! A lock for one writer or many readers.
 //!
-//! The lock proper is `raw.rs` and `waits.rs`, its word `state.rs`. This is its face.
+//! The lock proper is `raw.rs` and `slow_path.rs`, its word `state.rs`. This is its face.
 //!
 //! Invariant: a reference to the value is given out by guards alone, and a guard exists while the lock is held
 //! in its way (`raw.rs`, invariant 1); or to whoever has the lock exclusively.
@@ -10,13 +10,13 @@ mod arc;
 #[cfg(all(feature = "lock_api", not(loom)))]
 mod generic;
 mod guard;
-mod halves;
+mod half_word_wait;
 mod mapped;
-mod patience;
 mod raw;
+mod slow_path;
 mod state;
 mod upgradable;
-mod waits;
+mod wait_policy;
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -32,7 +32,7 @@ pub use mapped::MappedRwLockWriteGuard;
 pub use upgradable::RwLockUpgradableGuard;
 
 use self::raw::Raw;
-use self::waits::Kind;
+use self::slow_path::Kind;
 use super::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 use crate::sys::orphaned::Orphaned;

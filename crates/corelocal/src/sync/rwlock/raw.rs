@@ -1,7 +1,7 @@
 //! The lock itself, without a value: its fast paths, and what leaving it owes to those who sleep.
 //!
 //! The word is told in `state.rs`. Readers, writers and upgradable readers take it when it is free for them,
-//! whoever is first. Who does not get it looks again for a moment, then sleeps (`waits.rs`):
+//! whoever is first. Who does not get it looks again for a moment, then sleeps (`slow_path.rs`):
 //!
 //! - A writer that has to wait closes the lock to readers that come. Those inside leave; the last one wakes
 //!   a writer that sleeps.
@@ -35,7 +35,7 @@
 //!    Nor are there any where processes share the lock, since one may die.
 //! 7. CLOSED, READER_FIRST and SLEEPERS_FIRST are advice: whom they let in and keep out is fairness, no more. Where
 //!    processes share the lock, who gave it may be dead. So nobody sleeps there for long without a look, and who
-//!    has waited for a second minds no advice (`doze.rs`), and comes in without leaving any. One that lives, and still
+//!    has waited for a second minds no advice (`bounded_wait.rs`), and comes in without leaving any. One that lives, and still
 //!    insists, gives it again.
 //! 8. A writer that a fork left behind has the lock for good: blocking attempts panic, others fail at once, but for
 //!    `adopt`. A gone upgradable reader becomes a gone reader: it has changed nothing, and the
@@ -44,15 +44,15 @@
 
 use core::marker::PhantomData;
 
-use super::halves::{self, Half};
-use super::patience::Patience;
+use super::half_word_wait::{self, Half};
+use super::slow_path::Kind;
 use super::state::{
     self, ASLEEP, READER, READER_FIRST, READERS, READERS_ASLEEP, State, UPGRADABLE, UPGRADING,
     WRITERS_ASLEEP, WRITING,
 };
 #[cfg(test)]
 use super::state::{CLOSED, SLEEPERS_FIRST};
-use super::waits::Kind;
+use super::wait_policy::Patience;
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::sync::profile;
 use crate::sync::scope::Scope;
@@ -196,10 +196,10 @@ impl<S: Scope> Raw<S> {
         profile::let_go(profile::Kind::Write, this);
         if before.has(UPGRADING) {
             // It is one of them; the kernel does not know which.
-            halves::wake::<S>(this, Half::Writers, u32::MAX);
+            half_word_wait::wake::<S>(this, Half::Writers, u32::MAX);
         } else if !before.has(UPGRADABLE) {
             // WRITERS_ASLEEP stays: who is woken takes the lock with it.
-            halves::wake::<S>(this, Half::Writers, 1);
+            half_word_wait::wake::<S>(this, Half::Writers, 1);
         }
     }
 
@@ -279,7 +279,7 @@ impl<S: Scope> Raw<S> {
         });
         if before.has(READERS_ASLEEP) {
             profile::let_go(profile::Kind::Read, this);
-            halves::wake::<S>(this, Half::Readers, u32::MAX);
+            half_word_wait::wake::<S>(this, Half::Readers, u32::MAX);
         }
     }
 
@@ -305,10 +305,10 @@ impl<S: Scope> Raw<S> {
             State(left.without(ASLEEP & !kept).0 + stays)
         });
         if before.has(READERS_ASLEEP) {
-            halves::wake::<S>(this, Half::Readers, u32::MAX);
+            half_word_wait::wake::<S>(this, Half::Readers, u32::MAX);
         }
         if before.has(WRITERS_ASLEEP) && !before.seen::<S>().has(READER_FIRST) {
-            halves::wake::<S>(this, Half::Writers, 1);
+            half_word_wait::wake::<S>(this, Half::Writers, 1);
         }
     }
 
@@ -338,8 +338,8 @@ impl<S: Scope> Raw<S> {
 
     #[cold]
     pub(super) fn wake_everybody(this: *const AtomicU64) {
-        halves::wake::<S>(this, Half::Readers, u32::MAX);
-        halves::wake::<S>(this, Half::Writers, u32::MAX);
+        half_word_wait::wake::<S>(this, Half::Readers, u32::MAX);
+        half_word_wait::wake::<S>(this, Half::Writers, u32::MAX);
     }
 
     /// Nobody has it, and nobody insists.

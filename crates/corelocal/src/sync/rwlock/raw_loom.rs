@@ -298,7 +298,7 @@ fn loom_catches_a_visitor_that_leaves_in_silence() {
 fn loom_catches_a_writer_that_wakes_readers_only() {
     let unlock_write = |raw: &Raw| {
         raw.change_any(Ordering::Release, |state| state.let_go().without(ASLEEP));
-        halves::wake::<Private>(&raw.state, Half::Readers, u32::MAX);
+        half_word_wait::wake::<Private>(&raw.state, Half::Readers, u32::MAX);
     };
     explore(Ways { unlock_write, ..RIGHT }, [writes, reads], writes);
 }
@@ -308,8 +308,8 @@ fn loom_catches_a_writer_that_wakes_readers_only() {
 fn loom_catches_a_writer_that_wakes_one_reader() {
     let unlock_write = |raw: &Raw| {
         raw.change_any(Ordering::Release, |state| state.let_go().without(ASLEEP));
-        halves::wake::<Private>(&raw.state, Half::Readers, 1);
-        halves::wake::<Private>(&raw.state, Half::Writers, 1);
+        half_word_wait::wake::<Private>(&raw.state, Half::Readers, 1);
+        half_word_wait::wake::<Private>(&raw.state, Half::Writers, 1);
     };
     explore(Ways { unlock_write, ..RIGHT }, [reads, reads], writes);
 }
@@ -337,7 +337,7 @@ fn loom_catches_a_writer_that_gives_up_without_a_word() {
         let state = raw.change_any(Ordering::Relaxed, |state| {
             if state.has(WRITING) { state } else { state.with(CLOSED | WRITERS_ASLEEP) }
         });
-        halves::wait::<Private>(&raw.state, Half::Writers, state.0, Some(Deadline::now()));
+        half_word_wait::wait::<Private>(&raw.state, Half::Writers, state.0, Some(Deadline::now()));
         false
     };
     explore(Ways { try_write, ..RIGHT }, [tries_to_write, reads], reads);
@@ -355,7 +355,7 @@ fn loom_catches_a_writer_that_forgets_the_others() {
             }
             let said = state.with(WRITERS_ASLEEP);
             if raw.change(state, said, Ordering::Relaxed).is_ok() {
-                halves::wait::<Private>(&raw.state, Half::Writers, said.0, None);
+                half_word_wait::wait::<Private>(&raw.state, Half::Writers, said.0, None);
             }
         }
     };
@@ -380,7 +380,7 @@ fn loom_catches_an_upgrade_that_does_not_say_so() {
         while !raw.try_upgrade() {
             let state = raw.load();
             if state.readers() > 0 {
-                halves::wait::<Private>(&raw.state, Half::Writers, state.0, None);
+                half_word_wait::wait::<Private>(&raw.state, Half::Writers, state.0, None);
             }
         }
     };

@@ -3,7 +3,7 @@
 //! ```text
 //!   what writers wait for                               what readers wait for
 //!   63      59  58  57  56  55  54  53  52         32   31  30  29  28  27                0
-//!   generation  RF  SF  WA  UG  UP  W   readers         W   CL  RA  --  holder's tag (holder.rs)
+//!   generation  RF  SF  WA  UG  UP  W   readers         W   CL  RA  --  holder's tag (owner_tag.rs)
 //! ```
 //!
 //! The kernel sleeps on one half, we change both at once. A half holds what its sleepers wait for, so that
@@ -24,7 +24,7 @@
 //! CL, RF and SF are advice: they count only in that generation, for whoever gave it may be gone in a later one.
 
 use crate::sync::scope::Scope;
-use crate::sys::holder::{self, GENERATION_BITS};
+use crate::sys::owner_tag::{self, GENERATION_BITS};
 use crate::sys::{forks, futex};
 
 pub(super) const TAG_BITS: u32 = 28;
@@ -59,7 +59,7 @@ pub(super) struct State(pub(super) u64);
 #[inline(always)]
 fn generation<S: Scope>() -> u64 {
     match S::FUTEX {
-        futex::Scope::Private => generation_bits(holder::generation()),
+        futex::Scope::Private => generation_bits(owner_tag::generation()),
         futex::Scope::Shared => 0,
     }
 }
@@ -83,7 +83,7 @@ pub(super) fn has_visitors<S: Scope>() -> bool {
 #[inline(always)]
 pub(super) fn tag<S: Scope>() -> u32 {
     match S::FUTEX {
-        futex::Scope::Private => holder::tag::<TAG_BITS>(),
+        futex::Scope::Private => owner_tag::tag::<TAG_BITS>(),
         futex::Scope::Shared => forks::process(),
     }
 }
@@ -136,7 +136,7 @@ impl State {
     #[inline(always)]
     pub(super) fn free_and_taken<S: Scope>(tag: u32) -> (State, State) {
         let free = match S::FUTEX {
-            futex::Scope::Private => State(generation_bits(holder::generation_of(tag))),
+            futex::Scope::Private => State(generation_bits(owner_tag::generation_of(tag))),
             futex::Scope::Shared => State(0),
         };
         (free, free.with(WRITING | u64::from(tag)))

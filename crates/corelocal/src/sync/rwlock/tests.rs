@@ -3,11 +3,11 @@
 use super::state::{CLOSED, READER_FIRST, SLEEPERS_FIRST, State, TAG_BITS, WRITERS_ASLEEP};
 use super::*;
 use crate::sync::Shared;
-use crate::sys::holder;
+use crate::sys::owner_tag;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-const GENERATION: u64 = 1 << (64 - holder::GENERATION_BITS);
+const GENERATION: u64 = 1 << (64 - owner_tag::GENERATION_BITS);
 
 #[test]
 fn its_size() {
@@ -100,7 +100,7 @@ fn panic_of<R>(body: impl FnOnce() -> R) -> std::string::String {
 
 #[test]
 fn what_a_gone_writer_held_is_not_given_out() {
-    let gone = holder::gone_tag::<TAG_BITS>();
+    let gone = owner_tag::gone_tag::<TAG_BITS>();
     for flags in [0, WRITERS_ASLEEP] {
         let lock = left_behind(state::WRITING | u64::from(gone) | flags);
         let soon = Duration::from_secs(3600);
@@ -124,7 +124,7 @@ fn what_a_gone_writer_held_is_not_given_out() {
 /// They wait for one that has taken it over, and is undecided.
 #[test]
 fn waiters_of_an_undecided_holder_look_again() {
-    let gone = holder::gone_tag::<TAG_BITS>();
+    let gone = owner_tag::gone_tag::<TAG_BITS>();
     let lock = left_behind(state::WRITING | u64::from(gone));
     let orphaned = lock.write_checked().expect_err("orphaned");
     thread::scope(|scope| {
@@ -142,7 +142,7 @@ fn waiters_of_an_undecided_holder_look_again() {
 
 #[test]
 fn a_gone_upgradable_reader_stays_a_reader() {
-    let gone = holder::gone_tag::<TAG_BITS>();
+    let gone = owner_tag::gone_tag::<TAG_BITS>();
     let lock = left_behind(state::UPGRADABLE | state::UPGRADING | CLOSED | u64::from(gone));
     drop(lock.upgradable_read());
     drop(lock.read());

@@ -24,7 +24,7 @@ use core::time::Duration;
 
 pub use waitable::Waitable;
 
-use super::doze;
+use super::bounded_wait;
 use crate::sys::futex::{Deadline, Scope, Wake, vector};
 use crate::sys::sleep;
 
@@ -176,7 +176,8 @@ fn any(
             continue;
         }
         let is_shared = things.iter().any(|thing| thing.scope() == Scope::Shared);
-        let limit = doze::limit(deadline, if is_shared { Scope::Shared } else { Scope::Private });
+        let limit =
+            bounded_wait::limit(deadline, if is_shared { Scope::Shared } else { Scope::Private });
         match wait(&waiters[..things.len()], limit) {
             Ok(vector::WakeAny::Woken(_)) => slept = true,
             Ok(vector::WakeAny::TimedOut) if limit != deadline => slept = true,
@@ -246,7 +247,7 @@ fn all(things: &[&dyn Waitable], deadline: Option<Deadline>) -> Result<(), WaitE
             is_over = deadline.is_some_and(Deadline::has_come);
             continue;
         };
-        match doze::wait(thing.word(), expected, deadline, thing.scope()) {
+        match bounded_wait::wait(thing.word(), expected, deadline, thing.scope()) {
             // It takes later, if at all: whoever else sleeps there may be quicker. (2)
             Wake::Woken => thing.leave(),
             Wake::TimedOut => is_over = true,

@@ -24,7 +24,7 @@ mod miri;
 pub(crate) mod own_words {
     /// `sys/thread.rs`.
     pub(crate) const LEASE: usize = 0;
-    /// `sync/mutex/holder.rs`.
+    /// `sync/mutex/owner.rs`.
     pub(crate) const NAME: usize = 1;
     /// `sys/thread_id.rs`: from here to the next one.
     pub(crate) const NUMBER: usize = 2;

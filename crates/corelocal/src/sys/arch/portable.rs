@@ -114,8 +114,8 @@ pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
 }
 
 /// Not needed: without sections nothing points into the object.
-pub(crate) fn loader() -> crate::sys::stay::Loader {
-    crate::sys::stay::Loader { dladdr1: None, dlopen: None }
+pub(crate) fn loader() -> crate::sys::nodelete::Loader {
+    crate::sys::nodelete::Loader { dladdr1: None, dlopen: None }
 }
 
 /// Not known here.

@@ -249,8 +249,8 @@ pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
 }
 
 /// The dynamic linker's functions; none where there is none. `__rseq_stays` declares what they are for
-/// (`sys/stay.rs`): `corelocal check` reads it.
-pub(crate) fn loader() -> crate::sys::stay::Loader {
+/// (`sys/nodelete.rs`): `corelocal check` reads it.
+pub(crate) fn loader() -> crate::sys::nodelete::Loader {
     let (dladdr1, dlopen): (usize, usize);
     // SAFETY: reads two GOT entries; a weak symbol that nobody defines resolves to 0.
     unsafe {
@@ -271,7 +271,7 @@ pub(crate) fn loader() -> crate::sys::stay::Loader {
     // SAFETY: null or the address of the function of that name, whose signature this is; a null
     // function pointer is `None`.
     unsafe {
-        crate::sys::stay::Loader {
+        crate::sys::nodelete::Loader {
             dladdr1: core::mem::transmute::<usize, Option<_>>(dladdr1),
             dlopen: core::mem::transmute::<usize, Option<_>>(dlopen),
         }

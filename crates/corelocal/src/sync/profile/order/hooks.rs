@@ -1,7 +1,7 @@
 //! What a mutex calls when it is locked and unlocked in a process that records the order of locks.
 //!
 //! To lock and unlock takes no instruction more for it. The fast path reads which name the thread has
-//! (`mutex/holder.rs`), and leaves for a slow one where the thread does not remember it. In a process that records,
+//! (`mutex/owner.rs`), and leaves for a slow one where the thread does not remember it. In a process that records,
 //! threads do not remember it: so every lock takes the slow path. That marks the mutex as one that is waited for, so
 //! that the unlock takes its slow path too.
 //!
@@ -9,9 +9,9 @@
 //! 1. As in `page.rs`, 3 and 4.
 //! 2. A thread does not remember its name before it is known that nothing is recorded: `is_off`.
 
-use super::own;
 use super::page::{FREE, HELD, Page, Pair, Thread, WANTED, Writing};
-use super::piece::Registers;
+use super::process_page;
+use super::stack_top::Registers;
 use crate::sync::profile::kind::Kind;
 use crate::sync::profile::now;
 use crate::sync::profile::record::Key;
@@ -20,7 +20,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 /// Whether nothing is recorded in this process, from now on. The environment is read if nobody did so yet.
 pub(in crate::sync) fn is_off() -> bool {
-    own::get().is_none() && own::is_absent()
+    process_page::get().is_none() && process_page::is_absent()
 }
 
 /// A thread in a blocking function: it may wait. Dropped, it has the mutex, or a panic ended the attempt.
@@ -32,7 +32,7 @@ impl Blocking {
     /// The calling thread is about to lock the mutex that lies there, however long that takes.
     #[inline(always)]
     pub(in crate::sync) fn begin<T>(at: *const T) -> Blocking {
-        if own::is_absent() {
+        if process_page::is_absent() {
             return Blocking { wants: None };
         }
         // SAFETY: those of the function that this is part of.
@@ -65,7 +65,7 @@ impl Drop for Blocking {
 
 /// Whether the page is that of this process: a handler may have forked while the thread waited.
 fn is_still_ours(page: &Page) -> bool {
-    own::get().is_some_and(|now| core::ptr::eq(now, page))
+    process_page::get().is_some_and(|now| core::ptr::eq(now, page))
 }
 
 /// The calling thread took the mutex without waiting for it, or with a deadline. Whether that was recorded: then
@@ -73,13 +73,13 @@ fn is_still_ours(page: &Page) -> bool {
 #[inline(always)]
 pub(in crate::sync) fn took<T>(at: *const T) -> bool {
     // SAFETY: those of the function that this is part of.
-    !own::is_absent() && unsafe { took_slowly(key(at), &stack::registers()) }
+    !process_page::is_absent() && unsafe { took_slowly(key(at), &stack::registers()) }
 }
 
 /// The calling thread is about to let go of the mutex that lies there, which is only a number.
 #[inline]
 pub(in crate::sync) fn let_go<T>(at: *const T) {
-    if !own::is_absent() {
+    if !process_page::is_absent() {
         let_go_slowly(key(at));
     }
 }
@@ -107,7 +107,7 @@ unsafe fn begin(
     key: Key,
     registers: &Registers,
 ) -> Option<(&'static Page, &'static Thread, usize)> {
-    let page = own::get()?;
+    let page = process_page::get()?;
     let (thread, _writing) = place(page)?;
     // SAFETY: the caller's promise.
     let at = unsafe { thread.enter((key, registers), WANTED, now()) };
@@ -160,7 +160,7 @@ fn give_up(page: &Page, thread: &Thread, at: usize) {
 #[cold]
 #[inline(never)]
 unsafe fn took_slowly(key: Key, registers: &Registers) -> bool {
-    let Some(page) = own::get() else { return false };
+    let Some(page) = process_page::get() else { return false };
     let Some((thread, _writing)) = place(page) else { return false };
     // SAFETY: the caller's promise.
     let taken = unsafe { thread.enter((key, registers), HELD, now()) };
@@ -173,7 +173,7 @@ unsafe fn took_slowly(key: Key, registers: &Registers) -> bool {
 #[cold]
 #[inline(never)]
 fn let_go_slowly(key: Key) {
-    let Some(page) = own::get() else { return };
+    let Some(page) = process_page::get() else { return };
     let Some(thread) = page.known_thread(thread_id::current()) else { return };
     let Some(writing) = thread.write() else { return };
     // The last one: locked twice, it is in a child that took it over from itself.

@@ -52,11 +52,11 @@ mod hooks;
 #[path = "hooks_loom.rs"]
 mod hooks;
 #[cfg(not(loom))]
-mod own;
-#[cfg(not(loom))]
 mod page;
 #[cfg(not(loom))]
-mod piece;
+mod process_page;
+#[cfg(not(loom))]
+mod stack_top;
 #[cfg(not(loom))]
 mod view;
 

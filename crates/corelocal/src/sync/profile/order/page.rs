@@ -12,7 +12,7 @@
 //!    that come at once may write the same pair in two places.
 //! 6. Nobody waits for anybody, and nothing is allocated: async-signal-safe.
 
-use super::piece::{Piece, Registers};
+use super::stack_top::{Piece, Registers};
 use crate::primitive::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},

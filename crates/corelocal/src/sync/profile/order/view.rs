@@ -8,8 +8,8 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
-use super::own;
 use super::page::{self, GATES, HELD, Page, Pair, Thread, WANTED};
+use super::process_page;
 use crate::sync::profile::files::FILES_BYTES;
 use crate::sync::profile::kind::Kind;
 use crate::sync::profile::record::Key;
@@ -101,7 +101,7 @@ pub struct Holding {
 impl LockOrder {
     /// That of this process, if its environment wanted one.
     pub fn of_this_process() -> Option<LockOrder> {
-        own::get().map(|page| LockOrder { page: NonNull::from(page), _mapping: None })
+        process_page::get().map(|page| LockOrder { page: NonNull::from(page), _mapping: None })
     }
 
     /// That in a file: `/proc/PROCESS/fd/N`, where `N` leads to it, or one in the folder that `CORELOCAL_LOCK_ORDER`

@@ -1,0 +1,272 @@
+//! Where the range lies: a window of addresses, of which memory is mapped piece by piece.
+//!
+//! The window is chosen at random, far from where the kernel puts mappings by itself, and nothing reserves it: so the
+//! process has the address space that it uses, a limit (`RLIMIT_AS`) that it sets itself holds for this malloc as for
+//! everything else, and core dumps have nothing to leave out. Each piece is mapped only if nothing lies there
+//! (`MAP_FIXED_NOREPLACE`); chunks where another mapping lies stay out of use (`mapped_chunks.rs`).
+//!
+//! Where there are no such addresses (39 bits of them, valgrind) the kernel chooses a place for a shorter range, which
+//! is reserved.
+//!
+//! ```text
+//!   │ header │ map: of 256 MiB, then of 16 GiB, then of all │ chunks …
+//!                                                           ┃ base
+//! ```
+//!
+//! # Invariants
+//! 1. Bytes of the map for chunks below `LIMIT` are readable; those of published groups are writable.
+//! 2. A step of the map is mapped whole before `LIMIT` goes there. Who maps it holds `EXTENDS`: a child that was forked
+//!    in between, or a signal handler, finds the mapping and ends the step.
+
+use core::ops;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+
+use super::chunk_metadata::IN_A_GROUP;
+use super::random;
+use super::range::{CHUNK, HUGE_PAGE, Header, LIMIT, MOST_CHUNKS, Range};
+use crate::sys::page_size::LONGEST_PAGE;
+use crate::sys::pages::{self, Ground, Refusal};
+use crate::sys::sleep;
+use crate::sys::try_lock::TryLock;
+
+/// As long as a page can be: what is mapped begins and ends with one.
+const PAGE: usize = LONGEST_PAGE;
+/// Bytes from the header's beginning to the chunks.
+pub(super) const HEADER: usize = MOST_CHUNKS + PAGE;
+const _: () = assert!(size_of::<Header>() <= PAGE);
+
+/// The lowest window, above the shadow of the address sanitizer.
+const LOWEST: usize = 0x1100 << 32;
+/// Windows begin within so many bytes, and end below the lowest mapping of the older layout, a third of 47 bits.
+const SPREAD: usize = 0x1600 << 32;
+const _: () = assert!(LOWEST + SPREAD + (MOST_CHUNKS * CHUNK) < (1 << 47) / 3);
+/// Windows that are tried.
+const TRIES: u64 = 16;
+/// The longest range that is reserved, and the shortest one: 64 GiB, 16 MiB.
+const MOST_RESERVED: usize = 1 << 20;
+const LEAST_RESERVED: usize = 256;
+
+/// Chunks that the map has bytes for, step by step.
+const STEPS: [usize; 3] = [FIRST, 1 << 18, MOST_CHUNKS];
+/// Those that it has from the beginning.
+pub(super) const FIRST: usize = if PAGE > IN_A_GROUP { PAGE } else { IN_A_GROUP };
+/// The header, and the bytes that the map has from the beginning.
+const AT_FIRST: usize = PAGE + FIRST;
+/// How often a thread looks whether another one has made a step that it is making.
+const PATIENCE: u32 = 200;
+/// The thread that makes a step. Who finds it held by one that cannot go on ends the step.
+static EXTENDS: TryLock = TryLock::new();
+
+/// A range that no other thread knows, with its header filled in; `None` without memory.
+pub(super) fn make() -> Option<Range> {
+    in_window().or_else(reserved)
+}
+
+fn in_window() -> Option<Range> {
+    for nth in 0..TRIES {
+        let base = window(random::of_the_layout().wrapping_add(nth));
+        // SAFETY: whole pages, where nothing is mapped.
+        match unsafe { pages::map_at(base - HEADER, AT_FIRST, true, Ground::Unmapped) } {
+            Ok(()) => return Some(fill_in(base, MOST_CHUNKS, Ground::Unmapped)),
+            Err(Refusal::Taken) => {}
+            Err(Refusal::NoMemory) => break,
+        }
+    }
+    None
+}
+
+/// The base of a window.
+fn window(number: u64) -> usize {
+    LOWEST + (random::mix(number) as usize) % (SPREAD / HUGE_PAGE) * HUGE_PAGE
+}
+
+fn reserved() -> Option<Range> {
+    // Near a limit the program's stacks and files need something, too.
+    let most = pages::address_space_left() / 2 / CHUNK;
+    let mut chunks = MOST_RESERVED.min(most & !(LEAST_RESERVED - 1));
+    while chunks >= LEAST_RESERVED {
+        let len = HEADER + HUGE_PAGE + chunks * CHUNK;
+        if let Some(start) = pages::reserve(len) {
+            let base = (start as usize + HEADER).next_multiple_of(HUGE_PAGE);
+            // SAFETY: within the mapping just made, whole pages.
+            if unsafe { pages::open_reserved((base - HEADER) as *mut u8, AT_FIRST) } {
+                return Some(fill_in(base, chunks, Ground::Reserved));
+            }
+            // SAFETY: no other thread saw it.
+            unsafe { pages::unmap(start, len) };
+            return None;
+        }
+        chunks = (chunks / 2) & !(LEAST_RESERVED - 1);
+    }
+    None
+}
+
+fn fill_in(base: usize, chunks: usize, ground: Ground) -> Range {
+    let range = Range::at(base);
+    let header = range.header();
+    header.chunks.store(chunks, Ordering::Relaxed);
+    header.is_reserved.store(usize::from(ground == Ground::Reserved), Ordering::Relaxed);
+    range
+}
+
+/// Unmaps a range that no other thread knows, since another one was faster.
+pub(super) fn discard(range: Range) {
+    let chunks = range.chunks() * CHUNK;
+    let len = if range.ground() == Ground::Reserved { HEADER + chunks } else { AT_FIRST };
+    // SAFETY: what `make` mapped, but for less than a huge page about it.
+    unsafe { pages::unmap((range.address(0) - HEADER) as *mut u8, len) };
+}
+
+/// Makes the map have writable bytes for all chunks below a number, the first ones of their group; false without
+/// memory.
+#[cold]
+pub(super) fn extend_map(range: Range, chunks: usize) -> bool {
+    // Acquire: partner is the Release below; the bytes are there.
+    let readable = LIMIT.load(Ordering::Acquire);
+    if chunks > readable && !(extend_to_next(range, readable) && extend_map(range, chunks)) {
+        return false;
+    }
+    let last = range.map_byte(chunks - IN_A_GROUP);
+    // SAFETY: a page of the map, mapped above.
+    is_writable_at_once(chunks) || unsafe { pages::open_reserved(last as *mut u8, IN_A_GROUP) }
+}
+
+/// Bytes that the map takes more when it has bytes for all chunks below a number.
+pub(super) fn missing_map(chunks: usize) -> usize {
+    let step = STEPS.into_iter().find(|step| *step >= chunks).unwrap_or(MOST_CHUNKS);
+    // Relaxed: an estimate.
+    step.saturating_sub(LIMIT.load(Ordering::Relaxed))
+}
+
+/// Whether the map's bytes for the chunk before this one are writable from the start: the last step is 16 MiB, most
+/// of which is only read.
+fn is_writable_at_once(chunk: usize) -> bool {
+    chunk <= STEPS[1]
+}
+
+/// One step further.
+fn extend_to_next(range: Range, readable: usize) -> bool {
+    let Some(next) = STEPS.into_iter().find(|step| *step > readable) else { return false };
+    for nth in 0..PATIENCE {
+        let held = EXTENDS.try_lock();
+        // Acquire: partner is the Release in `map_step`.
+        if LIMIT.load(Ordering::Acquire) > readable {
+            return true;
+        }
+        // Another thread is about to say that it has mapped it.
+        let is_others = held.is_none() && !EXTENDS.is_mine();
+        if is_others && nth + 1 < PATIENCE {
+            if nth > PATIENCE / 2 {
+                sleep::nap(Duration::from_micros(20));
+            }
+            core::hint::spin_loop();
+            continue;
+        }
+        // Begun by a thread that a fork left behind, by this one, which a signal handler interrupts, or by one that
+        // does not run: what lies there is the step.
+        let is_begun = held.as_ref().is_none_or(|held| held.recovered);
+        return map_step(range, readable..next, is_begun);
+    }
+    false
+}
+
+/// Maps the map's bytes for these chunks, and says that they are there; false without memory, or if something else is.
+/// `is_begun`: it may be mapped already.
+fn map_step(range: Range, step: ops::Range<usize>, is_begun: bool) -> bool {
+    let (at, len) = (range.map_byte(step.start), step.len());
+    // SAFETY: whole pages of the map that nothing refers to as long as the limit is below. On reserved ground two
+    // threads open the same pages, which does no harm.
+    let mapped = unsafe {
+        match range.ground() {
+            Ground::Reserved => {
+                let is_open = pages::open_reserved(at as *mut u8, len);
+                if is_open { Ok(()) } else { Err(Refusal::NoMemory) }
+            }
+            ground => pages::map_at(at, len, is_writable_at_once(step.end), ground),
+        }
+    };
+    let is_there = match mapped {
+        Ok(()) => true,
+        // Acquire: partner is the Release below. Else it is whole, or it is another mapping.
+        Err(Refusal::Taken) => {
+            LIMIT.load(Ordering::Acquire) > step.start
+                || is_begun && pages::is_mapped(at as *mut u8, len)
+        }
+        Err(Refusal::NoMemory) => false,
+    };
+    if !is_there {
+        return false;
+    }
+    if !is_writable_at_once(step.end) {
+        // SAFETY: pages of the map. What is written to is dumped again (`extend_map`): at worst it is not.
+        let _ = unsafe { pages::advise(at as *mut u8, len, libc::MADV_DONTDUMP) };
+    }
+    // Release: partners are the Acquires here. On failure another thread was faster.
+    let _ = LIMIT.compare_exchange(step.start, step.end, Ordering::Release, Ordering::Relaxed);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_lie_where_the_kernel_puts_nothing() {
+        let mut bases: std::vec::Vec<usize> = (0..1000).map(window).collect();
+        for base in &bases {
+            assert!(*base % HUGE_PAGE == 0 && *base - HEADER > 16 << 40, "{base:x}");
+            assert!(base + MOST_CHUNKS * CHUNK < 0x2aaa_aaaa_a000, "{base:x}");
+        }
+        bases.sort_unstable();
+        bases.dedup();
+        assert!(bases.len() > 990, "{}", bases.len());
+    }
+
+    #[test]
+    fn a_reserved_range_is_one() {
+        let Some(range) = reserved() else { return };
+        assert!(range.ground() == Ground::Reserved && range.chunks() >= LEAST_RESERVED);
+        assert_eq!(range.address(0) % HUGE_PAGE, 0);
+        assert_eq!(range.kind(5).load(Ordering::Relaxed), crate::alloc::range::NOTHING);
+        range.kind(5).store(1, Ordering::Relaxed);
+        discard(range);
+    }
+
+    /// Each in a child, whose map ends with a step that was mapped and not made known.
+    #[test]
+    #[cfg_attr(miri, ignore = "forks")]
+    fn a_step_that_was_left_behind_is_ended() {
+        use crate::sys::forks::Identity;
+        let range = Range::make().unwrap();
+        if range.ground() == Ground::Reserved {
+            std::eprintln!("skipped: a_step_that_was_left_behind_is_ended: the range is reserved");
+            return;
+        }
+        let is_ended = |of_gone: bool, is_whole: bool| {
+            let readable = LIMIT.load(Ordering::Acquire);
+            let Some(next) = STEPS.into_iter().find(|step| *step > readable) else {
+                return is_whole;
+            };
+            let (at, len) = (range.map_byte(readable), next - readable);
+            let len = if is_whole { len } else { len / 2 };
+            let holder = if of_gone { Identity::gone() } else { Identity::of_this_thread() };
+            let _held = core::mem::ManuallyDrop::new(EXTENDS.lock_as(holder));
+            // SAFETY: whole pages of the map beyond the limit. Another test may have left them behind, too.
+            let _ = unsafe { pages::map_at(at, len, true, Ground::Unmapped) };
+            extend_to_next(range, readable) && LIMIT.load(Ordering::Relaxed) == next
+        };
+        for (of_gone, is_whole) in [(true, true), (false, true), (true, false)] {
+            // SAFETY: the child makes system calls and atomic accesses, and ends.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: as above.
+                unsafe { libc::_exit(i32::from(is_ended(of_gone, is_whole) != is_whole)) };
+            }
+            let mut status = -1;
+            // SAFETY: a child of ours.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0, "{of_gone} {is_whole}");
+        }
+    }
+}

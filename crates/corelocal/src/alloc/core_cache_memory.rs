@@ -1,0 +1,135 @@
+//! The memory of all slabs: a slot for each possible id, of which those in use are writable.
+//!
+//! ```text
+//!   … │ slot 1 │ slot 0 ┃ shared 0 │ shared 1 …       as in a region of `percpu`
+//!                       ┃ base
+//! ```
+//!
+//! The kernel charges a process for memory that it may write to, used or not: under strict overcommit
+//! (`vm.overcommit_memory=2`), by `RLIMIT_DATA`, and in `VmData`. So the mapping is readable, and a slab becomes
+//! writable before an id gets its slot. Sections need no look at that: they reach a slot by way of an id that has it.
+//!
+//! # Invariants
+//! 1. A slot that an id has, or may get at this moment, is open if a thread can find the block (`front.rs`). Either the
+//!    thread that gives the slot sees `OPENER`, or the thread that makes the block sees the slot (`cid/high_water.rs`).
+//! 2. A slot that is not open reads as zeros, which are an empty slab, and nothing writes to it.
+//! 3. A shared slot is open before a thread has its lock.
+
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use super::core_cache::Slab;
+use crate::cid;
+use crate::percpu::Block;
+use crate::rseq::{SLOT_SHIFT, offset};
+use crate::sys::page_size::page_size;
+use crate::sys::thread::LEASES;
+use crate::sys::{lazy_mapping, pages};
+
+/// Of the mapping: null, then final.
+static BASE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+/// A bit for each shared slot that is open.
+static SHARED: AtomicU64 = AtomicU64::new(0);
+const _: () = assert!(LEASES <= u64::BITS);
+const _: () = assert!(Block::<Slab>::len() == 1 << SLOT_SHIFT, "a slab has a slot for itself");
+
+/// The block, with the slots of all ids open that have one; `None` without memory.
+#[cold]
+pub(super) fn make() -> Option<Block<Slab>> {
+    let base = match BASE.load(Ordering::Acquire) {
+        base if base.is_null() => map()?,
+        base => base,
+    };
+    let is_open = cid::open_slots_with(open).all(|slot| open_at(base, offset(slot) as usize));
+    // SAFETY: a mapping with a slab in each slot, all bytes 0, which stays.
+    is_open.then(|| unsafe { Block::from_base(base) }).flatten()
+}
+
+/// The mapping's base. Of two threads that map it both get the same one.
+fn map() -> Option<*mut u8> {
+    let own = (cid::capacity() as usize) << SLOT_SHIFT;
+    let len = own + ((cid::shared_capacity() as usize) << SLOT_SHIFT);
+    let start = lazy_mapping::map_readable(len)?;
+    // SAFETY: the mapping just made. Refused, core dumps are longer.
+    let _ = unsafe { pages::advise(start, len, libc::MADV_DONTDUMP) };
+    let fresh = start.wrapping_add(own);
+    // Release: partner is the Acquire here and in `open`. On failure Acquire, for the winner's mapping.
+    match BASE.compare_exchange(null_mut(), fresh, Ordering::Release, Ordering::Acquire) {
+        Ok(_) => Some(fresh),
+        Err(winner) => {
+            // SAFETY: no other thread saw it.
+            unsafe { pages::unmap(start, len) };
+            Some(winner)
+        }
+    }
+}
+
+/// Opens the slot, which an id is about to get; false without memory.
+fn open(slot: u32) -> bool {
+    // Acquire: partner is the Release in `map`.
+    open_at(BASE.load(Ordering::Acquire), offset(slot) as usize)
+}
+
+/// Opens a shared slot; false without memory.
+pub(super) fn open_shared(slot: u32) -> bool {
+    let bit = 1 << slot;
+    // Relaxed: the kernel's order. A thread that sees the bit comes after the call.
+    if SHARED.load(Ordering::Relaxed) & bit != 0 {
+        return true;
+    }
+    let base = BASE.load(Ordering::Acquire);
+    let is_open = open_at(base, (slot as usize) << SLOT_SHIFT);
+    if is_open {
+        SHARED.fetch_or(bit, Ordering::Relaxed);
+    }
+    is_open
+}
+
+/// Opens the slab that lies there; one that is open stays as it is.
+fn open_at(base: *mut u8, offset: usize) -> bool {
+    let len = size_of::<Slab>().next_multiple_of(page_size());
+    // SAFETY: whole pages of the mapping, which nothing takes access from.
+    unsafe { pages::open_reserved(base.wrapping_add(offset), len) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Whether the page of this address may be written to.
+    fn is_writable(at: usize) -> bool {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().any(|line| {
+            let (range, access) = line.split_once(' ').unwrap();
+            let (from, to) = range.split_once('-').unwrap();
+            let [from, to] = [from, to].map(|end| usize::from_str_radix(end, 16).unwrap());
+            (from..to).contains(&at) && access.starts_with("rw")
+        })
+    }
+
+    #[test]
+    fn slots_of_ids_are_open_and_those_of_none_are_not() {
+        let block = make().expect("memory");
+        assert_eq!(make().map(Block::base), Some(block.base()));
+        // Other threads may get slots meanwhile: what is open stays so.
+        let given = crate::cid::high_water::<crate::cid::Cid>();
+        for slot in 0..given {
+            let slab = (&raw const *block.slot(slot)).addr();
+            assert!(is_writable(slab) && is_writable(slab + size_of::<Slab>() - 1), "{slot}");
+        }
+        let (last, len) = (cid::capacity(), size_of::<Slab>());
+        let beyond = block.base().wrapping_add(offset(last - 1) as usize).addr() + len;
+        assert!(!is_writable(beyond.next_multiple_of(page_size())), "{beyond:x}");
+    }
+
+    #[test]
+    fn a_shared_slot_is_open_when_it_is_used() {
+        let block = make().expect("memory");
+        let slot = cid::shared_capacity() - 1;
+        assert!(open_shared(slot) && open_shared(slot));
+        let slab = block.shared(slot);
+        assert!(is_writable((&raw const *slab).addr()));
+        assert!(!slab.rests());
+    }
+}

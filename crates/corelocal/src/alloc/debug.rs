@@ -1,0 +1,278 @@
+//! What a process watches of its objects: nothing, unless `CORELOCAL_MALLOC` in its environment says so.
+//!
+//! It is decided before the first object waits on a core, and holds for the whole process: a child of fork
+//! watches what its parent did. Nothing of it is on the hot paths, see `front.rs`. All but `check` goes the way of
+//! `instrumented.rs`.
+//!
+//! ```text
+//!   stats, stats:json, stats-signal:N,
+//!   count                 counts what is asked for and given back, for the numbers at the end
+//!   check                 writes canaries about all objects, and looks at them (`check.rs`)
+//!   guard, guard:N        gives one object in N pages of its own (`guard.rs`)
+//!   profile, profile:…    samples objects and who asked for them (`profile/`)
+//! ```
+//! `nodes:no` and `resident:SIZE` are taken here, too (`nodes.rs`, `release.rs`). Words have commas between them. Those
+//! that are not known here mean nothing here.
+//!
+//! # Invariants
+//! 1. `WISHES` goes from `UNREAD` to its final value once.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::class::CLASSES;
+use super::range::{GUARDED, Range, kind_of};
+use super::sampling::{Lot, Odds};
+use super::spans::Place;
+use super::{check, front, guard, instrumented, nodes, profile, release};
+use crate::sys::environment;
+
+/// What a process watches.
+#[derive(Clone, Copy)]
+pub(super) struct Wishes(u32);
+
+const READ: u32 = 1;
+/// Counts what is asked for.
+const COUNT: u32 = 2;
+/// Checks all objects.
+const CHECK: u32 = 4;
+/// Guards some.
+const GUARD: u32 = 8;
+/// Samples objects.
+const PROFILE: u32 = 1 << 8;
+
+const UNREAD: u32 = 0;
+static WISHES: AtomicU32 = AtomicU32::new(UNREAD);
+
+impl Wishes {
+    /// Whether anything is watched.
+    #[inline]
+    pub(super) fn is_any(self) -> bool {
+        self.0 != READ
+    }
+
+    fn has(self, wish: u32) -> bool {
+        self.0 & wish != 0
+    }
+
+    /// How likely an object is taken out.
+    fn odds(self) -> Odds {
+        let guard = if self.has(GUARD) { Some(guard::rate()) } else { None };
+        Odds { guard, rate: profile::rate() }
+    }
+}
+
+/// What the process watches; `None` as long as it has no environment: the dynamic linker asks for memory before
+/// libc has begun.
+#[inline]
+pub(super) fn wishes() -> Option<Wishes> {
+    // Acquire: partner is the Release in `read`. Every racer reads the same.
+    match WISHES.load(Ordering::Acquire) {
+        UNREAD => read(),
+        known => Some(Wishes(known)),
+    }
+}
+
+#[cold]
+fn read() -> Option<Wishes> {
+    if !environment::is_there() {
+        return None;
+    }
+    // SAFETY: used at once.
+    let value = unsafe { environment::variable(c"CORELOCAL_MALLOC") };
+    // A set-uid program ignores its environment, which another user may have written (AT_SECURE).
+    let value = value.filter(|_| !environment::is_foreign()).unwrap_or_default();
+    let words = value.to_bytes().split(|byte| *byte == b',');
+    let wishes = Wishes(words.clone().map(wish_of).fold(READ, |wishes, wish| wishes | wish));
+    // An object that is checked has its place by its size, a sampled one by itself.
+    let wishes = if wishes.has(CHECK) { Wishes(wishes.0 & !PROFILE) } else { wishes };
+    words.clone().for_each(nodes::configure);
+    words.clone().for_each(release::configure);
+    words.clone().filter_map(guard::rate_of).for_each(guard::set_rate);
+    if wishes.has(CHECK) {
+        check::begin();
+    }
+    if wishes.has(PROFILE) {
+        profile::begin(words);
+    }
+    // Release: partner is the Acquire in `wishes`; those whom they concern are ready.
+    WISHES.store(wishes.0, Ordering::Release);
+    Some(wishes)
+}
+
+fn wish_of(word: &[u8]) -> u32 {
+    match word {
+        b"stats" | b"stats:json" | b"count" => COUNT,
+        b"check" => CHECK,
+        // The numbers are written when a signal comes.
+        word if word.starts_with(b"stats-signal:") => COUNT,
+        _ if guard::rate_of(word).is_some() => GUARD,
+        word if profile::configure(word) => PROFILE,
+        _ => 0,
+    }
+}
+
+/// A number of bytes, with K, M or G behind it perhaps.
+pub(super) fn bytes(text: &[u8]) -> Option<u64> {
+    let (digits, shift) = match text {
+        [digits @ .., b'k' | b'K'] => (digits, 10),
+        [digits @ .., b'm' | b'M'] => (digits, 20),
+        [digits @ .., b'g' | b'G'] => (digits, 30),
+        digits => (digits, 0),
+    };
+    let number: u64 = core::str::from_utf8(digits).ok()?.parse().ok()?;
+    number.checked_mul(1 << shift).filter(|bytes| (1..1 << 40).contains(bytes))
+}
+
+/// Whether somebody has these wishes, as far as it is known.
+#[inline]
+fn is_known(wish: u32) -> bool {
+    // Acquire: as in `wishes`.
+    WISHES.load(Ordering::Acquire) & wish != 0
+}
+
+/// Whether the process checks all its objects: large ones, too.
+#[cold]
+pub(super) fn is_checked() -> bool {
+    wishes().is_some_and(|wishes| wishes.has(CHECK))
+}
+
+/// [`is_checked`], as far as it is known: by who has an object at the latest.
+#[inline]
+pub(super) fn is_known_to_check() -> bool {
+    is_known(CHECK)
+}
+
+/// Whether it is known that objects are sampled, with the size that was asked for.
+pub(super) fn is_known_to_profile() -> bool {
+    is_known(PROFILE)
+}
+
+/// Whether objects that were asked for are counted; and whether those that were given back are, each by itself.
+pub(super) fn counts() -> (bool, bool) {
+    let wishes = wishes().unwrap_or(Wishes(READ));
+    (wishes.has(COUNT | GUARD | PROFILE), wishes.has(CHECK))
+}
+
+/// Whether an object's end is watched: it has the size that was asked for, and none of those that its class has.
+#[inline]
+pub(super) fn is_exact(object: *mut u8) -> bool {
+    is_known(CHECK | GUARD) && (is_known(CHECK) || is_guarded(object))
+}
+
+/// The size of an object of a class, in a process that checks.
+#[inline]
+pub(super) fn exact_size(object: *mut u8) -> Option<usize> {
+    if is_known(CHECK) { check::size_of(object) } else { None }
+}
+
+fn is_guarded(object: *mut u8) -> bool {
+    kind_of(object) == Some(usize::from(GUARDED))
+}
+
+/// Puts a batch of objects of a class into the order in which they are given out.
+pub(super) fn arrange(batch: &mut [u64]) {
+    if is_known(CHECK) {
+        check::shuffle(batch);
+    }
+}
+
+/// An object of a class, in a process that watches; `None` without memory.
+pub(super) fn allocate(wishes: Wishes, place: Place, align: usize, size: usize) -> Option<u64> {
+    match wishes.has(CHECK) {
+        true => allocate_checked(wishes, place.range, align, size),
+        false => instrumented::allocate(wishes.odds(), place, align, size),
+    }
+}
+
+fn allocate_checked(wishes: Wishes, range: Range, align: usize, size: usize) -> Option<u64> {
+    if wishes.odds().at_once(size) == Lot::Guarded {
+        if let Some(object) = guard::allocate(range, align, size) {
+            return Some(object as u64);
+        }
+    }
+    let Some(place) = check::place(range, align, size) else {
+        return check::allocate_large(range, align, size, false).map(|(at, _)| at as u64);
+    };
+    if wishes.has(COUNT) {
+        front::count_pop(place.class);
+    }
+    check::allocate(place, size)
+}
+
+/// Gives an object back, whatever it is, in a process that watches; `size` as in `front.rs`.
+pub(super) fn deallocate(wishes: Wishes, range: Range, object: *mut u8, size: usize) {
+    if is_guarded(object) {
+        return guard::deallocate(object, size);
+    }
+    let Some(class) = kind_of(object).filter(|kind| (1..=CLASSES).contains(kind)) else {
+        if wishes.has(CHECK) {
+            return check::deallocate_other(range, object, size);
+        }
+        if wishes.has(PROFILE) {
+            profile::forget(range, object);
+        }
+        return super::deallocate_other(object);
+    };
+    let place = Place::new(range, class);
+    if !wishes.has(CHECK) {
+        return front::push_or_spill(place, object as u64);
+    }
+    if wishes.has(COUNT) {
+        front::count_push(class);
+    }
+    check::deallocate(place, object as usize, size);
+}
+
+/// A large object was made, or has another size now.
+pub(super) fn large_made(range: Range, object: *mut u8, size: usize) {
+    if let Some(wishes) = wishes().filter(|wishes| wishes.has(PROFILE)) {
+        let is_sampled = wishes.odds().without_guard().at_once(size) == Lot::Sampled;
+        profile::large_made(range, object, size, is_sampled);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_bytes() {
+        for (text, number) in [
+            (&b"1"[..], Some(1)),
+            (b"512K", Some(512 << 10)),
+            (b"3m", Some(3 << 20)),
+            (b"1G", Some(1 << 30)),
+            (b"", None),
+            (b"K", None),
+            (b"0", None),
+            (b"-1", None),
+            (b"99999999999999999999", None),
+            (b"9999G", None),
+            (b"1.5M", None),
+        ] {
+            assert_eq!(bytes(text), number, "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn words() {
+        let words: [(&[u8], u32); 13] = [
+            (b"", 0),
+            (b"stats", COUNT),
+            (b"stats:json", COUNT),
+            (b"stats-signal:USR1", COUNT),
+            (b"count", COUNT),
+            (b"background:no", 0),
+            (b"check", CHECK),
+            (b"guard", GUARD),
+            (b"guard:7", GUARD),
+            (b"guard:0", 0),
+            (b"guard:x", 0),
+            (b"profile", PROFILE),
+            (b"profile-rate:1", 0),
+        ];
+        for (word, wish) in words {
+            assert_eq!(wish_of(word), wish, "{}", word.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! A word for each core, with the operations that other structures are built of.
+//!
+//! # Data's way
+//! The operations are those of every word that each core has (`word_operations.rs`): a section on the slot's
+//! word, or an atomic operation on a shared slot's, or on `inside` where there is no memory for slots.
+
+use core::fmt;
+
+use super::lazy_block::{Fallback, Owned};
+use super::slot_name::Part;
+use super::word_operations::{self, EachWord};
+use crate::cid::{Busy, Cid, Revocable, SlotIndex};
+use crate::primitive::atomic::AtomicU64;
+use crate::rseq::{self, Exit, Index, Slots, Yielded};
+
+/// A `u64` for each core, 0 at first, changed in one step by any thread on its core.
+///
+/// It is what [`AtomicU64`] is, without its price: no locked instruction,
+/// no shared line. An operation acts on the word of the core the thread runs on at that moment, so two in
+/// a row may act on different words. What can be built on that:
+///
+/// | to build | with |
+/// |---|---|
+/// | numbers no other core gives | [`add_fetch_at`](Word::add_fetch_at): unique with its [`Part`] |
+/// | one spare object kept for each core | [`exchange`](Word::exchange) of its address |
+/// | a token bucket, flags, packed state | [`fetch_update`](Word::fetch_update) |
+/// | a list pushed to here, taken whole from afar | [`store_if_equal`](Word::store_if_equal), [`drain`](Word::drain) |
+///
+/// Taking single items from a list this way is unsound: between the load of an item's successor and the
+/// store, the item may have been taken and put back (the ABA problem).
+///
+/// ```
+/// use corelocal::percpu::{Part, Word};
+///
+/// static LAST: Word = Word::new();
+///
+/// // Distinct, whichever threads ask on whichever cores.
+/// let id: (Part, u64) = LAST.add_fetch_at(1);
+/// assert_ne!(LAST.add_fetch_at(1), id);
+/// ```
+///
+/// # Threads without critical sections
+/// Use the word of a shared part, with atomic instructions; all operations do there what they do
+/// elsewhere. None can fail for want of anything: without memory for slots all threads use one word inside
+/// the object.
+///
+/// # Where it may be used
+/// As [`Counter`](super::Counter): in any thread, in signal handlers, during thread exit, in the child
+/// after `fork`. The exception for `vfork` is the same.
+///
+/// # Memory
+/// 24 bytes, and 8 bytes on each core that used it.
+///
+/// # Memory ordering
+/// Every operation that stores releases, and every one that loads acquires: what a thread did before it
+/// stored a word happens before what a thread does that then loads it.
+///
+/// # Drop
+/// Words are numbers; what they may stand for is the owner's to take back with [`drain`](Word::drain).
+pub struct Word<I: SlotIndex = Cid> {
+    words: Owned<AtomicU64, I>,
+    inside: AtomicU64,
+}
+
+/// The word was another than expected. Nothing was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mismatch;
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the core's word is another than expected")
+    }
+}
+
+impl core::error::Error for Mismatch {}
+
+impl<I: SlotIndex> Word<I> {
+    /// Words of 0.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Word { words: Owned::new(), inside: AtomicU64::new(0) }
+    }
+
+    /// Words of 0.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Word { words: Owned::new(), inside: AtomicU64::new(0) }
+    }
+
+    /// Adds `n` to this core's word, wrapping, and returns the sum.
+    ///
+    /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.
+    #[inline]
+    pub fn add_fetch(&self, n: u64) -> u64 {
+        word_operations::add_fetch(self, n)
+    }
+
+    /// As [`add_fetch`](Word::add_fetch), telling whose word it was.
+    #[inline]
+    pub fn add_fetch_at(&self, n: u64) -> (Part, u64) {
+        word_operations::add_fetch_at(self, n)
+    }
+
+    /// Stores `n` to this core's word and returns what was there.
+    ///
+    /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.
+    ///
+    /// ```
+    /// use corelocal::percpu::Word;
+    ///
+    /// /// Keeps one buffer for each core.
+    /// static SPARE: Word = Word::new();
+    ///
+    /// fn put(buffer: Box<[u8; 4096]>) {
+    ///     drop_buffer(SPARE.exchange(Box::into_raw(buffer) as u64));
+    /// }
+    ///
+    /// fn take() -> Box<[u8; 4096]> {
+    ///     match SPARE.exchange(0) {
+    ///         0 => Box::new([0; 4096]),
+    ///         // SAFETY: made by `put`, taken once.
+    ///         spare => unsafe { Box::from_raw(spare as *mut [u8; 4096]) },
+    ///     }
+    /// }
+    ///
+    /// fn drop_buffer(buffer: u64) {
+    ///     if buffer != 0 {
+    ///         // SAFETY: made by `put`, taken once.
+    ///         drop(unsafe { Box::from_raw(buffer as *mut [u8; 4096]) });
+    ///     }
+    /// }
+    ///
+    /// put(take());
+    /// SPARE.drain(|_, buffer| drop_buffer(buffer))?;
+    /// # Ok::<(), corelocal::cid::Busy>(())
+    /// ```
+    #[inline]
+    pub fn exchange(&self, n: u64) -> u64 {
+        word_operations::exchange(self, n)
+    }
+
+    /// Stores `n` to this core's word if `expected` is there; tells whose word it was.
+    ///
+    /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.
+    ///
+    /// # Errors
+    /// [`Mismatch`]: something else is there. Often that is so because the thread is on another core than
+    /// where it looked; see [`fetch_update`](Word::fetch_update) for the loop.
+    #[inline]
+    pub fn store_if_equal(&self, expected: u64, n: u64) -> Result<Part, Mismatch> {
+        word_operations::store_if_equal(self, expected, n)
+    }
+
+    /// This core's word.
+    ///
+    /// A hint: the thread may be on another core by now, and the word changed. Async-signal-safe.
+    #[inline]
+    pub fn load(&self) -> u64 {
+        word_operations::load(self)
+    }
+
+    /// Replaces this core's word by what `f` makes of it, unless that is `None`.
+    ///
+    /// `f` runs again as often as the word has changed, or the thread its core, before the store: it must
+    /// depend on nothing but its argument. Then the outcome is that of one step.
+    ///
+    /// Attempts are capped: when the kernel aborts all of them, as under a debugger that steps through
+    /// instructions, or the word changes before each, the operation acts on the word of a shared part. There it is
+    /// lock-free. Async-signal-safe if `f` is.
+    ///
+    /// ```
+    /// use corelocal::percpu::Word;
+    ///
+    /// static TOKENS: Word = Word::new();
+    ///
+    /// TOKENS.add_fetch(1);
+    /// let spend = || TOKENS.fetch_update(|tokens| tokens.checked_sub(1)).is_ok();
+    /// # if corelocal::cid::capacity() == 1 {
+    /// assert!(spend());
+    /// assert!(!spend());
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// What `f` wanted left as it is.
+    pub fn fetch_update(&self, f: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
+        word_operations::fetch_update(self, f)
+    }
+
+    /// The words of all parts that may have been used, with whose they are.
+    ///
+    /// A word that changes meanwhile is seen before or after the change. Words never used are 0. Linear in
+    /// the slots in use, of which each costs a cache miss.
+    ///
+    /// ```
+    /// use corelocal::percpu::Word;
+    ///
+    /// let given: Word = Word::new();
+    /// given.add_fetch(3);
+    /// assert_eq!(given.iter().map(|(_, word)| word).sum::<u64>(), 3);
+    /// ```
+    pub fn iter(&self) -> impl Iterator<Item = (Part, u64)> {
+        word_operations::iter(self)
+    }
+}
+
+/// From afar: for slots that can be frozen.
+impl<I: Revocable> Word<I> {
+    /// Calls `f` on the word of a certain slot (see [`crate::cid`]), which no thread uses meanwhile.
+    ///
+    /// Takes the slot away from its id ([`crate::cid::freeze`]): nobody waits, its threads get another slot.
+    /// One `membarrier(2)`, so a microsecond or a few, and what `f` takes. If `f` panics the word stays as
+    /// it was. Not for signal handlers.
+    ///
+    /// ```
+    /// use corelocal::cid::Busy;
+    /// use corelocal::percpu::{Part, Word};
+    ///
+    /// let bits: Word = Word::new();
+    /// if let (Part::Slot(slot), _) = bits.add_fetch_at(0b100) {
+    ///     let old = bits.with_frozen(slot, |word| std::mem::replace(word, 1))?;
+    ///     assert_eq!(old, 0b100);
+    /// }
+    /// # Ok::<(), Busy>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Busy::NoSlot`]: no thread has used the object yet, or no id had that slot. [`Busy::Frozen`]:
+    /// somebody keeps the slot frozen, for longer than a second. [`Busy::Fence`]: the kernel refuses the
+    /// barrier.
+    pub fn with_frozen<R>(&self, slot: u32, f: impl FnOnce(&mut u64) -> R) -> Result<R, Busy> {
+        word_operations::with_frozen(self, slot, f)
+    }
+
+    /// Takes the words of all parts, leaving 0, and calls `f` on each that was not 0.
+    ///
+    /// Whatever is stored meanwhile is either taken or stays: nothing is lost or seen twice. Linear in the
+    /// slots in use; one `membarrier(2)` for each whose word is not 0. Not for signal handlers.
+    ///
+    /// # Errors
+    /// Why the first slot that could not be frozen could not: see [`with_frozen`](Word::with_frozen). All
+    /// others have been taken.
+    pub fn drain(&self, f: impl FnMut(Part, u64)) -> Result<(), Busy> {
+        word_operations::drain(self, f)
+    }
+}
+
+impl<'a, I: SlotIndex> EachWord<'a> for &'a Word<I> {
+    type Index = I;
+    type Content = AtomicU64;
+
+    #[inline(always)]
+    fn initial(self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn owned(self) -> &'a Owned<AtomicU64, I> {
+        &self.words
+    }
+
+    #[inline(always)]
+    fn word(self, content: &AtomicU64) -> &AtomicU64 {
+        content
+    }
+
+    #[inline(always)]
+    fn inside(self) -> Option<&'a AtomicU64> {
+        Some(&self.inside)
+    }
+
+    fn other(self, fallback: Fallback<AtomicU64>) -> (Part, &'a AtomicU64) {
+        match fallback {
+            Fallback::Shared(word) => (self.words.part_at(word), word),
+            Fallback::Unbound => (Part::Inline, &self.inside),
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_fetch(self, index: Index, slots: &Slots, n: u64) -> Yielded {
+        // SAFETY: run by `words`, whose slots hold one word each, used by sections indexed by `I`.
+        unsafe { rseq::add_fetch(index, slots, n) }
+    }
+
+    #[inline(always)]
+    unsafe fn exchange(self, index: Index, slots: &Slots, n: u64) -> Yielded {
+        // SAFETY: as in `add_fetch`.
+        unsafe { rseq::exchange(index, slots, n) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_if_equal(self, index: Index, slots: &Slots, expected: u64, n: u64) -> Exit {
+        // SAFETY: as in `add_fetch`.
+        unsafe { rseq::store_if_equal(index, slots, expected, n) }
+    }
+}
+
+impl<I: SlotIndex> Default for Word<I> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<I: SlotIndex> fmt::Debug for Word<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter().filter(|(_, word)| *word != 0)).finish()
+    }
+}
+
+#[cfg(test)]
+#[path = "core_word_tests.rs"]
+mod tests;

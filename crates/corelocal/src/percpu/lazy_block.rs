@@ -1,0 +1,228 @@
+//! A block and its life inside a container: unbound, bound at first use, freed by drop.
+//!
+//! Invariants:
+//! 1. The base of `slots`, once set, is that of a block of `T` this owns, or was lent.
+//! 2. Slots are used by sections indexed by `I`, shared slots by atomics or under a lock.
+
+use core::marker::PhantomData;
+#[cfg(not(loom))]
+use core::mem::ManuallyDrop;
+
+use super::block::Block;
+use super::slot::Zeroed;
+use super::slot_name::Part;
+use crate::cid::{self, SlotIndex};
+use crate::rseq::{self, Ended, Index, Slots};
+
+/// See the module's text.
+pub(super) struct Owned<T: Zeroed, I: SlotIndex> {
+    slots: Slots,
+    content: PhantomData<(&'static T, I)>,
+}
+
+/// In the number of a part: it is a shared one.
+const SHARED: u32 = 1 << 31;
+
+/// What remains to be done when no section could.
+pub(super) enum Fallback<T: 'static> {
+    /// Use this with atomics or under a lock: other threads share it.
+    Shared(&'static T),
+    /// There is no memory for a block.
+    Unbound,
+}
+
+impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
+    #[cfg(not(loom))]
+    pub(super) const fn new() -> Self {
+        Owned { slots: Slots::new(), content: PhantomData }
+    }
+
+    #[cfg(loom)]
+    pub(super) fn new() -> Self {
+        Owned { slots: Slots::new(), content: PhantomData }
+    }
+
+    /// With a block from the start, which this does not own and never frees.
+    ///
+    /// # Safety
+    /// The block is `I`'s. Until it is given back, this is the only one to use it; from then on nobody uses
+    /// this, or what it gave out: references are `'static` for blocks that stay.
+    #[cfg(not(loom))]
+    pub(super) unsafe fn lent(block: Block<T>) -> ManuallyDrop<Self> {
+        let slots = Slots::new();
+        slots.bind(block.base());
+        ManuallyDrop::new(Owned { slots, content: PhantomData })
+    }
+
+    /// The block, and below which number its shared slots may have been used.
+    #[cfg(not(loom))]
+    pub(super) fn used(&self) -> Option<(Block<T>, u32)> {
+        self.block().map(|block| (block, self.slots.opened_shared()))
+    }
+
+    /// Runs `section` on this block once, inline, and everything else out of line. The section must
+    /// use the slot it locates as a `T`.
+    ///
+    /// `Err` tells what else to do. Give a closure that owns what it captures: captured by
+    /// reference, operands would have to live in memory.
+    #[inline(always)]
+    pub(super) fn run<E: Ended>(
+        &self,
+        section: impl Fn(Index, &Slots) -> E,
+    ) -> Result<E, Fallback<T>> {
+        let ended = self.run_once(&section);
+        if ended.is_done() { Ok(ended) } else { self.run_cold(ended, section) }
+    }
+
+    /// The first half of `run`: where it is not done, `run_cold` with the same section does the rest. For
+    /// callers that put the second half, with their operands, into a cold function of their own.
+    #[inline(always)]
+    pub(super) fn run_once<E: Ended>(&self, section: impl Fn(Index, &Slots) -> E) -> E {
+        section(I::index(), &self.slots)
+    }
+
+    /// The second half of `run`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn run_cold<E: Ended>(
+        &self,
+        first: E,
+        section: impl Fn(Index, &Slots) -> E,
+    ) -> Result<E, Fallback<T>> {
+        let Some(block) = self.bind() else { return Err(Fallback::Unbound) };
+        if let Some(slot) = cid::shared_slot_for_good(&self.slots) {
+            return Err(Fallback::Shared(block.shared(slot)));
+        }
+        let attempt = || section(I::index(), &self.slots);
+        match rseq::retry(first, cid::prepare::<I>, attempt) {
+            Some(ended) => Ok(ended),
+            None => Err(self.share().map_or(Fallback::Unbound, Fallback::Shared)),
+        }
+    }
+
+    /// What sections use, of every slot that any object used.
+    pub(super) fn slots(&self) -> impl Iterator<Item = &'static T> + use<T, I> {
+        let opened = cid::high_water::<I>();
+        let block = self.block();
+        block.into_iter().flat_map(move |block| (0..opened).map(move |slot| block.slot(slot)))
+    }
+
+    /// What atomics and locks use, of every shared slot in use.
+    pub(super) fn shared(&self) -> impl Iterator<Item = &'static T> + use<T, I> {
+        let opened = self.slots.opened_shared();
+        let block = self.block();
+        block.into_iter().flat_map(move |block| (0..opened).map(move |slot| block.shared(slot)))
+    }
+
+    /// What sections use under this slot, if it is in use.
+    pub(super) fn slot(&self, slot: u32) -> Option<&'static T> {
+        (slot < cid::high_water::<I>()).then(|| self.block())?.map(|block| block.slot(slot))
+    }
+
+    /// The numbers of all parts in use, in ascending order: slots, then shared ones. A part keeps its number,
+    /// whatever else comes into use.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + use<T, I> {
+        let shared = 0..self.slots.opened_shared();
+        (0..cid::high_water::<I>()).chain(shared.map(|slot| SHARED | slot))
+    }
+
+    /// The part of this number, found at once, if it is in use.
+    #[inline]
+    pub(super) fn part(&self, number: u32) -> Option<&'static T> {
+        if number & SHARED == 0 { self.slot(number) } else { self.shared_slot(number & !SHARED) }
+    }
+
+    /// The calling thread's shared slot, now in use; `None` without memory.
+    #[cold]
+    pub(super) fn share(&self) -> Option<&'static T> {
+        Some(self.bind()?.shared(cid::shared_slot(&self.slots)))
+    }
+
+    /// What goes with the calling thread's slot, or with its shared slot if it has none; `None`
+    /// without memory. A hint: for what any thread may use at any time.
+    #[inline]
+    pub(super) fn near(&self) -> Option<&'static T> {
+        match cid::offset_of_this_thread::<I>() {
+            // SAFETY: invariant 1; the offset is that of a slot, which every region has.
+            Some(offset) => match unsafe { Block::from_base(self.slots.base()) } {
+                Some(block) => Some(block.slot_at(offset)),
+                None => self.near_cold(),
+            },
+            None => self.near_cold(),
+        }
+    }
+
+    #[cold]
+    fn near_cold(&self) -> Option<&'static T> {
+        let block = self.bind()?;
+        if cid::prepare::<I>() {
+            if let Some(offset) = cid::offset_of_this_thread::<I>() {
+                return Some(block.slot_at(offset));
+            }
+        }
+        self.share()
+    }
+
+    /// What atomics and locks use under this shared slot, if it is in use.
+    pub(super) fn shared_slot(&self, slot: u32) -> Option<&'static T> {
+        (slot < self.slots.opened_shared()).then(|| self.block())?.map(|block| block.shared(slot))
+    }
+
+    /// Which part of the block this is the address of.
+    #[inline]
+    pub(super) fn part_at(&self, at: *const T) -> Part {
+        self.block().map_or(Part::Inline, |block| block.part_at(at))
+    }
+
+    fn block(&self) -> Option<Block<T>> {
+        // SAFETY: invariant 1.
+        unsafe { Block::from_base(self.slots.base()) }
+    }
+
+    /// The block, allocated at its first use; `None` without memory.
+    fn bind(&self) -> Option<Block<T>> {
+        if let Some(block) = self.block() {
+            return Some(block);
+        }
+        let fresh = Block::<T>::allocate::<I>()?;
+        let bound = self.slots.bind(fresh.base());
+        if bound != fresh.base() {
+            // SAFETY: nobody else saw `fresh`, and no slot of it was used.
+            unsafe { fresh.free::<I>(0) };
+        }
+        // SAFETY: invariant 1.
+        unsafe { Block::from_base(bound) }
+    }
+}
+
+impl<T: Zeroed, I: SlotIndex> Drop for Owned<T, I> {
+    fn drop(&mut self) {
+        if let Some(block) = self.block() {
+            // SAFETY: invariant 1; `&mut self` proves that all users are done.
+            unsafe { block.free::<I>(self.slots.opened_shared()) };
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::primitive::atomic::AtomicU64;
+
+    /// Else whoever walks along the numbers would miss a part when a slot comes into use meanwhile.
+    #[test]
+    fn a_part_keeps_its_number() {
+        let parts = Owned::<AtomicU64, cid::Cid>::new();
+        let shared: *const AtomicU64 = parts.share().expect("memory");
+        let number_of = |part| parts.numbers().find(|number| at(&parts, *number) == Some(part));
+        let number = number_of(shared).expect("in use");
+        cid::current::<cid::Cid>();
+        assert_eq!(number_of(shared), Some(number));
+        assert!(number >= SHARED && parts.numbers().all(|number| parts.part(number).is_some()));
+        assert!(parts.numbers().is_sorted() && parts.part(SHARED - 1).is_none());
+    }
+
+    fn at(parts: &Owned<AtomicU64, cid::Cid>, number: u32) -> Option<*const AtomicU64> {
+        parts.part(number).map(core::ptr::from_ref)
+    }
+}

@@ -1,0 +1,360 @@
+//! The operations on one word of every part of an object: of a [`Word`](super::Word), and of each word of
+//! an area's cells.
+//!
+//! # Data's way
+//! Each operation is one section on the slot's word. Where sections are unavailable: one atomic operation
+//! on the word of another part.
+//!
+//! # Invariants
+//! 1. An operation acts on exactly one part's word, as one step with respect to all others on that part.
+//! 2. Under a slot, words are changed by sections, and by whoever has the slot frozen.
+//! 3. What is kept is a word's distance from its initial value, wrapping: memory that nobody has touched
+//!    is 0, and so is that distance. Sums, exchanges and comparisons are the same of both.
+
+use core::sync::atomic::fence;
+
+use super::core_word::Mismatch;
+use super::lazy_block::{Fallback, Owned};
+use super::remote::{self, Walk};
+use super::slot::Zeroed;
+use super::slot_name::Part;
+use crate::cid::{Busy, Revocable, SlotIndex};
+use crate::primitive::atomic::{AtomicU64, Ordering};
+use crate::rseq::{Ended, Exit, Index, MAX_ATTEMPTS, Slots, Yielded};
+
+/// A word in every part of an object: where it is, and the sections that change it there.
+pub(super) trait EachWord<'a>: Copy {
+    type Index: SlotIndex;
+    /// What a part holds; the word is in it.
+    type Content: Zeroed;
+
+    /// What a word is that was never changed.
+    fn initial(self) -> u64;
+    fn owned(self) -> &'a Owned<Self::Content, Self::Index>;
+    fn word(self, content: &Self::Content) -> &AtomicU64;
+    /// The part that is neither under a slot nor shared, if there is one.
+    fn inside(self) -> Option<&'a Self::Content>;
+    /// What a fallback's operation acts on.
+    fn other(self, fallback: Fallback<Self::Content>) -> (Part, &'a AtomicU64);
+
+    /// The section.
+    ///
+    /// # Safety
+    /// `owned` runs it.
+    unsafe fn add_fetch(self, index: Index, slots: &Slots, n: u64) -> Yielded;
+
+    /// The section.
+    ///
+    /// # Safety
+    /// `owned` runs it.
+    unsafe fn exchange(self, index: Index, slots: &Slots, n: u64) -> Yielded;
+
+    /// The section.
+    ///
+    /// # Safety
+    /// `owned` runs it.
+    unsafe fn store_if_equal(self, index: Index, slots: &Slots, expected: u64, n: u64) -> Exit;
+}
+
+/// Runs a section on this core's word once, after what came before and before what comes after. Where it is
+/// not done, `rest` is to follow, in a cold function: results stay in registers then.
+#[inline(always)]
+pub(super) fn once<'a, W: EachWord<'a>, E: Ended>(
+    word: W,
+    section: impl Fn(Index, &Slots) -> E,
+) -> E {
+    // Release, with the section's store: partner is the Acquire of whoever loads it; Acquire, with the
+    // section's load: partner is the Release of whoever stored it. No instruction on x86-64.
+    fence(Ordering::Release);
+    let ended = word.owned().run_once(section);
+    fence(Ordering::Acquire);
+    ended
+}
+
+/// Runs a section that was not done at first until it is.
+#[inline(always)]
+pub(super) fn rest<'a, W: EachWord<'a>, E: Ended>(
+    word: W,
+    first: E,
+    section: impl Fn(Index, &Slots) -> E,
+) -> Result<E, Fallback<W::Content>> {
+    // Release, Acquire: as in `once`.
+    fence(Ordering::Release);
+    let ended = word.owned().run_cold(first, section);
+    fence(Ordering::Acquire);
+    ended
+}
+
+#[inline(always)]
+pub(super) fn add_fetch<'a, W: EachWord<'a>>(word: W, n: u64) -> u64 {
+    let first = once(word, add_fetch_section(word, n));
+    let distance = if first.is_done() { first.1 } else { add_fetch_rest(word, n, first).1 };
+    distance.wrapping_add(word.initial())
+}
+
+#[inline(always)]
+pub(super) fn add_fetch_at<'a, W: EachWord<'a>>(word: W, n: u64) -> (Part, u64) {
+    let first = once(word, add_fetch_section(word, n));
+    let (part, distance) = match first.is_done() {
+        true => (word.owned().part_at(first.0.slot().cast()), first.1),
+        false => add_fetch_rest(word, n, first),
+    };
+    (part, distance.wrapping_add(word.initial()))
+}
+
+#[inline(always)]
+fn add_fetch_section<'a, W: EachWord<'a>>(word: W, n: u64) -> impl Fn(Index, &Slots) -> Yielded {
+    // SAFETY: run by `owned`.
+    move |index, slots| unsafe { word.add_fetch(index, slots, n) }
+}
+
+#[cold]
+#[inline(never)]
+fn add_fetch_rest<'a, W: EachWord<'a>>(word: W, n: u64, first: Yielded) -> (Part, u64) {
+    match rest(word, first, add_fetch_section(word, n)) {
+        Ok((exit, new)) => (word.owned().part_at(exit.slot().cast()), new),
+        Err(fallback) => add_fetch_cold(word, n, fallback),
+    }
+}
+
+#[cold]
+pub(super) fn add_fetch_cold<'a, W: EachWord<'a>>(
+    word: W,
+    n: u64,
+    fallback: Fallback<W::Content>,
+) -> (Part, u64) {
+    let (part, word) = word.other(fallback);
+    // AcqRel: partners are all operations on this word, and `load`.
+    (part, word.fetch_add(n, Ordering::AcqRel).wrapping_add(n))
+}
+
+#[inline(always)]
+pub(super) fn exchange<'a, W: EachWord<'a>>(word: W, n: u64) -> u64 {
+    let n = n.wrapping_sub(word.initial());
+    let first = once(word, exchange_section(word, n));
+    let distance = if first.is_done() { first.1 } else { exchange_rest(word, n, first) };
+    distance.wrapping_add(word.initial())
+}
+
+#[inline(always)]
+fn exchange_section<'a, W: EachWord<'a>>(word: W, n: u64) -> impl Fn(Index, &Slots) -> Yielded {
+    // SAFETY: run by `owned`.
+    move |index, slots| unsafe { word.exchange(index, slots, n) }
+}
+
+#[cold]
+#[inline(never)]
+fn exchange_rest<'a, W: EachWord<'a>>(word: W, n: u64, first: Yielded) -> u64 {
+    match rest(word, first, exchange_section(word, n)) {
+        Ok((_, old)) => old,
+        Err(fallback) => exchange_cold(word, n, fallback),
+    }
+}
+
+/// Of distances, as the other cold ones are.
+#[cold]
+pub(super) fn exchange_cold<'a, W: EachWord<'a>>(
+    word: W,
+    n: u64,
+    fallback: Fallback<W::Content>,
+) -> u64 {
+    // AcqRel: as in `add_fetch_cold`.
+    word.other(fallback).1.swap(n, Ordering::AcqRel)
+}
+
+#[inline(always)]
+pub(super) fn store_if_equal<'a, W: EachWord<'a>>(
+    word: W,
+    expected: u64,
+    n: u64,
+) -> Result<Part, Mismatch> {
+    let expected = expected.wrapping_sub(word.initial());
+    let n = n.wrapping_sub(word.initial());
+    let first = once(word, store_if_equal_section(word, expected, n));
+    match first.is_done() {
+        true => stored(word, first),
+        false => store_if_equal_rest(word, expected, n, first),
+    }
+}
+
+#[inline(always)]
+fn stored<'a, W: EachWord<'a>>(word: W, exit: Exit) -> Result<Part, Mismatch> {
+    match exit.is_committed() {
+        true => Ok(word.owned().part_at(exit.slot().cast())),
+        false => Err(Mismatch),
+    }
+}
+
+#[inline(always)]
+fn store_if_equal_section<'a, W: EachWord<'a>>(
+    word: W,
+    expected: u64,
+    n: u64,
+) -> impl Fn(Index, &Slots) -> Exit {
+    // SAFETY: run by `owned`.
+    move |index, slots| unsafe { word.store_if_equal(index, slots, expected, n) }
+}
+
+#[cold]
+#[inline(never)]
+fn store_if_equal_rest<'a, W: EachWord<'a>>(
+    word: W,
+    expected: u64,
+    n: u64,
+    first: Exit,
+) -> Result<Part, Mismatch> {
+    match rest(word, first, store_if_equal_section(word, expected, n)) {
+        Ok(exit) => stored(word, exit),
+        Err(fallback) => store_if_equal_cold(word, expected, n, fallback),
+    }
+}
+
+#[cold]
+pub(super) fn store_if_equal_cold<'a, W: EachWord<'a>>(
+    word: W,
+    expected: u64,
+    n: u64,
+    fallback: Fallback<W::Content>,
+) -> Result<Part, Mismatch> {
+    let (part, word) = word.other(fallback);
+    // AcqRel, Acquire: as in `add_fetch_cold`.
+    match word.compare_exchange(expected, n, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Ok(part),
+        Err(_) => Err(Mismatch),
+    }
+}
+
+#[inline]
+pub(super) fn load<'a, W: EachWord<'a>>(word: W) -> u64 {
+    match word.owned().near().or(word.inside()) {
+        // Acquire: partners are the Release of sections' stores (see `once`) and of atomics.
+        Some(content) => word.word(content).load(Ordering::Acquire).wrapping_add(word.initial()),
+        None => word.initial(),
+    }
+}
+
+/// Replaces the word by what `f` makes of it. The first attempt is inline; all else is in `fetch_update_rest`.
+#[inline]
+pub(super) fn fetch_update<'a, W: EachWord<'a>>(
+    word: W,
+    mut f: impl FnMut(u64) -> Option<u64>,
+) -> Result<u64, u64> {
+    let old = load(word);
+    let Some(new) = f(old) else { return Err(old) };
+    let first = once(word, replace_section(word, old, new));
+    if first.is_straight() { Ok(old) } else { fetch_update_rest(word, f, old, new, first) }
+}
+
+/// As `store_if_equal_section`, of values.
+#[inline(always)]
+fn replace_section<'a, W: EachWord<'a>>(
+    word: W,
+    old: u64,
+    new: u64,
+) -> impl Fn(Index, &Slots) -> Exit {
+    let initial = word.initial();
+    store_if_equal_section(word, old.wrapping_sub(initial), new.wrapping_sub(initial))
+}
+
+/// Continues after a section that did not commit. Attempts are capped: a section that is aborted each time
+/// leads to a part that atomics change, and so does a word that changes before each attempt. What was
+/// computed from the slot's word is dropped then, since the other part holds another word.
+#[cold]
+#[inline(never)]
+fn fetch_update_rest<'a, W: EachWord<'a>>(
+    word: W,
+    mut f: impl FnMut(u64) -> Option<u64>,
+    mut old: u64,
+    mut new: u64,
+    mut first: Exit,
+) -> Result<u64, u64> {
+    for _ in 0..MAX_ATTEMPTS {
+        match rest(word, first, replace_section(word, old, new)) {
+            Ok(exit) if exit.is_committed() => return Ok(old),
+            Ok(_mismatch) => {}
+            Err(fallback) => return fetch_update_cold(word, f, fallback),
+        }
+        old = load(word);
+        match f(old) {
+            Some(wanted) => new = wanted,
+            None => return Err(old),
+        }
+        first = once(word, replace_section(word, old, new));
+    }
+    if first.is_straight() {
+        return Ok(old);
+    }
+    let fallback = word.owned().share().map_or(Fallback::Unbound, Fallback::Shared);
+    fetch_update_cold(word, f, fallback)
+}
+
+/// Lock-free: an attempt fails only where another operation on the same word succeeds.
+#[cold]
+pub(super) fn fetch_update_cold<'a, W: EachWord<'a>>(
+    word: W,
+    mut f: impl FnMut(u64) -> Option<u64>,
+    fallback: Fallback<W::Content>,
+) -> Result<u64, u64> {
+    let initial = word.initial();
+    let update = |kept: u64| Some(f(kept.wrapping_add(initial))?.wrapping_sub(initial));
+    // AcqRel, Acquire: as in `add_fetch_cold`.
+    let ended = word.other(fallback).1.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+    let value = |kept: u64| kept.wrapping_add(initial);
+    ended.map(value).map_err(value)
+}
+
+pub(super) fn iter<'a, W: EachWord<'a>>(word: W) -> impl Iterator<Item = (Part, u64)> {
+    let mut walk = Walk::new();
+    core::iter::from_fn(move || {
+        let (part, content) = walk.next(word.owned(), word.inside())?;
+        // Acquire: as in `load`.
+        Some((part, word.word(content).load(Ordering::Acquire).wrapping_add(word.initial())))
+    })
+}
+
+/// Calls `f` on the word under a slot, frozen.
+pub(super) fn with_frozen<'a, W: EachWord<'a, Index: Revocable>, R>(
+    word: W,
+    slot: u32,
+    f: impl FnOnce(&mut u64) -> R,
+) -> Result<R, Busy> {
+    let kept = word.word(word.owned().slot(slot).ok_or(Busy::NoSlot)?);
+    let _frozen = remote::freeze::<W::Index>(slot)?;
+    // Relaxed, both: the freeze orders them after the sections before, and before those to come.
+    let mut value = kept.load(Ordering::Relaxed).wrapping_add(word.initial());
+    let result = f(&mut value);
+    kept.store(value.wrapping_sub(word.initial()), Ordering::Relaxed);
+    Ok(result)
+}
+
+/// Makes all parts' words initial, and calls `f` on each that was not.
+pub(super) fn drain<'a, W: EachWord<'a, Index: Revocable>>(
+    word: W,
+    mut f: impl FnMut(Part, u64),
+) -> Result<(), Busy> {
+    let mut give = |part, distance: u64| {
+        if distance != 0 {
+            f(part, distance.wrapping_add(word.initial()));
+        }
+    };
+    // Relaxed: whoever sees 0 takes nothing.
+    let idle = |content: &W::Content| word.word(content).load(Ordering::Relaxed) == 0;
+    let take = |content: &W::Content| {
+        let kept = word.word(content);
+        // Relaxed, both: as in `with_frozen`.
+        let distance = kept.load(Ordering::Relaxed);
+        kept.store(0, Ordering::Relaxed);
+        distance
+    };
+    let result = remote::take_from_each(word.owned(), idle, take, &mut give);
+    let shared = word.owned().shared().map(|content| content as &W::Content);
+    let shared = (0..).map(Part::Shared).zip(shared);
+    for (part, content) in shared.chain(word.inside().map(|inside| (Part::Inline, inside))) {
+        // A page that nobody has written to is not to be written to now.
+        if !idle(content) {
+            // AcqRel: as in `add_fetch_cold`.
+            give(part, word.word(content).swap(0, Ordering::AcqRel));
+        }
+    }
+    result
+}

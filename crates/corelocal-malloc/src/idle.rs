@@ -21,7 +21,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
 use corelocal::alloc::{self, Moment};
-use corelocal::sys::{WipedByFork, in_vfork_child, without_libc};
+use corelocal::sys::{WipeOnFork, in_vfork_child, without_libc};
 
 use super::background;
 use super::options::{Background, Options};
@@ -49,7 +49,7 @@ const NONE: u32 = 0;
 const THERE: u32 = 1;
 
 // SAFETY: numbers; 0 of each is what a process without the thread has.
-static THREAD: WipedByFork<Thread> = unsafe { WipedByFork::new() };
+static THREAD: WipeOnFork<Thread> = unsafe { WipeOnFork::new() };
 /// Whether this process, or one that it is a child of, had the thread.
 static HAD_ONE: AtomicBool = AtomicBool::new(false);
 /// libc's byte that is 0 when it locks as for several threads; null where it has none (glibc before 2.32, musl).

@@ -8,7 +8,7 @@ use std::fs;
 
 use corelocal::cid::{self, CpuId, Policy};
 use corelocal::percpu::area::Error;
-use corelocal::percpu::{Area, Part};
+use corelocal::percpu::{Area, Shard};
 use sandbox::{run_in_child, skip};
 
 /// Pages of address space and of memory that this process has.
@@ -122,7 +122,7 @@ fn a_trim_gives_back_what_was_drained() {
             // The other slot's, then.
             let frozen = cid::freeze(0).expect("membarrier");
             cells.iter().for_each(|cell| cell.at::<0>().add(1));
-            assert!(cells[0].at::<0>().iter().any(|seen| seen == (Part::Slot(1), 1)));
+            assert!(cells[0].at::<0>().iter().any(|seen| seen == (Shard::Slot(1), 1)));
             drop(frozen);
             cpus::stay();
             let (mut taken, before) = (0, pages()[1]);

@@ -12,7 +12,7 @@ use std::sync::{Barrier, mpsc};
 use std::thread;
 
 use corelocal::cid::{self, Busy, Cid};
-use corelocal::percpu::{self, Lock, Part};
+use corelocal::percpu::{self, Lock, Shard};
 use sandbox::{When, run_in_child, run_refusing};
 use storm::scaled;
 
@@ -85,7 +85,7 @@ fn nobody_is_there_twice(threads: usize, each: u64) {
             }),
             until(|_| {
                 let mut added = 0;
-                let visit = |_: Part, alone: &mut Alone| {
+                let visit = |_: Shard, alone: &mut Alone| {
                     alone.add();
                     added += 1;
                 };
@@ -309,7 +309,7 @@ fn without_memory() {
         drop(held);
         let mut seen = None;
         LOCK.for_each_locked(|part, value| seen = Some((part, value[32]))).unwrap();
-        assert_eq!(seen, Some((Part::Inline, 1)));
+        assert_eq!(seen, Some((Shard::Inline, 1)));
         assert!(matches!(LOCK.lock_slot(0), Err(Busy::NoSlot)));
     });
 }

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use corelocal::cid::{self, Cid};
-use corelocal::percpu::{Lock, Part};
+use corelocal::percpu::{Lock, Shard};
 use judged::{check, fork, panic_of};
 use sandbox::run_in_child;
 
@@ -134,7 +134,7 @@ fn the_thread_that_forks_keeps_its_parts() {
                 }
                 drop(mine);
                 let mut seen = 0;
-                let walked = VALUES.for_each_checked(|_: Part, locked| {
+                let walked = VALUES.for_each_checked(|_: Shard, locked| {
                     seen += locked
                         .map_or(100, |value| value.iter().filter(|&&value| value == 7).count());
                 });

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use corelocal::cid::{self, CpuId};
-use corelocal::percpu::{self, Part, PerCpu};
+use corelocal::percpu::{self, PerCpu, Shard};
 use proptest::prelude::*;
 use sandbox::{When, run_in_child, run_refusing};
 use storm::scaled;
@@ -187,8 +187,8 @@ fn values_do_not_share_lines() {
     });
     let lines: Vec<usize> = bytes.iter().map(|byte| byte.as_ptr() as usize / 64).collect();
     assert_eq!(lines.iter().collect::<HashSet<_>>().len(), lines.len());
-    for (part, byte) in bytes.parts() {
-        if let Part::Slot(slot) = part {
+    for (part, byte) in bytes.shards() {
+        if let Shard::Slot(slot) = part {
             assert!(std::ptr::eq(bytes.get_slot(slot).unwrap(), byte));
         }
     }
@@ -215,7 +215,7 @@ fn without_memory() {
         assert!(VALUES.try_get().is_err());
         assert_eq!(VALUES.get()[32].load(Ordering::Relaxed), 7);
         assert!(std::ptr::eq(VALUES.get(), VALUES.get()));
-        assert_eq!(VALUES.parts().map(|(part, _)| part).next(), Some(Part::Inline));
+        assert_eq!(VALUES.shards().map(|(part, _)| part).next(), Some(Shard::Inline));
     });
 }
 

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use corelocal::cid::{self, Cid, NodeCid, Policy, capacity_of, compact_of};
-use corelocal::percpu::{self, Area, CounterVec, Histogram, Part, PerCpu, Stack};
+use corelocal::percpu::{self, Area, CounterVec, Histogram, PerCpu, Shard, Stack};
 use sandbox::run_in_child;
 
 /// A slot belongs to the node of the cpu that it was given on.
@@ -42,8 +42,8 @@ type Pages = PerCpu<[AtomicU64; 1024], NodeCid>;
 /// Every slot's value, written to from the given cpus, is on its slot's node.
 fn used_from(cpus: &[usize], pages: &Pages) {
     nodes::on(cpus, || pages.get().iter().for_each(|word| word.store(1, Ordering::Relaxed)));
-    for (part, value) in pages.parts() {
-        let Part::Slot(slot) = part else { continue };
+    for (part, value) in pages.shards() {
+        let Shard::Slot(slot) = part else { continue };
         for word in value.iter().step_by(512) {
             let node = nodes::node_of(word);
             assert_eq!(node, cid::home::<NodeCid>(slot), "slot {slot}");

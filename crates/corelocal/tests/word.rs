@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use corelocal::cid::{self, Busy};
-use corelocal::percpu::{self, Part, Word};
+use corelocal::percpu::{self, Shard, Word};
 use proptest::prelude::*;
 use sandbox::{When, run_in_child, run_refusing};
 use storm::scaled;
@@ -91,7 +91,7 @@ fn a_storm_without_sections() {
 fn ids_are_unique() {
     static LAST: Word = Word::new();
     let each = scaled(50_000) as usize;
-    let ids: Vec<(Part, u64)> = thread::scope(|scope| {
+    let ids: Vec<(Shard, u64)> = thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
             .map(|_| {
                 scope.spawn(move || (0..each).map(|_| LAST.add_fetch_at(1)).collect::<Vec<_>>())
@@ -176,14 +176,14 @@ fn fork_copies_the_words() {
 fn without_memory() {
     run_refusing("without_memory", libc::SYS_mmap, When::Always, libc::ENOMEM, || {
         let word: Word = Word::new();
-        assert_eq!(word.add_fetch_at(4), (Part::Inline, 4));
+        assert_eq!(word.add_fetch_at(4), (Shard::Inline, 4));
         assert_eq!(word.exchange(5), 4);
-        assert_eq!(word.store_if_equal(5, 6), Ok(Part::Inline));
+        assert_eq!(word.store_if_equal(5, 6), Ok(Shard::Inline));
         assert!(word.store_if_equal(5, 7).is_err());
         assert_eq!(word.load(), 6);
-        assert_eq!(word.iter().collect::<Vec<_>>(), [(Part::Inline, 6)]);
+        assert_eq!(word.iter().collect::<Vec<_>>(), [(Shard::Inline, 6)]);
         assert_eq!(word.with_frozen(0, |word| *word), Err(Busy::NoSlot));
-        word.drain(|part, value| assert_eq!((part, value), (Part::Inline, 6))).unwrap();
+        word.drain(|part, value| assert_eq!((part, value), (Shard::Inline, 6))).unwrap();
         assert_eq!(word.load(), 0);
     });
 }

@@ -39,9 +39,9 @@ pub fn serving(status: &Status) -> String {
 }
 
 /// Why better back-ends were given up; empty if none was.
-pub fn latches(status: &Status) -> String {
+pub fn fallbacks(status: &Status) -> String {
     let times = |count| if count == 1 { String::new() } else { format!(", {count} times") };
     let causes: Vec<String> =
-        status.latches.iter().map(|(cause, count)| format!("{cause}{}", times(count))).collect();
+        status.fallbacks.iter().map(|(cause, count)| format!("{cause}{}", times(count))).collect();
     if causes.is_empty() { String::new() } else { format!("given up: {}", causes.join("; ")) }
 }

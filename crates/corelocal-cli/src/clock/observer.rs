@@ -173,7 +173,7 @@ fn sight() -> Sight {
     Sight {
         backend: labels::name(status.backend).to_owned(),
         serving: labels::serving(&status),
-        doubts: labels::latches(&status),
+        doubts: labels::fallbacks(&status),
         vdso_ns,
         ordered_ns,
         unordered_ns,

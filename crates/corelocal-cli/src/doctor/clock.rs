@@ -22,7 +22,7 @@ pub struct Clock {
     /// How ordered readings wait.
     pub fence: Option<Fence>,
     /// Why better back-ends were given up, and how often.
-    pub latches: Vec<(Cause, u32)>,
+    pub fallbacks: Vec<(Cause, u32)>,
     /// `CORELOCAL_CLOCK`, where it limits the choice.
     pub limit: Option<String>,
     /// Whether somebody keeps the realtime clock right; `None` where the kernel does not say.
@@ -36,7 +36,7 @@ impl Default for Clock {
             backend: Backend::KernelPage,
             source: Source::Tsc,
             fence: Some(Fence::Lfence),
-            latches: Vec::new(),
+            fallbacks: Vec::new(),
             limit: None,
             synchronised: Some(true),
         }
@@ -54,7 +54,7 @@ impl Clock {
             backend: status.backend,
             source: status.source,
             fence: status.fence,
-            latches: status.latches.iter().collect(),
+            fallbacks: status.fallbacks.iter().collect(),
             limit: Some(limit).filter(|limit| limits.contains(&limit.as_str())),
             synchronised: match clock::now_bounded() {
                 Ok(_) => Some(true),
@@ -67,7 +67,7 @@ impl Clock {
     fn doubts(&self) -> Option<String> {
         let times = |count| if count == 1 { "once".to_owned() } else { format!("{count} times") };
         let doubts =
-            self.latches.iter().map(|(cause, count)| format!("{cause} ({})", times(*count)));
+            self.fallbacks.iter().map(|(cause, count)| format!("{cause} ({})", times(*count)));
         let doubts: Vec<String> = doubts.collect();
         if doubts.is_empty() { None } else { Some(doubts.join("; ")) }
     }
@@ -123,7 +123,7 @@ pub fn finding(caps: &Caps, around: &Surroundings) -> Finding {
     if cfg!(not(target_arch = "x86_64")) {
         return finding.but(State::Absent, "the clock is read in place on x86-64 only", None);
     }
-    match (clock.doubts(), clock.latches.first()) {
+    match (clock.doubts(), clock.fallbacks.first()) {
         (Some(doubts), Some((cause, _))) => degraded(doubts, remedy(*cause)),
         _ => degraded("it has not settled".to_owned(), "run this again on a quieter machine"),
     }
@@ -148,8 +148,8 @@ fn remedy(cause: Cause) -> &'static str {
             "run a kernel from Linux 5.10 to 7.2, whose layouts are known, or report this one with the \
              output of `corelocal clock --json`"
         }
-        Cause::Sandwich => "report it with the output of `corelocal clock --json`",
-        Cause::NeverEven => {
+        Cause::Inconsistent => "report it with the output of `corelocal clock --json`",
+        Cause::UpdateStalled => {
             "start the program again, or let it call clock::settle(): a virtual cpu was stopped in \
              the middle of an update"
         }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     fn given_up(backend: Backend, cause: Cause, count: u32) -> Clock {
-        Clock { backend, latches: vec![(cause, count)], ..Clock::default() }
+        Clock { backend, fallbacks: vec![(cause, count)], ..Clock::default() }
     }
 
     #[test]
@@ -201,8 +201,8 @@ mod tests {
         }
         for cause in [
             Cause::UnknownLayout,
-            Cause::Sandwich,
-            Cause::NeverEven,
+            Cause::Inconsistent,
+            Cause::UpdateStalled,
             Cause::SourceSwitched,
             Cause::Unsynchronised,
             Cause::TimeNamespace,

@@ -150,10 +150,10 @@ fn with_ours(contest: Contest<Watched>) -> Contest<Watched> {
         Ok(_) => contest,
         Err(why) => contest.note(format!("now_bounded() says: {why}.")),
     };
-    if status.latches.total() == 0 {
+    if status.fallbacks.total() == 0 {
         return contest;
     }
-    contest.note(labels::latches(&status))
+    contest.note(labels::fallbacks(&status))
 }
 
 fn about(clocksource: &str) -> String {

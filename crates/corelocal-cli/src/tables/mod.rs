@@ -55,9 +55,9 @@ pub fn all() -> &'static [&'static dyn Table] {
         &sched::ids::Ids,
         &memory::Memory,
         &malloc::Suite,
-        &malloc::retention::Keep,
+        &malloc::retention::Retention,
         &malloc::start::Start,
-        &malloc::latency::Serve,
+        &malloc::latency::Latency,
         &malloc::modes::Modes,
     ]
 }

@@ -13,7 +13,8 @@ mod clockd;
 mod doctor;
 mod heap;
 mod heap_ends;
-mod inherited;
+mod help_and_errors;
+mod ignored_signals;
 mod locks;
 mod locks_order;
 mod outputs;
@@ -24,7 +25,6 @@ mod run_ends;
 mod run_inside;
 mod tables;
 mod torture;
-mod words;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

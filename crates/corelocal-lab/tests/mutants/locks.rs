@@ -28,7 +28,7 @@ const CPUS: usize = 64;
 /// A cpu's part, on a line of its own and as long as the slots of this program's other objects.
 #[repr(C, align(64))]
 #[derive(Default)]
-struct Part {
+struct Shard {
     word: AtomicI64,
     pair: UnsafeCell<Pair>,
 }
@@ -36,8 +36,8 @@ struct Part {
 /// `end` is known to the assembly: what the parts lie below.
 #[repr(C)]
 struct Lock {
-    end: AtomicPtr<Part>,
-    parts: Box<[Part; CPUS]>,
+    end: AtomicPtr<Shard>,
+    parts: Box<[Shard; CPUS]>,
     /// Held while a cpu has no part, or is given one.
     offsets: Mutex<()>,
     freezes: bool,
@@ -48,16 +48,16 @@ unsafe impl Sync for Lock {}
 
 impl Lock {
     fn new(freezes: bool) -> Lock {
-        let mut parts: Box<[Part; CPUS]> = Box::new(std::array::from_fn(|_| Part::default()));
+        let mut parts: Box<[Shard; CPUS]> = Box::new(std::array::from_fn(|_| Shard::default()));
         let end = AtomicPtr::new(parts.as_mut_ptr_range().end);
         Lock { end, parts, offsets: Mutex::new(()), freezes }
     }
 
     fn offset(cpu: usize) -> u64 {
-        ((cpu as u64 + 1) * size_of::<Part>() as u64).wrapping_neg()
+        ((cpu as u64 + 1) * size_of::<Shard>() as u64).wrapping_neg()
     }
 
-    fn part(&self, cpu: usize) -> Option<&Part> {
+    fn part(&self, cpu: usize) -> Option<&Shard> {
         self.parts.iter().nth_back(cpu)
     }
 
@@ -91,14 +91,14 @@ impl Lock {
     }
 
     /// Runs `f` on a part that the caller holds, and lets go of it.
-    fn with(part: &Part, f: impl FnOnce(&mut Pair)) {
+    fn with(part: &Shard, f: impl FnOnce(&mut Pair)) {
         // SAFETY: the caller holds the part, if the lock is sound.
         f(unsafe { &mut *part.pair.get() });
         part.word.store(FREE, Ordering::Release);
     }
 
     /// What a visitor does: takes the part if it is free.
-    fn take(part: &Part) -> bool {
+    fn take(part: &Shard) -> bool {
         let is_free = part.word.load(Ordering::Acquire) == FREE;
         if is_free {
             part.word.store(HELD, Ordering::Relaxed);
@@ -111,7 +111,7 @@ impl Biased for Lock {
     fn own(&self, f: impl FnOnce(&mut Pair)) -> bool {
         match self.attempt() {
             slot if slot > MISMATCH => {
-                let part = std::ptr::with_exposed_provenance::<Part>(slot as usize);
+                let part = std::ptr::with_exposed_provenance::<Shard>(slot as usize);
                 // SAFETY: the section's slot is a part of this lock, which it holds now.
                 Lock::with(unsafe { &*part }, f);
                 true

@@ -14,7 +14,7 @@ mod locks;
 #[cfg(target_arch = "x86_64")]
 mod stacks;
 #[cfg(target_arch = "x86_64")]
-mod words;
+mod word_sections;
 
 /// The argument with which this program is the victim.
 #[cfg(target_arch = "x86_64")]
@@ -31,8 +31,8 @@ fn main() -> std::process::ExitCode {
 
     use corelocal_lab::torture::{self, Obstacle, Plan, Selection, Share, Verdict, Workload};
 
-    let sound = [words::sound(), stacks::sound()].concat();
-    let mutants = [words::mutants(), stacks::mutants()].concat();
+    let sound = [word_sections::sound(), stacks::sound()].concat();
+    let mutants = [word_sections::mutants(), stacks::mutants()].concat();
     let all: Vec<Workload> =
         torture::library().into_iter().chain(sound).chain(mutants.clone()).collect();
     if std::env::args().any(|argument| argument == VICTIM) {

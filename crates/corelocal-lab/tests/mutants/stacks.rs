@@ -1,6 +1,6 @@
 //! Sections that push and pop, sound and broken.
 //!
-//! Invariants: as in `words.rs`. One of a pair is broken at most, the push or the pop.
+//! Invariants: as in `word_sections.rs`. One of a pair is broken at most, the push or the pop.
 
 use std::arch::asm;
 

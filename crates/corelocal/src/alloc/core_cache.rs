@@ -23,7 +23,7 @@ const R: Ordering = Ordering::Relaxed;
 
 /// What a core has.
 #[repr(C)]
-pub(super) struct Slab {
+pub(super) struct CoreCache {
     pub(super) stacks: [Stack; KINDS],
     /// Of a shared slot.
     pub(super) lock: TryLock,
@@ -40,7 +40,7 @@ pub(super) struct Slab {
 }
 
 // SAFETY: numbers, and a lock that is free.
-unsafe impl Zeroed for Slab {
+unsafe impl Zeroed for CoreCache {
     const KIND: Kind = Kind::Opaque;
 }
 
@@ -53,7 +53,7 @@ fn first_limit(shape: &Shape) -> usize {
 /// as one, but in a process that watches.
 #[repr(C)]
 pub(super) struct Counts {
-    /// Objects that were asked for, in a process that watches, and those that are [left](Slab::left).
+    /// Objects that were asked for, in a process that watches, and those that are [left](CoreCache::left).
     pub(super) popped: AtomicU64,
     /// Objects that were given back, in a process that checks.
     pub(super) pushed: AtomicU64,
@@ -85,7 +85,7 @@ pub(super) fn count(what: &AtomicU64) {
     what.store(what.load(R).wrapping_add(1), R);
 }
 
-impl Slab {
+impl CoreCache {
     /// How many objects of a class go out until one is looked at, that one included; 0 if nobody has said so yet. Only
     /// in a process that counts: see `instrumented.rs`.
     pub(super) fn left(&self, class: usize) -> &AtomicU64 {
@@ -211,23 +211,23 @@ mod tests {
     use super::*;
     use crate::sys::pages;
 
-    /// A slab that no core has.
-    fn slab() -> &'static Slab {
-        let at = pages::map(size_of::<Slab>()).unwrap().cast::<Slab>();
+    /// A core_cache that no core has.
+    fn core_cache() -> &'static CoreCache {
+        let at = pages::map(size_of::<CoreCache>()).unwrap().cast::<CoreCache>();
         // SAFETY: zeroed pages, which are never unmapped.
         unsafe { &*at }
     }
 
-    fn limit(slab: &Slab, class: usize) -> usize {
-        slab.stacks[class].limit.load(R) as usize
+    fn limit(core_cache: &CoreCache, class: usize) -> usize {
+        core_cache.stacks[class].limit.load(R) as usize
     }
 
     /// Grows a class's stack as far as it goes, as if it came to both ends again and again.
-    fn grow_all(slab: &Slab, class: usize) {
+    fn grow_all(core_cache: &CoreCache, class: usize) {
         let place = Place::new(Range::make().unwrap(), class);
         loop {
-            slab.was_empty[class].store(1, R);
-            if !slab.grow(place) {
+            core_cache.was_empty[class].store(1, R);
+            if !core_cache.grow(place) {
                 break;
             }
         }
@@ -235,30 +235,30 @@ mod tests {
 
     #[test]
     fn limits_grow_within_the_budget_and_move_to_who_needs_them() {
-        let slab = slab();
+        let core_cache = core_cache();
         let beyond = |class: usize| {
             let shape = class::shape(class);
-            limit(slab, class).saturating_sub(first_limit(shape)) * shape.size
+            limit(core_cache, class).saturating_sub(first_limit(shape)) * shape.size
         };
         let all = || (1..=CLASSES).map(beyond).sum::<usize>();
         // More than the budget has room for.
         for class in 1..=CLASSES {
-            grow_all(slab, class);
+            grow_all(core_cache, class);
             assert!(
-                limit(slab, class)
+                limit(core_cache, class)
                     >= first_limit(class::shape(class)).min(class::shape(class).most)
             );
         }
         assert!(all() <= BUDGET, "{}", all());
-        assert_eq!(all(), slab.spent.load(R) as usize);
+        assert_eq!(all(), core_cache.spent.load(R) as usize);
         // The last ones are not left with what others have not used.
         let class = class::of_size(128).unwrap();
-        grow_all(slab, class);
-        assert_eq!(limit(slab, class), class::shape(class).most);
-        assert!(all() <= BUDGET && all() == slab.spent.load(R) as usize);
+        grow_all(core_cache, class);
+        assert_eq!(limit(core_cache, class), class::shape(class).most);
+        assert!(all() <= BUDGET && all() == core_cache.spent.load(R) as usize);
         // Once full without having been empty in between, it stays as it is.
         let other = class::of_size(256).unwrap();
-        slab.was_empty[other].store(0, R);
-        assert!(!slab.grow(Place::new(Range::make().unwrap(), other)));
+        core_cache.was_empty[other].store(0, R);
+        assert!(!core_cache.grow(Place::new(Range::make().unwrap(), other)));
     }
 }

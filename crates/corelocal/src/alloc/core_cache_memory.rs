@@ -1,4 +1,4 @@
-//! The memory of all slabs: a slot for each possible id, of which those in use are writable.
+//! The memory of all core_caches: a slot for each possible id, of which those in use are writable.
 //!
 //! ```text
 //!   … │ slot 1 │ slot 0 ┃ shared 0 │ shared 1 …       as in a region of `percpu`
@@ -6,19 +6,19 @@
 //! ```
 //!
 //! The kernel charges a process for memory that it may write to, used or not: under strict overcommit
-//! (`vm.overcommit_memory=2`), by `RLIMIT_DATA`, and in `VmData`. So the mapping is readable, and a slab becomes
+//! (`vm.overcommit_memory=2`), by `RLIMIT_DATA`, and in `VmData`. So the mapping is readable, and a core_cache becomes
 //! writable before an id gets its slot. Sections need no look at that: they reach a slot by way of an id that has it.
 //!
 //! # Invariants
 //! 1. A slot that an id has, or may get at this moment, is open if a thread can find the block (`front.rs`). Either the
 //!    thread that gives the slot sees `OPENER`, or the thread that makes the block sees the slot (`cid/high_water.rs`).
-//! 2. A slot that is not open reads as zeros, which are an empty slab, and nothing writes to it.
+//! 2. A slot that is not open reads as zeros, which are an empty core_cache, and nothing writes to it.
 //! 3. A shared slot is open before a thread has its lock.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use super::core_cache::Slab;
+use super::core_cache::CoreCache;
 use crate::cid;
 use crate::percpu::Block;
 use crate::rseq::{SLOT_SHIFT, offset};
@@ -31,17 +31,18 @@ static BASE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 /// A bit for each shared slot that is open.
 static SHARED: AtomicU64 = AtomicU64::new(0);
 const _: () = assert!(LEASES <= u64::BITS);
-const _: () = assert!(Block::<Slab>::len() == 1 << SLOT_SHIFT, "a slab has a slot for itself");
+const _: () =
+    assert!(Block::<CoreCache>::len() == 1 << SLOT_SHIFT, "a core_cache has a slot for itself");
 
 /// The block, with the slots of all ids open that have one; `None` without memory.
 #[cold]
-pub(super) fn make() -> Option<Block<Slab>> {
+pub(super) fn make() -> Option<Block<CoreCache>> {
     let base = match BASE.load(Ordering::Acquire) {
         base if base.is_null() => map()?,
         base => base,
     };
     let is_open = cid::open_slots_with(open).all(|slot| open_at(base, offset(slot) as usize));
-    // SAFETY: a mapping with a slab in each slot, all bytes 0, which stays.
+    // SAFETY: a mapping with a core_cache in each slot, all bytes 0, which stays.
     is_open.then(|| unsafe { Block::from_base(base) }).flatten()
 }
 
@@ -85,9 +86,9 @@ pub(super) fn open_shared(slot: u32) -> bool {
     is_open
 }
 
-/// Opens the slab that lies there; one that is open stays as it is.
+/// Opens the core_cache that lies there; one that is open stays as it is.
 fn open_at(base: *mut u8, offset: usize) -> bool {
-    let len = size_of::<Slab>().next_multiple_of(page_size());
+    let len = size_of::<CoreCache>().next_multiple_of(page_size());
     // SAFETY: whole pages of the mapping, which nothing takes access from.
     unsafe { pages::open_reserved(base.wrapping_add(offset), len) }
 }
@@ -115,10 +116,13 @@ mod tests {
         // Other threads may get slots meanwhile: what is open stays so.
         let given = crate::cid::high_water::<crate::cid::Cid>();
         for slot in 0..given {
-            let slab = (&raw const *block.slot(slot)).addr();
-            assert!(is_writable(slab) && is_writable(slab + size_of::<Slab>() - 1), "{slot}");
+            let core_cache = (&raw const *block.slot(slot)).addr();
+            assert!(
+                is_writable(core_cache) && is_writable(core_cache + size_of::<CoreCache>() - 1),
+                "{slot}"
+            );
         }
-        let (last, len) = (cid::capacity(), size_of::<Slab>());
+        let (last, len) = (cid::capacity(), size_of::<CoreCache>());
         let beyond = block.base().wrapping_add(offset(last - 1) as usize).addr() + len;
         assert!(!is_writable(beyond.next_multiple_of(page_size())), "{beyond:x}");
     }
@@ -128,8 +132,8 @@ mod tests {
         let block = make().expect("memory");
         let slot = cid::shared_capacity() - 1;
         assert!(open_shared(slot) && open_shared(slot));
-        let slab = block.shared(slot);
-        assert!(is_writable((&raw const *slab).addr()));
-        assert!(!slab.rests());
+        let core_cache = block.shared(slot);
+        assert!(is_writable((&raw const *core_cache).addr()));
+        assert!(!core_cache.rests());
     }
 }

@@ -1,10 +1,10 @@
-//! The slabs of all cores: emptied, and counted.
+//! The core_caches of all cores: emptied, and counted.
 //!
 //! Invariant: a slot of an id is emptied while it is frozen, a shared one under its lock.
 
 use core::sync::atomic::Ordering;
 
-use super::core_cache::{COUNTED, Slab};
+use super::core_cache::{COUNTED, CoreCache};
 use super::front::{block, slots};
 use super::page_release;
 use super::range::Range;
@@ -19,27 +19,29 @@ const R: Ordering = Ordering::Relaxed;
 #[cold]
 pub(super) fn drain(range: Range, only_resting: bool) -> usize {
     let Some(block) = block() else { return 0 };
-    let is_wanted = |slab: &Slab| !only_resting && slab.bytes() > 0 || only_resting && slab.rests();
+    let is_wanted = |core_cache: &CoreCache| {
+        !only_resting && core_cache.bytes() > 0 || only_resting && core_cache.rests()
+    };
     let mut objects = 0;
     for slot in 0..cid::high_water::<Cid>() {
-        let slab = block.slot(slot);
-        if is_wanted(slab) {
+        let core_cache = block.slot(slot);
+        if is_wanted(core_cache) {
             // Nobody is in it until the end of this block; the id goes on in another one.
             if let Ok(_frozen) = cid::freeze(slot) {
-                objects += slab.empty(range);
-                slab.leave_counts();
-                let at = (&raw const *slab).cast_mut().cast();
+                objects += core_cache.empty(range);
+                core_cache.leave_counts();
+                let at = (&raw const *core_cache).cast_mut().cast();
                 // SAFETY: the block's slot, whole pages of it, used by nobody; what it holds now is as good as
                 // zeros. Refused, the pages stay.
-                unsafe { page_release::give_back(at, Block::<Slab>::len()) };
+                unsafe { page_release::give_back(at, Block::<CoreCache>::len()) };
             }
         }
     }
     for slot in 0..opened_shared() {
-        let slab = block.shared(slot);
-        if is_wanted(slab) {
-            if let Some(_locked) = slab.lock.try_lock() {
-                objects += slab.empty(range);
+        let core_cache = block.shared(slot);
+        if is_wanted(core_cache) {
+            if let Some(_locked) = core_cache.lock.try_lock() {
+                objects += core_cache.empty(range);
             }
         }
     }
@@ -51,8 +53,8 @@ fn opened_shared() -> u32 {
     slots().map_or(0, Slots::opened_shared)
 }
 
-/// The slabs of all cores, and the shared ones.
-fn slabs() -> impl Iterator<Item = &'static Slab> {
+/// The core_caches of all cores, and the shared ones.
+fn core_caches() -> impl Iterator<Item = &'static CoreCache> {
     block().into_iter().flat_map(|block| {
         let own = (0..cid::high_water::<Cid>()).map(move |slot| block.slot(slot));
         own.chain((0..opened_shared()).map(move |slot| block.shared(slot)))
@@ -61,18 +63,18 @@ fn slabs() -> impl Iterator<Item = &'static Slab> {
 
 /// Bytes that the cores have in their stacks, core by core, the shared slots behind them.
 pub(super) fn cached() -> impl Iterator<Item = usize> {
-    slabs().map(Slab::bytes)
+    core_caches().map(CoreCache::bytes)
 }
 
 /// Objects of a class in the stacks of all cores.
 pub(super) fn cached_of(class: usize) -> usize {
-    slabs().map(|slab| slab.stacks[class].count.load(R) as usize).sum()
+    core_caches().map(|core_cache| core_cache.stacks[class].count.load(R) as usize).sum()
 }
 
 /// What was done with a class on all cores: see [`COUNTED`].
 pub(super) fn counts_of(class: usize) -> [u64; 4] {
     let gone = COUNTED[class].all().map(|count| count.load(R));
-    slabs()
-        .map(|slab| slab.counts_of(class))
+    core_caches()
+        .map(|core_cache| core_cache.counts_of(class))
         .fold(gone, |sum, counts| core::array::from_fn(|nth| sum[nth].wrapping_add(counts[nth])))
 }

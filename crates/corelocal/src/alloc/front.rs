@@ -37,7 +37,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::central;
 use super::class::{self, CLASSES, MOST_BATCH, MOST_ITEMS};
-use super::core_cache::{COUNTED, Slab, count};
+use super::core_cache::{COUNTED, CoreCache, count};
 use super::core_cache_memory;
 use super::fault::{self, Fault};
 use super::range::{Range, kind_of};
@@ -54,15 +54,15 @@ const R: Ordering = Ordering::Relaxed;
 
 /// Somebody who checks was asked for an object of the class.
 pub(super) fn count_pop(class: usize) {
-    if let Some(slab) = near() {
-        slab.counts[class].popped.fetch_add(1, R);
+    if let Some(core_cache) = near() {
+        core_cache.counts[class].popped.fetch_add(1, R);
     }
 }
 
 /// Likewise, was given one back.
 pub(super) fn count_push(class: usize) {
-    if let Some(slab) = near() {
-        slab.counts[class].pushed.fetch_add(1, R);
+    if let Some(core_cache) = near() {
+        core_cache.counts[class].pushed.fetch_add(1, R);
     }
 }
 
@@ -97,15 +97,15 @@ fn has_ticked(class: usize) -> bool {
     if !FRONT.base().is_null() {
         return false;
     }
-    if let Some(slab) = near() {
-        let left = slab.left(class);
+    if let Some(core_cache) = near() {
+        let left = core_cache.left(class);
         let seen = left.load(R);
         // Sections do not write to it as long as it is this (`stack.rs`, 4).
         return seen <= 1 && left.compare_exchange(seen, TICK, R, R).is_ok();
     }
     // Without sections each call of the process comes here, and none has counted.
-    leased(|slab| {
-        let left = slab.left(class);
+    leased(|core_cache| {
+        let left = core_cache.left(class);
         let seen = left.load(R);
         left.store(if seen <= 1 { TICK } else { seen - 1 }, R);
         seen <= 1
@@ -182,11 +182,11 @@ pub(super) unsafe fn push_of_class(at: usize, object: *mut u8, size: usize) {
 #[inline(always)]
 fn pop_section(slots: &Slots, at: usize) -> rseq::Popped {
     let Some(index) = Cid::settled_index() else { return (Exit::COLD, MaybeUninit::uninit()) };
-    // SAFETY: a stack of the slab that every slot has, or none yet; invariants 1 and 2.
+    // SAFETY: a stack of the core_cache that every slot has, or none yet; invariants 1 and 2.
     unsafe { rseq::pop_at(index, slots, at) }
 }
 
-/// [`pop_section`], unless there is nothing [left](Slab::left).
+/// [`pop_section`], unless there is nothing [left](CoreCache::left).
 #[inline(always)]
 fn pop_counted_section(slots: &Slots, at: usize) -> rseq::Popped {
     let Some(index) = Cid::settled_index() else { return (Exit::COLD, MaybeUninit::uninit()) };
@@ -257,7 +257,7 @@ pub(super) fn pop_or_refill(place: Place) -> Option<u64> {
             // SAFETY: likewise.
             Some((exit, item)) if exit.is_committed() => Some(unsafe { item.assume_init() }),
             Some(_) => None,
-            None => leased(|slab| slab.stacks[class].pop()).flatten(),
+            None => leased(|core_cache| core_cache.stacks[class].pop()).flatten(),
         }
     });
     popped.or_else(|| refill(place))
@@ -267,14 +267,14 @@ pub(super) fn pop_or_refill(place: Place) -> Option<u64> {
 pub(super) enum Popped<T> {
     /// An object, which is counted.
     Object(u64),
-    /// The stack is empty, or nothing is [left](Slab::left), or there are no slots.
+    /// The stack is empty, or nothing is [left](CoreCache::left), or there are no slots.
     Nothing,
     /// What `alone` said.
     Otherwise(T),
 }
 
 /// Pops an object of a class, and counts it; `alone` does it on a shared slot, which nobody else uses meanwhile.
-pub(super) fn pop_counted<T>(class: usize, alone: impl FnOnce(&Slab) -> T) -> Popped<T> {
+pub(super) fn pop_counted<T>(class: usize, alone: impl FnOnce(&CoreCache) -> T) -> Popped<T> {
     let Some(slots) = slots() else { return Popped::Nothing };
     let attempt = || pop_counted_section(slots, stack::at(class));
     match rseq::retry(attempt(), cid::prepare::<Cid>, attempt) {
@@ -286,7 +286,7 @@ pub(super) fn pop_counted<T>(class: usize, alone: impl FnOnce(&Slab) -> T) -> Po
 }
 
 /// The slots, made now if there were none; `None` without memory.
-fn bind() -> Option<Block<Slab>> {
+fn bind() -> Option<Block<CoreCache>> {
     let block = match block() {
         Some(block) => block,
         None => bind_fresh()?,
@@ -301,7 +301,7 @@ fn bind() -> Option<Block<Slab>> {
     Some(block)
 }
 
-fn bind_fresh() -> Option<Block<Slab>> {
+fn bind_fresh() -> Option<Block<CoreCache>> {
     // Not before it is known whose they are.
     slots()?;
     // Release: partner is the Acquire in `block`; the block is ready to be used. Of two threads both have the same one.
@@ -309,29 +309,29 @@ fn bind_fresh() -> Option<Block<Slab>> {
     block()
 }
 
-pub(super) fn block() -> Option<Block<Slab>> {
+pub(super) fn block() -> Option<Block<CoreCache>> {
     // Acquire: partner is the Release in `bind_fresh`.
     // SAFETY: null, or what `bind_fresh` stored, which stays.
     unsafe { Block::from_base(BLOCK.load(Ordering::Acquire)) }
 }
 
 /// The slot of the calling thread's id. A hint.
-pub(super) fn near() -> Option<&'static Slab> {
+pub(super) fn near() -> Option<&'static CoreCache> {
     let offset = cid::offset_of_this_thread::<Cid>()?;
     Some(block()?.slot_at(offset))
 }
 
 /// Runs `f` on the shared slot that the thread leases, unless another thread does the same.
-fn leased<R>(f: impl FnOnce(&Slab) -> R) -> Option<R> {
+fn leased<R>(f: impl FnOnce(&CoreCache) -> R) -> Option<R> {
     let (block, slots) = (bind()?, slots()?);
     let slot = cid::shared_slot(slots);
     if !core_cache_memory::open_shared(slot) {
         return None;
     }
-    let slab = block.shared(slot);
+    let core_cache = block.shared(slot);
     // Recovered after a fork: counts change last, so every state of a stack is one.
-    let _locked = slab.lock.try_lock()?;
-    Some(f(slab))
+    let _locked = core_cache.lock.try_lock()?;
+    Some(f(core_cache))
 }
 
 /// Takes a batch from the store: the object that is to be used first, and the others onto the stack. `None` without
@@ -339,14 +339,15 @@ fn leased<R>(f: impl FnOnce(&Slab) -> R) -> Option<R> {
 fn refill(place: Place) -> Option<u64> {
     let near = near();
     let mut batch = [0; MOST_BATCH];
-    let batch = &mut batch[..near.map_or(place.shape().batch, |slab| slab.batch(place))];
+    let batch =
+        &mut batch[..near.map_or(place.shape().batch, |core_cache| core_cache.batch(place))];
     let taken = central::take(place, batch);
     release::after_growth(place.range);
     let batch = &mut batch[..taken];
     debug::arrange(batch);
-    if let Some(slab) = near {
-        slab.was_empty[place.class].store(1, R);
-        count(&slab.counts[place.class].refills);
+    if let Some(core_cache) = near {
+        core_cache.was_empty[place.class].store(1, R);
+        count(&core_cache.counts[place.class].refills);
     } else {
         COUNTED[place.class].refills.fetch_add(1, R);
     }
@@ -365,11 +366,11 @@ fn push_some(class: usize, objects: &[u64]) -> usize {
     let Some(slots) = from_counts(class) else { return 0 };
     let attempt = || {
         let (from, most) = (objects.as_ptr().cast(), objects.len() as u64);
-        // SAFETY: a stack of the slab, from its count on; invariants 1 and 2; so many words to read.
+        // SAFETY: a stack of the core_cache, from its count on; invariants 1 and 2; so many words to read.
         unsafe { rseq::push_some(Cid::index(), &slots, from, most, MOST_ITEMS as u64) }
     };
-    pushed_or_popped(attempt, |slab| {
-        let stack = &slab.stacks[class];
+    pushed_or_popped(attempt, |core_cache| {
+        let stack = &core_cache.stacks[class];
         objects.iter().take_while(|object| stack.push(**object, MOST_ITEMS as u64)).count()
     })
 }
@@ -382,15 +383,18 @@ fn pop_some(class: usize, to: &mut [u64]) -> usize {
         // SAFETY: as in `push_some`; so many words to write, used by this thread alone.
         unsafe { rseq::pop_some(Cid::index(), &slots, to.cast(), most as u64) }
     };
-    pushed_or_popped(attempt, |slab| {
-        let objects = core::iter::from_fn(|| slab.stacks[class].pop());
+    pushed_or_popped(attempt, |core_cache| {
+        let objects = core::iter::from_fn(|| core_cache.stacks[class].pop());
         // SAFETY: fewer than `most`.
         let write = |(nth, object)| unsafe { to.add(nth).write(object) };
         objects.take(most).enumerate().map(write).count()
     })
 }
 
-fn pushed_or_popped(attempt: impl Fn() -> Yielded, without: impl FnOnce(&Slab) -> usize) -> usize {
+fn pushed_or_popped(
+    attempt: impl Fn() -> Yielded,
+    without: impl FnOnce(&CoreCache) -> usize,
+) -> usize {
     match rseq::retry(attempt(), cid::prepare::<Cid>, &attempt) {
         Some((exit, n)) if exit.is_committed() => n as usize,
         Some(_) => 0,
@@ -454,8 +458,8 @@ pub(super) fn push_or_spill(place: Place, object: u64) {
         Some(exit) if exit.is_committed() => {}
         Some(_) => overflow(slots, place, object),
         None => {
-            let pushed = leased(|slab| {
-                let stack = &slab.stacks[class];
+            let pushed = leased(|core_cache| {
+                let stack = &core_cache.stacks[class];
                 stack.limit.store(place.shape().most as u64, R);
                 stack.push(object, place.shape().most as u64)
             });
@@ -468,11 +472,13 @@ pub(super) fn push_or_spill(place: Place, object: u64) {
 
 /// The stack is full, has no limit yet, or has the object on top.
 fn overflow(slots: &Slots, place: Place, object: u64) {
-    if let Some(slab) = near() {
-        if slab.stacks[place.class].top() == object {
+    if let Some(core_cache) = near() {
+        if core_cache.stacks[place.class].top() == object {
             fault::report(Fault::Twice, object as usize);
         }
-        if slab.grow(place) && push_section(slots, stack::at(place.class), object).is_straight() {
+        if core_cache.grow(place)
+            && push_section(slots, stack::at(place.class), object).is_straight()
+        {
             return;
         }
     }
@@ -482,11 +488,11 @@ fn overflow(slots: &Slots, place: Place, object: u64) {
 /// Gives the object, and others of its stack, to the store.
 fn spill(place: Place, object: u64) {
     let near = near();
-    if let Some(slab) = near {
-        count(&slab.counts[place.class].spills);
+    if let Some(core_cache) = near {
+        count(&core_cache.counts[place.class].spills);
     }
     let mut batch = [0; MOST_BATCH + 1];
-    let popped = match near.map_or(place.shape().batch, |slab| slab.batch(place)) {
+    let popped = match near.map_or(place.shape().batch, |core_cache| core_cache.batch(place)) {
         1 => 0,
         most => pop_some(place.class, &mut batch[..most]),
     };

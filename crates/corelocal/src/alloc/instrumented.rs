@@ -18,7 +18,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::core_cache::{COUNTED, Slab};
+use super::core_cache::{COUNTED, CoreCache};
 use super::front::{self, Popped};
 use super::sampling::{Lot, Odds};
 use super::spans::Place;
@@ -62,7 +62,7 @@ fn guarded(otherwise: Odds, place: Place, align: usize, size: usize) -> Option<u
 
 /// Where objects are counted that were asked for.
 fn popped(class: usize) -> &'static AtomicU64 {
-    &front::near().map_or(&COUNTED[class], |slab| &slab.counts[class]).popped
+    &front::near().map_or(&COUNTED[class], |core_cache| &core_cache.counts[class]).popped
 }
 
 /// Somebody asks for an object before it is known who watches.
@@ -81,13 +81,13 @@ enum Next {
 
 fn next(odds: Odds, place: Place) -> Next {
     for _ in 0..ATTEMPTS {
-        match front::pop_counted(place.class, |slab| pop_alone(slab, odds, place)) {
+        match front::pop_counted(place.class, |core_cache| pop_alone(core_cache, odds, place)) {
             Popped::Object(object) => return Next::Object(object),
             Popped::Otherwise(next) => return next,
             Popped::Nothing => {}
         }
         // Perhaps not the slot where it was: then that one is found as it is by whoever comes next.
-        match front::near().map(|slab| draw(slab, odds, place)) {
+        match front::near().map(|core_cache| draw(core_cache, odds, place)) {
             Some(Drawn::Due) => return Next::Due,
             Some(Drawn::Fresh) => {}
             Some(Drawn::Left) | None => break,
@@ -105,8 +105,8 @@ enum Drawn {
     Left,
 }
 
-fn draw(slab: &Slab, odds: Odds, place: Place) -> Drawn {
-    let left = slab.left(place.class);
+fn draw(core_cache: &CoreCache, odds: Odds, place: Place) -> Drawn {
+    let left = core_cache.left(place.class);
     let seen = left.load(R);
     if seen > 1 {
         return Drawn::Left;
@@ -116,20 +116,20 @@ fn draw(slab: &Slab, odds: Odds, place: Place) -> Drawn {
     if left.compare_exchange(seen, distance, R, R).is_err() {
         return Drawn::Fresh;
     }
-    slab.counts[place.class].popped.fetch_add(distance, R);
+    core_cache.counts[place.class].popped.fetch_add(distance, R);
     if seen == 1 { Drawn::Due } else { Drawn::Fresh }
 }
 
 /// As the section does it, in a shared slot that is locked.
-fn pop_alone(slab: &Slab, odds: Odds, place: Place) -> Next {
+fn pop_alone(core_cache: &CoreCache, odds: Odds, place: Place) -> Next {
     loop {
-        match draw(slab, odds, place) {
+        match draw(core_cache, odds, place) {
             Drawn::Due => return Next::Due,
             Drawn::Fresh => {}
             Drawn::Left => break,
         }
     }
-    let Some(object) = slab.stacks[place.class].pop() else { return Next::Uncounted };
-    slab.left(place.class).fetch_sub(1, R);
+    let Some(object) = core_cache.stacks[place.class].pop() else { return Next::Uncounted };
+    core_cache.left(place.class).fetch_sub(1, R);
     Next::Object(object)
 }

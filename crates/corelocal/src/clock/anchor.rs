@@ -233,7 +233,7 @@ pub(super) fn sample(
             best = Some(sample);
         }
     }
-    best.ok_or(Cause::Sandwich)
+    best.ok_or(Cause::Inconsistent)
 }
 
 /// The offsets of the other clocks, given those that served so far; whether one of them jumped; and by how much
@@ -286,7 +286,7 @@ pub(super) fn offsets(
 /// The first line: two samples, so far apart that they make a rate. 20 us, once.
 ///
 /// # Errors
-/// Those of `count`; [`Cause::Sandwich`] if the counter stands still or the samples make no rate.
+/// Those of `count`; [`Cause::Inconsistent`] if the counter stands still or the samples make no rate.
 #[cold]
 pub(super) fn first(
     mut count: impl FnMut() -> Result<u64, Cause>,
@@ -300,7 +300,7 @@ pub(super) fn first(
             return Line::first(a, sample(&mut count, &truth)?);
         }
     }
-    Err(Cause::Sandwich)
+    Err(Cause::Inconsistent)
 }
 
 #[cfg(all(test, loom))]

@@ -209,7 +209,7 @@ impl KernelPage {
     /// `mode` says.
     ///
     /// # Errors
-    /// The counter's; [`Cause::NeverEven`], [`Cause::SourceSwitched`], [`Cause::TimeNamespace`].
+    /// The counter's; [`Cause::UpdateStalled`], [`Cause::SourceSwitched`], [`Cause::TimeNamespace`].
     pub(super) fn read(
         self,
         clock: Clock,
@@ -245,7 +245,7 @@ impl KernelPage {
                 });
             }
         }
-        Err(Cause::NeverEven)
+        Err(Cause::UpdateStalled)
     }
 
     /// The time of the last tick by a coarse clock; `None` while an update is under way.

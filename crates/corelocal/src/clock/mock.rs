@@ -42,7 +42,7 @@ use super::{Bounded, Clocks, Instant, Leap, Timestamp, Unbounded};
 /// They wait for each other, so they are not async-signal-safe. A sum out of range is the last moment that an
 /// [`Instant`] or [`Timestamp`] can tell. A child has a copy of its own after `fork`.
 pub struct MockClocks {
-    latch: Latch<WORDS>,
+    fall_back: Latch<WORDS>,
 }
 
 const WORDS: usize = 7;
@@ -95,7 +95,7 @@ impl MockClocks {
     /// [`now_bounded`](Clocks::now_bounded) is [`Unbounded::Unsynchronised`].
     #[must_use]
     pub const fn new() -> MockClocks {
-        MockClocks { latch: Latch::new(Time::START.words()) }
+        MockClocks { fall_back: Latch::new(Time::START.words()) }
     }
 
     /// Time goes by: all clocks are so much later.
@@ -163,11 +163,11 @@ impl MockClocks {
     }
 
     fn change(&self, next: impl Fn(Time) -> Time) {
-        self.latch.change(|words| next(Time::of(words)).words());
+        self.fall_back.change(|words| next(Time::of(words)).words());
     }
 
     fn read(&self) -> Time {
-        Time::of(self.latch.read())
+        Time::of(self.fall_back.read())
     }
 }
 

@@ -91,17 +91,17 @@ mod tests {
 
     #[test]
     fn a_change_under_way_is_none() {
-        let latch = Latch::new([1, 10]);
-        latch.change(|[a, b]| {
-            assert_eq!(latch.read(), [1, 10]);
-            assert!(!latch.try_change(|_| unreachable!()));
+        let fall_back = Latch::new([1, 10]);
+        fall_back.change(|[a, b]| {
+            assert_eq!(fall_back.read(), [1, 10]);
+            assert!(!fall_back.try_change(|_| unreachable!()));
             [a + 1, b + 10]
         });
-        assert_eq!(latch.read(), [2, 20]);
+        assert_eq!(fall_back.read(), [2, 20]);
         // As a change that a fork left behind.
-        latch.copies[0][0].store(99, Ordering::Relaxed);
-        assert_eq!(latch.read(), [2, 20]);
-        latch.change(|[a, b]| [a + 1, b + 10]);
-        assert_eq!(latch.read(), [3, 30]);
+        fall_back.copies[0][0].store(99, Ordering::Relaxed);
+        assert_eq!(fall_back.read(), [2, 20]);
+        fall_back.change(|[a, b]| [a + 1, b + 10]);
+        assert_eq!(fall_back.read(), [3, 30]);
     }
 }

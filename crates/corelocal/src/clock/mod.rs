@@ -120,7 +120,7 @@ pub use instant::OutOfRange;
 pub use instant::{Instant, Timestamp};
 #[cfg(not(loom))]
 pub use mock::MockClocks;
-pub use status::{Backend, Cause, Latches, Source, Status};
+pub use status::{Backend, Cause, Fallbacks, Source, Status};
 pub use ticks::{Stamp, Ticks};
 
 use selector::{Selector, Truth};
@@ -251,7 +251,7 @@ pub fn status() -> Status {
 /// use corelocal::clock::{self, Backend};
 ///
 /// if clock::settle() == Backend::Vdso {
-///     println!("no faster than libc here: {:?}", clock::status().latches);
+///     println!("no faster than libc here: {:?}", clock::status().fallbacks);
 /// }
 /// ```
 pub fn settle() -> Backend {

@@ -27,13 +27,13 @@ use crate::primitive::global::{AtomicU64, Ordering, fence};
 /// The time by KVM's page.
 ///
 /// # Errors
-/// [`Cause::Unsynchronised`], [`Cause::NeverEven`], or [`Cause::UnknownLayout`] for all else.
+/// [`Cause::Unsynchronised`], [`Cause::UpdateStalled`], or [`Cause::UnknownLayout`] for all else.
 #[inline(always)]
 pub(super) fn count(page: &pvclock::Page, count: impl FnMut() -> u64) -> Result<u64, Cause> {
     match page.read(count) {
         Ok(reading) => Ok(reading.nanoseconds),
         Err(Doubt::Unstable) => Err(Cause::Unsynchronised),
-        Err(Doubt::Odd | Doubt::Changing) => Err(Cause::NeverEven),
+        Err(Doubt::Odd | Doubt::Changing) => Err(Cause::UpdateStalled),
         Err(_) => Err(Cause::UnknownLayout),
     }
 }

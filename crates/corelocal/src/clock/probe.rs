@@ -73,7 +73,7 @@ pub(super) fn probe(fence: Fence, clock: impl Fn(Clock) -> u64) -> Found {
                     };
                     return Found { page, pvclock, tsc: mode == Mode::Tsc };
                 }
-                Err(Cause::NeverEven) => {}
+                Err(Cause::UpdateStalled) => {}
                 Err(cause) => {
                     if cause == Cause::TimeNamespace {
                         // Real data lies near and would pass for a namespace whose offset is small.
@@ -126,7 +126,7 @@ struct Truth {
 /// Whether a copy is the vDSO's data in this layout; and what it goes by.
 ///
 /// # Errors
-/// [`Cause::NeverEven`] if it was being updated, [`Cause::TimeNamespace`] if it is a namespace's,
+/// [`Cause::UpdateStalled`] if it was being updated, [`Cause::TimeNamespace`] if it is a namespace's,
 /// [`Cause::SourceSwitched`] if the kernel's clock source is one that only it can read,
 /// [`Cause::UnknownLayout`] for all else.
 fn examine(copy: &[u8], layout: Layout, truth: &Truth) -> Result<Mode, Cause> {
@@ -174,7 +174,7 @@ fn examine(copy: &[u8], layout: Layout, truth: &Truth) -> Result<Mode, Cause> {
     }
     let mode = mode.ok_or(Cause::SourceSwitched)?;
     if head & 1 != 0 {
-        return Err(Cause::NeverEven);
+        return Err(Cause::UpdateStalled);
     }
     if mode == Mode::Tsc {
         let advance = u128::from(truth.counter.abs_diff(last)) * u128::from(multiplier);

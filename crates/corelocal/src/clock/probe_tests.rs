@@ -48,7 +48,7 @@ fn modes_and_updates_are_told_apart() {
     assert_eq!(modes(TIME_NAMESPACE), Err(Cause::TimeNamespace));
     assert_eq!(modes(1), Ok(Mode::Tsc));
     page.turn(1);
-    assert_eq!(modes(1), Err(Cause::NeverEven));
+    assert_eq!(modes(1), Err(Cause::UpdateStalled));
 }
 
 #[test]

@@ -43,7 +43,7 @@ use super::paravirtual;
 use super::probe;
 use super::status::{Backend, Cause, Counts, Source, Status};
 use crate::primitive::global::{AtomicU32, AtomicUsize, Ordering};
-use crate::sys::{WipedByFork, environment};
+use crate::sys::{WipeOnFork, environment};
 
 /// Where readings go: in bit 0 the fence, in the next seven one of these, above a count, and in the highest bit 1.
 /// As a signed number that is negative, so one comparison tells it from a page's address.
@@ -90,7 +90,7 @@ pub(super) struct Selector<T: Truth> {
     floors: Floors,
     /// Routes so far.
     routes: AtomicUsize,
-    anchors: WipedByFork<Anchors>,
+    anchors: WipeOnFork<Anchors>,
     /// 1 if the cpus' counters are trusted to agree.
     tsc: AtomicU32,
     /// The best back-end that may be used.
@@ -112,7 +112,7 @@ impl<T: Truth> Selector<T> {
             floors: Floors::new(),
             routes: AtomicUsize::new(0),
             // SAFETY: zeros are anchors that nobody has set.
-            anchors: unsafe { WipedByFork::new() },
+            anchors: unsafe { WipeOnFork::new() },
             tsc: AtomicU32::new(0),
             limit: AtomicU32::new(0),
             passed: AtomicU32::new(0),
@@ -208,7 +208,7 @@ impl<T: Truth> Selector<T> {
                 _ => self.read_page(Mode::Tsc, clock, ordered),
             };
             if let Err(cause) = read {
-                self.latch(route, cause);
+                self.fall_back(route, cause);
             }
             let now = self.route.load(Ordering::Acquire);
             match read {
@@ -242,7 +242,7 @@ impl<T: Truth> Selector<T> {
         let page = self.page();
         let read = page.read(clock, mode, || self.count(mode, ordered, page.fence()));
         let reading = match read {
-            Err(Cause::NeverEven) => return self.wait_for_page(page, clock),
+            Err(Cause::UpdateStalled) => return self.wait_for_page(page, clock),
             read => read?,
         };
         let is_due = kernel_page::is_checked(reading.sequence.into())

@@ -105,13 +105,13 @@ fn nothing_goes_back_when_back_ends_follow_one_another() {
             shared.slew([1, -1, 0, -1][round % 4]);
             shared.read_for(12);
             match round % 3 {
-                0 => selector.latch(now(), Cause::Sandwich),
+                0 => selector.fall_back(now(), Cause::Inconsistent),
                 1 => {
                     let found = Ok((page.page(Fence::Lfence), Mode::Tsc));
                     selector.choose_among(now(), Fence::Lfence, found);
                     assert!(kind(now()) != route::ANCHOR_TSC);
                     shared.read_for(1);
-                    selector.latch(now(), Cause::Sandwich);
+                    selector.fall_back(now(), Cause::Inconsistent);
                 }
                 _ => {}
             }
@@ -128,12 +128,12 @@ fn nothing_goes_back_when_back_ends_follow_one_another() {
 fn a_late_loser_leaves_no_ended_anchor_behind() {
     let (selector, _) = anchored();
     let old = selector.route.load(Ordering::Acquire);
-    selector.latch(old, Cause::Sandwich);
+    selector.fall_back(old, Cause::Inconsistent);
     let vdso = selector.route.load(Ordering::Acquire);
     selector.choose_among(vdso, Fence::Lfence, Err(Cause::UnknownLayout));
     let new = selector.route.load(Ordering::Acquire);
     assert!(kind(new) == route::ANCHOR_TSC && new != old);
-    selector.latch(old, Cause::Sandwich);
+    selector.fall_back(old, Cause::Inconsistent);
     assert_eq!(selector.route.load(Ordering::Acquire), new);
     is_near(selector, Clock::Boottime);
 }
@@ -146,7 +146,7 @@ fn a_floor_of_another_time_namespace_is_none() {
     for clock in Shared::CLOCKS {
         selector.read::<true>(clock);
     }
-    selector.latch(selector.route.load(Ordering::Acquire), Cause::Sandwich);
+    selector.fall_back(selector.route.load(Ordering::Acquire), Cause::Inconsistent);
     assert_eq!(selector.status().backend, Backend::Vdso);
     for seconds in [100_000_000_000_000, 150_000_000_000_000, 199_000_000_000_000] {
         AHEAD.set(seconds);
@@ -160,6 +160,6 @@ fn a_floor_of_another_time_namespace_is_none() {
         for clock in Shared::CLOCKS {
             is_near(selector, clock);
         }
-        selector.latch(selector.route.load(Ordering::Acquire), Cause::Sandwich);
+        selector.fall_back(selector.route.load(Ordering::Acquire), Cause::Inconsistent);
     }
 }

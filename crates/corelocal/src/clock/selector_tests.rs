@@ -53,7 +53,7 @@ fn validated(layout: Layout) -> (&'static Selector<ByPage>, &'static Synthetic) 
         check(selector);
     }
     let status = selector.status();
-    assert_eq!((status.backend, status.latches.total()), (Backend::KernelPage, 0), "{status:?}");
+    assert_eq!((status.backend, status.fallbacks.total()), (Backend::KernelPage, 0), "{status:?}");
     (selector, page)
 }
 
@@ -91,7 +91,7 @@ fn a_page_serves_after_enough_comparisons_over_enough_ticks() {
             check(selector);
             assert!(selector.read::<false>(Clock::Monotonic) <= ByPage::read(Clock::Monotonic));
         }
-        assert_eq!(selector.status().latches.total(), 0);
+        assert_eq!(selector.status().fallbacks.total(), 0);
         assert_eq!(selector.epoch(), 0);
     }
 }
@@ -103,7 +103,7 @@ fn a_page_that_is_off_is_never_believed() {
     check(selector);
     let status = selector.status();
     assert_eq!(status.backend, Backend::Vdso);
-    assert_eq!((status.latches.count(Cause::Sandwich), status.epoch), (1, 1));
+    assert_eq!((status.fallbacks.count(Cause::Inconsistent), status.epoch), (1, 1));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_page_that_goes_off_later_is_found_out() {
         page.tick();
         selector.read::<true>(Clock::Monotonic);
     }
-    assert_eq!(selector.status().latches.count(Cause::Sandwich), 1);
+    assert_eq!(selector.status().fallbacks.count(Cause::Inconsistent), 1);
     check(selector);
 }
 
@@ -124,7 +124,7 @@ fn a_sequence_that_stays_odd_leads_on() {
     page.turn(1);
     check(selector);
     let status = selector.status();
-    assert_eq!(status.latches.count(Cause::NeverEven), 1, "{status:?}");
+    assert_eq!(status.fallbacks.count(Cause::UpdateStalled), 1, "{status:?}");
     assert_eq!(status.backend, Backend::Vdso);
 }
 
@@ -143,7 +143,7 @@ fn a_switched_source_leads_on_and_is_not_trusted() {
         let read = selector.read::<true>(Clock::Monotonic);
         assert!(before <= read);
         let status = selector.status();
-        assert_eq!(status.latches.count(cause), 1, "{status:?}");
+        assert_eq!(status.fallbacks.count(cause), 1, "{status:?}");
         let trusted = cause == Cause::TimeNamespace;
         let next = if trusted { Backend::Anchor } else { Backend::Vdso };
         assert_eq!(status.backend, next);
@@ -160,7 +160,7 @@ fn a_counter_that_lags_or_leads_is_no_fault() {
     // No tick for minutes.
     page.set(kernel_page::offset::LAST, last.saturating_sub(1 << 40));
     check(selector);
-    assert_eq!(selector.status().latches.total(), 0);
+    assert_eq!(selector.status().fallbacks.total(), 0);
 }
 
 /// Whether a reading lies between two of the truth, but for a millisecond.
@@ -180,7 +180,7 @@ fn anchored() -> (&'static Selector<ByPage>, &'static Synthetic) {
     selector.tsc.store(1, Ordering::Relaxed);
     selector.choose_among(route::UNSETTLED, Fence::Lfence, Err(Cause::UnknownLayout));
     assert_eq!(selector.status().backend, Backend::Anchor);
-    assert_eq!(selector.status().latches.count(Cause::UnknownLayout), 1);
+    assert_eq!(selector.status().fallbacks.count(Cause::UnknownLayout), 1);
     (selector, page)
 }
 
@@ -207,7 +207,7 @@ fn an_anchor_rises_and_stays_near_the_truth() {
     // 32 ms of 400 ppm are 13 us.
     assert!(worst < 40_000, "{worst} ns off");
     let status = selector.status();
-    assert_eq!((status.backend, status.latches.total()), (Backend::Anchor, 1), "{status:?}");
+    assert_eq!((status.backend, status.fallbacks.total()), (Backend::Anchor, 1), "{status:?}");
     for clock in [Clock::Realtime, Clock::Boottime, Clock::Tai] {
         is_near(selector, clock);
     }
@@ -271,7 +271,7 @@ fn an_anchor_whose_truth_goes_back_is_given_up_without_going_back() {
         last = read;
     });
     let status = selector.status();
-    assert_eq!((status.backend, status.latches.count(Cause::Sandwich)), (Backend::Vdso, 1));
+    assert_eq!((status.backend, status.fallbacks.count(Cause::Inconsistent)), (Backend::Vdso, 1));
     // It stays where it is until the truth comes past.
     while ByPage::read(Clock::Monotonic) < last {
         assert!(selector.read::<true>(Clock::Monotonic) >= last);
@@ -312,7 +312,7 @@ fn kvms_page_serves_until_it_does_not_speak_for_all() {
     }
     shared.write(&pvclock::Content { flags: 0, ..content });
     selector.read::<true>(Clock::Monotonic);
-    assert_eq!(selector.status().latches.count(Cause::Unsynchronised), 1);
+    assert_eq!(selector.status().fallbacks.count(Cause::Unsynchronised), 1);
     assert_eq!(selector.status().backend, Backend::Vdso);
 }
 

@@ -84,7 +84,7 @@ impl Line {
     /// The line by the first two samples.
     ///
     /// # Errors
-    /// [`Cause::Sandwich`] if they make no rate.
+    /// [`Cause::Inconsistent`] if they make no rate.
     pub(super) fn first(a: Sample, b: Sample) -> Result<Line, Cause> {
         let rate = rate(b.counter.wrapping_sub(a.counter), b.time.wrapping_sub(a.time))?;
         Line {
@@ -167,14 +167,14 @@ impl Line {
     /// The line after this one, by a sample beyond its end; and whether the clock jumped forward.
     ///
     /// # Errors
-    /// [`Cause::Sandwich`] if the sample contradicts this line more than rates can explain.
+    /// [`Cause::Inconsistent`] if the sample contradicts this line more than rates can explain.
     pub(super) fn next(&self, sample: Sample) -> Result<(Line, bool), Cause> {
         let (known, elapsed) =
             (sample.counter.wrapping_sub(self.sampled), sample.time.wrapping_sub(self.truth));
         let measured = rate(known, elapsed)?;
         // The first rate is by samples that are some 20 us apart, and off by up to a tenth of a percent.
         if measured.abs_diff(self.pace) > self.pace / 16 {
-            return Err(Cause::Sandwich);
+            return Err(Cause::Inconsistent);
         }
         let period = sample.time.saturating_sub(self.first).clamp(SHORTEST, LONGEST);
         let at_end = self.at(self.end);
@@ -197,7 +197,7 @@ impl Line {
             return Ok((line.knowing(sample, measured).ending(sample.counter, period)?, true));
         }
         if here.saturating_sub(late) > STEP {
-            return Err(Cause::Sandwich);
+            return Err(Cause::Inconsistent);
         }
         // Towards where the truth will be at the end of the next period.
         let counts = unseen.saturating_add(self::counts(period, measured));
@@ -218,15 +218,20 @@ impl Line {
         let line = Line { end: counter.wrapping_add(counts(period, self.rate)), ..self };
         let length = u128::from(line.end.wrapping_sub(line.base));
         // (3)
-        if (length * u128::from(line.rate)) >> 63 == 0 { Ok(line) } else { Err(Cause::Sandwich) }
+        if (length * u128::from(line.rate)) >> 63 == 0 {
+            Ok(line)
+        } else {
+            Err(Cause::Inconsistent)
+        }
     }
 }
 
 /// So much time in so many counts, as a line's rate.
 fn rate(counts: u64, nanos: u64) -> Result<u64, Cause> {
-    let rate = (u128::from(nanos) << 32).checked_div(u128::from(counts)).ok_or(Cause::Sandwich)?;
+    let rate =
+        (u128::from(nanos) << 32).checked_div(u128::from(counts)).ok_or(Cause::Inconsistent)?;
     // From a counter of 64 GHz to one of 4 MHz.
-    if (1 << 26..1 << 40).contains(&rate) { Ok(rate as u64) } else { Err(Cause::Sandwich) }
+    if (1 << 26..1 << 40).contains(&rate) { Ok(rate as u64) } else { Err(Cause::Inconsistent) }
 }
 
 /// The time that so many counts take.

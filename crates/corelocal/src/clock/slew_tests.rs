@@ -88,7 +88,10 @@ fn a_jump_forward_is_told_and_one_back_is_refused() {
     let sample = clock.sample(90);
     let (next, stepped) = line.next(Sample { time: sample.time + 1_200_000, ..sample }).unwrap();
     assert!(stepped && next.at(sample.counter) >= sample.time + 1_200_000);
-    assert_eq!(line.next(Sample { time: sample.time - 1_200_000, ..sample }), Err(Cause::Sandwich));
+    assert_eq!(
+        line.next(Sample { time: sample.time - 1_200_000, ..sample }),
+        Err(Cause::Inconsistent)
+    );
 }
 
 #[test]

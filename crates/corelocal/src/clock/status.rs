@@ -34,9 +34,9 @@ pub enum Cause {
     /// No known layout fits what is mapped beside the vDSO.
     UnknownLayout,
     /// A reading was not between two of the vDSO's around it.
-    Sandwich,
+    Inconsistent,
     /// A page stayed in the middle of an update for too long.
-    NeverEven,
+    UpdateStalled,
     /// The kernel's clock source is another than before, or one that only the kernel can read.
     SourceSwitched,
     /// The counters of the cpus are not known to agree.
@@ -50,8 +50,8 @@ pub enum Cause {
 impl Cause {
     pub(super) const ALL: [Cause; 7] = [
         Cause::UnknownLayout,
-        Cause::Sandwich,
-        Cause::NeverEven,
+        Cause::Inconsistent,
+        Cause::UpdateStalled,
         Cause::SourceSwitched,
         Cause::Unsynchronised,
         Cause::TimeNamespace,
@@ -63,8 +63,8 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Cause::UnknownLayout => "the vDSO's data has an unknown layout",
-            Cause::Sandwich => "a reading was not between two of the vDSO",
-            Cause::NeverEven => "the page stayed in the middle of an update",
+            Cause::Inconsistent => "a reading was not between two of the vDSO",
+            Cause::UpdateStalled => "the page stayed in the middle of an update",
             Cause::SourceSwitched => "the kernel's clock source changed, or only it can read it",
             Cause::Unsynchronised => "the cpus' counters are not known to agree",
             Cause::TimeNamespace => "the process is in a time namespace",
@@ -92,7 +92,7 @@ pub enum Source {
 /// ```
 /// let status = corelocal::clock::status();
 /// println!("{:?} by {:?}", status.backend, status.source);
-/// for (cause, count) in status.latches.iter() {
+/// for (cause, count) in status.fallbacks.iter() {
 ///     println!("given up {count} times: {cause}");
 /// }
 /// ```
@@ -113,14 +113,14 @@ pub struct Status {
     /// Readings that were compared with the vDSO's around them, and lay between.
     pub validated: u64,
     /// How often, and why, a back-end was given up for the next.
-    pub latches: Latches,
+    pub fallbacks: Fallbacks,
 }
 
 /// How often each [`Cause`] made the clock give a back-end up.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Latches([u32; Cause::ALL.len()]);
+pub struct Fallbacks([u32; Cause::ALL.len()]);
 
-impl Latches {
+impl Fallbacks {
     /// How often for this cause.
     pub fn count(&self, cause: Cause) -> u32 {
         self.0.get(cause as usize).copied().unwrap_or(0)
@@ -140,14 +140,14 @@ impl Latches {
     }
 }
 
-impl fmt::Debug for Latches {
+impl fmt::Debug for Fallbacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
     }
 }
 
 #[cfg(feature = "serde")]
-impl serde::Serialize for Latches {
+impl serde::Serialize for Fallbacks {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter())
     }
@@ -156,7 +156,7 @@ impl serde::Serialize for Latches {
 /// The counts themselves.
 #[derive(Default)]
 pub(super) struct Counts {
-    latches: [AtomicU32; Cause::ALL.len()],
+    fallbacks: [AtomicU32; Cause::ALL.len()],
     validated: AtomicU64,
     epoch: AtomicU64,
 }
@@ -164,15 +164,15 @@ pub(super) struct Counts {
 impl Counts {
     pub(super) const fn new() -> Counts {
         Counts {
-            latches: [const { AtomicU32::new(0) }; Cause::ALL.len()],
+            fallbacks: [const { AtomicU32::new(0) }; Cause::ALL.len()],
             validated: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
         }
     }
 
     /// A back-end is given up: another epoch.
-    pub(super) fn latched(&self, cause: Cause) {
-        self.latches[cause as usize].fetch_add(1, Ordering::Relaxed);
+    pub(super) fn fell_back(&self, cause: Cause) {
+        self.fallbacks[cause as usize].fetch_add(1, Ordering::Relaxed);
         self.discontinuity();
     }
 
@@ -194,7 +194,7 @@ impl Counts {
 
     /// A status with these counts.
     pub(super) fn status(&self, backend: Backend, source: Source) -> Status {
-        let count = |at: usize| self.latches[at].load(Ordering::Relaxed);
+        let count = |at: usize| self.fallbacks[at].load(Ordering::Relaxed);
         Status {
             backend,
             source,
@@ -202,7 +202,7 @@ impl Counts {
             fence: None,
             epoch: self.epoch(),
             validated: self.validated.load(Ordering::Relaxed),
-            latches: Latches(core::array::from_fn(count)),
+            fallbacks: Fallbacks(core::array::from_fn(count)),
         }
     }
 }

@@ -7,8 +7,8 @@
 use core::marker::PhantomData;
 
 use super::region::{self, List, SHORTEST, SLOT_LEN, Wipe};
+use super::shard::Shard;
 use super::slot::{Class, Kind, Zeroed};
-use super::slot_name::Part;
 use crate::cid::{self, NodeCid, SlotIndex};
 use crate::rseq::{SLOT_SHIFT, is_offset, offset, slot_at};
 use crate::sys::page_size::SHORTEST_PAGE;
@@ -113,11 +113,11 @@ impl<T: Zeroed> Block<T> {
 
     /// Which part of the block this is the address of.
     #[inline]
-    pub(crate) fn part_at(self, at: *const T) -> Part {
+    pub(crate) fn part_at(self, at: *const T) -> Shard {
         let distance = (at as usize).wrapping_sub(self.base as usize) as u64;
         match is_offset(distance) {
-            true => Part::Slot(slot_at(distance)),
-            false => Part::Shared((distance >> SLOT_SHIFT) as u32),
+            true => Shard::Slot(slot_at(distance)),
+            false => Shard::Shared((distance >> SLOT_SHIFT) as u32),
         }
     }
 

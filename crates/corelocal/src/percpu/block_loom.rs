@@ -3,8 +3,8 @@
 use core::marker::PhantomData;
 use std::boxed::Box;
 
+use super::shard::Shard;
 use super::slot::Zeroed;
-use super::slot_name::Part;
 use crate::cid::SlotIndex;
 
 /// Slots of each kind in the model.
@@ -46,11 +46,11 @@ impl<T: Zeroed> Block<T> {
         self.slot(crate::rseq::slot_at(offset))
     }
 
-    pub(crate) fn part_at(self, at: *const T) -> Part {
+    pub(crate) fn part_at(self, at: *const T) -> Shard {
         let slot = (at as usize - self.base as usize) / size_of::<T>();
         match slot.checked_sub(SLOTS) {
-            Some(shared) => Part::Shared(shared as u32),
-            None => Part::Slot(slot as u32),
+            Some(shared) => Shard::Shared(shared as u32),
+            None => Shard::Slot(slot as u32),
         }
     }
 

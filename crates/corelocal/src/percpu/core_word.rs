@@ -7,7 +7,7 @@
 use core::fmt;
 
 use super::lazy_block::{Fallback, Owned};
-use super::slot_name::Part;
+use super::shard::Shard;
 use super::word_operations::{self, EachWord};
 use crate::cid::{Busy, Cid, Revocable, SlotIndex};
 use crate::primitive::atomic::AtomicU64;
@@ -21,7 +21,7 @@ use crate::rseq::{self, Exit, Index, Slots, Yielded};
 ///
 /// | to build | with |
 /// |---|---|
-/// | numbers no other core gives | [`add_fetch_at`](Word::add_fetch_at): unique with its [`Part`] |
+/// | numbers no other core gives | [`add_fetch_at`](Word::add_fetch_at): unique with its [`Shard`] |
 /// | one spare object kept for each core | [`exchange`](Word::exchange) of its address |
 /// | a token bucket, flags, packed state | [`fetch_update`](Word::fetch_update) |
 /// | a list pushed to here, taken whole from afar | [`store_if_equal`](Word::store_if_equal), [`drain`](Word::drain) |
@@ -30,12 +30,12 @@ use crate::rseq::{self, Exit, Index, Slots, Yielded};
 /// store, the item may have been taken and put back (the ABA problem).
 ///
 /// ```
-/// use corelocal::percpu::{Part, Word};
+/// use corelocal::percpu::{Shard, Word};
 ///
 /// static LAST: Word = Word::new();
 ///
 /// // Distinct, whichever threads ask on whichever cores.
-/// let id: (Part, u64) = LAST.add_fetch_at(1);
+/// let id: (Shard, u64) = LAST.add_fetch_at(1);
 /// assert_ne!(LAST.add_fetch_at(1), id);
 /// ```
 ///
@@ -97,7 +97,7 @@ impl<I: SlotIndex> Word<I> {
 
     /// As [`add_fetch`](Word::add_fetch), telling whose word it was.
     #[inline]
-    pub fn add_fetch_at(&self, n: u64) -> (Part, u64) {
+    pub fn add_fetch_at(&self, n: u64) -> (Shard, u64) {
         word_operations::add_fetch_at(self, n)
     }
 
@@ -147,7 +147,7 @@ impl<I: SlotIndex> Word<I> {
     /// [`Mismatch`]: something else is there. Often that is so because the thread is on another core than
     /// where it looked; see [`fetch_update`](Word::fetch_update) for the loop.
     #[inline]
-    pub fn store_if_equal(&self, expected: u64, n: u64) -> Result<Part, Mismatch> {
+    pub fn store_if_equal(&self, expected: u64, n: u64) -> Result<Shard, Mismatch> {
         word_operations::store_if_equal(self, expected, n)
     }
 
@@ -199,7 +199,7 @@ impl<I: SlotIndex> Word<I> {
     /// given.add_fetch(3);
     /// assert_eq!(given.iter().map(|(_, word)| word).sum::<u64>(), 3);
     /// ```
-    pub fn iter(&self) -> impl Iterator<Item = (Part, u64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Shard, u64)> {
         word_operations::iter(self)
     }
 }
@@ -214,10 +214,10 @@ impl<I: Revocable> Word<I> {
     ///
     /// ```
     /// use corelocal::cid::Busy;
-    /// use corelocal::percpu::{Part, Word};
+    /// use corelocal::percpu::{Shard, Word};
     ///
     /// let bits: Word = Word::new();
-    /// if let (Part::Slot(slot), _) = bits.add_fetch_at(0b100) {
+    /// if let (Shard::Slot(slot), _) = bits.add_fetch_at(0b100) {
     ///     let old = bits.with_frozen(slot, |word| std::mem::replace(word, 1))?;
     ///     assert_eq!(old, 0b100);
     /// }
@@ -240,7 +240,7 @@ impl<I: Revocable> Word<I> {
     /// # Errors
     /// Why the first slot that could not be frozen could not: see [`with_frozen`](Word::with_frozen). All
     /// others have been taken.
-    pub fn drain(&self, f: impl FnMut(Part, u64)) -> Result<(), Busy> {
+    pub fn drain(&self, f: impl FnMut(Shard, u64)) -> Result<(), Busy> {
         word_operations::drain(self, f)
     }
 }
@@ -269,10 +269,10 @@ impl<'a, I: SlotIndex> EachWord<'a> for &'a Word<I> {
         Some(&self.inside)
     }
 
-    fn other(self, fallback: Fallback<AtomicU64>) -> (Part, &'a AtomicU64) {
+    fn other(self, fallback: Fallback<AtomicU64>) -> (Shard, &'a AtomicU64) {
         match fallback {
             Fallback::Shared(word) => (self.words.part_at(word), word),
-            Fallback::Unbound => (Part::Inline, &self.inside),
+            Fallback::Unbound => (Shard::Inline, &self.inside),
         }
     }
 

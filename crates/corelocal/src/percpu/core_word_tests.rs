@@ -28,7 +28,7 @@ mod units {
         let word: Word = Word::new();
         let shared = word.words.share().expect("memory");
         for fallback in [|w| Fallback::Shared(w), |_| Fallback::Unbound] {
-            let (part, new) = word_operations::add_fetch_cold(&word, 5, fallback(shared));
+            let (shard, new) = word_operations::add_fetch_cold(&word, 5, fallback(shared));
             assert_eq!(new, 5);
             assert_eq!(
                 word_operations::store_if_equal_cold(&word, 4, 6, fallback(shared)),
@@ -36,16 +36,16 @@ mod units {
             );
             assert_eq!(
                 word_operations::store_if_equal_cold(&word, 5, 6, fallback(shared)),
-                Ok(part)
+                Ok(shard)
             );
             assert_eq!(word_operations::exchange_cold(&word, 7, fallback(shared)), 6);
-            assert!(word.iter().any(|seen| seen == (part, 7)), "{part:?}");
+            assert!(word.iter().any(|seen| seen == (shard, 7)), "{shard:?}");
         }
         assert!(format!("{word:?}").contains("Inline: 7"), "{word:?}");
         let mut taken = Vec::new();
-        word.drain(|part, value| taken.push((part, value))).unwrap();
+        word.drain(|shard, value| taken.push((shard, value))).unwrap();
         assert_eq!(taken.len(), 2);
-        assert!(taken.iter().all(|(part, value)| *value == 7 && !matches!(part, Part::Slot(_))));
+        assert!(taken.iter().all(|(shard, value)| *value == 7 && !matches!(shard, Shard::Slot(_))));
         assert_eq!(sum(&word), 0);
     }
 
@@ -53,16 +53,16 @@ mod units {
     fn parts_are_told_apart() {
         let word: Word = Word::new();
         for n in 1..=100 {
-            let (part, new) = word.add_fetch_at(1);
+            let (shard, new) = word.add_fetch_at(1);
             assert!(new <= n);
-            assert!(word.iter().any(|seen| seen == (part, new)), "{part:?}");
+            assert!(word.iter().any(|seen| seen == (shard, new)), "{shard:?}");
         }
     }
 
     #[test]
     fn a_panic_leaves_the_word() {
         let word: Word = Word::new();
-        let (Part::Slot(slot), _) = word.add_fetch_at(3) else { return };
+        let (Shard::Slot(slot), _) = word.add_fetch_at(3) else { return };
         let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             word.with_frozen(slot, |value| {
                 *value = 9;

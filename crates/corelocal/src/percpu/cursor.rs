@@ -37,13 +37,13 @@ impl Cursor {
     #[inline]
     pub(super) fn take<T: Zeroed, I: SlotIndex, R>(
         &self,
-        parts: &Owned<T, I>,
+        shards: &Owned<T, I>,
         take: impl Fn(&'static T) -> Option<R>,
     ) -> Option<R> {
         let place = self.0.load(Ordering::Relaxed);
         let number = (place >> 32) as u32;
-        let Some(taken) = parts.part(number).and_then(&take) else {
-            return self.take_elsewhere(parts, number, take);
+        let Some(taken) = shards.shard(number).and_then(&take) else {
+            return self.take_elsewhere(shards, number, take);
         };
         let is_over = place % (1 << 32) + 1 >= STREAK;
         // There may be no part of the next number: then the walk begins there.
@@ -56,14 +56,14 @@ impl Cursor {
     #[cold]
     fn take_elsewhere<T: Zeroed, I: SlotIndex, R>(
         &self,
-        parts: &Owned<T, I>,
+        shards: &Owned<T, I>,
         number: u32,
         take: impl Fn(&'static T) -> Option<R>,
     ) -> Option<R> {
-        let after = parts.numbers().filter(|it| *it > number);
-        let mut numbers = after.chain(parts.numbers().filter(|it| *it <= number));
+        let after = shards.numbers().filter(|it| *it > number);
+        let mut numbers = after.chain(shards.numbers().filter(|it| *it <= number));
         let (number, taken) =
-            numbers.find_map(|number| Some((number, take(parts.part(number)?)?)))?;
+            numbers.find_map(|number| Some((number, take(shards.shard(number)?)?)))?;
         self.0.store(u64::from(number) << 32 | 1, Ordering::Relaxed);
         Some(taken)
     }
@@ -76,19 +76,19 @@ mod tests {
 
     #[test]
     fn a_streak_ends() {
-        let (parts, cursor) = (Owned::<AtomicU64, Cid>::new(), Cursor::new());
+        let (shards, cursor) = (Owned::<AtomicU64, Cid>::new(), Cursor::new());
         let number = || cursor.0.load(Ordering::Relaxed) >> 32;
-        assert_eq!(cursor.take(&parts, |_| Some(())), None);
-        let shared: *const AtomicU64 = parts.share().expect("memory");
-        let take = |part: &'static AtomicU64| core::ptr::eq(part, shared).then_some(());
-        assert_eq!(cursor.take(&parts, take), Some(()));
+        assert_eq!(cursor.take(&shards, |_| Some(())), None);
+        let shared: *const AtomicU64 = shards.share().expect("memory");
+        let take = |shard: &'static AtomicU64| core::ptr::eq(shard, shared).then_some(());
+        assert_eq!(cursor.take(&shards, take), Some(()));
         let first = number();
         for _ in 1..STREAK {
             assert_eq!(number(), first);
-            assert_eq!(cursor.take(&parts, take), Some(()));
+            assert_eq!(cursor.take(&shards, take), Some(()));
         }
         assert_eq!(number(), first + 1);
-        assert_eq!(cursor.take(&parts, take), Some(()));
-        assert_eq!(cursor.take(&parts, |_| None::<()>), None);
+        assert_eq!(cursor.take(&shards, take), Some(()));
+        assert_eq!(cursor.take(&shards, |_| None::<()>), None);
     }
 }

@@ -9,8 +9,8 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
 use super::block::Block;
+use super::shard::Shard;
 use super::slot::Zeroed;
-use super::slot_name::Part;
 use crate::cid::{self, SlotIndex};
 use crate::rseq::{self, Ended, Index, Slots};
 
@@ -128,7 +128,7 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
 
     /// The part of this number, found at once, if it is in use.
     #[inline]
-    pub(super) fn part(&self, number: u32) -> Option<&'static T> {
+    pub(super) fn shard(&self, number: u32) -> Option<&'static T> {
         if number & SHARED == 0 { self.slot(number) } else { self.shared_slot(number & !SHARED) }
     }
 
@@ -170,8 +170,8 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
 
     /// Which part of the block this is the address of.
     #[inline]
-    pub(super) fn part_at(&self, at: *const T) -> Part {
-        self.block().map_or(Part::Inline, |block| block.part_at(at))
+    pub(super) fn part_at(&self, at: *const T) -> Shard {
+        self.block().map_or(Shard::Inline, |block| block.part_at(at))
     }
 
     fn block(&self) -> Option<Block<T>> {
@@ -212,17 +212,17 @@ mod tests {
     /// Else whoever walks along the numbers would miss a part when a slot comes into use meanwhile.
     #[test]
     fn a_part_keeps_its_number() {
-        let parts = Owned::<AtomicU64, cid::Cid>::new();
-        let shared: *const AtomicU64 = parts.share().expect("memory");
-        let number_of = |part| parts.numbers().find(|number| at(&parts, *number) == Some(part));
+        let shards = Owned::<AtomicU64, cid::Cid>::new();
+        let shared: *const AtomicU64 = shards.share().expect("memory");
+        let number_of = |shard| shards.numbers().find(|number| at(&shards, *number) == Some(shard));
         let number = number_of(shared).expect("in use");
         cid::current::<cid::Cid>();
         assert_eq!(number_of(shared), Some(number));
-        assert!(number >= SHARED && parts.numbers().all(|number| parts.part(number).is_some()));
-        assert!(parts.numbers().is_sorted() && parts.part(SHARED - 1).is_none());
+        assert!(number >= SHARED && shards.numbers().all(|number| shards.shard(number).is_some()));
+        assert!(shards.numbers().is_sorted() && shards.shard(SHARED - 1).is_none());
     }
 
-    fn at(parts: &Owned<AtomicU64, cid::Cid>, number: u32) -> Option<*const AtomicU64> {
-        parts.part(number).map(core::ptr::from_ref)
+    fn at(shards: &Owned<AtomicU64, cid::Cid>, number: u32) -> Option<*const AtomicU64> {
+        shards.shard(number).map(core::ptr::from_ref)
     }
 }

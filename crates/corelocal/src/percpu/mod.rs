@@ -40,8 +40,8 @@ mod queue;
 mod region;
 mod remote;
 mod ring;
+mod shard;
 mod slot;
-mod slot_name;
 mod stack;
 mod sums;
 #[cfg(not(loom))]
@@ -64,9 +64,9 @@ pub use per_cpu::{IntoIter, Iter, IterMut, PerCpu, Unavailable};
 pub use pool::{Pool, Pooled};
 pub use queue::Queue;
 pub use ring::Ring;
+pub use shard::Shard;
 #[cfg(not(any(loom, miri)))]
 pub(crate) use slot::{Kind, Zeroed};
-pub use slot_name::Part;
 pub use stack::{Batch, Stack};
 #[cfg(not(loom))]
 pub use trim::{Memory, memory, trim};

@@ -20,7 +20,7 @@ use core::fmt;
 use super::lazy_block::Owned;
 use super::once_slot::{Filled, OnceSlot, drop_each};
 use super::remote::Walk;
-use super::slot_name::Part;
+use super::shard::Shard;
 use crate::cid::{Cid, SlotIndex};
 pub use iter::{IntoIter, Iter, IterMut};
 
@@ -245,12 +245,12 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
     ///
     /// let names: PerCpu<String> = PerCpu::new(|| String::from("here"));
     /// names.get();
-    /// for (part, name) in names.parts() {
+    /// for (part, name) in names.shards() {
     ///     println!("{part:?}: {name}");
     /// }
-    /// # assert_eq!(names.parts().count(), 1);
+    /// # assert_eq!(names.shards().count(), 1);
     /// ```
-    pub fn parts(&self) -> impl Iterator<Item = (Part, &T)> {
+    pub fn shards(&self) -> impl Iterator<Item = (Shard, &T)> {
         let mut iter = self.iter();
         core::iter::from_fn(move || iter.next_part())
     }
@@ -284,7 +284,7 @@ impl<T: Default + Send + Sync + 'static, I: SlotIndex> Default for PerCpu<T, I> 
 
 impl<T: fmt::Debug + Send + Sync + 'static, I: SlotIndex> fmt::Debug for PerCpu<T, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.parts()).finish()
+        f.debug_map().entries(self.shards()).finish()
     }
 }
 
@@ -329,13 +329,16 @@ mod tests {
         // The shared one serves, and serves again.
         let first: *const String = names.get_cold(Some(&FILLED));
         assert_eq!(first, names.make(Some(&FILLED), false).unwrap() as *const String);
-        assert_eq!(names.parts().filter(|(part, _)| matches!(part, Part::Shared(_))).count(), 1);
+        assert_eq!(
+            names.shards().filter(|(shard, _)| matches!(shard, Shard::Shared(_))).count(),
+            1
+        );
         // Then the one inside.
         let others: PerCpu<String> = PerCpu::new(|| String::from("other"));
         others.slots.share().expect("memory").claim();
         assert!(others.make(Some(&FILLED), false).is_none());
         assert_eq!(others.get_cold(Some(&FILLED)), "other");
-        assert_eq!(others.parts().next(), Some((Part::Inline, &String::from("other"))));
+        assert_eq!(others.shards().next(), Some((Shard::Inline, &String::from("other"))));
     }
 
     #[test]
@@ -344,7 +347,7 @@ mod tests {
         let first: *const String = names.get_cold(None);
         assert_eq!(first, names.get_cold(None) as *const String);
         assert!(names.make(None, false).is_none());
-        assert_eq!(names.parts().collect::<Vec<_>>(), [(Part::Inline, &String::from("name"))]);
+        assert_eq!(names.shards().collect::<Vec<_>>(), [(Shard::Inline, &String::from("name"))]);
         names.get();
         assert_eq!(names.iter().count(), 2);
         assert!(format!("{names:?}").contains("Inline"), "{names:?}");

@@ -5,8 +5,8 @@
 
 use super::blocking::Patience;
 use super::lazy_block::Owned;
+use super::shard::Shard;
 use super::slot::Zeroed;
-use super::slot_name::Part;
 use crate::cid::{self, Busy, Frozen, Revocable, SlotIndex};
 
 /// Freezes a slot, waiting for another thread that has it frozen, within reason.
@@ -32,12 +32,12 @@ pub(super) fn take_from_each<T: Zeroed, I: Revocable, R>(
     owned: &Owned<T, I>,
     idle: impl Fn(&T) -> bool,
     take: impl Fn(&T) -> R,
-    mut f: impl FnMut(Part, R),
+    mut f: impl FnMut(Shard, R),
 ) -> Result<(), Busy> {
     let mut result = Ok(());
     for (slot, content) in (0..).zip(owned.slots()).filter(|(_, content)| !idle(content)) {
         match freeze::<I>(slot).map(|_frozen| take(content)) {
-            Ok(taken) => f(Part::Slot(slot), taken),
+            Ok(taken) => f(Shard::Slot(slot), taken),
             Err(busy) => result = result.and(Err(busy)),
         }
     }
@@ -47,12 +47,12 @@ pub(super) fn take_from_each<T: Zeroed, I: Revocable, R>(
 /// Where a walk over all parts of an object stands: slots, shared slots, then what is inside the object.
 #[derive(Clone)]
 pub(super) struct Walk {
-    next: Option<Part>,
+    next: Option<Shard>,
 }
 
 impl Walk {
     pub(super) const fn new() -> Walk {
-        Walk { next: Some(Part::Slot(0)) }
+        Walk { next: Some(Shard::Slot(0)) }
     }
 
     /// The next part in use; `inside` comes last, if there is such a part.
@@ -60,24 +60,24 @@ impl Walk {
         &mut self,
         owned: &Owned<T, I>,
         inside: impl Into<Option<&'a T>>,
-    ) -> Option<(Part, &'a T)> {
+    ) -> Option<(Shard, &'a T)> {
         let inside = inside.into();
         loop {
-            let part = self.next?;
-            let (content, next) = match part {
-                Part::Slot(slot) => match owned.slot(slot) {
-                    Some(content) => (Some(content), Some(Part::Slot(slot + 1))),
-                    None => (None, Some(Part::Shared(0))),
+            let shard = self.next?;
+            let (content, next) = match shard {
+                Shard::Slot(slot) => match owned.slot(slot) {
+                    Some(content) => (Some(content), Some(Shard::Slot(slot + 1))),
+                    None => (None, Some(Shard::Shared(0))),
                 },
-                Part::Shared(slot) => match owned.shared_slot(slot) {
-                    Some(content) => (Some(content), Some(Part::Shared(slot + 1))),
-                    None => (None, Some(Part::Inline)),
+                Shard::Shared(slot) => match owned.shared_slot(slot) {
+                    Some(content) => (Some(content), Some(Shard::Shared(slot + 1))),
+                    None => (None, Some(Shard::Inline)),
                 },
-                Part::Inline => (inside, None),
+                Shard::Inline => (inside, None),
             };
             self.next = next;
             if let Some(content) = content {
-                return Some((part, content));
+                return Some((shard, content));
             }
         }
     }

@@ -231,8 +231,8 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
     fn add_up<const K: usize>(&self, first: usize) -> [i64; K] {
         let mut totals = [0i64; K];
         // The order: invariant 3.
-        for part in self.slots.shared().chain(self.slots.slots()) {
-            for (total, word) in totals.iter_mut().zip(part.words().iter().skip(first)) {
+        for shard in self.slots.shared().chain(self.slots.slots()) {
+            for (total, word) in totals.iter_mut().zip(shard.words().iter().skip(first)) {
                 // Acquire: partner is the Release of a trim. Whoever sees a word after its move sees
                 // the slot it came from without it, and another moment.
                 *total = total.wrapping_add(word.load(Ordering::Acquire));

@@ -111,8 +111,8 @@ fn loom_catches_words_that_are_reset() {
         let words: std::vec::Vec<_> = sum.slots.shared().collect();
         words
             .into_iter()
-            .map(|part| {
-                let word = &part.words()[0];
+            .map(|shard| {
+                let word = &shard.words()[0];
                 let old = word.load(Ordering::Acquire);
                 word.store(0, Ordering::Release);
                 old

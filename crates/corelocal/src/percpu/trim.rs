@@ -220,7 +220,7 @@ unsafe fn empty(region: &Region, slot: u32, number: usize, page: *mut u8) {
     let at = number * region.block_len();
     let block = region.slot(slot).wrapping_add(at);
     let len = region.block_len().min(page_size());
-    let part = if region.block_len() > page_size() { page } else { block };
+    let shard = if region.block_len() > page_size() { page } else { block };
     match region.class().kind {
         Kind::Opaque | Kind::Fixed => {}
         Kind::Counted => {
@@ -230,16 +230,16 @@ unsafe fn empty(region: &Region, slot: u32, number: usize, page: *mut u8) {
             // items before it says that there are none.
             if count.load(Ordering::Acquire) == 0 {
                 // SAFETY: what is on this page of a block in a slot that nobody else uses.
-                unsafe { zero(part, len, Kind::Counted) };
+                unsafe { zero(shard, len, Kind::Counted) };
             }
         }
         kind @ (Kind::Sums | Kind::Maxima) => {
-            let shared = region.shared(0).wrapping_add(part as usize - region.slot(slot) as usize);
+            let shared = region.shared(0).wrapping_add(shard as usize - region.slot(slot) as usize);
             for word in (0..len).step_by(8) {
                 // SAFETY: words of the block in a slot that nobody else uses, and in the shared slot,
                 // which is used by atomics alone.
                 let (from, to) = unsafe {
-                    (&*part.add(word).cast::<AtomicI64>(), &*shared.add(word).cast::<AtomicI64>())
+                    (&*shard.add(word).cast::<AtomicI64>(), &*shared.add(word).cast::<AtomicI64>())
                 };
                 move_word(kind, from, to);
             }

@@ -16,8 +16,8 @@ use core::sync::atomic::fence;
 use super::core_word::Mismatch;
 use super::lazy_block::{Fallback, Owned};
 use super::remote::{self, Walk};
+use super::shard::Shard;
 use super::slot::Zeroed;
-use super::slot_name::Part;
 use crate::cid::{Busy, Revocable, SlotIndex};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::rseq::{Ended, Exit, Index, MAX_ATTEMPTS, Slots, Yielded};
@@ -35,7 +35,7 @@ pub(super) trait EachWord<'a>: Copy {
     /// The part that is neither under a slot nor shared, if there is one.
     fn inside(self) -> Option<&'a Self::Content>;
     /// What a fallback's operation acts on.
-    fn other(self, fallback: Fallback<Self::Content>) -> (Part, &'a AtomicU64);
+    fn other(self, fallback: Fallback<Self::Content>) -> (Shard, &'a AtomicU64);
 
     /// The section.
     ///
@@ -93,13 +93,13 @@ pub(super) fn add_fetch<'a, W: EachWord<'a>>(word: W, n: u64) -> u64 {
 }
 
 #[inline(always)]
-pub(super) fn add_fetch_at<'a, W: EachWord<'a>>(word: W, n: u64) -> (Part, u64) {
+pub(super) fn add_fetch_at<'a, W: EachWord<'a>>(word: W, n: u64) -> (Shard, u64) {
     let first = once(word, add_fetch_section(word, n));
-    let (part, distance) = match first.is_done() {
+    let (shard, distance) = match first.is_done() {
         true => (word.owned().part_at(first.0.slot().cast()), first.1),
         false => add_fetch_rest(word, n, first),
     };
-    (part, distance.wrapping_add(word.initial()))
+    (shard, distance.wrapping_add(word.initial()))
 }
 
 #[inline(always)]
@@ -110,7 +110,7 @@ fn add_fetch_section<'a, W: EachWord<'a>>(word: W, n: u64) -> impl Fn(Index, &Sl
 
 #[cold]
 #[inline(never)]
-fn add_fetch_rest<'a, W: EachWord<'a>>(word: W, n: u64, first: Yielded) -> (Part, u64) {
+fn add_fetch_rest<'a, W: EachWord<'a>>(word: W, n: u64, first: Yielded) -> (Shard, u64) {
     match rest(word, first, add_fetch_section(word, n)) {
         Ok((exit, new)) => (word.owned().part_at(exit.slot().cast()), new),
         Err(fallback) => add_fetch_cold(word, n, fallback),
@@ -122,10 +122,10 @@ pub(super) fn add_fetch_cold<'a, W: EachWord<'a>>(
     word: W,
     n: u64,
     fallback: Fallback<W::Content>,
-) -> (Part, u64) {
-    let (part, word) = word.other(fallback);
+) -> (Shard, u64) {
+    let (shard, word) = word.other(fallback);
     // AcqRel: partners are all operations on this word, and `load`.
-    (part, word.fetch_add(n, Ordering::AcqRel).wrapping_add(n))
+    (shard, word.fetch_add(n, Ordering::AcqRel).wrapping_add(n))
 }
 
 #[inline(always)]
@@ -167,7 +167,7 @@ pub(super) fn store_if_equal<'a, W: EachWord<'a>>(
     word: W,
     expected: u64,
     n: u64,
-) -> Result<Part, Mismatch> {
+) -> Result<Shard, Mismatch> {
     let expected = expected.wrapping_sub(word.initial());
     let n = n.wrapping_sub(word.initial());
     let first = once(word, store_if_equal_section(word, expected, n));
@@ -178,7 +178,7 @@ pub(super) fn store_if_equal<'a, W: EachWord<'a>>(
 }
 
 #[inline(always)]
-fn stored<'a, W: EachWord<'a>>(word: W, exit: Exit) -> Result<Part, Mismatch> {
+fn stored<'a, W: EachWord<'a>>(word: W, exit: Exit) -> Result<Shard, Mismatch> {
     match exit.is_committed() {
         true => Ok(word.owned().part_at(exit.slot().cast())),
         false => Err(Mismatch),
@@ -202,7 +202,7 @@ fn store_if_equal_rest<'a, W: EachWord<'a>>(
     expected: u64,
     n: u64,
     first: Exit,
-) -> Result<Part, Mismatch> {
+) -> Result<Shard, Mismatch> {
     match rest(word, first, store_if_equal_section(word, expected, n)) {
         Ok(exit) => stored(word, exit),
         Err(fallback) => store_if_equal_cold(word, expected, n, fallback),
@@ -215,11 +215,11 @@ pub(super) fn store_if_equal_cold<'a, W: EachWord<'a>>(
     expected: u64,
     n: u64,
     fallback: Fallback<W::Content>,
-) -> Result<Part, Mismatch> {
-    let (part, word) = word.other(fallback);
+) -> Result<Shard, Mismatch> {
+    let (shard, word) = word.other(fallback);
     // AcqRel, Acquire: as in `add_fetch_cold`.
     match word.compare_exchange(expected, n, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => Ok(part),
+        Ok(_) => Ok(shard),
         Err(_) => Err(Mismatch),
     }
 }
@@ -303,12 +303,12 @@ pub(super) fn fetch_update_cold<'a, W: EachWord<'a>>(
     ended.map(value).map_err(value)
 }
 
-pub(super) fn iter<'a, W: EachWord<'a>>(word: W) -> impl Iterator<Item = (Part, u64)> {
+pub(super) fn iter<'a, W: EachWord<'a>>(word: W) -> impl Iterator<Item = (Shard, u64)> {
     let mut walk = Walk::new();
     core::iter::from_fn(move || {
-        let (part, content) = walk.next(word.owned(), word.inside())?;
+        let (shard, content) = walk.next(word.owned(), word.inside())?;
         // Acquire: as in `load`.
-        Some((part, word.word(content).load(Ordering::Acquire).wrapping_add(word.initial())))
+        Some((shard, word.word(content).load(Ordering::Acquire).wrapping_add(word.initial())))
     })
 }
 
@@ -330,11 +330,11 @@ pub(super) fn with_frozen<'a, W: EachWord<'a, Index: Revocable>, R>(
 /// Makes all parts' words initial, and calls `f` on each that was not.
 pub(super) fn drain<'a, W: EachWord<'a, Index: Revocable>>(
     word: W,
-    mut f: impl FnMut(Part, u64),
+    mut f: impl FnMut(Shard, u64),
 ) -> Result<(), Busy> {
-    let mut give = |part, distance: u64| {
+    let mut give = |shard, distance: u64| {
         if distance != 0 {
-            f(part, distance.wrapping_add(word.initial()));
+            f(shard, distance.wrapping_add(word.initial()));
         }
     };
     // Relaxed: whoever sees 0 takes nothing.
@@ -348,12 +348,12 @@ pub(super) fn drain<'a, W: EachWord<'a, Index: Revocable>>(
     };
     let result = remote::take_from_each(word.owned(), idle, take, &mut give);
     let shared = word.owned().shared().map(|content| content as &W::Content);
-    let shared = (0..).map(Part::Shared).zip(shared);
-    for (part, content) in shared.chain(word.inside().map(|inside| (Part::Inline, inside))) {
+    let shared = (0..).map(Shard::Shared).zip(shared);
+    for (shard, content) in shared.chain(word.inside().map(|inside| (Shard::Inline, inside))) {
         // A page that nobody has written to is not to be written to now.
         if !idle(content) {
             // AcqRel: as in `add_fetch_cold`.
-            give(part, word.word(content).swap(0, Ordering::AcqRel));
+            give(shard, word.word(content).swap(0, Ordering::AcqRel));
         }
     }
     result

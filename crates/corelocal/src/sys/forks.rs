@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The generation is the number of forks from the program's first process down to this one, of those processes in
-//! which a thread asked. Its word is in memory that fork wipes (`WipedByFork`); the first thread that asks after a fork
+//! which a thread asked. Its word is in memory that fork wipes (`WipeOnFork`); the first thread that asks after a fork
 //! writes the next number. A child of `vfork` shares it, as it shares the locks. Where it is
 //! refused all processes are of the first generation, and nobody is ever gone. A refusal, for want of memory too, stands
 //! for good: a lock that was taken under one name could not be let go of under another.
@@ -174,7 +174,7 @@ mod imp {
 mod imp {
     use super::Identity;
     use crate::primitive::global::{AtomicU32, Ordering};
-    use crate::sys::{WipedByFork, fork_survivor};
+    use crate::sys::{WipeOnFork, fork_survivor};
 
     const FIRST_GENERATION: u32 = 1;
     const GENERATIONS: u32 = 1 << Identity::GENERATION_BITS;
@@ -234,7 +234,7 @@ mod imp {
     const BEGUN: u32 = 1 << 31;
 
     // SAFETY: 0 is a state, and no process number.
-    static KNOWN: WipedByFork<Known> = unsafe { WipedByFork::new() };
+    static KNOWN: WipeOnFork<Known> = unsafe { WipeOnFork::new() };
     /// In place of it for good where there is no such memory: never written to.
     static REFUSED: Known = Known { generation: AtomicU32::new(0), process: AtomicU32::new(0) };
     /// The generation of this process if it is known, or else of the last ancestor that asked.

@@ -47,7 +47,7 @@ use super::arch;
 use super::environment;
 use super::errno::Errno;
 use super::syscall::syscall;
-use super::wipe_on_fork::WipedByFork;
+use super::wipe_on_fork::WipeOnFork;
 use crate::primitive::global::{AtomicIsize, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Offsets of the fields of `struct rseq`.
@@ -345,7 +345,7 @@ fn rseq_call(len: u32, flags: u32) -> Result<(), Errno> {
 /// in another way may ask, too.
 pub fn in_vfork_child() -> bool {
     // SAFETY: 0 is no process's id.
-    static OWNER: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };
+    static OWNER: WipeOnFork<AtomicU32> = unsafe { WipeOnFork::new() };
     let Some(owner) = OWNER.get() else { return false };
     let pid = super::process_id();
     // Relaxed: every thread of a process writes the same id.

@@ -9,16 +9,16 @@ use crate::primitive::global::{AtomicPtr, Ordering};
 use core::ptr;
 
 /// A `T` in such memory, mapped when it is first wanted.
-pub struct WipedByFork<T: 'static> {
+pub struct WipeOnFork<T: 'static> {
     at: AtomicPtr<T>,
 }
 
-impl<T: Sync + 'static> WipedByFork<T> {
+impl<T: Sync + 'static> WipeOnFork<T> {
     /// # Safety
     /// A `T` may be all zero, however often others hold on to it while a fork makes it so in the child.
-    pub const unsafe fn new() -> WipedByFork<T> {
+    pub const unsafe fn new() -> WipeOnFork<T> {
         const { assert!(align_of::<T>() <= 4096) };
-        WipedByFork { at: AtomicPtr::new(ptr::null_mut()) }
+        WipeOnFork { at: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// `None` before the first `get`. Async-signal-safe; one load.
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_child_finds_zeros() {
         // SAFETY: zero is a number.
-        static NUMBER: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };
+        static NUMBER: WipeOnFork<AtomicU32> = unsafe { WipeOnFork::new() };
         assert!(NUMBER.known().is_none());
         let number = NUMBER.get().expect("a page");
         number.store(7, Ordering::Relaxed);
@@ -111,12 +111,12 @@ mod tests {
     fn what_is_settled_stays() {
         static FALLBACK: AtomicU32 = AtomicU32::new(0);
         // SAFETY: zero is a number.
-        static REFUSED: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };
+        static REFUSED: WipeOnFork<AtomicU32> = unsafe { WipeOnFork::new() };
         assert!(ptr::eq(REFUSED.settle(&FALLBACK), &FALLBACK));
         assert!(ptr::eq(REFUSED.get_or(&FALLBACK), &FALLBACK));
         assert!(REFUSED.get().is_some_and(|it| ptr::eq(it, &FALLBACK)));
         // SAFETY: as above.
-        static MAPPED: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };
+        static MAPPED: WipeOnFork<AtomicU32> = unsafe { WipeOnFork::new() };
         let mapped = MAPPED.get_or(&FALLBACK);
         assert!(!ptr::eq(mapped, &FALLBACK));
         assert!(ptr::eq(MAPPED.settle(&FALLBACK), mapped));
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn all_get_the_same() {
         // SAFETY: zero is a number.
-        static NUMBER: WipedByFork<AtomicU32> = unsafe { WipedByFork::new() };
+        static NUMBER: WipeOnFork<AtomicU32> = unsafe { WipeOnFork::new() };
         let places: Vec<_> = (0..8)
             .map(|_| std::thread::spawn(|| ptr::from_ref(NUMBER.get().unwrap()) as usize))
             .collect();

@@ -29,7 +29,7 @@ use crate::mallocs::Malloc;
 use crate::report::schema::{self, Better};
 
 /// The table.
-pub struct Serve;
+pub struct Latency;
 
 /// What is told of the requests of a run, and what the child calls it.
 const TOLD: [(&str, &str); 3] = [("mean", "mean"), ("p99", "p99"), ("p99.9", "p999")];
@@ -47,7 +47,7 @@ const CACHE: usize = 4096;
 /// Fields of a request's tree.
 const FIELDS: usize = 120;
 
-impl Table for Serve {
+impl Table for Latency {
     fn id(&self) -> &'static str {
         "malloc_latency"
     }

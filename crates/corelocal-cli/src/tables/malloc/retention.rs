@@ -23,7 +23,7 @@ use crate::mallocs::resident::Process;
 use crate::report::schema::{self, Better, Point, Row, Stat};
 
 /// The table.
-pub struct Keep;
+pub struct Retention;
 
 const CHILD: &str = "malloc-keep";
 
@@ -51,7 +51,7 @@ struct Size {
 
 const SIZE: Size = Size { threads: 1000, mib: 550, pause_ms: 3000 };
 
-impl Table for Keep {
+impl Table for Retention {
     fn id(&self) -> &'static str {
         "malloc_memory"
     }

@@ -1,11 +1,11 @@
-//! Cells of an area: the operations of `words.rs`, on a word that is not its slot's first, beside others
+//! Cells of an area: the operations of `word_sections.rs`, on a word that is not its slot's first, beside others
 //! that nobody changes.
 
 use corelocal::cid::{Cid, CpuId, SlotIndex};
 use corelocal::percpu::Area;
 use corelocal::percpu::area::Cell;
 
-use super::words::{ADDED, EXCHANGED, EXPECTED, STORED_IF_EQUAL};
+use super::word_sections::{ADDED, EXCHANGED, EXPECTED, STORED_IF_EQUAL};
 use super::{Content, DONE, Model, Workload, workload};
 
 /// What a cell starts out as; the word in the middle is operated on.

@@ -4,7 +4,7 @@
 //!   mod.rs         what a workload is
 //!   content.rs     what an object holds, as numbers
 //!   numbers.rs     counters, maxima, histograms: one value, whatever core it came from
-//!   words.rs       a word for each core, and locks
+//!   word_sections.rs       a word for each core, and locks
 //!   cells.rs       the same words, several in a cell of an area
 //!   items.rs       stacks and rings, of items of a word and of three
 //!   batches.rs     stacks, several items at a time
@@ -34,7 +34,7 @@ mod limited;
 mod mutexes;
 mod numbers;
 mod queues;
-mod words;
+mod word_sections;
 
 use std::cell::UnsafeCell;
 
@@ -96,7 +96,7 @@ pub struct Operands {
 pub fn library() -> Vec<Workload> {
     let of = [
         numbers::workloads,
-        words::workloads,
+        word_sections::workloads,
         cells::workloads,
         items::workloads,
         batches::workloads,

@@ -168,20 +168,20 @@ impl<T: Truth> Selector<T> {
         if !self.switch(from, to) {
             self.lead_on();
         } else if let (Err(cause), true) = (page, is_allowed) {
-            self.counts.latched(cause);
+            self.counts.fell_back(cause);
         }
     }
 
     /// Gives up the back-end of the route `from`.
     #[cold]
-    pub(super) fn latch(&self, from: usize, cause: Cause) {
+    pub(super) fn fall_back(&self, from: usize, cause: Cause) {
         if cause == Cause::SourceSwitched {
             // Perhaps because the counters do not agree any more.
             self.tsc.store(0, Ordering::Relaxed);
         }
         let fence = Fence::of_bit(from);
-        let may_go_on =
-            cause == Cause::NeverEven && matches!(kind(from), route::PAGE | route::PAGE_BY_PVCLOCK);
+        let may_go_on = cause == Cause::UpdateStalled
+            && matches!(kind(from), route::PAGE | route::PAGE_BY_PVCLOCK);
         self.end(from);
         let to = match anchored(from) {
             // (4)
@@ -191,7 +191,7 @@ impl<T: Truth> Selector<T> {
             Some(Mode::Tsc) => self.number(route::VDSO, fence),
         };
         if self.switch(from, to) {
-            self.counts.latched(cause);
+            self.counts.fell_back(cause);
         } else {
             self.lead_on();
         }
@@ -218,7 +218,7 @@ impl<T: Truth> Selector<T> {
             self.end(from);
             match self.enter(mode, fence) {
                 Ok(()) => return self.number(to, fence),
-                Err(cause) => self.counts.latched(cause),
+                Err(cause) => self.counts.fell_back(cause),
             }
         }
         if kind(from) == route::VDSO {
@@ -329,7 +329,7 @@ impl<T: Truth> Selector<T> {
             let lift = lift.max(low.saturating_add(LEAD));
             if lift > slew::STEP / 2 {
                 // The truth is not past the floors. Until then the vDSO stands there.
-                return Err(Cause::Sandwich);
+                return Err(Cause::Inconsistent);
             }
             let before = before.map(|(current, _)| current);
             match anchor.publish(before, &line.lifted(lift), &offsets) {

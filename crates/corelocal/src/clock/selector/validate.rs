@@ -23,7 +23,7 @@ impl<T: Truth> Selector<T> {
         let before = page.sequence();
         let time = T::read(clock);
         let is_stuck = before & 1 != 0 && page.sequence() == before;
-        if is_stuck { Err(Cause::NeverEven) } else { Ok(time) }
+        if is_stuck { Err(Cause::UpdateStalled) } else { Ok(time) }
     }
 
     /// Compares the page with the vDSO.
@@ -31,13 +31,13 @@ impl<T: Truth> Selector<T> {
     /// A clock that is set in between fails the first attempt and passes the next.
     ///
     /// # Errors
-    /// [`Cause::Sandwich`]; those of the page.
+    /// [`Cause::Inconsistent`]; those of the page.
     pub(super) fn compare(&self, page: KernelPage, mode: Mode, clock: Clock) -> Result<(), Cause> {
         for _ in 0..3 {
             let before = T::read(clock);
             let read = page.read(clock, mode, || self.count(mode, true, page.fence()));
             let between = match read {
-                Err(Cause::NeverEven) => return self.wait_for_page(page, clock).map(|_| ()),
+                Err(Cause::UpdateStalled) => return self.wait_for_page(page, clock).map(|_| ()),
                 read => read?.nanos,
             };
             if (before..=T::read(clock)).contains(&between) {
@@ -45,7 +45,7 @@ impl<T: Truth> Selector<T> {
                 return Ok(());
             }
         }
-        Err(Cause::Sandwich)
+        Err(Cause::Inconsistent)
     }
 
     /// Compares while the vDSO serves, and lets the page serve when it has been enough.

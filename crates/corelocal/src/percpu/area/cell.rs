@@ -16,7 +16,7 @@ use crate::cid::{Busy, Cid, Revocable, SlotIndex};
 use crate::percpu::block::Block;
 use crate::percpu::lazy_block::Owned;
 use crate::percpu::remote::{self, Walk};
-use crate::percpu::slot_name::Part;
+use crate::percpu::shard::Shard;
 use crate::primitive::atomic::Ordering;
 
 /// `WORDS` words for each core, taken from an [`Area`], and given back by its drop.
@@ -95,11 +95,11 @@ impl<'area, const WORDS: usize, I: SlotIndex> Cell<'area, WORDS, I> {
     /// Words never changed are the image's. A word that changes meanwhile is seen before or after the
     /// change, each on its own. Linear in `WORDS` times the slots in use. The arrays are on the stack: use
     /// [`CellWord::iter`] for a large `WORDS`.
-    pub fn iter(&self) -> impl Iterator<Item = (Part, [u64; WORDS])> {
+    pub fn iter(&self) -> impl Iterator<Item = (Shard, [u64; WORDS])> {
         let mut walk = Walk::new();
         core::iter::from_fn(move || {
-            let (part, words) = walk.next(self.words(), None)?;
-            Some((part, self.read(words)))
+            let (shard, words) = walk.next(self.words(), None)?;
+            Some((shard, self.read(words)))
         })
     }
 
@@ -168,10 +168,10 @@ impl<const WORDS: usize, I: Revocable> Cell<'_, WORDS, I> {
     /// # Errors
     /// Why the first slot that could not be frozen could not: see
     /// [`Word::with_frozen`](crate::percpu::Word::with_frozen). All others have been taken.
-    pub fn drain(&self, mut f: impl FnMut(Part, [u64; WORDS])) -> Result<(), Busy> {
-        let mut give = |part, distances: [u64; WORDS]| {
+    pub fn drain(&self, mut f: impl FnMut(Shard, [u64; WORDS])) -> Result<(), Busy> {
+        let mut give = |shard, distances: [u64; WORDS]| {
             if distances != [0; WORDS] {
-                f(part, self.decode(distances));
+                f(shard, self.decode(distances));
             }
         };
         // Relaxed: whoever sees 0 takes nothing.
@@ -186,11 +186,11 @@ impl<const WORDS: usize, I: Revocable> Cell<'_, WORDS, I> {
             })
         };
         let result = remote::take_from_each(self.words(), idle, take, &mut give);
-        for (part, words) in (0..).map(Part::Shared).zip(self.words().shared()) {
+        for (shard, words) in (0..).map(Shard::Shared).zip(self.words().shared()) {
             // A page that nobody has written to is not to be written to now.
             if !idle(words) {
                 // AcqRel: partners are all operations on this word.
-                give(part, words.each_ref().map(|word| word.swap(0, Ordering::AcqRel)));
+                give(shard, words.each_ref().map(|word| word.swap(0, Ordering::AcqRel)));
             }
         }
         result

@@ -8,7 +8,7 @@ use super::{Cell, Words};
 use crate::cid::{Busy, Cid, Revocable, SlotIndex};
 use crate::percpu::Mismatch;
 use crate::percpu::lazy_block::{Fallback, Owned};
-use crate::percpu::slot_name::Part;
+use crate::percpu::shard::Shard;
 use crate::percpu::word_operations::{self, EachWord};
 use crate::primitive::atomic::AtomicU64;
 use crate::rseq::{self, Ended, Exit, Index, Slots, Yielded};
@@ -78,7 +78,7 @@ impl<'a, const WORDS: usize, I: SlotIndex> CellWord<'a, WORDS, I> {
 
     /// As [`add_fetch`](CellWord::add_fetch), telling whose word it was.
     #[inline]
-    pub fn add_fetch_at(self, n: u64) -> (Part, u64) {
+    pub fn add_fetch_at(self, n: u64) -> (Shard, u64) {
         word_operations::add_fetch_at(self, n)
     }
 
@@ -97,7 +97,7 @@ impl<'a, const WORDS: usize, I: SlotIndex> CellWord<'a, WORDS, I> {
     /// # Errors
     /// [`Mismatch`]: something else is there.
     #[inline]
-    pub fn store_if_equal(self, expected: u64, n: u64) -> Result<Part, Mismatch> {
+    pub fn store_if_equal(self, expected: u64, n: u64) -> Result<Shard, Mismatch> {
         word_operations::store_if_equal(self, expected, n)
     }
 
@@ -121,7 +121,7 @@ impl<'a, const WORDS: usize, I: SlotIndex> CellWord<'a, WORDS, I> {
     /// The words of all parts that may have been used, with whose they are.
     ///
     /// Those never changed are the image's. Linear in the slots in use, of which each costs a cache miss.
-    pub fn iter(self) -> impl Iterator<Item = (Part, u64)> + use<'a, WORDS, I> {
+    pub fn iter(self) -> impl Iterator<Item = (Shard, u64)> + use<'a, WORDS, I> {
         word_operations::iter(self)
     }
 
@@ -159,7 +159,7 @@ impl<const WORDS: usize, I: Revocable> CellWord<'_, WORDS, I> {
     ///
     /// # Errors
     /// See there.
-    pub fn drain(self, f: impl FnMut(Part, u64)) -> Result<(), Busy> {
+    pub fn drain(self, f: impl FnMut(Shard, u64)) -> Result<(), Busy> {
         word_operations::drain(self, f)
     }
 }
@@ -190,7 +190,7 @@ impl<'a, const WORDS: usize, I: SlotIndex> EachWord<'a> for CellWord<'a, WORDS, 
         None
     }
 
-    fn other(self, fallback: Fallback<Words<WORDS>>) -> (Part, &'a AtomicU64) {
+    fn other(self, fallback: Fallback<Words<WORDS>>) -> (Shard, &'a AtomicU64) {
         let words = match fallback {
             Fallback::Shared(words) => words,
             // A cell has its block from the beginning, so this does not happen.
@@ -239,17 +239,17 @@ mod tests {
         let cell = area.take().unwrap();
         let word = cell.at::<2>();
         let shared = || Fallback::Shared(cell.words().share().expect("memory"));
-        let (part, distance) = word_operations::add_fetch_cold(word, 5, shared());
-        assert!(matches!(part, Part::Shared(_)));
+        let (shard, distance) = word_operations::add_fetch_cold(word, 5, shared());
+        assert!(matches!(shard, Shard::Shared(_)));
         assert_eq!(distance, 5);
-        assert!(word.iter().any(|seen| seen == (part, 8)));
+        assert!(word.iter().any(|seen| seen == (shard, 8)));
         assert_eq!(word_operations::store_if_equal_cold(word, 4, 6, shared()), Err(Mismatch));
-        assert_eq!(word_operations::store_if_equal_cold(word, 5, 6, shared()), Ok(part));
+        assert_eq!(word_operations::store_if_equal_cold(word, 5, 6, shared()), Ok(shard));
         assert_eq!(word_operations::exchange_cold(word, 7, shared()), 6);
-        assert!(cell.iter().any(|seen| seen == (part, [1, 2, 10])));
+        assert!(cell.iter().any(|seen| seen == (shard, [1, 2, 10])));
         let mut taken = std::vec::Vec::new();
-        cell.drain(|part, words| taken.push((part, words))).unwrap();
-        assert_eq!(taken, [(part, [1, 2, 10])]);
+        cell.drain(|shard, words| taken.push((shard, words))).unwrap();
+        assert_eq!(taken, [(shard, [1, 2, 10])]);
         word_operations::add_fetch_cold(word, 1, Fallback::Unbound);
         assert_eq!(word.added(), 1);
     }

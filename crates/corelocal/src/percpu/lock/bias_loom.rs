@@ -8,7 +8,7 @@ use loom::cell::UnsafeCell;
 use loom::thread;
 use std::boxed::Box;
 
-struct Part {
+struct Shard {
     bias: Bias,
     mutex: Mutex,
     frozen: loom::sync::Mutex<bool>,
@@ -19,12 +19,12 @@ struct Part {
 #[derive(Clone, Copy)]
 struct Ways {
     unlock: fn(&Bias),
-    revoke: fn(&Part),
+    revoke: fn(&Shard),
 }
 
-const RIGHT: Ways = Ways { unlock: Bias::unlock, revoke: Part::revoke_right };
+const RIGHT: Ways = Ways { unlock: Bias::unlock, revoke: Shard::revoke_right };
 
-struct Frozen<'a>(&'a Part);
+struct Frozen<'a>(&'a Shard);
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
@@ -32,10 +32,10 @@ impl Drop for Frozen<'_> {
     }
 }
 
-impl Part {
+impl Shard {
     /// Leaked: loom panics in the drop of its own, after a deadlock.
     fn leaked() -> &'static Self {
-        Box::leak(Box::new(Part {
+        Box::leak(Box::new(Shard {
             bias: Bias::new(),
             mutex: Mutex::new(),
             frozen: loom::sync::Mutex::new(false),
@@ -118,18 +118,18 @@ impl Part {
 
 fn check(ways: Ways, revokers: u32, owned: u32, preemptions: usize) {
     crate::explore::within(preemptions, move || {
-        let part = Part::leaked();
+        let shard = Shard::leaked();
         let others: std::vec::Vec<_> =
-            (0..revokers).map(|_| thread::spawn(move || part.revoke(ways))).collect();
-        let had = part.own(ways, owned);
+            (0..revokers).map(|_| thread::spawn(move || shard.revoke(ways))).collect();
+        let had = shard.own(ways, owned);
         for other in others {
             other.join().unwrap();
         }
         // SAFETY: alone again.
-        assert_eq!(part.value.with(|value| unsafe { *value }), had + revokers);
-        assert_eq!(part.bias.word.load(Ordering::Relaxed), FREE);
+        assert_eq!(shard.value.with(|value| unsafe { *value }), had + revokers);
+        assert_eq!(shard.bias.word.load(Ordering::Relaxed), FREE);
         // Nothing is left behind that keeps the next one out.
-        assert_eq!(part.own(ways, 1), 1);
+        assert_eq!(shard.own(ways, 1), 1);
     });
 }
 
@@ -147,14 +147,14 @@ fn loom_an_owner_meets_two_revokers() {
 #[test]
 fn loom_owners_on_two_threads_meet_a_revoker() {
     crate::explore::within(3, || {
-        let part = Part::leaked();
-        let owner = thread::spawn(|| part.own(RIGHT, 1));
-        let revoker = thread::spawn(|| part.revoke(RIGHT));
-        let had = part.own(RIGHT, 1) + owner.join().unwrap();
+        let shard = Shard::leaked();
+        let owner = thread::spawn(|| shard.own(RIGHT, 1));
+        let revoker = thread::spawn(|| shard.revoke(RIGHT));
+        let had = shard.own(RIGHT, 1) + owner.join().unwrap();
         revoker.join().unwrap();
         // SAFETY: alone again.
-        assert_eq!(part.value.with(|value| unsafe { *value }), had + 1);
-        assert_eq!(part.own(RIGHT, 1), 1);
+        assert_eq!(shard.value.with(|value| unsafe { *value }), had + 1);
+        assert_eq!(shard.own(RIGHT, 1), 1);
     });
 }
 
@@ -162,7 +162,7 @@ fn check_unlock(unlock: fn(&Bias)) {
     check(Ways { unlock, ..RIGHT }, 1, 2, 4);
 }
 
-fn check_revoke(revoke: fn(&Part)) {
+fn check_revoke(revoke: fn(&Shard)) {
     check(Ways { revoke, ..RIGHT }, 1, 2, 4);
 }
 
@@ -185,7 +185,7 @@ fn barrier() {
 #[test]
 fn loom_twins_without_a_fault_pass() {
     let unlock = |bias: &Bias| unlock_with(bias, Ordering::Release, blocking::light_barrier);
-    check(Ways { unlock, revoke: |part| part.revoke_with(barrier, Bias::hold) }, 1, 2, 4);
+    check(Ways { unlock, revoke: |shard| shard.revoke_with(barrier, Bias::hold) }, 1, 2, 4);
 }
 
 /// The next holder does not see what was done under the lock.
@@ -245,19 +245,21 @@ fn loom_catches_a_grant_that_wakes_nobody() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_revoker_without_a_barrier() {
-    check_revoke(|part| part.revoke_with(|| (), Bias::hold));
+    check_revoke(|shard| shard.revoke_with(|| (), Bias::hold));
 }
 
 /// The lock's next holder answers a request that is none any more: nobody has the lock then.
 #[test]
 #[should_panic(expected = "assertion")]
 fn loom_catches_a_revoker_that_leaves_its_request() {
-    check_revoke(|part| part.revoke_with(barrier, |bias| bias.word.store(HELD, Ordering::Relaxed)));
+    check_revoke(|shard| {
+        shard.revoke_with(barrier, |bias| bias.word.store(HELD, Ordering::Relaxed))
+    });
 }
 
 /// A section takes the lock while a revoker looks at it.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_revoker_that_does_not_freeze() {
-    check_revoke(|part| assert_eq!(part.bias.revoke(|| Ok::<(), ()>(())), Ok(())));
+    check_revoke(|shard| assert_eq!(shard.bias.revoke(|| Ok::<(), ()>(())), Ok(())));
 }

@@ -24,8 +24,8 @@ use core::fmt;
 use super::lazy_block::{Fallback, Owned};
 use super::once_slot::{OnceSlot, drop_each};
 use super::remote::{self, Walk};
+use super::shard::Shard;
 use super::slot::{Kind, Zeroed};
-use super::slot_name::Part;
 use crate::cid::{Busy, Cid, Revocable, SlotIndex};
 use crate::rseq::{self, Slots};
 use crate::sys::orphaned::Orphaned;
@@ -158,7 +158,7 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
     pub fn lock(&self) -> Guard<'_, T> {
         match self.lock_biased() {
             Ok(guard) => self.filled(guard),
-            Err(part) => self.lock_shared(part),
+            Err(shard) => self.lock_shared(shard),
         }
     }
 
@@ -172,7 +172,7 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         match self.lock_biased() {
             Ok(guard) => Some(self.filled(guard)),
-            Err(part) => self.try_lock_shared(part),
+            Err(shard) => self.try_lock_shared(shard),
         }
     }
 
@@ -197,7 +197,7 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
     pub fn lock_checked(&self) -> Result<Guard<'_, T>, Orphaned<Guard<'_, T>>> {
         match self.lock_biased() {
             Ok(guard) => Ok(self.filled(guard)),
-            Err(part) => self.lock_checked_cold(part),
+            Err(shard) => self.lock_checked_cold(shard),
         }
     }
 
@@ -216,25 +216,25 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
     /// A part under a slot, taken over from its holder if that is gone.
     fn adopt_biased<'a>(
         &'a self,
-        part: &'a Slot<T>,
+        shard: &'a Slot<T>,
     ) -> Option<Result<Guard<'a, T>, Orphaned<Guard<'a, T>>>> {
-        part.bias.gone_holder()?;
-        part.mutex.lock_anyway();
-        let gone = part.bias.adopt();
-        part.mutex.unlock();
-        gone.map(|gone| self.adopted(Guard::new(part, true), gone))
+        shard.bias.gone_holder()?;
+        shard.mutex.lock_anyway();
+        let gone = shard.bias.adopt();
+        shard.mutex.unlock();
+        gone.map(|gone| self.adopted(Guard::new(shard, true), gone))
     }
 
     /// A part that is not under a slot, waited for; also from a holder that is gone.
     fn lock_shared_checked<'a>(
         &'a self,
-        part: &'a Slot<T>,
+        shard: &'a Slot<T>,
     ) -> Result<Guard<'a, T>, Orphaned<Guard<'a, T>>> {
         loop {
-            match part.mutex.lock() {
-                Ok(()) => return Ok(self.filled(Guard::new(part, false))),
-                Err(gone) if part.mutex.adopt(gone) => {
-                    return self.adopted(Guard::new(part, false), gone.number());
+            match shard.mutex.lock() {
+                Ok(()) => return Ok(self.filled(Guard::new(shard, false))),
+                Err(gone) if shard.mutex.adopt(gone) => {
+                    return self.adopted(Guard::new(shard, false), gone.number());
                 }
                 Err(Gone { .. }) => {}
             }
@@ -359,16 +359,16 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
         &self,
         slot: u32,
     ) -> Result<Result<Guard<'_, T>, Orphaned<Guard<'_, T>>>, Busy> {
-        let part = self.slots.slot(slot).ok_or(Busy::NoSlot)?;
+        let shard = self.slots.slot(slot).ok_or(Busy::NoSlot)?;
         loop {
-            part.mutex.lock_anyway();
-            let revoked = part.bias.revoke(|| remote::freeze::<I>(slot));
-            part.mutex.unlock();
+            shard.mutex.lock_anyway();
+            let revoked = shard.bias.revoke(|| remote::freeze::<I>(slot));
+            shard.mutex.unlock();
             match revoked {
-                Ok(()) => return Ok(Ok(self.filled(Guard::new(part, true)))),
+                Ok(()) => return Ok(Ok(self.filled(Guard::new(shard, true)))),
                 Err(NotRevoked::Busy(busy)) => return Err(busy),
                 Err(NotRevoked::Orphaned) => {
-                    if let Some(adopted) = self.adopt_biased(part) {
+                    if let Some(adopted) = self.adopt_biased(shard) {
                         return Ok(adopted);
                     }
                 }
@@ -386,13 +386,13 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
     /// # Panics
     /// As [`lock_slot`](Lock::lock_slot).
     pub fn try_lock_slot(&self, slot: u32) -> Result<Option<Guard<'_, T>>, Busy> {
-        let part = self.slots.slot(slot).ok_or(Busy::NoSlot)?;
-        if !part.mutex.try_lock_anyway() {
+        let shard = self.slots.slot(slot).ok_or(Busy::NoSlot)?;
+        if !shard.mutex.try_lock_anyway() {
             return Ok(None);
         }
-        let taken = remote::freeze::<I>(slot).map(|_frozen| part.bias.take_unowned());
-        part.mutex.unlock();
-        Ok(taken?.then(|| self.filled(Guard::new(part, true))))
+        let taken = remote::freeze::<I>(slot).map(|_frozen| shard.bias.take_unowned());
+        shard.mutex.unlock();
+        Ok(taken?.then(|| self.filled(Guard::new(shard, true))))
     }
 
     /// Calls `f` on every value that there is, one after the other, each locked meanwhile and waited for
@@ -409,9 +409,9 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
     ///
     /// # Panics
     /// If `f` does. In a forked child, at the first part that a gone thread holds: see [After fork](Lock#after-fork).
-    pub fn for_each_locked(&self, mut f: impl FnMut(Part, &mut T)) -> Result<(), Busy> {
-        self.for_each_checked(|part, locked| match locked {
-            Ok(mut guard) => f(part, &mut guard),
+    pub fn for_each_locked(&self, mut f: impl FnMut(Shard, &mut T)) -> Result<(), Busy> {
+        self.for_each_checked(|shard, locked| match locked {
+            Ok(mut guard) => f(shard, &mut guard),
             Err(_orphaned) => holder_is_gone(),
         })
     }
@@ -438,20 +438,20 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
     /// If `f` does.
     pub fn for_each_checked<'a>(
         &'a self,
-        mut f: impl FnMut(Part, Result<Guard<'a, T>, Orphaned<Guard<'a, T>>>),
+        mut f: impl FnMut(Shard, Result<Guard<'a, T>, Orphaned<Guard<'a, T>>>),
     ) -> Result<(), Busy> {
         let mut result = Ok(());
         let mut walk = Walk::new();
-        while let Some((part, slot)) = walk.next(&self.slots, &self.inside) {
+        while let Some((shard, slot)) = walk.next(&self.slots, &self.inside) {
             if !slot.value.is_full() {
                 continue;
             }
-            let locked = match part {
-                Part::Slot(number) => self.lock_slot_checked(number),
-                Part::Shared(_) | Part::Inline => Ok(self.lock_shared_checked(slot)),
+            let locked = match shard {
+                Shard::Slot(number) => self.lock_slot_checked(number),
+                Shard::Shared(_) | Shard::Inline => Ok(self.lock_shared_checked(slot)),
             };
             match locked {
-                Ok(locked) => f(part, locked),
+                Ok(locked) => f(shard, locked),
                 Err(busy) => result = result.and(Err(busy)),
             }
         }

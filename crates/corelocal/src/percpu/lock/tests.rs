@@ -45,9 +45,9 @@ mod units {
         drop(held);
         *lock.lock() += 1;
         let mut seen = Vec::new();
-        lock.for_each_locked(|part, value| seen.push((part, *value))).unwrap();
+        lock.for_each_locked(|shard, value| seen.push((shard, *value))).unwrap();
         assert_eq!(seen.iter().map(|(_, value)| value).sum::<u32>(), 111);
-        assert!(seen.contains(&(Part::Inline, 100)), "{seen:?}");
+        assert!(seen.contains(&(Shard::Inline, 100)), "{seen:?}");
     }
 
     #[test]
@@ -164,8 +164,8 @@ mod loom_tests {
     #[should_panic(expected = "assertion")]
     fn loom_catches_a_part_that_is_not_locked() {
         explore(|numbers| {
-            let Err(part) = numbers.lock_biased() else { return };
-            let guard = numbers.filled(Guard::new(part, false));
+            let Err(shard) = numbers.lock_biased() else { return };
+            let guard = numbers.filled(Guard::new(shard, false));
             guard.add(1);
             core::mem::forget(guard);
         });

@@ -8,7 +8,7 @@ use super::PerCpu;
 use crate::cid::{Cid, SlotIndex};
 use crate::percpu::once_slot::OnceSlot;
 use crate::percpu::remote::Walk;
-use crate::percpu::slot_name::Part;
+use crate::percpu::shard::Shard;
 
 /// All values of a [`PerCpu`]; see [`PerCpu::iter`].
 pub struct Iter<'a, T: Send + Sync + 'static, I: SlotIndex = Cid> {
@@ -21,18 +21,18 @@ impl<'a, T: Send + Sync + 'static, I: SlotIndex> Iter<'a, T, I> {
         Iter { of, walk: Walk::new() }
     }
 
-    fn next_slot(&mut self) -> Option<(Part, &'a OnceSlot<T>)> {
+    fn next_slot(&mut self) -> Option<(Shard, &'a OnceSlot<T>)> {
         loop {
-            let (part, slot) = self.walk.next(&self.of.slots, &self.of.inside)?;
+            let (shard, slot) = self.walk.next(&self.of.slots, &self.of.inside)?;
             if slot.is_full() {
-                return Some((part, slot));
+                return Some((shard, slot));
             }
         }
     }
 
-    pub(super) fn next_part(&mut self) -> Option<(Part, &'a T)> {
-        let (part, slot) = self.next_slot()?;
-        slot.get().map(|value| (part, value))
+    pub(super) fn next_part(&mut self) -> Option<(Shard, &'a T)> {
+        let (shard, slot) = self.next_slot()?;
+        slot.get().map(|value| (shard, value))
     }
 }
 

@@ -174,11 +174,11 @@ fn map(len: usize, header_len: usize) -> Option<*mut u8> {
     let before = (at.addr() + header_len).next_multiple_of(SLOT_LEN) - (at.addr() + header_len);
     // SAFETY: within the mapping just made.
     let (start, behind) = unsafe { (at.add(before), at.add(before + len)) };
-    for (part, len) in [(at, before), (behind, SLOT_LEN - before)] {
+    for (shard, len) in [(at, before), (behind, SLOT_LEN - before)] {
         // Miri knows no part of a mapping.
         if len > 0 && !cfg!(miri) {
             // SAFETY: part of the mapping just made, of which no other thread has an address; both lengths are whole pages.
-            unsafe { pages::unmap(part, len) };
+            unsafe { pages::unmap(shard, len) };
         }
     }
     Some(start)

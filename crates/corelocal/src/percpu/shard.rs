@@ -5,7 +5,7 @@
 /// The parts of one object are distinct, so a value that is unique within its part and this name
 /// together are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Part {
+pub enum Shard {
     /// Under the slot of this number (see [`crate::cid`]), below [`crate::cid::capacity_of`].
     Slot(u32),
     /// Shared by threads without a registration, and by whoever finds no other part at the moment.

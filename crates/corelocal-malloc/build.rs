@@ -1,8 +1,8 @@
-//! Links the library so that it needs no other one but libc.
+//! Links the library so that it depends on libc only.
 //!
-//! Rust's own library unwinds by means of libgcc, which it wants from `libgcc_s.so.1`: a shared object that a
-//! program would load for its malloc alone. The same code is in the archive `libgcc_eh.a`. So the linker finds
-//! a `libgcc_s.so` here that leads to it.
+//! Rust's standard library unwinds through libgcc, which it takes from `libgcc_s.so.1`: a shared object that a
+//! program would load only for its malloc. The archive `libgcc_eh.a` has the same code. So this provides a
+//! `libgcc_s.so` to the linker that refers to the archive.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn main() {
     if of_target("OS") != "linux" || of_target("ENV") != "gnu" {
         return;
     }
-    // Threads may be in its code at any time: see `sys/nodelete.rs` of the library.
+    // Threads may be executing the library's code at any time: see `sys/nodelete.rs` of the library.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     let out = std::env::var("OUT_DIR").expect("cargo says where");
     std::fs::write(Path::new(&out).join("libgcc_s.so"), "INPUT(-lgcc_eh)\n")

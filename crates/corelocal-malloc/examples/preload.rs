@@ -1,5 +1,5 @@
-//! The library once more, for its tests: cargo builds examples before it runs tests, but not a library that
-//! no Rust program can link.
+//! The library again, as an example: cargo builds examples before it runs tests, but does not build a library that no
+//! Rust program links.
 
 #[path = "../src/lib.rs"]
 mod library;

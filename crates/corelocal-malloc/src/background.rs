@@ -1,14 +1,16 @@
-//! The thread that gives idle memory back to the kernel, and makes huge pages of what is densely used.
+//! The background thread: gives idle memory back to the kernel, and makes huge pages of densely used memory.
 //!
-//! It sleeps while nothing is idle. A huge page is a copy: of memory that a forked child shares it would be a second
-//! one. So for a minute after a fork none are made by the parent, nor by a child in the minute after its thread began.
+//! It sleeps while nothing is idle. A huge page is a copy; for memory shared with a forked child it would be an
+//! additional copy. So the parent makes none for a minute after a fork, and a child none in the first minute of its
+//! thread.
 //!
 //! # Invariants
-//! - It blocks all signals, so no handler of the program runs on it, and has a small stack.
-//! - It is no real-time thread, whatever made it: it may use a cpu for milliseconds, and the locks that it holds are
-//!   held for tens of nanoseconds each.
-//! - It has a table of descriptors of its own, or opens nothing but at its beginning.
-//! - It runs where the process was let run when the library was loaded, not where the thread that made it is pinned.
+//! - The thread blocks all signals, so no handler of the program runs on it, and its stack is small.
+//! - It never has a real-time policy: it may use a cpu for milliseconds, while the locks that it takes are held for
+//!   tens of nanoseconds each.
+//! - It has a descriptor table of its own, or opens files only when it starts.
+//! - It may run on all cpus that the process could use when the library was loaded, not only where the thread that
+//!   created it is pinned.
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -21,21 +23,21 @@ use corelocal::sys::without_libc;
 use super::options::Options;
 
 const PERIOD: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 500_000_000 };
-/// Periods without anything to give after which it sleeps until there is something.
+/// Periods without anything to give back after which the thread sleeps until there is something.
 const PATIENCE: u32 = 4;
 const STACK: usize = 256 << 10;
-/// Periods from one time that huge pages are made to the next: what is dense for less is not worth the copy.
+/// Periods between attempts to make huge pages: memory that is dense for less time is not worth a copy.
 const HUGE_PERIODS: u32 = 4;
-/// Seconds after a fork in which no huge pages are made: most children are gone by then. A child that stays has written
-/// by then to what it would otherwise share.
+/// Seconds after a fork without huge pages. Most children have ended by then, and one that stays has written to the
+/// pages that it would share.
 const CHILDS_TIME: libc::time_t = 60;
 
-/// Makes the thread; false if libc or the kernel refuses. `errno` may change.
+/// Starts the thread; false if libc or the kernel refuses. `errno` may change.
 pub(crate) fn make() -> bool {
     let mut thread = MaybeUninit::uninit();
     let mut attributes = MaybeUninit::uninit();
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: places for results, initialised in this order; the function lives as long as the program.
+    // SAFETY: places for results, initialised in this order; the function is never unloaded.
     unsafe {
         if libc::pthread_attr_init(attributes.as_mut_ptr()) != 0 {
             return false;
@@ -53,7 +55,7 @@ pub(crate) fn make() -> bool {
 }
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    // SAFETY: a C string, for the calling thread.
+    // SAFETY: a C string; affects the calling thread.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"corelocal-idle".as_ptr()) };
     leave_real_time();
     Cpus::leave_pin();
@@ -63,7 +65,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     let mut not_before = if is_child() { now() + CHILDS_TIME } else { 0 };
     let (mut made, mut periods) = (false, 0u32);
     loop {
-        // SAFETY: a time to sleep.
+        // SAFETY: a valid time.
         unsafe { libc::nanosleep(&PERIOD, null_mut()) };
         if has_own_files {
             alloc::watch_pressure();
@@ -80,7 +82,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         let is_quiet = released == 0 && !made;
         quiet = if is_quiet { quiet + 1 } else { 0 };
         if quiet >= PATIENCE {
-            // Not at all, if there is something.
+            // Returns at once if something is idle.
             alloc::wait_for_idle();
             quiet = 0;
         }
@@ -90,7 +92,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
 /// The process that loaded the library.
 static LOADED_BY: AtomicU32 = AtomicU32::new(0);
 
-/// Remembers the process that loads the library.
+/// Records the process that loads the library.
 pub(crate) fn at_load() {
     LOADED_BY.store(without_libc::process_id(), Ordering::Relaxed);
     Cpus::remember();
@@ -101,18 +103,18 @@ fn is_child() -> bool {
     LOADED_BY.load(Ordering::Relaxed) != without_libc::process_id()
 }
 
-/// There was a fork since the thread looked.
+/// Whether there was a fork since the thread's last check.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Makes forks known to the thread, which holds nothing that libc might need for it; false if that cannot be.
+/// Registers a fork handler for the thread, which must not hold any lock that libc needs for it; false if that fails.
 fn look_at_forks() -> bool {
     extern "C" fn after_fork() {
         FORKED.store(true, Ordering::Relaxed);
     }
     static LOOKS: AtomicBool = AtomicBool::new(false);
-    // Relaxed: one thread at a time. A child that is forked in between looks twice.
+    // Relaxed: one thread at a time. A child forked in between registers twice.
     if !LOOKS.load(Ordering::Relaxed) {
-        // SAFETY: a function that may be called anywhere, and stays as long as the library.
+        // SAFETY: an async-signal-safe function that is never unloaded.
         if unsafe { libc::pthread_atfork(None, Some(after_fork), None) } != 0 {
             return false;
         }
@@ -121,10 +123,10 @@ fn look_at_forks() -> bool {
     true
 }
 
-/// Gives up a real-time policy that it has from the thread that made it.
+/// Gives up a real-time policy that was inherited from the creating thread.
 fn leave_real_time() {
     const RESET_ON_FORK: libc::c_int = 0x4000_0000;
-    // SAFETY: asks for the calling thread's policy, and sets a valid one. Refused, it stays as it is.
+    // SAFETY: reads the calling thread's policy and sets a valid one. If the kernel refuses, it stays.
     unsafe {
         let policy = libc::sched_getscheduler(0) & !RESET_ON_FORK;
         if matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE) {
@@ -137,31 +139,31 @@ fn leave_real_time() {
     }
 }
 
-/// Gives the calling thread a table of descriptors of its own, an empty one; false before Linux 5.9. What it opens
-/// cannot be closed then by a program that closes what it does not know, nor be taken for one of the program's. Not even
-/// standard error stays: the thread would keep the end of a pipe open that the program has closed, whose reader waits. A
-/// fault that it finds goes to that of the process all the same.
+/// Gives the calling thread an empty descriptor table of its own; false before Linux 5.9. A program that closes
+/// unknown descriptors then cannot close the thread's, nor confuse them with its own. Standard error is closed as
+/// well: otherwise the thread would keep the end of a pipe open that the program has closed, and its reader would
+/// wait. Reports of faults still go to the process's standard error.
 fn has_own_files() -> bool {
     const CLOSE_RANGE_UNSHARE: libc::c_uint = 2;
     let (first, last) = (0 as libc::c_uint, libc::c_uint::MAX);
-    // SAFETY: closes descriptors in a copy of the table, which is the calling thread's alone.
+    // SAFETY: closes descriptors in a copy of the table that belongs to the calling thread alone.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, CLOSE_RANGE_UNSHARE) == 0 }
 }
 
-/// A set of cpus as the kernel has it: that of the process's first thread when the library was loaded.
+/// A cpu set in the kernel's format: that of the process's first thread when the library was loaded.
 struct Cpus {
-    /// Bytes of it; 0 if it is not known.
+    /// Its length in bytes; 0 if it is not known.
     len: AtomicI64,
     words: [AtomicU64; CPU_WORDS],
 }
 
-/// As many as the kernel may have: 8192 cpus.
+/// Enough for the kernel's maximum of 8192 cpus.
 const CPU_WORDS: usize = 128;
 static CPUS: Cpus =
     Cpus { len: AtomicI64::new(0), words: [const { AtomicU64::new(0) }; CPU_WORDS] };
 
 impl Cpus {
-    /// Remembers where the process may run: asked of its first thread, which no other has pinned by then.
+    /// Records where the process may run. No thread has pinned its first thread yet.
     fn remember() {
         let mut words = [0; CPU_WORDS];
         let len = Cpus::ask(without_libc::process_id() as libc::pid_t, &mut words);
@@ -169,30 +171,29 @@ impl Cpus {
         CPUS.len.store(len, Ordering::Relaxed);
     }
 
-    /// Lets the calling thread run there, if it may run elsewhere only. What the administrator has forbidden since
-    /// stays forbidden.
+    /// Undoes the pinning that the calling thread inherited. Restrictions that an administrator has set since remain.
     fn leave_pin() {
         let mut mine = [0; CPU_WORDS];
         let len = CPUS.len.load(Ordering::Relaxed);
         let all: [u64; CPU_WORDS] =
             core::array::from_fn(|nth| CPUS.words[nth].load(Ordering::Relaxed));
         if len > 0 && Cpus::ask(0, &mut mine) == len && mine != all {
-            // SAFETY: the kernel reads so many bytes of the words. Refused, the thread stays where it is.
+            // SAFETY: the kernel reads `len` bytes of the words. If it refuses, the thread stays pinned.
             unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, len, all.as_ptr()) };
         }
     }
 
-    /// The cpus of a thread; how many bytes, 0 where the kernel does not say.
+    /// Reads the cpu set of a thread; returns its length in bytes, 0 if the kernel refuses.
     fn ask(thread: libc::pid_t, words: &mut [u64; CPU_WORDS]) -> i64 {
         let len = size_of_val(words);
-        // SAFETY: the kernel writes to the words alone.
+        // SAFETY: the kernel writes to the words only.
         let written =
             unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread, len, words.as_mut_ptr()) };
         written.max(0) as i64
     }
 }
 
-/// Seconds of a clock that nobody sets.
+/// Seconds of the monotonic clock.
 pub(crate) fn now() -> libc::time_t {
     (without_libc::nanoseconds(libc::CLOCK_MONOTONIC_COARSE) / 1_000_000_000) as libc::time_t
 }

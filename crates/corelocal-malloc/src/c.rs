@@ -1,4 +1,4 @@
-//! C's functions, with the corner cases of glibc.
+//! C's allocation functions, with the corner cases of glibc.
 
 use core::ffi::{c_int, c_void};
 
@@ -7,7 +7,7 @@ use corelocal::sys::without_libc;
 
 const WORD: usize = size_of::<*mut c_void>();
 
-/// Sets `errno` to say that there is no memory, and is null.
+/// Sets `errno` to ENOMEM and returns null.
 #[cold]
 fn no_memory() -> *mut c_void {
     fail(libc::ENOMEM)
@@ -20,13 +20,13 @@ fn fail(errno: c_int) -> *mut c_void {
     core::ptr::null_mut()
 }
 
-/// [`no_memory`], in a form that the library calls.
+/// [`no_memory`], in the form that the library expects.
 #[cold]
 extern "C" fn missing() -> *mut u8 {
     no_memory().cast()
 }
 
-/// No object, and `errno` as it was.
+/// Returns null and leaves `errno` alone.
 extern "C" fn null() -> *mut u8 {
     core::ptr::null_mut()
 }
@@ -36,19 +36,20 @@ fn or_errno(object: *mut u8) -> *mut c_void {
     if object.is_null() { no_memory() } else { object.cast() }
 }
 
-/// `malloc(3)`. Of size 0 it is an object of its own.
+/// `malloc(3)`. An allocation of size 0 is a distinct object.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(size: usize) -> *mut c_void {
     alloc::allocate_or(size, missing).cast()
 }
 
-/// `free(3)`. `errno` stays.
+/// `free(3)`. Does not change `errno`.
 ///
 /// # Safety
-/// `ptr` is null or an object of this library that the caller has.
+/// - `ptr` is null, or an object of this library that has not been freed.
+/// - The object is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(ptr: *mut c_void) {
-    // SAFETY: the caller's promise.
+    // SAFETY: C's contract of `free`: null, or an object that the caller gives up.
     unsafe { alloc::deallocate(ptr.cast()) };
 }
 
@@ -61,35 +62,35 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     }
 }
 
-/// `realloc(3)`. To size 0 it frees, and is null, as in glibc.
+/// `realloc(3)`. With size 0 it frees the object and returns null, as in glibc.
 ///
 /// # Safety
-/// As [`free`].
+/// The conditions of [`free`] hold for `ptr`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     if size == 0 && !ptr.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: C's contract of `realloc`: an object that the caller gives up.
         unsafe { alloc::deallocate(ptr.cast()) };
         return core::ptr::null_mut();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: C's contract of `realloc`: null, or an object that the caller owns.
     or_errno(unsafe { alloc::reallocate(ptr.cast(), size) })
 }
 
 /// `reallocarray(3)`.
 ///
 /// # Safety
-/// As [`free`].
+/// The conditions of [`free`] hold for `ptr`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reallocarray(ptr: *mut c_void, count: usize, size: usize) -> *mut c_void {
     match count.checked_mul(size) {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function has the conditions of `realloc`.
         Some(size) => unsafe { realloc(ptr, size) },
         None => no_memory(),
     }
 }
 
-/// `posix_memalign(3)`. `errno` stays.
+/// `posix_memalign(3)`. Does not change `errno`.
 ///
 /// # Safety
 /// `to` is valid for a write.
@@ -102,7 +103,7 @@ pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: usize, size
     if object.is_null() {
         return libc::ENOMEM;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `to` is valid for a write.
     unsafe { to.write(object.cast()) };
     0
 }
@@ -113,7 +114,7 @@ pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
     memalign(align, size)
 }
 
-/// `memalign(3)`. An alignment that is no power of two stands for the next one.
+/// `memalign(3)`. An alignment that is not a power of two is rounded up to one.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     if align.is_power_of_two() {
@@ -131,7 +132,7 @@ extern "C" fn memalign_rounded(align: usize, size: usize) -> *mut c_void {
     }
 }
 
-/// Bytes of one of the kernel's pages.
+/// The kernel's page size in bytes.
 fn page_size() -> usize {
     match without_libc::auxiliary(libc::AT_PAGESZ) {
         0 => 1 << 16,
@@ -157,45 +158,47 @@ pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
 /// `malloc_usable_size(3)`.
 ///
 /// # Safety
-/// As [`free`].
+/// `ptr` is null, or an object of this library that has not been freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: C's contract: null, or an object that the caller owns.
     unsafe { alloc::usable_size(ptr.cast()) }
 }
 
 /// C23's `free_sized`.
 ///
 /// # Safety
-/// As [`free`]; `size` is what was asked for.
+/// - The conditions of [`free`].
+/// - `size` is the size that the object was allocated with.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_sized(ptr: *mut c_void, size: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: C's contract: null, or an object of this size that the caller gives up.
     unsafe { alloc::deallocate_sized(ptr.cast(), size) };
 }
 
 /// C23's `free_aligned_sized`.
 ///
 /// # Safety
-/// As [`free`]; `align` and `size` are what was asked for.
+/// - The conditions of [`free`].
+/// - `align` and `size` are those that the object was allocated with.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_aligned_sized(ptr: *mut c_void, align: usize, size: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: C's contract: null, or an object of this size that the caller gives up.
     unsafe { alloc::deallocate_aligned_sized(ptr.cast(), align, size) };
 }
 
-/// What old programs call that go round the names above.
+/// Alternative names under which old programs call these functions.
 macro_rules! also {
     ($($name:ident($($operand:ident: $type:ty),*) $(-> $result:ty)? = $function:path;)+) => {
         $(
-            /// The function of the shorter name.
+            /// An alternative name of the function.
             ///
             /// # Safety
-            /// As there.
+            /// The conditions of the function.
             #[unsafe(no_mangle)]
             #[allow(unused_unsafe)]
             pub unsafe extern "C" fn $name($($operand: $type),*) $(-> $result)? {
-                // SAFETY: the caller's promise.
+                // SAFETY: this function has the conditions of the one that it calls.
                 unsafe { $function($($operand),*) }
             }
         )+

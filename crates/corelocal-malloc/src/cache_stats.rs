@@ -1,12 +1,12 @@
-//! What a process did with its caches, for who started it: a few numbers in a file of its own, written when it ends.
+//! Cache statistics of a process, written to a file of its own when it ends, for the program that started it.
 //!
-//! `tally:PREFIX` in `CORELOCAL_MALLOC` asks for it; `corelocal run` does. It costs a process nothing before its end.
-//! A process that ends by a signal or by `_exit`, or becomes another program, writes none.
+//! `tally:PREFIX` in `CORELOCAL_MALLOC` asks for them, as `corelocal run` does. They cost nothing before the process
+//! ends. A process that ends by a signal or by `_exit`, or executes another program, writes none.
 //!
 //! Invariants:
-//! - A file is new: PREFIX.PROCESS.NUMBER, for its owner alone.
-//! - A forked child tells of what it did itself.
-//! - Nothing here allocates, and `errno` stays.
+//! - A file is new, accessible to its owner only, and called PREFIX.PROCESS.NUMBER.
+//! - A forked child reports only its own numbers.
+//! - Nothing here allocates, and `errno` does not change.
 
 use core::ffi::{c_char, c_int};
 use core::fmt::Write;
@@ -21,27 +21,27 @@ use super::text_output::Out;
 const R: Ordering = Ordering::Relaxed;
 
 const PREFIX_BYTES: usize = 512;
-/// What names begin with; a zero ends it, and none is wanted if it is empty. Written when the library is loaded.
+/// The start of file names, ended by a zero; empty if no file is wanted. Written when the library is loaded.
 static PREFIX: [AtomicU8; PREFIX_BYTES] = [const { AtomicU8::new(0) }; PREFIX_BYTES];
 
-/// What is told, in this order.
+/// The numbers, in this order.
 const NAMES: [&str; 4] = ["allocated", "freed", "refills", "spills"];
-/// What the processes had done that this one was forked from.
+/// The numbers at the fork from which this process comes.
 static BEFORE: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
 
-/// Files of one process, of which there is one unless numbers of processes come again.
+/// The most files for one process number, which is reused rarely.
 const MOST_FILES: u32 = 100;
 
-/// Whether it is wanted.
+/// Reads whether a file is wanted.
 pub(crate) fn at_load() {
     let Some(prefix) = options::words().find_map(|word| word.strip_prefix(b"tally:")) else {
         return;
     };
-    // One that is too long is cut: then there is no such folder, and no file.
+    // A prefix that is too long is cut; its folder then usually does not exist, and no file is written.
     for (byte, given) in PREFIX.iter().zip(prefix).take(PREFIX_BYTES - 1) {
         byte.store(*given, R);
     }
-    // SAFETY: the handler may run in a child of a process with threads: it loads and stores words.
+    // SAFETY: the handler may run in a child of a multi-threaded process: it only loads and stores words.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }
 
@@ -51,7 +51,7 @@ unsafe extern "C" fn forked() {
     }
 }
 
-/// Since the first of all processes that led to this one began.
+/// The numbers since the first ancestor process started.
 fn counts() -> [u64; NAMES.len()] {
     alloc::stats().classes.iter().fold([0; NAMES.len()], |sums, class| {
         let counts = [class.allocated, class.freed, class.refills, class.spills];
@@ -59,7 +59,7 @@ fn counts() -> [u64; NAMES.len()] {
     })
 }
 
-/// Writes the file, if one is wanted. Where it cannot be written nothing is said: who started the process misses it.
+/// Writes the file, if one is wanted. A failure is not reported: the program that started the process notices it.
 pub(crate) fn at_exit() {
     if PREFIX[0].load(R) == 0 {
         return;
@@ -69,7 +69,7 @@ pub(crate) fn at_exit() {
     if let Some((file, path)) = (0..MOST_FILES).find_map(create) {
         let mut out = Out::to_file(file);
         let written = write_to(&mut out).and_then(|()| out.flush());
-        // SAFETY: made above; a zero ends the path.
+        // SAFETY: a descriptor opened above; the path ends with a zero.
         unsafe {
             if written.is_err() {
                 libc::unlink(path.bytes.as_ptr().cast());
@@ -77,7 +77,7 @@ pub(crate) fn at_exit() {
             libc::close(file);
         }
     }
-    // SAFETY: as above.
+    // SAFETY: the thread's own `errno`.
     unsafe { *libc::__errno_location() = errno };
 }
 
@@ -89,7 +89,7 @@ fn write_to(out: &mut Out) -> core::fmt::Result {
     writeln!(out, "}}")
 }
 
-/// A new file.
+/// Creates a new file.
 fn create(number: u32) -> Option<(c_int, Path)> {
     let mut path = Path { bytes: [0; PREFIX_BYTES + 32], len: 0 };
     for byte in PREFIX.iter().map(|byte| byte.load(R)).take_while(|byte| *byte != 0) {
@@ -97,19 +97,19 @@ fn create(number: u32) -> Option<(c_int, Path)> {
     }
     let _ = write!(path, ".{}.{number}", process_id());
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    // SAFETY: a zero ends the path, which is shorter than its place.
+    // SAFETY: the path ends with a zero, since its last byte is never written.
     let file = unsafe { libc::open(path.bytes.as_ptr().cast::<c_char>(), flags, 0o600) };
     (file >= 0).then_some((file, path))
 }
 
-/// The name of a file, with zeros behind.
+/// A file name, padded with zeros.
 struct Path {
     bytes: [u8; PREFIX_BYTES + 32],
     len: usize,
 }
 
 impl Path {
-    /// What there is no room for is left out; the last byte stays zero.
+    /// Appends a byte if there is room; the last byte stays zero.
     fn push(&mut self, byte: u8) {
         if self.len + 1 < self.bytes.len() {
             self.bytes[self.len] = byte;

@@ -1,47 +1,48 @@
-//! C++'s operators, under the names that the Itanium ABI gives them.
+//! C++'s operators `new` and `delete`, under their names in the Itanium ABI.
 //!
-//! Without memory `new` asks the program's handler to find some, as long as there is one, and throws
-//! `std::bad_alloc` when there is none. Both are the C++ library's, found when they are needed. That of a program in
-//! C++ is found by its symbols, that of a plugin in C++, which a program in C has for itself, by its usual names.
-//! Where the library is linked into somebody's code and does not show its symbols, there is `SIGABRT` instead.
+//! Out of memory, `new` calls the program's new-handler as long as there is one, and otherwise throws
+//! `std::bad_alloc`. Both belong to the C++ library, which is looked up when it is needed: that of a C++ program by
+//! its symbols, that of a C++ plugin of a C program by its usual file names. If the library is linked statically and
+//! does not export its symbols, the process ends with `SIGABRT` instead.
 //!
-//! A program may bring operators of its own. The plain ones are enough then, as the standard has it: the others
-//! come to these. So where it has some, each of ours is what the C++ library's is, which leads there, and to
-//! malloc from what the program has not replaced. The C++ library's `new` that does not throw is also what ours is
-//! when there is no memory: it catches what the handler throws.
+//! A program may define operators of its own. According to the standard it suffices to define the plain ones, which
+//! the others call. So if the program defines any, each of our operators calls the C++ library's, which calls the
+//! program's where it is defined and malloc otherwise. The C++ library's non-throwing `new` also serves when we are
+//! out of memory: it catches what the handler throws.
 //!
-//! Invariant: an object that the program's operators made comes to malloc only if they bring it there.
+//! Invariant: an object that the program's own operators made reaches malloc only through them.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use corelocal::alloc;
 
-/// A function of the program's C++ library, or the program's own.
+/// A function of the program's C++ library, or of the program itself.
 fn library(name: &CStr) -> *mut c_void {
     // SAFETY: a C string.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// C++ libraries, as they are called everywhere. The second one leads to the third, where both are loaded.
+/// Usual names of C++ libraries. The second one leads to the third if both are loaded.
 const LIBRARIES: [&CStr; 3] = [c"libstdc++.so.6", c"libc++.so.1", c"libc++abi.so.1"];
 
-/// A function of a C++ library that is loaded, but not for the program (`RTLD_LOCAL`); null if there is none. It is
-/// remembered in `known`, and its library stays.
+/// A function of a C++ library that a plugin has loaded for itself (`RTLD_LOCAL`); null if there is none. It is
+/// cached in `known`, and its library is never unloaded.
 #[cold]
 fn of_plugin(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
-    // Relaxed: an address in an object that stays.
+    // Relaxed: an address in an object that is never unloaded.
     let function = known.load(Ordering::Relaxed);
     if !function.is_null() {
         return function;
     }
-    // By its name: to link it would bring a loader into static programs.
+    // Resolved at run time: linking dlopen would pull the dynamic loader into static programs.
     let open = library(c"dlopen");
     if open.is_null() {
         return open;
     }
     let find = |file: &CStr| {
-        // SAFETY: `void *dlopen(const char *, int)`, which loads nothing here; C strings; a handle that nobody closes.
+        // SAFETY: `void *dlopen(const char *, int)`, which with these flags loads nothing; C strings; the handle is
+        // never closed.
         unsafe {
             let open: extern "C" fn(*const c_char, c_int) -> *mut c_void =
                 core::mem::transmute(open);
@@ -63,16 +64,16 @@ fn of_cxx(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     if function.is_null() { of_plugin(known, name) } else { function }
 }
 
-/// What comes after us under a name of ours, remembered in `known`; null if nothing does.
+/// The next definition of our name in the search order, cached in `known`; null if there is none.
 #[cold]
 fn next(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
-    // Relaxed: an address in an object that was loaded before; whoever looks finds the same.
+    // Relaxed: an address in an object loaded earlier; every thread finds the same.
     let mut next = known.load(Ordering::Relaxed);
     if next.is_null() {
         // SAFETY: a C string.
         next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
         if next.is_null() && are_ours() {
-            // Ours did not find memory.
+            // Our own operator is out of memory.
             return of_plugin(known, name);
         }
         known.store(next, Ordering::Relaxed);
@@ -82,12 +83,12 @@ fn next(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 
 const GET_HANDLER: &CStr = c"_ZSt15get_new_handlerv";
 
-/// Whose operators a program has: [`OURS`], [`ITS_OWN`], or nobody has looked yet.
+/// Whether the program uses our operators ([`OURS`]) or defines some itself ([`ITS_OWN`]); 0 if not determined.
 static WHOSE: AtomicU8 = AtomicU8::new(0);
 const OURS: u8 = 1;
 const ITS_OWN: u8 = 2;
 
-/// The operators that others come to.
+/// The operators that the others call.
 const BASES: [&CStr; 8] = [
     c"_Znwm",
     c"_Znam",
@@ -99,10 +100,10 @@ const BASES: [&CStr; 8] = [
     c"_ZdaPvSt11align_val_t",
 ];
 
-/// Whether the program has no operators of its own.
+/// Whether the program defines no operators of its own.
 #[inline(always)]
 fn are_ours() -> bool {
-    // Relaxed: whoever looks finds the same.
+    // Relaxed: every thread determines the same.
     WHOSE.load(Ordering::Relaxed) == OURS || is_found_ours()
 }
 
@@ -110,7 +111,7 @@ fn are_ours() -> bool {
 fn is_found_ours() -> bool {
     let mut whose = WHOSE.load(Ordering::Relaxed);
     if whose == 0 {
-        // A program that is not C++ has none; then this is all it costs.
+        // A program without C++ has none, and pays only for this lookup.
         let is_ours = library(GET_HANDLER).is_null()
             || BASES.iter().all(|name| is_in_this_object(library(name)));
         whose = if is_ours { OURS } else { ITS_OWN };
@@ -119,15 +120,15 @@ fn is_found_ours() -> bool {
     whose == OURS
 }
 
-/// When the library is loaded.
+/// Called when the library is loaded.
 pub(crate) fn at_load() {
     is_found_ours();
 }
 
-/// Not by comparing with our own operators: their addresses, too, are those of who replaced them.
+/// Does not compare addresses with our own operators: those, too, resolve to the definitions that replace them.
 fn is_in_this_object(function: *mut c_void) -> bool {
     let object = |address: *const c_void| {
-        // SAFETY: all bytes 0 is a `Dl_info`, which is written to; any address may be asked about.
+        // SAFETY: zero is a valid `Dl_info`, which is written to; any address may be passed.
         unsafe {
             let mut info: libc::Dl_info = core::mem::zeroed();
             libc::dladdr(address, &mut info);
@@ -151,11 +152,11 @@ fn handler() -> Option<extern "C-unwind" fn()> {
     }
 }
 
-/// What there was no memory for, once the handler found some; null if it did not.
+/// Retries an allocation each time that the new-handler has run; null once there is no handler.
 #[cold]
 fn again(align: usize, size: usize) -> *mut c_void {
     while let Some(handler) = handler() {
-        // It may throw, through this function, which has nothing to clean up.
+        // The handler may throw through this function, which has nothing to clean up.
         handler();
         let object = alloc::allocate_aligned(align, size);
         if !object.is_null() {
@@ -197,24 +198,25 @@ fn new_or_null(align: usize, size: usize) -> *mut c_void {
 
 #[inline(always)]
 fn delete(ptr: *mut c_void) {
-    // SAFETY: what the program promises of an operator's operand.
+    // SAFETY: C++'s contract of `delete`: null, or an object that the program gives up.
     unsafe { alloc::deallocate(ptr.cast()) };
 }
 
 const PLAIN: usize = 16;
 
-/// Whatever it is.
+/// Accepts any result.
 fn always<R>(_: &R) -> bool {
     true
 }
 
-/// An object.
+/// Accepts an object that is not null.
 fn if_some(object: &*mut c_void) -> bool {
     !object.is_null()
 }
 
-/// An operator for each name: of `new` and `new[]`, or `delete` and `delete[]`. It is the block, but where the program
-/// has operators of its own, and where what the block gives is not what it should be, the operator that comes next
+/// Defines the operators of these names: `new` and `new[]`, or `delete` and `delete[]`. Each runs the block. If the
+/// program defines operators itself, or the block's result is not acceptable, it calls the next definition of its
+/// name instead, if there is one.
 /// under this name, if one does.
 macro_rules! operators {
     ($($abi:literal $one:literal $array:literal: $name:ident $operands:tt $(-> $result:ty)?, $should:ident $body:block)+) => {
@@ -238,18 +240,18 @@ macro_rules! operators {
             unsafe extern $abi fn from_next($($operand: $type),*) $(-> $result)? {
                 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
                 let name = concat!($symbol, "\0").as_ptr().cast();
-                // SAFETY: it ends with a zero byte.
+                // SAFETY: the name ends with a zero byte.
                 let next = next(&NEXT, unsafe { CStr::from_ptr(name) });
                 if next.is_null() {
                     return $body;
                 }
-                // SAFETY: the operator of this name is of this type, and gets what the caller has promised of it.
+                // SAFETY: the operator of this name has this type, and the caller has met its conditions.
                 unsafe {
                     let next: unsafe extern $abi fn($($type),*) $(-> $result)? = core::mem::transmute(next);
                     next($($operand),*)
                 }
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller has met the operator's conditions.
             unsafe { from_next($($operand),*) }
         }
     };
@@ -277,9 +279,9 @@ operators! {
         delete_aligned_nothrow(ptr: *mut c_void, _align: usize, _tag: *const c_void), always { delete(ptr) }
 }
 
-/// The size is looked at in a program that is checked, and costs nothing else.
+/// The size is checked in checking mode, and costs nothing otherwise.
 #[inline(always)]
 fn delete_of_size(ptr: *mut c_void, size: usize) {
-    // SAFETY: likewise.
+    // SAFETY: C++'s contract of `delete`: null, or an object of this size that the program gives up.
     unsafe { alloc::deallocate_sized(ptr.cast(), size) };
 }

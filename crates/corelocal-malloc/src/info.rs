@@ -1,4 +1,4 @@
-//! C's functions that tell of the malloc, or tell it something; and what is told at the end.
+//! C's functions that inspect or configure the malloc, and the statistics at the program's end.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
@@ -16,19 +16,19 @@ pub extern "C" fn malloc_trim(pad: usize) -> c_int {
     c_int::from(alloc::trim(pad))
 }
 
-/// `mallopt(3)`: knows glibc's parameters, and does as well without them.
+/// `mallopt(3)`: accepts glibc's parameters, and ignores them.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallopt(parameter: c_int, _value: c_int) -> c_int {
     c_int::from((-8..=1).contains(&parameter) && parameter != 0)
 }
 
-/// `mallinfo2(3)`, as far as the terms fit.
+/// `mallinfo2(3)`, as far as the terms apply.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
     let stats = alloc::stats();
     let in_use = stats_format::in_use(&stats);
     libc::mallinfo2 {
-        // The two are read one after the other, and others allocate meanwhile.
+        // The two numbers are read one after the other, while other threads allocate.
         arena: stats.used.saturating_sub(stats.large_bytes),
         ordblks: stats.classes.iter().map(|class| class.on_cores + class.in_depot).sum(),
         smblks: 0,
@@ -67,7 +67,7 @@ pub extern "C" fn malloc_stats() {
     corelocal_malloc_stats(libc::STDERR_FILENO, 0);
 }
 
-/// Writes what there is to a file descriptor: as text, or as JSON if `json` is not 0. 0, or -1 if that fails.
+/// Writes statistics to a file descriptor: as text, or as JSON if `json` is not 0. Returns 0, or -1 on failure.
 /// Allocates nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn corelocal_malloc_stats(fd: c_int, json: c_int) -> c_int {
@@ -78,7 +78,7 @@ pub extern "C" fn corelocal_malloc_stats(fd: c_int, json: c_int) -> c_int {
     if written.is_ok() && out.flush().is_ok() { 0 } else { -1 }
 }
 
-/// `malloc_info(3)`: XML of glibc's shape, with our own elements.
+/// `malloc_info(3)`: XML in glibc's shape, with elements of our own.
 ///
 /// # Safety
 /// `stream` is an open stream.
@@ -87,29 +87,29 @@ pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut libc::FILE) ->
     if options != 0 {
         return libc::EINVAL;
     }
-    // SAFETY: open, as the caller says, until we are done.
+    // SAFETY: open until this function returns.
     let mut out = unsafe { Out::to_stream(stream) };
     let written = stats_format::write_xml(&mut out, &alloc::stats());
     if written.is_ok() && out.flush().is_ok() { 0 } else { -1 }
 }
 
-/// A copy of stderr, as it was when the library was loaded: many programs close theirs before they end. Stderr itself
-/// where there is no room for one; -1 where nothing is to be written, or there was no stderr.
+/// A copy of stderr as it was when the library was loaded: many programs close theirs before they end. Stderr itself
+/// if it could not be copied; -1 if nothing will be written, or there was no stderr.
 static COPY: AtomicI32 = AtomicI32::new(-1);
-/// Which file that is: its device and inode.
+/// The device and inode of that file.
 static COPY_OF: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-/// The least number of the copy: no program expects its own there.
+/// The lowest number for the copy: programs do not expect descriptors of their own there.
 const LEAST_COPY: c_int = 900;
 
-/// The device and the inode of what is open.
+/// The device and inode of an open file.
 fn identity(fd: c_int) -> Option<[u64; 2]> {
     let mut stat = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: `stat` is writable; all bytes 0 is one, too.
+    // SAFETY: `stat` is writable, and valid when zeroed.
     let stat = unsafe { (libc::fstat(fd, stat.as_mut_ptr()) == 0).then(|| stat.assume_init()) };
     stat.map(|stat| [stat.st_dev, stat.st_ino])
 }
 
-/// Keeps [`standard_error`], if something may have to be said there.
+/// Copies stderr for [`standard_error`], if something may be written there later.
 pub(crate) fn at_load() {
     let options = Options::get();
     let is_profiled = || options::words().any(|word| word.starts_with(b"profile"));
@@ -123,7 +123,7 @@ pub(crate) fn at_load() {
     COPY.store(if fd < 0 { libc::STDERR_FILENO } else { fd }, Ordering::Relaxed);
 }
 
-/// What `CORELOCAL_MALLOC` asks for at the end of the program.
+/// Writes at the program's end what `CORELOCAL_MALLOC` asks for.
 pub(crate) fn at_exit() {
     if Options::get().stats() {
         to_standard_error();
@@ -137,8 +137,8 @@ pub(crate) fn to_standard_error() {
     }
 }
 
-/// A descriptor of what was stderr when the library was loaded. The program may have closed the copy, and stderr too, and
-/// have files of its own in both places: these are not written to. Async-signal-safe.
+/// A descriptor of the file that was stderr when the library was loaded. The program may have closed the copy and
+/// stderr, and opened files of its own with the same numbers; those are not written to. Async-signal-safe.
 pub(crate) fn standard_error() -> Option<c_int> {
     let fd = COPY.load(Ordering::Relaxed);
     if fd < 0 {

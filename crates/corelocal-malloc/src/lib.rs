@@ -1,20 +1,20 @@
-//! `malloc` and its kin, for `LD_PRELOAD` or to link: a thin shell over `corelocal::alloc`.
+//! `malloc` and related functions, for `LD_PRELOAD` or for linking: a thin shell over `corelocal::alloc`.
 //!
 //! ```text
-//!   c.rs        malloc, free and all that C has, with errno as glibc sets it
-//!   cxx.rs      the operators new and delete
-//!   info.rs     mallinfo2, malloc_info and the like, and corelocal_malloc_stats
-//!   idle.rs     what gives back idle memory: a thread (background.rs), or cold paths
-//!   profile.rs  files with who has how much memory
-//!   cache_stats.rs    what caches did, told to who started the program
-//!   signals.rs  signals that ask for one of these
-//!   options.rs  CORELOCAL_MALLOC in the environment
-//!   process.rs  vfork
+//!   c.rs              malloc, free and the rest of C's functions, with errno as in glibc
+//!   cxx.rs            the operators new and delete
+//!   info.rs           mallinfo2, malloc_info and the like, and corelocal_malloc_stats
+//!   idle.rs           return of idle memory: by a thread (background.rs), or from cold paths
+//!   profile.rs        heap profiles
+//!   cache_stats.rs    cache statistics, in a file for the process that started the program
+//!   signals.rs        signals that ask for statistics or a profile
+//!   options.rs        CORELOCAL_MALLOC in the environment
+//!   process.rs        vfork
 //! ```
 //!
 //! Invariants:
-//! - Nothing here allocates from Rust's heap, or panics.
-//! - `errno` changes only where a function fails.
+//! - This crate does not use Rust's heap, and does not panic.
+//! - `errno` changes only when a function fails.
 
 mod background;
 mod c;
@@ -29,7 +29,7 @@ mod signals;
 mod stats_format;
 mod text_output;
 
-/// What is done when the library is loaded; before that everything works, too.
+/// Runs when the library is loaded; everything works before that, too.
 #[used]
 #[cfg_attr(target_os = "linux", unsafe(link_section = ".init_array"))]
 static AT_LOAD: extern "C" fn() = {
@@ -43,7 +43,7 @@ static AT_LOAD: extern "C" fn() = {
     at_load
 };
 
-/// What is done when the program ends.
+/// Runs when the program ends.
 #[used]
 #[cfg_attr(target_os = "linux", unsafe(link_section = ".fini_array"))]
 static AT_EXIT: extern "C" fn() = {

@@ -1,20 +1,19 @@
-//! `CORELOCAL_MALLOC` in the environment: words with commas between them.
+//! `CORELOCAL_MALLOC` in the environment: words separated by commas.
 //!
 //! ```text
-//!   background:yes        a thread gives back what is idle, in a process of one thread too
-//!   background:no         none does, in no process
-//!   background:children   one does also in forked children of a process that had it
-//!   hugepages:no          nothing is made of huge pages
-//!   stats                 prints what there is when the program ends, to stderr
-//!   stats:json            likewise, as JSON
-//!   stats-signal:N        prints it also when this signal comes; counts from the beginning
-//!   profile-signal:N      writes a heap profile also when this signal comes
-//!   tally:PREFIX          writes a file with what caches did when the program ends (`cache_stats.rs`)
+//!   background:yes        a background thread gives back idle memory, in single-threaded processes too
+//!   background:no         no process gets a background thread
+//!   background:children   forked children of a process with a background thread get one, too
+//!   hugepages:no          no huge pages are made
+//!   stats                 prints statistics to stderr when the program ends
+//!   stats:json            the same as JSON
+//!   stats-signal:N        prints them also on this signal; counts from the start
+//!   profile-signal:N      writes a heap profile on this signal, too
+//!   tally:PREFIX          writes a file with cache statistics when the program ends (`cache_stats.rs`)
 //! ```
-//! Words that begin with `profile` (but for `profile-signal`), `guard`, `nodes`, `pressure` or `resident`, and `check` and `count`,
-//! are the library's (`corelocal::alloc`), which counts for `stats`, too. Of two signals for one thing the first is
-//! taken.
-//! Unknown words mean nothing; a program that runs as another user than its caller is asked for nothing.
+//! Words that begin with `profile` (except `profile-signal`), `guard`, `nodes`, `pressure` or `resident`, and `check`
+//! and `count`, belong to the library (`corelocal::alloc`), which also counts for `stats`. If two signals are given
+//! for one purpose, the first counts. Unknown words are ignored; a set-uid program ignores the variable.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +22,7 @@ use corelocal::sys::without_libc;
 
 use super::signals;
 
-/// What was asked for.
+/// The options.
 #[derive(Clone, Copy)]
 pub(crate) struct Options(u32);
 
@@ -34,18 +33,18 @@ const JSON: u32 = 8;
 const NO_HUGE_PAGES: u32 = 16;
 const CHILDREN: u32 = 32;
 const BACKGROUND: u32 = 64;
-/// Where the numbers of signals begin, of 8 bits each.
+/// Bit positions of the signal numbers, of 8 bits each.
 const PROFILE_SIGNAL: u32 = 16;
 const STATS_SIGNAL: u32 = 24;
 
-/// Which processes have a thread that gives back what is idle.
+/// Which processes get a background thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Background {
-    /// Those that have several threads.
+    /// Those with several threads.
     Several,
     /// All.
     Yes,
-    /// All, and forked children of those that had it.
+    /// All, and forked children of processes that had one.
     Children,
     /// None.
     No,
@@ -55,7 +54,7 @@ impl Options {
     /// The options, read once.
     pub(crate) fn get() -> Options {
         static OPTIONS: AtomicU32 = AtomicU32::new(0);
-        // Relaxed: every racer reads the same.
+        // Relaxed: all threads that race read the same.
         match OPTIONS.load(Ordering::Relaxed) {
             0 => {
                 let options = read() | READ;
@@ -102,9 +101,9 @@ impl Options {
     }
 }
 
-/// The words, for who uses them at once.
+/// The words; to be used at once.
 pub(crate) fn words() -> impl Iterator<Item = &'static [u8]> {
-    // SAFETY: used at once.
+    // SAFETY: used before anything can change the environment.
     let value = unsafe { without_libc::variable(c"CORELOCAL_MALLOC") };
     let value = value.filter(|_| !without_libc::is_foreign()).unwrap_or_default();
     value.to_bytes().split(|byte| *byte == b',')
@@ -114,7 +113,7 @@ fn read() -> u32 {
     words().fold(0, |options, word| {
         let signal = |name: &[u8], at: u32| {
             let number = word.strip_prefix(name).and_then(signals::number);
-            // Two numbers in one place would be a third.
+            // OR-ing two signal numbers yields a third; the first is kept.
             number
                 .filter(|_| Options(options).signal(at).is_none())
                 .map(|number| (number as u32) << at)

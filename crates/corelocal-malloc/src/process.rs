@@ -1,22 +1,24 @@
-//! `vfork`, whose children allocate, though POSIX says that they must not.
+//! `vfork`, whose children may allocate although POSIX forbids it.
 
 /// `vfork(2)`, whose child may use this malloc.
 ///
 /// # Safety
-/// As `vfork(2)`, but for that.
-// Unwinding, which does not occur, would have to be stopped in "C": by a call, for which there would be a frame.
+/// The conditions of `vfork(2)`, except that the child may use this malloc.
+// "C-unwind": "C" would have to stop unwinding, which cannot occur, with a call and a stack frame.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn vfork() -> libc::pid_t {
-    // SAFETY: nothing else is done here, so there is nothing to have a frame for; the rest is the caller's promise.
+    // SAFETY: the caller meets the conditions of `vfork`; this function has no stack frame that the child could
+    // destroy.
     unsafe { corelocal::sys::vfork() }
 }
 
-/// The name that glibc has for it as well.
+/// glibc's other name for [`vfork`].
 ///
 /// # Safety
-/// As [`vfork`].
+/// The conditions of [`vfork`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn __vfork() -> libc::pid_t {
-    // SAFETY: as in `vfork`.
+    // SAFETY: the caller meets the conditions of `vfork`; this function has no stack frame that the child could
+    // destroy.
     unsafe { corelocal::sys::vfork() }
 }

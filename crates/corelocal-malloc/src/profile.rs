@@ -1,8 +1,8 @@
-//! The heap profile, for programs in any language: when they ask for it, at their end, and when a signal comes.
+//! Heap profiles for programs in any language: on request, at the program's end, and on a signal.
 //!
 //! Invariants:
-//! - Files are written by raw system calls, in signal handlers too.
-//! - A process that has no profile writes no file.
+//! - Files are written by raw system calls, also in signal handlers.
+//! - A process without a profile writes no file.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::Write as _;
@@ -12,8 +12,8 @@ use corelocal::alloc::profile;
 use super::info;
 use super::text_output::Out;
 
-/// Writes the profile to a file, or to the next one of the process, whose name `CORELOCAL_MALLOC` says, if `path` is
-/// null. 0; or -1 and `errno`, which is `EINVAL` if there is no profile. Allocates nothing.
+/// Writes the profile to `path`, or, if `path` is null, to the process's next file, whose name `CORELOCAL_MALLOC`
+/// determines. Returns 0, or -1 and `errno`, which is `EINVAL` if there is no profile. Allocates nothing.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn corelocal_malloc_profile(path: *const c_char) -> c_int 
     let written = if path.is_null() {
         profile::dump_next()
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: `path` is not null, so it is a C string.
         profile::dump(unsafe { CStr::from_ptr(path) })
     };
     match written {
@@ -35,8 +35,8 @@ pub unsafe extern "C" fn corelocal_malloc_profile(path: *const c_char) -> c_int 
     }
 }
 
-/// Writes the next file, if there is a profile, and says on stderr if that fails: on the one that the program began with,
-/// in none of the program's own files. `errno` stays, as far as writing does not fail.
+/// Writes the next file, if there is a profile, and reports a failure on the stderr that the program started with,
+/// never in a file of the program's. `errno` changes only if writing fails.
 pub(crate) fn dump() {
     if !profile::is_on() {
         return;
@@ -44,7 +44,7 @@ pub(crate) fn dump() {
     if let (Err(why), Some(fd)) = (profile::dump_next(), info::standard_error()) {
         let mut out = Out::to_file(fd);
         let why = why.name().unwrap_or("an error");
-        // Where standard error fails, nothing more can be done.
+        // If standard error fails as well, nothing more can be done.
         let _ = writeln!(out, "corelocal malloc: cannot write a profile: {why}");
         let _ = out.flush();
     }

@@ -1,9 +1,9 @@
-//! Signals that ask for a profile or for statistics: those that `CORELOCAL_MALLOC` names. A program that has a
-//! handler of its own for one of them, later on, has taken it away.
+//! Signals that ask for a profile or for statistics, as named by `CORELOCAL_MALLOC`. A program that later installs a
+//! handler of its own for such a signal replaces this one.
 //!
 //! Invariants:
-//! - The handler allocates nothing, takes no lock, and leaves `errno` as it was.
-//! - It runs on the stack that the thread has anyway: others may be too short for it.
+//! - The handler allocates nothing, takes no lock, and preserves `errno`.
+//! - It runs on the thread's normal stack: alternate stacks may be too short.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
@@ -11,11 +11,12 @@ use core::mem::MaybeUninit;
 use super::options::Options;
 use super::{info, profile};
 
-/// What is done for them, from now on.
+/// Installs the handlers.
 pub(crate) fn at_load() {
     let options = Options::get();
     for signal in [options.profile_signal(), options.stats_signal()].into_iter().flatten() {
-        // SAFETY: all bytes 0 is an action; the handler does what is said above. One that cannot be caught is refused.
+        // SAFETY: zero is a valid action; the handler meets the invariants above. A signal that cannot be caught is
+        // refused.
         unsafe {
             let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
             action.sa_sigaction = came as extern "C" fn(c_int) as usize;
@@ -35,11 +36,11 @@ extern "C" fn came(signal: c_int) {
     if options.stats_signal() == Some(signal) {
         info::to_standard_error();
     }
-    // SAFETY: as above.
+    // SAFETY: the thread's own `errno`.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// A signal's number, or its name as kill(1) has it: those that programs are asked for something with.
+/// Parses a signal's number, or its name as in kill(1), among those that are usually sent to ask for something.
 pub(crate) fn number(text: &[u8]) -> Option<c_int> {
     let name = text.strip_prefix(b"SIG").unwrap_or(text);
     match name {

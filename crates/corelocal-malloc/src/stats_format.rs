@@ -1,20 +1,20 @@
-//! Statistics as text, as JSON, and as glibc's XML.
+//! Statistics as text, JSON, and glibc's XML.
 //!
 //! Invariants:
-//! - Text and JSON tell the same: what there is stands in [`TOTALS`], [`OF_NODE`] and [`OF_CLASS`], once.
+//! - Text and JSON have the same content: fields are defined once, in [`TOTALS`], [`OF_NODE`] and [`OF_CLASS`].
 //! - Nothing here allocates.
 
 use core::fmt::{self, Write};
 
 use corelocal::alloc::{self, ClassStats, NodeStats, Stats};
 
-/// A number; or so many of so many, told in percent, and not at all if these are none.
+/// A number, or a part of a whole, which is printed in percent and omitted if the whole is 0.
 enum Value {
     Number(u64),
     Share(u64, u64),
 }
 
-/// What is told of a `T`; in a table, in so many columns.
+/// A field of a `T`, with its column width in a table.
 struct Field<T> {
     text: &'static str,
     width: usize,
@@ -90,7 +90,7 @@ fn share(part: usize, whole: usize) -> Value {
     Value::Share(part as u64, whole as u64)
 }
 
-/// Of what was asked for, that which was there.
+/// Of all allocations, those that a cache served.
 fn hits(allocated: u64, refills: u64) -> Value {
     Value::Share(allocated.saturating_sub(refills), allocated)
 }
@@ -103,7 +103,7 @@ fn allocated(stats: &Stats) -> u64 {
     sum(stats, |class| class.allocated)
 }
 
-/// Bytes in the program's hands.
+/// Bytes in use by the program.
 pub(crate) fn in_use(stats: &Stats) -> usize {
     let small = stats.classes.iter().map(|class| class.in_use * class.size);
     stats.large_bytes + small.sum::<usize>()
@@ -114,7 +114,7 @@ pub(crate) fn cached(stats: &Stats) -> usize {
     stats.classes.iter().map(|class| (class.on_cores + class.in_depot) * class.size).sum()
 }
 
-/// The nodes that memory is divided among; none, if it is one.
+/// The nodes among which memory is divided; none if there is only one.
 fn nodes(stats: &Stats) -> &[NodeStats] {
     stats.of_nodes.get(..stats.nodes).filter(|nodes| nodes.len() > 1).unwrap_or_default()
 }
@@ -123,7 +123,7 @@ fn classes(stats: &Stats) -> impl Iterator<Item = &ClassStats> {
     stats.classes.iter().filter(|class| class.spans > 0)
 }
 
-/// A value in so many columns; `none` stands for a share of nothing.
+/// Prints a value in a column of this width; `none` stands for a share of 0.
 fn put(out: &mut dyn Write, value: &Value, width: usize, none: &str) -> fmt::Result {
     match *value {
         Value::Number(number) => write!(out, "{number:>width$}"),
@@ -135,7 +135,7 @@ fn put(out: &mut dyn Write, value: &Value, width: usize, none: &str) -> fmt::Res
     }
 }
 
-/// For people.
+/// Human-readable.
 pub(crate) fn write_text(out: &mut dyn Write, stats: &Stats) -> fmt::Result {
     writeln!(out, "corelocal malloc")?;
     for field in &TOTALS {
@@ -150,7 +150,7 @@ pub(crate) fn write_text(out: &mut dyn Write, stats: &Stats) -> fmt::Result {
     writeln!(out)
 }
 
-/// A heading and a line for each; nothing at all for nothing.
+/// A heading and a line for each item; nothing if there are none.
 fn write_table<'a, T: 'a>(
     out: &mut dyn Write,
     fields: &[Field<T>],
@@ -169,7 +169,7 @@ fn write_table<'a, T: 'a>(
     Ok(())
 }
 
-/// For programs: an object in a line.
+/// Machine-readable: one object on each line.
 pub(crate) fn write_json(out: &mut dyn Write, stats: &Stats) -> fmt::Result {
     write!(out, "{{")?;
     write_members(out, &TOTALS, stats)?;
@@ -209,7 +209,7 @@ fn write_members<T>(out: &mut dyn Write, fields: &[Field<T>], of: &T) -> fmt::Re
     Ok(())
 }
 
-/// For `malloc_info(3)`: of glibc's shape, with elements of our own.
+/// For `malloc_info(3)`: glibc's shape, with elements of our own.
 pub(crate) fn write_xml(out: &mut dyn Write, stats: &Stats) -> fmt::Result {
     writeln!(out, "<malloc version=\"corelocal-1\">")?;
     for class in classes(stats) {

@@ -1,24 +1,24 @@
-//! Text on its way to a file or a stream, some of it at a time.
+//! Buffered text output to a file or a stream, without allocation.
 //!
-//! A descriptor that takes nothing just now is waited for: half of an object in JSON is of no use to anybody.
+//! A non-blocking descriptor that is full is waited for: half of a JSON object is useless.
 //!
-//! Invariant: nothing here allocates, and `errno` stays where nothing fails.
+//! Invariant: nothing here allocates, and `errno` changes only on failure.
 
 use core::ffi::{c_int, c_void};
 use core::fmt::{self, Write};
 
 use corelocal::sys::{Errno, without_libc, without_sigxfsz};
 
-/// How long a descriptor that does not wait takes nothing at all from us until we give up.
+/// How long to wait for a non-blocking descriptor that takes nothing.
 const WAIT_MS: i64 = 1000;
 
-/// Where text goes.
+/// The destination.
 enum To {
     File(c_int),
     Stream(*mut libc::FILE),
 }
 
-/// Text on its way. What is not [flushed](Out::flush) is lost.
+/// A buffered writer. What is not [flushed](Out::flush) is lost.
 pub(crate) struct Out {
     to: To,
     bytes: [u8; 512],
@@ -31,7 +31,7 @@ impl Out {
     }
 
     /// # Safety
-    /// The stream is open as long as this is used.
+    /// The stream stays open as long as this is used.
     pub(crate) unsafe fn to_stream(stream: *mut libc::FILE) -> Out {
         Out::new(To::Stream(stream))
     }
@@ -46,7 +46,7 @@ impl Out {
         while !rest.is_empty() {
             let written = match self.to {
                 To::File(fd) => write(fd, rest),
-                // SAFETY: so many bytes to read, and a stream that is open, as `to_stream` says.
+                // SAFETY: `rest.len()` bytes to read, and a stream that is open by the contract of `to_stream`.
                 To::Stream(stream) => unsafe {
                     libc::fwrite(rest.as_ptr().cast(), 1, rest.len(), stream) as isize
                 },
@@ -60,24 +60,24 @@ impl Out {
     }
 }
 
-/// `write(2)`, again when a signal came between, and when a descriptor that does not wait has room again.
+/// `write(2)`, repeated after a signal, and when a full non-blocking descriptor has room again.
 fn write(fd: c_int, bytes: &[u8]) -> isize {
     // SAFETY: the thread's own `errno`.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: the thread's own `errno`.
     let before = unsafe { *errno };
     let mut end = None;
     loop {
-        // Past the limit of a file's size, too, which would end the program.
+        // A write beyond the file size limit would raise SIGXFSZ and end the program.
         let written = without_sigxfsz(|| {
-            // SAFETY: so many bytes to read.
+            // SAFETY: `bytes.len()` bytes to read.
             let written = unsafe { libc::write(fd, bytes.as_ptr().cast::<c_void>(), bytes.len()) };
-            // SAFETY: as above.
+            // SAFETY: the thread's own `errno`.
             if written < 0 { Err(Errno(unsafe { *errno })) } else { Ok(written) }
         });
         match written {
             Ok(written) => {
-                // SAFETY: as above.
+                // SAFETY: the thread's own `errno`.
                 unsafe { *errno = before };
                 return written;
             }
@@ -89,7 +89,7 @@ fn write(fd: c_int, bytes: &[u8]) -> isize {
                     return -1;
                 }
                 let mut wanted = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
-                // SAFETY: one descriptor. A signal ends the wait early; the next one is as long as is left.
+                // SAFETY: one descriptor. A signal ends the wait early; the next wait takes the rest of the time.
                 unsafe { libc::poll(&mut wanted, 1, c_int::try_from(left).unwrap_or(c_int::MAX)) };
             }
             _ => return -1,
@@ -97,7 +97,7 @@ fn write(fd: c_int, bytes: &[u8]) -> isize {
     }
 }
 
-/// The time, from when on does not matter.
+/// Milliseconds of a monotonic clock.
 fn now_ms() -> i64 {
     (without_libc::nanoseconds(libc::CLOCK_MONOTONIC) / 1_000_000) as i64
 }

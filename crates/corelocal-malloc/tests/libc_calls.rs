@@ -1,7 +1,8 @@
-//! What the malloc calls of libc: a preloaded library may answer such a call, and allocate.
+//! The libc functions that the malloc calls: a preloaded library may define such a function, and allocate in it.
 //!
-//! The list is that of docs/malloc.md, "What it calls of libc"; the file's imports are checked against it, and a library
-//! that wraps what others wrap, and allocates in it, is preloaded behind the malloc.
+//! The list is the one in docs/malloc.md, "What it calls of libc". The imports of the shared object are checked
+//! against it, and a library that wraps functions which others wrap, and allocates in them, is preloaded behind the
+//! malloc.
 
 mod place;
 
@@ -11,7 +12,7 @@ use std::process::Command;
 use object::{Object as _, ObjectSymbol as _};
 use place::{Place, library};
 
-/// The names in the section's table: those in its first column, in backquotes.
+/// The names in the first column of the section's table.
 fn listed() -> BTreeSet<String> {
     let doc = std::fs::read_to_string("../../docs/malloc.md").expect("the malloc's page");
     let section = doc.split("## What it calls of libc").nth(1).expect("the section");
@@ -36,14 +37,14 @@ fn imports_are_those_that_are_written_down() {
         undefined.filter_map(|symbol| symbol.name().ok()).map(str::to_owned).collect();
     assert!(names.contains("memcpy") || names.contains("memmove"), "{names:?}");
     let listed = listed();
-    // The linker's and the compiler's own, and what is there in one libc or profile only.
+    // Symbols of the linker and the compiler, and those that only one libc or build profile has.
     let others =
         |name: &&String| name.is_empty() || name.starts_with("_ITM_") || *name == "__gmon_start__";
     let unknown: Vec<_> = names.difference(&listed).filter(|name| !others(name)).collect();
     assert!(unknown.is_empty(), "not in docs/malloc.md: {unknown:?}");
 }
 
-/// Wraps functions that libraries in the field wrap, and allocates in each.
+/// Wraps functions that real libraries wrap, and allocates in each.
 const WRAPPERS: &str = r#"
 #define _GNU_SOURCE
 #include <sched.h>
@@ -148,7 +149,7 @@ fn wrappers_that_allocate_do_not_make_it_enter_itself() {
     }
 }
 
-/// Installs a filter that ends the process for all calls but a list, and allocates in all ways.
+/// Installs a filter that allows only a list of calls, and allocates in all ways.
 const FILTERED: &str = r#"
 #include <linux/audit.h>
 #include <linux/filter.h>

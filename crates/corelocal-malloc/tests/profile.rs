@@ -1,5 +1,4 @@
-//! Profiles, statistics and tallies of programs that know nothing of them: at their end, when a signal comes, and when
-//! they ask.
+//! Profiles, statistics and cache statistics of unmodified programs: at their end, on a signal, and on request.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -10,7 +9,7 @@ mod place;
 
 use place::Place;
 
-/// Keeps some memory; then does what it is told.
+/// Keeps some memory, then does what its argument says.
 const PROGRAM: &str = r#"
 #include <dlfcn.h>
 #include <signal.h>
@@ -38,7 +37,7 @@ int main(int count, char **words) {
 }
 "#;
 
-/// Names of profiles that are whole, and how many bytes each has.
+/// Names of complete profiles, and the bytes in each.
 fn profiles_in(place: &Place) -> Vec<(String, usize)> {
     let files = std::fs::read_dir(place.folder()).expect("the folder").flatten();
     let mut all: Vec<(String, usize)> = files
@@ -65,14 +64,14 @@ fn at_the_end() {
     // Without a profile there is no file.
     let status = place.command("end", "stats-signal:USR2").status().expect("the program");
     assert!(status.success() && profiles_in(&place).len() == 1);
-    // Where it cannot be written the program ends as it would, and it is said.
+    // If it cannot be written, the program ends as usual, and the failure is reported.
     let words = format!("profile:{}/no/such/folder/x", place.folder().display());
     let output = place.command("end", &words).output().expect("the program");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("cannot write a profile: ENOENT"), "{said}");
 }
 
-/// Files that may have no bytes at all (`ulimit -f 0`) end no program, and no empty one stays.
+/// A file size limit of 0 (`ulimit -f 0`) does not end a program, and no empty file remains.
 #[test]
 fn where_files_may_not_grow() {
     let Some(place) = Place::new("profile-limit", PROGRAM) else { return };
@@ -92,7 +91,7 @@ fn where_files_may_not_grow() {
         let is_said = said.contains("cannot write a profile: EFBIG");
         assert_eq!(is_said, words.contains("profile"), "{said}");
         assert_eq!(files_in(&place), before, "{words}");
-        // What goes to a file is lost, and the program ends as it would.
+        // What goes to a file is lost, and the program ends as usual.
         let log = std::fs::File::create(place.folder().join("log")).expect("a new file");
         assert!(command.stderr(log).status().expect("the program").success(), "{words}");
     }
@@ -119,7 +118,7 @@ fn when_the_program_asks() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "0 0 -1\n");
     let profiles = profiles_in(&place);
     assert!(profiles.len() == 2 && profiles[1].0 == "mine.heap", "{profiles:?}");
-    // Who has none gets none.
+    // A program without a profile gets none.
     let output = place.command("ask", "").output().expect("the program");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "-1 -1 -1\n");
 }
@@ -133,7 +132,7 @@ fn when_a_signal_comes() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program");
     let process = child.id();
     let send = |signal: libc::c_int| {
-        // SAFETY: a child of ours that was not waited for.
+        // SAFETY: a child of this test that was not waited for.
         unsafe { libc::kill(process as libc::pid_t, signal) };
     };
     let mut line = String::new();
@@ -167,7 +166,7 @@ fn wait_for(is_so: impl Fn() -> bool) {
     panic!("it takes longer than a minute");
 }
 
-/// What processes tell of their caches: numbers by their names, in the order of their files' names.
+/// The cache statistics of processes: numbers by name, in the order of their files.
 fn tallies(place: &Place) -> Vec<impl Fn(&str) -> u64> {
     let files = std::fs::read_dir(place.folder()).expect("the folder").flatten();
     let mut names: Vec<PathBuf> = files.map(|file| file.path()).collect();
@@ -195,19 +194,19 @@ fn what_caches_did() {
         assert!(child.wait().expect("a child of ours").success());
         u64::from(child.id())
     };
-    // Misses are known without being asked for, hits are not.
+    // Misses are counted always, hits only on request.
     let process = run("end", &prefix);
     let [one] = &tallies(&place)[..] else { panic!("one process") };
     assert_eq!((one("process"), one("allocated"), one("freed")), (process, 0, 0));
     assert!(one("refills") > 0);
-    // A forked child tells of itself alone.
+    // A forked child reports its own numbers only.
     let process = run("fork", &format!("{prefix},count"));
     let all = tallies(&place);
     let (parent, child): (Vec<_>, Vec<_>) = all.iter().partition(|it| it("process") == process);
     let ([parent], [child]) = (&parent[..], &child[..]) else { panic!("two processes") };
     assert!(parent("allocated") >= 2000 && parent("refills") < parent("allocated"));
     assert!((1..1000).contains(&child("allocated")), "{}", child("allocated"));
-    // Who ends without an end tells nothing, and where nothing can be written nothing is said.
+    // A process that is killed reports nothing, and a file that cannot be written is not mentioned.
     run("ask", &prefix);
     assert!(tallies(&place).is_empty());
     let output = place.command("end", "tally:/no/such/folder/t").output().expect("the program");

@@ -1,4 +1,4 @@
-//! Programs of the system with the library preloaded: they say what they say without it.
+//! Programs of the system with the library preloaded: their output is the same as without it.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// The shared object that is built beside the tests.
+/// The shared object that is built together with the tests.
 fn library() -> PathBuf {
     let test = std::env::current_exe().expect("a path of this test");
     let folder = test.ancestors().nth(2).expect("a target directory");
@@ -18,15 +18,15 @@ fn has(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
 
-/// Runs the command with and without the library: the same must come of it. Skips what is not installed.
+/// Runs the command with and without the library and compares the results. Skips programs that are not installed.
 fn same(test: &str, program: &str, arguments: &[&str]) {
     same_under(test, "", program, arguments);
 }
 
-/// What a process may do with its objects: all of it finds nothing in a program that is right, and does it no harm.
+/// Debugging modes: they report nothing for a correct program, and do not disturb it.
 const WATCHED: [&str; 4] = ["check", "guard:50", "check,guard:50", "nodes:3"];
 
-/// [`same`], with what `CORELOCAL_MALLOC` says.
+/// As [`same`], with a value for `CORELOCAL_MALLOC`.
 fn same_under(test: &str, mode: &str, program: &str, arguments: &[&str]) {
     let library = library();
     if cfg!(target_feature = "crt-static") || !library.exists() {
@@ -166,7 +166,7 @@ fn sh_is_watched() {
 
 #[test]
 fn python_is_watched() {
-    // Less of it: what is looked at takes its time.
+    // A smaller computation: checking takes time.
     let computes = COMPUTES.replace("range(20000)", "range(4000)");
     let forks = FORKS.replace("range(100)", "range(20)");
     for mode in WATCHED {
@@ -191,7 +191,7 @@ fn gcc_is_watched() {
     WATCHED.iter().for_each(|mode| gcc_compiles_under("gcc_is_watched", mode));
 }
 
-/// A program in C that is wrong: what the library says of it.
+/// A faulty C program, and the library's report.
 #[test]
 fn what_is_wrong_is_told() {
     let library = library();
@@ -206,7 +206,7 @@ fn what_is_wrong_is_told() {
         ("ctypes.memset(p + 300, 0, 1); c.free(p)", "byte 300 of an object of 300 bytes"),
         ("c.free(p); c.free(p)", "freed, but it is free already"),
         ("c.free_sized(p, 301)", "freed as 301 bytes, but allocated with another size: 300 bytes"),
-        // It is found when the program ends, at the latest.
+        // The fault is found when the program ends, at the latest.
         ("c.free(p); ctypes.memset(p + 9, 0, 1)", "after it was freed: byte 9 of an object of 300"),
     ];
     for (wrong, says) in wrongs {
@@ -220,7 +220,7 @@ fn what_is_wrong_is_told() {
     }
 }
 
-/// It needs nothing that a program would have to load for it.
+/// The library depends on nothing that a program would have to load for it.
 #[test]
 fn libc_is_all_it_needs() {
     let library = library();
@@ -235,7 +235,7 @@ fn libc_is_all_it_needs() {
     assert!(!needed.is_empty() && needed.iter().all(is_libc), "{needed:?}");
 }
 
-/// What `ls` says of the malloc at its end.
+/// The malloc's statistics at the end of `ls`.
 fn statistics(words: &str) -> Option<String> {
     let library = library();
     if !library.exists() {
@@ -257,7 +257,7 @@ fn statistics_at_the_end() {
     let sum = |key: &str| classes.iter().map(|class| number(class, key)).sum::<u64>();
     let [allocated, freed, refills] = ["allocated", "freed", "refills"].map(sum);
     assert_eq!(number(&told, "allocated"), allocated);
-    // More was asked for than batches came.
+    // More objects were allocated than batches moved.
     assert!(allocated >= freed && freed > 0 && refills > 0 && refills < allocated, "{json}");
     let in_use = classes.iter().map(|class| number(class, "in_use") * number(class, "size"));
     assert_eq!(in_use.sum::<u64>() + number(&told, "large_bytes"), number(&told, "in_use"));
@@ -272,7 +272,7 @@ fn statistics_at_the_end() {
         class["unused_percent"].as_f64().is_some_and(|share| (0.0..=100.0).contains(&share))
     }));
 
-    // The same for people: numbers below each other.
+    // The same as text: numbers are aligned.
     let columns = |line: &str| line.trim_end().len();
     let totals: Vec<&str> =
         text.lines().skip(1).take_while(|line| !line.contains("size")).collect();
@@ -289,7 +289,7 @@ fn statistics_at_the_end() {
     );
 }
 
-/// Of each node, where there are several.
+/// Statistics of each node, if there are several.
 #[test]
 fn statistics_of_nodes() {
     for (words, is_of_nodes, says) in [
@@ -317,7 +317,7 @@ while time.monotonic() < end and huge() < 50000:
 print(huge())
 ";
 
-/// KiB of huge pages of a program that has 100 MB and waits, for so many seconds at most.
+/// KiB of huge pages of a program that has 100 MB and waits, within this many seconds.
 fn huge_after(seconds: &str, library: &Path, mode: &str) -> usize {
     let mut command = Command::new("python3");
     command.args(["-c", &GROWS.replace("SECONDS", seconds)]).env("PYTHONMALLOC", "malloc");
@@ -327,7 +327,7 @@ fn huge_after(seconds: &str, library: &Path, mode: &str) -> usize {
     String::from_utf8(output.stdout).expect("text").trim().parse().expect("a number")
 }
 
-/// A program that has grown and then does nothing gets huge pages from the malloc's thread, if it has that.
+/// A program that grows and then does nothing gets huge pages from the background thread, if it has one.
 #[test]
 fn huge_pages_by_time() {
     let library = library();
@@ -348,7 +348,7 @@ fn huge_pages_by_time() {
     }
 }
 
-/// Says how many threads there are after 100 MB, and in a child after 100 MB more.
+/// Prints the number of threads after 100 MB, and in a child after 100 MB more.
 const COUNTS: &str = "\
 import os, time
 def threads():
@@ -385,8 +385,8 @@ fn threads_of_children() {
     }
 }
 
-/// Says how many threads a child has that takes 100 MB after a fork, and how many KiB of huge pages it gets in some
-/// seconds.
+/// Prints the number of threads of a child that allocates 100 MB after a fork, and the KiB of huge pages that it gets
+/// in some seconds.
 const CHILD_GROWS: &str = "\
 import os, time
 def huge():
@@ -423,12 +423,12 @@ fn no_huge_pages_for_a_young_child() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "2 0\n");
 }
 
-/// Whether the kernel makes a huge page when it is told to.
+/// Whether the kernel makes a huge page on request.
 fn has_collapse() -> bool {
     const HUGE_PAGE: usize = 2 << 20;
     let (protection, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a mapping of our own, written to where a huge page of it begins; it stays.
+    // SAFETY: a mapping of this test, written to where a huge page begins; it is never unmapped.
     unsafe {
         let at = libc::mmap(std::ptr::null_mut(), 2 * HUGE_PAGE, protection, flags, -1, 0);
         assert_ne!(at, libc::MAP_FAILED);

@@ -1,4 +1,4 @@
-//! Where statistics go, in programs that do something to their descriptors, and which signals ask for them.
+//! Where statistics go in programs that change their descriptors, and which signals ask for them.
 
 use std::io::Read as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -11,7 +11,7 @@ mod place;
 
 use place::Place;
 
-/// Does what it is told, and ends.
+/// Does what its argument says, and ends.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -69,7 +69,7 @@ fn is_whole(json: &str) -> bool {
     serde_json::from_str::<Value>(json).is_ok_and(|told| told["in_use"].is_u64())
 }
 
-/// What the program has open where the copy of stderr was is not written to.
+/// A file that the program opened with the number of the copy of stderr is not written to.
 #[test]
 fn files_of_the_program_stay_as_they_are() {
     let Some(place) = Place::new("statistics-files", PROGRAM) else { return };
@@ -79,7 +79,7 @@ fn files_of_the_program_stay_as_they_are() {
     assert!(output.status.success() && is_whole(&said), "{said}");
 }
 
-/// Nor is any other file: it closes all, as daemons do, and what it opens then gets the number of stderr.
+/// Nor is any other file: a daemon closes all descriptors, and the next file it opens gets the number of stderr.
 #[test]
 fn a_program_that_begins_afresh() {
     let Some(place) = Place::new("statistics-afresh", PROGRAM) else { return };
@@ -93,7 +93,7 @@ fn a_program_that_begins_afresh() {
     }
 }
 
-/// Nor when a signal comes, nor to say that a profile cannot be written.
+/// Nor on a signal, nor to report that a profile cannot be written.
 #[test]
 fn a_daemon_whose_stderr_is_a_file_of_its_own() {
     let Some(place) = Place::new("statistics-daemon", PROGRAM) else { return };
@@ -109,13 +109,13 @@ fn a_daemon_whose_stderr_is_a_file_of_its_own() {
     };
     let said = run("stats-signal:USR1");
     assert!(said.contains("in use"), "{said}");
-    // It counts what is asked for, since a signal may come.
+    // Allocations are counted, since a signal may come.
     let hits = said.lines().find(|line| line.contains("hits of caches")).expect("a line");
     assert!(hits.trim_end().ends_with(|last: char| last.is_ascii_digit()), "{said}");
     assert_eq!(run("profile-signal:USR1"), "");
-    // When the signal comes, and at the end.
+    // On the signal, and at the end.
     assert_eq!(run(&by_signal), no_profile.repeat(2));
-    // Where the program has closed the copy, too, nothing is said.
+    // If the program has closed the copy as well, nothing is printed.
     let output = place.command("afresh", &nowhere).output().expect("the program");
     assert!(output.status.success() && output.stderr.is_empty());
     for name in ["first", "second", "data"] {
@@ -124,7 +124,7 @@ fn a_daemon_whose_stderr_is_a_file_of_its_own() {
     }
 }
 
-/// Without a stderr from the beginning its number goes to a file.
+/// Without a stderr from the start, its number belongs to a file.
 #[test]
 fn a_program_without_stderr() {
     let Some(place) = Place::new("statistics-without", PROGRAM) else { return };
@@ -148,7 +148,7 @@ fn a_program_that_closes_stderr() {
     assert!(output.status.success() && is_whole(&said), "{said}");
 }
 
-/// There is no room for a copy.
+/// No descriptor is left for a copy.
 #[test]
 fn a_program_with_few_descriptors() {
     let Some(place) = Place::new("statistics-few", PROGRAM) else { return };
@@ -167,7 +167,7 @@ fn a_program_with_few_descriptors() {
     assert!(output.status.success() && is_whole(&said), "{said}");
 }
 
-/// Stderr that takes nothing just now, and does not wait, gets everything all the same.
+/// A non-blocking stderr that is full gets everything once its reader reads.
 #[test]
 fn a_reader_that_is_late() {
     let Some(place) = Place::new("statistics-late", PROGRAM) else { return };
@@ -186,13 +186,13 @@ fn a_reader_that_is_late() {
         if is_whole(said.trim()) {
             return;
         }
-        // Patience may end after a second, in which we may have been kept from reading.
+        // The wait may end after a second, in which this test may not have run.
         assert!(took >= Duration::from_secs(1), "{took:?}: {said}");
     }
     panic!("never a whole one, and never read in time");
 }
 
-/// Where nobody reads at all the program ends.
+/// If its reader never reads, the program ends.
 #[test]
 fn a_reader_that_never_comes() {
     let Some(place) = Place::new("statistics-never", PROGRAM) else { return };
@@ -201,7 +201,7 @@ fn a_reader_that_never_comes() {
     assert!(child.wait().expect("a child of ours").success());
 }
 
-/// Of two signals for one thing the first one counts, not both of them or-ed into a third; the other does what it does.
+/// Of two signals for one purpose the first counts, not the OR of both; the other keeps its default action.
 #[test]
 fn the_first_signal_counts() {
     let Some(place) = Place::new("statistics-signals", PROGRAM) else { return };

@@ -1,4 +1,4 @@
-//! A folder with a program in C that is compiled there, and runs with the library.
+//! A folder in which a C program is compiled, to run with the library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 pub struct Place(TempDir);
 
 impl Place {
-    /// A folder with the program in it; or it is said why there is none.
+    /// Creates the folder with the program in it, or prints why that is impossible.
     pub fn new(test: &str, program: &str) -> Option<Place> {
         let place = Place(tempfile::tempdir().expect("a folder"));
         if cfg!(target_feature = "crt-static") || !library().exists() {
@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-/// The shared object that is built beside the tests.
+/// The shared object that is built together with the tests.
 #[allow(dead_code, reason = "each test binary uses some of them")]
 pub fn library() -> PathBuf {
     let test = std::env::current_exe().expect("a path of this test");

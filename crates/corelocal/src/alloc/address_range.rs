@@ -1,12 +1,12 @@
-//! Where the range lies: a window of addresses, of which memory is mapped piece by piece.
+//! Placement of the range: a window of addresses in which memory is mapped piece by piece.
 //!
-//! The window is chosen at random, far from where the kernel puts mappings by itself, and nothing reserves it: so the
-//! process has the address space that it uses, a limit (`RLIMIT_AS`) that it sets itself holds for this malloc as for
-//! everything else, and core dumps have nothing to leave out. Each piece is mapped only if nothing lies there
-//! (`MAP_FIXED_NOREPLACE`); chunks where another mapping lies stay out of use (`mapped_chunks.rs`).
+//! The window is chosen at random, far from where the kernel places mappings by itself, and is not reserved. So the
+//! process has only the address space that it uses, a limit such as `RLIMIT_AS` applies to this malloc as to
+//! everything else, and core dumps stay small. Each piece is mapped only if nothing lies there
+//! (`MAP_FIXED_NOREPLACE`); chunks that another mapping overlaps stay unused (`mapped_chunks.rs`).
 //!
-//! Where there are no such addresses (39 bits of them, valgrind) the kernel chooses a place for a shorter range, which
-//! is reserved.
+//! Where these addresses do not exist (39-bit address spaces, valgrind), the kernel chooses the place for a shorter
+//! range, which is reserved.
 //!
 //! ```text
 //!   │ header │ map: of 256 MiB, then of 16 GiB, then of all │ chunks …
@@ -14,9 +14,9 @@
 //! ```
 //!
 //! # Invariants
-//! 1. Bytes of the map for chunks below `LIMIT` are readable; those of published groups are writable.
-//! 2. A step of the map is mapped whole before `LIMIT` goes there. Who maps it holds `EXTENDS`: a child that was forked
-//!    in between, or a signal handler, finds the mapping and ends the step.
+//! 1. The map's bytes for chunks below `LIMIT` are readable; those of published groups are writable.
+//! 2. A step of the map is mapped completely before `LIMIT` is raised. The thread that maps it holds `EXTENDS`. A
+//!    child that was forked in between, or a signal handler, finds the mapping and completes the step.
 
 use core::ops;
 use core::sync::atomic::Ordering;
@@ -30,35 +30,36 @@ use crate::sys::pages::{self, Ground, Refusal};
 use crate::sys::sleep;
 use crate::sys::try_lock::TryLock;
 
-/// As long as a page can be: what is mapped begins and ends with one.
+/// The largest page size of the architecture: mappings begin and end with a page.
 const PAGE: usize = LONGEST_PAGE;
-/// Bytes from the header's beginning to the chunks.
+/// Bytes from the header's start to the first chunk.
 pub(super) const HEADER: usize = MOST_CHUNKS + PAGE;
 const _: () = assert!(size_of::<Header>() <= PAGE);
 
-/// The lowest window, above the shadow of the address sanitizer.
+/// The lowest window, above the shadow memory of the address sanitizer.
 const LOWEST: usize = 0x1100 << 32;
-/// Windows begin within so many bytes, and end below the lowest mapping of the older layout, a third of 47 bits.
+/// The length of the region in which windows begin. They end below the lowest mapping of the legacy layout, a third
+/// of 47 bits.
 const SPREAD: usize = 0x1600 << 32;
 const _: () = assert!(LOWEST + SPREAD + (MOST_CHUNKS * CHUNK) < (1 << 47) / 3);
 /// Windows that are tried.
 const TRIES: u64 = 16;
-/// The longest range that is reserved, and the shortest one: 64 GiB, 16 MiB.
+/// The longest and the shortest reserved range: 64 GiB, 16 MiB.
 const MOST_RESERVED: usize = 1 << 20;
 const LEAST_RESERVED: usize = 256;
 
-/// Chunks that the map has bytes for, step by step.
+/// Numbers of chunks that the map covers, step by step.
 const STEPS: [usize; 3] = [FIRST, 1 << 18, MOST_CHUNKS];
-/// Those that it has from the beginning.
+/// The number covered at first.
 pub(super) const FIRST: usize = if PAGE > IN_A_GROUP { PAGE } else { IN_A_GROUP };
-/// The header, and the bytes that the map has from the beginning.
+/// The header and the first step of the map.
 const AT_FIRST: usize = PAGE + FIRST;
-/// How often a thread looks whether another one has made a step that it is making.
+/// How often a thread checks whether another thread has completed a step.
 const PATIENCE: u32 = 200;
-/// The thread that makes a step. Who finds it held by one that cannot go on ends the step.
+/// Held by the thread that makes a step. If the holder cannot continue, another thread completes the step.
 static EXTENDS: TryLock = TryLock::new();
 
-/// A range that no other thread knows, with its header filled in; `None` without memory.
+/// Makes a range that no other thread knows, with an initialised header; `None` when out of memory.
 pub(super) fn make() -> Option<Range> {
     in_window().or_else(reserved)
 }
@@ -66,7 +67,7 @@ pub(super) fn make() -> Option<Range> {
 fn in_window() -> Option<Range> {
     for nth in 0..TRIES {
         let base = window(random::of_the_layout().wrapping_add(nth));
-        // SAFETY: whole pages, where nothing is mapped.
+        // SAFETY: whole pages; the call fails if anything is mapped there.
         match unsafe { pages::map_at(base - HEADER, AT_FIRST, true, Ground::Unmapped) } {
             Ok(()) => return Some(fill_in(base, MOST_CHUNKS, Ground::Unmapped)),
             Err(Refusal::Taken) => {}
@@ -76,24 +77,24 @@ fn in_window() -> Option<Range> {
     None
 }
 
-/// The base of a window.
+/// The base of the window with this number.
 fn window(number: u64) -> usize {
     LOWEST + (random::mix(number) as usize) % (SPREAD / HUGE_PAGE) * HUGE_PAGE
 }
 
 fn reserved() -> Option<Range> {
-    // Near a limit the program's stacks and files need something, too.
+    // Near a limit, leave some address space for stacks and files.
     let most = pages::address_space_left() / 2 / CHUNK;
     let mut chunks = MOST_RESERVED.min(most & !(LEAST_RESERVED - 1));
     while chunks >= LEAST_RESERVED {
         let len = HEADER + HUGE_PAGE + chunks * CHUNK;
         if let Some(start) = pages::reserve(len) {
             let base = (start as usize + HEADER).next_multiple_of(HUGE_PAGE);
-            // SAFETY: within the mapping just made, whole pages.
+            // SAFETY: whole pages within the mapping just made.
             if unsafe { pages::open_reserved((base - HEADER) as *mut u8, AT_FIRST) } {
                 return Some(fill_in(base, chunks, Ground::Reserved));
             }
-            // SAFETY: no other thread saw it.
+            // SAFETY: this mapping was never published.
             unsafe { pages::unmap(start, len) };
             return None;
         }
@@ -110,19 +111,19 @@ fn fill_in(base: usize, chunks: usize, ground: Ground) -> Range {
     range
 }
 
-/// Unmaps a range that no other thread knows, since another one was faster.
+/// Unmaps a range that no other thread knows, because another thread published one first.
 pub(super) fn discard(range: Range) {
     let chunks = range.chunks() * CHUNK;
     let len = if range.ground() == Ground::Reserved { HEADER + chunks } else { AT_FIRST };
-    // SAFETY: what `make` mapped, but for less than a huge page about it.
+    // SAFETY: what `make` mapped, except for less than a huge page around it; never published.
     unsafe { pages::unmap((range.address(0) - HEADER) as *mut u8, len) };
 }
 
-/// Makes the map have writable bytes for all chunks below a number, the first ones of their group; false without
+/// Makes the map's bytes writable for all chunks below `chunks`, of which the last group is new; false when out of
 /// memory.
 #[cold]
 pub(super) fn extend_map(range: Range, chunks: usize) -> bool {
-    // Acquire: partner is the Release below; the bytes are there.
+    // Acquire: partner is the Release below; the bytes are mapped.
     let readable = LIMIT.load(Ordering::Acquire);
     if chunks > readable && !(extend_to_next(range, readable) && extend_map(range, chunks)) {
         return false;
@@ -132,20 +133,20 @@ pub(super) fn extend_map(range: Range, chunks: usize) -> bool {
     is_writable_at_once(chunks) || unsafe { pages::open_reserved(last as *mut u8, IN_A_GROUP) }
 }
 
-/// Bytes that the map takes more when it has bytes for all chunks below a number.
+/// Additional bytes of the map for all chunks below `chunks`.
 pub(super) fn missing_map(chunks: usize) -> usize {
     let step = STEPS.into_iter().find(|step| *step >= chunks).unwrap_or(MOST_CHUNKS);
     // Relaxed: an estimate.
     step.saturating_sub(LIMIT.load(Ordering::Relaxed))
 }
 
-/// Whether the map's bytes for the chunk before this one are writable from the start: the last step is 16 MiB, most
-/// of which is only read.
+/// Whether the map's bytes for the chunk before this one are writable from the start. Those of the last step are not:
+/// it is 16 MiB long, and most of it is only ever read.
 fn is_writable_at_once(chunk: usize) -> bool {
     chunk <= STEPS[1]
 }
 
-/// One step further.
+/// Makes the next step of the map.
 fn extend_to_next(range: Range, readable: usize) -> bool {
     let Some(next) = STEPS.into_iter().find(|step| *step > readable) else { return false };
     for nth in 0..PATIENCE {
@@ -154,7 +155,7 @@ fn extend_to_next(range: Range, readable: usize) -> bool {
         if LIMIT.load(Ordering::Acquire) > readable {
             return true;
         }
-        // Another thread is about to say that it has mapped it.
+        // Another thread holds the lock and is about to raise the limit.
         let is_others = held.is_none() && !EXTENDS.is_mine();
         if is_others && nth + 1 < PATIENCE {
             if nth > PATIENCE / 2 {
@@ -163,20 +164,20 @@ fn extend_to_next(range: Range, readable: usize) -> bool {
             core::hint::spin_loop();
             continue;
         }
-        // Begun by a thread that a fork left behind, by this one, which a signal handler interrupts, or by one that
-        // does not run: what lies there is the step.
+        // The step was begun by a thread that is gone after a fork, by this thread, which a signal handler
+        // interrupted, or by a thread that does not run. A mapping in this place is the step.
         let is_begun = held.as_ref().is_none_or(|held| held.recovered);
         return map_step(range, readable..next, is_begun);
     }
     false
 }
 
-/// Maps the map's bytes for these chunks, and says that they are there; false without memory, or if something else is.
-/// `is_begun`: it may be mapped already.
+/// Maps the map's bytes for these chunks and raises `LIMIT`; false when out of memory, or if a foreign mapping is in
+/// the way. With `is_begun`, the step may be mapped already.
 fn map_step(range: Range, step: ops::Range<usize>, is_begun: bool) -> bool {
     let (at, len) = (range.map_byte(step.start), step.len());
-    // SAFETY: whole pages of the map that nothing refers to as long as the limit is below. On reserved ground two
-    // threads open the same pages, which does no harm.
+    // SAFETY: whole pages of the map that nothing refers to while the limit is below them. In a reserved range two
+    // threads may open the same pages, which is harmless.
     let mapped = unsafe {
         match range.ground() {
             Ground::Reserved => {
@@ -188,7 +189,7 @@ fn map_step(range: Range, step: ops::Range<usize>, is_begun: bool) -> bool {
     };
     let is_there = match mapped {
         Ok(()) => true,
-        // Acquire: partner is the Release below. Else it is whole, or it is another mapping.
+        // Acquire: partner is the Release below. Otherwise the mapping found is the whole step, or a foreign one.
         Err(Refusal::Taken) => {
             LIMIT.load(Ordering::Acquire) > step.start
                 || is_begun && pages::is_mapped(at as *mut u8, len)
@@ -199,10 +200,11 @@ fn map_step(range: Range, step: ops::Range<usize>, is_begun: bool) -> bool {
         return false;
     }
     if !is_writable_at_once(step.end) {
-        // SAFETY: pages of the map. What is written to is dumped again (`extend_map`): at worst it is not.
+        // SAFETY: pages of the map. `extend_map` makes written pages appear in core dumps again; if that is refused,
+        // they are missing there.
         let _ = unsafe { pages::advise(at as *mut u8, len, libc::MADV_DONTDUMP) };
     }
-    // Release: partners are the Acquires here. On failure another thread was faster.
+    // Release: partners are the Acquires here. It fails if another thread raised the limit first.
     let _ = LIMIT.compare_exchange(step.start, step.end, Ordering::Release, Ordering::Relaxed);
     true
 }
@@ -233,7 +235,7 @@ mod tests {
         discard(range);
     }
 
-    /// Each in a child, whose map ends with a step that was mapped and not made known.
+    /// Each case in a child whose map has a last step that was mapped but not published.
     #[test]
     #[cfg_attr(miri, ignore = "forks")]
     fn a_step_that_was_left_behind_is_ended() {
@@ -252,7 +254,7 @@ mod tests {
             let len = if is_whole { len } else { len / 2 };
             let holder = if of_gone { Identity::gone() } else { Identity::of_this_thread() };
             let _held = core::mem::ManuallyDrop::new(EXTENDS.lock_as(holder));
-            // SAFETY: whole pages of the map beyond the limit. Another test may have left them behind, too.
+            // SAFETY: whole pages of the map beyond the limit. Another test may have left the same state.
             let _ = unsafe { pages::map_at(at, len, true, Ground::Unmapped) };
             extend_to_next(range, readable) && LIMIT.load(Ordering::Relaxed) == next
         };
@@ -260,11 +262,11 @@ mod tests {
             // SAFETY: the child makes system calls and atomic accesses, and ends.
             let child = unsafe { libc::fork() };
             if child == 0 {
-                // SAFETY: as above.
+                // SAFETY: ends the child.
                 unsafe { libc::_exit(i32::from(is_ended(of_gone, is_whole) != is_whole)) };
             }
             let mut status = -1;
-            // SAFETY: a child of ours.
+            // SAFETY: a child of this test.
             assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
             assert_eq!(status, 0, "{of_gone} {is_whole}");
         }

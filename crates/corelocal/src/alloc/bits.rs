@@ -1,46 +1,45 @@
-//! Who has a chunk, and what is in it: a bit for each in four words.
+//! Ownership and state of chunks: one bit for each chunk in each of four bitmaps.
 //!
 //! ```text
 //!   used:  0 ── claim ──► 1 ── free ──► 0
 //!   dirty: 0              0             1, set by `soil` before `free`; cleared by the next owner
 //!   aged:                               0, set by `age` some time later
-//!   kept: 0              0             1 instead of dirty, where the kernel did not take the memory back
+//!   kept:  0              0             1 instead of dirty, if the kernel refused to take the memory back
 //! ```
 //!
 //! # Invariants
-//! 1. A chunk whose bit in `used` is set belongs to whoever set it, and to nobody else: bits are set together
-//!    by one exchange, from a word in which none of them was set.
-//! 2. What an owner did to a chunk before `free` happens before what the next one does after its claim.
-//! 3. The dirty and kept bits of a chunk are changed by its owner alone, and never both set.
+//! 1. A chunk whose `used` bit is set belongs to the thread that set it. Several bits are set by one exchange, from a
+//!    word in which all of them were clear.
+//! 2. All an owner did to a chunk before `free` happens before all that the next owner does after its claim.
+//! 3. Only a chunk's owner changes its dirty and kept bits, and at most one of the two is set.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
-/// Chunks of a word of a bitmap.
+/// Chunks in one word of a bitmap.
 pub(super) const IN_A_WORD: usize = 64;
 
 const R: Ordering = Ordering::Relaxed;
 
-/// The words of 64 chunks.
+/// One word of each bitmap: the state of 64 chunks.
 #[derive(Clone, Copy)]
 pub(super) struct Words<'a> {
-    /// Chunks that somebody has.
+    /// Chunks that have an owner.
     pub(super) used: &'a AtomicU64,
-    /// Those that nobody has, and that may not be all zero.
+    /// Free chunks that may contain bytes other than 0.
     pub(super) dirty: &'a AtomicU64,
-    /// Those that were dirty some time ago already.
+    /// Chunks that have been dirty for some time.
     pub(super) aged: &'a AtomicU64,
-    /// Those that nobody has, that may not be all zero, and that the kernel would not take.
+    /// Free chunks that may contain bytes other than 0, and that the kernel refused to take back.
     pub(super) kept: &'a AtomicU64,
 }
 
 impl Words<'_> {
-    /// Takes the first `count` chunks in a row that are free, aligned to `align` of them; the first one's
-    /// bit.
+    /// Claims the first `count` adjacent free chunks, aligned to `align` chunks, and returns the first one's bit.
     pub(super) fn claim(self, count: usize, align: usize) -> Option<usize> {
         self.claim_among(u64::MAX, count, align)
     }
 
-    /// [`Words::claim`], of these chunks alone.
+    /// As [`Words::claim`], restricted to the chunks `among`.
     pub(super) fn claim_among(self, among: u64, count: usize, align: usize) -> Option<usize> {
         let mut seen = self.used.load(R);
         loop {
@@ -55,7 +54,7 @@ impl Words<'_> {
         }
     }
 
-    /// Takes these chunks, all or none.
+    /// Claims all chunks of `mask`, or none.
     pub(super) fn take(self, mask: u64) -> bool {
         let mut seen = self.used.load(R);
         while seen & mask == 0 {
@@ -67,27 +66,28 @@ impl Words<'_> {
         false
     }
 
-    /// Sets bits in a word that still is as it was seen, without these bits; what it is otherwise.
+    /// Sets the bits of `mask` if the word is still `seen`, which has none of them; otherwise returns the current
+    /// word.
     fn exchange(self, seen: u64, mask: u64) -> Result<(), u64> {
         // Acquire: partner is the Release in `free` (invariant 2).
         self.used.compare_exchange_weak(seen, seen | mask, Ordering::Acquire, R).map(drop)
     }
 
-    /// What the owner does before `free` where the chunks may not be all zero.
+    /// Marks chunks as dirty. Called by the owner before `free` if they may contain bytes other than 0.
     pub(super) fn soil(self, mask: u64) {
         self.aged.fetch_and(!mask, R);
         self.dirty.fetch_or(mask, R);
     }
 
-    /// Gives chunks of the caller's back.
+    /// Frees chunks of the caller's.
     pub(super) fn free(self, mask: u64) {
         // Release: partner is the Acquire in `exchange`.
         self.used.fetch_and(!mask, Ordering::Release);
     }
 
-    /// How many chunks of the caller's may not be all zero; from here on they are as their owner leaves them.
+    /// Clears the dirty bits of the caller's chunks, and returns how many there were.
     pub(super) fn take_dirt(self, mask: u64) -> usize {
-        // The look keeps words that are clean from being written to.
+        // The load avoids a write to the words of clean chunks.
         if self.dirty.load(R) & mask == 0 {
             return 0;
         }
@@ -96,12 +96,13 @@ impl Words<'_> {
         dirt.count_ones() as usize
     }
 
-    /// What the owner does before `free` instead of `soil` where the kernel would not take chunks.
+    /// Marks chunks as kept. Called by the owner before `free`, instead of `soil`, if the kernel refused to take them
+    /// back.
     pub(super) fn keep(self, mask: u64) {
         self.kept.fetch_or(mask, R);
     }
 
-    /// [`Words::take_dirt`] of what was kept.
+    /// As [`Words::take_dirt`], for kept chunks. Returns their bits.
     pub(super) fn take_kept(self, mask: u64) -> u64 {
         if self.kept.load(R) & mask == 0 {
             return 0;
@@ -109,7 +110,7 @@ impl Words<'_> {
         self.kept.fetch_and(!mask, R) & mask
     }
 
-    /// What is dirty now is aged from here on, unless it is used meanwhile.
+    /// Marks all dirty chunks as aged, until they are used again.
     pub(super) fn age(self) {
         let dirty = self.dirty.load(R);
         if dirty != 0 {
@@ -118,12 +119,12 @@ impl Words<'_> {
     }
 }
 
-/// Bits `bit..bit + count` of a word.
+/// A word with the bits `bit..bit + count` set.
 pub(super) const fn mask(bit: usize, count: usize) -> u64 {
     (u64::MAX >> (IN_A_WORD - count)) << bit
 }
 
-/// Bits at which `count` set ones begin.
+/// The positions at which `count` adjacent bits are set.
 pub(super) const fn starts(bits: u64, count: usize) -> u64 {
     let (mut starts, mut have) = (bits, 1);
     while have < count {
@@ -134,7 +135,7 @@ pub(super) const fn starts(bits: u64, count: usize) -> u64 {
     starts
 }
 
-/// One of every `align` bits.
+/// A word with every `align`-th bit set.
 pub(super) const fn every(align: usize) -> u64 {
     if align == IN_A_WORD { 1 } else { u64::MAX / ((1 << align) - 1) }
 }

@@ -1,16 +1,16 @@
-//! Two who claim chunks of one word, write into them and give them back, and one who gives memory to the
-//! kernel, in every order. Then twins with one fault each, which the same checks must catch.
+//! Model: two threads claim chunks of one word, write to them and free them, and one gives memory to the kernel, in
+//! every order. Then mutants with one fault each, which the same checks must catch.
 
 use super::*;
 use loom::cell::UnsafeCell;
 use loom::thread;
 use std::boxed::Box;
 
-/// Chunks of the model; somebody else has all others of the word.
+/// Chunks of the model; all others of the word are used.
 const CHUNKS: usize = 2;
 const ALL: u64 = (1 << CHUNKS) - 1;
 
-/// How chunks are taken and given back.
+/// How chunks are claimed and freed.
 #[derive(Clone, Copy)]
 struct Ways {
     claim: fn(Words<'_>, usize) -> Option<usize>,
@@ -32,13 +32,13 @@ struct Model {
     kept: AtomicU64,
     dirty: AtomicU64,
     aged: AtomicU64,
-    /// As the header's: how many are dirty and not used.
+    /// As in the header: the number of dirty free chunks.
     dirt: AtomicU64,
     chunks: [UnsafeCell<u64>; CHUNKS],
 }
 
 impl Model {
-    /// Nobody has a chunk; the first one is dirty. Leaked: loom panics in a drop, after a fault.
+    /// All chunks are free and the first one is dirty. Leaked: loom panics in a drop after a fault.
     fn leaked(ways: Ways) -> &'static Model {
         Box::leak(Box::new(Model {
             ways,
@@ -61,7 +61,7 @@ impl Model {
         dirt
     }
 
-    /// Writes to each of these; loom checks that nobody else does.
+    /// Writes to each of these chunks; loom checks that no other thread does.
     fn write(&self, mask: u64, value: u64, check: impl Fn(u64)) {
         for (nth, chunk) in self.chunks.iter().enumerate().filter(|(nth, _)| mask >> nth & 1 == 1) {
             chunk.with_mut(|chunk| {
@@ -91,7 +91,7 @@ impl Model {
         self.dirt.fetch_add(u64::from(mask.count_ones()), R);
     }
 
-    /// As `store::purge`: each chunk by itself.
+    /// As `store::purge`, for each chunk.
     fn purge(&self) {
         let wanted = self.dirty.load(R);
         for mask in (0..CHUNKS).map(|nth| 1 << nth).filter(|mask| wanted & mask != 0) {
@@ -107,13 +107,13 @@ impl Model {
     fn clear(&self, mask: u64) {
         self.chunks.iter().enumerate().filter(|(nth, _)| mask >> nth & 1 == 1).for_each(
             |(_, chunk)| {
-                // SAFETY: as in `write`.
+                // SAFETY: claimed; loom checks it.
                 chunk.with_mut(|chunk| unsafe { *chunk = 0 });
             },
         );
     }
 
-    /// None is lost, what is not dirty is zero, and as many are dirty as are counted.
+    /// No chunk is lost, chunks that are not dirty are zero, and the count of dirty ones is right.
     fn check(&self) {
         assert_eq!(self.used.load(R), !ALL, "lost");
         let dirty = self.dirty.load(R);
@@ -139,7 +139,7 @@ fn loom_chunks_have_one_owner() {
     explore(RIGHT);
 }
 
-/// As `Words::claim` of one or two.
+/// As `Words::claim` of one or two chunks.
 fn claim_with(words: Words<'_>, count: usize, order: Ordering) -> Option<usize> {
     let mut seen = words.used.load(R);
     loop {
@@ -151,7 +151,7 @@ fn claim_with(words: Words<'_>, count: usize, order: Ordering) -> Option<usize> 
     }
 }
 
-/// Else the twins below would show nothing.
+/// Otherwise the mutants below would prove nothing.
 #[test]
 fn loom_twins_without_a_fault_pass() {
     let claim = |words: Words<'_>, count| claim_with(words, count, Ordering::Acquire);
@@ -166,7 +166,7 @@ fn loom_catches_a_claim_without_acquire() {
     explore(Ways { claim, ..RIGHT });
 }
 
-/// Likewise.
+/// The next owner does not see what the last one did.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_chunks_freed_without_release() {
@@ -177,7 +177,7 @@ fn loom_catches_chunks_freed_without_release() {
     explore(Ways { release, ..RIGHT });
 }
 
-/// Two claim what both have seen free.
+/// Two threads claim what both have seen free.
 #[test]
 #[should_panic]
 fn loom_catches_a_claim_without_a_compare() {
@@ -190,7 +190,7 @@ fn loom_catches_a_claim_without_a_compare() {
     explore(Ways { claim, ..RIGHT });
 }
 
-/// The next owner takes what is dirty for zero.
+/// The next owner takes a dirty chunk for a zeroed one.
 #[test]
 #[should_panic]
 fn loom_catches_chunks_that_are_free_before_they_are_dirty() {
@@ -213,7 +213,7 @@ fn loom_catches_dirt_that_is_taken_in_two_steps() {
     explore(Ways { take_dirt, ..RIGHT });
 }
 
-/// What was written since is gone, or what is written meanwhile.
+/// The purge erases what was written since, or what is being written.
 #[test]
 #[should_panic]
 fn loom_catches_a_purge_that_claims_nothing() {

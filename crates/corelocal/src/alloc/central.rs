@@ -1,24 +1,25 @@
-//! The store of each class that the fronts are filled from and spill into: one for each NUMA node, where there are
-//! several (`nodes.rs`).
+//! The middle end: per class and NUMA node, a depot of free objects with the spans behind it. Cores' stacks are
+//! refilled from here and spill here.
 //!
-//! Most of what comes is soon wanted by another front: so it waits as an array of pointers in the depot, from
-//! which whole batches are copied, and no object is touched. What does not fit goes back to its span, what
-//! is not there comes from one (`spans.rs`).
+//! Most objects that come are soon needed by another core. They wait as an array of pointers in the depot, from which
+//! whole batches are copied without touching an object. Objects that do not fit go back to their spans, and an empty
+//! depot is served from a span (`spans.rs`).
 //!
-//! # Nobody waits for himself
-//! A class has one lock, held for tens of nanoseconds (longer by who needs a new span) and tried for a while. Who
-//! does not get it, since he interrupted its holder as a signal handler or since the holder does not run, goes
-//! another way: he takes from a fresh span of his own (`sprout`), and gives to the orphans, a list that needs no
-//! lock and that the next holder finds.
+//! # No thread waits for itself
+//! A class has one lock, which is held for tens of nanoseconds, or longer while a new span is made. A thread tries
+//! for it a bounded number of times. It fails if it is a signal handler that interrupted the holder, or if the holder
+//! does not run. Then it allocates from a fresh span of its own (`sprout`), or leaves the object on the orphan list,
+//! which needs no lock and which the next holder empties.
 //!
 //! # Invariants
-//! 1. Depot and spans are changed under the lock. The depot's count changes last, so whatever store a fork
-//!    stops its holder at, what is below the count is there once; of the spans see there. The depot's memory goes from
-//!    null to its final place once, and is never unmapped.
-//! 2. Orphans are objects that nobody uses (`orphans.rs`).
-//! 3. Depot, spans and orphans of a node have objects of its stripe alone.
-//! 4. Nothing here waits without bound: objects that a thinning holds go back by a list as well (`deferred_spans.rs`).
-//! 5. `OTHERS` goes from null to its final value once, before the range is divided.
+//! 1. Depot and spans change under the lock. The depot's count is stored last, so at whatever store a fork stops the
+//!    holder, each pointer below the count is valid and unique (for spans see `spans.rs`). The depot's memory goes
+//!    from null to its final address once, and is never unmapped.
+//! 2. Orphans are free objects (`orphans.rs`).
+//! 3. Depot, spans and orphans of a node hold only objects from that node's part of the range.
+//! 4. No operation waits without bound: objects held while their pages are given back return through a list, too
+//!    (`deferred_spans.rs`).
+//! 5. `OTHERS` goes from null to its final value once, before the range is divided among nodes.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -37,7 +38,7 @@ use crate::sys::pages;
 use crate::sys::sleep;
 use crate::sys::try_lock::{Locked, TryLock};
 
-/// The store of a class on a node. All bytes 0 is an empty one.
+/// The middle end of one class on one node. All bytes 0 is an empty one.
 pub(super) struct Central {
     lock: TryLock,
     orphans: Orphans,
@@ -45,29 +46,29 @@ pub(super) struct Central {
     spans: Spans,
     /// Objects in the depot.
     count: AtomicUsize,
-    /// How often the depot was used, to see whether it rests.
+    /// Number of operations on the depot, to detect that it is idle.
     uses: AtomicU64,
-    /// `uses` at the last look.
+    /// `uses` at the last check for idleness.
     uses_seen: AtomicU64,
-    /// Room for as many objects as the class's shape says; null until an object comes: most programs use few classes.
+    /// Room for `Shape::depot` pointers. Null until an object comes: most programs use few classes.
     depot: AtomicPtr<AtomicU64>,
 }
 
 type Centrals = [Central; CLASSES + 1];
 
-/// The first node's.
+/// Those of the first node.
 static CENTRALS: Centrals = [const { Central::new() }; CLASSES + 1];
-/// Those of the other nodes, one behind the other.
+/// Those of all other nodes, one array after the other.
 static OTHERS: AtomicPtr<Centrals> = AtomicPtr::new(null_mut());
 
-/// Tries without, and with pauses, in which a holder that was preempted may run.
+/// Attempts that only spin, then attempts with pauses in which a preempted holder may run.
 const SPINS: u32 = 100;
 const TRIES: u32 = SPINS + 40;
 const NAP: Duration = Duration::from_micros(20);
 
 const R: Ordering = Ordering::Relaxed;
 
-/// Makes room for the stores of all nodes that there may be; false without memory.
+/// Allocates [`OTHERS`] for the maximum number of nodes; false when out of memory.
 #[cold]
 pub(super) fn make_room() -> bool {
     if !OTHERS.load(R).is_null() {
@@ -75,9 +76,9 @@ pub(super) fn make_room() -> bool {
     }
     let len = (MOST_NODES - 1) * size_of::<Centrals>();
     let Some(fresh) = pages::map(len) else { return false };
-    // Relaxed: who comes to them has seen the range divided, which comes after.
+    // Relaxed: a thread that reads `OTHERS` has seen the range divided, which happens later.
     if OTHERS.compare_exchange(null_mut(), fresh.cast(), R, R).is_err() {
-        // SAFETY: nobody else saw it.
+        // SAFETY: this mapping lost the race and was never published.
         unsafe { pages::unmap(fresh, len) };
     }
     true
@@ -86,14 +87,14 @@ pub(super) fn make_room() -> bool {
 fn central(place: Place) -> &'static Central {
     let centrals = match place.node.checked_sub(1) {
         None => &CENTRALS,
-        // SAFETY: there are several nodes, so there is room (5); all bytes 0 are stores; never unmapped.
+        // SAFETY: a node above 0 exists, so `OTHERS` is set (5); zeroed memory is a valid `Centrals`; never unmapped.
         Some(nth) => unsafe { &*OTHERS.load(R).add(nth) },
     };
     &centrals[place.class]
 }
 
-/// Takes objects of a class, of the calling thread's node if there are any; how many, 0 without memory. What is to be
-/// used first comes last: of a span the lowest address.
+/// Allocates objects of a class, from the calling thread's node if possible. Returns how many; 0 when out of memory.
+/// The object that should be used first, which has the lowest address of its span, comes last.
 pub(super) fn take(place: Place, to: &mut [u64]) -> usize {
     let mut taken = nodes::from_here(place.range).map(|node| take_on(place.on(node), to));
     taken.find(|taken| *taken > 0).unwrap_or(0)
@@ -114,7 +115,7 @@ fn take_on(place: Place, to: &mut [u64]) -> usize {
     }
 }
 
-/// Gives objects of a class back, each to the node that it is of.
+/// Frees objects of a class, each to its own node.
 pub(super) fn give(place: Place, objects: &[u64]) {
     match place.range.nodes() {
         1 => give_on(place.on(0), objects),
@@ -122,10 +123,10 @@ pub(super) fn give(place: Place, objects: &[u64]) {
     }
 }
 
-/// What a full stack gives away: a batch, and the object that it had no room for.
+/// Capacity of `give_home`: a batch, and the object for which the stack had no room.
 const GIVEN: usize = MOST_BATCH + 1;
 
-/// Of at most so many objects.
+/// Frees at most [`GIVEN`] objects, each to its own node.
 #[inline(never)]
 fn give_home(place: Place, nodes: usize, objects: &[u64]) {
     let range = place.range;
@@ -154,8 +155,8 @@ fn give_on(place: Place, objects: &[u64]) {
     }
 }
 
-/// Gives all that is in the depot back to the spans; `only_resting`: unless it was used since the last
-/// time. How many objects that were.
+/// Moves all objects of the depot to their spans. With `only_resting`, only if the depot has not been used since the
+/// last call. Returns how many were moved.
 pub(super) fn flush(place: Place, only_resting: bool) -> usize {
     let central = central(place);
     let uses = central.uses.load(R);
@@ -164,12 +165,12 @@ pub(super) fn flush(place: Place, only_resting: bool) -> usize {
     }
     let mut flushed = 0;
     loop {
-        // Not all at once: others want the lock, too.
+        // In small steps: other threads need the lock, too.
         let mut some = [0; 64];
         let Some(_locked) = central.lock(place) else { return flushed };
         let taken = central.take_from_depot(place, &mut some);
         central.spans.give(place, &some[..taken]);
-        // Our own uses are none.
+        // Operations of this function do not count as use.
         central.uses.store(uses, R);
         if taken == 0 {
             return flushed;
@@ -178,7 +179,7 @@ pub(super) fn flush(place: Place, only_resting: bool) -> usize {
     }
 }
 
-/// Gives those parts of a span back to the kernel that no object in use lies in.
+/// Gives those parts of a span back to the kernel in which no object is in use.
 pub(super) fn thin_out(place: Place, chunk: usize, only_resting: bool) -> Look {
     let central = central(place);
     let parts = match central.lock(place) {
@@ -186,29 +187,29 @@ pub(super) fn thin_out(place: Place, chunk: usize, only_resting: bool) -> Look {
         None => None,
     };
     let Some(parts) = parts else {
-        // Without the lock, which others want.
+        // Estimated without the lock, which is contended.
         return Look { bytes: 0, left: usize::from(subrelease::seems_worth_it(place, chunk)) };
     };
     if parts == 0 {
         return Look::default();
     }
-    // SAFETY: held.
+    // SAFETY: the objects in `parts` are held, so no thread uses those pages.
     let bytes = unsafe { subrelease::give_back(place, chunk, parts) };
     central.put_back(place, chunk, parts);
     Look { bytes, left: 0 }
 }
 
-/// Objects in the depot.
+/// Number of objects in the depot.
 pub(super) fn waiting(place: Place) -> usize {
     central(place).count.load(R)
 }
 
-/// The places of a class.
+/// A class on each node.
 pub(super) fn places_of(range: Range, class: usize) -> impl Iterator<Item = Place> {
     (0..range.nodes()).map(move |node| Place::new(range, class).on(node))
 }
 
-/// The places of all classes.
+/// All classes on all nodes.
 pub(super) fn places(range: Range) -> impl Iterator<Item = Place> {
     (1..=CLASSES).flat_map(move |class| places_of(range, class))
 }
@@ -227,7 +228,7 @@ impl Central {
         }
     }
 
-    /// The lock, with everything in order; `None` if it cannot be had.
+    /// Takes the lock and restores the invariants. `None` if the lock cannot be had.
     #[inline]
     fn lock(&self, place: Place) -> Option<Locked<'_>> {
         let locked = self.lock.try_lock().or_else(|| self.lock_contended())?;
@@ -262,18 +263,18 @@ impl Central {
         None
     }
 
-    /// Of the class; empty as long as it has no memory.
+    /// The depot's memory; empty until it is allocated.
     fn depot(&self, place: Place) -> &[AtomicU64] {
         // Acquire: partner is the Release in `publish`.
         let depot = self.depot.load(Ordering::Acquire);
         match depot.is_null() {
             true => &[],
-            // SAFETY: what `publish` made for so many, zeroed, and never unmapped.
+            // SAFETY: `publish` allocated this many zeroed words, which are never unmapped.
             false => unsafe { core::slice::from_raw_parts(depot, place.shape().depot) },
         }
     }
 
-    /// Under the lock.
+    /// Moves objects from the depot to `to`, and returns how many. The lock must be held.
     fn take_from_depot(&self, place: Place, to: &mut [u64]) -> usize {
         let count = self.count.load(R);
         let taken = count.min(to.len());
@@ -286,7 +287,7 @@ impl Central {
         taken
     }
 
-    /// Under the lock; how many there was room for.
+    /// Moves objects to the depot, and returns for how many there was room. The lock must be held.
     fn put_into_depot(&self, place: Place, objects: &[u64]) -> usize {
         let count = self.count.load(R);
         if self.depot.load(R).is_null() && !publish(&self.depot, place.shape().depot) {
@@ -297,31 +298,30 @@ impl Central {
         for (place, object) in depot[count..].iter().zip(&objects[..kept]) {
             place.store(*object, R);
         }
-        // Release: partner is a fork, whose child may find no item below the count that is not there
-        // (invariant 1).
+        // Release: partner is a fork. The child sees every item below the count that it sees (1).
         self.count.store(count + kept, Ordering::Release);
         self.uses.store(self.uses.load(R).wrapping_add(1), R);
         kept
     }
 
-    /// Leaves an object to the next one who has the lock.
+    /// Leaves an object for the next holder of the lock.
     #[cold]
     fn orphan(&self, object: u64) {
-        // SAFETY: an object is at least two words, aligned to them, and this one is nobody's but ours.
+        // SAFETY: an object has at least two words and is aligned to them, and this one belongs to the caller.
         let link = |object, next| unsafe { first_word(object).write(next) };
         self.orphans.leave(object, link);
     }
 
-    /// Gives the orphans back to their spans. Under the lock.
+    /// Frees the orphans into their spans. The lock must be held.
     #[cold]
     fn adopt(&self, place: Place) {
-        // SAFETY: invariant 2: it has been written to by `orphan`.
+        // SAFETY: the object is free (2), and `orphan` initialised its first word.
         let next = |object| unsafe { first_word(object).read() };
         self.orphans.adopt(next).for_each(|object| self.spans.give(place, &[object]));
     }
 
-    /// Gives the objects of a span back that the caller holds, those that lie in these parts: at once, or with the
-    /// next holder of the lock.
+    /// Releases the objects of a span that the caller holds, those that lie in `parts`. Without the lock, the next
+    /// holder does it.
     fn put_back(&self, place: Place, chunk: usize, parts: u64) {
         if let Some(_locked) = self.lock(place) {
             return self.spans.unhold(place, chunk, parts);
@@ -332,7 +332,7 @@ impl Central {
         self.returned.leave(span, &record(span).returned, parts, link);
     }
 
-    /// Gives the objects back that are held for `returned`. Under the lock.
+    /// Releases the objects on the deferred list. The lock must be held.
     #[cold]
     fn take_returned(&self, place: Place) {
         let record = |span: u64| place.range.record(span as usize - 1);
@@ -360,7 +360,7 @@ mod tests {
         Place::new(Range::make().unwrap(), class)
     }
 
-    /// Who holds the lock already, as a signal handler finds it, gets objects and loses none.
+    /// A signal handler that interrupted the holder of the lock gets objects and loses none.
     #[test]
     fn whoever_interrupts_the_holder_goes_another_way() {
         let place = place(11);
@@ -381,7 +381,7 @@ mod tests {
         assert!(central.orphans.is_empty());
     }
 
-    /// While another thread has the lock, and does not run: a thinning leaves its objects to the next holder.
+    /// While another thread holds the lock and does not run, objects that were held return with the next holder.
     #[test]
     fn a_thinning_does_not_wait_for_the_lock() {
         // A class that no other test of this process uses.
@@ -400,7 +400,7 @@ mod tests {
         let record = place.range.record(chunk);
         let another = Identity::of_this_thread().number() ^ (1 << (Identity::BITS - 1));
         let held = central.lock.lock_as(Identity::of_number(another));
-        // In two steps, as two threads do that have thinned different parts.
+        // In two steps, as if by two threads that released different parts.
         let one = parts & parts.wrapping_neg();
         [one, parts & !one].into_iter().for_each(|parts| central.put_back(place, chunk, parts));
         assert!(record.out.load(R) > 1 && !central.returned.is_empty());
@@ -426,13 +426,13 @@ mod tests {
                             let taken = take(place, &mut to[..1 + round % shape(class).batch]);
                             assert!(taken > 0);
                             for object in &to[..taken] {
-                                // SAFETY: taken, so ours.
+                                // SAFETY: just allocated, so an object that this thread owns.
                                 unsafe { (*object as *mut u64).write(name) };
                             }
                             held.extend(&to[..taken]);
                             if round % 3 == 0 {
                                 for object in &held {
-                                    // SAFETY: likewise.
+                                    // SAFETY: just allocated, so an object that this thread owns.
                                     assert_eq!(unsafe { (*object as *mut u64).read() }, name);
                                 }
                                 held.chunks(64).for_each(|objects| give(place, objects));
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn a_depot_that_rests_is_flushed() {
-        // Of this test alone.
+        // A class that no other test of this process uses.
         let place = place(27);
         let mut to = [0; 16];
         assert_eq!(take(place, &mut to), 16);

@@ -1,22 +1,22 @@
-//! Every object with canaries about it, for programs that are looked at: `check` in `CORELOCAL_MALLOC`.
+//! Checking mode (`CORELOCAL_MALLOC=check`): canaries around every object, and a quarantine for freed ones.
 //!
 //! ```text
-//!   │ the object, as long as was asked for │ SLACK SLACK … │ trailer │      the place of a class
-//!     at first: FRESH bytes                                  the last 8 bytes
-//!     once it is freed: FREED bytes, up to the trailer
+//!   │ the object, exactly as long as asked for │ SLACK SLACK … │ trailer │      an object of a class
+//!     new: FRESH bytes                                  the last 8 bytes
+//!     freed: FREED bytes, up to the trailer
 //! ```
-//! The trailer has the object's exact size, and whether it is free, mixed with its address, its span's generation and
-//! a secret of the process. What is freed is looked at: bytes behind its end that are not as they were were written to. It
-//! waits in a queue (`quarantine.rs`) and is looked at again when it leaves that, and when it is given out: bytes
-//! that are not FREED then were written to by somebody who did not have it any more.
+//! The trailer holds the object's exact size and whether it is freed, mixed with its address, its span's generation
+//! and a secret of the process. When an object is freed, the bytes behind its end must still be SLACK. It then waits
+//! in a quarantine (`quarantine.rs`). When it leaves the quarantine, and when it is allocated again, its bytes must
+//! still be FREED: otherwise the program wrote to it after freeing it.
 //!
-//! A large object has its size in its record, and SLACK up to the end of its last page. Once it is freed its
-//! pages are the kernel's, and nobody may touch them as long as it waits.
+//! A large object has its size in its record, and SLACK up to the end of its last page. Once freed, its pages go to
+//! the kernel and are closed while it waits.
 //!
 //! # Invariants
-//! 1. An object of a class that a program has has a live trailer, but for those of [`EARLY`] chunks.
-//! 2. The step of a trailer from live to freed belongs to one caller.
-//! 3. Nothing of an object in quarantine changes, so it is FREED and has a trailer that says so.
+//! 1. An allocated object of a class has a live trailer, except in [`EARLY`] chunks.
+//! 2. One caller performs the change of a trailer from live to freed.
+//! 3. An object in quarantine does not change: it is FREED, and its trailer says so.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -37,22 +37,22 @@ const FREED: u8 = 0xdf;
 const IS_LIVE: u64 = 0x4c49_5645;
 const IS_FREED: u64 = 0x4652_4545;
 const PAGE: usize = 4096;
-/// Bytes at both ends of a large object that are FRESH: of more than these a program that leaves them alone would
-/// need the memory.
+/// Bytes at both ends of a large object that are filled with FRESH. Filling all of it would use memory that the
+/// program may never touch.
 const FRESH_ENDS: usize = 1 << 16;
 
 const R: Ordering = Ordering::Relaxed;
 
-/// Objects in chunks below this one may be from before it was known that the process checks: nothing is known of
-/// them. What is free there is given to nobody.
+/// Objects in chunks below this one may be older than checking mode, and are not checked. Free objects there are not
+/// allocated any more.
 static EARLY: AtomicUsize = AtomicUsize::new(UNSET);
 const UNSET: usize = usize::MAX;
 
-/// The process checks from here on.
+/// Begins checking mode.
 #[cold]
 pub(super) fn begin() {
     let used = Range::get().map_or(0, |range| range.high_water() / CHUNK);
-    // Relaxed: `debug.rs` orders it. The first one tells, since others may be late.
+    // Relaxed: `debug.rs` orders it. The first thread's value counts; later threads would see more chunks.
     let _ = EARLY.compare_exchange(UNSET, used, R, R);
 }
 
@@ -61,12 +61,12 @@ fn is_early(range: Range, object: usize) -> bool {
     early != UNSET && range.chunk_of(object) < early
 }
 
-/// The places for objects of a size, with their trailers; `None` if that is large.
+/// The class for objects of this size with their trailers; `None` for large ones.
 pub(super) fn place(range: Range, align: usize, size: usize) -> Option<Place> {
     class::of_aligned(align, size + TRAILER).map(|class| Place::new(range, class))
 }
 
-/// What a trailer says.
+/// The content of a trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Live(usize),
@@ -82,18 +82,19 @@ struct Object {
 }
 
 impl Object {
-    /// Where the trailer begins.
+    /// Offset of the trailer.
     fn room(self) -> usize {
         self.place.shape().size - TRAILER
     }
 
     fn trailer(self) -> &'static AtomicU64 {
         let at = core::ptr::with_exposed_provenance::<AtomicU64>(self.at + self.room());
-        // SAFETY: within an object of the class, aligned, as its size is a multiple of 16. A word of any value.
+        // SAFETY: within an object of the class, and aligned, since sizes are multiples of 16. Any bits are a valid
+        // word.
         unsafe { &*at }
     }
 
-    /// Mixed with the generation of the span, too: so what an earlier one has left there is no trailer.
+    /// The trailer's word. It depends on the span's generation, so a trailer of an earlier span there is not valid.
     fn word(self, state: u64, size: usize) -> u64 {
         let generation = u64::from(spans::generation(self.place, self.at)) << 40;
         ((state << 32) | size as u64) ^ mix(self.at as u64 ^ generation ^ random::secret())
@@ -109,41 +110,41 @@ impl Object {
         }
     }
 
-    /// The first one of bytes `from..to` that is not `byte`.
+    /// The first of the bytes `from..to` that is not `byte`.
     fn find_other(self, from: usize, to: usize, byte: u8) -> Option<usize> {
         // SAFETY: within the object.
         unsafe { find_other(self.at + from, to - from, byte) }.map(|at| from + at)
     }
 
-    /// Fills bytes `from..to`.
+    /// Fills the bytes `from..to`.
     fn fill(self, from: usize, to: usize, byte: u8) {
-        // SAFETY: within the object, which is the caller's.
+        // SAFETY: within the object, which belongs to the caller.
         unsafe { fill(self.at + from, to - from, byte) };
     }
 }
 
 /// # Safety
-/// So many bytes may be written to there.
+/// `len` bytes at `at` may be written to.
 unsafe fn fill(at: usize, len: usize, byte: u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the function's contract.
     unsafe { core::ptr::with_exposed_provenance_mut::<u8>(at).write_bytes(byte, len) };
 }
 
 /// # Safety
-/// So many bytes can be read there.
+/// `len` bytes at `at` may be read.
 pub(super) unsafe fn find_other(at: usize, len: usize, byte: u8) -> Option<usize> {
-    // SAFETY: the caller's promise. A program that is wrong may write to them meanwhile: then either is right.
+    // SAFETY: the function's contract. A faulty program may write to them at the same time; either value will do.
     let bytes =
         unsafe { core::slice::from_raw_parts(core::ptr::with_exposed_provenance::<u8>(at), len) };
     let (first, others) = bytes.split_first()?;
-    // Each is as the one before it: libc compares faster than a loop that looks for the one that is not.
+    // Compare each byte with the one before it: libc's memcmp is faster than a loop that looks for a different byte.
     if *first == byte && others == &bytes[..len - 1] {
         return None;
     }
     bytes.iter().position(|one| *one != byte)
 }
 
-/// An object of a place's class; `None` without memory.
+/// Allocates an object of a class; `None` when out of memory.
 pub(super) fn allocate(place: Place, size: usize) -> Option<u64> {
     let pop = || {
         let objects = core::iter::from_fn(|| front::pop_or_refill(place));
@@ -158,8 +159,9 @@ pub(super) fn allocate(place: Place, size: usize) -> Option<u64> {
     Some(at as u64)
 }
 
-/// Looks at an object that is about to be given out, if it is one that was freed and that nothing here has changed
-/// since: but for its first word (`central.rs`), or for whole pages (`subrelease.rs`), and so for those of several pages.
+/// Checks an object that is about to be allocated, if it was freed before and only the program can have changed it
+/// since. The malloc itself writes to the first word (`central.rs`) and releases whole pages (`subrelease.rs`), so
+/// objects that cross a page boundary are not checked.
 fn look_again(object: Object) {
     let size = object.place.shape().size;
     if object.at / PAGE == (object.at + size - 1) / PAGE {
@@ -171,7 +173,7 @@ fn look_again(object: Object) {
     }
 }
 
-/// Gives an object of a class back.
+/// Frees an object of a class.
 pub(super) fn deallocate(place: Place, at: usize, given: usize) {
     if is_early(place.range, at) {
         return front::push_or_spill(place, at as u64);
@@ -183,7 +185,7 @@ pub(super) fn deallocate(place: Place, at: usize, given: usize) {
         fault::report(Fault::Behind { at: wrong, size }, at);
     }
     let (live, freed) = (object.word(IS_LIVE, size), object.word(IS_FREED, size));
-    // Two threads that free the same object at once: one of them is told (2).
+    // Two threads that free the same object: one of them gets the report (2).
     if object.trailer().compare_exchange(live, freed, R, R).is_err() {
         fault::report(Fault::Twice, at);
     }
@@ -197,19 +199,19 @@ pub(super) fn deallocate(place: Place, at: usize, given: usize) {
     }
 }
 
-/// [`leave`] of an item of a queue.
+/// As [`leave`], for an item of a queue.
 fn leave_small(range: Range, at: u64) {
     if let Some(class) = class_of(at as usize) {
         leave(Place::new(range, class), at as usize);
     }
 }
 
-/// The class of an object, if it has one.
+/// The class of an object; `None` if it has none.
 fn class_of(object: usize) -> Option<usize> {
     kind_of(object as *mut u8).filter(|kind| (1..=CLASSES).contains(kind))
 }
 
-/// The size of an object that a program has; the end, if it has it not.
+/// The size of an allocated object. Reports a fault if it is not allocated.
 fn size_of_live(object: Object) -> usize {
     if !spans::is_out(object.place, object.at) {
         fault::report(Fault::Twice, object.at);
@@ -227,7 +229,7 @@ fn look_at_size(at: usize, given: usize, size: usize) {
     }
 }
 
-/// An object in quarantine, or on its way out, is as it was left (3).
+/// Checks that an object in quarantine is unchanged (3).
 fn look_at_freed(object: Object) {
     let (size, wrong) = match object.state() {
         State::Freed(size) => (size, object.find_other(0, object.room(), FREED)),
@@ -238,27 +240,27 @@ fn look_at_freed(object: Object) {
     }
 }
 
-/// An object goes back to where all are.
+/// Ends an object's quarantine.
 fn leave(place: Place, at: usize) {
     look_at_freed(Object { place, at });
     front::push_or_spill(place, at as u64);
 }
 
-/// The size that was asked for, of an object of a class; `None` of others, and if it is not known.
+/// The exact size of an object of a class; `None` for other objects, and if it is not known.
 pub(super) fn size_of(object: *mut u8) -> Option<usize> {
     let (range, at) = (Range::get()?, object as usize);
     let place = Place::new(range, class_of(at)?);
     (!is_early(range, at)).then(|| size_of_live(Object { place, at }))
 }
 
-/// Puts a batch from the store in any order.
+/// Shuffles a batch from the middle end.
 pub(super) fn shuffle(batch: &mut [u64]) {
     random::shuffle(batch);
 }
 
-/// Looks at all objects that wait in quarantine, in a process that checks, as `check` in `CORELOCAL_MALLOC` makes
-/// it: one that was written to after it was freed ends the process with a line on stderr. What other threads free
-/// meanwhile may not be looked at. Else nothing happens.
+/// In checking mode (`CORELOCAL_MALLOC=check`), checks all objects in quarantine: one that was written to after it
+/// was freed ends the process with a line on stderr. Objects that other threads free at the same time may be skipped.
+/// In other modes, does nothing.
 pub fn verify() {
     if let Some(range) = Range::get().filter(|_| debug::is_checked()) {
         verify_all(range);
@@ -275,7 +277,7 @@ fn verify_all(range: Range) {
     }
 }
 
-/// A large object; whether it is all zero. `None` without memory.
+/// Allocates a large object; also returns whether all bytes are 0. `None` when out of memory.
 #[cold]
 pub(super) fn allocate_large(
     range: Range,
@@ -283,14 +285,14 @@ pub(super) fn allocate_large(
     size: usize,
     is_zeroed: bool,
 ) -> Option<(*mut u8, bool)> {
-    // A byte of SLACK at least.
+    // At least one byte of SLACK.
     let len = size.checked_add(1)?;
     let make = || large::allocate(range, align, len);
     let (object, is_zero) = make().or_else(|| relieve(range).then(make)?)?;
     large::set_usable(range, object, size);
     let at = object as usize;
     let end = size.min(FRESH_ENDS);
-    // SAFETY: an object of so many bytes, and the rest of their last page, nobody else's.
+    // SAFETY: a new object of `size` bytes and the rest of its last page, which only this function knows.
     unsafe {
         fill(at + size, slack(size), SLACK);
         if !is_zeroed {
@@ -306,7 +308,7 @@ fn slack(size: usize) -> usize {
     (size + 1).next_multiple_of(PAGE) - size
 }
 
-/// Gives what is no object of a class back.
+/// Frees an object that has no class.
 #[cold]
 pub(super) fn deallocate_other(range: Range, object: *mut u8, given: usize) {
     let at = object as usize;
@@ -315,17 +317,17 @@ pub(super) fn deallocate_other(range: Range, object: *mut u8, given: usize) {
     }
     let size = large::usable(range, object);
     look_at_size(at, given, size);
-    // SAFETY: as long as the object has it, which is the caller's.
+    // SAFETY: the slack of an object that the caller owns.
     if let Some(wrong) = unsafe { find_other(at + size, slack(size), SLACK) } {
         fault::report(Fault::Behind { at: size + wrong, size }, at);
     }
     let (first, chunks) = large::withdraw(range, object);
-    // SAFETY: chunks of nobody else's.
+    // SAFETY: whole chunks of an object that this thread has taken back.
     let is_closed = unsafe { pages::close(object, chunks * CHUNK) };
     if !is_closed {
         return store::release(range, first, chunks);
     }
-    // SAFETY: likewise. Refused, the memory stays ours as long as it waits.
+    // SAFETY: whole chunks as above. After a refusal the memory stays in use while the object waits.
     let _ = unsafe { pages::advise(object, chunks * CHUNK, libc::MADV_DONTNEED) };
     let item = (first | chunks << 32) as u64;
     if !quarantine::LARGE.push((item, chunks * CHUNK)) {
@@ -336,7 +338,7 @@ pub(super) fn deallocate_other(range: Range, object: *mut u8, given: usize) {
     }
 }
 
-/// Ends the quarantine of all objects, where there is no memory else; whether there were any.
+/// Ends the quarantine of all objects, to get memory. Returns whether there were any.
 #[cold]
 fn relieve(range: Range) -> bool {
     let mut count = 0;
@@ -349,10 +351,10 @@ fn relieve(range: Range) -> bool {
     count > 0
 }
 
-/// The chunks of a large object go back. If the kernel refuses, nobody gets them.
+/// Releases the chunks of a large object. If the kernel refuses to open them, they are lost.
 fn leave_large(range: Range, item: u64) {
     let (first, chunks) = (item as u32 as usize, (item >> 32) as usize);
-    // SAFETY: whole chunks.
+    // SAFETY: whole chunks that only this thread owns.
     if unsafe { pages::open(range.address(first) as *mut u8, chunks * CHUNK) } {
         store::release(range, first, chunks);
     }

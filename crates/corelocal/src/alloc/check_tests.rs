@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Of this test alone: other classes' objects are given out without a trailer here.
+/// Used by this test alone: it allocates other classes' objects without trailers.
 const SIZE: usize = 9000;
 
 fn object(size: usize) -> Object {
@@ -18,7 +18,7 @@ fn what_lies_about_an_object() {
     assert_eq!(object.find_other(0, SIZE, FRESH), None);
     assert_eq!(object.find_other(SIZE, object.room(), SLACK), None);
     assert_eq!(size_of(object.at as *mut u8), Some(SIZE));
-    // SAFETY: a byte behind the end, and as it was.
+    // SAFETY: a byte behind the end, which is restored.
     unsafe {
         let behind = (object.at + SIZE + 3) as *mut u8;
         behind.write(0);
@@ -31,7 +31,7 @@ fn what_lies_about_an_object() {
     verify_all(object.place.range);
 }
 
-/// What is freed is not given out for a while.
+/// A freed object is not allocated again for a while.
 #[test]
 fn quarantine_lasts() {
     let first = object(SIZE + 100);
@@ -65,7 +65,7 @@ fn trailers_belong_to_their_objects() {
     [one, other].into_iter().for_each(|object| deallocate(object.place, object.at, SIZE));
 }
 
-/// What a span has left in memory is nothing to the next one.
+/// The trailers that a span leaves in memory are not valid in the next span there.
 #[test]
 fn trailers_belong_to_their_spans() {
     let object = object(SIZE);
@@ -83,7 +83,7 @@ fn large_ones() {
     for size in [class::LARGEST - 3, 2 << 20, (3 << 20) + 17] {
         let (object, _) = allocate_large(range, 16, size, false).unwrap();
         assert_eq!(large::usable(range, object), size);
-        // SAFETY: so many bytes.
+        // SAFETY: within the object.
         unsafe {
             assert_eq!((object.read(), object.add(size - 1).read()), (FRESH, FRESH));
             assert_eq!(object.add(size).read(), SLACK);

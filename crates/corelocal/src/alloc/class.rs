@@ -1,43 +1,43 @@
-//! Which sizes there are: an object has the smallest one that its size fits in.
+//! Size classes. An object has the smallest class that its size fits in.
 //!
 //! ```text
-//!   16 … 128      in steps of 16             waste: 15 bytes at most
-//!   … 1 KiB       8 to a doubling            an eighth
-//!   … 1 MiB       4 to a doubling            a quarter, of which pages that nobody writes to are no memory
+//!   16 … 128      in steps of 16             at most 15 bytes wasted
+//!   … 1 KiB       8 per doubling             at most 1/8 wasted
+//!   … 1 MiB       4 per doubling             at most 1/4 wasted; untouched pages of it use no memory
 //! ```
-//! Larger objects are large (`large.rs`).
+//! Larger objects have no class (`large.rs`).
 //!
 //! # Invariants
-//! 1. Sizes are multiples of 16, and grow with the number. Number 0 is no class.
-//! 2. A span is a power of two of chunks, aligned to its own length and at least as long as an object: so
-//!    objects are aligned to the largest power of two that divides their size.
-//! 3. Everything here is computed when it is compiled.
+//! 1. Class sizes are multiples of 16 and grow with the class number. Number 0 is not a class.
+//! 2. A span is a power of two of chunks, aligned to its own length, and at least as long as an object. Objects are
+//!    therefore aligned to the largest power of two that divides their size.
+//! 3. All tables are computed at compile time.
 
 use super::range::CHUNK;
 use super::stack;
 
-/// Classes are numbered from 1 to this.
+/// Classes are numbered from 1 to `CLASSES`.
 pub(super) const CLASSES: usize = 72;
 /// The largest size that has a class.
 pub(super) const LARGEST: usize = 1 << 20;
-/// Sizes up to this one are looked up, those above computed.
+/// Classes of sizes up to this one come from a table; those of larger sizes are computed.
 const LOOKED_UP: usize = 1024;
-/// The most items that move at once.
+/// The most objects that move at once between a core's stack and the middle end.
 pub(super) const MOST_BATCH: usize = 128;
-/// Likewise to a stack that has just begun to grow.
+/// The same limit while a stack has its first size.
 const FIRST_BATCH: usize = 64;
-/// The most items that a stack of a front holds.
+/// The capacity of a core's stack.
 pub(super) const MOST_ITEMS: usize = 1028;
-/// The most items in a depot.
+/// The capacity of a depot.
 const MOST_DEPOT: usize = 2048;
-/// A front keeps no more bytes of one class than this, but for a single object.
+/// The most bytes of one class on a core's stack; one object is always allowed.
 const FRONT_BYTES: usize = 256 << 10;
-/// No more move at once, but for a single object: what a front begins with is twice that.
+/// The most bytes that move at once; one object is always allowed. A stack's first size is twice that.
 const BATCH_BYTES: usize = 32 << 10;
-/// Likewise a depot.
+/// The most bytes of one class in a depot; one object is always allowed.
 const DEPOT_BYTES: usize = 512 << 10;
 
-/// The size of the objects of a class.
+/// The object size of a class.
 const fn size_of_class(class: usize) -> usize {
     match class {
         0..=8 => 16 * class,
@@ -52,27 +52,27 @@ const fn size_of_class(class: usize) -> usize {
     }
 }
 
-/// What is known of a class.
+/// Precomputed properties of a class.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     pub(super) size: usize,
-    /// Chunks of a span.
+    /// Chunks in a span.
     pub(super) chunks: usize,
     /// Objects in a span.
     pub(super) capacity: usize,
-    /// Items that move between a front and the store at once, to begin with.
+    /// Objects that move at once between a core's stack and the middle end, at first.
     pub(super) batch: usize,
-    /// The most items that a front keeps.
+    /// The most objects that a core's stack keeps.
     pub(super) most: usize,
-    /// The most items that the depot keeps.
+    /// The most objects that the depot keeps.
     pub(super) depot: usize,
-    /// 2^44 / size, rounded up.
+    /// 2^44 / size, rounded up: divides an offset by the size.
     reciprocal: u64,
-    /// 2^32 · [`FULLNESSES`] / capacity, rounded down.
+    /// 2^32 · [`FULLNESSES`] / capacity, rounded down: see `fullness_of`.
     fullness: u64,
 }
 
-/// How many degrees of fullness of a span are told apart.
+/// Degrees of fullness by which spans are sorted.
 pub(super) const FULLNESSES: usize = 4;
 
 const fn clamp(n: usize, least: usize, most: usize) -> usize {
@@ -106,16 +106,17 @@ impl Shape {
         }
     }
 
-    /// How full a span is of which so many objects are out, but not all: below [`FULLNESSES`].
+    /// The degree of fullness of a span with `out` objects in use, which must not be all of them; below
+    /// [`FULLNESSES`].
     #[inline]
     pub(super) fn fullness_of(&self, out: usize) -> usize {
         ((out as u64 * self.fullness) >> 32) as usize
     }
 
-    /// Which object of a span begins `offset` bytes into it; `None` if none does.
+    /// The index of the object that begins `offset` bytes into a span; `None` if none does.
     ///
-    /// The quotient is exact: offsets are below 2^21 and sizes at most 2^20, so what the reciprocal is too
-    /// large adds less than 2^-23 to it, and a quotient that is not whole lacks 2^-20 at least.
+    /// The quotient is exact. Offsets are below 2^21 and sizes at most 2^20, so the rounding of the reciprocal adds
+    /// less than 2^-23, and a quotient that is not whole is at least 2^-20 below the next whole number.
     #[inline]
     pub(super) fn index_of(&self, offset: usize) -> Option<usize> {
         let index = ((offset as u64 * self.reciprocal) >> 44) as usize;
@@ -133,7 +134,7 @@ static SHAPES: [Shape; CLASSES + 1] = {
     shapes
 };
 
-/// The classes of sizes that are looked up, by their number of started 16 bytes: where their stacks are in a slot.
+/// For each multiple of 16 up to `LOOKED_UP`: the offset of its class's stack in a slot.
 static SMALL: [u32; LOOKED_UP / 16 + 1] = {
     let mut small = [stack::at(1) as u32; LOOKED_UP / 16 + 1];
     let (mut class, mut at) = (1, 1);
@@ -147,19 +148,19 @@ static SMALL: [u32; LOOKED_UP / 16 + 1] = {
     small
 };
 
-/// What is known of a class, at most [`CLASSES`].
+/// The properties of a class, at most [`CLASSES`].
 #[inline]
 pub(super) fn shape(class: usize) -> &'static Shape {
     &SHAPES[class]
 }
 
-/// The class of a size; `None` of a large one.
+/// The class of a size; `None` for a large size.
 #[inline(always)]
 pub(super) fn of_size(size: usize) -> Option<usize> {
     stack_of_size(size).map(stack::class_of)
 }
 
-/// Where the stack of a size's class is in a slot; `None` of a large one.
+/// The offset in a slot of the stack of a size's class; `None` for a large size.
 #[inline(always)]
 pub(super) fn stack_of_size(size: usize) -> Option<usize> {
     if size <= LOOKED_UP {
@@ -167,23 +168,23 @@ pub(super) fn stack_of_size(size: usize) -> Option<usize> {
     }
     rarely();
     if size <= LARGEST {
-        // Which doubling, and which quarter of it: 4 to 7.
+        // The doubling that the size lies in, and its quarter of that doubling: 4 to 7.
         let doubling = (size - 1).ilog2() as usize;
         return Some(stack::at(4 * doubling + ((size - 1) >> (doubling - 2)) - 11));
     }
     None
 }
 
-/// Tells the compiler that what follows need not lie in the way of the rest.
+/// Marks a path as unlikely, so that the compiler moves it out of line.
 #[cold]
 fn rarely() {}
 
-/// Where the stack of the smallest class is whose objects have room for a size and are aligned so; `None` if none is, or
-/// `align` is no power of two.
+/// The offset in a slot of the stack for this size and alignment; `None` if no class fits, or `align` is not a power
+/// of two.
 ///
-/// It is the class of the size that is rounded up to the alignment. Between two powers of two classes are a quarter of the
-/// smaller one apart, and so multiples of that quarter. A longer alignment is a multiple of it too, and then the rounded
-/// size is a class itself.
+/// The class is that of the size rounded up to the alignment. Between two powers of two, classes are a quarter of the
+/// smaller power apart, so they are multiples of that quarter. A larger alignment is a multiple of it as well, and
+/// then the rounded size is itself a class.
 #[inline(always)]
 pub(super) fn stack_of_aligned(align: usize, size: usize) -> Option<usize> {
     if !align.is_power_of_two() || align > LARGEST || size > LARGEST {
@@ -192,7 +193,7 @@ pub(super) fn stack_of_aligned(align: usize, size: usize) -> Option<usize> {
     stack_of_size((size.max(1) + (align - 1)) & !(align - 1))
 }
 
-/// The smallest class whose objects have room for a size and are aligned so; `None` if none is.
+/// The smallest class for this size and alignment; `None` if no class fits.
 pub(super) fn of_aligned(align: usize, size: usize) -> Option<usize> {
     stack_of_aligned(align, size).map(stack::class_of)
 }
@@ -226,7 +227,7 @@ mod tests {
                 degrees.is_sorted() && degrees[0] == 0 && degrees[shape.capacity - 1] < FULLNESSES
             );
             assert!((1..=MOST_BATCH).contains(&shape.batch));
-            // A refill never meets the end of the stack.
+            // A refill never exceeds the stack's capacity.
             assert!(shape.most + shape.batch <= MOST_ITEMS && shape.depot <= MOST_DEPOT);
         }
         assert_eq!(shape(CLASSES).size, LARGEST);

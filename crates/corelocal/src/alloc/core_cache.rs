@@ -1,10 +1,11 @@
-//! What a core has: its stacks, how far each may grow, and what was counted.
+//! A core's cache: its stacks, the limits to which each may grow, and counts.
 //!
-//! Limits begin low, and grow for a stack that comes to both ends, as far as the core's budget goes; then at the cost
-//! of the others, which lose half of what they have beyond the beginning, in turns.
+//! A limit starts low and grows each time its stack has been both empty and full, until the core's budget is used up.
+//! After that it grows at the expense of other stacks, which in turn lose half of what they have beyond their first
+//! limit.
 //!
-//! Invariants: those of `front.rs`. What is not a stack is changed by any thread at any time: a limit that two
-//! change at once is one of theirs, and the sum of limits is as it should be but for that.
+//! Invariants: those of `front.rs`. Everything but the stacks may be changed by any thread at any time. If two
+//! threads change a limit at once, one of both values stays, and the sum of the limits may be off by the difference.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -16,53 +17,53 @@ use super::stack::Stack;
 use crate::percpu::{Kind, Zeroed};
 use crate::sys::try_lock::TryLock;
 
-/// Bytes that the limits of a core's stacks add up to, at most, beyond what they begin with.
+/// The most bytes that the limits of a core's stacks may have in all beyond their first limits.
 const BUDGET: usize = 5 << 18;
 
 const R: Ordering = Ordering::Relaxed;
 
-/// What a core has.
+/// The slot of a core.
 #[repr(C)]
 pub(super) struct CoreCache {
     pub(super) stacks: [Stack; KINDS],
-    /// Of a shared slot.
+    /// The lock of a shared slot.
     pub(super) lock: TryLock,
-    /// Bytes of the budget that are used up, about.
+    /// Bytes of the budget in use, approximately.
     spent: AtomicU64,
-    /// The class whose limit was looked at last, for another one's sake.
+    /// The class whose limit was reduced last.
     turn: AtomicU8,
-    /// What a look at the stacks told the last time.
+    /// A hash of all counts at the last check for idleness.
     seen: AtomicU64,
-    /// Whether a stack was empty since it last was full.
+    /// Whether the stack has been empty since it last was full.
     pub(super) was_empty: [AtomicU8; KINDS],
-    /// What the slot's threads did, class by class.
+    /// Counts of operations, by class.
     pub(super) counts: [Counts; KINDS],
 }
 
-// SAFETY: numbers, and a lock that is free.
+// SAFETY: atomics and a free lock, for all of which zero is valid.
 unsafe impl Zeroed for CoreCache {
     const KIND: Kind = Kind::Opaque;
 }
 
-/// What a stack may hold to begin with.
+/// The first limit of a stack.
 fn first_limit(shape: &Shape) -> usize {
     2 * shape.batch
 }
 
-/// How often something was done with a class in a slot, at least: what two threads count at once may be counted
-/// as one, but in a process that watches.
+/// Numbers of operations on a class in a slot. Two threads that count at once may count as one, except in a debugging
+/// mode: so these are lower bounds.
 #[repr(C)]
 pub(super) struct Counts {
-    /// Objects that were asked for, in a process that watches, and those that are [left](CoreCache::left).
+    /// Objects allocated, in a debugging mode, and objects that are [left](CoreCache::left).
     pub(super) popped: AtomicU64,
-    /// Objects that were given back, in a process that checks.
+    /// Objects freed, in checking mode.
     pub(super) pushed: AtomicU64,
-    /// Batches that came from the store, and went there.
+    /// Batches fetched from the middle end, and spilled to it.
     pub(super) refills: AtomicU64,
     pub(super) spills: AtomicU64,
 }
 
-/// What was counted in slots whose pages went back to the kernel.
+/// The counts of slots whose pages were released.
 pub(super) static COUNTED: [Counts; KINDS] = [const { Counts::new() }; KINDS];
 
 impl Counts {
@@ -80,19 +81,19 @@ impl Counts {
     }
 }
 
-/// One more, on a cold path of a thread that has nobody beside it in the slot as a rule.
+/// Adds one. For cold paths of threads that usually have the slot to themselves.
 pub(super) fn count(what: &AtomicU64) {
     what.store(what.load(R).wrapping_add(1), R);
 }
 
 impl CoreCache {
-    /// How many objects of a class go out until one is looked at, that one included; 0 if nobody has said so yet. Only
-    /// in a process that counts: see `instrumented.rs`.
+    /// The number of objects of a class that are given out until one is looked at, that one included; 0 until it is
+    /// set. Used only in a process that counts (`instrumented.rs`).
     pub(super) fn left(&self, class: usize) -> &AtomicU64 {
         &self.stacks[class - 1].left_of_next
     }
 
-    /// Raises the limit of a stack: a first time, and once each time that it was empty before it was full.
+    /// Raises the limit of a stack: the first time, and once each time that it has been empty before it was full.
     pub(super) fn grow(&self, place: Place) -> bool {
         let (stack, shape) = (&self.stacks[place.class], place.shape());
         let limit = stack.limit.load(R) as usize;
@@ -120,15 +121,15 @@ impl CoreCache {
         true
     }
 
-    /// Items of a class to move between its stack and the store at once: a quarter of what there is room for, when that
-    /// has become more than there was to begin with.
+    /// The number of objects that move at once between a stack and the middle end: a quarter of the limit, once that
+    /// exceeds the class's first batch.
     pub(super) fn batch(&self, place: Place) -> usize {
         let limit = self.stacks[place.class].limit.load(R) as usize;
         (limit / 4).clamp(place.shape().batch, MOST_BATCH)
     }
 
-    /// Halves what other stacks may hold beyond what they began with, in turns, until there are so many bytes; how
-    /// many there are. Who needs it gets it back likewise.
+    /// Halves the limits of other stacks beyond their first limits, in turns, until `wanted` bytes are free. Returns
+    /// how many are. A stack that needs its share gets it back in the same way.
     fn take_limits(&self, except: usize, wanted: usize) -> usize {
         let mut taken = 0;
         for _ in 0..CLASSES {
@@ -148,7 +149,7 @@ impl CoreCache {
         taken
     }
 
-    /// Takes everything out; how many objects.
+    /// Moves all objects to the middle end, and returns how many.
     pub(super) fn empty(&self, range: Range) -> usize {
         let mut objects = 0;
         for place in (1..=CLASSES).map(|class| Place::new(range, class)) {
@@ -169,7 +170,7 @@ impl CoreCache {
         objects
     }
 
-    /// Adds what was counted here to [`COUNTED`].
+    /// Adds the counts of this slot to [`COUNTED`].
     pub(super) fn leave_counts(&self) {
         for (class, sum) in COUNTED.iter().enumerate().skip(1) {
             let pairs = self.counts[class].all().into_iter().zip(sum.all());
@@ -178,19 +179,19 @@ impl CoreCache {
         }
     }
 
-    /// What was counted of a class: asked for, given back, batches that came and went.
+    /// The counts of a class: allocated, freed, refills, spills.
     pub(super) fn counts_of(&self, class: usize) -> [u64; 4] {
         let [popped, others @ ..] = self.counts[class].all().map(|count| count.load(R));
         let [pushed, refills, spills] = others;
         [popped.wrapping_sub(self.left(class).load(R)), pushed, refills, spills]
     }
 
-    /// Whether it has anything, and nothing has changed since the last look, as far as counts tell.
+    /// Whether the cache has objects and none of its counts has changed since the last check.
     pub(super) fn rests(&self) -> bool {
         let counts = self.stacks.iter().map(|stack| stack.count.load(R));
         let look = counts.fold(0u64, |look, count| look.wrapping_mul(31).wrapping_add(count));
         if look == 0 {
-            // Without a store where there was none: the slot may be one that nothing may write to (`core_cache_memory.rs`).
+            // No store unless necessary: the slot may be read-only (`core_cache_memory.rs`).
             if self.seen.load(R) != 0 {
                 self.seen.store(0, R);
             }
@@ -199,7 +200,7 @@ impl CoreCache {
         self.seen.swap(look, R) == look
     }
 
-    /// Bytes in the stacks.
+    /// Bytes of all objects in the stacks.
     pub(super) fn bytes(&self) -> usize {
         let stacks = self.stacks.iter().enumerate().skip(1).take(CLASSES);
         stacks.map(|(class, stack)| stack.count.load(R) as usize * class::shape(class).size).sum()
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
     use crate::sys::pages;
 
-    /// A core_cache that no core has.
+    /// A cache that belongs to no core.
     fn core_cache() -> &'static CoreCache {
         let at = pages::map(size_of::<CoreCache>()).unwrap().cast::<CoreCache>();
         // SAFETY: zeroed pages, which are never unmapped.
@@ -222,7 +223,7 @@ mod tests {
         core_cache.stacks[class].limit.load(R) as usize
     }
 
-    /// Grows a class's stack as far as it goes, as if it came to both ends again and again.
+    /// Grows a class's stack to its maximum, as if it became empty and full over and over.
     fn grow_all(core_cache: &CoreCache, class: usize) {
         let place = Place::new(Range::make().unwrap(), class);
         loop {
@@ -241,7 +242,7 @@ mod tests {
             limit(core_cache, class).saturating_sub(first_limit(shape)) * shape.size
         };
         let all = || (1..=CLASSES).map(beyond).sum::<usize>();
-        // More than the budget has room for.
+        // Together more than the budget.
         for class in 1..=CLASSES {
             grow_all(core_cache, class);
             assert!(
@@ -251,12 +252,12 @@ mod tests {
         }
         assert!(all() <= BUDGET, "{}", all());
         assert_eq!(all(), core_cache.spent.load(R) as usize);
-        // The last ones are not left with what others have not used.
+        // A class that comes late gets its share all the same.
         let class = class::of_size(128).unwrap();
         grow_all(core_cache, class);
         assert_eq!(limit(core_cache, class), class::shape(class).most);
         assert!(all() <= BUDGET && all() == core_cache.spent.load(R) as usize);
-        // Once full without having been empty in between, it stays as it is.
+        // A stack that was not empty in between keeps its limit.
         let other = class::of_size(256).unwrap();
         core_cache.was_empty[other].store(0, R);
         assert!(!core_cache.grow(Place::new(Range::make().unwrap(), other)));

@@ -1,6 +1,6 @@
-//! The core_caches of all cores: emptied, and counted.
+//! Operations on the caches of all cores: drain and count.
 //!
-//! Invariant: a slot of an id is emptied while it is frozen, a shared one under its lock.
+//! Invariant: an id's slot is drained while it is frozen, a shared slot under its lock.
 
 use core::sync::atomic::Ordering;
 
@@ -14,8 +14,8 @@ use crate::rseq::Slots;
 
 const R: Ordering = Ordering::Relaxed;
 
-/// Empties the stacks of cores; `only_resting`: of those alone that nobody seems to have used since the last
-/// time. How many objects went to the store.
+/// Moves the objects of all caches to the middle end, and returns how many. With `only_resting`, only those of caches
+/// that have not been used since the last call.
 #[cold]
 pub(super) fn drain(range: Range, only_resting: bool) -> usize {
     let Some(block) = block() else { return 0 };
@@ -26,13 +26,13 @@ pub(super) fn drain(range: Range, only_resting: bool) -> usize {
     for slot in 0..cid::high_water::<Cid>() {
         let core_cache = block.slot(slot);
         if is_wanted(core_cache) {
-            // Nobody is in it until the end of this block; the id goes on in another one.
+            // The slot is frozen to the end of this block; its id continues in another slot.
             if let Ok(_frozen) = cid::freeze(slot) {
                 objects += core_cache.empty(range);
                 core_cache.leave_counts();
                 let at = (&raw const *core_cache).cast_mut().cast();
-                // SAFETY: the block's slot, whole pages of it, used by nobody; what it holds now is as good as
-                // zeros. Refused, the pages stay.
+                // SAFETY: whole pages of a frozen slot. Its content is as good as zeros now, and zeros are an empty
+                // cache. If the kernel refuses, the pages stay.
                 unsafe { page_release::give_back(at, Block::<CoreCache>::len()) };
             }
         }
@@ -48,12 +48,12 @@ pub(super) fn drain(range: Range, only_resting: bool) -> usize {
     objects
 }
 
-/// Shared slots below this one may have been used.
+/// The number of shared slots that may have been used.
 fn opened_shared() -> u32 {
     slots().map_or(0, Slots::opened_shared)
 }
 
-/// The core_caches of all cores, and the shared ones.
+/// The caches of all cores, then the shared ones.
 fn core_caches() -> impl Iterator<Item = &'static CoreCache> {
     block().into_iter().flat_map(|block| {
         let own = (0..cid::high_water::<Cid>()).map(move |slot| block.slot(slot));
@@ -61,17 +61,17 @@ fn core_caches() -> impl Iterator<Item = &'static CoreCache> {
     })
 }
 
-/// Bytes that the cores have in their stacks, core by core, the shared slots behind them.
+/// Bytes in each core's cache, then in each shared one.
 pub(super) fn cached() -> impl Iterator<Item = usize> {
     core_caches().map(CoreCache::bytes)
 }
 
-/// Objects of a class in the stacks of all cores.
+/// Objects of a class in all caches.
 pub(super) fn cached_of(class: usize) -> usize {
     core_caches().map(|core_cache| core_cache.stacks[class].count.load(R) as usize).sum()
 }
 
-/// What was done with a class on all cores: see [`COUNTED`].
+/// The counts of a class in all caches: see [`COUNTED`].
 pub(super) fn counts_of(class: usize) -> [u64; 4] {
     let gone = COUNTED[class].all().map(|count| count.load(R));
     core_caches()

@@ -1,21 +1,20 @@
-//! What a process watches of its objects: nothing, unless `CORELOCAL_MALLOC` in its environment says so.
+//! Debugging modes: counting, checking, guarding and profiling, as `CORELOCAL_MALLOC` asks for.
 //!
-//! It is decided before the first object waits on a core, and holds for the whole process: a child of fork
-//! watches what its parent did. Nothing of it is on the hot paths, see `front.rs`. All but `check` goes the way of
-//! `instrumented.rs`.
+//! The mode is decided before the first object is cached on a core, and holds for the whole process and its forked
+//! children. Hot paths contain nothing for it, see `front.rs`. All modes but `check` use `instrumented.rs`.
 //!
 //! ```text
 //!   stats, stats:json, stats-signal:N,
-//!   count                 counts what is asked for and given back, for the numbers at the end
-//!   check                 writes canaries about all objects, and looks at them (`check.rs`)
-//!   guard, guard:N        gives one object in N pages of its own (`guard.rs`)
-//!   profile, profile:…    samples objects and who asked for them (`profile/`)
+//!   count                 counts allocations and frees, for statistics
+//!   check                 surrounds all objects with canaries and checks them (`check.rs`)
+//!   guard, guard:N        puts one object in N on pages of its own (`guard.rs`)
+//!   profile, profile:…    samples objects with the stacks that allocated them (`profile/`)
 //! ```
-//! `nodes:no` and `resident:SIZE` are taken here, too (`nodes.rs`, `release.rs`). Words have commas between them. Those
-//! that are not known here mean nothing here.
+//! `nodes:no` and `resident:SIZE` are applied here, too (`nodes.rs`, `release.rs`). Words are separated by commas.
+//! Unknown words are ignored here.
 //!
 //! # Invariants
-//! 1. `WISHES` goes from `UNREAD` to its final value once.
+//! 1. `WISHES` changes from `UNREAD` to its final value once.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,16 +25,16 @@ use super::spans::Place;
 use super::{check, front, guard, instrumented, nodes, profile, release};
 use crate::sys::environment;
 
-/// What a process watches.
+/// The modes of the process.
 #[derive(Clone, Copy)]
 pub(super) struct Wishes(u32);
 
 const READ: u32 = 1;
-/// Counts what is asked for.
+/// Counts allocations and frees.
 const COUNT: u32 = 2;
 /// Checks all objects.
 const CHECK: u32 = 4;
-/// Guards some.
+/// Guards some objects.
 const GUARD: u32 = 8;
 /// Samples objects.
 const PROFILE: u32 = 1 << 8;
@@ -44,7 +43,7 @@ const UNREAD: u32 = 0;
 static WISHES: AtomicU32 = AtomicU32::new(UNREAD);
 
 impl Wishes {
-    /// Whether anything is watched.
+    /// Whether any mode is on.
     #[inline]
     pub(super) fn is_any(self) -> bool {
         self.0 != READ
@@ -54,18 +53,18 @@ impl Wishes {
         self.0 & wish != 0
     }
 
-    /// How likely an object is taken out.
+    /// The probabilities with which objects are selected.
     fn odds(self) -> Odds {
         let guard = if self.has(GUARD) { Some(guard::rate()) } else { None };
         Odds { guard, rate: profile::rate() }
     }
 }
 
-/// What the process watches; `None` as long as it has no environment: the dynamic linker asks for memory before
-/// libc has begun.
+/// The modes of the process; `None` until it has an environment: the dynamic linker allocates before libc is
+/// initialised.
 #[inline]
 pub(super) fn wishes() -> Option<Wishes> {
-    // Acquire: partner is the Release in `read`. Every racer reads the same.
+    // Acquire: partner is the Release in `read`. All threads that race read the same.
     match WISHES.load(Ordering::Acquire) {
         UNREAD => read(),
         known => Some(Wishes(known)),
@@ -77,13 +76,13 @@ fn read() -> Option<Wishes> {
     if !environment::is_there() {
         return None;
     }
-    // SAFETY: used at once.
+    // SAFETY: the value is used before anything can change the environment.
     let value = unsafe { environment::variable(c"CORELOCAL_MALLOC") };
-    // A set-uid program ignores its environment, which another user may have written (AT_SECURE).
+    // A set-uid program (AT_SECURE) ignores its environment, which another user may have written.
     let value = value.filter(|_| !environment::is_foreign()).unwrap_or_default();
     let words = value.to_bytes().split(|byte| *byte == b',');
     let wishes = Wishes(words.clone().map(wish_of).fold(READ, |wishes, wish| wishes | wish));
-    // An object that is checked has its place by its size, a sampled one by itself.
+    // Checking and profiling exclude each other: both determine an object's place.
     let wishes = if wishes.has(CHECK) { Wishes(wishes.0 & !PROFILE) } else { wishes };
     words.clone().for_each(nodes::configure);
     words.clone().for_each(release::configure);
@@ -94,7 +93,7 @@ fn read() -> Option<Wishes> {
     if wishes.has(PROFILE) {
         profile::begin(words);
     }
-    // Release: partner is the Acquire in `wishes`; those whom they concern are ready.
+    // Release: partner is the Acquire in `wishes`; the modes are initialised.
     WISHES.store(wishes.0, Ordering::Release);
     Some(wishes)
 }
@@ -103,7 +102,7 @@ fn wish_of(word: &[u8]) -> u32 {
     match word {
         b"stats" | b"stats:json" | b"count" => COUNT,
         b"check" => CHECK,
-        // The numbers are written when a signal comes.
+        // The numbers are printed when a signal arrives.
         word if word.starts_with(b"stats-signal:") => COUNT,
         _ if guard::rate_of(word).is_some() => GUARD,
         word if profile::configure(word) => PROFILE,
@@ -111,7 +110,7 @@ fn wish_of(word: &[u8]) -> u32 {
     }
 }
 
-/// A number of bytes, with K, M or G behind it perhaps.
+/// Parses a number of bytes, with an optional suffix K, M or G.
 pub(super) fn bytes(text: &[u8]) -> Option<u64> {
     let (digits, shift) = match text {
         [digits @ .., b'k' | b'K'] => (digits, 10),
@@ -123,43 +122,43 @@ pub(super) fn bytes(text: &[u8]) -> Option<u64> {
     number.checked_mul(1 << shift).filter(|bytes| (1..1 << 40).contains(bytes))
 }
 
-/// Whether somebody has these wishes, as far as it is known.
+/// Whether one of these modes is known to be on.
 #[inline]
 fn is_known(wish: u32) -> bool {
-    // Acquire: as in `wishes`.
+    // Acquire: partner is the Release in `read`.
     WISHES.load(Ordering::Acquire) & wish != 0
 }
 
-/// Whether the process checks all its objects: large ones, too.
+/// Whether the process is in checking mode.
 #[cold]
 pub(super) fn is_checked() -> bool {
     wishes().is_some_and(|wishes| wishes.has(CHECK))
 }
 
-/// [`is_checked`], as far as it is known: by who has an object at the latest.
+/// Whether checking mode is known to be on. It is, in that mode, once any object was allocated.
 #[inline]
 pub(super) fn is_known_to_check() -> bool {
     is_known(CHECK)
 }
 
-/// Whether it is known that objects are sampled, with the size that was asked for.
+/// Whether profiling is known to be on, in which large objects have exactly the size asked for.
 pub(super) fn is_known_to_profile() -> bool {
     is_known(PROFILE)
 }
 
-/// Whether objects that were asked for are counted; and whether those that were given back are, each by itself.
+/// Whether allocations are counted, and whether frees are counted one by one.
 pub(super) fn counts() -> (bool, bool) {
     let wishes = wishes().unwrap_or(Wishes(READ));
     (wishes.has(COUNT | GUARD | PROFILE), wishes.has(CHECK))
 }
 
-/// Whether an object's end is watched: it has the size that was asked for, and none of those that its class has.
+/// Whether an object's exact end is checked. Its usable size is then the size asked for, not that of its class.
 #[inline]
 pub(super) fn is_exact(object: *mut u8) -> bool {
     is_known(CHECK | GUARD) && (is_known(CHECK) || is_guarded(object))
 }
 
-/// The size of an object of a class, in a process that checks.
+/// The exact size of an object of a class, in checking mode.
 #[inline]
 pub(super) fn exact_size(object: *mut u8) -> Option<usize> {
     if is_known(CHECK) { check::size_of(object) } else { None }
@@ -169,14 +168,14 @@ fn is_guarded(object: *mut u8) -> bool {
     kind_of(object) == Some(usize::from(GUARDED))
 }
 
-/// Puts a batch of objects of a class into the order in which they are given out.
+/// Puts a batch of objects into the order in which they will be allocated.
 pub(super) fn arrange(batch: &mut [u64]) {
     if is_known(CHECK) {
         check::shuffle(batch);
     }
 }
 
-/// An object of a class, in a process that watches; `None` without memory.
+/// Allocates an object of a class when a mode is on; `None` when out of memory.
 pub(super) fn allocate(wishes: Wishes, place: Place, align: usize, size: usize) -> Option<u64> {
     match wishes.has(CHECK) {
         true => allocate_checked(wishes, place.range, align, size),
@@ -199,7 +198,7 @@ fn allocate_checked(wishes: Wishes, range: Range, align: usize, size: usize) -> 
     check::allocate(place, size)
 }
 
-/// Gives an object back, whatever it is, in a process that watches; `size` as in `front.rs`.
+/// Frees any object when a mode is on; `size` as in `front.rs`.
 pub(super) fn deallocate(wishes: Wishes, range: Range, object: *mut u8, size: usize) {
     if is_guarded(object) {
         return guard::deallocate(object, size);
@@ -223,7 +222,7 @@ pub(super) fn deallocate(wishes: Wishes, range: Range, object: *mut u8, size: us
     check::deallocate(place, object as usize, size);
 }
 
-/// A large object was made, or has another size now.
+/// To be called after a large object was made or resized.
 pub(super) fn large_made(range: Range, object: *mut u8, size: usize) {
     if let Some(wishes) = wishes().filter(|wishes| wishes.has(PROFILE)) {
         let is_sampled = wishes.odds().without_guard().at_once(size) == Lot::Sampled;

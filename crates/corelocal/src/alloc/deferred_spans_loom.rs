@@ -1,12 +1,12 @@
-//! Two threads leave parts of one span, a third parts of another, while a fourth adopts: in every order. Then twins
-//! with one fault each, which the same checks must catch.
+//! Model: two threads leave parts of one span, a third parts of another, while a fourth adopts, in every order. Then
+//! mutants with one fault each, which the same checks must catch.
 
 use super::*;
 use loom::cell::UnsafeCell;
 use loom::thread;
 use std::boxed::Box;
 
-/// How parts come to the list, and from it.
+/// How parts get to the list, and from it.
 #[derive(Clone, Copy)]
 struct Ways {
     leave: fn(&Model, u64, u64),
@@ -28,7 +28,7 @@ struct Model {
     returned: Returned,
     words: [AtomicU64; 2],
     next: [UnsafeCell<u64>; 2],
-    /// The objects of the parts, by the bits: loom sees two owners at a time.
+    /// The objects of the parts, by bit: loom detects two owners at a time.
     objects: [UnsafeCell<u32>; 3],
 }
 
@@ -38,20 +38,20 @@ impl Model {
     }
 
     fn link(&self, span: u64, next: u64) {
-        // SAFETY: the span's word became the caller's; loom checks it.
+        // SAFETY: this thread changed the span's word from 0; loom checks it.
         self.next[span as usize - 1].with_mut(|it| unsafe { *it = next });
     }
 
     fn next(&self, span: u64) -> u64 {
-        // SAFETY: likewise, until the word is 0.
+        // SAFETY: this thread took the list, and the span's word is not 0; loom checks it.
         self.next[span as usize - 1].with(|it| unsafe { *it })
     }
 
-    /// The objects of these parts are the caller's.
+    /// Uses the objects of these parts, which belong to the caller.
     fn use_objects(&self, parts: u64) {
         for (nth, object) in self.objects.iter().enumerate() {
             if parts & 1 << nth != 0 {
-                // SAFETY: ours; loom checks it.
+                // SAFETY: the caller's; loom checks it.
                 object.with_mut(|it| unsafe { *it += 1 });
             }
         }
@@ -60,7 +60,7 @@ impl Model {
 
 fn explore(ways: Ways) {
     crate::explore::within(3, move || {
-        // Leaked: loom panics in a drop, after a fault.
+        // Leaked: loom panics in a drop after a fault.
         let model: &'static Model = Box::leak(Box::new(Model {
             returned: Returned::new(),
             words: core::array::from_fn(|_| AtomicU64::new(0)),
@@ -109,7 +109,7 @@ fn adopt_with(model: &Model, each: &mut dyn FnMut(u64, u64), take: fn(&AtomicU64
     spans.for_each(|span| each(span, take(model.word(span))));
 }
 
-/// Else the twins below would show nothing.
+/// Otherwise the mutants below would prove nothing.
 #[test]
 fn loom_a_twin_without_a_fault_passes() {
     explore(Ways {
@@ -118,7 +118,7 @@ fn loom_a_twin_without_a_fault_passes() {
     });
 }
 
-/// The objects of the thread that does not link come without what it did to them.
+/// The adopter does not see what the thread that did not link did to its objects.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_parts_left_without_release() {
@@ -138,7 +138,7 @@ fn loom_catches_a_span_adopted_without_release() {
     explore(Ways { adopt, ..RIGHT });
 }
 
-/// Parts that come between the look and the store are lost.
+/// Parts that arrive between the load and the store are lost.
 #[test]
 #[should_panic(expected = "parts are lost")]
 fn loom_catches_a_store_instead_of_an_exchange() {

@@ -1,31 +1,31 @@
-//! What happens when a program gives back what it does not have: a line on stderr, and the end.
+//! Reaction to misuse: a line on stderr, and the process ends.
 //!
-//! Its memory cannot be trusted any more. Nothing here allocates or locks.
+//! The program's memory cannot be trusted any more. Nothing here allocates or locks.
 
 use core::fmt;
 
 use crate::sys::stderr::Line;
 
-/// Ways to be wrong.
+/// Kinds of misuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It is free already.
+    /// A double free.
     Twice,
-    /// It was not allocated here.
+    /// A pointer that is not from this malloc.
     Foreign,
-    /// It points into an object, or behind the last one of a span.
+    /// A pointer into an object, or behind the last object of a span.
     Misaligned,
-    /// It was allocated with another size.
+    /// A free with another size than that of the allocation.
     Size,
-    /// Likewise: which ones.
+    /// The same, with both sizes.
     Sizes { given: usize, size: usize },
-    /// This byte of what lies behind an object of this size is not as it was.
+    /// A byte behind the end of an object of this size was overwritten.
     Behind { at: usize, size: usize },
-    /// So much was overwritten that the object's size is not known any more: at most this.
+    /// So much was overwritten behind the end that the object's size is lost; it is at most this.
     FarBehind { most: usize },
-    /// Bytes before an object are not as they were.
+    /// Bytes before an object were overwritten.
     Before { by: usize, size: usize },
-    /// This byte of an object of this size changed after it was freed.
+    /// A byte of an object of this size was written to after the object was freed.
     Stale { at: usize, size: usize },
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Says what is wrong, and aborts.
+/// Prints a fault and aborts.
 #[cold]
 #[inline(never)]
 pub(super) fn report(fault: Fault, address: usize) -> ! {
@@ -63,7 +63,7 @@ pub(super) fn report(fault: Fault, address: usize) -> ! {
     abort()
 }
 
-/// Says what is wrong.
+/// Prints a fault.
 pub(super) fn say(fault: impl fmt::Display, address: usize) {
     Line::print(format_args!("corelocal malloc: {address:#x} {fault}\n"));
 }

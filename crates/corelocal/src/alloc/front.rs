@@ -1,36 +1,41 @@
-//! The front: for each core a stack of free objects of each class.
+//! The front end: for each core and size class, a stack of free objects.
 //!
-//! `malloc` pops the class's stack, `free` pushes onto it: one critical section each, on memory of this core
-//! alone. All stacks of a core lie in its one slot of 1 MiB, at the class's number times the stack's length,
-//! so that the number leads to the stack without a table (`stack::at`).
+//! `malloc` pops from the class's stack and `free` pushes onto it: one critical section each, on memory that only
+//! this core uses. All stacks of a core lie in its slot of 1 MiB, at the class number times the length of a stack, so
+//! a stack is found without a table (`stack::at`).
 //!
 //! ```text
-//!   slot:   stack 0, whose limit is 0 │ stack 1 │ stack 2 │ …         one page or more each, as they are used
-//!   stack:  top, limit, count, items …  a line more than two pages long, so that their first lines, which
-//!                                     every operation uses, do not fall on each other in the cache
+//!   slot:   stack 0, with limit 0 │ stack 1 │ stack 2 │ …     one page or more each, populated on use
+//!   stack:  top, limit, count, items …                        one cache line more than two pages long, so that the
+//!                                                             first lines of stacks, which every operation uses,
+//!                                                             fall into different cache sets
 //! ```
 //!
-//! A stack that is empty is filled from the store with a batch, one that has reached its limit gives one
-//! away. `core_cache.rs` says how limits grow.
+//! An empty stack is refilled with a batch from the middle end (`central.rs`). A stack that has reached its limit
+//! spills a batch. `core_cache.rs` says how limits grow.
 //!
-//! Threads without sections lease shared slots, which have a lock each; who finds it held goes to the store.
+//! Threads without critical sections lease shared slots, which have a lock each. If the lock is held, they go to the
+//! middle end.
 //!
-//! A process that watches its objects (`debug.rs`) has its slots elsewhere, and `FRONT` stays without any: so
-//! the hot paths find nothing, end in the cold ones, and those look. Who does not watch pays nothing for it. One
-//! that only counts finds what it frees by the map on the hot path all the same (`FREED`), and what it asks for at the
-//! beginning of the cold one (`instrumented.rs`).
+//! # Debugging costs nothing when it is off
+//! There are three references to the slots. Hot paths allocate through `FRONT` and free through `FREED`. A process
+//! that checks, counts, samples or guards its objects (`debug.rs`) has its slots in `WATCHED` and leaves `FRONT`
+//! empty: the hot paths then fail over to the cold ones, which do the extra work. If it only counts, `FREED` is set
+//! all the same, so that frees stay on the hot path, and allocations are counted at the start of the cold path
+//! (`instrumented.rs`).
 //!
-//! A process that waits for memory to have been idle long enough, and has no thread to wait, is counted for that while:
-//! so the cold path comes at least once in [`TICK`] objects of a class, and can look at the clock (`timed_release.rs`).
+//! A process that waits for memory to become old enough to be released, and has no background thread, counts for that
+//! time: the cold path then runs at least once in [`TICK`] objects of a class, and looks at the clock
+//! (`timed_release.rs`).
 //!
 //! # Invariants
-//! 1. In the slot of an id stacks are changed by sections alone, but for those of a frozen slot; limits and
-//!    what is behind the stacks by anybody. In a shared slot they are changed under its lock.
-//! 2. A limit is at most the shape's `most`, and of kinds that are no class it is 0. Refills go beyond the
-//!    limit, never beyond `MOST_ITEMS`.
-//! 3. Items are objects of the stack's class that nobody else has.
-//! 4. One of `FRONT` and `WATCHED` has slots, both for moments in between, and all have the same ones: `BLOCK`, which is
-//!    final. `FREED` has them, too, or none: none in a process that checks.
+//! 1. The stacks in an id's slot change only by sections, except while the slot is frozen; limits, and what follows
+//!    the stacks, are changed by any thread. The stacks in a shared slot change under its lock.
+//! 2. A limit is at most the class's `most`. Stacks that belong to no class have limit 0. Refills go beyond the
+//!    limit, but never beyond `MOST_ITEMS`.
+//! 3. The items are free objects of the stack's class.
+//! 4. `FRONT` or `WATCHED` has the slots, for a moment both. They are always those of `BLOCK`, which does not change
+//!    once set. `FREED` has the same slots or none; in checking mode it has none.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -52,34 +57,34 @@ use crate::rseq::{self, Exit, Slots, Yielded};
 
 const R: Ordering = Ordering::Relaxed;
 
-/// Somebody who checks was asked for an object of the class.
+/// Counts an allocation of the class, in checking mode.
 pub(super) fn count_pop(class: usize) {
     if let Some(core_cache) = near() {
         core_cache.counts[class].popped.fetch_add(1, R);
     }
 }
 
-/// Likewise, was given one back.
+/// Counts a free of the class, in checking mode.
 pub(super) fn count_push(class: usize) {
     if let Some(core_cache) = near() {
         core_cache.counts[class].pushed.fetch_add(1, R);
     }
 }
 
-/// The slots of all cores, where nobody watches.
+/// The slots of all cores, unless objects are checked, counted, sampled or guarded.
 static FRONT: Slots = Slots::new();
-/// Where somebody does.
+/// The slots of all cores, if they are.
 static WATCHED: Slots = Slots::new();
-/// Where objects go back to that the map says are of a class.
+/// The slots that objects are freed to whose class the map tells.
 static FREED: Slots = Slots::new();
 
-/// What the slots of all three are.
+/// The slots themselves.
 static BLOCK: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Objects of a class that a core gives out in a process that is ticked, until its clock is looked at.
+/// How many objects of a class a core allocates between two looks at the clock, in a process that ticks.
 const TICK: u64 = 256;
 
-/// Makes the cold path come now and then, or no more; nothing in a process that watches.
+/// Switches ticking on or off. Does nothing in a process that checks, counts, samples or guards.
 #[cold]
 pub(super) fn set_ticked(is_ticked: bool) {
     let (Some(block), Some(wishes)) = (block(), debug::wishes()) else { return };
@@ -92,7 +97,7 @@ pub(super) fn set_ticked(is_ticked: bool) {
     from.unbind();
 }
 
-/// In a process that is ticked, when it was this class's turn: the next tick comes later.
+/// Whether this class's turn to look at the clock has come, in a process that ticks. If so, restarts its count.
 fn has_ticked(class: usize) -> bool {
     if !FRONT.base().is_null() {
         return false;
@@ -100,10 +105,10 @@ fn has_ticked(class: usize) -> bool {
     if let Some(core_cache) = near() {
         let left = core_cache.left(class);
         let seen = left.load(R);
-        // Sections do not write to it as long as it is this (`stack.rs`, 4).
+        // Sections do not change values of 0 and 1 (`stack.rs`, 4).
         return seen <= 1 && left.compare_exchange(seen, TICK, R, R).is_ok();
     }
-    // Without sections each call of the process comes here, and none has counted.
+    // Without sections, every call comes here, and nothing else counts down.
     leased(|core_cache| {
         let left = core_cache.left(class);
         let seen = left.load(R);
@@ -113,7 +118,7 @@ fn has_ticked(class: usize) -> bool {
     .unwrap_or(false)
 }
 
-/// Those of the two that the process uses; `None` as long as it cannot be known.
+/// The slots that this process allocates from; `None` until the environment could be read.
 pub(super) fn slots() -> Option<&'static Slots> {
     if !FRONT.base().is_null() {
         return Some(&FRONT);
@@ -124,28 +129,29 @@ pub(super) fn slots() -> Option<&'static Slots> {
     debug::wishes().map(|wishes| if wishes.is_any() { &WATCHED } else { &FRONT })
 }
 
-/// What there is to be returned where there is no memory: null, and something is done perhaps.
+/// Called when out of memory: returns null, and may do something else, such as set `errno`.
 pub(super) type Missing = extern "C" fn() -> *mut u8;
 
-/// Pops an object of the class whose stack is there, the one of the alignment and the size; without memory it is
-/// `missing`'s.
+/// Pops an object from the stack at offset `at`, which must be the stack of this size and alignment. Returns
+/// `missing()` when out of memory.
 ///
-/// The cold functions here have C's convention, in which nothing unwinds: so the hot ones, at their end, jump
-/// there without a frame of their own.
+/// The cold functions use the C calling convention, which does not unwind, so that the hot function ends in a jump to
+/// them and needs no stack frame.
 #[inline(always)]
 pub(super) fn pop(at: usize, align: usize, size: usize, missing: Missing) -> *mut u8 {
     let (exit, item) = pop_section(&FRONT, at);
     if exit.is_straight() {
-        // SAFETY: invariant 3: an item, so an initialised word.
+        // SAFETY: the section committed, so the item is an initialised word.
         return core::ptr::with_exposed_provenance_mut(unsafe { item.assume_init() } as usize);
     }
     pop_cold(align, size, missing)
 }
 
-/// Gives an object back: pushes it, if it is of a class.
+/// Frees an object: pushes it onto its class's stack, or takes a cold path.
 ///
 /// # Safety
-/// The map says that the object is of this kind; if it is a class, the caller has the object for himself.
+/// - `kind` is what the map says of the object.
+/// - If `kind` is a class, the object belongs to the caller alone.
 #[inline(always)]
 pub(super) unsafe fn push(kind: usize, object: *mut u8) {
     if push_section(&FREED, stack::at(kind), object as u64).is_straight() {
@@ -154,11 +160,12 @@ pub(super) unsafe fn push(kind: usize, object: *mut u8) {
     push_cold(object, kind);
 }
 
-/// [`push`], for callers who know the size that was asked for, which those who watch look at. Instead of the kind,
-/// which is found again: one register more, and the hot path would save one.
+/// As [`push`], for callers that know the size that was asked for, which the debugging modes check. The cold path
+/// gets the size instead of the kind and looks the kind up again: the hot path would have to save a register to pass
+/// both.
 ///
 /// # Safety
-/// As there.
+/// The conditions of [`push`].
 #[inline(always)]
 pub(super) unsafe fn push_sized(kind: usize, object: *mut u8, size: usize) {
     if push_section(&FREED, stack::at(kind), object as u64).is_straight() {
@@ -167,10 +174,11 @@ pub(super) unsafe fn push_sized(kind: usize, object: *mut u8, size: usize) {
     push_sized_cold(object, size);
 }
 
-/// [`push_sized`], of an object of the class of its size, unless somebody watches.
+/// As [`push_sized`], for an object of its size's class, unless a debugging mode has replaced it.
 ///
 /// # Safety
-/// As there.
+/// - The object belongs to the caller alone.
+/// - Unless a debugging mode is on, it is of the class whose stack is at `at`.
 #[inline(always)]
 pub(super) unsafe fn push_of_class(at: usize, object: *mut u8, size: usize) {
     if push_section(&FRONT, at, object as u64).is_straight() {
@@ -182,26 +190,26 @@ pub(super) unsafe fn push_of_class(at: usize, object: *mut u8, size: usize) {
 #[inline(always)]
 fn pop_section(slots: &Slots, at: usize) -> rseq::Popped {
     let Some(index) = Cid::settled_index() else { return (Exit::COLD, MaybeUninit::uninit()) };
-    // SAFETY: a stack of the core_cache that every slot has, or none yet; invariants 1 and 2.
+    // SAFETY: `at` is the offset of a stack in every slot; invariants 1 and 2 are those that the section needs.
     unsafe { rseq::pop_at(index, slots, at) }
 }
 
-/// [`pop_section`], unless there is nothing [left](CoreCache::left).
+/// As [`pop_section`], but fails if no objects are [left](CoreCache::left) to give out without a look.
 #[inline(always)]
 fn pop_counted_section(slots: &Slots, at: usize) -> rseq::Popped {
     let Some(index) = Cid::settled_index() else { return (Exit::COLD, MaybeUninit::uninit()) };
-    // SAFETY: as in `pop_section`; a class has another stack before it.
+    // SAFETY: as in `pop_section`; every class's stack follows another one, which has the count.
     unsafe { rseq::pop_counted_at(index, slots, at) }
 }
 
 #[inline(always)]
 fn push_section(slots: &Slots, at: usize, object: u64) -> Exit {
     let Some(index) = Cid::settled_index() else { return Exit::COLD };
-    // SAFETY: as in `pop_section`.
+    // SAFETY: `at` is the offset of a stack in every slot; invariants 1 and 2 are those that the section needs.
     unsafe { rseq::push_at(index, slots, at, object) }
 }
 
-/// Where those who count come each time.
+/// Cold path of [`pop`]; in a process that counts, the path of every allocation.
 #[cold]
 #[inline(never)]
 extern "C" fn pop_cold(align: usize, size: usize, missing: Missing) -> *mut u8 {
@@ -209,10 +217,10 @@ extern "C" fn pop_cold(align: usize, size: usize, missing: Missing) -> *mut u8 {
     let Some(at) = at else { return pop_slowly(align, size, missing) };
     let (exit, item) = pop_counted_section(&WATCHED, at);
     if exit.is_straight() {
-        // SAFETY: as in `pop`.
+        // SAFETY: the section committed, so the item is an initialised word.
         return core::ptr::with_exposed_provenance_mut(unsafe { item.assume_init() } as usize);
     }
-    // All are aligned so. One register less that is kept over the section.
+    // Objects of this path have no larger alignment. A constant here keeps a register free across the section.
     pop_slowly(ALIGNED, size, missing)
 }
 
@@ -220,7 +228,8 @@ extern "C" fn pop_cold(align: usize, size: usize, missing: Missing) -> *mut u8 {
 #[inline(never)]
 extern "C" fn pop_slowly(align: usize, size: usize, missing: Missing) -> *mut u8 {
     let Some(class) = class::of_aligned(align, size) else { return missing() };
-    // Before the range, which takes what address space it finds. Without slots all comes from the store.
+    // Bind the slots before the range is made, which may use up the address space. Without slots, the middle end
+    // serves.
     bind();
     let Some(range) = Range::make() else { return missing() };
     let place = Place::new(range, class);
@@ -243,18 +252,18 @@ extern "C" fn pop_slowly(align: usize, size: usize, missing: Missing) -> *mut u8
     }
 }
 
-/// An object of a class, from its stack or the store; `None` without memory.
+/// Allocates an object of a class from its stack or from the middle end; `None` when out of memory.
 pub(super) fn pop_or_refill(place: Place) -> Option<u64> {
     let class = place.class;
     let popped = slots().and_then(|slots| {
         let attempt = || pop_section(slots, stack::at(class));
         let first = attempt();
         if first.0.is_straight() {
-            // SAFETY: as in `pop`.
+            // SAFETY: the section committed, so the item is an initialised word.
             return Some(unsafe { first.1.assume_init() });
         }
         match rseq::retry(first, cid::prepare::<Cid>, attempt) {
-            // SAFETY: likewise.
+            // SAFETY: the section committed, so the item is an initialised word.
             Some((exit, item)) if exit.is_committed() => Some(unsafe { item.assume_init() }),
             Some(_) => None,
             None => leased(|core_cache| core_cache.stacks[class].pop()).flatten(),
@@ -263,35 +272,35 @@ pub(super) fn pop_or_refill(place: Place) -> Option<u64> {
     popped.or_else(|| refill(place))
 }
 
-/// What [`pop_counted`] found.
+/// The outcome of [`pop_counted`].
 pub(super) enum Popped<T> {
-    /// An object, which is counted.
+    /// An object, which has been counted.
     Object(u64),
-    /// The stack is empty, or nothing is [left](CoreCache::left), or there are no slots.
+    /// The stack is empty, no objects are [left](CoreCache::left), or there are no slots.
     Nothing,
-    /// What `alone` said.
+    /// The result of `alone`.
     Otherwise(T),
 }
 
-/// Pops an object of a class, and counts it; `alone` does it on a shared slot, which nobody else uses meanwhile.
+/// Pops an object of a class and counts it. In a thread without sections, runs `alone` on the leased shared slot.
 pub(super) fn pop_counted<T>(class: usize, alone: impl FnOnce(&CoreCache) -> T) -> Popped<T> {
     let Some(slots) = slots() else { return Popped::Nothing };
     let attempt = || pop_counted_section(slots, stack::at(class));
     match rseq::retry(attempt(), cid::prepare::<Cid>, attempt) {
-        // SAFETY: as in `pop`.
+        // SAFETY: the section committed, so the item is an initialised word.
         Some((exit, item)) if exit.is_committed() => Popped::Object(unsafe { item.assume_init() }),
         Some(_) => Popped::Nothing,
         None => leased(alone).map_or(Popped::Nothing, Popped::Otherwise),
     }
 }
 
-/// The slots, made now if there were none; `None` without memory.
+/// The slots, which are made now if necessary; `None` when out of memory.
 fn bind() -> Option<Block<CoreCache>> {
     let block = match block() {
         Some(block) => block,
         None => bind_fresh()?,
     };
-    // By each who comes: the child of a fork may find the one without the others.
+    // Every caller binds: a forked child may have the block without the references to it.
     if FRONT.base().is_null() && WATCHED.base().is_null() {
         slots()?.bind(block.base());
     }
@@ -302,26 +311,26 @@ fn bind() -> Option<Block<CoreCache>> {
 }
 
 fn bind_fresh() -> Option<Block<CoreCache>> {
-    // Not before it is known whose they are.
+    // Only once it is known which reference the slots belong to.
     slots()?;
-    // Release: partner is the Acquire in `block`; the block is ready to be used. Of two threads both have the same one.
+    // Release: partner is the Acquire in `block`; the block is initialised. Two threads that race get the same block.
     BLOCK.store(core_cache_memory::make()?.base(), Ordering::Release);
     block()
 }
 
 pub(super) fn block() -> Option<Block<CoreCache>> {
-    // Acquire: partner is the Release in `bind_fresh`.
-    // SAFETY: null, or what `bind_fresh` stored, which stays.
+    // Acquire: partner is the Release in `bind_fresh`. SAFETY: null, or the block that `bind_fresh` stored, which is
+    // never freed.
     unsafe { Block::from_base(BLOCK.load(Ordering::Acquire)) }
 }
 
-/// The slot of the calling thread's id. A hint.
+/// The slot of the calling thread's id. A hint: the thread may move at any time.
 pub(super) fn near() -> Option<&'static CoreCache> {
     let offset = cid::offset_of_this_thread::<Cid>()?;
     Some(block()?.slot_at(offset))
 }
 
-/// Runs `f` on the shared slot that the thread leases, unless another thread does the same.
+/// Runs `f` on the shared slot that the thread leases; `None` if its lock is held.
 fn leased<R>(f: impl FnOnce(&CoreCache) -> R) -> Option<R> {
     let (block, slots) = (bind()?, slots()?);
     let slot = cid::shared_slot(slots);
@@ -329,13 +338,13 @@ fn leased<R>(f: impl FnOnce(&CoreCache) -> R) -> Option<R> {
         return None;
     }
     let core_cache = block.shared(slot);
-    // Recovered after a fork: counts change last, so every state of a stack is one.
+    // A lock recovered after a fork needs no repair: counts are stored last, so every state of a stack is valid.
     let _locked = core_cache.lock.try_lock()?;
     Some(f(core_cache))
 }
 
-/// Takes a batch from the store: the object that is to be used first, and the others onto the stack. `None` without
-/// memory.
+/// Fetches a batch from the middle end, returns the object that should be used first, and pushes the others onto the
+/// stack. `None` when out of memory.
 fn refill(place: Place) -> Option<u64> {
     let near = near();
     let mut batch = [0; MOST_BATCH];
@@ -361,12 +370,12 @@ fn refill(place: Place) -> Option<u64> {
     Some(*first)
 }
 
-/// Pushes objects onto the stack, beyond its limit if need be; how many, the first ones.
+/// Pushes objects onto the stack, beyond its limit if necessary. Returns how many, counted from the first.
 fn push_some(class: usize, objects: &[u64]) -> usize {
     let Some(slots) = from_counts(class) else { return 0 };
     let attempt = || {
         let (from, most) = (objects.as_ptr().cast(), objects.len() as u64);
-        // SAFETY: a stack of the core_cache, from its count on; invariants 1 and 2; so many words to read.
+        // SAFETY: the slots point to the stack's count; invariants 1 and 2; `objects` has this many words to read.
         unsafe { rseq::push_some(Cid::index(), &slots, from, most, MOST_ITEMS as u64) }
     };
     pushed_or_popped(attempt, |core_cache| {
@@ -375,17 +384,18 @@ fn push_some(class: usize, objects: &[u64]) -> usize {
     })
 }
 
-/// Pops objects off the stack; how many.
+/// Pops objects off the stack, and returns how many.
 fn pop_some(class: usize, to: &mut [u64]) -> usize {
     let Some(slots) = from_counts(class) else { return 0 };
     let (to, most) = (to.as_mut_ptr(), to.len());
     let attempt = || {
-        // SAFETY: as in `push_some`; so many words to write, used by this thread alone.
+        // SAFETY: the slots point to the stack's count; invariants 1 and 2; `to` has `most` words, which this thread
+        // alone writes.
         unsafe { rseq::pop_some(Cid::index(), &slots, to.cast(), most as u64) }
     };
     pushed_or_popped(attempt, |core_cache| {
         let objects = core::iter::from_fn(|| core_cache.stacks[class].pop());
-        // SAFETY: fewer than `most`.
+        // SAFETY: `nth` is below `most`, the length of `to`.
         let write = |(nth, object)| unsafe { to.add(nth).write(object) };
         objects.take(most).enumerate().map(write).count()
     })
@@ -402,7 +412,7 @@ fn pushed_or_popped(
     }
 }
 
-/// The class's stacks from their counts on, as the sections of batches want them.
+/// The slots, shifted to the count of the class's stack, as batch sections expect.
 fn from_counts(class: usize) -> Option<Slots> {
     Some(Slots::bound(bind()?.base().wrapping_add(stack::at(class) + BEFORE_COUNT)))
 }
@@ -423,7 +433,7 @@ extern "C" fn push_sized_cold(object: *mut u8, size: usize) {
 #[inline(never)]
 extern "C" fn push_of_class_cold(object: *mut u8, size: usize) {
     if FRONT.base().is_null() {
-        // Somebody watches: the map knows what was taken out.
+        // A debugging mode is on: the map says whether the object was replaced.
         if let Some(kind) = kind_of(object) {
             if push_section(&FREED, stack::at(kind), object as u64).is_straight() {
                 return;
@@ -433,7 +443,7 @@ extern "C" fn push_of_class_cold(object: *mut u8, size: usize) {
     push_otherwise(class::of_size(size).unwrap_or_default(), object, size);
 }
 
-/// What the stack had no room for, or is of no class, or of somebody who watches.
+/// Frees an object for which the stack had no room, which has no class, or which a debugging mode handles.
 fn push_otherwise(kind: usize, object: *mut u8, size: usize) {
     let Some(range) = Range::get() else { return super::deallocate_other(object) };
     if let Some(wishes) = debug::wishes().filter(|wishes| wishes.is_any()) {
@@ -445,7 +455,7 @@ fn push_otherwise(kind: usize, object: *mut u8, size: usize) {
     push_or_spill(Place::new(range, kind), object as u64);
 }
 
-/// Gives an object of a class back to its stack, or to the store.
+/// Pushes an object onto its class's stack, or spills to the middle end.
 pub(super) fn push_or_spill(place: Place, object: u64) {
     let class = place.class;
     let Some(slots) = slots() else { return central::give(place, &[object]) };
@@ -470,7 +480,7 @@ pub(super) fn push_or_spill(place: Place, object: u64) {
     }
 }
 
-/// The stack is full, has no limit yet, or has the object on top.
+/// Handles a push that failed: the stack is full, has no limit yet, or has this very object on top.
 fn overflow(slots: &Slots, place: Place, object: u64) {
     if let Some(core_cache) = near() {
         if core_cache.stacks[place.class].top() == object {
@@ -485,7 +495,7 @@ fn overflow(slots: &Slots, place: Place, object: u64) {
     spill(place, object);
 }
 
-/// Gives the object, and others of its stack, to the store.
+/// Moves the object, and others of its stack, to the middle end.
 fn spill(place: Place, object: u64) {
     let near = near();
     if let Some(core_cache) = near {

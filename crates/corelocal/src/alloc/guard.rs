@@ -1,19 +1,19 @@
-//! Some objects on pages of their own, between pages that nobody may touch: `guard` in `CORELOCAL_MALLOC`, for
-//! programs in earnest. It finds in many runs what is wrong in one of them.
+//! Guarded sampling (`CORELOCAL_MALLOC=guard`): a random selection of objects on pages of their own, between
+//! inaccessible pages. Cheap enough for production; across many runs it finds the bugs that appear in few of them.
 //!
 //! ```text
-//!   a chunk:  │ closed │ … closed … │ open: SLACK, the object │ closed │     its end at the end of a page
-//!             │ closed │ open: the object, SLACK │ … closed … │ closed │     or its beginning at the beginning
+//!   a chunk:  │ closed │ … closed … │ open: SLACK, the object │ closed │     the object ends at a page's end
+//!             │ closed │ open: the object, SLACK │ … closed … │ closed │     or begins at a page's beginning
 //! ```
-//! Chance takes out one allocation of `RATE` (`sampling.rs`). As many as [`MOST_LIVE`] objects live
-//! in the pool at a time; the chunk of one that was freed is closed and remembered, and the one that was freed
-//! first is used next. Who touches a closed page gets a signal, and `report.rs` tells.
+//! One allocation in `RATE` is selected at random (`sampling.rs`). At most [`MOST_LIVE`] objects live in the pool at
+//! a time. The chunk of a freed object is closed and remembered; the one freed first is reused first. An access to a
+//! closed page raises a signal, and `report.rs` explains it.
 //!
 //! # Invariants
-//! 1. A slot goes from free to busy to live to busy to free, each time by compare-exchange out of a state that is not
-//!    busy: whoever made it busy owns it. So there is no lock; a fork leaves at worst a slot busy.
-//! 2. The pages of a slot that is free are closed. Those of a live one are open where the object lies.
-//! 3. Pages of a live slot about its object are SLACK, as long as the program is right.
+//! 1. A slot changes from free to busy to live to busy to free, each time by compare-exchange from a state other than
+//!    busy: the thread that makes it busy owns it. So no lock is needed, and a fork leaves at worst a busy slot.
+//! 2. The pages of a free slot are closed. Those of a live slot are open where the object lies.
+//! 3. Bytes on the open pages of a live slot that are not the object are SLACK, unless the program is faulty.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -27,29 +27,29 @@ use crate::sys::page_size::{page_size, page_start};
 use crate::sys::pages;
 
 const SLOTS: usize = 256;
-/// Objects in the pool at a time: so three times as many are remembered.
+/// The most objects in the pool at a time, so that three times as many freed ones are remembered.
 const MOST_LIVE: usize = SLOTS / 4;
-/// Of allocations one is guarded, by default.
+/// The default rate: one allocation in so many is guarded.
 const DEFAULT_RATE: u32 = 5000;
 const SLACK: u8 = 0xc5;
 
 const R: Ordering = Ordering::Relaxed;
 
-/// What a slot is: free, from the beginning; busy; live; free again.
+/// States of a slot: free and never used; busy; live; free again.
 const NEW: u32 = 0;
 const BUSY: u32 = 1;
 const LIVE: u32 = 2;
 const FREED: u32 = 3;
 
-/// The longest objects: a chunk, but for a closed page at both ends. Where a page is as long as a chunk, there are none.
+/// The longest objects: a chunk less one closed page at each end. None if a page is as long as a chunk.
 fn most_bytes() -> usize {
     CHUNK.saturating_sub(2 * page_size())
 }
 
-/// A chunk of the pool, and what is known of it.
+/// A chunk of the pool and its state.
 pub(super) struct Slot {
     state: AtomicU32,
-    /// Slots that were freed before it.
+    /// The number of slots freed before this one.
     freed_at: AtomicU64,
     object: AtomicUsize,
     size: AtomicUsize,
@@ -57,9 +57,9 @@ pub(super) struct Slot {
     pub(super) freed: Trace,
 }
 
-/// All slots. All bytes 0 is one without chunks.
+/// All slots. All bytes 0 is a pool without chunks.
 struct Pool {
-    /// The first chunk's address.
+    /// The address of the first chunk.
     base: AtomicUsize,
     live: AtomicUsize,
     frees: AtomicU64,
@@ -71,7 +71,7 @@ struct Pool {
 static POOL: AtomicPtr<Pool> = AtomicPtr::new(core::ptr::null_mut());
 static RATE: AtomicU32 = AtomicU32::new(DEFAULT_RATE);
 
-/// Of how many allocations one is to be guarded, if this word says so.
+/// The rate that this word of the environment asks for, if it does.
 pub(super) fn rate_of(word: &[u8]) -> Option<u32> {
     let rate = match word.strip_prefix(b"guard")? {
         b"" => return Some(DEFAULT_RATE),
@@ -80,17 +80,17 @@ pub(super) fn rate_of(word: &[u8]) -> Option<u32> {
     rate.parse().ok().filter(|rate| *rate > 0)
 }
 
-/// See [`rate_of`].
+/// Sets the rate.
 pub(super) fn set_rate(rate: u32) {
     RATE.store(rate, R);
 }
 
-/// Of how many allocations one is to be guarded, where that is wanted.
+/// One allocation in this many is guarded, if guarding is on.
 pub(super) fn rate() -> u32 {
     RATE.load(R)
 }
 
-/// An object on pages of its own; `None` if it cannot be.
+/// Allocates an object on pages of its own; `None` if that is not possible.
 #[cold]
 pub(super) fn allocate(range: Range, align: usize, size: usize) -> Option<usize> {
     let len = size.max(1);
@@ -111,7 +111,7 @@ pub(super) fn allocate(range: Range, align: usize, size: usize) -> Option<usize>
     let slot = &pool.slots[nth];
     slot.object.store(object, R);
     slot.size.store(size, R);
-    // SAFETY: ours, since it is busy (1); pages just opened.
+    // SAFETY: the slot is busy, so this thread owns it (1); its pages were just opened.
     unsafe {
         slot.allocated.take();
         slot.for_each_slack(|from, len| {
@@ -119,19 +119,19 @@ pub(super) fn allocate(range: Range, align: usize, size: usize) -> Option<usize>
         });
     }
     pool.allocations.fetch_add(1, R);
-    // Release: partner is the Acquire of whoever frees it, or reports.
+    // Release: partner is the Acquire of the thread that frees the object, or reports.
     slot.state.store(LIVE, Ordering::Release);
     Some(object)
 }
 
-/// Gives an object back that lies in the pool.
+/// Frees an object in the pool.
 #[cold]
 pub(super) fn deallocate(object: *mut u8, given: usize) {
     let at = object as usize;
     let Some(pool) = Pool::get() else { return };
     let Some(slot) = pool.slot(at) else { return };
     let size = slot.size_of_live(at);
-    // Acquire: partner is the Release in `allocate`. Who comes second is told.
+    // Acquire: partner is the Release in `allocate`. The second of two frees is reported.
     if slot.state.compare_exchange(LIVE, BUSY, Ordering::Acquire, R).is_err() {
         report::report(Fault::Twice, slot, at);
     }
@@ -141,29 +141,29 @@ pub(super) fn deallocate(object: *mut u8, given: usize) {
     if let Some(fault) = slot.find_fault() {
         report::report(fault, slot, at);
     }
-    // SAFETY: ours, since it is busy (1).
+    // SAFETY: the slot is busy, so this thread owns it (1).
     unsafe { slot.freed.take() };
     pool.close(at);
     slot.freed_at.store(pool.frees.fetch_add(1, R) + 1, R);
-    // Release: partner is the Acquire in `take`, and of whoever reports.
+    // Release: partner is the Acquire in `take`, and of a thread that reports.
     slot.state.store(FREED, Ordering::Release);
     pool.live.fetch_sub(1, R);
 }
 
-/// The size that was asked for, of an object in the pool.
+/// The exact size of an object in the pool.
 #[cold]
 pub(super) fn usable_size(object: *mut u8) -> usize {
     let at = object as usize;
     Pool::get().and_then(|pool| pool.slot(at)).map_or(0, |slot| slot.size_of_live(at))
 }
 
-/// Objects in the pool, and how many there ever were.
+/// The number of objects in the pool, and of all ever there.
 pub(super) fn counts() -> (usize, u64) {
     Pool::get().map_or((0, 0), |pool| (pool.live.load(R), pool.allocations.load(R)))
 }
 
-/// The slot that an address belongs to, for a report: a closed page behind a live object is that one's, though
-/// another chunk begins there.
+/// The slot that an address belongs to, for a report. A closed page behind a live object belongs to that object,
+/// although the next chunk begins there.
 pub(super) fn slot_of(address: usize) -> Option<&'static Slot> {
     let pool = Pool::get()?;
     let slot = pool.slot(address)?;
@@ -171,7 +171,7 @@ pub(super) fn slot_of(address: usize) -> Option<&'static Slot> {
     Some(if slot.is(LIVE) { slot } else { before.unwrap_or(slot) })
 }
 
-/// What a report needs.
+/// The working memory of reports.
 pub(super) fn work() -> Option<&'static Work> {
     Pool::get().map(|pool| &pool.work)
 }
@@ -180,23 +180,23 @@ impl Pool {
     fn get() -> Option<&'static Pool> {
         // Acquire: partner is the Release in `make`.
         let pool = POOL.load(Ordering::Acquire);
-        // SAFETY: null, or pages that stay, of which all bytes 0 are a pool.
+        // SAFETY: null, or zeroed memory that is never unmapped; zero is a valid pool.
         unsafe { pool.as_ref() }
     }
 
-    /// The pool, made now if there was none.
+    /// The pool, made now if necessary.
     fn make(range: Range) -> Option<&'static Pool> {
         if let Some(pool) = Pool::get() {
             return Some(pool);
         }
         let fresh = pages::map(size_of::<Pool>())?.cast::<Pool>();
         let Some(run) = store::claim(range, SLOTS, 1) else {
-            // SAFETY: nobody else saw it.
+            // SAFETY: this mapping was never published.
             unsafe { pages::unmap(fresh.cast(), size_of::<Pool>()) };
             return None;
         };
         let base = range.address(run.first);
-        // SAFETY: pages of nobody else's.
+        // SAFETY: whole chunks that this thread has just claimed, and a pool that was not published yet.
         unsafe {
             pages::close(base as *mut u8, SLOTS * CHUNK);
             (*fresh).base.store(base, R);
@@ -205,7 +205,7 @@ impl Pool {
             (run.first..run.first + SLOTS).for_each(|chunk| range.kind(chunk).store(kind, R));
         };
         name(GUARDED);
-        // Before anybody can be noticed to be wrong.
+        // Before any fault can occur.
         report::install();
         let none = core::ptr::null_mut();
         // Release: partner is the Acquire in `get`.
@@ -213,7 +213,7 @@ impl Pool {
             Ok(_) => {}
             Err(_) => {
                 name(NOTHING);
-                // SAFETY: nobody else saw them.
+                // SAFETY: this pool lost the race and was never published.
                 unsafe {
                     pages::unmap(fresh.cast(), size_of::<Pool>());
                     if pages::open(base as *mut u8, SLOTS * CHUNK) {
@@ -230,7 +230,7 @@ impl Pool {
         self.slots.get(address.wrapping_sub(self.base.load(R)) / CHUNK)
     }
 
-    /// Makes the slot busy that has been free for the longest time; it, and what it was.
+    /// Makes the slot busy that has been free longest; returns it and its former state.
     fn take(&self) -> Option<(usize, u32)> {
         for _ in 0..8 {
             let is_free = |nth: &usize| matches!(self.slots[*nth].state.load(R), NEW | FREED);
@@ -248,33 +248,34 @@ impl Pool {
         None
     }
 
-    /// Opens pages of a busy slot for an object; the slot is free again if the kernel refuses.
+    /// Opens the pages of a busy slot for an object. If the kernel refuses, the slot becomes free again.
     fn place(&self, nth: usize, was: u32, align: usize, len: usize) -> Option<usize> {
         let chunk = self.base.load(R) + nth * CHUNK;
         let first = chunk + page_size();
         let end = first + most_bytes();
         let object = if random::next() % 2 == 0 { first } else { (end - len) & !(align - 1) };
         let (from, to) = pages_of(object, len);
-        // SAFETY: the slot's, which nobody uses.
+        // SAFETY: the slot is busy, so only this thread uses its pages (1).
         let is_open = unsafe {
-            // Who opened the range at its beginning may have opened this, too. What was freed was closed then.
+            // The whole range may have been opened when it was mapped, this chunk included. Freed slots are closed
+            // already.
             if was == NEW {
                 pages::close(chunk as *mut u8, CHUNK);
             }
             pages::open(from as *mut u8, to - from)
         };
         if !is_open {
-            // Release: partner is the Acquire of whoever takes the slot next.
+            // Release: partner is the Acquire of the thread that takes the slot next.
             self.slots[nth].state.store(FREED, Ordering::Release);
         }
         is_open.then_some(object)
     }
 
-    /// Closes the chunk of an address, whose memory goes back.
+    /// Closes the chunk of an address and gives its memory back.
     fn close(&self, address: usize) {
         let base = self.base.load(R);
         let chunk = (base + (address - base) / CHUNK * CHUNK) as *mut u8;
-        // SAFETY: of a slot that is busy. Refused, what is done to it is not noticed.
+        // SAFETY: the chunk of a busy slot. If the kernel refuses, later accesses go unnoticed.
         unsafe {
             pages::close(chunk, CHUNK);
             let _ = pages::advise(chunk, CHUNK, libc::MADV_DONTNEED);
@@ -282,23 +283,23 @@ impl Pool {
     }
 }
 
-/// The pages that an object lies in: from where to where.
+/// The pages that an object lies on: start and end.
 fn pages_of(object: usize, len: usize) -> (usize, usize) {
     (page_start(object), (object + len.max(1)).next_multiple_of(page_size()))
 }
 
 impl Slot {
     fn is(&self, state: u32) -> bool {
-        // Acquire: partners are the Releases where it becomes live or free.
+        // Acquire: partners are the Releases that make the slot live or free.
         self.state.load(Ordering::Acquire) == state
     }
 
-    /// Where the last object lies, or lay, and its size.
+    /// Address and size of the slot's current or last object.
     pub(super) fn object(&self) -> (usize, usize) {
         (self.object.load(R), self.size.load(R))
     }
 
-    /// The size of an object that a program has; the end, if it has it not.
+    /// The size of an allocated object. Reports a fault if the object is not allocated.
     fn size_of_live(&self, at: usize) -> usize {
         let (object, size) = self.object();
         match self.is(LIVE) {
@@ -308,7 +309,7 @@ impl Slot {
         }
     }
 
-    /// Calls `f` with both parts of the open pages that are not the object: where they begin, and their length.
+    /// Calls `f` with start and length of both parts of the open pages that are not the object.
     fn for_each_slack(&self, mut f: impl FnMut(usize, usize)) {
         let (object, size) = self.object();
         let (from, to) = pages_of(object, size);
@@ -316,12 +317,12 @@ impl Slot {
         f(object + size, to - object - size);
     }
 
-    /// What is wrong about a live object (3).
+    /// The fault next to a live object, if its slack has changed (3).
     fn find_fault(&self) -> Option<Fault> {
         let (object, size) = self.object();
         let mut fault = None;
         self.for_each_slack(|from, len| {
-            // SAFETY: open pages.
+            // SAFETY: open pages of a live slot.
             if let Some(at) = unsafe { find_other(from, len, SLACK) } {
                 fault = Some(match (from + at).checked_sub(object) {
                     Some(at) => Fault::Behind { at, size },
@@ -332,10 +333,10 @@ impl Slot {
         fault
     }
 
-    /// What it means that somebody has touched this closed address.
+    /// The meaning of an access to this closed address.
     pub(super) fn touch(&self, address: usize) -> Touch {
         let (object, _) = self.object();
-        // Acquire: partner is the Release of whoever made the state what it is.
+        // Acquire: partner is the Release that set the state.
         match self.state.load(Ordering::Acquire) {
             NEW => Touch::Nothing,
             LIVE if address < object => Touch::Before,

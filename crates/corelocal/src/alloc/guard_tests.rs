@@ -12,7 +12,7 @@ fn rates() {
     }
 }
 
-/// In one test, since the pool is the process's.
+/// One test, since the pool belongs to the process.
 #[test]
 fn objects_in_the_pool() {
     if most_bytes() == 0 {
@@ -28,13 +28,13 @@ fn objects_in_the_pool() {
             assert!(object % align.max(16) == 0 && usable_size(object as *mut u8) == size);
             assert_eq!(super::super::range::kind_of(object as *mut u8), Some(GUARDED.into()));
             let bytes = core::ptr::with_exposed_provenance_mut::<u8>(object);
-            // SAFETY: so many bytes.
+            // SAFETY: within the object.
             unsafe { bytes.write_bytes(7, size) };
             free(object);
         }
     }
     assert!(allocate(16, most_bytes() + 1).is_none() && allocate(2 * page_size(), 1).is_none());
-    // Those freed last are not used again soon.
+    // Objects freed last are not reused soon.
     let freed: Vec<usize> = (0..100)
         .map(|_| {
             let object = allocate(16, 32).unwrap();
@@ -45,16 +45,16 @@ fn objects_in_the_pool() {
     assert_eq!(freed.iter().collect::<HashSet<_>>().len(), 100);
     let live: Vec<usize> = core::iter::from_fn(|| allocate(16, 32)).collect();
     assert_eq!((live.len(), counts().0), (MOST_LIVE, MOST_LIVE));
-    // What is about an object is looked at, and what is beside it is told from it.
+    // Bytes beside an object are checked, and a fault says on which side.
     let slot = Pool::get().unwrap().slot(live[0]).unwrap();
     assert_eq!(slot.find_fault(), None);
     slot.for_each_slack(|from, len| {
         if len > 0 {
             let byte = core::ptr::with_exposed_provenance_mut::<u8>(from + len / 2);
-            // SAFETY: an open page.
+            // SAFETY: on an open page.
             unsafe { byte.write(0) };
             assert!(slot.find_fault().is_some());
-            // SAFETY: likewise.
+            // SAFETY: on an open page.
             unsafe { byte.write(SLACK) };
         }
     });

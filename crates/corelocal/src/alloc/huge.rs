@@ -1,22 +1,22 @@
-//! Huge pages: for what is dense and has been for a while, and for nothing else.
+//! Huge pages, made only of memory that is densely used and has been so for a while.
 //!
-//! A huge page saves the processor's tables of addresses, and wastes what of it nobody uses. So the kernel
-//! makes none by itself in the range (`range.rs`), be it at a first touch or later. The thread that gives memory
-//! back makes one where all 32 chunks are somebody's and nearly all pages are there, and were a period ago.
+//! A huge page saves TLB misses, and wastes whatever part of it is unused. So the kernel makes none by itself in the
+//! range (`range.rs`), neither at a first touch nor later. The thread that gives memory back makes one where all 32
+//! chunks are used and nearly all pages are resident, and were so one period ago.
 //!
 //! ```text
-//!   all chunks used ── a period later still, and nearly all pages are in memory ──► huge
+//!   all chunks used ── still used a period later, and nearly all pages resident ──► huge
 //!        ▲                                                                            │
 //!        └───────────── a part of it goes back to the kernel (`break_up`) ◄───────────┘
 //! ```
 //!
 //! # Invariants
-//! 1. What is in memory stays as it is: the kernel copies, and what was missing is 0 then. So anybody may use,
-//!    take and give back chunks meanwhile, and what is neither used nor dirty stays zero (`store.rs`).
-//! 2. A bit in `huge` is set before the kernel is asked, and cleared by whoever gives a part back, before he
-//!    does; the header counts the bits. It is advice to ourselves: the kernel may have split the page since.
-//! 3. Between calls the range has as many mappings as without huge pages; before Linux 6.1 up to
-//!    [`MOST_AREAS`] times two more.
+//! 1. Contents do not change: the kernel copies resident pages, and missing ones become 0. So chunks may be used,
+//!    claimed and released at the same time, and a chunk that is neither used nor dirty stays zero (`store.rs`).
+//! 2. A bit in `huge` is set before the kernel is asked, and cleared before a part of the page is given back; the
+//!    header counts the bits. A set bit is a hint: the kernel may have split the page since.
+//! 3. Between calls the range has as many mappings as it would have without huge pages; before Linux 6.1 up to two
+//!    more for each of [`MOST_AREAS`] areas.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -27,20 +27,20 @@ use super::{debug, pressure};
 use crate::sys::page_size::page_size;
 use crate::sys::{Errno, huge_pages, pages};
 
-/// Chunks of a huge page.
+/// Chunks in a huge page.
 pub(super) const IN_A_HUGE_PAGE: usize = HUGE_PAGE / CHUNK;
-/// Pages of it that must be in memory: all but two chunks', which spans of some sizes do not use.
+/// Pages of it that must be resident: all but those of two chunks, which spans of some sizes do not use completely.
 fn enough() -> usize {
     (HUGE_PAGE - 2 * CHUNK) / page_size()
 }
 
-/// Huge pages made in one call, which is as much as is copied.
+/// The most huge pages made in one call, which bounds the copying.
 const MOST_MADE: usize = 32;
-/// Those whose pages are counted in one call.
+/// The most huge pages whose resident pages are counted in one call.
 const MOST_COUNTED: usize = 256;
-/// Stretches of huge pages that are mappings of their own, where the kernel makes them by itself.
+/// The most areas of huge pages that are separate mappings, where the kernel makes huge pages by itself.
 const MOST_AREAS: usize = 32;
-/// So often the kernel may refuse before it is taken for one that cannot.
+/// After this many refusals, without a success, the kernel counts as unable.
 const REFUSALS: usize = 3;
 
 const R: Ordering = Ordering::Relaxed;
@@ -49,13 +49,13 @@ const R: Ordering = Ordering::Relaxed;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Way {
-    /// Nobody has asked yet.
+    /// Not determined yet.
     Unknown,
     /// Not at all.
     None,
-    /// At once.
+    /// At once, by `MADV_COLLAPSE`.
     Collapse,
-    /// By the kernel, some day, where it may: before Linux 6.1.
+    /// By the kernel some time later, where it is allowed to: before Linux 6.1.
     Allow,
 }
 
@@ -63,7 +63,7 @@ static WAY: AtomicU8 = AtomicU8::new(Way::Unknown as u8);
 
 impl Way {
     fn known() -> Way {
-        // Relaxed: every racer finds the same, or what one has learned since.
+        // Relaxed: all threads that race find the same, or a later state.
         let way = WAY.load(R);
         let is_it = |known: &Way| *known as u8 == way;
         [Way::None, Way::Collapse, Way::Allow].into_iter().find(is_it).unwrap_or(Way::Unknown)
@@ -74,7 +74,7 @@ impl Way {
         self
     }
 
-    /// As the machine wants it. An object that is checked has closed pages beside it, now and then.
+    /// Determined by the machine's settings. Never in checking mode, where closed pages lie between objects.
     fn get() -> Way {
         match Way::known() {
             Way::Unknown if debug::is_checked() => Way::None.set(),
@@ -85,17 +85,15 @@ impl Way {
     }
 }
 
-/// Makes huge pages of memory that is densely used and was at the last call, some at a time; whether there may be
-/// more to do in the next call.
+/// Makes huge pages of memory that is densely used and was at the last call, a bounded number at a time. Returns
+/// whether another call may have more to do.
 ///
-/// For a thread that calls [`release_idle`](super::release_idle) now and then, after that; one thread at a time. Each
-/// call makes 64 MiB at most, by a copy. Does nothing where the machine wants no huge pages
-/// (`/sys/kernel/mm/transparent_hugepage/enabled`, read once) or the process (`PR_SET_THP_DISABLE`), and in a process
-/// that checks its objects.
+/// For a thread that calls [`release_idle`](super::release_idle) regularly, after that call; one thread at a time.
+/// Each call makes at most 64 MiB, by a copy. Does nothing if huge pages are disabled for the machine
+/// (`/sys/kernel/mm/transparent_hugepage/enabled`, read once) or for the process (`PR_SET_THP_DISABLE`), in checking
+/// mode, or [under pressure](super::watch_pressure), since a copy needs memory first.
 ///
-/// Makes none [under pressure](super::watch_pressure), since a copy takes memory first.
-///
-/// What a forked child shares with its parent is copied, too: so it is better not called for a while after a fork.
+/// Memory that a forked child shares with its parent is copied as well, so do not call this for a while after a fork.
 pub fn use_huge_pages() -> bool {
     let Some(range) = Range::get().filter(|_| !pressure::is_high()) else { return false };
     match Way::get() {
@@ -104,7 +102,7 @@ pub fn use_huge_pages() -> bool {
     }
 }
 
-/// Whether memory was taken since the last look, in a process that makes huge pages.
+/// Whether memory grew since the last scan, in a process that makes huge pages.
 pub(super) fn has_grown(range: Range) -> bool {
     is_wanted() && range.header().high_seen.load(R) < range.header().high.load(R)
 }
@@ -114,27 +112,27 @@ pub(super) fn is_wanted() -> bool {
     matches!(Way::known(), Way::Collapse | Way::Allow)
 }
 
-/// Bytes in huge pages made here, of which nothing has gone back since.
+/// Bytes of huge pages of which no part has been given back since.
 pub(super) fn bytes(range: Range) -> usize {
     range.header().huge.load(R) * HUGE_PAGE
 }
 
-/// Huge pages by their numbers.
+/// A range of huge page numbers.
 type Pages = core::ops::Range<usize>;
 
-/// A bit of a huge page.
+/// One bit of a huge page's state.
 struct Bit {
     word: &'static AtomicU64,
     mask: u64,
 }
 
 impl Bit {
-    /// It was dense when it was last looked at.
+    /// The page was dense at the last scan.
     fn dense(range: Range, page: usize) -> Bit {
         Bit { word: range.dense(page / IN_A_WORD), mask: 1 << (page % IN_A_WORD) }
     }
 
-    /// It is huge.
+    /// The page is huge.
     fn huge(range: Range, page: usize) -> Bit {
         Bit { word: range.huge(page / IN_A_WORD), mask: 1 << (page % IN_A_WORD) }
     }
@@ -143,18 +141,18 @@ impl Bit {
         self.word.load(R) & self.mask != 0
     }
 
-    /// Whether it was clear.
+    /// Sets the bit; whether it was clear.
     fn set(&self) -> bool {
         self.word.fetch_or(self.mask, R) & self.mask == 0
     }
 
-    /// Whether it was set.
+    /// Clears the bit; whether it was set.
     fn clear(&self) -> bool {
         self.is_set() && self.word.fetch_and(!self.mask, R) & self.mask != 0
     }
 }
 
-/// Whether all chunks of a huge page are somebody's.
+/// Whether all chunks of a huge page are used.
 fn is_used(range: Range, page: usize) -> bool {
     let used = range.words(page * IN_A_HUGE_PAGE / IN_A_WORD).used.load(R);
     let half = used >> (page * IN_A_HUGE_PAGE % IN_A_WORD);
@@ -172,7 +170,7 @@ fn make(range: Range, way: Way) -> bool {
     if way == Way::Allow {
         look.areas = areas(range);
     }
-    // Where the last call ended: so all have their turn.
+    // Continue where the last call ended, so that every page gets its turn.
     let first = header.next_huge.load(R);
     let (mut counted, mut is_more, mut is_new) = (0, false, false);
     for page in pages_from(range, first) {
@@ -184,13 +182,13 @@ fn make(range: Range, way: Way) -> bool {
             continue;
         }
         if Bit::dense(range, page).set() {
-            // Since now only.
+            // Dense only since this scan.
             is_new = true;
             continue;
         }
         if look.made + look.found.len() >= MOST_MADE || counted == MOST_COUNTED {
             header.next_huge.store(page, R);
-            // Not for ever, where all chunks are used and little of them is there.
+            // Bounded: a range whose chunks are all used but not resident would be scanned for ever.
             is_more |= header.huge_in_vain.load(R) < range.header().opened.load(R) / IN_A_HUGE_PAGE;
             break;
         }
@@ -207,7 +205,7 @@ fn make(range: Range, way: Way) -> bool {
     is_more || is_new
 }
 
-/// All pages that are open, from one on, and then those before it.
+/// All mapped pages, from `first` on, then those before it.
 fn pages_from(range: Range, first: usize) -> impl Iterator<Item = usize> {
     let within = move |least: usize, end: usize| {
         let page = move |chunk: usize| (chunk / IN_A_HUGE_PAGE).clamp(least, end);
@@ -216,18 +214,18 @@ fn pages_from(range: Range, first: usize) -> impl Iterator<Item = usize> {
     within(first, usize::MAX).chain(within(0, first))
 }
 
-/// Huge pages that are being made, neighbours at once: the kernel has each cpu do something for each call.
+/// Huge pages to be made, neighbours in one call: each call makes the kernel interrupt all cpus.
 struct Look {
     range: Range,
     way: Way,
     areas: usize,
-    /// Those to be made next.
+    /// The pages to be made next.
     found: Pages,
     made: usize,
 }
 
 impl Look {
-    /// One more; false if there is no memory to make more of.
+    /// Adds a page; false if there is no memory for more.
     fn find(&mut self, page: usize) -> bool {
         if self.found.end == page && !self.found.is_empty() {
             self.found.end += 1;
@@ -240,7 +238,7 @@ impl Look {
         goes_on
     }
 
-    /// Makes those that were found; false if there is no memory to make more of.
+    /// Makes the pages found; false if there is no memory for more.
     fn make_found(&mut self) -> bool {
         let found = core::mem::take(&mut self.found);
         if found.is_empty() {
@@ -264,7 +262,7 @@ impl Look {
             }
         }
         let at = address(range, found.start);
-        // SAFETY: huge pages of the range.
+        // SAFETY: whole huge pages of the range.
         let result = unsafe {
             match self.way {
                 Way::Allow => huge_pages::allow(at, len * HUGE_PAGE),
@@ -278,14 +276,14 @@ impl Look {
         };
         found.clone().for_each(|page| _ = unset(range, &Bit::huge(range, page)));
         match error {
-            // Something is with one of them, and the others may be huge: which one? Who is huge already is so at
-            // once.
+            // One of them cannot be made, and the others may have been. Halve to find out which; pages that are huge
+            // already return at once.
             Errno::EINVAL | Errno::EAGAIN if len > 1 => {
                 let middle = found.start + len / 2;
                 self.make(found.start..middle) && self.make(middle..found.end)
             }
-            // A kernel that cannot, a process that must not, or a program that has done something to its mapping:
-            // the first ones of all tell.
+            // The kernel is unable, the process is not allowed, or the program has changed the mapping. The first
+            // pages tell which.
             Errno::EINVAL => {
                 let refused = header.huge_refused.fetch_add(1, R) + 1;
                 let cannot = refused >= REFUSALS && header.huge_ever.load(R) == 0;
@@ -294,33 +292,33 @@ impl Look {
                 }
                 !cannot
             }
-            // Somebody has his hands on it.
+            // A page is in use by the kernel at the moment.
             Errno::EAGAIN => true,
             _ => false,
         }
     }
 }
 
-/// Whether nearly all of a huge page is in memory. Zeros that were only read are none.
+/// Whether nearly all of a huge page is resident. Pages of zeros that were only read do not count.
 fn is_there(range: Range, page: usize) -> bool {
     let (at, mut there) = (address(range, page), 0);
     pages::for_each_placed(at, HUGE_PAGE, |_| there += 1);
-    // Nothing; or the kernel does not say, as in many containers. Then zeros that were only read look like others:
-    // there are none in spans, where a program writes to its objects.
+    // Nothing found, or the kernel does not tell, as in many containers. Then count resident pages, among which zero
+    // pages cannot be told apart. Spans have none: a program writes to its objects.
     if there == 0 && is_of_spans(range, page) && pages::is_resident(at) {
         pages::for_each_resident(at, HUGE_PAGE, |_| there += 1);
     }
     there >= enough()
 }
 
-/// Whether all chunks of a huge page are of spans.
+/// Whether all chunks of a huge page belong to spans.
 fn is_of_spans(range: Range, page: usize) -> bool {
     let first = page * IN_A_HUGE_PAGE;
     let mut kinds = (first..first + IN_A_HUGE_PAGE).map(|chunk| range.kind(chunk).load(R));
     kinds.all(|kind| (1..=CLASSES).contains(&usize::from(kind)))
 }
 
-/// Stretches of pages that are mappings of their own.
+/// Areas of adjacent huge pages, which are separate mappings.
 fn areas(range: Range) -> usize {
     let begins = |page: &usize| {
         let is_huge = |page: usize| Bit::huge(range, page).is_set();
@@ -334,7 +332,7 @@ fn is_new_area(range: Range, pages: &Pages) -> bool {
     !is_huge(pages.end) && pages.start.checked_sub(1).is_none_or(|before| !is_huge(before))
 }
 
-/// Whether the bit was set.
+/// Clears the bit and counts; whether it was set.
 fn unset(range: Range, bit: &Bit) -> bool {
     let was_set = bit.clear();
     if was_set {
@@ -343,10 +341,11 @@ fn unset(range: Range, bit: &Bit) -> bool {
     was_set
 }
 
-/// Before a part of the range goes back to the kernel: huge pages that it lies in are small ones from here on.
+/// Splits the huge pages that a part of the range lies in. To be called before the part goes back to the kernel.
 ///
 /// # Safety
-/// The part is whole pages; the caller has it alone and needs nothing of what is in it.
+/// - The part is whole pages that belong to the caller alone.
+/// - Their content is not needed.
 pub(super) unsafe fn break_up(range: Range, part: usize, len: usize) {
     let page_of = |address: usize| range.chunk_of(address) / IN_A_HUGE_PAGE;
     for page in page_of(part)..=page_of(part + len - 1) {
@@ -355,7 +354,7 @@ pub(super) unsafe fn break_up(range: Range, part: usize, len: usize) {
         }
         let at = address(range, page);
         let (start, end) = (part.max(at as usize), (part + len).min(at as usize + HUGE_PAGE));
-        // SAFETY: one huge page of the range, and what the caller has of it.
+        // SAFETY: one huge page of the range; advice leaves the contents of parts that others own alone.
         unsafe {
             if Way::known() == Way::Allow {
                 huge_pages::forbid(at, HUGE_PAGE);

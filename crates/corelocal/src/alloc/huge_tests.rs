@@ -4,7 +4,7 @@ use std::format;
 use std::fs;
 use std::string::String;
 
-/// What the kernel says of the mapping of an address: the flags of `/proc/self/smaps`.
+/// The kernel's flags for the mapping of an address, from `/proc/self/smaps`.
 fn flags(address: usize) -> String {
     let (smaps, mut is_here) = (fs::read_to_string("/proc/self/smaps").unwrap(), false);
     for line in smaps.lines() {
@@ -19,7 +19,7 @@ fn flags(address: usize) -> String {
     panic!("nothing is mapped at {address:x}");
 }
 
-/// As before Linux 6.1: a dense page is the kernel's to make huge, and is not once a part of it has gone.
+/// As before Linux 6.1: the kernel may make a dense page huge, and no more once a part of it was given back.
 #[test]
 fn what_the_kernel_may_make_huge() {
     if cfg!(miri) || !fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap_or(false) {
@@ -32,11 +32,11 @@ fn what_the_kernel_may_make_huge() {
     let page = run.first / IN_A_HUGE_PAGE;
     for chunk in 0..chunks {
         let at = range.address(run.first + chunk) as *mut u8;
-        // SAFETY: chunks of ours.
+        // SAFETY: chunks that this test has claimed.
         unsafe { at.write_bytes(chunk as u8, CHUNK) };
     }
     assert!(flags(address(range, page) as usize).contains(" nh "));
-    // All but one page is there; then it is as if it had never been looked at.
+    // All but one page is dense; that one is as if it had never been scanned.
     for page in page..page + 3 {
         Bit::dense(range, page).set();
         assert!(is_used(range, page) && is_there(range, page));
@@ -47,21 +47,21 @@ fn what_the_kernel_may_make_huge() {
     }
     assert!(areas(range) >= 1);
     assert!(!is_new_area(range, &(page + 3..page + 4)));
-    // A part of the second goes.
+    // A part of the second page is given back.
     let before = Way::known();
     Way::Allow.set();
     let part = address(range, page + 1) as usize + CHUNK;
-    // SAFETY: chunks of ours, whose contents nobody needs.
+    // SAFETY: chunks that this test has claimed, whose content is not needed.
     unsafe { break_up(range, part, CHUNK) };
     before.set();
     assert!(!Bit::huge(range, page + 1).is_set());
     assert!(flags(address(range, page + 1) as usize).contains(" nh "));
     for chunk in (0..chunks).filter(|chunk| *chunk != IN_A_HUGE_PAGE + 1) {
         let at = range.address(run.first + chunk) as *const u8;
-        // SAFETY: chunks of ours.
+        // SAFETY: chunks that this test has claimed.
         assert!(unsafe { at.read() == chunk as u8 && at.add(CHUNK - 1).read() == chunk as u8 });
     }
-    // SAFETY: likewise.
+    // SAFETY: chunks that this test has claimed.
     unsafe {
         for page in [page, page + 2] {
             assert!(unset(range, &Bit::huge(range, page)));

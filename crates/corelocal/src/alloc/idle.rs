@@ -1,10 +1,10 @@
-//! One thread that sleeps until there is something to give back, at the cost of a fence for those who make
-//! something dirty.
+//! A wait for idle memory: one thread sleeps until there is memory to give back. A thread that frees memory pays a
+//! fence.
 //!
 //! # Invariants
-//! 1. Who sleeps says so before the last look at what is dirty; who makes something dirty looks at that
-//!    afterwards. So nobody sleeps while there is something to give back.
-//! 2. One thread at a time sleeps here.
+//! 1. The sleeper announces itself before its last check for idle memory, and a thread that frees memory checks for a
+//!    sleeper afterwards. So the sleeper never sleeps while there is memory to give back.
+//! 2. At most one thread sleeps here.
 
 use crate::primitive::atomic::{AtomicU32, Ordering, fence};
 use crate::sys::futex::{Deadline, Scope, Wake};
@@ -13,24 +13,24 @@ use crate::sys::sleep;
 const AWAKE: u32 = 0;
 const SLEEPS: u32 = 1;
 
-/// The word that says whether somebody sleeps. All bytes 0 is one for whom nobody waits.
+/// The word that says whether a thread sleeps. All bytes 0 is a valid one without a sleeper.
 #[repr(transparent)]
 pub(super) struct Sleeper {
     word: AtomicU32,
 }
 
 impl Sleeper {
-    /// Sleeps until [`wake`](Self::wake) or the deadline, unless there is anything. May return early.
+    /// Sleeps until [`wake`](Self::wake) or the deadline, unless `is_anything` returns true. May return early.
     pub(super) fn sleep_unless(
         &self,
         deadline: Option<Deadline>,
         is_anything: impl FnOnce() -> bool,
     ) {
-        // Exchanges, not stores: loom knows the place of these alone among those of others.
+        // Exchanges, not stores: loom orders only these among other threads' accesses.
         self.word.swap(SLEEPS, Ordering::Relaxed);
         // Partner: the fence in `wake`.
-        //   sleeper: says that it sleeps, fence, sees nothing, sleeps
-        //   other:   makes something, fence, sees the sleeper, wakes it
+        //   sleeper: announces itself, fence, sees no idle memory, sleeps
+        //   other:   frees memory, fence, sees the sleeper, wakes it
         fence(Ordering::SeqCst);
         if !is_anything() {
             let _: Wake = sleep::wait(&self.word, SLEEPS, deadline, Scope::Private);
@@ -38,7 +38,7 @@ impl Sleeper {
         self.word.swap(AWAKE, Ordering::Relaxed);
     }
 
-    /// After something was made to give back: wakes the one that sleeps.
+    /// Wakes the sleeper, if there is one. Called after memory became idle.
     #[inline]
     pub(super) fn wake(&self) {
         // Partner: the fence in `sleep_unless`.

@@ -1,11 +1,11 @@
-//! One who sleeps until there is something, and two who make something, in every order. Then twins with one
-//! fault each, which the same checks must catch.
+//! Model: one thread sleeps until there is memory, and two make some, in every order. Then mutants with one fault
+//! each, which the same checks must catch.
 
 use super::*;
 use loom::thread;
 use std::boxed::Box;
 
-/// What each of them does.
+/// What each thread does.
 #[derive(Clone, Copy)]
 struct Ways {
     sleep: fn(&Model),
@@ -33,11 +33,11 @@ impl Model {
     }
 }
 
-/// Whoever sleeps takes all that is made: one who sleeps on is a deadlock.
+/// The sleeper takes all that is made: if it sleeps on, that is a deadlock.
 fn explore(ways: Ways) {
     crate::explore::within(3, move || {
         let sleeper = Sleeper { word: AtomicU32::new(AWAKE) };
-        // Leaked: loom panics in the drop of its own, after a deadlock.
+        // Leaked: loom panics in its own drop after a deadlock.
         let model: &'static Model =
             Box::leak(Box::new(Model { dirty: AtomicU32::new(0), sleeper }));
         let taker = thread::spawn(move || {
@@ -81,7 +81,7 @@ fn barrier() {
     fence(Ordering::SeqCst);
 }
 
-/// Else the twins below would show nothing.
+/// Otherwise the mutants below would prove nothing.
 #[test]
 fn loom_twins_without_a_fault_pass() {
     explore(Ways {
@@ -90,14 +90,14 @@ fn loom_twins_without_a_fault_pass() {
     });
 }
 
-/// The look passes what was made: both miss each other.
+/// The check of the word overtakes the store of the memory: both threads miss each other.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_maker_without_a_fence() {
     explore(Ways { wake: |sleeper| wake_with(sleeper, || ()), ..RIGHT });
 }
 
-/// The look passes the word that somebody sleeps: likewise.
+/// The check for memory overtakes the store of the word: both threads miss each other.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_sleeper_without_a_fence() {
@@ -105,7 +105,7 @@ fn loom_catches_a_sleeper_without_a_fence() {
     explore(Ways { sleep, ..RIGHT });
 }
 
-/// What is made between the look and the word is never found.
+/// Memory made between the check and the store of the word is never found.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_sleeper_that_looks_too_soon() {
@@ -116,7 +116,7 @@ fn loom_catches_a_sleeper_that_looks_too_soon() {
     explore(Ways { sleep, ..RIGHT });
 }
 
-/// Who has looked, and does not sleep yet, is not found by the call, and sleeps then.
+/// The sleeper has checked but does not sleep yet: the wake-up does not find it, and it then sleeps.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_wake_up_that_leaves_no_trace() {

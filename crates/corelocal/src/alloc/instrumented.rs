@@ -1,20 +1,20 @@
-//! The way of objects in a process that counts them and takes some out: `stats`, `guard` and `profile`.
+//! The slow path of processes that count objects and select some: `stats`, `guard` and `profile`.
 //!
-//! Such a process has no slots where the hot paths of `malloc` look (`front.rs`). They end in the cold one at once,
-//! and that begins with a section that pops and counts: `left`, a number for each class and core, says how many objects
-//! go out until chance takes one out (`sampling.rs`). So a call in thousands comes here, and the others pay for one
-//! number that they count down. `free` knows by the map what was taken out, and is as hot as ever; but for Rust's,
-//! who know the size, and would not look there.
+//! Such a process leaves `FRONT` empty, where the hot path of `malloc` looks (`front.rs`). So it arrives at the cold
+//! path at once, which begins with a section that pops and counts: `left`, a number for each class and core, says how
+//! many objects are given out before the next one is selected at random (`sampling.rs`). One call in thousands comes
+//! here; all others only decrement that number. `free` recognises selected objects by the map and stays on the hot
+//! path, except for Rust's deallocation, which uses the size instead of the map.
 //!
 //! ```text
-//!   left:   0 nobody has drawn a distance yet │ 1 the next object is looked at │ more: one less with each object
-//!   asked for = what was drawn, and objects that came from the store − what is left
+//!   left:   0 no distance drawn yet │ 1 the next object is selected │ more: decremented with each object
+//!   allocated = distances drawn, and objects from the middle end, minus what is left
 //! ```
 //!
 //! # Invariants
-//! 1. Whoever brings `left` from 1 to the next distance, by compare-exchange, looks at one object for it.
-//! 2. An object that the section did not count is judged by itself: so each is judged once.
-//! 3. In a process that checks, `left` stays 0: so the section pops nothing there.
+//! 1. The thread that changes `left` from 1 to the next distance, by compare-exchange, selects one object for it.
+//! 2. An object that the section did not count is judged on its own. So each object is judged once.
+//! 3. In checking mode `left` stays 0, so the section pops nothing.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,10 +26,10 @@ use super::{guard, profile};
 
 const R: Ordering = Ordering::Relaxed;
 
-/// Attempts, of which two would do if nobody ever came between.
+/// Attempts. Two suffice unless other threads interfere.
 const ATTEMPTS: u32 = 8;
 
-/// An object of a class; `None` without memory.
+/// Allocates an object of a class; `None` when out of memory.
 pub(super) fn allocate(odds: Odds, place: Place, align: usize, size: usize) -> Option<u64> {
     let lot = match next(odds, place) {
         Next::Object(object) => return Some(object),
@@ -49,33 +49,33 @@ pub(super) fn allocate(odds: Odds, place: Place, align: usize, size: usize) -> O
 
 fn guarded(otherwise: Odds, place: Place, align: usize, size: usize) -> Option<u64> {
     if let Some(object) = guard::allocate(place.range, align, size) {
-        // Guarded ones have a count of their own.
+        // Guarded objects are counted separately.
         popped(place.class).fetch_sub(1, R);
         return Some(object as u64);
     }
-    // One that cannot be guarded is sampled as often as any.
+    // An object that cannot be guarded is sampled with the usual probability.
     match otherwise.at_once(size) {
         Lot::Sampled => profile::allocate(place, align, size),
         _ => None,
     }
 }
 
-/// Where objects are counted that were asked for.
+/// The counter of allocated objects.
 fn popped(class: usize) -> &'static AtomicU64 {
     &front::near().map_or(&COUNTED[class], |core_cache| &core_cache.counts[class]).popped
 }
 
-/// Somebody asks for an object before it is known who watches.
+/// Counts an allocation before the process's modes are known.
 pub(super) fn count_early(class: usize) {
     COUNTED[class].popped.fetch_add(1, R);
 }
 
 enum Next {
-    /// One that was counted.
+    /// An object, which has been counted.
     Object(u64),
-    /// The one that is looked at, which is counted.
+    /// The object to select, which has been counted.
     Due,
-    /// There is none on this core.
+    /// This core has no object.
     Uncounted,
 }
 
@@ -86,7 +86,7 @@ fn next(odds: Odds, place: Place) -> Next {
             Popped::Otherwise(next) => return next,
             Popped::Nothing => {}
         }
-        // Perhaps not the slot where it was: then that one is found as it is by whoever comes next.
+        // Possibly another slot than before; the next thread on the former one finds it unchanged.
         match front::near().map(|core_cache| draw(core_cache, odds, place)) {
             Some(Drawn::Due) => return Next::Due,
             Some(Drawn::Fresh) => {}
@@ -97,11 +97,11 @@ fn next(odds: Odds, place: Place) -> Next {
 }
 
 enum Drawn {
-    /// The distance is over, and the next one begun.
+    /// The distance has been used up, and the next one begun.
     Due,
-    /// The first distance is begun, by whomever.
+    /// A first distance has begun, from this thread or another.
     Fresh,
-    /// There is something left.
+    /// Something is left.
     Left,
 }
 
@@ -112,7 +112,7 @@ fn draw(core_cache: &CoreCache, odds: Odds, place: Place) -> Drawn {
         return Drawn::Left;
     }
     let distance = odds.distance(place.shape().size);
-    // Sections do not write to it as long as it is this (`stack.rs`, 4).
+    // Sections do not change values of 0 and 1 (`stack.rs`, 4).
     if left.compare_exchange(seen, distance, R, R).is_err() {
         return Drawn::Fresh;
     }
@@ -120,7 +120,7 @@ fn draw(core_cache: &CoreCache, odds: Odds, place: Place) -> Drawn {
     if seen == 1 { Drawn::Due } else { Drawn::Fresh }
 }
 
-/// As the section does it, in a shared slot that is locked.
+/// What the section does, on a shared slot whose lock is held.
 fn pop_alone(core_cache: &CoreCache, odds: Odds, place: Place) -> Next {
     loop {
         match draw(core_cache, odds, place) {

@@ -1,11 +1,11 @@
-//! Large objects: runs of chunks of their own, more than a mebibyte each.
+//! Large objects: runs of chunks of their own, more than 1 MiB each.
 //!
-//! A page of them that nobody has written to is no memory, so chunks are rounded up to generously: what an
-//! object grows into when it is reallocated is often there already.
+//! Untouched pages of a run use no memory, so lengths are rounded up generously. An object that grows often finds the
+//! room it needs in place.
 //!
 //! # Invariants
-//! 1. The map says [`LARGE`] of the first chunk and [`INSIDE`] of the others; the first one's record has
-//!    their number, and the length that the program may use. Both belong to whoever has the object.
+//! 1. The map says [`LARGE`] for the first chunk of an object and [`INSIDE`] for the others. The first chunk's record
+//!    has the number of chunks and the length that the program may use. Both belong to the object's owner.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -18,8 +18,8 @@ use crate::sys::page_size::page_size;
 const PAGE: usize = 4096;
 const R: Ordering = Ordering::Relaxed;
 
-/// An object of at least `size` bytes, aligned to `align`, a power of two; whether it is all zero. `None`
-/// without memory.
+/// Allocates at least `size` bytes, aligned to `align`, a power of two. Also returns whether all bytes are 0. `None`
+/// when out of memory.
 #[cold]
 pub(super) fn allocate(range: Range, align: usize, size: usize) -> Option<(*mut u8, bool)> {
     let chunks = chunks_for(size);
@@ -27,9 +27,9 @@ pub(super) fn allocate(range: Range, align: usize, size: usize) -> Option<(*mut 
     Some((make(range, run.first, chunks, size), run.is_zero))
 }
 
-/// An object for one that has grown beyond its place, with room to grow half as much again where that is no memory yet.
-/// `again`: it was large before, and may grow step by step: then it goes where there is as much free room behind it,
-/// whatever has been there, into which it can be extended.
+/// Allocates for an object that outgrew its place, with room to grow by another half as long as that room is
+/// untouched. With `again`, the object was large before and probably grows step by step: then a place is preferred
+/// that has this much free room behind it, touched or not.
 pub(super) fn allocate_to_grow(range: Range, size: usize, again: bool) -> Option<*mut u8> {
     let chunks = chunks_for(size);
     let room = chunks + chunks / 2;
@@ -44,7 +44,7 @@ pub(super) fn allocate_to_grow(range: Range, size: usize, again: bool) -> Option
     Some(make(range, run.first, with_room, size))
 }
 
-/// An object in chunks of the caller's.
+/// Makes an object from chunks of the caller's.
 fn make(range: Range, first: usize, chunks: usize, size: usize) -> *mut u8 {
     let len = size.max(1).next_multiple_of(PAGE);
     range.record(first).sample.store(0, R);
@@ -57,36 +57,37 @@ fn make(range: Range, first: usize, chunks: usize, size: usize) -> *mut u8 {
     range.address(first) as *mut u8
 }
 
-/// Writes down how many chunks an object has, and how many bytes the program may use; counts what is in reserve.
+/// Records an object's number of chunks and usable bytes, and counts its reserve.
 fn write_down(range: Range, first: usize, chunks: usize, len: usize) {
     range.record(first).len.store(len as u64, R);
     range.record(first).chunks.store(chunks as u32, R);
     range.header().reserve_chunks.fetch_add(reserve_of(range, first), R);
 }
 
-/// Chunks that an object has beyond those that the program may use.
+/// Chunks of an object beyond its usable bytes.
 fn reserve_of(range: Range, first: usize) -> usize {
     let record = range.record(first);
     let (chunks, len) = (record.chunks.load(R) as usize, record.len.load(R) as usize);
     chunks.saturating_sub(len.div_ceil(CHUNK))
 }
 
-/// Before what is written down of an object changes.
+/// To be called before an object's record changes.
 fn uncount_reserve(range: Range, first: usize) {
     range.header().reserve_chunks.fetch_sub(reserve_of(range, first), R);
 }
 
-/// Makes all bytes of an object 0.
+/// Zeroes an object.
 ///
-/// A long one is given back to the kernel for that, but for a last part of a page: of a table that is hardly used only
-/// what is used is memory then, and what an earlier object left is not written to only to be zero. (Beyond this length
-/// glibc maps each object anew.) Where the kernel keeps it, locked memory for one, it is written to.
+/// A long object is given back to the kernel instead, except for a partial last page. A sparsely used table then uses
+/// memory only where it is touched, and leftovers of an earlier object need not be written to. (Beyond this length
+/// glibc maps each object anew.) If the kernel refuses, for locked memory say, the object is written to.
 ///
 /// # Safety
-/// The caller's, which has so many bytes.
+/// - The object belongs to the caller alone.
+/// - It has at least `size` bytes.
 #[cold]
 pub(super) unsafe fn zero(range: Range, object: *mut u8, size: usize) {
-    /// From here on.
+    /// From this length on the kernel is asked.
     const LONG: usize = 32 << 20;
     let whole = size - size % page_size();
     // SAFETY: whole pages of the caller's object, whose content is not needed.
@@ -94,7 +95,7 @@ pub(super) unsafe fn zero(range: Range, object: *mut u8, size: usize) {
         true => whole,
         false => 0,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's object has `size` bytes.
     unsafe { object.add(given).write_bytes(0, size - given) };
 }
 
@@ -102,7 +103,7 @@ fn name(range: Range, first: usize, chunks: usize, kind: u8) {
     (first..first + chunks).for_each(|chunk| range.kind(chunk).store(kind, R));
 }
 
-/// The chunks of an object that begins here; the end, if none does.
+/// The first chunk of an object and their number. Reports a fault if no object begins at the address.
 fn chunks_of(range: Range, object: *mut u8) -> (usize, usize) {
     let first = range.chunk_of(object as usize);
     if range.address(first) != object as usize {
@@ -111,20 +112,21 @@ fn chunks_of(range: Range, object: *mut u8) -> (usize, usize) {
     (first, range.record(first).chunks.load(R) as usize)
 }
 
-/// Gives an object back.
+/// Frees an object.
 pub(super) fn deallocate(range: Range, object: *mut u8) {
     let (first, chunks) = withdraw(range, object);
     store::release(range, first, chunks);
 }
 
-/// Makes an object none: its chunks are the caller's now.
+/// Takes an object back, without freeing its chunks: they belong to the caller now.
 pub(super) fn withdraw(range: Range, object: *mut u8) -> (usize, usize) {
     let (first, _) = chunks_of(range, object);
-    // Two threads that free the same object at once: one of them is told.
+    // Two threads that free the same object: one of them gets the report.
     if !large_state::take_back(range.kind(first), LARGE, NOTHING) {
         fault::report(Fault::Twice, object as usize);
     }
-    // Read by the one who has it alone: to the other one, who is wrong, it may tell of the next object here.
+    // Read by the thread that succeeded. The other thread, which is at fault, might read the record of the next
+    // object here.
     let chunks = range.record(first).chunks.load(R) as usize;
     uncount_reserve(range, first);
     name(range, first + 1, chunks - 1, NOTHING);
@@ -134,7 +136,7 @@ pub(super) fn withdraw(range: Range, object: *mut u8) -> (usize, usize) {
     (first, chunks)
 }
 
-/// Says how many bytes the program may use, at most as many as it was asked for with.
+/// Sets the usable bytes, to at most the size that the object was allocated with.
 pub(super) fn set_usable(range: Range, object: *mut u8, size: usize) {
     let (first, chunks) = chunks_of(range, object);
     uncount_reserve(range, first);
@@ -147,18 +149,18 @@ pub(super) fn usable(range: Range, object: *mut u8) -> usize {
     range.record(first).len.load(R) as usize
 }
 
-/// The chunks that an object of that size begins with.
+/// The number of chunks that an object of this size needs.
 pub(super) fn chunks_for(size: usize) -> usize {
     size.max(1).div_ceil(CHUNK)
 }
 
-/// Which sample an object is.
+/// The number of an object's sample.
 pub(super) fn sample_of(range: Range, object: *mut u8) -> &'static AtomicU32 {
     let (first, _) = chunks_of(range, object);
     &range.record(first).sample
 }
 
-/// Makes an object longer or shorter where it is; false if there is no room.
+/// Grows or shrinks an object in place; false if there is no room.
 pub(super) fn resize(range: Range, object: *mut u8, size: usize) -> bool {
     let (first, chunks) = chunks_of(range, object);
     let Some(len) = size.checked_next_multiple_of(PAGE) else { return false };
@@ -174,7 +176,7 @@ pub(super) fn resize(range: Range, object: *mut u8, size: usize) -> bool {
         write_down(range, first, wanted, len);
         release::after_growth(range);
     } else if wanted < chunks / 2 {
-        // Else it may grow again.
+        // Otherwise the object keeps the chunks, since it may grow again.
         name(range, first + wanted, chunks - wanted, NOTHING);
         large_chunks.fetch_sub(chunks - wanted, R);
         write_down(range, first, wanted, len);

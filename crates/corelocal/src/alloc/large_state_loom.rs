@@ -1,5 +1,5 @@
-//! An object that three free at once, of whom one is right and gives out another one in its place, in every
-//! order. Then twins with one fault each, which the same checks must catch.
+//! Model: three threads free one object; one of them succeeds and allocates another object in its place, in every
+//! order. Then mutants with one fault each, which the same checks must catch.
 
 use super::*;
 use loom::cell::UnsafeCell;
@@ -21,13 +21,13 @@ const RIGHT: Ways =
 struct Model {
     ways: Ways,
     byte: AtomicU8,
-    /// What is written down of the object, by who has it: loom sees two at a time.
+    /// The object's record, used by its owner: loom detects two at a time.
     chunks: UnsafeCell<u32>,
 }
 
 impl Model {
     fn set(&self, chunks: u32) {
-        // SAFETY: the object is the caller's; loom checks it.
+        // SAFETY: the object belongs to the caller; loom checks it.
         self.chunks.with_mut(|it| unsafe { *it = chunks });
         (self.ways.give)(&self.byte);
     }
@@ -37,14 +37,14 @@ impl Model {
         if !(self.ways.take_back)(&self.byte) {
             return 0;
         }
-        // SAFETY: as in `set`.
+        // SAFETY: the object belongs to the caller; loom checks it.
         self.chunks.with_mut(|it| unsafe { core::mem::replace(&mut *it, 0) })
     }
 }
 
 fn explore(ways: Ways) {
     loom::model(move || {
-        // Leaked: loom panics in a drop, after a fault.
+        // Leaked: loom panics in a drop after a fault.
         let model: &'static Model = Box::leak(Box::new(Model {
             ways,
             byte: AtomicU8::new(NOTHING),
@@ -53,7 +53,7 @@ fn explore(ways: Ways) {
         model.set(1);
         let wrong = [(); 2].map(|()| thread::spawn(|| model.free()));
         let first = model.free();
-        // The memory comes again, if we were the first.
+        // The memory is allocated again if this thread was the first.
         let given = if first > 0 {
             model.set(10);
             11
@@ -61,7 +61,7 @@ fn explore(ways: Ways) {
             1
         };
         let freed: u32 = wrong.into_iter().map(|wrong| wrong.join().unwrap()).sum();
-        // Each was freed once, or is out still.
+        // Each object was freed once, or is still allocated.
         assert_eq!(first + freed + model.free(), given);
     });
 }
@@ -71,7 +71,7 @@ fn loom_one_of_those_who_free_is_right() {
     explore(RIGHT);
 }
 
-/// Two are right.
+/// Two threads succeed.
 #[test]
 #[should_panic]
 fn loom_catches_a_look_instead_of_an_exchange() {
@@ -83,14 +83,14 @@ fn loom_catches_a_look_instead_of_an_exchange() {
     explore(Ways { take_back, ..RIGHT });
 }
 
-/// What is written down of the next object is not there yet.
+/// The record of the next object is not visible yet.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_an_object_given_without_release() {
     explore(Ways { give: |byte| byte.store(OUT, Ordering::Relaxed), ..RIGHT });
 }
 
-/// Likewise.
+/// The record of the next object is not visible yet.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_an_object_taken_without_acquire() {

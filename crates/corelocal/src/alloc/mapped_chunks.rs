@@ -1,18 +1,17 @@
-//! Chunks of the range that are mapped, and how: when they are taken for the first time, and no more when a whole
-//! stretch of them is free.
+//! Mapping of chunks: a chunk is mapped when it is first claimed, and unmapped when a long stretch around it is free.
 //!
-//! A chunk that is not open can be taken like any other, and is opened by the thread that has taken it, before
-//! anything else. Around it free neighbours are taken and opened, too, in proportion to what is open: so a growing
-//! program pays for few system calls, and its address space follows what it uses. Since the owner of a chunk
-//! alone opens and closes it there is no lock, no thread waits, and a fork leaves at worst chunks out of use.
+//! A chunk that is not mapped ("not open") can be claimed like any other; the thread that claims it maps it first. It
+//! also claims and maps free neighbours, in proportion to what is mapped already. So a growing program makes few
+//! system calls, and its address space follows its use. Only the owner of a chunk maps and unmaps it: there is no
+//! lock and no wait, and a fork leaves at worst unused chunks.
 //!
-//! A chunk where a mapping of the program lies, in whole or in part, is not opened and stays taken for ever. Where it
-//! begins and ends is found by halving, in a few calls, however long it is.
+//! A chunk that overlaps a mapping of the program ("foreign") is not mapped and stays claimed for good. Its extent is
+//! found by halving, in a few calls, however long the foreign mapping is.
 //!
 //! # Invariants
-//! 1. The bit in `open` of a chunk is changed by its owner alone. It is set while the chunk is mapped.
-//! 2. A chunk that is opened is all zero.
-//! 3. The bit in `foreign` of a chunk is set by its owner, who then leaves the chunk taken. It is never cleared.
+//! 1. Only a chunk's owner changes its bit in `open`. The bit is set while the chunk is mapped.
+//! 2. A chunk is all zero when it has just been mapped.
+//! 3. Only a chunk's owner sets its bit in `foreign`, and then leaves the chunk claimed. The bit is never cleared.
 
 use core::ops;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -26,32 +25,32 @@ use crate::sys::huge_pages;
 use crate::sys::page_size::page_size;
 use crate::sys::pages::{self, Refusal};
 
-/// Chunks that are opened at once at least, where their neighbours are free: 512 KiB.
+/// The least number of chunks mapped at once, if their neighbours are free: 512 KiB.
 const LEAST_STEP: usize = 8;
-/// And at most, but for a longer run: 64 MiB.
+/// The most, unless the run itself is longer: 64 MiB.
 const MOST_STEP: usize = 1024;
-/// Of what is open so much is opened at once.
+/// Otherwise this fraction of the chunks already mapped.
 const STEP_SHARE: usize = 4;
 
 const R: Ordering = Ordering::Relaxed;
 
-/// Whether the kernel filled what was opened last. A hint.
+/// Whether the kernel populated the last chunks at once. A hint.
 static FILLED: AtomicBool = AtomicBool::new(false);
 
-/// What came of opening a run.
+/// The outcome of mapping a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opened {
-    /// All of it is open.
+    /// All of it is mapped.
     All,
     /// The kernel has no memory, or a limit of the process is reached.
     Refused,
-    /// Another mapping lies there. Its chunks stay taken; the others are free again, so the run is no longer the
-    /// caller's.
+    /// Another mapping overlaps the run. The chunks that it overlaps stay claimed; the others are freed, so the
+    /// caller no longer owns the run.
     Foreign,
 }
 
 impl Range {
-    /// Opens what is not open of a run of the caller's, which is the caller's no longer if the result is
+    /// Maps the unmapped chunks of a run of the caller's. The caller loses the run if the result is
     /// [`Opened::Foreign`].
     pub(super) fn open_run(self, run: ops::Range<usize>) -> Opened {
         let mut from = run.start;
@@ -68,7 +67,7 @@ impl Range {
         Opened::All
     }
 
-    /// The first stretch of chunks that are open, or that are not.
+    /// The first stretch of chunks that are mapped, or that are not.
     pub(super) fn next_stretch(
         self,
         within: ops::Range<usize>,
@@ -79,7 +78,7 @@ impl Range {
         Some(start..end)
     }
 
-    /// The first chunk that is open, or that is not.
+    /// The first chunk that is mapped, or that is not.
     fn first_that(self, within: ops::Range<usize>, is_open: bool) -> Option<usize> {
         let mut at = within.start;
         while at < within.end {
@@ -93,21 +92,22 @@ impl Range {
         None
     }
 
-    /// Opens chunks of a run, none of which is open, and perhaps neighbours of the run.
+    /// Maps chunks of a run, none of which is mapped, and possibly neighbours of the run.
     fn open_stretch(self, closed: ops::Range<usize>, run: &ops::Range<usize>) -> Opened {
-        // Runs that are long lie where they are written to first: programs that share the work on an array let each
-        // thread begin with its part.
+        // Long runs are not placed on a node: programs that divide work on an array let each thread touch its own
+        // part first.
         let is_placed = run.len() <= IN_A_WORD;
         let wide = if FILLED.load(R) { closed.clone() } else { self.widen(&closed, run) };
         let mut opened = self.open_whole(wide.clone(), is_placed);
         if opened.is_ok() && self.is_filled(&wide) {
             for unused in [wide.start..closed.start, closed.end..wide.end] {
-                // SAFETY: neighbours, which `widen` has taken, and which hold nothing. Refused, they are locked.
+                // SAFETY: neighbours that `widen` claimed, with nothing in them. A refusal means that they are
+                // locked.
                 unsafe { self.close(unused) };
             }
         }
         if opened == Err(Refusal::Taken) {
-            // With the neighbours: another mapping may be long.
+            // With the neighbours, since the other mapping may be long.
             self.open_around(wide.clone(), is_placed);
         }
         self.free_own(wide.start..closed.start);
@@ -126,12 +126,12 @@ impl Range {
         }
     }
 
-    /// Whether the kernel has filled what was opened just now, since the process locks all that is mapped
-    /// (`mlockall(MCL_FUTURE)`): then opening more than is used costs memory.
+    /// Whether the kernel populates mappings at once because the process locks future memory
+    /// (`mlockall(MCL_FUTURE)`). Mapping more than is needed then costs memory.
     fn is_filled(self, chunks: &ops::Range<usize>) -> bool {
         let last = self.address(chunks.end) - page_size();
-        // The kernel takes nothing back of what is locked (`mm/madvise.c`).
-        // SAFETY: a page of the caller's, mapped just now and all zero.
+        // The kernel does not take back locked memory (`mm/madvise.c`). SAFETY: a page of the caller's that was just
+        // mapped and is all zero.
         let is_filled =
             unsafe { pages::advise(last as *mut u8, page_size(), libc::MADV_DONTNEED) }.is_err();
         if FILLED.load(R) != is_filled {
@@ -140,7 +140,7 @@ impl Range {
         is_filled
     }
 
-    /// Takes free neighbours of a run that are not open: with them one call opens more.
+    /// Claims free, unmapped neighbours of a run, so that one call maps more.
     fn widen(self, closed: &ops::Range<usize>, run: &ops::Range<usize>) -> ops::Range<usize> {
         let bounds = self.known_part(self.node_of(closed.start));
         let mut wide = closed.clone();
@@ -153,7 +153,7 @@ impl Range {
                 free_bits(self, floor, taken);
             }
         }
-        // A long run begins with a word: what would be opened behind it is for shorter ones alone.
+        // A long run begins at a word; neighbours behind it would only serve shorter runs.
         if closed.end == run.end && run.len() <= IN_A_WORD {
             let step = (self.header().opened.load(R) / STEP_SHARE).clamp(LEAST_STEP, MOST_STEP);
             let end = (closed.start + step).next_multiple_of(LEAST_STEP).min(bounds.end);
@@ -164,7 +164,7 @@ impl Range {
         wide
     }
 
-    /// Takes chunks that are free and not open, from the first one on until one is not; how many.
+    /// Claims free, unmapped chunks from the first one on until one is neither. Returns how many.
     fn take_closed(self, chunks: ops::Range<usize>) -> usize {
         let mut at = chunks.start;
         while at < chunks.end {
@@ -176,7 +176,7 @@ impl Range {
             if count == 0 || !words.take(mask(bit, count)) {
                 break;
             }
-            // Another owner may have opened some, and have given them back meanwhile.
+            // Another thread may have mapped and freed some of them in between.
             if self.opened(at / IN_A_WORD).load(R) & mask(bit, count) != 0 {
                 words.free(mask(bit, count));
                 break;
@@ -189,12 +189,12 @@ impl Range {
         at - chunks.start
     }
 
-    /// Opens chunks of the caller's, none of which is open, in one call.
+    /// Maps chunks of the caller's, none of which is mapped, in one call.
     fn open_whole(self, chunks: ops::Range<usize>, is_placed: bool) -> Result<(), Refusal> {
         let (at, len) = (self.address(chunks.start), chunks.len() * CHUNK);
         #[cfg(test)]
         tests::OPENINGS.with(|openings| openings.set(openings.get() + 1));
-        // SAFETY: chunks of the caller's that are not open, which nothing refers to.
+        // SAFETY: chunks of the caller's that are not mapped, so nothing refers to them.
         unsafe { pages::map_at(at, len, true, self.ground())? };
         for_each_word(chunks.start, chunks.len(), |word, mask| {
             self.opened(word).fetch_or(mask, R);
@@ -209,19 +209,19 @@ impl Range {
         Ok(())
     }
 
-    /// The kernel makes no huge pages of what was opened: it could where all chunks of one are open.
+    /// Forbids huge pages for newly mapped chunks, where a whole huge page is mapped now.
     fn forbid_huge_pages(self, chunks: &ops::Range<usize>) {
         let first = chunks.start / IN_A_HUGE_PAGE * IN_A_HUGE_PAGE;
         let end = chunks.end.next_multiple_of(IN_A_HUGE_PAGE);
         if end - first > IN_A_HUGE_PAGE || self.next_stretch(first..end, false).is_none() {
-            // SAFETY: advice that changes no contents. What is not mapped there is left out.
+            // SAFETY: advice that leaves contents alone; unmapped parts are skipped.
             unsafe {
                 huge_pages::forbid(self.address(first) as *mut u8, (end - first) * CHUNK);
             }
         }
     }
 
-    /// Opens what can be opened of chunks where another mapping lies, and marks the others.
+    /// Maps those chunks that no foreign mapping overlaps, and marks the others.
     #[cold]
     #[inline(never)]
     fn open_around(self, chunks: ops::Range<usize>, is_placed: bool) {
@@ -240,7 +240,7 @@ impl Range {
         }
     }
 
-    /// Whether another mapping was found in any of these chunks.
+    /// Whether any of these chunks is foreign.
     fn has_foreign(self, chunks: ops::Range<usize>) -> bool {
         let mut found = false;
         for_each_word(chunks.start, chunks.len(), |word, mask| {
@@ -249,7 +249,7 @@ impl Range {
         found
     }
 
-    /// Gives chunks of the caller's back, but for those where another mapping lies.
+    /// Frees chunks of the caller's, except foreign ones.
     fn free_own(self, chunks: ops::Range<usize>) {
         for_each_word(chunks.start, chunks.len(), |word, all| {
             let mut own = all & !self.foreign(word).load(R);
@@ -262,17 +262,18 @@ impl Range {
         });
     }
 
-    /// Unmaps what is open of a run, neighbours in one call; false if some are open still, and as they were.
+    /// Unmaps the mapped chunks of a run, neighbours in one call. False if some are still mapped and unchanged.
     ///
     /// # Safety
-    /// The chunks are the caller's, who needs nothing of what is in them.
+    /// - The chunks belong to the caller.
+    /// - Their content is not needed.
     pub(super) unsafe fn close(self, run: ops::Range<usize>) -> bool {
         let mut from = run.start;
         while let Some(open) = self.next_stretch(from..run.end, true) {
             let (at, len) = (self.address(open.start), open.len() * CHUNK);
             #[cfg(test)]
             tests::CLOSED.with(|most| most.set(most.get().max(open.len())));
-            // SAFETY: the caller's promise.
+            // SAFETY: mapped chunks of the caller's whose content is not needed.
             let is_closed = unsafe {
                 huge::break_up(self, at, len);
                 pages::unmap_at(at, len, self.ground())

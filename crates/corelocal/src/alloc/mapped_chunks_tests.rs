@@ -5,13 +5,13 @@ use std::fs;
 use std::vec::Vec;
 
 std::thread_local! {
-    /// Attempts of this thread to open chunks.
+    /// How often this thread tried to map chunks.
     pub(super) static OPENINGS: Cell<usize> = const { Cell::new(0) };
-    /// The most chunks that this thread has closed in one call.
+    /// The most chunks that this thread has unmapped in one call.
     pub(super) static CLOSED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether the address is in a mapping.
+/// Whether the address is mapped.
 fn is_mapped(address: usize) -> bool {
     let mut state = 0u8;
     // SAFETY: the kernel writes a byte for the one page.
@@ -22,7 +22,7 @@ fn is_open(range: Range, chunk: usize) -> bool {
     range.next_stretch(chunk..chunk + 1, true).is_some()
 }
 
-/// The word of bits that all chunks of a long run lie in, far from what other tests use.
+/// The first word of a long run of chunks, far from those that other tests use.
 fn claim_far(range: Range, words: usize) -> usize {
     // Longer than any gap that another test leaves.
     let run = store::claim(range, 40_000, 1).expect("room");
@@ -37,10 +37,10 @@ fn what_is_taken_is_mapped_and_what_is_free_for_long_is_not() {
     let chunks = run.first..run.first + 300;
     assert!(chunks.clone().all(|chunk| is_open(range, chunk) && is_mapped(range.address(chunk))));
     let last = range.address(chunks.end) - 8;
-    // SAFETY: in the run.
+    // SAFETY: within the run.
     unsafe { (last as *mut u64).write(1) };
     store::release(range, run.first, 300);
-    // Other tests may take some of them at once, and purge as well.
+    // Other tests may claim some of them at once, and purge as well.
     let closed = (0..1000).any(|_| {
         store::purge(range, 0, false);
         chunks.clone().any(|chunk| !is_open(range, chunk))
@@ -51,8 +51,8 @@ fn what_is_taken_is_mapped_and_what_is_free_for_long_is_not() {
     store::release(range, again.first, 300);
 }
 
-/// Maps pages of the test's own, far from what other tests use and where nothing is open: the first chunk of a word,
-/// and where they begin. `None` where another test was faster.
+/// Maps pages of the test's own, far from what other tests use and where nothing is mapped. Returns the first chunk
+/// of the word, and the address of the pages. `None` if another test was faster.
 fn foreign(range: Range, words: usize, from: usize, len: usize) -> Option<(usize, usize)> {
     let first = claim_far(range, words);
     let is_closed = (0..1000).any(|_| {
@@ -63,12 +63,12 @@ fn foreign(range: Range, words: usize, from: usize, len: usize) -> Option<(usize
         return None;
     }
     let at = range.address(first) + from;
-    // SAFETY: whole pages of nobody's.
+    // SAFETY: whole pages; the call fails if anything is mapped there.
     unsafe { pages::map_at(at, len, true, pages::Ground::Unmapped) }.ok()?;
     Some((first, at))
 }
 
-/// Takes words of chunks; false if another test has some.
+/// Claims words of chunks; false if another test has some.
 fn take_words(range: Range, run: &ops::Range<usize>) -> bool {
     (run.start / IN_A_WORD..run.end / IN_A_WORD).all(|word| range.words(word).take(u64::MAX))
 }
@@ -77,7 +77,7 @@ fn is_used(range: Range, chunk: usize) -> bool {
     range.words(chunk / IN_A_WORD).used.load(R) & mask(chunk % IN_A_WORD, 1) != 0
 }
 
-/// A mapping of the program's in the midst of the range stays as it is, its chunks are never given out, and those
+/// A mapping of the program in the middle of the range is left alone: its chunks are never allocated, and those
 /// beside it are.
 #[test]
 fn a_foreign_mapping_in_the_way_is_left_alone() {
@@ -98,11 +98,11 @@ fn a_foreign_mapping_in_the_way_is_left_alone() {
     assert!(is_used(range, foreign) && !is_open(range, foreign));
     // SAFETY: mapped above.
     assert_eq!(unsafe { (at as *const u64).read() }, 0x1234);
-    // Runs are found around it, and none that it lies in.
+    // Runs are found around it, and none that overlaps it.
     let runs: Vec<usize> = (0..50).map(|_| store::claim(range, 64, 1).unwrap().first).collect();
     assert!(runs.iter().all(|first| !(*first..*first + 64).contains(&foreign)));
     runs.into_iter().for_each(|first| store::release(range, first, 64));
-    // Those beside it can be had.
+    // The chunks beside it can be claimed.
     let beside = [foreign - 1, foreign + 1];
     let had = beside.map(|chunk| {
         (0..1000).any(|_| {
@@ -118,7 +118,7 @@ fn a_foreign_mapping_in_the_way_is_left_alone() {
     assert_eq!(had, [true; 2]);
 }
 
-/// Its ends are found by halving: as many calls for a long one as for a short one.
+/// The ends are found by halving: a long mapping takes as many calls as a short one.
 #[test]
 fn a_long_foreign_mapping_is_found_in_a_few_calls() {
     let test = "a_long_foreign_mapping_is_found_in_a_few_calls";
@@ -150,13 +150,13 @@ fn a_long_foreign_mapping_is_found_in_a_few_calls() {
 fn neighbours_are_closed_in_one_call() {
     let range = Range::make().unwrap();
     for most in [usize::MAX, 0] {
-        // Other threads may take some of them meanwhile, or close them.
+        // Other threads may claim or unmap some of them meanwhile.
         let is_long = (0..100).any(|_| {
             let run = store::claim(range, 32 * IN_A_WORD, 1).expect("room");
             store::release(range, run.first, 32 * IN_A_WORD);
             CLOSED.with(|closed| closed.set(0));
             match most {
-                // As before a result is null.
+                // As before an allocation fails.
                 0 => _ = store::close_free(range, 1),
                 _ => _ = store::purge(range, 0, false),
             }
@@ -181,7 +181,7 @@ fn a_step_is_in_proportion() {
     store::release(range, run.first, 1);
 }
 
-/// The kernel is asked by page, so a huge page that is whole has its advice however it came to be.
+/// The kernel is advised by page, so a complete huge page has its advice however it was completed.
 #[test]
 fn whole_huge_pages_are_advised_against() {
     if !fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap_or(false) {

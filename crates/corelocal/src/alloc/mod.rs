@@ -10,38 +10,43 @@
 //! assert_eq!(numbers.iter().sum::<u32>(), 499_500);
 //! ```
 //!
-//! A thread keeps nothing: what it frees stays with the core it runs on, and the next one that runs there uses
-//! it. So memory follows the cores in use, not the threads alive; and what one thread allocates and another
-//! one frees costs what everything costs.
+//! Threads own no memory: what a thread frees stays with the core it runs on, and the next thread that runs there
+//! uses it. Memory therefore follows the cores in use, not the threads alive, and an object that is freed by another
+//! thread costs no more than any other.
 //!
-//! # Data's way
+//! # How data flows
 //! ```text
-//!   allocate → class of the size → one section on this core's stack of the class → done      front.rs
-//!      empty: a batch from the class's depot, or from its fullest span               central.rs, spans.rs
-//!      no span: chunks that nobody has, the lowest first                                       store.rs
-//!   deallocate → the map's byte for the chunk → one section → done                             range.rs
-//!      full: a batch goes the way back
+//!   front end    allocate(40): size class → one section pops from this core's stack       front.rs, core_cache.rs
+//!                deallocate: the map's byte for the chunk → one section pushes            range.rs
+//!                    │ stack empty: a batch in        │ stack full: a batch out
+//!   middle end   the class's depot, an array of pointers; behind it the fullest span      central.rs, spans.rs
+//!                    │ no span with a free object     │ a span becomes empty
+//!   back end     chunks of 32 KiB, lowest address first; large objects                    store.rs, large.rs
+//!                    │ map                            │ give back idle memory
+//!                the kernel
 //! ```
-//! No thread-local state, no atomic instruction, no look at what the machine can do. More than a mebibyte is
-//! a run of chunks of its own (`large.rs`).
+//! `malloc(40)`: 40 bytes belong to the class of 48. A section pops the top pointer of that class's stack on the
+//! current core. That is all in the common case: no thread-local state, no atomic instruction, no test of what the
+//! machine supports. An object of more than 1 MiB is a run of chunks of its own.
 //!
 //! # Where it may be used
-//! Everywhere: before constructors, in destructors of threads, in signal handlers, in the child of a fork,
-//! whatever the other threads were doing. Nothing waits for a lock whose holder cannot run (`central.rs`),
-//! but for 100 ms when memory has run out.
-//! What other threads had in their hands at a fork the child does not have. Not in a child of `vfork` whose
-//! parent has other threads, unless its `vfork` is that of `corelocal-malloc`.
+//! Everywhere: before constructors, in destructors of threads, in signal handlers, and in the child of a fork,
+//! whatever the parent's other threads were doing. No call waits for a lock whose holder cannot run (`central.rs`);
+//! the one bounded wait is 100 ms when memory has run out. A forked child does not get the few objects that other
+//! threads of the parent were moving at that moment. In a child of `vfork` whose parent has other threads, the malloc
+//! may be used only if the `vfork` is that of `corelocal-malloc`.
 //!
 //! # Errors
-//! Without memory the result is null, and `errno` is untouched. Before that all caches are emptied and all that is idle
-//! goes back to the kernel, and there is another attempt. A pointer that cannot be one of ours, or is
-//! free already, ends the process with a line on stderr, as soon as it is noticed: at once where it points
-//! outside of all objects or was freed last of its class on this core; else when it goes back to its span.
+//! Out of memory, the result is null, and `errno` is left alone. Before that, all caches are emptied, all idle memory
+//! goes back to the kernel, and the allocation is tried again. A pointer that is not an object of this malloc, or
+//! that is already free, ends the process with a line on stderr as soon as it is noticed: at once if it points
+//! outside of all objects or was the last object of its class that this core freed; otherwise when the object goes
+//! back to its span.
 //!
 //! # Memory that goes back to the kernel
-//! With [`CoreLocal`] alone, what is free stays in the process until memory runs out, nothing looks for pressure, and
-//! no huge pages are made. (`libcorelocal_malloc.so` does all of that by itself.) A line at the program's beginning
-//! changes it, with one thread or several:
+//! With [`CoreLocal`] alone, free memory stays in the process until memory runs out, memory pressure is not watched,
+//! and no huge pages are made. (`libcorelocal_malloc.so` does all of this by itself.) One line at the program's start
+//! changes that, with one thread or several:
 //!
 //! ```
 //! use corelocal::alloc::{self, CoreLocal};
@@ -53,11 +58,11 @@
 //! # let pieces: Vec<_> = (0..1000).map(|_| vec![0_u8; 64 << 10]).collect();
 //! # drop(pieces);
 //! ```
-//! The hook runs when a cache is filled or emptied: at any allocation or release, in a signal handler too. So it takes
-//! no lock that the program holds elsewhere, and does not panic. At [`Moment::Taken`] it may also allocate, start
-//! threads and call [`watch_pressure`]; at [`Moment::Given`] it does none of these.
+//! The hook runs when a cache is filled or emptied: during any allocation or release, in signal handlers as well. So
+//! it must not panic, nor take a lock that the program holds around an allocation. At [`Moment::Taken`] it may also
+//! allocate, start threads and call [`watch_pressure`]; at [`Moment::Given`] it may not.
 //!
-//! A thread gives memory back also while the program does nothing:
+//! A thread gives memory back even while the rest of the program does nothing:
 //!
 //! ```
 //! use corelocal::alloc;
@@ -66,28 +71,28 @@
 //!
 //! thread::spawn(|| loop {
 //!     thread::sleep(Duration::from_millis(500));
-//!     // Opens files for a moment: not where another thread closes descriptors that it does not know.
+//!     // Opens files for a moment: do not use this where another thread closes descriptors that it did not open.
 //!     alloc::watch_pressure();
 //!     let released = alloc::release_idle();
 //!     if !alloc::use_huge_pages() && released == 0 {
-//!         // Returns at once while something is idle.
+//!         // Returns at once if idle memory remains.
 //!         alloc::wait_for_idle();
 //!     }
 //! });
 //! # thread::sleep(Duration::from_millis(1200));
 //! ```
 //!
-//! # What the environment says
-//! `CORELOCAL_MALLOC` makes a process look for more: `check` at all objects, `guard` at some (`check.rs`, `guard.rs`;
-//! docs/malloc.md). Of its other words `count`, `profile`, `profile-rate`, `nodes` and `resident` work here as in
-//! `libcorelocal_malloc.so`, but no file is written at the end: see [`profile::dump_next`]. `stats` and `stats-signal`
-//! only count, for [`stats()`], and `pressure:no` only concerns [`watch_pressure`]. `background`, `hugepages`, `tally`
-//! and `profile-signal` do nothing here.
+//! # Environment
+//! `CORELOCAL_MALLOC=check` checks every object, `guard` a random selection (`check.rs`, `guard.rs`, docs/malloc.md).
+//! `count`, `profile`, `profile-rate`, `nodes` and `resident` work as in `libcorelocal_malloc.so`, except that no
+//! file is written when the program ends: see [`profile::dump_next`]. `stats` and `stats-signal` only enable the
+//! counts that [`stats()`] returns, and `pressure:no` only affects [`watch_pressure`]. `background`, `hugepages`,
+//! `tally` and `profile-signal` have no effect here.
 //!
 //! # Invariants
-//! 1. An object is in one place: a program's hands, a stack, a depot, among the orphans, a buffer of a
-//!    function here, the quarantine, or its span.
-//! 2. Nothing here uses a heap, or a thread's own memory but its rseq area.
+//! 1. An object is in exactly one place: in use by the program, on a core's stack, in a depot, on an orphan list, in
+//!    a local buffer of a function of this module, in the quarantine, or free in its span.
+//! 2. This module uses no heap and no thread-local memory except the thread's rseq area.
 
 mod address_range;
 mod bits;
@@ -145,25 +150,25 @@ use core::alloc::{GlobalAlloc, Layout};
 use fault::Fault;
 use range::{GUARDED, INSIDE, LARGE, Range, kind_of, kind_of_object};
 
-/// What all objects are aligned to.
+/// The alignment of all objects.
 const ALIGNED: usize = 16;
-/// The size of an object for who does not know it.
+/// Sentinel: the caller does not know the object's size.
 const UNKNOWN: usize = usize::MAX;
 
-/// The allocator for `#[global_allocator]`; see the module's text.
+/// The allocator for `#[global_allocator]`; see the [module](self).
 ///
-/// Freed memory stays in the process, unless the program
-/// [says how it goes back](self#memory-that-goes-back-to-the-kernel).
+/// Freed memory stays in the process, unless the program [gives it back](self#memory-that-goes-back-to-the-kernel).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CoreLocal;
 
-/// Allocates `size` bytes, aligned to 16; null without memory. Of size 0 it is an object like any other.
+/// Allocates `size` bytes, aligned to 16. Returns null when out of memory. An object of size 0 is a distinct object,
+/// too.
 #[inline]
 pub fn allocate(size: usize) -> *mut u8 {
     allocate_or(size, null)
 }
 
-/// [`allocate`], whose result without memory is that of `missing`: for those who set `errno` then, say.
+/// As [`allocate`], but returns `missing()` when out of memory: for callers that set `errno` then.
 #[inline]
 pub fn allocate_or(size: usize, missing: extern "C" fn() -> *mut u8) -> *mut u8 {
     match class::stack_of_size(size) {
@@ -172,27 +177,27 @@ pub fn allocate_or(size: usize, missing: extern "C" fn() -> *mut u8) -> *mut u8 
     }
 }
 
-/// [`allocate`], with all bytes 0.
+/// As [`allocate`], with all bytes 0.
 #[inline]
 pub fn allocate_zeroed(size: usize) -> *mut u8 {
     match class::stack_of_size(size) {
-        // SAFETY: so many bytes, the caller's, if it is not null.
+        // SAFETY: `front::pop` returns null or an object of at least `size` bytes, which belongs to the caller.
         Some(stack) => unsafe { zeroed(front::pop(stack, ALIGNED, size, null), size) },
         None => allocate_large(ALIGNED, size, true, null),
     }
 }
 
-/// [`allocate`], aligned to `align`; null also if that is no power of two.
+/// As [`allocate`], aligned to `align`. Also returns null if `align` is not a power of two.
 #[inline]
 pub fn allocate_aligned(align: usize, size: usize) -> *mut u8 {
-    // Known at compile time in most programs.
+    // The alignment is a compile-time constant in most programs, and this test then vanishes.
     if align <= ALIGNED && align.is_power_of_two() {
         return allocate(size);
     }
     allocate_aligned_or(align, size, null)
 }
 
-/// [`allocate_aligned`], whose result is that of `missing` without memory, and if `align` is no power of two.
+/// As [`allocate_aligned`], but returns `missing()` when out of memory or if `align` is not a power of two.
 #[inline(always)]
 pub fn allocate_aligned_or(
     align: usize,
@@ -218,29 +223,30 @@ extern "C" fn allocate_large_aligned(
     }
 }
 
-/// [`allocate_aligned`], with all bytes 0.
+/// As [`allocate_aligned`], with all bytes 0.
 fn allocate_aligned_zeroed(align: usize, size: usize) -> *mut u8 {
     match class::stack_of_aligned(align, size) {
-        // SAFETY: so many bytes, the caller's, if it is not null.
+        // SAFETY: `front::pop` returns null or an object of at least `size` bytes, which belongs to the caller.
         Some(stack) => unsafe { zeroed(front::pop(stack, align, size, null), size) },
         None if align.is_power_of_two() => allocate_large(align, size, true, null),
         None => null(),
     }
 }
 
-/// No object.
+/// The result of an allocation that failed.
 extern "C" fn null() -> *mut u8 {
     core::ptr::null_mut()
 }
 
-/// Makes all bytes of an object 0.
+/// Fills the first `size` bytes of an object with 0.
 ///
 /// # Safety
-/// It is null, or the caller's and has so many.
+/// - `object` is null, or an object of at least `size` bytes.
+/// - The object belongs to the caller alone.
 #[inline(always)]
 unsafe fn zeroed(object: *mut u8, size: usize) -> *mut u8 {
     if !object.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: not null, so an object of at least `size` bytes that the caller alone uses.
         unsafe { object.write_bytes(0, size) };
     }
     object
@@ -263,67 +269,68 @@ extern "C" fn allocate_large(
     release::after_growth(range);
     debug::large_made(range, object, size);
     if is_zeroed && !is_zero {
-        // SAFETY: an object of so many bytes, nobody else's.
+        // SAFETY: a new object of `size` bytes, which only this function knows.
         unsafe { large::zero(range, object, size) };
     }
     object
 }
 
-/// What an attempt to get `size` bytes gives, or another one, once caches are empty and what was idle is the kernel's;
-/// `None` without memory. Nothing is reclaimed for what the range has no room for at all.
+/// Runs `attempt`. If it fails, empties all caches, gives idle memory back to the kernel, and runs it once more.
+/// `None` when out of memory. Nothing is reclaimed for a size that exceeds the whole range.
 fn or_reclaimed<T>(range: Range, size: usize, attempt: impl Fn() -> Option<T>) -> Option<T> {
     attempt().or_else(|| {
         let is_possible = size / range::CHUNK < range.chunks();
         if !is_possible {
             return None;
         }
-        // Though nothing was idle: another thread that gives memory back may have held it just now.
+        // Try again even if nothing was reclaimed: another thread may have been giving this memory back.
         release::reclaim(range);
         attempt()
     })
 }
 
-/// Gives an object back. Nothing happens for null.
+/// Frees an object. Does nothing if `ptr` is null.
 ///
 /// # Safety
-/// `ptr` is null, or was returned by a function of this module and not given back since; nobody uses the
-/// object any more.
+/// - `ptr` is null, or was returned by a function of this module and has not been freed since.
+/// - The object is not used any more.
 #[inline]
 pub unsafe fn deallocate(ptr: *mut u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: null, or an object that the caller gives up.
     match unsafe { kind_of_object(ptr) } {
-        // SAFETY: likewise.
+        // SAFETY: an object that the caller gives up; its kind was just read.
         Some(kind) => unsafe { front::push(kind, ptr) },
         None => deallocate_foreign(ptr),
     }
 }
 
-/// [`deallocate`], for callers who know the size that they asked for. A program that is checked ends if it was
-/// another one.
+/// As [`deallocate`], for callers that know the size they asked for. In checking mode, another size ends the process.
 ///
 /// # Safety
-/// As there; `size` is the one of its allocation.
+/// - The conditions of [`deallocate`].
+/// - `size` is the size that the object was allocated with.
 #[inline]
 pub unsafe fn deallocate_sized(ptr: *mut u8, size: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: null, or an object that the caller gives up.
     match unsafe { kind_of_object(ptr) } {
-        // SAFETY: likewise.
+        // SAFETY: an object that the caller gives up; its kind was just read.
         Some(kind) => unsafe { front::push_sized(kind, ptr, size) },
         None => deallocate_foreign(ptr),
     }
 }
 
-/// [`deallocate`], for callers who know size and alignment.
+/// As [`deallocate`], for callers that know size and alignment.
 ///
 /// # Safety
-/// As there; `align` and `size` are those of its allocation.
+/// - The conditions of [`deallocate`].
+/// - `align` and `size` are those that the object was allocated with.
 #[inline]
 pub unsafe fn deallocate_aligned_sized(ptr: *mut u8, _align: usize, size: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function has the conditions of `deallocate_sized`.
     unsafe { deallocate_sized(ptr, size) }
 }
 
-/// What is no object of a class.
+/// Frees a pointer that is not an object of a size class.
 #[cold]
 fn deallocate_other(ptr: *mut u8) {
     match (Range::get(), kind_of(ptr).map(|kind| kind as u8)) {
@@ -345,16 +352,17 @@ extern "C" fn deallocate_foreign(ptr: *mut u8) {
     }
 }
 
-/// Changes an object's size, and moves it if need be: the result has its first bytes, as many as both sizes
-/// have. Null without memory; the object is as it was then. Of null it is [`allocate`].
+/// Changes an object's size, moving the object if necessary. The result holds the object's first bytes, up to the
+/// smaller of both sizes. If `ptr` is null, allocates. Returns null when out of memory; the object is then unchanged.
 ///
 /// # Safety
-/// As [`deallocate`]; unless the result is null, `ptr` was given back.
+/// - The conditions of [`deallocate`] hold for `ptr`.
+/// - If the result is not null, `ptr` has been freed.
 pub unsafe fn reallocate(ptr: *mut u8, size: usize) -> *mut u8 {
     if ptr.is_null() {
         return allocate(size);
     }
-    // SAFETY: likewise.
+    // SAFETY: not null, so an object that the caller owns.
     if let Some(kind) = unsafe { kind_of_object(ptr) }.filter(|_| !debug::is_known_to_check()) {
         if (1..=class::CLASSES).contains(&kind) {
             let usable = class::shape(kind).size;
@@ -362,30 +370,31 @@ pub unsafe fn reallocate(ptr: *mut u8, size: usize) -> *mut u8 {
                 return ptr;
             }
             if size <= class::LARGEST {
-                // SAFETY: an object of this kind, and the caller's.
+                // SAFETY: an object of this kind, with `usable` bytes, that the caller owns.
                 return unsafe { move_object(ptr, kind, usable, size) };
             }
         }
     }
-    // SAFETY: likewise.
+    // SAFETY: not null, so an object that the caller owns.
     unsafe { resize(ptr, size) }
 }
 
-/// Whether an object stays where it is when another size is asked for. Half of it may be wasted, rather than
-/// copied: programs that shrink something grow it again.
+/// Whether an object stays in place when resized to `size`. Up to half of it may be wasted, which is cheaper than a
+/// copy: programs that shrink an object often grow it again.
 #[inline]
 fn is_worth_keeping(usable: usize, size: usize) -> bool {
     size <= usable && size >= usable / 2
 }
 
-/// Moves an object of a class to one of another size that has a class.
+/// Moves an object of a class to a new object of a size that has a class.
 ///
 /// # Safety
-/// It is of this kind and has so many bytes; otherwise as there.
+/// - `ptr` is an object of class `kind` with `usable` bytes.
+/// - The conditions of [`deallocate`] hold for `ptr`.
 #[inline]
 unsafe fn move_object(ptr: *mut u8, kind: usize, usable: usize, size: usize) -> *mut u8 {
-    // What grows by little at a time grows by a quarter at least, so that it does not move each time. A profile has the
-    // size that was asked for.
+    // An object that grows gets a quarter more at least, so that one that grows in small steps is not moved each
+    // time. In a process that profiles, objects have exactly the size asked for.
     let has_room = size > usable && !debug::is_known_to_profile();
     let with_room = if has_room { size.max(usable + usable / 4) } else { size };
     let mut moved = allocate(with_room.min(class::LARGEST));
@@ -393,10 +402,10 @@ unsafe fn move_object(ptr: *mut u8, kind: usize, usable: usize, size: usize) -> 
         moved = allocate(size);
     }
     if moved.is_null() {
-        // A smaller one has room where it is.
+        // Shrinking never fails: the old object has room.
         return if size <= usable { ptr } else { moved };
     }
-    // SAFETY: two objects, both of them the caller's, with room for so many bytes.
+    // SAFETY: two distinct objects of the caller's, each with room for this many bytes.
     unsafe {
         moved.copy_from_nonoverlapping(ptr, size.min(usable));
         front::push(kind, ptr);
@@ -404,16 +413,16 @@ unsafe fn move_object(ptr: *mut u8, kind: usize, usable: usize, size: usize) -> 
     moved
 }
 
-/// [`reallocate`], of an object that may have to move.
+/// As [`reallocate`], for an object that may have to move.
 ///
 /// # Safety
-/// As there.
+/// The conditions of [`reallocate`]; `ptr` is not null.
 #[inline(never)]
 unsafe fn resize(ptr: *mut u8, size: usize) -> *mut u8 {
-    // SAFETY: the caller's promise.
+    // SAFETY: an object that the caller owns.
     let usable = unsafe { usable_size(ptr) };
     if debug::is_exact(ptr) {
-        // SAFETY: likewise.
+        // SAFETY: an object that the caller owns, with `usable` bytes.
         return unsafe { move_exact(ptr, usable, size) };
     }
     if is_worth_keeping(usable, size) {
@@ -440,10 +449,10 @@ unsafe fn resize(ptr: *mut u8, size: usize) -> *mut u8 {
         None => allocate(size),
     };
     if moved.is_null() {
-        // A smaller one has room where it is.
+        // Shrinking never fails: the old object has room.
         return if size <= usable { ptr } else { moved };
     }
-    // SAFETY: two objects, both of them the caller's, with room for so many bytes.
+    // SAFETY: two distinct objects of the caller's, each with room for this many bytes.
     unsafe {
         moved.copy_from_nonoverlapping(ptr, size.min(usable));
         deallocate(ptr);
@@ -451,15 +460,16 @@ unsafe fn resize(ptr: *mut u8, size: usize) -> *mut u8 {
     moved
 }
 
-/// [`reallocate`] of an object whose end is watched, and that therefore always moves.
+/// As [`reallocate`], for an object whose exact end is checked. Such an object always moves.
 ///
 /// # Safety
-/// As there; `ptr` has `before` bytes.
+/// - The conditions of [`reallocate`].
+/// - `ptr` is an object of `before` bytes.
 #[cold]
 unsafe fn move_exact(ptr: *mut u8, before: usize, size: usize) -> *mut u8 {
     let moved = allocate(size);
     if !moved.is_null() {
-        // SAFETY: two objects, both of them the caller's, with room for so many bytes.
+        // SAFETY: two distinct objects of the caller's, each with room for this many bytes.
         unsafe {
             moved.copy_from_nonoverlapping(ptr, size.min(before));
             deallocate(ptr);
@@ -468,10 +478,10 @@ unsafe fn move_exact(ptr: *mut u8, before: usize, size: usize) -> *mut u8 {
     moved
 }
 
-/// How many bytes of an object may be used: at least as many as were asked for. 0 of null.
+/// The number of bytes of an object that may be used: at least as many as were asked for. 0 for null.
 ///
 /// # Safety
-/// As [`deallocate`].
+/// The conditions of [`deallocate`].
 pub unsafe fn usable_size(ptr: *mut u8) -> usize {
     if let Some(size) = debug::exact_size(ptr) {
         return size;
@@ -487,22 +497,23 @@ pub unsafe fn usable_size(ptr: *mut u8) -> usize {
     }
 }
 
-// SAFETY: objects are distinct, as long as their size says and aligned as it says; nothing unwinds.
+// SAFETY: objects are disjoint, have at least the size and the alignment of their layout, and nothing unwinds.
 unsafe impl GlobalAlloc for CoreLocal {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         allocate_aligned(layout.align(), layout.size())
     }
 
-    // The size leads to the stack; what the map says of the object need not be waited for.
+    // The size leads to the stack, so there is no wait for a load from the map.
     #[inline]
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         match class::stack_of_size(layout.size()) {
-            // SAFETY: the caller's promise: allocated with this size, or moved where that has another class.
+            // SAFETY: `GlobalAlloc`'s contract: allocated with this size, or moved since if the size has another
+            // class.
             Some(stack) if layout.align() <= ALIGNED => unsafe {
                 front::push_of_class(stack, ptr, layout.size());
             },
-            // SAFETY: likewise.
+            // SAFETY: `GlobalAlloc`'s contract: an object of this size that is given up.
             _ => unsafe { deallocate_sized(ptr, layout.size()) },
         }
     }
@@ -520,17 +531,17 @@ unsafe impl GlobalAlloc for CoreLocal {
         let is_plain = layout.align() <= ALIGNED;
         if !debug::is_exact(ptr) {
             if before.is_none() && after.is_none() && is_plain {
-                // SAFETY: the caller's promise.
+                // SAFETY: `GlobalAlloc`'s contract: an object that the caller owns.
                 return unsafe { reallocate(ptr, size) };
             }
-            // SAFETY: the caller's promise; where it is, it is aligned.
+            // SAFETY: `GlobalAlloc`'s contract: an object that the caller owns. It is aligned where it is.
             if is_plain && before == after || !is_plain && size <= unsafe { usable_size(ptr) } {
                 return ptr;
             }
         }
         let moved = allocate_aligned(layout.align(), size);
         if !moved.is_null() {
-            // SAFETY: two objects with room for so many bytes.
+            // SAFETY: two distinct objects with room for this many bytes; `ptr` has this layout.
             unsafe {
                 moved.copy_from_nonoverlapping(ptr, size.min(layout.size()));
                 self.dealloc(ptr, layout);

@@ -1,17 +1,17 @@
-//! The range by nodes: a stripe of it for each NUMA node of a machine that has several, and how far each is known.
+//! Division of the range among NUMA nodes: a part ("stripe") for each node of a machine with several.
 //!
 //! ```text
-//!   │ stripe 0                    │ stripe 1                    │ … │ the last one, and what is left │
-//!   │ groups … known │            │ groups … known │            │   │                                │
+//!   │ stripe 0                    │ stripe 1                    │ … │ the last one, with the remainder │
+//!   │ groups … known │            │ groups … known │            │   │                                  │
 //! ```
-//! So the number of a chunk tells whose it is, by a shift. There is one stripe, the range, until somebody divides it
-//! (`nodes.rs`), which happens once; on most machines it stays the only one.
+//! The node of a chunk follows from its number by a shift. There is one stripe until `nodes.rs` divides the range,
+//! which happens once; on most machines it stays the only one.
 //!
 //! # Invariants
-//! 1. `Header::division` goes from 0 to its final value once. Before that no chunk beyond [`LEAST`] is anybody's: so
-//!    what was used by then is in the first stripe.
-//! 2. Chunks of a stripe below `known` have groups.
-//! 3. Stripes begin with a multiple of [`LEAST`].
+//! 1. `Header::division` changes from 0 to its final value once. Before that no chunk beyond [`LEAST`] is claimed, so
+//!    everything in use lies in the first stripe.
+//! 2. Chunks of a stripe below `known` have metadata groups.
+//! 3. Stripes begin at multiples of [`LEAST`].
 
 use core::ops;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -21,39 +21,39 @@ use super::central;
 use super::chunk_metadata::IN_A_GROUP;
 use super::range::Range;
 
-/// Stripes at most. Nodes beyond share them.
+/// The maximum number of stripes. Further nodes share them.
 pub(super) const MOST_NODES: usize = 8;
-/// Chunks of the shortest stripe: 64 GiB.
+/// Chunks in the shortest stripe: 64 GiB.
 pub(super) const LEAST: usize = 1 << 20;
 
 const _: () = assert!(LEAST % IN_A_GROUP == 0);
 
 const R: Ordering = Ordering::Relaxed;
 
-/// Of a stripe. All bytes 0 is one that nobody has used.
+/// State of a stripe. All bytes 0 is an unused one.
 #[repr(C)]
 pub(super) struct Stripe {
-    /// Chunks below this have groups, of those that it has.
+    /// Chunks of the stripe below this one have metadata groups.
     known: AtomicUsize,
-    /// One more than the highest chunk that was ever used.
+    /// The highest chunk that was ever used, plus one.
     high: AtomicUsize,
-    /// Hints of `store.rs`: for runs of up to 2^n chunks, where to look first.
+    /// Search hints of `store.rs`: where to begin to look for runs of up to 2^n chunks.
     pub(super) first: [AtomicUsize; 8],
 }
 
-/// How the range is divided.
+/// The division of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Division {
     nodes: usize,
-    /// Of a chunk's number, to that of its stripe.
+    /// Shift from a chunk's number to that of its stripe.
     shift: u32,
 }
 
 impl Division {
-    /// Of a range that is one stripe.
+    /// A single stripe.
     const WHOLE: Division = Division { nodes: 1, shift: usize::BITS - 1 };
 
-    /// Of so many chunks among so many nodes; the whole, where stripes would be too short.
+    /// The division of `chunks` among `nodes`; a single stripe if stripes would be too short.
     fn of(chunks: usize, nodes: usize) -> Division {
         match (chunks / nodes.max(1)).checked_ilog2() {
             Some(shift) if nodes > 1 && 1 << shift >= LEAST => Division { nodes, shift },
@@ -61,7 +61,7 @@ impl Division {
         }
     }
 
-    /// In one word, which is not 0.
+    /// Encoded in one word other than 0.
     fn word(self) -> usize {
         self.nodes | (self.shift as usize) << 8
     }
@@ -74,7 +74,7 @@ impl Division {
         (chunk >> self.shift).min(self.nodes - 1)
     }
 
-    /// The chunks of a stripe, in a range of so many.
+    /// The chunks of a stripe in a range of this many chunks.
     fn bounds(self, node: usize, chunks: usize) -> ops::Range<usize> {
         let end = if node + 1 < self.nodes { (node + 1) << self.shift } else { chunks };
         node << self.shift..end
@@ -82,12 +82,12 @@ impl Division {
 }
 
 impl Range {
-    /// Whether it was decided how the range is divided.
+    /// Whether the division has been decided.
     pub(super) fn is_divided(self) -> bool {
         self.header().division.load(R) != 0
     }
 
-    /// Divides the range among so many nodes, as far as that makes sense, unless it was done already.
+    /// Divides the range among this many nodes, as far as that makes sense. Does nothing if it is divided.
     #[cold]
     pub(super) fn divide(self, nodes: usize) {
         let wanted = Division::of(self.chunks(), nodes.min(MOST_NODES));
@@ -95,14 +95,14 @@ impl Range {
             true => Division::WHOLE,
             false => wanted,
         };
-        // Release: partner is the Acquire in `division`; there is room for what the nodes have.
+        // Release: partner is the Acquire in `division`; the nodes' depots and lists have memory.
         let _ = self.header().division.compare_exchange(0, division.word(), Ordering::Release, R);
     }
 
-    /// `None` as long as it is not decided.
+    /// The division; `None` until it is decided.
     fn decided(self) -> Option<Division> {
-        // Acquire: partner is the Release in `divide`. Who has an object of another stripe sees it, by whatever way
-        // the object came.
+        // Acquire: partner is the Release in `divide`. A thread that has an object from another stripe has
+        // synchronised with a thread that saw the division.
         Division::of_word(self.header().division.load(Ordering::Acquire))
     }
 
@@ -110,12 +110,12 @@ impl Range {
         self.decided().unwrap_or(Division::WHOLE)
     }
 
-    /// How many nodes, and stripes, there are.
+    /// The number of nodes, which is that of stripes.
     pub(super) fn nodes(self) -> usize {
         self.division().nodes
     }
 
-    /// Whose a chunk is.
+    /// The node of a chunk.
     pub(super) fn node_of(self, chunk: usize) -> usize {
         self.division().node_of(chunk)
     }
@@ -124,7 +124,7 @@ impl Range {
     pub(super) fn bounds(self, node: usize) -> ops::Range<usize> {
         match self.decided() {
             Some(division) => division.bounds(node, self.chunks()),
-            // Nothing that may turn out to be another one's (invariant 1).
+            // Only chunks that the division cannot assign to another node (1).
             None => 0..self.chunks().min(LEAST),
         }
     }
@@ -133,26 +133,26 @@ impl Range {
         &self.header().stripes[node]
     }
 
-    /// The chunks of a node that have groups. None of the others was ever used.
+    /// The chunks of a node that have metadata groups. No other chunk was ever used.
     pub(super) fn known_part(self, node: usize) -> ops::Range<usize> {
         let bounds = self.bounds(node);
-        // Acquire: partner is the Release in `know`; they have groups.
+        // Acquire: partner is the Release in `know`; the groups exist.
         let known = self.stripe(node).known.load(Ordering::Acquire);
         bounds.start..known.clamp(bounds.start, bounds.end)
     }
 
-    /// Chunks that were ever used, and some more: the lowest first.
+    /// For each node, the chunks that have metadata groups, lowest first.
     pub(super) fn known_parts(self) -> impl DoubleEndedIterator<Item = ops::Range<usize>> {
         (0..self.nodes()).map(move |node| self.known_part(node))
     }
 
-    /// The words of bitmaps that these chunks have bits in.
+    /// The bitmap words of these chunks.
     pub(super) fn known_words(self) -> impl DoubleEndedIterator<Item = usize> {
         let words = |part: ops::Range<usize>| part.start / IN_A_WORD..part.end.div_ceil(IN_A_WORD);
         self.known_parts().flat_map(words)
     }
 
-    /// A run, cut where stripes end, each part with its node. Most runs are one.
+    /// A run cut at stripe boundaries, with the node of each piece. Most runs are one piece.
     pub(super) fn parts_of(
         self,
         run: ops::Range<usize>,
@@ -166,7 +166,7 @@ impl Range {
         })
     }
 
-    /// Makes groups for chunks, and for those of their stripes before them; false without memory.
+    /// Makes metadata groups for chunks, and for those before them in their stripe; false when out of memory.
     #[inline]
     pub(super) fn know(self, run: ops::Range<usize>) -> bool {
         self.parts_of(run).all(|(node, part)| {
@@ -174,7 +174,7 @@ impl Range {
         })
     }
 
-    /// Chunks of a run that [`know`](Self::know) would make groups for.
+    /// Chunks of a run for which [`know`](Self::know) would have to make groups.
     pub(super) fn unknown(self, run: ops::Range<usize>) -> usize {
         let unknown = |(node, part): (usize, ops::Range<usize>)| {
             part.end.saturating_sub(self.known_part(node).end.max(part.start))
@@ -194,7 +194,7 @@ impl Range {
         made
     }
 
-    /// Chunks below the end of a run were used; whether any of them were not before.
+    /// Raises the high-water marks to the end of a run; whether any was raised.
     pub(super) fn raise_high_water(self, run: ops::Range<usize>) -> bool {
         let mut more = 0;
         for (node, part) in self.parts_of(run) {

@@ -1,20 +1,20 @@
-//! Memory by NUMA nodes, on machines with several: who is where, and whose memory is whose.
+//! NUMA nodes: memory of the calling thread's node, on machines with several nodes.
 //!
-//! Each node has a stripe of the range (`node_ranges.rs`), and a depot and spans of its own for each class. A core is
-//! filled from those of its node; what it gives away goes, object by object, to the node whose stripe it lies in.
+//! Each node has its part of the range (`node_ranges.rs`), and for each class a depot and spans. A core is refilled
+//! from its node's depots and spans; what it spills goes, object by object, to the node that the object comes from.
 //!
 //! ```text
 //!   core of node 0 ─┐            ┌─► depot, spans, stripe of node 0 ─┐
-//!   core of node 1 ─┼─ refill ───┤                                   ├─► when they have nothing left: of the others
+//!   core of node 1 ─┼─ refill ───┤                                   ├─► other nodes', if these are exhausted
 //!                   │            └─► depot, spans, stripe of node 1 ─┘
-//!                   └─ spill ───────► where each object is from
+//!                   └─ spill ───────► the node of each object
 //! ```
-//! It is decided late, since small programs gain nothing: before more than [`LATE`] is used. A machine with one node
-//! is not asked again after that.
+//! The decision comes late, because small programs gain nothing: when more than [`LATE`] is about to be used. On a
+//! machine with one node the question is not asked again.
 //!
 //! # Invariants
-//! 1. What is known of nodes is stored before the range is divided. Who sees it divided sees that.
-//! 2. A node is a hint about place, never about who owns something: any stripe serves any core.
+//! 1. All state of nodes is stored before the range is divided, and visible to a thread that sees the division.
+//! 2. A node is a hint about placement, never about ownership: memory of any node serves any core.
 
 use core::ops;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -25,19 +25,19 @@ use super::range::{CHUNK, Range};
 use crate::rseq;
 use crate::sys::{self, pages};
 
-/// Chunks that a program may use before its machine's nodes are asked for: 32 MiB.
+/// Chunks that a program may use before the machine's nodes are read: 32 MiB.
 const LATE: usize = 512;
 
 const R: Ordering = Ordering::Relaxed;
 
-/// How many nodes there are to be, by who said so; 0 if it is for the machine to say.
+/// The number of nodes requested by the environment or a test; 0 to use the machine's.
 static WISH: AtomicU32 = AtomicU32::new(0);
-/// The nodes of the machine that have cpus and memory; none where they are emulated, or nobody asked.
+/// The machine's nodes that have cpus and memory, as a bit set; 0 if not read, or if nodes are emulated.
 static NODES: AtomicU64 = AtomicU64::new(0);
-/// Where they are emulated: the node of the calling thread. Null for one by its cpu.
+/// Emulation: the function that returns the calling thread's node. Null to use its cpu.
 static EMULATED: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Takes a word of `CORELOCAL_MALLOC`: `nodes:no`, and for tests `nodes:N`, as if there were so many.
+/// Applies a word of `CORELOCAL_MALLOC`: `nodes:no`, or `nodes:N` to emulate N nodes in tests.
 pub(super) fn configure(word: &[u8]) {
     if let Some(nodes) = wish_of(word) {
         WISH.store(nodes, R);
@@ -52,8 +52,8 @@ fn wish_of(word: &[u8]) -> Option<u32> {
     }
 }
 
-/// For tests: as if there were so many nodes, and `here` told which one the calling thread is on. False if it was
-/// decided already how many there are, or there is no room.
+/// For tests: emulates this many nodes; `here` returns the calling thread's. False if the number is already decided,
+/// or there is not enough address space.
 pub(super) fn emulate(nodes: usize, here: fn() -> usize) -> bool {
     let Some(range) = Range::make().filter(|range| !range.is_divided()) else { return false };
     EMULATED.store(here as *mut (), R);
@@ -62,7 +62,7 @@ pub(super) fn emulate(nodes: usize, here: fn() -> usize) -> bool {
     range.nodes() == nodes
 }
 
-/// Before so many more chunks are taken: decides how many nodes there are, if it is time.
+/// Decides on the number of nodes if it is time. To be called before `more` chunks are claimed.
 #[inline]
 pub(super) fn look(range: Range, more: usize) {
     if !range.is_divided() {
@@ -75,7 +75,7 @@ fn look_again(range: Range, more: usize) {
     let used = (range.high_water() / CHUNK).saturating_add(more);
     let is_time = match debug::wishes() {
         Some(_) => WISH.load(R) != 0 || used > LATE,
-        // Before the environment is known nobody uses much; but some have none at all.
+        // Programs use little memory before the environment is available; but some have no environment at all.
         None => used > LEAST / 2,
     };
     if is_time {
@@ -86,19 +86,19 @@ fn look_again(range: Range, more: usize) {
 #[cold]
 fn decide(range: Range) {
     let nodes = match WISH.load(R) {
-        // Unit tests look at one.
+        // Unit tests use one node.
         0 if cfg!(any(test, miri)) => 1,
         0 => {
             let found = sys::nodes_with_cpus_and_memory();
-            // Of two at once one may be refused the files.
+            // Two threads may race, and one of them may be refused the files.
             NODES.fetch_or(found, R);
             found.count_ones()
         }
         wished => wished,
     };
-    // Release, in there: invariant 1.
+    // Invariant 1: the Release in `divide` publishes the state above.
     range.divide(nodes as usize);
-    // What was opened before is the first one's.
+    // Chunks that were mapped before belong to the first node.
     let mut part = range.known_part(0);
     while let Some(open) = range.next_stretch(part.clone(), true) {
         part.start = open.end;
@@ -113,7 +113,7 @@ pub(super) fn from_here(range: Range) -> impl Iterator<Item = usize> {
     (0..nodes).map(move |nth| (here + nth) % nodes)
 }
 
-/// The node of the calling thread, among those that there are, or beyond.
+/// The calling thread's node; may exceed the number of nodes.
 #[inline(never)]
 fn here() -> usize {
     let nodes = NODES.load(R);
@@ -124,18 +124,18 @@ fn here() -> usize {
     if emulated.is_null() {
         return rseq::cpu_id() as usize;
     }
-    // SAFETY: set in `emulate`, to such a function.
+    // SAFETY: `emulate` stored a function of this type.
     let emulated = unsafe { core::mem::transmute::<*mut (), fn() -> usize>(emulated) };
     emulated()
 }
 
-/// How many of the nodes are before this one.
+/// The number of nodes before this one.
 fn rank(nodes: u64, node: u32) -> usize {
     let before = 1u64.checked_shl(node).map_or(u64::MAX, |bit| bit - 1);
     (nodes & before).count_ones() as usize
 }
 
-/// The kernel's number of a node; `None` where they are emulated, or several share a stripe.
+/// The kernel's number of a node; `None` if nodes are emulated or share a stripe.
 pub(super) fn number(range: Range, node: usize) -> Option<u32> {
     let nodes = NODES.load(R);
     let is_its_own = nodes.count_ones() as usize == range.nodes();
@@ -143,7 +143,7 @@ pub(super) fn number(range: Range, node: usize) -> Option<u32> {
         .find(|number| is_its_own && nodes >> number & 1 != 0 && rank(nodes, *number) == node)
 }
 
-/// Tells the kernel on which node chunks of a stripe are to lie, unless the program has told it something itself.
+/// Tells the kernel on which node chunks should lie, unless the program has set a policy itself.
 pub(super) fn place(range: Range, node: usize, chunks: ops::Range<usize>) {
     if range.nodes() == 1 {
         return;
@@ -152,11 +152,11 @@ pub(super) fn place(range: Range, node: usize, chunks: ops::Range<usize>) {
     let (at, len) = (range.address(chunks.start) as *mut u8, chunks.len() * CHUNK);
     let placed = pages::has_policy().and_then(|has_policy| match has_policy {
         true => Ok(()),
-        // SAFETY: chunks of the range.
+        // SAFETY: mapped chunks of the range; a policy leaves their contents alone.
         false => unsafe { pages::place_on(at, len, number) },
     });
     if placed.is_err() {
-        // Then they lie where they are written to first.
+        // They will lie on the node of their first use.
         range.header().displaced.fetch_add(len, R);
     }
 }
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn nodes_have_ranks() {
         assert_eq!([0, 1, 2, 64].map(|node| rank(0b11, node)), [0, 1, 2, 2]);
-        // Node 2 is one without memory: its cpus go on with the next one's.
+        // Node 2 has no memory: its cpus use the next node's.
         assert_eq!([0, 1, 2, 8].map(|node| rank(1 | 1 << 8, node)), [0, 1, 1, 1]);
         assert_eq!(rank(u64::MAX, 63), 63);
     }

@@ -1,13 +1,13 @@
-//! Objects that whoever freed them could not take to the store: a list that takes one exchange, and that the
-//! next holder of the class's lock empties.
+//! Orphans: freed objects that could not be moved to the middle end, on a lock-free list. The next holder of the
+//! class's lock empties it.
 //!
 //! # Invariants
-//! 1. The objects on the list are nobody's; the first word of each is the next one, or 0.
-//! 2. Objects leave the list all at once. So a head that looks the same is the same list.
+//! 1. The objects on the list are free; the first word of each is the next object, or 0.
+//! 2. Objects leave the list all at once, so a compare-exchange of the head has no ABA problem.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
-/// See the module's text. Objects are addresses, and never 0.
+/// The list. An object is an address other than 0.
 pub(super) struct Orphans {
     head: AtomicU64,
 }
@@ -23,21 +23,20 @@ impl Orphans {
         Orphans { head: AtomicU64::new(0) }
     }
 
-    /// Whether there seem to be none.
+    /// Whether the list seems empty.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.head.load(Ordering::Relaxed) == 0
     }
 
-    /// Leaves an object of the caller's. `link` writes what is given second into the first word of what is
-    /// given first.
+    /// Adds an object that belongs to the caller. `link(object, next)` writes `next` into the object's first word.
     #[cold]
     pub(super) fn leave(&self, object: u64, link: impl Fn(u64, u64)) {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             link(object, head);
-            // Release: partner is the Acquire in `adopt`: the links of all that are on the list by then,
-            // since each exchange goes on from the one before.
+            // Release: partner is the Acquire in `adopt`, which sees the links of all objects on the list, since each
+            // exchange continues the release sequence of the one before.
             match self.head.compare_exchange_weak(
                 head,
                 object,
@@ -50,8 +49,8 @@ impl Orphans {
         }
     }
 
-    /// Takes them all: from here on they are the caller's. `next` reads the first word of an object; the
-    /// object may be used as soon as the iterator has returned it.
+    /// Takes all objects, which belong to the caller from here on. `next` reads the first word of an object. An
+    /// object may be reused as soon as the iterator has returned it.
     #[cold]
     pub(super) fn adopt(&self, next: impl Fn(u64) -> u64) -> impl Iterator<Item = u64> {
         // Acquire: partner is the Release in `leave`.

@@ -1,5 +1,5 @@
-//! Two who leave objects, and one who adopts them, uses them and leaves one again, in every order. Then twins
-//! with one fault each, which the same checks must catch.
+//! Model: two threads leave objects, and one adopts them, uses them and leaves one again, in every order. Then
+//! mutants with one fault each, which the same checks must catch.
 
 use super::*;
 use loom::cell::UnsafeCell;
@@ -9,7 +9,7 @@ use std::vec::Vec;
 
 const OBJECTS: usize = 3;
 
-/// How objects come to the list, and from it.
+/// How objects get to the list, and from it.
 #[derive(Clone, Copy)]
 struct Ways {
     leave: fn(&Model, u64),
@@ -30,20 +30,20 @@ struct Model {
 
 impl Model {
     fn link(&self, object: u64, next: u64) {
-        // SAFETY: ours; loom checks it.
+        // SAFETY: the object belongs to this thread; loom checks it.
         self.words[object as usize - 1].with_mut(|word| unsafe { *word = next });
     }
 
     fn next(&self, object: u64) -> u64 {
-        // SAFETY: likewise.
+        // SAFETY: the object belongs to this thread; loom checks it.
         self.words[object as usize - 1].with(|word| unsafe { *word })
     }
 
-    /// All that are on the list, used by whoever has them now.
+    /// Takes all objects on the list, and uses them.
     fn adopt(&self) -> Vec<u64> {
         let mut adopted = Vec::new();
         (self.ways.adopt)(self, &mut |object| {
-            // What a program writes there.
+            // The program writes to the object.
             self.link(object, 77);
             adopted.push(object);
         });
@@ -53,14 +53,14 @@ impl Model {
 
 fn explore(ways: Ways) {
     crate::explore::within(3, move || {
-        // Leaked: loom panics in a drop, after a fault.
+        // Leaked: loom panics in a drop after a fault.
         let words = core::array::from_fn(|_| UnsafeCell::new(0));
         let model: &'static Model =
             Box::leak(Box::new(Model { ways, orphans: Orphans::new(), words }));
         (ways.leave)(model, 1);
         let others = [2, 3].map(|object| thread::spawn(move || (ways.leave)(model, object)));
         let mut adopted = model.adopt();
-        // The head may be again what somebody has seen.
+        // The head may become what another thread has seen before.
         if let Some(again) = adopted.pop() {
             (ways.leave)(model, again);
         }
@@ -100,7 +100,7 @@ fn walk(model: &Model, first: u64, each: &mut dyn FnMut(u64)) {
     }
 }
 
-/// Else the twins below would show nothing.
+/// Otherwise the mutants below would prove nothing.
 #[test]
 fn loom_twins_without_a_fault_pass() {
     explore(Ways {
@@ -109,7 +109,7 @@ fn loom_twins_without_a_fault_pass() {
     });
 }
 
-/// The link is not there yet.
+/// The link is not visible yet.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_objects_left_without_release() {
@@ -117,7 +117,7 @@ fn loom_catches_objects_left_without_release() {
     explore(Ways { leave, ..RIGHT });
 }
 
-/// Likewise.
+/// The link is not visible yet.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_list_taken_without_acquire() {
@@ -127,7 +127,7 @@ fn loom_catches_a_list_taken_without_acquire() {
     });
 }
 
-/// What was left in between is lost.
+/// An object that was left in between is lost.
 #[test]
 #[should_panic]
 fn loom_catches_a_list_taken_in_two_steps() {
@@ -141,7 +141,7 @@ fn loom_catches_a_list_taken_in_two_steps() {
     });
 }
 
-/// Another's object is lost.
+/// Another thread's object is lost.
 #[test]
 #[should_panic]
 fn loom_catches_an_object_left_without_a_compare() {
@@ -154,7 +154,7 @@ fn loom_catches_an_object_left_without_a_compare() {
     });
 }
 
-/// The object is somebody's when its first word is read.
+/// The object belongs to the program when its first word is read.
 #[test]
 #[should_panic]
 fn loom_catches_a_link_read_too_late() {

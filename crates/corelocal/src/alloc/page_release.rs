@@ -1,23 +1,24 @@
-//! Memory that goes back to the kernel page by page, unless the process has locked it (`mlock(2)`, `mlockall(2)`).
+//! The return of pages to the kernel, with back-off where the kernel refuses because memory is locked (`mlock(2)`,
+//! `mlockall(2)`).
 //!
 //! The kernel refuses to take locked pages (`EINVAL`), and a program that locks its memory wants to keep it. So a
-//! refusal is not repeated for the same chunks (`bits.rs`: kept), and the more refusals follow each other the fewer
-//! chunks are tried: one, then one of two, of four, and so on. One success, `trim` or pressure ends that.
+//! refused chunk is not tried again (`bits.rs`: kept), and the more refusals follow each other, the fewer chunks are
+//! tried: every one, then one of two, of four, and so on. A success, `trim` or memory pressure resets this.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sys::{Errno, pages};
 
-/// When the kernel is asked.
+/// The back-off.
 struct Asking {
     /// Refusals since the last success.
     refused: AtomicU32,
-    /// Calls that are answered without asking.
+    /// Calls that still return without asking the kernel.
     skipped: AtomicU32,
 }
 
 static ASKING: Asking = Asking::new();
-/// Of 2^N calls one is asked for at least.
+/// At least one of 2^N calls asks the kernel.
 const MOST_SKIPPED: u32 = 20;
 
 const R: Ordering = Ordering::Relaxed;
@@ -27,7 +28,8 @@ impl Asking {
         Asking { refused: AtomicU32::new(0), skipped: AtomicU32::new(0) }
     }
 
-    /// Whether the kernel takes something, as `ask` says if it is asked. Two threads at once may count one.
+    /// Runs `ask` unless backing off; returns whether the kernel took the pages. Two concurrent calls may count as
+    /// one.
     fn is_taken(&self, ask: impl FnOnce() -> Result<(), Errno>) -> bool {
         let skipped = self.skipped.load(R);
         if skipped > 0 {
@@ -52,16 +54,17 @@ impl Asking {
     }
 }
 
-/// Gives the whole pages of a range back, which are 0 then; false if they stay as they are.
+/// Gives the whole pages within a range back to the kernel; they read as 0 then. False if they stay as they are.
 ///
 /// # Safety
-/// Memory of the caller's, who needs nothing of what is in it.
+/// - The memory belongs to the caller.
+/// - Its content is not needed.
 pub(super) unsafe fn give_back(at: *mut u8, len: usize) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: memory of the caller's whose content is not needed.
     ASKING.is_taken(|| unsafe { pages::give_back(at, len) })
 }
 
-/// The next call asks the kernel.
+/// Resets the back-off.
 pub(super) fn forget() {
     ASKING.forget();
 }
@@ -70,7 +73,7 @@ pub(super) fn forget() {
 mod tests {
     use super::*;
 
-    /// How often the kernel is asked in so many calls, if it answers so.
+    /// How often the kernel is asked in `calls` calls, if it always answers `answer`.
     fn asked(asking: &Asking, calls: u32, answer: Result<(), Errno>) -> u32 {
         let mut asked = 0;
         for _ in 0..calls {
@@ -92,7 +95,7 @@ mod tests {
         // A few locked pages among many others.
         asked(&asking, 3, Err(Errno::EINVAL));
         assert!(asked(&asking, 100, Ok(())) > 90);
-        // Another error says nothing of the next call.
+        // Other errors do not count as refusals.
         assert_eq!(asked(&asking, 100, Err(Errno::ENOMEM)), 100);
     }
 }

@@ -1,11 +1,11 @@
-//! Pressure: the process's control group is near its limit of memory, or tasks wait for memory.
+//! Memory pressure: the process's control group is near its memory limit, or tasks stall for memory.
 //!
-//! The kernel cannot take back what the malloc keeps for later, and ends a process before it asks. So near a limit
-//! nothing is kept: all that is idle goes back at once, caches included, as long as the pressure lasts.
+//! The kernel cannot take back memory that the malloc keeps for later, and kills a process without asking. So under
+//! pressure nothing is kept: all idle memory goes back at once, caches included, for as long as the pressure lasts.
 //!
 //! # Invariants
-//! 1. What is known here is a hint, a second old at best. Where nothing can be read there is no pressure.
-//! 2. A look opens files for a moment, and keeps none open.
+//! 1. The state here is a hint, at best a second old. If nothing can be read, there is no pressure.
+//! 2. A check opens files and closes them again.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
@@ -15,41 +15,41 @@ use super::timed_release::milliseconds;
 use crate::sys::topology::Root;
 use crate::sys::{in_vfork_child, is_on_signal_stack, memory_limit};
 
-/// From one look to the next, where there is a limit.
+/// Time between checks if there is a limit.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Where there is none: one may be set.
+/// Time between checks if there is none: one may be set.
 const LONG_PERIOD: Duration = Duration::from_secs(10);
-/// Hundredths of a percent of the time in which some task waits for memory.
+/// Share of time with tasks stalled for memory, in hundredths of a percent.
 const STALLED: u32 = 1000;
 
-/// When the next look is due, in milliseconds of the clock.
+/// When the next check is due, in milliseconds of the clock.
 static DUE: AtomicU64 = AtomicU64::new(0);
 static IS_HIGH: AtomicBool = AtomicBool::new(false);
 static HAS_LIMIT: AtomicBool = AtomicBool::new(false);
 static IS_IGNORED: AtomicBool = AtomicBool::new(false);
-/// The malloc's high water at the last look.
+/// The malloc's high-water mark at the last check.
 static HIGH_SEEN: AtomicUsize = AtomicUsize::new(0);
 
 const R: Ordering = Ordering::Relaxed;
 
-/// Looks how near the process is to a limit of memory, if it is time for that: once a second, where there is no limit
-/// every ten. Whether there is pressure.
+/// If it is time, checks how close the process is to a memory limit: once a second, or every ten seconds without a
+/// limit. Returns whether there is pressure.
 ///
-/// Pressure is: 7 of 8 bytes of a limit of the control group or one above it are used (`memory.max`, `memory.high`;
-/// version 1 too), without files that only wait to be dropped; or some task of the group, or of the machine, waited for
-/// memory in a tenth of the last ten seconds (PSI). From then on until a look finds none
-/// [`release_idle`](super::release_idle) and [`release_by_time`](super::release_by_time) give back all that is idle.
+/// Pressure means: 7/8 of the limit of the control group or of one above it are used (`memory.max`, `memory.high`;
+/// version 1 as well), not counting reclaimable page cache; or some task of the group or of the machine was stalled
+/// for memory in a tenth of the last ten seconds (PSI). Until a check finds no pressure,
+/// [`release_idle`](super::release_idle) and [`release_by_time`](super::release_by_time) give back all idle memory.
 ///
-/// For the thread, or the hook, that calls these. It opens files and closes them: not for processes in which another
-/// thread may close descriptors that are not its own meanwhile, unless the calling thread has a table of its own. May be
-/// called everywhere; on a signal's alternative stack, which is short, it looks at nothing. With
-/// `CORELOCAL_MALLOC=pressure:no` it never does.
+/// To be called by the thread or the hook that calls those. It opens and closes files, so it must not be used if
+/// another thread may close descriptors that it did not open, unless the calling thread has a descriptor table of its
+/// own. May be called anywhere; on an alternate signal stack, which is short, it does nothing. With
+/// `CORELOCAL_MALLOC=pressure:no` it never does anything.
 pub fn watch_pressure() -> bool {
     let (now, due) = (milliseconds(), DUE.load(R));
     let [period, long_period] = [PERIOD, LONG_PERIOD].map(|period| period.as_millis() as u64);
-    // Far ahead: of another time namespace.
+    // Far ahead: from another time namespace.
     let is_due = now >= due || due > now + 2 * long_period;
-    // Relaxed: hints all, and one thread looks at a time.
+    // Relaxed: all of these are hints, and one thread checks at a time.
     let is_looked_at = is_due && !IS_IGNORED.load(R) && !in_vfork_child() && !is_on_signal_stack();
     if is_looked_at && DUE.compare_exchange(due, now + period, R, R).is_ok() {
         let found = look(Root::SYSTEM);
@@ -78,28 +78,28 @@ fn look(root: Root<'_>) -> Found {
     Found { has_limit: nearest.is_some(), is_high }
 }
 
-/// Whether there was pressure at the last look.
+/// Whether the last check found pressure.
 pub(super) fn is_high() -> bool {
     IS_HIGH.load(R)
 }
 
-/// Whether there was a limit at the last look.
+/// Whether the last check found a limit.
 pub(super) fn has_limit() -> bool {
     HAS_LIMIT.load(R)
 }
 
-/// How long it is from one look to the next; `None` if there are no looks (`pressure:no`).
+/// The time between checks; `None` if there are none (`pressure:no`).
 pub(super) fn period() -> Option<Duration> {
     let period = if has_limit() { PERIOD } else { LONG_PERIOD };
     (!IS_IGNORED.load(R)).then_some(period)
 }
 
-/// Whether the process has a limit and has taken memory since the last look.
+/// Whether the process has a limit and its heap has grown since the last check.
 pub(super) fn has_grown(range: Range) -> bool {
     has_limit() && HIGH_SEEN.load(R) < range.header().high.load(R)
 }
 
-/// From here on nothing is looked at.
+/// Disables checks.
 pub(super) fn ignore() {
     IS_IGNORED.store(true, R);
 }
@@ -109,7 +109,7 @@ pub(super) mod tests {
     use super::*;
     use std::{format, fs};
 
-    /// As if a look had found pressure.
+    /// Pretends that a check found pressure.
     pub(in crate::alloc) fn while_high(f: impl FnOnce()) {
         IS_HIGH.store(true, R);
         f();

@@ -1,11 +1,12 @@
-//! Where objects wait that were freed, in a process that is checked, lest they be given out again at once.
+//! Quarantine of freed objects in checking mode: they wait before they can be allocated again.
 //!
-//! Queues with a lock each: of small objects several, and a thread keeps to one of them; of large ones one.
+//! Queues with a lock each: several for small objects, of which a thread uses always the same one, and one for large
+//! objects.
 //!
 //! # Invariants
-//! 1. A queue is changed under its lock. The count that says so changes last, so of whatever store a fork stops
-//!    its holder at, what is between the two counts is there once.
-//! 2. Nobody waits: who does not get the lock keeps what he has.
+//! 1. A queue changes under its lock. Of an operation's stores, that of a count is last, so after a fork at any point
+//!    each item between the two counts is valid and unique.
+//! 2. Nothing waits: if the lock is held, the caller keeps its object.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -15,39 +16,39 @@ use crate::sys::try_lock::{Locked, TryLock};
 
 const R: Ordering = Ordering::Relaxed;
 
-/// Items that a queue has room for.
+/// Capacity of a queue in items.
 const ROOM: usize = 1024;
 const QUEUES: usize = 16;
 
-/// What waits: the item, a number, and how many bytes it stands for.
+/// An item, a number, with the number of bytes that it stands for.
 pub(super) type Item = (u64, usize);
 
-/// A queue that has room for so many bytes, but at least for one item.
+/// A queue with room for this many bytes, or at least one item.
 pub(super) struct Queue {
     lock: TryLock,
     most_bytes: usize,
-    /// Items that ever left, and that ever came.
+    /// Numbers of items that ever left and ever arrived.
     left: AtomicUsize,
     came: AtomicUsize,
     bytes: AtomicUsize,
-    /// Mapped when the first item comes: most processes are not checked.
+    /// Mapped when the first item arrives: most processes are not in checking mode.
     items: OnceMap<Items>,
 }
 
 type Items = [(AtomicU64, AtomicUsize); ROOM];
 
-/// Of objects that have a class: a megabyte for each queue.
+/// Objects that have a class: 1 MiB in each queue.
 static SMALL: [Queue; QUEUES] = [const { Queue::new(1 << 20) }; QUEUES];
-/// Of large ones: their memory is the kernel's meanwhile, and the bytes are addresses.
+/// Large objects. Their memory is with the kernel, and the bytes are address space.
 pub(super) static LARGE: Queue = Queue::new(1 << 28);
 
-/// That of the calling thread.
+/// The queue of the calling thread.
 pub(super) fn of_this_thread() -> &'static Queue {
     let thread = super::random::mix(Identity::of_this_thread().number());
     &SMALL[thread as usize % QUEUES]
 }
 
-/// Those of small objects.
+/// The queues of small objects.
 pub(super) fn small() -> impl Iterator<Item = &'static Queue> {
     SMALL.iter()
 }
@@ -73,7 +74,7 @@ impl Queue {
         Some(locked)
     }
 
-    /// All items, the oldest first. Under the lock.
+    /// All items, oldest first. The lock must be held.
     fn waiting(&self) -> impl Iterator<Item = Item> {
         let mut next = self.left.load(R);
         core::iter::from_fn(move || {
@@ -86,7 +87,7 @@ impl Queue {
         })
     }
 
-    /// Puts an item behind the others; false if it has to go on at once.
+    /// Appends an item; false if the caller must proceed with it at once.
     pub(super) fn push(&self, (item, bytes): Item) -> bool {
         let Some(_locked) = self.lock() else { return false };
         let came = self.came.load(R);
@@ -103,17 +104,17 @@ impl Queue {
         true
     }
 
-    /// Takes the oldest item, if there are too many.
+    /// Removes the oldest item if the queue is too long.
     pub(super) fn overdue(&self) -> Option<u64> {
         self.pop(|count, bytes| count > 1 && bytes > self.most_bytes || count > ROOM / 4 * 3)
     }
 
-    /// Takes the oldest item.
+    /// Removes the oldest item.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.pop(|_, _| true)
     }
 
-    /// Takes the oldest item, if there are so many of so many bytes.
+    /// Removes the oldest item if the number of items and bytes is as wanted.
     fn pop(&self, is_wanted: impl FnOnce(usize, usize) -> bool) -> Option<u64> {
         let _locked = self.lock()?;
         let left = self.left.load(R);
@@ -127,7 +128,7 @@ impl Queue {
         Some(item)
     }
 
-    /// Looks at all items, which stay.
+    /// Visits all items, which stay.
     pub(super) fn for_each(&self, f: impl FnMut(Item)) {
         if let Some(_locked) = self.lock() {
             self.waiting().for_each(f);
@@ -151,11 +152,11 @@ mod tests {
         let mut waiting = Vec::new();
         QUEUE.for_each(|(item, _)| waiting.push(item));
         assert_eq!(waiting, [4, 5, 6, 7, 8]);
-        // One that is too long alone is not too many.
+        // A single item is never too much, however large.
         assert!(QUEUE.push((9, 1000)));
         while QUEUE.overdue().is_some() {}
         assert_eq!(QUEUE.bytes.load(R), 1000);
-        // Who is inside already, as a signal handler finds it, goes his way.
+        // A signal handler that interrupted the holder of the lock does not wait.
         let _held = QUEUE.lock().expect("free");
         assert!(!QUEUE.push((10, 1)) && QUEUE.overdue().is_none());
     }

@@ -1,7 +1,7 @@
-//! Numbers that nobody knows beforehand, for those who watch: no quality is promised.
+//! Unpredictable numbers for the debugging modes. Not cryptographic.
 //!
-//! Invariant: a process that is started twice gets other numbers, and so does a forked child as soon as its
-//! parent's clock has gone on.
+//! Invariant: two runs of a program get different numbers, and so does a forked child as soon as its parent's clock
+//! has advanced.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,17 +9,17 @@ use crate::sys::environment;
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The finalizer of splitmix64: each bit of the result depends on all of the number.
+/// The finalizer of splitmix64: each bit of the result depends on all bits of the input.
 pub(super) const fn mix(number: u64) -> u64 {
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ number >> 31
 }
 
-/// A number of the process, never 0: the same each time, in its children, too.
+/// A number of the process, never 0: the same at each call and in forked children.
 pub(super) fn secret() -> u64 {
     static SECRET: AtomicU64 = AtomicU64::new(0);
-    // Relaxed: every racer makes the same.
+    // Relaxed: all threads that race compute the same number.
     match SECRET.load(Ordering::Relaxed) {
         0 => {
             let fresh = mix(of_the_kernel()) | 1;
@@ -30,29 +30,29 @@ pub(super) fn secret() -> u64 {
     }
 }
 
-/// What the kernel gave the program at its start.
+/// The random bytes that the kernel passed to the program.
 fn of_the_kernel() -> u64 {
     let at = environment::auxiliary(libc::AT_RANDOM);
     let at = core::ptr::with_exposed_provenance::<[u64; 2]>(at);
     if at.is_null() {
         return STEP;
     }
-    // SAFETY: 16 bytes that stay.
+    // SAFETY: 16 bytes that are never unmapped.
     let [one, other] = unsafe { at.read_unaligned() };
-    // Of both: libc's own secrets are made of one of them each, and must not be told from ours.
+    // Mix both halves: libc derives a secret from each of them, and neither must be derivable from ours.
     one ^ mix(other)
 }
 
-/// A number of where the kernel has put the program's mappings: the same each time that it starts, in a process whose
-/// layout is not random (`personality(2)`, and so under gdb).
+/// A number derived from the addresses of the program's mappings: the same at each start if address randomisation is
+/// off (`personality(2)`, for example under gdb).
 pub(super) fn of_the_layout() -> u64 {
     let [stack, loader] =
         [libc::AT_RANDOM, libc::AT_SYSINFO_EHDR].map(|which| environment::auxiliary(which) as u64);
-    // The addresses, not what lies there.
+    // The addresses themselves, not the memory there.
     stack >> 4 ^ mix(loader)
 }
 
-/// Another number each time.
+/// A different number at each call.
 pub(super) fn next() -> u64 {
     static DRAWN: AtomicU64 = AtomicU64::new(0);
     let nth = DRAWN.fetch_add(STEP, Ordering::Relaxed);
@@ -70,18 +70,17 @@ fn time() -> u64 {
     0
 }
 
-/// `-ln(random / 2^64)`, with 16 bits of fraction: distributed exponentially, 1 on average, if each number is as likely
-/// as any other.
+/// `-ln(random / 2^64)`, with 16 fractional bits: exponentially distributed with mean 1 if `random` is uniform.
 pub(super) fn nats(random: u64) -> u64 {
     /// 2^16 · ln 2.
     const LN_2: u64 = 45_426;
     (((64 << 16) - log2(random.max(1))) * LN_2) >> 16
 }
 
-/// The logarithm, with 16 bits of fraction.
+/// The binary logarithm, with 16 fractional bits.
 fn log2(number: u64) -> u64 {
     let whole = u64::from(number.ilog2());
-    // 1 ≤ m < 2, with 31 bits of fraction: squared, it tells the next bit.
+    // 1 ≤ m < 2, with 31 fractional bits. Squaring it yields the next bit of the logarithm.
     let mut m = (number << (63 - whole)) >> 32;
     let mut log = whole;
     for _ in 0..16 {
@@ -93,7 +92,7 @@ fn log2(number: u64) -> u64 {
     log
 }
 
-/// Puts items in any order.
+/// Shuffles items.
 pub(super) fn shuffle(items: &mut [u64]) {
     let mut random = next();
     for last in (1..items.len()).rev() {

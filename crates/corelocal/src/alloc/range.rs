@@ -1,23 +1,24 @@
-//! The one range of addresses that all objects lie in, and what is written down of each part of it.
+//! The address range in which all objects lie, and the map of its chunks.
 //!
-//! The range is a window of 1 TiB of addresses (`address_range.rs`), in which chunks of 64 KiB are mapped as they are used, from
-//! its beginning or those of its stripes (`node_ranges.rs`) on. A byte for each chunk says what it holds; so one subtraction,
-//! two shifts and a load tell the class of any pointer, and that a foreign one is none.
+//! The range is 1 TiB of addresses (`address_range.rs`). Chunks of 64 KiB in it are mapped when first used, from its
+//! start on, or from the start of each node's part (`node_ranges.rs`). One byte for each chunk says what the chunk
+//! holds. So a subtraction, two shifts and a load yield the class of any pointer, or tell that the pointer is
+//! foreign.
 //!
 //! ```text
 //!   │ header │ map │ chunk 0, chunk 1, … │        bitmaps and records: elsewhere (`chunk_metadata.rs`)
 //!                  ┃ base
 //! ```
 //!
-//! Why a byte for 64 KiB and not for 8: the bytes of a gigabyte then fit in the first-level cache, which
-//! every `free` looks into. Spans are no shorter than a chunk. What of it nobody has written to is no memory.
+//! One byte describes 64 KiB, not 8 KiB: the bytes for a gigabyte of heap then fit in the first-level cache, and
+//! every `free` reads one. The cost is that a span is at least a chunk long. Untouched pages of it use no memory.
 //!
 //! # Invariants
-//! 1. `BASE` goes from `UNSET` to its final value once. Header and map are never unmapped.
-//! 2. All bytes start out as 0. The map has bytes for chunks below `LIMIT`, which only grows. A chunk is mapped while its
-//!    bit in `open` is set (`mapped_chunks.rs`).
-//! 3. No pointer is within the longest range that begins at `UNSET`.
-//! 4. The kernel makes no huge page of any of it by itself; of which parts it is to make some `huge.rs` knows.
+//! 1. `BASE` changes from `UNSET` to its final value once. Header and map are never unmapped.
+//! 2. All bytes are 0 at first. The map has bytes for chunks below `LIMIT`, which only grows. A chunk is mapped while
+//!    its bit in `open` is set (`mapped_chunks.rs`).
+//! 3. No pointer lies within a range of maximum length that begins at `UNSET`.
+//! 4. The kernel makes huge pages of the range only where `huge.rs` asks for them.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -27,29 +28,29 @@ use super::node_ranges::{self, MOST_NODES, Stripe};
 use crate::sys::arch;
 use crate::sys::pages::Ground;
 
-/// Bytes of a chunk.
+/// The size of a chunk in bytes.
 pub(super) const CHUNK: usize = 1 << CHUNK_SHIFT;
 const CHUNK_SHIFT: u32 = 16;
-/// The longest range: 1 TiB.
+/// The maximum length of the range: 1 TiB.
 const RANGE_SHIFT: u32 = 40;
 pub(super) const MOST_CHUNKS: usize = 1 << (RANGE_SHIFT - CHUNK_SHIFT);
-/// What the range begins on a multiple of.
+/// The alignment of the range.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
-/// What the map says of a chunk besides the number of a class: nothing is there.
+/// Value of a map byte, besides class numbers: the chunk is free or not in use by objects.
 pub(super) const NOTHING: u8 = 0;
 /// The first chunk of a large object.
 pub(super) const LARGE: u8 = super::class::CLASSES as u8 + 1;
-/// Another one.
+/// A further chunk of a large object.
 pub(super) const INSIDE: u8 = LARGE + 1;
-/// Of the chunks in which objects have pages of their own (`guard.rs`).
+/// A chunk in which objects have pages of their own (`guard.rs`).
 pub(super) const GUARDED: u8 = INSIDE + 1;
-/// The map has bytes below this.
+/// The number of values of a map byte.
 pub(super) const KINDS: usize = GUARDED as usize + 1;
 
 const UNSET: usize = 1 << 63;
 static BASE: AtomicUsize = AtomicUsize::new(UNSET);
-/// The map has bytes for chunks below this one, once there is a range.
+/// The map has bytes for chunks below this one, once the range exists.
 pub(super) static LIMIT: AtomicUsize = AtomicUsize::new(address_range::FIRST);
 
 /// The range.
@@ -58,118 +59,120 @@ pub(super) struct Range {
     base: usize,
 }
 
-/// Of the whole range.
+/// State of the whole range.
 #[repr(C)]
 pub(super) struct Header {
-    /// How many chunks it has.
+    /// Number of chunks.
     pub(super) chunks: AtomicUsize,
-    /// 1 if the kernel has reserved it.
+    /// 1 if the kernel has reserved the range.
     pub(super) is_reserved: AtomicUsize,
-    /// Chunks that are open.
+    /// Mapped chunks.
     pub(super) opened: AtomicUsize,
-    /// How it is divided, once that was decided.
+    /// The division among nodes, once it is decided.
     pub(super) division: AtomicUsize,
     pub(super) stripes: [Stripe; MOST_NODES],
-    /// Chunks that are dirty and not used.
+    /// Chunks that are dirty and free.
     pub(super) dirty: AtomicUsize,
-    /// Chunks that large objects have, and how many these are.
+    /// Chunks of large objects.
     pub(super) large_chunks: AtomicUsize,
-    /// Of these, chunks that objects have in reserve, to grow into.
+    /// Those of them that objects have in reserve, to grow into.
     pub(super) reserve_chunks: AtomicUsize,
     pub(super) large_objects: AtomicUsize,
     /// Bytes given back to the kernel so far.
     pub(super) released: AtomicUsize,
-    /// Chunks up to the highest one of each stripe that was ever used.
+    /// For each node, the chunks up to the highest one ever used; summed.
     pub(super) high: AtomicUsize,
-    /// Spans that came to have fewer objects since somebody looked at them, or did not rest then (`release.rs`).
+    /// Spans that lost objects since the last check, or that were not idle then (`release.rs`).
     pub(super) thinned: AtomicUsize,
-    /// Who sleeps until there is something dirty, or thinned.
+    /// The thread that sleeps until there is memory to give back.
     pub(super) sleeper: Sleeper,
-    /// Huge pages that were made and are still whole (`huge.rs`), those ever made, and refusals.
+    /// Huge pages made and still whole (`huge.rs`), all ever made, and refusals.
     pub(super) huge: AtomicUsize,
     pub(super) huge_ever: AtomicUsize,
     pub(super) huge_refused: AtomicUsize,
-    /// How many were looked at since one was made, or there was a new one.
+    /// Huge pages examined since one was made or memory grew.
     pub(super) huge_in_vain: AtomicUsize,
-    /// The huge page to begin with at the next look, and what `high` was at the last one.
+    /// The huge page at which the next scan begins, and `high` at the last scan.
     pub(super) next_huge: AtomicUsize,
     pub(super) high_seen: AtomicUsize,
-    /// Bytes that the kernel would not place on their node.
+    /// Bytes that the kernel refused to place on their node.
     pub(super) displaced: AtomicUsize,
 }
 
-/// Of the span, or the large object, that begins with a chunk. Of other chunks it means nothing.
+/// Metadata of the span or large object that begins at a chunk. Undefined for other chunks.
 #[repr(C)]
 pub(super) struct Record {
-    /// Objects that are not in the span, but in a program's hands or in caches.
+    /// Allocated objects of the span: in use by the program or in caches.
     pub(super) out: AtomicU32,
-    /// Neighbours on the list of the class: one more than their chunk.
+    /// Neighbours on the class's list: their chunk plus one; 0 for none.
     pub(super) next: AtomicU32,
     pub(super) prev: AtomicU32,
-    /// One more than the list it is on; 0 if it is on none.
+    /// The number of the list that the span is on plus one; 0 for none.
     pub(super) list: AtomicU32,
-    /// No object before this word of bits is in the span.
+    /// All words of `bits` before this one are full.
     pub(super) hint: AtomicU32,
     /// Chunks of a large object.
     pub(super) chunks: AtomicU32,
-    /// Bytes that a large object may use; of a span see [`refused`](Record::refused).
+    /// Usable bytes of a large object; for spans see [`refused`](Record::refused).
     pub(super) len: AtomicU64,
-    /// A bit for each part of a span that the kernel has got back, and nobody has taken from since (`subrelease.rs`).
+    /// One bit for each part of a span that the kernel has taken back and that has not been allocated from since
+    /// (`subrelease.rs`).
     pub(super) clean: AtomicU64,
-    /// What `out` was at the last look.
+    /// `out` at the last check.
     pub(super) out_seen: AtomicU32,
-    /// Spans that ever began with this chunk.
+    /// The number of spans that have begun at this chunk.
     pub(super) generation: AtomicU32,
-    /// The sample that a large object is of: one more than its number, 0 for none (`profile/`).
+    /// The sample that a large object belongs to: its number plus one, 0 for none (`profile/`).
     pub(super) sample: AtomicU32,
-    /// The span that follows on the list of those whose objects go back later (`deferred_spans.rs`), and the parts of this
-    /// one whose objects do.
+    /// The next span on the deferred list, and the parts of this span whose objects are on it (`deferred_spans.rs`).
     pub(super) next_returned: AtomicU32,
     pub(super) returned: AtomicU64,
-    /// A bit for each object: it is out.
+    /// One bit for each object, set if the object is allocated.
     pub(super) bits: [AtomicU64; 64],
 }
 
 impl Record {
-    /// A bit for each part of a span that the kernel would not take, and nobody has taken from since (`subrelease.rs`).
+    /// One bit for each part of a span that the kernel refused to take back and that has not been allocated from
+    /// since (`subrelease.rs`).
     pub(super) fn refused(&self) -> &AtomicU64 {
-        // A span has no use for the length.
+        // Spans do not use the length.
         &self.len
     }
 }
 
-/// What the map says of a pointer: the number of its class, or [`NOTHING`], [`LARGE`], [`INSIDE`] or [`GUARDED`];
-/// `None` outside of the range.
+/// What the map says about a pointer: a class, [`NOTHING`], [`LARGE`], [`INSIDE`] or [`GUARDED`]; `None` for pointers
+/// outside of the range.
 #[inline]
 pub(super) fn kind_of(ptr: *mut u8) -> Option<usize> {
     let (base, chunk) = place_of(ptr)?;
-    // SAFETY: in the range, as `place_of` says.
+    // SAFETY: the map has a byte for the chunk, as `place_of` has checked.
     let byte = unsafe { at_address::<AtomicU8>(map_byte(base, chunk)) };
     Some(usize::from(byte.load(Ordering::Relaxed)))
 }
 
-/// [`kind_of`], as `free` needs it.
+/// As [`kind_of`], for `free`.
 ///
 /// # Safety
-/// The object is the caller's, or in no chunk that somebody takes or releases now.
+/// The map's byte for the object's chunk does not change during the call: the object belongs to the caller, or its
+/// chunk is neither claimed nor released.
 #[inline(always)]
 pub(super) unsafe fn kind_of_object(object: *mut u8) -> Option<usize> {
     let (base, chunk) = place_of(object)?;
-    // Not atomic, which costs an instruction in the chain that the object's stack is found by. What the map
-    // says of an object was stored before it was given out, and is not changed while somebody has it.
-    // SAFETY: as in `kind_of`; by the caller's promise nobody writes to the byte.
+    // A plain load: an atomic one would cost an instruction in the dependency chain to the object's stack. The byte
+    // was stored before the object was allocated, and does not change while the object is in use. SAFETY: the map has
+    // a byte for the chunk, and by the function's contract the byte is not written to.
     Some(usize::from(unsafe { *core::ptr::with_exposed_provenance::<u8>(map_byte(base, chunk)) }))
 }
 
-/// The base, and the chunk of a pointer into the range, or beyond it where the map has a byte.
+/// The base of the range and the chunk of a pointer; `None` unless the map has a byte for that chunk.
 #[inline(always)]
 fn place_of(ptr: *mut u8) -> Option<(usize, usize)> {
-    // Relaxed: who has a pointer into the range saw the base, by whatever way the pointer came.
+    // Relaxed: a thread that has a pointer into the range has synchronised with its allocation, which saw the base.
     let base = arch::load_here!(BASE);
     let at = (ptr as usize).wrapping_sub(base);
-    // Opaque, or the compiler compares what lies above the chunk's number, and shifts twice for it.
+    // Opaque: otherwise the compiler compares the bits above the chunk number and needs a second shift.
     let chunk = arch::opaque(at >> CHUNK_SHIFT);
-    // By invariants 2 and 3 the base is set, and the map has a byte. Relaxed: as the base.
+    // By invariants 2 and 3 the base is set and the map has a byte. Relaxed: as for the base.
     (chunk < arch::load_here!(LIMIT)).then_some((base, chunk))
 }
 
@@ -179,23 +182,24 @@ fn map_byte(base: usize, chunk: usize) -> usize {
 }
 
 /// # Safety
-/// A `T` lies at the address, in the range, and all bytes 0 is one.
+/// - The address lies in the range, and a `T` may lie there.
+/// - All bytes 0 is a valid `T`.
 #[inline(always)]
 unsafe fn at_address<T>(address: usize) -> &'static T {
-    // SAFETY: the caller's promise; the range is never unmapped (invariant 1).
+    // SAFETY: by the function's contract a valid `T`; the range is never unmapped (1).
     unsafe { &*core::ptr::with_exposed_provenance::<T>(address) }
 }
 
 impl Range {
-    /// The range, if there is one already.
+    /// The range, if it exists.
     #[inline]
     pub(super) fn get() -> Option<Range> {
-        // Acquire: partner is the Release in `make`; the header is filled in.
+        // Acquire: partner is the Release in `make`; the header is initialised.
         let base = BASE.load(Ordering::Acquire);
         (base != UNSET).then_some(Range { base })
     }
 
-    /// The range, reserved now if there was none; `None` when the kernel refuses even a short one.
+    /// The range, made now if necessary; `None` if the kernel refuses even a short one.
     #[cold]
     pub(super) fn make() -> Option<Range> {
         if let Some(range) = Range::get() {
@@ -217,17 +221,17 @@ impl Range {
         }
     }
 
-    /// The range that begins there.
+    /// The range with this base.
     pub(super) fn at(base: usize) -> Range {
         Range { base }
     }
 
     pub(super) fn header(self) -> &'static Header {
-        // SAFETY: invariant 2.
+        // SAFETY: the header is mapped, and zero is valid for it (2).
         unsafe { at_address(self.base - address_range::HEADER) }
     }
 
-    /// What its addresses are before they are opened.
+    /// The state of addresses before chunks there are mapped.
     pub(super) fn ground(self) -> Ground {
         match self.header().is_reserved.load(Ordering::Relaxed) {
             0 => Ground::Unmapped,
@@ -235,29 +239,29 @@ impl Range {
         }
     }
 
-    /// Where the map's byte for a chunk lies.
+    /// The address of the map's byte for a chunk.
     pub(super) fn map_byte(self, chunk: usize) -> usize {
         map_byte(self.base, chunk)
     }
 
-    /// How many chunks there can be.
+    /// The maximum number of chunks.
     pub(super) fn chunks(self) -> usize {
         self.header().chunks.load(Ordering::Relaxed)
     }
 
-    /// Bytes from the beginning of each stripe to its highest chunk that was ever used.
+    /// Bytes from the start of each node's part to its highest chunk ever used, summed.
     pub(super) fn high_water(self) -> usize {
         self.header().high.load(Ordering::Relaxed) * CHUNK
     }
 
-    /// What the map says of a chunk.
+    /// The map's byte for a chunk.
     pub(super) fn kind(self, chunk: usize) -> &'static AtomicU8 {
         debug_assert!(chunk < LIMIT.load(Ordering::Relaxed));
-        // SAFETY: invariant 2.
+        // SAFETY: the map has a byte for each chunk below `LIMIT` (2).
         unsafe { at_address(map_byte(self.base, chunk)) }
     }
 
-    /// Where a chunk begins.
+    /// The address of a chunk.
     pub(super) fn address(self, chunk: usize) -> usize {
         self.base + (chunk << CHUNK_SHIFT)
     }
@@ -284,7 +288,7 @@ mod tests {
         assert!(first % HUGE_PAGE == 0);
     }
 
-    /// Whatever is unset is foreign.
+    /// As long as the base is unset, every pointer is foreign.
     #[test]
     fn no_pointer_lies_behind_the_unset_base() {
         for address in [0usize, 1, 1 << 30, 1 << 46, (1 << 47) - 1, (1 << 56) - 1, usize::MAX] {
@@ -293,14 +297,14 @@ mod tests {
         }
     }
 
-    /// The map is read no further than it is mapped.
+    /// The map is read only where it is mapped.
     #[test]
     fn no_pointer_lies_beyond_the_limit() {
         let range = Range::make().unwrap();
         let limit = LIMIT.load(Ordering::Relaxed);
         assert!(limit <= MOST_CHUNKS);
         assert!(kind_of(range.address(MOST_CHUNKS) as *mut u8).is_none());
-        // No other test is as large as the map's last step.
+        // No other test is so large that it needs the last step of the map.
         assert!(
             limit == MOST_CHUNKS || kind_of(range.address(MOST_CHUNKS - 1) as *mut u8).is_none()
         );

@@ -1,23 +1,25 @@
-//! Memory that goes back to the kernel: when the program says so, or by time from a thread that the hook of cold
-//! paths may start. Without a thread the hook may release by time itself (`timed_release.rs`).
+//! Return of memory to the kernel, on request or by time from a background thread, which the hook of cold paths may
+//! start. Without a thread the hook may release by time itself (`timed_release.rs`).
 //!
 //! ```text
-//!   the program                                 the thread
+//!   the program                                 the background thread
 //!   uses its first megabytes ─── cold hook ───► is started
-//!   frees spans: their chunks are dirty ──────► wakes up, waits a period, ages what is dirty,
-//!   frees objects of many spans ──────────────► waits a period, gives back what is still aged, and pages
-//!                                               between objects
-//!   is dense for a period ───────────────────► makes huge pages, some at a time (`huge.rs`)
-//!                                               nothing left: sleeps until something is freed, or grows
+//!   frees spans: their chunks are dirty ──────► wakes up, waits a period, ages dirty chunks,
+//!   frees objects of many spans ──────────────► waits a period, gives back chunks that are still aged,
+//!                                               and pages between objects
+//!   is dense for a period ───────────────────► makes huge pages, a few at a time (`huge.rs`)
+//!                                               nothing left: sleeps until memory is freed, or grows
 //! ```
-//! With a target nothing is aged: what is idle stays as long as all that the malloc has is less, and goes at the
-//! next look where it is more.
+//! With a target, nothing is aged: idle memory stays as long as the heap is smaller than the target, and goes at the
+//! next check if it is larger.
 //!
 //! # Invariants
-//! 1. The hook runs on a thread that allocates or frees, while it holds nothing of the malloc's; the moment says
-//!    which of both. libc calls `free` under locks of its own: a hook for that calls nothing of libc that takes locks.
-//! 2. Nobody sleeps while there are chunks to give back, or many spans that could be thinner (`idle.rs`): those that
-//!    came to have fewer objects since the last look at all of them, and those that it left since they did not rest.
+//! 1. The hook runs on a thread that allocates or frees, while that thread holds nothing of the malloc's; its
+//!    argument says which of both. libc calls `free` while it holds locks of its own, so a hook for frees must not
+//!    call libc functions that take locks.
+//! 2. The background thread does not sleep while there are chunks to give back, or many spans to subrelease
+//!    (`idle.rs`): spans that lost objects since the last scan, and spans that the scan left alone because they were
+//!    not idle.
 
 use core::ops;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -35,27 +37,26 @@ use crate::sys::try_lock::TryLock;
 
 static HOOK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static HOOK_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Bytes that there may be; [`NO_TARGET`] if nobody has said so.
+/// The target in bytes; [`NO_TARGET`] if none is set.
 static TARGET: AtomicUsize = AtomicUsize::new(NO_TARGET);
 const NO_TARGET: usize = usize::MAX;
-/// Spans that were thinned out are worth a look at all of them.
+/// So many changed spans justify a scan of all spans.
 pub(super) const WORTH_A_LOOK: usize = 64;
 
-/// Gives memory that no object uses back to the kernel, but for `pad` bytes; whether there was any.
+/// Gives all unused memory except `pad` bytes back to the kernel. Returns whether there was any.
 ///
-/// Empties the caches of all cores, with a `membarrier(2)` for each that has something. Linear in the memory
+/// Empties the caches of all cores, with one `membarrier(2)` for each core that has something. Linear in the memory
 /// in use. Not for signal handlers.
 pub fn trim(pad: usize) -> bool {
     let Some(range) = Range::get() else { return false };
     release_all(range, pad) > 0
 }
 
-/// Gives memory back to the kernel that no object has used since the last call, or what [the target](set_target) says;
-/// how many bytes. Empties the caches of cores that did nothing since.
+/// Gives memory back to the kernel that no object has used since the last call, or what exceeds [the
+/// target](set_target). Returns how many bytes. Empties the caches of cores that were idle since then.
 ///
-/// For a thread that calls it now and then: what is free stays for one such period, and goes in the next one.
-/// Costs as [`trim`] does. [Under pressure](super::watch_pressure) everything that is idle goes at once, below the target
-/// too.
+/// For a thread that calls it regularly: free memory stays for one such period and goes in the next. Costs as much as
+/// [`trim`]. [Under pressure](super::watch_pressure) all idle memory goes at once, even below the target.
 pub fn release_idle() -> usize {
     let Some(range) = Range::get() else { return 0 };
     timed_release::stop();
@@ -64,7 +65,7 @@ pub fn release_idle() -> usize {
     }
     let target = target();
     if is_kept(range) {
-        // Caches and pages between objects may stay, too.
+        // Caches and pages between objects may stay as well.
         return 0;
     }
     core_caches::drain(range, true);
@@ -79,17 +80,19 @@ pub fn release_idle() -> usize {
     bytes
 }
 
-/// Does what it can before the result is null: takes the objects out of all caches, so that spans may become empty, and
-/// gives all that is idle back to the kernel.
+/// The last resort before an allocation fails: moves the objects of all caches into spans, so that spans may become
+/// empty, and gives all idle memory back to the kernel.
 ///
-/// The calling thread holds nothing of the malloc's: who finds no memory under a class's lock lets it go first. While
+/// The calling thread must hold nothing of the malloc's; code that runs out of memory under a class's lock releases
+/// it first. While another thread does the same, waits up to 100 ms: caches are empty then, and their objects are on
+/// the way.
 /// another thread does the same it waits, 100 ms at most: caches are empty then, and their objects are under way.
 #[cold]
 pub(super) fn reclaim(range: Range) {
     const WAITS: usize = 100;
     static RECLAIMS: TryLock = TryLock::new();
     let (mut locked, mut waits) = (RECLAIMS.try_lock(), 0);
-    // A signal handler that interrupted it goes on without.
+    // A signal handler that interrupted the thread that reclaims goes on without waiting.
     while locked.is_none() && !RECLAIMS.is_mine() && waits < WAITS {
         let (word, moment) = (AtomicU32::new(0), Duration::from_millis(1));
         let _: Wake = sleep::wait(&word, 0, Some(Deadline::after(moment)), Scope::Private);
@@ -103,25 +106,26 @@ pub(super) fn reclaim(range: Range) {
     }
 }
 
-/// Moves what all cores and depots have into spans.
+/// Moves the objects of all cores and depots into spans.
 pub(super) fn empty_caches(range: Range) {
     core_caches::drain(range, false);
     central::places(range).for_each(|place| _ = central::flush(place, false));
 }
 
-/// Gives all that is idle back to the kernel, but for `pad` bytes, what it has refused before, too; how many bytes.
+/// Gives all idle memory except `pad` bytes back to the kernel, including parts that it refused before. Returns how
+/// many bytes.
 fn release_all(range: Range, pad: usize) -> usize {
     store::retry_kept(range);
     empty_caches(range);
     store::purge(range, pad, false) + thin_out(range, false)
 }
 
-/// Says how many bytes spans, large objects and what is idle should take together: as long as it is less,
-/// [`release_idle`] gives nothing back, however long nobody uses it; of what is more it gives back all that is idle, at
-/// once. `None` as in the beginning: what is idle goes with time.
+/// Sets a target for the size of spans, large objects and idle memory together. Below it, [`release_idle`] gives
+/// nothing back, however long memory is idle; above it, all idle memory goes at once. `None`, the default, releases
+/// idle memory by time.
 ///
-/// Spans and large objects count whole, whether each of their pages was written to or not. `resident:SIZE` in
-/// `CORELOCAL_MALLOC` says the same when the program begins.
+/// Spans and large objects count completely, whether their pages are resident or not. `resident:SIZE` in
+/// `CORELOCAL_MALLOC` sets the target when the program starts.
 ///
 /// ```
 /// use corelocal::alloc;
@@ -137,7 +141,7 @@ pub(super) fn target() -> Option<usize> {
     Some(TARGET.load(Ordering::Relaxed)).filter(|target| *target != NO_TARGET)
 }
 
-/// A word of the environment.
+/// Applies a word of `CORELOCAL_MALLOC`.
 pub(super) fn configure(word: &[u8]) {
     if word == b"pressure:no" {
         pressure::ignore();
@@ -148,30 +152,31 @@ pub(super) fn configure(word: &[u8]) {
     }
 }
 
-/// Whether what is idle stays, since there is no more than there should be.
+/// Whether idle memory stays because the target is not exceeded.
 pub(super) fn is_kept(range: Range) -> bool {
     target().is_some_and(|target| !is_beyond(range, target))
 }
 
-/// Whether there is more than there should be.
+/// Whether the target is exceeded.
 fn is_beyond(range: Range, target: usize) -> bool {
     stats::used_bytes(range) + stats::idle_bytes(range) > target
 }
 
-/// Pages between objects that are in use, in all spans.
+/// Subreleases all spans.
 fn thin_out(range: Range, only_resting: bool) -> usize {
     let header = range.header();
-    // Before the look. Who thins one meanwhile counts from 0.
+    // Before the scan: spans that change during it are counted again.
     header.thinned.store(0, Ordering::Relaxed);
     let mut all = Look::default();
     range.known_parts().for_each(|part| thin_out_part(range, part, only_resting, &mut all));
-    // What rests until the next look is given back there, or is not worth one more.
+    // Spans that are idle at the next scan are released then.
     count_thinned(range, all.left);
     header.released.fetch_add(all.bytes, Ordering::Relaxed);
     all.bytes
 }
 
-/// Likewise, of so many chunks from this one on; how many bytes, and the chunk to go on with if there are more.
+/// As [`thin_out`], for `most` chunks from `from` on. Returns the bytes given back, and the chunk to continue with if
+/// there are more.
 pub(super) fn thin_out_some(
     range: Range,
     from: usize,
@@ -206,7 +211,7 @@ pub(super) fn thin_out_some(
 fn thin_out_part(range: Range, part: ops::Range<usize>, only_resting: bool, all: &mut Look) {
     let mut chunk = part.start;
     while chunk < part.end {
-        // Acquire: partner is the Release in `spans.rs`; the record is filled in.
+        // Acquire: partner is the Release in `spans.rs`; the record is initialised.
         let class = usize::from(range.kind(chunk).load(Ordering::Acquire));
         if !(1..=CLASSES).contains(&class) {
             chunk += 1;
@@ -220,25 +225,25 @@ fn thin_out_part(range: Range, part: ops::Range<usize>, only_resting: bool, all:
     }
 }
 
-/// Bytes of whole chunks that nobody uses, and that the kernel has not got back. What caches hold, and pages between
-/// objects, is not in it.
+/// Bytes of whole free chunks that have not been given back to the kernel. Without objects in caches, and without
+/// pages between objects.
 #[inline]
 pub fn idle_bytes() -> usize {
     Range::get().map_or(0, stats::idle_bytes)
 }
 
-/// Sleeps until there is something for [`release_idle`], for the thread that then calls it: until [`idle_bytes`] is not
-/// 0, objects of many spans were freed, or something is freed beyond [the target](set_target). One thread at a time. May
-/// return early, and does when memory is taken by a process that has called [`use_huge_pages`](super::use_huge_pages)
-/// and has some, or [`watch_pressure`](super::watch_pressure) and has a limit; and when the next look for pressure is due
-/// while a target keeps something.
+/// Sleeps until there is work for [`release_idle`], for the thread that then calls it: until [`idle_bytes`] is not 0,
+/// objects of many spans were freed, or memory beyond [the target](set_target) is idle. One thread at a time. May
+/// return early; in particular when the heap grows in a process that has called
+/// [`use_huge_pages`](super::use_huge_pages) and has some or [`watch_pressure`](super::watch_pressure) and has a
+/// limit, and when the next check for pressure is due while a target keeps idle memory.
 pub fn wait_for_idle() {
     let Some(range) = Range::get() else { return };
     let is_idle = || {
         let is_thinned = range.header().thinned.load(Ordering::Relaxed) >= WORTH_A_LOOK;
         (stats::idle_bytes(range) != 0 || is_thinned) && !is_kept(range)
     };
-    // What a target keeps is given back under pressure, which wakes nobody.
+    // Memory that the target keeps is given back under pressure, and pressure does not wake this thread.
     let is_looked_for = target().is_some() && stats::idle_bytes(range) > 0;
     let period = if is_looked_for { pressure::period() } else { None };
     let deadline = period.map(Deadline::after);
@@ -246,49 +251,49 @@ pub fn wait_for_idle() {
     range.header().sleeper.sleep_unless(deadline, is_anything);
 }
 
-/// After a span came to have fewer objects than one would take for it.
+/// To be called after a span lost objects.
 pub(super) fn after_thinning(range: Range) {
     count_thinned(range, 1);
 }
 
 fn count_thinned(range: Range, spans: usize) {
     let header = range.header();
-    // Relaxed: who wakes up looks at it after the fence in `wake`.
+    // Relaxed: the background thread reads the count after the fence in `wake`.
     let before = header.thinned.fetch_add(spans, Ordering::Relaxed);
-    // Again each time that there are so many more: who was below the target then may be beyond it now.
+    // At each multiple: a heap that was below the target then may exceed it now.
     if before / WORTH_A_LOOK != (before + spans) / WORTH_A_LOOK {
         header.sleeper.wake();
     }
 }
 
-/// What a cold path has done when it calls the hook.
+/// What the cold path did that calls the hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Moment {
-    /// Taken memory: a batch of objects, or a large one. The hook may allocate, and start threads.
+    /// Memory was taken: a batch of objects or a large object. The hook may allocate, and start threads.
     Taken,
-    /// Given memory back. libc may hold locks of its own, which starting a thread takes: the hook does not.
+    /// Memory was freed. libc may hold locks that starting a thread would need, so the hook must not start one.
     Given,
 }
 
-/// Calls `hook` each time that a core's cache is filled or emptied or a large object made or freed, once the malloc has
-/// used `bytes`: on the thread that does it, which may be anywhere, in a signal handler too. For
+/// Sets a hook that is called whenever a core's cache is refilled or spilled, or a large object is made or freed,
+/// once the malloc has used `bytes`. It runs on the thread that does this, possibly in a signal handler. Made for
 /// [`release_by_time`](super::release_by_time), which has an example.
 ///
-/// The hook never runs inside itself: while a thread runs it, what that thread allocates and frees calls no hook.
+/// The hook is not re-entered: allocations and frees inside it do not call it.
 pub fn set_cold_hook(bytes: usize, hook: fn(Moment)) {
     HOOK.store(hook as *mut (), Ordering::Relaxed);
     // Release: partner is the Acquire in `call_hook_at`.
     HOOK_AT.store(bytes, Ordering::Release);
 }
 
-/// After something was taken from the store.
+/// Calls the hook after memory was taken from the middle or back end.
 #[inline]
 pub(super) fn after_growth(range: Range) {
     call_hook_at(range, Moment::Taken);
 }
 
-/// After something was given to the store.
+/// Calls the hook after memory was given to the middle or back end.
 #[inline]
 pub(super) fn after_giving(range: Range) {
     call_hook_at(range, Moment::Given);
@@ -302,21 +307,21 @@ fn call_hook_at(range: Range, moment: Moment) {
     }
 }
 
-/// A panic of the hook ends the process here: it must not unwind out of an allocator.
+/// `extern "C"`: a panic of the hook ends the process here, since it must not unwind out of an allocator.
 #[cold]
 extern "C" fn call_hook(moment: Moment) {
     let hook = HOOK.load(Ordering::Relaxed);
-    // SAFETY: set before `HOOK_AT`, to such a function.
+    // SAFETY: `set_cold_hook` stored a function of this type before it set `HOOK_AT`.
     let hook = unsafe { core::mem::transmute::<*mut (), fn(Moment)>(hook) };
     let Some(is_running) = arch::own_word(own_words::HOOK) else {
-        // No words of the thread's own: one thread at a time, and never inside itself.
+        // The thread has no words of its own: run the hook on one thread at a time, and never re-entered.
         static RUNS: TryLock = TryLock::new();
         if let Some(_held) = RUNS.try_lock() {
             hook(moment);
         }
         return;
     };
-    // Relaxed: of this thread and its signal handlers alone.
+    // Relaxed: used only by this thread and its signal handlers.
     if is_running.load(Ordering::Relaxed) == 0 {
         is_running.store(1, Ordering::Relaxed);
         hook(moment);

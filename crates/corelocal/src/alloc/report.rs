@@ -1,14 +1,15 @@
-//! The end of a program that misused a guarded object: what happened, who did it, who allocated it, who freed it.
+//! Reports of guarded objects that were misused: what happened, and the stacks of the access, the allocation and the
+//! free.
 //!
-//! A page that nobody may touch turns a mistake into a signal. Its handler runs on the thread that made it, wherever
-//! that was, on a stack that may be short: it allocates nothing, has its tables in the pool, and waits for nobody for
-//! long. When it has told, the handler that was there before is back, and the instruction is tried again: so the
-//! program ends, or goes on, as it would have.
+//! An access to a closed page raises a signal. Its handler runs on the faulting thread, anywhere in the program,
+//! possibly on a short stack. So it does not allocate, keeps its tables in the pool, and waits for other threads only
+//! briefly. After the report the previous handler is restored and the instruction repeated, so the program ends or
+//! continues as it would have.
 //!
 //! # Invariants
-//! 1. `FORMER` is filled in before our handler can be called.
-//! 2. One thread at a time uses the work space: whoever has set `REPORTS`. Who has waited a second for it goes on all
-//!    the same: the text may be wrong then, and nothing else is.
+//! 1. `FORMER` is initialised before our handler can be called.
+//! 2. One thread at a time uses the work space: the one that set `REPORTS`. A thread that has waited for it for a
+//!    second goes on anyway; the worst result is a garbled report.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
@@ -22,7 +23,7 @@ use super::guard::{self, Slot};
 use super::trace::{Maps, Trace};
 use crate::sys::stack::REGISTERS;
 
-/// What a report needs. All bytes 0 is one.
+/// The working memory of reports. All bytes 0 is a valid one.
 pub(super) struct Work {
     now: Trace,
     maps: UnsafeCell<Maps>,
@@ -37,12 +38,12 @@ const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
 struct Former(UnsafeCell<MaybeUninit<libc::sigaction>>);
 
-// SAFETY: written once before it is read (1).
+// SAFETY: written once, before it is read (1).
 unsafe impl Sync for Former {}
 
 static FORMER: [Former; 2] = [const { Former(UnsafeCell::new(MaybeUninit::zeroed())) }; 2];
 
-/// Ways to touch what one must not.
+/// Kinds of invalid accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Touch {
     Freed,
@@ -51,7 +52,7 @@ pub(super) enum Touch {
     Nothing,
 }
 
-/// Takes the signals, once.
+/// Installs the signal handlers, once.
 #[cold]
 pub(super) fn install() {
     static DONE: AtomicBool = AtomicBool::new(false);
@@ -59,7 +60,7 @@ pub(super) fn install() {
         return;
     }
     let mut ours = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: all bytes 0 is a handler of no signals, with an empty set; then places to write to, in this order.
+    // SAFETY: zero is a valid `sigaction` with an empty mask; then the kernel writes to `FORMER` and reads ours.
     unsafe {
         let ours = ours.assume_init_mut();
         ours.sa_sigaction = handle as extern "C" fn(_, _, _) as usize;
@@ -76,24 +77,24 @@ pub(super) fn install() {
 
 fn former(signal: c_int) -> libc::sigaction {
     let nth = usize::from(signal != libc::SIGSEGV);
-    // SAFETY: (1); all bytes 0 is the default.
+    // SAFETY: initialised (1); zero is the default action.
     unsafe { (*FORMER[nth].0.get()).assume_init() }
 }
 
-/// Makes the handler the one that it was.
+/// Restores the former handler.
 fn restore(signal: c_int, action: &libc::sigaction) {
-    // SAFETY: an action that libc told us, or the default.
+    // SAFETY: an action that libc returned, or the default action.
     unsafe { libc::sigaction(signal, action, null_mut()) };
 }
 
-/// Makes the action the default one.
+/// Sets the default action.
 fn reset(signal: c_int) {
-    // SAFETY: all bytes 0 is the default.
+    // SAFETY: zero is the default action.
     restore(signal, &unsafe { MaybeUninit::zeroed().assume_init() });
 }
 
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel's, for as long as the handler runs; of faults it has an address.
+    // SAFETY: the kernel's structure is valid while the handler runs, and has an address for faults.
     let (is_fault, address) = unsafe { ((*info).si_code > 0, (*info).si_addr() as usize) };
     match guard::slot_of(address).filter(|_| is_fault) {
         Some(slot) => {
@@ -103,16 +104,16 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
             tell(slot, address, context);
             restore(signal, &former(signal));
             end();
-            // SAFETY: likewise.
+            // SAFETY: the thread's own `errno`.
             unsafe { *libc::__errno_location() = errno };
         }
         None => forward(signal, info, context, is_fault),
     }
 }
 
-/// Does for the program's handler, which is about to run, what the kernel would do before it calls it.
+/// Sets up the signal mask for the program's handler as the kernel would.
 fn prepare(signal: c_int, former: &libc::sigaction) {
-    // SAFETY: sets of signals, for the calling thread; the kernel puts its mask back when our handler returns.
+    // SAFETY: changes the calling thread's signal mask; the kernel restores it when our handler returns.
     unsafe {
         if former.sa_flags & libc::SA_NODEFER != 0 {
             let mut own = MaybeUninit::uninit();
@@ -127,28 +128,28 @@ fn prepare(signal: c_int, former: &libc::sigaction) {
     }
 }
 
-/// Does with a signal that is not for us what would have been done.
+/// Passes a signal on that is not for us.
 fn forward(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_fault: bool) {
     let former = former(signal);
     match former.sa_sigaction {
         libc::SIG_IGN if !is_fault => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             reset(signal);
-            // A fault happens again by itself.
+            // A fault is raised again when the instruction is repeated.
             if !is_fault {
-                // SAFETY: no preconditions; it comes when this handler is done.
+                // SAFETY: no preconditions; the signal arrives when this handler returns.
                 unsafe { libc::raise(signal) };
             }
         }
         handler if former.sa_flags & libc::SA_SIGINFO != 0 => {
-            // SAFETY: what the program gave to the kernel with this flag.
+            // SAFETY: with SA_SIGINFO the program's handler has this type.
             let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
                 unsafe { core::mem::transmute(handler) };
             prepare(signal, &former);
             handler(signal, info, context);
         }
         handler => {
-            // SAFETY: likewise, without it.
+            // SAFETY: without SA_SIGINFO the program's handler has this type.
             let handler: extern "C" fn(c_int) = unsafe { core::mem::transmute(handler) };
             prepare(signal, &former);
             handler(signal);
@@ -156,7 +157,7 @@ fn forward(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_f
     }
 }
 
-/// Waits a second at most for others who report: the first one tells, and the process ends.
+/// Waits up to a second for another thread's report, after which the process usually ends.
 fn begin() {
     for _ in 0..100 {
         // Acquire: partner is the Release in `end`.
@@ -164,7 +165,7 @@ fn begin() {
             return;
         }
         let moment = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-        // SAFETY: a time to sleep.
+        // SAFETY: a valid time.
         unsafe { libc::nanosleep(&moment, null_mut()) };
     }
 }
@@ -177,7 +178,7 @@ fn end() {
 struct Headline {
     touch: Touch,
     what: &'static str,
-    /// Bytes from the beginning of the object to what was touched.
+    /// Bytes from the beginning of the object to the access.
     distance: isize,
     size: usize,
     object: usize,
@@ -199,7 +200,7 @@ impl fmt::Display for Headline {
     }
 }
 
-/// Tells of a fault.
+/// Reports an access to a closed page.
 fn tell(slot: &'static Slot, address: usize, context: *mut c_void) {
     let touch = slot.touch(address);
     let (object, size) = slot.object();
@@ -207,13 +208,13 @@ fn tell(slot: &'static Slot, address: usize, context: *mut c_void) {
     let distance = address.wrapping_sub(object) as isize;
     fault::say(Headline { touch, what, distance, size, object }, address);
     let Some(work) = guard::work() else { return };
-    // SAFETY: ours (2).
+    // SAFETY: this thread has set `REPORTS` (2).
     let maps = unsafe {
         (*work.maps.get()).read();
         &*work.maps.get()
     };
     if let Some(registers) = registers {
-        // SAFETY: likewise.
+        // SAFETY: this thread has set `REPORTS` (2).
         unsafe { work.now.take_interrupted(registers) };
         work.now.print("used by", maps);
     }
@@ -229,13 +230,13 @@ fn tell_history(slot: &Slot, is_freed: bool, maps: &Maps) {
     }
 }
 
-/// Tells of an object that somebody gives back, and should not; the end.
+/// Reports an invalid free of a guarded object, and ends the process.
 #[cold]
 pub(super) fn report(fault: Fault, slot: &Slot, address: usize) -> ! {
     begin();
     fault::say(fault, address);
     if let Some(work) = guard::work() {
-        // SAFETY: ours (2).
+        // SAFETY: this thread has set `REPORTS` (2).
         let maps = unsafe {
             (*work.maps.get()).read();
             work.now.take();
@@ -244,19 +245,19 @@ pub(super) fn report(fault: Fault, slot: &Slot, address: usize) -> ! {
         work.now.print("noticed by", maps);
         tell_history(slot, fault == Fault::Twice, maps);
     }
-    // `REPORTS` stays: nobody else reports any more.
+    // `REPORTS` stays set: no other thread reports any more.
     fault::abort()
 }
 
-/// The registers that the signal interrupted, as in a trace, and what the thread did.
+/// The interrupted registers, in the order of a trace, and the kind of access.
 #[cfg(target_arch = "x86_64")]
 fn interrupted(context: *mut c_void) -> (Option<[u64; REGISTERS]>, &'static str) {
     // The kernel's ucontext: flags, link and stack, then the registers in this order.
     const FIRST: usize = 5;
-    // rip, rsp, rbp, rbx, r12 to r15, and the fault's error code, which tells writes.
+    // rip, rsp, rbp, rbx, r12 to r15, and the fault's error code, which tells reads from writes.
     const IN_TRACES: [usize; REGISTERS] = [16, 15, 10, 11, 4, 5, 6, 7];
     const ERROR: usize = 19;
-    // SAFETY: what the kernel gave to the handler.
+    // SAFETY: the kernel passed this context to the handler.
     let register = |nth: usize| unsafe { context.cast::<u64>().add(FIRST + nth).read() };
     let what = if register(ERROR) & 2 != 0 { "a write" } else { "a read" };
     (Some(IN_TRACES.map(register)), what)

@@ -8,7 +8,7 @@ fn odds(guard: Option<u32>, rate: Option<u64>) -> Odds {
     Odds { guard, rate }
 }
 
-/// Whether a count is what it should be, but for five standard deviations.
+/// Whether a count is within five standard deviations of its expectation.
 fn is_about(found: u64, expected: f64) -> bool {
     (found as f64 - expected).abs() < 5.0 * expected.max(1.0).sqrt()
 }
@@ -43,7 +43,7 @@ fn distances_have_their_mean_and_are_geometric() {
             ones += u64::from(distance == 1);
             beyond += u64::from(distance as f64 > 1.0 / p);
         }
-        // A mean of so many is off by a 447th.
+        // The mean of this many is off by about 1/447.
         assert!((sum * p - 1.0).abs() < 0.015, "{odds:?} of {size}: {sum} for {}", 1.0 / p);
         assert!(is_about(ones, DRAWN as f64 * p), "{odds:?} of {size}: {ones} with {p}");
         let rest = (1.0 - p).powf((1.0 / p).floor());
@@ -56,7 +56,7 @@ fn distances_have_their_mean_and_are_geometric() {
     assert!(odds(None, Some(1 << 39)).distance_of(16, 0) < 1 << 60);
 }
 
-/// Objects of a size and its class: by distances, and one by one. Both ways so many are guarded, so many sampled.
+/// Objects of a size and its class: selected by distances, and one by one. Both ways select equally many.
 #[test]
 fn both_ways_are_as_likely() {
     const OBJECTS: u64 = 300_000;
@@ -65,7 +65,7 @@ fn both_ways_are_as_likely() {
         (None, Some(4096), 112, 100),
         (None, Some(4096), 112, 97),
         (Some(30), Some(8192), 1024, 900),
-        // The class is always looked at, its smaller objects are not always sampled.
+        // The class is always selected, its smaller objects are not always sampled.
         (None, Some(1000), 1024, 980),
         (Some(3), Some(1000), 1024, 980),
         (Some(1), Some(1000), 16, 1),
@@ -98,7 +98,7 @@ fn both_ways_are_as_likely() {
             assert!(fits, "{odds:?} of {size}: {found:?} for {expected:?}");
         }
     }
-    // A large one has no class.
+    // A large object has no class.
     assert_eq!(odds(None, Some(RATE)).at_once(5 << 20), Lot::Sampled);
     assert_eq!(odds(None, None).at_once(5 << 20), Lot::Plain);
 }

@@ -1,17 +1,19 @@
-//! Spans: runs of chunks cut into objects of one class, and which of these are out.
+//! Spans: runs of chunks cut into objects of one class. A span's record says which objects are allocated.
 //!
-//! A span's record has a bit for each object and the number of bits set. Spans that still have objects are
-//! on one of the class's lists, by how full they are. Objects are taken from the fullest span, in the order
-//! of their addresses: so spans fill up, others become empty, and an empty one goes back to the store.
+//! A record has one bit for each object and the number of bits set. Spans with free objects are on lists of their
+//! class, sorted by fullness. Objects come from the fullest span, lowest address first. So full spans fill up, others
+//! become empty, and empty ones go back to the page heap.
+//!
+//! "Allocated" means here: not in the span, but in use by the program or in a cache.
 //!
 //! # Invariants
-//! 1. A class's lists on a node, and the records of its spans there, are changed under their lock alone; but for
-//!    those of a span that nobody else has seen yet (`sprout`). A span's chunks are in its node's stripe.
-//! 2. The bits are the truth; the number, the hint and the lists follow from them. So who finds the lock
-//!    left held by a thread that a fork left behind makes the latter anew (`rebuild`), and nothing is lost.
-//! 3. The map names a chunk's class after its record is filled in, and no more before the run is released. A
-//!    record's bits are all 0 when its run is released.
-//! 4. An object whose bit is set belongs to whoever it was given to, and comes back once.
+//! 1. A class's lists on a node and the records of its spans there change only under their lock. The exception is a
+//!    span that no other thread has seen yet (`sprout`). A span's chunks lie in its node's part of the range.
+//! 2. The bits are authoritative; number, hint and lists follow from them. If a fork left the lock held, its next
+//!    holder rebuilds the others from the bits (`rebuild`), and nothing is lost.
+//! 3. The map names a chunk's class after its record is initialised, and stops doing so before the run is released.
+//!    At that moment all bits of the record are 0.
+//! 4. An object whose bit is set belongs to the caller that got it, and returns once.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,29 +24,29 @@ use super::range::{CHUNK, NOTHING, Range, Record};
 use super::store::{self, Run};
 use super::subrelease;
 
-/// The spans of a class on a node that have objects, the fullest last. Used under the class's lock.
+/// The lists of a class on a node: spans with free objects, by fullness. Used under the class's lock.
 pub(super) struct Spans {
-    /// One more than the first span's chunk.
+    /// The first span's chunk plus one; 0 for an empty list.
     heads: [AtomicU32; FULLNESSES],
 }
 
-/// A class, and where its spans are.
+/// A class, and the node whose spans are meant.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) range: Range,
     pub(super) class: usize,
-    /// Whose spans: nobody's in particular, outside of the store.
+    /// The node. Ignored outside of the middle end.
     pub(super) node: usize,
 }
 
 impl Place {
-    /// For those who do not care for nodes.
+    /// For callers that have no node in mind.
     #[inline]
     pub(super) fn new(range: Range, class: usize) -> Place {
         Place { range, class, node: 0 }
     }
 
-    /// With the node whose chunk that is.
+    /// With the node that the chunk belongs to.
     pub(super) fn of_chunk(range: Range, class: usize, chunk: usize) -> Place {
         Place { range, class, node: range.node_of(chunk) }
     }
@@ -59,7 +61,7 @@ impl Place {
     }
 }
 
-// Everything below is Relaxed: the class's lock orders it, or the run's owner is alone with it.
+// Relaxed throughout this file: the class's lock orders accesses, or only the run's owner knows the span.
 const R: Ordering = Ordering::Relaxed;
 
 impl Spans {
@@ -67,14 +69,14 @@ impl Spans {
         Spans { heads: [const { AtomicU32::new(0) }; FULLNESSES] }
     }
 
-    /// Takes objects, descending where they lie in one span; how many, 0 without memory.
+    /// Allocates objects, in descending order within a span. Returns how many; 0 when out of memory.
     pub(super) fn take(&self, place: Place, to: &mut [u64]) -> usize {
         let mut taken = 0;
         while taken < to.len() {
             let fullest = self.heads.iter().rev().map(|head| head.load(R)).find(|head| *head != 0);
             let chunk = match fullest {
                 Some(head) => head as usize - 1,
-                // A new span for what is left to be taken is not worth it.
+                // A new span is not worth it for the rest of a request.
                 None if taken > 0 => break,
                 None => match create(place) {
                     Some(chunk) => chunk,
@@ -87,7 +89,7 @@ impl Spans {
         taken
     }
 
-    /// Takes objects back. What lies in one span and comes together is one change of it.
+    /// Frees objects. Neighbours in `objects` that lie in one span are freed together.
     pub(super) fn give(&self, place: Place, objects: &[u64]) {
         let mut left = objects;
         while let Some(first) = left.first() {
@@ -97,7 +99,7 @@ impl Spans {
         }
     }
 
-    /// Makes the lists anew, and all that follows from the bits.
+    /// Rebuilds the lists and everything else that follows from the bits.
     #[cold]
     pub(super) fn rebuild(&self, place: Place) {
         self.heads.iter().for_each(|head| head.store(0, R));
@@ -111,7 +113,7 @@ impl Spans {
         }
     }
 
-    /// Takes all objects that lie in these parts of a span, none of which is out.
+    /// Allocates all objects in these parts of a span; all of them must be free.
     pub(super) fn hold(&self, place: Place, chunk: usize, parts: u64) {
         let record = place.range.record(chunk);
         let (held, count) = objects_in(place, parts);
@@ -122,7 +124,7 @@ impl Spans {
         self.settle(place, chunk);
     }
 
-    /// Ends `hold`; the parts have been given back to the kernel, but for those that it refused.
+    /// Frees what `hold` allocated. The kernel has taken back the parts, except those that it refused.
     pub(super) fn unhold(&self, place: Place, chunk: usize, parts: u64) {
         let record = place.range.record(chunk);
         let (held, count) = objects_in(place, parts);
@@ -135,7 +137,7 @@ impl Spans {
         self.settle(place, chunk);
     }
 
-    /// Puts a span on the list that it belongs on, or gives it back.
+    /// Moves a span to the list that it belongs on, or releases it.
     fn settle(&self, place: Place, chunk: usize) {
         let (record, shape) = (place.range.record(chunk), place.shape());
         let out = record.out.load(R) as usize;
@@ -183,7 +185,7 @@ impl Spans {
     }
 }
 
-/// The objects of a span of the class that lie in these parts, be it with one byte: their bits, and how many.
+/// The objects of a span that overlap these parts: their bits, and how many.
 fn objects_in(place: Place, parts: u64) -> ([u64; 64], u32) {
     let (shape, mut bits, mut count) = (place.shape(), [0; 64], 0);
     for index in 0..shape.capacity {
@@ -195,17 +197,17 @@ fn objects_in(place: Place, parts: u64) -> ([u64; 64], u32) {
     (bits, count)
 }
 
-/// The first chunks of the class's spans on the node. Linear in the chunks in use there.
+/// The first chunks of all spans of the class on the node. Linear in the node's chunks in use.
 pub(super) fn starts(place: Place) -> impl Iterator<Item = usize> {
     let is_of_class = move |chunk: &usize| {
-        // Acquire: partner is the Release in `name`; the record is filled in.
+        // Acquire: partner is the Release in `name`; the record is initialised.
         usize::from(place.range.kind(*chunk).load(Ordering::Acquire)) == place.class
     };
     place.range.known_part(place.node).step_by(place.shape().chunks).filter(is_of_class)
 }
 
-/// Takes objects from a fresh span that nobody else sees before it returns, and that is on no list: for those
-/// who cannot have the lock. The last one is for the caller to give back, so that the span is found.
+/// Allocates objects from a fresh span that is on no list and that no other thread sees before this returns: for
+/// callers that cannot have the lock. The caller must free the last object, so that the span gets on a list.
 #[cold]
 pub(super) fn sprout(place: Place, to: &mut [u64]) -> (usize, Option<usize>) {
     let Some(run) = claim(place) else { return (0, None) };
@@ -214,7 +216,7 @@ pub(super) fn sprout(place: Place, to: &mut [u64]) -> (usize, Option<usize>) {
     let mut one_more = [0];
     let more = take_from(place, run.first, &mut one_more);
     if more == 0 && taken > 1 {
-        // All of it.
+        // All of the span.
         taken -= 1;
         one_more = [to[taken]];
     }
@@ -222,7 +224,7 @@ pub(super) fn sprout(place: Place, to: &mut [u64]) -> (usize, Option<usize>) {
     (taken, (one_more[0] != 0).then_some(one_more[0] as usize))
 }
 
-/// Chunks for a span, of the node's own.
+/// Claims chunks for a span, on the node itself.
 fn claim(place: Place) -> Option<Run> {
     let chunks = place.shape().chunks;
     store::claim_on(place.range, place.node, chunks, chunks)
@@ -235,7 +237,7 @@ fn create(place: Place) -> Option<usize> {
     Some(chunk)
 }
 
-/// The record of a span of which nothing is out.
+/// Initialises the record of a span without allocated objects.
 fn clear(record: &Record) {
     debug_assert!(record.bits.iter().all(|word| word.load(R) == 0));
     record.clean.store(0, R);
@@ -246,13 +248,13 @@ fn clear(record: &Record) {
         .for_each(|word| word.store(0, R));
 }
 
-/// Tells the map whose chunks these are.
+/// Writes the class of a span's chunks into the map.
 fn name(place: Place, first: usize) {
     naming(place, first).for_each(drop);
 }
 
-/// Names a chunk at each step, the first one last: so the child of a fork that stopped this anywhere finds a
-/// span of which all chunks are named, or none.
+/// Names one chunk at each step, the first chunk last. So after a fork at any step, the child finds a span with all
+/// chunks named, or none.
 fn naming(place: Place, first: usize) -> impl Iterator<Item = ()> {
     (first..first + place.shape().chunks).rev().map(move |chunk| {
         // Release: partner is the Acquire in `starts`.
@@ -266,13 +268,13 @@ fn release(place: Place, first: usize) {
     store::release(place.range, first, chunks);
 }
 
-/// Of an object's span: no other one that was or will be there has it.
+/// The generation of an object's span: differs from those of all other spans that ever began there.
 pub(super) fn generation(place: Place, object: usize) -> u32 {
     let start = place.range.chunk_of(object) & !(place.shape().chunks - 1);
     place.range.record(start).generation.load(R)
 }
 
-/// Whether an object is not in its span, but somewhere else; the end, if it is none of the class.
+/// Whether an object is allocated. Reports a fault if the address is not an object of the class.
 pub(super) fn is_out(place: Place, object: usize) -> bool {
     let chunk = find(place, object);
     let Some(index) = place.shape().index_of(object - place.range.address(chunk)) else {
@@ -281,7 +283,7 @@ pub(super) fn is_out(place: Place, object: usize) -> bool {
     place.range.record(chunk).bits[index / IN_A_WORD].load(R) >> (index % IN_A_WORD) & 1 != 0
 }
 
-/// The span of an object; the end, if it is none of the class.
+/// The span of an object. Reports a fault if the address is not in a span of the class.
 fn find(place: Place, object: usize) -> usize {
     let chunk = place.range.chunk_of(object);
     match place.range.kind(chunk).load(R) {
@@ -292,7 +294,7 @@ fn find(place: Place, object: usize) -> usize {
     chunk & !(place.shape().chunks - 1)
 }
 
-/// Takes back those objects that lie in a span, up to one that does not; how many.
+/// Frees leading objects of `objects` that lie in the span. Returns how many.
 fn give_to(place: Place, chunk: usize, objects: &[u64]) -> usize {
     let (record, shape) = (place.range.record(chunk), place.shape());
     let (start, len) = (place.range.address(chunk), shape.chunks * CHUNK);
@@ -303,7 +305,7 @@ fn give_to(place: Place, chunk: usize, objects: &[u64]) -> usize {
             break;
         }
         let Some(index) = shape.index_of(offset) else { fault::report(Fault::Misaligned, object) };
-        // Many come in the order of their addresses: those of a word at once.
+        // Objects often arrive in the order of their addresses: free those of one word together.
         let (nth, bit) = (index / IN_A_WORD, index % IN_A_WORD);
         let most = (IN_A_WORD - bit).min(shape.capacity - index);
         let neighbours = (1..most).map(|n| (object + n * shape.size) as u64);
@@ -322,11 +324,11 @@ fn give_to(place: Place, chunk: usize, objects: &[u64]) -> usize {
     given
 }
 
-/// Takes objects of a span that nobody has, the ones with the lowest addresses; how many. They descend.
+/// Allocates free objects of a span, lowest addresses first, into `to` in descending order. Returns how many.
 fn take_from(place: Place, chunk: usize, to: &mut [u64]) -> usize {
     let (record, shape) = (place.range.record(chunk), place.shape());
     let words = shape.capacity.div_ceil(IN_A_WORD);
-    // Filled from its end on.
+    // `to` is filled from its end.
     let (mut nth, mut left) = (record.hint.load(R) as usize, to.len());
     while nth < words && left > 0 {
         let in_word = (shape.capacity - nth * IN_A_WORD).min(IN_A_WORD);
@@ -334,7 +336,7 @@ fn take_from(place: Place, chunk: usize, to: &mut [u64]) -> usize {
         let mut room = !bits & (u64::MAX >> (IN_A_WORD - in_word));
         let start = place.range.address(chunk) + nth * IN_A_WORD * shape.size;
         while room != 0 && left > 0 {
-            // Neighbours at once: most of those that have room are some's.
+            // Neighbours together: free objects often lie side by side.
             let bit = room.trailing_zeros() as usize;
             let run = ((room >> bit).trailing_ones() as usize).min(left);
             let mut next = start + bit * shape.size;
@@ -345,7 +347,7 @@ fn take_from(place: Place, chunk: usize, to: &mut [u64]) -> usize {
             left -= run;
             room &= !((u64::MAX >> (IN_A_WORD - run)) << bit);
         }
-        // All but those that have room still.
+        // All objects of the word but those that are still free.
         record.bits[nth].store(bits | (!room & (u64::MAX >> (IN_A_WORD - in_word))), R);
         if room == 0 {
             nth += 1;
@@ -364,7 +366,7 @@ fn take_from(place: Place, chunk: usize, to: &mut [u64]) -> usize {
     taken
 }
 
-/// What a class has on a node, for statistics: spans, and objects that are out of them. May be a moment old.
+/// The number of a class's spans on a node, and of objects allocated from them. For statistics: may be out of date.
 pub(super) fn count(place: Place) -> (usize, usize) {
     starts(place).fold((0, 0), |(spans, out), chunk| {
         (spans + 1, out + place.range.record(chunk).out.load(R) as usize)

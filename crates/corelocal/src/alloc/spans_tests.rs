@@ -11,8 +11,8 @@ fn place(class: usize) -> Place {
     Place::new(Range::make().unwrap(), class)
 }
 
-/// The class of the tests that make lists anew, of all spans there are: no other one uses it, and one of them
-/// at a time.
+/// The class of tests that rebuild lists from all spans there are: no other test uses it, and one of them runs at a
+/// time.
 const ALONE: usize = CLASSES - 5;
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -48,8 +48,8 @@ fn objects_of_a_span_are_apart_and_descend() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Against a set: what is taken was not out, what is given back can be taken again, and the fullest span
-    /// comes first.
+    /// Against a set: an object is allocated once, a freed one can be allocated again, and the fullest span comes
+    /// first.
     #[test]
     fn as_a_set_of_objects(
         class in (1..=CLASSES).prop_filter("of one test alone", |class| *class != ALONE),
@@ -71,7 +71,7 @@ proptest! {
             }
             let distinct: HashSet<u64> = out.iter().copied().collect();
             prop_assert_eq!(distinct.len(), out.len());
-            // By their records.
+            // According to their records.
             let records: BTreeSet<usize> = out.iter().map(|object| find(place, *object as usize)).collect();
             let counted: u32 = records.iter().map(|chunk| place.range.record(*chunk).out.load(R)).sum();
             prop_assert_eq!(counted as usize, out.len());
@@ -81,7 +81,7 @@ proptest! {
     }
 }
 
-/// Lists lost in the middle of anything.
+/// Lists that were lost in the middle of an operation.
 #[test]
 fn lists_are_made_anew() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +91,7 @@ fn lists_are_made_anew() {
     while taken < objects.len() {
         taken += spans.take(place, &mut objects[taken..]);
     }
-    // One of each three is out.
+    // One of three is allocated.
     let (kept, given): (Vec<_>, Vec<_>) =
         objects.iter().enumerate().partition(|(nth, _)| nth % 3 == 0);
     given.iter().for_each(|(_, object)| spans.give(place, &[**object]));
@@ -116,8 +116,7 @@ fn lists_are_made_anew() {
     assert_eq!(count(place), (0, 0));
 }
 
-/// A fork stops whoever names a fresh span anywhere: what the child then takes is of a class in all its
-/// chunks.
+/// A fork stops a thread that names a fresh span: the child's objects of it lie in chunks that are all named.
 #[test]
 fn a_span_that_is_named_in_part() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -155,7 +154,7 @@ fn a_span_that_sprouts_is_found_by_what_comes_back() {
         if let Some(object) = one_more {
             assert!(!out.contains(&(object as u64)));
             spans.give(place, &[object as u64]);
-            // Now it is on a list, unless it was given back altogether.
+            // It is on a list now, unless it was released.
             assert!(spans.heads.iter().any(|head| head.load(R) != 0));
         }
         out.drain(..).for_each(|object| spans.give(place, &[object]));

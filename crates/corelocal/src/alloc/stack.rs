@@ -1,12 +1,13 @@
-//! A stack with a limit: what sections `pop_at`, `pop_counted_at` and `push_at` work on, and how it is used without
-//! them.
+//! A bounded stack in a core's slot: the data of the sections `pop_at`, `pop_counted_at` and `push_at`, and the same
+//! operations without sections.
 //!
 //! Invariants:
-//! 1. The words lie where the sections look for them; the items follow.
-//! 2. The first `count` items are there; the count changes last, so every state of a stack is one.
-//! 3. `top` may be anything. It is what a pop expects to find: see DESIGN.md.
-//! 4. `left_of_next` is of the stack that follows: how many of its objects those who count give out without a look,
-//!    and one more. At 0 and 1 it is changed by compare-exchange, at more by sections alone, or as the stack is.
+//! 1. The fields are at the offsets that the sections use; the items follow them.
+//! 2. The first `count` items are valid. `count` is stored last, so the stack is valid after each store.
+//! 3. `top` is a guess of the top item, and may be wrong. A pop compares it with the item that it finds (DESIGN.md).
+//! 4. `left_of_next` belongs to the next stack: one more than the number of its objects that may be popped without
+//!    being counted (`instrumented.rs`). Values 0 and 1 change by compare-exchange only; larger values change only in
+//!    sections, or under the rules for the stack itself.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +15,7 @@ use super::class::MOST_ITEMS;
 
 const R: Ordering = Ordering::Relaxed;
 
-/// See the module's text.
+/// See the [module](self).
 #[repr(C)]
 pub(super) struct Stack {
     top: AtomicU64,
@@ -24,30 +25,30 @@ pub(super) struct Stack {
     pub(super) left_of_next: AtomicU64,
 }
 
-/// From one stack to the next.
+/// Distance in bytes between two stacks of a slot.
 pub(super) const STACK: usize = size_of::<Stack>();
 const _: () =
     assert!(core::mem::offset_of!(Stack, limit) == 8 && core::mem::offset_of!(Stack, count) == 16);
 const _: () = assert!(core::mem::offset_of!(Stack, items) == 24);
 const _: () = assert!(core::mem::offset_of!(Stack, left_of_next) == STACK - 8);
 
-/// Where the stack of a kind begins in a slot.
+/// Offset of a class's stack in a slot.
 #[inline(always)]
 pub(super) const fn at(kind: usize) -> usize {
     kind * STACK
 }
 
-/// The kind whose stack begins there.
+/// The class whose stack is at this offset.
 #[inline(always)]
 pub(super) const fn class_of(at: usize) -> usize {
     at / STACK
 }
 
-/// What lies before the count, for sections that know no limit.
+/// Offset of `count`, for sections that work on a stack without a limit.
 pub(super) const BEFORE_COUNT: usize = 2 * size_of::<u64>();
 
 impl Stack {
-    /// Pops, where nobody else uses the stack.
+    /// Pops an item. No other thread may use the stack.
     pub(super) fn pop(&self) -> Option<u64> {
         let left = self.count.load(R).checked_sub(1)?;
         let object = self.items.get(left as usize)?.load(R);
@@ -55,13 +56,13 @@ impl Stack {
         Some(object)
     }
 
-    /// Pushes, where nobody else uses the stack; whether there was room.
+    /// Pushes an item if there is room, and returns whether there was. No other thread may use the stack.
     pub(super) fn push(&self, object: u64, capacity: u64) -> bool {
         let count = self.count.load(R);
         match self.items.get(count as usize) {
             Some(item) if count < capacity => {
                 item.store(object, R);
-                // Release: partner is a fork, whose child may find no state but those of invariant 2.
+                // Release: partner is a fork. A child that copies the stack sees the item if it sees the count (2).
                 self.count.store(count + 1, Ordering::Release);
                 true
             }
@@ -69,12 +70,12 @@ impl Stack {
         }
     }
 
-    /// As if nobody had guessed what is on top: as after a batch.
+    /// Clears the guess of the top item, as a batch operation does.
     pub(super) fn forget_top(&self) {
         self.top.store(0, R);
     }
 
-    /// What is on top, or seems to be; 0 for nothing.
+    /// The top item, or 0 if the stack seems empty. Racy: other threads may use the stack.
     pub(super) fn top(&self) -> u64 {
         let count = self.count.load(R) as usize;
         count.checked_sub(1).and_then(|top| self.items.get(top)).map_or(0, |item| item.load(R))

@@ -1,6 +1,6 @@
-//! What the malloc has, counted when somebody asks: nothing is counted on the hot paths.
+//! Statistics of the malloc, computed on request: hot paths count nothing.
 //!
-//! Invariant: what is moved while it is counted may be counted twice or not at all.
+//! Invariant: an object that moves during the computation may be counted twice or not at all.
 
 use core::sync::atomic::Ordering;
 
@@ -9,49 +9,47 @@ use super::node_ranges::MOST_NODES;
 use super::range::{CHUNK, Range};
 use super::{central, core_caches, debug, guard, huge, nodes, profile, spans, store};
 
-/// What the malloc has; see [`stats`].
+/// Statistics of the malloc; see [`stats`].
 #[derive(Clone, Copy, Debug)]
 pub struct Stats {
-    /// Bytes that spans and large objects may take together: addresses that memory is mapped at as it is used.
+    /// Bytes of address space that spans and large objects may use; memory is mapped there as it is used.
     pub reserved: usize,
-    /// Of these, bytes that are mapped: up to a quarter more than are in use or idle, and 64 MiB at most.
+    /// Bytes of it that are mapped: up to a quarter more than is in use or idle, and at most 64 MiB more.
     pub committed: usize,
-    /// Bytes that spans and large objects take now. Pages that nobody wrote to are no memory.
+    /// Bytes of spans and large objects in use. Untouched pages use no memory.
     pub used: usize,
-    /// Bytes that nothing uses, and that the kernel has not got back.
+    /// Bytes that are free and have not been given back to the kernel.
     pub idle: usize,
-    /// Bytes that the kernel got back so far.
+    /// Bytes given back to the kernel so far.
     pub released: usize,
-    /// Bytes of huge pages that were made of densely used memory, see
-    /// [`use_huge_pages`](super::use_huge_pages); before Linux 6.1 bytes of which the kernel may make some. It may
-    /// have split some since.
+    /// Bytes of huge pages that were made of densely used memory, see [`use_huge_pages`](super::use_huge_pages);
+    /// before Linux 6.1, bytes of which the kernel may make huge pages. The kernel may have split some since.
     pub huge: usize,
-    /// Large objects.
+    /// Number of large objects.
     pub large_objects: usize,
-    /// Bytes that they take, without those in reserve.
+    /// Their bytes, without reserve.
     pub large_bytes: usize,
-    /// Bytes that they have in reserve, to grow into: addresses that nothing has been written to, but for what an object
-    /// had before it became shorter.
+    /// Their reserve in bytes, into which they can grow: untouched memory, except where an object became shorter.
     pub large_reserve: usize,
-    /// Objects on pages of their own, of those that are guarded.
+    /// Number of objects on pages of their own, in a process that guards a selection.
     pub guarded: usize,
-    /// How many there ever were.
+    /// How many such objects there have ever been.
     pub guarded_ever: u64,
-    /// NUMA nodes that memory is divided among; 1 as long as nobody has asked how many the machine has.
+    /// NUMA nodes among which memory is divided; 1 until the machine's nodes have been read.
     pub nodes: usize,
-    /// What each of these has.
+    /// Statistics of each node.
     pub of_nodes: [NodeStats; MOST_NODES],
-    /// Bytes that the kernel would not place on their node (`mbind(2)`, behind a filter): they lie where they were
-    /// written to first.
+    /// Bytes that the kernel refused to place on their node (`mbind(2)` behind a filter). They lie on the node of
+    /// their first use.
     pub displaced: usize,
-    /// Each class of sizes, the smallest first.
+    /// Statistics of each size class, smallest first.
     pub classes: [ClassStats; CLASSES],
 }
 
-/// What there is of a NUMA node.
+/// Statistics of a NUMA node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeStats {
-    /// The kernel's number of it; where nodes are emulated, or several are one here, merely a number.
+    /// The kernel's number of the node. If nodes are emulated or merged, an index.
     pub number: u32,
     /// As [`Stats::committed`].
     pub committed: usize,
@@ -59,35 +57,36 @@ pub struct NodeStats {
     pub used: usize,
 }
 
-/// What there is of a class of sizes.
+/// Statistics of a size class.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClassStats {
-    /// The size of its objects.
+    /// Object size in bytes.
     pub size: usize,
-    /// Spans of it.
+    /// Number of spans.
     pub spans: usize,
-    /// Bytes that these take.
+    /// Bytes of these spans.
     pub span_bytes: usize,
-    /// Objects in a program's hands.
+    /// Objects in use by the program.
     pub in_use: usize,
-    /// Objects that wait on cores.
+    /// Objects in the caches of cores.
     pub on_cores: usize,
-    /// Objects that wait in the depot.
+    /// Objects in the depots.
     pub in_depot: usize,
-    /// Objects that were asked for; 0 unless the process counts them, which `stats`, `guard` and `profile` in
-    /// `CORELOCAL_MALLOC` make it do. Without the [guarded](Stats::guarded) ones.
+    /// Objects allocated so far; 0 unless the process counts them (`stats`, `guard` or `profile` in
+    /// `CORELOCAL_MALLOC`). Without [guarded](Stats::guarded) objects.
     ///
-    /// A thread that is interrupted at a certain instruction counts an object twice: once in a million times, or less.
+    /// An object is counted twice if its thread is interrupted at one particular instruction: less than once in a
+    /// million.
     pub allocated: u64,
-    /// Of these, objects that were given back.
+    /// Objects freed so far.
     pub freed: u64,
-    /// Batches that cores took from the depot or from spans, each for an object that was asked for and not there.
+    /// Batches that cores fetched from depots or spans, each for an allocation that found its stack empty.
     pub refills: u64,
-    /// Batches that cores gave away, since they had no room.
+    /// Batches that cores moved to depots or spans because a stack was full.
     pub spills: u64,
 }
 
-/// What the malloc has at the moment. Linear in the memory in use; allocates nothing.
+/// The current statistics. Linear in the memory in use. Allocates nothing.
 ///
 /// ```
 /// use corelocal::alloc;
@@ -140,7 +139,7 @@ pub fn stats() -> Stats {
     let reserve = header.reserve_chunks.load(Ordering::Relaxed);
     let chunks = header.large_chunks.load(Ordering::Relaxed);
     stats.large_reserve = reserve * CHUNK;
-    // Of what changes meanwhile there may seem to be more in reserve than there is.
+    // Counts that change meanwhile may make the reserve seem too large.
     stats.large_bytes = chunks.saturating_sub(reserve) * CHUNK;
     for (class, of_class) in (1..).zip(&mut stats.classes) {
         let mut out = 0;
@@ -157,7 +156,7 @@ pub fn stats() -> Stats {
         let in_spans = out.saturating_sub(of_class.on_cores + of_class.in_depot);
         of_class.in_use = in_spans + profile::sampled_of(class);
         if let (true, is_each_counted) = debug::counts() {
-            // What is counted meanwhile may seem to be less than nothing.
+            // Counts that change meanwhile may make the result negative.
             let allocated = (allocated as i64).max(0) as u64;
             let gone = allocated.saturating_sub(of_class.in_use as u64);
             of_class.allocated = allocated;
@@ -167,7 +166,7 @@ pub fn stats() -> Stats {
     stats
 }
 
-/// Bytes that wait on each core, in the order of their slots.
+/// Bytes in the cache of each core, in the order of their slots.
 pub fn cores() -> impl Iterator<Item = usize> {
     core_caches::cached()
 }

@@ -1,24 +1,24 @@
-//! The page store: runs of chunks, taken and given back, and memory that goes back to the kernel.
+//! The page heap: runs of chunks, claimed and released, and the return of free memory to the kernel.
 //!
-//! A bit for each chunk says that somebody has it. Runs are taken by compare-exchange, the first one that
-//! fits, lowest addresses first: so what is in use stays dense, low huge pages full and high ones empty,
-//! and no lock can be left held by a fork or waited for by a signal handler. (To fill the fullest huge page first
-//! is no better: DESIGN.md has the experiment.) Where the range has several stripes (`node_ranges.rs`) that is so in each.
+//! One bit for each chunk says whether it has an owner. Runs are claimed by compare-exchange, first fit from the
+//! lowest address on. So memory in use stays dense: low huge pages are full and high ones empty. No lock exists that
+//! a fork could leave held or that a signal handler could wait for. Filling the fullest huge page first is no better
+//! (DESIGN.md has the experiment). With several NUMA nodes, each has its own part of the range (`node_ranges.rs`).
 //!
 //! ```text
 //!   used:  0 ── claim ──► 1 ── release ──► 0
-//!   dirty: 0              0                1 ── claim: whoever gets it knows ──► 0
-//!                                          └─── purge: claimed, given to the kernel, released ──► 0
+//!   dirty: 0              0                1 ── claim: the new owner clears it and knows ──► 0
+//!                                          └─── purge: claimed, given to the kernel, freed ──► 0
 //! ```
 //!
 //! # Invariants
-//! 1. A chunk whose bit in `used` is set belongs to whoever set it. What was done to it before its release
-//!    happens before what the next one does (`bits.rs`).
+//! 1. A chunk whose `used` bit is set belongs to the thread that set it. All that was done to it before its release
+//!    happens before all that its next owner does (`bits.rs`).
 //! 2. A chunk that is neither used nor dirty is all zero.
-//! 3. Runs of less than 16 chunks lie within one word of the bitmap, those of up to 64 within one or two, longer ones begin
-//!    with a word; but for what was cut out of a longer one to be aligned to more than a word. A run lies in one stripe,
-//!    unless it is longer, or has grown.
-//! 4. Nothing here blocks. A fork leaves at worst chunks that nobody has.
+//! 3. Runs of fewer than 16 chunks lie within one word of the bitmap, runs of up to 64 in one or two words, and
+//!    longer ones begin at a word. The exception is a run cut out of a longer one for an alignment of more than a
+//!    word. A run lies in one node's part unless it is longer than that, or has grown.
+//! 4. Nothing here blocks. A fork leaves at worst chunks that no thread owns.
 
 use core::ops;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -35,36 +35,36 @@ use crate::sys::pages::{self, Ground};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) first: usize,
-    /// All its bytes are 0.
+    /// Whether all bytes are 0.
     pub(super) is_zero: bool,
 }
 
-/// Why there is no run.
+/// Why no run was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NoRun {
     /// The range has no such addresses left.
     NoRoom,
-    /// The kernel maps no more.
+    /// The kernel refuses to map more.
     Refused,
 }
 
-/// Chunks of the longest alignment that runs have by themselves; that of the range's beginning.
+/// The alignment, in chunks, that runs can have without being cut out of a longer run; that of the range's start.
 const ALIGNED: usize = 32;
-/// The shortest run for which gaps are looked for: 1 MiB.
+/// The shortest run for which gaps are searched: 1 MiB.
 const SHORT: usize = 16;
-/// How often a gap is looked for that another thread takes meanwhile.
+/// How many gaps are tried that another thread claims first.
 const TRIES: usize = 3;
-/// Words in which one is looked for: 2 GiB.
+/// How many words are searched for a gap: 2 GiB.
 const LOOKED_AT: usize = 512;
-/// Chunks that are taken at most to be closed in one call: 64 MiB.
+/// The most chunks that are unmapped in one call: 64 MiB.
 const MOST_CLOSED: usize = 1 << 10;
 
-/// Where runs are looked for.
+/// Where runs are searched.
 #[derive(Clone)]
 struct Within {
-    /// The first words that they may lie in.
+    /// The words in which a run may begin.
     words: ops::Range<usize>,
-    /// The node whose hints they are found by; its stripe begins with the first word.
+    /// The node whose hints are used; its part of the range begins with the first word.
     node: usize,
 }
 
@@ -82,8 +82,8 @@ impl Within {
     }
 }
 
-/// Takes `chunks` chunks, aligned to `align` of them, a power of two, of the calling thread's node if there are any;
-/// `None` without memory.
+/// Claims `chunks` chunks, aligned to `align` chunks, a power of two, on the calling thread's node if possible.
+/// `None` when out of memory.
 pub(super) fn claim(range: Range, chunks: usize, align: usize) -> Option<Run> {
     or_closing(range, chunks, || {
         nodes::look(range, chunks);
@@ -98,12 +98,12 @@ pub(super) fn claim(range: Range, chunks: usize, align: usize) -> Option<Run> {
         if range.nodes() == 1 || why == NoRun::Refused {
             return Err(why);
         }
-        // Longer than any of them has room for.
+        // The run is longer than any node's part, or all parts are too fragmented.
         claim_within(range, &Within::chunks(0..range.chunks(), 0), chunks, align)
     })
 }
 
-/// [`claim`], of this node alone.
+/// As [`claim`], on this node only.
 pub(super) fn claim_on(range: Range, node: usize, chunks: usize, align: usize) -> Option<Run> {
     or_closing(range, chunks, || {
         nodes::look(range, chunks);
@@ -111,7 +111,7 @@ pub(super) fn claim_on(range: Range, node: usize, chunks: usize, align: usize) -
     })
 }
 
-/// Tries once more after the kernel has refused memory, with what can be closed elsewhere.
+/// If the kernel refuses memory, unmaps free chunks elsewhere and tries once more.
 fn or_closing(range: Range, chunks: usize, claim: impl Fn() -> Result<Run, NoRun>) -> Option<Run> {
     match claim() {
         Err(NoRun::Refused) if close_free(range, chunks) => claim().ok(),
@@ -133,7 +133,7 @@ fn claim_within(range: Range, within: &Within, chunks: usize, align: usize) -> R
         let first = first?;
         match range.open_run(first..first + chunks) {
             Opened::All if range.make_record(first) => break first,
-            // Chunks where it lies are not found again.
+            // Chunks that a foreign mapping occupies stay claimed, so they are not found again.
             Opened::Foreign => {}
             Opened::Refused if chunks <= IN_A_WORD => {
                 free_bits(range, first, chunks);
@@ -149,8 +149,8 @@ fn claim_within(range: Range, within: &Within, chunks: usize, align: usize) -> R
     Ok(Run { first, is_zero: take_dirt(range, first, chunks) })
 }
 
-/// A run to grow in: `chunks` chunks, and as many up to `room` of those behind them as nothing has been in since the kernel gave
-/// them: what is kept in reserve is no memory then. Also how many it has.
+/// Claims a run to grow in: `chunks` chunks, and up to `room` in all as long as the chunks behind are free and
+/// untouched, since untouched reserve uses no memory. Returns the run and its length.
 pub(super) fn claim_to_grow(range: Range, chunks: usize, room: usize) -> Option<(Run, usize)> {
     let run = claim(range, chunks, 1)?;
     let (behind, end) = (run.first + chunks, range.chunks());
@@ -162,14 +162,14 @@ pub(super) fn claim_to_grow(range: Range, chunks: usize, room: usize) -> Option<
     Some((run, if has_more { chunks + more } else { chunks }))
 }
 
-/// Whether a chunk is free and all zero, as far as can be seen.
+/// Whether a chunk seems free and all zero.
 fn is_clean(range: Range, chunk: usize) -> bool {
     let words = range.words(chunk / IN_A_WORD);
     let soiled = words.used.load(Ordering::Relaxed) | words.dirty.load(Ordering::Relaxed);
     soiled & mask(chunk % IN_A_WORD, 1) == 0
 }
 
-/// Takes chunks of one word that are open already, where the kernel opens no more.
+/// Claims chunks of one word that are mapped already: used when the kernel refuses to map more.
 #[cold]
 fn claim_open(range: Range, within: &Within, chunks: usize, align: usize) -> Option<usize> {
     let known = range.known_part(within.node);
@@ -178,7 +178,7 @@ fn claim_open(range: Range, within: &Within, chunks: usize, align: usize) -> Opt
             continue;
         };
         let first = nth * IN_A_WORD + bit;
-        // They may have been closed before they were taken.
+        // They may have been unmapped before they were claimed.
         let is_open = range.next_stretch(first..first + chunks, false).is_none();
         if is_open && range.make_record(first) {
             return Some(first);
@@ -188,13 +188,13 @@ fn claim_open(range: Range, within: &Within, chunks: usize, align: usize) -> Opt
     None
 }
 
-/// Gives all free memory back with its addresses, for a run of so many chunks: there may be none else. Whether there was
-/// any, and enough that it may help.
+/// Unmaps all free chunks, so that a run of `chunks` chunks can be mapped elsewhere. Returns whether there were
+/// enough to be of help.
 #[cold]
 pub(super) fn close_free(range: Range, chunks: usize) -> bool {
     let free = |word| open(range, word) & !range.words(word).used.load(Ordering::Relaxed);
     let all: usize = range.known_words().map(|word| free(word).count_ones() as usize).sum();
-    // Most runs that are refused are a little longer than what is left, or far too long.
+    // Most refused runs are either slightly longer than what is left, or far too long.
     if all < chunks / 16 {
         return false;
     }
@@ -215,18 +215,18 @@ pub(super) fn close_free(range: Range, chunks: usize) -> bool {
     closed.runs > 0
 }
 
-/// Runs that are taken to be closed, neighbours together.
+/// Collects claimed runs to unmap, and joins neighbours.
 struct Closed {
     range: Range,
-    /// Taken, and not closed yet.
+    /// Claimed, and not yet unmapped.
     taken: ops::Range<usize>,
-    /// Closed, and how many bytes of these may not have been zero.
+    /// Number of runs unmapped, and their bytes that may not have been zero.
     runs: usize,
     bytes: usize,
 }
 
 impl Closed {
-    /// Chunks of the caller's, which lie behind all before.
+    /// Adds a run of the caller's, which lies behind all runs added before.
     fn add(&mut self, first: usize, chunks: usize) {
         if self.taken.end != first || self.taken.len() >= MOST_CLOSED {
             self.close();
@@ -253,14 +253,14 @@ fn raise_high_water(range: Range, first: usize, chunks: usize) {
     }
 }
 
-/// By way of a longer run, of which the ends go back.
+/// Claims an aligned run by claiming a longer one and freeing its ends.
 fn claim_aligned(range: Range, within: &Within, chunks: usize, align: usize) -> Result<Run, NoRun> {
     let length = chunks.checked_add(align).ok_or(NoRun::NoRoom)?;
     let longer = claim_within(range, within, length, 1)?;
     let address = range.address(longer.first);
     let first = longer.first + (address.next_multiple_of(align * CHUNK) - address) / CHUNK;
     let (before, after) = (first - longer.first, longer.first + align - first);
-    // Nobody wrote to them.
+    // The ends are untouched.
     if longer.is_zero {
         free_bits(range, longer.first, before);
         free_bits(range, first + chunks, after);
@@ -275,7 +275,7 @@ fn claim_aligned(range: Range, within: &Within, chunks: usize, align: usize) -> 
     Ok(Run { first, ..longer })
 }
 
-/// Takes the chunks that follow a run of the caller's, all or none.
+/// Claims the chunks that follow a run of the caller's: all or none.
 pub(super) fn extend(range: Range, end: usize, more: usize) -> bool {
     if end.checked_add(more).is_none_or(|end| end > range.chunks()) {
         return false;
@@ -299,7 +299,7 @@ pub(super) fn extend(range: Range, end: usize, more: usize) -> bool {
     true
 }
 
-/// Gives chunks of the caller's back, which may hold anything.
+/// Releases chunks of the caller's, whose content may be anything.
 pub(super) fn release(range: Range, first: usize, chunks: usize) {
     for_each_word(first, chunks, |word, mask| range.words(word).soil(mask));
     range.header().dirty.fetch_add(chunks, Ordering::Relaxed);
@@ -307,8 +307,8 @@ pub(super) fn release(range: Range, first: usize, chunks: usize) {
     range.header().sleeper.wake();
 }
 
-/// Gives free memory back to the kernel, that which lies highest first, until no more than `keep` bytes are
-/// dirty; how many bytes that was. `only_aged`: nothing that was used since the last [`age`].
+/// Gives dirty memory back to the kernel, highest addresses first, until at most `keep` bytes are dirty. Returns how
+/// many bytes. With `only_aged`, only chunks that have been dirty since the last [`age`].
 pub(super) fn purge(range: Range, keep: usize, only_aged: bool) -> usize {
     let dirty = &range.header().dirty;
     let mut bytes = 0;
@@ -335,7 +335,7 @@ pub(super) fn purge(range: Range, keep: usize, only_aged: bool) -> usize {
     bytes
 }
 
-/// Whether all chunks of a word are free, and those that are dirty may go back.
+/// Whether all chunks of a word are free, and all dirty ones may be given back.
 fn is_closable(range: Range, word: usize, only_aged: bool) -> bool {
     let words = range.words(word);
     let dirty = words.dirty.load(Ordering::Relaxed);
@@ -343,8 +343,8 @@ fn is_closable(range: Range, word: usize, only_aged: bool) -> bool {
     dirty != 0 && dirty & !aged == 0 && words.used.load(Ordering::Relaxed) == 0
 }
 
-/// Gives all chunks of a word back with their addresses, if they are free, and those of words before it, in one call,
-/// until no more than `keep` bytes are dirty; how many bytes of these may not have been zero.
+/// Unmaps all chunks of a word if they are free, together with free words before it, until at most `keep` bytes are
+/// dirty. Returns how many of the bytes may not have been zero.
 fn close_from(range: Range, word: usize, keep: usize, only_aged: bool) -> Option<usize> {
     let dirty = range.header().dirty.load(Ordering::Relaxed);
     let (end, mut left) = (word + 1, dirty.saturating_sub(keep / CHUNK));
@@ -363,7 +363,7 @@ fn close_from(range: Range, word: usize, keep: usize, only_aged: bool) -> Option
     close_taken(range, first * IN_A_WORD..end * IN_A_WORD)
 }
 
-/// Gives chunks of the caller's back with their addresses; how many bytes of these may not have been zero.
+/// Unmaps chunks of the caller's. Returns how many of their bytes may not have been zero.
 fn close_taken(range: Range, run: ops::Range<usize>) -> Option<usize> {
     let mut dirt = 0;
     for_each_word(run.start, run.len(), |word, mask| {
@@ -371,10 +371,10 @@ fn close_taken(range: Range, run: ops::Range<usize>) -> Option<usize> {
         range.words(word).take_kept(mask);
     });
     range.header().dirty.fetch_sub(dirt, Ordering::Relaxed);
-    // SAFETY: chunks that belong to us alone now, and hold nothing.
+    // SAFETY: chunks that only this thread owns, and whose content is not needed.
     let is_closed = unsafe { range.close(run.clone()) };
     if !is_closed {
-        // What was kept is forgotten: all that is open may be anything.
+        // What was kept is not known any more: treat all mapped chunks as dirty.
         for_each_word(run.start, run.len(), |word, mask| {
             let dirty = mask & open(range, word);
             range.words(word).soil(dirty);
@@ -387,29 +387,30 @@ fn close_taken(range: Range, run: ops::Range<usize>) -> Option<usize> {
 
 fn purge_run(range: Range, word: usize, mask: u64, bit: usize, chunks: usize) -> usize {
     if !range.words(word).take(mask) {
-        // Somebody uses it: next time.
+        // Another thread has claimed a chunk: purge it next time.
         return 0;
     }
     let first = word * IN_A_WORD + bit;
-    // SAFETY: chunks that belong to us alone now, and hold nothing.
+    // SAFETY: chunks that only this thread owns, and whose content is not needed.
     let is_given = unsafe { give_back_taken(range, first, chunks) };
     free_bits(range, first, chunks);
     if is_given { chunks * CHUNK } else { 0 }
 }
 
-/// Gives the memory of chunks of one word back; if the kernel refuses, they are kept.
+/// Gives the memory of chunks of one word back to the kernel. If it refuses, the chunks are marked as kept.
 ///
 /// # Safety
-/// They belong to the caller alone, and hold nothing.
+/// - The chunks belong to the caller alone.
+/// - Their content is not needed.
 unsafe fn give_back_taken(range: Range, first: usize, chunks: usize) -> bool {
     let (word, bit) = (first / IN_A_WORD, first % IN_A_WORD);
     let (words, mask) = (range.words(word), mask(bit, chunks));
     let at = range.address(first);
-    // Before the call, during which a fork may come: its child has lost the chunks, and shall not count on them.
-    // What another thread was refused meanwhile is as dirty.
+    // Clear the marks before the call: a fork may come during it, and the child, which has lost these chunks, must
+    // not count them. Chunks that the kernel refused to take earlier count as dirty.
     let dirty = (words.dirty.load(Ordering::Relaxed) | words.kept.load(Ordering::Relaxed)) & mask;
     take_dirt(range, first, chunks);
-    // SAFETY: the caller's promise.
+    // SAFETY: whole chunks that the caller alone owns, whose content is not needed.
     let is_given = unsafe { discard(range, at as *mut u8, chunks * CHUNK) };
     if !is_given {
         words.keep(dirty);
@@ -417,19 +418,21 @@ unsafe fn give_back_taken(range: Range, first: usize, chunks: usize) -> bool {
     is_given
 }
 
-/// Gives the memory of an object back, which stays the caller's and is 0 then; false if the kernel refuses.
+/// Gives memory inside an object back to the kernel. It still belongs to the caller, and is 0 then. False if the
+/// kernel refuses.
 ///
 /// # Safety
-/// Whole pages of the caller's object, whose content is not needed.
+/// - Whole pages of an object of the caller's.
+/// - Their content is not needed.
 pub(super) unsafe fn discard(range: Range, at: *mut u8, len: usize) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: whole pages of the caller's, whose content is not needed.
     unsafe {
         huge::break_up(range, at as usize, len);
         page_release::give_back(at, len)
     }
 }
 
-/// What the kernel would not take is idle again, and is tried once more.
+/// Makes kept chunks dirty again, so that they are tried once more.
 pub(super) fn retry_kept(range: Range) {
     for word in range.known_words() {
         let words = range.words(word);
@@ -444,20 +447,20 @@ pub(super) fn retry_kept(range: Range) {
     page_release::forget();
 }
 
-/// What is dirty now is aged from here on, unless it is used meanwhile.
+/// Marks all dirty chunks as aged, until they are used again.
 pub(super) fn age(range: Range) {
     range.known_words().for_each(|word| range.words(word).age());
 }
 
-/// Chunks of a node that somebody has.
+/// Chunks of a node that are in use.
 pub(super) fn used(range: Range, node: usize) -> usize {
     let words = Within::chunks(range.known_part(node), node).words;
-    // What is used and not open is where another mapping lies.
+    // Chunks that are used but not mapped belong to a foreign mapping.
     let used = |word| range.words(word).used.load(Ordering::Relaxed) & open(range, word);
     words.map(|word| used(word).count_ones() as usize).sum()
 }
 
-/// Chunks of a node that are open.
+/// Chunks of a node that are mapped.
 pub(super) fn opened(range: Range, node: usize) -> usize {
     let words = Within::chunks(range.known_part(node), node).words;
     words.map(|word| open(range, word).count_ones() as usize).sum()
@@ -477,7 +480,7 @@ pub(super) fn for_each_word(first: usize, chunks: usize, mut f: impl FnMut(usize
     }
 }
 
-/// Takes the bits of chunks from the first one on, word by word, until one is not free; how many.
+/// Claims chunks from the first one on, word by word, until one is not free. Returns how many.
 fn take_bits(range: Range, first: usize, chunks: usize) -> usize {
     let mut taken = 0;
     while taken < chunks {
@@ -491,7 +494,7 @@ fn take_bits(range: Range, first: usize, chunks: usize) -> usize {
     taken
 }
 
-/// [`free_bits`] of chunks that were taken just now: what hints say of them is as before.
+/// As [`free_bits`], without lowering hints: for chunks that were claimed a moment ago.
 fn free_bits_quietly(range: Range, first: usize, chunks: usize) {
     for_each_word(first, chunks, |word, mask| range.words(word).free(mask));
 }
@@ -501,7 +504,7 @@ pub(super) fn free_bits(range: Range, first: usize, chunks: usize) {
     lower_hints(range, first..first + chunks);
 }
 
-/// Chunks are free: runs are looked for there first.
+/// Lowers the search hints to freed chunks.
 fn lower_hints(range: Range, run: ops::Range<usize>) {
     for (node, part) in range.parts_of(run) {
         // Relaxed: hints.
@@ -511,7 +514,7 @@ fn lower_hints(range: Range, run: ops::Range<usize>) {
     }
 }
 
-/// Whether the chunks are all zero; whoever has them may make them dirty now.
+/// Whether the chunks were all zero; clears their marks. From here on the owner may write to them.
 fn take_dirt(range: Range, first: usize, chunks: usize) -> bool {
     let (mut dirt, mut kept) = (0, 0);
     for_each_word(first, chunks, |word, mask| {
@@ -524,8 +527,7 @@ fn take_dirt(range: Range, first: usize, chunks: usize) -> bool {
     dirt == 0 && kept == 0
 }
 
-/// The words in which to look: where there was room the last time, then, lest it be missed, before that,
-/// then where nobody was yet.
+/// The words to search: from the hint to the highest known word, then the words before the hint, then unused ones.
 fn places(range: Range, within: &Within, hint: usize) -> impl Iterator<Item = usize> {
     let ops::Range { start, end } = within.words;
     let hint = hint.clamp(start, end);
@@ -552,14 +554,14 @@ fn claim_in_word(
     Err(NoRun::NoRoom)
 }
 
-/// A run of up to a word's chunks, for which words that are used in part are preferred, and the end of one with the beginning
-/// of the next: two objects of 2 MiB and a little more do not fit into one word, and would leave half of each unused.
+/// Claims a run of up to one word's chunks. Prefers words in use, and gaps across two words: objects slightly larger
+/// than 2 MiB would otherwise leave almost half of each word unused.
 fn claim_in_gap(range: Range, within: &Within, chunks: usize) -> Result<usize, NoRun> {
     let hint = within.hint(range, chunks.next_power_of_two().ilog2() as usize);
     let end = (range.known_part(within.node).end / IN_A_WORD).min(within.words.end);
-    // Another thread may be faster.
+    // Another thread may claim the gap first.
     for _ in 0..TRIES {
-        // From the beginning where all is near enough, else from where a run of about this length was found.
+        // From the beginning if that is near enough, otherwise from where a run of about this length was found last.
         let is_near = end.saturating_sub(within.words.start) <= LOOKED_AT;
         let start = if is_near { 0 } else { hint.load(Ordering::Relaxed) };
         let start = start.clamp(within.words.start, end);
@@ -583,11 +585,11 @@ fn claim_in_gap(range: Range, within: &Within, chunks: usize) -> Result<usize, N
     claim_in_word(range, within, chunks, 1)
 }
 
-/// Runs of free chunks between used ones, in ascending order.
+/// Iterates over runs of free chunks between used ones, in ascending order.
 struct Gaps {
     range: Range,
     words: ops::Range<usize>,
-    /// Of the first word of `words`: what is used, and where the next gap is looked for.
+    /// The used bits of the first word of `words`, and the position in it of the next gap.
     used: u64,
     at: usize,
 }
@@ -601,12 +603,12 @@ impl Gaps {
 
     fn look(&mut self) {
         if !self.words.is_empty() {
-            // Relaxed: a hint. `take_bits` takes each chunk by an atomic operation, which may fail.
+            // Relaxed: a hint. `take_bits` claims each word by an atomic operation, which may fail.
             self.used = self.range.words(self.words.start).used.load(Ordering::Relaxed);
         }
     }
 
-    /// Passes chunks by that are used, or that are not, and returns the first one that differs.
+    /// Skips chunks that are used, or that are free, and returns the first one that differs.
     fn pass(&mut self, is_used: bool) -> usize {
         while !self.words.is_empty() {
             let differ = if is_used { !self.used } else { self.used } >> self.at;
@@ -636,14 +638,15 @@ fn claim_words(range: Range, within: &Within, chunks: usize) -> Result<usize, No
     let ops::Range { start, end } = within.words;
     let seen = hint.load(Ordering::Relaxed);
     let from = (seen.max(start)..end).find(|word| is_free(range, *word)).unwrap_or(end);
-    // Relaxed: a hint. A release meanwhile that it does not tell of is found by the second look.
+    // Relaxed: a hint. If another thread frees lower chunks meanwhile, the second search finds them.
     let _ = hint.compare_exchange(seen, from, Ordering::Relaxed, Ordering::Relaxed);
     let found = claim_words_from(range, from..end, chunks);
     if found.is_err() && from > start { claim_words_from(range, start..end, chunks) } else { found }
 }
 
-/// [`Range::know`], of a run that may be long: what is written down of chunks is never given back, and 20 GiB take 16 MiB
-/// of it. So the kernel is asked first whether there is memory for the run as well, beyond one more group.
+/// As [`Range::know`], for a run that may be long. Metadata of chunks is never freed, and 20 GiB of address space
+/// need 16 MiB of it. So for more than one new group, the kernel is first asked whether it has memory for the run as
+/// well.
 fn know(range: Range, run: ops::Range<usize>) -> bool {
     let unknown = range.unknown(run.clone());
     if unknown > IN_A_GROUP && range.ground() == Ground::Unmapped {
@@ -668,7 +671,7 @@ fn claim_words_from(
     let mut at = within.start;
     while at + words <= within.end {
         let mut whole = at..at + chunks / IN_A_WORD;
-        // The last one of those in the way: no run begins before it.
+        // Continue behind the last used word: no run begins before it.
         if let Some(in_the_way) = whole.rfind(|word| !is_free(range, *word)) {
             at = in_the_way + 1;
             continue;

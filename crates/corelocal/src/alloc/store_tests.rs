@@ -2,18 +2,18 @@ use super::*;
 use crate::scaled::scaled;
 use std::vec::Vec;
 
-/// Two releases and a search at once may leave a hint above free words.
+/// Two concurrent releases and a search may leave a hint above free words.
 #[test]
 fn room_below_the_hint_is_found() {
     let range = Range::make().unwrap();
     let within = Within::stripe(range, 0);
     within.hint(range, 7).store(within.words.end, Ordering::Relaxed);
-    // Wherever: other tests take and release words meanwhile.
+    // Anywhere: other tests claim and release words meanwhile.
     let first = claim_words(range, &within, 2 * IN_A_WORD).expect("room");
     free_bits(range, first, 2 * IN_A_WORD);
 }
 
-/// Runs are apart from each other and aligned, whoever takes them; and what is not dirty is zero.
+/// Concurrent runs do not overlap and are aligned; chunks that are not dirty are zero.
 #[test]
 fn runs_belong_to_one() {
     let range = Range::make().unwrap();
@@ -33,7 +33,7 @@ fn runs_belong_to_one() {
                     assert_eq!(range.address(run.first) % (align * CHUNK), 0);
                     for chunk in run.first..run.first + chunks {
                         let word = range.address(chunk) as *mut u64;
-                        // SAFETY: the run is ours.
+                        // SAFETY: the run belongs to this thread.
                         unsafe {
                             assert!(!run.is_zero || word.read() == 0);
                             word.write(seed);
@@ -43,7 +43,7 @@ fn runs_belong_to_one() {
                     if runs.len() > 20 {
                         let (first, chunks) = runs.swap_remove(kind % 20);
                         for chunk in first..first + chunks {
-                            // SAFETY: likewise.
+                            // SAFETY: the run belongs to this thread.
                             unsafe { assert_eq!((range.address(chunk) as *mut u64).read(), seed) };
                         }
                         release(range, first, chunks);
@@ -61,27 +61,27 @@ fn runs_belong_to_one() {
     });
 }
 
-/// What the program has locked is asked for once, and is not zero when it is taken again.
+/// Locked memory is given back once at most, and is not taken for zero when it is claimed again.
 #[test]
 fn locked_chunks_are_kept() {
     let range = Range::make().unwrap();
     let run = claim(range, 4, 4).unwrap();
     let at = range.address(run.first) as *mut u8;
-    // SAFETY: the run is ours.
+    // SAFETY: the run belongs to this test.
     let locked = unsafe {
         at.write_bytes(1, 4 * CHUNK);
         libc::mlock(at.cast(), 4 * CHUNK) == 0
     };
     release(range, run.first, 4);
     let (words, mask) = (range.words(run.first / IN_A_WORD), mask(run.first % IN_A_WORD, 4));
-    // Other tests may take the chunks, and give them back locked.
+    // Other tests may claim the chunks, and release them locked.
     let settled = (0..1000).any(|_| {
         purge(range, 0, false);
         let all = [words.used, words.kept].map(|word| word.load(Ordering::Relaxed) & mask);
         let is_open = open(range, run.first / IN_A_WORD) & mask == mask;
         all[0] | all[1] != 0 || !is_open
     });
-    // SAFETY: addresses of the range. What is not mapped any more is left out.
+    // SAFETY: addresses of the range. Unmapped ones are skipped.
     unsafe { libc::munlock(at.cast(), 4 * CHUNK) };
     if !locked {
         std::eprintln!("skipped: locked_chunks_are_kept: no memory may be locked (RLIMIT_MEMLOCK)");
@@ -93,7 +93,7 @@ fn locked_chunks_are_kept() {
     assert_eq!(kept, 0);
 }
 
-/// Two threads purge at once: what one was refused is no zeros for the other, which is refused as well.
+/// Two concurrent purges: what the kernel refused to one is not zero for the other.
 #[test]
 fn what_was_refused_twice_is_not_zero() {
     let range = Range::make().unwrap();
@@ -102,7 +102,7 @@ fn what_was_refused_twice_is_not_zero() {
     let (words, mask) = (range.words(run.first / IN_A_WORD), mask(run.first % IN_A_WORD, 4));
     take_dirt(range, run.first, 4);
     words.keep(mask);
-    // SAFETY: the run is ours, and nothing is in it.
+    // SAFETY: the run belongs to this test, and its content is not needed.
     let is_refused = unsafe {
         libc::mlock(at.cast(), 4 * CHUNK);
         !give_back_taken(range, run.first, 4)
@@ -110,10 +110,10 @@ fn what_was_refused_twice_is_not_zero() {
     if is_refused {
         assert!(!take_dirt(range, run.first, 4), "it would be taken for zeros");
     } else {
-        // RLIMIT_MEMLOCK, or a sanitizer, whose mlock does nothing.
+        // RLIMIT_MEMLOCK, or a sanitizer whose mlock does nothing.
         std::eprintln!("skipped: what_was_refused_twice_is_not_zero: no memory can be locked");
     }
-    // SAFETY: the run is ours.
+    // SAFETY: the run belongs to this test.
     unsafe { libc::munlock(at.cast(), 4 * CHUNK) };
     release(range, run.first, 4);
 }
@@ -122,7 +122,7 @@ fn what_was_refused_twice_is_not_zero() {
 fn runs_grow_where_there_is_room() {
     let range = Range::make().unwrap();
     let run = claim(range, 200, 1).unwrap();
-    // The word that the run ends in has room, unless another test was faster.
+    // The word in which the run ends has room, unless another test was faster.
     if extend(range, run.first + 200, 10) {
         assert!(range.high_water() >= (run.first + 210) * CHUNK);
         assert!(!extend(range, run.first + 205, 5));

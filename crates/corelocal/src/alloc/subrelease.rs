@@ -1,13 +1,14 @@
-//! Spans of which little is out: the pages in between go back to the kernel.
+//! Subrelease: pages of sparsely used spans that contain no allocated object go back to the kernel.
 //!
-//! A span has up to 64 parts, of a page at least. Those that no object in use lies in are given back without
-//! the class's lock: first their objects are taken, as if somebody had allocated them, then the kernel is
-//! called, then they come back: under the lock, or, where it cannot be had, later (`deferred_spans.rs`).
+//! A span has up to 64 parts, each of at least a page. Parts without allocated objects are given back without holding
+//! the class's lock: first their free objects are held, as if they were allocated; then the kernel is called; then
+//! the objects are released, under the lock or, if it cannot be had, later (`deferred_spans.rs`).
 //!
 //! # Invariants
-//! 1. While the kernel is called all objects that lie in the parts, be it with one byte, are ours.
-//! 2. A bit in `clean` says that nobody has got an object in that part since it was given back; a bit in `refused`, since
-//!    the kernel would not take it. That is tried again where all that is idle is to go: by `trim`, under pressure.
+//! 1. During the system call, all objects that overlap the parts are held by the calling thread.
+//! 2. A bit in `clean` means that no object of that part has been allocated since it was given back. A bit in
+//!    `refused` means the same since the kernel refused the part; that is tried again when all idle memory should go
+//!    (`trim`, pressure).
 
 use core::sync::atomic::Ordering;
 
@@ -20,27 +21,27 @@ use crate::sys::page_size::page_size;
 
 const R: Ordering = Ordering::Relaxed;
 
-/// What a look at spans came to.
+/// The result of examining spans.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Look {
-    /// Given back.
+    /// Bytes given back.
     pub(super) bytes: usize,
-    /// Spans that have something to give, and were left as they are: until they rest, or since others had the lock.
+    /// Spans with something to give back that were left alone: they were not idle, or their lock was contended.
     pub(super) left: usize,
 }
 
-/// Bytes of a part.
+/// Bytes in a part.
 fn part(shape: &Shape) -> usize {
     (shape.chunks * CHUNK / 64).max(page_size())
 }
 
-/// The parts that a range of a span lies in, as bits.
+/// The parts that a range of a span overlaps, as a bit set.
 pub(super) fn parts_of(shape: &Shape, from: usize, len: usize) -> u64 {
     let (first, last) = (from / part(shape), (from + len - 1) / part(shape));
     (u64::MAX >> (63 - (last - first))) << first
 }
 
-/// Somebody has got objects in this range.
+/// Objects in this range of a span have been allocated.
 #[inline]
 pub(super) fn touched(place: Place, record: &Record, from: usize, len: usize) {
     let clean = record.clean.load(R);
@@ -52,15 +53,16 @@ pub(super) fn touched(place: Place, record: &Record, from: usize, len: usize) {
     }
 }
 
-/// Parts of a span that nobody uses, and that are neither clean nor refused. Under the class's lock; else an estimate.
+/// Parts of a span without allocated objects that are neither clean nor refused. Exact under the class's lock,
+/// otherwise an estimate.
 fn unused(place: Place, record: &Record) -> u64 {
     let shape = place.shape();
-    // What lies behind the last object is never written to.
+    // Bytes behind the last object are never written to.
     let done = record.clean.load(R) | record.refused().load(R);
     let mut unused = parts_of(shape, 0, shape.capacity * shape.size) & !done;
     for (nth, word) in record.bits.iter().enumerate().take(shape.capacity.div_ceil(IN_A_WORD)) {
         let in_word = (shape.capacity - nth * IN_A_WORD).min(IN_A_WORD);
-        // Without the lock it may be another class's by now, with more objects.
+        // Without the lock, the span may by now be of another class, with more objects.
         let mut out = word.load(R) & (u64::MAX >> (IN_A_WORD - in_word));
         while out != 0 && unused != 0 {
             let index = nth * IN_A_WORD + out.trailing_zeros() as usize;
@@ -71,15 +73,15 @@ fn unused(place: Place, record: &Record) -> u64 {
     unused
 }
 
-/// Whether a span has parts to give back, as far as one can tell without the class's lock.
+/// Whether a span seems to have parts to give back; an estimate without the class's lock.
 pub(super) fn seems_worth_it(place: Place, chunk: usize) -> bool {
     unused(place, place.range.record(chunk)) != 0
 }
 
-/// The parts of a span to give back, whose objects are held from here on; none, if it is not worth it. Under the
-/// class's lock. `None` with `only_resting`: it may be worth it, but the span has changed since the last look.
+/// The parts of a span to give back, whose objects are held from here on; 0 if it is not worth it. Under the class's
+/// lock. `None` with `only_resting` if it may be worth it but the span has changed since the last call.
 pub(super) fn begin(spans: &Spans, place: Place, chunk: usize, only_resting: bool) -> Option<u64> {
-    // It was the class's when the caller looked; whoever has the lock knows.
+    // Check again under the class lock: the span may have changed class.
     if usize::from(place.range.kind(chunk).load(R)) != place.class {
         return Some(0);
     }
@@ -87,7 +89,7 @@ pub(super) fn begin(spans: &Spans, place: Place, chunk: usize, only_resting: boo
     let out = record.out.load(R);
     let rests = record.out_seen.load(R) == out;
     record.out_seen.store(out, R);
-    // Little is to be had from a full one; one that is on no list is full, or somebody's alone.
+    // A nearly full span has little to give. A span that is on no list is full, or not published yet.
     let is_thin =
         record.list.load(R) != 0 && place.shape().fullness_of(out as usize) < FULLNESSES - 1;
     if !is_thin {
@@ -106,10 +108,10 @@ pub(super) fn begin(spans: &Spans, place: Place, chunk: usize, only_resting: boo
     Some(parts)
 }
 
-/// Gives the parts to the kernel; how many bytes that were.
+/// Gives the parts to the kernel, and returns how many bytes.
 ///
 /// # Safety
-/// Their objects are held by the caller.
+/// The objects in the parts are held by the caller.
 pub(super) unsafe fn give_back(place: Place, chunk: usize, parts: u64) -> usize {
     let (start, part) = (place.range.address(chunk), part(place.shape()));
     let (mut left, mut bytes) = (parts, 0);
@@ -119,7 +121,7 @@ pub(super) unsafe fn give_back(place: Place, chunk: usize, parts: u64) -> usize 
         let run = (u64::MAX >> (64 - count)) << first;
         left &= !run;
         let (at, len) = (start + first * part, count * part);
-        // SAFETY: the caller's promise (invariant 1). Refused, it is merely not given back.
+        // SAFETY: whole pages in which all objects are held (1). A refusal leaves them as they are.
         let is_given = unsafe {
             huge::break_up(place.range, at, len);
             page_release::give_back(at as *mut u8, len)
@@ -127,7 +129,7 @@ pub(super) unsafe fn give_back(place: Place, chunk: usize, parts: u64) -> usize 
         if is_given {
             bytes += len;
         } else {
-            // Atomic: others, under the lock, have objects of other parts. Before the objects come back.
+            // Atomic: another thread may do the same for other parts. Before the objects are released.
             place.range.record(chunk).refused().fetch_or(run, R);
         }
     }

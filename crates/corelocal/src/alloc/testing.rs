@@ -1,7 +1,7 @@
-//! A stack with a limit by itself: fronts have many, behind all that a malloc is. For the laboratory, which
-//! disturbs its sections. And NUMA nodes for tests, on a machine that has one.
+//! For tests and `corelocal-lab`: a bounded stack outside of a malloc, whose sections can be disturbed, and emulated
+//! NUMA nodes.
 //!
-//! Invariant: as in `front.rs`.
+//! Invariant: those of `front.rs`.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
@@ -15,19 +15,19 @@ use crate::percpu::{Block, Kind, Zeroed};
 use crate::rseq::{self, Slots};
 use crate::sys::try_lock::TryLock;
 
-/// Makes the malloc take the machine for one of so many nodes, at most 8, and `here` for what tells the calling
-/// thread's. False if it has used more than a little, or has too few addresses.
+/// Makes the malloc emulate this many nodes, at most 8; `here` returns the calling thread's. False if the malloc has
+/// used more than a little memory, or has too few addresses.
 pub fn emulate_nodes(nodes: usize, here: fn() -> usize) -> bool {
     nodes::emulate(nodes, here)
 }
 
-/// The node whose memory an object is; `None` of one that is not the malloc's.
+/// The node of an object; `None` if it is not an object of the malloc.
 pub fn node_of(object: *mut u8) -> Option<usize> {
     let range = Range::get().filter(|_| range::kind_of(object).is_some())?;
     Some(range.node_of(range.chunk_of(object as usize)))
 }
 
-/// What a core has: a stack that is not used, but for what it says of the next one; and that.
+/// A core's slot: a stack that is used only for its `left_of_next`, and the stack itself.
 #[repr(C)]
 struct Part {
     unused: Stack,
@@ -35,21 +35,21 @@ struct Part {
     lock: TryLock,
 }
 
-// SAFETY: numbers, and a lock that is free.
+// SAFETY: atomics and a free lock, for which zero is valid.
 unsafe impl Zeroed for Part {
     const KIND: Kind = Kind::Opaque;
 }
 
-/// See the module's text. Items are numbers other than 0.
+/// A bounded stack per core. Items are numbers other than 0.
 pub struct Limited<I: SlotIndex> {
     slots: Slots,
     kind: PhantomData<I>,
 }
 
-/// So many are left to begin with: see [`Limited::pop_counted`].
+/// The count that a counted stack starts with: see [`Limited::pop_counted`].
 pub const COUNTED: u64 = 3;
 
-/// What is left is said anew so many times, at most.
+/// How often the count is restarted in one call, at most.
 const MOST_ROUNDS: u32 = 8;
 
 impl<I: SlotIndex> core::fmt::Debug for Limited<I> {
@@ -65,12 +65,13 @@ impl<I: SlotIndex> Default for Limited<I> {
 }
 
 impl<I: SlotIndex> Limited<I> {
-    /// One without room.
+    /// A stack without room.
     pub const fn new() -> Self {
         Limited { slots: Slots::new(), kind: PhantomData }
     }
 
-    /// Empties it, and gives it room for so many items on each core, of as many as a part can hold; false without memory.
+    /// Empties the stacks, and gives each core room for `limit` items, as far as a slot can hold them; false when out
+    /// of memory.
     pub fn reset(&mut self, limit: u64) -> bool {
         let limit = limit.min(MOST_ITEMS as u64);
         if self.slots.base().is_null() {
@@ -87,22 +88,22 @@ impl<I: SlotIndex> Limited<I> {
         true
     }
 
-    /// Makes the next counted pop of each core find that nothing is left.
+    /// Makes the next counted pop on each core find that nothing is left.
     pub fn leave_none(&mut self) {
         let Some(block) = self.block() else { return };
         let parts = (0..cid::high_water::<I>()).map(|slot| block.slot(slot));
         parts.for_each(|part| part.unused.left_of_next.store(1, Ordering::Relaxed));
     }
 
-    /// Makes the next pop of each core find its item without a guess.
+    /// Makes the next pop on each core find its item without a guess.
     pub fn forget_tops(&mut self) {
         self.stacks().for_each(Stack::forget_top);
     }
 
-    /// Pushes an item, unless it is on top, or there is no room.
+    /// Pushes an item, unless it is on top or there is no room.
     #[inline]
     pub fn push(&self, item: u64) -> bool {
-        // SAFETY: a stack of the part that each slot has, or none yet.
+        // SAFETY: each slot has two stacks, or no slots are bound.
         let attempt = || unsafe { rseq::push_at(I::index(), &self.slots, STACK, item) };
         let ended = attempt();
         if ended.is_straight() {
@@ -114,82 +115,80 @@ impl<I: SlotIndex> Limited<I> {
         }
     }
 
-    /// Pops the item on top. One copy for all who call it: [`pop_counted`](Self::pop_counted) does where there is
-    /// nothing, as a rule.
+    /// Pops the top item. Not inlined: [`pop_counted`](Self::pop_counted) calls it as its cold path.
     #[inline(never)]
     pub fn pop(&self) -> Option<u64> {
-        // SAFETY: as in `push`.
+        // SAFETY: each slot has two stacks, or no slots are bound.
         let attempt = || unsafe { rseq::pop_at(I::index(), &self.slots, STACK) };
         let (exit, item) = attempt();
         if exit.is_straight() {
-            // SAFETY: committed, so an item.
+            // SAFETY: the section committed, so the item is initialised.
             return Some(unsafe { item.assume_init() });
         }
         match rseq::retry((exit, item), cid::prepare::<I>, attempt) {
-            // SAFETY: likewise.
+            // SAFETY: the section committed, so the item is initialised.
             Some((exit, item)) => exit.is_committed().then(|| unsafe { item.assume_init() }),
             None => self.leased(|stack, _| stack.pop()).flatten(),
         }
     }
 
-    /// [`pop`](Self::pop), which counts as well: every [`COUNTED`]th time nothing is left, and what is left is said
-    /// anew.
+    /// As [`pop`](Self::pop), and counts: after every [`COUNTED`] items nothing is left, and the count restarts.
     #[inline]
     pub fn pop_counted(&self) -> Option<u64> {
-        // SAFETY: as in `push`; there is a stack before it.
+        // SAFETY: each slot has two stacks, and the first one has the count.
         let attempt = || unsafe { rseq::pop_counted_at(I::index(), &self.slots, STACK) };
         for _ in 0..MOST_ROUNDS {
             let (exit, item) = attempt();
             if exit.is_straight() {
-                // SAFETY: committed, so an item.
+                // SAFETY: the section committed, so the item is initialised.
                 return Some(unsafe { item.assume_init() });
             }
             match rseq::retry((exit, item), cid::prepare::<I>, attempt) {
                 Some((exit, item)) if exit.is_committed() => {
-                    // SAFETY: likewise.
+                    // SAFETY: the section committed, so the item is initialised.
                     return Some(unsafe { item.assume_init() });
                 }
-                // Wherever this thread is by now: what it finds there is as good.
+                // The thread may be on another core by now; restarting that core's count is as good.
                 Some(_) if self.say_what_is_left() => {}
                 _ => break,
             }
         }
-        // Whether there is none, `pop` knows.
+        // `pop` finds out whether the stack is empty.
         self.pop()
     }
 
-    /// Whether nothing was left on this core.
+    /// Restarts the count of this core; whether nothing was left.
     #[cold]
     fn say_what_is_left(&self) -> bool {
         let offset = cid::offset_of_this_thread::<I>();
         let Some((block, offset)) = self.block().zip(offset) else { return false };
         let left = &block.slot_at(offset).unused.left_of_next;
         let seen = left.load(Ordering::Relaxed);
-        // At 0 and 1 no section writes to it. Said by another one meanwhile, it is as good.
+        // Sections do not change values of 0 and 1. If another thread restarted it meanwhile, that will do.
         seen <= 1 && {
             let _ = left.compare_exchange(seen, COUNTED, Ordering::Relaxed, Ordering::Relaxed);
             true
         }
     }
 
-    /// About how many items there are.
+    /// The approximate number of items.
     pub fn len(&self) -> usize {
         let count = |stack: &Stack| stack.count.load(Ordering::Relaxed) as usize;
         self.stacks().map(count).sum()
     }
 
-    /// Whether there seem to be none.
+    /// Whether the stacks seem empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All items, from the top down on each core.
+    /// Removes all items, from the top down on each core.
     pub fn drain_mut(&mut self) -> impl Iterator<Item = u64> + '_ {
         self.stacks().flat_map(|stack| core::iter::from_fn(|| stack.pop()))
     }
 
     fn block(&self) -> Option<Block<Part>> {
-        // SAFETY: null, or what `reset` allocated and nobody frees.
+        // SAFETY: null, or the block that `reset` made, which is never freed.
         unsafe { Block::from_base(self.slots.base()) }
     }
 
@@ -220,7 +219,7 @@ mod tests {
         let mut stack: Limited<I> = Limited::new();
         assert!(!stack.push(1) && stack.pop().is_none() && stack.is_empty());
         assert!(stack.reset(3));
-        // Wherever this thread runs meanwhile: what one core has not taken another one has.
+        // The thread may move: an item that one core does not have is on another.
         let pushed: Vec<u64> = (1..=40).filter(|item| stack.push(*item)).collect();
         assert!(pushed.len() >= 3 && pushed[..3] == [1, 2, 3]);
         assert_eq!(stack.len(), pushed.len());
@@ -236,7 +235,7 @@ mod tests {
         assert_eq!(stack.pop_counted(), None);
         assert!(stack.reset(16));
         for _ in 0..20 {
-            // On each core they come out as they went in; and whatever is left, all of them do.
+            // Items of a core come out in order; and whatever the counts are, all come out.
             let pushed: Vec<u64> = (1..=10).filter(|item| stack.push(*item)).collect();
             let mut all: Vec<u64> = core::iter::from_fn(|| stack.pop_counted()).collect();
             all.extend(stack.drain_mut());
@@ -253,12 +252,12 @@ mod tests {
         is_a_stack::<CpuId>();
     }
 
-    /// What is on top is not pushed once more; what lies below is not looked at.
+    /// The top item is not pushed twice; deeper ones are not compared.
     #[test]
     fn the_same_item_twice() {
         let mut stack: Limited<Cid> = Limited::new();
         assert!(stack.reset(8));
-        // On another core it is not on top, and without sections nobody looks.
+        // On another core it is not on top, and without sections there is no check.
         let refused = (1..=100).filter(|item| stack.push(*item) && !stack.push(*item)).count();
         if cid::policy() != cid::Policy::Lease {
             assert!(refused >= 1, "{refused}");

@@ -1,19 +1,20 @@
-//! Idle memory that goes back to the kernel by time from cold paths, for processes that have no thread for it.
+//! Return of idle memory by time from cold paths, for processes without a background thread.
 //!
-//! The cold paths of `malloc` and `free` read a clock, and do a step when it is due: a bounded amount of work on
-//! whatever thread comes. The steps of a round do together what [`release_idle`](super::release_idle) does at once.
+//! The cold paths of `malloc` and `free` read a clock and take a step when one is due: a bounded amount of work on
+//! whichever thread comes first. The steps of a round together do what [`release_idle`](super::release_idle) does at
+//! once.
 //!
 //! ```text
 //!   begin ──► purge ──► purge ──► … ──► thin ──► thin ──► … ──► end ──► begin
-//!   caches    16 MiB of what is        spans of 64 MiB        what is dirty
-//!   at rest   aged, 10 ms apart        each, 10 ms apart      is aged, 500 ms
+//!   idle      16 MiB of aged           spans of 64 MiB         age what
+//!   caches    memory, 10 ms apart      each, 10 ms apart       is dirty, 500 ms
 //! ```
 //!
 //! # Invariants
-//! 1. A step blocks on nothing and takes bounded time, whatever is idle. It may run in a signal handler.
-//! 2. The thread that moves `DUE` on does the step. What else is remembered between steps is a hint: two threads that do
-//!    steps at once give back what is there once.
-//! 3. Nothing here is done in a child of vfork, which has its parent's memory and is gone soon.
+//! 1. A step does not block and takes bounded time, however much is idle. It may run in a signal handler.
+//! 2. The thread that advances `DUE` takes the step. All other state between steps is a hint: if two threads take
+//!    steps at once, memory is still given back once.
+//! 3. Nothing happens in a child of vfork, which shares its parent's memory and ends soon.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -22,26 +23,26 @@ use super::release::{self, WORTH_A_LOOK};
 use super::{central, core_caches, front, pressure, stats, store};
 use crate::sys::{in_vfork_child, kernel_clock};
 
-/// Milliseconds from the end of a round to the next one.
+/// Milliseconds from the end of a round to the next round.
 const PERIOD: u64 = 500;
-/// Milliseconds from one step to the next.
+/// Milliseconds between steps.
 const PAUSE: u64 = 10;
-/// Bytes that a step gives back, but for the rest of a run.
+/// Bytes that a step gives back, plus the rest of a run.
 const MOST: usize = 16 << 20;
-/// Chunks whose spans a step looks at.
+/// Chunks whose spans a step examines.
 const MOST_CHUNKS: usize = 1024;
-/// Idle bytes for whose sake the cold path is made to come.
+/// Idle bytes from which on the cold path is made to run regularly ("ticks").
 const WORTH_TICKS: usize = 32 << 20;
-/// Rounds for which that is done at most, and milliseconds in which it is not done again. What is idle for longer is not
-/// idle: it comes and goes.
+/// Rounds for which ticking lasts at most, and milliseconds until it may begin again. Memory that is still idle after
+/// that is in fact used now and then.
 const MOST_TICKED: usize = 8;
 const NOT_TICKED: u64 = 30_000;
-/// Rounds without anything to give after which caches are left alone.
+/// After this many rounds without anything to give back, caches are left alone.
 const PATIENCE: usize = 4;
 
 /// When the next step is due, in milliseconds of the clock.
 static DUE: AtomicU64 = AtomicU64::new(0);
-/// When the process was ticked, or not ticked any more; 0 for never.
+/// When ticking was switched on or off last; 0 for never.
 static TICKED: AtomicU64 = AtomicU64::new(0);
 static IS_TICKED: AtomicBool = AtomicBool::new(false);
 /// Rounds since then.
@@ -53,22 +54,23 @@ static QUIET: AtomicUsize = AtomicUsize::new(0);
 
 const BEGIN: usize = 0;
 const PURGE: usize = 1;
-/// And beyond: thin, from the chunk of this number less this on.
+/// From this value on: thin, beginning with the chunk of this number minus `THIN`.
 const THIN: usize = 2;
 
 const R: Ordering = Ordering::Relaxed;
 
-/// Gives some of the memory back to the kernel that no object has used for half a second to a second, if it is time
-/// for that; how many bytes.
+/// If it is time, gives memory back to the kernel that no object has used for half a second to a second. Returns how
+/// many bytes.
 ///
 /// For the hook of [`set_cold_hook`](super::set_cold_hook), in a process without a thread that calls
-/// [`release_idle`](super::release_idle). A call reads a clock. Twice a second, and each 10 ms while there is more to
-/// give, it takes a step: that gives back 16 MiB, and at most 4 MiB more. May be called everywhere, in signal handlers
-/// too. [The target](super::set_target) holds, but not [under pressure](super::watch_pressure).
+/// [`release_idle`](super::release_idle). A call reads a clock. Twice a second, and every 10 ms while there is more
+/// to give back, it takes a step of 16 MiB, and at most 4 MiB more. May be called anywhere, including signal
+/// handlers. [The target](super::set_target) is respected, except [under pressure](super::watch_pressure).
 ///
-/// While 32 MiB and more are idle, objects of each class are counted, for 8 such rounds every 30 s at most: so the hook is called
-/// once in 256 at least, though no cache is empty or full. That costs these calls of `malloc` what `stats` in
-/// `CORELOCAL_MALLOC` costs. What is idle while the program neither allocates nor frees stays.
+/// While at least 32 MiB are idle, the objects of each class are counted, for at most 8 such rounds every 30 s. The
+/// hook is then called at least once in 256 allocations of a class, even if no cache becomes empty or full. This
+/// costs these calls of `malloc` as much as `stats` in `CORELOCAL_MALLOC`. Memory that is idle while the program
+/// neither allocates nor frees stays.
 ///
 /// ```
 /// use corelocal::alloc;
@@ -79,9 +81,9 @@ const R: Ordering = Ordering::Relaxed;
 /// ```
 pub fn release_by_time() -> usize {
     let (now, due) = (milliseconds(), DUE.load(R));
-    // Far ahead: this process came to another time namespace, whose clock is behind.
+    // Far ahead: this process moved to a time namespace whose clock is behind.
     let is_due = now >= due || due > now + 2 * PERIOD;
-    // Relaxed: the memory that steps work on has orderings of its own.
+    // Relaxed: the memory that steps work on has its own orderings.
     let Some(range) = Range::get() else { return 0 };
     look_at_ticks(range, now, is_due);
     if !is_due || in_vfork_child() || DUE.compare_exchange(due, now + PAUSE, R, R).is_err() {
@@ -95,12 +97,12 @@ pub fn release_by_time() -> usize {
     bytes
 }
 
-/// Makes the cold path come now and then while much is idle, but not for ever.
+/// Makes the cold path run regularly while much memory is idle, within limits.
 fn look_at_ticks(range: Range, now: u64, is_due: bool) {
     let (is_ticked, since) = (IS_TICKED.load(R), TICKED.load(R));
     let is_much = stats::idle_bytes(range) >= WORTH_TICKS;
-    // Whether a target keeps it is seen in all words of the bitmaps: too much for each call. Where it does, the process
-    // is ticked until a step is due, and then not for a while.
+    // Whether a target keeps the memory can be seen only in all words of the bitmaps, which is too much work for each
+    // call. If one does, the process ticks until a step is due, and then not for a while.
     let is_wanted = is_much && !(is_due && is_kept(range));
     let is_time = match is_ticked {
         true => !is_wanted && NEXT.load(R) == BEGIN || ROUNDS.load(R) > MOST_TICKED,
@@ -109,16 +111,16 @@ fn look_at_ticks(range: Range, now: u64, is_due: bool) {
     if is_time && !in_vfork_child() && TICKED.compare_exchange(since, now, R, R).is_ok() {
         ROUNDS.store(0, R);
         set_ticked(!is_ticked);
-        // It was of use: again as soon as it is wanted.
+        // Ticking was useful: switch it on again as soon as it is wanted.
         if is_ticked && !is_much {
             TICKED.store(0, R);
         }
     }
 }
 
-/// Whether the process may be ticked again that was ticked until `since`, or never.
+/// Whether ticking may begin again that ended at `since`, or has never begun (0).
 fn may_tick(now: u64, since: u64) -> bool {
-    // Ahead: this process came to another time namespace, whose clock is behind.
+    // Ahead: this process moved to a time namespace whose clock is behind.
     since == 0 || since > now + PERIOD || now.saturating_sub(since) > NOT_TICKED
 }
 
@@ -127,19 +129,19 @@ fn set_ticked(is_ticked: bool) {
     front::set_ticked(is_ticked);
 }
 
-/// Leaves it to a thread.
+/// Leaves the work to a background thread from here on.
 pub(super) fn stop() {
     if IS_TICKED.load(R) {
         set_ticked(false);
     }
 }
 
-/// Milliseconds of a clock that nobody sets, a few behind.
+/// Milliseconds of a monotonic clock, behind by a few at most.
 pub(super) fn milliseconds() -> u64 {
     kernel_clock::nanoseconds(libc::CLOCK_MONOTONIC_COARSE) / 1_000_000
 }
 
-/// Bytes given back, and what comes next.
+/// Takes a step; returns the bytes given back and the next stage.
 fn step(range: Range, stage: usize) -> (usize, usize) {
     match stage {
         BEGIN => begin(range),
@@ -187,7 +189,7 @@ fn purge(range: Range) -> (usize, usize) {
     (bytes, next)
 }
 
-/// Whether what is idle stays, however long.
+/// Whether idle memory stays because of a target.
 fn is_kept(range: Range) -> bool {
     !pressure::is_high() && release::is_kept(range)
 }
@@ -200,7 +202,7 @@ fn thin(range: Range, from: usize) -> (usize, usize) {
     if from == 0 {
         range.header().thinned.store(0, R);
     }
-    // Under pressure also what does not rest, and what the kernel has refused before.
+    // Under pressure also spans that are not idle, and parts that the kernel refused before.
     let (bytes, next) = release::thin_out_some(range, from, MOST_CHUNKS, !pressure::is_high());
     if bytes > 0 {
         QUIET.store(0, R);
@@ -224,7 +226,7 @@ mod tests {
     fn a_clock_that_is_behind_ticks() {
         let stopped = 1_000_000;
         assert!(may_tick(5, 0) && may_tick(stopped + NOT_TICKED + 1, stopped));
-        // Another thread may have read the clock a moment later.
+        // Another thread may have read the clock slightly later.
         for now in [stopped - PERIOD, stopped, stopped + NOT_TICKED] {
             assert!(!may_tick(now, stopped), "{now}");
         }
@@ -232,7 +234,7 @@ mod tests {
         assert!(may_tick(stopped - PERIOD - 1, stopped) && may_tick(0, stopped));
     }
 
-    /// What the kernel would not take, since it was locked, is tried again while memory is short.
+    /// Parts that the kernel refused because they were locked are tried again while memory is short.
     #[test]
     fn refused_parts_are_tried_again_under_pressure() {
         let range = Range::make().unwrap();

@@ -1,13 +1,14 @@
-//! Who called: a copy of the stack, made where there is time for no more, and read when the process is at its end.
+//! Stack traces of debugging modes: a copy of the stack, taken when there is no time for more, and interpreted when
+//! the process ends.
 //!
-//! Nobody unwinds in here: tables may be absent, and finding them takes locks. Of the copy we print the callers that
-//! frame pointers lead to, and, where these lead nowhere, each word that looks like an address to return to: it
-//! lies in code, behind a call.
+//! The stack is not unwound by tables: they may be absent, and finding them takes locks. The report prints the
+//! callers that frame pointers lead to and, where there are none, each word of the copy that looks like a return
+//! address: it points into code, behind a call.
 //!
 //! # Invariants
-//! 1. A trace is written by whoever owns the slot that it is in. Who reads it may read half of it: a number that is
-//!    no address is none.
-//! 2. Nothing here allocates. Code is read where the kernel says that it can be.
+//! 1. Only the owner of the slot that a trace belongs to writes it. A concurrent reader may see half of it; a number
+//!    that is not an address of code is then skipped.
+//! 2. Nothing here allocates. Code is read only where the kernel says that it is readable.
 
 use core::cell::UnsafeCell;
 
@@ -16,17 +17,17 @@ use crate::sys::stack::{self, NAME_BYTES, REGISTERS};
 use crate::sys::stderr::Line;
 
 const WORDS: usize = 500;
-/// Places of registers in a trace.
+/// Indices of registers in a trace.
 const PROGRAM_COUNTER: usize = 0;
 const STACK_POINTER: usize = 1;
 const FRAME_POINTER: usize = 2;
-/// Callers that are printed.
+/// The most callers that are printed.
 const MOST_FRAMES: usize = 32;
 
-/// What is known of a moment: a page of it. All bytes 0 is nothing.
+/// A trace, one page long. All bytes 0 is an empty one.
 pub(super) struct Trace(UnsafeCell<Moment>);
 
-// SAFETY: plain words; whoever owns the trace writes to it (1).
+// SAFETY: plain words, which only the trace's owner writes (1).
 unsafe impl Sync for Trace {}
 
 #[repr(C)]
@@ -34,9 +35,9 @@ struct Moment {
     registers: [u64; REGISTERS],
     /// Bytes of the stack.
     len: u64,
-    /// 0 is none.
+    /// 0 if there is none.
     thread: u32,
-    /// Of the thread: the program counter is that of a caller, too.
+    /// With the thread's number: whether the program counter is exact, rather than that of a caller.
     is_exact: u32,
     name: [u8; NAME_BYTES],
     stack: [u64; WORDS],
@@ -45,17 +46,17 @@ struct Moment {
 const _: () = assert!(size_of::<Trace>() == 4096);
 
 impl Trace {
-    /// This thread, here and now.
+    /// Records the calling thread's stack.
     ///
     /// # Safety
     /// The caller owns the trace.
     #[inline(never)]
     pub(super) unsafe fn take(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the trace.
         let moment = unsafe { &mut *self.0.get() };
         (moment.thread, moment.name) = stack::this_thread();
         moment.is_exact = 0;
-        // SAFETY: so many bytes of this moment, words.
+        // SAFETY: room for this many bytes.
         let copied = unsafe { stack::copy(moment.stack.as_mut_ptr().cast(), WORDS * 8) };
         (moment.registers, moment.len) = match copied {
             Some((registers, len)) => (registers, len as u64),
@@ -63,23 +64,23 @@ impl Trace {
         };
     }
 
-    /// This thread, where a signal has interrupted it.
+    /// Records the calling thread's stack at the point where a signal interrupted it.
     ///
     /// # Safety
-    /// As [`take`](Self::take).
+    /// The caller owns the trace.
     pub(super) unsafe fn take_interrupted(&self, registers: [u64; REGISTERS]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the trace.
         let moment = unsafe { &mut *self.0.get() };
         (moment.thread, moment.name) = stack::this_thread();
         (moment.registers, moment.is_exact) = (registers, 1);
         let (to, from) = (moment.stack.as_mut_ptr().cast(), registers[STACK_POINTER] as usize);
-        // SAFETY: so many bytes of this moment; the kernel finds out about what is read.
+        // SAFETY: room for this many bytes; the kernel checks the source addresses.
         moment.len = unsafe { stack::copy_by_kernel(to, from, WORDS * 8) }.unwrap_or(0) as u64;
     }
 
-    /// Prints it under a headline, which ends with who it was.
+    /// Prints the trace below a headline, which the thread's name and number complete.
     pub(super) fn print(&self, headline: &str, maps: &Maps) {
-        // SAFETY: initialised, as all bytes 0 are; (1).
+        // SAFETY: initialised, as zero is valid; see (1) for races.
         let moment = unsafe { &*self.0.get() };
         let name = moment.name.split(|byte| *byte == 0).next().unwrap_or_default();
         let name = core::str::from_utf8(name).unwrap_or("?");
@@ -98,11 +99,11 @@ impl Trace {
 }
 
 impl Moment {
-    /// Calls `f` with addresses to return to, the innermost first, and whether a frame pointer led there, as long
-    /// as it says so.
+    /// Calls `f` with each return address, innermost first, and whether frame pointers led there, until it returns
+    /// false.
     fn for_each_caller(&self, maps: &Maps, mut f: impl FnMut(usize, bool) -> bool) {
         let words = &self.stack[..(self.len as usize / 8).min(WORDS)];
-        // Where a frame ends, as a number of words: before the frame pointer of the one before and the address.
+        // The index of the word at which a frame begins: the saved frame pointer, followed by the return address.
         let place = |frame: u64| {
             let offset = frame.wrapping_sub(self.registers[STACK_POINTER]) as usize;
             (offset % 8 == 0).then_some(offset / 8).filter(|at| at + 1 < words.len())
@@ -131,27 +132,27 @@ impl Moment {
 const MOST_MAPS: usize = 4096;
 const TEXT: usize = 512 << 10;
 
-/// The code of the process, as the kernel tells. All bytes 0 is none.
+/// The executable mappings of the process. All bytes 0 is none.
 pub(super) struct Maps {
     count: usize,
     all: [Map; MOST_MAPS],
     text: [u8; TEXT],
 }
 
-/// A mapping with code.
+/// An executable mapping.
 #[derive(Clone, Copy)]
 struct Map {
     start: usize,
     end: usize,
     is_readable: bool,
-    /// What addresses in the file are counted from.
+    /// The address that file offsets are relative to.
     base: usize,
-    /// Where the path is in the text.
+    /// The position of the path in the text.
     path: (usize, usize),
 }
 
 impl Maps {
-    /// Reads the process's list of mappings; without it there are none.
+    /// Reads the process's mappings; none if they cannot be read.
     pub(super) fn read(&mut self) {
         self.count = 0;
         let Ok(maps) = File::open_of_kernel(OWN_MAPS) else { return };
@@ -171,7 +172,7 @@ impl Maps {
             let next = from + line.len() + 1;
             if let Some(mut mapping) = Mapping::of_line(line, from) {
                 let is_same = self.text_of(last.path) == self.text_of(mapping.path);
-                // All mappings of a file are counted from its first one.
+                // All mappings of a file are relative to its first one.
                 mapping.base = match is_same {
                     true => last.base,
                     false => mapping.start.wrapping_sub(mapping.offset),
@@ -209,14 +210,14 @@ impl Maps {
         self.of(address).is_some()
     }
 
-    /// Whether a call ends here.
+    /// Whether the address follows a call instruction.
     fn is_behind_a_call(&self, address: usize) -> bool {
         const LONGEST: usize = 7;
         let map = self.of(address).filter(|map| map.is_readable && address - map.start >= LONGEST);
         if map.is_none() {
             return false;
         }
-        // SAFETY: within a mapping that can be read (2).
+        // SAFETY: within a readable mapping (2).
         let code = unsafe {
             core::ptr::with_exposed_provenance::<[u8; LONGEST]>(address - LONGEST).read()
         };
@@ -228,7 +229,7 @@ impl Maps {
         match self.of(address) {
             Some(map) if map.path.0 < map.path.1 => {
                 let path = core::str::from_utf8(self.text_of(map.path)).unwrap_or("?");
-                // Within the call, and not behind it, where another line may begin.
+                // An address within the call, not behind it, where another source line may begin.
                 let at = address - map.base - usize::from(is_return);
                 Line::print(format_args!("    #{nth}{mark} {address:#x} ({path}+{at:#x})\n"));
             }
@@ -237,7 +238,7 @@ impl Maps {
     }
 }
 
-/// Whether these bytes end with a call: near by distance, or through a register or memory.
+/// Whether these bytes end with a call instruction: relative, or through a register or memory.
 fn ends_with_a_call(code: [u8; 7]) -> bool {
     let is_indirect = |at: usize| code[at] == 0xff && code[at + 1] & 0x38 == 0x10;
     code[2] == 0xe8 || [0, 1, 3, 4, 5].into_iter().any(is_indirect)
@@ -256,14 +257,15 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// `55d0c8a00000-55d0c8a21000 r-xp 00002000 fd:01 123      /path`, which begins at this place of the text.
+    /// Parses a line such as `55d0c8a00000-55d0c8a21000 r-xp 00002000 fd:01 123      /path`; `from` is the position
+    /// of the line in the text.
     fn of_line(line: &[u8], from: usize) -> Option<Mapping> {
         let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
         let mut ends = fields.next()?.split(|byte| *byte == b'-').map(hexadecimal);
         let (start, end) = (ends.next()??, ends.next()??);
         let access = fields.next()?;
         let offset = hexadecimal(fields.next()?)?;
-        // The path is all that is left, spaces and all.
+        // The path is the rest of the line, including spaces.
         let path = line.iter().position(|byte| matches!(byte, b'/' | b'[')).unwrap_or(line.len());
         Some(Mapping {
             start,
@@ -276,12 +278,12 @@ impl Mapping {
         })
     }
 
-    /// Whether it is the beginning of a program that lies where its file says.
+    /// Whether this is the start of a program that is loaded at the addresses in its file.
     fn is_fixed(&self) -> bool {
         if self.offset != 0 || !self.is_readable {
             return false;
         }
-        // SAFETY: a mapping that can be read (2), a page long at least.
+        // SAFETY: a readable mapping (2), at least a page long.
         let head = unsafe { core::ptr::with_exposed_provenance::<[u8; 18]>(self.start).read() };
         head.starts_with(b"\x7fELF") && head[16] == 2
     }
@@ -297,10 +299,10 @@ mod tests {
     use super::*;
     use std::boxed::Box;
 
-    /// As the pool has them: pages of zeros.
+    /// Zeroed memory, as in the pool.
     fn zeroed<T>() -> Box<T> {
         let layout = std::alloc::Layout::new::<T>();
-        // SAFETY: both types that are asked for are numbers, and not empty.
+        // SAFETY: both types consist of numbers and are not zero-sized.
         unsafe { Box::from_raw(std::alloc::alloc_zeroed(layout).cast()) }
     }
 
@@ -345,7 +347,7 @@ mod tests {
     fn the_caller_is_among_the_callers() {
         #[inline(never)]
         fn caller(trace: &Trace) {
-            // SAFETY: this test's.
+            // SAFETY: owned by this test.
             unsafe { trace.take() };
             std::hint::black_box(());
         }
@@ -353,7 +355,7 @@ mod tests {
         maps.read();
         caller(&trace);
         let mut callers = std::vec::Vec::new();
-        // SAFETY: this test's.
+        // SAFETY: owned by this test.
         unsafe { &*trace.0.get() }.for_each_caller(&maps, |address, _| {
             callers.push(address);
             true

@@ -1,4 +1,4 @@
-//! Where samples are: entries of four pages in a reserved range, of which those are memory that were written to.
+//! Storage of samples: entries of four pages in a reserved range, committed as they are used.
 //!
 //! ```text
 //!   free ── take ──► WRITTEN ──► LIVE ── give back ──► free
@@ -7,16 +7,16 @@
 //!                            LIVE, PEAK ── give back ──► PEAK
 //! ```
 //!
-//! The peak is what was sampled when the samples stood for most bytes so far, about: it is marked anew when they
-//! stand for a 64th more than when it was marked last.
+//! The peak is the set of samples that stood for the most bytes so far, approximately: it is marked anew when the
+//! live samples stand for 1/64 more than at the last mark.
 //!
 //! # Invariants
-//! 1. An entry belongs to whoever took it off the free list (or the untouched rest) until its state says `LIVE`,
-//!    then to the object whose record names it. Who removes the last of `LIVE` and `PEAK` from its state gives it
-//!    back.
-//! 2. The sequence of an entry is odd while it is written. Who reads it believes what lies between two looks at
-//!    the same even number.
-//! 3. Nothing here blocks or allocates. A fork leaves at worst entries that nobody has.
+//! 1. An entry belongs to the thread that took it from the free list (or the unused rest) until its state is `LIVE`,
+//!    then to the object whose record names it. The thread that removes the last of `LIVE` and `PEAK` from its state
+//!    frees it.
+//! 2. An entry's sequence is odd while the entry is written. A reader trusts what it read between two loads of the
+//!    same even number.
+//! 3. Nothing here blocks or allocates. A fork leaves at worst unused entries.
 
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -25,12 +25,12 @@ use crate::sys::pages;
 use crate::sys::stack::{self, NAME_BYTES, REGISTERS};
 use crate::sys::try_lock::TryLock;
 
-/// The most samples at a time.
+/// The maximum number of samples at a time.
 const MOST: usize = 1 << 16;
-/// Fewer are not worth it.
+/// With fewer the profile is not started.
 const LEAST: usize = 1 << 8;
 const ENTRY: usize = 16 << 10;
-/// Entries that are opened at once.
+/// Entries that are committed at once.
 const STEP: usize = 64;
 /// The most bytes of a stack that are kept.
 pub(super) const STACK_BYTES: usize = ENTRY - 128;
@@ -61,27 +61,27 @@ struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == ENTRY);
 
-/// The beginning of the range; the entries follow.
+/// The head of the range, which the entries follow.
 #[repr(C)]
 pub(super) struct Area {
     capacity: AtomicU64,
-    /// The first free entry, one more than its number; above that, how often it changed.
+    /// The first free entry's number plus one; in the upper bits, a count of changes.
     free: AtomicU64,
-    /// Entries from this one on were never taken; those below `opened` are memory.
+    /// Entries from this one on were never used; those below `opened` are committed.
     fresh: AtomicU64,
     opened: AtomicU64,
-    /// Samples that were taken, and the bytes that they stand for.
+    /// Samples taken so far, and the bytes that they stand for.
     pub(super) count: AtomicU64,
     pub(super) bytes: AtomicU64,
-    /// Samples that there was no room for.
+    /// Samples that were lost for want of room.
     pub(super) missed: AtomicU64,
-    /// Bytes that the samples of objects in use stand for.
+    /// Bytes that the samples of live objects stand for.
     pub(super) live_bytes: AtomicI64,
-    /// Likewise at the peak, and when that was.
+    /// The same at the peak, and the time of the peak.
     pub(super) peak_bytes: AtomicU64,
     pub(super) peak_time: AtomicU64,
     peak_lock: TryLock,
-    /// For each free entry the one that follows, one more than its number.
+    /// For each free entry, the number of the next one plus one.
     next: [AtomicU32; MOST],
     states: [AtomicU8; MOST],
 }
@@ -92,12 +92,12 @@ static AREA: AtomicPtr<Area> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The area, if there is one.
 pub(super) fn get() -> Option<&'static Area> {
-    // Acquire: partner is the Release in `get_or_make`.
-    // SAFETY: null, or a range that is never unmapped, of which the head is open.
+    // Acquire: partner is the Release in `get_or_make`. SAFETY: null, or a range that is never unmapped and whose
+    // head is committed.
     unsafe { AREA.load(Ordering::Acquire).as_ref() }
 }
 
-/// The area, made now if there was none; `None` without memory.
+/// The area, made now if necessary; `None` when out of memory.
 pub(super) fn get_or_make() -> Option<&'static Area> {
     if let Some(area) = get() {
         return Some(area);
@@ -107,13 +107,13 @@ pub(super) fn get_or_make() -> Option<&'static Area> {
     let fresh = core::ptr::from_ref(fresh).cast_mut();
     // Release: partner is the Acquire in `get`.
     if AREA.compare_exchange(null, fresh, Ordering::Release, R).is_err() {
-        // SAFETY: nobody else saw it.
+        // SAFETY: this mapping lost the race and was never published.
         unsafe { pages::unmap(at, len) };
     }
     get()
 }
 
-/// An area with room for so many samples, or fewer; the mapping that it is.
+/// Makes an area for `most` samples or fewer; also returns its mapping.
 fn make(most: usize) -> Option<(&'static Area, *mut u8, usize)> {
     let mut capacity = most;
     let at = loop {
@@ -130,11 +130,11 @@ fn make(most: usize) -> Option<(&'static Area, *mut u8, usize)> {
         pages::open_reserved(at, HEAD)
     };
     if !is_open {
-        // SAFETY: nobody else saw it.
+        // SAFETY: this mapping was never published.
         unsafe { pages::unmap(at, len) };
         return None;
     }
-    // SAFETY: zeros, of which an area is made, and nobody else sees it yet.
+    // SAFETY: zeroed memory, which is a valid area, and not published yet.
     let area = unsafe { &*at.cast::<Area>() };
     area.capacity.store(capacity as u64, R);
     Some((area, at, len))
@@ -143,11 +143,11 @@ fn make(most: usize) -> Option<(&'static Area, *mut u8, usize)> {
 impl Area {
     fn entry(&self, index: usize) -> &Entry {
         let at = core::ptr::from_ref(self).expose_provenance() + HEAD + index * ENTRY;
-        // SAFETY: in the range, open as all entries that were ever taken are.
+        // SAFETY: within the range; all entries that were ever used are committed.
         unsafe { &*core::ptr::with_exposed_provenance::<Entry>(at) }
     }
 
-    /// Writes a sample of the calling thread down; one more than its number. `None` if there is no room.
+    /// Records a sample of the calling thread. Returns its number plus one; `None` if there is no room.
     #[inline(never)]
     pub(super) fn take(&self, size: u64, class: u32, rate: u64) -> Option<u32> {
         let Some(index) = self.claim() else {
@@ -166,12 +166,12 @@ impl Area {
         Some(index as u32 + 1)
     }
 
-    /// The object of a sample is gone; its size and class.
+    /// Removes the sample of an object that is freed; returns its size and class.
     pub(super) fn give_back(&self, number: u32, rate: u64) -> Option<(u64, u32)> {
         let index = (number as usize).checked_sub(1).filter(|index| *index < self.known())?;
         let entry = self.entry(index);
         let (size, class) = (entry.size.load(R), entry.class.load(R));
-        // AcqRel: partner is the one in `mark_peak`; the entry is used again after both have let go.
+        // AcqRel: partner is the one in `mark_peak`; the entry is reused after both threads are done with it.
         let before = self.states[index].fetch_and(!LIVE, Ordering::AcqRel);
         if before & LIVE == 0 {
             return None;
@@ -183,7 +183,7 @@ impl Area {
         Some((size, class))
     }
 
-    /// Reads all samples of objects in use, and of those that were at the peak.
+    /// Visits all samples of live objects and of the peak.
     pub(super) fn for_each(&self, into: &mut Sample, f: &mut dyn FnMut(&Sample)) {
         for index in 0..self.known() {
             // Acquire: partner is the Release in `take`.
@@ -196,13 +196,13 @@ impl Area {
         }
     }
 
-    /// How many entries were ever taken.
+    /// The number of entries that were ever used.
     fn known(&self) -> usize {
         self.fresh.load(R).min(self.capacity.load(R)) as usize
     }
 
     fn claim(&self) -> Option<usize> {
-        // Acquire: partner is the Release in `release`, for the next one.
+        // Acquire: partner is the Release in `release`, so that the link of the entry is visible.
         let mut free = self.free.load(Ordering::Acquire);
         while free as u32 != 0 {
             let index = free as u32 as usize - 1;
@@ -225,7 +225,7 @@ impl Area {
         }
     }
 
-    /// Opens an entry, and some after it; false without memory.
+    /// Commits an entry and some after it; false when out of memory.
     fn open(&self, index: usize, capacity: usize) -> bool {
         let opened = self.opened.load(R) as usize;
         if index < opened {
@@ -262,7 +262,7 @@ impl Area {
         if live <= peak + peak / 64 {
             return;
         }
-        // Who has it marks a peak just now.
+        // If the lock is held, another thread is marking a peak.
         if let Some(_locked) = self.peak_lock.try_lock() {
             self.peak_bytes.store(live, R);
             self.peak_time.store(super::now(), R);
@@ -270,12 +270,12 @@ impl Area {
         }
     }
 
-    /// What is in use now is the peak.
+    /// Makes the current live samples the peak.
     fn mark_peak(&self) {
         for index in 0..self.known() {
             let state = &self.states[index];
             match state.load(R) {
-                // Acquire: partner is the Release in `take`. Given back meanwhile, it is none.
+                // Acquire: partner is the Release in `take`. It fails if the sample was removed meanwhile.
                 LIVE => _ = state.compare_exchange(LIVE, LIVE | PEAK, Ordering::Acquire, R),
                 // AcqRel: partner is the one in `give_back`.
                 PEAK if state.fetch_and(!PEAK, Ordering::AcqRel) == PEAK => self.release(index),
@@ -286,11 +286,11 @@ impl Area {
 }
 
 impl Entry {
-    /// Only who has taken the entry (1).
+    /// Writes the entry. Only its owner may do so (1).
     fn write(&self, size: u64, class: u32) {
         let sequence = self.sequence.load(R) | 1;
         self.sequence.store(sequence, R);
-        // Partner: the fence in `read`; who sees anything of what follows sees the odd number.
+        // Partner: the fence in `read`. A reader that sees any store below sees the odd sequence.
         fence(Ordering::Release);
         self.size.store(size, R);
         self.class.store(class, R);
@@ -300,7 +300,7 @@ impl Entry {
         for (word, bytes) in self.name.iter().zip(name.chunks_exact(8)) {
             word.store(u64::from_ne_bytes(bytes.try_into().unwrap_or_default()), R);
         }
-        // SAFETY: the words are whole bytes of this, and nobody else writes to them (1).
+        // SAFETY: room for this many bytes, to which no other thread writes (1).
         let copied = unsafe { stack::copy(self.stack.as_ptr() as *mut u8, STACK_BYTES) };
         let (registers, len) = copied.unwrap_or_default();
         for (word, register) in self.registers.iter().zip(registers) {
@@ -311,7 +311,7 @@ impl Entry {
         self.sequence.store(sequence + 1, Ordering::Release);
     }
 
-    /// Reads it; false if it was written meanwhile.
+    /// Reads the entry; false if it was written meanwhile.
     fn read(&self, into: &mut Sample) -> bool {
         // Acquire: partner is the Release in `write`.
         let before = self.sequence.load(Ordering::Acquire);

@@ -25,14 +25,14 @@ fn samples_come_and_go() {
     assert_eq!(area.give_back(numbers[0], RATE), Some((5000, 7)));
     assert_eq!(area.give_back(numbers[0], RATE), None);
     assert_eq!((area.give_back(0, RATE), area.give_back(u32::MAX, RATE)), (None, None));
-    // It stays, as it was there at the peak.
+    // It stays, since it was there at the peak.
     assert_eq!(read(area)[0], (5000, false, true));
     assert_eq!(area.peak_bytes.load(R), (5000..5010).sum::<u64>());
-    // The next peak is without it, and its entry is used again.
+    // The next peak is without it, and its entry is reused.
     let next = area.take(100_000, 0, RATE).unwrap();
     assert_eq!((read(area)[0], read(area).len()), ((5001, true, true), 10));
     assert_eq!(area.take(1, 0, RATE), Some(numbers[0]));
-    // That one is no peak.
+    // That one is not part of a peak.
     assert_eq!(read(area)[0], (1, true, false));
     for number in numbers.into_iter().skip(1).chain([next]) {
         area.give_back(number, RATE).unwrap();
@@ -50,7 +50,7 @@ fn there_is_room_for_so_many() {
     for number in &numbers {
         area.give_back(*number, RATE).unwrap();
     }
-    // Those of the peak still have their entries; a higher one lets go of them.
+    // Entries of the peak are still in use; a higher peak releases them.
     let large = area.take(1 << 30, 0, RATE);
     assert!(large.is_some() || area.missed.load(R) == 3);
     assert!(read(area).len() <= 300);

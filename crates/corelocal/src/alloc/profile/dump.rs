@@ -1,19 +1,19 @@
-//! The samples, written to a file.
+//! The file format of heap profiles, and its writer.
 //!
 //! ```text
-//!   "CLHEAP1\n", then pieces: kind and length, 4 bytes each, and so many bytes
-//!     INFO    numbers of 8 bytes: rate, process, nanoseconds since 1970 and of the monotonic clock, samples, bytes,
-//!             in use, peak, time of the peak, missed, bytes of a stack at most, libraries unloaded so far
-//!     MAP     a line of /proc/self/maps, of code
+//!   "CLHEAP1\n", then pieces: kind and length, 4 bytes each, and that many bytes
+//!     INFO    numbers of 8 bytes: rate, process, nanoseconds since 1970 and of the monotonic clock, samples, bytes
+//!             allocated, in use, peak, time of the peak, missed, maximum bytes of a stack, libraries unloaded so far
+//!     MAP     a line of /proc/self/maps, of an executable mapping
 //!     SAMPLE  numbers of 8 bytes: size, time, thread, flags (1 in use, 2 at the peak), 2 of the thread's name,
 //!             8 registers, the stack
-//!     END     nothing: the file is complete
+//!     END     empty: the file is complete
 //! ```
-//! Numbers have the least byte first. Who reads it skips kinds and numbers that he does not know.
+//! Numbers are little-endian. Readers skip kinds, and trailing numbers, that they do not know.
 //!
 //! Invariants:
-//! - Raw system calls and memory of its own: this may run in a signal handler.
-//! - A file under a name of our making is new.
+//! - Only raw system calls, and memory of its own: this may run in a signal handler.
+//! - A file whose name is generated here is new.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -34,36 +34,37 @@ const MAP: u32 = 2;
 const SAMPLE: u32 = 3;
 const END: u32 = 4;
 
-/// The most files with names of our making that a process number has.
+/// The most files with generated names for one process number.
 const MOST_FILES: u32 = 10_000;
 const PREFIX_BYTES: usize = 512;
 const BUFFER: usize = 32 << 10;
 
-/// What names begin with; a zero ends it. Written before there is a profile.
+/// The start of generated names, ended by a zero. Written before profiling starts.
 static PREFIX: [AtomicU8; PREFIX_BYTES] = [const { AtomicU8::new(0) }; PREFIX_BYTES];
 static NEXT: AtomicU32 = AtomicU32::new(0);
-/// The process that began with the profile, not by fork.
+/// The process that started the profile: its number differs in a forked child.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// The program begins, with a profile.
+/// Initialises the writer when a program with a profile starts.
 pub(super) fn begin() {
     PROCESS.store(process_id(), R);
 }
 
-/// One that is too long is cut: then there is no such folder, which the first dump says.
+/// Sets the prefix. One that is too long is cut; its folder then usually does not exist, and the first dump fails.
 pub(super) fn set_prefix(prefix: &[u8]) {
     for (byte, given) in PREFIX.iter().zip(prefix).take(PREFIX_BYTES - 1) {
         byte.store(*given, R);
     }
 }
 
-/// Writes the profile to a file, which is overwritten if it is there.
+/// Writes the profile to a file, and overwrites an existing one.
 ///
-/// A new file is its owner's alone, and is removed if it cannot be written whole. One that was there is cut short.
+/// A new file is accessible to its owner only, and is removed if it cannot be written completely. An existing file is
+/// truncated.
 ///
 /// # Errors
-/// `EINVAL` if there is no profile; `EFBIG` past the limit of a file's size (`ulimit -f`), without its signal; what the
-/// file system answered; `ENOMEM`.
+/// `EINVAL` if there is no profile; `EFBIG` beyond the file size limit (`ulimit -f`), without SIGXFSZ; errors of the
+/// file system; `ENOMEM`.
 pub fn dump(path: &CStr) -> Result<(), Errno> {
     if !is_on() {
         return Err(Errno::EINVAL);
@@ -86,14 +87,14 @@ pub fn dump_next() -> Result<(), Errno> {
         let number = NEXT.fetch_add(1, R);
         let path = path(number)?;
         match File::create(path.as_c_str(), true) {
-            // Of a program that this process ran before, or of a process long gone.
+            // The file of an earlier program or process with this number.
             Err(Errno::EEXIST) if number < MOST_FILES => {}
             created => return write_new(&created?, path.as_c_str()),
         }
     }
 }
 
-/// Writes a file that was made for it; it does not stay if that fails.
+/// Writes a file that was just created, and removes it on failure.
 fn write_new(file: &File, path: &CStr) -> Result<(), Errno> {
     write(file).inspect_err(|_| File::remove(path))
 }
@@ -108,7 +109,7 @@ fn path(number: u32) -> Result<PathBuf, Errno> {
     PathBuf::join(&[prefix, b".", process, b".", decimal(number.into(), &mut digits), b".heap"])
 }
 
-/// What a dump needs, in pages of its own: stacks of signal handlers are short.
+/// Working memory of a dump, in pages of its own: stacks of signal handlers are short.
 #[repr(C)]
 struct Room {
     sample: Sample,
@@ -118,9 +119,9 @@ struct Room {
 
 fn write(file: &File) -> Result<(), Errno> {
     let at = pages::map(size_of::<Room>()).ok_or(Errno::ENOMEM)?;
-    // SAFETY: pages just mapped, all zero, which is such a value; nobody else knows them.
+    // SAFETY: pages just mapped, zeroed, which is a valid value; not published.
     let written = write_with(file, unsafe { &mut *at.cast::<Room>() });
-    // SAFETY: mapped above; what referred to them is gone.
+    // SAFETY: mapped above; all references to it are gone.
     unsafe { pages::unmap(at, size_of::<Room>()) };
     written
 }
@@ -146,34 +147,35 @@ fn write_with(file: &File, room: &mut Room) -> Result<(), Errno> {
     out.failed.map_or(Ok(()), Err)
 }
 
-/// Whether a line of /proc/PROCESS/maps is of code: "START-END r-xp …".
+/// Whether a line of /proc/PROCESS/maps is of an executable mapping: "START-END r-xp …".
 fn is_code(line: &[u8]) -> bool {
     let access = line.split(|byte| *byte == b' ').nth(1);
     access.is_some_and(|access| access.get(2) == Some(&b'x'))
 }
 
-/// How many libraries were unloaded since the program began: what their code asked for has return addresses where nothing
-/// is mapped, or by now another library. 0 in a forked child: there the loader's lock may be held by a thread that is not.
+/// The number of libraries unloaded since the program started. Return addresses into an unloaded library point to
+/// nothing, or into another library by now. 0 in a forked child, where another thread may have left the loader's lock
+/// held.
 fn unloaded() -> u64 {
     let is_child = PROCESS.load(R) != process_id();
     if is_child || !cfg!(target_env = "gnu") || cfg!(miri) {
         return 0;
     }
     let mut count = 0_u64;
-    // SAFETY: the function is called during the call only, with the count. Its lock is the loader's, which a thread may take
-    // again that has it; nothing of ours is held here.
+    // SAFETY: the function is called only during the call, with the count. The loader's lock is recursive, and this
+    // thread holds no lock that the function takes.
     unsafe { libc::dl_iterate_phdr(Some(first_of_them), (&raw mut count).cast()) };
     count
 }
 
-/// Of one library, since they all say the same: `dlpi_subs` is the loader's count, `dl_iterate_phdr(3)`.
+/// Called for the first library only: `dlpi_subs` is the loader's total (`dl_iterate_phdr(3)`).
 unsafe extern "C" fn first_of_them(
     info: *mut libc::dl_phdr_info,
     size: usize,
     count: *mut core::ffi::c_void,
 ) -> core::ffi::c_int {
     if size >= size_of::<libc::dl_phdr_info>() {
-        // SAFETY: `info` has `size` bytes, and `count` is that of `unloaded`.
+        // SAFETY: `info` has `size` bytes, and `count` points to the variable in `unloaded`.
         unsafe { *count.cast::<u64>() = (*info).dlpi_subs };
     }
     1

@@ -1,16 +1,16 @@
-//! Who has how much memory: a profile of samples, of an object for each 512 KiB that are asked for, about.
+//! Heap profiling by sampling: about one object for each 512 KiB allocated, with the stack that allocated it.
 //!
-//! A profile is off unless `CORELOCAL_MALLOC` in the environment says otherwise when the program begins:
+//! A profile is off unless `CORELOCAL_MALLOC` enables it when the program starts:
 //!
 //! ```text
-//!   profile            on; files are called corelocal.PROCESS.NUMBER.heap, in the current folder
+//!   profile            on; files are called corelocal.PROCESS.NUMBER.heap, in the current directory
 //!   profile:PREFIX     on; files are called PREFIX.PROCESS.NUMBER.heap
-//!   profile-rate:SIZE  one object for each SIZE bytes on average: 512K if nothing is said; 1 samples all
+//!   profile-rate:SIZE  one sample for each SIZE bytes on average: default 512K; 1 samples everything
 //! ```
 //!
-//! A sample is a copy of the stack of whoever asked for an object ([`Sample`]). It goes when the object does; those
-//! of the time when most was in use stay. [`dump()`] writes all of them into a file, which `corelocal heap FILE` makes
-//! a table, a file for pprof or a flame graph of.
+//! A sample is a copy of the stack that allocated an object ([`Sample`]). It is removed when the object is freed;
+//! samples of the time when most memory was in use are kept. [`dump()`] writes them to a file, from which `corelocal
+//! heap FILE` makes a table, a pprof file or a flame graph.
 //!
 //! ```
 //! use corelocal::alloc::profile::{self, Sample};
@@ -18,27 +18,27 @@
 //! let mut bytes = 0;
 //! let mut sample = Sample::EMPTY;
 //! profile::for_each(&mut sample, &mut |sample| bytes += if sample.is_in_use() { sample.bytes() } else { 0 });
-//! // Nobody asked for a profile.
+//! // No profile was asked for.
 //! assert!(!profile::is_on() && bytes == 0);
 //! ```
 //!
-//! # What it costs
-//! Who does not want it pays nothing. In a process that has it every allocation counts a number down; each sample
-//! copies up to 16 KiB of stack, and takes a chunk of addresses, of which the object's pages are memory.
+//! # Cost
+//! None when off. With a profile, each allocation decrements a counter. Each sample copies up to 16 KiB of stack and
+//! uses the address space of a chunk, of which only the object's pages are resident.
 //!
-//! The stacks are copied as they are, with whatever was on them. Files are readable to their owner only.
+//! Stacks are copied as they are, with all data on them. Files are readable by their owner only.
 //!
 //! # After fork
-//! A child has a copy of its parent's samples, and goes on with them.
+//! A child has a copy of its parent's samples, and continues with them.
 //!
 //! # Signals
-//! All of it is async-signal-safe.
+//! All functions are async-signal-safe.
 //!
 //! # Invariants
-//! 1. A sampled object is a large one, whose record has the number of its sample: so who gives it back finds it
-//!    on the cold path, by the map alone. If it is small by its size, it may be used as far as one of its class,
-//!    and does not count among the large ones.
-//! 2. A record's number is taken out of it by one thread: it gives the sample back.
+//! 1. A sampled object is allocated as a large one, with the number of its sample in its record. So a free finds it
+//!    through the map, on the cold path. If its size has a class, it may be used to the class's size, and is not
+//!    counted among large objects.
+//! 2. One thread takes a number out of a record, and that thread removes the sample.
 
 mod area;
 mod dump;
@@ -56,28 +56,28 @@ use super::{class, debug, large, release};
 const R: Ordering = Ordering::Relaxed;
 const RATE: u64 = 512 << 10;
 
-/// 0 as long as there is no profile.
+/// The sampling rate; 0 if there is no profile.
 static WANTED: AtomicU64 = AtomicU64::new(0);
 /// Sampled objects of each class.
 static SAMPLED: [AtomicUsize; class::CLASSES + 1] =
     [const { AtomicUsize::new(0) }; class::CLASSES + 1];
 
-/// What was sampled, and what it stands for.
+/// Sums over all samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// An object was sampled for so many bytes, on average.
+    /// One sample for this many bytes, on average.
     pub rate: u64,
-    /// Samples since the beginning.
+    /// Samples taken so far.
     pub samples: u64,
-    /// Bytes that were asked for since, by what the samples stand for.
+    /// Bytes allocated so far, estimated from the samples.
     pub bytes: u64,
-    /// Bytes in use now.
+    /// Bytes in use, estimated.
     pub in_use: u64,
-    /// Bytes in use when these were most.
+    /// The most bytes in use so far, estimated.
     pub peak: u64,
-    /// When that was: nanoseconds of the monotonic clock.
+    /// The time of the peak: nanoseconds of the monotonic clock.
     pub peak_time: u64,
-    /// Objects that were to be sampled when there was no room for it, or no memory.
+    /// Samples lost for want of room or memory.
     pub missed: u64,
 }
 
@@ -101,20 +101,20 @@ pub fn summary() -> Summary {
     }
 }
 
-/// Calls `f` with each sample of an object that is in use, or was when most bytes were; each is read into `into`.
-/// What comes or goes meanwhile may be left out.
+/// Calls `f` with each sample of a live object or of the peak, which is read into `into`. Samples that come or go at
+/// the same time may be left out.
 pub fn for_each(into: &mut Sample, f: &mut dyn FnMut(&Sample)) {
     let (Some(rate), Some(area)) = (rate(), area::get()) else { return };
     into.rate = rate;
     area.for_each(into, f);
 }
 
-/// An object was sampled for so many bytes, if there is a profile.
+/// The sampling rate, if there is a profile.
 pub(super) fn rate() -> Option<u64> {
     Some(WANTED.load(R)).filter(|rate| *rate > 0)
 }
 
-/// A word of the environment; whether it wants a profile.
+/// Applies a word of the environment; whether it enables the profile.
 pub(super) fn configure(word: &[u8]) -> bool {
     if let Some(prefix) = word.strip_prefix(b"profile:") {
         dump::set_prefix(prefix);
@@ -123,19 +123,19 @@ pub(super) fn configure(word: &[u8]) -> bool {
     word == b"profile"
 }
 
-/// All words of the environment are read, and one of them wants a profile.
+/// Starts the profile, once all words of the environment have been read.
 pub(super) fn begin<'a>(mut words: impl Iterator<Item = &'a [u8]>) {
     let rate = words.find_map(|word| debug::bytes(word.strip_prefix(b"profile-rate:")?));
     dump::begin();
     WANTED.store(rate.unwrap_or(RATE), R);
 }
 
-/// How likely an object of this size is sampled.
+/// The probability that an object of this size is sampled.
 pub(super) fn odds(size: u64, rate: u64) -> f64 {
     sample::odds(size, rate)
 }
 
-/// An object of a class that is sampled; `None` if there is no room.
+/// Allocates an object of a class as a sample; `None` if there is no room.
 #[cold]
 pub(super) fn allocate(place: Place, align: usize, size: usize) -> Option<u64> {
     let Place { range, class, .. } = place;
@@ -144,7 +144,7 @@ pub(super) fn allocate(place: Place, align: usize, size: usize) -> Option<u64> {
     let number = area.take(size as u64, class as u32, rate)?;
     let usable = place.shape().size;
     let Some((object, _)) = large::allocate(range, align, usable) else {
-        // The caller tries the usual way.
+        // The caller then allocates as usual.
         area.give_back(number, rate);
         return None;
     };
@@ -158,7 +158,7 @@ pub(super) fn allocate(place: Place, align: usize, size: usize) -> Option<u64> {
     Some(object as u64)
 }
 
-/// A large object was made, or has another size now.
+/// To be called after a large object was made or resized.
 pub(super) fn large_made(range: Range, object: *mut u8, size: usize, is_sampled: bool) {
     forget(range, object);
     let Some(rate) = rate().filter(|_| is_sampled) else { return };
@@ -166,7 +166,7 @@ pub(super) fn large_made(range: Range, object: *mut u8, size: usize, is_sampled:
     large::sample_of(range, object).store(number.unwrap_or(0), R);
 }
 
-/// An object that the map says is large is about to be given back, or resized.
+/// To be called before an object that the map calls large is freed or resized.
 pub(super) fn forget(range: Range, object: *mut u8) {
     if kind_of(object) != Some(usize::from(LARGE)) {
         return;
@@ -179,12 +179,12 @@ pub(super) fn forget(range: Range, object: *mut u8) {
     }
 }
 
-/// Objects of a class that are sampled: they are in use, and in no span.
+/// Sampled objects of a class: they are in use, and not in a span.
 pub(super) fn sampled_of(class: usize) -> usize {
     SAMPLED[class].load(R)
 }
 
-/// Counts an object of a class, which is a large one by its place, among those, and not among its class.
+/// Moves the count of an object from its class to large objects, where it is stored.
 fn show(range: Range, class: usize) {
     SAMPLED[class].fetch_sub(1, R);
     let header = range.header();

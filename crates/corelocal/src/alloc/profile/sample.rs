@@ -1,15 +1,15 @@
-//! A sample as a reader has it, and how many objects it stands for.
+//! A sample as readers see it, and the number of objects it stands for.
 //!
-//! An object of `size` bytes is sampled with probability `p = 1 - exp(-size / rate)`, or 1 from `rate` bytes on; so a
-//! sample stands for `1 / p` objects, and the sums over all samples are right on average, whatever the sizes.
+//! An object of `size` bytes is sampled with probability `p = 1 - exp(-size / rate)`, or 1 from `rate` bytes on. A
+//! sample therefore stands for `1 / p` objects, and sums over all samples are unbiased for any mix of sizes.
 
 use super::area::STACK_WORDS;
 use crate::sys::stack::{NAME_BYTES, REGISTERS};
 
-/// An object that was sampled, and where it was asked for.
+/// A sampled object, and the stack that allocated it.
 ///
-/// The stack is as it was, from the stack pointer on, as far as there was room; whoever has the program's files can
-/// tell from it who called whom (`corelocal heap` does).
+/// The stack is a raw copy from the stack pointer on, as far as there was room. A reader that has the program's files
+/// can derive the callers from it, as `corelocal heap` does.
 #[derive(Clone)]
 pub struct Sample {
     pub(super) size: u64,
@@ -25,7 +25,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// An empty one, to be filled: see [`for_each`](super::for_each).
+    /// An empty sample, to be filled by [`for_each`](super::for_each).
     pub const EMPTY: Sample = Sample {
         size: 0,
         rate: 1,
@@ -39,18 +39,17 @@ impl Sample {
         words: [0; STACK_WORDS],
     };
 
-    /// Bytes that were asked for. An object that is reallocated within the room that it has anyway keeps the first
-    /// size.
+    /// The size asked for. An object that was reallocated in place keeps its first size.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// How many bytes the sample stands for.
+    /// The number of bytes that the sample stands for.
     pub fn bytes(&self) -> u64 {
         bytes_of(self.size, self.rate)
     }
 
-    /// How many objects it stands for: one at least.
+    /// The number of objects that it stands for: at least one.
     pub fn objects(&self) -> f64 {
         self.bytes() as f64 / self.size.max(1) as f64
     }
@@ -60,32 +59,32 @@ impl Sample {
         self.is_in_use
     }
 
-    /// Whether it was when most bytes were.
+    /// Whether it was in use at the peak.
     pub fn was_at_peak(&self) -> bool {
         self.was_at_peak
     }
 
-    /// When it was asked for: nanoseconds of the monotonic clock.
+    /// When it was allocated: nanoseconds of the monotonic clock.
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// The number of the thread that asked for it.
+    /// The number of the thread that allocated it.
     pub fn thread(&self) -> u32 {
         self.thread
     }
 
-    /// What the kernel knew the thread as, with zeros behind it.
+    /// The thread's name, padded with zeros.
     pub fn thread_name(&self) -> &[u8; 16] {
         &self.name
     }
 
-    /// Program counter, stack pointer, rbp, rbx, r12 to r15: on x86-64. All 0 where registers are not known.
+    /// Program counter, stack pointer, rbp, rbx, r12 to r15 on x86-64. All 0 if registers are not known.
     pub fn registers(&self) -> &[u64; 8] {
         &self.registers
     }
 
-    /// The stack, from the stack pointer on, in words.
+    /// The stack in words, from the stack pointer on.
     pub fn words(&self) -> &[u64] {
         &self.words[..(self.len / 8).min(STACK_WORDS)]
     }
@@ -99,21 +98,21 @@ impl core::fmt::Debug for Sample {
     }
 }
 
-/// How many bytes a sample of an object of this size stands for: `size / (1 - exp(-size / rate))`.
+/// The number of bytes that a sample of this size stands for: `size / (1 - exp(-size / rate))`.
 pub(super) fn bytes_of(size: u64, rate: u64) -> u64 {
     let (size, rate) = (size.max(1), rate.max(1));
     if size >= rate { size } else { (rate as f64 * stretch(size as f64 / rate as f64)) as u64 }
 }
 
-/// How likely an object of this size is sampled: `1 - exp(-size / rate)`, or 1. What [`bytes_of`] goes by.
+/// The probability that an object of this size is sampled: `1 - exp(-size / rate)`, or 1; consistent with
+/// [`bytes_of`].
 pub(super) fn odds(size: u64, rate: u64) -> f64 {
     let (size, rate) = (size.max(1), rate.max(1));
     let x = size as f64 / rate as f64;
     if size >= rate { 1.0 } else { x / stretch(x) }
 }
 
-/// `x / (1 - exp(-x))` of a number below 1, by the first terms of its series, which are off by less than a
-/// hundred-thousandth of it.
+/// `x / (1 - exp(-x))` of a number below 1, by the first terms of its series, with a relative error below 10^-5.
 fn stretch(x: f64) -> f64 {
     let squared = x * x;
     1.0 + x / 2.0 + squared / 12.0 - squared * squared / 720.0

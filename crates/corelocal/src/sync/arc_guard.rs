@@ -1,9 +1,8 @@
-//! A guard that owns a share of its lock, by `Arc`, instead of borrowing it.
+//! A guard that owns its lock through an `Arc` instead of borrowing it.
 //!
 //! # Invariants
-//! 1. The lock is held in the guard's way, by the guard's thread, while the guard exists.
-//! 2. The guard's share of the lock is given back after the lock is let go of, so the lock outlives the guard's use of
-//!    it.
+//! 1. The lock is held in the guard's mode, by the guard's thread, while the guard exists.
+//! 2. The `Arc` is dropped after the lock is released, so the lock outlives its use by the guard.
 
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
@@ -14,47 +13,48 @@ use super::guard_traits::guard_traits;
 pub(crate) mod sealed {
     /// A lock that protects a value.
     pub trait Protecting {
-        /// What the lock protects.
+        /// The protected value.
         type Value: ?Sized;
 
-        /// Where the value lies.
+        /// The address of the value.
         fn value(&self) -> *mut Self::Value;
     }
 
-    /// How a lock is held.
+    /// A mode in which a lock can be held.
     pub trait Holding<L: Protecting + ?Sized> {
-        /// What the holder was given, and unlocks with.
+        /// What locking returned, and unlocking needs.
         type Key: Copy;
 
-        /// Lets go of the lock.
+        /// Unlocks.
         ///
         /// # Safety
-        /// The calling thread holds it in this way, with this key, and does not use the value any more.
+        /// - The calling thread holds the lock in this mode, with this key.
+        /// - The value is not used any more.
         unsafe fn unlock(lock: &L, key: Self::Key);
     }
 
-    /// Held by one thread alone.
+    /// A mode that excludes all other holders.
     pub trait Exclusive<L: Protecting + ?Sized>: Holding<L> {}
 }
 
 use sealed::{Exclusive, Holding, Protecting};
 
-/// Access to the value of a lock that lies in an [`Arc`]; unlocks when dropped. With the feature `std`.
+/// Access to the value of a lock in an [`Arc`]; unlocks when dropped. With the feature `std`.
 ///
-/// It is used by its names for each lock: [`ArcMutexGuard`](super::ArcMutexGuard),
+/// Use it by its name for each lock: [`ArcMutexGuard`](super::ArcMutexGuard),
 /// [`ArcRwLockReadGuard`](super::ArcRwLockReadGuard), [`ArcRwLockWriteGuard`](super::ArcRwLockWriteGuard) and
-/// [`ArcRwLockUpgradableGuard`](super::ArcRwLockUpgradableGuard). It borrows nothing, so a function can return it, and a
-/// struct can hold it, without a lifetime. It stays in its thread.
+/// [`ArcRwLockUpgradableGuard`](super::ArcRwLockUpgradableGuard). The guard borrows nothing, so functions can return
+/// it and structs can hold it without a lifetime. It stays in its thread.
 #[must_use = "it unlocks at once if it is dropped"]
 pub struct ArcGuard<L: Protecting + ?Sized, H: Holding<L>> {
     lock: Arc<L>,
     key: H::Key,
-    /// Not Send: a lock is let go of by the thread that holds it.
+    /// Makes the guard !Send: a lock is released by the thread that holds it.
     stays: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared guard gives shared access to the value, and to the `Arc`, which may be shared and sent if the value
-// may be.
+// SAFETY: a shared reference to the guard gives shared access to the value, and to the `Arc`, which may be shared and
+// sent if the value may be.
 unsafe impl<L: Protecting + ?Sized, H: Holding<L>> Sync for ArcGuard<L, H> where
     L::Value: Send + Sync
 {
@@ -62,7 +62,7 @@ unsafe impl<L: Protecting + ?Sized, H: Holding<L>> Sync for ArcGuard<L, H> where
 
 impl<L: Protecting + ?Sized, H: Holding<L>> ArcGuard<L, H> {
     /// # Safety
-    /// The lock is held in this way, with this key, by the calling thread and for the guard alone.
+    /// The calling thread holds the lock in this mode, with this key, on behalf of this guard alone.
     #[inline(always)]
     pub(super) unsafe fn new(lock: Arc<L>, key: H::Key) -> Self {
         ArcGuard { lock, key, stays: PhantomData }
@@ -74,19 +74,19 @@ impl<L: Protecting + ?Sized, H: Holding<L>> ArcGuard<L, H> {
         &this.lock
     }
 
-    /// The lock, which stays held, and the key.
+    /// Ends the guard without unlocking, and returns lock and key.
     pub(super) fn into_parts(this: Self) -> (Arc<L>, H::Key) {
         let this = ManuallyDrop::new(this);
-        // SAFETY: taken once, as `this` is not dropped.
+        // SAFETY: read once, since `this` is not dropped.
         (unsafe { core::ptr::read(&this.lock) }, this.key)
     }
 
-    /// Takes the guard's share of the lock.
+    /// Moves the `Arc` out of the guard.
     ///
     /// # Safety
-    /// The guard is neither used nor dropped any more.
+    /// The guard is neither used nor dropped afterwards.
     pub(super) unsafe fn take_lock(this: &Self) -> Arc<L> {
-        // SAFETY: the caller's promise: taken once.
+        // SAFETY: read once, since the guard is neither used nor dropped afterwards.
         unsafe { core::ptr::read(&this.lock) }
     }
 }
@@ -96,7 +96,7 @@ guard_traits!(shared [L: Protecting + ?Sized, H: Holding<L>] ArcGuard<L, H>, -> 
 impl<L: Protecting + ?Sized, H: Exclusive<L>> core::ops::DerefMut for ArcGuard<L, H> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut L::Value {
-        // SAFETY: invariant 1, exclusively; and the guard is borrowed exclusively.
+        // SAFETY: invariant 1 with an exclusive mode, and the guard is borrowed exclusively.
         unsafe { &mut *L::value(&self.lock) }
     }
 }

@@ -1,43 +1,44 @@
-//! A place where threads wait until so many are there.
+//! Barrier: threads wait until a given number of them has arrived.
 //!
 //! ```text
-//!   state       round (32 bits) | arrived in it (32 bits)
-//!   released    how many rounds are over (31 bits) | ASLEEP: what sleepers wait for
+//!   state       round (32 bits) | threads that arrived in it (32 bits)
+//!   released    rounds that are over (31 bits) | ASLEEP: the word that sleepers wait on
 //! ```
 //!
 //! ```text
-//!   one that waits                           the last one (the leader)
+//!   a waiter                                 the last thread (the leader)
 //!   state: arrived += 1                      state: round += 1, arrived = 0
-//!   looks at released for a moment
+//!   spins on released for a moment
 //!   ASLEEP into released
-//!   sleep while released is its round        released += 1, no longer ASLEEP; wake all that sleep
+//!   sleeps while released is its round       released += 1, ASLEEP cleared; wakes all sleepers
 //! ```
 //!
-//! Where processes share the barrier, the leader may be killed between its two changes. So `state` alone decides there
-//! whether a round is over, and `released` follows it: the leader sets it to the round in `state`. A waiter that wakes,
-//! after a second at most, reads `state` as well. If its round is over, the waiter does what the leader has left
-//! undone, and returns.
+//! If processes share the barrier, the leader may be killed between its two changes. So there `state` alone decides
+//! whether a round is over, and `released` follows it: the leader sets it to the round in `state`. A waiter that
+//! wakes, after a second at the latest, reads `state` as well. If its round is over, it completes what the leader
+//! left undone, and returns.
 //!
-//! Sleepers wait for a word that only leaders, waiters in their stead, and the first sleeper of a round write: a thread
-//! that wakes reads it once and goes, and a thread that arrives disturbs none that is falling asleep.
+//! Sleepers wait on a word that only leaders, waiters in place of leaders, and the first sleeper of a round write. A
+//! thread that wakes reads it once and leaves, and a thread that arrives does not disturb threads that are going to
+//! sleep.
 //!
-//! Before it sleeps a thread looks a few times, and lets others run in between (`spin.rs`): with more threads than
-//! cpus they arrive meanwhile, so that nobody sleeps and nobody need be woken.
+//! Before a thread sleeps, it spins a few times and yields the cpu in between (`spin.rs`). If there are more threads
+//! than cpus, the others arrive meanwhile, so that no thread sleeps or has to be woken.
 //!
 //! # Invariants
-//! 1. `state` changes by compare-exchange of the whole: a thread arrives in the round that it then waits for,
-//!    and of each round one thread is the leader, the one that makes it full.
-//! 2. The leader of a round adds to `released` after its round is over; the leader of a later one may be
-//!    quicker. So when `released` passes a round, that round is over, though perhaps it was a later leader who
-//!    said so: that one saw the end of the earlier round in `state`, with all that came before.
-//!    The leader of a private barrier adds 1. Where processes share the barrier, a thread reads `released`, then
-//!    `state`, and exchanges `released` for the round in `state`. Leaders and waiters may do that in any order and any
-//!    number of times: `released` never passes `state`, never goes back, and is right again whatever it was.
-//! 3. Who gives up takes itself out of its round, if that is not over; else it was let go. A private waiter then
-//!    waits until the leader says so, since it may free the barrier. A shared waiter does not: a shared barrier stays
-//!    mapped while a call borrows it.
-//! 4. Whoever sleeps has seen ASLEEP beside a number of rounds that does not let it go. Who changes that number
-//!    clears ASLEEP and wakes all: those whose round is not over say again that they sleep. If the process is killed
+//! 1. `state` changes by a compare-exchange of the whole word: a thread arrives in the round that it then waits for,
+//!    and one thread of each round is its leader, the one that completes it.
+//! 2. The leader of a round adds to `released` after its round is over; the leader of a later round may be faster. So
+//!    when `released` passes a round, that round is over, although a later leader may have reported it: that one saw
+//!    the end of the earlier round in `state`, with everything that came before. The leader of a private barrier adds
+//!    1. For a shared barrier a thread reads `released`, then `state`, and exchanges `released` for the round in
+//!    `state`. Leaders and waiters may do that in any order and any number of times: `released` never passes `state`,
+//!    never decreases, and becomes right whatever it was.
+//! 3. A thread that gives up removes itself from its round, unless the round is over and it has been released. In
+//!    that case a private waiter waits until the leader reports it, since it may free the barrier afterwards. A
+//!    shared waiter does not wait: a shared barrier stays mapped while a call borrows it.
+//! 4. A sleeper has seen ASLEEP together with a number of rounds that does not release it. A thread that changes the
+//!    number clears ASLEEP and wakes all; those whose round is not over set ASLEEP again. If the process is killed
 //!    before it wakes them, they wake within a second (`bounded_wait.rs`).
 
 use core::fmt;
@@ -53,7 +54,7 @@ use crate::sys::futex::{self, Deadline, Wake};
 
 const ROUND: u64 = 1 << 32;
 
-/// Of `released`: somebody may sleep.
+/// Bit of `released`: threads may be sleeping.
 const ASLEEP: u32 = 1;
 const RELEASED: u32 = 2;
 
@@ -73,14 +74,15 @@ fn next_round(state: u64) -> u64 {
     u64::from(round(state).wrapping_add(1)) * ROUND
 }
 
-/// Whether this round is over. None is as far behind as to seem ahead: its threads wait for that.
+/// Whether this round is over. Rounds never differ by half the range of numbers, since the threads of a round wait
+/// for its end.
 #[inline(always)]
 fn is_over(released: u32, round: u32) -> bool {
     // The number has 31 bits.
     ((released / RELEASED).wrapping_sub(round) << 1) as i32 > 0
 }
 
-/// Lets threads go when so many have come: 16 bytes.
+/// Releases waiting threads when a given number has arrived. 16 bytes.
 ///
 /// ```
 /// use corelocal::sync::Barrier;
@@ -95,45 +97,47 @@ fn is_over(released: u32, round: u32) -> bool {
 /// });
 /// ```
 ///
-/// More threads than that may use it: each round takes those that come first. It can be used again at once.
-/// What threads did before they came happens before what follows in all that were let go with them.
+/// More threads than that may use it: each round takes those that arrive first. It can be used again at once. What
+/// threads did before they arrived happens before what follows in all threads that were released with them.
 ///
 /// # After fork
-/// Threads of the parent that wait at a private barrier have come in the child too, but none of them goes on
-/// there. A barrier is of use in a child if nobody waited at it.
+/// In a forked child, threads of the parent that wait at a private barrier count as arrived but do not exist. A
+/// barrier is usable in a child if no thread waited at it.
 ///
 /// # Processes that die
-/// A thread that is killed while it waits at a shared barrier has come, and counts in that round. If it was the last
-/// one to come, the others go on, within a second or at their deadline, though no thread may be told that it leads.
+/// A thread that is killed while it waits at a shared barrier has arrived, and counts in that round. If it was the
+/// last one, the others continue within a second or at their deadline, although perhaps no thread is reported as the
+/// leader.
 #[repr(C)]
 pub struct Barrier<S: Scope = Private> {
     state: AtomicU64,
     released: Futex<S>,
-    /// Never changes here. Another user that shares the barrier may write to it (`TamperSafe`).
+    /// Constant in correct use. Another user that shares the barrier may write to it (`TamperSafe`).
     threads: AtomicU32,
 }
 
-/// Whether a thread made a round full: one in each round did (of a shared barrier, it may have been killed since).
+/// Whether the thread completed its round. One thread of each round did; for a shared barrier, it may have been
+/// killed since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BarrierWaitResult {
     is_leader: bool,
 }
 
 impl BarrierWaitResult {
-    /// Whether the thread was the last one to come.
+    /// Whether the thread was the last one to arrive.
     pub fn is_leader(&self) -> bool {
         self.is_leader
     }
 }
 
 impl Barrier {
-    /// A barrier of the threads of this process; 0 is as good as 1: nobody waits.
+    /// Creates a barrier for the threads of this process. With 0 as with 1 no thread waits.
     #[cfg(not(loom))]
     pub const fn new(threads: u32) -> Self {
         Self::with_scope(threads)
     }
 
-    /// As above.
+    /// Creates a barrier for the threads of this process. With 0 as with 1 no thread waits.
     #[cfg(loom)]
     pub fn new(threads: u32) -> Self {
         Self::with_scope(threads)
@@ -141,10 +145,10 @@ impl Barrier {
 }
 
 impl<S: Scope> Barrier<S> {
-    /// Whether the leader of a round may be killed while others live on.
+    /// Whether the leader of a round may be killed while others survive.
     const IS_SHARED: bool = matches!(S::FUTEX, futex::Scope::Shared);
 
-    /// A barrier of whoever the scope says.
+    /// Creates a barrier of the scope that the type names.
     #[cfg(not(loom))]
     pub const fn with_scope(threads: u32) -> Self {
         Barrier {
@@ -154,7 +158,7 @@ impl<S: Scope> Barrier<S> {
         }
     }
 
-    /// As above.
+    /// Creates a barrier of the scope that the type names.
     #[cfg(loom)]
     pub fn with_scope(threads: u32) -> Self {
         Barrier {
@@ -164,7 +168,7 @@ impl<S: Scope> Barrier<S> {
         }
     }
 
-    /// Waits until so many threads are here.
+    /// Waits until the number of threads has arrived.
     pub fn wait(&self) -> BarrierWaitResult {
         match self.arrive() {
             None => BarrierWaitResult { is_leader: true },
@@ -179,12 +183,14 @@ impl<S: Scope> Barrier<S> {
         BarrierWaitResult { is_leader: false }
     }
 
-    /// The same, at most so long; `None` if they did not come. Then the caller has not come either.
+    /// As [`wait`](Self::wait), for at most this time span. `None` if the others did not arrive; the caller then has
+    /// not arrived either.
     pub fn wait_for(&self, span: Duration) -> Option<BarrierWaitResult> {
         self.wait_until(Deadline::after(span))
     }
 
-    /// The same, until the deadline; `None` if they did not come. Then the caller has not come either.
+    /// As [`wait`](Self::wait), until the deadline. `None` if the others did not arrive; the caller then has not
+    /// arrived either.
     pub fn wait_until(&self, deadline: Deadline) -> Option<BarrierWaitResult> {
         let Some(round) = self.arrive() else { return Some(BarrierWaitResult { is_leader: true }) };
         let mut wait = Wait::begin(Kind::Barrier, self);
@@ -203,19 +209,19 @@ impl<S: Scope> Barrier<S> {
         Some(BarrierWaitResult { is_leader: false })
     }
 
-    /// How many threads a round takes.
+    /// The number of threads in a round.
     pub fn threads(&self) -> u32 {
         // Relaxed: written once, before other threads see the barrier.
         self.threads.load(Ordering::Relaxed)
     }
 
-    /// Comes; the round to wait for, or nothing if that was the last one to come.
+    /// Arrives; returns the round to wait for, `None` for the last thread of the round.
     fn arrive(&self) -> Option<u32> {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
             let is_last = arrived(state).saturating_add(1) >= self.threads();
             let after = if is_last { next_round(state) } else { state + 1 };
-            // Release and Acquire: partners of each other. The leader sees what all did before they came.
+            // Release and Acquire: partners of each other. The leader sees what all threads did before they arrived.
             match self.state.compare_exchange_weak(
                 state,
                 after,
@@ -232,15 +238,15 @@ impl<S: Scope> Barrier<S> {
         }
     }
 
-    /// Lets the waiters go whose rounds are over.
+    /// Releases the waiters whose rounds are over.
     fn release(&self) {
-        // Whoever is let go may free a private barrier: from then on it is an address.
+        // A released thread may free a private barrier: from then on only the address is used.
         let this: *const Futex<S> = &self.released;
         let barrier: *const Self = self;
-        // Acquire: `state`, which is read below, is not older than what is read here. So `released` never goes back.
+        // Acquire: `state`, which is read below, is not older than what is read here. So `released` never decreases.
         let look = if Self::IS_SHARED { Ordering::Acquire } else { Ordering::Relaxed };
-        // Release: partner is the Acquire in `is_over_soon` and `announce`. Leaders come one after another,
-        // so it lasts.
+        // Release: partner is the Acquire in `is_over_soon` and `announce`. Leaders follow one another, so the
+        // release sequence continues.
         let before = self.released.fetch_update(Ordering::Release, look, |released| {
             let over = if Self::IS_SHARED {
                 // Acquire: partner is the Release of the leaders in `arrive`.
@@ -251,7 +257,7 @@ impl<S: Scope> Barrier<S> {
             let after = over.wrapping_mul(RELEASED);
             (after != released & !ASLEEP).then_some(after)
         });
-        // An error: another thread has released all rounds that are over, and wakes their sleepers.
+        // An error means that another thread has released all rounds that are over, and wakes their sleepers.
         if before.is_ok_and(|released| released & ASLEEP != 0) {
             profile::let_go(Kind::Barrier, barrier);
             Futex::wake(this, u32::MAX);
@@ -285,7 +291,7 @@ impl<S: Scope> Barrier<S> {
         round(self.state.load(Ordering::Acquire)) != mine
     }
 
-    /// Looks whether this round ends while the caller need not sleep.
+    /// Spins for the end of this round.
     fn is_over_soon(&self, round: u32) -> bool {
         let mut spin = Spin::new(spin::BRIEF);
         // Acquire: partner is the Release in `release`.
@@ -297,7 +303,7 @@ impl<S: Scope> Barrier<S> {
         true
     }
 
-    /// Says that somebody is about to sleep: while `released` is as returned. Nothing if this round is over.
+    /// Sets ASLEEP, and returns the value to sleep on. `None` if this round is over.
     fn announce(&self, round: u32) -> Option<u32> {
         // Acquire, here and below: partner is the Release in `release`.
         let mut released = self.released.load(Ordering::Acquire);
@@ -319,15 +325,15 @@ impl<S: Scope> Barrier<S> {
         None
     }
 
-    /// Takes the caller out of its round; false if that is over.
+    /// Removes the caller from its round; false if the round is over.
     fn withdraw(&self, mine: u32) -> bool {
         // Acquire, here and below: partner is the Release of the leader in `arrive`, if the round is over.
         let mut state = self.state.load(Ordering::Acquire);
         while round(state) == mine {
-            // Only another user that shares the barrier can have written 0: then there is nothing to take back.
+            // Only another user that shares the barrier can have written 0; then there is nothing to remove.
             let after = if arrived(state) == 0 { state } else { state - 1 };
-            // Relaxed: it takes back what it said, and learns nothing. A read-modify-write, so the Release of
-            // those that came before lasts.
+            // Relaxed: it removes its own arrival, and learns nothing. A read-modify-write, so it continues the
+            // release sequence of threads that arrived before.
             match self.state.compare_exchange_weak(
                 state,
                 after,
@@ -359,7 +365,7 @@ mod tests {
     use super::*;
     use crate::sync::scope::Shared;
 
-    /// Another user that shares the barrier writes any bytes to it.
+    /// Another user that shares the barrier writes arbitrary bytes to it.
     #[test]
     fn every_word_may_be_written_by_others() {
         let barrier = Barrier::new(3);
@@ -368,7 +374,7 @@ mod tests {
         numbers.2.store(1, Ordering::Relaxed);
         assert!(barrier.wait().is_leader());
         assert_eq!(barrier.threads(), 1);
-        // As many as there can be have arrived.
+        // The maximum number has arrived.
         state.store(u64::MAX, Ordering::Relaxed);
         threads.store(u32::MAX, Ordering::Relaxed);
         assert!(barrier.wait().is_leader());

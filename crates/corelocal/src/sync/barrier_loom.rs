@@ -1,4 +1,4 @@
-//! Threads that meet, and meet again. Then twins with one fault each.
+//! Model: threads meet at a barrier twice. Then mutants with one fault each.
 
 use super::*;
 use crate::sync::scope::Shared;
@@ -8,7 +8,7 @@ use std::boxed::Box;
 
 struct Model<S: Scope> {
     barrier: Barrier<S>,
-    /// What each of the two has written before they met for the first time, and for the second time.
+    /// What each of the two threads wrote before they met for the first time, and for the second time.
     told: [[UnsafeCell<u32>; 2]; 2],
 }
 
@@ -16,7 +16,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     crate::explore::within(3, model);
 }
 
-/// Leaked: loom panics in the drop of its own, after a deadlock.
+/// Leaked: loom panics in its own drop after a deadlock.
 fn leaked<S: Scope>() -> &'static Model<S> {
     let told = [(); 2].map(|()| [(); 2].map(|()| UnsafeCell::new(0)));
     Box::leak(Box::new(Model { barrier: Barrier::with_scope(2), told }))
@@ -24,7 +24,7 @@ fn leaked<S: Scope>() -> &'static Model<S> {
 
 impl<S: Scope> Model<S> {
     fn tell(&self, time: usize, mine: usize) {
-        // SAFETY: each its own; the other one reads it after they met.
+        // SAFETY: each thread writes its own; the other one reads it after they met.
         self.told[time][mine].with_mut(|told| unsafe { *told = 1 });
     }
 
@@ -38,7 +38,7 @@ fn wait<S: Scope>(barrier: &Barrier<S>) -> bool {
     barrier.wait().is_leader()
 }
 
-/// As `wait` of a shared barrier, where a thread looks again before it is woken.
+/// As `wait` of a shared barrier, where a thread checks before it is woken.
 fn doze(barrier: &Barrier<Shared>) -> bool {
     let Some(round) = barrier.arrive() else { return true };
     let mut wait = Wait::begin(Kind::Barrier, barrier);

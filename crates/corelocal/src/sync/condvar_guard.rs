@@ -1,9 +1,9 @@
-//! What a condition variable must know of a guard: how to let go of its lock for a while.
+//! What a condition variable needs from a guard: to release its lock and take it again.
 //!
 //! # Invariants
-//! 1. Between `release` and `reacquire` nobody sees the guard, which the condition variable borrows exclusively.
-//! 2. A guard is of a whole value, which is there whatever others do meanwhile. A part of it, as a mapped guard
-//!    has it, may be gone.
+//! 1. Between `release` and `reacquire` the guard is not accessible: the condition variable borrows it exclusively.
+//! 2. The guard is one of a whole value, which exists whatever other threads do meanwhile. A part of a value, as a
+//!    mapped guard has it, may be gone.
 
 use super::mutex::{Lock, MutexGuard};
 #[cfg(not(loom))]
@@ -15,8 +15,8 @@ use super::rwlock::{RwLockWriteGuard, Unlocked};
 use super::scope::Scope;
 use crate::sys::orphaned::Orphaned;
 
-/// The guard of a lock that a [`Condvar`](super::Condvar) can let go of and take again: that of a
-/// [`Mutex`](super::Mutex). Not a mapped one, whose part of the value may be gone after the wait:
+/// The guard of a lock that a [`Condvar`](super::Condvar) can release and take again: that of a
+/// [`Mutex`](super::Mutex). Mapped guards are excluded, because their part of the value may be gone after the wait:
 ///
 /// ```compile_fail,E0277
 /// # use corelocal::sync::{Condvar, Mutex, MutexGuard};
@@ -29,10 +29,10 @@ pub trait CondvarGuard: sealed::CondvarGuard {}
 
 impl<G: sealed::CondvarGuard> CondvarGuard for G {}
 
-/// The guard of a lock that may fail to be taken again, or may have something to tell then: that of a
-/// [`RobustMutex`], a [`PiMutex`], or a writer's of a [`RwLock`](super::RwLock).
+/// The guard of a lock that may fail to be taken again, or whose locking returns more than a guard: that of a
+/// [`RobustMutex`], a [`PiMutex`], or a writer of a [`RwLock`](super::RwLock).
 ///
-/// A [`Condvar`](super::Condvar) takes it, and gives back what locking gives.
+/// A [`Condvar`](super::Condvar) consumes it, and returns what locking returns.
 pub trait OwnedGuard: sealed::OwnedGuard {}
 
 impl<G: sealed::OwnedGuard> OwnedGuard for G {}
@@ -44,31 +44,31 @@ pub(super) mod sealed {
     use crate::sys::futex::Scope;
 
     pub(crate) trait CondvarGuard {
-        /// Lets go of the lock.
+        /// Releases the lock.
         ///
         /// # Safety
         /// The guard is not used until `reacquire`.
         unsafe fn release(&self);
 
-        /// Takes the lock again, after a sleep on a condition variable or where `adopt` moved it.
+        /// Takes the lock again, after a sleep on a condition variable or at the place to which `adopt` moved the
+        /// thread.
         ///
         /// # Safety
-        /// After `release`.
+        /// `release` was called before.
         unsafe fn reacquire(&self);
 
         /// The address of the lock.
         fn lock_address(&self) -> usize;
 
-        /// Moves waiters to where those of the held lock sleep, so that its unlocking wakes them one by one: as many
-        /// as `requeue` says, which is given a number of waiters at most and the place. Nothing, if the lock has
-        /// no such place.
+        /// Moves waiters to the queue of the held lock, so that its unlocks wake them one by one. `requeue` gets the
+        /// maximum number and the place, and returns how many were moved. Does nothing if the lock has no such queue.
         fn adopt(&self, _requeue: &mut dyn FnMut(u32, Place<'_>) -> u32) {}
     }
 
     pub trait OwnedGuard {
         /// What is locked.
         type Lock;
-        /// What locking it gives.
+        /// What locking returns.
         type Locked;
 
         fn unlock(self) -> Self::Lock;
@@ -76,7 +76,7 @@ pub(super) mod sealed {
         fn relock(lock: Self::Lock) -> Self::Locked;
     }
 
-    /// Where the waiters of a lock sleep, and who they may be.
+    /// The word on which the waiters of a lock sleep, and its scope.
     #[derive(Clone, Copy)]
     pub struct Place<'a> {
         word: &'a AtomicU32,
@@ -88,7 +88,7 @@ pub(super) mod sealed {
             Place { word: futex, scope: S::FUTEX }
         }
 
-        /// The place, if it is of this scope.
+        /// The word, if it is of this scope.
         pub(in crate::sync) fn of_scope<S: scope::Scope>(self) -> Option<&'a Futex<S>> {
             // SAFETY: a futex is its word, whatever its scope.
             let futex = unsafe { &*core::ptr::from_ref(self.word).cast::<Futex<S>>() };
@@ -100,14 +100,14 @@ pub(super) mod sealed {
 /// [`sealed::CondvarGuard::adopt`] for a lock that is held.
 ///
 /// # Safety
-/// The caller holds it.
+/// The caller holds the lock.
 pub(super) unsafe fn adopt<S: Scope>(
     lock: &Lock<S>,
     requeue: &mut dyn FnMut(u32, sealed::Place<'_>) -> u32,
 ) {
     let moved = requeue(lock.room_for_guests(), sealed::Place::new(lock.queue()));
     if moved > 0 {
-        // SAFETY: the caller holds the lock, and held it when they were moved.
+        // SAFETY: the caller holds the lock, and held it while they were moved.
         unsafe { lock.expect_guests(moved) };
     }
 }

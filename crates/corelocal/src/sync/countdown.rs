@@ -1,15 +1,15 @@
-//! A number that goes down to zero, and threads that wait for that: what latches and wait groups are.
+//! A counter with threads that wait for zero: the basis of latches and wait groups.
 //!
 //! ```text
-//!   31        30        24   23                 0
-//!   AWAITED   times at zero   what is left to do
+//!   31        30        24   23      0
+//!   AWAITED   times at zero   count
 //! ```
 //!
 //! # Invariants
-//! 1. The change that brings the number to 0 counts that in `times`, clears AWAITED and wakes all. A waiter
-//!    that sees another `times` than at its start leaves, even if the number has grown again. (It misses that
-//!    only if it does not run while that happens a multiple of 128 times: then it waits for the next zero.)
-//! 2. Who counts down does not touch the word after the exchange: its memory may be gone.
+//! 1. The change that brings the count to 0 increments `times`, clears AWAITED and wakes all. A waiter that sees
+//!    another `times` than at its start leaves, even if the count has grown again. (It misses that only if it does
+//!    not run while this happens a multiple of 128 times; then it waits for the next zero.)
+//! 2. A thread that counts down does not access the word after the exchange: its memory may be gone.
 
 use super::futex::Futex;
 use super::profile::{Kind, Wait};
@@ -19,7 +19,7 @@ use crate::sys::futex::{Deadline, Wake};
 
 const AWAITED: u32 = 1 << 31;
 const LEFT_BITS: u32 = 24;
-/// The largest number.
+/// The maximum count.
 pub(super) const MOST: u32 = (1 << LEFT_BITS) - 1;
 const ONE_TIME: u32 = 1 << LEFT_BITS;
 
@@ -33,13 +33,13 @@ fn times(word: u32) -> u32 {
     (word & !AWAITED) >> LEFT_BITS
 }
 
-/// The word after it came to zero.
+/// The word after the count has reached zero.
 #[inline(always)]
 fn at_zero(word: u32) -> u32 {
     (word & !(AWAITED | MOST)).wrapping_add(ONE_TIME) & !AWAITED
 }
 
-/// See the module's text. All bytes 0 is: nothing is left to do.
+/// The word. All bytes 0 is a count of zero.
 #[repr(transparent)]
 pub(super) struct Countdown<S: Scope> {
     word: Futex<S>,
@@ -57,11 +57,11 @@ impl<S: Scope> Countdown<S> {
         Countdown { word: Futex::new(count) }
     }
 
-    /// Adds to the number; false, and nothing is changed, if it would be too large.
+    /// Adds to the count; false, without a change, if it would be too large.
     pub(super) fn add(&self, more: u32) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while more <= MOST - left(word) {
-            // Relaxed: those who wait learn nothing from it. A read-modify-write, so a Release lasts.
+            // Relaxed: waiters learn nothing from it. A read-modify-write, so it continues a release sequence.
             match self.word.compare_exchange_weak(
                 word,
                 word + more,
@@ -75,7 +75,7 @@ impl<S: Scope> Countdown<S> {
         false
     }
 
-    /// Takes up to `less` from the number; what it was before.
+    /// Subtracts up to `less` from the count; returns the count before that.
     #[inline]
     pub(super) fn subtract(&self, less: u32) -> u32 {
         let this: *const Futex<S> = &self.word;
@@ -90,7 +90,7 @@ impl<S: Scope> Countdown<S> {
             match self.word.compare_exchange_weak(word, after, Ordering::Release, Ordering::Relaxed)
             {
                 Ok(_) => {
-                    // Invariant 2: by address.
+                    // Invariant 2: by address only.
                     if zero && word & AWAITED != 0 {
                         Futex::wake(this, u32::MAX);
                     }
@@ -129,13 +129,13 @@ impl<S: Scope> Countdown<S> {
         }
     }
 
-    /// How often it was zero, as far as is known.
+    /// How often the count has been zero, as far as is known.
     pub(super) fn start(&self) -> u32 {
         times(self.word.load(Ordering::Relaxed))
     }
 
-    /// Says that somebody is about to sleep: while the word is as returned. Nothing if the number is zero, or
-    /// was since it had been so `start` times.
+    /// Sets AWAITED and returns the word to sleep on. `None` if the count is zero, or has been since it was `start`
+    /// times.
     pub(super) fn announce(&self, start: u32) -> Option<u32> {
         // Acquire, here and below: partner is the Release in `subtract`.
         let mut word = self.word.load(Ordering::Acquire);
@@ -153,14 +153,14 @@ impl<S: Scope> Countdown<S> {
         None
     }
 
-    /// Whether `announce` would return nothing.
+    /// Whether `announce` would return `None`.
     pub(super) fn is_there(&self, start: u32) -> bool {
         // Acquire: partner is the Release in `subtract`.
         let word = self.word.load(Ordering::Acquire);
         left(word) == 0 || times(word) != start
     }
 
-    /// The word, for those who wait for several.
+    /// The word, for waits on several objects.
     pub(super) fn word(&self) -> &AtomicU32 {
         &self.word
     }

@@ -1,18 +1,18 @@
-//! Events: something has happened, for one thread or for all.
+//! Events: signal one thread, or all threads.
 //!
 //! An [`AutoEvent`] is a semaphore of at most one permit (`permits.rs`). The word of a [`ManualEvent`]:
 //!
 //! ```text
 //!   31            2   1         0
-//!   how often set     AWAITED   SET
+//!   times set         AWAITED   SET
 //! ```
 //!
 //! # Invariants
-//! 1. SET and AWAITED are never both there: who sets wakes all and clears AWAITED; who finds SET does not
-//!    sleep.
-//! 2. The count changes with each change from not SET to SET. A waiter that sees another count than at its
-//!    start was there when the event was set, and leaves, whether it is set still or not.
-//! 3. Who sets does not touch the word after the exchange: its memory may be gone.
+//! 1. SET and AWAITED are never both set: setting the event clears AWAITED and wakes all, and a thread that finds SET
+//!    does not sleep.
+//! 2. The count changes with each change to SET. A waiter that sees another count than at its start waited when the
+//!    event was set, and leaves, whether the event is still set or not.
+//! 3. A thread that sets the event does not access the word after the exchange: its memory may be gone.
 
 use core::fmt;
 use core::time::Duration;
@@ -25,9 +25,9 @@ use super::timeout::WaitTimeoutResult;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::{Deadline, Wake};
 
-/// Lets one thread go for each time it is set: 4 bytes.
+/// An event that releases one thread each time it is set. 4 bytes.
 ///
-/// Setting it twice before anybody waits is setting it once. All bytes 0 is an event that is not set.
+/// Setting it twice before a thread waits is the same as setting it once. All bytes 0 is an event that is not set.
 ///
 /// ```
 /// use corelocal::sync::AutoEvent;
@@ -43,13 +43,13 @@ pub struct AutoEvent<S: Scope = Private> {
 }
 
 impl AutoEvent {
-    /// An event of the threads of this process.
+    /// Creates an event for the threads of this process.
     #[cfg(not(loom))]
     pub const fn new(set: bool) -> Self {
         Self::with_scope(set)
     }
 
-    /// As above.
+    /// Creates an event for the threads of this process.
     #[cfg(loom)]
     pub fn new(set: bool) -> Self {
         Self::with_scope(set)
@@ -57,45 +57,45 @@ impl AutoEvent {
 }
 
 impl<S: Scope> AutoEvent<S> {
-    /// An event of whoever the scope says.
+    /// Creates an event of the scope that the type names.
     #[cfg(not(loom))]
     pub const fn with_scope(set: bool) -> Self {
         AutoEvent { permits: Permits::new(set as u32) }
     }
 
-    /// As above.
+    /// Creates an event of the scope that the type names.
     #[cfg(loom)]
     pub fn with_scope(set: bool) -> Self {
         AutoEvent { permits: Permits::new(set as u32) }
     }
 
-    /// Lets go one thread that waits, or else the next one that does. Async-signal-safe.
+    /// Sets the event: releases one waiting thread, or else the next one that waits. Async-signal-safe.
     ///
-    /// What the caller did before happens before what that thread does after its wait.
+    /// What the caller did before happens before what the released thread does after its wait.
     #[inline]
     pub fn set(&self) {
         self.permits.give(1, 1, true);
     }
 
-    /// As if it had not been set; says whether it was. Async-signal-safe.
+    /// Resets the event; returns whether it was set. Async-signal-safe.
     #[inline]
     pub fn reset(&self) -> bool {
         self.permits.try_take()
     }
 
-    /// Waits until it is set, and resets it.
+    /// Waits until the event is set, and resets it.
     #[inline]
     pub fn wait(&self) {
         self.permits.take_until(None, Kind::Event);
     }
 
-    /// Resets it if it is set; says whether it was. The same as [`reset`](Self::reset).
+    /// Resets the event if it is set; returns whether it was. The same as [`reset`](Self::reset).
     #[inline]
     pub fn try_wait(&self) -> bool {
         self.permits.try_take()
     }
 
-    /// Waits until it is set, at most so long, and resets it.
+    /// Waits until the event is set, for at most this time span, and resets it.
     #[inline]
     pub fn wait_for(&self, span: Duration) -> WaitTimeoutResult {
         WaitTimeoutResult::of(
@@ -104,13 +104,13 @@ impl<S: Scope> AutoEvent<S> {
         )
     }
 
-    /// Waits until it is set or until the deadline, and resets it.
+    /// Waits until the event is set or the deadline passes, and resets it.
     #[inline]
     pub fn wait_until(&self, deadline: Deadline) -> WaitTimeoutResult {
         WaitTimeoutResult::of(self.permits.take_until(Some(deadline), Kind::Event))
     }
 
-    /// Whether it is set at the moment.
+    /// Whether the event is set at the moment.
     #[inline]
     pub fn is_set(&self) -> bool {
         self.permits.available() > 0
@@ -138,9 +138,9 @@ fn times(word: u32) -> u32 {
     word / ONCE
 }
 
-/// Lets all threads go while it is set: 4 bytes.
+/// An event that releases all threads while it is set. 4 bytes.
 ///
-/// A thread that waits when it is set returns, even if the event is reset before the thread runs. All bytes 0
+/// A thread that waits when the event is set returns, even if the event is reset before the thread runs. All bytes 0
 /// is an event that is not set.
 ///
 /// ```
@@ -160,13 +160,13 @@ pub struct ManualEvent<S: Scope = Private> {
 }
 
 impl ManualEvent {
-    /// An event of the threads of this process.
+    /// Creates an event for the threads of this process.
     #[cfg(not(loom))]
     pub const fn new(set: bool) -> Self {
         Self::with_scope(set)
     }
 
-    /// As above.
+    /// Creates an event for the threads of this process.
     #[cfg(loom)]
     pub fn new(set: bool) -> Self {
         Self::with_scope(set)
@@ -174,22 +174,22 @@ impl ManualEvent {
 }
 
 impl<S: Scope> ManualEvent<S> {
-    /// An event of whoever the scope says.
+    /// Creates an event of the scope that the type names.
     #[cfg(not(loom))]
     pub const fn with_scope(set: bool) -> Self {
         ManualEvent { word: Futex::new(if set { SET } else { 0 }) }
     }
 
-    /// As above.
+    /// Creates an event of the scope that the type names.
     #[cfg(loom)]
     pub fn with_scope(set: bool) -> Self {
         ManualEvent { word: Futex::new(u32::from(set)) }
     }
 
-    /// Lets go all that wait, and all that will until it is reset; says whether it was set already.
-    /// Async-signal-safe.
+    /// Sets the event: releases all waiting threads, and all that wait before it is reset. Returns whether it was set
+    /// already. Async-signal-safe.
     ///
-    /// What the caller did before happens before what those threads do after.
+    /// What the caller did before happens before what those threads do afterwards.
     #[inline]
     pub fn set(&self) -> bool {
         let this: *const Futex<S> = &self.word;
@@ -201,7 +201,7 @@ impl<S: Scope> ManualEvent<S> {
             match self.word.compare_exchange_weak(word, after, Ordering::Release, Ordering::Relaxed)
             {
                 Ok(_) => {
-                    // Invariant 3: by address.
+                    // Invariant 3: by address only.
                     if word & AWAITED != 0 {
                         Futex::wake(this, u32::MAX);
                     }
@@ -212,22 +212,22 @@ impl<S: Scope> ManualEvent<S> {
         }
     }
 
-    /// Lets threads wait again; says whether it was set. Async-signal-safe.
+    /// Resets the event, so that threads wait again; returns whether it was set. Async-signal-safe.
     #[inline]
     pub fn reset(&self) -> bool {
-        // A read-modify-write, so that the Release in `set` lasts for waiters of then. Acquire: partner is
-        // the same.
+        // A read-modify-write, which continues the release sequence of `set` for its waiters. Acquire: partner is
+        // that Release.
         is_set(self.word.fetch_and(!SET, Ordering::Acquire))
     }
 
-    /// Whether it is set; then what happened before happens before what follows.
+    /// Whether the event is set. If so, what happened before `set` happens before what follows.
     #[inline]
     pub fn is_set(&self) -> bool {
         // Acquire: partner is the Release in `set`.
         is_set(self.word.load(Ordering::Acquire))
     }
 
-    /// Waits until it is set.
+    /// Waits until the event is set.
     #[inline]
     pub fn wait(&self) {
         if !self.is_set() {
@@ -235,13 +235,13 @@ impl<S: Scope> ManualEvent<S> {
         }
     }
 
-    /// Waits until it is set, at most so long.
+    /// Waits until the event is set, for at most this time span.
     #[inline]
     pub fn wait_for(&self, span: Duration) -> WaitTimeoutResult {
         WaitTimeoutResult::of(self.is_set() || self.wait_cold(Some(Deadline::after(span))))
     }
 
-    /// Waits until it is set or until the deadline.
+    /// Waits until the event is set or the deadline passes.
     #[inline]
     pub fn wait_until(&self, deadline: Deadline) -> WaitTimeoutResult {
         WaitTimeoutResult::of(self.is_set() || self.wait_cold(Some(deadline)))
@@ -260,8 +260,8 @@ impl<S: Scope> ManualEvent<S> {
         }
     }
 
-    /// Says that somebody is about to sleep: while the word is as returned. Nothing if it is set, or was
-    /// since it had been set `start` times.
+    /// Sets AWAITED and returns the word to sleep on. `None` if the event is set, or has been since it was set
+    /// `start` times.
     pub(super) fn announce(&self, start: u32) -> Option<u32> {
         // Acquire, here and below: partner is the Release in `set`.
         let mut word = self.word.load(Ordering::Acquire);
@@ -284,14 +284,14 @@ impl<S: Scope> ManualEvent<S> {
         times(self.word.load(Ordering::Relaxed))
     }
 
-    /// Whether `announce` would return nothing.
+    /// Whether `announce` would return `None`.
     pub(super) fn is_there(&self, start: u32) -> bool {
         // Acquire: partner is the Release in `set`.
         let word = self.word.load(Ordering::Acquire);
         is_set(word) || times(word) != start
     }
 
-    /// The word, for those who wait for several.
+    /// The word, for waits on several objects.
     pub(super) fn word(&self) -> &AtomicU32 {
         &self.word
     }

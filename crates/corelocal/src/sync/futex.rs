@@ -1,4 +1,4 @@
-//! A word to wait for, with its scope.
+//! A futex word with its scope.
 
 use core::marker::PhantomData;
 use core::ops::Deref;
@@ -10,7 +10,7 @@ use crate::sys::Errno;
 use crate::sys::futex::{Deadline, Requeue, Wake};
 use crate::sys::sleep;
 
-/// An atomic word that threads can sleep on. Waits return for nothing at times: look again.
+/// An atomic word that threads can sleep on. Waits may return spuriously.
 #[repr(transparent)]
 pub(super) struct Futex<S: Scope> {
     word: AtomicU32,
@@ -28,28 +28,29 @@ impl<S: Scope> Futex<S> {
         Futex { word: AtomicU32::new(value), scope: PhantomData }
     }
 
-    /// Sleeps while the word holds `expected`, until woken or until the deadline. Where processes share it another word
-    /// is noticed within a second, whoever died (`bounded_wait.rs`).
+    /// Sleeps while the word holds `expected`, until woken or until the deadline. If processes share the word,
+    /// another value is noticed within a second, even if the process that should wake this one died
+    /// (`bounded_wait.rs`).
     #[inline]
     pub(super) fn wait(&self, expected: u32, deadline: Option<Deadline>) -> Wake {
         bounded_wait::wait(&self.word, expected, deadline, S::FUTEX)
     }
 
-    /// The same, for who has a deadline that comes soon.
+    /// As [`wait`](Self::wait), for a deadline that comes soon.
     #[inline]
     pub(super) fn wait_briefly(&self, expected: u32, deadline: Option<Deadline>) -> Wake {
         sleep::wait(&self.word, expected, deadline, S::FUTEX)
     }
 
-    /// Wakes up to `waiters`; says how many. Does not look at the word, which may be gone already: whoever
-    /// sees a lock free may free its memory.
+    /// Wakes up to `waiters` threads; returns how many. Does not access the word, whose memory may be gone: a thread
+    /// that sees a lock free may free its memory.
     #[inline]
     pub(super) fn wake(this: *const Self, waiters: u32) -> usize {
         sleep::wake(this.cast(), waiters, S::FUTEX)
     }
 
-    /// If the word holds `expected`: wakes up to `wake` of its waiters and lets up to `requeue` others wait
-    /// for `target` instead. Where the kernel or a filter refuses that, nothing is done.
+    /// If the word holds `expected`: wakes up to `wake` waiters and moves up to `requeue` others to `target`. Does
+    /// nothing if the kernel or a filter refuses it.
     pub(super) fn requeue(
         &self,
         expected: u32,

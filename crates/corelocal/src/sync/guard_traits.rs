@@ -1,9 +1,10 @@
 //! The traits of guards that give access to a value: `Deref`, `DerefMut`, `Debug` and `Display`.
 
-/// Access to a value, shared or exclusive. `pointer` is where the value lies, given the guard.
+/// Implements access to a value for a guard, shared or exclusive. `pointer` is the address of the value, given the
+/// guard.
 ///
-/// The caller vouches, as for an unsafe block: while a shared guard exists no thread writes to the value, and while an
-/// exclusive one exists no other reference to the value is used.
+/// The invocation vouches, like an unsafe block, that while a shared guard exists no thread writes to the value, and
+/// that while an exclusive one exists no other reference to the value is used.
 macro_rules! guard_traits {
     (shared [$($generics:tt)*] $guard:ty, -> $target:ty, |$this:ident| $pointer:expr) => {
         impl<$($generics)*> core::ops::Deref for $guard {
@@ -12,7 +13,8 @@ macro_rules! guard_traits {
             #[inline(always)]
             fn deref(&self) -> &$target {
                 let $this = self;
-                // SAFETY: the guard holds the lock, so no thread writes to the value, which borrows the guard.
+                // SAFETY: the guard holds the lock, so no thread writes to the value, and the reference borrows the
+                // guard.
                 unsafe { &*$pointer }
             }
         }

@@ -1,6 +1,6 @@
-//! Waiting until a number of things is done: once, or again and again.
+//! Latches and wait groups: waiting until a number of things is done, once or repeatedly.
 //!
-//! The protocol is in `countdown.rs`: these are its faces.
+//! `countdown.rs` has the protocol.
 
 use core::fmt;
 use core::time::Duration;
@@ -10,7 +10,7 @@ use super::scope::{Private, Scope};
 use super::timeout::WaitTimeoutResult;
 use crate::sys::futex::Deadline;
 
-/// Opens, for good, when it was counted down to zero: 4 bytes.
+/// Opens for good when it has been counted down to zero. 4 bytes.
 ///
 /// ```
 /// use corelocal::sync::Latch;
@@ -29,7 +29,7 @@ pub struct Latch<S: Scope = Private> {
 }
 
 impl Latch {
-    /// A latch of the threads of this process. One with a count of 0 is open.
+    /// Creates a latch for the threads of this process. With a count of 0 it is open.
     ///
     /// # Panics
     /// If the count is above [`MAX`](Self::MAX); while compiling, in a static.
@@ -38,7 +38,7 @@ impl Latch {
         Self::with_scope(count)
     }
 
-    /// As above.
+    /// Creates a latch for the threads of this process. With a count of 0 it is open.
     #[cfg(loom)]
     pub fn new(count: u32) -> Self {
         Self::with_scope(count)
@@ -46,10 +46,10 @@ impl Latch {
 }
 
 impl<S: Scope> Latch<S> {
-    /// The largest count.
+    /// The maximum count.
     pub const MAX: u32 = MOST;
 
-    /// A latch of whoever the scope says.
+    /// Creates a latch of the scope that the type names.
     ///
     /// # Panics
     /// As [`new`](Latch::new).
@@ -58,58 +58,58 @@ impl<S: Scope> Latch<S> {
         Latch { countdown: Countdown::new(count) }
     }
 
-    /// As above.
+    /// Creates a latch of the scope that the type names.
     #[cfg(loom)]
     pub fn with_scope(count: u32) -> Self {
         Latch { countdown: Countdown::new(count) }
     }
 
-    /// One less. An open latch stays as it is. Async-signal-safe.
+    /// Decrements the count. Does nothing if the latch is open. Async-signal-safe.
     ///
-    /// What the caller did before happens before what those do who wait.
+    /// What the caller did before happens before what waiting threads do afterwards.
     #[inline]
     pub fn count_down(&self) {
         self.countdown.subtract(1);
     }
 
-    /// So many less, down to zero. Async-signal-safe.
+    /// Subtracts from the count, down to zero. Async-signal-safe.
     #[inline]
     pub fn count_down_by(&self, count: u32) {
         self.countdown.subtract(count);
     }
 
-    /// One less, then waits until it is open.
+    /// Decrements the count, then waits until the latch is open.
     #[inline]
     pub fn arrive_and_wait(&self) {
         self.count_down();
         self.wait();
     }
 
-    /// Waits until it is open.
+    /// Waits until the latch is open.
     #[inline]
     pub fn wait(&self) {
         self.countdown.wait(None);
     }
 
-    /// Waits until it is open, at most so long.
+    /// Waits until the latch is open, for at most this time span.
     #[inline]
     pub fn wait_for(&self, span: Duration) -> WaitTimeoutResult {
         WaitTimeoutResult::of(self.is_open() || self.countdown.wait(Some(Deadline::after(span))))
     }
 
-    /// Waits until it is open or until the deadline.
+    /// Waits until the latch is open or the deadline passes.
     #[inline]
     pub fn wait_until(&self, deadline: Deadline) -> WaitTimeoutResult {
         WaitTimeoutResult::of(self.countdown.wait(Some(deadline)))
     }
 
-    /// Whether it is open; then what happened before happens before what follows.
+    /// Whether the latch is open. If so, what happened before happens before what follows.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.countdown.is_done()
     }
 
-    /// What is left to count down at the moment.
+    /// The count at the moment.
     pub fn count(&self) -> u32 {
         self.countdown.count()
     }
@@ -121,9 +121,9 @@ impl<S: Scope> fmt::Debug for Latch<S> {
     }
 }
 
-/// Counts tasks that are under way, and lets threads wait until there are none: 4 bytes.
+/// Counts tasks in progress, and lets threads wait until there are none. 4 bytes.
 ///
-/// Unlike a [`Latch`] it goes up as well, and may be used again. All bytes 0 is a group without tasks.
+/// Unlike a [`Latch`] it also counts up, and can be used again. All bytes 0 is a group without tasks.
 ///
 /// ```
 /// use corelocal::sync::WaitGroup;
@@ -143,13 +143,13 @@ pub struct WaitGroup<S: Scope = Private> {
 }
 
 impl WaitGroup {
-    /// A group of the threads of this process.
+    /// Creates a group for the threads of this process.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self::with_scope()
     }
 
-    /// As above.
+    /// Creates a group for the threads of this process.
     #[cfg(loom)]
     pub fn new() -> Self {
         Self::with_scope()
@@ -157,41 +157,41 @@ impl WaitGroup {
 }
 
 impl<S: Scope> WaitGroup<S> {
-    /// The most tasks at a time.
+    /// The maximum number of tasks at a time.
     pub const MAX: u32 = MOST;
 
-    /// A group of whoever the scope says.
+    /// Creates a group of the scope that the type names.
     #[cfg(not(loom))]
     pub const fn with_scope() -> Self {
         WaitGroup { countdown: Countdown::new(0) }
     }
 
-    /// As above.
+    /// Creates a group of the scope that the type names.
     #[cfg(loom)]
     pub fn with_scope() -> Self {
         WaitGroup { countdown: Countdown::new(0) }
     }
 
-    /// So many tasks more.
+    /// Adds tasks.
     ///
     /// # Panics
-    /// If there were more than [`MAX`](Self::MAX) then.
+    /// If there would be more than [`MAX`](Self::MAX).
     pub fn add(&self, tasks: u32) {
         assert!(self.countdown.add(tasks), "a wait group has at most 2^24 - 1 tasks");
     }
 
-    /// One task less.
+    /// Removes a task.
     ///
-    /// What the caller did before happens before what those do who wait.
+    /// What the caller did before happens before what waiting threads do afterwards.
     ///
     /// # Panics
-    /// If there was none.
+    /// If there is no task.
     #[inline]
     pub fn done(&self) {
         assert!(self.countdown.subtract(1) > 0, "more tasks are done than were added");
     }
 
-    /// One task more, until the guard is dropped.
+    /// Adds a task, until the guard is dropped.
     ///
     /// # Panics
     /// As [`add`](Self::add).
@@ -206,7 +206,7 @@ impl<S: Scope> WaitGroup<S> {
         self.countdown.wait(None);
     }
 
-    /// The same, at most so long.
+    /// As [`wait`](Self::wait), for at most this time span.
     #[inline]
     pub fn wait_for(&self, span: Duration) -> WaitTimeoutResult {
         WaitTimeoutResult::of(
@@ -214,13 +214,13 @@ impl<S: Scope> WaitGroup<S> {
         )
     }
 
-    /// The same, until the deadline.
+    /// As [`wait`](Self::wait), until the deadline.
     #[inline]
     pub fn wait_until(&self, deadline: Deadline) -> WaitTimeoutResult {
         WaitTimeoutResult::of(self.countdown.wait(Some(deadline)))
     }
 
-    /// How many tasks there are at the moment.
+    /// The number of tasks at the moment.
     pub fn tasks(&self) -> u32 {
         self.countdown.count()
     }
@@ -238,10 +238,11 @@ impl<S: Scope> fmt::Debug for WaitGroup<S> {
     }
 }
 
-/// One task of a [`WaitGroup`]: done when it is dropped, by whatever thread.
+/// A task of a [`WaitGroup`]: done when dropped, by any thread.
 ///
 /// # Panics
-/// Its drop, if more tasks were [done](WaitGroup::done) than there were besides; during a panic that ends the process.
+/// Dropping it, if more tasks were [done](WaitGroup::done) than there were otherwise. During a panic that ends the
+/// process.
 #[derive(Debug)]
 #[must_use = "the task is done when it is dropped"]
 pub struct Task<'a, S: Scope = Private> {
@@ -252,7 +253,7 @@ pub struct Task<'a, S: Scope = Private> {
 impl<S: Scope> Drop for Task<'_, S> {
     #[inline]
     fn drop(&mut self) {
-        // The task of a group that processes share is not that of its copy in a forked child.
+        // In a forked child, the copy does not stand for a task of a group that processes share.
         if S::is_of_this_process(self.stamp) {
             self.group.done();
         }

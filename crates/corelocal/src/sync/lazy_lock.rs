@@ -1,10 +1,11 @@
-//! A value that is made when it is first needed, by an initialiser that runs once.
+//! A lazily initialised value: its initialiser runs once, when the value is first needed.
 //!
 //! # Invariants
-//! 1. The cell holds the initialiser exactly while no run has begun, and the value exactly while `once` is done. In
-//!    between, and after a run that did not end, it holds neither.
-//! 2. Only the holder of a claim of `begin_first`, of which there is one in the life of the object, takes the
-//!    initialiser out and writes the value. A fork copies the object: each process then has one claim for its own copy.
+//! 1. The cell holds the initialiser exactly while no run has begun, and the value exactly while `once` is complete.
+//!    In between, and after a run that did not complete, it holds neither.
+//! 2. Only the holder of a claim of `begin_first`, of which there is one in the life of the object, moves the
+//!    initialiser out and writes the value. A fork copies the object: each process then has one claim for its own
+//!    copy.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -14,7 +15,7 @@ use core::panic::{RefUnwindSafe, UnwindSafe};
 use super::once::{Begin, NotFirst, Once};
 use crate::primitive::cell::UnsafeCell;
 
-/// A value that is made when it is first needed, by the thread that needs it.
+/// A value that is initialised when it is first needed, by the thread that needs it.
 ///
 /// ```
 /// use corelocal::sync::LazyLock;
@@ -35,33 +36,33 @@ use crate::primitive::cell::UnsafeCell;
 /// ```
 ///
 /// # Poison
-/// If the initialiser panics, the lazy value is poisoned: every later use panics.
+/// If the initialiser panics, the value is poisoned: every later use panics.
 ///
 /// # After fork
-/// - If no thread had begun to make the value, the child makes its own.
-/// - If another thread of the parent was making the value, the initialiser is gone with that thread, and cannot run
-///   again: every use in the child panics. To avoid that, force the value before the fork; or take a
-///   [`OnceLock`](super::OnceLock), each call of which brings an initialiser.
-/// - If the forking thread was making the value, it goes on in the child.
+/// - If no thread had begun to initialise the value, the child initialises its own.
+/// - If another thread of the parent was initialising it, the initialiser is gone with that thread and cannot run
+///   again: every use in the child panics. To avoid that, force the value before the fork, or use a
+///   [`OnceLock`](super::OnceLock), where each call brings an initialiser.
+/// - If the thread that called fork was initialising it, it continues in the child.
 ///
-/// In doubt the thread that makes the value counts as present, and the child waits for it, as told at
+/// In case of doubt the initialising thread counts as present, and the child waits for it, as described for
 /// [`Mutex`](super::Mutex#after-fork).
 ///
 /// # Memory ordering
-/// What the initialiser did happens before whatever follows a call that returns the value.
+/// What the initialiser did happens before everything that follows a call that returns the value.
 pub struct LazyLock<T, F = fn() -> T> {
     once: Once,
     cell: UnsafeCell<Cell<T, F>>,
 }
 
-/// Which of them it is, `once` tells (invariant 1).
+/// `once` tells which field is valid (invariant 1).
 union Cell<T, F> {
     init: ManuallyDrop<F>,
     value: ManuallyDrop<T>,
 }
 
-// SAFETY: `&T` is given to any thread, and the value may be made by one thread and dropped by another; `F` is used by
-// one thread, to which it is moved.
+// SAFETY: any thread may get `&T`, and one thread may initialise the value that another drops; `F` is used by one
+// thread, to which it is moved.
 unsafe impl<T: Send + Sync, F: Send> Sync for LazyLock<T, F> {}
 
 // SAFETY: it owns a `T` or an `F`.
@@ -74,34 +75,34 @@ impl<T: RefUnwindSafe + UnwindSafe, F: UnwindSafe> RefUnwindSafe for LazyLock<T,
 
 impl<T, F> LazyLock<T, F> {
     /// # Safety
-    /// The value is made.
+    /// The value is initialised.
     #[inline(always)]
     unsafe fn value(&self) -> &T {
-        // SAFETY: the caller's promise; it is not written while `self` is shared (invariant 2).
+        // SAFETY: the value is initialised, and is not written while `self` is shared (invariant 2).
         self.cell.with(|cell| unsafe { &*(*cell).value })
     }
 }
 
 impl<T, F: FnOnce() -> T> LazyLock<T, F> {
-    /// A value that is not made yet.
+    /// Creates a value that is not initialised yet.
     #[cfg(not(loom))]
     pub const fn new(init: F) -> Self {
         let cell = Cell { init: ManuallyDrop::new(init) };
         LazyLock { once: Once::new(), cell: UnsafeCell::new(cell) }
     }
 
-    /// As above.
+    /// Creates a value that is not initialised yet.
     #[cfg(loom)]
     pub fn new(init: F) -> Self {
         let cell = Cell { init: ManuallyDrop::new(init) };
         LazyLock { once: Once::new(), cell: UnsafeCell::new(cell) }
     }
 
-    /// The value, made now if it was not. Waits while another thread makes it.
+    /// The value, which is initialised now if necessary. Waits while another thread initialises it.
     ///
     /// # Panics
-    /// If the initialiser panics, or did so before; if it needs the value itself; and in a forked child, if another
-    /// thread of the parent was making the value at the [fork](#after-fork).
+    /// If the initialiser panics, or did so before; if it uses the value itself; and in a forked child, if another
+    /// thread of the parent was initialising the value at the [fork](#after-fork).
     #[inline]
     pub fn force(this: &Self) -> &T {
         if !this.once.is_completed() {
@@ -111,14 +112,14 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         unsafe { this.value() }
     }
 
-    /// The value, if it was made.
+    /// The value, if it is initialised.
     #[inline]
     pub fn get(this: &Self) -> Option<&T> {
         // SAFETY: invariant 1.
         this.once.is_completed().then(|| unsafe { this.value() })
     }
 
-    /// The value, if it was made.
+    /// The value, if it is initialised.
     pub fn get_mut(this: &mut Self) -> Option<&mut T> {
         this.once.is_completed_mut().then(|| {
             // SAFETY: invariant 1; `this` is exclusive.
@@ -126,7 +127,7 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         })
     }
 
-    /// The value, made now if it was not.
+    /// The value, which is initialised now if necessary.
     ///
     /// # Panics
     /// As [`force`](Self::force).
@@ -138,16 +139,16 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         }
     }
 
-    /// Makes the value, or waits until another thread has.
+    /// Initialises the value, or waits until another thread has done so.
     #[cold]
     fn make(&self) {
         match self.once.begin_first() {
             Ok(Begin::Done) => (),
             Ok(Begin::Run(claim)) => {
-                // SAFETY: the initialiser is there, and is taken once (invariants 1 and 2).
+                // SAFETY: the initialiser is in the cell, and is moved out once (invariants 1 and 2).
                 let init =
                     self.cell.with_mut(|cell| unsafe { ManuallyDrop::take(&mut (*cell).init) });
-                // Should it panic, the claim is dropped: the run was cut short.
+                // If it panics, the claim is dropped: the run did not complete.
                 let value = ManuallyDrop::new(init());
                 // SAFETY: by the holder of the claim (invariant 2).
                 self.cell.with_mut(|cell| unsafe { cell.write(Cell { value }) });
@@ -170,7 +171,7 @@ impl<T, F> Drop for LazyLock<T, F> {
             // SAFETY: invariant 1; nothing is used after this.
             self.cell.with_mut(|cell| unsafe { ManuallyDrop::drop(&mut (*cell).value) });
         } else if self.once.is_new_mut() {
-            // SAFETY: as above.
+            // SAFETY: invariant 1; nothing is used after this.
             self.cell.with_mut(|cell| unsafe { ManuallyDrop::drop(&mut (*cell).init) });
         }
     }

@@ -1,13 +1,12 @@
-//! Waiting for one another: locks and their kin, on futexes.
+//! Locks and other synchronisation primitives, built on futexes.
 //!
-//! Every type is a word or two that the threads change themselves; the kernel is asked only to sleep and to
-//! wake. Who may share an object is part of its type: [`Private`], the threads of one process, or
-//! [`Shared`], those of all processes that map it. Waiting for a private word is cheaper, as the kernel need
-//! not look its page up.
+//! Every type is one or two words that the threads change themselves; the kernel is called only to sleep and to wake.
+//! The type says which threads may share an object: [`Private`], those of one process, or [`Shared`], those of all
+//! processes that map it. Waiting on a private word is cheaper, since the kernel need not look up its page.
 //!
-//! Deadlines are points on the monotonic clock. What ends in `_for` takes a time span, what ends in `_until`
-//! a [`Deadline`], to which a [`clock::Instant`](crate::clock::Instant) converts. A wait that has nothing else to return
-//! returns a [`WaitTimeoutResult`].
+//! Deadlines are points in time on the monotonic clock. Functions that end in `_for` take a time span, those that end
+//! in `_until` a [`Deadline`], to which a [`clock::Instant`](crate::clock::Instant) converts. A wait that has nothing
+//! else to return returns a [`WaitTimeoutResult`].
 
 #[cfg(any(test, feature = "std"))]
 mod arc_guard;

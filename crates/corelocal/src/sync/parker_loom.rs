@@ -36,7 +36,7 @@ fn explore(unpark: fn(&Parker), park: fn(&Parker)) {
     });
 }
 
-/// Two that park: each unpark lets one go, which unparks the other.
+/// Two threads park: each unpark releases one, which unparks the other.
 fn explore_two(unpark: fn(&Parker), park: fn(&Parker)) {
     check(move || {
         let model = leaked();
@@ -62,7 +62,7 @@ fn loom_each_unpark_lets_one_go() {
     explore_two(Parker::unpark, Parker::park);
 }
 
-/// One that gives up leaves what it was not told to the next park.
+/// A thread that gives up leaves an unpark that it did not receive to the next park.
 #[test]
 fn loom_a_park_that_ends_takes_nothing_along() {
     check(|| {
@@ -97,7 +97,7 @@ fn loom_catches_an_unpark_without_release() {
     );
 }
 
-/// The other one sleeps on, and nobody knows of it.
+/// The other thread sleeps on, without any sign of it.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_an_unpark_that_wakes_one() {
@@ -111,7 +111,7 @@ fn loom_catches_an_unpark_that_wakes_one() {
     );
 }
 
-/// It says that it sleeps after it was told to go on, and wipes that out.
+/// It sets PARKED after the unpark, and thereby erases it.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_park_that_does_not_look_again() {

@@ -1,32 +1,34 @@
-//! A number of permits, and threads that wait for one: what semaphores and events that reset themselves are.
+//! A number of permits with threads that wait for one: the basis of semaphores and self-resetting events.
 //!
 //! ```text
 //!   31        30        29                0
 //!   AWAITED   STARVED   permits
 //! ```
 //!
-//! AWAITED says that threads may sleep. The thread that gives a permit clears it and wakes; a thread that slept sets it
-//! again, since others may sleep still.
+//! | bits | meaning |
+//! |---|---|
+//! | AWAITED | Threads may be sleeping. The thread that gives a permit clears it and wakes them; a thread that has slept sets it again, since others may still sleep. |
+//! | STARVED | A sleeper has waited for long. Permits are for threads that have slept, and the next one to take a permit clears the bit. |
 //!
-//! STARVED says that a sleeper has waited for long. A thread that gives a permit and takes it again at once is faster than
-//! the one it woke. So while it is set, permits are for threads that have slept, of which the next one to take clears it;
-//! a thread that comes new sleeps first, 10 ms at most: the starved one may have been killed, or left behind by a fork.
+//! STARVED is needed because a thread that gives a permit and takes it again at once is faster than the thread it
+//! woke. While it is set, a newcomer sleeps first, for 10 ms at most: the starving thread may have been killed, or
+//! may not have survived a fork.
 //!
 //! ```text
 //!   giver                                    taker
 //!   permits += n, AWAITED cleared            no permit: AWAITED set
-//!   it was set: wake n                       sleep while the word is AWAITED and nothing else
-//!                                            woken: permits -= 1, AWAITED set; are there more: wake one
+//!   it was set: wakes n                      sleeps while the word is AWAITED and nothing else
+//!                                            woken: permits -= 1, AWAITED set; if there are more, wakes one
 //! ```
 //!
 //! # Invariants
-//! 1. The number goes down by one for each permit that is taken, up by what is given, and never below 0.
-//! 2. While somebody sleeps, the word is AWAITED, or somebody is awake who was woken and has not left yet.
-//!    Such a one leaves with AWAITED set, and if it leaves permits behind, wakes another. So no permit is
-//!    there and everybody who waits for it sleeps, both at once, never.
-//! 3. What a giver did before happens before what the taker of any later permit does: every change of the
-//!    word is a read-modify-write, so a Release lasts.
-//! 4. A giver does not touch the word after the exchange that gives: its memory may be gone.
+//! 1. The number of permits decreases by one for each permit taken, increases by what is given, and is never below 0.
+//! 2. While a thread sleeps, the word is AWAITED, or a thread is awake that was woken and has not left yet. Such a
+//!    thread leaves with AWAITED set, and wakes another one if it leaves permits behind. So free permits and sleeping
+//!    waiters never coexist for long.
+//! 3. What a giver did happens before what the taker of any later permit does: every change of the word is a
+//!    read-modify-write, which continues the release sequence.
+//! 4. A giver does not access the word after the exchange that gives: its memory may be gone.
 
 use super::fairness::{self, Patience};
 use super::futex::Futex;
@@ -35,14 +37,14 @@ use super::scope::Scope;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::{Deadline, Wake};
 
-/// Threads may sleep.
+/// Threads may be sleeping.
 pub(super) const AWAITED: u32 = 1 << 31;
 /// Permits are for threads that have slept.
 const STARVED: u32 = 1 << 30;
 /// The bits of the number.
 const NUMBER: u32 = STARVED - 1;
 
-/// See the module's text. All bytes 0 is: no permits.
+/// The word. All bytes 0 is no permits.
 #[repr(transparent)]
 pub(super) struct Permits<S: Scope> {
     word: Futex<S>,
@@ -54,7 +56,7 @@ fn number(word: u32) -> u32 {
 }
 
 impl<S: Scope> Permits<S> {
-    /// The most permits there can be.
+    /// The maximum number of permits.
     pub(super) const MAX: u32 = NUMBER;
 
     #[cfg(not(loom))]
@@ -69,22 +71,22 @@ impl<S: Scope> Permits<S> {
 
     #[inline]
     pub(super) fn available(&self) -> u32 {
-        // Relaxed: a number that is old when it is read.
+        // Relaxed: the number may be out of date when it is used.
         number(self.word.load(Ordering::Relaxed))
     }
 
-    /// Takes a permit, if there is one, even where other threads wait for it.
+    /// Takes a permit if there is one, even if other threads wait for it.
     #[inline]
     pub(super) fn try_take(&self) -> bool {
         self.take(0)
     }
 
-    /// Takes a permit, if there is one that is not reserved for threads that have slept.
+    /// Takes a permit if there is one that is not reserved for threads that have slept.
     #[inline]
     pub(super) fn take_unreserved(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         let fewer = word.wrapping_sub(1);
-        // With AWAITED or STARVED it is more than any number.
+        // With AWAITED or STARVED set it exceeds any number.
         if fewer < NUMBER {
             // Acquire: partner is the Release in `give`.
             let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
@@ -102,7 +104,7 @@ impl<S: Scope> Permits<S> {
         self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, unreserved).is_ok()
     }
 
-    /// Takes a permit, if there is one, with AWAITED set if that is `mark`: so does one that has slept.
+    /// Takes a permit if there is one. Sets AWAITED if `mark` is that, as a thread that has slept must.
     #[inline]
     pub(super) fn take(&self, mark: u32) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -127,7 +129,7 @@ impl<S: Scope> Permits<S> {
         false
     }
 
-    /// Takes a permit, once there is one; false at the deadline.
+    /// Takes a permit once there is one; false at the deadline.
     #[inline]
     pub(super) fn take_until(&self, deadline: Option<Deadline>, kind: profile::Kind) -> bool {
         self.take_unreserved() || self.take_cold(deadline, kind)
@@ -143,7 +145,7 @@ impl<S: Scope> Permits<S> {
             wait.sleeps();
             let is_over = match self.wait(deadline, is_starved) {
                 Wake::TimedOut => true,
-                // A permit was there, and may be another's by now.
+                // There was a permit, which another thread may have by now.
                 Wake::Differed => deadline.is_some_and(Deadline::has_come),
                 _ => false,
             };
@@ -157,7 +159,7 @@ impl<S: Scope> Permits<S> {
         }
     }
 
-    /// Sleeps for a moment if permits are reserved. Afterwards the thread is one that has slept.
+    /// Sleeps for a moment if permits are reserved. Afterwards the thread counts as one that has slept.
     fn let_others_go_first(&self, deadline: Option<Deadline>) {
         let word = self.word.load(Ordering::Relaxed);
         if number(word) > 0 && word & STARVED != 0 {
@@ -166,8 +168,8 @@ impl<S: Scope> Permits<S> {
         }
     }
 
-    /// Sleeps while there is no permit, until woken or until the deadline. After it, whoever slept owes
-    /// invariant 2: `take` with AWAITED, or `leave`.
+    /// Sleeps while there is no permit, until woken or until the deadline. A thread that has slept must then restore
+    /// invariant 2, by `take` with AWAITED or by `leave`.
     fn wait(&self, deadline: Option<Deadline>, is_starved: bool) -> Wake {
         match self.announce_with(AWAITED | if is_starved { STARVED } else { 0 }) {
             Some(expected) => self.word.wait(expected, deadline),
@@ -181,7 +183,7 @@ impl<S: Scope> Permits<S> {
     }
 
     fn announce_with(&self, marks: u32) -> Option<u32> {
-        // Relaxed: the thread that takes acquires then.
+        // Relaxed: the thread that takes a permit acquires then.
         let mut word = self.word.load(Ordering::Relaxed);
         while number(word) == 0 {
             let marked = word | marks;
@@ -197,17 +199,17 @@ impl<S: Scope> Permits<S> {
         None
     }
 
-    /// The wake-up that a leaving sleeper may have had goes to another one.
+    /// Passes a wake-up that this thread may have received to another sleeper.
     pub(super) fn leave(&self) {
         let marked = |word| Some((word | AWAITED) & !STARVED);
-        // Relaxed: it tells only that threads may sleep. A starved one that stays sets STARVED again.
+        // Relaxed: it only tells that threads may be sleeping. A starving thread that stays sets STARVED again.
         let before = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, marked);
         if before.is_ok_and(|word| number(word) > 0) {
             Futex::wake(&self.word, 1);
         }
     }
 
-    /// The end of a wait that took too long. A permit that is there all the same is taken.
+    /// Ends a wait whose deadline has passed. Takes a permit if there is one after all.
     fn leave_or_take(&self) -> bool {
         if self.take(AWAITED) {
             return true;
@@ -216,13 +218,13 @@ impl<S: Scope> Permits<S> {
         false
     }
 
-    /// Gives `more` permits, up to `most` in all, and wakes as many; what there were before.
+    /// Gives `more` permits, up to `most` in all, and wakes as many threads. Returns the number before that.
     ///
-    /// `None` changes nothing: there would be more than `most`, and `saturate` is false.
+    /// `None` without a change if there would be more than `most`, unless `saturate`.
     #[inline]
     pub(super) fn give(&self, more: u32, most: u32, saturate: bool) -> Option<u32> {
         let before = self.word.load(Ordering::Relaxed);
-        // With AWAITED or STARVED it is more than any number.
+        // With AWAITED or STARVED set it exceeds any number.
         if before <= most && more <= most - before {
             // Release: partner is the Acquire in `take`.
             let (sum, success, failure) = (before + more, Ordering::Release, Ordering::Relaxed);
@@ -236,7 +238,7 @@ impl<S: Scope> Permits<S> {
     #[inline(never)]
     fn give_slowly(&self, more: u32, most: u32, saturate: bool) -> Option<u32> {
         if more == 0 {
-            // It would clear AWAITED and wake nobody.
+            // It would clear AWAITED and wake no thread.
             return Some(self.available());
         }
         let word = ptr_of(&self.word);
@@ -245,16 +247,16 @@ impl<S: Scope> Permits<S> {
             let now = if saturate { Some(sum.unwrap_or(most)) } else { sum }?;
             Some(now | before & STARVED)
         };
-        // Release: partner is the Acquire in `take`; also when the number stays as it is.
+        // Release: partner is the Acquire in `take`; also if the number does not change.
         let before = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, given).ok()?;
-        // Invariant 4: by address.
+        // Invariant 4: by address only.
         if before & AWAITED != 0 {
             wake_cold::<S>(word, more);
         }
         Some(number(before))
     }
 
-    /// The word, for those who wait for several.
+    /// The word, for waits on several objects.
     pub(super) fn word(&self) -> &AtomicU32 {
         &self.word
     }

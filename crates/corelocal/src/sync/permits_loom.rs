@@ -1,4 +1,4 @@
-//! Takers and givers in every order. Then twins with one fault each, which the same checks must catch.
+//! Model: takers and givers in every order. Then mutants with one fault each, which the same checks must catch.
 
 use super::*;
 use crate::sync::scope::Private;
@@ -22,7 +22,7 @@ const RIGHT: Ways = Ways {
         permits.give(1, Permits::MAX, false).expect("few");
     },
     take: |permits| assert!(permits.take_until(None, profile::Kind::Semaphore)),
-    // In a model it passes at any time.
+    // In a model the deadline passes at any time.
     try_take: |permits| permits.take_until(Some(Deadline::now()), profile::Kind::Semaphore),
 };
 
@@ -31,7 +31,7 @@ struct Model {
     told: UnsafeCell<u32>,
 }
 
-/// Leaked: loom panics in the drop of its own, after a deadlock.
+/// Leaked: loom panics in its own drop after a deadlock.
 fn leaked() -> &'static Model {
     Box::leak(Box::new(Model { permits: Permits::new(0), told: UnsafeCell::new(0) }))
 }
@@ -40,7 +40,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     crate::explore::within(3, model);
 }
 
-/// One taker sees what the giver did.
+/// A taker sees what the giver did.
 fn explore_one(ways: Ways) {
     check(move || {
         let model = leaked();
@@ -57,7 +57,7 @@ fn explore_one(ways: Ways) {
     });
 }
 
-/// Two takers, and as many permits, one after the other.
+/// Two takers, and two permits one after the other.
 fn explore_two(ways: Ways) {
     check(move || {
         let model = leaked();
@@ -69,7 +69,7 @@ fn explore_two(ways: Ways) {
     });
 }
 
-/// One taker gives up, another does not; a permit for the one that stays.
+/// One taker gives up, another one does not; a permit for the one that stays.
 fn explore_giving_up(ways: Ways) {
     check(move || {
         let model = leaked();
@@ -101,7 +101,7 @@ fn loom_who_gives_up_takes_no_wake_up_along() {
     explore_giving_up(RIGHT);
 }
 
-/// Both at once, for two.
+/// Two permits at once, for two takers.
 #[test]
 fn loom_many_permits_let_many_go() {
     check(|| {
@@ -126,7 +126,7 @@ fn loom_catches_a_giver_that_wakes_nobody() {
     explore_one(Ways { give, ..RIGHT });
 }
 
-/// What the giver did is not seen.
+/// The taker does not see what the giver did.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_giver_without_release() {
@@ -138,7 +138,7 @@ fn loom_catches_a_giver_without_release() {
     explore_one(Ways { give, ..RIGHT });
 }
 
-/// Of two that slept the first takes as if nobody slept any more, and the next giver wakes nobody.
+/// Of two sleepers the first takes a permit as if there were no other, and the next giver wakes no thread.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_sleeper_that_forgets_the_others() {
@@ -150,7 +150,7 @@ fn loom_catches_a_sleeper_that_forgets_the_others() {
     explore_two(Ways { take, ..RIGHT });
 }
 
-/// The second giver finds nobody marked, though one sleeps: only the woken one can pass it on.
+/// The second giver finds no mark although a thread sleeps: only the woken thread can pass the permit on.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_sleeper_that_leaves_permits_to_nobody() {
@@ -170,12 +170,12 @@ fn loom_catches_a_sleeper_that_leaves_permits_to_nobody() {
     explore_two(Ways { take, ..RIGHT });
 }
 
-/// The wake-up of the one that stays went to the one that gives up.
+/// The wake-up for the thread that stays went to the one that gives up.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_one_that_gives_up_without_a_word() {
     let try_take = |permits: &Permits| {
-        // Woken, and it looks no more.
+        // Woken, and it does not check again.
         permits.wait(Some(Deadline::now()), false);
         false
     };

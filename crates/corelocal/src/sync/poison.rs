@@ -1,14 +1,15 @@
-//! A value that remembers that a thread panicked while it changed it, for those who want what std's locks do.
+//! Poisoning, as std's locks have it: a value that remembers a panic during a change.
 //!
-//! It is what a lock protects, not a kind of lock, so it works with all of them.
+//! It is a value that a lock protects, not a kind of lock, so it works with all locks.
 //!
-//! Invariant: the value is marked if a guard that gives `&mut` was dropped by a panic that began while it existed.
+//! Invariant: the value is marked if a guard that gives `&mut` was dropped by a panic that began while the guard
+//! existed.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
-/// A value behind a lock that remembers a panic in the middle of a change.
+/// A value behind a lock that remembers a panic during a change.
 ///
 /// ```
 /// use corelocal::sync::{Mutex, Poison};
@@ -38,30 +39,30 @@ pub struct Poison<T: ?Sized> {
     value: T,
 }
 
-/// A panic came in the middle of a change: see [`Poison`]. Holds the access that was asked for all the same.
+/// A panic interrupted a change: see [`Poison`]. Holds the requested access nevertheless.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Poisoned<A> {
     access: A,
 }
 
-/// The value of a [`Poison`], to be changed; a panic while this exists marks it.
+/// Mutable access to the value of a [`Poison`]; a panic while it exists marks the value.
 #[must_use = "it gives access to the value, and does nothing else"]
 pub struct PoisonGuard<'a, T: ?Sized> {
     poison: &'a mut Poison<T>,
     was_panicking: bool,
 }
 
-/// Whatever the value: a panic marks it.
+/// Unwind-safe for every value, because a panic marks it.
 impl<T: ?Sized> UnwindSafe for PoisonGuard<'_, T> {}
 impl<T: ?Sized> RefUnwindSafe for PoisonGuard<'_, T> {}
 
 impl<T> Poison<T> {
-    /// A value that no panic has met.
+    /// Creates an unmarked value.
     pub const fn new(value: T) -> Self {
         Poison { is_poisoned: false, value }
     }
 
-    /// The value.
+    /// Consumes it and returns the value.
     ///
     /// # Errors
     /// [`Poisoned`], with the value, if it is marked.
@@ -71,7 +72,7 @@ impl<T> Poison<T> {
 }
 
 impl<T: ?Sized> Poison<T> {
-    /// The value, to be read.
+    /// Read access to the value.
     ///
     /// # Errors
     /// [`Poisoned`], with the value, if it is marked.
@@ -79,7 +80,7 @@ impl<T: ?Sized> Poison<T> {
         checked(self.is_poisoned, &self.value)
     }
 
-    /// The value, to be changed: marked if a panic comes before the guard is dropped.
+    /// Mutable access to the value, which is marked if a panic drops the guard.
     ///
     /// # Errors
     /// [`Poisoned`], with the value, if it is marked already.
@@ -89,12 +90,12 @@ impl<T: ?Sized> Poison<T> {
         checked(is_poisoned, PoisonGuard { poison: self, was_panicking })
     }
 
-    /// Whether it is marked.
+    /// Whether the value is marked.
     pub fn is_poisoned(&self) -> bool {
         self.is_poisoned
     }
 
-    /// Takes the mark off: the value has been repaired.
+    /// Removes the mark, after the value was repaired.
     pub fn clear(&mut self) {
         self.is_poisoned = false;
     }
@@ -111,7 +112,7 @@ impl<T> From<T> for Poison<T> {
 }
 
 impl<A> Poisoned<A> {
-    /// The access that was asked for.
+    /// The requested access.
     pub fn into_inner(self) -> A {
         self.access
     }
@@ -190,7 +191,7 @@ mod tests {
         assert_eq!(poison.into_inner(), Ok(3));
     }
 
-    /// A destructor that changes the value while a thread panics is not in the middle of it.
+    /// A destructor that changes the value during another panic does not mark it.
     #[test]
     fn a_change_during_a_panic_does_not_mark() {
         struct ChangesWhenDropped<'a>(&'a mut Poison<u32>);

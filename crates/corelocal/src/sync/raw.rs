@@ -1,6 +1,6 @@
-//! The lock without a value, for crates that bring their own: `lock_api`'s traits.
+//! The mutex without a value, for crates that bring their own: `lock_api`'s traits.
 //!
-//! Invariant: a guard of `lock_api` exists only while the raw lock is held, which is what it says of itself.
+//! Invariant: a guard of `lock_api` exists only while the raw lock is held, as `lock_api` promises.
 
 use super::condvar_guard::{adopt, sealed};
 use super::mutex::{Lock, Taken};
@@ -8,7 +8,7 @@ use super::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 use core::time::Duration;
 
-/// The lock of a [`Mutex`](super::Mutex), for `lock_api::Mutex<RawMutex, T>` and whatever else is generic over
+/// The lock of a [`Mutex`](super::Mutex), for `lock_api::Mutex<RawMutex, T>` and everything else that is generic over
 /// [`lock_api::RawMutex`].
 ///
 /// ```
@@ -20,11 +20,11 @@ use core::time::Duration;
 /// ```
 ///
 /// # After fork
-/// A lock that another thread of the parent held stays locked in the child, as told at
-/// [`Mutex`](super::Mutex#after-fork): to lock it panics, to try fails. `lock_api` has no way to take it over;
-/// [`forget_holder`](Self::forget_holder) is there for that, to be had through `lock_api::Mutex::raw`.
+/// A lock that another thread of the parent owned stays locked in the child, as described for
+/// [`Mutex`](super::Mutex#after-fork): locking it panics, trying fails. `lock_api` cannot take it over.
+/// [`forget_holder`](Self::forget_holder) does that, through `lock_api::Mutex::raw`.
 ///
-/// A closure of `lock_api::MutexGuard::unlocked` must not fork: if locking again panics in the child, and the panic is
+/// A closure of `lock_api::MutexGuard::unlocked` must not fork: if locking again panics in the child and the panic is
 /// caught, `lock_api` leaves the caller a guard without the lock.
 #[repr(transparent)]
 pub struct RawMutex<S: Scope = Private> {
@@ -32,10 +32,10 @@ pub struct RawMutex<S: Scope = Private> {
 }
 
 impl<S: Scope> RawMutex<S> {
-    /// In a forked child: unlocks, if another thread of the parent held the lock at the fork; whether it did.
+    /// In a forked child: unlocks if another thread of the parent owned the lock at the fork. Returns whether it did.
     ///
     /// # Safety
-    /// What the lock protects is valid, whatever that thread was doing, or is made so before it is used.
+    /// The protected value is valid, whatever that thread was doing, or is made valid before it is used.
     pub unsafe fn forget_holder(&self) -> bool {
         self.lock.forget_holder()
     }
@@ -45,12 +45,12 @@ fn is_taken(taken: Option<Taken>) -> bool {
     taken.is_some()
 }
 
-// SAFETY: the lock has one holder at a time, by invariant 1 of `mutex/lock.rs`.
+// SAFETY: the lock has one owner at a time, by invariant 1 of `mutex/lock.rs`.
 unsafe impl<S: Scope> lock_api::RawMutex for RawMutex<S> {
     #[allow(clippy::declare_interior_mutable_const, reason = "the trait asks for it")]
     const INIT: Self = RawMutex { lock: Lock::new() };
 
-    /// The lock's word names the thread that holds it.
+    /// The lock's word names the owning thread.
     type GuardMarker = lock_api::GuardNoSend;
 
     #[inline]
@@ -65,7 +65,7 @@ unsafe impl<S: Scope> lock_api::RawMutex for RawMutex<S> {
 
     #[inline]
     unsafe fn unlock(&self) {
-        // SAFETY: the caller holds it.
+        // SAFETY: the caller owns the lock.
         unsafe { self.lock.unlock() };
     }
 
@@ -74,15 +74,15 @@ unsafe impl<S: Scope> lock_api::RawMutex for RawMutex<S> {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: as for `RawMutex`; `unlock_fair` unlocks.
 unsafe impl<S: Scope> lock_api::RawMutexFair for RawMutex<S> {
     unsafe fn unlock_fair(&self) {
-        // SAFETY: the caller holds it.
+        // SAFETY: the caller owns the lock.
         unsafe { self.lock.unlock_fairly() };
     }
 }
 
-// SAFETY: as above.
+// SAFETY: as for `RawMutex`; a timed attempt that returns true owns the lock.
 unsafe impl<S: Scope> lock_api::RawMutexTimed for RawMutex<S> {
     type Duration = Duration;
     type Instant = Deadline;
@@ -99,7 +99,7 @@ unsafe impl<S: Scope> lock_api::RawMutexTimed for RawMutex<S> {
 fn lock<'a, T: ?Sized, S: Scope>(
     guard: &'a lock_api::MutexGuard<'_, RawMutex<S>, T>,
 ) -> &'a Lock<S> {
-    // SAFETY: it is unlocked by `release` only, whose caller does not use the guard until it is locked again.
+    // SAFETY: it is unlocked only by `release`, whose caller does not use the guard until it is locked again.
     unsafe { &lock_api::MutexGuard::mutex(guard).raw().lock }
 }
 
@@ -118,7 +118,7 @@ impl<T: ?Sized, S: Scope> sealed::CondvarGuard for lock_api::MutexGuard<'_, RawM
     }
 
     fn adopt(&self, requeue: &mut dyn FnMut(u32, sealed::Place<'_>) -> u32) {
-        // SAFETY: as in `release`.
+        // SAFETY: the guard holds the lock (the file's invariant).
         unsafe { adopt(lock(self), requeue) };
     }
 }

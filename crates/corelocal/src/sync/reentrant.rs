@@ -1,17 +1,17 @@
-//! A mutex that its owner can lock again: a lock, the thread that owns it, and how often.
+//! Reentrant mutex: a lock, the thread that owns it, and a count.
 //!
 //! # Invariants
-//! 1. A guard exists only while its thread holds the lock, and stays in that thread. `count` is the number of guards.
-//! 2. `owner` and `era` name the thread that holds the lock, from after it took the lock until before it lets go.
-//!    Another thread may see any older content of theirs, which never names that other thread: a thread takes its name
-//!    out before it unlocks.
-//! 3. The name is a number that no other thread ever has (`sys/thread_serial.rs`), also not one of a forked child; so
-//!    there the thread that forked owns what it did, and no other thread does. Where threads have no words of their own
-//!    it is the thread pointer, which counts only in the process that it was written in, `era`. A thread that ends
-//!    without dropping its guards leaves that name, and a later thread of the process with the same thread pointer
-//!    has the lock in its place: the value is `Send`, and references to one that is not `Sync` ended with the first
-//!    thread.
-//! 4. While an [`Orphaned`] has the lock the name is that of the gone thread, so nobody enters again.
+//! 1. A guard exists only while its thread owns the lock, and stays in that thread. `count` is the number of guards.
+//! 2. `owner` and `era` name the owning thread, from after it took the lock until before it unlocks. Another thread
+//!    may read any older value of them, which never names that other thread: a thread removes its name before it
+//!    unlocks.
+//! 3. The name is a number that no other thread ever has (`sys/thread_serial.rs`), not even one of a forked child. So
+//!    in a child the thread that called fork owns what it did, and no other thread does. Where threads have no words
+//!    of their own, the name is the thread pointer, which counts only in the process that wrote it, `era`. A thread
+//!    that ends without dropping its guards leaves that name, and a later thread with the same thread pointer owns
+//!    the lock in its place. That is sound: the value is `Send`, and references to a value that is not `Sync` ended
+//!    with the first thread.
+//! 4. While an [`Orphaned`] has the lock, the name is that of the thread that is gone, so no thread enters again.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -28,7 +28,7 @@ use crate::sys::futex::Deadline;
 use crate::sys::orphaned::{Orphaned, sealed};
 use crate::sys::{arch, forks, thread_serial};
 
-/// A mutex that the thread that has locked it can lock again, as often as it likes; so a guard gives shared access.
+/// A mutex that its owner can lock again, any number of times. Guards therefore give shared access only.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -49,54 +49,56 @@ use crate::sys::{arch, forks, thread_serial};
 /// assert_eq!(CALLS.lock().get(), 4);
 /// ```
 ///
-/// It is the value and 24 bytes. The first lock and the last unlock are those of a [`Mutex`](super::Mutex); what is
-/// between them costs a few loads and a store. It is unlocked when the last guard is dropped, whichever that is.
+/// The size is that of the value plus 24 bytes. The first lock and the last unlock cost as much as those of a
+/// [`Mutex`](super::Mutex); those in between cost a few loads and a store. It is unlocked when the last guard is
+/// dropped, whichever that is.
 ///
 /// # Memory ordering
-/// What a thread did before it unlocked for the last time happens before whatever a thread does that locks later.
+/// What a thread does before its last unlock happens before everything that a later owner does.
 ///
 /// # After fork
-/// As for [`Mutex`](super::Mutex#after-fork): what the forking thread had locked it has locked in the child, and can
-/// lock again there. What another thread of the parent had locked stays locked: blocking functions panic, those that
-/// may fail do so at once, and [`lock_checked`](Self::lock_checked) returns [`Orphaned`]. In doubt the mutex counts as
-/// held by another thread. On architectures other than x86-64 the forking thread cannot lock it again in the child.
+/// As for [`Mutex`](super::Mutex#after-fork): what the thread that called fork owned, it owns in the child, and can
+/// lock again there. What another thread of the parent owned stays locked: blocking functions panic, fallible ones
+/// fail at once, and [`lock_checked`](Self::lock_checked) returns [`Orphaned`]. In case of doubt another thread
+/// counts as the owner. On architectures other than x86-64 the thread that called fork cannot lock it again in the
+/// child.
 ///
 /// # Signal handlers
 /// A handler that locks it waits for ever if it interrupted its own thread in the middle of locking or unlocking. It
-/// drops its guards before it returns.
+/// must drop its guards before it returns.
 pub struct ReentrantMutex<T: ?Sized> {
     lock: Lock<Private>,
     /// The owner's number; 0 if there is no owner.
     owner: AtomicU64,
-    /// The process in which the owner said so, where the number is a thread pointer.
+    /// The process in which the owner wrote its name, if that is a thread pointer.
     era: AtomicU32,
     count: AtomicU32,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value goes along.
+// SAFETY: sending the mutex sends the value.
 unsafe impl<T: ?Sized + Send> Send for ReentrantMutex<T> {}
-// SAFETY: one thread at a time has references to the value (invariant 1), as if it was sent there.
+// SAFETY: one thread at a time has references to the value (invariant 1), as if it were sent there.
 unsafe impl<T: ?Sized + Send> Sync for ReentrantMutex<T> {}
 
-// As far as the value: other than behind a lock for one, its owner may see what a panic left half done.
+// Only if the value is: unlike with an ordinary mutex, the owner may see what a panic left half done.
 impl<T: ?Sized + UnwindSafe> UnwindSafe for ReentrantMutex<T> {}
 
 impl<T: ?Sized + RefUnwindSafe> RefUnwindSafe for ReentrantMutex<T> {}
 
-/// Shared access to the value of a locked [`ReentrantMutex`], until it is dropped, by the same thread.
+/// Shared access to the value of a locked [`ReentrantMutex`], until dropped, by the same thread.
 #[must_use = "the mutex is unlocked at once if this is dropped"]
 pub struct ReentrantMutexGuard<'a, T: ?Sized> {
     mutex: &'a ReentrantMutex<T>,
-    /// Not Send (invariant 1).
+    /// Makes the guard !Send (invariant 1).
     stays: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared guard gives shared access to the value, no more.
+// SAFETY: a shared reference to the guard gives shared access to the value only.
 unsafe impl<T: ?Sized + Sync> Sync for ReentrantMutexGuard<'_, T> {}
 
 impl<T> ReentrantMutex<T> {
-    /// An unlocked one, for the threads of this process.
+    /// Creates an unlocked mutex for the threads of this process.
     pub const fn new(value: T) -> Self {
         ReentrantMutex {
             lock: Lock::new(),
@@ -107,14 +109,14 @@ impl<T> ReentrantMutex<T> {
         }
     }
 
-    /// The value, out of the mutex.
+    /// Consumes the mutex and returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 }
 
 impl<T: ?Sized> ReentrantMutex<T> {
-    /// Locks; at once if the calling thread has it locked already, else asleep until it can.
+    /// Locks the mutex: at once if the calling thread owns it, otherwise sleeps until that is possible.
     ///
     /// # Panics
     /// If the thread has 2^32 - 1 guards; and in a forked child, if another thread of the parent held the mutex at the
@@ -131,7 +133,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
         self.first_guard()
     }
 
-    /// Locks if no other thread has it locked; `None` else, and if the thread has 2^32 - 1 guards.
+    /// Locks the mutex unless another thread owns it; `None` also if the thread has 2^32 - 1 guards.
     ///
     /// ```
     /// let mutex = corelocal::sync::ReentrantMutex::new(0);
@@ -145,12 +147,12 @@ impl<T: ?Sized> ReentrantMutex<T> {
         self.try_lock_by(|lock| lock.try_lock().is_some())
     }
 
-    /// As [`try_lock`](Self::try_lock), after at most this time; at once if a thread that is gone holds it.
+    /// As [`try_lock`](Self::try_lock), for at most this time span; fails at once if the owner is gone.
     pub fn try_lock_for(&self, span: Duration) -> Option<ReentrantMutexGuard<'_, T>> {
         self.try_lock_by(|lock| lock.lock_for(span).is_some())
     }
 
-    /// As [`try_lock`](Self::try_lock), until the deadline; at once if a thread that is gone holds it.
+    /// As [`try_lock`](Self::try_lock), until the deadline; fails at once if the owner is gone.
     pub fn try_lock_until(&self, deadline: Deadline) -> Option<ReentrantMutexGuard<'_, T>> {
         self.try_lock_by(|lock| lock.lock_until(deadline).is_some())
     }
@@ -166,7 +168,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
         take(&self.lock).then(|| self.first_guard())
     }
 
-    /// As [`lock`](Self::lock), for a forked child: returns [`Orphaned`] if a thread that is gone holds the mutex.
+    /// As [`lock`](Self::lock), for a forked child: returns [`Orphaned`] if the owner is gone.
     ///
     /// # Errors
     /// [`Orphaned`] in a forked child, if another thread of the parent held the mutex at the fork.
@@ -186,44 +188,44 @@ impl<T: ?Sized> ReentrantMutex<T> {
         }
     }
 
-    /// Whether a thread has it locked just now, be it one that a fork left behind.
+    /// Whether the mutex is locked at the moment, including by an owner that is gone after a fork.
     pub fn is_locked(&self) -> bool {
         self.lock.is_locked()
     }
 
-    /// Whether the calling thread has it locked.
+    /// Whether the calling thread owns the mutex.
     #[inline]
     pub fn is_owned_by_current_thread(&self) -> bool {
         let (owner, era) = this_thread();
-        // Relaxed: what another thread wrote never names this one (2), and what this one wrote it sees.
+        // Relaxed: what another thread wrote never names this one (2), and this thread sees its own writes.
         self.owner.load(Ordering::Relaxed) == owner && self.era.load(Ordering::Relaxed) == era
     }
 
-    /// The value: exclusive access to the mutex needs no lock.
+    /// The value. Exclusive access to the mutex makes locking unnecessary.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// Of a lock that the calling thread took just now.
+    /// The guard for a lock that the calling thread has just taken.
     #[inline(always)]
     fn first_guard(&self) -> ReentrantMutexGuard<'_, T> {
         self.begin();
         self.guard()
     }
 
-    /// The calling thread, which holds the lock, owns it from now on, once.
+    /// Makes the calling thread, which holds the lock, the owner with a count of one.
     #[inline(always)]
     fn begin(&self) {
         let (owner, era) = this_thread();
-        // Relaxed: for this thread.
+        // Relaxed: read by this thread.
         self.era.store(era, Ordering::Relaxed);
         self.count.store(1, Ordering::Relaxed);
-        // A signal handler finds the name only with the count. Partner: the loads in that handler.
+        // A signal handler finds the name only together with the count. Partner: the loads in that handler.
         compiler_fence(Ordering::Release);
         self.owner.store(owner, Ordering::Relaxed);
     }
 
-    /// False if the count is at its end. The calling thread owns it.
+    /// Increments the count; false if it is at its maximum. The calling thread is the owner.
     #[inline(always)]
     fn count_one_more(&self) -> bool {
         // Relaxed: only the owner changes it.
@@ -249,10 +251,10 @@ fn this_thread() -> (u64, u32) {
     }
 }
 
-/// Eras from here on are process ids; below it they are generations.
+/// Eras from this one on are process ids; smaller ones are fork generations.
 const FIRST_PROCESS: u32 = 1 << 31;
 
-/// What tells this process from its ancestors.
+/// A number that tells this process from its ancestors.
 #[cold]
 fn era() -> u32 {
     if forks::are_told_apart() {
@@ -275,13 +277,12 @@ impl<T: ?Sized> Drop for ReentrantMutexGuard<'_, T> {
             mutex.count.store(left, Ordering::Relaxed);
             return;
         }
-        // The count stays 1: a signal handler that finds the name here takes another guard and drops it, which must not
-        // be the last one.
-        // Relaxed: before the unlock, which releases it (2).
+        // The count stays 1: a signal handler that finds the name here takes another guard and drops it, which must
+        // not be the last one. Relaxed: before the unlock, which releases it (2).
         mutex.owner.store(0, Ordering::Relaxed);
-        // A handler that comes from here on finds a lock that is held, and no name. Partner: its loads.
+        // A handler that comes from here on finds a held lock without a name. Partner: its loads.
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: this was the last guard of the thread that holds the lock (1).
+        // SAFETY: this was the last guard of the owner (1).
         unsafe { mutex.lock.unlock() };
     }
 }
@@ -298,7 +299,7 @@ impl<T: ?Sized> sealed::OrphanedGuard for ReentrantMutexGuard<'_, T> {
     }
 
     unsafe fn abandon(&self, gone: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the guard holds the lock, and is neither used nor dropped after this.
         unsafe { self.mutex.lock.abandon(gone as u32) };
     }
 }
@@ -356,12 +357,12 @@ mod tests {
         assert!(mutex.lock.is_at_rest() && !mutex.is_owned_by_current_thread());
     }
 
-    /// A signal handler that comes while the last guard is dropped takes one more, and drops it.
+    /// A signal handler that comes while the last guard is dropped takes one more guard, and drops it.
     #[test]
     fn a_handler_in_the_midst_of_the_last_drop_unlocks_nothing() {
         let mutex = ReentrantMutex::new(());
         let guard = mutex.lock();
-        // As `drop` leaves it until it takes the name out.
+        // The state that `drop` leaves until it removes the name.
         drop(mutex.try_lock().expect("the owner"));
         assert!(mutex.is_owned_by_current_thread() && mutex.is_locked());
         mutex.owner.store(0, Ordering::Relaxed);

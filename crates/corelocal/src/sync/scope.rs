@@ -1,25 +1,25 @@
-//! Who shares an object, as a type: chosen when the object is made, and never mixed.
+//! The scope of an object as a type: which threads may share it. Chosen when the object is made, and never mixed.
 //!
-//! Invariant: all operations on one word carry the same scope. The kernel files private and shared waiters
-//! under different keys, and one never finds the other.
+//! Invariant: all operations on one word use the same scope. The kernel stores private and shared waiters under
+//! different keys, and one kind never finds the other.
 
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
 use crate::sys::{forks, futex};
 
-/// Who may wait for an object: [`Private`] or [`Shared`].
+/// Which threads may wait on an object: [`Private`] or [`Shared`].
 pub trait Scope: sealed::Sealed + Send + Sync + UnwindSafe + RefUnwindSafe + 'static {
     #[doc(hidden)]
     const FUTEX: futex::Scope;
-    /// What a guard remembers of the process that it was made in.
+    /// What a guard remembers of the process in which it was made.
     #[doc(hidden)]
     type Stamp: Copy + core::fmt::Debug + Send + Sync + UnwindSafe + RefUnwindSafe + 'static;
     #[doc(hidden)]
     fn stamp() -> Self::Stamp;
-    /// The same, of a guard with this tag.
+    /// As `stamp`, for a guard with this tag.
     #[doc(hidden)]
     fn stamp_of(tag: u32) -> Self::Stamp;
-    /// Whether the guard is no copy that a fork made of a guard of the parent's, which owns what processes share.
+    /// False for the copy of a parent's guard in a forked child, if processes share the lock.
     #[doc(hidden)]
     fn is_of_this_process(stamp: Self::Stamp) -> bool;
 }
@@ -28,7 +28,7 @@ pub trait Scope: sealed::Sealed + Send + Sync + UnwindSafe + RefUnwindSafe + 'st
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Private {}
 
-/// Any process that maps the object's memory.
+/// All processes that map the object's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shared {}
 

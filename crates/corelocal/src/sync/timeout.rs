@@ -1,7 +1,7 @@
-//! What a wait with a time limit returns.
+//! The result of a wait with a time limit.
 
-/// Whether a wait ended because its time was over: what every `_for` and `_until` form returns that has nothing else to
-/// return, as `std::sync::WaitTimeoutResult` does.
+/// Whether a wait timed out. Returned by every `_for` and `_until` function that has nothing else to return, like
+/// `std::sync::WaitTimeoutResult`.
 ///
 /// ```
 /// use core::time::Duration;
@@ -13,7 +13,7 @@
 /// assert!(!event.wait_for(Duration::from_millis(1)).timed_out());
 /// ```
 ///
-/// The `try_` forms return what they got instead: a guard, or for a permit whether there was one.
+/// The `try_` functions return what they got instead: a guard, or whether there was a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimeoutResult {
     timed_out: bool,
@@ -25,13 +25,13 @@ impl WaitTimeoutResult {
         WaitTimeoutResult { timed_out }
     }
 
-    /// The result of a wait that has reached its end, or has timed out.
+    /// The result of a wait that has succeeded, or has timed out.
     #[inline]
     pub(super) fn of(is_done: bool) -> WaitTimeoutResult {
         WaitTimeoutResult { timed_out: !is_done }
     }
 
-    /// Whether the time was over before what was waited for came.
+    /// Whether the time limit passed first.
     #[inline]
     pub const fn timed_out(self) -> bool {
         self.timed_out

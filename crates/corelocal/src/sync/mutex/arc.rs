@@ -1,4 +1,4 @@
-//! Guards that own a share of their mutex, by `Arc`, instead of borrowing it.
+//! Guards that own their mutex through an `Arc` instead of borrowing it.
 //!
 //! # Invariants
 //! 1. Those of `guard.rs` and `arc_guard.rs`.
@@ -14,11 +14,11 @@ use crate::sync::condvar_guard;
 use crate::sys::futex::Deadline;
 use crate::sys::orphaned::{Orphaned, sealed};
 
-/// The value of a locked [`Mutex`] that lies in an [`Arc`]; unlocks when dropped. With the feature `std`.
+/// The value of a locked [`Mutex`] in an [`Arc`]; unlocks when dropped. With the feature `std`.
 ///
-/// It borrows nothing, so a function can return it, and a struct can hold it, without a lifetime. In all else it is as
-/// [`MutexGuard`]: it stays in its thread, and a [forked child](Mutex#after-fork) has what the forking thread's guard
-/// held.
+/// The guard borrows nothing, so functions can return it and structs can hold it without a lifetime. Otherwise it is
+/// like [`MutexGuard`]: it stays in its thread, and a [forked child](Mutex#after-fork) keeps what the forking
+/// thread's guard held.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -46,17 +46,17 @@ impl<T: ?Sized, S: Scope> Protecting for Mutex<T, S> {
     }
 }
 
-/// A mutex is held. For [`ArcMutexGuard`].
+/// A locked mutex. For [`ArcMutexGuard`].
 #[derive(Debug)]
 pub enum Locked {}
 
 impl<T: ?Sized, S: Scope> Holding<Mutex<T, S>> for Locked {
-    /// The holder's tag.
+    /// The owner's tag.
     type Key = u32;
 
     #[inline(always)]
     unsafe fn unlock(mutex: &Mutex<T, S>, tag: u32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the lock under this tag.
         unsafe { mutex.lock.unlock_as(tag) };
     }
 }
@@ -64,8 +64,8 @@ impl<T: ?Sized, S: Scope> Holding<Mutex<T, S>> for Locked {
 impl<T: ?Sized, S: Scope> Exclusive<Mutex<T, S>> for Locked {}
 
 impl<T: ?Sized, S: Scope> Mutex<T, S> {
-    /// As [`lock`](Self::lock), with a guard that owns a share of the mutex. With the feature `std`, as all that
-    /// follows.
+    /// As [`lock`](Self::lock), with a guard that owns the `Arc`. With the feature `std`, like all following
+    /// functions.
     ///
     /// # Panics
     /// As [`lock`](Self::lock).
@@ -82,25 +82,25 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
         ArcMutexGuard::of(self, self.lock())
     }
 
-    /// As [`try_lock`](Self::try_lock), with a guard that owns a share of the mutex.
+    /// As [`try_lock`](Self::try_lock), with a guard that owns the `Arc`.
     #[inline]
     pub fn try_lock_arc(self: &Arc<Self>) -> Option<ArcMutexGuard<T, S>> {
         self.try_lock().map(|guard| ArcMutexGuard::of(self, guard))
     }
 
-    /// As [`try_lock_for`](Self::try_lock_for), with a guard that owns a share of the mutex.
+    /// As [`try_lock_for`](Self::try_lock_for), with a guard that owns the `Arc`.
     #[inline]
     pub fn try_lock_arc_for(self: &Arc<Self>, span: Duration) -> Option<ArcMutexGuard<T, S>> {
         self.try_lock_for(span).map(|guard| ArcMutexGuard::of(self, guard))
     }
 
-    /// As [`try_lock_until`](Self::try_lock_until), with a guard that owns a share of the mutex.
+    /// As [`try_lock_until`](Self::try_lock_until), with a guard that owns the `Arc`.
     #[inline]
     pub fn try_lock_arc_until(self: &Arc<Self>, deadline: Deadline) -> Option<ArcMutexGuard<T, S>> {
         self.try_lock_until(deadline).map(|guard| ArcMutexGuard::of(self, guard))
     }
 
-    /// As [`lock_checked`](Self::lock_checked), with a guard that owns a share of the mutex.
+    /// As [`lock_checked`](Self::lock_checked), with a guard that owns the `Arc`.
     ///
     /// # Errors
     /// As [`lock_checked`](Self::lock_checked).
@@ -114,14 +114,14 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
 }
 
 impl<T: ?Sized, S: Scope> ArcGuard<Mutex<T, S>, Locked> {
-    /// In place of a guard of this mutex.
+    /// Replaces a borrowing guard of this mutex.
     #[inline(always)]
     fn of(mutex: &Arc<Mutex<T, S>>, guard: MutexGuard<'_, T, S>) -> Self {
-        // SAFETY: the guard held the lock under this tag, and does not any more.
+        // SAFETY: the guard owned the lock under this tag, and has just given it up.
         unsafe { ArcGuard::new(mutex.clone(), MutexGuard::into_tag(guard)) }
     }
 
-    /// The mutex that is locked.
+    /// The locked mutex.
     pub fn mutex(guard: &Self) -> &Arc<Mutex<T, S>> {
         ArcGuard::lock(guard)
     }
@@ -138,7 +138,7 @@ impl<T: ?Sized, S: Scope> ArcGuard<Mutex<T, S>, Locked> {
     /// # Panics
     /// As [`MutexGuard::unlocked`].
     pub fn unlocked<R>(guard: &mut Self, f: impl FnOnce() -> R) -> R {
-        // SAFETY: invariant 1; the guard is borrowed until it is locked again.
+        // SAFETY: invariant 1; the guard is mutably borrowed until it is locked again.
         unsafe { guard::unlocked_while(&ArcGuard::lock(guard).lock, f) }
     }
 }
@@ -151,16 +151,16 @@ impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for ArcMutexGuard<T, S> {
     }
 
     unsafe fn abandon(&self, gone: u64) {
-        // SAFETY: the guard is neither used nor dropped after this, so its share is taken once.
+        // SAFETY: the guard is neither used nor dropped after this, so its `Arc` is taken once.
         let mutex = unsafe { ArcGuard::take_lock(self) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the lock through this guard.
         unsafe { mutex.lock.abandon(gone as u32) };
     }
 }
 
 impl<T: ?Sized, S: Scope> condvar_guard::sealed::CondvarGuard for ArcMutexGuard<T, S> {
     unsafe fn release(&self) {
-        // SAFETY: the guard holds the lock, and is not used until it does again.
+        // SAFETY: the guard owns the lock, and is not used until it does again.
         unsafe { Self::mutex(self).lock.unlock() };
     }
 
@@ -173,7 +173,7 @@ impl<T: ?Sized, S: Scope> condvar_guard::sealed::CondvarGuard for ArcMutexGuard<
     }
 
     fn adopt(&self, requeue: &mut dyn FnMut(u32, condvar_guard::sealed::Place<'_>) -> u32) {
-        // SAFETY: the guard holds the lock.
+        // SAFETY: the guard owns the lock.
         unsafe { condvar_guard::adopt(&Self::mutex(self).lock, requeue) };
     }
 }

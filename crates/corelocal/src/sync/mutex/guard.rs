@@ -1,11 +1,12 @@
-//! What holds a mutex, and unlocks it when dropped.
+//! Guards of a mutex, which unlock it when dropped.
 //!
 //! Invariants:
-//! 1. The lock is held as long as the guard exists, and is unlocked once.
-//! 2. No method of a guard hides one of the value's: what it does itself are functions that take it.
-//! 3. A guard stays in its thread: the lock's word names the holder, by which a forked child tells whether the
-//!    holder came along.
-//! 4. A guard of a lock that processes share unlocks in the process only that locked: not its copy in a forked child.
+//! 1. The lock is owned as long as the guard exists, and is unlocked once.
+//! 2. Guards have associated functions instead of methods, so that they hide no method of the value.
+//! 3. A guard stays in its thread: the lock's word names the owner, by which a forked child tells whether the owner
+//!    survived.
+//! 4. A guard of a lock that processes share unlocks only in the process that locked it, not as a copy in a forked
+//!    child.
 
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
@@ -22,21 +23,21 @@ use crate::sys::orphaned::sealed;
 pub struct MutexGuard<'a, T: ?Sized, S: Scope = Private> {
     mutex: &'a Mutex<T, S>,
     taken: Taken,
-    /// Not Send (invariant 3).
+    /// Makes the guard !Send (invariant 3).
     stays: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared guard gives shared access to the value, no more.
+// SAFETY: a shared reference to the guard gives shared access to the value only.
 unsafe impl<T: ?Sized + Sync, S: Scope> Sync for MutexGuard<'_, T, S> {}
 
 impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
-    /// Of a mutex whose lock was taken just now.
+    /// A guard for a lock that was just taken.
     #[inline(always)]
     pub(super) fn new(mutex: &'a Mutex<T, S>, taken: Taken) -> Self {
         MutexGuard { mutex, taken, stays: PhantomData }
     }
 
-    /// The tag, under which the mutex stays locked.
+    /// Ends the guard without unlocking, and returns the tag under which the mutex is locked.
     #[cfg(any(test, feature = "std"))]
     #[inline(always)]
     pub(super) fn into_tag(guard: Self) -> u32 {
@@ -47,21 +48,23 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
         &guard.mutex.lock
     }
 
-    /// Unlocks, and lets a waiter have the mutex next, even if somebody else comes by sooner. Slower for all;
-    /// [fair enough](Mutex#fairness) it is anyway.
+    /// Unlocks, and hands the mutex to a waiter even if another thread arrives first. Slower for all threads; the
+    /// mutex is [fair enough](Mutex#fairness) without it.
     pub fn unlock_fairly(guard: Self) {
         let guard = ManuallyDrop::new(guard);
         // SAFETY: invariant 1; not dropped again.
         unsafe { guard.mutex.lock.unlock_fairly() };
     }
 
-    /// Unlocks while `f` runs, and locks again, by a panic of `f` too.
+    /// Unlocks while `f` runs, and locks again afterwards, even if `f` panics.
     ///
     /// # Panics
-    /// If `f` does. If `f` forks, and in the child the mutex is one whose [holder is gone](Mutex#after-fork): this panic
-    /// cannot be caught but ends the child, since the caller would have a guard without the lock. If `f` forks and the
-    /// mutex is one that processes share, the child must not return from `f`: it would lock again, and its copy of the
-    /// guard unlocks nothing.
+    /// If `f` panics.
+    ///
+    /// Two cases concern an `f` that forks. In the child, if the mutex's [owner is gone](Mutex#after-fork), the panic
+    /// cannot be caught and ends the child, because the caller would have a guard without the lock. If the mutex is
+    /// shared between processes, the child must not return from `f`: it would lock again, and its copy of the guard
+    /// unlocks nothing.
     ///
     /// ```
     /// # use corelocal::sync::{Mutex, MutexGuard};
@@ -71,11 +74,11 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
     /// assert_eq!(*guard, 2);
     /// ```
     pub fn unlocked<R>(guard: &mut Self, f: impl FnOnce() -> R) -> R {
-        // SAFETY: invariant 1. Nobody sees the guard, which is borrowed, until it is locked again.
+        // SAFETY: invariant 1. The guard is mutably borrowed until it is locked again.
         unsafe { unlocked_while(&guard.mutex.lock, f) }
     }
 
-    /// A part of the value, still locked.
+    /// Narrows the guard to a part of the value, which stays locked.
     ///
     /// ```
     /// # use corelocal::sync::{Mutex, MutexGuard};
@@ -90,13 +93,13 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
         part: impl FnOnce(&mut T) -> &mut U,
     ) -> MappedMutexGuard<'a, U, S> {
         let (lock, tag) = (&guard.mutex.lock, guard.taken.tag);
-        // SAFETY: invariant 1: nobody else has the value. Should `part` panic, the guard is dropped.
+        // SAFETY: invariant 1: exclusive access to the value. If `part` panics, the guard is dropped.
         let value = NonNull::from(part(unsafe { &mut *guard.mutex.value.get() }));
         core::mem::forget(guard);
         MappedMutexGuard { lock, value, tag, borrows: PhantomData }
     }
 
-    /// A part of the value, still locked, if the value has that part.
+    /// Narrows the guard to a part of the value, if the value has that part.
     ///
     /// ```
     /// # use corelocal::sync::{Mutex, MutexGuard};
@@ -119,7 +122,7 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
         Ok(MappedMutexGuard { lock, value, tag, borrows: PhantomData })
     }
 
-    /// [`filter_map`](Self::filter_map), by the name that `lock_api` has for it.
+    /// [`filter_map`](Self::filter_map), under `lock_api`'s name.
     ///
     /// # Errors
     /// The guard, if the value has no such part.
@@ -131,10 +134,10 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
     }
 }
 
-/// Lets go of a lock while `f` runs, and takes it again.
+/// Unlocks while `f` runs, and locks again.
 ///
 /// # Safety
-/// The calling thread holds the lock, by a guard that is not used until this returns or unwinds.
+/// The calling thread owns the lock through a guard that is not used until this returns or unwinds.
 pub(super) unsafe fn unlocked_while<S: Scope, R>(lock: &Lock<S>, f: impl FnOnce() -> R) -> R {
     struct Relock<'a, S: Scope>(&'a Lock<S>);
     impl<S: Scope> Drop for Relock<'_, S> {
@@ -142,7 +145,7 @@ pub(super) unsafe fn unlocked_while<S: Scope, R>(lock: &Lock<S>, f: impl FnOnce(
             self.0.relock();
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller owns the lock, and its guard is not used meanwhile.
     unsafe { lock.unlock() };
     let _relock = Relock(lock);
     f()
@@ -153,8 +156,8 @@ guard_traits!(exclusive [T: ?Sized, S: Scope] MutexGuard<'_, T, S>, -> T, |this|
 impl<T: ?Sized, S: Scope> Drop for MutexGuard<'_, T, S> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: invariant 1. Relocked meanwhile, it was by this thread, which has one tag in a process; in a
-        // child it may have another, which costs a second look.
+        // SAFETY: invariant 1. If it was relocked meanwhile, then by this thread, which has one tag in a process. In
+        // a forked child it may have another one, which costs a second check.
         unsafe { self.mutex.lock.unlock_as(self.taken.tag) };
     }
 }
@@ -167,7 +170,7 @@ impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for MutexGuard<'_, T, S> {
     }
 
     unsafe fn abandon(&self, gone: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the guard owns the lock and is neither used nor dropped after this.
         unsafe { self.mutex.lock.abandon(gone as u32) };
     }
 }
@@ -177,13 +180,13 @@ impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for MutexGuard<'_, T, S> {
 pub struct MappedMutexGuard<'a, T: ?Sized, S: Scope = Private> {
     lock: &'a Lock<S>,
     value: NonNull<T>,
-    /// The holder's.
+    /// The owner's tag.
     tag: u32,
-    /// Invariant in `T`, as what gives `&mut T`; and not Send, for the pointer.
+    /// Makes the guard invariant in `T`, since it gives `&mut T`, and !Send, by the pointer.
     borrows: PhantomData<&'a mut T>,
 }
 
-// SAFETY: as of `MutexGuard`.
+// SAFETY: as for `MutexGuard`.
 unsafe impl<T: ?Sized + Sync, S: Scope> Sync for MappedMutexGuard<'_, T, S> {}
 
 impl<T: ?Sized, S: Scope> UnwindSafe for MappedMutexGuard<'_, T, S> {}
@@ -191,7 +194,7 @@ impl<T: ?Sized, S: Scope> UnwindSafe for MappedMutexGuard<'_, T, S> {}
 impl<T: ?Sized, S: Scope> RefUnwindSafe for MappedMutexGuard<'_, T, S> {}
 
 impl<'a, T: ?Sized, S: Scope> MappedMutexGuard<'a, T, S> {
-    /// A part of the part.
+    /// Narrows the guard further.
     pub fn map<U: ?Sized>(
         mut guard: Self,
         part: impl FnOnce(&mut T) -> &mut U,
@@ -202,7 +205,7 @@ impl<'a, T: ?Sized, S: Scope> MappedMutexGuard<'a, T, S> {
         MappedMutexGuard { lock, value, tag, borrows: PhantomData }
     }
 
-    /// A part of the part, if the part has that. See [`MutexGuard::filter_map`].
+    /// Narrows the guard further, if the part has such a part. See [`MutexGuard::filter_map`].
     ///
     /// # Errors
     /// The guard, if the part has no such part.
@@ -216,7 +219,7 @@ impl<'a, T: ?Sized, S: Scope> MappedMutexGuard<'a, T, S> {
         Ok(MappedMutexGuard { lock, value, tag, borrows: PhantomData })
     }
 
-    /// [`filter_map`](Self::filter_map), by the name that `lock_api` has for it.
+    /// [`filter_map`](Self::filter_map), under `lock_api`'s name.
     ///
     /// # Errors
     /// The guard, if the part has no such part.
@@ -233,7 +236,7 @@ guard_traits!(exclusive [T: ?Sized, S: Scope] MappedMutexGuard<'_, T, S>, -> T, 
 impl<T: ?Sized, S: Scope> Drop for MappedMutexGuard<'_, T, S> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: invariant 1, as of the whole value's guard.
+        // SAFETY: invariant 1, as for the guard of the whole value.
         unsafe { self.lock.unlock_as(self.tag) };
     }
 }

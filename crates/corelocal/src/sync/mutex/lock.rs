@@ -1,86 +1,99 @@
-//! The lock itself, without what it protects: two words, of which an uncontended one uses the first.
+//! The mutex algorithm, without the protected value: two words, of which an uncontended lock uses only the first.
 //!
 //! ```text
-//!   word    31 STARVED   30 FAIR   29 WAKING   28 WAITERS   27..0 holder's tag, 0 if free
+//!   word    31 STARVED   30 FAIR   29 WAKING   28 WAITERS   27..0 owner's tag, 0 if free
 //!   queue   31 FENCED   30..16 guests   15..1 waiters   0 TOKEN     what threads sleep on
 //! ```
 //!
-//! The first word changes with every holder, the second one only when a thread comes to sleep or goes, or is
-//! woken: so who wants to sleep is not kept from it by others that pass the lock to and fro. A waiter counts
-//! itself in the queue, sets WAITERS in the word, and sleeps while the queue holds no token.
+//! | bits of the word | meaning |
+//! |---|---|
+//! | 0 | The lock is free and no thread waits. |
+//! | tag | The owner holds the lock, and no thread waits. |
+//! | tag, WAITERS | The owner holds the lock, and threads sleep or are about to sleep. |
+//! | WAITERS, WAKING | The lock is free, and a waiter is on its way to take it. |
+//! | tag, WAITERS, WAKING | The lock was taken while a waiter was on its way; the unlock wakes no other. |
+//! | STARVED | A waiter has waited for [`PATIENCE`](super::waiter): threads that have not slept leave a free lock alone. |
+//! | FAIR | The owner asked for a hand-off: the same as STARVED, for one unlock. |
+//!
+//! The first word changes with every owner, the second one only when a thread begins to wait, leaves, or is woken. So
+//! a thread that wants to sleep is not disturbed by others that pass the lock around. A waiter counts itself in the
+//! queue, sets WAITERS in the word, and sleeps while the queue holds no token.
 //!
 //! ```text
 //!                 lock: compare-exchange                     unlock: `uncontended_unlock.rs`, compare-exchange
-//!      FREE ------------------------------> HELD by a tag ------------------------------> FREE
+//!      FREE ------------------------------> OWNED by a tag -----------------------------> FREE
 //!                                             |
 //!                                             | a waiter comes: WAITERS
 //!                                             v
-//!   +-----------------------------> HELD, WAITERS -----------------------------------+
+//!   +-----------------------------> OWNED, WAITERS ----------------------------------+
 //!   |                                 ^       |  unlock: WAKING, then a token, then  |
-//!   | who took the token finds it     |       v  the lock is free, then a wake-up    |
-//!   | held again and sleeps again     |     FREE, WAITERS, WAKING                    |
-//!   |                                 |       |  anybody who comes by may take it    |
+//!   | the waiter with the token       |       v  the lock is freed, then a wake-up   |
+//!   | finds it owned and sleeps again |     FREE, WAITERS, WAKING                    |
+//!   |                                 |       |  any thread may take it              |
 //!   |                                 |       v                                      |
-//!   +------------------------------ HELD, WAITERS, WAKING <--------------------------+
-//!                                     unlock here wakes nobody: one is on its way
+//!   +------------------------------ OWNED, WAITERS, WAKING <-------------------------+
+//!                                     unlock here wakes no thread: one is on its way
 //! ```
 //!
-//! # One waiter is on its way
-//! A token is given by an unlock that finds WAITERS without WAKING, and no other is given until whoever took
-//! it has the lock or sleeps again: both clear WAKING. So threads are not woken faster than they can run. The
-//! token may be taken by the thread that was woken or by one that was just about to sleep:
+//! # At most one waiter is on its way
+//! An unlock that finds WAITERS without WAKING gives a token. No further token is given until the waiter that took it
+//! has the lock or sleeps again: both clear WAKING. So threads are not woken faster than they can run. The token may
+//! be taken by the thread that was woken, or by one that was just about to sleep:
 //!
 //! ```text
-//!   holder                                   waiter, of which the queue knows
+//!   owner                                    waiter, counted in the queue
 //!   WAKING into the word                     finds no token
 //!   the token into the queue
-//!   the word is free                         futex_wait(queue, as it was): the kernel sees the token,
+//!   the word is freed                        futex_wait(queue, old value): the kernel sees the token,
 //!   futex_wake(queue, 1)                     or the wake-up finds the sleeper
 //! ```
 //!
-//! The token is there before the lock is free: after that store the memory may be gone, and the wake-up is
-//! by address only.
+//! The token is there before the lock is freed: after that store the memory may be gone, and the wake-up uses the
+//! address only.
 //!
-//! # Nobody starves
-//! A free lock goes to whoever takes it first, which is mostly a thread that runs already: fast, and unfair.
-//! A waiter that has waited for `PATIENCE` (`waiter.rs`) sets STARVED. Then an unlock frees the lock for waiters alone:
-//! those that slept, one of which is awake (the starving one) or on its way. The bit stays until one that
-//! starves has the lock. So each thread gets its turn about every `PATIENCE`, and the others lose no
-//! time by it that they notice. FAIR is the same for one unlock, whose caller asked for it.
+//! # No thread starves
+//! A free lock goes to the first thread that takes it, mostly one that is already running: fast, and unfair. A waiter
+//! that has waited for `PATIENCE` (`waiter.rs`) sets STARVED. An unlock then frees the lock for waiters only: threads
+//! that have slept, one of which is awake (the starving one) or on its way. The bit stays until a starving waiter has
+//! the lock. So each thread gets its turn about every `PATIENCE`, at a cost to others that is too small to notice.
+//! FAIR has the same effect for one unlock.
 //!
 //! # Invariants
-//! 1. The tag is not 0 as long as somebody holds the lock. Only who set it clears it, but for a thread that a
-//!    fork left behind, from which `adopt` takes it. What a holder did happens before what the next one does.
-//! 2. The queue counts every thread that sleeps on it, or is about to, but for guests (see below). Such a thread
-//!    set WAITERS, by a read-modify-write of a word that was held, after it was counted.
-//! 3. WAITERS is cleared only by a holder that afterwards looks at the queue and finds nobody, or sets it again.
-//!    Either the waiter's write to the word comes first, then the holder sees it counted; or the holder's,
-//!    then the waiter sets the bit again. Or by one that looked before, in a section: then the waiter's fence
-//!    comes between (`uncontended_unlock.rs`).
-//! 4. While WAKING is set the token is in the queue, or a thread took it and has not slept since, or nobody
-//!    waits. A thread that leaves takes the token along first, and clears WAKING. A guest that wakes by itself
-//!    may come before its token, which then stays: who moves guests there takes it away (`condvar.pml`).
-//! 5. Only a holder touches the object after it, and none after the store that frees it.
+//! 1. The tag is not 0 while a thread owns the lock. Only that thread clears it, except that `adopt` takes it from a
+//!    thread that did not survive a fork. What an owner did happens before what the next owner does.
+//! 2. The queue counts every thread that sleeps on it or is about to, except guests (see below). Such a thread set
+//!    WAITERS after it was counted, by a read-modify-write of a word with an owner.
+//! 3. WAITERS is cleared only by an owner that afterwards finds the queue empty, or else sets the bit again. Either
+//!    the waiter's write to the word comes first, and the owner sees it counted; or the owner's comes first, and the
+//!    waiter sets the bit again. An unlock in a section checks the queue before; there the waiter's fence orders both
+//!    (`uncontended_unlock.rs`).
+//! 4. While WAKING is set, the token is in the queue, or a thread took it and has not slept since, or no thread
+//!    waits. A thread that gives up takes the token first, and clears WAKING. A guest that wakes by itself may come
+//!    before its token, which then stays; the owner that moves guests here removes it (`condvar.pml`).
+//! 5. Only an owner accesses the object after it has the lock, and not after the store that frees it.
 //!
-//! A process that records the order of its locks (`profile/order/`) sets WAITERS and FENCED in each mutex that it
-//! locks, though nobody waits: then the unlock takes the slow path, which records it and clears WAITERS.
+//! A process that records lock order (`profile/order/`) sets WAITERS and FENCED in each mutex that it locks, although
+//! no thread waits. The unlock then takes the slow path, which records it and clears WAITERS.
 //!
-//! Guests slept on a condition variable and were moved here by the kernel. They do not know it, so it is the
-//! holder who moved them that counts them, and the unlock that wakes one that strikes it off. While others wait
-//! too, nobody knows whom a wake-up reaches: then none is struck off, and one too many costs a token later.
+//! Guests are threads that slept on a condition variable and were moved here by the kernel. They do not know that, so
+//! the owner that moved them counts them, and the unlock that wakes one removes it from the count. While ordinary
+//! waiters are present as well, it is unknown which thread a wake-up reaches: then no guest is removed, and the
+//! surplus costs a token later.
 //!
 //! # After fork
-//! A child has one thread, the one that forked. A lock that another thread held stays locked by a holder that is gone:
-//! - The value may be half changed, so no attempt to lock takes it: blocking ones panic, others fail at once.
-//! - [`adopt`](Lock::adopt) takes the lock over, and [`abandon`](Lock::abandon) gives it back to the gone holder.
-//! - Threads that sleep while it is adopted, and abandoned then, wake one and all. Each one that leaves puts a token
-//!   into the queue before it wakes the others: so a thread that is about to sleep does not.
-//! - FENCED and WAITERS are set as long as the holder is gone. An unlock by mistake, of a `lock_api` guard that lost its
-//!   lock to a panic, then takes the slow path, which finds that the holder is gone, and does nothing.
+//! A forked child has one thread, the one that called fork. A lock that another thread owned stays owned by a thread
+//! that is gone:
+//! - The value may be inconsistent, so no attempt to lock succeeds: blocking ones panic, others fail at once.
+//! - [`adopt`](Lock::adopt) takes the lock over, and [`abandon`](Lock::abandon) gives it back to the owner that is
+//!   gone.
+//! - Threads that sleep while it is adopted and then abandoned all wake up. Each one that leaves puts a token into
+//!   the queue before it wakes the others, so that a thread that is about to sleep does not.
+//! - FENCED and WAITERS are set as long as the owner is gone. An erroneous unlock, by a `lock_api` guard that lost
+//!   its lock to a panic, then takes the slow path, which finds that the owner is gone and does nothing.
 //!
-//! What waiters left in the queue costs a token that no thread takes, and the next waiter some polite waiting if
-//! one of them starved. A lock that processes share is held by its process; the copy of a guard in a child is not of that
-//! process, and unlocks nothing.
+//! What waiters of the parent left in the queue costs a token that no thread takes, and the next waiter some patience
+//! if one of them starved. A lock that processes share is owned by its process; the copy of a guard in a forked child
+//! does not belong to that process, and unlocks nothing.
 
 use core::time::Duration;
 
@@ -115,12 +128,12 @@ pub(super) fn is_free(word: u32) -> bool {
     word & owner::MASK == 0
 }
 
-/// Whether the lock, if free, is for those who slept.
+/// Whether the lock, if free, is reserved for threads that have slept.
 pub(super) fn is_reserved(word: u32) -> bool {
     word & (STARVED | FAIR) != 0
 }
 
-/// Whether the unlock of a lock with this word has to give a token.
+/// Whether the unlock of a lock with this word must give a token.
 fn wants_token(word: u32) -> bool {
     word & (WAITERS | WAKING) == WAITERS
 }
@@ -137,23 +150,23 @@ fn guests(queue: u32) -> u32 {
     queue >> 16 & MOST_GUESTS
 }
 
-/// How the lock was got.
+/// Proof that the lock was taken.
 #[derive(Clone, Copy)]
 pub(in crate::sync) struct Taken {
-    /// The holder's tag.
+    /// The owner's tag.
     pub(super) tag: u32,
 }
 
-/// Why the lock was not got.
+/// Why the lock was not taken.
 #[derive(Clone, Copy)]
 pub(super) enum NotTaken {
-    /// Another thread holds it, and the deadline has passed.
+    /// Another thread owns it, and the deadline has passed.
     TooLate,
-    /// The thread with this tag holds it, which a fork left behind.
+    /// Its owner, with this tag, did not survive a fork.
     HolderGone(u32),
 }
 
-/// See the module's text. All bytes 0 is a free one.
+/// The lock. All bytes 0 is a free one.
 #[repr(C)]
 pub(in crate::sync) struct Lock<S: Scope> {
     pub(super) word: Futex<S>,
@@ -161,10 +174,10 @@ pub(in crate::sync) struct Lock<S: Scope> {
     /// Whether patience ends in this model.
     #[cfg(loom)]
     pub(super) is_timed: bool,
-    /// Whether critical sections work in this model.
+    /// Whether critical sections are available in this model.
     #[cfg(loom)]
     pub(super) has_sections: bool,
-    /// Whether the kernel ends no sections in this model.
+    /// Whether the kernel refuses fences in this model.
     #[cfg(loom)]
     pub(super) refuses_fences: bool,
 }
@@ -181,7 +194,7 @@ impl<S: Scope> Lock<S> {
         Lock { word, queue, is_timed: false, has_sections: false, refuses_fences: false }
     }
 
-    /// Takes the lock, asleep until it can.
+    /// Locks, and sleeps until that is possible.
     #[inline]
     pub(in crate::sync) fn lock(&self) -> Taken {
         match owner::known::<S>() {
@@ -190,7 +203,7 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// The same, slowly: the lock is not free, or the thread does not know its name. Then it locks for the first time,
+    /// The slow path: the lock is not free, or the thread's name is not cached, because it locks for the first time
     /// or is recorded.
     fn lock_blocking(&self, is_guest: bool) -> Result<Taken, NotTaken> {
         if owner::known::<S>().is_some() {
@@ -206,11 +219,11 @@ impl<S: Scope> Lock<S> {
         Ok(taken)
     }
 
-    /// Marks the lock, which the caller has just taken, if its unlock is to be recorded: by flags for which the unlock
-    /// takes the slow path, and finds that nobody waits.
+    /// Marks the lock, which the caller has just taken, if its unlock is to be recorded: sets flags with which the
+    /// unlock takes the slow path, where it finds that no thread waits.
     fn mark_if(&self, is_recorded: bool) {
         if is_recorded && S::FUTEX == futex::Scope::Private {
-            // No section of another thread runs: it would hold the lock. Later holders see FENCED.
+            // No other thread runs a section on this lock: it would own it. Later owners see FENCED.
             self.queue.fetch_or(FENCED, Relaxed);
             self.word.fetch_or(WAITERS, Relaxed);
         }
@@ -223,7 +236,7 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// Takes the lock; nothing if it could not until the deadline.
+    /// Locks; `None` if that was not possible before the deadline.
     #[inline]
     pub(in crate::sync) fn lock_until(&self, deadline: Deadline) -> Option<Taken> {
         match owner::known::<S>() {
@@ -232,8 +245,8 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// Takes the lock; nothing if it could not in that time. The time is not asked for if it is free and the
-    /// thread knows its name.
+    /// Locks; `None` if that was not possible within the time. The clock is not read if the lock is free and the
+    /// thread's name is cached.
     #[inline]
     pub(in crate::sync) fn lock_for(&self, span: Duration) -> Option<Taken> {
         match owner::known::<S>() {
@@ -252,15 +265,14 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// Takes the lock as one that does not wait for ever: at once, or else by `slowly`. For a thread that does not know
-    /// its name.
+    /// Locks without waiting for ever: at once, or else by `slowly`. For a thread whose name is not cached.
     fn try_lock_unknown(&self, slowly: impl FnOnce() -> Option<Taken>) -> Option<Taken> {
         let tag = owner::mine::<S>();
         let taken = if self.take_at_once(tag) { Some(Taken { tag }) } else { slowly() };
         taken.inspect(|_| self.mark_if_recorded())
     }
 
-    /// As [`lock`](Self::lock), for a thread that slept as a guest, or may have, and whose caller has the guard.
+    /// As [`lock`](Self::lock), for a thread that slept as a guest, or may have, and whose caller keeps the guard.
     #[inline]
     pub(in crate::sync) fn lock_as_guest(&self) {
         // A lock without flags has given no token.
@@ -270,7 +282,7 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// As [`lock`](Self::lock), for a thread whose caller has the guard.
+    /// As [`lock`](Self::lock), for a thread whose caller keeps the guard.
     #[inline]
     pub(super) fn relock(&self) {
         match owner::known::<S>() {
@@ -297,7 +309,8 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// Takes the lock, asleep until it can; or from a thread that a fork left behind, whose tag is returned.
+    /// Locks, and sleeps until that is possible; or takes the lock over from an owner that is gone, whose tag is
+    /// returned.
     pub(in crate::sync) fn lock_or_adopt(&self) -> Result<Taken, (Taken, u32)> {
         match owner::known::<S>() {
             Some(tag) => self.lock_or_adopt_as(tag),
@@ -326,12 +339,13 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// Takes the lock from the thread with the tag `gone`, which a fork left behind; false if another thread did.
+    /// Takes the lock over from the owner with the tag `gone`, which did not survive a fork; false if another thread
+    /// did.
     fn adopt(&self, gone: u32, tag: u32) -> bool {
         let mut word = self.word.load(Relaxed);
         while word & owner::MASK == gone {
-            // Acquire: of the fork, which copied all that the holder had done; threads of the child were started after
-            // it. Or of `abandon`.
+            // Acquire: of the fork, which copied all that the owner had done, and after which the child's threads
+            // were started. Or of `abandon`.
             match self.word.compare_exchange(word, word & FLAGS | tag, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -340,7 +354,8 @@ impl<S: Scope> Lock<S> {
         false
     }
 
-    /// Makes the lock one of which the value is as it should be, if a fork left its holder behind; whether it was such.
+    /// Frees the lock if its owner did not survive a fork, because the value is known to be valid. Returns whether it
+    /// did.
     #[cfg(all(feature = "lock_api", not(loom)))]
     pub(in crate::sync) fn forget_holder(&self) -> bool {
         let gone = self.word.load(Relaxed) & owner::MASK;
@@ -351,7 +366,7 @@ impl<S: Scope> Lock<S> {
         is_adopted
     }
 
-    /// Takes the lock if nobody has it.
+    /// Locks if the lock is free.
     #[inline]
     pub(in crate::sync) fn try_lock(&self) -> Option<Taken> {
         match owner::known::<S>() {
@@ -360,18 +375,18 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// Whether a thread holds it, be it one that a fork left behind.
+    /// Whether the lock is owned, also by a thread that is gone.
     pub(in crate::sync) fn is_locked(&self) -> bool {
         !is_free(self.word.load(Relaxed))
     }
 
-    /// Lets go of the lock.
+    /// Unlocks.
     ///
     /// # Safety
-    /// The caller holds it.
+    /// The caller owns the lock.
     #[inline]
     pub(in crate::sync) unsafe fn unlock(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the lock.
         if !unsafe { uncontended_unlock::let_go(self) } {
             self.unlock_by_exchange();
         }
@@ -383,16 +398,16 @@ impl<S: Scope> Lock<S> {
         if owner::is_another_process::<S>(word) {
             return;
         }
-        // Release: partner is the Acquire of the next one that takes it (invariant 1).
+        // Release: partner is the Acquire of the next owner (invariant 1).
         if word & FLAGS != 0 || self.word.compare_exchange(word, 0, Release, Relaxed).is_err() {
             self.unlock_flagged();
         }
     }
 
-    /// Lets go of the lock, as a caller that knows the holder's tag. Nothing happens if that is another process.
+    /// Unlocks, for a caller that knows the owner's tag. Does nothing if that is another process's.
     ///
     /// # Safety
-    /// The caller holds it.
+    /// The caller owns the lock under this tag, or is a forked copy of the process that does.
     #[inline(always)]
     pub(super) unsafe fn unlock_as(&self, tag: u32) {
         if owner::is_another_process::<S>(tag) {

@@ -1,4 +1,4 @@
-//! Threads that lock, wait, lose patience and give up, in every order. Then twins with one fault each, which the
+//! Model: threads lock, wait, lose patience and give up, in every order. Then mutants with one fault each, which the
 //! same checks must catch.
 
 use super::*;
@@ -23,23 +23,23 @@ const RIGHT: Ways = Ways {
     unlock: |lock| unsafe { lock.unlock() },
 };
 
-/// A lock and what it protects, whose races loom reports.
+/// A lock and what it protects; loom reports races on it.
 struct Model {
     lock: Lock<Private>,
     count: UnsafeCell<u32>,
 }
 
-// SAFETY: the cell is used under the lock; loom says where it is not.
+// SAFETY: the cell is used under the lock; loom reports exceptions.
 unsafe impl Sync for Model {}
 
 impl Model {
-    /// Leaked: loom panics in the drop of its own, after a deadlock.
+    /// Leaked: loom panics in its own drop after a deadlock.
     fn leaked(lock: Lock<Private>) -> &'static Model {
         Box::leak(Box::new(Model { lock, count: UnsafeCell::new(0) }))
     }
 
     fn count(&self) {
-        // SAFETY: the lock is held.
+        // SAFETY: the lock is owned.
         self.count.with_mut(|count| unsafe { *count += 1 });
     }
 
@@ -50,7 +50,7 @@ impl Model {
     }
 }
 
-/// So many threads that pass through the lock once each, this one among them.
+/// This many threads take the lock once each, this thread among them.
 fn explore_with(make: fn() -> Lock<Private>, ways: Ways, threads: u32) {
     crate::explore::within(2, move || {
         let model = Model::leaked(make());
@@ -58,7 +58,7 @@ fn explore_with(make: fn() -> Lock<Private>, ways: Ways, threads: u32) {
             (1..threads).map(|_| thread::spawn(move || model.pass(ways))).collect();
         model.pass(ways);
         others.into_iter().for_each(|other| other.join().unwrap());
-        // SAFETY: all others have ended.
+        // SAFETY: all other threads have ended.
         assert_eq!(model.count.with(|count| unsafe { *count }), threads);
         assert!(is_free(model.lock.word.load(Relaxed)));
         assert_eq!(waiters(model.lock.queue.load(Relaxed)), 0);
@@ -85,7 +85,7 @@ fn loom_fair_unlocks() {
     explore(Ways { unlock: |lock| unsafe { lock.unlock_fairly() }, ..RIGHT });
 }
 
-/// Who gives up leaves everything to the others, and a lock at rest.
+/// Waiters that give up leave the lock to the others, and finally an idle lock.
 #[test]
 fn loom_waiters_that_give_up() {
     crate::explore::within(2, || {
@@ -108,7 +108,7 @@ fn loom_waiters_that_give_up() {
     });
 }
 
-/// A lock that nobody waits for any more is as fast as a new one.
+/// A lock without waiters is as fast as a new one.
 #[test]
 fn loom_nothing_is_left() {
     crate::explore::within(2, || {
@@ -126,7 +126,7 @@ fn loom_unlocks_by_sections() {
     explore_with(Lock::with_sections, RIGHT, 3);
 }
 
-/// A waiter has the others' unlocks wake it, though it came while one of them let go without a look back.
+/// Later unlocks wake a waiter that arrived during an unlock by a section.
 #[test]
 fn loom_unlocks_by_sections_again_and_again() {
     crate::explore::within(2, || {
@@ -139,14 +139,14 @@ fn loom_unlocks_by_sections_again_and_again() {
     });
 }
 
-/// A section may clear what a waiter said, which then sleeps until it looks again. One look is enough, if it comes when
-/// the sections of before the wait have ended.
+/// A section may clear a waiter's flags, and the waiter sleeps until its next check. One check suffices once the
+/// sections that began before the wait have ended.
 #[test]
 fn loom_waiters_look_again_where_fences_are_refused() {
     explore_with(Lock::without_fences, RIGHT, 3);
 }
 
-/// One thing that a twin does wrong.
+/// The fault of a mutant.
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     Nothing,
@@ -229,7 +229,7 @@ fn tidy_with(lock: &Lock<Private>, fault: Fault) {
     }
 }
 
-/// As `Lock::unlock`, of a lock with sections.
+/// As `Lock::unlock`, for a lock with sections.
 fn unlock_by_section_with(lock: &Lock<Private>, fault: Fault) {
     if fault == Fault::NoLook {
         lock.word.store(0, Release);
@@ -282,7 +282,7 @@ macro_rules! twin {
     };
 }
 
-/// A twin whose unlocks are sections.
+/// A mutant whose unlocks are sections.
 macro_rules! sectioned_twin {
     ($fault:ident) => {
         Ways { unlock: |lock| unlock_by_section_with(lock, Fault::$fault), ..twin!($fault) }
@@ -293,68 +293,68 @@ fn explore_sections(ways: Ways) {
     explore_with(Lock::with_sections, ways, 2);
 }
 
-/// Else those below would show nothing.
+/// Otherwise the mutants below would prove nothing.
 #[test]
 fn loom_a_twin_without_a_fault_passes() {
     explore(twin!(Nothing));
 }
 
-/// The wake-up comes before its sleeper, who finds nothing that tells of it.
+/// The wake-up precedes its sleeper, which finds no sign of it.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_wake_up_without_a_token() {
     explore(twin!(NoToken));
 }
 
-/// The holder finds nobody, and the waiter its bit.
+/// The owner finds no waiter, and the waiter its bit.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_waiter_that_is_counted_too_late() {
     explore(twin!(LateCount));
 }
 
-/// A waiter came while the holder cleared its bit.
+/// A waiter arrived while the owner cleared its bit.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_holder_that_tidies_without_a_second_look() {
     explore(twin!(TidyOnce));
 }
 
-/// Everybody believes that one is on its way.
+/// All threads believe that another one is on its way.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_waiter_that_sleeps_as_if_on_its_way() {
     explore(twin!(KeepsWaking));
 }
 
-/// The token comes after the lock was free, and the wake-up before it.
+/// The token arrives after the lock was freed, and the wake-up before the token.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_token_after_the_wake_up() {
     explore(twin!(FreeFirst));
 }
 
-/// What one holder did is not seen by the next.
+/// The next owner does not see what one owner did.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_an_unlock_without_release() {
     explore(twin!(RelaxedUnlock));
 }
 
-/// Else those below would show nothing.
+/// Otherwise the mutants below would prove nothing.
 #[test]
 fn loom_a_twin_with_sections_passes() {
     explore_sections(sectioned_twin!(Nothing));
 }
 
-/// The holder found nobody in the queue, and clears the bit of who has come meanwhile.
+/// The owner found an empty queue, and clears the bit of a waiter that has arrived meanwhile.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_waiter_that_does_not_fence() {
     explore_sections(sectioned_twin!(NoFence));
 }
 
-/// The holder's section begins after the fence, and finds nobody.
+/// The owner's section begins after the fence, and finds an empty queue.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_fence_before_the_count() {
@@ -368,7 +368,7 @@ fn loom_catches_a_fence_after_the_bit() {
     explore_sections(sectioned_twin!(LateFence));
 }
 
-/// The holder does not look whether anybody waits.
+/// The owner does not check for waiters.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_an_unlock_that_does_not_look() {

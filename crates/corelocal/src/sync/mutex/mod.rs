@@ -1,9 +1,9 @@
-//! Mutual exclusion: fast when nobody waits, fair enough when many do, and never held by nobody after a fork.
+//! Mutex: fast when uncontended, eventually fair when contended, and sound in forked children.
 //!
-//! How it works is told in `lock.rs`; this file puts a value behind it.
+//! `lock.rs` has the algorithm; this file adds the value.
 //!
-//! Invariant: a [`MutexGuard`] exists only while its thread holds the lock, and only through a guard, or
-//! exclusive access to the whole mutex, is the value touched.
+//! Invariant: a [`MutexGuard`] exists only while its thread holds the lock. The value is accessed only through a
+//! guard, or through exclusive access to the whole mutex.
 
 mod abort_on_unwind;
 #[cfg(any(test, feature = "std"))]
@@ -28,7 +28,7 @@ pub use arc::ArcMutexGuard;
 pub use guard::{MappedMutexGuard, MutexGuard};
 pub(super) use lock::{Lock, Taken};
 
-/// A value that one thread at a time can use.
+/// A mutual exclusion lock that protects a value.
 ///
 /// ```
 /// use corelocal::sync::Mutex;
@@ -39,56 +39,54 @@ pub(super) use lock::{Lock, Taken};
 /// assert_eq!(*NAMES.lock(), [0, 0, 7, 0]);
 /// ```
 ///
-/// It is the value and 8 bytes, and all bytes 0 are an unlocked one. Locking one that nobody else wants is a
-/// compare-exchange, unlocking it a plain store in a critical section: no locked instruction, which is nearly half
-/// of what the pair would cost. A thread that finds it locked lets others run for a moment and looks again, and
-/// then sleeps. The first one to sleep calls membarrier(2), which the first time in a process may take
-/// milliseconds; and from then on unlocking this mutex is a
-/// compare-exchange, too; so it is where critical sections are unavailable ([`crate::sys::Refusal`]), and for
-/// [`Shared`](super::Shared).
+/// The size is that of the value plus 8 bytes, and all bytes 0 is an unlocked mutex. An uncontended lock is a
+/// compare-exchange, an uncontended unlock a plain store in a critical section: it needs no locked instruction, which
+/// saves nearly half of the cost of the pair. A thread that finds the mutex locked spins briefly and then sleeps. The
+/// first thread to sleep calls membarrier(2), which may take milliseconds the first time in a process. From then on,
+/// unlocking this mutex is a compare-exchange as well, as it always is where critical sections are unavailable
+/// ([`crate::sys::Refusal`]) and for [`Shared`](super::Shared).
 ///
-/// A thread that panics unlocks it like any other; `sync::Poison` (feature `std`) is a value that remembers.
+/// A thread that panics unlocks the mutex. For a value that remembers panics, see `sync::Poison` (feature `std`).
 ///
 /// # Fairness
-/// A free mutex goes to whoever takes it first: most often a thread that is running, which is what makes it
-/// fast. A thread that has waited for two milliseconds is the next one.
+/// A free mutex goes to the thread that takes it first, most often one that is already running, which is what makes
+/// it fast. A thread that has waited for two milliseconds gets the mutex next.
 ///
 /// # Memory ordering
-/// What a thread did before it unlocked happens before whatever a thread does that locks later.
+/// Everything a thread does before it unlocks happens before everything that a later holder does.
 ///
 /// # Scope
-/// A `Mutex<T>` is for the threads of one process. A `Mutex<T, Shared>` may lie in memory that several
-/// processes map, at any address, if `T` may; it stays locked if its holder's process dies.
+/// A `Mutex<T>` is for the threads of one process. A `Mutex<T, Shared>` may lie in memory that several processes map,
+/// at any address, if `T` may. It stays locked if the process that holds it dies.
 ///
 /// # After fork
-/// A child has one thread, the one that forked.
-/// - What that thread had locked stays locked in the child, until its guard is dropped there too. Threads that the child
-///   starts wait for that.
-/// - What another thread of the parent had locked stays locked too, since the value may be as any store of that thread
-///   left it. Blocking functions panic, those that may fail do so at once.
-///   [`lock_checked`](Mutex::lock_checked) takes such a mutex over: it returns [`Orphaned`], whose
-///   [`reset`](Orphaned::reset) puts a new value in. So a program that forks with threads locks by `lock_checked` in the
-///   child, or executes another program there.
-/// - Nothing of this concerns a `Mutex<T, Shared>` in shared memory: its holder lives on in the parent. The copy of a
-///   guard in the child unlocks nothing, and must not be used.
+/// A forked child has one thread, the one that called fork.
+/// - A mutex that this thread held is locked in the child until the guard is dropped there, too. Threads that the
+///   child starts wait for that.
+/// - A mutex that another thread of the parent held stays locked, since that thread may have been changing the value.
+///   Blocking functions panic, fallible ones fail at once. [`lock_checked`](Mutex::lock_checked) takes the mutex
+///   over: it returns [`Orphaned`], whose [`reset`](Orphaned::reset) replaces the value. So a multi-threaded program
+///   that forks uses `lock_checked` in the child, or executes another program there.
+/// - A `Mutex<T, Shared>` in shared memory is not affected: its owner continues in the parent. The copy of a guard in
+///   the child unlocks nothing, and must not be used.
 ///
-/// In doubt the mutex counts as held by a thread that is present, for example in a child by `clone` without libc, or if
-/// the first thread of the child has ended.
+/// In case of doubt the owner counts as present, for example in a child made by `clone` without libc, or after the
+/// first thread of the child has ended.
 ///
-/// The parent is told apart from the child with the help of a page that fork wipes (Linux 4.14); where that is
-/// refused, such a mutex stays locked.
+/// Parent and child are told apart by a page that fork wipes (Linux 4.14). If that is refused, such a mutex stays
+/// locked.
 ///
 /// # Deadlock
-/// A thread that locks a mutex it holds waits for ever.
+/// A thread that locks a mutex it already holds waits for ever.
 #[repr(C)]
 pub struct Mutex<T: ?Sized, S: Scope = Private> {
     lock: Lock<S>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value goes along.
+// SAFETY: sending the mutex sends the value.
 unsafe impl<T: ?Sized + Send, S: Scope> Send for Mutex<T, S> {}
-// SAFETY: one thread at a time has the value (the module's invariant), as if it was sent there.
+// SAFETY: one thread at a time accesses the value (the module's invariant), as if it were sent there.
 unsafe impl<T: ?Sized + Send, S: Scope> Sync for Mutex<T, S> {}
 
 impl<T: ?Sized, S: Scope> UnwindSafe for Mutex<T, S> {}
@@ -96,13 +94,13 @@ impl<T: ?Sized, S: Scope> UnwindSafe for Mutex<T, S> {}
 impl<T: ?Sized, S: Scope> RefUnwindSafe for Mutex<T, S> {}
 
 impl<T> Mutex<T> {
-    /// An unlocked one, for the threads of this process.
+    /// Creates an unlocked mutex for the threads of this process.
     #[cfg(not(loom))]
     pub const fn new(value: T) -> Self {
         Mutex::with_scope(value)
     }
 
-    /// An unlocked one, for the threads of this process.
+    /// Creates an unlocked mutex for the threads of this process.
     #[cfg(loom)]
     pub fn new(value: T) -> Self {
         Mutex::with_scope(value)
@@ -110,7 +108,7 @@ impl<T> Mutex<T> {
 }
 
 impl<T, S: Scope> Mutex<T, S> {
-    /// An unlocked one, for whom the type says.
+    /// Creates an unlocked mutex of the scope that the type names.
     ///
     /// ```
     /// use corelocal::sync::{Mutex, Shared};
@@ -123,20 +121,20 @@ impl<T, S: Scope> Mutex<T, S> {
         Mutex { lock: Lock::new(), value: UnsafeCell::new(value) }
     }
 
-    /// An unlocked one, for whom the type says.
+    /// Creates an unlocked mutex of the scope that the type names.
     #[cfg(loom)]
     pub fn with_scope(value: T) -> Self {
         Mutex { lock: Lock::new(), value: UnsafeCell::new(value) }
     }
 
-    /// The value, out of the mutex.
+    /// Consumes the mutex and returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 }
 
 impl<T: ?Sized, S: Scope> Mutex<T, S> {
-    /// Locks, asleep until it can.
+    /// Locks the mutex, and sleeps until that is possible.
     ///
     /// # Panics
     /// In a forked child, if another thread of the parent held the mutex at the [fork](Mutex#after-fork).
@@ -151,7 +149,7 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
         self.guard(self.lock.lock())
     }
 
-    /// Locks if nobody else has it locked; does not wait, and so does not let those come first who have waited for
+    /// Locks the mutex if it is free. Does not wait, and does not give precedence to threads that have waited for
     /// long.
     ///
     /// ```
@@ -166,8 +164,8 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
         self.lock.try_lock().map(|taken| self.guard(taken))
     }
 
-    /// Locks; `None` if it could not within this time, or at once if the holder was left behind by a
-    /// [fork](Mutex#after-fork).
+    /// Locks the mutex; `None` if that was not possible within this time, or at once if the owner is [gone after a
+    /// fork](Mutex#after-fork).
     ///
     /// ```
     /// # use core::time::Duration;
@@ -180,14 +178,14 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
         self.lock.lock_for(span).map(|taken| self.guard(taken))
     }
 
-    /// Locks; `None` if it could not until the deadline, or at once if the holder was left behind by a
-    /// [fork](Mutex#after-fork). A deadline that has passed makes it a [`try_lock`](Self::try_lock).
+    /// Locks the mutex; `None` if that was not possible before the deadline, or at once if the owner is [gone after a
+    /// fork](Mutex#after-fork). With a deadline that has passed, as [`try_lock`](Self::try_lock).
     #[inline]
     pub fn try_lock_until(&self, deadline: Deadline) -> Option<MutexGuard<'_, T, S>> {
         self.lock.lock_until(deadline).map(|taken| self.guard(taken))
     }
 
-    /// As [`lock`](Self::lock), for a forked child: returns [`Orphaned`] if a thread that is gone holds the mutex.
+    /// As [`lock`](Self::lock), for a forked child: returns [`Orphaned`] if the owner is gone.
     ///
     /// ```
     /// let mutex = corelocal::sync::Mutex::new(vec![1, 2]);
@@ -205,12 +203,12 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
         }
     }
 
-    /// Whether a thread has it locked just now, be it one that a fork left behind.
+    /// Whether the mutex is locked at the moment, including by an owner that is gone after a fork.
     pub fn is_locked(&self) -> bool {
         self.lock.is_locked()
     }
 
-    /// The value: who has the mutex for itself need not lock it.
+    /// The value. Exclusive access to the mutex makes locking unnecessary.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }

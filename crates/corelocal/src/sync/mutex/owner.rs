@@ -1,14 +1,15 @@
-//! What the word of a mutex says of its holder: 0 if there is none, else a tag (`sys/owner_tag.rs`) and a bit that
+//! The owner field of a mutex's word: 0 if it is free, else a tag of the thread (`sys/owner_tag.rs`) and a bit that
 //! is always set.
 //!
 //! Invariants:
-//! 1. What names a holder is odd, so never 0, and below 2^[`BITS`]; it is the same at every call of a thread
-//!    in one process.
-//! 2. A thread remembers its name, which takes thirty instructions to find out, in a word of its own. A child has
-//!    a copy of it; the generation in it tells that it is to be found out anew. In a process that records the order of
-//!    its locks no thread remembers it: so each lock takes its slow path, at no cost for others.
-//! 3. A shared lock names the process that holds it, so that the copy of a guard in a forked child unlocks nothing. A
-//!    child does not know another process's threads, which a fork does not take along: no holder is ever gone.
+//! 1. An owner's name is odd, so never 0, and below 2^[`BITS`]. It is the same at every call of a thread in one
+//!    process.
+//! 2. Computing the name takes about thirty instructions, so a thread caches it in a word of its own. A forked child
+//!    has a copy of that word, and the fork generation in it shows that it must be computed anew. In a process that
+//!    records lock order no thread caches its name, so that each lock takes the slow path; other processes pay
+//!    nothing for this.
+//! 3. A shared lock names the owning process, so that the copy of a guard in a forked child unlocks nothing. A child
+//!    knows nothing about the threads of other processes, which a fork does not affect: such an owner is never gone.
 
 use super::uncontended_unlock;
 use crate::primitive::global::Ordering;
@@ -24,12 +25,12 @@ const TAG_BITS: u32 = BITS - 1;
 const HELD: u32 = 1;
 const _: () = assert!(forks::PROCESS_BITS < BITS);
 
-/// What names the calling thread.
+/// The name of the calling thread.
 #[inline(always)]
 pub(super) fn mine<S: Scope>() -> u32 {
     match S::FUTEX {
         futex::Scope::Private => {
-            // The name is at hand before it is known to be right, which the processor guesses.
+            // The cached name is returned before it is known to be valid, which the processor predicts.
             let known = arch::read_own_word(own_words::NAME);
             if is_of_now(known) { known } else { learn() }
         }
@@ -37,7 +38,7 @@ pub(super) fn mine<S: Scope>() -> u32 {
     }
 }
 
-/// The same, if that takes no search: a thread of a process that records the order of locks never remembers its name.
+/// The cached name; `None` if it must be computed. In a process that records lock order it is never cached.
 #[inline(always)]
 pub(super) fn known<S: Scope>() -> Option<u32> {
     match S::FUTEX {
@@ -49,14 +50,14 @@ pub(super) fn known<S: Scope>() -> Option<u32> {
     }
 }
 
-/// Nothing; tells the compiler that this is rare.
+/// Marks the path as unlikely for the compiler.
 #[cold]
 fn unknown() -> Option<u32> {
     None
 }
 
-/// Whether the calling thread has remembered this name, and in this process. One of 32 forks ago would be the
-/// same: of a thread no more than that is in it.
+/// Whether the word holds the calling thread's name in this process. After 32 forks the generation repeats: no chain
+/// of forks without a lock is that long.
 #[inline(always)]
 fn is_of_now(known: u32) -> bool {
     known & HELD != 0 && owner_tag::generation_of(known >> 1) == owner_tag::generation()
@@ -67,23 +68,24 @@ fn is_of_now(known: u32) -> bool {
 fn learn() -> u32 {
     uncontended_unlock::prepare();
     let name = (owner_tag::tag::<TAG_BITS>() << 1) | HELD;
-    // Else each lock is to take its slow path, which records it (`profile/order/hooks.rs`, 2).
+    // Otherwise each lock must take its slow path, which records it (`profile/order/hooks.rs`, 2).
     let is_remembered = order::is_off();
     if let Some(word) = arch::own_word(own_words::NAME).filter(|_| is_remembered) {
-        // Relaxed: for this thread and its signal handlers, which would write the same.
+        // Relaxed: read only by this thread and its signal handlers, which would write the same.
         word.store(name, Ordering::Relaxed);
     }
     name
 }
 
-/// Whether who is named so, if anybody, is a thread that a fork left behind.
+/// Whether the owner of this name, if any, is a thread that did not survive a fork.
 pub(super) fn is_gone<S: Scope>(name: u32) -> bool {
     name != 0
         && S::FUTEX == futex::Scope::Private
         && owner_tag::who::<TAG_BITS>(name >> 1) == Holder::Gone
 }
 
-/// Whether another process holds what this word names the holder of. Of a private lock a child has a copy.
+/// Whether the lock is a shared one that another process owns, according to this word. A private lock is copied by
+/// fork.
 #[inline(always)]
 pub(super) fn is_another_process<S: Scope>(name: u32) -> bool {
     S::FUTEX == futex::Scope::Shared && name & MASK != mine::<S>()

@@ -14,7 +14,7 @@ fn eight_bytes_and_the_value() {
     assert_eq!(size_of::<Mutex<()>>(), 8);
     assert_eq!(size_of::<Mutex<u32>>(), 12);
     assert_eq!(size_of::<Mutex<u64, Shared>>(), 16);
-    // SAFETY: all bytes 0 are an unlocked one.
+    // SAFETY: all bytes 0 is an unlocked mutex.
     let zeroed: Mutex<u64, Shared> = unsafe { core::mem::zeroed() };
     assert_eq!(*zeroed.try_lock().expect("unlocked"), 0);
 }
@@ -44,7 +44,7 @@ fn waits_end_in_time() {
     drop(held);
     assert!(mutex.try_lock_for(Duration::ZERO).is_some());
     assert!(mutex.try_lock_until(Deadline::now()).is_some());
-    // Who gave up left nothing behind.
+    // A waiter that gave up left nothing behind.
     assert!(mutex.lock.is_at_rest());
 }
 
@@ -64,7 +64,7 @@ fn a_waiter_gets_it() {
     assert_eq!(mutex.into_inner(), 100);
 }
 
-/// The value is taken from a thread that does not let go of it for longer than an instant.
+/// The value is taken from a thread that unlocks only for an instant.
 #[test]
 fn a_waiter_does_not_starve() {
     let mutex = Mutex::new(0u64);
@@ -83,8 +83,8 @@ fn a_waiter_does_not_starve() {
     assert!(mutex.lock.is_at_rest());
 }
 
-/// One that starved where it is no more: in the parent of this process, or in one that was killed. It costs the
-/// next one some patience, and nobody after that.
+/// A starving waiter that is gone: in the parent of this process, or in a killed process. It costs the next waiter
+/// some patience, and later ones nothing.
 #[test]
 fn nobody_starves_for_ever() {
     let mutex = Mutex::new(0);
@@ -109,8 +109,8 @@ fn a_fair_unlock_goes_to_the_waiter() {
             *mutex.lock() == 1
         })
     };
-    // A waiter that is kept off the cpu for longer than the hand-off lasts is not the first, which is usual on a loaded
-    // machine. After an unfair unlock the waiter has to wake up before it can be.
+    // On a loaded machine a waiter that is off its cpu longer than the hand-off lasts is not first. After an unfair
+    // unlock the waiter must first wake up.
     let rounds = (0..2000).filter(|_| is_first()).take(5).count();
     assert_eq!(rounds, 5);
     assert!(mutex.lock.is_at_rest());
@@ -131,7 +131,7 @@ fn guards_map_and_unlock_for_a_while() {
     assert!(!mutex.is_locked());
 }
 
-/// A guard of a part that is there; else the guard as it was, still locked.
+/// A guard of a part that exists; otherwise the guard as it was, still locked.
 #[test]
 fn guards_of_parts_that_may_be_missing() {
     let mutex = Mutex::new((1, Some(String::from("ab"))));
@@ -154,7 +154,7 @@ fn guards_of_parts_that_may_be_missing() {
     let guard = MutexGuard::try_map(guard, |pair| pair.1.as_mut()).expect_err("none");
     drop(guard);
     assert!(!mutex.is_locked());
-    // A panic unlocks, as of any guard.
+    // A panic unlocks, as with any guard.
     fn panics(_: &mut (i32, Option<String>)) -> Option<&mut u8> {
         panic!("on purpose")
     }

@@ -1,27 +1,28 @@
-//! A thread that did not get the lock at once.
+//! The slow path of `lock`: a thread that did not get the lock at once.
 //!
-//! It looks again for a moment, then counts itself and sleeps until it is woken. How the word and the queue work
-//! together is told in `lock.rs`, whose invariants are meant here.
+//! It spins briefly, then counts itself in the queue and sleeps until it is woken. `lock.rs` describes word and
+//! queue; invariant numbers here are those of that file.
 //!
 //! ```text
-//!   look again -----------> count, WAITERS -----------> asleep
+//!   spin -----------------> count, WAITERS -----------> sleep
 //!     |    ^                                              | woken, or patience has ended
 //!     |    +----------------------------------------------+
 //!     v
-//!   the lock: strike off, tidy up                         too late: leave it, and what it owes, to others
+//!   lock: leave the queue, tidy up                        deadline passed: leave without the lock
 //! ```
 //!
 //! # Patience
-//! The first end of a waiter's patience, after 2 ms, reserves the lock for threads that slept. The further ones are for
-//! a waiter that no unlock may wake any more:
-//! - The thread that took the token is gone, and WAKING with it: a fork left it behind, or its process was killed.
-//! - A section has cleared WAITERS, since the fence was refused (`uncontended_unlock.rs`).
-//! - A process was killed between its unlock and the wake-up that belongs to it.
+//! When a waiter's patience ends for the first time, after 2 ms, it reserves the lock for threads that have slept.
+//! Later ends are for waiters that no unlock will wake:
+//! - The thread that took the token is gone, and WAKING stays set: it did not survive a fork, or its process was
+//!   killed.
+//! - A section has cleared WAITERS, because the fence was refused (`uncontended_unlock.rs`).
+//! - A process was killed between its unlock and the wake-up.
 //!
-//! The time doubles with each. A private waiter has nothing to fear after half a second, if its lock was
+//! The time doubles at each end. After half a second a private waiter has none of these to fear if its lock was
 //! fenced: in a child all waits are new, and the first end of patience clears a WAKING that was left behind. (A wait
-//! that goes on in the child of a fork by a signal handler begins anew.) Such a waiter then sleeps until it is woken.
-//! Elsewhere a waiter looks once a second for as long as it waits (`bounded_wait.rs`).
+//! that continues in a child forked by a signal handler starts over.) Such a waiter then sleeps until it is woken.
+//! All others check once a second for as long as they wait (`bounded_wait.rs`).
 
 use core::time::Duration;
 
@@ -44,36 +45,36 @@ use crate::sys::futex::{self, Deadline, Wake};
 pub(super) const PATIENCE: Duration = Duration::from_millis(2);
 /// How often patience ends where every unlock wakes a waiter: after 2, 2, 4, 8, ... 256 ms.
 const MOST_LOOKS: u32 = if cfg!(loom) { 1 } else { 9 };
-/// Waiters for which there is no room in the queue look at least every 64 ms.
+/// Waiters for which the queue has no room check at least every 64 ms.
 const MOST_NAPS: u32 = 6;
-/// How often one that comes new lets others have a reserved lock: some tens of microseconds, or as long as other
-/// threads run in its place.
+/// How often a newcomer leaves a reserved lock to others: tens of microseconds, or as long as other threads run in
+/// its place.
 const MOST_STEPS_BACK: u32 = if cfg!(loom) { 1 } else { 128 };
 
 /// A thread that waits for the lock.
 pub(super) struct Waiter<'a, S: Scope> {
     pub(super) lock: &'a Lock<S>,
     deadline: Option<Deadline>,
-    /// In the queue's count.
+    /// Whether it is counted in the queue.
     pub(super) is_counted: bool,
-    /// It slept: reserved locks are for such.
+    /// Whether it has slept: reserved locks are for such waiters.
     slept: bool,
     /// How often it left a reserved lock to others.
     steps_back: u32,
-    /// Its deadline passed while it did.
+    /// Whether its deadline passed while it did so.
     is_late: bool,
-    /// It took the token, or has found that one was given long ago: WAKING is to be cleared by it.
+    /// Whether it must clear WAKING: it took the token, or found that one was given long ago.
     pub(super) owes: bool,
-    /// When it has waited enough; known once it has slept.
+    /// When its patience ends; set once it has slept.
     patience: Option<Deadline>,
-    /// How often patience ended.
+    /// How often its patience has ended.
     timeouts: u32,
-    /// It has waited enough.
+    /// Whether it starves.
     is_starved: bool,
 }
 
 impl<'a, S: Scope> Waiter<'a, S> {
-    /// `is_guest`: it slept on a condition variable, and perhaps here.
+    /// With `is_guest`, the thread slept on a condition variable, and possibly here.
     pub(super) fn new(lock: &'a Lock<S>, deadline: Option<Deadline>, is_guest: bool) -> Self {
         let mut waiter = Waiter {
             lock,
@@ -93,7 +94,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
         waiter
     }
 
-    /// Waits for the lock; fails if it could not be had until the deadline, and at once if its holder is gone.
+    /// Waits for the lock. Fails if the deadline passes, and at once if the owner is gone.
     pub(super) fn wait(&mut self, profile: &mut Wait) -> Result<Taken, NotTaken> {
         let mut spin = Spin::new(spin::BRIEF);
         loop {
@@ -117,14 +118,14 @@ impl<'a, S: Scope> Waiter<'a, S> {
         }
     }
 
-    /// Whether the lock, if free, is for others. Not for ever: they may have stayed behind in a fork. Nor is it for one
-    /// that has no more time, which would leave it to nobody.
+    /// Whether the lock, if free, is reserved for others. Not without limit: they may not have survived a fork. Nor
+    /// for a waiter whose deadline has passed: the lock might then be left to no thread.
     fn is_barred(&self, word: u32) -> bool {
         let is_over = self.steps_back == MOST_STEPS_BACK || self.is_late;
         is_reserved(word) && !self.slept && !self.owes && !is_over
     }
 
-    /// Lets one that the lock is reserved for come first: it is awake, or on its way to a cpu.
+    /// Lets a waiter go first that the lock is reserved for: it is awake, or about to get a cpu.
     #[cold]
     fn step_back(&mut self) {
         self.steps_back += 1;
@@ -138,7 +139,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
         loom::thread::yield_now();
     }
 
-    /// Takes the lock if it is free and not for others.
+    /// Takes the lock if it is free and not reserved for others.
     pub(super) fn try_take(&mut self, word: u32) -> Option<Taken> {
         if !is_free(word) {
             return None;
@@ -158,14 +159,14 @@ impl<'a, S: Scope> Waiter<'a, S> {
     /// The flags of the word as this waiter leaves them when it takes the lock.
     fn flags_after(&self, word: u32) -> u32 {
         let waking = if self.owes { WAKING } else { 0 };
-        // Who stepped back in vain has found out that nobody starves any more: the process of one that did is
-        // dead, or a fork left it behind.
+        // A waiter that stepped back in vain has found that no thread starves any more: the starving thread's process
+        // is dead, or it did not survive a fork.
         let in_vain = self.steps_back == MOST_STEPS_BACK;
         let starved = if self.is_starved || in_vain { STARVED } else { 0 };
         word & FLAGS & !(waking | starved | FAIR)
     }
 
-    /// With the lock: strikes itself off, and tidies up after the last one.
+    /// Once the lock is taken: leaves the queue, and tidies up after the last waiter.
     fn leave(&mut self) {
         let queue = if self.is_counted {
             self.is_counted = false;
@@ -178,10 +179,10 @@ impl<'a, S: Scope> Waiter<'a, S> {
         }
     }
 
-    /// Leaves without the lock, whose holder, of this tag, is gone; so do all that wait.
+    /// Leaves without the lock, whose owner of this tag is gone; so do all waiters.
     #[cold]
     fn leave_to_gone(&mut self, gone: u32) -> NotTaken {
-        // For FENCED. Refused, only the unlock by mistake of a `lock_api` guard is not found out.
+        // Counted for FENCED. Without it, only the erroneous unlock by a `lock_api` guard goes unnoticed.
         let is_counted = self.is_counted || self.count();
         self.lock.mark_orphaned(gone);
         self.owes = false;
@@ -193,7 +194,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
         NotTaken::HolderGone(gone)
     }
 
-    /// Sleeps, if the word still is as it was seen: held.
+    /// Sleeps if the word is unchanged, that is, owned.
     fn sleep(&mut self, word: u32) -> Slept {
         if !self.is_counted && !self.count() {
             return self.nap();
@@ -202,8 +203,8 @@ impl<'a, S: Scope> Waiter<'a, S> {
         let waking = if self.owes { WAKING } else { 0 };
         let starved = if self.is_starved { STARVED } else { 0 };
         let waits = word & !waking | WAITERS | starved;
-        // AcqRel: partners are the Acquire in `unlock_slowly` and the AcqRel in `tidy`, which then see this
-        // thread counted (invariants 2 and 3).
+        // AcqRel: partners are the Acquire in `unlock_slowly` and the AcqRel in `tidy`, which then see this thread
+        // counted (invariants 2 and 3).
         if self.lock.word.compare_exchange(word, waits, AcqRel, Relaxed).is_err() {
             return Slept::Not;
         }
@@ -224,15 +225,16 @@ impl<'a, S: Scope> Waiter<'a, S> {
             }
             #[cfg(loom)]
             uncontended_unlock::time_passes();
-            // Whoever is on its way has been so for long, or its process is dead.
+            // The thread that is on its way has been so for long, or its process is dead.
             (self.is_starved, self.owes) = (true, true);
             self.patience = None;
             self.timeouts += 1;
-            // No unlock woke it: it says that it starves, and sleeps again, if the lock is held.
+            // No unlock woke it: it sets STARVED, and sleeps again if the lock is owned.
             return Slept::Not;
         }
         if wake == Wake::Interrupted && self.timeouts >= MOST_LOOKS {
-            // The signal handler may have forked: then this is the only thread of a child, and WAKING is for nobody.
+            // The signal handler may have forked. This is then the only thread of a child, and WAKING stands for no
+            // thread.
             (self.timeouts, self.patience) = (0, None);
         }
         if has_token {
@@ -241,19 +243,19 @@ impl<'a, S: Scope> Waiter<'a, S> {
         Slept::Awake
     }
 
-    /// Whether an unlock is sure to wake this waiter, which is counted, if WAITERS is set from now on.
+    /// Whether an unlock is certain to wake this waiter, which is counted, if WAITERS is set from now on.
     fn is_sure_to_be_woken(&self) -> bool {
-        // Acquire: partner is the Release in `fence`: what is set from here on comes after the fence.
+        // Acquire: partner is the Release in `fence`: flags that are set from here on come after the fence.
         S::FUTEX == futex::Scope::Private && self.lock.queue.load(Acquire) & FENCED != 0
     }
 
-    /// When to wake for oneself: at the deadline, or when patience ends. It doubles as it is tried: a lock
-    /// that is held for long has nothing to do with fairness.
+    /// When to wake without being woken: at the deadline, or when patience ends. Patience doubles: a lock that is
+    /// held for long is not a matter of fairness.
     #[cfg(not(loom))]
     fn next_look(&mut self, is_sure: bool) -> Option<Deadline> {
         let is_enough = is_sure && self.timeouts >= MOST_LOOKS;
         let patience = *self.patience.get_or_insert_with(|| match is_enough {
-            // Not none: a signal handler that ran may have forked, and the holder is gone in the child.
+            // Not without a deadline: a signal handler may have forked, and in the child the owner is gone.
             true => Deadline::NEVER,
             false => Deadline::after(patience_after(self.timeouts)),
         });
@@ -270,7 +272,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
         self.patience.is_some_and(Deadline::has_come)
     }
 
-    /// In a model all that has a deadline ends at any time.
+    /// In a model everything with a deadline ends at any time.
     #[cfg(loom)]
     fn next_look(&mut self, is_sure: bool) -> Option<Deadline> {
         let looks = (self.lock.is_timed || !is_sure) && self.timeouts < MOST_LOOKS;
@@ -287,13 +289,13 @@ impl<'a, S: Scope> Waiter<'a, S> {
         false
     }
 
-    /// Counts itself in the queue; false if there are too many.
+    /// Counts itself in the queue; false if the queue is full.
     pub(super) fn count(&mut self) -> bool {
         let before = self.enter_queue();
         before.inspect(|before| self.fence(*before)).is_some()
     }
 
-    /// One more in the queue; what it was before, if there was room.
+    /// Increments the queue's count; returns the queue before that, if there was room.
     pub(super) fn enter_queue(&mut self) -> Option<u32> {
         let mut queue = self.lock.queue.load(Relaxed);
         while waiters(queue) < MOST_WAITERS {
@@ -308,7 +310,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
         None
     }
 
-    /// After it was counted in what was this queue: no unlock that found nobody there is under way from here on.
+    /// After this waiter was counted in `queue`: ends all unlocks that found the queue empty.
     fn fence(&self, queue: u32) {
         let is_private = S::FUTEX == futex::Scope::Private;
         if is_private && queue & FENCED == 0 && uncontended_unlock::fence(self.lock) {
@@ -317,7 +319,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
         }
     }
 
-    /// A waiter that was not counted is not woken, but looks again.
+    /// A waiter that is not counted is not woken; it sleeps for a while and checks.
     #[cold]
     fn nap(&mut self) -> Slept {
         self.timeouts = (self.timeouts + 1).min(MOST_NAPS);
@@ -327,11 +329,11 @@ impl<'a, S: Scope> Waiter<'a, S> {
         if self.is_too_late() { Slept::TooLong } else { Slept::Not }
     }
 
-    /// Takes the token, if it is there.
+    /// Takes the token if it is there.
     pub(super) fn take_token(&mut self) -> bool {
         let mut queue = self.lock.queue.load(Relaxed);
         while queue & TOKEN != 0 {
-            // Acquire: partner is the Release in `give_token`: this thread sees WAKING, and clears it.
+            // Acquire: partner is the Release in `give_token`: this thread sees WAKING and clears it.
             match self.lock.queue.compare_exchange(queue, queue & !TOKEN, Acquire, Relaxed) {
                 Ok(_) => {
                     self.owes = true;
@@ -343,7 +345,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
         false
     }
 
-    /// Leaves without the lock, if it cannot be had at the last moment; nobody who waits is worse off.
+    /// Leaves without the lock, unless it can be had at the last moment. Other waiters are unaffected.
     #[cold]
     fn give_up(&mut self) -> Option<Taken> {
         loop {
@@ -355,7 +357,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
             if is_free(word) {
                 continue;
             }
-            // Somebody holds it, whose unlock wakes whoever still waits (invariant 4).
+            // A thread owns the lock, and its unlock wakes a remaining waiter (invariant 4).
             let left = self.flags_after(word) | word & owner::MASK;
             if self.lock.word.compare_exchange(word, left, AcqRel, Relaxed).is_err() {
                 continue;
@@ -378,18 +380,18 @@ impl<'a, S: Scope> Waiter<'a, S> {
     }
 }
 
-/// How long the patience of a waiter lasts that has lost it so many times.
+/// The duration of a waiter's patience after this many ends.
 #[cfg(not(loom))]
 fn patience_after(timeouts: u32) -> Duration {
     let doublings = timeouts.saturating_sub(1).min(16);
     (PATIENCE * (1 << doublings)).min(bounded_wait::LONGEST)
 }
 
-/// How an attempt to sleep ended.
+/// The outcome of an attempt to sleep.
 enum Slept {
-    /// Something changed, so look again.
+    /// Something changed; check again.
     Not,
-    /// Awake again.
+    /// Woken.
     Awake,
     /// The deadline has passed.
     TooLong,

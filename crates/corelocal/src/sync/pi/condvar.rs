@@ -1,15 +1,15 @@
-//! A condition variable for mutexes with priority inheritance.
+//! Condition variable for mutexes with priority inheritance.
 //!
-//! The kernel moves a waiter from the condition to the mutex, and gives it the mutex in its turn: nobody
-//! wakes only to wait again, and whoever owns the mutex meanwhile is boosted for all who were notified.
+//! The kernel moves a waiter from the condition variable to the mutex and hands it the mutex in its turn. So no
+//! thread wakes only to wait again, and the owner of the mutex is boosted on behalf of all notified threads.
 //!
 //! # Invariants
-//! 1. Both words are changed by owners of the mutex only. So a notification is one step with respect to
-//!    waiters: those who wait already are reached, and those who come later are not.
-//! 2. `waiters` is at least the number of those who wait. In shared memory it may be too high: those that
-//!    died are never subtracted. Too high costs system calls, nothing else.
-//! 3. A waiter that is notified between its unlocking and its falling asleep finds another `notified`.
-//! 4. All who wait for one condition at a time wait with one mutex.
+//! 1. Both words are changed by owners of the mutex only. So a notification is atomic with respect to waiters: it
+//!    reaches threads that wait already, and no thread that comes later.
+//! 2. `waiters` is an upper bound of the number of waiters. In shared memory it may be too high, because dead waiters
+//!    are never subtracted. That only costs system calls.
+//! 3. A waiter that is notified between its unlock and its sleep finds a changed `notified`.
+//! 4. All concurrent waiters of one condition variable wait with one mutex.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -23,10 +23,10 @@ use crate::sync::timeout::WaitTimeoutResult;
 use crate::sys::Errno;
 use crate::sys::futex::{Deadline, Requeue, Wake, pi};
 
-/// A condition variable for a [`PiMutex`](super::PiMutex): waiters are notified by priority, and queue for
-/// the mutex by priority.
+/// A condition variable for a [`PiMutex`](super::PiMutex): waiters are notified by priority, and queue for the mutex
+/// by priority.
 ///
-/// Notifying takes the mutex's guard. A wait may end without a notification, so look at the data again.
+/// Notifying requires the mutex's guard. A wait may end spuriously, so check the condition again.
 ///
 /// ```
 /// use corelocal::sync::{PiCondvar, PiMutex};
@@ -46,25 +46,24 @@ use crate::sys::futex::{Deadline, Requeue, Wake, pi};
 /// # Ok::<(), corelocal::sync::LockError>(())
 /// ```
 ///
-/// At any time, all who wait for it do so with the same mutex. Where they do not, a notification may reach
-/// none of them.
+/// All concurrent waiters must use the same mutex. Otherwise a notification may reach none of them.
 #[repr(C)]
 pub struct PiCondvar<S: Scope = Private> {
-    /// How many notifications there were.
+    /// The number of notifications.
     notified: AtomicU32,
     waiters: AtomicU32,
     scope: PhantomData<S>,
 }
 
 impl PiCondvar {
-    /// A condition variable for which nobody waits, for the threads of this process.
+    /// Creates a condition variable for the threads of this process.
     pub const fn new() -> Self {
         Self::with_scope()
     }
 }
 
 impl<S: Scope> PiCondvar<S> {
-    /// A condition variable for which nobody waits, of any scope.
+    /// Creates a condition variable of the scope that the type names.
     pub const fn with_scope() -> Self {
         PiCondvar { notified: AtomicU32::new(0), waiters: AtomicU32::new(0), scope: PhantomData }
     }
@@ -72,8 +71,9 @@ impl<S: Scope> PiCondvar<S> {
     /// Unlocks the mutex, waits for a notification, and locks the mutex again.
     ///
     /// # Errors
-    /// Those of [`PiMutex::lock`](super::PiMutex::lock): then the mutex is not locked. [`LockError::Refused`] also where
-    /// the kernel or a filter would not let a notification move the waiter (`FUTEX_CMP_REQUEUE_PI`). A filter that
+    /// Those of [`PiMutex::lock`](super::PiMutex::lock); the mutex is not locked then. [`LockError::Refused`] also if
+    /// the kernel or a filter would not let a notification move the waiter (`FUTEX_CMP_REQUEUE_PI`). A filter that is
+    /// installed while a thread waits is not noticed: that thread sleeps until its deadline.
     /// comes while a thread waits is not noticed: that thread sleeps until its deadline.
     pub fn wait<'a, T: ?Sized>(
         &self,
@@ -94,7 +94,7 @@ impl<S: Scope> PiCondvar<S> {
         self.sleep(guard, Some(Deadline::after(span)))
     }
 
-    /// As [`wait`](Self::wait), until the deadline at most.
+    /// As [`wait`](Self::wait), until the deadline.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -106,7 +106,7 @@ impl<S: Scope> PiCondvar<S> {
         self.sleep(guard, Some(deadline))
     }
 
-    /// Waits until `condition` says false of the data.
+    /// Waits until `condition` returns false.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -121,13 +121,13 @@ impl<S: Scope> PiCondvar<S> {
         Ok(guard)
     }
 
-    /// Lets the waiter of the highest priority go on, once it has the mutex, whose guard this is.
+    /// Wakes the waiter of the highest priority, which continues once it owns the mutex of this guard.
     pub fn notify_one<T: ?Sized>(&self, guard: &PiMutexGuard<'_, T, S>) {
-        // One is what the call moves besides.
+        // The call wakes one waiter in addition.
         self.notify(guard, 0);
     }
 
-    /// Lets all who wait go on, one after the other, in the order of their priorities.
+    /// Wakes all waiters, which continue one after the other by priority.
     pub fn notify_all<T: ?Sized>(&self, guard: &PiMutexGuard<'_, T, S>) {
         self.notify(guard, u32::MAX);
     }
@@ -142,13 +142,14 @@ impl<S: Scope> PiCondvar<S> {
 
     #[cold]
     fn notify_cold(&self, lock: &AtomicU32, more: u32) {
-        // Relaxed: changed under the mutex (1); the kernel compares it as one step with the falling asleep.
+        // Relaxed: changed under the mutex (1); the kernel compares it atomically with going to sleep.
         let now = self.notified.load(Ordering::Relaxed).wrapping_add(1);
         self.notified.store(now, Ordering::Relaxed);
         while let Err(Errno::EAGAIN) | Ok(Requeue::Differed) =
             pi::requeue(&self.notified, now, more, lock, S::FUTEX)
         {
-            // The kernel had to let go of something, and says to repeat it; or somebody notifies with another mutex.
+            // The kernel had to release a lock, and asks to repeat the call; or another thread notifies with another
+            // mutex.
             if self.notified.load(Ordering::Relaxed) != now {
                 return;
             }
@@ -181,17 +182,17 @@ impl<S: Scope> PiCondvar<S> {
         }
     }
 
-    /// Whether the kernel would move a waiter, so that none sleeps that no notification could reach: nothing else
-    /// wakes such a waiter. `seen` is the number of notifications.
+    /// Whether the kernel would move a waiter, so that no thread goes to sleep that a notification cannot reach:
+    /// nothing else wakes such a waiter. `seen` is the number of notifications.
     fn ask_for_moves(&self, seen: u32, lock: &AtomicU32) -> Result<(), LockError> {
-        // With another number than that nothing is moved.
+        // With another number nothing is moved.
         match pi::requeue(&self.notified, seen.wrapping_add(1), 0, lock, S::FUTEX) {
             Ok(_) | Err(Errno::EAGAIN) => Ok(()),
             Err(errno) => Err(word::reason(errno)),
         }
     }
 
-    /// Of the mutex's owner.
+    /// Called by the mutex's owner.
     fn change_waiters(&self, by: i32) {
         // Relaxed: under the mutex. (1)
         let now = self.waiters.load(Ordering::Relaxed).saturating_add_signed(by);

@@ -1,11 +1,12 @@
-//! A mutex whose owner runs with the priority of the highest thread that waits for it.
+//! Mutex with priority inheritance: the owner runs with the highest priority of all waiters.
 //!
 //! # Invariants
-//! 1. A guard stands for the lock being owned by the thread that has it. It stays in that thread.
-//! 2. `abandoned` is written by owners only, and never cleared: an owner ended with the lock, and since the
-//!    mutex is not robust nobody is told what that owner left. Who acquires it after that lets it go again.
-//! 3. The copy of a guard in a forked child, of a lock that processes share, owns nothing: the word names a thread of the
-//!    parent. Of a private lock the forking thread's guard owns the child's copy.
+//! 1. A guard means that its thread owns the lock. It stays in that thread.
+//! 2. `abandoned` is written by owners only, and never cleared. It means that an owner ended while it held the lock.
+//!    Since the mutex is not robust, that owner's changes are not reported. A thread that acquires the lock
+//!    afterwards releases it again.
+//! 3. If processes share the lock, the copy of a guard in a forked child owns nothing: the word names a thread of the
+//!    parent. The guard of a private lock, copied with the thread that called fork, owns the child's copy.
 
 mod condvar;
 mod robust;
@@ -29,11 +30,11 @@ use crate::sys::futex::Deadline;
 use crate::sys::thread_id;
 use word::Left;
 
-/// A mutex with priority inheritance: as long as a thread of higher priority waits, the owner runs with that
-/// priority, so that no thread of a middle one keeps both from running.
+/// A mutex with priority inheritance: while a thread of higher priority waits, the owner runs with that priority, so
+/// that no thread of medium priority keeps both from running.
 ///
-/// Locking and unlocking are one instruction each while nobody waits. A thread that finds the lock owned looks again for
-/// some 10 us, and then lets the kernel queue it by priority; at once, if it may run on one cpu only.
+/// Locking and unlocking are one instruction each while uncontended. A thread that finds the lock owned spins for
+/// about 10 us, and then lets the kernel queue it by priority; a thread that may run on one cpu only does not spin.
 ///
 /// ```
 /// use corelocal::sync::PiMutex;
@@ -45,12 +46,12 @@ use word::Left;
 /// ```
 ///
 /// # Owners that are gone
-/// If the owner ends without unlocking, locking is [`LockError::OwnerGone`], for all and for ever. With
-/// [`Shared`](super::Shared) that lasts until the number of the dead thread is given to another; use a
-/// [`RobustPiMutex`] where owners may die. With [`Private`], in a forked child, the owner of a lock that was
-/// owned during the fork is gone likewise. A guard of the forking thread stays good in the child, and unlocks the child's
-/// copy when it is dropped; until then the child's attempts to lock fail so too, since the kernel knows the owner by
-/// its number in the parent only.
+/// If the owner ends without unlocking, locking fails with [`LockError::OwnerGone`] from then on. With
+/// [`Shared`](super::Shared) that lasts until the dead thread's number is reused; use a [`RobustPiMutex`] if owners
+/// may die. With [`Private`], in a forked child, the owner of a lock that was owned during the fork is gone as well.
+/// A guard of the thread that called fork stays valid in the child, and unlocks the child's copy when it is dropped.
+/// Until then attempts to lock it in the child fail likewise, since the kernel knows the owner only by its number in
+/// the parent.
 ///
 /// # Memory ordering
 /// Locking acquires what unlocking released.
@@ -62,9 +63,9 @@ pub struct PiMutex<T: ?Sized, S: Scope = Private> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: a mutex is its data and words that any thread may change.
+// SAFETY: the mutex consists of the value and words that any thread may change.
 unsafe impl<T: ?Sized + Send, S: Scope> Send for PiMutex<T, S> {}
-// SAFETY: the data is reached by the thread that owns the lock only, which it goes to from another one.
+// SAFETY: only the owner accesses the value, as if it were sent to that thread.
 unsafe impl<T: ?Sized + Send, S: Scope> Sync for PiMutex<T, S> {}
 
 impl<T: ?Sized, S: Scope> UnwindSafe for PiMutex<T, S> {}
@@ -72,14 +73,14 @@ impl<T: ?Sized, S: Scope> UnwindSafe for PiMutex<T, S> {}
 impl<T: ?Sized, S: Scope> RefUnwindSafe for PiMutex<T, S> {}
 
 impl<T> PiMutex<T> {
-    /// A mutex that nobody owns, for the threads of this process.
+    /// Creates an unlocked mutex for the threads of this process.
     pub const fn new(value: T) -> Self {
         Self::with_scope(value)
     }
 }
 
 impl<T, S: Scope> PiMutex<T, S> {
-    /// A mutex that nobody owns, of any scope.
+    /// Creates an unlocked mutex of the scope that the type names.
     pub const fn with_scope(value: T) -> Self {
         PiMutex {
             word: AtomicU32::new(owner_word::FREE),
@@ -89,7 +90,7 @@ impl<T, S: Scope> PiMutex<T, S> {
         }
     }
 
-    /// The data, of a mutex that is no longer needed.
+    /// Consumes the mutex and returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -99,8 +100,8 @@ impl<T: ?Sized, S: Scope> PiMutex<T, S> {
     /// Waits for the lock and acquires it.
     ///
     /// # Errors
-    /// [`LockError::Deadlock`] if the thread owns it, or its owner waits for this thread;
-    /// [`LockError::OwnerGone`]; [`LockError::Refused`] where the kernel or a filter has no such locks.
+    /// [`LockError::Deadlock`] if the thread owns it, or its owner waits for this thread; [`LockError::OwnerGone`];
+    /// [`LockError::Refused`] if the kernel or a filter does not provide such locks.
     #[inline]
     pub fn lock(&self) -> Result<PiMutexGuard<'_, T, S>, LockError> {
         self.acquire(None)
@@ -122,12 +123,13 @@ impl<T: ?Sized, S: Scope> PiMutex<T, S> {
         self.acquire(Some(deadline))
     }
 
-    /// Acquires the lock if nobody owns it.
+    /// Acquires the lock if it is free.
     ///
     /// # Errors
-    /// [`LockError::Busy`] if somebody does, be it the calling thread; [`LockError::OwnerGone`]. As long as the
-    /// kernel knows the owner that has ended, which may be for a moment after it was joined, it is `Busy`; with
-    /// [`Shared`](super::Shared) it may be so for good, as nobody asks whether the thread of another process lives.
+    /// [`LockError::Busy`] if it is owned, even by the calling thread; [`LockError::OwnerGone`]. An owner that has
+    /// ended counts as present for as long as the kernel knows it, possibly for a moment after it was joined. With
+    /// [`Shared`](super::Shared) that may be for good, since the existence of another process's thread is not
+    /// checked.
     #[inline]
     pub fn try_lock(&self) -> Result<PiMutexGuard<'_, T, S>, LockError> {
         let number = thread_id::current();
@@ -174,19 +176,19 @@ impl<T: ?Sized, S: Scope> PiMutex<T, S> {
             Ok(taken) => taken,
         };
         if taken == Taken::FromTheDead {
-            // Relaxed: the unlocking that follows publishes it.
+            // Relaxed: the unlock that follows publishes it.
             self.abandoned.store(1, Ordering::Relaxed);
         }
         self.unlock();
         LockError::OwnerGone
     }
 
-    /// The data, of which nobody else has a reference.
+    /// The value. Exclusive access to the mutex makes locking unnecessary.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// Unlocks it, if the calling thread owns it.
+    /// Unlocks, if the calling thread is the owner.
     #[inline(always)]
     fn unlock(&self) {
         let number = thread_id::current();
@@ -199,7 +201,7 @@ impl<T: ?Sized, S: Scope> PiMutex<T, S> {
 
     #[cold]
     fn unlock_cold(&self, number: u32) {
-        // Not that of the guard's copy in a forked child, if the lock is the parent's too. (3)
+        // Not for the copy of a guard in a forked child, if the lock is shared with the parent. (3)
         if owner_word::owner(self.word.load(Ordering::Relaxed)) == number {
             word::leave(&self.word, number, S::FUTEX);
         } else if owner_word::is_mine_since_before_fork(&self.word, S::FUTEX) {
@@ -220,15 +222,15 @@ impl<T: Default, S: Scope> Default for PiMutex<T, S> {
     }
 }
 
-/// A [`PiMutex`] that is locked, until this is dropped.
+/// A locked [`PiMutex`]; unlocks when dropped.
 #[must_use = "the mutex is unlocked when this is dropped"]
 pub struct PiMutexGuard<'a, T: ?Sized, S: Scope = Private> {
     mutex: &'a PiMutex<T, S>,
-    /// The owner is a thread: it cannot be sent to another.
+    /// Makes the guard !Send: the owner is a thread.
     here: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared guard gives shared references to the data.
+// SAFETY: a shared reference to the guard gives shared references to the value only.
 unsafe impl<T: ?Sized + Sync, S: Scope> Sync for PiMutexGuard<'_, T, S> {}
 
 impl<'a, T: ?Sized, S: Scope> PiMutexGuard<'a, T, S> {

@@ -1,7 +1,7 @@
 //! Robust mutexes with priority inheritance.
 //!
-//! Invariant: the entry in the owner's list says that the lock inherits, so that the kernel leaves the waking
-//! to its records of who waits.
+//! Invariant: the entry in the owner's robust list says that the lock inherits, so that the kernel uses its own
+//! records of waiters for the wake-up.
 
 use super::word::{self as pi_word, Left};
 use crate::primitive::atomic::{AtomicU32, Ordering};
@@ -12,8 +12,8 @@ use crate::sync::scope::Private;
 use crate::sys::futex::{Deadline, Scope};
 use crate::sys::robust_list::Thread;
 
-/// A [`RobustMutex`] with priority inheritance: a thread that owns it runs with the priority of the highest
-/// one that waits, and its death is reported to the next owner.
+/// A [`RobustMutex`] with priority inheritance: the owner runs with the highest priority of all waiters, and its
+/// death is reported to the next owner.
 ///
 /// ```
 /// use corelocal::sync::RobustPiMutex;
@@ -50,10 +50,10 @@ impl Protocol for Inherit {
     }
 }
 
-/// The death is known now. Should this owner die too, the kernel will say so again.
+/// The death has been reported. If this owner dies as well, the kernel sets the bit again.
 fn noted(word: &AtomicU32, taken: Result<Taken, LockError>) -> Result<Taken, LockError> {
     if taken == Ok(Taken::FromTheDead) {
-        // Relaxed: the word's owner is this thread; others only add that they wait.
+        // Relaxed: this thread is the word's owner; other threads only set the waiters bit.
         word.fetch_and(word::ALL_BUT_OWNER_DIED, Ordering::Relaxed);
     }
     taken

@@ -1,15 +1,15 @@
-//! The word of a lock with priority inheritance: when to ask the kernel, and what it answers.
+//! The word of a lock with priority inheritance: when to call the kernel, and how to interpret its answers.
 //!
-//! Its protocol is the kernel's (`sys/futex/pi.rs`). The kernel hands such a lock over: once it has waiters,
-//! each unlock is a system call, and the next owner is a thread that has yet to wake up, 50 us later. So a thread that
-//! finds the lock owned looks again a few times before it asks to wait: two threads that lock in turns stay out of the
-//! kernel, and get out of it again. Not for long, as the owner is boosted only once the kernel knows of the waiter; and
-//! not at all where the waiter may run on one cpu only: there its looks keep the owner from running.
+//! Its protocol is the kernel's (`sys/futex/pi.rs`). The kernel hands such a lock over: once it has waiters, each
+//! unlock is a system call, and the next owner is a thread that has yet to wake up, 50 us later. So a thread that
+//! finds the lock owned spins a few times before it asks to wait: two threads that lock alternately stay out of the
+//! kernel. Not for long, since the owner is boosted only once the kernel knows the waiter; and not at all if the
+//! waiter may run on one cpu only, where spinning keeps the owner from running.
 //!
 //! # Invariants
-//! 1. While "waiters" is set the kernel alone changes the owner.
-//! 2. Nobody asks to wait for an owner that is not here: with `Scope::Private` that is checked, as the kernel
-//!    would boost, and wait for, the thread of another process that a fork left behind the copy of a word.
+//! 1. While the waiters bit is set, only the kernel changes the owner.
+//! 2. A thread asks to wait only for an owner that exists. With `Scope::Private` that is checked: after a fork the
+//!    kernel would boost, and wait for, the thread of another process whose number is in the copied word.
 
 use core::sync::atomic::fence;
 use core::time::Duration;
@@ -22,17 +22,17 @@ use crate::sync::spin::Spin;
 use crate::sys::futex::{Deadline, Scope, pi};
 use crate::sys::{self, Errno};
 
-/// Some ten microseconds: enough for an owner that runs and unlocks soon.
+/// About ten microseconds: enough for an owner that runs and unlocks soon.
 const LOOKS: u32 = 25;
 
-/// For how long the kernel may call a word none of its own. It does so, too, when an owner has ended with the
-/// lock and the waiter that gets it has yet to say so (`attach_to_pi_state` in `kernel/futex/pi.c`).
+/// For how long the kernel may call a word inconsistent. It does so, too, when an owner has ended with the lock and
+/// the waiter that gets it has not updated the word yet (`attach_to_pi_state` in `kernel/futex/pi.c`).
 const UNSETTLED: Duration = Duration::from_secs(1);
 
-/// What to do with a lock whose owner is not here.
+/// What to do with a lock whose owner is gone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
-    /// Report it: a mutex that is not robust.
+    /// Report it: the mutex is not robust.
     Report,
     /// Take it.
     Take,
@@ -61,7 +61,7 @@ fn wait_and_take(
     left: Left,
     wait: &mut Wait,
 ) -> Result<Taken, LockError> {
-    // Known when the first look has failed.
+    // Determined after the first check has failed.
     let mut spin: Option<Spin> = None;
     let mut unsettled = Unsettled::new();
     loop {
@@ -97,7 +97,7 @@ fn wait_and_take(
     }
 }
 
-/// How often the calling thread looks again.
+/// How many times the calling thread spins.
 fn looks() -> u32 {
     if sys::allowed_cpus() == 1 { 0 } else { LOOKS }
 }

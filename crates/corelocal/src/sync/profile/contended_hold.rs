@@ -1,25 +1,25 @@
-//! For how long a holder has kept others waiting.
+//! Measures for how long an owner has kept others waiting.
 //!
-//! A stretch is a time in which somebody waits and nobody who waited gets the lock. It begins when the first one
-//! comes to wait, when one that waited has it, or when somebody lets go to the benefit of those who wait; and it
-//! ends when the next one lets go. That one held the lock last in it, mostly all the time.
+//! A stretch is a time in which some thread waits and no waiting thread gets the lock. It begins when the first
+//! waiter arrives, when a waiter gets the lock, or when an owner unlocks for the benefit of waiters; it ends at the
+//! next unlock. The thread that unlocks then held the lock last, mostly for the whole stretch.
 //!
 //! ```text
 //!   waits       A begins           A has it    B begins               B has it
-//!   lets go            |-------- C |           |------- A lets go
+//!   unlocks            |-------- C |           |------- A
 //! ```
 //!
 //! # Invariants
-//! 1. `since` only grows. It is at least the time at which the first of those who wait now began: that is
-//!    there before the wait is counted. So no stretch is told that is longer than somebody waited.
+//! 1. `since` only grows. It is at least the time at which the first of the current waiters began to wait, which is
+//!    stored before the waiter is counted. So no stretch is reported that is longer than some thread waited.
 //! 2. Counts match: each wait that begins ends.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
-/// All bytes 0 is: nobody waits.
+/// All bytes 0 is a lock without waiters.
 #[repr(C)]
 pub(super) struct Stretch {
-    /// How many wait now.
+    /// Number of current waiters.
     waiting: AtomicU64,
     /// When the stretch began.
     since: AtomicU64,
@@ -31,9 +31,9 @@ impl Stretch {
         Stretch { waiting: AtomicU64::new(0), since: AtomicU64::new(since) }
     }
 
-    /// Somebody begins to wait.
+    /// A thread begins to wait.
     pub(super) fn begin(&self, now: u64) {
-        // Acquire: partner is the Release in `end`. Where the last one had the lock, that is in `since`.
+        // Acquire: partner is the Release in `end`. If the last waiter got the lock, `since` says so.
         if self.waiting.load(Ordering::Acquire) == 0 {
             self.since.fetch_max(now, Ordering::Relaxed);
         }
@@ -41,7 +41,7 @@ impl Stretch {
         self.waiting.fetch_add(1, Ordering::Release);
     }
 
-    /// One that waited goes on, with the lock if `got`.
+    /// A waiter continues, with the lock if `got`.
     pub(super) fn end(&self, now: u64, got: bool) {
         if got {
             self.since.fetch_max(now, Ordering::Relaxed);
@@ -50,7 +50,7 @@ impl Stretch {
         self.waiting.fetch_sub(1, Ordering::Release);
     }
 
-    /// Somebody lets go: how long the stretch was that ends so, if anybody waits.
+    /// An owner unlocks; returns the length of the stretch that ends, if there are waiters.
     pub(super) fn let_go(&self, now: u64) -> Option<u64> {
         // Acquire: partners are the Releases in `begin` and `end`.
         if self.waiting.load(Ordering::Acquire) == 0 {
@@ -80,12 +80,12 @@ mod tests {
         stretch.begin(100);
         stretch.begin(130);
         assert_eq!((stretch.waiting(), stretch.let_go(160)), (2, Some(60)));
-        // One of them has it from 165 to 200; the other one waits on.
+        // One of them has it from 165 to 200; the other one keeps waiting.
         stretch.end(165, true);
         assert_eq!(stretch.let_go(200), Some(35));
         stretch.end(210, true);
         assert_eq!((stretch.waiting(), stretch.let_go(300)), (0, None));
-        // Nobody waited since 210.
+        // No thread has waited since 210.
         stretch.begin(1000);
         assert_eq!(stretch.let_go(1001), Some(1));
     }
@@ -97,7 +97,7 @@ mod tests {
         stretch.begin(110);
         stretch.end(150, false);
         assert_eq!(stretch.let_go(200), Some(100));
-        // Clocks of two cpus may be a little apart.
+        // The clocks of two cpus may differ slightly.
         assert_eq!(stretch.let_go(199), None);
     }
 }

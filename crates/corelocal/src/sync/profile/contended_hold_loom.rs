@@ -1,6 +1,6 @@
-//! Waiters and holders in every order. Then twins with one fault each, which the same checks must catch.
+//! Model: waiters and owners in every order. Then mutants with one fault each, which the same checks must catch.
 //!
-//! Times are what each thread's clock showed; a thread may say them late.
+//! Times are readings of each thread's clock; a thread may use them late.
 
 use super::*;
 use loom::sync::Arc;
@@ -16,7 +16,7 @@ struct Ways {
 const RIGHT: Ways =
     Ways { begin: |stretch, now| stretch.begin(now), end: |stretch, now| stretch.end(now, true) };
 
-/// Somebody begins to wait while the holder lets go: it made nobody wait from before that.
+/// A thread begins to wait while the owner unlocks: it has not waited before that.
 fn explore_beginning(ways: Ways) {
     loom::model(move || {
         let stretch = Arc::new(Stretch::new(5));
@@ -32,7 +32,7 @@ fn explore_beginning(ways: Ways) {
     });
 }
 
-/// One that waited has the lock, and another one comes to wait for it.
+/// A former waiter owns the lock, and another thread begins to wait for it.
 fn explore_holding(ways: Ways) {
     loom::model(move || {
         let stretch = Arc::new(Stretch::new(0));
@@ -46,7 +46,7 @@ fn explore_holding(ways: Ways) {
         };
         (ways.begin)(&stretch, 30);
         let told = holder.join().unwrap();
-        // From when it got the lock, or from when the other one came, if it saw no one before.
+        // Since it got the lock, or since the other one arrived, if it saw no waiter before.
         assert!(matches!(told, None | Some(10 | 20)), "too long: {told:?}");
         let rest = stretch.let_go(50);
         match told {
@@ -67,7 +67,7 @@ fn loom_a_stretch_begins_with_its_holder() {
     explore_holding(RIGHT);
 }
 
-/// The holder finds one that waits, and an old time.
+/// The owner finds a waiter, and an old time.
 #[test]
 #[should_panic(expected = "too long")]
 fn loom_catches_a_waiter_that_counts_itself_first() {
@@ -79,7 +79,7 @@ fn loom_catches_a_waiter_that_counts_itself_first() {
     explore_beginning(Ways { begin, ..RIGHT });
 }
 
-/// All the time before it is put down to it.
+/// All the time before is attributed to it.
 #[test]
 #[should_panic(expected = "too long")]
 fn loom_catches_a_holder_that_does_not_say_since_when() {
@@ -87,7 +87,7 @@ fn loom_catches_a_holder_that_does_not_say_since_when() {
     explore_holding(Ways { end, ..RIGHT });
 }
 
-/// It came when nobody was counted, and found the time of the holder before.
+/// It arrived when no waiter was counted, and found the time of an earlier owner.
 #[test]
 #[should_panic(expected = "too long")]
 fn loom_catches_a_waiter_that_says_nothing_of_when_it_came() {

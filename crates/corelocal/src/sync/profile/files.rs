@@ -1,6 +1,6 @@
-//! The list of a program's code in a profile: the lines of `/proc/PROCESS/maps` that are a file's code.
+//! The list of a program's code in a profile: the executable mappings of files in `/proc/PROCESS/maps`.
 //!
-//! Invariant: one thread adds lines, before others know of the page; the length that is read may be anything.
+//! Invariant: one thread adds lines, before the page is published; the length that is read may be anything.
 
 use crate::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,7 +8,7 @@ use crate::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 pub(super) const FILES_BYTES: usize = 28 * 1024;
 const WORDS: usize = FILES_BYTES / size_of::<u64>();
 
-/// Adds a line; false if there is no room.
+/// Appends a line; false if there is no room.
 pub(super) fn add(len: &AtomicU64, text: &[AtomicU64; WORDS], line: &[u8]) -> bool {
     let at = len.load(Relaxed) as usize;
     let end = at + line.len() + 1;
@@ -17,14 +17,14 @@ pub(super) fn add(len: &AtomicU64, text: &[AtomicU64; WORDS], line: &[u8]) -> bo
     }
     for (at, byte) in (at..end).zip(line.iter().chain(b"\n")) {
         let (word, shift) = (&text[at / 8], at % 8 * 8);
-        // Nobody else writes.
+        // No other thread writes.
         word.store(word.load(Relaxed) | u64::from(*byte) << shift, Relaxed);
     }
     len.store(end as u64, Relaxed);
     true
 }
 
-/// Copies the list; how many bytes there are.
+/// Copies the list; returns its length in bytes.
 pub(super) fn read(
     len: &AtomicU64,
     text: &[AtomicU64; WORDS],

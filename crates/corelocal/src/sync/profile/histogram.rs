@@ -1,20 +1,20 @@
-//! How long threads waited, in buckets that are a fifth of their time wide: four to each doubling.
+//! Histogram of waiting times, with four buckets for each doubling.
 //!
 //! Invariants:
-//! 1. Bucket 0 is for everything up to its end, the last one for everything from its start.
-//! 2. Buckets are in the order of their times, and each time is in one of them.
+//! 1. Bucket 0 is for all times up to its end, the last one for all times from its start.
+//! 2. Buckets are in ascending order, and each time belongs to exactly one.
 
 use core::time::Duration;
 
-/// Buckets to each doubling.
+/// Buckets for each doubling, as a power of two.
 const PARTS_BITS: u32 = 2;
 const PARTS: u64 = 1 << PARTS_BITS;
-/// Below 2^this nanoseconds nothing is told apart: to read the clock takes as long.
+/// Times below 2^this nanoseconds are not distinguished: reading the clock takes as long.
 const FIRST_BITS: u32 = 6;
 const DOUBLINGS: u32 = 28;
 pub(super) const BUCKETS: usize = (DOUBLINGS as usize) << PARTS_BITS;
 
-/// Which bucket so many nanoseconds are for.
+/// The bucket of a time in nanoseconds.
 pub(super) fn bucket(nanos: u64) -> usize {
     if nanos >> FIRST_BITS == 0 {
         return 0;
@@ -25,7 +25,7 @@ pub(super) fn bucket(nanos: u64) -> usize {
     (at as usize).min(BUCKETS - 1)
 }
 
-/// The first time that is for the bucket after this one.
+/// The first time that belongs to the next bucket.
 fn end(bucket: usize) -> u64 {
     let (doubling, part) = (bucket as u32 >> PARTS_BITS, bucket as u64 & (PARTS - 1));
     (PARTS + part + 1) << (doubling + FIRST_BITS - PARTS_BITS)
@@ -35,7 +35,7 @@ fn start(bucket: usize) -> u64 {
     bucket.checked_sub(1).map_or(0, end)
 }
 
-/// How often threads waited how long.
+/// A histogram of waiting times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitTimes {
     pub(super) counts: [u64; BUCKETS],
@@ -44,13 +44,13 @@ pub struct WaitTimes {
 impl WaitTimes {
     pub(super) const NONE: WaitTimes = WaitTimes { counts: [0; BUCKETS] };
 
-    /// How many waits there were.
+    /// The number of waits.
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// The time that this share (0 to 1) of the waits did not exceed, as far as buckets tell: up to a quarter too
-    /// long, never too short, but for waits over 17 s. Zero if there were none.
+    /// The time that this share (0 to 1) of the waits did not exceed, rounded up to the end of a bucket: at most a
+    /// quarter too long, and never too short except for waits over 17 s. Zero if there were no waits.
     ///
     /// ```
     /// use core::time::Duration;
@@ -62,7 +62,7 @@ impl WaitTimes {
     /// ```
     pub fn quantile(&self, share: f64) -> Duration {
         let count = self.count();
-        // The waits that are to be within it: at least one, if there is one.
+        // The number of waits within it: at least one, if there are any.
         let within = ((count as f64 * share) as u64).max(1);
         let within = within + u64::from((within as f64) < count as f64 * share);
         let mut sum = 0_u64;
@@ -75,7 +75,7 @@ impl WaitTimes {
         Duration::ZERO
     }
 
-    /// The buckets with something in them: from when, until before when, how often.
+    /// The non-empty buckets: start, end (exclusive), number of waits.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, Duration, u64)> + '_ {
         let some = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         some.map(|(bucket, count)| {
@@ -83,7 +83,7 @@ impl WaitTimes {
         })
     }
 
-    /// The end of the last bucket with something in it.
+    /// The end of the last non-empty bucket.
     pub(super) fn longest(&self) -> u64 {
         self.counts.iter().rposition(|count| *count > 0).map_or(0, end)
     }
@@ -117,7 +117,7 @@ mod tests {
             assert!(start(at) < end(at));
             assert_eq!(bucket(end(at) - 1), at);
             assert_eq!(bucket(end(at)), (at + 1).min(BUCKETS - 1));
-            // Invariant 2, and how wide they are.
+            // Invariant 2, and the width of buckets.
             assert!(at == 0 || (end(at) - start(at)) * 4 <= start(at).max(end(at) - start(at)) * 4);
             assert!(at == 0 || (end(at) - start(at)) as f64 <= start(at) as f64 * 0.2501);
         }

@@ -1,7 +1,7 @@
-//! What the slow paths of the locks call: a word loaded, if there is no profile.
+//! Hooks that the locks' slow paths call. Without a profile they load one word.
 //!
-//! Invariant: a wait that was begun is ended, in the same record, by the same thread, whether it is still on by
-//! then or not. A child that is forked meanwhile does not end its parent's.
+//! Invariant: a wait that began is ended by the same thread in the same record, whether the profile is still on or
+//! not. A child that is forked meanwhile does not end its parent's.
 
 use super::kind::Kind;
 use super::page::Page;
@@ -9,7 +9,7 @@ use super::record::{Key, Record};
 use super::{now, process_page};
 use core::sync::atomic::Ordering::Relaxed;
 
-/// A thread that waits for something; it ends when this is dropped.
+/// A waiting thread; the wait ends when this is dropped.
 pub(in crate::sync) struct Wait {
     begun: Option<Begun>,
     sleeps: u32,
@@ -24,20 +24,20 @@ struct Begun {
 }
 
 impl Wait {
-    /// The calling thread begins to wait for what lies there.
+    /// The calling thread begins to wait for the object at this address.
     #[inline]
     pub(in crate::sync) fn begin<T>(kind: Kind, at: *const T) -> Wait {
         let begun = if process_page::is_absent() { None } else { begin(kind, at.addr()) };
         Wait { begun, sleeps: 0, got: false }
     }
 
-    /// It goes to sleep.
+    /// The thread goes to sleep.
     #[inline]
     pub(in crate::sync) fn sleeps(&mut self) {
         self.sleeps += 1;
     }
 
-    /// It goes on, with what it wanted if `got`, which is returned.
+    /// The thread continues, with what it wanted if `got`, which is returned.
     #[inline]
     pub(in crate::sync) fn end(mut self, got: bool) -> bool {
         self.got = got;
@@ -69,14 +69,14 @@ fn begin(kind: Kind, address: usize) -> Option<Begun> {
 #[cold]
 #[inline(never)]
 fn end(begun: Begun, sleeps: u32, got: bool) {
-    // A signal handler may have forked meanwhile: what the child's thread waits for is its parent's to count.
+    // A signal handler may have forked meanwhile: the wait is then the parent's to count.
     if process_page::is_ours(begun.page) {
         begun.record.end(begun.page, begun.at, now(), sleeps, got);
     }
 }
 
-/// The holder of what lies there lets go, or is about to, and somebody may have waited for it. The address is only
-/// a number: its memory may be gone.
+/// The owner of the object at this address unlocks, or is about to, and threads may have waited. The address is only
+/// a number: the memory may be gone.
 #[inline]
 pub(in crate::sync) fn let_go<T>(kind: Kind, at: *const T) {
     if !process_page::is_absent() {
@@ -110,7 +110,7 @@ mod tests {
         let file = SharedFile::create_nameless().unwrap();
         file.reserve(page::LEN).unwrap();
         let mapping = core::mem::ManuallyDrop::new(file.map(page::LEN, true).unwrap());
-        // SAFETY: mapped, zeros, aligned to pages; never unmapped.
+        // SAFETY: mapped, zeroed, page-aligned, and never unmapped.
         let page = unsafe { &*mapping.at().cast::<Page>() };
         page.generation.store(forks::generation().into(), Relaxed);
         page
@@ -157,7 +157,7 @@ mod tests {
             // SAFETY: ends the child.
             unsafe { libc::_exit(0) };
         }
-        // SAFETY: the child is ours.
+        // SAFETY: a child of this test.
         assert_eq!(unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) }, child);
         let record = page.known_record_of(key).expect("known");
         assert_eq!((record.waiting(), record.waits.load(Relaxed)), (1, 0));

@@ -1,4 +1,4 @@
-//! In a model nothing is recorded: a profile lies in memory that is not a model's.
+//! Models record nothing: a profile lies in memory that loom does not model.
 //!
 //! Invariant: as in `hooks.rs`, with nothing to do.
 

@@ -1,4 +1,4 @@
-//! What is waited for.
+//! Kinds of objects that threads wait for.
 //!
 //! Invariant: numbers are part of the page's layout (`page.rs`). They are not 0, below 64, and never change.
 
@@ -16,7 +16,7 @@ pub enum Kind {
     RobustMutex = 4,
     /// A `PiMutex`, or a robust mutex with priority inheritance.
     PiMutex = 5,
-    /// A [`Once`](crate::sync::Once) or what is built on it, while another thread ran it.
+    /// A [`Once`](crate::sync::Once) or a type based on it, while another thread ran it.
     Once = 6,
     /// A [`Semaphore`](crate::sync::Semaphore).
     Semaphore = 7,
@@ -32,7 +32,7 @@ pub enum Kind {
     Parker = 12,
 }
 
-/// All of them, by number.
+/// All kinds, by number.
 const ALL: [Kind; 12] = [
     Kind::Mutex,
     Kind::Read,
@@ -49,7 +49,7 @@ const ALL: [Kind; 12] = [
 ];
 
 impl Kind {
-    /// In a word or two.
+    /// The name, of one or two words.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Mutex => "mutex",
@@ -67,8 +67,8 @@ impl Kind {
         }
     }
 
-    /// Whether to wait for it is to wait for a thread that holds it: time lost. For the others threads wait until
-    /// something happens, which may be all that they are there for.
+    /// Whether waiting for it means waiting for an owner, which is lost time. For other kinds threads wait until
+    /// something happens, which may be their purpose.
     pub const fn is_lock(self) -> bool {
         (self as u8) < Kind::Semaphore as u8
     }

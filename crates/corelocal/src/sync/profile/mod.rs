@@ -1,13 +1,13 @@
-//! Who waits for which lock, how long, and who made others wait.
+//! Lock profiling: which locks are contended, how long threads wait, and which owners make them wait.
 //!
-//! A profile is off unless somebody wants it, and then costs nothing: fast paths know nothing of it, and each slow
-//! path loads one word. It can be wanted in three ways:
+//! A profile is off by default and then costs nothing: fast paths contain no code for it, and each slow path loads
+//! one word. There are three ways to turn it on:
 //!
-//! - The program calls [`start`], and [`stop`] when it has seen enough.
-//! - The environment of the program says `CORELOCAL_LOCKS=on`; or `ready`, and somebody switches it on later; or
-//!   the name of a folder, absolute, in which each process leaves its profile in a file of its own.
-//! - The command `corelocal locks PROGRAM` runs a program with that variable, and prints a table;
-//!   `corelocal locks PROCESS` looks at a process that has a profile.
+//! - The program calls [`start`], and later [`stop`].
+//! - The environment contains `CORELOCAL_LOCKS=on`; or `ready`, to be switched on later by another process; or the
+//!   absolute path of a directory, in which each process leaves its profile in a file of its own.
+//! - The command `corelocal locks PROGRAM` runs a program with that variable, and prints a table; `corelocal locks
+//!   PROCESS` shows a running process that has a profile.
 //!
 //! ```
 //! use corelocal::sync::{Mutex, profile::{self, Profile}};
@@ -29,37 +29,36 @@
 //! ```
 //!
 //! # What is counted
-//! A wait is a call that did not get what it wanted at once: it looked again for a moment, or slept, or both. What is
-//! kept of each lock is how many waits there were, how often a thread went to sleep in them (or tried to), how long they were (all
-//! together, the longest, and a histogram), and two stacks: that of the thread that waited longest, when it went on;
-//! and that of the worst holder.
+//! A wait is a call that did not succeed at once: it spun, or slept, or both. For each lock the profile keeps the
+//! number of waits, the number of times a thread went to sleep (or tried to), the waiting time (total, longest,
+//! histogram), and two stacks: that of the thread that waited longest, when it continued, and that of the worst
+//! owner.
 //!
-//! The worst holder is the one that let go at the end of the longest time in which somebody waited and nobody who
-//! waited got the lock. Mostly it has held it for all that time. If it was a thread that locks and unlocks again
-//! and again while others are on their way, then it is that one. Who lets go while others only look again, and
-//! nobody sleeps yet, does not learn that they waited, and is not told of.
+//! The worst owner is the one that unlocked at the end of the longest time in which a thread waited and no waiting
+//! thread got the lock. Usually it held the lock for all that time. If one thread locked and unlocked repeatedly
+//! while others were on their way, it is that thread. An owner that unlocks while others only spin, before any of
+//! them sleeps, is not noticed.
 //!
-//! Locks are told apart by address and [`Kind`]. One that takes the place of another one that is gone is taken for it.
-//! There is room for 1024; waits for others are [counted](Profile::missed), and nothing else. To wait for several
-//! things at once (`wait_any`) is not counted. Of a lock that several processes share, each has its own waits in its
-//! profile, and the holders among its own threads.
+//! Locks are identified by address and [`Kind`]. A lock that is placed at the address of an earlier one is taken for
+//! it. There is room for 1024 locks; waits for further ones are only [counted](Profile::missed). Waits for several
+//! objects at once (`wait_any`) are not counted. For a lock that several processes share, each process has its own
+//! waits in its profile, and owners among its own threads.
 //!
-//! # What it costs while it is on
-//! Each wait reads the clock twice and adds to a few words that all who wait for that lock share. Whoever sets a
-//! record copies its stack, 16 KiB at most, in about two microseconds, with the lock in its hand; records
-//! become rare soon. The page takes 5 MiB.
+//! # Cost while it is on
+//! Each wait reads the clock twice and updates a few words that all waiters of that lock share. A thread that sets a
+//! record copies its stack, up to 16 KiB in about two microseconds, while it owns the lock; records soon become rare.
+//! The page takes 5 MiB.
 //!
-//! The stacks are copied as they are, with whatever was on them. The page is readable to the user of the process
-//! and to nobody else.
+//! Stacks are copied as they are, with all data on them. The page is readable by the user of the process only.
 //!
 //! # Deadlocks
-//! In which order mutexes are locked, and which threads wait for each other, is another record: [`order`].
+//! The order in which mutexes are locked, and which threads wait for each other, is a separate record: [`order`].
 //!
 //! # After fork
-//! A child makes a page of its own if the environment wants one. Else it has none.
+//! A child makes a page of its own if the environment asks for one. Otherwise it has none.
 //!
 //! # Signals
-//! All of it is async-signal-safe.
+//! All functions are async-signal-safe.
 
 mod contended_hold;
 #[cfg(not(loom))]
@@ -95,7 +94,7 @@ pub use view::{LockProfile, Profile, ProfileError};
 #[cfg(not(loom))]
 use crate::sys::Errno;
 
-/// Begins to record, in this process: until as many have called [`stop`] as this.
+/// Starts recording in this process, until [`stop`] has been called as often as this.
 ///
 /// ```
 /// use corelocal::sync::profile;
@@ -107,13 +106,14 @@ use crate::sys::Errno;
 /// ```
 ///
 /// # Errors
-/// There is no memory for it; `EFBIG` past the limit of a file's size (`ulimit -f`); `EAGAIN` if another thread makes the page right now.
+/// `ENOMEM`; `EFBIG` beyond the file size limit (`ulimit -f`); `EAGAIN` if another thread is making the page right
+/// now.
 #[cfg(not(loom))]
 pub fn start() -> Result<(), Errno> {
     process_page::get_or_make().map(|page| page.want(now()))
 }
 
-/// Takes back one [`start`].
+/// Undoes one [`start`].
 #[cfg(not(loom))]
 pub fn stop() {
     if let Some(page) = process_page::get() {
@@ -121,7 +121,7 @@ pub fn stop() {
     }
 }
 
-/// Whether this process records, be it that somebody else wants it.
+/// Whether this process records, on its own request or another's.
 #[cfg(not(loom))]
 pub fn is_on() -> bool {
     process_page::page_in_use().is_some()

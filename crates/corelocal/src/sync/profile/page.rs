@@ -1,12 +1,11 @@
-//! The memory in which a profile lies: one page, in a manner of speaking, which the process and those who look at
-//! it both map.
+//! The memory of a lock profile (the page), which the process and its observers both map.
 //!
 //! Invariants:
-//! 1. All bytes 0 is an empty page, but for the magic number, which is written last, when the page is complete.
-//!    Who reads it first sees the rest.
-//! 2. No pointers: addresses in it are numbers to whoever reads them.
-//! 3. What is read may be anything, as others may write to the file: numbers are brought into bounds before use.
-//! 4. Nobody waits for anybody, and nothing is allocated: async-signal-safe.
+//! 1. All bytes 0 is an empty page, except for the magic number, which is written last, when the page is complete. A
+//!    reader that finds the number sees the rest.
+//! 2. No pointers: addresses in it are numbers.
+//! 3. What is read may be anything, since others may write to the file: numbers are bounded before use.
+//! 4. Nothing waits, and nothing is allocated: async-signal-safe.
 
 use super::files::{self, FILES_BYTES};
 use super::record::{Key, Record};
@@ -19,26 +18,26 @@ use crate::primitive::atomic::{
 /// "CLLOCKS", and the layout's version.
 const MAGIC: u64 = u64::from_le_bytes(*b"CLLOCKS\x01");
 
-/// Locks there is room for. The kinds of waits for one lock are counted like locks.
+/// Capacity for locks. Different kinds of waits for one lock count as separate locks.
 pub(super) const LOCKS: usize = 1024;
-/// How many places are looked at for a lock.
+/// How many entries are probed for a lock.
 const REACH: usize = 64;
-/// Stacks there is room for.
+/// Capacity for stacks.
 const TRACES: usize = 256;
 
-/// See the module's text.
+/// The page.
 #[repr(C)]
 pub(super) struct Page {
     magic: AtomicU64,
-    /// As the process knows itself.
+    /// The process's own number.
     pub(super) process: AtomicU64,
-    /// Of the process that made it: a forked child finds another number (`sys/forks.rs`).
+    /// The fork generation of the process that made it: a forked child has another one (`sys/forks.rs`).
     pub(super) generation: AtomicU64,
-    /// How many want it to be on.
+    /// How many requests to record there are.
     wanted: AtomicU64,
     /// When it was switched on last.
     pub(super) began: AtomicU64,
-    /// Waits for locks that there was no room for.
+    /// Waits for locks for which there was no room.
     pub(super) missed: AtomicU64,
     /// Traces given out, or asked for.
     pub(super) traces_used: AtomicU64,

@@ -1,4 +1,4 @@
-//! Guards that own a share of their read-write lock, by `Arc`, instead of borrowing it.
+//! Guards that own their read-write lock through an `Arc` instead of borrowing it.
 //!
 //! # Invariants
 //! 1. Those of `guard.rs` and `arc_guard.rs`.
@@ -15,10 +15,10 @@ use crate::sync::condvar_guard;
 use crate::sys::futex::Deadline;
 use crate::sys::orphaned::{Orphaned, sealed};
 
-/// Shared access to the value of a [`RwLock`] that lies in an [`Arc`], until it is dropped, by the same thread. With
-/// the feature `std`.
+/// Shared access to the value of a [`RwLock`] in an [`Arc`], until dropped, by the same thread. With the feature
+/// `std`.
 ///
-/// It borrows nothing, so a function can return it, and a struct can hold it, without a lifetime.
+/// The guard borrows nothing, so functions can return it and structs can hold it without a lifetime.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -37,12 +37,12 @@ use crate::sys::orphaned::{Orphaned, sealed};
 /// ```
 pub type ArcRwLockReadGuard<T, S = Private> = ArcGuard<RwLock<T, S>, Read>;
 
-/// Exclusive access to the value of a [`RwLock`] that lies in an [`Arc`], until it is dropped, by the same thread. With
-/// the feature `std`.
+/// Exclusive access to the value of a [`RwLock`] in an [`Arc`], until dropped, by the same thread. With the feature
+/// `std`.
 pub type ArcRwLockWriteGuard<T, S = Private> = ArcGuard<RwLock<T, S>, Write>;
 
-/// Access to the value of a [`RwLock`] that lies in an [`Arc`], beside its readers, which can become exclusive, until
-/// it is dropped, by the same thread. With the feature `std`.
+/// Access to the value of a [`RwLock`] in an [`Arc`] beside its readers, which can become exclusive; until dropped,
+/// by the same thread. With the feature `std`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -68,7 +68,7 @@ impl<T: ?Sized, S: Scope> Protecting for RwLock<T, S> {
     }
 }
 
-/// A lock is held for reading. For [`ArcRwLockReadGuard`].
+/// A lock held for reading. For [`ArcRwLockReadGuard`].
 #[derive(Debug)]
 pub enum Read {}
 
@@ -77,12 +77,12 @@ impl<T: ?Sized, S: Scope> Holding<RwLock<T, S>> for Read {
 
     #[inline]
     unsafe fn unlock(lock: &RwLock<T, S>, stamp: Self::Key) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller holds the lock for reading, with this stamp.
         drop(unsafe { RwLockReadGuard::new(&lock.raw, lock.value_ptr(), stamp) });
     }
 }
 
-/// A lock is held for writing. For [`ArcRwLockWriteGuard`].
+/// A lock held for writing. For [`ArcRwLockWriteGuard`].
 #[derive(Debug)]
 pub enum Write {}
 
@@ -97,7 +97,7 @@ impl<T: ?Sized, S: Scope> Holding<RwLock<T, S>> for Write {
 
 impl<T: ?Sized, S: Scope> Exclusive<RwLock<T, S>> for Write {}
 
-/// A lock is held as upgradable. For [`ArcRwLockUpgradableGuard`].
+/// A lock held as upgradable. For [`ArcRwLockUpgradableGuard`].
 #[derive(Debug)]
 pub enum Upgradable {}
 
@@ -106,32 +106,32 @@ impl<T: ?Sized, S: Scope> Holding<RwLock<T, S>> for Upgradable {
 
     #[inline]
     unsafe fn unlock(lock: &RwLock<T, S>, stamp: Self::Key) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller holds the lock as upgradable, with this stamp.
         drop(unsafe { RwLockUpgradableGuard::new(&lock.raw, lock.value_ptr(), stamp) });
     }
 }
 
-/// Those that lock it with guards that own a share of it. With the feature `std`.
+/// Functions that lock with guards that own the `Arc`. With the feature `std`.
 impl<T: ?Sized, S: Scope> RwLock<T, S> {
-    /// As [`read`](Self::read), with a guard that owns a share of the lock.
+    /// As [`read`](Self::read), with a guard that owns the `Arc`.
     #[inline]
     pub fn read_arc(self: &Arc<Self>) -> ArcRwLockReadGuard<T, S> {
         ArcRwLockReadGuard::of(self, self.read())
     }
 
-    /// As [`try_read`](Self::try_read), with a guard that owns a share of the lock.
+    /// As [`try_read`](Self::try_read), with a guard that owns the `Arc`.
     #[inline]
     pub fn try_read_arc(self: &Arc<Self>) -> Option<ArcRwLockReadGuard<T, S>> {
         self.try_read().map(|guard| ArcRwLockReadGuard::of(self, guard))
     }
 
-    /// As [`try_read_for`](Self::try_read_for), with a guard that owns a share of the lock.
+    /// As [`try_read_for`](Self::try_read_for), with a guard that owns the `Arc`.
     #[inline]
     pub fn try_read_arc_for(self: &Arc<Self>, span: Duration) -> Option<ArcRwLockReadGuard<T, S>> {
         self.try_read_for(span).map(|guard| ArcRwLockReadGuard::of(self, guard))
     }
 
-    /// As [`try_read_until`](Self::try_read_until), with a guard that owns a share of the lock.
+    /// As [`try_read_until`](Self::try_read_until), with a guard that owns the `Arc`.
     #[inline]
     pub fn try_read_arc_until(
         self: &Arc<Self>,
@@ -140,7 +140,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.try_read_until(deadline).map(|guard| ArcRwLockReadGuard::of(self, guard))
     }
 
-    /// As [`write`](Self::write), with a guard that owns a share of the lock.
+    /// As [`write`](Self::write), with a guard that owns the `Arc`.
     #[inline]
     pub fn write_arc(self: &Arc<Self>) -> ArcRwLockWriteGuard<T, S> {
         ArcRwLockWriteGuard::of(self, self.write())
@@ -207,12 +207,12 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         ArcRwLockUpgradableGuard::of(self, self.upgradable_read())
     }
 
-    /// As [`try_upgradable_read`](Self::try_upgradable_read), with a guard that owns a share of the lock.
+    /// As [`try_upgradable_read`](Self::try_upgradable_read), with a guard that owns the `Arc`.
     pub fn try_upgradable_read_arc(self: &Arc<Self>) -> Option<ArcRwLockUpgradableGuard<T, S>> {
         self.try_upgradable_read().map(|guard| ArcRwLockUpgradableGuard::of(self, guard))
     }
 
-    /// As [`try_upgradable_read_for`](Self::try_upgradable_read_for), with a guard that owns a share of the lock.
+    /// As [`try_upgradable_read_for`](Self::try_upgradable_read_for), with a guard that owns the `Arc`.
     pub fn try_upgradable_read_arc_for(
         self: &Arc<Self>,
         span: Duration,
@@ -220,7 +220,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.try_upgradable_read_for(span).map(|guard| ArcRwLockUpgradableGuard::of(self, guard))
     }
 
-    /// As [`try_upgradable_read_until`](Self::try_upgradable_read_until), with a guard that owns a share of the lock.
+    /// As [`try_upgradable_read_until`](Self::try_upgradable_read_until), with a guard that owns the `Arc`.
     pub fn try_upgradable_read_arc_until(
         self: &Arc<Self>,
         deadline: Deadline,
@@ -231,28 +231,28 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
 }
 
 impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Read> {
-    /// In place of a guard of the whole value of this lock.
+    /// Replaces a borrowing guard of the lock's whole value.
     #[inline(always)]
     fn of(lock: &Arc<RwLock<T, S>>, guard: RwLockReadGuard<'_, T, S>) -> Self {
-        // SAFETY: the guard held the lock with this stamp, and does not any more.
+        // SAFETY: the guard held the lock with this stamp, and has just given it up.
         unsafe { Self::new(lock.clone(), RwLockReadGuard::into_stamp(guard)) }
     }
 
-    /// The lock that is held for reading.
+    /// The lock, which is held for reading.
     pub fn rwlock(this: &Self) -> &Arc<RwLock<T, S>> {
         ArcGuard::lock(this)
     }
 }
 
 impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Write> {
-    /// In place of a guard of the whole value of this lock.
+    /// Replaces a borrowing guard of the lock's whole value.
     #[inline(always)]
     fn of(lock: &Arc<RwLock<T, S>>, guard: RwLockWriteGuard<'_, T, S>) -> Self {
-        // SAFETY: the guard held the lock with this tag, and does not any more.
+        // SAFETY: the guard held the lock with this tag, and has just given it up.
         unsafe { Self::new(lock.clone(), RwLockWriteGuard::into_tag(guard)) }
     }
 
-    /// The lock that is held for writing.
+    /// The lock, which is held for writing.
     pub fn rwlock(this: &Self) -> &Arc<RwLock<T, S>> {
         ArcGuard::lock(this)
     }
@@ -260,7 +260,7 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Write> {
     /// As [`RwLockWriteGuard::downgrade`].
     pub fn downgrade(this: Self) -> ArcRwLockReadGuard<T, S> {
         let (lock, tag) = ArcGuard::into_parts(this);
-        // SAFETY: the lock is held for writing under this tag, by no other guard.
+        // SAFETY: the lock is held for writing under this tag, and no other guard has it.
         let guard = unsafe { RwLockWriteGuard::new(&lock.raw, lock.value_ptr(), tag) };
         let stamp = RwLockReadGuard::into_stamp(RwLockWriteGuard::downgrade(guard));
         // SAFETY: the lock is held for reading, with this stamp.
@@ -270,7 +270,7 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Write> {
     /// As [`RwLockWriteGuard::downgrade_to_upgradable`].
     pub fn downgrade_to_upgradable(this: Self) -> ArcRwLockUpgradableGuard<T, S> {
         let (lock, tag) = ArcGuard::into_parts(this);
-        // SAFETY: as in `downgrade`.
+        // SAFETY: the lock is held for writing under this tag, and no other guard has it.
         let guard = unsafe { RwLockWriteGuard::new(&lock.raw, lock.value_ptr(), tag) };
         let guard = RwLockWriteGuard::downgrade_to_upgradable(guard);
         let stamp = RwLockUpgradableGuard::into_stamp(guard);
@@ -280,13 +280,13 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Write> {
 }
 
 impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Upgradable> {
-    /// In place of a guard of this lock.
+    /// Replaces a borrowing guard of this lock.
     fn of(lock: &Arc<RwLock<T, S>>, guard: RwLockUpgradableGuard<'_, T, S>) -> Self {
-        // SAFETY: the guard held the lock with this stamp, and does not any more.
+        // SAFETY: the guard held the lock with this stamp, and has just given it up.
         unsafe { Self::new(lock.clone(), RwLockUpgradableGuard::into_stamp(guard)) }
     }
 
-    /// The lock that is held.
+    /// The lock.
     pub fn rwlock(this: &Self) -> &Arc<RwLock<T, S>> {
         ArcGuard::lock(this)
     }
@@ -305,7 +305,7 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Upgradable> {
     /// As [`RwLockUpgradableGuard::try_upgrade`].
     ///
     /// # Errors
-    /// The guard as it was, if another thread reads.
+    /// The guard, if another thread reads.
     pub fn try_upgrade(this: Self) -> Result<ArcRwLockWriteGuard<T, S>, Self> {
         this.upgraded_by(|guard| RwLockUpgradableGuard::try_upgrade(guard))
     }
@@ -313,7 +313,7 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Upgradable> {
     /// As [`RwLockUpgradableGuard::try_upgrade_for`].
     ///
     /// # Errors
-    /// The guard as it was, if the others that read did not leave in time.
+    /// The guard, if other readers did not leave in time.
     pub fn try_upgrade_for(this: Self, span: Duration) -> Result<ArcRwLockWriteGuard<T, S>, Self> {
         this.upgraded_by(|guard| RwLockUpgradableGuard::try_upgrade_for(guard, span))
     }
@@ -321,7 +321,7 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Upgradable> {
     /// As [`RwLockUpgradableGuard::try_upgrade_until`].
     ///
     /// # Errors
-    /// The guard as it was, if the others that read did not leave in time.
+    /// The guard, if other readers did not leave in time.
     pub fn try_upgrade_until(
         this: Self,
         deadline: Deadline,
@@ -332,7 +332,7 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Upgradable> {
     /// As [`RwLockUpgradableGuard::downgrade`].
     pub fn downgrade(this: Self) -> ArcRwLockReadGuard<T, S> {
         let (lock, stamp) = ArcGuard::into_parts(this);
-        // SAFETY: the lock is held as upgradable, by no other guard.
+        // SAFETY: the lock is held as upgradable, and no other guard has it.
         let guard = unsafe { RwLockUpgradableGuard::new(&lock.raw, lock.value_ptr(), stamp) };
         let stamp = RwLockReadGuard::into_stamp(RwLockUpgradableGuard::downgrade(guard));
         // SAFETY: the lock is held for reading, with this stamp.
@@ -349,13 +349,13 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Upgradable> {
         >,
     ) -> Result<ArcRwLockWriteGuard<T, S>, Self> {
         let (lock, stamp) = ArcGuard::into_parts(self);
-        // SAFETY: as in `downgrade`.
+        // SAFETY: the lock is held as upgradable, and no other guard has it.
         let guard = unsafe { RwLockUpgradableGuard::new(&lock.raw, lock.value_ptr(), stamp) };
         let upgraded = upgrade(guard).map(RwLockWriteGuard::into_tag);
         match upgraded.map_err(RwLockUpgradableGuard::into_stamp) {
             // SAFETY: the lock is held for writing, with this tag.
             Ok(tag) => Ok(unsafe { ArcRwLockWriteGuard::new(lock, tag) }),
-            // SAFETY: the lock is held as before.
+            // SAFETY: the lock is held as upgradable, as before.
             Err(stamp) => Err(unsafe { Self::new(lock, stamp) }),
         }
     }
@@ -369,7 +369,7 @@ impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for ArcRwLockWriteGuard<T, S> {
     }
 
     unsafe fn abandon(&self, gone: u64) {
-        // SAFETY: the guard is neither used nor dropped after this, so its share is taken once.
+        // SAFETY: the guard is neither used nor dropped after this, so its `Arc` is taken once.
         let lock = unsafe { ArcGuard::take_lock(self) };
         lock.raw.abandon(gone as u32);
     }

@@ -1,10 +1,9 @@
 //! The read-write lock without a value, for crates that bring their own: `lock_api`'s traits.
 //!
-//! What is not there: fair unlocking, since nobody is handed the lock (whoever waited for long comes first by
-//! itself); recursive reading, since a reader that comes waits behind a writer that does.
+//! Two features of `lock_api` are missing. Fair unlocking, since this lock is never handed over; a thread that has
+//! waited for long comes first anyway. Recursive reading, since a new reader waits behind a waiting writer.
 //!
-//! Invariant: a guard of `lock_api` exists only while the raw lock is held in its way, which is what it says of
-//! itself.
+//! Invariant: a guard of `lock_api` exists only while the raw lock is held in its mode, as `lock_api` promises.
 
 use core::fmt;
 use core::time::Duration;
@@ -15,8 +14,8 @@ use super::state::{self, WRITING};
 use crate::sync::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 
-/// The lock of a [`RwLock`](super::RwLock), for `lock_api::RwLock<RawRwLock, T>` and whatever else is generic over
-/// [`lock_api::RawRwLock`].
+/// The lock of a [`RwLock`](super::RwLock), for `lock_api::RwLock<RawRwLock, T>` and everything else that is generic
+/// over [`lock_api::RawRwLock`].
 ///
 /// ```
 /// use corelocal::sync::RawRwLock;
@@ -27,28 +26,29 @@ use crate::sys::futex::Deadline;
 /// assert_eq!(NAMES.read().len(), 1);
 /// ```
 ///
-/// It can be upgraded and downgraded, and waited for with a time span or a [`Deadline`]. It has neither fair
+/// It can be upgraded and downgraded, and waited for with a time span or a [`Deadline`]. It supports neither fair
 /// unlocking nor recursive reading: a thread that has a guard must not ask for another one.
 ///
 /// # After fork
-/// As told at [`RwLock`](super::RwLock#after-fork). `lock_api` has no way to take a lock over from a writer, nor to forget
-/// readers: these are here, to be had through `lock_api::RwLock::raw`.
+/// As described for [`RwLock`](super::RwLock#after-fork). `lock_api` can neither take a lock over from a writer nor
+/// forget readers. The functions below do, through `lock_api::RwLock::raw`.
 ///
-/// Closures that `lock_api`'s guards run unlocked must not fork: if locking again panics in the child, and the panic
+/// Closures that `lock_api`'s guards run unlocked must not fork: if locking again panics in the child and the panic
 /// is caught, `lock_api` leaves the caller a guard without the lock.
 ///
 /// # Panics
-/// After a fork, as [`RwLock`](super::RwLock#panics). With 2^20 readers there reading waits until one of them has left.
+/// After a fork, as [`RwLock`](super::RwLock#panics). If there are 2^20 readers, reading waits until one leaves.
 #[repr(transparent)]
 pub struct RawRwLock<S: Scope = Private> {
     raw: Raw<S>,
 }
 
 impl<S: Scope> RawRwLock<S> {
-    /// In a forked child: unlocks, if another thread of the parent wrote at the fork; whether it did.
+    /// In a forked child: unlocks if another thread of the parent held the lock for writing at the fork. Returns
+    /// whether it did.
     ///
     /// # Safety
-    /// What the lock protects is valid, whatever that thread was doing, or is made so before it is used.
+    /// The protected value is valid, whatever that thread was doing, or is made valid before it is used.
     pub unsafe fn forget_writer(&self) -> bool {
         self.raw.forget_writer()
     }
@@ -56,18 +56,18 @@ impl<S: Scope> RawRwLock<S> {
     /// As [`RwLock::forget_readers`](super::RwLock::forget_readers).
     ///
     /// # Safety
-    /// No thread of this process has a read guard of this lock now, be it of before the fork (the thread that forked) or
-    /// since: such readers are forgotten, too.
+    /// No thread of this process has a read guard of this lock, neither from before the fork (in the thread that
+    /// called it) nor from after it: those readers would be removed, too.
     pub unsafe fn forget_readers(&self) {
         self.raw.forget_readers();
     }
 
-    /// A thread has it, be it one that a fork left behind.
+    /// Whether a thread holds it, also one that is gone.
     fn is_held(&self) -> bool {
         !self.raw.load().is_free()
     }
 
-    /// A writer has it, be it one that a fork left behind.
+    /// Whether a writer holds it, also one that is gone.
     fn is_written(&self) -> bool {
         self.raw.load().has(WRITING)
     }
@@ -91,7 +91,7 @@ unsafe impl<S: Scope> lock_api::RawRwLock for RawRwLock<S> {
     #[allow(clippy::declare_interior_mutable_const, reason = "the trait asks for it")]
     const INIT: Self = RawRwLock { raw: Raw::new() };
 
-    /// The lock's word names the thread that writes.
+    /// The lock's word names the writing thread.
     type GuardMarker = lock_api::GuardNoSend;
 
     #[inline]
@@ -144,7 +144,7 @@ unsafe impl<S: Scope> lock_api::RawRwLockDowngrade for RawRwLock<S> {
     }
 }
 
-// SAFETY: as for `RawRwLock`.
+// SAFETY: as for `RawRwLock`; a timed attempt that returns true holds the lock.
 unsafe impl<S: Scope> lock_api::RawRwLockTimed for RawRwLock<S> {
     type Duration = Duration;
     type Instant = Deadline;

@@ -1,4 +1,4 @@
-//! The lock as `lock_api` has it.
+//! The lock as `lock_api` sees it.
 
 use lock_api::{RwLockUpgradableReadGuard, RwLockWriteGuard};
 
@@ -34,13 +34,13 @@ fn readers_beside_readers() {
     assert!(!lock.is_locked());
 }
 
-/// Reading again for a guard of `lock_api` must not panic: the guard is still there.
+/// Reading again on behalf of a guard of `lock_api` must not panic: the guard still exists.
 #[test]
 fn with_the_most_readers_there_one_waits() {
     use std::thread;
 
     let lock: RwLock<u32> = RwLock::new(1);
-    // SAFETY: only the state is looked at.
+    // SAFETY: only the state is read.
     let state = unsafe { &lock.raw().raw.state };
     state.fetch_add(FULL, Ordering::Relaxed);
     thread::scope(|scope| {
@@ -98,7 +98,7 @@ fn one_that_may_upgrade() {
     assert!(!lock.is_locked());
 }
 
-/// Readers see a pair whole; writers and those that upgrade lose no update.
+/// Readers see a pair whole; writers and upgraders lose no update.
 fn crowd<S: Scope>() {
     let lock: RwLock<[u64; 2], S> = RwLock::new([0, 0]);
     let each = crate::scaled::scaled(2_000);
@@ -152,21 +152,21 @@ fn what_a_fork_left_behind() {
     let gone = u64::from(owner_tag::gone_tag::<TAG_BITS>());
     let lock = left_behind(WRITING | gone);
     assert!(lock.is_locked() && lock.is_locked_exclusive() && lock.try_read().is_none());
-    // Nothing is given out by blocking either, and a guard that lost its lock so unlocks nothing.
+    // Blocking returns no guard either, and a guard that lost its lock in this way unlocks nothing.
     let locking: [fn(&RwLock<u32>); 2] = [|lock| drop(lock.read()), |lock| drop(lock.write())];
     for lock_again in locking {
         let locked = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| lock_again(&lock)));
         assert!(locked.is_err());
     }
-    // SAFETY: as of a guard that `lock_api` leaves its caller.
+    // SAFETY: as for a guard that `lock_api` leaves its caller.
     unsafe { lock.force_unlock_write() };
     assert!(lock.is_locked_exclusive() && lock.try_write().is_none());
-    // SAFETY: nothing is unlocked; a number is valid.
+    // SAFETY: nothing is unlocked, and any number is valid.
     unsafe { assert!(lock.raw().forget_writer() && !lock.raw().forget_writer()) };
     assert!(!lock.is_locked() && lock.try_write().is_some());
     assert!(left_behind(UPGRADABLE | gone).is_locked());
 
-    // Readers have no names.
+    // Readers are anonymous.
     let lock = left_behind(READER);
     assert!(lock.is_locked() && !lock.is_locked_exclusive() && lock.try_write().is_none());
     // SAFETY: nothing is unlocked, and no guard exists.

@@ -1,10 +1,9 @@
-//! What a read-write lock gives out to readers and writers.
+//! Read and write guards of a read-write lock.
 //!
 //! # Invariants
-//! 1. A guard's thread holds the lock in the guard's way while the guard exists.
-//!    But the copy of a guard in a forked child, of a lock that processes share, holds nothing: its stamp is not that of the
-//!    child.
-//! 2. `value` points into the lock's value, or to what a closure of the user made of a reference to it.
+//! 1. A guard's thread holds the lock in the guard's mode while the guard exists. The exception is the copy of a
+//!    guard of a shared lock in a forked child: it holds nothing, and its stamp is not that of the child.
+//! 2. `value` points into the lock's value, or to what a user's closure derived from a reference to it.
 
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
@@ -20,7 +19,7 @@ use crate::sync::guard_traits::guard_traits;
 use crate::sync::scope::{Private, Scope};
 use crate::sys::orphaned::sealed;
 
-/// Shared access to the value of a [`RwLock`](super::RwLock), until it is dropped, by the same thread.
+/// Shared access to the value of a [`RwLock`](super::RwLock), until dropped, by the same thread.
 ///
 /// ```compile_fail,E0277
 /// fn sent(_: impl Send) {}
@@ -30,13 +29,13 @@ use crate::sys::orphaned::sealed;
 #[must_use = "it unlocks when it is dropped"]
 pub struct RwLockReadGuard<'a, T: ?Sized, S: Scope = Private> {
     raw: &'a Raw<S>,
-    /// Also what makes it stay on its thread.
+    /// Also makes the guard !Send.
     value: NonNull<T>,
     stamp: S::Stamp,
     reads: PhantomData<&'a T>,
 }
 
-// SAFETY: it gives `&T`, and nothing else, to whoever sees it.
+// SAFETY: a shared reference to the guard gives `&T` only.
 unsafe impl<T: ?Sized + Sync, S: Scope> Sync for RwLockReadGuard<'_, T, S> {}
 
 impl<T: ?Sized, S: Scope> UnwindSafe for RwLockReadGuard<'_, T, S> {}
@@ -45,32 +44,33 @@ impl<T: ?Sized, S: Scope> RefUnwindSafe for RwLockReadGuard<'_, T, S> {}
 
 impl<'a, T: ?Sized, S: Scope> RwLockReadGuard<'a, T, S> {
     /// # Safety
-    /// The thread holds the lock for reading, for the guard, and `value` is its value.
+    /// - The thread holds the lock for reading, on behalf of this guard.
+    /// - `value` is the lock's value, or a part of it.
     #[inline(always)]
     pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>, stamp: S::Stamp) -> Self {
         RwLockReadGuard { raw, value, stamp, reads: PhantomData }
     }
 
-    /// The stamp; the lock stays held.
+    /// Ends the guard without unlocking, and returns its stamp.
     #[cfg(any(test, feature = "std"))]
     #[inline(always)]
     pub(super) fn into_stamp(this: Self) -> S::Stamp {
         ManuallyDrop::new(this).stamp
     }
 
-    /// A guard of a part of the value.
+    /// Narrows the guard to a part of the value.
     ///
-    /// It is a function, not a method: `RwLockReadGuard::map(guard, |value| &value.part)`.
+    /// An associated function: `RwLockReadGuard::map(guard, |value| &value.part)`.
     pub fn map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> &U) -> RwLockReadGuard<'a, U, S> {
         let value = NonNull::from(part(&this));
         let this = ManuallyDrop::new(this);
         RwLockReadGuard { raw: this.raw, value, stamp: this.stamp, reads: PhantomData }
     }
 
-    /// A guard of a part of the value, if it has that part.
+    /// Narrows the guard to a part of the value, if the value has that part.
     ///
     /// # Errors
-    /// The guard, if it has not.
+    /// The guard, if the value has no such part.
     pub fn filter_map<U: ?Sized>(
         this: Self,
         part: impl FnOnce(&T) -> Option<&U>,
@@ -84,7 +84,7 @@ impl<'a, T: ?Sized, S: Scope> RwLockReadGuard<'a, T, S> {
         }
     }
 
-    /// [`filter_map`](Self::filter_map), by the name that `lock_api` has for it.
+    /// [`filter_map`](Self::filter_map), under `lock_api`'s name.
     ///
     /// # Errors
     /// The guard, if the value has no such part.
@@ -107,18 +107,18 @@ impl<T: ?Sized, S: Scope> Drop for RwLockReadGuard<'_, T, S> {
 
 guard_traits!(shared [T: ?Sized, S: Scope] RwLockReadGuard<'_, T, S>, -> T, |this| this.value.as_ptr());
 
-/// Exclusive access to the value of a [`RwLock`](super::RwLock), until it is dropped, by the same thread.
+/// Exclusive access to the value of a [`RwLock`](super::RwLock), until dropped, by the same thread.
 #[must_use = "it unlocks when it is dropped"]
 pub struct RwLockWriteGuard<'a, T: ?Sized, S: Scope = Private> {
     raw: &'a Raw<S>,
-    /// Also what makes it stay on its thread.
+    /// Also makes the guard !Send.
     value: NonNull<T>,
-    /// The thread's, with which it came.
+    /// The tag under which the thread took the lock.
     tag: u32,
     writes: PhantomData<&'a mut T>,
 }
 
-// SAFETY: it gives `&T`, and nothing else, to whoever sees it.
+// SAFETY: a shared reference to the guard gives `&T` only.
 unsafe impl<T: ?Sized + Sync, S: Scope> Sync for RwLockWriteGuard<'_, T, S> {}
 
 impl<T: ?Sized, S: Scope> UnwindSafe for RwLockWriteGuard<'_, T, S> {}
@@ -127,13 +127,14 @@ impl<T: ?Sized, S: Scope> RefUnwindSafe for RwLockWriteGuard<'_, T, S> {}
 
 impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
     /// # Safety
-    /// The thread, whose tag this is, holds the lock for writing, for the guard, and `value` is its value.
+    /// - The thread, with this tag, holds the lock for writing, on behalf of this guard.
+    /// - `value` is the lock's value.
     #[inline(always)]
     pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>, tag: u32) -> Self {
         RwLockWriteGuard { raw, value, tag, writes: PhantomData }
     }
 
-    /// The tag; the lock stays held.
+    /// Ends the guard without unlocking, and returns its tag.
     #[cfg(any(test, feature = "std"))]
     #[inline(always)]
     pub(super) fn into_tag(this: Self) -> u32 {
@@ -145,47 +146,47 @@ impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
         Unlocked { raw: this.raw, value: this.value, writes: PhantomData }
     }
 
-    /// Goes on as a reader; no writer comes in between.
+    /// Becomes a read guard; no writer comes in between.
     ///
-    /// It is a function, not a method: `RwLockWriteGuard::downgrade(guard)`.
+    /// An associated function: `RwLockWriteGuard::downgrade(guard)`.
     pub fn downgrade(this: Self) -> RwLockReadGuard<'a, T, S> {
         let this = ManuallyDrop::new(this);
         let stamp = S::stamp_of(this.tag);
         if S::is_of_this_process(stamp) {
             this.raw.downgrade();
         }
-        // SAFETY: as just arranged.
+        // SAFETY: the lock was just downgraded to reading for this guard.
         unsafe { RwLockReadGuard::new(this.raw, this.value, stamp) }
     }
 
-    /// Goes on as an upgradable reader; no writer comes in between.
+    /// Becomes an upgradable guard; no writer comes in between.
     pub fn downgrade_to_upgradable(this: Self) -> RwLockUpgradableGuard<'a, T, S> {
         let this = ManuallyDrop::new(this);
         let stamp = S::stamp_of(this.tag);
         if S::is_of_this_process(stamp) {
             this.raw.downgrade_to_upgradable();
         }
-        // SAFETY: as just arranged.
+        // SAFETY: the lock was just downgraded to upgradable for this guard.
         unsafe { RwLockUpgradableGuard::new(this.raw, this.value, stamp) }
     }
 
-    /// A guard of a part of the value.
+    /// Narrows the guard to a part of the value.
     ///
-    /// It is a function, not a method: `RwLockWriteGuard::map(guard, |value| &mut value.part)`.
+    /// An associated function: `RwLockWriteGuard::map(guard, |value| &mut value.part)`.
     pub fn map<U: ?Sized>(
         mut this: Self,
         part: impl FnOnce(&mut T) -> &mut U,
     ) -> MappedRwLockWriteGuard<'a, U, S> {
         let value = NonNull::from(part(&mut this));
         let this = ManuallyDrop::new(this);
-        // SAFETY: the lock is held for writing, `value` points into its value.
+        // SAFETY: the lock is held for writing, and `value` points into its value.
         unsafe { MappedRwLockWriteGuard::new(this.raw, value, this.tag) }
     }
 
-    /// A guard of a part of the value, if it has that part.
+    /// Narrows the guard to a part of the value, if the value has that part.
     ///
     /// # Errors
-    /// The guard, if it has not.
+    /// The guard, if the value has no such part.
     pub fn filter_map<U: ?Sized>(
         mut this: Self,
         part: impl FnOnce(&mut T) -> Option<&mut U>,
@@ -193,14 +194,14 @@ impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
         match part(&mut this).map(NonNull::from) {
             Some(value) => {
                 let this = ManuallyDrop::new(this);
-                // SAFETY: as in `map`.
+                // SAFETY: the lock is held for writing, and `value` points into its value.
                 Ok(unsafe { MappedRwLockWriteGuard::new(this.raw, value, this.tag) })
             }
             None => Err(this),
         }
     }
 
-    /// [`filter_map`](Self::filter_map), by the name that `lock_api` has for it.
+    /// [`filter_map`](Self::filter_map), under `lock_api`'s name.
     ///
     /// # Errors
     /// The guard, if the value has no such part.
@@ -212,7 +213,7 @@ impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
     }
 }
 
-/// A lock that a writer had, and its whole value.
+/// A lock that a writer held, with its whole value.
 pub struct Unlocked<'a, T: ?Sized, S: Scope> {
     raw: &'a Raw<S>,
     value: NonNull<T>,
@@ -226,8 +227,7 @@ impl<'a, T: ?Sized, S: Scope> Unlocked<'a, T, S> {
         if !self.raw.try_write(tag) {
             self.raw.lock_cold(Kind::Writer, None);
         }
-        // SAFETY: just locked for writing; the value of a writer's guard, which is not a mapped one, is the
-        // lock's.
+        // SAFETY: just locked for writing; the guard was not a mapped one, so this is the lock's whole value.
         unsafe { RwLockWriteGuard::new(self.raw, self.value, tag) }
     }
 }

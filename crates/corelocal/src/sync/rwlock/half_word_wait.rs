@@ -9,17 +9,17 @@ use crate::primitive::atomic::AtomicU64;
 use crate::sync::scope::Scope;
 use crate::sys::futex::{Deadline, Wake};
 
-/// Which half.
+/// Half of the word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Half {
-    /// The lower one.
+    /// The lower half.
     Readers,
-    /// The upper one.
+    /// The upper half.
     Writers,
 }
 
 impl Half {
-    /// What the half holds.
+    /// The content of the half.
     fn of(self, word: u64) -> u32 {
         match self {
             Half::Readers => word as u32,
@@ -49,15 +49,15 @@ mod imp {
         expected: u64,
         deadline: Option<Deadline>,
     ) -> Wake {
-        // SAFETY: half of a word that is borrowed, and aligned better than needed. Nobody accesses it through
-        // this but the kernel, so accesses of two sizes do not meet in the program.
+        // SAFETY: half of a borrowed word, sufficiently aligned. Only the kernel accesses it through this reference,
+        // so accesses of different sizes do not mix in the program.
         let address = unsafe { &*address(word, half) };
-        // Ended by a signal handler, which may have forked: in the child the holder is gone.
+        // A signal handler that runs ends the wait: it may have forked, and in the child the owner is gone.
         let deadline = deadline.or(Some(Deadline::NEVER));
         sleep::wait(address, half.of(expected), deadline, S::FUTEX)
     }
 
-    /// Wakes up to `waiters` of those that sleep on this half. The word may be gone already.
+    /// Wakes up to `waiters` threads that sleep on this half. The word's memory may be gone already.
     #[cold]
     pub(in crate::sync::rwlock) fn wake<S: Scope>(
         word: *const AtomicU64,
@@ -74,7 +74,7 @@ mod imp {
     use crate::sys::sleep;
     use loom::sync::atomic::Ordering;
 
-    /// An address of its own for each half: loom's word has room for several.
+    /// A separate address for each half: loom's atomic is large enough.
     fn place(word: *const AtomicU64, half: Half) -> sleep::Place {
         word.cast::<u8>().wrapping_add(usize::from(half == Half::Writers)).cast()
     }

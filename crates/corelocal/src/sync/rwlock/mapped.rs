@@ -1,7 +1,7 @@
 //! A write guard of a part of a value.
 //!
-//! It cannot be downgraded: the part may have been reached through what only a writer may look into (a
-//! `Cell`'s contents), while readers see the whole.
+//! It cannot be downgraded: the part may have been reached through something that only a writer may look into (the
+//! contents of a `Cell`), while readers see the whole value.
 //!
 //! The invariants are those of `guard.rs`.
 
@@ -14,19 +14,18 @@ use super::raw::Raw;
 use crate::sync::guard_traits::guard_traits;
 use crate::sync::scope::{Private, Scope};
 
-/// Exclusive access to a part of the value of a [`RwLock`](super::RwLock), until it is dropped, by the same
-/// thread.
+/// Exclusive access to a part of the value of a [`RwLock`](super::RwLock), until dropped, by the same thread.
 #[must_use = "it unlocks when it is dropped"]
 pub struct MappedRwLockWriteGuard<'a, T: ?Sized, S: Scope = Private> {
     raw: &'a Raw<S>,
-    /// Also what makes it stay on its thread.
+    /// Also makes the guard !Send.
     value: NonNull<T>,
-    /// With which the whole value's guard came.
+    /// The tag of the whole value's guard.
     tag: u32,
     writes: PhantomData<&'a mut T>,
 }
 
-// SAFETY: it gives `&T`, and nothing else, to whoever sees it.
+// SAFETY: a shared reference to the guard gives `&T` only.
 unsafe impl<T: ?Sized + Sync, S: Scope> Sync for MappedRwLockWriteGuard<'_, T, S> {}
 
 impl<T: ?Sized, S: Scope> UnwindSafe for MappedRwLockWriteGuard<'_, T, S> {}
@@ -35,12 +34,13 @@ impl<T: ?Sized, S: Scope> RefUnwindSafe for MappedRwLockWriteGuard<'_, T, S> {}
 
 impl<'a, T: ?Sized, S: Scope> MappedRwLockWriteGuard<'a, T, S> {
     /// # Safety
-    /// The thread holds the lock for writing, for the guard, and `value` points into its value.
+    /// - The thread holds the lock for writing, on behalf of this guard.
+    /// - `value` points into the lock's value.
     pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>, tag: u32) -> Self {
         MappedRwLockWriteGuard { raw, value, tag, writes: PhantomData }
     }
 
-    /// A guard of a part of the part.
+    /// Narrows the guard further.
     pub fn map<U: ?Sized>(
         mut this: Self,
         part: impl FnOnce(&mut T) -> &mut U,
@@ -50,7 +50,7 @@ impl<'a, T: ?Sized, S: Scope> MappedRwLockWriteGuard<'a, T, S> {
         MappedRwLockWriteGuard { raw: this.raw, value, tag: this.tag, writes: PhantomData }
     }
 
-    /// A guard of a part of the part, if the part has that.
+    /// Narrows the guard further, if the part has such a part.
     ///
     /// # Errors
     /// The guard, if the part has no such part.
@@ -63,7 +63,7 @@ impl<'a, T: ?Sized, S: Scope> MappedRwLockWriteGuard<'a, T, S> {
         Ok(MappedRwLockWriteGuard { raw: this.raw, value, tag: this.tag, writes: PhantomData })
     }
 
-    /// [`filter_map`](Self::filter_map), by the name that `lock_api` has for it.
+    /// [`filter_map`](Self::filter_map), under `lock_api`'s name.
     ///
     /// # Errors
     /// The guard, if the part has no such part.

@@ -1,9 +1,9 @@
-//! A lock for one writer or many readers.
+//! Read-write lock: one writer or many readers.
 //!
-//! The lock proper is `raw.rs` and `slow_path.rs`, its word `state.rs`. This is its face.
+//! `raw.rs` and `slow_path.rs` have the algorithm, `state.rs` the state word. This file adds the value.
 //!
-//! Invariant: a reference to the value is given out by guards alone, and a guard exists while the lock is held
-//! in its way (`raw.rs`, invariant 1); or to whoever has the lock exclusively.
+//! Invariant: only guards give out references to the value, and a guard exists only while the lock is held in its
+//! mode (`raw.rs`, invariant 1). The other way is exclusive access to the whole lock.
 
 #[cfg(any(test, feature = "std"))]
 mod arc;
@@ -37,7 +37,7 @@ use super::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 use crate::sys::orphaned::Orphaned;
 
-/// A value that many threads read, or one writes: the value and 8 bytes.
+/// A read-write lock that protects a value. Its size is that of the value plus 8 bytes.
 ///
 /// ```
 /// use corelocal::sync::RwLock;
@@ -48,48 +48,48 @@ use crate::sys::orphaned::Orphaned;
 /// assert_eq!(NAMES.read().len(), 1);
 /// ```
 ///
-/// All bytes 0 is an unlocked one, as far as the lock is concerned.
+/// All bytes 0 is an unlocked lock; the value must allow that.
 ///
 /// # Fairness
-/// A writer that waits keeps new readers out, and a writer that leaves lets those in that wait. Who was
-/// overtaken for half a millisecond all the same comes next: neither readers nor writers starve.
+/// A writer that waits keeps new readers out. A writer that leaves lets waiting readers in. A thread that has been
+/// overtaken for half a millisecond comes next: neither readers nor writers starve.
 ///
-/// So a thread that has a read guard must not ask for another one: a writer may have come in between, and both
-/// would wait for ever. A thread that has an upgradable guard must not ask for any other.
+/// So a thread that has a read guard must not ask for another one: a writer may wait in between, and both would wait
+/// for ever. A thread that has an upgradable guard must not ask for any other guard.
 ///
 /// # Memory ordering
 /// What was done under a guard happens before what is done under a later guard that excludes it. There is no
-/// poison: a panic under a write guard unlocks.
+/// poisoning: a panic under a write guard unlocks.
 ///
 /// # After fork
-/// In the child of a [`Private`] lock that other threads of the parent held at the moment of the fork:
+/// In the child, if other threads of the parent held a [`Private`] lock at the moment of the fork:
 ///
-/// - What a writer held stays locked, since the value may be as any store of that writer left it. Blocking functions
-///   panic, those that may fail do so at once. [`write_checked`](Self::write_checked) and
-///   [`read_checked`](Self::read_checked) take such a lock over: they return [`Orphaned`], whose
-///   [`reset`](Orphaned::reset) puts a new value in. In doubt the writer counts as present.
+/// - A lock that was held for writing stays locked, since the writer may have been changing the value. Blocking
+///   functions panic, fallible ones fail at once. [`write_checked`](Self::write_checked) and
+///   [`read_checked`](Self::read_checked) take the lock over: they return [`Orphaned`], whose
+///   [`reset`](Orphaned::reset) replaces the value. In case of doubt the writer counts as present.
 /// - An upgradable reader has changed nothing, and counts as a reader from then on.
-/// - Readers have no names, so that reading costs no more than it must. Others read on beside those that are
-///   gone. A writer of the thread that forked panics instead of waiting for any reader, as long as the lock has not been
-///   free since the fork: it might wait for ever. Writers of other threads of the child wait, and what may fail fails.
-///   [`forget_readers`](Self::forget_readers) makes them leave.
-/// - What the thread that forked held itself, it holds in the child too.
+/// - Readers are anonymous, which keeps reading cheap. New readers are let in beside those that are gone. The thread
+///   that called fork panics instead of waiting as a writer for any reader, as long as the lock has not been free
+///   since the fork: it might wait for ever. Writers in other threads of the child wait, and fallible functions fail.
+///   [`forget_readers`](Self::forget_readers) removes the readers that are gone.
+/// - Guards that the thread held which called fork are valid in the child, too.
 ///
-/// A [`Shared`](super::Shared) lock is one lock for parent and child, of which no holder is gone. The copy of a guard in
-/// the child unlocks nothing, and must not be used.
+/// A [`Shared`](super::Shared) lock is one lock for parent and child, whose holders are never gone. The copy of a
+/// guard in the child unlocks nothing, and must not be used.
 ///
 /// # Panics
-/// To read panics with 2^20 readers there. To read and to write may panic after a fork, as told above.
+/// Reading panics if there are 2^20 readers. Reading and writing may panic after a fork, as described above.
 #[repr(C)]
 pub struct RwLock<T: ?Sized, S: Scope = Private> {
     raw: Raw<S>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: readers of any thread see `&T`, and a writer of any thread may take the value out.
+// SAFETY: readers of any thread see `&T`, and a writer of any thread may move the value out.
 unsafe impl<T: ?Sized + Send + Sync, S: Scope> Sync for RwLock<T, S> {}
 
-// SAFETY: it owns a `T`.
+// SAFETY: sending the lock sends the value.
 unsafe impl<T: ?Sized + Send, S: Scope> Send for RwLock<T, S> {}
 
 impl<T: ?Sized, S: Scope> core::panic::UnwindSafe for RwLock<T, S> {}
@@ -97,13 +97,13 @@ impl<T: ?Sized, S: Scope> core::panic::UnwindSafe for RwLock<T, S> {}
 impl<T: ?Sized, S: Scope> core::panic::RefUnwindSafe for RwLock<T, S> {}
 
 impl<T> RwLock<T> {
-    /// A lock of the threads of this process.
+    /// Creates an unlocked lock for the threads of this process.
     #[cfg(not(loom))]
     pub const fn new(value: T) -> Self {
         Self::with_scope(value)
     }
 
-    /// As above.
+    /// Creates an unlocked lock for the threads of this process.
     #[cfg(loom)]
     pub fn new(value: T) -> Self {
         Self::with_scope(value)
@@ -111,26 +111,26 @@ impl<T> RwLock<T> {
 }
 
 impl<T, S: Scope> RwLock<T, S> {
-    /// A lock of whoever the scope says.
+    /// Creates an unlocked lock of the scope that the type names.
     #[cfg(not(loom))]
     pub const fn with_scope(value: T) -> Self {
         RwLock { raw: Raw::new(), value: UnsafeCell::new(value) }
     }
 
-    /// As above.
+    /// Creates an unlocked lock of the scope that the type names.
     #[cfg(loom)]
     pub fn with_scope(value: T) -> Self {
         RwLock { raw: Raw::new(), value: UnsafeCell::new(value) }
     }
 
-    /// The value.
+    /// Consumes the lock and returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 }
 
 impl<T: ?Sized, S: Scope> RwLock<T, S> {
-    /// For reading; sleeps while a writer has it or waits for it.
+    /// Locks for reading; sleeps while a writer holds the lock or waits for it.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T, S> {
         if !self.raw.read_at_once() {
@@ -139,26 +139,26 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.read_guard()
     }
 
-    /// For reading, if no writer has it or waits for it.
+    /// Locks for reading, unless a writer holds the lock or waits for it.
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T, S>> {
         self.raw.try_read().then(|| self.read_guard())
     }
 
-    /// For reading, if that is possible within the time span.
+    /// Locks for reading, if that is possible within the time span.
     #[inline]
     pub fn try_read_for(&self, span: Duration) -> Option<RwLockReadGuard<'_, T, S>> {
         (self.raw.try_read() || self.raw.read_cold(Some(Deadline::after(span))))
             .then(|| self.read_guard())
     }
 
-    /// For reading, if that is possible before the deadline.
+    /// Locks for reading, if that is possible before the deadline.
     #[inline]
     pub fn try_read_until(&self, deadline: Deadline) -> Option<RwLockReadGuard<'_, T, S>> {
         (self.raw.try_read() || self.raw.read_cold(Some(deadline))).then(|| self.read_guard())
     }
 
-    /// For writing; sleeps while anybody has it.
+    /// Locks for writing; sleeps while any other thread holds the lock.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T, S> {
         let tag = state::tag::<S>();
@@ -168,14 +168,14 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.write_guard(tag)
     }
 
-    /// For writing, if nobody has it, nor was overtaken for so long that it comes next.
+    /// Locks for writing, if the lock is free and no thread has been overtaken for so long that it comes next.
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T, S>> {
         let tag = state::tag::<S>();
         self.raw.try_write(tag).then(|| self.write_guard(tag))
     }
 
-    /// For writing, if that is possible within the time span.
+    /// Locks for writing, if that is possible within the time span.
     #[inline]
     pub fn try_write_for(&self, span: Duration) -> Option<RwLockWriteGuard<'_, T, S>> {
         let tag = state::tag::<S>();
@@ -183,7 +183,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
             .then(|| self.write_guard(tag))
     }
 
-    /// For writing, if that is possible before the deadline.
+    /// Locks for writing, if that is possible before the deadline.
     #[inline]
     pub fn try_write_until(&self, deadline: Deadline) -> Option<RwLockWriteGuard<'_, T, S>> {
         let tag = state::tag::<S>();
@@ -191,7 +191,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
             .then(|| self.write_guard(tag))
     }
 
-    /// As [`read`](Self::read), for a forked child: returns [`Orphaned`] if a thread that is gone holds the lock for writing.
+    /// As [`read`](Self::read), for a forked child: returns [`Orphaned`] if the writer is gone.
     ///
     /// ```
     /// use corelocal::sync::{RwLock, RwLockWriteGuard};
@@ -204,11 +204,11 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
     /// ```
     ///
     /// # Errors
-    /// [`Orphaned`] in a forked child, if another thread of the parent was writing at the fork: the lock is held for
-    /// writing then.
+    /// [`Orphaned`] in a forked child, if another thread of the parent held the lock for writing at the fork. The
+    /// caller then holds it for writing.
     ///
     /// # Panics
-    /// With 2^20 readers there.
+    /// If there are 2^20 readers.
     #[allow(clippy::type_complexity, reason = "a guard, or what may become one")]
     pub fn read_checked(
         &self,
@@ -226,7 +226,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         }
     }
 
-    /// As [`write`](Self::write), for a forked child: returns [`Orphaned`] if a thread that is gone holds the lock for writing.
+    /// As [`write`](Self::write), for a forked child: returns [`Orphaned`] if the writer is gone.
     ///
     /// ```
     /// let lock = corelocal::sync::RwLock::new(vec![1, 2]);
@@ -235,10 +235,10 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
     /// ```
     ///
     /// # Errors
-    /// [`Orphaned`] in a forked child, if another thread of the parent was writing at the fork.
+    /// [`Orphaned`] in a forked child, if another thread of the parent held the lock for writing at the fork.
     ///
     /// # Panics
-    /// As [`write`](Self::write), because of readers; writers of other threads than the one that forked wait for these.
+    /// As [`write`](Self::write), because of readers. Only the thread that called fork panics; others wait.
     #[allow(clippy::type_complexity, reason = "a guard, or what may become one")]
     pub fn write_checked(
         &self,
@@ -263,7 +263,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.raw.adopt(tag).map(|gone| Orphaned::new(self.write_guard(tag), gone.into()))
     }
 
-    /// For reading, and for writing later: there is one of these at a time, beside readers.
+    /// Locks for reading, with the option to write later. There is one such guard at a time, beside plain readers.
     pub fn upgradable_read(&self) -> RwLockUpgradableGuard<'_, T, S> {
         if !self.raw.try_upgradable() {
             self.raw.lock_cold(Kind::Upgradable, None);
@@ -271,12 +271,13 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.upgradable_guard()
     }
 
-    /// The same, if there is no other one, and no writer has the lock or waits for it.
+    /// As [`upgradable_read`](Self::upgradable_read), unless another such guard exists, or a writer holds the lock or
+    /// waits for it.
     pub fn try_upgradable_read(&self) -> Option<RwLockUpgradableGuard<'_, T, S>> {
         self.raw.try_upgradable().then(|| self.upgradable_guard())
     }
 
-    /// The same, if that is possible within the time span.
+    /// As [`upgradable_read`](Self::upgradable_read), if that is possible within the time span.
     pub fn try_upgradable_read_for(
         &self,
         span: Duration,
@@ -284,7 +285,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.try_upgradable_read_until(Deadline::after(span))
     }
 
-    /// The same, if that is possible before the deadline.
+    /// As [`upgradable_read`](Self::upgradable_read), if that is possible before the deadline.
     pub fn try_upgradable_read_until(
         &self,
         deadline: Deadline,
@@ -293,43 +294,43 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
             .then(|| self.upgradable_guard())
     }
 
-    /// The value, without locking: nobody else can have the lock.
+    /// The value. Exclusive access to the lock makes locking unnecessary.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// In a forked child: readers that were there at the fork have left.
+    /// In a forked child: removes the readers that were there at the fork.
     ///
     /// # Safety
-    /// No thread of this process has a read guard of this lock now, be it of before the fork (the thread that forked) or
-    /// since: such readers are forgotten, too.
+    /// No thread of this process has a read guard of this lock, neither from before the fork (in the thread that
+    /// called it) nor from after it: those readers would be removed, too.
     pub unsafe fn forget_readers(&self) {
         self.raw.forget_readers();
     }
 
-    /// The caller has it for reading.
+    /// A read guard. The caller holds the lock for reading.
     #[inline(always)]
     fn read_guard(&self) -> RwLockReadGuard<'_, T, S> {
-        // SAFETY: the pointer is never null; the caller's promise.
+        // SAFETY: the pointer is not null, and the caller holds the lock for reading.
         unsafe { RwLockReadGuard::new(&self.raw, self.value_ptr(), S::stamp()) }
     }
 
-    /// The caller, whose tag this is, has it for writing.
+    /// A write guard. The caller, with this tag, holds the lock for writing.
     #[inline(always)]
     fn write_guard(&self, tag: u32) -> RwLockWriteGuard<'_, T, S> {
-        // SAFETY: as above.
+        // SAFETY: the pointer is not null, and the caller holds the lock for writing.
         unsafe { RwLockWriteGuard::new(&self.raw, self.value_ptr(), tag) }
     }
 
-    /// The caller has it as upgradable.
+    /// An upgradable guard. The caller holds the lock as upgradable.
     fn upgradable_guard(&self) -> RwLockUpgradableGuard<'_, T, S> {
-        // SAFETY: as above.
+        // SAFETY: the pointer is not null, and the caller holds the lock as upgradable.
         unsafe { RwLockUpgradableGuard::new(&self.raw, self.value_ptr(), S::stamp()) }
     }
 
     #[inline(always)]
     fn value_ptr(&self) -> core::ptr::NonNull<T> {
-        // SAFETY: a field's address is not null.
+        // SAFETY: the address of a field is not null.
         unsafe { core::ptr::NonNull::new_unchecked(self.value.get()) }
     }
 }

@@ -1,46 +1,46 @@
-//! The lock itself, without a value: its fast paths, and what leaving it owes to those who sleep.
+//! The read-write lock algorithm without the value: fast paths, and the wake-ups that a leaving holder owes.
 //!
-//! The word is told in `state.rs`. Readers, writers and upgradable readers take it when it is free for them,
-//! whoever is first. Who does not get it looks again for a moment, then sleeps (`slow_path.rs`):
+//! `state.rs` describes the state word. Readers, writers and upgradable readers take the lock when it admits them,
+//! first come, first served. A thread that is not admitted spins briefly and then sleeps (`slow_path.rs`):
 //!
-//! - A writer that has to wait closes the lock to readers that come. Those inside leave; the last one wakes
-//!   a writer that sleeps.
-//! - A writer that leaves opens it, and wakes all readers and one writer: whoever is first.
-//! - Who was overtaken for half a millisecond insists: a reader keeps writers out until it came in, a writer
-//!   keeps those out that have not slept, and sleepers are woken in the order in which they came.
+//! - A writer that has to wait closes the lock to new readers. Those inside leave, and the last one wakes a sleeping
+//!   writer.
+//! - A writer that leaves opens the lock, and wakes all readers and one writer; the first to run gets it.
+//! - A thread that has been overtaken for half a millisecond insists. A reader then keeps writers out until it is in.
+//!   A writer keeps out writers that have not slept, and sleepers are woken in order of arrival.
 //!
-//! So neither kind starves the other, nor its own, and while nobody insists nobody waits for a thread to be
-//! woken that another could overtake.
+//! So neither kind starves the other or itself. While no thread insists, no thread waits for the wake-up of another
+//! one that could be overtaken.
 //!
 //! # Invariants
-//! 1. One writer, or readers and at most one upgradable reader among them, hold the lock at a time. What a
-//!    holder did happens before what a later one does that it excluded: every change of the word is a
-//!    read-modify-write, so a Release lasts.
-//! 2. Whoever leaves so that sleepers may go on wakes them after its last access to the word: its memory may be
-//!    gone by then.
-//! 3. While a writer or an upgradable reader sleeps, WRITERS_ASLEEP is set, or somebody is awake who sets it
-//!    or wakes them: one that was woken and has not left yet (it takes the lock with WRITERS_ASLEEP set, or
-//!    gives up and wakes all others), or a reader that insists (it wakes one when it has come in). The same for
-//!    readers and READERS_ASLEEP, who are woken all at once.
-//! 4. The lock is CLOSED only while a writer or an upgrading reader waits that is awake or will be woken: each
-//!    closes it for itself, before it looks again and before it sleeps. Who gives up opens it again, and wakes all: others who still
-//!    wait close it again. (WRITERS_ASLEEP is no proof that anybody is there to open it.)
-//! 5. A lock that is free and of an earlier generation than the process is renewed before it is taken, and
-//!    all sleepers are woken: those who are here say again what they said.
-//! 6. A reader that is ready to wait may count itself first and look then: one instruction that cannot fail. If it
-//!    should not have come in it was a visitor, and leaves as a reader does; it is one once, before it waits, so
-//!    that writers are kept out by each for a moment. It has read nothing. Visitors are in first generations only:
-//!    in a child one that the fork copied would be a reader who never leaves. In later generations there are none
-//!    but such copies; those beside a writer go with it, and others look like readers of the parent that are gone.
-//!    Nor are there any where processes share the lock, since one may die.
-//! 7. CLOSED, READER_FIRST and SLEEPERS_FIRST are advice: whom they let in and keep out is fairness, no more. Where
-//!    processes share the lock, who gave it may be dead. So nobody sleeps there for long without a look, and who
-//!    has waited for a second minds no advice (`bounded_wait.rs`), and comes in without leaving any. One that lives, and still
-//!    insists, gives it again.
-//! 8. A writer that a fork left behind has the lock for good: blocking attempts panic, others fail at once, but for
-//!    `adopt`. A gone upgradable reader becomes a gone reader: it has changed nothing, and the
-//!    thread that forked may have borrowed the value from its guard.
-//! 9. What leaves a lock that processes share came in the same process: not the copy of a guard in a forked child.
+//! 1. Either one writer holds the lock, or readers, among them at most one upgradable reader. What a holder did
+//!    happens before what a later holder does that excludes it: every change of the word is a read-modify-write,
+//!    which continues the release sequence.
+//! 2. A holder that leaves wakes sleepers after its last access to the word, whose memory may be gone by then.
+//! 3. While a writer or an upgradable reader sleeps, WRITERS_ASLEEP is set, or a thread is awake that will set it or
+//!    wake them: one that was woken and has not left yet (it takes the lock with WRITERS_ASLEEP set, or gives up and
+//!    wakes all others), or a reader that insists (it wakes one once it is in). The same holds for readers and
+//!    READERS_ASLEEP; readers are woken all at once.
+//! 4. The lock is CLOSED only while a writer or an upgrading reader waits that is awake or will be woken: each one
+//!    closes it itself, before it checks again and before it sleeps. One that gives up opens it again and wakes all;
+//!    others that still wait close it again. (WRITERS_ASLEEP does not prove that a thread is there to open it.)
+//! 5. A free lock of an earlier generation than the process's is renewed before it is taken, and all sleepers are
+//!    woken. Threads that exist in this process set their flags again.
+//! 6. A reader that is prepared to wait may count itself first and check afterwards: a single instruction that cannot
+//!    fail. If it should not have entered, it was a visitor and leaves like a reader, without having read anything.
+//!    It visits once, before it waits, so that it keeps writers out only for a moment. Visitors exist only in the
+//!    first generation: in a child, the copy of one would be a reader that never leaves. In later generations such
+//!    copies are the only ones; those beside a writer disappear with it, others look like readers of the parent that
+//!    are gone. Locks shared between processes have no visitors either, since one may die.
+//! 7. CLOSED, READER_FIRST and SLEEPERS_FIRST are advice that affects only fairness. If processes share the lock, the
+//!    thread that set it may be dead. So there no thread sleeps for long without checking, and a thread that has
+//!    waited for a second ignores advice (`bounded_wait.rs`) and enters without leaving any. A live thread that still
+//!    insists sets it again.
+//! 8. A writer that did not survive a fork holds the lock for good: blocking attempts panic, others fail at once,
+//!    except `adopt`. An upgradable reader that is gone becomes a plain reader that is gone: it has changed nothing,
+//!    and the thread that called fork may have borrowed the value from its guard.
+//! 9. If processes share the lock, a holder leaves in the process in which it came, not as the copy of a guard in a
+//!    forked child.
 
 use core::marker::PhantomData;
 
@@ -58,7 +58,7 @@ use crate::sync::profile;
 use crate::sync::scope::Scope;
 use crate::sys::futex;
 
-/// See the module's text. All bytes 0 is a free one.
+/// The lock. All bytes 0 is a free one.
 #[repr(transparent)]
 pub(super) struct Raw<S: Scope> {
     pub(super) state: AtomicU64,
@@ -76,13 +76,13 @@ impl<S: Scope> Raw<S> {
         Raw { state: AtomicU64::new(0), scope: PhantomData }
     }
 
-    /// The state. Relaxed: what is concluded from it is exchanged against it.
+    /// The state. Relaxed: conclusions from it are verified by compare-exchange.
     #[inline(always)]
     pub(super) fn load(&self) -> State {
         State(self.state.load(Ordering::Relaxed))
     }
 
-    /// From one state to another, if nobody was quicker.
+    /// Changes the state if it is still `from`.
     #[inline(always)]
     pub(super) fn change(&self, from: State, to: State, success: Ordering) -> Result<(), State> {
         match self.state.compare_exchange(from.0, to.0, success, Ordering::Relaxed) {
@@ -91,7 +91,7 @@ impl<S: Scope> Raw<S> {
         }
     }
 
-    /// From whatever state to what `to` makes of it; the state before.
+    /// Changes the state to what `to` returns; returns the state before that.
     #[inline]
     pub(super) fn change_any(&self, success: Ordering, to: impl Fn(State) -> State) -> State {
         let mut state = self.load();
@@ -101,26 +101,27 @@ impl<S: Scope> Raw<S> {
         state
     }
 
-    /// For a reader that waits if need be: whether it came in at once. It may have been a visitor (invariant 6).
+    /// For a reader that is prepared to wait: enters, and returns whether it was admitted. If not, it was a visitor
+    /// (invariant 6).
     #[inline]
     pub(super) fn read_at_once(&self) -> bool {
         if !state::has_visitors::<S>() {
             return self.try_read();
         }
-        // Without a look before: where this thread was the last to unlock, a load would wait until that is done.
-        // Acquire: partner is the Release of a writer that left.
+        // Without a load first: if this thread was the last to unlock, a load would wait for that store. Acquire:
+        // partner is the Release of a writer that left.
         let before = State(self.state.fetch_add(READER, Ordering::Acquire));
         before.is_open_in_first_generation() || self.visitor_leaves()
     }
 
-    /// False.
+    /// Takes back a visit, and returns false.
     #[cold]
     fn visitor_leaves(&self) -> bool {
         self.unlock_read();
         false
     }
 
-    /// For a reader, if no writer has it or waits for it.
+    /// Enters as a reader, unless a writer holds the lock or waits for it.
     #[inline]
     pub(super) fn try_read(&self) -> bool {
         let mut state = self.load();
@@ -147,12 +148,12 @@ impl<S: Scope> Raw<S> {
         true
     }
 
-    /// For a writer, which has this tag, if nobody has it.
+    /// Locks as a writer with this tag, if the lock is free.
     #[inline]
     pub(super) fn try_write(&self, tag: u32) -> bool {
-        // Most likely it is free: then a look first is for nothing.
+        // Most likely it is free, and a load first would be wasted.
         let (free, taken) = State::free_and_taken::<S>(tag);
-        // Acquire: partners are the Releases of whoever left.
+        // Acquire: partners are the Releases of holders that left.
         self.change(free, taken, Ordering::Acquire).is_ok() || self.try_write_cold()
     }
 
@@ -161,7 +162,7 @@ impl<S: Scope> Raw<S> {
         self.try_begin(Kind::Writer)
     }
 
-    /// For an upgradable reader, if no other one and no writer has it or waits for it.
+    /// Locks as an upgradable reader, unless there is another one, or a writer holds the lock or waits for it.
     pub(super) fn try_upgradable(&self) -> bool {
         self.try_begin(Kind::Upgradable)
     }
@@ -176,7 +177,7 @@ impl<S: Scope> Raw<S> {
         true
     }
 
-    /// A reader leaves.
+    /// Unlocks for a reader.
     #[inline]
     pub(super) fn unlock_read(&self) {
         let this: *const AtomicU64 = &self.state;
@@ -190,26 +191,26 @@ impl<S: Scope> Raw<S> {
     #[cold]
     fn wake_after_readers(this: *const AtomicU64, before: State) {
         if before.readers() > 1 || before.has(WRITING) {
-            // The last one does it, or the writer beside whom a visitor was.
+            // The last reader does it, or the writer beside which the visitor was.
             return;
         }
         profile::let_go(profile::Kind::Write, this);
         if before.has(UPGRADING) {
-            // It is one of them; the kernel does not know which.
+            // The upgrading reader is one of the sleepers; the kernel does not know which.
             half_word_wait::wake::<S>(this, Half::Writers, u32::MAX);
         } else if !before.has(UPGRADABLE) {
-            // WRITERS_ASLEEP stays: who is woken takes the lock with it.
+            // WRITERS_ASLEEP stays: the woken thread takes the lock with it.
             half_word_wait::wake::<S>(this, Half::Writers, 1);
         }
     }
 
-    /// A writer leaves that came with this tag. Nothing happens if it is that of another process.
+    /// Unlocks for a writer with this tag. Does nothing if that is another process's.
     #[inline]
     pub(super) fn unlock_write_as(&self, tag: u32) {
         if Self::is_another_process(tag) {
             return;
         }
-        // Most likely nobody has come meanwhile, so the state is as it was left.
+        // Most likely no thread has come meanwhile, and the state is unchanged.
         let (free, taken) = State::free_and_taken::<S>(tag);
         // Release: as in `unlock_write`.
         if self.change(taken, free, Ordering::Release).is_err() {
@@ -217,7 +218,7 @@ impl<S: Scope> Raw<S> {
         }
     }
 
-    /// Whether this tag is that of another process. Of a private lock a child has a copy.
+    /// Whether this tag is another process's. A private lock is copied by fork.
     #[inline(always)]
     fn is_another_process(tag: u32) -> bool {
         S::FUTEX == futex::Scope::Shared && tag != state::tag::<S>()
@@ -228,7 +229,7 @@ impl<S: Scope> Raw<S> {
         self.unlock_write();
     }
 
-    /// A writer leaves.
+    /// Unlocks for a writer.
     #[inline]
     pub(super) fn unlock_write(&self) {
         let state = self.load();
@@ -236,13 +237,13 @@ impl<S: Scope> Raw<S> {
             return;
         }
         let is_alone = !state.has(ASLEEP | READERS);
-        // Release: partner is the Acquire of whoever comes next.
+        // Release: partner is the Acquire of the next holder.
         if !is_alone || self.change(state, state.let_go(), Ordering::Release).is_err() {
             self.leave_cold(0);
         }
     }
 
-    /// An upgradable reader leaves.
+    /// Unlocks for an upgradable reader.
     #[inline]
     pub(super) fn unlock_upgradable(&self) {
         let state = self.load();
@@ -252,23 +253,23 @@ impl<S: Scope> Raw<S> {
         }
     }
 
-    /// A writer becomes a reader.
+    /// Turns a writer into a reader.
     #[inline]
     pub(super) fn downgrade(&self) {
         self.leave_cold(READER);
     }
 
-    /// An upgradable reader becomes a plain one.
+    /// Turns an upgradable reader into a plain one.
     #[inline]
     pub(super) fn downgrade_upgradable(&self) {
         self.leave_cold(READER);
     }
 
-    /// A writer becomes an upgradable reader.
+    /// Turns a writer into an upgradable reader.
     #[inline]
     pub(super) fn downgrade_to_upgradable(&self) {
         let this: *const AtomicU64 = &self.state;
-        // Release: partner is the Acquire of a reader. Writers cannot go on.
+        // Release: partner is the Acquire of a reader. Writers cannot begin.
         let before = self.change_any(Ordering::Release, |state| {
             let tag = u64::from(state.holder());
             state
@@ -283,7 +284,7 @@ impl<S: Scope> Raw<S> {
         }
     }
 
-    /// A writer or an upgradable reader leaves and wakes others, `READER` if it stays as a reader.
+    /// Unlocks and wakes others; `stays` is `READER` if the holder stays as a reader.
     #[cold]
     fn leave_cold(&self, stays: u64) {
         if Self::has_gone_writer(self.load()) {
@@ -297,9 +298,9 @@ impl<S: Scope> Raw<S> {
                 profile::let_go(profile::Kind::Write, this);
             }
         }
-        // Release: partner is the Acquire of whoever comes next.
+        // Release: partner is the Acquire of the next holder.
         let before = self.change_any(Ordering::Release, |state| {
-            // A reader that insists lets writers sleep on; it wakes one when it has come in.
+            // A reader that insists leaves writers asleep; it wakes one once it is in.
             let kept = if state.seen::<S>().has(READER_FIRST) { WRITERS_ASLEEP } else { 0 };
             let left = state.without_copied_visitors::<S>().let_go();
             State(left.without(ASLEEP & !kept).0 + stays)
@@ -312,7 +313,7 @@ impl<S: Scope> Raw<S> {
         }
     }
 
-    /// The state, or what it is now if it was that of a free lock of an earlier generation (invariant 5).
+    /// Returns the state; if it is that of a free lock of an earlier generation, renews it first (invariant 5).
     #[inline]
     pub(super) fn renew(&self, state: State) -> State {
         if state.is_free() && !state.is_current::<S>() { self.renew_cold(state) } else { state }
@@ -322,7 +323,7 @@ impl<S: Scope> Raw<S> {
     fn renew_cold(&self, mut state: State) -> State {
         let this: *const AtomicU64 = &self.state;
         while state.is_free() && !state.is_current::<S>() {
-            // Relaxed: nobody left. Whoever did before: a read-modify-write, so its Release lasts.
+            // Relaxed: no holder leaves here. The release sequence of the last one continues.
             match self.change(state, State::renewed::<S>(), Ordering::Relaxed) {
                 Ok(()) => {
                     if state.has(ASLEEP) {
@@ -342,7 +343,7 @@ impl<S: Scope> Raw<S> {
         half_word_wait::wake::<S>(this, Half::Writers, u32::MAX);
     }
 
-    /// Nobody has it, and nobody insists.
+    /// Whether the lock is free, and no thread insists.
     #[cfg(test)]
     pub(super) fn is_quiet(&self) -> bool {
         let state = self.load();

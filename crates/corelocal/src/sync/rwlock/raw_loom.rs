@@ -1,6 +1,6 @@
-//! Readers, writers and upgradable readers in every order. Then twins with one fault each.
+//! Model: readers, writers and upgradable readers in every order. Then mutants with one fault each.
 //!
-//! In a model whoever was overtaken once insists, and a deadline passes at any time.
+//! In a model a thread that was overtaken once insists, and a deadline passes at any time.
 
 use super::*;
 use crate::sync::scope::Private;
@@ -11,7 +11,7 @@ use std::boxed::Box;
 
 type Raw = super::Raw<Private>;
 
-/// How they come and go.
+/// How threads lock and unlock.
 #[derive(Clone, Copy)]
 struct Ways {
     read: fn(&Raw),
@@ -32,11 +32,11 @@ const RIGHT: Ways = Ways {
     upgrade: |raw| assert!(raw.try_upgrade() || raw.upgrade_cold(None)),
 };
 
-/// As in a child, where readers are no visitors.
+/// As in a child, where readers are not visitors.
 const NO_VISITORS: Ways =
     Ways { read: |raw| assert!(raw.try_read() || raw.read_cold(None)), ..RIGHT };
 
-/// In a model all threads have the same.
+/// In a model all threads have the same tag.
 fn tag() -> u32 {
     state::tag::<Private>()
 }
@@ -48,19 +48,19 @@ struct Model {
 }
 
 impl Model {
-    /// Leaked: loom panics in the drop of its own, after a deadlock.
+    /// Leaked: loom panics in its own drop after a deadlock.
     fn leaked(ways: Ways) -> &'static Model {
         let model = Model { ways, raw: Raw::new(), value: UnsafeCell::new(0) };
         Box::leak(Box::new(model))
     }
 
     fn add(&self) {
-        // SAFETY: for writers only.
+        // SAFETY: called by writers only.
         self.value.with_mut(|value| unsafe { *value += 1 });
     }
 
     fn value(&self) -> u32 {
-        // SAFETY: for readers and writers.
+        // SAFETY: called by readers and writers.
         self.value.with(|value| unsafe { *value })
     }
 
@@ -97,12 +97,12 @@ impl Model {
     }
 }
 
-/// Two other threads and this one; at the end nobody has the lock, and it was written so often.
+/// Runs two other threads and this one. At the end the lock is free, and was written to this often.
 fn explore(ways: Ways, others: [fn(&Model) -> u32; 2], mine: fn(&Model) -> u32) {
     explore_within(2, ways, others, mine);
 }
 
-/// Fewer preemptions, where deadlines make for orders enough.
+/// With fewer preemptions, where deadlines alone yield many orders.
 fn explore_within(
     preemptions: usize,
     ways: Ways,
@@ -251,7 +251,7 @@ fn loom_catches_a_reader_without_release() {
     explore(Ways { unlock_read, ..RIGHT }, [reads, reads], writes);
 }
 
-/// A reader whose visit was as said.
+/// As a reader with this outcome of its visit.
 fn reads_after_a_visit(raw: &Raw, was_open: bool) {
     if !was_open {
         assert!(raw.read_cold(None));
@@ -326,7 +326,7 @@ fn loom_catches_a_writer_without_release() {
     explore(Ways { unlock_write, ..RIGHT }, [writes, reads], writes);
 }
 
-/// It closes the lock, and leaves it so.
+/// It closes the lock, and leaves it closed.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_writer_that_gives_up_without_a_word() {
@@ -343,7 +343,7 @@ fn loom_catches_a_writer_that_gives_up_without_a_word() {
     explore(Ways { try_write, ..RIGHT }, [tries_to_write, reads], reads);
 }
 
-/// Of two writers that slept the first goes as if nobody slept any more.
+/// Of two writers that slept, the first one leaves as if there were no other sleepers.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_writer_that_forgets_the_others() {
@@ -362,7 +362,7 @@ fn loom_catches_a_writer_that_forgets_the_others() {
     explore(Ways { write, ..RIGHT }, [writes, writes], writes);
 }
 
-/// A reader that came in meanwhile sees the value change.
+/// A reader that entered meanwhile sees the value change.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_an_upgrade_beside_readers() {
@@ -372,7 +372,7 @@ fn loom_catches_an_upgrade_beside_readers() {
     explore(Ways { upgrade, ..RIGHT }, [upgrades, reads], reads);
 }
 
-/// The last reader wakes a writer, which cannot go on, and not the one that upgrades.
+/// The last reader wakes a writer, which cannot begin, instead of the upgrading reader.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_an_upgrade_that_does_not_say_so() {

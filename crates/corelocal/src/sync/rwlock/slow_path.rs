@@ -1,4 +1,4 @@
-//! The slow paths of the lock: waiting for it, giving up, and what a fork left behind.
+//! The slow paths of the read-write lock: waiting, giving up, and locks that a fork left behind.
 //!
 //! The invariants are those of `raw.rs`.
 
@@ -20,7 +20,7 @@ use crate::sys::owner_tag::{self, Holder};
 #[cfg(all(feature = "lock_api", not(loom)))]
 use crate::sys::sleep;
 
-/// Those who wait for the upper half.
+/// Threads that wait on the upper half.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Writer,
@@ -35,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// The state with one of this kind in it. One that has slept says that others may (invariant 3).
+    /// The state with one of this kind in it. One that has slept sets WRITERS_ASLEEP for others (invariant 3).
     fn taken<S: Scope>(self, state: State, patience: &Patience) -> State {
         let taken = match self {
             Kind::Writer => state.with_writer(state::tag::<S>()),
@@ -47,8 +47,8 @@ impl Kind {
 }
 
 impl<S: Scope> Raw<S> {
-    /// For a reader; false at the deadline. Where a gone writer has the lock, a panic, or false at once if there is a
-    /// deadline. A panic with 2^20 readers.
+    /// Waits to read; false at the deadline. If the writer is gone after a fork: panics, or returns false at once if
+    /// there is a deadline. Panics if there are 2^20 readers.
     #[cold]
     pub(super) fn read_cold(&self, deadline: Option<Deadline>) -> bool {
         self.wait_to_read(deadline, || {
@@ -56,20 +56,20 @@ impl<S: Scope> Raw<S> {
         })
     }
 
-    /// As `read_cold` without a deadline, but with 2^20 readers it waits until one of them has left.
+    /// As `read_cold` without a deadline, but if there are 2^20 readers it waits until one leaves.
     ///
-    /// For guards that lock again as they are dropped: a panic that is caught would leave them without the lock.
+    /// For guards that lock again when they are dropped: after a caught panic they would exist without the lock.
     #[cold]
     #[cfg(all(feature = "lock_api", not(loom)))]
     pub(super) fn read_even_if_full(&self) {
         self.wait_to_read(None, || {
-            // Readers that leave wake no other readers.
+            // A reader that leaves does not wake readers.
             let pause = Deadline::after(core::time::Duration::from_millis(1));
             sleep::wait(&AtomicU32::new(0), 0, Some(pause), futex::Scope::Private);
         });
     }
 
-    /// `full` is called where there is no room for another reader; if it returns, the state is looked at again.
+    /// Calls `full` if there is no room for another reader, and checks the state again when it returns.
     fn wait_to_read(&self, deadline: Option<Deadline>, full: impl Fn()) -> bool {
         let mut patience = Patience::new();
         let mut wait = Wait::begin(profile::Kind::Read, self);
@@ -92,12 +92,12 @@ impl<S: Scope> Raw<S> {
             }
             let insists = patience.is_over() && state.is_current::<S>() && !state.has(READER_FIRST);
             let said = seen.with(READERS_ASLEEP | if insists { READER_FIRST } else { 0 });
-            // Relaxed: who is woken looks again.
+            // Relaxed: a woken thread checks the state again.
             if state != said && self.change(state, said, Ordering::Relaxed).is_err() {
                 continue;
             }
             if insists {
-                // A closed lock is open to it now.
+                // A closed lock admits it now.
                 patience.insists = true;
                 continue;
             }
@@ -114,7 +114,7 @@ impl<S: Scope> Raw<S> {
         }
     }
 
-    /// For a reader, if that is possible now; else what the state is.
+    /// Enters as a reader if possible; otherwise returns the state.
     pub(super) fn enter(&self, patience: &Patience) -> Result<(), State> {
         let this: *const AtomicU64 = &self.state;
         let mut state = self.load();
@@ -126,7 +126,7 @@ impl<S: Scope> Raw<S> {
             }
             let mut entered = seen.with_reader();
             if patience.insists {
-                // Writers could not close it; one of them does now.
+                // Writers could not close the lock; one of them does now.
                 entered = entered.without(READER_FIRST | WRITERS_ASLEEP);
             }
             // Acquire: partner is the Release of a writer that left.
@@ -148,17 +148,17 @@ impl<S: Scope> Raw<S> {
         }
         if patience.insists {
             let this: *const AtomicU64 = &self.state;
-            // Relaxed: nothing is told but that writers may begin.
+            // Relaxed: this only allows writers to begin.
             let before = self.change_any(Ordering::Relaxed, |state| state.without(READER_FIRST));
             if before.has(WRITERS_ASLEEP) {
-                // They could neither begin nor close it.
+                // They could neither begin nor close the lock.
                 half_word_wait::wake::<S>(this, Half::Writers, u32::MAX);
             }
         }
         false
     }
 
-    /// For a writer or an upgradable reader; otherwise as `read_cold`.
+    /// Waits to lock as a writer or an upgradable reader; otherwise as `read_cold`.
     #[cold]
     pub(super) fn lock_cold(&self, kind: Kind, deadline: Option<Deadline>) -> bool {
         let mut patience = Patience::new();
@@ -189,7 +189,7 @@ impl<S: Scope> Raw<S> {
             if insists {
                 said = said.with(SLEEPERS_FIRST);
             }
-            // Relaxed: who is woken looks again.
+            // Relaxed: a woken thread checks the state again.
             if state != said && self.change(state, said, Ordering::Relaxed).is_err() {
                 continue;
             }
@@ -207,19 +207,19 @@ impl<S: Scope> Raw<S> {
         }
     }
 
-    /// Keeps out readers that come from here on; those inside leave. False if nothing is to be done for that.
+    /// Closes the lock to new readers, while those inside leave. False if it is closed or cannot be.
     fn close(&self, state: State, patience: &Patience) -> bool {
         let advised = if patience.dozed { state.without(READER_FIRST) } else { state };
         let is_open = !advised.has(WRITING | READER_FIRST | CLOSED);
         if is_open && state.is_current::<S>() {
-            // Relaxed: it tells nothing else. Should it fail, the caller looks at what it is now.
+            // Relaxed: it publishes nothing else. If it fails, the caller checks the new state.
             let _ = self.change(state, advised.with(CLOSED), Ordering::Relaxed);
             return true;
         }
         false
     }
 
-    /// For a writer or an upgradable reader, if that is possible now; else what the state is.
+    /// Locks as a writer or an upgradable reader if possible; otherwise returns the state.
     pub(super) fn begin(&self, kind: Kind, patience: &Patience) -> Result<(), State> {
         let mut state = self.load();
         loop {
@@ -228,7 +228,7 @@ impl<S: Scope> Raw<S> {
             if !kind.is_admitted(seen, patience.slept) {
                 return Err(state);
             }
-            // Acquire: partners are the Releases of whoever left.
+            // Acquire: partners are the Releases of holders that left.
             match self.change(state, kind.taken::<S>(seen, patience), Ordering::Acquire) {
                 Ok(()) => return Ok(()),
                 Err(now) => state = now,
@@ -237,18 +237,18 @@ impl<S: Scope> Raw<S> {
     }
 
     fn gives_up(&self, kind: Kind, patience: &mut Patience) -> bool {
-        // It may have been woken in place of another.
+        // It may have been woken in place of another thread.
         patience.slept = true;
         if self.begin(kind, patience).is_ok() {
             return true;
         }
         let this: *const AtomicU64 = &self.state;
         let mine = if patience.insists { SLEEPERS_FIRST } else { 0 };
-        // Relaxed: nothing is told but that others may go on.
+        // Relaxed: this only allows others to continue.
         let before = self.change_any(Ordering::Relaxed, |state| {
             state.without(CLOSED | WRITERS_ASLEEP | READERS_ASLEEP | mine)
         });
-        // Invariants 3 and 4. Readers that cannot come in say again that they sleep.
+        // Invariants 3 and 4. Readers that cannot enter set their flag again.
         half_word_wait::wake::<S>(this, Half::Writers, u32::MAX);
         if before.has(READERS_ASLEEP) {
             half_word_wait::wake::<S>(this, Half::Readers, u32::MAX);
@@ -256,7 +256,7 @@ impl<S: Scope> Raw<S> {
         false
     }
 
-    /// An upgradable reader becomes a writer, if nobody else reads.
+    /// Turns the upgradable reader into a writer, if there is no other reader.
     #[inline]
     pub(super) fn try_upgrade(&self) -> bool {
         self.begin_upgrade().is_ok()
@@ -265,7 +265,7 @@ impl<S: Scope> Raw<S> {
     fn begin_upgrade(&self) -> Result<(), State> {
         let mut state = self.load();
         while state.readers() == 0 {
-            // Acquire: partners are the Releases of the readers that left.
+            // Acquire: partners are the Releases of readers that left.
             match self.change(state, state.upgraded(), Ordering::Acquire) {
                 Ok(()) => return Ok(()),
                 Err(now) => state = now,
@@ -274,8 +274,8 @@ impl<S: Scope> Raw<S> {
         Err(state)
     }
 
-    /// An upgradable reader becomes a writer, once nobody else reads; false at the deadline, and it is what it
-    /// was.
+    /// Turns the upgradable reader into a writer once there is no other reader. At the deadline returns false, and it
+    /// is still upgradable.
     #[cold]
     pub(super) fn upgrade_cold(&self, deadline: Option<Deadline>) -> bool {
         let mut patience = Patience::new();
@@ -289,7 +289,7 @@ impl<S: Scope> Raw<S> {
             }
             let closed = if state.is_current::<S>() { CLOSED } else { 0 };
             let said = state.seen::<S>().with(UPGRADING | closed);
-            // Relaxed: who is woken looks again.
+            // Relaxed: a woken thread checks the state again.
             if state != said && self.change(state, said, Ordering::Relaxed).is_err() {
                 continue;
             }
@@ -303,14 +303,14 @@ impl<S: Scope> Raw<S> {
         wait.end(true)
     }
 
-    /// Opens the lock again; false.
+    /// Opens the lock again, and returns false.
     fn stays_upgradable(&self) -> bool {
         let this: *const AtomicU64 = &self.state;
-        // Relaxed: nothing is told but that readers may come in.
+        // Relaxed: this only allows readers to enter.
         let before = self.change_any(Ordering::Relaxed, |state| {
             state.without(UPGRADING | CLOSED | READERS_ASLEEP | WRITERS_ASLEEP)
         });
-        // Invariants 3 and 4. Writers may have been woken by the last reader, and close the lock again.
+        // Invariants 3 and 4. Writers that the last reader has woken close the lock again.
         if before.has(READERS_ASLEEP) {
             half_word_wait::wake::<S>(this, Half::Readers, u32::MAX);
         }
@@ -320,26 +320,26 @@ impl<S: Scope> Raw<S> {
         false
     }
 
-    /// A writer or an upgradable reader has it that a fork left behind.
+    /// Whether the writer or upgradable reader did not survive a fork.
     fn is_left_behind(state: State) -> bool {
         let is_held = state.has(WRITING | UPGRADABLE) && S::FUTEX == futex::Scope::Private;
         is_held && owner_tag::who::<TAG_BITS>(state.holder()) == Holder::Gone
     }
 
-    /// A writer has it that a fork left behind.
+    /// Whether the writer did not survive a fork.
     pub(super) fn has_gone_writer(state: State) -> bool {
         state.has(WRITING) && Self::is_left_behind(state)
     }
 
-    /// An upgradable reader has it that a fork left behind.
+    /// Whether the upgradable reader did not survive a fork.
     pub(super) fn has_gone_upgradable(state: State) -> bool {
         state.has(UPGRADABLE) && Self::is_left_behind(state)
     }
 
-    /// Makes an upgradable reader that a fork left behind a reader, gone as well; false if there is none.
+    /// Turns an upgradable reader that is gone into a plain reader that is gone; false if there is none.
     ///
-    /// It has changed nothing; if it was upgrading it had not begun. But the thread that forked may have borrowed the
-    /// value from its guard, so no writer may begin.
+    /// It has changed nothing: even an upgrade that it waited for had not begun. But the thread that called fork may
+    /// have borrowed the value from its guard, so no writer may begin.
     #[cold]
     pub(super) fn demotes_upgradable(&self, state: State) -> bool {
         let is_there = Self::has_gone_upgradable(state);
@@ -349,16 +349,16 @@ impl<S: Scope> Raw<S> {
         is_there
     }
 
-    /// Takes the lock from a holder that a fork left behind, if it is as it was seen, and leaves it as `what` says;
-    /// whether it was.
+    /// Takes the lock from a holder that is gone, if the state is unchanged, and sets it to what `what` returns.
+    /// Returns whether it was unchanged.
     fn replaces_gone(&self, state: State, what: impl FnOnce(State) -> State) -> bool {
         let this: *const AtomicU64 = &self.state;
         let free =
             state.without_copied_visitors::<S>().let_go().without(READER_FIRST | SLEEPERS_FIRST);
         let freed = what(free.without(READERS_ASLEEP | WRITERS_ASLEEP));
         let freed = if freed.is_free() { State::renewed::<S>() } else { freed };
-        // Acquire: of the fork, which copied all that the holder had done; threads of the child were started
-        // after it.
+        // Acquire: of the fork, which copied all that the holder had done, and after which the child's threads were
+        // started.
         let is_freed = self.change(state, freed, Ordering::Acquire).is_ok();
         if is_freed {
             Self::wake_everybody(this);
@@ -366,7 +366,7 @@ impl<S: Scope> Raw<S> {
         is_freed
     }
 
-    /// Frees the lock of a writer that a fork left behind; whether there was one.
+    /// Frees the lock if its writer is gone. Returns whether it was.
     #[cfg(all(feature = "lock_api", not(loom)))]
     pub(super) fn forget_writer(&self) -> bool {
         let mut state = self.load();
@@ -379,15 +379,16 @@ impl<S: Scope> Raw<S> {
         false
     }
 
-    /// Ends an attempt to take the lock that a gone writer has.
+    /// Ends an attempt to take a lock whose writer is gone.
     #[cold]
     fn fails_or_panics(&self, deadline: Option<Deadline>, mut state: State) -> bool {
         if deadline.is_some() {
             return false;
         }
-        // An unlock by mistake, of a `lock_api` guard that loses its lock to this panic, takes the slow path then.
+        // With this flag, an erroneous unlock by a `lock_api` guard that loses its lock to this panic takes the slow
+        // path.
         while Self::has_gone_writer(state) {
-            // Relaxed: it tells nothing else.
+            // Relaxed: it publishes nothing else.
             match self.change(state, state.with(READERS_ASLEEP), Ordering::Relaxed) {
                 Ok(()) => break,
                 Err(now) => state = now,
@@ -400,11 +401,11 @@ impl<S: Scope> Raw<S> {
         )
     }
 
-    /// For a writer of this tag: takes the lock from a writer that a fork left behind, whose tag is returned.
+    /// Takes the lock from a writer that is gone, for a writer with this tag. Returns the former tag.
     pub(super) fn adopt(&self, tag: u32) -> Option<u32> {
         let mut state = self.load();
         while Self::has_gone_writer(state) {
-            // Acquire: as in `replaces_gone`; or of `abandon`.
+            // Acquire: as in `replaces_gone`, or of `abandon`.
             match self.change(state, state.with_holder(tag), Ordering::Acquire) {
                 Ok(()) => return Some(state.holder()),
                 Err(now) => state = now,
@@ -413,21 +414,22 @@ impl<S: Scope> Raw<S> {
         None
     }
 
-    /// A writer leaves, as if the one with the tag `gone` still had the lock; all that wait look again.
+    /// Unlocks as if the writer with the tag `gone` still had the lock. All waiters check the state again.
     pub(super) fn abandon(&self, gone: u32) {
         let this: *const AtomicU64 = &self.state;
-        // Both halves change for a thread that is about to sleep: the lower one has the tag, and that thread has set
-        // WRITERS_ASLEEP in the upper one, which stays clear as long as the holder is gone.
-        // Release: partner is the Acquire in `adopt`.
+        // Both halves change for a thread that is about to sleep: the lower half has the tag, and in the upper one
+        // that thread has set WRITERS_ASLEEP, which stays clear while the writer is gone. Release: partner is the
+        // Acquire in `adopt`.
         self.change_any(Ordering::Release, |state| {
             state.with_holder(gone).without(WRITERS_ASLEEP).with(READERS_ASLEEP)
         });
         Self::wake_everybody(this);
     }
 
-    /// Whether the caller waits for readers that may be gone, or for itself.
+    /// Whether the caller would wait for readers that may be gone, or for itself.
     ///
-    /// Readers leave no name. But there were some at the fork, and of those threads one is here: the first of
+    /// Readers are anonymous. But there were some at the fork, and one thread of those is still here, the first of
+    /// the process. If that thread waits, only readers that came after the fork can leave.
     /// the process. If that one waits, only readers that came since the fork can let go.
     fn waits_for_gone_readers(&self, kind: Kind, state: State) -> bool {
         kind == Kind::Writer
@@ -437,7 +439,7 @@ impl<S: Scope> Raw<S> {
             && owner_tag::is_first_thread()
     }
 
-    /// For a writer that waited in vain, without a deadline.
+    /// For a writer that waited in vain without a deadline.
     #[cold]
     pub(super) fn panic_if_readers_are_gone(&self) {
         if self.waits_for_gone_readers(Kind::Writer, self.load()) {
@@ -445,7 +447,7 @@ impl<S: Scope> Raw<S> {
         }
     }
 
-    /// Forgets readers of before the fork, who never leave.
+    /// Removes readers from before the fork, which never leave.
     pub(super) fn forget_readers(&self) {
         let this: *const AtomicU64 = &self.state;
         let mut state = self.load();

@@ -1,27 +1,29 @@
-//! The word of a read-write lock: all that is known about it, in 64 bits that change at once.
+//! The state word of a read-write lock: 64 bits that change atomically.
 //!
 //! ```text
 //!   what writers wait for                               what readers wait for
 //!   63      59  58  57  56  55  54  53  52         32   31  30  29  28  27                0
-//!   generation  RF  SF  WA  UG  UP  W   readers         W   CL  RA  --  holder's tag (owner_tag.rs)
+//!   generation  RF  SF  WA  UG  UP  W   readers         W   CL  RA  --  owner's tag (owner_tag.rs)
 //! ```
 //!
-//! The kernel sleeps on one half, we change both at once. A half holds what its sleepers wait for, so that
-//! whatever lets them go on changes it: W is there twice.
+//! The kernel lets threads sleep on one half of the word; the program changes both halves at once. Each half holds
+//! what its sleepers wait for, so that every change that matters to them changes their half: W therefore occurs
+//! twice.
 //!
-//! | | | |
+//! | bit | name | meaning |
 //! |---|---|---|
-//! | W | writing | a writer has it |
-//! | UP | upgradable | an upgradable reader has it, beside other readers |
-//! | UG | upgrading | it waits for those to leave |
-//! | CL | closed | readers that come wait, as a writer does |
-//! | RA, WA | asleep | readers, writers may sleep |
-//! | RF | reader first | a reader has waited for long: writers do not begin before it came in |
-//! | SF | sleepers first | a writer has waited for long: those that have not slept do not begin |
+//! | W | writing | A writer holds the lock. |
+//! | UP | upgradable | An upgradable reader holds the lock, beside plain readers. |
+//! | UG | upgrading | The upgradable reader waits for the plain readers to leave. |
+//! | CL | closed | New readers must wait, because a writer waits. |
+//! | RA, WA | asleep | Readers, or writers, may be sleeping. |
+//! | RF | reader first | A reader has waited for long: no writer begins before it is in. |
+//! | SF | sleepers first | A writer has waited for long: threads that have not slept do not begin. |
 //!
-//! The generation is that of the process when the lock was free last, from 0: so a new lock is of the first one.
-//! The tag is that of the writer or the upgradable reader; where processes share the lock, that of its process.
-//! CL, RF and SF are advice: they count only in that generation, for whoever gave it may be gone in a later one.
+//! The generation is that of the process when the lock was last free, counted from 0, so that a new lock is of the
+//! first one. The tag is that of the writer or the upgradable reader; if processes share the lock, that of its
+//! process. CL, RF and SF are advice: they count only in the current generation, since the thread that set them may
+//! not have survived a fork.
 
 use crate::sync::scope::Scope;
 use crate::sys::owner_tag::{self, GENERATION_BITS};
@@ -32,7 +34,7 @@ const TAG: u64 = (1 << TAG_BITS) - 1;
 pub(super) const READERS_ASLEEP: u64 = 1 << 29;
 pub(super) const CLOSED: u64 = 1 << 30;
 pub(super) const READER: u64 = 1 << 32;
-/// There is no room for another reader. Visitors find it there, and go beyond for a moment.
+/// No room for another reader. Visitors find this, and exceed it for a moment.
 pub(super) const FULL: u64 = 1 << 52;
 pub(super) const READERS: u64 = (1 << 53) - READER;
 pub(super) const WRITING: u64 = 1 << 53 | 1 << 31;
@@ -44,18 +46,18 @@ pub(super) const READER_FIRST: u64 = 1 << 58;
 const GENERATION_SHIFT: u32 = 64 - GENERATION_BITS;
 const GENERATION: u64 = !0 << GENERATION_SHIFT;
 
-/// Somebody may sleep.
+/// Threads may be sleeping.
 pub(super) const ASLEEP: u64 = READERS_ASLEEP | WRITERS_ASLEEP;
-/// What counts in the generation that gave it only.
+/// Bits that count only in the generation in which they were set.
 const ADVICE: u64 = CLOSED | READER_FIRST | SLEEPERS_FIRST;
 
-/// See the module's text.
+/// A state.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct State(pub(super) u64);
 
-/// The generation as it stands in a state; always the same one where processes share the lock, since nobody
-/// is gone there because of a fork.
+/// The process's generation as a state has it. Constant if processes share the lock, where no holder is gone after a
+/// fork.
 #[inline(always)]
 fn generation<S: Scope>() -> u64 {
     match S::FUTEX {
@@ -79,7 +81,7 @@ pub(super) fn has_visitors<S: Scope>() -> bool {
     }
 }
 
-/// The calling thread's tag, or its process's where processes share the lock.
+/// The calling thread's tag, or its process's if processes share the lock.
 #[inline(always)]
 pub(super) fn tag<S: Scope>() -> u32 {
     match S::FUTEX {
@@ -115,18 +117,18 @@ impl State {
         self.without(READERS)
     }
 
-    /// There is no room for another reader.
+    /// Whether there is no room for another reader.
     pub(super) fn is_full(self) -> bool {
         self.has(FULL)
     }
 
-    /// Nobody has it.
+    /// Whether no thread holds the lock.
     #[inline(always)]
     pub(super) fn is_free(self) -> bool {
         !self.has(READERS | WRITING | UPGRADABLE)
     }
 
-    /// The advice in it counts.
+    /// Whether the advice counts.
     #[inline(always)]
     pub(super) fn is_current<S: Scope>(self) -> bool {
         self.0 & GENERATION == generation::<S>()

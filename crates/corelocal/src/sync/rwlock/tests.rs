@@ -1,4 +1,4 @@
-//! What a fork leaves behind, and the lock as one thread sees it.
+//! Tests: locks left behind by a fork, and the lock as one thread sees it.
 
 use super::state::{CLOSED, READER_FIRST, SLEEPERS_FIRST, State, TAG_BITS, WRITERS_ASLEEP};
 use super::*;
@@ -67,7 +67,7 @@ fn guards_of_parts() {
     drop(part);
     assert!(RwLockReadGuard::filter_map(lock.read(), |_| None::<&u8>).is_err());
     assert!(RwLockReadGuard::try_map(lock.read(), |pair| pair.1.as_ref()).is_ok());
-    // Of parts, too; the guard comes back as it was.
+    // For parts as well; otherwise the guard comes back unchanged.
     let lock = RwLock::new(std::vec![Some(1), None]);
     let list = RwLockWriteGuard::map(lock.write(), |list| list.as_mut_slice());
     let list = MappedRwLockWriteGuard::filter_map(list, |list| list.get_mut(2)).expect_err("2");
@@ -90,7 +90,7 @@ fn left_behind(flags: u64) -> RwLock<u32> {
     lock
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn panic_of<R>(body: impl FnOnce() -> R) -> std::string::String {
     use std::string::ToString;
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(body())));
@@ -110,7 +110,7 @@ fn what_a_gone_writer_held_is_not_given_out() {
         assert!(panic_of(|| drop(lock.read())).contains("read_checked"));
         assert!(panic_of(|| drop(lock.write())).contains("write_checked"));
         assert!(panic_of(|| drop(lock.upgradable_read())).contains("write_checked"));
-        // Undecided, it stays so.
+        // If the lock is not reset, it stays orphaned.
         drop(lock.read_checked().expect_err("orphaned"));
         let orphaned = lock.write_checked().expect_err("orphaned");
         assert!(lock.try_read().is_none() && lock.try_write().is_none());
@@ -121,7 +121,7 @@ fn what_a_gone_writer_held_is_not_given_out() {
     }
 }
 
-/// They wait for one that has taken it over, and is undecided.
+/// They wait for a thread that has taken the lock over and not decided yet.
 #[test]
 fn waiters_of_an_undecided_holder_look_again() {
     let gone = owner_tag::gone_tag::<TAG_BITS>();
@@ -156,7 +156,7 @@ fn a_gone_upgradable_reader_stays_a_reader() {
 #[test]
 fn gone_readers_are_forgotten_on_demand() {
     let lock = left_behind((2 * state::READER) | CLOSED);
-    drop(lock.read()); // that somebody closed it does not count any more
+    drop(lock.read()); // The closing by a gone writer does not count any more
     assert!(lock.try_write().is_none());
     assert!(lock.try_write_for(Duration::from_millis(1)).is_none());
     // SAFETY: no guard exists.
@@ -172,9 +172,9 @@ fn what_gone_threads_wanted_does_not_count() {
     assert!(lock.raw.is_quiet());
 }
 
-/// Forks; what the child found.
+/// Forks; the child's finding.
 fn in_child(finds: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child makes system calls and looks at the lock.
+    // SAFETY: the child makes system calls and examines the lock.
     match unsafe { libc::fork() } {
         // SAFETY: ends the child, after five seconds at the latest.
         0 => unsafe {
@@ -183,14 +183,14 @@ fn in_child(finds: impl FnOnce() -> bool) -> bool {
         },
         child => {
             let mut status = -1;
-            // SAFETY: the child is ours, `status` writable.
+            // SAFETY: a child of this test, `status` writable.
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
             status == 0
         }
     }
 }
 
-/// Readers that only looked, beside a writer, when the process forked: they are not there in the child.
+/// Visiting readers beside a writer at the moment of a fork do not exist in the child.
 #[test]
 fn visitors_stay_behind() {
     let lock = RwLock::new(1);
@@ -199,7 +199,7 @@ fn visitors_stay_behind() {
     lock.raw.state.fetch_add(visitors, Ordering::Relaxed);
     let is_written = || lock.try_read().is_none() && lock.try_write().is_none();
     assert!(is_written());
-    // By a thread that is gone, and by the one that forked.
+    // By a thread that is gone, and by the one that called fork.
     thread::scope(|scope| {
         let lock = &lock;
         let is_taken_over = || {
@@ -227,7 +227,7 @@ fn visitors_stay_behind() {
         drop(RwLockWriteGuard::downgrade_to_upgradable(copied()));
         take(&lock)
     }));
-    // Here they are.
+    // In the parent the visitors exist.
     *writer += 1;
     drop(writer);
     assert!(lock.try_write().is_none());
@@ -236,7 +236,7 @@ fn visitors_stay_behind() {
     assert!(*lock.read() == 2 && lock.raw.is_quiet());
 }
 
-/// A visitor leaves, and lets in who waits for that.
+/// A visitor that leaves lets the thread in that waits for it.
 #[test]
 fn a_visitor_leaves() {
     let lock = RwLock::new(1);
@@ -260,7 +260,7 @@ fn a_visitor_leaves() {
     assert!(*lock.read() == 2 && lock.raw.is_quiet());
 }
 
-/// Processes that share a lock are of different generations all the time.
+/// Processes that share a lock have different generations all the time.
 #[test]
 fn nobody_is_gone_where_processes_share_the_lock() {
     let lock: RwLock<u32, Shared> = RwLock::with_scope(0);
@@ -283,14 +283,14 @@ fn debug_tells_the_value() {
     assert_eq!(std::format!("{lock:?} {writer:?}"), "RwLock { value: <locked> } 3");
 }
 
-/// What those said who died while they waited.
+/// The advice of threads that died while they waited.
 fn with_advice_of_the_dead(advice: u64) -> RwLock<u64, Shared> {
     let lock = RwLock::<u64, Shared>::with_scope(0);
     lock.raw.state.store(advice, Ordering::Relaxed);
     lock
 }
 
-/// It is left to, while others come and go, and wake whoever sleeps long before a second has passed.
+/// It is respected, while others come and go and wake sleepers, until a second has passed.
 #[test]
 fn dead_ones_that_insist_stop_nobody_where_others_come_and_go() {
     const SOON: Duration = Duration::from_secs(20);
@@ -313,17 +313,17 @@ fn dead_ones_that_insist_stop_nobody_where_others_come_and_go() {
             assert_eq!((writer, other), (Some(()), Some(())), "{advice:#x}");
         });
         assert_eq!(*lock.read(), 2);
-        // Whoever slept may have gone past it. It is gone once somebody has waited for a second.
+        // A sleeper may have ignored it. It is gone once a thread has waited for a second.
         assert!(lock.try_write_for(SOON).is_some() && lock.raw.is_quiet(), "{advice:#x}");
     }
 }
 
-/// As above, of one that has a signal handled again and again.
+/// The same for a thread that handles signals all the time.
 #[test]
 fn interruptions_do_not_begin_the_second_anew() {
     extern "C" fn handle(_: i32) {}
     let handler: extern "C" fn(i32) = handle;
-    // SAFETY: all bytes 0 are an empty mask and no flags, so waits are interrupted; the handler does nothing.
+    // SAFETY: zero is an empty mask without flags, so waits are interrupted; the handler does nothing.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = handler as usize;

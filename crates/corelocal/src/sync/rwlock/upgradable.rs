@@ -15,8 +15,8 @@ use crate::sync::guard_traits::guard_traits;
 use crate::sync::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 
-/// Access to the value of a [`RwLock`](super::RwLock) beside its readers, which can become exclusive, until it
-/// is dropped, by the same thread.
+/// Access to the value of a [`RwLock`](super::RwLock) beside its readers, which can become exclusive; until dropped,
+/// by the same thread.
 ///
 /// ```
 /// use corelocal::sync::{RwLock, RwLockUpgradableGuard};
@@ -24,7 +24,7 @@ use crate::sys::futex::Deadline;
 /// let list = RwLock::new(vec![1]);
 /// let guard = list.upgradable_read();
 /// if guard.len() < 2 {
-///     // Nobody has written in between.
+///     // No other thread has written in between.
 ///     RwLockUpgradableGuard::upgrade(guard).push(2);
 /// }
 /// assert_eq!(*list.read(), [1, 2]);
@@ -32,13 +32,13 @@ use crate::sys::futex::Deadline;
 #[must_use = "it unlocks when it is dropped"]
 pub struct RwLockUpgradableGuard<'a, T: ?Sized, S: Scope = Private> {
     raw: &'a Raw<S>,
-    /// Also what makes it stay on its thread.
+    /// Also makes the guard !Send.
     value: NonNull<T>,
     stamp: S::Stamp,
     writes: PhantomData<&'a mut T>,
 }
 
-// SAFETY: it gives `&T`, and nothing else, to whoever sees it.
+// SAFETY: a shared reference to the guard gives `&T` only.
 unsafe impl<T: ?Sized + Sync, S: Scope> Sync for RwLockUpgradableGuard<'_, T, S> {}
 
 impl<T: ?Sized, S: Scope> UnwindSafe for RwLockUpgradableGuard<'_, T, S> {}
@@ -47,22 +47,23 @@ impl<T: ?Sized, S: Scope> RefUnwindSafe for RwLockUpgradableGuard<'_, T, S> {}
 
 impl<'a, T: ?Sized, S: Scope> RwLockUpgradableGuard<'a, T, S> {
     /// # Safety
-    /// The thread holds the lock as upgradable, for the guard, and `value` is its value.
+    /// - The thread holds the lock as upgradable, on behalf of this guard.
+    /// - `value` is the lock's value.
     pub(super) unsafe fn new(raw: &'a Raw<S>, value: NonNull<T>, stamp: S::Stamp) -> Self {
         RwLockUpgradableGuard { raw, value, stamp, writes: PhantomData }
     }
 
-    /// The stamp; the lock stays held.
+    /// Ends the guard without unlocking, and returns its stamp.
     #[cfg(any(test, feature = "std"))]
     pub(super) fn into_stamp(this: Self) -> S::Stamp {
         ManuallyDrop::new(this).stamp
     }
 
-    /// For writing: sleeps while others read. Readers that come wait, and nobody writes in between.
+    /// Becomes a write guard; sleeps while others read. New readers wait, and no other writer comes in between.
     ///
     /// # Panics
-    /// After a fork, as the [lock](super::RwLock) says; and if this is the copy in a forked child of a guard of a lock that
-    /// processes share.
+    /// After a fork, as described for the [lock](super::RwLock); and if this is the copy of a shared lock's guard in
+    /// a forked child.
     pub fn upgrade(this: Self) -> RwLockWriteGuard<'a, T, S> {
         assert!(
             S::is_of_this_process(this.stamp),
@@ -74,27 +75,27 @@ impl<'a, T: ?Sized, S: Scope> RwLockUpgradableGuard<'a, T, S> {
         this.upgraded()
     }
 
-    /// For writing, if nobody else reads.
+    /// Becomes a write guard, if no other thread reads.
     ///
     /// # Errors
-    /// The guard as it was, if somebody does.
+    /// The guard, if another thread reads.
     pub fn try_upgrade(this: Self) -> Result<RwLockWriteGuard<'a, T, S>, Self> {
         let is_upgraded = S::is_of_this_process(this.stamp) && this.raw.try_upgrade();
         if is_upgraded { Ok(this.upgraded()) } else { Err(this) }
     }
 
-    /// For writing, if the others that read leave within the time span.
+    /// Becomes a write guard, if other readers leave within the time span.
     ///
     /// # Errors
-    /// The guard as it was, if they did not.
+    /// The guard, if they did not.
     pub fn try_upgrade_for(this: Self, span: Duration) -> Result<RwLockWriteGuard<'a, T, S>, Self> {
         Self::try_upgrade_until(this, Deadline::after(span))
     }
 
-    /// For writing, if the others that read leave before the deadline.
+    /// Becomes a write guard, if other readers leave before the deadline.
     ///
     /// # Errors
-    /// The guard as it was, if they did not.
+    /// The guard, if they did not.
     pub fn try_upgrade_until(
         this: Self,
         deadline: Deadline,
@@ -104,20 +105,20 @@ impl<'a, T: ?Sized, S: Scope> RwLockUpgradableGuard<'a, T, S> {
         if is_upgraded { Ok(this.upgraded()) } else { Err(this) }
     }
 
-    /// Goes on as a plain reader.
+    /// Becomes a plain read guard.
     pub fn downgrade(this: Self) -> RwLockReadGuard<'a, T, S> {
         let this = ManuallyDrop::new(this);
         if S::is_of_this_process(this.stamp) {
             this.raw.downgrade_upgradable();
         }
-        // SAFETY: as just arranged.
+        // SAFETY: the lock was just downgraded to reading for this guard.
         unsafe { RwLockReadGuard::new(this.raw, this.value, this.stamp) }
     }
 
-    /// The lock is held for writing by now.
+    /// The write guard, once the lock is held for writing.
     fn upgraded(self) -> RwLockWriteGuard<'a, T, S> {
         let this = ManuallyDrop::new(self);
-        // SAFETY: the caller has arranged it.
+        // SAFETY: the caller has upgraded the lock for this guard.
         unsafe { RwLockWriteGuard::new(this.raw, this.value, state::tag::<S>()) }
     }
 }

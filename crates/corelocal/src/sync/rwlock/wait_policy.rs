@@ -1,4 +1,5 @@
-//! How a thread waits for a lock: it looks again a few times, then it sleeps, and after a while it insists.
+//! How a thread waits for a read-write lock: it spins a few times, then sleeps, and after a while insists on being
+//! next.
 
 use core::time::Duration;
 
@@ -8,21 +9,21 @@ use crate::sync::scope::Scope;
 use crate::sync::spin::{self, Spin};
 use crate::sys::futex::Deadline;
 
-/// How long a thread sleeps and is overtaken before it insists.
+/// How long a thread lets others overtake it before it insists.
 const PATIENCE: Duration = Duration::from_micros(500);
 
-/// What one thread has done so far to get the lock.
+/// The progress of one wait.
 pub(super) struct Patience {
     spin: Spin,
-    /// The end of it, once the thread was about to sleep.
+    /// When its patience ends; set when it first sleeps.
     end: Option<Deadline>,
-    /// It has slept, and perhaps was woken in place of another.
+    /// Whether it has slept. It may have been woken in place of another thread.
     pub(super) slept: bool,
-    /// It has said that it comes first.
+    /// Whether it has announced that it comes next.
     pub(super) insists: bool,
-    /// When advice counts no more for it, where others may die (`bounded_wait.rs`); known once it was about to sleep.
+    /// When it begins to ignore advice, if other processes may die (`bounded_wait.rs`); set when it first sleeps.
     look: Option<Deadline>,
-    /// That time has come: advice may be a dead one's.
+    /// Whether that time has come: the thread that set the advice may be dead.
     pub(super) dozed: bool,
 }
 
@@ -31,44 +32,44 @@ impl Patience {
         Patience { spin: Spin::new(spin::BRIEF), ..Patience::none() }
     }
 
-    /// Of one that does not wait.
+    /// For a thread that does not wait.
     pub(super) fn none() -> Patience {
         let spin = Spin::new(0);
         Patience { spin, end: None, slept: false, insists: false, look: None, dozed: false }
     }
 
-    /// The state with the advice in it that counts for this thread.
+    /// The state with only the advice that counts for this thread.
     #[inline]
     pub(super) fn advice_in(&self, state: State) -> State {
         if self.dozed { state.without_advice() } else { state }
     }
 
-    /// Waits a little, if it is worth to look again before sleeping.
+    /// Spins once; false if it is time to sleep.
     pub(super) fn look_again(&mut self) -> bool {
         self.spin.again()
     }
 
-    /// It is about to sleep: until when at most.
+    /// To be called before sleeping; returns when to wake up at the latest.
     pub(super) fn sleeps<S: Scope>(&mut self, deadline: Option<Deadline>) -> Option<Deadline> {
         if self.end.is_none() && !cfg!(loom) {
             self.end = Some(Deadline::after(PATIENCE));
         }
-        // However often it wakes meanwhile, for whatever reason: the time is that of the whole wait.
+        // One time limit for the whole wait, however often the thread wakes up meanwhile.
         self.look = self.look.or_else(|| bounded_wait::next_look(S::FUTEX));
         bounded_wait::earlier(deadline, self.look)
     }
 
-    /// It has slept.
+    /// To be called after sleeping.
     pub(super) fn wakes(&mut self) {
         if self.look.is_some_and(Deadline::has_come) {
             self.look = None;
-            // It may have been woken in place of another.
+            // It may have been woken in place of another thread.
             (self.slept, self.dozed) = (true, true);
         }
     }
 
-    /// It was overtaken for so long that it insists now; in a model, when it was overtaken once. It does so again when
-    /// somebody minded no advice.
+    /// Whether it has been overtaken for so long that it insists; in a model, after it was overtaken once. It insists
+    /// again when another thread ignored advice.
     pub(super) fn is_over(&self) -> bool {
         self.slept && (cfg!(loom) || self.end.is_some_and(Deadline::has_come))
     }

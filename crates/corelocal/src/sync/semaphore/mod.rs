@@ -1,6 +1,6 @@
-//! A counting semaphore.
+//! Counting semaphore.
 //!
-//! The protocol is in `permits.rs`: this is its face.
+//! `permits.rs` has the protocol.
 
 mod permit;
 
@@ -16,12 +16,13 @@ use crate::sys::futex::Deadline;
 pub use permit::ArcPermit;
 pub use permit::Permit;
 
-/// A number of permits, which threads take and give back: 4 bytes.
+/// A number of permits that threads take and give back. 4 bytes.
 ///
-/// A permit has no owner: another thread than the one that acquired it may release it, or a signal handler. As a [`Permit`] it is a value that releases it. All bytes 0 is a semaphore without permits.
+/// A permit has no owner: a thread other than the one that acquired it may release it, and so may a signal handler.
+/// As a [`Permit`] it is a value that releases it when dropped. All bytes 0 is a semaphore without permits.
 ///
-/// Sleeping threads are woken in the order of arrival. A thread that comes just then may be faster, but not again and
-/// again: after 2 ms permits go to threads that have slept. [`try_acquire`](Self::try_acquire) takes any.
+/// Sleeping threads are woken in order of arrival. A newcomer may be faster, but not repeatedly: after 2 ms permits
+/// are reserved for threads that have slept. [`try_acquire`](Self::try_acquire) takes any permit.
 ///
 /// ```
 /// use corelocal::sync::Semaphore;
@@ -34,15 +35,15 @@ pub use permit::Permit;
 /// ```
 ///
 /// # After fork
-/// A private semaphore has as many permits in the child as in the parent at that moment; what other threads
-/// of the parent held is not given back there.
+/// A private semaphore has as many permits in the child as in the parent at that moment; permits that other threads
+/// of the parent held are not given back there.
 #[repr(transparent)]
 pub struct Semaphore<S: Scope = Private> {
     pub(super) permits: Permits<S>,
 }
 
 impl Semaphore {
-    /// A semaphore of the threads of this process.
+    /// Creates a semaphore for the threads of this process.
     ///
     /// # Panics
     /// If there are more than [`MAX`](Self::MAX) permits; while compiling, in a static.
@@ -51,7 +52,7 @@ impl Semaphore {
         Self::with_scope(permits)
     }
 
-    /// As above.
+    /// Creates a semaphore for the threads of this process.
     #[cfg(loom)]
     pub fn new(permits: u32) -> Self {
         Self::with_scope(permits)
@@ -59,10 +60,10 @@ impl Semaphore {
 }
 
 impl<S: Scope> Semaphore<S> {
-    /// The most permits a semaphore can have.
+    /// The maximum number of permits.
     pub const MAX: u32 = Permits::<S>::MAX;
 
-    /// A semaphore of the threads that the scope names: those of this process, or of all that map it.
+    /// Creates a semaphore of the scope that the type names.
     ///
     /// # Panics
     /// As [`new`](Semaphore::new).
@@ -72,7 +73,7 @@ impl<S: Scope> Semaphore<S> {
         Semaphore { permits: Permits::new(permits) }
     }
 
-    /// As above.
+    /// Creates a semaphore of the scope that the type names.
     #[cfg(loom)]
     pub fn with_scope(permits: u32) -> Self {
         Semaphore { permits: Permits::new(permits) }
@@ -80,7 +81,7 @@ impl<S: Scope> Semaphore<S> {
 
     /// Takes a permit; sleeps until there is one.
     ///
-    /// What threads did before they released permits that are taken by now happens before what follows.
+    /// What threads did before they released permits that have been taken happens before what follows.
     #[inline]
     pub fn acquire(&self) {
         self.permits.take_until(None, Kind::Semaphore);
@@ -92,19 +93,19 @@ impl<S: Scope> Semaphore<S> {
         self.permits.try_take()
     }
 
-    /// Takes a permit, if there is one within the time span; says whether it did.
+    /// Takes a permit if there is one within the time span; returns whether it did.
     #[inline]
     pub fn try_acquire_for(&self, span: Duration) -> bool {
         self.permits.take_unreserved() || self.try_acquire_until(Deadline::after(span))
     }
 
-    /// Takes a permit, if there is one before the deadline; says whether it did.
+    /// Takes a permit if there is one before the deadline; returns whether it did.
     #[inline]
     pub fn try_acquire_until(&self, deadline: Deadline) -> bool {
         self.permits.take_until(Some(deadline), Kind::Semaphore)
     }
 
-    /// Gives a permit, and wakes a thread that waits for it. Async-signal-safe.
+    /// Gives a permit, and wakes a waiting thread. Async-signal-safe.
     ///
     /// # Panics
     /// If there are [`MAX`](Self::MAX) permits already.
@@ -113,13 +114,13 @@ impl<S: Scope> Semaphore<S> {
         self.release_many(1);
     }
 
-    /// Gives so many permits at once, and wakes as many who wait for them.
+    /// Gives several permits at once, and wakes as many waiting threads.
     ///
-    /// The semaphore's memory may be freed as soon as the last permit was taken: a release does not touch it
-    /// after.
+    /// The semaphore's memory may be freed as soon as the last permit was taken: a release does not access it
+    /// afterwards.
     ///
     /// # Panics
-    /// If there were more than [`MAX`](Self::MAX) then; none is given.
+    /// If there would be more than [`MAX`](Self::MAX); none is given then.
     #[inline]
     pub fn release_many(&self, permits: u32) {
         if self.permits.give(permits, Self::MAX, false).is_none() {
@@ -127,7 +128,7 @@ impl<S: Scope> Semaphore<S> {
         }
     }
 
-    /// How many permits there are at the moment.
+    /// The number of permits at the moment.
     #[inline]
     pub fn available(&self) -> u32 {
         self.permits.available()

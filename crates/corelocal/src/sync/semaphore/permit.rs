@@ -1,9 +1,10 @@
-//! A permit as a value, which gives it back when it is dropped.
+//! A permit as a value that is released when dropped.
 //!
 //! # Invariants
-//! 1. For each value one permit was taken from the semaphore, and is given back once: by its drop, unless it is forgotten.
-//! 2. The copy of a value in a forked child gives a permit back to the child's copy of a private semaphore, and none to a
-//!    semaphore that processes share, whose permit is the parent's.
+//! 1. Each value stands for one permit taken from the semaphore, which its drop gives back once, unless it is
+//!    forgotten.
+//! 2. The copy of a value in a forked child gives a permit back to the child's copy of a private semaphore, and none
+//!    to a semaphore that processes share, where the permit is the parent's.
 
 use core::time::Duration;
 #[cfg(any(test, feature = "std"))]
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use super::{Private, Scope, Semaphore};
 use crate::sys::futex::Deadline;
 
-/// A permit of a [`Semaphore`], which is released when this is dropped, by whatever thread.
+/// A permit of a [`Semaphore`], released when this is dropped, by any thread.
 ///
 /// ```
 /// use corelocal::sync::Semaphore;
@@ -26,8 +27,8 @@ use crate::sys::futex::Deadline;
 /// ```
 ///
 /// # Panics
-/// Its drop, if more permits were [released](Semaphore::release) than acquired besides; during a panic that ends the
-/// process.
+/// Dropping it, if more permits were [released](Semaphore::release) than acquired otherwise. During a panic that ends
+/// the process.
 #[derive(Debug)]
 #[must_use = "the permit is released when this is dropped"]
 pub struct Permit<'a, S: Scope = Private> {
@@ -41,7 +42,7 @@ impl<'a, S: Scope> Permit<'a, S> {
         Permit { semaphore, stamp: S::stamp() }
     }
 
-    /// Keeps the permit taken: the semaphore has one less, until one is added by [`release`](Semaphore::release).
+    /// Keeps the permit: the semaphore has one less until one is added by [`release`](Semaphore::release).
     pub fn forget(self) {
         core::mem::forget(self);
     }
@@ -56,8 +57,7 @@ impl<S: Scope> Drop for Permit<'_, S> {
     }
 }
 
-/// A permit of a [`Semaphore`] that lies in an [`Arc`], of which this owns a share; else as [`Permit`]. With the feature
-/// `std`.
+/// A permit of a [`Semaphore`] in an [`Arc`], which it owns; otherwise as [`Permit`]. With the feature `std`.
 ///
 /// It borrows nothing, so a task can take it along:
 ///
@@ -90,10 +90,10 @@ impl<S: Scope> ArcPermit<S> {
         ArcPermit { semaphore: semaphore.clone(), stamp: S::stamp() }
     }
 
-    /// As [`Permit::forget`]; its share of the semaphore is given back.
+    /// As [`Permit::forget`]; drops the `Arc`.
     pub fn forget(self) {
         let this = core::mem::ManuallyDrop::new(self);
-        // SAFETY: taken once, as the permit is not dropped.
+        // SAFETY: read once, since the permit is not dropped.
         drop(unsafe { core::ptr::read(&this.semaphore) });
     }
 }
@@ -109,49 +109,49 @@ impl<S: Scope> Drop for ArcPermit<S> {
 }
 
 impl<S: Scope> Semaphore<S> {
-    /// As [`acquire`](Self::acquire), with a value that releases the permit when it is dropped.
+    /// As [`acquire`](Self::acquire); returns a value that releases the permit when dropped.
     #[inline]
     pub fn acquire_permit(&self) -> Permit<'_, S> {
         self.acquire();
         Permit::of(self)
     }
 
-    /// As [`try_acquire`](Self::try_acquire), with a value that releases the permit when it is dropped.
+    /// As [`try_acquire`](Self::try_acquire); returns a value that releases the permit when dropped.
     #[inline]
     pub fn try_acquire_permit(&self) -> Option<Permit<'_, S>> {
         self.try_acquire().then(|| Permit::of(self))
     }
 
-    /// As [`try_acquire_for`](Self::try_acquire_for), with a value that releases the permit when it is dropped.
+    /// As [`try_acquire_for`](Self::try_acquire_for); returns a value that releases the permit when dropped.
     #[inline]
     pub fn try_acquire_permit_for(&self, span: Duration) -> Option<Permit<'_, S>> {
         self.try_acquire_for(span).then(|| Permit::of(self))
     }
 
-    /// As [`try_acquire_until`](Self::try_acquire_until), with a value that releases the permit when it is dropped.
+    /// As [`try_acquire_until`](Self::try_acquire_until); returns a value that releases the permit when dropped.
     #[inline]
     pub fn try_acquire_permit_until(&self, deadline: Deadline) -> Option<Permit<'_, S>> {
         self.try_acquire_until(deadline).then(|| Permit::of(self))
     }
 }
 
-/// Permits that own a share of the semaphore. With the feature `std`.
+/// Permits that own the `Arc` of the semaphore. With the feature `std`.
 #[cfg(any(test, feature = "std"))]
 impl<S: Scope> Semaphore<S> {
-    /// As [`acquire`](Self::acquire), with a value that owns a share of the semaphore.
+    /// As [`acquire`](Self::acquire); returns a value that owns the `Arc`.
     #[inline]
     pub fn acquire_permit_arc(self: &Arc<Self>) -> ArcPermit<S> {
         self.acquire();
         ArcPermit::of(self)
     }
 
-    /// As [`try_acquire`](Self::try_acquire), with a value that owns a share of the semaphore.
+    /// As [`try_acquire`](Self::try_acquire); returns a value that owns the `Arc`.
     #[inline]
     pub fn try_acquire_permit_arc(self: &Arc<Self>) -> Option<ArcPermit<S>> {
         self.try_acquire().then(|| ArcPermit::of(self))
     }
 
-    /// As [`try_acquire_for`](Self::try_acquire_for), with a value that owns a share of the semaphore.
+    /// As [`try_acquire_for`](Self::try_acquire_for); returns a value that owns the `Arc`.
     #[inline]
     pub fn try_acquire_permit_arc_for(self: &Arc<Self>, span: Duration) -> Option<ArcPermit<S>> {
         self.try_acquire_for(span).then(|| ArcPermit::of(self))

@@ -1,4 +1,4 @@
-//! Threads that wait for one or two semaphores, and givers, in every order. Then twins of a semaphore with one
+//! Model: threads wait for one or two semaphores, and givers, in every order. Then mutants of a semaphore with one
 //! fault each, which the same checks must catch.
 
 use super::waitable::sealed::Sealed;
@@ -9,7 +9,7 @@ use crate::sys::futex::Scope;
 use loom::thread;
 use std::boxed::Box;
 
-/// What a thing of a model is: a semaphore, or one with a fault.
+/// What is waited for: a semaphore, or one with a fault.
 trait Kind: Send + Sync + 'static {
     fn take(permits: &Semaphore, has_slept: bool) -> bool {
         permits.take(0, has_slept)
@@ -33,7 +33,7 @@ impl Kind for Unmarked {
     }
 }
 
-/// Keeps the wake-up of what it does not take.
+/// Keeps the wake-up of an object that it does not take from.
 struct Keeps;
 
 impl Kind for Keeps {
@@ -76,7 +76,7 @@ impl<K: Kind> Sealed for Thing<K> {
     }
 }
 
-/// Leaked: loom panics in the drop of its own, after a deadlock.
+/// Leaked: loom panics in its own drop after a deadlock.
 fn leaked<K: Kind, const N: usize>() -> &'static [Thing<K>; N] {
     let things = [(); N].map(|()| Thing(Semaphore::new(0), core::marker::PhantomData));
     Box::leak(Box::new(things))
@@ -86,7 +86,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     crate::explore::within(2, model);
 }
 
-/// Two wait for one thing, which is given twice.
+/// Two threads wait for one object, which is given twice.
 fn explore_one<K: Kind>(wait: fn(&Thing<K>)) {
     check(move || {
         let things = leaked::<K, 1>();
@@ -98,7 +98,8 @@ fn explore_one<K: Kind>(wait: fn(&Thing<K>)) {
     });
 }
 
-/// One waits for both, another for the second alone: what the first takes from there it gives back.
+/// One thread waits for both objects, another one for the second only: what the first takes from that one it gives
+/// back.
 fn explore_two<K: Kind>(deadline: fn() -> Option<Deadline>) {
     check(move || {
         let things = leaked::<K, 2>();
@@ -139,13 +140,13 @@ fn loom_what_is_not_taken_wakes_another() {
     explore_two::<Right>(never);
 }
 
-/// In a model it passes at any time.
+/// In a model the deadline passes at any time.
 #[test]
 fn loom_who_gives_up_takes_no_wake_up_along() {
     explore_two::<Right>(|| Some(Deadline::now()));
 }
 
-/// Each takes two things, in the order of its own.
+/// Each takes two objects, in its own order.
 #[test]
 fn loom_all_or_none() {
     check(|| {
@@ -162,14 +163,14 @@ fn loom_all_or_none() {
     });
 }
 
-/// Of two that slept the first takes as if nobody slept any more, and the next giver wakes nobody.
+/// Of two sleepers the first takes as if there were no other, and the next giver wakes no thread.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_one_that_takes_as_if_it_had_not_slept() {
     explore_one::<Unmarked>(take_any);
 }
 
-/// Both things have woken it; it takes from the first, and the sleeper of the second is not told.
+/// Both objects have woken it; it takes from the first, and the sleeper of the second is not woken.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_one_that_keeps_the_wake_up_of_another() {

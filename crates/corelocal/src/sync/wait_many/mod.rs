@@ -1,21 +1,20 @@
-//! Waiting for several things at once.
+//! Waiting for several objects at once.
 //!
-//! What can be waited for says that it is awaited, and by which value of its word: `announce`, as in its own
-//! wait. All words then go to the kernel in one call (`futex_waitv`).
+//! Each object marks itself as awaited and returns the value of its word to sleep on: `announce`, as in its own wait.
+//! All words then go to the kernel in one call (`futex_waitv`).
 //!
-//! # Where the kernel has no such call
-//! Before Linux 5.16, or behind a filter, the thread sleeps on one of the words at a time, in turn, for 50 us at
-//! first and for at most 1 ms later, and looks at all of them in between. So it never misses anything, and what
-//! it does not sleep on just then it sees a millisecond late.
+//! # Without `futex_waitv`
+//! Before Linux 5.16, or behind a filter, the thread sleeps on one word at a time, in turn, for 50 us at first and up
+//! to 1 ms later, and checks all of them in between. So it never misses anything, and notices objects that it does
+//! not sleep on with a delay of up to a millisecond.
 //!
 //! # Invariants
-//! 1. `wait_any` takes from one thing, or from none. Where it has slept it was perhaps woken by several, and
-//!    owes each of them what a sleeper owes (`permits.rs`, invariant 2): the one that it takes from it takes
-//!    from as one that has slept, and those that it does not take from it leaves, so that the wake-up is
-//!    another's.
-//! 2. `wait_all` takes from all, or gives back what it took. It takes in the order of addresses: of two that
-//!    wait for the same things one gets the first, and so all, and they do not stand in each other's way for
-//!    ever. It leaves what has woken it at once, and takes as one that never slept.
+//! 1. `wait_any` takes from one object, or from none. If it has slept, several objects may have woken it, and it owes
+//!    each of them what a sleeper owes (`permits.rs`, invariant 2): it takes from one as a thread that has slept, and
+//!    leaves the others, so that their wake-ups are passed on.
+//! 2. `wait_all` takes from all objects, or gives back what it took. It takes in the order of addresses: of two
+//!    threads that wait for the same objects one gets the first, and hence all, so they do not block each other for
+//!    ever. It leaves an object that has woken it at once, and then takes as a thread that never slept.
 
 mod waitable;
 
@@ -28,23 +27,23 @@ use super::bounded_wait;
 use crate::sys::futex::{Deadline, Scope, Wake, vector};
 use crate::sys::sleep;
 
-/// The most things that one call can wait for.
+/// The maximum number of objects in one call.
 pub const MAX_WAITABLES: usize = vector::MAX_WAITERS;
 
 const SHORTEST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(1);
 
-/// Why a wait for several things ended without them.
+/// Why a wait for several objects ended without them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitError {
     /// The deadline has passed.
     TimedOut,
-    /// There was nothing to wait for.
+    /// The list of objects is empty.
     Nothing,
-    /// There were more than [`MAX_WAITABLES`].
+    /// There are more than [`MAX_WAITABLES`] objects.
     TooMany,
-    /// All were to be there, and one was named twice.
+    /// `wait_all` got an object twice.
     Twice,
 }
 
@@ -61,10 +60,10 @@ impl fmt::Display for WaitError {
 
 impl core::error::Error for WaitError {}
 
-/// Waits for any of the things, takes from it, and says which it was; the first one of those that are there.
+/// Waits for any of the objects, takes from it, and returns its index; the lowest one if several are ready.
 ///
-/// Taking resets an [`AutoEvent`](super::AutoEvent) and a [`Parker`](super::Parker), and takes a permit of a
-/// [`Semaphore`](super::Semaphore). The others stay as they are.
+/// Taking resets an [`AutoEvent`](super::AutoEvent) or a [`Parker`](super::Parker), and takes a permit of a
+/// [`Semaphore`](super::Semaphore). Other objects do not change.
 ///
 /// ```
 /// use core::time::Duration;
@@ -77,60 +76,60 @@ impl core::error::Error for WaitError {}
 /// ```
 ///
 /// # Errors
-/// If there is nothing to wait for, or more than [`MAX_WAITABLES`].
+/// [`WaitError::Nothing`] or [`WaitError::TooMany`].
 pub fn wait_any(things: &[&dyn Waitable]) -> Result<usize, WaitError> {
     any(things, None, sleep::wait_any)
 }
 
-/// [`wait_any`], at most so long.
+/// As [`wait_any`], for at most this time span.
 ///
 /// # Errors
-/// Also if nothing was there in that time.
+/// As for [`wait_any`], and [`WaitError::TimedOut`].
 pub fn wait_any_for(things: &[&dyn Waitable], span: Duration) -> Result<usize, WaitError> {
     wait_any_until(things, Deadline::after(span))
 }
 
-/// [`wait_any`], until the deadline.
+/// As [`wait_any`], until the deadline.
 ///
 /// # Errors
-/// Also if nothing was there before it.
+/// As for [`wait_any`], and [`WaitError::TimedOut`].
 pub fn wait_any_until(things: &[&dyn Waitable], deadline: Deadline) -> Result<usize, WaitError> {
     any(things, Some(deadline), sleep::wait_any)
 }
 
-/// Waits until all of the things are there, and takes from each.
+/// Waits until all objects are ready, and takes from each.
 ///
-/// For a moment it may have taken from some, which it gives back if another one is missing. A
-/// [`ManualEvent`](super::ManualEvent) was there if it was set at some moment since the call; so for a
+/// For a moment it may have taken from some of them, which it gives back if another one is not ready. A
+/// [`ManualEvent`](super::ManualEvent) counts as ready if it was set at some moment since the call; so does a
 /// [`WaitGroup`](super::WaitGroup) that was empty.
 ///
 /// # Errors
-/// If there are more than [`MAX_WAITABLES`], or one of them twice.
+/// [`WaitError::TooMany`] or [`WaitError::Twice`].
 pub fn wait_all(things: &[&dyn Waitable]) -> Result<(), WaitError> {
     all(things, None)
 }
 
-/// [`wait_all`], at most so long.
+/// As [`wait_all`], for at most this time span.
 ///
 /// # Errors
-/// Also if they were not all there in that time. Then it has taken nothing.
+/// As for [`wait_all`], and [`WaitError::TimedOut`]; nothing has been taken then.
 pub fn wait_all_for(things: &[&dyn Waitable], span: Duration) -> Result<(), WaitError> {
     wait_all_until(things, Deadline::after(span))
 }
 
-/// [`wait_all`], until the deadline.
+/// As [`wait_all`], until the deadline.
 ///
 /// # Errors
-/// Also if they were not all there before it. Then it has taken nothing.
+/// As for [`wait_all`], and [`WaitError::TimedOut`]; nothing has been taken then.
 pub fn wait_all_until(things: &[&dyn Waitable], deadline: Deadline) -> Result<(), WaitError> {
     all(things, Some(deadline))
 }
 
-/// The call that sleeps on several words: the kernel's, or a test's that is refused.
+/// The call that sleeps on several words: the kernel's, or one of a test that is refused.
 type Vector =
     fn(&[sleep::Waiter<'_>], Option<Deadline>) -> Result<vector::WakeAny, crate::sys::Errno>;
 
-/// What each thing was like at first.
+/// The state of each object at the start.
 fn starts(things: &[&dyn Waitable]) -> Result<[u32; MAX_WAITABLES], WaitError> {
     if things.len() > MAX_WAITABLES {
         return Err(WaitError::TooMany);
@@ -171,7 +170,7 @@ fn any(
                 expected.is_some()
             });
         if !announced {
-            // One of them was there, and may be another's by now.
+            // One of them was ready, and another thread may have taken it.
             is_over = deadline.is_some_and(Deadline::has_come);
             continue;
         }
@@ -200,7 +199,7 @@ fn leave(things: &[&dyn Waitable], slept: bool, taken: Option<usize>) {
     }
 }
 
-/// Sleeping on one word at a time.
+/// Sleeps on one word at a time.
 struct Turns {
     next: usize,
     pause: Duration,
@@ -243,12 +242,12 @@ fn all(things: &[&dyn Waitable], deadline: Option<Deadline>) -> Result<(), WaitE
         }
         let thing = things[missing];
         let Some(expected) = thing.announce(starts[missing]) else {
-            // It is there again.
+            // It is ready again.
             is_over = deadline.is_some_and(Deadline::has_come);
             continue;
         };
         match bounded_wait::wait(thing.word(), expected, deadline, thing.scope()) {
-            // It takes later, if at all: whoever else sleeps there may be quicker. (2)
+            // It takes later, if at all: another sleeper may be faster. (2)
             Wake::Woken => thing.leave(),
             Wake::TimedOut => is_over = true,
             Wake::Differed | Wake::Interrupted => (),
@@ -256,9 +255,9 @@ fn all(things: &[&dyn Waitable], deadline: Option<Deadline>) -> Result<(), WaitE
     }
 }
 
-/// Takes from all, or from none: then says what was missing.
+/// Takes from all objects, or from none; then returns the index of one that was not ready.
 fn take_all(things: &[&dyn Waitable], starts: &[u32], order: &[u8]) -> Option<usize> {
-    // A look first, so that nothing is taken in vain.
+    // Check first, so that nothing is taken in vain.
     let is_missing = |at: &usize| !things[*at].is_there(starts[*at]);
     if let Some(missing) = (0..things.len()).find(is_missing) {
         return Some(missing);
@@ -273,7 +272,7 @@ fn take_all(things: &[&dyn Waitable], starts: &[u32], order: &[u8]) -> Option<us
     None
 }
 
-/// The things' places in the order of their addresses.
+/// Indices of the objects in the order of their addresses.
 fn by_address(things: &[&dyn Waitable]) -> [u8; MAX_WAITABLES] {
     const { assert!(MAX_WAITABLES <= u8::MAX as usize) };
     let mut order = [0; MAX_WAITABLES];

@@ -1,4 +1,4 @@
-//! Where the kernel has no call for several words; and what one that slept leaves behind.
+//! Tests without the kernel's call for several words, and of what a sleeper leaves behind.
 
 use super::waitable::sealed::Sealed;
 use super::*;
@@ -38,7 +38,7 @@ fn without_the_call_it_ends_on_time() {
     assert!(start.elapsed() >= Duration::from_millis(20));
 }
 
-/// A sleeper of the semaphore alone gets the permit whose wake-up went to one that took something else.
+/// A sleeper of the semaphore alone gets the permit whose wake-up went to a thread that took something else.
 #[test]
 fn without_the_call_no_wake_up_is_lost() {
     let (event, permits) = (AutoEvent::new(false), Semaphore::new(0));
@@ -58,13 +58,13 @@ fn without_the_call_no_wake_up_is_lost() {
     }
 }
 
-/// What a semaphore says of those who sleep: nobody, or perhaps some.
+/// The semaphore's word: whether threads may be sleeping.
 fn word(permits: &Semaphore) -> u32 {
     Sealed::word(permits).load(Ordering::Relaxed)
 }
 
-/// It was woken by the first of two permits, whose giver has unmarked the word: others may sleep on beside the
-/// second one, and are to learn of the next.
+/// The thread was woken by the first of two permits, whose giver has cleared the mark: others may still sleep on the
+/// second one, and must learn of the next.
 #[test]
 fn who_slept_leaves_the_word_marked() {
     static PERMITS: Semaphore = Semaphore::new(0);
@@ -75,7 +75,7 @@ fn who_slept_leaves_the_word_marked() {
     }
     assert_eq!(any(&[&PERMITS], None, woken), Ok(0));
     assert_eq!(word(&PERMITS), AWAITED | 1);
-    // One that has not slept changes no mark.
+    // A thread that has not slept does not change the mark.
     assert_eq!(any(&[&PERMITS], None, woken), Ok(0));
     assert_eq!(word(&PERMITS), AWAITED);
     PERMITS.release();
@@ -89,7 +89,7 @@ fn who_slept_leaves_the_word_marked_without_the_call_too() {
     let permits = Semaphore::new(0);
     std::thread::scope(|scope| {
         let taker = scope.spawn(|| any(&[&permits], None, refused));
-        // Woken for nothing, so that it has slept for certain.
+        // Woken spuriously, so that it has certainly slept.
         while sleep::wake(Sealed::word(&permits), 1, Scope::Private) == 0 {
             std::thread::yield_now();
         }

@@ -1,4 +1,4 @@
-//! What can be waited for together with others.
+//! The objects that can be waited for together.
 
 use crate::primitive::atomic::AtomicU32;
 use crate::sync::event::{AutoEvent, ManualEvent};
@@ -9,8 +9,8 @@ use crate::sync::scope::Scope;
 use crate::sync::semaphore::Semaphore;
 use crate::sys::futex;
 
-/// What [`wait_any`](super::wait_any) and [`wait_all`](super::wait_all) can wait for: events, semaphores, parkers,
-/// latches and wait groups, of either scope.
+/// An object that [`wait_any`](super::wait_any) and [`wait_all`](super::wait_all) can wait for: events, semaphores,
+/// parkers, latches and wait groups, of either scope.
 #[allow(private_bounds, reason = "a caller with such a bound must not reach the methods")]
 pub trait Waitable: sealed::Sealed + Sync {}
 
@@ -19,29 +19,29 @@ impl<W: sealed::Sealed + Sync> Waitable for W {}
 pub(super) mod sealed {
     use super::*;
 
-    /// What a wait is made of.
+    /// The steps of a wait.
     pub(crate) trait Sealed {
-        /// Something to tell later whether it was there in between.
+        /// A number with which a later call can tell whether the object was ready in between.
         fn start(&self) -> u32;
-        /// Takes from it, if it is there. One that has slept on it, or may have, leaves it as those that sleep
-        /// on need it.
+        /// Takes from the object if it is ready. A thread that has slept on it, or may have, leaves it in the state
+        /// that remaining sleepers need.
         fn take(&self, start: u32, has_slept: bool) -> bool;
-        /// Whether it is there at the moment.
+        /// Whether the object is ready at the moment.
         fn is_there(&self, start: u32) -> bool;
-        /// Says that somebody is about to sleep: while the word is as returned. Nothing if it is there.
+        /// Marks the object as awaited and returns the word to sleep on. `None` if it is ready.
         fn announce(&self, start: u32) -> Option<u32>;
-        /// The caller was perhaps woken, and takes nothing.
+        /// The caller may have been woken, and takes nothing.
         fn leave(&self);
-        /// The caller has taken, and has no use for it.
+        /// Gives back what the caller has taken.
         fn give_back(&self);
-        /// What to sleep on.
+        /// The word to sleep on.
         fn word(&self) -> &AtomicU32;
-        /// Who sleeps on it.
+        /// Its scope.
         fn scope(&self) -> futex::Scope;
     }
 }
 
-/// For what has permits, up to `$most` of them.
+/// For objects with up to `$most` permits.
 macro_rules! waitable_permits {
     ($name:ident, $most:expr) => {
         impl<S: Scope> sealed::Sealed for $name<S> {
@@ -83,7 +83,7 @@ macro_rules! waitable_permits {
 waitable_permits!(Semaphore, Permits::<S>::MAX);
 waitable_permits!(AutoEvent, 1);
 
-/// For what wakes all and is not used up, at a field or the thing itself.
+/// For objects that wake all and are not consumed: a field, or the object itself.
 macro_rules! waitable_state {
     ($name:ident $(, $field:ident)?) => {
         impl<S: Scope> sealed::Sealed for $name<S> {
@@ -127,7 +127,7 @@ impl<S: Scope> sealed::Sealed for Parker<S> {
         0
     }
 
-    /// An unpark wakes all who sleep: nobody sleeps on beside one that was woken.
+    /// An unpark wakes all sleepers, so none remains to be woken.
     fn take(&self, _: u32, _: bool) -> bool {
         Parker::take(self)
     }

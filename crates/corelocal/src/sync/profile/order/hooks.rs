@@ -1,13 +1,13 @@
-//! What a mutex calls when it is locked and unlocked in a process that records the order of locks.
+//! Hooks that mutexes call in a process that records lock order.
 //!
-//! To lock and unlock takes no instruction more for it. The fast path reads which name the thread has
-//! (`mutex/owner.rs`), and leaves for a slow one where the thread does not remember it. In a process that records,
-//! threads do not remember it: so every lock takes the slow path. That marks the mutex as one that is waited for, so
-//! that the unlock takes its slow path too.
+//! Locking and unlocking contain no additional instruction for this. The fast path reads the thread's cached name
+//! (`mutex/owner.rs`) and takes the slow path if there is none. In a process that records, threads do not cache their
+//! names, so every lock takes the slow path. That marks the mutex as contended, so that the unlock takes its slow
+//! path, too.
 //!
 //! # Invariants
-//! 1. As in `page.rs`, 3 and 4.
-//! 2. A thread does not remember its name before it is known that nothing is recorded: `is_off`.
+//! 1. Those of `page.rs`, 3 and 4.
+//! 2. A thread caches its name only once it is known that nothing is recorded: `is_off`.
 
 use super::page::{FREE, HELD, Page, Pair, Thread, WANTED, Writing};
 use super::process_page;
@@ -18,28 +18,28 @@ use crate::sync::profile::record::Key;
 use crate::sys::{stack, thread_id};
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Whether nothing is recorded in this process, from now on. The environment is read if nobody did so yet.
+/// Whether recording is off in this process for good. Reads the environment if necessary.
 pub(in crate::sync) fn is_off() -> bool {
     process_page::get().is_none() && process_page::is_absent()
 }
 
-/// A thread in a blocking function: it may wait. Dropped, it has the mutex, or a panic ended the attempt.
+/// A thread in a blocking function, which may wait. When dropped, it owns the mutex, or a panic ended the attempt.
 pub(in crate::sync) struct Blocking {
     wants: Option<(&'static Page, &'static Thread, usize)>,
 }
 
 impl Blocking {
-    /// The calling thread is about to lock the mutex that lies there, however long that takes.
+    /// The calling thread is about to lock the mutex at this address, however long that takes.
     #[inline(always)]
     pub(in crate::sync) fn begin<T>(at: *const T) -> Blocking {
         if process_page::is_absent() {
             return Blocking { wants: None };
         }
-        // SAFETY: those of the function that this is part of.
+        // SAFETY: the registers are those of the function that this is inlined into.
         Blocking { wants: unsafe { begin(key(at), &stack::registers()) } }
     }
 
-    /// It has the mutex. Whether that was recorded: then `let_go` is to be called.
+    /// The thread owns the mutex. Returns whether that was recorded; then `let_go` must be called.
     #[inline]
     pub(in crate::sync) fn end(self) -> bool {
         let wants = self.wants;
@@ -68,15 +68,15 @@ fn is_still_ours(page: &Page) -> bool {
     process_page::get().is_some_and(|now| core::ptr::eq(now, page))
 }
 
-/// The calling thread took the mutex without waiting for it, or with a deadline. Whether that was recorded: then
-/// `let_go` is to be called.
+/// The calling thread took the mutex without waiting, or with a deadline. Returns whether that was recorded; then
+/// `let_go` must be called.
 #[inline(always)]
 pub(in crate::sync) fn took<T>(at: *const T) -> bool {
-    // SAFETY: those of the function that this is part of.
+    // SAFETY: the registers are those of the function that this is inlined into.
     !process_page::is_absent() && unsafe { took_slowly(key(at), &stack::registers()) }
 }
 
-/// The calling thread is about to let go of the mutex that lies there, which is only a number.
+/// The calling thread is about to unlock the mutex at this address, which is only a number.
 #[inline]
 pub(in crate::sync) fn let_go<T>(at: *const T) {
     if !process_page::is_absent() {
@@ -88,7 +88,7 @@ fn key<T>(at: *const T) -> Key {
     Key::new(Kind::Mutex, at.addr())
 }
 
-/// The calling thread's place, and the right to write to it.
+/// The calling thread's entry, and the right to write to it.
 fn place(page: &'static Page) -> Option<(&'static Thread, Writing<'static>)> {
     let number = thread_id::current();
     let place = page.thread(number).and_then(|thread| Some((thread, thread.write()?)));
@@ -100,7 +100,7 @@ fn place(page: &'static Page) -> Option<(&'static Thread, Writing<'static>)> {
 }
 
 /// # Safety
-/// A function with these registers calls this.
+/// This is called by a function with these registers.
 #[cold]
 #[inline(never)]
 unsafe fn begin(
@@ -109,7 +109,7 @@ unsafe fn begin(
 ) -> Option<(&'static Page, &'static Thread, usize)> {
     let page = process_page::get()?;
     let (thread, _writing) = place(page)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: this is called by a function with these registers.
     let at = unsafe { thread.enter((key, registers), WANTED, now()) };
     let Some(at) = at else {
         page.depth_missed.fetch_add(1, Relaxed);
@@ -121,7 +121,7 @@ unsafe fn begin(
     Some((page, thread, at))
 }
 
-/// One more time that the one is held while the other is locked.
+/// Counts that one mutex is held while the other is locked.
 fn add_pair(page: &Page, thread: &Thread, held: (usize, u64), taken: (usize, u64)) {
     let number = thread_id::current();
     let gates = || thread.all(HELD).map(|(_, key)| key).filter(|key| *key != held.1);
@@ -162,7 +162,7 @@ fn give_up(page: &Page, thread: &Thread, at: usize) {
 unsafe fn took_slowly(key: Key, registers: &Registers) -> bool {
     let Some(page) = process_page::get() else { return false };
     let Some((thread, _writing)) = place(page) else { return false };
-    // SAFETY: the caller's promise.
+    // SAFETY: this is called by a function with these registers.
     let taken = unsafe { thread.enter((key, registers), HELD, now()) };
     if taken.is_none() {
         page.depth_missed.fetch_add(1, Relaxed);
@@ -176,7 +176,7 @@ fn let_go_slowly(key: Key) {
     let Some(page) = process_page::get() else { return };
     let Some(thread) = page.known_thread(thread_id::current()) else { return };
     let Some(writing) = thread.write() else { return };
-    // The last one: locked twice, it is in a child that took it over from itself.
+    // The last one: if it is there twice, a forked child took it over from itself.
     let of_key = |(_, held): &(usize, u64)| *held == key.word();
     if let Some((at, _)) = thread.all(HELD).rfind(of_key) {
         thread.set(at, FREE);

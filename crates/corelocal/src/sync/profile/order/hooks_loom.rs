@@ -1,4 +1,4 @@
-//! In a model nothing is recorded.
+//! Models record nothing.
 //!
 //! Invariant: as in `hooks.rs`, with nothing to do.
 

@@ -1,16 +1,18 @@
-//! The memory in which the order of locks is recorded. The process and whoever looks at it both map it.
+//! The memory of a lock-order record, which the process and its observers both map.
 //!
 //! # Invariants
-//! 1. All bytes 0 is an empty page, but for the magic number, which is written last. Who reads it first sees the rest.
-//! 2. No pointers: addresses in it are numbers. What is read may be anything, as others may write to the file.
-//! 3. A place for a thread is written to by the thread whose number is beside it in `owners`, and by no other.
-//!    Handlers that interrupt that find it `BUSY` and write nothing.
-//! 4. What is `HELD` in a thread's place is held by that thread: it becomes so after the mutex was taken, and is no
-//!    longer so before the mutex is let go. What a blocking function waits for is `WANTED` there from before it waits.
-//!    So threads that each want what the next one holds are in a deadlock, at whatever moment one looks.
+//! 1. All bytes 0 is an empty page, except for the magic number, which is written last. A reader that finds the
+//!    number sees the rest.
+//! 2. No pointers: addresses in it are numbers. What is read may be anything, since others may write to the file.
+//! 3. A thread's entry is written only by the thread whose number is in `owners`. Handlers that interrupt that find
+//!    it `BUSY` and write nothing.
+//! 4. A mutex that is `HELD` in a thread's entry is held by that thread: it becomes so after the mutex was taken, and
+//!    ceases to be so before the mutex is unlocked. A mutex that a blocking function waits for is `WANTED` there from
+//!    before it waits. So threads that each want what the next one holds are in a deadlock, at whatever moment they
+//!    are examined.
 //! 5. A pair is written once, by the thread that made its state `WRITTEN_NOW`; its counts change later. Two threads
-//!    that come at once may write the same pair in two places.
-//! 6. Nobody waits for anybody, and nothing is allocated: async-signal-safe.
+//!    that arrive at once may write the same pair in two places.
+//! 6. Nothing waits, and nothing is allocated: async-signal-safe.
 
 use super::stack_top::{Piece, Registers};
 use crate::primitive::atomic::{
@@ -24,45 +26,45 @@ use crate::sys::stack;
 /// "CLORDER", and the layout's version.
 const MAGIC: u64 = u64::from_le_bytes(*b"CLORDER\x01");
 
-/// Pairs there is room for.
+/// Capacity for pairs.
 pub(super) const PAIRS: usize = 1024;
-/// How many places are looked at for a pair.
+/// How many entries are probed for a pair.
 const REACH: usize = 64;
-/// Threads that hold or wait at the same time.
+/// Capacity for threads that hold or wait at the same time.
 pub(super) const THREADS: usize = 256;
-/// Mutexes that a thread holds or waits for.
+/// Capacity for mutexes that one thread holds or waits for.
 pub(super) const DEPTH: usize = 16;
-/// Of those that are always held beside a pair, how many are known.
+/// Capacity for mutexes that are always held beside a pair.
 pub(super) const GATES: usize = 4;
 
 const NAME_WORDS: usize = stack::NAME_BYTES / size_of::<u64>();
 
-/// See the module's text.
+/// The page.
 #[repr(C)]
 pub(super) struct Page {
     magic: AtomicU64,
-    /// As the process knows itself.
+    /// The process's own number.
     pub(super) process: AtomicU64,
-    /// Of the process that made it: a forked child finds another number (`sys/forks.rs`).
+    /// The fork generation of the process that made it: a forked child has another one (`sys/forks.rs`).
     pub(super) generation: AtomicU64,
     /// When it was made, on the monotonic clock.
     pub(super) began: AtomicU64,
-    /// Locked by threads that there was no room for, or that recorded another lock just then.
+    /// Locks by threads for which there was no room, or that were recording another lock.
     pub(super) threads_missed: AtomicU64,
-    /// Locked by threads that held too many.
+    /// Locks by threads that held too many mutexes.
     pub(super) depth_missed: AtomicU64,
-    /// Pairs that there was no room for, each time they came up.
+    /// Pairs for which there was no room, each time they occurred.
     pub(super) pairs_missed: AtomicU64,
     files_len: AtomicU64,
     unused: [u64; 376],
-    /// The number of the thread that a place belongs to; 0 for none.
+    /// The number of the thread that an entry belongs to; 0 for none.
     owners: [AtomicU32; THREADS],
     files: [AtomicU64; FILES_BYTES / 8],
     pairs: [Pair; PAIRS],
     threads: [Thread; THREADS],
 }
 
-/// What a file with a page in it is long.
+/// The length of a file with a page.
 pub(super) const LEN: usize = size_of::<Page>();
 const _: () = assert!(LEN == 32 * 1024 + PAIRS * size_of::<Pair>() + THREADS * size_of::<Thread>());
 
@@ -70,9 +72,9 @@ const _: () = assert!(LEN == 32 * 1024 + PAIRS * size_of::<Pair>() + THREADS * s
 #[repr(C)]
 pub(super) struct Thread {
     name: [AtomicU64; NAME_WORDS],
-    /// Whose name that is.
+    /// The thread that `name` belongs to.
     named: AtomicU64,
-    /// The thread writes; a handler that finds this does not.
+    /// Set while the thread writes; a handler that finds it set does not write.
     busy: AtomicU64,
     unused: [u64; 4],
     /// [`FREE`], [`WANTED`] or [`HELD`].
@@ -90,7 +92,7 @@ pub(super) const HELD: u64 = 2;
 
 const BUSY: u64 = 1;
 
-/// One mutex was held while another one was locked. All bytes 0 is none.
+/// A mutex that was held while another one was locked. All bytes 0 is none.
 #[repr(C)]
 pub(super) struct Pair {
     /// 0, [`WRITTEN_NOW`] or [`WRITTEN`].
@@ -99,12 +101,12 @@ pub(super) struct Pair {
     taken: AtomicU64,
     /// How often.
     pub(super) times: AtomicU64,
-    /// What else was held each time, 0 for nothing.
+    /// Other mutexes held each time; 0 for none.
     gates: [AtomicU64; GATES],
-    /// The thread that came first, and its name.
+    /// The first thread, and its name.
     pub(super) thread: AtomicU64,
     name: [AtomicU64; NAME_WORDS],
-    /// Not 0 if other threads came later.
+    /// Not 0 if other threads did the same later.
     pub(super) others: AtomicU64,
     unused: [u64; 4],
     /// Where `held` was locked, and where `taken` was.
@@ -115,7 +117,7 @@ const WRITTEN_NOW: u64 = 1;
 const WRITTEN: u64 = 2;
 
 impl Page {
-    /// The page is complete (1).
+    /// Publishes the page (1).
     pub(super) fn complete(&self) {
         // Release: partner is the Acquire in `is_complete`.
         self.magic.store(MAGIC, Release);
@@ -134,23 +136,23 @@ impl Page {
         files::read(&self.files_len, &self.files, into)
     }
 
-    /// The place of the thread with this number.
+    /// The entry of the thread with this number.
     pub(super) fn known_thread(&self, number: u32) -> Option<&Thread> {
         self.places(number).find(|(owner, _)| owner.load(Relaxed) == number).map(|(_, at)| at)
     }
 
-    /// The same; a free one becomes it. `None` if all belong to others.
+    /// The entry of the thread, made from a free one if necessary. `None` if all belong to others.
     pub(super) fn thread(&self, number: u32) -> Option<&Thread> {
-        // The calling thread's: nobody else makes one for it.
+        // No other thread makes an entry for the calling thread.
         self.known_thread(number).or_else(|| {
             let mut free = self.places(number).filter(|(owner, _)| owner.load(Relaxed) == 0);
-            // Acquire: partner is the Release in `leave`: what the thread before wrote comes first (3).
+            // Acquire: partner is the Release in `leave`: what the former thread wrote comes first (3).
             free.find(|(owner, _)| owner.compare_exchange(0, number, Acquire, Relaxed).is_ok())
                 .map(|(_, thread)| thread)
         })
     }
 
-    /// The thread with this number leaves its place, which is free.
+    /// Frees the entry of the thread with this number.
     pub(super) fn leave(&self, number: u32) {
         if let Some((owner, _)) = self.places(number).find(|it| it.0.load(Relaxed) == number) {
             // Release: partner is the Acquire in `thread`.
@@ -158,13 +160,13 @@ impl Page {
         }
     }
 
-    /// All places, that first in which the thread was last, most likely.
+    /// All entries, beginning with the one that the thread most likely had.
     fn places(&self, number: u32) -> impl Iterator<Item = (&AtomicU32, &Thread)> {
         let first = number as usize % THREADS;
         (first..first + THREADS).map(|at| (&self.owners[at % THREADS], &self.threads[at % THREADS]))
     }
 
-    /// Which places belong to threads, and to which ones.
+    /// The entries that belong to threads, with the threads' numbers.
     pub(super) fn threads(&self) -> impl Iterator<Item = (usize, u32)> {
         let all = self.owners.iter().map(|owner| owner.load(Relaxed)).enumerate();
         all.filter(|(_, owner)| *owner != 0)
@@ -174,7 +176,7 @@ impl Page {
         self.threads.get(at)
     }
 
-    /// The pair of these two; `write` writes the rest if it is new. `None` if there is no room.
+    /// The pair of these two mutexes; `write` fills in the rest if it is new. `None` if there is no room.
     pub(super) fn pair(
         &self,
         held: u64,
@@ -208,7 +210,7 @@ impl Page {
         None
     }
 
-    /// All that are written, with their places.
+    /// All complete pairs, with their indices.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (usize, &Pair)> {
         // Acquire: partner is the Release in `pair`.
         let all = self.pairs.iter().enumerate();
@@ -221,13 +223,13 @@ impl Page {
 }
 
 impl Thread {
-    /// The right to write, for the calling thread, whose place it is; nothing if that is what was interrupted.
+    /// The right to write, for the calling thread, whose entry it is; `None` if this interrupts such a write.
     pub(super) fn write(&self) -> Option<Writing<'_>> {
         // Relaxed: a handler runs in this thread.
         (self.busy.swap(BUSY, Relaxed) == 0).then_some(Writing(self))
     }
 
-    /// Gives it its thread's name; asked for once.
+    /// Stores the thread's name, once.
     pub(super) fn name_after(&self, number: u32) {
         if self.named.load(Relaxed) != u64::from(number) {
             set_name(&self.name, stack::this_thread().1);
@@ -239,7 +241,7 @@ impl Thread {
         name(&self.name)
     }
 
-    /// Makes a free entry one for the mutex, which a function with these registers locks; which one.
+    /// Uses a free slot of the entry for the mutex, which a function with these registers locks. Returns the slot.
     ///
     /// # Safety
     /// As [`Piece::take`].
@@ -250,7 +252,7 @@ impl Thread {
         now: u64,
     ) -> Option<usize> {
         let at = self.states.iter().position(|state| state.load(Relaxed) == FREE)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the function with these registers has called this one.
         unsafe { self.pieces[at].take(registers) };
         self.since[at].store(now, Relaxed);
         self.keys[at].store(key.word(), Relaxed);
@@ -268,7 +270,7 @@ impl Thread {
         self.states[at].load(Acquire)
     }
 
-    /// What is in this state: where, and which.
+    /// The slots in this state, with their mutexes.
     pub(super) fn all(&self, state: u64) -> impl DoubleEndedIterator<Item = (usize, u64)> {
         let all = (0..DEPTH).filter(move |at| self.state(*at) == state);
         all.map(|at| (at, self.key(at)))
@@ -291,7 +293,7 @@ impl Thread {
     }
 }
 
-/// The right to write to a thread's place; the end of it when dropped.
+/// The right to write to a thread's entry, until dropped.
 pub(super) struct Writing<'a>(&'a Thread);
 
 impl Drop for Writing<'_> {
@@ -301,7 +303,7 @@ impl Drop for Writing<'_> {
 }
 
 impl Pair {
-    /// What was held, and what was locked then.
+    /// The mutex that was held, and the one that was locked.
     pub(super) fn locks(&self) -> [u64; 2] {
         [&self.held, &self.taken].map(|word| word.load(Relaxed))
     }
@@ -314,12 +316,12 @@ impl Pair {
         name(&self.name)
     }
 
-    /// What else is held the first time.
+    /// Records the other mutexes held the first time.
     pub(super) fn set_gates(&self, gates: impl Iterator<Item = u64>) {
         self.gates.iter().zip(gates).for_each(|(gate, key)| gate.store(key, Relaxed));
     }
 
-    /// Leaves those gates that are held this time too.
+    /// Keeps those of them that are held this time, too.
     pub(super) fn keep_gates(&self, is_held: impl Fn(u64) -> bool) {
         for gate in &self.gates {
             let key = gate.load(Relaxed);

@@ -1,7 +1,7 @@
-//! The page of this process: whether the environment wants one, and how it is made.
+//! The page of this process: whether the environment asks for one, and how it is made.
 //!
-//! Invariants: as in `profile/process_page.rs`, but that others wait for the thread that makes the page, for a fifth of a second
-//! at most. A page that is there is on, until the process ends.
+//! Invariants: as in `profile/process_page.rs`, except that other threads wait for the thread that makes the page,
+//! for up to a fifth of a second. A page that exists is on, until the process ends.
 
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -20,21 +20,21 @@ use crate::sys::futex::Deadline;
 const OFF: *mut Page = core::ptr::without_provenance_mut(1);
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Whether nothing is recorded, for certain.
+/// Whether recording is certainly off.
 #[inline(always)]
 pub(super) fn is_absent() -> bool {
-    // Relaxed: a page's address is loaded anew before it is used.
+    // Relaxed: a page's address is loaded again before it is used.
     PAGE.load(Relaxed) == OFF
 }
 
-/// The page, if the environment wants one.
+/// The page, if the environment asks for one.
 pub(super) fn get() -> Option<&'static Page> {
     // Acquire: partner is the Release in `make`.
     let page = PAGE.load(Acquire);
     if page == OFF { None } else { known(page).or_else(|| get_slowly(page)) }
 }
 
-/// The page at this address, if that is one of this process's.
+/// The page at this address, if it belongs to this process.
 fn known(page: *mut Page) -> Option<&'static Page> {
     if page == OFF || process_page::is_busy(page) {
         return None;
@@ -54,8 +54,8 @@ fn get_slowly(before: *mut Page) -> Option<&'static Page> {
     }
 }
 
-/// What is there when the thread that makes a page is done, which takes milliseconds. What threads lock at once at the
-/// beginning is recorded so. Not for ever: this may be a signal handler in that thread.
+/// The page once the thread that makes it is done, which takes milliseconds. So locks of other threads in that time
+/// are recorded, too. Bounded: this may be a signal handler in that thread.
 #[cold]
 #[inline(never)]
 fn wait_for_maker() -> *mut Page {
@@ -69,11 +69,11 @@ fn wait_for_maker() -> *mut Page {
         }
         Futex::<Private>::new(0).wait_briefly(0, Some(Deadline::after(TURN)));
     }
-    // Acquire: as in `get`. A maker that is not gone puts its page there later.
+    // Acquire: as in `get`. A maker that still exists stores its page later.
     PAGE.compare_exchange(process_page::busy(), OFF, Relaxed, Acquire).unwrap_or_else(|page| page)
 }
 
-/// Makes the page that is wished for in place of `before`; false if another thread does.
+/// Makes the page that the environment asks for in place of `before`; false if another thread does.
 fn make(before: *mut Page) -> bool {
     if PAGE.compare_exchange(before, process_page::busy(), Relaxed, Relaxed).is_err() {
         return false;
@@ -97,7 +97,7 @@ fn make(before: *mut Page) -> bool {
 
 fn new(folder: Option<&CStr>) -> Result<&'static Page, Errno> {
     let at = process_page::map_for_good(folder, b"/corelocal-order.", page::LEN)?;
-    // SAFETY: mapped, that long, zeros, aligned to pages; never unmapped.
+    // SAFETY: mapped, long enough, zeroed, page-aligned, and never unmapped.
     let page = unsafe { &*at.cast::<Page>() };
     page.process.store(process_page::this_process(), Relaxed);
     page.generation.store(forks::generation().into(), Relaxed);

@@ -1,4 +1,4 @@
-//! The upper part of a thread's stack: enough for the functions that called the lock.
+//! The top of a thread's stack: enough for the functions that called the lock.
 //!
 //! Invariants: as in `trace.rs`.
 
@@ -10,10 +10,10 @@ use crate::sys::stack::{self, NAME_BYTES, REGISTERS};
 const PIECE_BYTES: usize = 2048;
 const WORDS: usize = PIECE_BYTES / size_of::<u64>() - REGISTERS - 2;
 
-/// Those of a function; nothing, on an architecture where they are not known.
+/// The registers of a function; `None` on architectures where they are not known.
 pub(super) type Registers = Option<[u64; REGISTERS]>;
 
-/// All bytes 0 is: there is none.
+/// A copy of a stack's top. All bytes 0 is none.
 #[repr(C)]
 pub(super) struct Piece {
     sequence: Sequence,
@@ -25,16 +25,16 @@ pub(super) struct Piece {
 const _: () = assert!(size_of::<Piece>() == PIECE_BYTES);
 
 impl Piece {
-    /// Writes the stack of a function that has these registers.
+    /// Records the stack of a function with these registers.
     ///
     /// # Safety
-    /// That function has called this one, through whatever others.
+    /// That function has called this one, directly or indirectly.
     #[inline(never)]
     pub(super) unsafe fn take(&self, registers: &Registers) {
         let Some(_writing) = self.sequence.write() else { return };
         let len = registers.as_ref().map_or(0, |registers| {
-            // SAFETY: the caller's promise; the words are whole bytes of this, and nobody else writes to them
-            // (`sequence.rs`, 1).
+            // SAFETY: the function with these registers is active; the words are whole bytes, and no other thread
+            // writes to them (`sequence.rs`, 1).
             unsafe { stack::copy_of(registers, self.words.as_ptr() as *mut u8, WORDS * 8) }
         });
         for (word, register) in self.registers.iter().zip(registers.unwrap_or_default()) {
@@ -43,7 +43,7 @@ impl Piece {
         self.len.store((len / size_of::<u64>()) as u64, Relaxed);
     }
 
-    /// Writes what is in another one.
+    /// Copies another one.
     pub(super) fn copy_from(&self, other: &Piece) {
         let Some(_writing) = self.sequence.write() else { return };
         let len = other.len();
@@ -53,7 +53,7 @@ impl Piece {
         to.zip(from).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
     }
 
-    /// Reads it, as that of this thread; false if there is none, or it is just being written.
+    /// Reads it as a stack of this thread; false if there is none, or it is being written.
     pub(super) fn read(&self, thread: (u32, [u8; NAME_BYTES]), into: &mut Stack) -> bool {
         let read = self.sequence.read(|| {
             let word = |word: &AtomicU64| word.load(Relaxed);
@@ -63,7 +63,7 @@ impl Piece {
         read.is_some()
     }
 
-    /// In words, and within bounds, whatever another process wrote.
+    /// The length in words, limited to the capacity, whatever another process wrote.
     fn len(&self) -> usize {
         (self.len.load(Relaxed) as usize).min(WORDS)
     }
@@ -86,7 +86,7 @@ mod tests {
         let mut stack = std::boxed::Box::new(Stack::EMPTY);
         let who = (7, *b"a name\0\0\0\0\0\0\0\0\0\0");
         assert!(!one.read(who, &mut stack));
-        // SAFETY: this function's.
+        // SAFETY: the registers are those of this function.
         unsafe { one.take(&stack::registers()) };
         other.copy_from(one);
         assert!(one.read(who, &mut stack));

@@ -1,4 +1,4 @@
-//! The record as one looks at it: one's own, or that of another process.
+//! Read access to a lock-order record: the own process's, or another's.
 //!
 //! Invariants: as in `profile/view.rs`.
 
@@ -19,7 +19,7 @@ use crate::sync::profile::{ProfileError, now};
 use crate::sys::shared_file::Mapping;
 use crate::sys::stack::NAME_BYTES;
 
-/// In which order the mutexes of a process were locked, and which threads hold and wait for which.
+/// The order in which a process locked its mutexes, and which threads hold and wait for which.
 ///
 /// ```
 /// use corelocal::sync::profile::order::LockOrder;
@@ -33,37 +33,37 @@ use crate::sys::stack::NAME_BYTES;
 /// ```
 pub struct LockOrder {
     page: NonNull<Page>,
-    /// What `page` lies in, if it is not this process's.
+    /// The mapping of `page`, unless it is this process's.
     _mapping: Option<Mapping>,
 }
 
-// SAFETY: a page is atomics, and belongs to no thread.
+// SAFETY: a page consists of atomics, and belongs to no thread.
 unsafe impl Send for LockOrder {}
-// SAFETY: likewise.
+// SAFETY: a page consists of atomics.
 unsafe impl Sync for LockOrder {}
 
-/// What there was no room for. See [the module](super#what-is-recorded).
+/// What was not recorded for want of room. See [the module](super#what-is-recorded).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Missed {
-    /// Locks by threads of which more held or waited at the same time than there is room for, or by signal handlers
-    /// that interrupted the recording.
+    /// Locks by threads when more of them held or waited at the same time than there is room for, or by signal
+    /// handlers that interrupted the recording.
     pub threads: u64,
-    /// Locks by threads that held as many mutexes as there is room for.
+    /// Locks by threads that held too many mutexes.
     pub depth: u64,
-    /// Pairs for which there was no room, each time they came up.
+    /// Pairs without room, each time they occurred.
     pub pairs: u64,
 }
 
-/// One mutex was held while another one was locked by a function that may wait.
+/// A mutex was held while another one was locked by a function that may wait.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LockPair {
-    /// The mutex that was held: its address in the memory of the process.
+    /// The address of the mutex that was held, in the memory of the process.
     pub held: u64,
-    /// The one that was locked then. The same one, if a thread locked a mutex that it held.
+    /// The address of the mutex that was locked then. The same one, if a thread locked a mutex that it held.
     pub taken: u64,
-    /// What kind of lock `taken` is.
+    /// The kind of `taken`.
     pub kind: Kind,
     /// How often.
     pub times: u64,
@@ -71,7 +71,7 @@ pub struct LockPair {
     pub thread: u32,
     /// Whether other threads did so later.
     pub has_others: bool,
-    /// Further mutexes that were held each time, as far as there is room for them; 0 is none.
+    /// Further mutexes that were held each time, as far as there is room for them; 0 for none.
     pub gates: [u64; GATES],
     name: [u8; NAME_BYTES],
     at: usize,
@@ -92,24 +92,24 @@ pub struct LockThread {
 pub struct Holding {
     /// Its address in the memory of the process.
     pub lock: u64,
-    /// Whether the thread waits for it; else it holds it.
+    /// Whether the thread waits for it; otherwise it holds it.
     pub is_wanted: bool,
     since: u64,
     at: usize,
 }
 
 impl LockOrder {
-    /// That of this process, if its environment wanted one.
+    /// The record of this process, if its environment asked for one.
     pub fn of_this_process() -> Option<LockOrder> {
         process_page::get().map(|page| LockOrder { page: NonNull::from(page), _mapping: None })
     }
 
-    /// That in a file: `/proc/PROCESS/fd/N`, where `N` leads to it, or one in the folder that `CORELOCAL_LOCK_ORDER`
-    /// names.
+    /// Opens a record in a file: `/proc/PROCESS/fd/N`, where `N` refers to it, or a file in the directory that
+    /// `CORELOCAL_LOCK_ORDER` names.
     ///
     /// # Errors
-    /// The file cannot be opened or mapped, or is something else. [`ProfileError::Untrusted`] for a file of another
-    /// user than this process's and root that is not sealed; a record without a name is.
+    /// The file cannot be opened or mapped, or is something else. [`ProfileError::Untrusted`] for a file that belongs
+    /// neither to this process's user nor to root, unless it is sealed, as a record without a name is.
     /// [`ProfileError::WritableByOthers`] for one to which other users may write.
     pub fn open(path: &CStr) -> Result<LockOrder, ProfileError> {
         let mapping = open_mapping(path, page::LEN)?;
@@ -119,11 +119,11 @@ impl LockOrder {
     }
 
     fn page(&self) -> &Page {
-        // SAFETY: mapped, that long, aligned to pages, and any bytes are a page of atomics.
+        // SAFETY: mapped, long enough, page-aligned, and any bytes are a valid page of atomics.
         unsafe { self.page.as_ref() }
     }
 
-    /// The process's number, as it knows itself.
+    /// The process's own number.
     pub fn process(&self) -> u32 {
         self.page().process.load(Relaxed) as u32
     }
@@ -133,7 +133,7 @@ impl LockOrder {
         Duration::from_nanos(now().saturating_sub(self.page().began.load(Relaxed)))
     }
 
-    /// What there was no room for.
+    /// What was not recorded for want of room.
     pub fn missed(&self) -> Missed {
         let page = self.page();
         let [threads, depth, pairs] =
@@ -142,21 +142,21 @@ impl LockOrder {
         Missed { threads, depth, pairs }
     }
 
-    /// All pairs, in no order. Each is there once, or rarely twice, when two threads came at once.
+    /// All pairs, in no order. Each occurs once, or rarely twice, when two threads arrived at once.
     pub fn pairs(&self) -> impl Iterator<Item = LockPair> + '_ {
         self.page().pairs().map(|(at, pair)| LockPair::of(at, pair))
     }
 
-    /// Threads that hold a mutex or wait for one, at about this moment. In a process that has ended: when it ended.
+    /// Threads that hold a mutex or wait for one at about this moment; in a process that has ended, at its end.
     ///
-    /// As long as a thread waits for a mutex, and another one holds it, both stay what they are. So a cycle of such
-    /// threads that is found the same in two looks is a deadlock.
+    /// As long as a thread waits for a mutex that another one holds, neither changes. So a cycle of such threads that
+    /// is unchanged in two readings is a deadlock.
     pub fn threads(&self) -> impl Iterator<Item = LockThread> + '_ {
         let all = self.page().threads();
         all.map(|(place, thread)| LockThread { thread, place })
     }
 
-    /// What a thread holds, and what it waits for.
+    /// The mutexes that a thread holds, and the one that it waits for.
     pub fn holdings(&self, thread: &LockThread) -> impl Iterator<Item = Holding> + '_ {
         let place = self.place(thread);
         let entry = move |at| {
@@ -189,7 +189,7 @@ impl LockOrder {
         piece.is_some_and(|piece| piece.read(who, into))
     }
 
-    /// Reads where the mutex that was held had been locked; false if that is not known.
+    /// Reads where the held mutex had been locked; false if that is not known.
     pub fn read_held(&self, pair: &LockPair, into: &mut Stack) -> bool {
         self.read_piece(pair, 0, into)
     }
@@ -204,7 +204,7 @@ impl LockOrder {
         self.page().pair_at(pair.at).is_some_and(read)
     }
 
-    /// The program's file and its libraries, when the record began: see
+    /// The program's file and libraries when the record began: see
     /// [`Profile::read_files`](super::super::Profile::read_files).
     pub fn read_files(&self, into: &mut [u8; FILES_BYTES]) -> usize {
         self.page().read_files(into)
@@ -242,7 +242,7 @@ impl Holding {
         Duration::from_nanos(now().saturating_sub(self.since))
     }
 
-    /// Since when, in nanoseconds of the monotonic clock: the same in two looks, if it is the same.
+    /// Since when, in nanoseconds of the monotonic clock. Unchanged between two readings of the same holding.
     pub fn since(&self) -> u64 {
         self.since
     }

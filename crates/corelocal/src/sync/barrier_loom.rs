@@ -1,4 +1,4 @@
-//! Model: threads meet at a barrier twice. Then mutants with one fault each.
+//! Loom models: threads meet at a barrier twice. Then mutants with one fault each.
 
 use super::*;
 use crate::sync::scope::Shared;
@@ -8,7 +8,7 @@ use std::boxed::Box;
 
 struct Model<S: Scope> {
     barrier: Barrier<S>,
-    /// What each of the two threads wrote before they met for the first time, and for the second time.
+    /// What each of the two threads wrote before they met for the first time and for the second time.
     told: [[UnsafeCell<u32>; 2]; 2],
 }
 
@@ -24,7 +24,7 @@ fn leaked<S: Scope>() -> &'static Model<S> {
 
 impl<S: Scope> Model<S> {
     fn tell(&self, time: usize, mine: usize) {
-        // SAFETY: each thread writes its own; the other one reads it after they met.
+        // SAFETY: each thread writes its own cell; the other one reads it after they met.
         self.told[time][mine].with_mut(|told| unsafe { *told = 1 });
     }
 
@@ -51,12 +51,12 @@ fn wait_for<S: Scope>(barrier: &Barrier<S>) -> Option<bool> {
     barrier.wait_until(Deadline::now()).map(|result| result.is_leader())
 }
 
-/// Each says something, meets the other, reads what that one said, and all that again.
+/// Each thread writes a cell, meets the other, reads the other's cell, and repeats all that.
 fn explore<S: Scope>(wait: fn(&Barrier<S>) -> bool) {
     explore_from(0, wait);
 }
 
-/// The same, at a barrier whose first word is this.
+/// The same, with this initial state.
 fn explore_from<S: Scope>(state: u64, wait: fn(&Barrier<S>) -> bool) {
     check(move || {
         let model = leaked();
@@ -86,16 +86,16 @@ fn loom_threads_of_processes_meet() {
     explore::<Shared>(wait);
 }
 
-/// A waiter may do what the leader is about to do.
+/// A waiter may do the work that the leader is about to do.
 #[test]
 fn loom_threads_that_look_early_meet() {
     explore(doze);
 }
 
-/// Three for two places: two go, and one stays until the fourth one comes.
+/// Three threads for two places: two continue, and one waits until the fourth one arrives.
 #[test]
 fn loom_more_threads_than_places() {
-    // Four threads make for orders enough.
+    // Four threads have enough interleavings with one preemption.
     crate::explore::within(1, || {
         let model = leaked::<Private>();
         let others = [(); 3].map(|()| thread::spawn(|| wait(&model.barrier)));
@@ -106,14 +106,14 @@ fn loom_more_threads_than_places() {
     });
 }
 
-/// One gives up, or does not, and the others count it accordingly.
+/// One thread has a deadline. The others count it only if it did not time out.
 fn explore_giving_up<S: Scope>(wait_for: fn(&Barrier<S>) -> Option<bool>) {
     check(move || {
         let model = leaked();
         let other = thread::spawn(move || wait_for(&model.barrier));
         let mine = wait_for(&model.barrier);
         let theirs = other.join().unwrap();
-        // Both or none; and if none, nobody is left behind.
+        // Both passed, or both timed out. In the latter case the count is 0 again.
         assert!(
             matches!(
                 (mine, theirs),
@@ -135,7 +135,7 @@ fn loom_who_gives_up_a_shared_barrier_was_not_there() {
     explore_giving_up::<Shared>(wait_for);
 }
 
-/// A thread that is killed after its first change, if it was the leader. Whether it was.
+/// Arrives, and is killed after its first change if it was the leader. Returns whether it was.
 fn die<S: Scope>(barrier: &Barrier<S>) -> bool {
     let mut state = barrier.state.load(Ordering::Relaxed);
     loop {
@@ -149,7 +149,7 @@ fn die<S: Scope>(barrier: &Barrier<S>) -> bool {
     }
 }
 
-/// One dies when it has come. The other one goes on, unless it gave up before, and the next two meet.
+/// One thread is killed after it has arrived. The other one continues unless it timed out, and the next two meet.
 fn explore_death(wait_for: fn(&Barrier<Shared>) -> Option<bool>) {
     check(move || {
         let model = leaked();
@@ -164,7 +164,7 @@ fn explore_death(wait_for: fn(&Barrier<Shared>) -> Option<bool>) {
         let has_led = die(&model.barrier);
         match (has_led, other.join().unwrap()) {
             (true, Some(false)) | (false, Some(true)) => {}
-            // The dead one has come too late, and is still counted.
+            // The killed thread arrived too late, and is still counted.
             (false, None) => return,
             both => panic!("not one leader: {both:?}"),
         }
@@ -179,7 +179,7 @@ fn explore_death(wait_for: fn(&Barrier<Shared>) -> Option<bool>) {
     });
 }
 
-/// Of three one dies, one sleeps until it is woken, and one looks again.
+/// Of three threads one is killed, one sleeps until it is woken, and one re-checks.
 fn explore_death_of_three(doze: fn(&Barrier<Shared>) -> bool) {
     crate::explore::within(2, move || {
         let barrier: &Barrier<Shared> = Box::leak(Box::new(Barrier::with_scope(3)));
@@ -200,13 +200,13 @@ fn loom_a_dead_leader_stops_nobody_at_a_deadline() {
     explore_death(wait_for);
 }
 
-/// The one that looks again wakes the others.
+/// The thread that re-checks wakes the others.
 #[test]
 fn loom_a_dead_leader_stops_none_of_several() {
     explore_death_of_three(doze);
 }
 
-/// Nobody has done what a dead leader left undone when the next two come.
+/// The killed leader's work is still undone when the next two threads arrive.
 #[test]
 fn loom_a_dead_leader_does_not_stop_the_next_ones() {
     explore_from::<Shared>(ROUND, wait);
@@ -224,7 +224,7 @@ fn loom_catches_a_waiter_that_trusts_the_leader() {
     });
 }
 
-/// One that sees that its round is over, and tells none of the others.
+/// A waiter that sees that its round is over, and wakes no other.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_waiter_that_just_goes() {
@@ -255,7 +255,7 @@ fn loom_catches_a_look_without_acquire() {
     });
 }
 
-/// What the dead leader has not added is missing for good.
+/// What the killed leader did not add is missing for good.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_shared_leaders_that_add_one() {
@@ -268,7 +268,7 @@ fn loom_catches_shared_leaders_that_add_one() {
     });
 }
 
-/// The leader and the waiter that looks early add one each: the next round is over before it began.
+/// The leader and the waiter that re-checks add one each: the next round ends before it began.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_waiters_that_add_one_too() {
@@ -285,7 +285,7 @@ fn loom_catches_waiters_that_add_one_too() {
     });
 }
 
-/// As a private leader does.
+/// The step of a private leader.
 fn add_one<S: Scope>(barrier: &Barrier<S>) {
     let add = |released| Some((released & !ASLEEP) + RELEASED);
     let before = barrier.released.fetch_update(Ordering::AcqRel, Ordering::Relaxed, add);
@@ -340,7 +340,7 @@ fn loom_catches_a_leader_that_wakes_nobody() {
     });
 }
 
-/// Who falls asleep says so to nobody.
+/// A thread falls asleep without setting the flag.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_sleeper_that_does_not_say_so() {
@@ -387,7 +387,7 @@ fn loom_catches_a_release_that_does_not() {
 }
 
 impl Barrier {
-    /// `arrive`, whose leader tells the others nothing.
+    /// `arrive` with a leader that publishes nothing.
     fn arrive_relaxed(&self) -> Option<u32> {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {

@@ -1,8 +1,7 @@
-//! How long a thread sleeps at most where processes share what it waits for.
+//! An upper bound on each sleep on an object that several processes share.
 //!
-//! A process may be killed at any instruction. What it said while it waited stays said, and a wake-up that it was about
-//! to give, or that the kernel gave to it, goes with it. So nobody sleeps there for longer than [`LONGEST`] without a
-//! look.
+//! A process may be killed at any instruction. The flags that it set while it waited stay set, and a wake-up that it
+//! received or was about to send is lost. So a waiter on a shared object re-checks at least once in [`LONGEST`].
 
 use core::time::Duration;
 
@@ -10,23 +9,23 @@ use crate::primitive::atomic::AtomicU32;
 use crate::sys::futex::{Deadline, Scope, Wake};
 use crate::sys::sleep;
 
-/// See the module's text.
+/// The longest time between two checks of a shared word.
 pub(super) const LONGEST: Duration = Duration::from_secs(1);
 
-/// When who begins to sleep now looks again at the latest; nothing where nobody's death is to be feared.
+/// The latest time at which a new sleeper re-checks the word. `None` where no other process can die.
 pub(super) fn next_look(scope: Scope) -> Option<Deadline> {
-    // In a model one with a deadline may wake at any time, and no wake-up would ever be missed.
+    // Under loom a thread with a deadline may wake at any time, which would hide a missed wake-up.
     let is_needed = scope == Scope::Shared && !cfg!(loom);
     is_needed.then(|| Deadline::after(LONGEST))
 }
 
-/// The same, or the deadline, if that comes first. Who sleeps until then and finds it is not the deadline has dozed:
-/// it may have been meant to wake.
+/// The same, or the deadline if it comes first. A thread that sleeps until a time that is not the deadline may have
+/// missed a wake-up, and checks the word.
 pub(super) fn limit(deadline: Option<Deadline>, scope: Scope) -> Option<Deadline> {
     earlier(deadline, next_look(scope))
 }
 
-/// The earlier one of those that there are.
+/// The earlier of those that are set.
 pub(super) fn earlier(one: Option<Deadline>, other: Option<Deadline>) -> Option<Deadline> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -34,8 +33,8 @@ pub(super) fn earlier(one: Option<Deadline>, other: Option<Deadline>) -> Option<
     }
 }
 
-/// Sleeps while the word holds `expected`, until woken or until the deadline. Who is not woken finds another word
-/// within a second, for who was to wake it made it another one.
+/// Sleeps while the word holds `expected`, until woken or until the deadline. Returns within a second even if the
+/// wake-up was lost, since the thread that should have sent it had changed the word.
 pub(super) fn wait(
     word: &AtomicU32,
     expected: u32,

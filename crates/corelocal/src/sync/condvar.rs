@@ -1,36 +1,44 @@
-//! Waiting for what a lock protects to change.
+//! A condition variable: threads that hold a lock wait until another thread reports a change.
 //!
-//! A waiter counts itself, reads the sequence number and sleeps while it stays the same; whoever notifies makes it
-//! another one first. A notification of all wakes up to 256 waiters at once. Of more it wakes one, which moves the others
-//! to where the lock's own waiters sleep once it has the lock, so that they come one by one as the lock is unlocked:
+//! A waiter counts itself, reads the sequence number, and sleeps while the number stays the same. A notification
+//! increments the number first. `notify_all` wakes up to 256 waiters at once. Of more it wakes one, which requeues
+//! the others to the lock's own wait queue once it has the lock. They then wake one by one as the lock is unlocked:
 //!
 //! ```text
-//!   who notifies all            the first waiter               the others
+//!   notifying thread            first waiter                   other waiters
 //!   sequence += 1               asleep                         asleep
-//!   ALL into the state
+//!   sets ALL in the state
 //!   wakes one                   takes the lock
 //!                               leaves the count, finds ALL
-//!                               moves the others               asleep, but on the lock
-//!                               unlocks                        one after the other
+//!                               requeues the others            asleep, but on the lock
+//!                               unlocks                        wake one after the other
 //! ```
 //!
-//! It holds the lock: so the lock's memory is there, and its word cannot change between a look and the move.
+//! The first waiter holds the lock while it requeues. So the lock's memory exists, and the lock's word cannot change
+//! between the check and the requeue.
+//!
+//! | bits of `state` | meaning |
+//! |---|---|
+//! | 0 to 29 | The number of waiters: from before each unlocks the lock until it has locked it again. |
+//! | 30, AT_ONCE | Some waiter cannot be requeued, now or earlier. `notify_all` wakes all waiters at once. |
+//! | 31, ALL | `notify_all` was called, and the other waiters are still to be requeued by the first one. |
 //!
 //! # Invariants
-//! 1. A waiter is counted from before it lets go of the lock until it has it again. So who changed something
-//!    under the lock, and finds nobody counted, has nobody to wake.
-//! 2. The sequence changes before anybody is woken or ALL is set. Whoever has read the old number does not go to
-//!    sleep any more; whoever sleeps was there before, and the kernel wakes and moves the longest first.
-//! 3. ALL is set only while somebody is counted. Every waiter that leaves looks for it, in the same step; so
-//!    one of them finds it, and does the move. Others that came meanwhile are moved too: they wake for
-//!    nothing, which a waiter must expect anyway.
-//! 4. Waiters whose guards are taken (`wait_owned`) cannot be moved, and the first of them may be killed before
-//!    it wakes the others. Once there was one, AT_ONCE is set for good: then who notifies all wakes all; so it does
-//!    where processes share the condition variable, any of which may be killed. There those that the lock's holder
-//!    moved look within a second of going to sleep, wherever they sleep by then (`bounded_wait.rs`).
-//! 5. Waiters are moved to the lock that all of them have (`condvar/requeue.rs`). A waiter with another lock than those
-//!    that wait already sets AT_ONCE before it sleeps.
-//! 6. After its last store a notification touches the object no more: it wakes by address.
+//! 1. A waiter is counted from before it unlocks the lock until it has locked it again. So a thread that changed
+//!    something under the lock, and finds a count of 0, has no waiter to wake.
+//! 2. The sequence number changes before a waiter is woken or ALL is set. A thread that has read the old number does
+//!    not fall asleep any more. A thread that sleeps was there before, and the kernel wakes and requeues in the order
+//!    in which threads fell asleep.
+//! 3. ALL is set only while the count is not 0. Every waiter that leaves checks it in the same atomic step. So one of
+//!    them finds it, and requeues the others. Threads that began to wait meanwhile are requeued too: for them it is a
+//!    spurious wake-up.
+//! 4. Waiters whose guards are passed by value (`wait_owned`) cannot be requeued, and the first of them may be killed
+//!    before it wakes the others. The first such waiter sets AT_ONCE, which stays set, and `notify_all` then wakes
+//!    all waiters. It always does so where processes share the condition variable, since any of them may be killed.
+//!    There, waiters that the lock's owner requeued re-check within a second of falling asleep (`bounded_wait.rs`).
+//! 5. Waiters are requeued to the lock that all of them use (`condvar/requeue.rs`). A waiter with another lock than
+//!    the present waiters sets AT_ONCE before it sleeps.
+//! 6. After its last store a notification does not access the object: it wakes by address.
 
 mod requeue;
 
@@ -50,20 +58,21 @@ use crate::primitive::atomic::{
 use crate::sys::futex::{self, Deadline, Wake};
 use requeue::WaitersLock;
 
-/// Somebody notified all, and the waiters are still to be moved.
+/// `notify_all` was called, and the waiters are still to be requeued.
 const ALL: u32 = 1 << 31;
-/// There are or were waiters that cannot be moved: of other locks than [`Mutex`](super::Mutex), or of several at a time.
+/// Some waiter cannot be requeued, now or earlier: its lock is not a [`Mutex`](super::Mutex), or waiters use several
+/// locks.
 const AT_ONCE: u32 = 1 << 30;
 
-/// So many waiters are woken at once by a notification of all. One after the other takes four times as long: each of them
-/// then waits for the wake-up of a cpu that has gone idle meanwhile.
+/// `notify_all` wakes up to this many waiters at once. Waking them one after the other takes four times as long,
+/// since each waits for a cpu to leave its idle state.
 const FEW: u32 = if cfg!(loom) { 0 } else { 256 };
 
 fn waiters(state: u32) -> u32 {
     state & !(ALL | AT_ONCE)
 }
 
-/// Lets threads that hold a lock wait until another one says that something has changed.
+/// A condition variable: threads that hold a lock wait until another thread reports a change.
 ///
 /// ```
 /// use corelocal::sync::{Condvar, Mutex};
@@ -81,40 +90,40 @@ fn waiters(state: u32) -> u32 {
 /// });
 /// ```
 ///
-/// It is 12 bytes, all 0 at first. It works with all exclusive locks of this module: see [`CondvarGuard`] for `wait`
-/// and its kin, [`OwnedGuard`] for `wait_owned`. All who wait at one time should use the same lock: waiters of several
-/// locks are woken all at once, and then contend.
+/// Its size is 12 bytes, and all bytes 0 is its initial state. It works with all exclusive locks of this module: see
+/// [`CondvarGuard`] for `wait` and its variants, [`OwnedGuard`] for `wait_owned`. Threads that wait at the same time
+/// should use the same lock: waiters of several locks are woken all at once, and then contend.
 ///
-/// # What is promised
-/// A notification wakes somebody who waited when it came, never only one who came later. The other way round, a
-/// waiter may wake for nothing: so it looks, in a loop, at what it waits for. What is changed under the
-/// lock, and notified afterwards or before the lock is unlocked, is never missed.
+/// # Guarantees
+/// - A notification wakes a thread that waited when it was made, not only threads that began to wait later.
+/// - A change that is made under the lock, and notified afterwards or before the lock is unlocked, is never missed.
+/// - Wake-ups may be spurious. So check the condition in a loop.
 ///
-/// Threads with real-time priority wake first, as the kernel has it, even one that came after the notification.
+/// Threads with real-time priority wake first, even those that began to wait after the notification.
 ///
 /// # Scope
 /// A `Condvar` is for the threads of one process. A `Condvar<Shared>` may lie in memory that several processes
 /// map, at any address, with a lock of the same scope.
 ///
 /// # After fork
-/// Nobody in the child waits. To notify costs a system call there if somebody in the parent did, nothing more.
+/// A forked child has no waiters. If the parent had some, a notification in the child costs one system call.
 #[repr(C)]
 pub struct Condvar<S: Scope = Private> {
     sequence: Futex<S>,
-    /// How many wait, [`ALL`] and [`AT_ONCE`].
+    /// The number of waiters, [`ALL`] and [`AT_ONCE`].
     state: AtomicU32,
     lock: WaitersLock,
     scope: PhantomData<S>,
 }
 
 impl Condvar {
-    /// One for the threads of this process.
+    /// Creates a condition variable for the threads of this process.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Condvar::with_scope()
     }
 
-    /// One for the threads of this process.
+    /// Creates a condition variable for the threads of this process.
     #[cfg(loom)]
     pub fn new() -> Self {
         Condvar::with_scope()
@@ -122,7 +131,7 @@ impl Condvar {
 }
 
 impl<S: Scope> Condvar<S> {
-    /// One for whom the type says.
+    /// Creates a condition variable of scope `S`.
     #[cfg(not(loom))]
     pub const fn with_scope() -> Self {
         Condvar {
@@ -133,7 +142,7 @@ impl<S: Scope> Condvar<S> {
         }
     }
 
-    /// One for whom the type says.
+    /// Creates a condition variable of scope `S`.
     #[cfg(loom)]
     pub fn with_scope() -> Self {
         Condvar {
@@ -144,16 +153,16 @@ impl<S: Scope> Condvar<S> {
         }
     }
 
-    /// Unlocks, sleeps until notified, and locks again. May return for nothing.
+    /// Unlocks, sleeps until notified, and locks again. Wake-ups may be spurious.
     ///
     /// # Aborts
-    /// In a forked child, where the lock cannot be had again because a thread that is gone holds it: a panic could be
-    /// caught, and would leave a guard without its lock.
+    /// Aborts in a forked child if the lock cannot be locked again because its owner does not exist there. A panic
+    /// could be caught, and would leave a guard without its lock.
     pub fn wait<G: CondvarGuard>(&self, guard: &mut G) {
         self.sleep(guard, None);
     }
 
-    /// As [`wait`](Self::wait), but no longer than this. Times out if no notification came within this time.
+    /// Like [`wait`](Self::wait), with a time limit. Reports a time-out if no notification came within it.
     ///
     /// ```
     /// # use core::time::Duration;
@@ -165,7 +174,7 @@ impl<S: Scope> Condvar<S> {
         WaitTimeoutResult::of(self.sleep(guard, Some(Deadline::after(span))))
     }
 
-    /// As [`wait`](Self::wait), but until the deadline. Times out if no notification came until then.
+    /// Like [`wait`](Self::wait), with a deadline. Reports a time-out if no notification came before it.
     pub fn wait_until<G: CondvarGuard>(
         &self,
         guard: &mut G,
@@ -174,7 +183,7 @@ impl<S: Scope> Condvar<S> {
         WaitTimeoutResult::of(self.sleep(guard, Some(deadline)))
     }
 
-    /// Waits as long as `condition` holds of the guard, which is looked at first.
+    /// Waits while `condition` is true. The condition is checked first.
     ///
     /// ```
     /// # use corelocal::sync::{Condvar, Mutex};
@@ -193,7 +202,8 @@ impl<S: Scope> Condvar<S> {
         }
     }
 
-    /// As [`wait_while`](Self::wait_while), but no longer than this. Times out if the condition still holds then.
+    /// Like [`wait_while`](Self::wait_while), with a time limit. Reports a time-out if the condition is still true
+    /// then.
     pub fn wait_while_for<G: CondvarGuard>(
         &self,
         guard: &mut G,
@@ -203,7 +213,8 @@ impl<S: Scope> Condvar<S> {
         self.wait_while_until(guard, Deadline::after(span), condition)
     }
 
-    /// As [`wait_while`](Self::wait_while), but until the deadline. Times out if the condition still holds then.
+    /// Like [`wait_while`](Self::wait_while), with a deadline. Reports a time-out if the condition is still true
+    /// then.
     pub fn wait_while_until<G: CondvarGuard>(
         &self,
         guard: &mut G,
@@ -218,8 +229,8 @@ impl<S: Scope> Condvar<S> {
         WaitTimeoutResult::of(true)
     }
 
-    /// As [`wait`](Self::wait) with a lock that may fail, or have something to tell, when it is locked again:
-    /// takes the guard and gives what locking gives.
+    /// Like [`wait`](Self::wait), for locks that may fail or report something when they are locked again. Takes the
+    /// guard by value and returns the lock's result.
     ///
     /// ```
     /// use corelocal::sync::{Condvar, RobustMutex};
@@ -240,14 +251,14 @@ impl<S: Scope> Condvar<S> {
     /// # other.join().unwrap();
     /// ```
     ///
-    /// Whoever notifies all of such waiters wakes them at once. A waiter that is killed after one notification was
-    /// meant for it takes that along.
+    /// `notify_all` wakes such waiters at once. If a waiter is killed after `notify_one` chose it, that notification
+    /// is lost.
     pub fn wait_owned<G: OwnedGuard>(&self, guard: G) -> G::Locked {
         self.sleep_owned(guard, None).0
     }
 
-    /// As [`wait_owned`](Self::wait_owned), but no longer than this. Times out if no notification came within
-    /// this time.
+    /// Like [`wait_owned`](Self::wait_owned), with a time limit. Reports a time-out if no notification came within
+    /// it.
     pub fn wait_owned_for<G: OwnedGuard>(
         &self,
         guard: G,
@@ -257,7 +268,7 @@ impl<S: Scope> Condvar<S> {
         (locked, WaitTimeoutResult::of(is_notified))
     }
 
-    /// As [`wait_owned`](Self::wait_owned), but until the deadline. Times out if no notification came until then.
+    /// Like [`wait_owned`](Self::wait_owned), with a deadline. Reports a time-out if no notification came before it.
     pub fn wait_owned_until<G: OwnedGuard>(
         &self,
         guard: G,
@@ -267,9 +278,9 @@ impl<S: Scope> Condvar<S> {
         (locked, WaitTimeoutResult::of(is_notified))
     }
 
-    /// Wakes one waiter, the longest first; does nothing, and makes no system call, if nobody waits.
+    /// Wakes the thread that has waited longest. Without waiters it does nothing, and makes no system call.
     ///
-    /// While the caller holds the lock the waiter would wake only to wait for that: there
+    /// If the caller holds the lock, the woken thread would have to wait for it at once. In that case
     /// [`notify_one_locked`](Self::notify_one_locked) takes half the time.
     #[inline]
     pub fn notify_one(&self) {
@@ -279,8 +290,8 @@ impl<S: Scope> Condvar<S> {
         }
     }
 
-    /// Wakes all waiters. More than 256 are woken one after the other, as each of them unlocks again, but where processes
-    /// share the condition variable, since one of them may be killed.
+    /// Wakes all waiters. More than 256 are woken one after the other, as each of them unlocks the lock again. Where
+    /// processes share the condition variable all are woken at once, since one of them may be killed.
     #[inline]
     pub fn notify_all(&self) {
         if self.is_awaited() {
@@ -288,8 +299,8 @@ impl<S: Scope> Condvar<S> {
         }
     }
 
-    /// As [`notify_one`](Self::notify_one), by the holder of the lock: the waiter is not woken until that is
-    /// unlocked, so it does not wake in vain.
+    /// Like [`notify_one`](Self::notify_one), for a caller that holds the lock: the waiter is woken when the lock is
+    /// unlocked.
     ///
     /// ```
     /// # use corelocal::sync::{Condvar, Mutex};
@@ -305,13 +316,13 @@ impl<S: Scope> Condvar<S> {
         }
     }
 
-    /// As [`notify_all`](Self::notify_all), by the holder of the lock: nobody is woken until that is unlocked, and then
-    /// one after the other. Where processes share it, and one is killed as it wakes, the others wake within a second.
-    /// Until the last one has had the lock it takes longer than after [`notify_all`](Self::notify_all), but no thread
-    /// wakes only to wait for the lock.
+    /// Like [`notify_all`](Self::notify_all), for a caller that holds the lock. The waiters are woken one after the
+    /// other, from when the lock is unlocked on. Until the last one has had the lock this takes longer than
+    /// [`notify_all`](Self::notify_all), but no thread wakes only to wait for the lock. Where processes share the
+    /// condition variable, and one is killed while it wakes, the others wake within a second.
     ///
-    /// With the guard of a lock that is not the waiters' they are woken at once, as by [`notify_all`](Self::notify_all)
-    /// where it cannot move them; so they are where the kernel or a filter refuses to move them.
+    /// If the guard is not that of the waiters' lock, the waiters are woken at once. The same happens where the
+    /// kernel or a seccomp filter refuses to requeue them.
     pub fn notify_all_locked<G: CondvarGuard>(&self, guard: &G) {
         if self.is_awaited() {
             self.next();
@@ -326,26 +337,26 @@ impl<S: Scope> Condvar<S> {
     }
 
     fn next(&self) {
-        // Relaxed: who waits reads it under the lock, and the kernel compares it.
+        // Relaxed: waiters read it under the lock, and the kernel compares it.
         self.sequence.fetch_add(1, Relaxed);
     }
 
     fn sleep<G: CondvarGuard>(&self, guard: &mut G, deadline: Option<Deadline>) -> bool {
         self.enter(guard);
         let sequence = self.sequence.load(Relaxed);
-        // SAFETY: the guard, borrowed exclusively, is not used until `reacquire`.
+        // SAFETY: the guard holds the lock, is borrowed exclusively, and is not used until `reacquire`.
         unsafe { guard.release() };
         let mut wait = Wait::begin(Kind::Condvar, self);
         wait.sleeps();
         let wake = self.sequence.wait(sequence, deadline);
         wait.end(wake != Wake::TimedOut);
-        // SAFETY: after `release`.
+        // SAFETY: `release` was called, and `reacquire` has not been since.
         unsafe { guard.reacquire() };
-        // Acquire: partner is the Release in `notify_all_slowly`: who finds ALL finds the new number.
+        // Acquire: partner is the Release in `notify_all_slowly`. A thread that finds ALL finds the new number.
         if self.state.fetch_sub(1, Acquire) & ALL != 0 {
             self.pass_on(guard);
         }
-        // A notification that came to a place where it waited no longer is not lost on the caller.
+        // A thread that timed out still counts a notification that came meanwhile.
         wake != Wake::TimedOut || self.sequence.load(Relaxed) != sequence
     }
 
@@ -364,7 +375,7 @@ impl<S: Scope> Condvar<S> {
         let wake = self.sequence.wait(sequence, deadline);
         wait.end(wake != Wake::TimedOut);
         let locked = G::relock(lock);
-        // Acquire: as in `sleep`. It was set before anybody knew of AT_ONCE.
+        // Acquire: as in `sleep`. ALL was set before the notifying thread saw AT_ONCE.
         if self.state.fetch_sub(1, Acquire) & ALL != 0 {
             self.state.fetch_and(!ALL, Relaxed);
             Futex::wake(&self.sequence, u32::MAX);
@@ -377,7 +388,7 @@ impl<S: Scope> Condvar<S> {
     fn notify_all_slowly(&self) {
         self.next();
         let mut state = self.state.load(Relaxed);
-        // Where processes share it the first one might die, and would wake nobody.
+        // Where processes share it, the first waiter might be killed and would wake no other.
         let are_few = waiters(state) <= FEW;
         if are_few || state & AT_ONCE != 0 || S::FUTEX == futex::Scope::Shared {
             Futex::wake(&self.sequence, u32::MAX);
@@ -395,10 +406,11 @@ impl<S: Scope> Condvar<S> {
         }
     }
 
-    /// With the lock, by a waiter that found [`ALL`]: the others' turn.
+    /// Requeues the other waiters. Called with the lock held, by a waiter that found [`ALL`].
     #[cold]
     fn pass_on<G: CondvarGuard>(&self, guard: &G) {
-        // Another one may have been quicker; one that notifies again meanwhile finds its waiters here too.
+        // Another waiter may have done it already. Waiters of a notification that came meanwhile are requeued as
+        // well.
         let state = self.state.fetch_and(!ALL, Acquire);
         if state & ALL != 0 && waiters(state) != 0 {
             self.hand_over(guard, u32::MAX);

@@ -1,5 +1,5 @@
-//! Threads that wait for items, give up waiting for them, and are told of them in every way, in every order. Then
-//! twins with one fault each, which the same checks must catch.
+//! Loom models: threads wait for items, time out, and are notified in every way. Then mutants with one fault each,
+//! which the same checks must catch.
 
 use super::*;
 use crate::primitive::cell::UnsafeCell;
@@ -9,7 +9,7 @@ use loom::thread;
 use std::boxed::Box;
 use std::vec::Vec;
 
-/// A lock, the items it protects, and a condition variable for those who want one.
+/// A lock, the items it protects, and a condition variable for threads that want one.
 struct Model {
     lock: Lock<Private>,
     items: UnsafeCell<u32>,
@@ -17,14 +17,14 @@ struct Model {
     ways: Ways,
 }
 
-// SAFETY: the cell is used under the lock; loom says where it is not.
+// SAFETY: the cell is used under the lock; loom reports violations.
 unsafe impl Sync for Model {}
 
 /// How threads wait and notify.
 #[derive(Clone, Copy)]
 struct Ways {
     sleep: fn(&'static Model, Option<Deadline>) -> bool,
-    /// How items come: so many, with the news of them.
+    /// Adds this many items and notifies.
     push: fn(&'static Model, u32),
     adopt: fn(&Lock<Private>, u32),
 }
@@ -34,7 +34,7 @@ struct Held<'a>(&'a Model);
 
 impl sealed::CondvarGuard for Held<'_> {
     unsafe fn release(&self) {
-        // SAFETY: held.
+        // SAFETY: `self` stands for the held lock.
         unsafe { self.0.lock.unlock() };
     }
 
@@ -53,7 +53,7 @@ impl sealed::CondvarGuard for Held<'_> {
     }
 }
 
-/// The lock of the model, held, and given away for a wait.
+/// The lock of the model, held, and passed by value for a wait.
 struct Owned(&'static Model);
 
 impl sealed::OwnedGuard for Owned {
@@ -61,7 +61,7 @@ impl sealed::OwnedGuard for Owned {
     type Locked = ();
 
     fn unlock(self) -> &'static Model {
-        // SAFETY: held.
+        // SAFETY: `self` stands for the held lock.
         unsafe { self.0.lock.unlock() };
         self.0
     }
@@ -73,7 +73,7 @@ impl sealed::OwnedGuard for Owned {
 
 fn adopt(lock: &Lock<Private>, moved: u32) {
     if moved > 0 {
-        // SAFETY: held by the caller since before the move.
+        // SAFETY: the caller has held the lock since before the requeue.
         unsafe { lock.expect_guests(moved) };
     }
 }
@@ -84,7 +84,7 @@ const RIGHT: Ways = Ways {
     adopt,
 };
 
-/// Waiters that cannot be moved.
+/// Waiters that cannot be requeued.
 const OWNED: Ways =
     Ways { sleep: |model, until| model.changed.sleep_owned(Owned(model), until).1, ..RIGHT };
 
@@ -117,7 +117,7 @@ fn all_at_once_locked(model: &'static Model, count: u32) {
 }
 
 impl Model {
-    /// Leaked: loom panics in the drop of its own, after a deadlock.
+    /// Leaked: loom panics in its own drop after a deadlock.
     fn leaked(ways: Ways) -> &'static Model {
         let (lock, items) = (Lock::new(), UnsafeCell::new(0));
         Box::leak(Box::new(Model { lock, items, changed: Condvar::new(), ways }))
@@ -126,7 +126,7 @@ impl Model {
     fn with_lock(&'static self, act: impl FnOnce(&'static Model)) {
         self.lock.lock();
         act(self);
-        // SAFETY: held.
+        // SAFETY: locked above.
         unsafe { self.lock.unlock() };
     }
 
@@ -135,7 +135,7 @@ impl Model {
         self.items.with_mut(|items| unsafe { *items += more });
     }
 
-    /// Takes an item; false if it gave up before there was one.
+    /// Takes an item. False if it timed out first.
     fn take(&'static self, gives_up: bool) -> bool {
         let mut took = false;
         self.with_lock(|model| {
@@ -145,7 +145,7 @@ impl Model {
                     return;
                 }
             }
-            // SAFETY: as above.
+            // SAFETY: the lock is held.
             model.items.with_mut(|items| unsafe { *items -= 1 });
             took = true;
         });
@@ -153,7 +153,8 @@ impl Model {
     }
 }
 
-/// A waiter for each, which gives up or does not, and an item for each. Nobody sleeps on beside an item.
+/// One waiter for each entry, with a deadline or without, and one item for each. No waiter sleeps on while an item is
+/// left.
 fn explore(ways: Ways, waiters: &'static [bool]) {
     crate::explore::within(2, move || {
         let model = Model::leaked(ways);
@@ -221,7 +222,7 @@ fn loom_one_gives_up_whose_guard_was_taken() {
     explore(Ways { push: all_at_once, ..OWNED }, &[WAITS, GIVES_UP]);
 }
 
-/// A waiter of each of two locks, and a notification of both by the holder of the first lock.
+/// One waiter on each of two locks, and a notification of both by the owner of the first lock.
 fn explore_two_locks(notify: fn(&'static Model, &'static Model)) {
     crate::explore::within(2, move || {
         let (one, other) = (Model::leaked(RIGHT), Model::leaked(RIGHT));
@@ -232,7 +233,7 @@ fn explore_two_locks(notify: fn(&'static Model, &'static Model)) {
                 while model.items.with(|items| unsafe { *items }) == 0 {
                     one.changed.sleep(&mut Held(model), None);
                 }
-                // SAFETY: held.
+                // SAFETY: locked above.
                 unsafe { model.lock.unlock() };
             })
         });
@@ -263,7 +264,7 @@ fn loom_waiters_of_two_locks_are_told_under_one_of_them() {
     });
 }
 
-/// One waiter with a lock, and a notification by the holder of another.
+/// One waiter with a lock, and a notification by the owner of another lock.
 #[test]
 fn loom_told_under_a_lock_that_is_not_the_waiters() {
     crate::explore::within(2, || {
@@ -276,21 +277,21 @@ fn loom_told_under_a_lock_that_is_not_the_waiters() {
     });
 }
 
-/// Whoever was moved is not expected by anybody.
+/// The lock does not count the waiters that were requeued to it.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_move_that_the_lock_does_not_know_of() {
     explore(Ways { push: all_at_once_locked, adopt: |_, _| (), ..RIGHT }, &[WAITS, WAITS]);
 }
 
-/// It misses whatever came between its unlocking and its look.
+/// The waiter misses a change between its unlock and its check.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_waiter_that_looks_after_it_unlocked() {
     let sleep = |model: &'static Model, until: Option<Deadline>| {
         let changed = &model.changed;
         changed.state.fetch_add(1, Relaxed);
-        // SAFETY: held.
+        // SAFETY: the guard holds the lock.
         unsafe { model.lock.unlock() };
         let sequence = changed.sequence.load(Relaxed);
         let wake = changed.sequence.wait(sequence, until);
@@ -301,14 +302,14 @@ fn loom_catches_a_waiter_that_looks_after_it_unlocked() {
     explore(Ways { sleep, ..RIGHT }, &[WAITS]);
 }
 
-/// Nobody knows of a waiter that is about to sleep.
+/// A waiter that is about to sleep is not counted.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_waiter_that_is_counted_too_late() {
     let sleep = |model: &'static Model, until: Option<Deadline>| {
         let changed = &model.changed;
         let sequence = changed.sequence.load(Relaxed);
-        // SAFETY: held.
+        // SAFETY: the guard holds the lock.
         unsafe { model.lock.unlock() };
         changed.state.fetch_add(1, Relaxed);
         let wake = changed.sequence.wait(sequence, until);
@@ -319,7 +320,7 @@ fn loom_catches_a_waiter_that_is_counted_too_late() {
     explore(Ways { sleep, ..RIGHT }, &[WAITS]);
 }
 
-/// The wake-up comes before its sleeper.
+/// The wake-up comes before the waiter falls asleep.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_notification_that_leaves_no_trace() {
@@ -330,7 +331,7 @@ fn loom_catches_a_notification_that_leaves_no_trace() {
     explore(Ways { push, ..RIGHT }, &[WAITS]);
 }
 
-/// The first waiter does not know that there are others to be moved.
+/// The first waiter does not learn that others are to be requeued.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_notification_of_all_that_wakes_one() {

@@ -1,4 +1,4 @@
-//! Counting down while somebody waits. Then twins with one fault each.
+//! Loom models: counting down while another thread waits. Then mutants with one fault each.
 
 use super::*;
 use crate::sync::scope::Private;
@@ -17,19 +17,19 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     crate::explore::within(3, model);
 }
 
-/// Leaked: loom panics in the drop of its own, after a deadlock.
+/// Leaked: loom panics in its own drop after a deadlock.
 fn leaked(count: u32) -> &'static Model {
     let told = [(); 2].map(|()| UnsafeCell::new(0));
     Box::leak(Box::new(Model { countdown: Countdown::new(count), told }))
 }
 
-/// Two count down, the third one waits for both.
+/// Two threads count down, and the third one waits for both.
 fn explore(subtract: fn(&Countdown), wait: fn(&Countdown)) {
     check(move || {
         let model = leaked(2);
         let workers = [0, 1].map(|at| {
             thread::spawn(move || {
-                // SAFETY: each its own, read after it counted down.
+                // SAFETY: each thread writes its own cell, which is read after it counted down.
                 model.told[at].with_mut(|told| unsafe { *told = 1 });
                 subtract(&model.countdown);
             })
@@ -56,7 +56,7 @@ fn loom_a_countdown_lets_go_at_zero() {
     explore(subtract, wait);
 }
 
-/// Who waits for a group that is empty for a moment, and then is not, leaves.
+/// A thread that waits while the count is 0 for a moment leaves, even if the count rises again.
 #[test]
 fn loom_a_group_may_be_used_again_at_once() {
     check(|| {

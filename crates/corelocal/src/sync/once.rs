@@ -1,28 +1,34 @@
-//! Something that is done once.
+//! One-time initialisation: a closure that runs once while other threads wait for it.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | NEW (0) | No closure has begun. |
+//! | DONE (1) | A closure has completed. Final. |
+//! | CUT_SHORT (2) | The last closure panicked. The next call runs its own. |
+//! | RUNNING, tag | The thread with this tag (bits 0 to 28, `owner_tag.rs`) runs a closure. |
+//! | RUNNING, SEALED, tag | The same, and the run can no longer be taken over. |
+//! | NEW or CUT_SHORT with AWAITED | As without it, and threads may sleep on the word. |
+//! | RUNNING with AWAITED | As without it, and threads may sleep on the word. |
 //!
 //! ```text
-//!   31        30        29       28                      0
-//!   RUNNING   AWAITED   SEALED   who runs (`owner_tag.rs`)         while somebody runs, and else:
-//!             AWAITED            NEW or CUT_SHORT
-//!                                DONE
-//!
 //!              claim                  finish
 //!   NEW ----------------> RUNNING ---------------> DONE
-//!   CUT_SHORT ----------/    |  \--> CUT_SHORT    (a panic)
-//!        gone: claim anew ---/   \-> NEW          (gave it back)
+//!   CUT_SHORT ----------/    |  \--> CUT_SHORT    (panic)
+//!  owner gone: claim anew --/   \-> NEW           (given back)
 //! ```
 //!
 //! # Invariants
-//! 1. DONE stays. Whoever sees it sees what the run did.
-//! 2. One thread of the process runs at a time: the one whose tag is in the word. A run is taken over only
+//! 1. DONE is final. A thread that sees it sees the effects of the run.
+//! 2. One thread of the process runs a closure at a time: the one whose tag is in the word. A run is taken over only
 //!    from a thread that a fork left behind.
-//! 3. That is sound, other than for a lock: what a gone thread was about to make is not there, and a new run begins
-//!    from nothing, with a closure of its own. What the forking thread began is never taken over (`owner_tag.rs`). Should
-//!    a run be taken over all the same, it ends without effect: it fails to seal or to finish its claim. No foreign
-//!    code runs between seal and finish, so a sealed run is that of a gone thread.
-//!    What cannot begin anew, since its closure may be gone, is begun by `begin_first`: of that no run is taken over.
+//! 3. Taking over is sound here, unlike for a lock: the effects of the gone thread are not relied on, and the new run
+//!    starts from the beginning with its own closure. A run that the forking thread began is never taken over
+//!    (`owner_tag.rs`). If a running thread is wrongly taken for gone, its run ends without effect: it fails to seal
+//!    or to finish its claim. Between seal and finish no code of the caller runs, so a run that is found sealed is
+//!    that of a gone thread. Where a second run is impossible, because the closure may have been consumed,
+//!    `begin_first` is used, which never takes over.
 //! 4. AWAITED is set before a thread sleeps on the word, and stays until `end` clears it and wakes all.
-//! 5. Who finishes does not touch the word after the exchange: its memory may be gone.
+//! 5. A thread that finishes does not access the word after the exchange: its memory may be freed.
 
 use core::fmt;
 use core::time::Duration;
@@ -50,9 +56,8 @@ fn is_running(word: u32) -> bool {
     word & RUNNING != 0
 }
 
-/// Lets one thread do something, and the others wait until it is done: 4 bytes.
-///
-/// All bytes 0 is one where nothing was done.
+/// One-time initialisation: one thread runs a closure, and others wait until it has completed. Its size is 4 bytes,
+/// and all bytes 0 is its initial state.
 ///
 /// ```
 /// use corelocal::sync::Once;
@@ -64,60 +69,60 @@ fn is_running(word: u32) -> bool {
 /// assert!(START.is_completed());
 /// ```
 ///
-/// # When it is cut short
-/// A closure that panics has done nothing: the next call runs its own. There is no poison; who must know
-/// uses [`call_once_force`](Self::call_once_force).
+/// # Panics in the closure
+/// If a closure panics, the next call runs its own closure. A `Once` is never poisoned.
+/// [`call_once_force`](Self::call_once_force) tells its closure whether an earlier one panicked.
 ///
 /// # After fork
-/// Where another thread of the parent was in the middle of it, nobody in the child ever will end it: there the
-/// next call runs, as after a panic. To [`wait`](Self::wait) there panics instead.
+/// If another thread of the parent was running a closure, it never completes in the child. There the next call runs
+/// its own closure, as after a panic. [`wait`](Self::wait) panics instead.
 #[repr(transparent)]
 pub struct Once {
     word: Futex<Private>,
 }
 
-/// What a closure learns from [`Once::call_once_force`].
+/// Passed to the closure of [`Once::call_once_force`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnceState {
     was_cut_short: bool,
 }
 
 impl OnceState {
-    /// Whether an earlier run has begun and has not ended: it panicked, or a fork left its thread behind.
+    /// Returns whether an earlier run did not complete: it panicked, or a fork left its thread behind.
     pub fn was_cut_short(&self) -> bool {
         self.was_cut_short
     }
 }
 
-/// What is to be done.
+/// What the caller of `begin` does next.
 pub(super) enum Begin<'a> {
-    /// Nothing.
+    /// Nothing: it is done.
     Done,
-    /// It, by the caller.
+    /// Runs the closure.
     Run(Claim<'a>),
 }
 
-/// Why what must not run twice cannot be begun.
+/// Why a closure that must run at most once cannot run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotFirst {
-    /// A run panicked.
+    /// An earlier run panicked.
     CutShort,
-    /// A fork left the thread behind that runs.
+    /// The thread that was running it was left behind by a fork.
     Gone,
 }
 
-/// What the word says; the word, which may have changed since.
+/// The state that was seen, with the word, which may have changed since.
 enum Seen {
     Done,
-    /// Another thread runs.
+    /// Another thread runs a closure.
     Running(u32),
-    /// No thread runs.
+    /// No closure is running.
     Idle(u32),
-    /// The thread that runs was left behind by a fork.
+    /// The thread that was running a closure was left behind by a fork.
     Gone(u32),
 }
 
-/// The right to run. Dropped, the run was cut short.
+/// The right to run the closure. If dropped without `finish`, the run counts as cut short.
 pub(super) struct Claim<'a> {
     once: &'a Once,
     tag: u32,
@@ -125,37 +130,37 @@ pub(super) struct Claim<'a> {
 }
 
 impl Once {
-    /// One where nothing was done.
+    /// Creates a `Once` in its initial state.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Once { word: Futex::new(NEW) }
     }
 
-    /// As above.
+    /// Creates a `Once` in its initial state.
     #[cfg(loom)]
     pub fn new() -> Self {
         Once { word: Futex::new(NEW) }
     }
 
-    /// Whether it is done; then what was done happens before what follows. Async-signal-safe.
+    /// Returns whether a closure has completed. Its effects are then visible to the caller. Async-signal-safe.
     #[inline(always)]
     pub fn is_completed(&self) -> bool {
         // Acquire: partner is the Release in `end`.
         self.word.load(Ordering::Acquire) == DONE
     }
 
-    /// Runs the closure, unless that was done; waits while another thread does.
+    /// Runs the closure unless one has completed. Waits while another thread runs one.
     ///
-    /// After it, it is done, and that happens before what follows.
+    /// When this returns a closure has completed, and its effects are visible to the caller.
     ///
     /// # Panics
-    /// If the closure does, or if it comes back here: that would wait for itself.
+    /// If the closure panics, or calls `call_once` of the same `Once`: that would wait for itself.
     #[inline]
     pub fn call_once(&self, run: impl FnOnce()) {
         self.call_once_force(|_| run());
     }
 
-    /// The same; the closure is told whether an earlier run was cut short.
+    /// Like [`call_once`](Self::call_once). The closure learns whether an earlier run did not complete.
     ///
     /// # Panics
     /// As [`call_once`](Self::call_once).
@@ -166,9 +171,10 @@ impl Once {
         }
     }
 
-    /// Waits until it is done by another thread. After it, it is done, and that happens before what follows.
+    /// Waits until another thread has completed a closure. The effects of that closure are then visible to the
+    /// caller.
     ///
-    /// A closure that panics has done nothing, so this waits for the next one.
+    /// After a closure that panics it keeps waiting for the next one.
     ///
     /// ```
     /// use corelocal::sync::Once;
@@ -182,9 +188,9 @@ impl Once {
     /// ```
     ///
     /// # Panics
-    /// If the calling thread is the one that does it; and in a forked child, if another thread of the parent was in the
-    /// middle of it at the [fork](#after-fork): no thread would end it. There [`call_once`](Self::call_once) does it
-    /// anew.
+    /// - If the calling thread is the one that runs the closure.
+    /// - In a forked child, if another thread of the parent was running a closure at the [fork](#after-fork): it
+    ///   would never complete. [`call_once`](Self::call_once) runs a closure in that case.
     #[inline]
     pub fn wait(&self) {
         if !self.is_completed() {
@@ -192,8 +198,8 @@ impl Once {
         }
     }
 
-    /// Waits until it is done by another thread, at most so long. Times out at once if a [fork](#after-fork) left the
-    /// thread that runs behind.
+    /// Like [`wait`](Self::wait), with a time limit. Reports a time-out at once if a [fork](#after-fork) left the
+    /// running thread behind.
     ///
     /// # Panics
     /// If the calling thread is the one that does it.
@@ -202,8 +208,8 @@ impl Once {
         WaitTimeoutResult::of(self.is_completed() || self.wait_cold(Some(Deadline::after(span))))
     }
 
-    /// Waits until it is done by another thread or until the deadline. Times out at once if a [fork](#after-fork) left
-    /// the thread that runs behind.
+    /// Like [`wait`](Self::wait), with a deadline. Reports a time-out at once if a [fork](#after-fork) left the
+    /// running thread behind.
     ///
     /// # Panics
     /// If the calling thread is the one that does it.
@@ -236,17 +242,17 @@ impl Once {
         }
     }
 
-    /// Waits until it is done, or the caller is to do it.
+    /// Waits until a closure has completed or the caller may run one.
     ///
     /// # Panics
-    /// If the caller is doing it.
+    /// If the caller is running one already.
     #[cold]
     pub(super) fn begin(&self) -> Begin<'_> {
         loop {
             match self.look() {
                 Seen::Done => return Begin::Done,
                 Seen::Running(word) => _ = self.sleep(word, None, true),
-                // From a gone thread: invariant 3.
+                // A gone thread's run is taken over (invariant 3).
                 Seen::Idle(word) | Seen::Gone(word) => {
                     if let Some(claim) = self.claim(word) {
                         return Begin::Run(claim);
@@ -256,13 +262,13 @@ impl Once {
         }
     }
 
-    /// As [`begin`](Self::begin), of what must not run twice: nothing is taken over from a gone thread.
+    /// Like [`begin`](Self::begin), for a closure that must run at most once: a gone thread's run is not taken over.
     ///
     /// # Errors
-    /// Another run has begun, and will never end.
+    /// An earlier run began and will never complete.
     ///
     /// # Panics
-    /// If the caller is doing it.
+    /// If the caller is running one already.
     #[cold]
     pub(super) fn begin_first(&self) -> Result<Begin<'_>, NotFirst> {
         loop {
@@ -280,12 +286,12 @@ impl Once {
         }
     }
 
-    /// What the word says.
+    /// Reads the state.
     ///
     /// # Panics
-    /// If the caller is doing it.
+    /// If the caller is running the closure.
     fn look(&self) -> Seen {
-        // Acquire: partner is the Release in `end`, of runs that were cut short too.
+        // Acquire: partner is the Release in `end`, also of runs that were cut short.
         let word = self.word.load(Ordering::Acquire);
         if word == DONE {
             return Seen::Done;
@@ -300,10 +306,10 @@ impl Once {
         }
     }
 
-    /// The right to run, unless the word has changed.
+    /// Claims the right to run. `None` if the word has changed.
     fn claim(&self, word: u32) -> Option<Claim<'_>> {
         let tag = owner_tag::tag::<TAG_BITS>();
-        // Threads that wait for a run may sleep already (invariant 4).
+        // Threads may sleep on the word already (invariant 4).
         let claimed = RUNNING | word & AWAITED | tag;
         // Acquire: as in `look`.
         self.word.compare_exchange(word, claimed, Ordering::Acquire, Ordering::Relaxed).ok()?;
@@ -311,19 +317,19 @@ impl Once {
         Some(Claim { once: self, tag, state })
     }
 
-    /// Sleeps while the word is as it was seen, but for AWAITED.
+    /// Sleeps while the word is as it was seen, apart from AWAITED.
     fn sleep(&self, word: u32, deadline: Option<Deadline>, is_running: bool) -> Wake {
         let awaited = word | AWAITED;
-        // Relaxed: a thread that is woken looks again.
+        // Relaxed: a woken thread reads the word again.
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
         if word != awaited && self.word.compare_exchange(word, awaited, success, failure).is_err() {
             return Wake::Differed;
         }
-        // A run that has not begun is held up by no thread: no time is lost that a profile should report.
+        // Before a run begins no thread causes the wait, so the profile does not record it.
         let mut wait = is_running.then(|| Wait::begin(Kind::Once, self));
         wait.iter_mut().for_each(Wait::sleeps);
-        // Ended by a signal handler, which may have forked: in the child the thread that runs is gone. Models, in
-        // which a deadline may pass at any time, have none.
+        // The deadline makes a signal handler end the wait: it may have forked, and in the child the running thread
+        // is gone. Under loom a deadline may pass at any time, so there it is left out.
         let wake = self.word.wait(awaited, deadline.or((!cfg!(loom)).then_some(Deadline::NEVER)));
         if let Some(wait) = wait {
             wait.end(wake != Wake::TimedOut);
@@ -331,27 +337,27 @@ impl Once {
         wake
     }
 
-    /// For the owner: whether no run has begun.
+    /// Returns whether no run has begun. Needs exclusive access.
     pub(super) fn is_new_mut(&mut self) -> bool {
         // Relaxed: as in `is_completed_mut`.
         self.word.load(Ordering::Relaxed) & !AWAITED == NEW
     }
 
-    /// For the owner: whether it is done.
+    /// Returns whether a run has completed. Needs exclusive access.
     pub(super) fn is_completed_mut(&mut self) -> bool {
-        // Relaxed: exclusive access was ordered by whoever gave it.
+        // Relaxed: the caller's exclusive access orders it.
         self.word.load(Ordering::Relaxed) == DONE
     }
 }
 
 impl Claim<'_> {
-    /// Nobody takes the run over from here on; false if somebody did.
+    /// Prevents the run from being taken over. Returns false if it was taken over already.
     ///
-    /// The caller runs no foreign code before it ends the claim.
+    /// Between this and the end of the claim the caller runs no code of its users.
     pub(super) fn seal(&self) -> bool {
         let mut word = self.once.word.load(Ordering::Relaxed);
         while self.is_mine(word) {
-            // Relaxed: others learn nothing from it.
+            // Relaxed: other threads read no data because of it.
             match self.once.word.compare_exchange_weak(
                 word,
                 word | SEALED,
@@ -365,13 +371,13 @@ impl Claim<'_> {
         false
     }
 
-    /// It is done.
+    /// Ends the run as completed.
     pub(super) fn finish(self) {
         self.end(DONE);
         core::mem::forget(self);
     }
 
-    /// It is to be done, as if nobody had begun.
+    /// Ends the run as if it had not begun.
     pub(super) fn give_back(self) {
         self.end(if self.state.was_cut_short { CUT_SHORT } else { NEW });
         core::mem::forget(self);
@@ -384,9 +390,9 @@ impl Claim<'_> {
     fn end(&self, state: u32) {
         let this: *const Futex<Private> = &self.once.word;
         let mut word = self.once.word.load(Ordering::Relaxed);
-        // Invariant 3.
+        // If the run was taken over, it ends without effect (invariant 3).
         while self.is_mine(word) {
-            // Release: partner is the Acquire in `is_completed` and `begin`.
+            // Release: partner is the Acquire in `is_completed` and `look`.
             match self.once.word.compare_exchange_weak(
                 word,
                 state,
@@ -394,7 +400,7 @@ impl Claim<'_> {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => {
-                    // Invariant 5: by address.
+                    // By address: invariant 5.
                     if word & AWAITED != 0 {
                         let_go(Kind::Once, this);
                         Futex::wake(this, u32::MAX);

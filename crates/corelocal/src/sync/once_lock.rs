@@ -1,9 +1,9 @@
-//! A value that is written once.
+//! A cell that is written at most once and then read without a lock.
 //!
 //! # Invariants
 //! 1. The value is initialised exactly while `once` is done.
-//! 2. It is written by the holder of a sealed claim alone (`once.rs`, invariants 2 and 3), before anybody sees
-//!    `once` done, and never again while the lock is shared.
+//! 2. Only the owner of a sealed claim writes the value (`once.rs`, invariants 2 and 3), before `once` is done. It is
+//!    never written again while the lock is shared.
 
 use core::convert::Infallible;
 use core::fmt;
@@ -15,7 +15,7 @@ use super::once::{Begin, Once};
 use crate::primitive::cell::UnsafeCell;
 use crate::sys::futex::Deadline;
 
-/// A value that is written once, and read without a lock: the value and 4 bytes.
+/// A cell that is written at most once, and read without a lock. Its size is that of the value and 4 bytes.
 ///
 /// ```
 /// use corelocal::sync::OnceLock;
@@ -27,59 +27,59 @@ use crate::sys::futex::Deadline;
 /// assert_eq!(NAME.set("second".into()), Err("second".into()));
 /// ```
 ///
-/// What was done before the value was written happens before what follows a call that returns it.
+/// What happened before the value was written happens before a call that returns it.
 ///
-/// An initialiser that panics leaves it empty, for the next one.
+/// If an initialiser panics the cell stays empty, and the next initialiser runs.
 ///
 /// # After fork
-/// As for [`Once`]: what another thread of the parent was about to write is not there, and the next initialiser
-/// runs.
+/// As for [`Once`]: a value that another thread of the parent was about to write does not exist in the child, and the
+/// next initialiser runs.
 #[repr(C)]
 pub struct OnceLock<T> {
     once: Once,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: `&T` is given to any thread, and a value may be dropped by another than the one that made it.
+// SAFETY: all threads may get `&T`, and the value may be dropped by another thread than the one that made it.
 unsafe impl<T: Send + Sync> Sync for OnceLock<T> {}
 
-// SAFETY: it owns a `T`.
+// SAFETY: it owns a `T`, which is `Send`.
 unsafe impl<T: Send> Send for OnceLock<T> {}
 
 impl<T: RefUnwindSafe + UnwindSafe> RefUnwindSafe for OnceLock<T> {}
 
 impl<T> OnceLock<T> {
-    /// An empty one.
+    /// Creates an empty cell.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         OnceLock { once: Once::new(), value: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
-    /// As above.
+    /// Creates an empty cell.
     #[cfg(loom)]
     pub fn new() -> Self {
         OnceLock { once: Once::new(), value: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
-    /// The value, if it was written. Never waits; async-signal-safe.
+    /// Returns the value if it was written. Never waits; async-signal-safe.
     #[inline]
     pub fn get(&self) -> Option<&T> {
-        // SAFETY: invariant 1.
+        // SAFETY: `once` is done, so the value is initialised (invariant 1).
         self.once.is_completed().then(|| unsafe { self.value_ref() })
     }
 
-    /// The value, if it was written.
+    /// Returns the value if it was written.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.once.is_completed_mut().then(|| {
-            // SAFETY: invariant 1; `self` is exclusive.
+            // SAFETY: `once` is done, so the value is initialised (invariant 1), and `self` is borrowed exclusively.
             self.value.with_mut(|value| unsafe { (*value).assume_init_mut() })
         })
     }
 
-    /// Writes the value, unless there is one: then it gives it back. Waits while somebody else initialises.
+    /// Writes the value if the cell is empty. Waits while another thread initialises it.
     ///
     /// # Errors
-    /// The value, if there was one already.
+    /// Returns the value back if the cell is not empty.
     ///
     /// # Panics
     /// If called by an initialiser of this lock.
@@ -87,16 +87,17 @@ impl<T> OnceLock<T> {
         let mut value = Some(value);
         self.get_or_init(|| match value.take() {
             Some(value) => value,
-            // An initialiser runs once.
+            // The initialiser runs at most once.
             None => unreachable!("an initialiser ran twice"),
         });
         value.map_or(Ok(()), Err)
     }
 
-    /// The value, written by the initialiser if there is none. Waits while another one runs.
+    /// Returns the value. If the cell is empty, the initialiser writes it first. Waits while another thread
+    /// initialises it.
     ///
     /// # Panics
-    /// If the initialiser does, or if it comes back here: that would wait for itself.
+    /// If the initialiser panics, or initialises the same cell: that would wait for itself.
     #[inline]
     pub fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
         match self.get_or_try_init(|| Ok::<T, Infallible>(init())) {
@@ -104,10 +105,10 @@ impl<T> OnceLock<T> {
         }
     }
 
-    /// The same with an initialiser that may fail; then it is as if it had not run.
+    /// Like [`get_or_init`](Self::get_or_init), with an initialiser that may fail. If it fails the cell stays empty.
     ///
     /// # Errors
-    /// The initialiser's.
+    /// Those of the initialiser.
     ///
     /// # Panics
     /// As [`get_or_init`](Self::get_or_init).
@@ -119,9 +120,9 @@ impl<T> OnceLock<T> {
         }
     }
 
-    /// The value, once another thread has written it; waits until then.
+    /// Waits until another thread has written the value, and returns it.
     ///
-    /// An initialiser that panics or fails writes nothing, so this waits for the next one.
+    /// After an initialiser that panics or fails it keeps waiting for the next one.
     ///
     /// ```
     /// use corelocal::sync::OnceLock;
@@ -134,33 +135,35 @@ impl<T> OnceLock<T> {
     /// ```
     ///
     /// # Panics
-    /// If called by an initialiser of this lock; and in a forked child, if another thread of the parent was running one
-    /// at the [fork](#after-fork): no thread would end it. There [`get_or_init`](Self::get_or_init) brings another.
+    /// - If called by an initialiser of this cell.
+    /// - In a forked child, if another thread of the parent was running an initialiser at the [fork](#after-fork): it
+    ///   would never complete. [`get_or_init`](Self::get_or_init) runs one in that case.
     #[inline]
     pub fn wait(&self) -> &T {
         self.once.wait();
-        // SAFETY: invariant 1.
+        // SAFETY: `wait` returned, so `once` is done and the value is initialised (invariant 1).
         unsafe { self.value_ref() }
     }
 
-    /// The value, if another thread writes it within the time span. Nothing at once if the thread that was writing it
-    /// was left behind by a [fork](#after-fork).
+    /// Like [`wait`](Self::wait), with a time limit. `None` at once if a [fork](#after-fork) left the initialising
+    /// thread behind.
     ///
     /// # Panics
     /// If called by an initialiser of this lock.
     #[inline]
     pub fn wait_for(&self, span: Duration) -> Option<&T> {
-        // SAFETY: invariant 1.
+        // SAFETY: it did not time out, so `once` is done and the value is initialised (invariant 1).
         (!self.once.wait_for(span).timed_out()).then(|| unsafe { self.value_ref() })
     }
 
-    /// The value, if another thread writes it before the deadline; nothing as told at [`wait_for`](Self::wait_for).
+    /// Like [`wait`](Self::wait), with a deadline. `None` at once in the case that [`wait_for`](Self::wait_for)
+    /// names.
     ///
     /// # Panics
     /// If called by an initialiser of this lock.
     #[inline]
     pub fn wait_until(&self, deadline: Deadline) -> Option<&T> {
-        // SAFETY: invariant 1.
+        // SAFETY: it did not time out, so `once` is done and the value is initialised (invariant 1).
         (!self.once.wait_until(deadline).timed_out()).then(|| unsafe { self.value_ref() })
     }
 
@@ -169,7 +172,7 @@ impl<T> OnceLock<T> {
         let mut make = Make::With(init);
         loop {
             let Begin::Run(claim) = self.once.begin() else {
-                // SAFETY: invariant 1.
+                // SAFETY: `once` is done, so the value is initialised (invariant 1).
                 return Ok(unsafe { self.value_ref() });
             };
             let value = match make {
@@ -183,42 +186,43 @@ impl<T> OnceLock<T> {
                 },
             };
             if claim.seal() {
-                // SAFETY: invariant 2.
+                // SAFETY: the claim is sealed, so this thread alone accesses the value (invariant 2).
                 self.value.with_mut(|place| unsafe { (*place).write(value) });
                 claim.finish();
-                // SAFETY: invariant 1.
+                // SAFETY: `once` is done, so the value is initialised (invariant 1).
                 return Ok(unsafe { self.value_ref() });
             }
-            // Taken over. Whoever did so writes another value, or is cut short.
+            // The run was taken over. The thread that did so writes another value, or its run is cut short.
             make = Make::Made(value);
         }
     }
 
     /// # Safety
-    /// The value is initialised.
+    /// - The value is initialised.
     #[inline(always)]
     unsafe fn value_ref(&self) -> &T {
-        // SAFETY: the caller's promise; it is not written while `self` is shared (invariant 2).
+        // SAFETY: the caller guarantees that the value is initialised, and it is not written while shared (invariant
+        // 2).
         self.value.with(|value| unsafe { (*value).assume_init_ref() })
     }
 
-    /// Takes the value out; the lock is as new.
+    /// Takes the value out and leaves the cell empty.
     pub fn take(&mut self) -> Option<T> {
         if !self.once.is_completed_mut() {
             return None;
         }
         self.once = Once::new();
-        // SAFETY: invariant 1 held, and the lock is empty now: this is the only one left.
+        // SAFETY: the value was initialised (invariant 1). The cell is empty now, so this is the only copy.
         Some(self.value.with(|value| unsafe { (*value).assume_init_read() }))
     }
 
-    /// The value, if it was written.
+    /// Returns the value if it was written.
     pub fn into_inner(mut self) -> Option<T> {
         self.take()
     }
 }
 
-/// How an initialiser gets its value.
+/// Where an initialiser gets its value from.
 enum Make<T, F> {
     With(F),
     Made(T),
@@ -228,7 +232,7 @@ impl<T> Drop for OnceLock<T> {
     #[inline]
     fn drop(&mut self) {
         if core::mem::needs_drop::<T>() && self.once.is_completed_mut() {
-            // SAFETY: invariant 1; nobody comes after.
+            // SAFETY: `once` is done, so the value is initialised (invariant 1). It is not used after the drop.
             self.value.with_mut(|value| unsafe { (*value).assume_init_drop() });
         }
     }

@@ -1,4 +1,5 @@
-//! Threads that all want something done. Then twins with one fault each.
+//! Loom models: several threads call the same `Once`. Then mutants with one fault each, which the same checks must
+//! catch.
 
 use super::*;
 use loom::cell::UnsafeCell;
@@ -14,24 +15,24 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     crate::explore::within(3, model);
 }
 
-/// Leaked: loom panics in the drop of its own, after a deadlock.
+/// Leaked: loom panics in its own drop after a deadlock.
 fn leaked() -> &'static Model {
     Box::leak(Box::new(Model { once: Once::new(), done: UnsafeCell::new(0) }))
 }
 
-/// Three want it done; each then sees that it was done once.
+/// Three threads call it. Each then sees that one closure ran.
 fn explore(end: fn(Claim<'_>), is_completed: fn(&Once) -> bool) {
     check(move || {
         let model = leaked();
         let want = move || {
             if !is_completed(&model.once) {
                 if let Begin::Run(claim) = model.once.begin() {
-                    // SAFETY: one runs at a time, and nobody reads before it is done.
+                    // SAFETY: one closure runs at a time, and the cell is read only after it has completed.
                     model.done.with_mut(|done| unsafe { *done += 1 });
                     end(claim);
                 }
             }
-            // SAFETY: it is done.
+            // SAFETY: a closure has completed.
             assert_eq!(model.done.with(|done| unsafe { *done }), 1);
         };
         let others = [(); 2].map(|()| thread::spawn(want));
@@ -56,14 +57,14 @@ fn loom_a_sealed_run_is_done_once() {
     );
 }
 
-/// The first one gives it back; whoever comes next sees what it did until then.
+/// The first run is given back. The next one sees its effects.
 #[test]
 fn loom_what_was_cut_short_is_done_again() {
     check(|| {
         let model = leaked();
         let want = move || {
             while let Begin::Run(claim) = model.once.begin() {
-                // SAFETY: one runs at a time.
+                // SAFETY: one closure runs at a time.
                 let run = model.done.with_mut(|done| unsafe {
                     *done += 1;
                     *done
@@ -77,7 +78,7 @@ fn loom_what_was_cut_short_is_done_again() {
                     _ => claim.finish(),
                 }
             }
-            // SAFETY: it is done.
+            // SAFETY: a closure has completed.
             assert_eq!(model.done.with(|done| unsafe { *done }), 3);
         };
         let other = thread::spawn(want);
@@ -86,7 +87,7 @@ fn loom_what_was_cut_short_is_done_again() {
     });
 }
 
-/// One waits, whether a run has begun by then or not; a run is cut short, and the next one does it.
+/// One thread waits, from before or after a run begins. One run is cut short, and the next one completes.
 fn explore_waiting(claim: fn(&Once) -> Option<Claim<'_>>) {
     check(move || {
         let model = leaked();
@@ -99,18 +100,18 @@ fn explore_waiting(claim: fn(&Once) -> Option<Claim<'_>>) {
             };
             drop(claimed());
             let claim = claimed();
-            // SAFETY: one runs at a time, and no thread reads before it is done.
+            // SAFETY: one closure runs at a time, and the cell is read only after it has completed.
             model.done.with_mut(|done| unsafe { *done += 1 });
             claim.finish();
         });
         model.once.wait();
-        // SAFETY: it is done.
+        // SAFETY: a closure has completed.
         assert_eq!(model.done.with(|done| unsafe { *done }), 1);
         other.join().unwrap();
     });
 }
 
-/// A claim of what is idle, or nothing.
+/// Claims an idle `Once`.
 fn claim_idle(once: &Once) -> Option<Claim<'_>> {
     match once.look() {
         Seen::Idle(word) => once.claim(word),

@@ -1,10 +1,16 @@
-//! A place where a thread sleeps until it is told to go on.
+//! A parker: one thread sleeps until another one unparks it.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | EMPTY (0) | No unpark is pending, and no thread sleeps. |
+//! | PARKED | A thread may be sleeping on the word. |
+//! | TOLD | An unpark is pending: the next park returns at once. |
 //!
 //! # Invariants
-//! 1. TOLD goes to EMPTY for each park that returns for it, and to nothing else.
-//! 2. PARKED means that somebody may sleep; who unparks wakes all. One that finds EMPTY then says PARKED
-//!    again. A park that gives up leaves PARKED behind: at worst the next unpark wakes nobody.
-//! 3. Who unparks does not touch the word after the exchange: its memory may be gone.
+//! 1. TOLD changes to EMPTY only, once for each park that returns because of it.
+//! 2. PARKED means that threads may be sleeping. `unpark` wakes all of them. A woken thread that finds EMPTY sets
+//!    PARKED again. A park that times out leaves PARKED behind: then the next unpark makes one wake-up call too many.
+//! 3. `unpark` does not access the word after the exchange: its memory may be freed.
 
 use core::fmt;
 use core::time::Duration;
@@ -20,12 +26,11 @@ const EMPTY: u32 = 0;
 const TOLD: u32 = 1;
 const PARKED: u32 = 2;
 
-/// One thread parks, others unpark it: 4 bytes.
+/// Lets one thread sleep until another one unparks it. Its size is 4 bytes, and all bytes 0 is its initial state.
 ///
-/// An unpark that comes first is not lost: the next park returns at once. Several of them count as one. All
-/// bytes 0 is a parker that nobody has unparked.
+/// An unpark that comes before the park is not lost: the next park returns at once. Several of them count as one.
 ///
-/// It is meant for one thread that parks. If several do, each unpark lets one of them go.
+/// It is meant for one thread that parks. If several park, each unpark releases one of them.
 ///
 /// ```
 /// use corelocal::sync::Parker;
@@ -42,13 +47,13 @@ pub struct Parker<S: Scope = Private> {
 }
 
 impl Parker {
-    /// A parker of the threads of this process.
+    /// Creates a parker for the threads of this process.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self::with_scope()
     }
 
-    /// As above.
+    /// Creates a parker for the threads of this process.
     #[cfg(loom)]
     pub fn new() -> Self {
         Self::with_scope()
@@ -56,27 +61,27 @@ impl Parker {
 }
 
 impl<S: Scope> Parker<S> {
-    /// A parker of whoever the scope says.
+    /// Creates a parker of scope `S`.
     #[cfg(not(loom))]
     pub const fn with_scope() -> Self {
         Parker { word: Futex::new(EMPTY) }
     }
 
-    /// As above.
+    /// Creates a parker of scope `S`.
     #[cfg(loom)]
     pub fn with_scope() -> Self {
         Parker { word: Futex::new(EMPTY) }
     }
 
-    /// Lets the thread that parks here go on, or the next one that does. Async-signal-safe.
+    /// Releases the thread that is parked here, or the next one to park. Async-signal-safe.
     ///
-    /// What the caller did before happens before what that thread does after.
+    /// What the caller did before happens before what that thread does after its park.
     #[inline]
     pub fn unpark(&self) {
         let this: *const Futex<S> = &self.word;
         // Release: partner is the Acquire in `take`.
         if self.word.swap(TOLD, Ordering::Release) == PARKED {
-            // Invariant 3: by address.
+            // By address: invariant 3.
             Futex::wake(this, u32::MAX);
         }
     }
@@ -89,13 +94,13 @@ impl<S: Scope> Parker<S> {
         }
     }
 
-    /// Sleeps until unparked, at most so long.
+    /// Like [`park`](Self::park), with a time limit.
     #[inline]
     pub fn park_for(&self, span: Duration) -> WaitTimeoutResult {
         WaitTimeoutResult::of(self.take() || self.park_cold(Some(Deadline::after(span))))
     }
 
-    /// Sleeps until unparked or until the deadline.
+    /// Like [`park`](Self::park), with a deadline.
     #[inline]
     pub fn park_until(&self, deadline: Deadline) -> WaitTimeoutResult {
         WaitTimeoutResult::of(self.take() || self.park_cold(Some(deadline)))
@@ -119,20 +124,20 @@ impl<S: Scope> Parker<S> {
         }
     }
 
-    /// Takes what an unpark left.
+    /// Takes a pending unpark. False if there is none.
     #[inline]
     pub(super) fn take(&self) -> bool {
         // Acquire: partner is the Release in `unpark`.
         self.word.compare_exchange(TOLD, EMPTY, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Says that somebody is about to sleep: while the word is as returned. Nothing if there was an unpark.
+    /// Sets PARKED and returns the word to sleep on. `None` if an unpark is pending.
     pub(super) fn announce(&self) -> Option<u32> {
-        // Relaxed: who takes acquires then.
+        // Relaxed: `take` has the Acquire.
         match self.word.compare_exchange(EMPTY, PARKED, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) | Err(PARKED) => Some(PARKED),
             Err(TOLD) => None,
-            // Another user, with whom the parker is shared, has written it. It counts as EMPTY.
+            // Another user, with which the parker is shared, has written this value. It counts as EMPTY.
             Err(other) => self
                 .word
                 .compare_exchange(other, PARKED, Ordering::Relaxed, Ordering::Relaxed)
@@ -141,13 +146,13 @@ impl<S: Scope> Parker<S> {
         }
     }
 
-    /// Whether the next park would return at once.
+    /// Returns whether the next park would return at once.
     #[inline]
     pub fn is_unparked(&self) -> bool {
         self.word.load(Ordering::Relaxed) == TOLD
     }
 
-    /// The word, for those who wait for several.
+    /// The word, for waits on several objects at once.
     pub(super) fn word(&self) -> &AtomicU32 {
         &self.word
     }

@@ -414,7 +414,7 @@ impl<S: Scope> Lock<S> {
             return;
         }
         // Release: as in `unlock_by_exchange`.
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the lock under this tag, so no other thread changes its owner.
         if !unsafe { uncontended_unlock::let_go(self) }
             && self.word.compare_exchange(tag, 0, Release, Relaxed).is_err()
         {
@@ -438,10 +438,10 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// Lets go of the lock and leaves it to a waiter, if there is one, whoever comes by.
+    /// Unlocks, and leaves the lock to a waiter if there is one: threads that have not slept cannot take it.
     ///
     /// # Safety
-    /// The caller holds it.
+    /// - The caller holds the lock.
     pub(in crate::sync) unsafe fn unlock_fairly(&self) {
         if !owner::is_another_process::<S>(self.word.load(Relaxed)) {
             order::let_go(self);
@@ -449,21 +449,21 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// Lets go of the lock as if the thread with this tag, which is gone, still had it.
+    /// Unlocks as if the thread with this tag, which no longer exists, still held the lock.
     ///
     /// # Safety
-    /// The caller holds it.
+    /// - The caller holds the lock.
     pub(in crate::sync) unsafe fn abandon(&self, gone: u32) {
         order::let_go(self);
-        // No section of another thread runs: it would hold the lock.
+        // No critical section of another thread is running: that thread would hold the lock.
         self.queue.fetch_or(FENCED, Relaxed);
         // Release: partner is the Acquire in `adopt`.
         self.change_word(Release, |_| gone | WAITERS);
-        // After it, the token: a waiter that saw the word held finds either of them.
+        // The token comes after the word: a waiter that saw the lock held finds one of the two.
         self.dismiss_waiters();
     }
 
-    /// Wakes all that sleep, and keeps those from it that are about to: the holder is gone.
+    /// Wakes all sleeping waiters, and prevents others from falling asleep, because the owner no longer exists.
     #[cold]
     pub(super) fn dismiss_waiters(&self) {
         // AcqRel: partner is the Acquire in `Waiter::take_token`.
@@ -471,10 +471,10 @@ impl<S: Scope> Lock<S> {
         Futex::wake(&self.queue, u32::MAX);
     }
 
-    /// What the word must be like as long as its holder, who has this tag, is gone.
+    /// Sets the word to its value for an owner that no longer exists, if it still names that owner.
     #[cold]
     pub(super) fn mark_orphaned(&self, gone: u32) {
-        // Relaxed: whoever adopts the lock acquires the fork.
+        // Relaxed: a thread that adopts the lock acquires the fork.
         self.change_word(Relaxed, |word| match word & owner::MASK == gone {
             true => gone | WAITERS,
             false => word,
@@ -488,23 +488,23 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// What a condition variable moves its waiters to.
+    /// The futex to which a condition variable requeues its waiters.
     pub(in crate::sync) fn queue(&self) -> &Futex<S> {
         &self.queue
     }
 
-    /// How many guests there is room for.
+    /// Returns how many more guests the queue can count.
     pub(in crate::sync) fn room_for_guests(&self) -> u32 {
         MOST_GUESTS - guests(self.queue.load(Relaxed))
     }
 
-    /// So many guests were moved here: a later unlock wakes them.
+    /// Counts waiters that were requeued here, so that later unlocks wake them.
     ///
     /// # Safety
-    /// The caller holds the lock, and has held it since before they were moved.
+    /// - The caller holds the lock, and has held it since before they were requeued.
     pub(in crate::sync) unsafe fn expect_guests(&self, count: u32) {
-        // A token that lies there may be one that nobody takes: its guest had woken by itself, at its deadline.
-        // Whoever is on its way after all finds none, and is woken anew or comes to the lock in time.
+        // A token left in the queue may be for a guest that timed out and will not take it. A guest that is still on
+        // its way finds no token, and is either woken again or arrives in time.
         if self.queue.fetch_and(!TOKEN, Relaxed) & TOKEN != 0 {
             self.word.fetch_and(!WAKING, Relaxed);
         }
@@ -512,31 +512,31 @@ impl<S: Scope> Lock<S> {
         self.word.fetch_or(WAITERS, Relaxed);
     }
 
-    /// Whether it is free, and nothing is left of those who waited, but that somebody did.
+    /// Returns whether the lock is free and no waiter has left a trace, apart from FENCED.
     #[cfg(test)]
     pub(in crate::sync) fn is_at_rest(&self) -> bool {
         self.word.load(Relaxed) == 0 && self.queue.load(Relaxed) & !FENCED == 0
     }
 
-    /// One whose waiters lose patience at any time.
+    /// A lock whose waiters may time out at any step.
     #[cfg(loom)]
     fn timed() -> Self {
         Lock { is_timed: true, ..Lock::new() }
     }
 
-    /// One that is let go by sections.
+    /// A lock whose uncontended unlock is a critical section.
     #[cfg(loom)]
     fn with_sections() -> Self {
         Lock { has_sections: true, ..Lock::new() }
     }
 
-    /// One that is let go by sections, which no fence ends.
+    /// The same, where no fence aborts the critical sections.
     #[cfg(loom)]
     fn without_fences() -> Self {
         Lock { refuses_fences: true, ..Lock::with_sections() }
     }
 
-    /// Whether somebody waits, or is about to.
+    /// Returns whether a thread waits or is about to.
     #[cfg(all(test, not(loom)))]
     pub(in crate::sync) fn is_awaited(&self) -> bool {
         self.word.load(Relaxed) & WAITERS != 0
@@ -544,7 +544,7 @@ impl<S: Scope> Lock<S> {
 
     #[inline(always)]
     fn take_at_once(&self, tag: u32) -> bool {
-        // Acquire: partner is the Release of who held it before (invariant 1).
+        // Acquire: partner is the Release of the previous owner's unlock (invariant 1).
         self.word.compare_exchange(0, tag, Acquire, Relaxed).is_ok()
     }
 
@@ -580,19 +580,19 @@ impl<S: Scope> Lock<S> {
         taken
     }
 
-    /// `left` is what the word gets besides its flags: nothing, or [`FAIR`] if a thread waits.
+    /// `left` is added to the flags in the word: 0, or [`FAIR`] if a thread waits.
     #[cold]
     #[inline(never)]
     fn unlock_slowly(&self, left: u32) {
         let mut wakes = 0;
         let mut word = self.word.load(Relaxed);
         if owner::is_gone::<S>(word & owner::MASK) {
-            // The guard's lock is not this thread's: see the module's text.
+            // This thread does not hold the guard's lock: see the module documentation.
             return;
         }
         loop {
             if wakes == 0 && wants_token(word) {
-                // Acquire: partner is the AcqRel in `Waiter::sleep`; who set WAITERS is counted.
+                // Acquire: partner is the AcqRel in `Waiter::sleep`; a thread that set WAITERS is counted.
                 word = self.word.fetch_or(WAKING, Acquire) | WAKING;
                 if is_deserted(self.queue.load(Relaxed)) {
                     word = self.tidy();
@@ -602,7 +602,7 @@ impl<S: Scope> Lock<S> {
                 profile::let_go(profile::Kind::Mutex, self);
                 wakes = 1;
             }
-            // Nobody is on its way to whom it could be left.
+            // No waiter is on its way that could take the lock.
             let is_for_nobody = left == FAIR && wakes == 0 && word & WAKING == 0;
             let left = if is_for_nobody { 0 } else { left };
             // Release: as in `unlock`.
@@ -612,17 +612,17 @@ impl<S: Scope> Lock<S> {
             }
         }
         if wakes > 0 {
-            // Who took the token already sleeps again, and a guest may be behind it.
+            // The thread that took the token may sleep again already, and a guest may be queued behind it.
             let more = u32::from(word & WAKING == 0);
             Futex::wake(&self.queue, wakes + more);
         }
     }
 
-    /// The token into the queue, by the holder.
+    /// Puts the token into the queue. Called with the lock held.
     fn give_token(&self) {
         let mut queue = self.queue.load(Relaxed);
         loop {
-            // Whoever is woken, guests are not forgotten as long as they may be asleep.
+            // Guests stay counted as long as they may be asleep.
             let is_for_guest = waiters(queue) == 0 && guests(queue) > 0;
             let guest = if is_for_guest { GUEST } else { 0 };
             // Release: partner is the Acquire in `Waiter::take_token`: WAKING is set before.
@@ -633,11 +633,11 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// Clears the flags of a lock for which nobody seems to wait, by its holder; the word after it.
+    /// Clears the flags of a lock that seems to have no waiters. Called with the lock held. Returns the new word.
     pub(super) fn tidy(&self) -> u32 {
         // AcqRel: partner is the AcqRel in `Waiter::sleep` (invariant 3).
         let word = self.word.fetch_and(!FLAGS, AcqRel) & !FLAGS;
-        // A token that nobody took, of which nobody knows any more.
+        // A token that no waiter took would be left behind.
         let queue = self.queue.fetch_and(!TOKEN, Relaxed);
         match is_deserted(queue) {
             true => word,
@@ -646,7 +646,7 @@ impl<S: Scope> Lock<S> {
     }
 }
 
-/// Ends a blocking attempt to take a lock whose holder is gone.
+/// Ends a blocking attempt to take a lock whose owner no longer exists.
 #[cold]
 #[inline(never)]
 fn holder_is_gone() -> ! {

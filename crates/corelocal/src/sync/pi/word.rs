@@ -102,7 +102,7 @@ fn looks() -> u32 {
     if sys::allowed_cpus() == 1 { 0 } else { LOOKS }
 }
 
-/// The owner is just exiting: for a while what it leaves is not settled yet.
+/// The owner is just exiting, and the word is not settled yet.
 struct Unsettled(Option<Deadline>);
 
 impl Unsettled {
@@ -110,7 +110,7 @@ impl Unsettled {
         Unsettled(None)
     }
 
-    /// The kernel is to be asked again that answered this.
+    /// Returns whether the kernel, which answered this, is to be asked again.
     fn allows(&mut self, errno: Errno) -> bool {
         match errno {
             Errno::EAGAIN => true,
@@ -123,7 +123,7 @@ impl Unsettled {
     }
 }
 
-/// Takes the lock if nobody who lives owns it.
+/// Takes the lock unless a living thread owns it.
 #[cold]
 pub(super) fn try_take(
     word: &AtomicU32,
@@ -142,12 +142,12 @@ pub(super) fn try_take(
         if !word::is_free(seen) {
             return Err(LockError::Busy);
         }
-        // Just unlocked; or its owner died, with waiters perhaps, of whom the kernel knows.
+        // Just unlocked; or its owner died, perhaps with waiters, of which the kernel knows.
         match pi::try_lock(word, scope) {
             Ok(true) => return Ok(handed(word)),
             Ok(false) => return Err(LockError::Busy),
             Err(Errno::EINTR) => {}
-            // It goes to somebody who waited, as `UNSETTLED` says.
+            // The kernel is handing it to a waiter (see `UNSETTLED`).
             Err(Errno::EINVAL) => return Err(LockError::Busy),
             Err(errno) => return Err(reason(errno)),
         }
@@ -161,7 +161,7 @@ pub(super) fn handed(word: &AtomicU32) -> Taken {
     if word::owner_died(word.load(Ordering::Relaxed)) { Taken::FromTheDead } else { Taken::Clean }
 }
 
-/// Looks whether the owner is a thread of this process, if it must be one (2).
+/// Checks whether the owner is a thread of this process, if it must be one (invariant 2).
 fn take_left_behind(
     word: &AtomicU32,
     seen: u32,
@@ -173,13 +173,14 @@ fn take_left_behind(
     if owner == 0 {
         return None;
     }
-    // One that ended right now may have unlocked before. Else it stays as it is: nobody waits for it here (2).
+    // An owner that has just ended may have unlocked before. Otherwise the word stays, since no thread waits here
+    // (2).
     let failed = |error| (word.load(Ordering::Relaxed) == seen).then_some(Err(error));
     let whose = word::whose(owner, scope);
     match (word::taken_from(whose), left) {
         (Some(how), Left::Take) => {
-            // Acquire: of the fork, which copied all that the owner had done. Who waits for the kernel to hand it over
-            // does so in the parent.
+            // Acquire: of the fork, which copied all that the owner had done. Threads that wait for the kernel's
+            // hand-off do so in the parent.
             let taken =
                 word.compare_exchange(seen, number, Ordering::Acquire, Ordering::Relaxed).is_ok();
             taken.then_some(Ok(how))
@@ -187,12 +188,12 @@ fn take_left_behind(
         (Some(_), Left::Report) => failed(LockError::OwnerGone),
         (None, _) if whose == Whose::Present => None,
         (None, Left::Take) if whose == Whose::Mine => failed(LockError::Deadlock),
-        // The first thread of this process owns it, but not under a number that the kernel could wait for.
+        // The first thread of this process owns it, under a number that the kernel cannot wait for.
         (None, _) => failed(LockError::OwnerGone),
     }
 }
 
-/// Lets the lock go, which the thread of this number owns. Afterwards the word may be gone.
+/// Unlocks the lock that the thread with this number owns. The word's memory may be freed afterwards.
 #[inline(always)]
 pub(super) fn leave(word: &AtomicU32, number: u32, scope: Scope) {
     // Release: partner is the Acquire in `take`, and those of the fast paths.
@@ -206,7 +207,7 @@ fn hand_over(word: &AtomicU32, scope: Scope) {
     profile::let_go(profile::Kind::PiMutex, word);
     // Release: partner is the fence in `handed`.
     fence(Ordering::Release);
-    // What it can refuse is to know such locks at all: then nobody waits for them either.
+    // Any other error means that the kernel does not support such locks. Then no thread waits for one.
     while pi::unlock(word, scope) == Err(Errno::EAGAIN) {}
 }
 

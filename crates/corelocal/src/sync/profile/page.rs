@@ -1,11 +1,11 @@
-//! The memory of a lock profile (the page), which the process and its observers both map.
+//! The memory of a lock profile (the page). The process and its observers both map it.
 //!
 //! Invariants:
 //! 1. All bytes 0 is an empty page, except for the magic number, which is written last, when the page is complete. A
 //!    reader that finds the number sees the rest.
-//! 2. No pointers: addresses in it are numbers.
-//! 3. What is read may be anything, since others may write to the file: numbers are bounded before use.
-//! 4. Nothing waits, and nothing is allocated: async-signal-safe.
+//! 2. It holds no pointers: addresses in it are numbers.
+//! 3. Others may write to the file, so numbers that are read are checked against their bounds before use.
+//! 4. No function waits or allocates: all are async-signal-safe.
 
 use super::files::{self, FILES_BYTES};
 use super::record::{Key, Record};
@@ -20,7 +20,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"CLLOCKS\x01");
 
 /// Capacity for locks. Different kinds of waits for one lock count as separate locks.
 pub(super) const LOCKS: usize = 1024;
-/// How many entries are probed for a lock.
+/// The number of entries that are probed for a lock.
 const REACH: usize = 64;
 /// Capacity for stacks.
 const TRACES: usize = 256;
@@ -29,17 +29,17 @@ const TRACES: usize = 256;
 #[repr(C)]
 pub(super) struct Page {
     magic: AtomicU64,
-    /// The process's own number.
+    /// The process id that the process has for itself.
     pub(super) process: AtomicU64,
-    /// The fork generation of the process that made it: a forked child has another one (`sys/forks.rs`).
+    /// The fork generation of the process that made the page: a forked child has a different one (`sys/forks.rs`).
     pub(super) generation: AtomicU64,
-    /// How many requests to record there are.
+    /// The number of requests to record.
     wanted: AtomicU64,
-    /// When it was switched on last.
+    /// The time when recording was last switched on.
     pub(super) began: AtomicU64,
-    /// Waits for locks for which there was no room.
+    /// Waits for locks that found no free entry.
     pub(super) missed: AtomicU64,
-    /// Traces given out, or asked for.
+    /// The number of traces handed out or requested.
     pub(super) traces_used: AtomicU64,
     files_len: AtomicU64,
     unused: [u64; 504],
@@ -48,12 +48,12 @@ pub(super) struct Page {
     traces: [Trace; TRACES],
 }
 
-/// What a file with a page in it is long.
+/// The length of a file that holds a page.
 pub(super) const LEN: usize = size_of::<Page>();
 const _: () = assert!(LEN == 32 * 1024 + LOCKS * size_of::<Record>() + TRACES * size_of::<Trace>());
 
 impl Page {
-    /// The page is complete (1).
+    /// Marks the page as complete (invariant 1).
     pub(super) fn complete(&self) {
         // Release: partner is the Acquire in `is_complete`.
         self.magic.store(MAGIC, Release);
@@ -66,11 +66,11 @@ impl Page {
 
     #[inline]
     pub(super) fn is_on(&self) -> bool {
-        // Relaxed: who records a little too much or too little does no harm.
+        // Relaxed: recording slightly too long or too short does no harm.
         self.wanted.load(Relaxed) != 0
     }
 
-    /// One more wants it to be on.
+    /// Adds a request to record.
     pub(super) fn want(&self, now: u64) {
         if self.wanted.fetch_add(1, Relaxed) == 0 {
             self.began.store(now, Relaxed);
@@ -81,10 +81,10 @@ impl Page {
         }
     }
 
-    /// One less does.
+    /// Takes a request back.
     pub(super) fn want_no_more(&self) {
         let one_less = |wanted: u64| wanted.checked_sub(1);
-        // The error is that nobody did.
+        // The error means that there was no request.
         let _ = self.wanted.fetch_update(Relaxed, Relaxed, one_less);
     }
 
@@ -92,7 +92,7 @@ impl Page {
         self.places_of(key).find(|record| record.is_or_becomes(key))
     }
 
-    /// The record of a lock that somebody waited for before.
+    /// The record of a lock that a thread has waited for before.
     pub(super) fn known_record_of(&self, key: Key) -> Option<&Record> {
         let mut places = self.places_of(key).map_while(|record| Some((record, record.key()?)));
         places.find(|(_, of)| *of == key).map(|(record, _)| record)
@@ -107,35 +107,35 @@ impl Page {
         &self.records
     }
 
-    /// The trace whose number, plus one, is in the word; a new one if that is 0. `None` if there are no more.
+    /// The trace whose number plus one is in the word, or a new one if the word is 0. `None` if none is left.
     pub(super) fn trace_at(&self, word: &AtomicU64) -> Option<&Trace> {
         if let Some(trace) = self.trace(word.load(Relaxed)) {
             return Some(trace);
         }
         let fresh = self.traces_used.fetch_add(1, Relaxed) + 1;
         self.trace(fresh)?;
-        // The one that loses is lost.
+        // If another thread stored its number first, the new trace is lost.
         let number =
             word.compare_exchange(0, fresh, Relaxed, Relaxed).map_or_else(|it| it, |_| fresh);
         self.trace(number)
     }
 
-    /// The trace of this number, less one.
+    /// The trace with this number minus one.
     pub(super) fn trace(&self, number: u64) -> Option<&Trace> {
         self.traces.get(usize::try_from(number).ok()?.checked_sub(1)?)
     }
 
-    /// How many traces were asked for and not to be had.
+    /// The number of traces that were requested when none was left.
     pub(super) fn traces_missed(&self) -> u64 {
         self.traces_used.load(Relaxed).saturating_sub(TRACES as u64)
     }
 
-    /// Adds a line to the list of files, before the page is complete; false if there is no room.
+    /// Adds a line to the list of files, before the page is complete. False if the list is full.
     pub(super) fn add_file(&self, line: &[u8]) -> bool {
         files::add(&self.files_len, &self.files, line)
     }
 
-    /// Copies the list of files; how many bytes there are.
+    /// Copies the list of files and returns its length in bytes.
     pub(super) fn read_files(&self, into: &mut [u8; FILES_BYTES]) -> usize {
         files::read(&self.files_len, &self.files, into)
     }
@@ -147,7 +147,7 @@ pub(super) mod tests {
     use crate::sync::profile::kind::Kind;
     use crate::sys::{forks, pages};
 
-    /// One that stays for ever.
+    /// A page that is never unmapped.
     pub(in crate::sync::profile) fn page() -> &'static Page {
         let at = pages::map(LEN).unwrap().cast::<Page>();
         // SAFETY: zeroed pages, which are never unmapped.

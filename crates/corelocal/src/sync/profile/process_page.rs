@@ -1,22 +1,23 @@
-//! The page of this process: whether there is one, and how it is made.
+//! The profile page of this process: whether it exists, and how it is made.
 //!
-//! What the environment says is read once, by the first thread that waits for anything:
+//! The first thread that waits for a lock reads the environment, once:
 //!
 //! ```text
-//!   CORELOCAL_LOCKS=ready      a page that is off, in memory without a name
-//!   CORELOCAL_LOCKS=on         the same, on
-//!   CORELOCAL_LOCKS=/FOLDER    a page that is on, in the file /FOLDER/corelocal-locks.PROCESS, which stays
+//!   CORELOCAL_LOCKS=ready      makes a page in nameless memory, switched off
+//!   CORELOCAL_LOCKS=on         makes a page in nameless memory, switched on
+//!   CORELOCAL_LOCKS=/FOLDER    makes a page in the file /FOLDER/corelocal-locks.PROCESS, switched on; the file stays
 //! ```
-//! If that name is taken, `.1` to `.9999` are tried behind it. A file that cannot be made is reported on standard
+//! If that name is taken, the suffixes `.1` to `.9999` are tried. If the file cannot be made, a message goes to
+//! standard error.
 //! error.
 //!
 //! # Invariants
-//! 1. `PAGE` is null (nobody has looked), or a number that is no page's address (`OFF`, `busy`), or the address of a
-//!    complete page that is never unmapped.
-//! 2. One thread makes the page: the one that made `PAGE` `busy`. The others do not wait for it; they record
-//!    nothing meanwhile. The number names the generation: in a child that is forked just then it is as null.
-//! 3. A process records in a page of its own only: one of an earlier generation is its parent's, and it makes
-//!    another, as the environment says.
+//! 1. `PAGE` is null (the environment was not read yet), a number that is not a page's address (`OFF`, `busy`), or
+//!    the address of a complete page that is never unmapped.
+//! 2. One thread makes the page: the one that set `PAGE` to `busy`. The others do not wait for it, and record nothing
+//!    meanwhile. `busy` contains the fork generation: in a child that is forked just then it counts as null.
+//! 3. A process records in its own page only. A page of an earlier generation is its parent's: the process makes a
+//!    new one, as the environment says.
 
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -31,40 +32,40 @@ use crate::sys::shared_file::{self, SharedFile};
 use crate::sys::stderr::Line;
 use crate::sys::{Errno, environment};
 
-/// There is none.
+/// There is no page.
 const OFF: *mut Page = core::ptr::without_provenance_mut(1);
-/// What stands for a page that a thread of this process is making.
+/// The value of `PAGE` while a thread of this process makes the page.
 pub(super) fn busy<P>() -> *mut P {
     core::ptr::without_provenance_mut((forks::generation() as usize) << 2 | IS_BUSY)
 }
 
-/// Whether a thread is making one, of this process or of an ancestor's.
+/// Returns whether a thread of this process or of an ancestor is making the page.
 pub(super) fn is_busy<P>(page: *mut P) -> bool {
     page.addr() & IS_BUSY != 0
 }
 
-/// No page's address has this bit.
+/// A page's address does not have this bit.
 const IS_BUSY: usize = 2;
 
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(core::ptr::null_mut());
 
-/// How many files of one process number there may be: it runs one program after another.
+/// The maximum number of files with one process id: a process may execute several programs one after the other.
 const MOST_FILES: u32 = 10_000;
 
-/// Whether nothing is recorded, for certain: what the slow paths ask.
+/// Returns true if recording is certainly off. The slow paths call this.
 #[inline(always)]
 pub(super) fn is_absent() -> bool {
-    // Relaxed: a page's address is loaded anew before it is used.
+    // Relaxed: a page's address is loaded again before it is used.
     PAGE.load(Relaxed) == OFF
 }
 
-/// The page, if it is on.
+/// The page, if it is switched on.
 #[cold]
 pub(super) fn page_in_use() -> Option<&'static Page> {
     get().filter(|page| page.is_on())
 }
 
-/// The page, if there is one or the environment wants one.
+/// The page, if it exists or the environment asks for it.
 pub(super) fn get() -> Option<&'static Page> {
     // Acquire: partner is the Release in `make`.
     let page = PAGE.load(Acquire);
@@ -72,7 +73,7 @@ pub(super) fn get() -> Option<&'static Page> {
         return None;
     }
     if !is_busy(page) {
-        // SAFETY: null, or the address of a page (1).
+        // SAFETY: null, or the address of a page that is never unmapped (invariant 1).
         if let Some(page) = unsafe { page.as_ref() }.filter(|page| is_ours(page)) {
             return Some(page);
         }
@@ -80,7 +81,7 @@ pub(super) fn get() -> Option<&'static Page> {
     by_environment(page).unwrap_or(None)
 }
 
-/// The page; one that nobody records in is made if there is none.
+/// The page. If there is none, one is made, switched off.
 pub(super) fn get_or_make() -> Result<&'static Page, Errno> {
     match get() {
         Some(page) => Ok(page),
@@ -88,12 +89,12 @@ pub(super) fn get_or_make() -> Result<&'static Page, Errno> {
     }
 }
 
-/// Whether it is that of this process, not of its parent (3).
+/// Returns whether the page is that of this process and not of its parent (invariant 3).
 pub(super) fn is_ours(page: &Page) -> bool {
     page.generation.load(Relaxed) == u64::from(forks::generation())
 }
 
-/// What somebody wants.
+/// What the environment or the caller asks for.
 enum Wish<'a> {
     Ready,
     On,
@@ -102,7 +103,7 @@ enum Wish<'a> {
 
 #[cold]
 fn by_environment(before: *mut Page) -> Result<Option<&'static Page>, Errno> {
-    // SAFETY: the value is used at once.
+    // SAFETY: the value is used at once, before the environment can change.
     let value = unsafe { variable(c"CORELOCAL_LOCKS") };
     let wish = match value.to_bytes() {
         b"ready" => Some(Wish::Ready),
@@ -113,19 +114,19 @@ fn by_environment(before: *mut Page) -> Result<Option<&'static Page>, Errno> {
     make(before, wish)
 }
 
-/// What the environment says under this name; nothing where another user may have made it.
+/// The value of this environment variable. Empty where another user may have set it (set-user-id programs).
 ///
 /// # Safety
-/// The value is used at once: as in libc's `getenv`, a change of the environment ends it.
+/// - The value is used at once: as with libc's `getenv`, a change of the environment invalidates it.
 pub(super) unsafe fn variable<'a>(name: &CStr) -> &'a CStr {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the value is used before the environment changes.
     let value = unsafe { environment::variable(name) };
     value.filter(|_| !environment::is_foreign()).unwrap_or_default()
 }
 
-/// Makes the page that is wished for in place of `before`. `None` if none is, or another thread is at it.
+/// Makes the requested page in place of `before`. `None` if none is requested or another thread is making one.
 fn make(before: *mut Page, wish: Option<Wish<'_>>) -> Result<Option<&'static Page>, Errno> {
-    // Acquire: partner is the Release below, of another thread that has made one.
+    // Acquire: partner is the Release below, of another thread that has made the page.
     if PAGE.compare_exchange(before, busy(), Acquire, Relaxed).is_err() {
         return Ok(None);
     }
@@ -140,12 +141,12 @@ fn make(before: *mut Page, wish: Option<Wish<'_>>) -> Result<Option<&'static Pag
     made
 }
 
-/// Reports on standard error that there is no file in the folder that the environment names.
+/// Reports on standard error that no file could be made in the folder that the environment names.
 #[cold]
 #[inline(never)]
 pub(super) fn complain(variable: &CStr, folder: &CStr, why: Errno) {
     let [variable, folder] = [variable, folder].map(|text| text.to_bytes().escape_ascii());
-    // Miri's kernel has no such descriptors.
+    // Miri has no such descriptors.
     #[cfg(not(miri))]
     Line::print(format_args!("corelocal: cannot make a file for {variable}: {why} ({folder})\n"));
     #[cfg(miri)]
@@ -158,7 +159,7 @@ fn new(wish: &Wish<'_>) -> Result<&'static Page, Errno> {
         Wish::Ready | Wish::On => None,
     };
     let at = map_for_good(folder, b"/corelocal-locks.", page::LEN)?;
-    // SAFETY: mapped, that long, zeros, aligned to pages; never unmapped.
+    // SAFETY: a mapping of that length, zeroed and page-aligned, which is never unmapped.
     let page = unsafe { &*at.cast::<Page>() };
     page.process.store(this_process(), Relaxed);
     page.generation.store(forks::generation().into(), Relaxed);
@@ -170,15 +171,15 @@ fn new(wish: &Wish<'_>) -> Result<&'static Page, Errno> {
     Ok(page)
 }
 
-/// Maps `len` zeros that other processes may look at: in a new file of the folder, or without a name. They are never
-/// unmapped, and the descriptor stays open: /proc shows it to processes that look for the page.
+/// Maps `len` zeros that other processes can open: in a new file of the folder, or in nameless memory. The mapping is
+/// permanent, and the descriptor stays open, since observers find the page by /proc.
 pub(super) fn map_for_good(
     folder: Option<&CStr>,
     name: &[u8],
     len: usize,
 ) -> Result<*mut u8, Errno> {
     let map = |file: &SharedFile| {
-        // Else a write to it might end the process, when there is no more memory.
+        // Without reserved memory a write could end the process when memory runs out.
         file.reserve(len)?;
         file.map(len, true)
     };
@@ -186,7 +187,7 @@ pub(super) fn map_for_good(
         Some(folder) => {
             let (file, path) = create_in(folder, name)?;
             let mapping = map(&file).inspect_err(|_| {
-                // What is left of it is of no use to anybody.
+                // The incomplete file is useless.
                 let _ = shared_file::unlink(path.as_c_str());
             })?;
             (file, mapping)
@@ -194,7 +195,7 @@ pub(super) fn map_for_good(
         None => {
             let file = SharedFile::create_nameless()?;
             let mapping = map(&file)?;
-            // Those of other users are read by root only if they are sealed.
+            // Sealed files of other users can be read by root.
             let _ = file.seal_len();
             (file, mapping)
         }
@@ -204,7 +205,7 @@ pub(super) fn map_for_good(
     Ok(at)
 }
 
-/// A new file in the folder, with a name of this beginning and the process's number.
+/// Creates a file in the folder. Its name is this prefix and the process id.
 fn create_in(folder: &CStr, name: &[u8]) -> Result<(SharedFile, PathBuf), Errno> {
     let mut digits = [0; 20];
     let process = decimal(this_process(), &mut digits);
@@ -213,7 +214,7 @@ fn create_in(folder: &CStr, name: &[u8]) -> Result<(SharedFile, PathBuf), Errno>
     let mut attempt = 0;
     loop {
         match SharedFile::create_for(path.as_c_str(), 0o600) {
-            // Of a program that this process ran before, or of a process long gone.
+            // Left by an earlier program of this process, or by an earlier process with the same id.
             Err(Errno::EEXIST) if attempt < MOST_FILES - 1 => attempt += 1,
             created => return Ok((created?, path)),
         }
@@ -223,8 +224,7 @@ fn create_in(folder: &CStr, name: &[u8]) -> Result<(SharedFile, PathBuf), Errno>
     }
 }
 
-/// The program's file and its libraries, as /proc has them: those parts that are code;
-/// until `add` has no room.
+/// Lists the mappings of code in /proc/self/maps: the program and its libraries. Stops when `add` has no room.
 pub(super) fn list_files(add: impl Fn(&[u8]) -> bool) {
     let Ok(maps) = File::open_of_kernel(OWN_MAPS) else { return };
     let mut lines = Lines::new(maps);
@@ -235,7 +235,7 @@ pub(super) fn list_files(add: impl Fn(&[u8]) -> bool) {
     }
 }
 
-/// Whether a line of /proc/PROCESS/maps is of a file's code: "START-END r-xp OFFSET DEVICE INODE /PATH".
+/// Returns whether a line of /proc/PROCESS/maps is of a file's code: "START-END r-xp OFFSET DEVICE INODE /PATH".
 fn is_code_of_a_file(line: &[u8]) -> bool {
     let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
     let is_code = fields.nth(1).is_some_and(|access| access.get(2) == Some(&b'x'));
@@ -250,12 +250,12 @@ pub(super) fn this_process() -> u64 {
 mod tests {
     use super::*;
 
-    /// Its parent was forked while another thread made the page.
+    /// The parent was forked while another thread made the page.
     #[test]
     #[cfg(not(any(loom, miri)))]
     fn a_child_makes_what_a_gone_thread_began() {
         forks::generation();
-        // SAFETY: the child makes system calls, and ends.
+        // SAFETY: the child makes system calls only, and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let gone = busy::<Page>().map_addr(|it| it ^ 4);
@@ -265,7 +265,7 @@ mod tests {
             unsafe { libc::_exit(i32::from(!is_made)) };
         }
         let mut status = -1;
-        // SAFETY: the child is ours, `status` writable.
+        // SAFETY: the child is this process's own, and `status` is writable.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
     }

@@ -1,10 +1,10 @@
-//! What is kept of one lock.
+//! The statistics of one lock.
 //!
 //! Invariants:
-//! 1. The key is set once: a record is of one lock, or whatever lies at its address later, as long as the page
-//!    exists.
-//! 2. Numbers only grow while the profile is on, but for `longest` and `worst`, which begin anew when it is
-//!    switched on. Each is exact, but they are not read at one moment.
+//! 1. The key is set once: a record belongs to one lock, or to whatever lies at its address later, as long as the
+//!    page exists.
+//! 2. Numbers only grow while recording is on, except `longest` and `worst`, which restart when it is switched on.
+//!    Each number is exact, but they are not read at one moment.
 
 use super::contended_hold::Stretch;
 use super::histogram::{self, BUCKETS};
@@ -12,13 +12,13 @@ use super::kind::Kind;
 use super::page::Page;
 use crate::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Of the address in a key; above it is the kind's number.
+/// Bits of a key that hold the address. The bits above are the kind's number.
 const ADDRESS_BITS: u32 = 58;
 
-/// A shorter time is not worth a copy of the stack.
+/// For shorter times no copy of the stack is made.
 const WORTH_A_TRACE: u64 = 1000;
 
-/// A lock as one word; never 0.
+/// A lock and its kind as one word. Never 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key(u64);
 
@@ -43,14 +43,14 @@ impl Key {
         Kind::of_number(self.0 >> ADDRESS_BITS)
     }
 
-    /// Spread over all 64 bits, the upper ones above all.
+    /// A hash whose upper bits are the best mixed.
     pub(super) fn hash(self) -> u64 {
         // 2^64 divided by the golden ratio.
         (self.0 ^ self.0 >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }
 
-/// All bytes 0 is one of no lock.
+/// All bytes 0 is an unused record.
 #[repr(C)]
 pub(super) struct Record {
     key: AtomicU64,
@@ -58,14 +58,14 @@ pub(super) struct Record {
     pub(super) waits: AtomicU64,
     pub(super) sleeps: AtomicU64,
     pub(super) gave_up: AtomicU64,
-    /// Nanoseconds, as all that follow.
+    /// In nanoseconds, as are the times below.
     pub(super) total: AtomicU64,
     pub(super) longest: AtomicU64,
-    /// The longest stretch.
+    /// The longest contended hold.
     pub(super) worst: AtomicU64,
-    /// The number of the trace of who waited longest, and one; 0 if there is none.
+    /// The number plus one of the trace of the longest waiter. 0 if there is none.
     pub(super) waiter: AtomicU64,
-    /// The same of who let go at the end of the longest stretch.
+    /// The same, of the owner that unlocked at the end of the longest contended hold.
     pub(super) holder: AtomicU64,
     unused: [u64; 5],
     pub(super) times: [AtomicU64; BUCKETS],
@@ -74,13 +74,13 @@ pub(super) struct Record {
 const _: () = assert!(size_of::<Record>() == 1024);
 
 impl Record {
-    /// Of which lock it is.
+    /// The key of its lock. `None` if it is unused.
     pub(super) fn key(&self) -> Option<Key> {
-        // Relaxed: what else is in it was 0 before, and is read as it is.
+        // Relaxed: all other fields were 0 before, and each is read by itself.
         Some(self.key.load(Relaxed)).filter(|key| *key != 0).map(Key)
     }
 
-    /// Whether it is of that lock; it becomes so if it is of none.
+    /// Returns whether the record is of that lock. An unused record becomes that lock's.
     pub(super) fn is_or_becomes(&self, key: Key) -> bool {
         // Relaxed: as in `key`.
         match self.key.compare_exchange(0, key.0, Relaxed, Relaxed) {
@@ -93,18 +93,18 @@ impl Record {
         self.stretch.waiting()
     }
 
-    /// Nothing was long yet.
+    /// Restarts the maxima.
     pub(super) fn begin_anew(&self) {
         self.longest.store(0, Relaxed);
         self.worst.store(0, Relaxed);
     }
 
-    /// A wait begins.
+    /// Counts the beginning of a wait.
     pub(super) fn begin(&self, now: u64) {
         self.stretch.begin(now);
     }
 
-    /// A wait ends, which began then, with the lock if `got`.
+    /// Counts the end of a wait that began at `began`. `got` says whether the lock was acquired.
     pub(super) fn end(&self, page: &Page, began: u64, now: u64, sleeps: u32, got: bool) {
         self.stretch.end(now, got);
         let waited = now.saturating_sub(began);
@@ -118,7 +118,7 @@ impl Record {
         }
     }
 
-    /// The holder lets go, while others wait perhaps.
+    /// Counts an unlock, while other threads may wait.
     pub(super) fn let_go(&self, page: &Page, now: u64) {
         let Some(stretch) = self.stretch.let_go(now) else { return };
         if stretch > self.worst.fetch_max(stretch, Relaxed) {

@@ -1,27 +1,28 @@
-//! Something of several words that one thread at a time writes, and others read without making it wait.
+//! A sequence lock: one thread at a time writes several words, and readers take a consistent copy without blocking
+//! it.
 //!
 //! ```text
-//!   who writes                            who reads, perhaps another process
-//!   number: even -> odd, or goes away     number: even, or there is nothing
+//!   writer                                reader, possibly in another process
+//!   number: even -> odd, or gives up      number: even, or gives up
 //!   the words                             the words
-//!   number: even again                    the number again: as before, or there is nothing
+//!   number: even again                    number again: unchanged, or gives up
 //! ```
 //!
 //! # Invariants
-//! 1. One thread at a time writes: the one that made the number odd. Who finds it odd does not wait for its turn,
-//!    so a signal handler may come at any moment.
-//! 2. What was read between two looks at the same even number was written by one writer, or by nobody.
-//! 3. A writer that dies leaves the number odd, for ever: then there is nothing to read.
+//! 1. One thread at a time writes: the one that made the number odd. A second writer that finds it odd gives up
+//!    instead of waiting. So a signal handler may interrupt at any instruction.
+//! 2. Words that were read between two reads of the same even number come from one writer.
+//! 3. A writer that dies leaves the number odd, and every later read fails.
 
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
 
-/// The number. All bytes 0 is: nothing was written.
+/// The sequence number. All bytes 0 means that no writer has written yet.
 #[repr(transparent)]
 pub(super) struct Sequence {
     number: AtomicU64,
 }
 
-/// The right to write; the end of it when dropped.
+/// The right to write. Ends when it is dropped.
 pub(super) struct Writing<'a> {
     number: &'a AtomicU64,
     begun: u64,
@@ -33,24 +34,24 @@ impl Sequence {
         Sequence { number: AtomicU64::new(0) }
     }
 
-    /// Begins to write; nothing if somebody does.
+    /// Begins to write. `None` if another writer is active.
     pub(super) fn write(&self) -> Option<Writing<'_>> {
         let before = self.number.load(Ordering::Relaxed);
         if before % 2 != 0 {
             return None;
         }
-        // Acquire: partner is the Release of the writer before, in `drop`.
+        // Acquire: partner is the Release of the previous writer, in `drop`.
         let begun = before + 1;
         let change =
             self.number.compare_exchange(before, begun, Ordering::Acquire, Ordering::Relaxed);
         change.ok()?;
-        // Release: partner is the Acquire fence in `read`. Who reads one of the words that follow sees the
-        // number odd, or later.
+        // Release: partner is the Acquire fence in `read`. A reader that sees one of the words that follow sees the
+        // number odd, or a later number.
         fence(Ordering::Release);
         Some(Writing { number: &self.number, begun })
     }
 
-    /// What `read` reads, if nobody wrote meanwhile, and somebody did before.
+    /// Returns the result of `read` if it is consistent. `None` if no writer has finished yet or one wrote meanwhile.
     pub(super) fn read<T>(&self, read: impl FnOnce() -> T) -> Option<T> {
         // Acquire: partner is the Release in `drop`.
         let before = self.number.load(Ordering::Acquire);

@@ -1,19 +1,19 @@
-//! Writers and a reader in every order. Then twins with one fault each, which the same checks must catch.
+//! Loom models: writers and a reader. Then mutants with one fault each, which the same checks must catch.
 
 use super::*;
 use loom::sync::Arc;
 use loom::thread;
 
-/// Two words that are the same whenever nobody writes.
+/// Two words that are equal whenever no writer is active.
 struct Pair {
     sequence: Sequence,
     words: [AtomicU64; 2],
 }
 
-/// How one writes and reads.
+/// How a thread writes and reads.
 #[derive(Clone, Copy)]
 struct Ways {
-    /// False if somebody else writes.
+    /// False if another writer is active.
     write: fn(&Pair, u64) -> bool,
     read: fn(&Pair) -> Option<[u64; 2]>,
 }
@@ -50,8 +50,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     crate::explore::within(3, model);
 }
 
-/// Something was written; then one writes anew while another one reads: it sees what was written at one time, whole, or
-/// nothing.
+/// One thread writes again while another one reads. The reader sees both words of one write, or gives up.
 fn explore_reading(ways: Ways) {
     check(move || {
         let pair = Pair::new();
@@ -71,7 +70,7 @@ fn explore_reading(ways: Ways) {
     });
 }
 
-/// Two write at a time: one of them does, or one after the other.
+/// Two writers at once: one of them writes, or one after the other.
 fn explore_writing(ways: Ways) {
     check(move || {
         let pair = Pair::new();
@@ -94,7 +93,7 @@ fn loom_one_writes_at_a_time() {
     explore_writing(RIGHT);
 }
 
-/// A writer sees what the one before it wrote.
+/// A writer sees what the previous one wrote.
 #[test]
 fn loom_writers_follow_each_other() {
     check(|| {
@@ -127,7 +126,7 @@ fn loom_catches_writers_that_do_not_exclude_each_other() {
     explore_writing(Ways { write, ..RIGHT });
 }
 
-/// A word is seen before the number that says that it is being written.
+/// A word is visible before the odd number.
 #[test]
 #[should_panic(expected = "torn")]
 fn loom_catches_a_writer_without_its_fence() {
@@ -135,7 +134,7 @@ fn loom_catches_a_writer_without_its_fence() {
     explore_reading(Ways { write, ..RIGHT });
 }
 
-/// The number says that all is written before it is.
+/// The even number is visible before the words.
 #[test]
 #[should_panic(expected = "torn")]
 fn loom_catches_a_writer_that_ends_without_release() {
@@ -145,7 +144,7 @@ fn loom_catches_a_writer_that_ends_without_release() {
     explore_reading(Ways { write, ..RIGHT });
 }
 
-/// As the writer, with this before the words and this order at the end.
+/// As the writer, with this step before the words and this ordering at the end.
 fn write_with(pair: &Pair, value: u64, before_words: fn(), end: Ordering) -> bool {
     let before = pair.number().load(Ordering::Relaxed);
     let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
@@ -160,7 +159,7 @@ fn write_with(pair: &Pair, value: u64, before_words: fn(), end: Ordering) -> boo
     true
 }
 
-/// Somebody writes between its look at the number and its look at the words.
+/// A writer is active between the first read of the number and the words.
 #[test]
 #[should_panic(expected = "torn")]
 fn loom_catches_a_reader_that_looks_once() {
@@ -171,7 +170,7 @@ fn loom_catches_a_reader_that_looks_once() {
     explore_reading(Ways { read, ..RIGHT });
 }
 
-/// The second look at the number comes before the words.
+/// The second read of the number comes before the words.
 #[test]
 #[should_panic(expected = "torn")]
 fn loom_catches_a_reader_without_its_fence() {

@@ -1,12 +1,12 @@
-//! A copy of a thread's stack, of one that waited or made others wait longer than anybody before it.
+//! A copy of the stack of a thread that waited longer, or delayed others longer, than any before it.
 //!
-//! What it tells is up to whoever has the program's files: see `sys/stack.rs`. One process writes it, perhaps with
-//! many threads; others read.
+//! The frames are recovered by an observer that can read the program's files: see `sys/stack.rs`. Threads of one
+//! process write it; other processes read it.
 //!
 //! # Invariants
-//! 1. All but the sequence number is written by who has the right to (`sequence.rs`), and read between two looks
-//!    at it. The kernel writes the stack, for the same thread.
-//! 2. Numbers that are read may be anything: they are brought into bounds before use.
+//! 1. All fields except the sequence number are written by the thread that has the right to write (`sequence.rs`),
+//!    and read between two reads of that number. The kernel writes the stack on behalf of the same thread.
+//! 2. Other processes may have written any number, so each is checked against its bounds before use.
 
 use core::time::Duration;
 
@@ -14,18 +14,18 @@ use super::sequence::Sequence;
 use crate::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sys::stack::{self, REGISTERS};
 
-/// The most bytes of a stack that are kept.
+/// The maximum number of bytes of a stack that are copied.
 const STACK_BYTES: usize = 16 * 1024 - 128;
 const STACK_WORDS: usize = STACK_BYTES / size_of::<u64>();
 const NAME_WORDS: usize = stack::NAME_BYTES / size_of::<u64>();
 
-/// All bytes 0 is: there is none.
+/// All bytes 0 is an empty trace.
 #[repr(C)]
 pub(super) struct Trace {
     sequence: Sequence,
-    /// Nanoseconds.
+    /// How long the thread waited or delayed others, in nanoseconds.
     time: AtomicU64,
-    /// When it was taken, on the monotonic clock.
+    /// When the copy was taken, on the monotonic clock, in nanoseconds.
     taken: AtomicU64,
     thread: AtomicU64,
     name: [AtomicU64; NAME_WORDS],
@@ -37,10 +37,10 @@ pub(super) struct Trace {
 
 const _: () = assert!(size_of::<Trace>() == 16 * 1024);
 
-/// What was kept of a thread that waited, or made others wait, for longer than any other: where it was then.
+/// A copy of the stack of a thread that waited longest for a lock, or delayed others longest.
 ///
-/// The stack is as it was, from the stack pointer on, as far as there was room; whoever has the program's files can
-/// tell from it who called whom (`corelocal locks` does).
+/// It begins at the stack pointer, and ends at the top of the stack or at the capacity. `corelocal locks` recovers
+/// the calling functions from it and the program's files.
 #[derive(Clone)]
 pub struct Stack {
     pub(super) time: u64,
@@ -53,11 +53,12 @@ pub struct Stack {
 }
 
 impl Trace {
-    /// Writes the calling thread's stack; nothing if somebody else writes, or registers are not known here.
+    /// Copies the calling thread's stack. Does nothing if another thread writes, or on architectures without register
+    /// access.
     #[inline(never)]
     pub(super) fn take(&self, time: u64, now: u64) {
         let Some(_writing) = self.sequence.write() else { return };
-        // SAFETY: the words are whole bytes of this, and nobody else writes to them (1).
+        // SAFETY: the words are whole bytes of this trace, and no other thread writes to them (invariant 1).
         let copied = unsafe { stack::copy(self.stack.as_ptr() as *mut u8, STACK_BYTES) };
         let (registers, len) = copied.unwrap_or_default();
         for (word, register) in self.registers.iter().zip(registers) {
@@ -73,7 +74,7 @@ impl Trace {
         }
     }
 
-    /// Reads it into what is there; false if there is none, or it is just being written.
+    /// Copies the trace into `into`. False if it is empty or being written.
     pub(super) fn read(&self, into: &mut Stack) -> bool {
         let read = self.sequence.read(|| {
             into.time = self.time.load(Relaxed);
@@ -85,7 +86,7 @@ impl Trace {
             for (register, word) in into.registers.iter_mut().zip(&self.registers) {
                 *register = word.load(Relaxed);
             }
-            // Invariant 2.
+            // Checked against its bounds (invariant 2).
             into.len = (self.len.load(Relaxed) as usize).min(STACK_BYTES);
             for (copy, word) in into.words.iter_mut().zip(&self.stack).take(into.len.div_ceil(8)) {
                 *copy = word.load(Relaxed);
@@ -96,7 +97,7 @@ impl Trace {
 }
 
 impl Stack {
-    /// An empty one, to be filled: see [`Profile::read_holder`](super::Profile::read_holder).
+    /// An empty stack, to be filled by [`Profile::read_holder`](super::Profile::read_holder).
     pub const EMPTY: Stack = Stack {
         time: 0,
         taken: 0,
@@ -107,7 +108,7 @@ impl Stack {
         words: [0; STACK_WORDS],
     };
 
-    /// Makes it that of this thread, with these registers and words.
+    /// Fills it with this thread's data.
     pub(super) fn fill(
         &mut self,
         (thread, name): (u32, [u8; stack::NAME_BYTES]),
@@ -120,22 +121,22 @@ impl Stack {
         self.len = copied * size_of::<u64>();
     }
 
-    /// How long the thread waited, or made others wait.
+    /// How long the thread waited, or delayed others.
     pub fn time(&self) -> Duration {
         Duration::from_nanos(self.time)
     }
 
-    /// How long ago that was.
+    /// How long ago the copy was taken.
     pub fn age(&self) -> Duration {
         Duration::from_nanos(super::now().saturating_sub(self.taken))
     }
 
-    /// The thread's number.
+    /// The thread id.
     pub fn thread(&self) -> u32 {
         self.thread
     }
 
-    /// What the kernel knew the thread as: its name, or the beginning of it.
+    /// The thread's name in the kernel, of up to 15 bytes.
     pub fn name(&self) -> &str {
         let len = self.name.iter().position(|byte| *byte == 0).unwrap_or(self.name.len());
         let name = &self.name[..len];
@@ -146,12 +147,12 @@ impl Stack {
         }
     }
 
-    /// Program counter, stack pointer, rbp, rbx, r12 to r15: on x86-64. All 0 where registers are not known.
+    /// On x86-64 the program counter, stack pointer, rbp, rbx and r12 to r15. All 0 on other architectures.
     pub fn registers(&self) -> &[u64; REGISTERS] {
         &self.registers
     }
 
-    /// The stack, from the stack pointer on, in words.
+    /// The words of the stack, from the stack pointer on.
     pub fn words(&self) -> &[u64] {
         &self.words[..self.len / size_of::<u64>()]
     }
@@ -193,7 +194,7 @@ mod tests {
             let [counter, pointer, ..] = *stack.registers();
             assert!(counter != 0 && pointer != 0 && !stack.words().is_empty());
         }
-        // The first name that is not a character's end.
+        // The last byte is the first one of a two-byte character.
         stack.name = *b"0123456789abcd\xc3\xa4";
         stack.name[15] = 0;
         assert_eq!(stack.name(), "0123456789abcd");

@@ -1,9 +1,9 @@
-//! A profile as one looks at it: one's own, or that of another process.
+//! A profile as its readers see it: of this process or of another one.
 //!
 //! Invariants:
-//! 1. `page` is that of a complete page, in memory that stays as long as the profile does: for ever, or until the
-//!    mapping beside it goes away.
-//! 2. Another process may write to it at any time, so every number is as it was read, and nothing more.
+//! 1. `page` points to a complete page in memory that lives as long as the profile: permanently, or until the mapping
+//!    beside it is dropped.
+//! 2. Another process may write to it at any time. So every number is returned as it was read, without conclusions.
 
 use core::ffi::CStr;
 use core::fmt;
@@ -22,7 +22,7 @@ use crate::sys::Errno;
 use crate::sys::shared_file::{Mapping, SharedFile};
 use crate::sys::trust::{self, Owners, Refused, Rule};
 
-/// The contention profile of a process.
+/// The lock contention profile of a process.
 ///
 /// ```
 /// use corelocal::sync::profile::{self, Profile};
@@ -38,45 +38,45 @@ use crate::sys::trust::{self, Owners, Refused, Rule};
 /// ```
 pub struct Profile {
     page: NonNull<Page>,
-    /// What `page` lies in, if it is not this process's.
+    /// The mapping of `page`, if the page is not this process's own.
     _mapping: Option<Mapping>,
 }
 
-// SAFETY: a page is atomics, and belongs to no thread. (1)
+// SAFETY: a page consists of atomics and belongs to no thread (invariant 1).
 unsafe impl Send for Profile {}
-// SAFETY: likewise.
+// SAFETY: a page consists of atomics, which any thread may read (invariant 1).
 unsafe impl Sync for Profile {}
 
-/// Why a file is no profile that can be looked at.
+/// Why a file cannot be opened as a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// The kernel refuses.
+    /// A system call failed.
     System(Errno),
-    /// Its contents are something else, or of another version of this library.
+    /// It is not a profile, or is one of another version of this library.
     Foreign,
-    /// It belongs to this other user, which could cut it short: access to it would end this process.
+    /// It belongs to this other user, which could truncate it. An access would then end this process.
     Untrusted {
-        /// The number of the user.
+        /// The user id.
         owner: u32,
     },
-    /// Other users than its owner may write to it, and could cut it short.
+    /// Users other than its owner may write to it, and could truncate it.
     WritableByOthers {
         /// Its permission bits.
         mode: u32,
     },
-    /// It has several names: another user may have given it one, by a hard link.
+    /// It has several names: another user may have added one by a hard link.
     Linked {
-        /// How many.
+        /// The number of names.
         names: u64,
     },
 }
 
-/// Maps a file that has this length, for writing too. Only this user and root may write to it, or it is sealed.
+/// Maps a file of this length, also for writing. Only this user and root may write to it, unless it is sealed.
 pub(super) fn open_mapping(path: &CStr, len: usize) -> Result<Mapping, ProfileError> {
     let file = SharedFile::open_linked(path).map_err(ProfileError::System)?;
     let status = file.status().map_err(ProfileError::System)?;
-    // What another user writes does no harm, but memory that is gone does.
+    // Written bytes do no harm, but truncation does, and a seal prevents that.
     let (owners, refused_mode) =
         if file.is_sealed() { (Owners::Any, 0) } else { (Owners::OwnOrRoot, trust::OTHERS_WRITE) };
     let rule = Rule { owners, refused_mode, may_be_device: false };
@@ -94,18 +94,19 @@ pub(super) fn open_mapping(path: &CStr, len: usize) -> Result<Mapping, ProfileEr
 }
 
 impl Profile {
-    /// That of this process: if it was [started](super::start), or the environment wants one.
+    /// The profile of this process, if it was [started](super::start) or the environment asks for one.
     pub fn of_this_process() -> Option<Profile> {
         process_page::get().map(|page| Profile { page: NonNull::from(page), _mapping: None })
     }
 
-    /// That in a file: `/proc/PROCESS/fd/N`, where `N` leads to it, or one in the folder that `CORELOCAL_LOCKS`
-    /// names. It is opened for writing, as its switch lies in it.
+    /// Opens the profile in a file: `/proc/PROCESS/fd/N`, where `N` is its descriptor, or a file in the folder that
+    /// `CORELOCAL_LOCKS` names. It is opened for writing, since its switch lies in it.
     ///
     /// # Errors
-    /// The file cannot be opened or mapped, or is something else. [`ProfileError::Untrusted`] for a file of another
-    /// user than this process's and root that is not sealed; a profile without a name is.
-    /// [`ProfileError::WritableByOthers`] for one to which other users may write.
+    /// - The file cannot be opened or mapped, or is not a profile.
+    /// - [`ProfileError::Untrusted`] if it belongs to a user other than this process's and root, and is not sealed.
+    ///   Profiles in nameless memory are sealed.
+    /// - [`ProfileError::WritableByOthers`] if other users may write to it.
     pub fn open(path: &CStr) -> Result<Profile, ProfileError> {
         let mapping = open_mapping(path, page::LEN)?;
         let page = NonNull::new(mapping.at().cast()).ok_or(ProfileError::Foreign)?;
@@ -114,59 +115,59 @@ impl Profile {
     }
 
     fn page(&self) -> &Page {
-        // SAFETY: mapped, that long, aligned to pages, and any bytes are a page of atomics. (1)
+        // SAFETY: a mapping of a page's length, page-aligned. Any bytes are valid atomics (invariant 1).
         unsafe { self.page.as_ref() }
     }
 
-    /// The process's number, as it knows itself.
+    /// The process id that the process has for itself.
     pub fn process(&self) -> u32 {
         self.page().process.load(Relaxed) as u32
     }
 
-    /// Whether the process records.
+    /// Returns whether the process records.
     pub fn is_on(&self) -> bool {
         self.page().is_on()
     }
 
-    /// Lets the process record, until as many have [switched it off](Self::switch_off) as on.
+    /// Switches recording on, until each caller of this has called [`switch_off`](Self::switch_off).
     ///
-    /// The first one to do so begins anew with what was longest; counts go on.
+    /// The first of them resets the maxima. Counts continue.
     pub fn switch_on(&self) {
         self.page().want(now());
     }
 
-    /// Takes back that it is to record.
+    /// Takes back one request to record.
     pub fn switch_off(&self) {
         self.page().want_no_more();
     }
 
-    /// How long ago it was switched on; if it is off, how long ago that was the last time.
+    /// How long ago recording was last switched on.
     pub fn age(&self) -> Duration {
         Duration::from_nanos(now().saturating_sub(self.page().began.load(Relaxed)))
     }
 
-    /// Waits that are in no lock's numbers: there was no room for another lock.
+    /// The number of waits that are in no lock's numbers because no entry was free.
     pub fn missed(&self) -> u64 {
         self.page().missed.load(Relaxed)
     }
 
-    /// Stacks that were not kept as there was no room.
+    /// The number of stacks that were not copied because no trace was left.
     pub fn stacks_missed(&self) -> u64 {
         self.page().traces_missed()
     }
 
-    /// All that somebody has waited for, in no order.
+    /// All locks that threads have waited for, in no particular order.
     pub fn locks(&self) -> impl Iterator<Item = LockProfile> + '_ {
         self.page().records().iter().filter_map(LockProfile::of)
     }
 
-    /// Reads the stack of who waited for it longest, as it was when that wait was over; false if there is none.
+    /// Copies the stack of the longest waiter, taken when its wait ended. False if there is none.
     pub fn read_waiter(&self, lock: &LockProfile, into: &mut Stack) -> bool {
         self.read_stack(lock.waiter, into)
     }
 
-    /// Reads the stack of who let go at the end of the longest time in which others waited and got nothing: the
-    /// worst holder. False if there is none.
+    /// Copies the stack of the owner that unlocked at the end of the longest time in which others waited in vain.
+    /// False if there is none.
     pub fn read_holder(&self, lock: &LockProfile, into: &mut Stack) -> bool {
         self.read_stack(lock.holder, into)
     }
@@ -175,13 +176,13 @@ impl Profile {
         self.page().trace(number).is_some_and(|trace| trace.read(into))
     }
 
-    /// The program's file and its libraries, when the profile was made: lines of `/proc/PROCESS/maps`, of what is
-    /// code. Returns how many bytes there are.
+    /// Copies the list of code mappings, taken when the profile was made: lines of `/proc/PROCESS/maps`. Returns
+    /// their length in bytes.
     pub fn read_files(&self, into: &mut [u8; Self::FILES_BYTES]) -> usize {
         self.page().read_files(into)
     }
 
-    /// The most bytes that [`read_files`](Self::read_files) gives.
+    /// The maximum that [`read_files`](Self::read_files) returns.
     pub const FILES_BYTES: usize = FILES_BYTES;
 }
 
@@ -193,29 +194,29 @@ impl fmt::Debug for Profile {
     }
 }
 
-/// What is known of the waits for one lock. See [the module](super#what-is-counted).
+/// Statistics of the waits for one lock. See [the module](super#what-is-counted).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LockProfile {
-    /// Where it lies, in the memory of the process.
+    /// The lock's address in the process.
     pub address: u64,
-    /// What was waited for.
+    /// The kind of wait.
     pub kind: Kind,
-    /// Waits that ended.
+    /// The number of waits that ended.
     pub waits: u64,
-    /// How often a thread went to sleep in them.
+    /// How often a thread went to sleep during them.
     pub sleeps: u64,
-    /// Waits that ended without the lock, by a timeout.
+    /// Waits that timed out without the lock.
     pub gave_up: u64,
     /// Threads that wait at the moment.
     pub waiting: u64,
-    /// The time of all waits together.
+    /// The sum of all waits.
     pub total: Duration,
-    /// The longest one.
+    /// The longest wait.
     pub longest: Duration,
-    /// The longest time in which somebody waited and nobody who did got it.
+    /// The longest time in which threads waited and none of them acquired the lock.
     pub longest_held: Duration,
-    /// How long the waits were.
+    /// The distribution of the waits.
     pub times: WaitTimes,
     waiter: u64,
     holder: u64,
@@ -248,14 +249,14 @@ impl LockProfile {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// What this share (0 to 1) of the waits did not exceed, as [`WaitTimes::quantile`], and never more than the
-    /// longest one.
+    /// The time that this share (0 to 1) of the waits did not exceed, as [`WaitTimes::quantile`], and at most
+    /// `longest`.
     pub fn quantile(&self, share: f64) -> Duration {
         self.times.quantile(share).min(self.longest)
     }
 
-    /// What came since an earlier look at the same lock. The longest times are those of the whole profile, but no
-    /// longer than the waits since; whose stacks there are may be of before.
+    /// The difference to an earlier reading of the same lock. The maxima are those of the whole profile, limited to
+    /// the sum of the waits since. Stacks may be from before.
     #[must_use]
     pub fn since(&self, earlier: &LockProfile) -> LockProfile {
         let times = self.times.since(&earlier.times);

@@ -1,6 +1,6 @@
-//! Why a lock that knows its owner was not acquired.
+//! Why a lock that records its owner was not acquired.
 //!
-//! Invariant: each variant is one of POSIX's error codes for mutexes, and stands for what that code stands for.
+//! Invariant: each variant stands for one of POSIX's error codes for mutexes, with the same meaning.
 
 use core::fmt;
 
@@ -10,25 +10,26 @@ use crate::sys::Errno;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Somebody owns it (`EBUSY`; from the `try_` functions).
+    /// Another guard owns it (`EBUSY`; from the `try_` functions).
     Busy,
     /// The deadline has passed (`ETIMEDOUT`).
     TimedOut,
     /// The calling thread owns it already, or the owner waits for a lock of the calling thread (`EDEADLK`).
     Deadlock,
-    /// Its owner is gone, and left it locked: the thread has ended, or a fork left it behind (`ESRCH`).
+    /// Its owner no longer exists and left it locked: the thread has ended, or a fork left it behind (`ESRCH`).
     OwnerGone,
-    /// An owner died, and nobody made the data consistent again (`ENOTRECOVERABLE`).
+    /// An owner died, and the data was not made consistent (`ENOTRECOVERABLE`).
     NotRecoverable,
-    /// The calling thread holds as many robust locks as the kernel finds when a thread ends, 2048: others would learn
-    /// nothing of its death (`EAGAIN`). Robust mutexes of libc that the thread holds count too.
+    /// The calling thread holds 2048 robust locks, which is as many as the kernel finds when a thread ends. The death
+    /// of this thread would not be reported for further ones (`EAGAIN`). Robust mutexes of libc that the thread holds
+    /// count too.
     TooManyHeld,
-    /// The kernel or a filter refuses what such a lock needs.
+    /// The kernel or a seccomp filter refuses a system call that such a lock needs.
     Refused(Errno),
 }
 
 impl LockError {
-    /// The error code that `pthread_mutex_lock` and its kin have for it.
+    /// The error code of `pthread_mutex_lock` and its variants for it.
     pub fn errno(self) -> Errno {
         match self {
             LockError::Busy => Errno::EBUSY,
@@ -65,7 +66,7 @@ impl fmt::Display for LockError {
 
 impl core::error::Error for LockError {}
 
-/// What came of locking a robust mutex, if not simply the lock.
+/// The outcome of locking a robust mutex, if it is not a plain guard.
 pub enum RobustError<R, O> {
     /// The lock is acquired, but its last owner died with it. See [`Recovered`](super::Recovered).
     OwnerDied(R),
@@ -77,7 +78,7 @@ pub enum RobustError<R, O> {
 }
 
 impl<R, O> RobustError<R, O> {
-    /// The error code that `pthread_mutex_lock` and its kin have for it.
+    /// The error code of `pthread_mutex_lock` and its variants for it.
     pub fn errno(&self) -> Errno {
         match self {
             RobustError::OwnerDied(_) | RobustError::Orphaned(_) => Errno(libc::EOWNERDEAD),

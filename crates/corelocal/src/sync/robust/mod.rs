@@ -1,14 +1,14 @@
-//! A mutex that outlives its owners: if a thread or a process dies while it owns the lock, the next one gets
-//! it all the same, and is told.
+//! A mutex that outlives its owners: if a thread or process dies while it owns the lock, the next owner gets the lock
+//! and learns of the death.
 //!
-//! The kernel does it: a thread's locks are in a list that it walks when the thread ends, be it by SIGKILL
-//! (`sys/robust_list.rs`). It is libc's list too, so pthread's robust mutexes and these may be mixed.
+//! The kernel does this. Each thread has a list of its locks, which the kernel walks when the thread ends, also by
+//! SIGKILL (`sys/robust_list.rs`). It is libc's list too, so pthread's robust mutexes and these may be mixed.
 //!
 //! # Invariants
-//! 1. A guard stands for the lock being owned by the thread that has it. It stays in that thread.
-//! 2. In a forked child the guards of the forking thread own what they did, if the memory is private: the word names that
-//!    thread by its number in the parent. The copy of a guard of a lock that processes share owns nothing.
-//! 3. A reference to data that a fork may have left half changed is given out by `unsafe` functions only.
+//! 1. While a guard exists, the lock is owned by the thread that has the guard. A guard stays in its thread.
+//! 2. In a forked child the guards of the forking thread still own their locks, if the memory is private: the word
+//!    names the thread by its number in the parent. The copy of a guard of a lock that processes share owns nothing.
+//! 3. References to data that a fork may have left half changed are returned by `unsafe` functions only.
 
 mod error;
 pub(in crate::sync) mod gate;
@@ -36,7 +36,7 @@ use crate::sys::robust_list::Thread;
 use raw::Raw;
 use word::Taken;
 
-/// What locking gives: the lock, the lock of a dead owner, or none.
+/// The result of locking: the lock, the lock of a dead owner, or an error.
 type Outcome<'a, T, S, W> = Result<
     RobustMutexGuard<'a, T, S, W>,
     RobustError<Recovered<'a, T, S, W>, OrphanedRobust<'a, T, S, W>>,
@@ -47,10 +47,10 @@ pub(in crate::sync) type OrphanedRobust<'a, T, S, W> = Orphaned<RobustMutexGuard
 
 /// A mutex whose owner's death is reported to the next owner.
 ///
-/// It behaves as POSIX says of robust mutexes. If a thread ends while it owns the lock, in whatever way, the
-/// next one that locks gets [`RobustError::OwnerDied`] with a [`Recovered`]: the lock, and data that may be
-/// half changed. Either it repairs the data and says [`make_consistent`](Recovered::make_consistent), or
-/// the lock is lost for ever once it is unlocked: [`LockError::NotRecoverable`], for all.
+/// It behaves like the robust mutexes of POSIX. If a thread ends while it owns the lock, for whatever reason, the
+/// next thread that locks gets [`RobustError::OwnerDied`] with a [`Recovered`]: the lock, and data that may be half
+/// changed. It either repairs the data and calls [`make_consistent`](Recovered::make_consistent), or the mutex
+/// becomes unusable when it is unlocked: [`LockError::NotRecoverable`] for all later attempts.
 ///
 /// Locking a mutex that the thread owns already is [`LockError::Deadlock`].
 ///
@@ -71,31 +71,34 @@ pub(in crate::sync) type OrphanedRobust<'a, T, S, W> = Orphaned<RobustMutexGuard
 /// *pair = (pair.0 + 1, pair.1 + 1);
 /// ```
 ///
-/// # How many
-/// A thread can hold 2048 robust mutexes, libc's among them: the kernel finds no more when the thread ends. Beyond that
-/// locking is [`LockError::TooManyHeld`], and nothing is taken. Libc counts nothing: of a thread that takes more than a
-/// thousand robust mutexes of libc's beside these, the oldest ones may stay locked when it dies.
+/// # Limits
+/// A thread can hold 2048 robust mutexes, libc's among them: the kernel finds no more when the thread ends. Locking
+/// another one fails with [`LockError::TooManyHeld`]. Libc does not count. If a thread holds more than a thousand
+/// robust mutexes of libc's beside these, the oldest ones may stay locked when it dies.
 ///
-/// # Who shares it
-/// With [`Private`] the threads of one process; with [`Shared`](super::Shared) those of all that map it, in
-/// one pid namespace and with one kind of libc. Waiting is always shared, as the kernel wakes nobody else when
-/// an owner dies. With [`Inherit`] the owner gets the priority of those who wait (see
+/// # Scope
+/// With [`Private`] it is for the threads of one process. With [`Shared`](super::Shared) it is for those of all
+/// processes that map it, in one pid namespace and with one kind of libc. Waiting is always shared, as the kernel
+/// wakes only such waiters when an owner dies. With [`Inherit`] the owner gets the priority of its waiters (see
 /// [`RobustPiMutex`](super::RobustPiMutex)).
 ///
 /// # After fork
-/// What its parent's threads own they still own if the memory is shared; the copy of a guard does nothing when it is
-/// dropped in the child, and must not be used. In private memory, of which the child has a copy, with [`Private`]:
-/// - What the forking thread owned it owns in the child, until the guard is dropped there too. But its death there is
-///   not reported: the lock is in no list of the kernel's.
-/// - What another thread owned gives [`RobustError::Orphaned`] with an [`Orphaned`], and so it stays until its
-///   [`reset`](Orphaned::reset) puts new data in. The owner did not die after some whole statement: it may have been
-///   stopped in the middle of any, so to take the data as it is is `unsafe`.
+/// In shared memory the threads of the parent keep their locks. The copy of a guard does nothing when it is dropped
+/// in the child, and must not be used. In private memory, of which the child has a copy, with [`Private`]:
+/// - Locks that the forking thread owned it owns in the child, until the guard is dropped there too. But its death in
+///   the child is not reported, since the lock is in none of the kernel's lists.
+/// - Locks that another thread owned give [`RobustError::Orphaned`] with an [`Orphaned`], until its
+///   [`reset`](Orphaned::reset) puts new data in. The fork may have stopped the owner in the middle of any operation,
+///   so using the data as it is is `unsafe`.
 ///
-/// In doubt the owner counts as present.
+/// When in doubt the owner counts as present.
 ///
-/// # Not in a signal handler
-/// One that interrupts its thread in the middle of locking, and locks itself, breaks the thread's list.
+/// # Signal handlers
+/// Do not lock in a signal handler: if it interrupts its thread in the middle of locking, it breaks the thread's
+/// list.
 ///
+/// # Memory ordering
+/// Locking acquires what unlocking released, and all that a dead owner did.
 /// # Memory ordering
 /// Locking acquires what unlocking released, and all that a dead owner did.
 #[repr(C)]
@@ -107,7 +110,7 @@ pub struct RobustMutex<T: ?Sized, S: Scope = Private, W: Waiting = Plain> {
 
 // SAFETY: a mutex is its data and words that any thread may change.
 unsafe impl<T: ?Sized + Send, S: Scope, W: Waiting> Send for RobustMutex<T, S, W> {}
-// SAFETY: the data is reached by the thread that owns the lock only, which it goes to from another one.
+// SAFETY: only the thread that owns the lock accesses the data, and the lock orders one owner after the other.
 unsafe impl<T: ?Sized + Send, S: Scope, W: Waiting> Sync for RobustMutex<T, S, W> {}
 
 impl<T: ?Sized, S: Scope, W: Waiting> UnwindSafe for RobustMutex<T, S, W> {}
@@ -116,31 +119,31 @@ impl<T: ?Sized, S: Scope, W: Waiting> RefUnwindSafe for RobustMutex<T, S, W> {}
 
 #[cfg(not(loom))]
 impl<T> RobustMutex<T> {
-    /// A mutex that nobody owns, for the threads of this process.
+    /// Creates an unlocked mutex for the threads of this process.
     ///
     /// # Safety
-    /// - As long as a thread owns it, the mutex is neither moved nor freed, nor its memory unmapped: it is part
-    ///   of that thread's list.
-    /// - A reference to the value that a guard or a [`Recovered`] gave out is not used after its thread has ended. The
-    ///   kernel unlocks the mutex then, and [`make_consistent`](Recovered::make_consistent) gives the value to the next
+    /// - While a thread owns the mutex, it is neither moved nor freed, nor its memory unmapped: it is part of that
+    ///   thread's list.
+    /// - A reference to the value from a guard or a [`Recovered`] is not used after its thread has ended. The kernel
+    ///   unlocks the mutex then, and [`make_consistent`](Recovered::make_consistent) gives the value to the next
     ///   owner.
     ///
-    /// Guards borrow the mutex and stay in their thread, so both are about guards that are forgotten (`mem::forget`,
-    /// `Box::leak`) only: a mutex in a static whose guards are all dropped is always right.
+    /// Guards borrow the mutex and stay in their thread, so both conditions concern forgotten guards only
+    /// (`mem::forget`, `Box::leak`). A mutex in a static whose guards are all dropped always meets them.
     ///
     /// `PiMutex::new` is safe: a `PiMutex` is in no list. If its owner ends with it, locking fails for all other
     /// threads, and none gets the value.
     pub const unsafe fn new(value: T) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the conditions of `with_scope`, which are the same.
         unsafe { Self::with_scope(value) }
     }
 }
 
 impl<T, S: Scope, W: Waiting> RobustMutex<T, S, W> {
-    /// A mutex that nobody owns, of any kind.
+    /// Creates an unlocked mutex of any scope and way of waiting.
     ///
     /// # Safety
-    /// As for `new`.
+    /// - As for `new`.
     #[cfg(not(loom))]
     pub const unsafe fn with_scope(value: T) -> Self {
         RobustMutex { raw: Raw::new(), kind: PhantomData, value: UnsafeCell::new(value) }
@@ -175,17 +178,17 @@ impl<T: ?Sized, S: Scope, W: Waiting> RobustMutex<T, S, W> {
         self.acquire(Some(deadline))
     }
 
-    /// Acquires the lock if nobody owns it.
+    /// Acquires the lock if it is free.
     ///
     /// # Errors
-    /// [`LockError::Busy`] if somebody does, be it the calling thread; else as for [`lock`](Self::lock).
+    /// [`LockError::Busy`] if it has an owner, including the calling thread. Otherwise as for [`lock`](Self::lock).
     #[inline]
     pub fn try_lock(&self) -> Outcome<'_, T, S, W> {
         let me = match known() {
             Some(me) => me,
             None => found()?,
         };
-        // SAFETY: `new`'s caller promised it.
+        // SAFETY: the caller of `new` guarantees that the mutex is neither moved nor freed while it is owned.
         self.outcome(unsafe { self.raw.try_lock::<W>(me, S::FUTEX) })
     }
 
@@ -195,7 +198,7 @@ impl<T: ?Sized, S: Scope, W: Waiting> RobustMutex<T, S, W> {
             Some(me) => me,
             None => found()?,
         };
-        // SAFETY: `new`'s caller promised it.
+        // SAFETY: the caller of `new` guarantees that the mutex is neither moved nor freed while it is owned.
         self.outcome(unsafe { self.raw.lock::<W>(me, deadline, S::FUTEX) })
     }
 
@@ -213,19 +216,19 @@ impl<T: ?Sized, S: Scope, W: Waiting> RobustMutex<T, S, W> {
         }
     }
 
-    /// The data, of which nobody else has a reference.
+    /// Returns a mutable reference to the data. The exclusive borrow makes locking unnecessary.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// Makes it unusable, if the calling thread owns it.
+    /// Makes the mutex unusable, if the calling thread owns it.
     fn give_up(&self) {
         if let Some(me) = known().or_else(|| found::<(), ()>().ok()) {
             self.raw.give_up(me, S::FUTEX);
         }
     }
 
-    /// The owner made the data valid that a fork left behind.
+    /// Records that the owner has made the data valid that a fork left behind.
     fn mark_valid(&self) {
         self.raw.mark_valid();
     }
@@ -233,25 +236,25 @@ impl<T: ?Sized, S: Scope, W: Waiting> RobustMutex<T, S, W> {
     /// Unlocks it, if the calling thread owns it.
     #[inline(always)]
     fn unlock(&self) {
-        // Without a thread's list it was not locked here.
+        // A thread without a list has not locked it.
         if let Some(me) = known().or_else(|| found::<(), ()>().ok()) {
-            // Refused to the copy of a guard in a forked child. (2)
+            // Refused for the copy of a guard in a forked child (invariant 2).
             let _ = self.raw.unlock::<W>(me, S::FUTEX);
         }
     }
 }
 
-/// The calling thread, if it remembers its list.
+/// The calling thread, if its list is cached.
 #[inline(always)]
 fn known() -> Option<Thread<'static>> {
     #[cfg(not(loom))]
     return Thread::known();
-    // Threads of a model have their lists from the model.
+    // Threads of a loom model get their lists from the model.
     #[cfg(loom)]
     None
 }
 
-/// The calling thread, whose list is looked for.
+/// The calling thread, with its list looked up.
 #[cold]
 fn found<R, O>() -> Result<Thread<'static>, RobustError<R, O>> {
     #[cfg(not(loom))]

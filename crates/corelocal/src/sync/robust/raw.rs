@@ -3,22 +3,22 @@
 //! ```text
 //!   lock                                 unlock
 //!   pending = this                       pending = this
-//!   the word: 0 -> my number             out of the list
-//!   into the list                        the word: my number -> 0
-//!   pending = nothing                    wake one
-//!                                        pending = nothing
+//!   word: 0 -> own number                remove from the list
+//!   insert into the list                 word: own number -> 0
+//!   pending = none                       wake one
+//!                                        pending = none
 //! ```
 //!
 //! # Invariants
-//! 1. Whenever the word names a thread, the lock is in that thread's list, or pending there, or both. So the
-//!    kernel finds every lock of a thread that dies: a list is never longer than the kernel walks it.
-//! 2. Whenever the thread may have to wake somebody for the lock, it is pending there.
-//! 3. A lock is in no other list than that of the thread its word names.
-//! 4. `state` is written by owners only. `BROKEN` is never cleared: a thread that acquires such a lock lets it go again,
-//!    so those that wait learn of it one after the other. `ORPHANED` is cleared by an owner that made the data valid; every
-//!    other one is told, after a death too.
-//! 5. What the forking thread owned it owns in the child, where the word has its number of the parent, and its list is
-//!    empty. So such a lock is in no list.
+//! 1. Whenever the word names a thread, the lock is in that thread's list, or pending there, or both. So the kernel
+//!    finds every lock of a thread that dies. A list is never longer than the kernel walks it.
+//! 2. Whenever the thread may have to wake a waiter of the lock, the lock is pending there.
+//! 3. A lock is in no list other than that of the thread that its word names.
+//! 4. Only owners write `state`. `BROKEN` is never cleared: a thread that acquires such a lock unlocks it again, so
+//!    the waiters learn of it one after the other. `ORPHANED` is cleared by an owner that made the data valid. Every
+//!    other owner is told of it, also after a death.
+//! 5. The forking thread owns its locks in the child as well. There the word has its number of the parent, and its
+//!    list is empty, so such a lock is in no list.
 
 use super::LockError;
 use super::gate::Gate;
@@ -29,14 +29,14 @@ use crate::sys::Errno;
 use crate::sys::futex::{Deadline, Scope};
 use crate::sys::robust_list::{Links, Thread};
 
-/// The data is as it should be, as far as is known.
+/// The data is valid, as far as is known.
 const VALID: u32 = 0;
 /// An owner died, and the data was not made consistent.
 const BROKEN: u32 = 1;
 /// A fork left an owner behind, and the data was not made valid.
 const ORPHANED: u32 = 2;
 
-/// Laid out as libc's mutexes are, as far as the kernel goes by it. All bytes 0 is a free one.
+/// Laid out like libc's mutexes, as far as the kernel relies on it. All bytes 0 is a free lock.
 #[repr(C)]
 pub(super) struct Raw {
     #[cfg(target_env = "musl")]
@@ -74,7 +74,7 @@ impl Raw {
     /// Waits for the lock and acquires it.
     ///
     /// # Safety
-    /// The lock is neither moved nor freed until it is unlocked.
+    /// - The lock is neither moved nor freed until it is unlocked.
     #[inline]
     pub(super) unsafe fn lock<W: Waiting>(
         &self,
@@ -86,26 +86,26 @@ impl Raw {
             self.gate.wait(deadline, scope);
         }
         let take = || W::take(&self.word, &self.gate, me, deadline, scope);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the lock is neither moved nor freed until it is unlocked.
         unsafe { self.lock_by::<W>(me, scope, take) }
     }
 
-    /// Acquires the lock if nobody owns it.
+    /// Acquires the lock if it is free.
     ///
     /// # Safety
-    /// As for [`lock`](Self::lock).
+    /// - The lock is neither moved nor freed until it is unlocked.
     #[inline]
     pub(super) unsafe fn try_lock<W: Waiting>(
         &self,
         me: Thread<'_>,
         scope: Scope,
     ) -> Result<Taken, LockError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the lock is neither moved nor freed until it is unlocked.
         unsafe { self.lock_by::<W>(me, scope, || W::try_take(&self.word, me, scope)) }
     }
 
     /// # Safety
-    /// As for [`lock`](Self::lock).
+    /// - The lock is neither moved nor freed until it is unlocked.
     #[inline(always)]
     unsafe fn lock_by<W: Waiting>(
         &self,
@@ -118,7 +118,7 @@ impl Raw {
         }
         me.publish(self.links.entry(), W::INHERITS);
         let (free, mine) = (word::FREE, me.number);
-        // Acquire: partner is the Release of `Waiting`'s `leave`.
+        // Acquire: partner is the Release in `leave` of the `Waiting`.
         let fast = self.word.compare_exchange(free, mine, Ordering::Acquire, Ordering::Relaxed);
         me.step();
         let taken = match fast {
@@ -129,11 +129,12 @@ impl Raw {
             self.mark_orphaned();
         }
         if taken.is_ok() {
-            // SAFETY: nobody owned it, so it is in no list (3); the caller's promise.
+            // SAFETY: the lock had no owner, so it is in no list (invariant 3). The caller keeps it in place until it
+            // is unlocked.
             unsafe { me.link(&self.links, W::INHERITS) };
         }
         me.withdraw();
-        // Relaxed: written by owners (4).
+        // Relaxed: only owners write it (invariant 4).
         if taken.is_ok() && self.state.load(Ordering::Relaxed) != VALID {
             return self.refuse::<W>(me, scope);
         }
@@ -149,40 +150,40 @@ impl Raw {
         Err(LockError::NotRecoverable)
     }
 
-    /// By an owner that took the lock from one that a fork left behind.
+    /// Called by an owner that took the lock from one that a fork left behind.
     #[cold]
     fn mark_orphaned(&self) {
-        // Relaxed: the unlocking that follows publishes it. What is broken stays so.
+        // Relaxed: the unlock that follows publishes it. `BROKEN` stays.
         if self.state.load(Ordering::Relaxed) == VALID {
             self.state.store(ORPHANED, Ordering::Relaxed);
         }
     }
 
-    /// By an owner that made the data of an orphaned lock valid.
+    /// Called by an owner that made the data of an orphaned lock valid.
     #[cold]
     pub(super) fn mark_valid(&self) {
-        // Relaxed: as above.
+        // Relaxed: the unlock that follows publishes it.
         self.state.store(VALID, Ordering::Relaxed);
     }
 
-    /// Lets the lock go. Afterwards its memory may be gone.
+    /// Unlocks. The lock's memory may be freed afterwards.
     ///
     /// # Errors
-    /// `EPERM` if the thread does not own it: nothing is done.
+    /// `EPERM` if the thread does not own the lock, which then stays as it is.
     #[inline]
     pub(super) fn unlock<W: Waiting>(&self, me: Thread<'_>, scope: Scope) -> Result<(), Errno> {
         if !self.is_mine(me) {
             return self.unlock_since_before_fork(scope);
         }
         me.publish(self.links.entry(), W::INHERITS);
-        // SAFETY: the word names this thread, and what it locked it linked. (3)
+        // SAFETY: the word names this thread, and it has linked the lock when it locked it (invariant 3).
         unsafe { me.unlink(&self.links) };
         W::leave(&self.word, me, scope);
         me.withdraw();
         Ok(())
     }
 
-    /// Lets the lock go that the thread owned when it forked (5).
+    /// Unlocks a lock that the thread owned when it forked (invariant 5).
     #[cold]
     fn unlock_since_before_fork(&self, scope: Scope) -> Result<(), Errno> {
         if !word::is_mine_since_before_fork(&self.word, scope) {
@@ -192,18 +193,18 @@ impl Raw {
         Ok(())
     }
 
-    /// Whether the thread owns the lock.
+    /// Returns whether the thread owns the lock.
     #[inline(always)]
     fn is_mine(&self, me: Thread<'_>) -> bool {
         // Relaxed: only the thread itself writes its number there.
         word::owner(self.word.load(Ordering::Relaxed)) == me.number
     }
 
-    /// Gives the lock up for ever, if the thread owns it.
+    /// Makes the lock unusable, if the thread owns it.
     #[cold]
     pub(super) fn give_up(&self, me: Thread<'_>, scope: Scope) {
         if self.is_mine(me) || word::is_mine_since_before_fork(&self.word, scope) {
-            // Relaxed: the unlocking that follows publishes it.
+            // Relaxed: the unlock that follows publishes it.
             self.state.store(BROKEN, Ordering::Relaxed);
             me.step();
         }

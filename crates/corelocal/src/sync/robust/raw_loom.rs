@@ -1,5 +1,5 @@
-//! A thread that dies at each of its steps, beside others that wait for its lock, in every order. Then twins
-//! with one fault each, which the same checks must catch.
+//! Loom models: a thread dies at each of its steps, while others wait for its lock. Then mutants with one fault each,
+//! which the same checks must catch.
 
 use super::super::waiting::{Plain, protocol::Protocol};
 use super::*;
@@ -22,7 +22,7 @@ struct Ways {
 }
 
 const RIGHT: Ways = Ways {
-    // SAFETY: the locks of a model are leaked.
+    // SAFETY: the locks of a model are leaked, so they are neither moved nor freed.
     lock: |raw, me| unsafe { raw.lock::<Plain>(me, None, SCOPE) },
     unlock: |raw, me| raw.unlock::<Plain>(me, SCOPE).unwrap(),
 };
@@ -30,7 +30,7 @@ const RIGHT: Ways = Ways {
 struct Model {
     ways: Ways,
     raw: Raw,
-    /// Who is between lock and unlock.
+    /// The number of the thread that is between lock and unlock.
     inside: AtomicU32,
 }
 
@@ -45,7 +45,7 @@ impl Model {
         let me = Thread::in_model(number, &head, &life);
         let lived = catch_unwind(AssertUnwindSafe(|| {
             (self.ways.lock)(&self.raw, me).expect("a lock is never lost");
-            // Alone: whoever was here before has left, or is dead and was told of.
+            // This thread is alone: the previous one has left, or its death was reported.
             let before = self.inside.swap(number, Ordering::Relaxed);
             assert!(before == 0 || before == VICTIM, "two owners");
             self.inside.store(0, Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl Model {
     /// `handle_futex_death` of the kernel.
     fn bury(&self, entry: *mut u8, number: u32, pending: bool) {
         let next = offset_of!(Raw, links) + size_of::<AtomicPtr<u8>>();
-        // SAFETY: the entry of the one lock there is.
+        // SAFETY: the entry of the one lock that exists.
         let word = unsafe { &(*entry.wrapping_sub(next).cast::<Raw>()).word };
         loop {
             let seen = word.load(Ordering::Relaxed);
@@ -75,7 +75,7 @@ impl Model {
             }
             let waiters = seen & libc::FUTEX_WAITERS;
             let dead = waiters | libc::FUTEX_OWNER_DIED;
-            // Release: what the dead did comes before.
+            // Release: orders what the dead thread did before.
             if word.compare_exchange(seen, dead, Ordering::Release, Ordering::Relaxed).is_ok() {
                 if waiters != 0 {
                     sleep::wake(word, 1, SCOPE);
@@ -91,11 +91,12 @@ fn head() -> Head {
     Head { list: AtomicPtr::new(null()), futex_offset: 0, pending: AtomicPtr::new(null()) }
 }
 
-/// Who dies.
+/// The number of the thread that dies.
 const VICTIM: u32 = 7;
-/// More steps than anybody takes.
+/// More steps than any thread takes.
 const LONG: usize = 100;
-/// Steps of one that locks and unlocks with nobody around: publish, the word, two of the list, withdraw, and
+/// Steps of one uncontended lock and unlock: publish, the word, two of the list, withdraw, and publish, the list, the
+/// word, withdraw.
 /// publish, the list, the word, withdraw.
 const STEPS: usize = 9;
 
@@ -116,7 +117,7 @@ fn explore_one(ways: Ways, others: u32, life: usize) {
         if let Some(second) = second {
             second.join().unwrap();
         }
-        // And one that comes later.
+        // One more thread comes later.
         model.visit(3, LONG);
     });
 }
@@ -128,13 +129,13 @@ fn loom_no_lock_is_lost_with_its_owner() {
 
 #[test]
 fn loom_no_waiter_is_lost_with_an_owner() {
-    // The steps after the word names the owner, before it is unlocked and after.
+    // The steps from when the word names the owner, before it is unlocked and after.
     for life in [1, 2, 3, 4, 5, 7, 8] {
         explore_one(RIGHT, 2, life);
     }
 }
 
-/// Alone, the steps are as counted above: else the models would miss some.
+/// Without other threads there are as many steps as counted above. Otherwise the models would miss some.
 #[test]
 fn loom_the_steps_are_counted() {
     loom::model(|| {
@@ -147,7 +148,7 @@ fn loom_the_steps_are_counted() {
     });
 }
 
-/// As `Raw::lock_by` and `Raw::unlock`, with the order of the steps in the caller's hand.
+/// As `Raw::lock_by` and `Raw::unlock`, with the order of the steps up to the caller.
 fn lock_with(
     raw: &Raw,
     me: Thread<'_>,
@@ -155,7 +156,7 @@ fn lock_with(
 ) -> Result<Taken, LockError> {
     me.publish(raw.links.entry(), false);
     let taken = take(raw, me)?;
-    // SAFETY: nobody owned it.
+    // SAFETY: the lock had no owner, so it is in no list.
     unsafe { me.link(&raw.links, false) };
     me.withdraw();
     Ok(taken)
@@ -165,13 +166,13 @@ fn take(raw: &Raw, me: Thread<'_>) -> Result<Taken, LockError> {
     Plain::take(&raw.word, &raw.gate, me, None, SCOPE)
 }
 
-/// Else the twins below would show nothing.
+/// Without a fault the copies pass. Otherwise the mutants below would show nothing.
 #[test]
 fn loom_a_twin_without_a_fault_passes() {
     explore(Ways { lock: |raw, me| lock_with(raw, me, take), ..RIGHT }, 1);
 }
 
-/// Dead between the two, it owns a lock that the kernel does not find.
+/// A thread that dies between the two owns a lock that the kernel does not find.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_pending_cleared_before_linking() {
@@ -179,21 +180,21 @@ fn loom_catches_pending_cleared_before_linking() {
         me.publish(raw.links.entry(), false);
         let taken = take(raw, me)?;
         me.withdraw();
-        // SAFETY: nobody owned it.
+        // SAFETY: the lock had no owner, so it is in no list.
         unsafe { me.link(&raw.links, false) };
         Ok(taken)
     };
     explore(Ways { lock, ..RIGHT }, 1);
 }
 
-/// Likewise, between the word and the list.
+/// The same between the word and the list.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_locking_before_pending() {
     let lock = |raw: &Raw, me: Thread<'_>| {
         let taken = take(raw, me)?;
         me.publish(raw.links.entry(), false);
-        // SAFETY: nobody owned it.
+        // SAFETY: the lock had no owner, so it is in no list.
         unsafe { me.link(&raw.links, false) };
         me.withdraw();
         Ok(taken)
@@ -201,25 +202,25 @@ fn loom_catches_locking_before_pending() {
     explore(Ways { lock, ..RIGHT }, 1);
 }
 
-/// The same at the other end: out of the list, not pending, and still its own.
+/// The same when it unlocks: not in the list, not pending, and still owned.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_unlinking_without_pending() {
     let unlock = |raw: &Raw, me: Thread<'_>| {
-        // SAFETY: linked by the lock.
+        // SAFETY: `lock` has linked it.
         unsafe { me.unlink(&raw.links) };
         Plain::leave(&raw.word, me, SCOPE);
     };
     explore(Ways { unlock, ..RIGHT }, 1);
 }
 
-/// Unlocked and dead, it has woken nobody.
+/// A thread that dies after unlocking has not woken a waiter.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_pending_cleared_before_the_wake_up() {
     let unlock = |raw: &Raw, me: Thread<'_>| {
         me.publish(raw.links.entry(), false);
-        // SAFETY: linked by the lock.
+        // SAFETY: `lock` has linked it.
         unsafe { me.unlink(&raw.links) };
         let seen = raw.word.swap(word::FREE, Ordering::Release);
         me.withdraw();
@@ -230,7 +231,7 @@ fn loom_catches_pending_cleared_before_the_wake_up() {
     explore(Ways { unlock, ..RIGHT }, 1);
 }
 
-/// Of two that wait for the dead one's lock, the second is forgotten.
+/// Of two waiters for the dead thread's lock the second is forgotten.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_waiters_dropped_on_recovery() {
@@ -251,6 +252,6 @@ fn loom_catches_waiters_dropped_on_recovery() {
             }
         }
     }
-    // Both must sleep before the one dies.
+    // Both must sleep before the owner dies.
     explore_one(Ways { lock: |raw, me| lock_with(raw, me, forgetful), ..RIGHT }, 2, 4);
 }

@@ -1,5 +1,4 @@
-//! The word of a lock whose owner the kernel knows: its bits, and how it is waited for without priority
-//! inheritance.
+//! The lock word of a robust mutex: its bits, and how threads wait for it without priority inheritance.
 //!
 //! ```text
 //!   31        30           29                  0
@@ -7,16 +6,16 @@
 //! ```
 //!
 //! # Invariants
-//! 1. The kernel writes to the word when its owner dies: owner 0, "owner died" set, "waiters" as it was; if
-//!    that was set, it wakes one who waits.
-//! 2. Whoever sleeps has seen "waiters" set, by itself or another, in the very value that it sleeps on.
-//!    Who slept and then acquires sets the bit again, for it does not know of others; so the bit is set
-//!    whenever somebody sleeps, but between an unlock and the next step of the one that it woke.
-//! 3. Acquiring keeps "waiters": what an owner's death leaves is not lost.
-//! 4. Who was woken and is killed before that step has the lock pending all the while. The kernel then wakes
-//!    another, unless somebody acquired the lock in between, who knows nothing of waiters. So nobody sleeps
-//!    for long without a look (`bounded_wait.rs`).
-//! 5. All waiting is shared: at a death the kernel wakes nobody else.
+//! 1. When its owner dies, the kernel sets owner 0 and "owner died", keeps "waiters", and wakes one waiter if that
+//!    was set.
+//! 2. A thread that sleeps has seen "waiters" set in the very value that it sleeps on. A thread that has slept and
+//!    then acquires the lock sets the bit again, since it does not know of other waiters. So the bit is set whenever
+//!    a thread sleeps, except between an unlock and the next step of the thread that it woke.
+//! 3. Acquiring keeps "waiters", so the state that an owner's death leaves is not lost.
+//! 4. A woken thread that is killed before that step has the lock pending all the while, so the kernel wakes another
+//!    waiter. It does not do so if a thread acquired the lock in between, and that thread knows of no waiters.
+//!    Therefore waiters re-check at least once a second (`bounded_wait.rs`).
+//! 5. All waiting is of scope `Shared`: when an owner dies, the kernel wakes waiters of shared futexes only.
 
 use super::LockError;
 use super::gate::Gate;
@@ -29,7 +28,7 @@ use crate::sys::futex::{Deadline, Scope, Wake};
 use crate::sys::robust_list::Thread;
 use crate::sys::sleep;
 
-/// Somebody may sleep.
+/// Threads may be sleeping.
 const WAITERS: u32 = libc::FUTEX_WAITERS;
 const OWNER_DIED: u32 = libc::FUTEX_OWNER_DIED;
 const OWNER: u32 = libc::FUTEX_TID_MASK;
@@ -48,21 +47,21 @@ pub(in crate::sync) const fn owner_died(word: u32) -> bool {
     word & OWNER_DIED != 0
 }
 
-/// What the bits of the dead owner's are taken off with.
+/// Clears the bit that marks a dead owner.
 pub(in crate::sync) const ALL_BUT_OWNER_DIED: u32 = !OWNER_DIED;
 
-/// A lock is acquired.
+/// How the lock was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// From one that unlocked it.
+    /// Its last owner unlocked it.
     Clean,
-    /// From one that died with it.
+    /// Its last owner died.
     FromTheDead,
-    /// From one that a fork left behind.
+    /// Its last owner was left behind by a fork.
     Orphaned,
 }
 
-/// Takes the lock if nobody who lives owns it.
+/// Takes the lock unless a living thread owns it.
 #[cold]
 pub(super) fn try_take(word: &AtomicU32, me: Thread<'_>, scope: Scope) -> Result<Taken, LockError> {
     loop {
@@ -113,10 +112,10 @@ fn wait_and_take(
     wait: &mut Wait,
     mut is_starved: impl FnMut(),
 ) -> Result<Taken, LockError> {
-    // Known once it has slept.
+    // Set once this thread has slept.
     let mut patience = None;
     let mut spin = Spin::new(spin::BRIEF);
-    // What acquiring sets beside the owner (2).
+    // The bits to set beside the owner (invariant 2).
     let mut others = 0;
     loop {
         let seen = word.load(Ordering::Relaxed);
@@ -157,14 +156,14 @@ fn wait_and_take(
         }
         others = WAITERS;
         wait.sleeps();
-        // Not for long without a look (4).
+        // The sleep is bounded (invariant 4).
         if bounded_wait::wait(word, waited, deadline, Scope::Shared) == Wake::TimedOut {
             return Err(LockError::TimedOut);
         }
     }
 }
 
-/// Takes a free lock, seen as such.
+/// Takes a lock that was seen free.
 fn take_free(word: &AtomicU32, seen: u32, others: u32, me: Thread<'_>) -> Option<Taken> {
     let mine = me.number | (seen & WAITERS) | others;
     // Acquire: partner is the Release in `leave`, or the owner's death, which comes after all it did.
@@ -173,7 +172,7 @@ fn take_free(word: &AtomicU32, seen: u32, others: u32, me: Thread<'_>) -> Option
     Some(if owner_died(seen) { Taken::FromTheDead } else { Taken::Clean })
 }
 
-/// What taking the lock from such an owner is; nothing if it is not to be taken.
+/// The outcome of taking the lock from such an owner. `None` if it must not be taken.
 pub(in crate::sync) fn taken_from(whose: Whose) -> Option<Taken> {
     match whose {
         Whose::Ended => Some(Taken::FromTheDead),
@@ -182,24 +181,24 @@ pub(in crate::sync) fn taken_from(whose: Whose) -> Option<Taken> {
     }
 }
 
-/// Takes the lock from an owner that is not here, in whose list it is no longer; false if the word changed.
+/// Takes the lock from an owner that does not exist in this process. False if the word changed.
 ///
-/// A thread that ended right now may have unlocked before, or the kernel did: then the word is another.
+/// An owner that has just ended may have unlocked before, or the kernel did it: then the word has changed.
 fn take_from_gone(word: &AtomicU32, seen: u32, number: u32) -> bool {
-    // Who waited in the parent is gone as well; but a thread of the child may wait since.
+    // Waiters of the parent do not exist here, but a thread of the child may have begun to wait.
     let mine = number | (seen & WAITERS);
     // Acquire: of the fork, which copied all that the owner had done.
     word.compare_exchange(seen, mine, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
-/// Whether the calling thread owned a private lock when it forked, and its guard came along.
+/// Returns whether the calling thread owned a private lock when it forked, and so still has its guard.
 #[cold]
 pub(in crate::sync) fn is_mine_since_before_fork(word: &AtomicU32, scope: Scope) -> bool {
     let owner = owner(word.load(Ordering::Relaxed));
     owner != FREE && whose(owner, scope) == Whose::Mine
 }
 
-/// Frees a lock of which that is so. It is in no list.
+/// Unlocks such a lock. It is in no list.
 #[cold]
 pub(in crate::sync) fn leave_since_before_fork(word: &AtomicU32) {
     let at = core::ptr::from_ref(word);
@@ -209,8 +208,8 @@ pub(in crate::sync) fn leave_since_before_fork(word: &AtomicU32) {
     }
 }
 
-/// In a forked child's copy of private memory the owner may be a thread of the parent, which will never
-/// unlock the copy.
+/// Returns whether the owner exists. In a forked child's copy of private memory it may be a thread of the parent,
+/// which never unlocks the copy.
 pub(in crate::sync) fn whose(owner: u32, scope: Scope) -> Whose {
     if scope == Scope::Shared { Whose::Present } else { asked(owner) }
 }
@@ -218,7 +217,7 @@ pub(in crate::sync) fn whose(owner: u32, scope: Scope) -> Whose {
 #[cfg(not(loom))]
 pub(in crate::sync) use crate::sys::thread_id::{Whose, whose as asked};
 
-/// Nobody forks in a model.
+/// Loom models do not fork.
 #[cfg(loom)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "as the real one")]
@@ -235,8 +234,8 @@ fn asked(_: u32) -> Whose {
     Whose::Present
 }
 
-/// Lets the lock go, which is pending and in no list, and wakes one who waits. After the swap the word is an
-/// address only: whoever finds the lock free may free its memory.
+/// Unlocks a lock that is pending and in no list, and wakes one waiter. After the swap only the word's address is
+/// used: a thread that finds the lock free may free its memory.
 #[inline(always)]
 pub(super) fn leave(word: &AtomicU32, me: Thread<'_>) {
     let at = core::ptr::from_ref(word);

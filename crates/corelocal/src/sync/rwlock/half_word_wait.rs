@@ -1,9 +1,9 @@
 //! Sleeping on one half of a 64-bit word.
 //!
-//! The word changes as a whole, always: it is the kernel alone that looks at a half, when it compares. Under
-//! loom the sleepers are in the list of `sys/sleep.rs`.
+//! The program always changes the word as a whole. Only the kernel reads a half, when it compares. Under loom the
+//! sleepers are in the list of `sys/sleep.rs`.
 //!
-//! Invariant: a call may always return for nothing, so whoever waits looks at the word again.
+//! Invariant: a call may return spuriously, so waiters check the word again.
 
 use crate::primitive::atomic::AtomicU64;
 use crate::sync::scope::Scope;

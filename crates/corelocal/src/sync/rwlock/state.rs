@@ -165,10 +165,10 @@ impl State {
         self.without(TAG).with(u64::from(tag))
     }
 
-    /// A reader may come in without asking any further: nobody writes or keeps it out, in this generation.
+    /// Returns whether a reader may enter at once: no writer holds the lock or keeps readers out, in this generation.
     #[inline(always)]
     pub(super) fn is_open<S: Scope>(self) -> bool {
-        // One look at all of it: branches before an atomic exchange delay it.
+        // One test of all the bits: branches before an atomic exchange delay it.
         (self.0 ^ generation::<S>()) & (GENERATION | WRITING | CLOSED | FULL) == 0
     }
 
@@ -178,7 +178,7 @@ impl State {
         !self.has(GENERATION | WRITING | CLOSED | FULL)
     }
 
-    /// A reader may come in. It need not mind that it is closed if it goes `first`.
+    /// Returns whether a reader may enter. With `first` it ignores CLOSED.
     #[inline(always)]
     pub(super) fn admits_reader(self, first: bool) -> bool {
         !self.has(WRITING | FULL) && (first || !self.has(CLOSED))
@@ -189,25 +189,25 @@ impl State {
         State(self.0 + READER)
     }
 
-    /// Somebody sleeps until readers have left.
+    /// Returns whether a thread sleeps until the readers have left.
     #[inline(always)]
     pub(super) fn awaits_readers(self) -> bool {
         self.has(WRITERS_ASLEEP | UPGRADING)
     }
 
-    /// A writer may begin that has not slept, or has.
+    /// Returns whether a writer may begin. `slept` says whether it has slept.
     #[inline(always)]
     pub(super) fn admits_writer(self, slept: bool) -> bool {
         self.is_free() && !self.has(READER_FIRST) && (slept || !self.has(SLEEPERS_FIRST))
     }
 
-    /// A writer's, from a free state. Whether it was closed does not matter then.
+    /// A writer's state, from a free one. CLOSED is irrelevant then.
     #[inline(always)]
     pub(super) fn with_writer(self, tag: u32) -> State {
         self.without(CLOSED | TAG).with(WRITING | u64::from(tag))
     }
 
-    /// An upgradable reader may come in that has not slept, or has.
+    /// Returns whether an upgradable reader may enter. `slept` says whether it has slept.
     pub(super) fn admits_upgradable(self, slept: bool) -> bool {
         !self.has(WRITING | UPGRADABLE | FULL) && (slept || !self.has(CLOSED | SLEEPERS_FIRST))
     }
@@ -216,18 +216,18 @@ impl State {
         self.without(TAG).with(UPGRADABLE | u64::from(tag))
     }
 
-    /// An upgradable reader's, which becomes a writer's: nobody else reads.
+    /// The state after an upgradable reader has become a writer: there are no other readers.
     pub(super) fn upgraded(self) -> State {
         self.without(UPGRADABLE | UPGRADING | CLOSED).with(WRITING)
     }
 
-    /// Nobody's, of what was a writer's or an upgradable reader's; nor does anybody wait to upgrade it.
+    /// The state after a writer or an upgradable reader has unlocked. An upgrade no longer waits.
     #[inline(always)]
     pub(super) fn let_go(self) -> State {
         self.without(WRITING | UPGRADABLE | UPGRADING | CLOSED | TAG)
     }
 
-    /// Without readers that cannot be any: visitors of the parent, whom a fork copied while a writer was there.
+    /// Without readers that cannot exist: visitors of the parent that a fork copied while a writer held the lock.
     pub(super) fn without_copied_visitors<S: Scope>(self) -> State {
         if self.has(WRITING) && !has_visitors::<S>() { self.without_readers() } else { self }
     }

@@ -1,19 +1,19 @@
-//! An object in memory that several processes map, made whole by one of them.
+//! An object in memory that several processes map, complete before others can see it.
 //!
-//! # Whose objects are opened
-//! A user that may write to the file makes the object whatever it likes, also while a thread of this process uses it:
-//! links of robust mutexes, which libc and the kernel follow, and the data. So a box opens a file of its own user or of
-//! root only, that nobody else may write to, and by its descriptor: the path may lead elsewhere the next moment. A file
-//! of several names is refused too, since a hard link puts an object under a name that its maker did not give it. For
-//! objects of other users there is `users.rs`.
+//! # Which objects are opened
+//! A user that may write to the file can change the object arbitrarily, also while a thread of this process uses it.
+//! That includes the links of robust mutexes, which libc and the kernel follow, and the data. So a box opens only
+//! files of its own user or of root that no other user may write to. It checks the opened descriptor, because the
+//! path may lead elsewhere the next moment. A file with several names is refused too, since a hard link puts an
+//! object under a name that its maker did not choose. For objects of other users there is `users.rs`.
 //!
 //! # Invariants
-//! 1. Others see a name only when the object under it is complete: it is made in a file without a name, which
-//!    then gets this one, unless it is taken (`link(2)`). Where there are no such files it is one of another
-//!    name, `.NAME.THREAD.NUMBER`, which is not opened, and is left behind by a process that is killed meanwhile;
-//!    it is renamed, so that the object has one name at any time.
-//! 2. The mapping is as long as the file was when it was checked, and stays as long as the box does.
-//! 3. The object is written once, before anybody else knows of it, and never dropped.
+//! 1. A name becomes visible only when the object under it is complete. It is made in a file without a name, which
+//!    then gets the name unless it is taken (`link(2)`). Where the file system has no such files, a draft with
+//!    another name, `.NAME.THREAD.NUMBER`, is renamed, so that the object has one name at any time. Drafts are never
+//!    opened; a process that is killed meanwhile leaves its draft behind.
+//! 2. The mapping has the length that the file had when it was checked, and lives as long as the box.
+//! 3. The object is written once, before other threads know of it, and never dropped.
 
 use core::ffi::{CStr, c_int};
 use core::marker::PhantomData;
@@ -28,7 +28,7 @@ use crate::sys::{Errno, thread_id};
 
 /// Owner only.
 const MODE: u32 = 0o600;
-/// How many drafts of one thread can lie about, of processes that were killed.
+/// The maximum number of drafts of one thread id that killed processes may have left behind.
 const ATTEMPTS: u32 = 1000;
 
 /// An object in memory that several processes map.
@@ -38,19 +38,19 @@ const ATTEMPTS: u32 = 1000;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// let name = format!("corelocal-example-{}", std::process::id());
-/// // SAFETY: nobody else uses this name, or writes to the file.
+/// // SAFETY: only this program uses this name and writes to the file.
 /// let hits = unsafe { SharedBox::<AtomicU64>::open_or_create(&name, || AtomicU64::new(0)) }?;
 /// hits.fetch_add(1, Ordering::Relaxed); // by any process
 /// SharedBox::<AtomicU64>::unlink(&name)?;
 /// # Ok::<(), corelocal::sync::shared::SharedError>(())
 /// ```
 ///
-/// The object is never dropped: its memory goes with the last box and the name.
+/// The object is never dropped: its memory is freed with the last box and the name.
 ///
 /// # Names
-/// A name is one file's in /dev/shm: 1 to 200 bytes, none of them `/` or NUL, and the first one not a dot; else
-/// [`SharedError::BadName`]. Unlike `shm_open(3)` it begins with no slash. All processes that see the same /dev/shm share
-/// one set of names: begin yours with the name of your program.
+/// A name is that of a file in /dev/shm: 1 to 200 bytes, without `/` and NUL, and not beginning with a dot. Otherwise
+/// the error is [`SharedError::BadName`]. Unlike in `shm_open(3)` there is no leading slash. All processes that see
+/// the same /dev/shm share one set of names, so begin yours with the name of your program.
 pub struct SharedBox<T: SharedSafe + Sync> {
     mapping: Mapping,
     file: SharedFile,
@@ -60,26 +60,27 @@ pub struct SharedBox<T: SharedSafe + Sync> {
 impl<T: SharedSafe + Sync> SharedBox<T> {
     const HEADER: Header = Header::of::<T>();
 
-    /// Makes an object of a new name, for processes of the same user: a file in /dev/shm, of mode 0600. For those of
-    /// other users there is [`create_for_group`](Self::create_for_group).
+    /// Creates a named object for processes of the same user: a file in /dev/shm, of mode 0600. For other users there
+    /// is [`create_for_group`](Self::create_for_group).
     ///
     /// # Safety
-    /// As long as there is a box for it:
-    /// - nobody writes to the file but through boxes of this type, and nobody cuts it short. Other users cannot,
-    ///   unless they are given the right;
-    /// - the threads of all processes that use it have numbers of one pid namespace, if there are locks in it
-    ///   that name their owner;
-    /// - a box is not dropped while a thread of its process owns a robust mutex in it, and what a guard of such a
-    ///   mutex gave out is not used after its thread has ended (see [`RobustMutex`](crate::sync::RobustMutex::new)).
-    ///   Guards borrow the box and stay in their thread, so this is about guards that are forgotten.
+    /// As long as a box for it exists:
+    /// - The file is written to through boxes of this type only, and is not truncated. Other users cannot do either,
+    ///   unless they are given the right.
+    /// - If it contains locks that record their owner, all threads that use them have numbers of one pid namespace.
+    /// - A box is not dropped while a thread of its process owns a robust mutex in it. References from a guard of
+    ///   such a mutex are not used after its thread has ended (see [`RobustMutex`](crate::sync::RobustMutex::new)).
+    ///   Guards borrow the box and stay in their thread, so this concerns forgotten guards only.
     ///
     /// # Errors
-    /// [`SharedError::Exists`]; [`SharedError::BadName`]; [`SharedError::Kernel`] with `ENOSPC`, say.
+    /// - [`SharedError::Exists`] if the name is taken.
+    /// - [`SharedError::BadName`].
+    /// - [`SharedError::Kernel`] if a system call fails, for example with `ENOSPC`.
     pub unsafe fn create(name: &str, value: T) -> Result<Self, SharedError> {
         Self::create_named(name, value, |_| Ok(()))
     }
 
-    /// `share` gives other users rights to the file, before it has its name.
+    /// `share` may give other users rights to the file, before it gets its name.
     pub(super) fn create_named(
         name: &str,
         value: T,
@@ -114,24 +115,26 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
         made
     }
 
-    /// Opens the object of a name, which must be of a process of the same user or of root.
+    /// Opens a named object, which must be of a process of the same user or of root.
     ///
     /// # Safety
-    /// As for [`create`](Self::create).
+    /// - As for [`create`](Self::create).
     ///
     /// # Errors
-    /// [`SharedError::NotFound`]; [`SharedError::Owner`] and [`SharedError::Mode`] if other users may write to it, for
-    /// whose objects there is [`open_of_user`](Self::open_of_user); [`SharedError::Linked`]; one of the others that
-    /// tell what the file is instead.
+    /// - [`SharedError::NotFound`] if the name does not exist.
+    /// - [`SharedError::Owner`] and [`SharedError::Mode`] if other users may write to it. For such objects there is
+    ///   [`open_of_user`](Self::open_of_user).
+    /// - [`SharedError::Linked`] if the file has several names.
+    /// - The other variants if the file does not hold such an object.
     pub unsafe fn open(name: &str) -> Result<Self, SharedError> {
         Self::open_by(name, &Rule::TRUSTED)
     }
 
-    /// Opens the object of a name, or makes it. Of several that do so at once one makes it, and the others
-    /// open that; what their `value` gave is forgotten.
+    /// Opens a named object, or creates it. If several processes do so at once, one creates it and the others open
+    /// it. The value of the others is dropped.
     ///
     /// # Safety
-    /// As for [`create`](Self::create).
+    /// - As for [`create`](Self::create).
     ///
     /// # Errors
     /// As for [`open`](Self::open) and [`create`](Self::create).
@@ -140,29 +143,29 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
         mut value: impl FnMut() -> T,
     ) -> Result<Self, SharedError> {
         loop {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller keeps the conditions of `create`.
             match unsafe { Self::open(name) } {
                 Err(SharedError::NotFound) => {}
                 outcome => return outcome,
             }
-            // SAFETY: likewise.
+            // SAFETY: the caller keeps the conditions of `create`.
             match unsafe { Self::create(name, value()) } {
-                // Another was faster. It is there, if it was not taken away again.
+                // Another process was faster. The name exists, unless it was removed again.
                 Err(SharedError::Exists) => {}
                 outcome => return outcome,
             }
         }
     }
 
-    /// Makes an object without a name. Others get it by its [`descriptor`](Self::descriptor): by fork, or
-    /// through a socket. Nobody can cut its file short. A process that has the descriptor may write to the object: one of
-    /// another user should get it only if the type is [`TamperSafe`](super::TamperSafe).
+    /// Creates an object without a name. Other processes get it by its [`descriptor`](Self::descriptor): by fork, or
+    /// through a socket. Its file cannot be truncated. A process that has the descriptor may write to the object.
+    /// Give it to one of another user only if the type is [`TamperSafe`](super::TamperSafe).
     ///
     /// # Safety
-    /// As for [`create`](Self::create).
+    /// - As for [`create`](Self::create).
     ///
     /// # Errors
-    /// [`SharedError::Kernel`].
+    /// [`SharedError::Kernel`] if a system call fails.
     pub unsafe fn create_nameless(value: T) -> Result<Self, SharedError> {
         let made = Self::fill(SharedFile::create_nameless()?, value)?;
         made.file.seal_len()?;
@@ -170,10 +173,10 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
     }
 
     /// Maps the object of a descriptor, which stays the caller's. The object must be of a process of the same user or
-    /// of root; for others there is [`from_untrusted`](Self::from_untrusted).
+    /// of root. For others there is [`from_untrusted`](Self::from_untrusted).
     ///
     /// # Safety
-    /// As for [`create`](Self::create).
+    /// - As for [`create`](Self::create).
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -181,15 +184,17 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
         Self::check(SharedFile::duplicate(descriptor)?, &Rule::TRUSTED)
     }
 
-    /// Takes the name from an object, which stays for those that have it open.
+    /// Removes an object's name. The object lives on in processes that have it open.
     ///
     /// # Errors
-    /// [`SharedError::NotFound`]; [`SharedError::BadName`]; [`SharedError::Kernel`].
+    /// - [`SharedError::NotFound`] if the name does not exist.
+    /// - [`SharedError::BadName`].
+    /// - [`SharedError::Kernel`] if a system call fails.
     pub fn unlink(name: &str) -> Result<(), SharedError> {
         Ok(shared_file::unlink(Path::of(name)?.as_c_str())?)
     }
 
-    /// The object's file. It is closed when the box is dropped, and by `exec`.
+    /// The descriptor of the object's file. It is closed when the box is dropped, and by `exec`.
     pub fn descriptor(&self) -> c_int {
         self.file.descriptor()
     }
@@ -199,8 +204,8 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
         file.reserve(len)?;
         let mapping = file.map(len, true)?;
         let head = Self::HEADER.to_bytes();
-        // SAFETY: `len` bytes that nobody else knows of (3), of which the head takes the first and the object
-        // those from its offset on, which is aligned as the mapping begins with a page.
+        // SAFETY: `len` bytes that no other thread knows of (invariant 3). The header takes the first of them. The
+        // object takes those from its offset on, which is aligned because the mapping is page-aligned.
         unsafe {
             mapping.at().copy_from_nonoverlapping(head.as_ptr(), head.len());
             mapping.at().add(Self::HEADER.offset()).cast::<T>().write(value);
@@ -208,12 +213,12 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
         Ok(SharedBox { mapping, file, object: PhantomData })
     }
 
-    /// The object of a name, in a file that is as the rule demands.
+    /// Opens a named object in a file that satisfies the rule.
     pub(super) fn open_by(name: &str, rule: &Rule) -> Result<Self, SharedError> {
         let path = Path::of(name)?;
         let opened = SharedFile::open_writable(path.as_c_str(), rule);
         let (file, _) = opened.map_err(|error| match shared_file::status_of(path.as_c_str()) {
-            // Its mode keeps us out; whose it is says more.
+            // The mode denies access; its owner explains more.
             Ok(status) if error == Errno::EACCES.into() && !rule.owners.include(status.owner) => {
                 SharedError::Owner { found: status.owner }
             }
@@ -222,7 +227,7 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
         Self::check(file, rule)
     }
 
-    /// The object in a file that is as the rule demands.
+    /// Maps the object in a file that satisfies the rule.
     pub(super) fn check(file: SharedFile, rule: &Rule) -> Result<Self, SharedError> {
         let status = file.status()?;
         rule.judge(&status)?;
@@ -234,7 +239,7 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
     }
 }
 
-/// A file that nobody opens, for an object that is to have this name.
+/// Creates a file that is never opened by name, for an object that will get this name.
 fn draft(name: &str) -> Result<(Path, SharedFile), SharedError> {
     let mut attempt = 0;
     loop {
@@ -253,9 +258,9 @@ impl<T: SharedSafe + Sync> Deref for SharedBox<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the file was made for such an object, or checked to be (2, 3); it lives as long as the
-        // mapping, which `self` has. What others do to it the maker and the openers vouch for, or the type allows
-        // it (`TamperSafe`).
+        // SAFETY: the file was made for such an object, or checked to be (invariants 2 and 3). The mapping lives as
+        // long as `self`. Changes by others are excluded by the conditions of `create` and `open`, or harmless to the
+        // type (`TamperSafe`).
         unsafe { &*self.mapping.at().add(Self::HEADER.offset()).cast::<T>() }
     }
 }
@@ -272,7 +277,7 @@ mod tests {
     use crate::primitive::global::{AtomicU64, Ordering};
     use std::format;
 
-    /// As on a file system that has no files without a name.
+    /// As on a file system without nameless files.
     #[test]
     fn made_as_a_draft() {
         let name = format!("corelocal-draft-{}", std::process::id());
@@ -283,7 +288,7 @@ mod tests {
             return;
         };
         assert!(matches!(make(), Err(SharedError::Exists)));
-        // SAFETY: nobody else knows the name.
+        // SAFETY: no other process knows the name.
         let opened = unsafe { SharedBox::<AtomicU64>::open(&name) }.unwrap();
         made.store(8, Ordering::Relaxed);
         assert_eq!(opened.load(Ordering::Relaxed), 8);

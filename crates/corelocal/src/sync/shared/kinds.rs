@@ -1,7 +1,7 @@
-//! The locks and their kin for memory that several processes map: the types of `sync` with the scope that is right
-//! there, by names of their own, so that both modules can be imported whole.
+//! The locks for memory that several processes map: the types of `sync` with scope [`Shared`], under names of their
+//! own so that both modules can be imported whole.
 //!
-//! Invariant: all that is named here has scope [`Shared`], and may lie in a [`SharedBox`](super::SharedBox).
+//! Invariant: all types here have scope [`Shared`], and may lie in a [`SharedBox`](super::SharedBox).
 
 use super::safe::{SharedSafe, layout};
 use crate::sync;
@@ -10,13 +10,13 @@ use crate::sync::scope::Shared;
 
 /// A [`Mutex`](sync::Mutex) of all processes that map it.
 ///
-/// If its holder's process dies it stays locked: see [`SharedRobustMutex`].
+/// If its owner's process dies it stays locked: see [`SharedRobustMutex`].
 pub type SharedMutex<T> = sync::Mutex<T, Shared>;
 
 /// A [`RwLock`](sync::RwLock) of all processes that map it.
 ///
-/// If a holder's process dies it stays locked. A waiter's that dies keeps others out for a second, and those that do
-/// not wait for as long, until one has.
+/// If the process of an owner dies, the lock stays locked. If a waiting process dies, other threads may be kept out
+/// for up to one second.
 pub type SharedRwLock<T> = sync::RwLock<T, Shared>;
 
 /// A [`Condvar`](sync::Condvar) of all processes that map it.
@@ -24,7 +24,8 @@ pub type SharedCondvar = sync::Condvar<Shared>;
 
 /// A [`Semaphore`](sync::Semaphore) of all processes that map it.
 ///
-/// A process that dies keeps the permits that it took. A waiter's that dies may delay others by a second.
+/// A process that dies keeps its permits. If a waiting process dies, other waiters may be delayed by up to one
+/// second.
 pub type SharedSemaphore = sync::Semaphore<Shared>;
 
 /// A [`Barrier`](sync::Barrier) of all processes that map it.
@@ -45,8 +46,7 @@ pub type SharedLatch = sync::Latch<Shared>;
 /// A [`WaitGroup`](sync::WaitGroup) of all processes that map it.
 pub type SharedWaitGroup = sync::WaitGroup<Shared>;
 
-/// A [`RobustMutex`](sync::RobustMutex) of all processes that map it: whoever locks it after its owner died is
-/// told.
+/// A [`RobustMutex`](sync::RobustMutex) of all processes that map it. If its owner dies, the next owner learns of it.
 pub type SharedRobustMutex<T, W = Plain> = sync::RobustMutex<T, Shared, W>;
 
 /// A [`PiMutex`](sync::PiMutex) of all processes that map it.

@@ -1,9 +1,9 @@
 //! Objects in memory that several processes map.
 //!
-//! A [`SharedBox`] holds one object, made by whoever comes first and found by the others: by a name, or by
-//! a descriptor that was inherited or sent. It opens objects of its own user and of root only; for objects of other
-//! users it has functions of other names, for types that are [`TamperSafe`]. What it may hold is [`SharedSafe`]: numbers, the locks and their
-//! kin, which have the right scope by the names that begin with `Shared`, and structures of those.
+//! A [`SharedBox`] holds one object. The first process makes it, and the others find it: by a name, or by a
+//! descriptor that was inherited or sent. It opens objects of its own user and of root only. For objects of other
+//! users there are separate functions, for types that are [`TamperSafe`]. The object's type must be [`SharedSafe`]:
+//! numbers, the locks whose names begin with `Shared`, and structures of those.
 //!
 //! ```
 //! use std::time::Duration;
@@ -24,12 +24,12 @@
 //!
 //! let table =
 //!     Table { sum: SharedMutex::with_scope(0), ready: SharedManualEvent::with_scope(false) };
-//! // SAFETY: nobody else has its descriptor, but the child.
+//! // SAFETY: only the child inherits its descriptor.
 //! let table = unsafe { SharedBox::create_nameless(table) }?;
 //! // SAFETY: the child uses the table and ends.
 //! if unsafe { libc::fork() } == 0 {
 //!     // Another process, which maps it at another address.
-//!     // SAFETY: as above.
+//!     // SAFETY: only parent and child have the descriptor.
 //!     if let Ok(mine) = unsafe { SharedBox::<Table>::from_descriptor(table.descriptor()) } {
 //!         *mine.sum.lock() += 7;
 //!         mine.ready.set();

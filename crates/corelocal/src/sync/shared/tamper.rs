@@ -1,10 +1,10 @@
-//! Which types stay memory safe while another user writes any bytes to them.
+//! Types that stay memory safe while another user writes arbitrary bytes to them.
 //!
-//! A robust mutex is not among them: it is linked into a list whose pointers lie in the object, and the kernel follows
-//! them when its owner ends. Neither is a lock with data: between two looks of its holder the data may change.
+//! A robust mutex is not among them: it is linked into a list whose pointers lie in the object, and the kernel
+//! follows them when its owner ends. Nor is a lock with data: the data may change between two reads of its owner.
 //!
-//! Invariant: an implementor's words are atomics that any number is a value of, and none of them is used as an address,
-//! an index or a length.
+//! Invariant: an implementor's words are atomics of which every number is a valid value. None of them is used as an
+//! address, an index or a length.
 
 use core::sync::atomic;
 
@@ -13,11 +13,11 @@ use super::{
     SharedParker, SharedRwLock, SharedSafe, SharedSemaphore, SharedWaitGroup,
 };
 
-/// Types that stay memory safe while others write any bytes to them, at any time.
+/// Types that stay memory safe while others write arbitrary bytes to them, at any time.
 ///
-/// That is all: another user that writes to an `AtomicU64` decides what number is read, and one that writes to a
-/// [`SharedSemaphore`] decides who gets a permit, whether a waiter wakes, and whether a method panics over a count that
-/// cannot be. Treat numbers as those of a message from that user.
+/// Memory safety is all they offer. A user that writes to an `AtomicU64` decides which number is read. One that
+/// writes to a [`SharedSemaphore`] decides which thread gets a permit, whether a waiter wakes, and whether a method
+/// panics over an impossible count. Treat numbers like those in a message from that user.
 ///
 /// ```
 /// use corelocal::sync::shared::{self, SharedSafe, TamperSafe, layout};
@@ -55,15 +55,17 @@ use super::{
 /// ```
 ///
 /// # Safety
-/// - Any bytes are a value, and another value at any time does no harm to memory: atomics of numbers, and what is made
-///   of nothing else. Not `u64`, whose value a compiler may load twice; nor `AtomicBool`, of which 2 is no value.
+/// - Any bytes are a valid value, and a concurrent change does no harm to memory: atomics of integers, and structures
+///   of those. `u64` is not such a type, since a compiler may load it twice; nor is `AtomicBool`, for which 2 is
+///   invalid.
+/// - No word of it is used as an address, an index or a length without a check.
 /// - No word of it is an address, an index or a length that is used without a check.
 pub unsafe trait TamperSafe: SharedSafe + Sync {}
 
 macro_rules! tamper_safe {
     ($($type:ty,)*) => {
         $(
-            // SAFETY: atomics of numbers.
+            // SAFETY: atomics of integers.
             unsafe impl TamperSafe for $type {}
         )*
     };
@@ -76,5 +78,5 @@ tamper_safe! {
     SharedMutex<()>, SharedRwLock<()>,
 }
 
-// SAFETY: one after the other.
+// SAFETY: an array of tamper-safe objects.
 unsafe impl<T: TamperSafe, const N: usize> TamperSafe for [T; N] {}

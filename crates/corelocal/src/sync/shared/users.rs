@@ -1,12 +1,13 @@
 //! Objects that processes of several users map.
 //!
-//! Each user that may write to an object can write anything to it. So its type is [`TamperSafe`], and it has no links.
-//! What is left is the file's length: a user that may write to a file with a name may cut it short, and access beyond
-//! its end is SIGBUS. Memory without a name can be sealed against that, and is then safe to use whoever made it.
+//! Each user that may write to an object can write arbitrary bytes to it. So its type is [`TamperSafe`], and it has
+//! no links. The remaining risk is the file's length: a user that may write to a named file may truncate it, and an
+//! access beyond its end is SIGBUS. Nameless memory can be sealed against that, and is then safe whatever user made
+//! it.
 //!
 //! # Invariants
 //! 1. An object of another user is [`TamperSafe`].
-//! 2. A file from an untrusted descriptor was sealed before its length was looked at.
+//! 2. A file from an untrusted descriptor is sealed before its length is read.
 
 use core::ffi::c_int;
 
@@ -18,40 +19,40 @@ use crate::sys::trust::{Owners, Rule};
 const GROUP_MODE: u32 = 0o660;
 
 impl<T: TamperSafe> SharedBox<T> {
-    /// Makes an object of a new name that all members of a group may open, with
-    /// [`open_of_user`](SharedBox::open_of_user): a file in /dev/shm of mode 0660.
+    /// Creates a named object that all members of a group may open, with [`open_of_user`](SharedBox::open_of_user): a
+    /// file in /dev/shm of mode 0660.
     ///
     /// # Safety
-    /// As long as there is a box for it, no member of the group cuts the file short: whoever then uses it is ended by
-    /// SIGBUS. For members that are not trusted so far there are [`create_nameless`](SharedBox::create_nameless) and
-    /// [`from_untrusted`](SharedBox::from_untrusted).
+    /// - As long as a box for it exists, no member of the group truncates the file: a process that then accesses it
+    ///   is ended by SIGBUS. For members that are not trusted so far there are
+    ///   [`create_nameless`](SharedBox::create_nameless) and [`from_untrusted`](SharedBox::from_untrusted).
     ///
     /// # Errors
-    /// As for [`create`](SharedBox::create). [`SharedError::Kernel`] with `EPERM` if this process is no member of the
-    /// group.
+    /// As for [`create`](SharedBox::create). [`SharedError::Kernel`] with `EPERM` if this process is not a member of
+    /// the group.
     pub unsafe fn create_for_group(name: &str, group: u32, value: T) -> Result<Self, SharedError> {
         Self::create_named(name, value, |file: &SharedFile| {
-            // In this order: the group that it has at first gets no right.
+            // In this order: the file's first group gets no rights.
             file.set_group(group)?;
             file.set_mode(GROUP_MODE)
         })
     }
 
-    /// Opens the object of a name that the user `owner` made with
-    /// [`create_for_group`](SharedBox::create_for_group), or this process's user.
+    /// Opens the named object of the user `owner` or of this process's user, made with
+    /// [`create_for_group`](SharedBox::create_for_group).
     ///
     /// # Safety
-    /// As long as there is a box for it, no user that may write to the file cuts it short.
+    /// - As long as a box for it exists, no user that may write to the file truncates it.
     ///
     /// # Errors
-    /// As for [`open`](SharedBox::open), but for its mode. [`SharedError::Owner`] if it is a third user's.
+    /// As for [`open`](SharedBox::open), except for its mode. [`SharedError::Owner`] if it belongs to a third user.
     pub unsafe fn open_of_user(name: &str, owner: u32) -> Result<Self, SharedError> {
         let owners = Owners::OwnOrRootOr(owner);
         Self::open_by(name, &Rule { owners, refused_mode: 0, ..Rule::TRUSTED })
     }
 
-    /// Maps the object of a descriptor that came from another user, which is trusted in nothing: memory without a
-    /// name, of [`create_nameless`](SharedBox::create_nameless). The descriptor stays the caller's.
+    /// Maps the object of a descriptor that came from an untrusted user: nameless memory, of
+    /// [`create_nameless`](SharedBox::create_nameless). The descriptor stays the caller's.
     ///
     /// ```
     /// use corelocal::sync::shared::SharedBox;
@@ -67,14 +68,17 @@ impl<T: TamperSafe> SharedBox<T> {
     /// ```
     ///
     /// # Safety
-    /// The descriptor is not one of a file that something else in this process has mapped or relies on. Of the other
-    /// user nothing is asked.
+    /// - The descriptor is not of a file that other code of this process has mapped or relies on.
+    ///
+    /// The other user need not be trusted in any respect.
     ///
     /// # Errors
-    /// [`SharedError::Unsealed`] if the file can be cut short or is of huge pages, which the kernel may run out of; one of the others that tell what it is instead.
+    /// - [`SharedError::Unsealed`] if the file can be truncated, or is of huge pages, which the kernel may run out
+    ///   of.
+    /// - The other variants of [`SharedError`] if the file does not hold such an object.
     pub unsafe fn from_untrusted(descriptor: c_int) -> Result<Self, SharedError> {
         let file = SharedFile::duplicate(descriptor)?;
-        // (2)
+        // Sealed before its length is read (invariant 2).
         if !file.is_sealed() {
             return Err(SharedError::Unsealed);
         }

@@ -1,8 +1,8 @@
-//! A block of a region, typed: what one object has in every slot.
+//! A typed block of a region: the data that one object has in each slot.
 //!
-//! Invariant: a block belongs to one owner from `allocate` to `free`; it starts out as all zeros.
-//! References to its slots are `'static`: regions stay. Those of an area do not, and its cells give no
-//! reference out (`Owned::lent`).
+//! Invariant: a block belongs to one owner from `allocate` to `free`, and starts as all zeros. References to its
+//! slots are `'static`, because regions are never unmapped. Those of an area are unmapped, and its cells return no
+//! references (`Owned::lent`).
 
 use core::marker::PhantomData;
 
@@ -13,7 +13,8 @@ use crate::cid::{self, NodeCid, SlotIndex};
 use crate::rseq::{SLOT_SHIFT, is_offset, offset, slot_at};
 use crate::sys::page_size::SHORTEST_PAGE;
 
-/// A block whose slots each hold a `T`. Copyable; ownership is kept by whoever allocated it.
+/// A block whose slots each hold a `T`. Copies refer to the same block; the code that allocated it keeps its
+/// ownership.
 pub(crate) struct Block<T: 'static> {
     base: *mut u8,
     content: PhantomData<&'static T>,
@@ -28,7 +29,7 @@ impl<T> Clone for Block<T> {
 impl<T> Copy for Block<T> {}
 
 impl<T: Zeroed> Block<T> {
-    /// The length of the block in each slot, as a power of two.
+    /// The base-2 logarithm of the block's length in each slot.
     const SHIFT: u32 = {
         assert!(size_of::<T>() <= SLOT_LEN, "a core's part of an object is at most 1 MiB");
         assert!(align_of::<T>() <= SHORTEST_PAGE);
@@ -37,66 +38,67 @@ impl<T: Zeroed> Block<T> {
         if shift < SHORTEST { SHORTEST } else { shift }
     };
 
-    /// Among which blocks it lies.
+    /// The class of regions that it lies in.
     const fn class<I: SlotIndex>() -> Class {
         Class { kind: if I::COMPACT { T::KIND } else { Kind::Fixed }, by_node: I::BY_NODE }
     }
 
-    /// Takes a free block whose slots are those of kind `I`; `None` when the kernel gives no memory.
+    /// Allocates a block whose slots are indexed by `I`. `None` if the kernel provides no memory.
     ///
-    /// Lock-free; constant time on average.
+    /// Lock-free. Constant time on average.
     #[cold]
     pub(crate) fn allocate<I: SlotIndex>() -> Option<Block<T>> {
         let base = region::allocate(Self::class::<I>(), Self::SHIFT)?;
         Some(Block { base, content: PhantomData })
     }
 
-    /// As `allocate`, in regions of one's own.
+    /// Like `allocate`, in the regions of this list.
     pub(super) fn allocate_in<I: SlotIndex>(regions: &List) -> Option<Block<T>> {
         let base = regions.allocate(Self::class::<I>(), Self::SHIFT)?;
         Some(Block { base, content: PhantomData })
     }
 
-    /// Bytes of address space of a region of such blocks.
+    /// The address space of a region of such blocks, in bytes.
     pub(crate) fn region_len<I: SlotIndex>() -> usize {
         region::mapping_len(Self::class::<I>(), Self::SHIFT)
     }
 
-    /// The length of the block in each slot.
+    /// The length of the block in each slot, in bytes.
     pub(crate) const fn len() -> usize {
         1 << Self::SHIFT
     }
 
-    /// Gives the block back, of which the shared slots below `shared` were used.
+    /// Frees the block, of which the shared slots below `shared` were used.
     ///
     /// # Safety
-    /// The caller owns the block, allocated for the same `I`; everybody who used it is done and ordered
-    /// before this call.
+    /// - The caller owns the block, which was allocated for the same `I`.
+    /// - All uses of it have ended and happen before this call.
     pub(crate) unsafe fn free<I: SlotIndex>(self, shared: u32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the block and guarantees that all uses of it have ended.
         unsafe { region::release(self.base, Self::class::<I>(), Self::SHIFT, shared) };
     }
 
-    /// As `free`, to the regions it was taken from, left as `wipe` does it.
+    /// Like `free`, into this list of regions. `wipe` clears the bytes.
     ///
     /// # Safety
-    /// As [`free`](Self::free); made by [`allocate_in`](Self::allocate_in) of this list.
+    /// - As [`free`](Self::free).
+    /// - The block was allocated by [`allocate_in`](Self::allocate_in) from this list.
     pub(super) unsafe fn free_in<I: SlotIndex>(self, regions: &List, shared: u32, wipe: Wipe) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the block, which is from this list, and guarantees that all uses of it have ended.
         unsafe { regions.release(self.base, (Self::class::<I>(), Self::SHIFT), shared, wipe) };
     }
 
-    /// What sections use under a slot below `cid::capacity_of::<I>()`.
+    /// The data of a slot below `cid::capacity_of::<I>()`, used by critical sections.
     pub(crate) fn slot(self, slot: u32) -> &'static T {
         let is_slot = || slot < cid::capacity_of::<NodeCid>();
         debug_assert!(slot < cid::capacity_of::<cid::Cid>() || is_slot());
         let at = self.base.wrapping_add(offset(slot) as usize);
-        // SAFETY: inside the region, which has this slot and stays as long as the block has an owner;
-        // all zero or written as a `T`, which is `Zeroed`.
+        // SAFETY: inside the region, which has this slot and stays mapped while the block has an owner. The bytes are
+        // all zero or a `T`, and `T` is `Zeroed`.
         unsafe { &*at.cast::<T>() }
     }
 
-    /// What atomics and locks use under a shared slot below `cid::shared_capacity()`.
+    /// The data of a shared slot below `cid::shared_capacity()`, used by atomics and locks.
     pub(crate) fn shared(self, slot: u32) -> &'static T {
         debug_assert!(slot < cid::shared_capacity());
         let at = self.base.wrapping_add((slot as usize) << SLOT_SHIFT);
@@ -104,14 +106,14 @@ impl<T: Zeroed> Block<T> {
         unsafe { &*at.cast::<T>() }
     }
 
-    /// What sections use under the slot at this offset.
+    /// The data of the slot at this offset, used by critical sections.
     #[inline]
     pub(crate) fn slot_at(self, offset: u64) -> &'static T {
-        // SAFETY: as in `slot`; only slots of every region have an offset.
+        // SAFETY: as in `slot`; an offset is that of a slot that every region has.
         unsafe { &*self.base.wrapping_add(offset as usize).cast::<T>() }
     }
 
-    /// Which part of the block this is the address of.
+    /// The shard that this address belongs to.
     #[inline]
     pub(crate) fn part_at(self, at: *const T) -> Shard {
         let distance = (at as usize).wrapping_sub(self.base as usize) as u64;
@@ -121,15 +123,15 @@ impl<T: Zeroed> Block<T> {
         }
     }
 
-    /// From where sections find the slots.
+    /// The address from which critical sections find the slots.
     pub(crate) fn base(self) -> *mut u8 {
         self.base
     }
 
-    /// The block whose `base` this is; `None` for null.
+    /// The block with this base. `None` for null.
     ///
     /// # Safety
-    /// `base` is null, or was returned by `base` of a block of `T` that has not been freed.
+    /// - `base` is null, or the base of a block of `T` that has not been freed.
     pub(crate) unsafe fn from_base(base: *mut u8) -> Option<Block<T>> {
         (!base.is_null()).then_some(Block { base, content: PhantomData })
     }
@@ -151,7 +153,7 @@ mod tests {
             (0..20_000).map(|_| Block::allocate::<Cid>().unwrap()).collect();
         let distinct: HashSet<usize> = blocks.iter().map(|block| block.base() as usize).collect();
         assert_eq!(distinct.len(), blocks.len());
-        // A slot that somebody used: only those are cleared.
+        // Makes a slot used: only used slots are cleared.
         cid::current::<cid::CpuId>();
         let used = cid::highest_water(false) > 0;
         for block in &blocks {

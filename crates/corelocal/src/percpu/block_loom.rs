@@ -31,9 +31,9 @@ impl<T: Zeroed> Block<T> {
     }
 
     /// # Safety
-    /// The caller owns the block, and everybody who used it is done and ordered before this call.
+    /// - The caller owns the block, and all uses of it have ended and happen before this call.
     pub(crate) unsafe fn free<I: SlotIndex>(self, _shared: u32) {
-        // SAFETY: made by `allocate`, not referred to any more.
+        // SAFETY: made by `allocate`; the caller guarantees that all uses have ended.
         drop(unsafe { Box::from_raw(self.base.cast::<[T; 2 * SLOTS]>()) });
     }
 
@@ -64,7 +64,7 @@ impl<T: Zeroed> Block<T> {
     }
 
     /// # Safety
-    /// `base` is null, or was returned by `base` of a block of `T` that has not been freed.
+    /// - `base` is null, or the base of a block of `T` that has not been freed.
     pub(crate) unsafe fn from_base(base: *mut u8) -> Option<Block<T>> {
         (!base.is_null()).then_some(Block { base, content: PhantomData })
     }

@@ -1,4 +1,4 @@
-//! The states of a region's blocks, two bits each, 32 to a word.
+//! The states of a region's blocks: two bits each, 32 to a word.
 //!
 //! ```text
 //!   FREE ── take ──► TAKEN ── release ──► FREEING ── finish ──► FREE
@@ -9,10 +9,10 @@
 //! ```
 //!
 //! # Invariants
-//! 1. A block that is FREEING has one thread that clears it and then finishes: the one that released it, or
-//!    the one that had it pinned at that moment.
-//! 2. Every change is one compare-exchange, so a state is never seen in between, and the neighbours in the
-//!    word keep theirs.
+//! 1. Exactly one thread clears and finishes a block that is FREEING: the one that released it, or the one that had
+//!    it pinned at that moment.
+//! 2. Every change is one compare-exchange. So other threads see either the old or the new state, and the other
+//!    blocks in the word keep theirs.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
@@ -21,14 +21,14 @@ const TAKEN: u64 = 1;
 pub(super) const FREEING: u64 = 2;
 const PINNED: u64 = 3;
 
-/// Blocks whose state is in one word.
+/// The number of blocks whose states share a word.
 #[cfg(not(loom))]
 pub(super) const IN_A_WORD: usize = 32;
-/// The lower bit of each.
+/// The lower bit of each state.
 #[cfg(not(loom))]
 const EACH: u64 = u64::MAX / 3;
 
-/// The state of one block: its word, and where in it.
+/// The state of one block: its word, and the position in it.
 #[derive(Clone, Copy)]
 pub(super) struct State<'a> {
     word: &'a AtomicU64,
@@ -36,7 +36,7 @@ pub(super) struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    /// Of the block at `index` below `IN_A_WORD`.
+    /// The state at `index`, below `IN_A_WORD`.
     pub(super) fn new(word: &'a AtomicU64, index: usize) -> Self {
         State { word, shift: index * 2 }
     }
@@ -51,14 +51,14 @@ impl<'a> State<'a> {
         self.change(|state| (state == TAKEN).then_some(PINNED)).is_ok()
     }
 
-    /// PINNED to TAKEN; false if the block was released meanwhile: then the caller clears and finishes it.
+    /// PINNED to TAKEN. False if the block was released meanwhile: then the caller clears and finishes it.
     #[must_use]
     pub(super) fn unpin(self) -> bool {
         self.change(|state| (state == PINNED).then_some(TAKEN)).is_ok()
     }
 
-    /// TAKEN or PINNED to FREEING; true if the caller clears and finishes the block, false if the thread
-    /// that has it pinned does. One step: between two looks a pin could come and go.
+    /// TAKEN or PINNED to FREEING. True if the caller clears and finishes the block. False if the thread that has it
+    /// pinned does. This must be one step: between two reads a pin could begin and end.
     #[must_use]
     pub(super) fn release(self) -> bool {
         let freeing = |state| matches!(state, TAKEN | PINNED).then_some(FREEING);
@@ -71,22 +71,22 @@ impl<'a> State<'a> {
         debug_assert!(finished.is_ok());
     }
 
-    /// The state now.
+    /// Reads the state.
     #[cfg(all(test, not(loom)))]
     pub(super) fn now(self) -> u64 {
         self.word.load(Ordering::Relaxed) >> self.shift & 3
     }
 
-    /// Replaces the state by what `next` says, and returns the one before; `Err` with the state for which
-    /// `next` says nothing. Lock-free.
+    /// Replaces the state by `next` of it, and returns the old one. `Err` with the state for which `next` is `None`.
+    /// Lock-free.
     fn change(self, next: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
         let State { word, shift } = self;
         let mut seen = word.load(Ordering::Relaxed);
         loop {
             let state = seen >> shift & 3;
             let Some(next) = next(state) else { return Err(state) };
-            // Release and Acquire: each other's partners; what was done to a block in one state is
-            // seen by the thread that takes it to the next.
+            // Release and Acquire are each other's partners: accesses to a block in one state happen before those by
+            // the thread that moves it to the next.
             match word.compare_exchange_weak(
                 seen,
                 seen & !(3 << shift) | next << shift,
@@ -106,19 +106,19 @@ std::thread_local! {
     pub(super) static LOOKS: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
 }
 
-/// The first free one of the first `blocks` of a word, if there seems to be one.
+/// The first of the first `blocks` of a word that seems free.
 #[cfg(not(loom))]
 pub(super) fn first_free(word: &AtomicU64, blocks: usize) -> Option<usize> {
     #[cfg(test)]
     LOOKS.set(LOOKS.get() + 1);
-    // A region of a few long blocks uses a part of its word only.
+    // A region of a few long blocks uses only part of its word.
     let each = EACH >> (64 - 2 * blocks.min(IN_A_WORD));
     let seen = word.load(Ordering::Relaxed);
     let free = !(seen | seen >> 1) & each;
     (free != 0).then(|| free.trailing_zeros() as usize / 2)
 }
 
-/// How many blocks of a word are not free.
+/// The number of blocks of a word that are not free.
 #[cfg(not(loom))]
 pub(super) fn owned(word: &AtomicU64) -> usize {
     let states = word.load(Ordering::Relaxed);
@@ -131,8 +131,8 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// An owner releases a block while another thread pins and unpins it, as a trim does: one of them
-    /// clears it, and it comes free.
+    /// An owner releases a block while another thread pins and unpins it, as a trim does. One of them clears it, and
+    /// it becomes free.
     fn explore(release: fn(State<'_>) -> bool) {
         loom::model(move || {
             let word = Arc::new(AtomicU64::new(0));
@@ -161,7 +161,7 @@ mod loom_tests {
         explore(|state| state.release());
     }
 
-    /// The pin comes between the two looks and is gone at the second: nothing has changed.
+    /// The pin comes between the two reads and is gone at the second: nothing has changed.
     #[test]
     #[should_panic]
     fn loom_catches_a_release_in_two_steps() {

@@ -1,5 +1,5 @@
-//! What percpu needs of [`crate::sys::sleep`]: the words of one process, and how long at most. And the two sides of
-//! an asymmetric barrier.
+//! Blocking for `percpu`: sleeping on words of one process with an upper bound, and the two sides of an asymmetric
+//! barrier.
 
 use core::time::Duration;
 
@@ -9,26 +9,26 @@ use crate::sys::sleep;
 
 pub(super) use imp::{heavy_barrier, light_barrier, nap};
 
-/// Sleeps while `word` holds `expected`, `most` at the longest; may wake for nothing.
+/// Sleeps while `word` holds `expected`, for at most `most`. May return spuriously.
 #[cold]
 pub(super) fn wait(word: &AtomicU32, expected: u32, most: Option<Duration>) {
     sleep::wait(word, expected, most.map(Deadline::after), Scope::Private);
 }
 
-/// Wakes one that waits for the word.
+/// Wakes one thread that sleeps on the word.
 #[cold]
 pub(super) fn wake_one(word: &AtomicU32) {
     sleep::wake(word, 1, Scope::Private);
 }
 
-/// Wakes all that wait for the word.
+/// Wakes all threads that sleep on the word.
 #[cold]
 pub(super) fn wake_all(word: &AtomicU32) {
     sleep::wake(word, u32::MAX, Scope::Private);
 }
 
-/// How long to wait for what another thread does in microseconds: it may be preempted, where there are many
-/// more threads than cpus. Pauses that double up to a longest one, for a second and a quarter in all.
+/// How long to wait for another thread's work of microseconds. That thread may be preempted where there are many more
+/// threads than cpus. The pauses double up to a maximum; in all they last 1.25 s.
 pub(super) struct Patience {
     left: u32,
     pause: Duration,
@@ -43,7 +43,7 @@ impl Patience {
         Patience { left: Self::PAUSES, pause: Self::SHORTEST }
     }
 
-    /// Pauses; false, at once, when there was enough of it.
+    /// Pauses. Returns false at once if the total is used up.
     #[cold]
     pub(super) fn nap(&mut self) -> bool {
         let Some(left) = self.left.checked_sub(1) else { return false };
@@ -60,14 +60,14 @@ mod imp {
     use crate::sys::{Errno, membarrier};
     use core::sync::atomic::{Ordering, compiler_fence};
 
-    /// What a thread does between a store and a load that must not pass it: nothing but keep the
-    /// compiler from it. Partner: [`heavy_barrier`].
+    /// The barrier between a store and a load of a fast path: it only stops the compiler from reordering them.
+    /// Partner: [`heavy_barrier`].
     #[inline(always)]
     pub(crate) fn light_barrier() {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// A full barrier in this thread and in every other, at some moment of the call.
+    /// A full barrier in this thread and, at some moment during the call, in every other thread.
     #[cold]
     pub(crate) fn heavy_barrier() -> Result<(), Errno> {
         membarrier::private_expedited()

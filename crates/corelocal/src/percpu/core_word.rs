@@ -1,8 +1,8 @@
-//! A word for each core, with the operations that other structures are built of.
+//! A word for each core, from which other structures are built.
 //!
-//! # Data's way
-//! The operations are those of every word that each core has (`word_operations.rs`): a section on the slot's
-//! word, or an atomic operation on a shared slot's, or on `inside` where there is no memory for slots.
+//! # Data flow
+//! The operations are those of every per-core word (`word_operations.rs`): a critical section on the slot's word, or
+//! an atomic operation on a shared slot's word, or on `inside` if there is no memory for slots.
 
 use core::fmt;
 
@@ -13,21 +13,21 @@ use crate::cid::{Busy, Cid, Revocable, SlotIndex};
 use crate::primitive::atomic::AtomicU64;
 use crate::rseq::{self, Exit, Index, Slots, Yielded};
 
-/// A `u64` for each core, 0 at first, changed in one step by any thread on its core.
+/// A `u64` for each core, initially 0, which any thread changes atomically on its core.
 ///
-/// It is what [`AtomicU64`] is, without its price: no locked instruction,
-/// no shared line. An operation acts on the word of the core the thread runs on at that moment, so two in
-/// a row may act on different words. What can be built on that:
+/// It has the operations of an [`AtomicU64`] without locked instructions and shared cache lines. An operation acts on
+/// the word of the core that the thread runs on at that moment, so two operations in a row may act on different
+/// words. It can implement:
 ///
 /// | to build | with |
 /// |---|---|
-/// | numbers no other core gives | [`add_fetch_at`](Word::add_fetch_at): unique with its [`Shard`] |
+/// | numbers that are unique in the process | [`add_fetch_at`](Word::add_fetch_at): unique with its [`Shard`] |
 /// | one spare object kept for each core | [`exchange`](Word::exchange) of its address |
 /// | a token bucket, flags, packed state | [`fetch_update`](Word::fetch_update) |
-/// | a list pushed to here, taken whole from afar | [`store_if_equal`](Word::store_if_equal), [`drain`](Word::drain) |
+/// | a list pushed to by its core, and taken whole by others | [`store_if_equal`](Word::store_if_equal), [`drain`](Word::drain) |
 ///
-/// Taking single items from a list this way is unsound: between the load of an item's successor and the
-/// store, the item may have been taken and put back (the ABA problem).
+/// Taking single items from a list this way is unsound: between the load of an item's successor and the store, the
+/// item may have been taken and put back (the ABA problem).
 ///
 /// ```
 /// use corelocal::percpu::{Shard, Word};
@@ -40,29 +40,29 @@ use crate::rseq::{self, Exit, Index, Slots, Yielded};
 /// ```
 ///
 /// # Threads without critical sections
-/// Use the word of a shared part, with atomic instructions; all operations do there what they do
-/// elsewhere. None can fail for want of anything: without memory for slots all threads use one word inside
-/// the object.
+/// They use the word of a shared shard, with atomic instructions. All operations work the same way there. They never
+/// fail for lack of resources: without memory for slots all threads use one word inside the object.
 ///
 /// # Where it may be used
-/// As [`Counter`](super::Counter): in any thread, in signal handlers, during thread exit, in the child
+/// Like [`Counter`](super::Counter): in any thread, in signal handlers, during thread exit, and in the child after
+/// `fork`. The exception for `vfork` is the same.
 /// after `fork`. The exception for `vfork` is the same.
 ///
 /// # Memory
 /// 24 bytes, and 8 bytes on each core that used it.
 ///
 /// # Memory ordering
-/// Every operation that stores releases, and every one that loads acquires: what a thread did before it
-/// stored a word happens before what a thread does that then loads it.
+/// Every operation that stores releases, and every one that loads acquires: what a thread did before it stored a word
+/// happens before what another thread does after it loaded that word.
 ///
 /// # Drop
-/// Words are numbers; what they may stand for is the owner's to take back with [`drain`](Word::drain).
+/// Words are plain numbers. An owner that stores addresses in them must free them with [`drain`](Word::drain).
 pub struct Word<I: SlotIndex = Cid> {
     words: Owned<AtomicU64, I>,
     inside: AtomicU64,
 }
 
-/// The word was another than expected. Nothing was stored.
+/// The word was not the expected one. Nothing was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch;
 
@@ -75,13 +75,13 @@ impl fmt::Display for Mismatch {
 impl core::error::Error for Mismatch {}
 
 impl<I: SlotIndex> Word<I> {
-    /// Words of 0.
+    /// Creates words of 0.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Word { words: Owned::new(), inside: AtomicU64::new(0) }
     }
 
-    /// Words of 0.
+    /// Creates words of 0.
     #[cfg(loom)]
     pub fn new() -> Self {
         Word { words: Owned::new(), inside: AtomicU64::new(0) }
@@ -89,21 +89,21 @@ impl<I: SlotIndex> Word<I> {
 
     /// Adds `n` to this core's word, wrapping, and returns the sum.
     ///
-    /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.
+    /// Constant time; wait-free, with a bounded number of retries. Async-signal-safe.
     #[inline]
     pub fn add_fetch(&self, n: u64) -> u64 {
         word_operations::add_fetch(self, n)
     }
 
-    /// As [`add_fetch`](Word::add_fetch), telling whose word it was.
+    /// Like [`add_fetch`](Word::add_fetch). Also returns the shard of the word.
     #[inline]
     pub fn add_fetch_at(&self, n: u64) -> (Shard, u64) {
         word_operations::add_fetch_at(self, n)
     }
 
-    /// Stores `n` to this core's word and returns what was there.
+    /// Stores `n` in this core's word and returns the old value.
     ///
-    /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.
+    /// Constant time; wait-free, with a bounded number of retries. Async-signal-safe.
     ///
     /// ```
     /// use corelocal::percpu::Word;
@@ -139,34 +139,34 @@ impl<I: SlotIndex> Word<I> {
         word_operations::exchange(self, n)
     }
 
-    /// Stores `n` to this core's word if `expected` is there; tells whose word it was.
+    /// Stores `n` in this core's word if it equals `expected`. Returns the shard of the word.
     ///
-    /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.
+    /// Constant time; wait-free, with a bounded number of retries. Async-signal-safe.
     ///
     /// # Errors
-    /// [`Mismatch`]: something else is there. Often that is so because the thread is on another core than
-    /// where it looked; see [`fetch_update`](Word::fetch_update) for the loop.
+    /// [`Mismatch`]: the word is different. Often the thread has moved to another core since it read `expected`. For
+    /// the loop see [`fetch_update`](Word::fetch_update).
     #[inline]
     pub fn store_if_equal(&self, expected: u64, n: u64) -> Result<Shard, Mismatch> {
         word_operations::store_if_equal(self, expected, n)
     }
 
-    /// This core's word.
+    /// Returns this core's word.
     ///
-    /// A hint: the thread may be on another core by now, and the word changed. Async-signal-safe.
+    /// It is a hint: the thread may be on another core by now, and the word may have changed. Async-signal-safe.
     #[inline]
     pub fn load(&self) -> u64 {
         word_operations::load(self)
     }
 
-    /// Replaces this core's word by what `f` makes of it, unless that is `None`.
+    /// Replaces this core's word by `f` of it, unless that is `None`.
     ///
-    /// `f` runs again as often as the word has changed, or the thread its core, before the store: it must
-    /// depend on nothing but its argument. Then the outcome is that of one step.
+    /// `f` runs again whenever the word has changed, or the thread has moved to another core, before the store. So
+    /// its result must depend on its argument only. Then the operation is atomic.
     ///
-    /// Attempts are capped: when the kernel aborts all of them, as under a debugger that steps through
-    /// instructions, or the word changes before each, the operation acts on the word of a shared part. There it is
-    /// lock-free. Async-signal-safe if `f` is.
+    /// The number of attempts is bounded. If the kernel aborts all of them, as under a debugger that single-steps, or
+    /// the word changes before each, the operation acts on the word of a shared shard. There it is lock-free.
+    /// Async-signal-safe if `f` is.
     ///
     /// ```
     /// use corelocal::percpu::Word;
@@ -182,15 +182,15 @@ impl<I: SlotIndex> Word<I> {
     /// ```
     ///
     /// # Errors
-    /// What `f` wanted left as it is.
+    /// The current word, if `f` returned `None`.
     pub fn fetch_update(&self, f: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
         word_operations::fetch_update(self, f)
     }
 
-    /// The words of all parts that may have been used, with whose they are.
+    /// The words of all shards that may have been used, with their shards.
     ///
-    /// A word that changes meanwhile is seen before or after the change. Words never used are 0. Linear in
-    /// the slots in use, of which each costs a cache miss.
+    /// A word that changes meanwhile is seen before or after the change. Words never used are 0. Linear in the slots
+    /// in use, each of which costs a cache miss.
     ///
     /// ```
     /// use corelocal::percpu::Word;
@@ -204,13 +204,13 @@ impl<I: SlotIndex> Word<I> {
     }
 }
 
-/// From afar: for slots that can be frozen.
+/// Access from other cores, for slots that can be frozen.
 impl<I: Revocable> Word<I> {
-    /// Calls `f` on the word of a certain slot (see [`crate::cid`]), which no thread uses meanwhile.
+    /// Calls `f` on the word of this slot (see [`crate::cid`]). No thread uses the word meanwhile.
     ///
-    /// Takes the slot away from its id ([`crate::cid::freeze`]): nobody waits, its threads get another slot.
-    /// One `membarrier(2)`, so a microsecond or a few, and what `f` takes. If `f` panics the word stays as
-    /// it was. Not for signal handlers.
+    /// The slot is taken away from its id ([`crate::cid::freeze`]); the threads of that id get another slot and do
+    /// not wait. It costs one `membarrier(2)`, of one or a few microseconds, and the time of `f`. If `f` panics the
+    /// word stays as it was. Not for signal handlers.
     ///
     /// ```
     /// use corelocal::cid::Busy;
@@ -225,21 +225,21 @@ impl<I: Revocable> Word<I> {
     /// ```
     ///
     /// # Errors
-    /// [`Busy::NoSlot`]: no thread has used the object yet, or no id had that slot. [`Busy::Frozen`]:
-    /// somebody keeps the slot frozen, for longer than a second. [`Busy::Fence`]: the kernel refuses the
-    /// barrier.
+    /// - [`Busy::NoSlot`]: no thread has used the object yet, or no id has had that slot.
+    /// - [`Busy::Frozen`]: another thread has kept the slot frozen for longer than a second.
+    /// - [`Busy::Fence`]: the kernel refuses the barrier.
     pub fn with_frozen<R>(&self, slot: u32, f: impl FnOnce(&mut u64) -> R) -> Result<R, Busy> {
         word_operations::with_frozen(self, slot, f)
     }
 
-    /// Takes the words of all parts, leaving 0, and calls `f` on each that was not 0.
+    /// Takes the words of all shards, leaving 0, and calls `f` on each that was not 0.
     ///
-    /// Whatever is stored meanwhile is either taken or stays: nothing is lost or seen twice. Linear in the
-    /// slots in use; one `membarrier(2)` for each whose word is not 0. Not for signal handlers.
+    /// A value that is stored meanwhile is either taken or stays: none is lost or seen twice. Linear in the slots in
+    /// use; one `membarrier(2)` for each whose word is not 0. Not for signal handlers.
     ///
     /// # Errors
-    /// Why the first slot that could not be frozen could not: see [`with_frozen`](Word::with_frozen). All
-    /// others have been taken.
+    /// The reason why the first slot could not be frozen: see [`with_frozen`](Word::with_frozen). All others have
+    /// been taken.
     pub fn drain(&self, f: impl FnMut(Shard, u64)) -> Result<(), Busy> {
         word_operations::drain(self, f)
     }

@@ -22,7 +22,7 @@ mod units {
         assert_eq!(sum(&word), 9);
     }
 
-    /// What threads do that have no slot, and what all do without memory.
+    /// What threads without a slot do, and all threads without memory.
     #[test]
     fn other_parts_do_the_same() {
         let word: Word = Word::new();
@@ -82,7 +82,7 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Threads without sections add while a third takes: nothing is lost or seen twice.
+    /// Threads without critical sections add while a third one takes: nothing is lost or seen twice.
     fn explore(drain: fn(&Word, &mut u64)) {
         loom::model(move || {
             let word = Arc::new(Word::<Cid>::new());
@@ -101,7 +101,7 @@ mod loom_tests {
         explore(|word, taken| word.drain(|_, value| *taken += value).unwrap());
     }
 
-    /// What is added between the look and the store is lost.
+    /// An addition between the read and the store is lost.
     #[test]
     #[should_panic(expected = "assertion")]
     fn loom_catches_a_drain_in_two_steps() {

@@ -6,12 +6,11 @@ use super::sums::{LINE, Sums};
 use crate::cid::{Cid, SlotIndex};
 use crate::primitive::atomic::AtomicI64;
 
-/// `N` counters that belong together: one for each kind of request, status or error.
+/// `N` counters that belong together, for example one for each kind of request, status or error.
 ///
-/// Each of them is as cheap to add to as a [`Counter`](super::Counter) (and one compare for the
-/// index), and on each core they lie side by side: eight of them in a cache line, and no line that
-/// another core writes. So a request that adds to several of them touches one line or two, where as
-/// many `Counter`s made at different times would lie anywhere.
+/// Each of them is as cheap as a [`Counter`](super::Counter), apart from one compare for the index. On each core they
+/// lie next to each other: eight in a cache line, on lines that no other core writes. A request that adds to several
+/// of them touches one or two lines. As many `Counter`s made at different times would lie on different lines.
 ///
 /// ```
 /// use corelocal::percpu::CounterVec;
@@ -26,26 +25,25 @@ use crate::primitive::atomic::AtomicI64;
 /// # Ok::<(), corelocal::percpu::OutOfRange>(())
 /// ```
 ///
-/// The index of the counter comes from the caller, so every use of it may fail: with [`OutOfRange`],
-/// never with a panic.
+/// The caller chooses the index, so every use of it may fail: with [`OutOfRange`], never with a panic.
 ///
 /// # Where it may be used, memory ordering, vfork
-/// As [`Counter`](super::Counter).
+/// Like [`Counter`](super::Counter).
 ///
 /// # Memory
-/// 16 + 8 `N` bytes, plus 8 `N` rounded up to a power of two on each core that used it; at most 1 MiB
-/// there, so `N` is at most 131072 (more does not compile). Of many counters only the pages (512
-/// counters) that a core touched are resident.
+/// 16 + 8 `N` bytes, and on each core that used it 8 `N` bytes rounded up to a power of two. There the maximum is 1
+/// MiB, so `N` is at most 131072 (more does not compile). Of many counters only the pages (512 counters) that a core
+/// has touched are resident.
 pub struct CounterVec<const N: usize, I: SlotIndex = Cid> {
     sums: Sums<[AtomicI64; N], I>,
 }
 
-/// An index that is not below the number of counters.
+/// The index is not below the number of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange {
-    /// What was asked for.
+    /// The index.
     pub index: usize,
-    /// How many there are.
+    /// The number of counters.
     pub len: usize,
 }
 
@@ -62,19 +60,19 @@ impl fmt::Display for OutOfRange {
 impl core::error::Error for OutOfRange {}
 
 impl<const N: usize, I: SlotIndex> CounterVec<N, I> {
-    /// Counters of value 0.
+    /// Creates counters of value 0.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         CounterVec { sums: Sums::new() }
     }
 
-    /// Counters of value 0.
+    /// Creates counters of value 0.
     #[cfg(loom)]
     pub fn new() -> Self {
         CounterVec { sums: Sums::new() }
     }
 
-    /// `N`.
+    /// The number of counters, `N`.
     #[allow(
         clippy::len_without_is_empty,
         reason = "it has a length, as an array has, not contents"
@@ -94,12 +92,12 @@ impl<const N: usize, I: SlotIndex> CounterVec<N, I> {
         if index >= N {
             return Err(OutOfRange { index, len: N });
         }
-        // SAFETY: checked.
+        // SAFETY: the index is below `N`, by `check`.
         unsafe { self.sums.add_at(index, n) };
         Ok(())
     }
 
-    /// Subtracts `n`, wrapping; as [`add`](CounterVec::add).
+    /// Subtracts `n`, wrapping. Like [`add`](CounterVec::add).
     ///
     /// # Errors
     /// As [`add`](CounterVec::add).
@@ -108,7 +106,7 @@ impl<const N: usize, I: SlotIndex> CounterVec<N, I> {
         self.add(index, n.wrapping_neg())
     }
 
-    /// The value of the counter at `index`, as [`Counter::get`](super::Counter::get) reads it.
+    /// The value of the counter at `index`. Like [`Counter::get`](super::Counter::get).
     ///
     /// # Errors
     /// [`OutOfRange`].
@@ -116,8 +114,7 @@ impl<const N: usize, I: SlotIndex> CounterVec<N, I> {
         self.check(index).map(|()| self.sums.get(index))
     }
 
-    /// Takes the value of the counter at `index`, leaving 0, as [`Counter::take`](super::Counter::take)
-    /// does.
+    /// Takes the value of the counter at `index`, leaving 0. Like [`Counter::take`](super::Counter::take).
     ///
     /// # Errors
     /// [`OutOfRange`].
@@ -125,15 +122,15 @@ impl<const N: usize, I: SlotIndex> CounterVec<N, I> {
         self.check(index).map(|()| self.sums.exchange(index, 0))
     }
 
-    /// The values, in order. Each is read when the iterator comes to its line of eight.
+    /// The values, in order. Each cache line of eight is read when the iterator reaches it.
     ///
     /// Linear in `N` times the slots in use. Async-signal-safe.
     pub fn iter(&self) -> impl Iterator<Item = i64> + '_ {
         (0..N).step_by(LINE).flat_map(|first| self.sums.read::<LINE>(first)).take(N)
     }
 
-    /// The values at about one time: each exact by itself, as [`get`](CounterVec::get) would read it, but
-    /// what is added meanwhile may be in one and not in another.
+    /// The values at about the same time. Each is exact, as [`get`](CounterVec::get) returns it. An addition made
+    /// meanwhile may be included in one counter while a later one is missing from another.
     ///
     /// The array is on the stack: use [`iter`](CounterVec::iter) for a large `N`.
     pub fn snapshot(&self) -> [i64; N] {
@@ -141,8 +138,8 @@ impl<const N: usize, I: SlotIndex> CounterVec<N, I> {
         array::from_fn(|_| values.next().unwrap_or(0))
     }
 
-    /// Takes all values, leaving zeros: each as [`take`](CounterVec::take) would, so nothing is lost or
-    /// taken twice.
+    /// Takes all values, leaving zeros. Each is taken like [`take`](CounterVec::take) does, so none is lost or taken
+    /// twice.
     pub fn take_all(&self) -> [i64; N] {
         let lines = (0..N).step_by(LINE);
         let mut values = lines.flat_map(|first| self.sums.take::<LINE>(first, |value| value != 0));

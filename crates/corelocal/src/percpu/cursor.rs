@@ -1,20 +1,20 @@
-//! Where consumers of all parts look next: many items in a row from one part, so that producers elsewhere
-//! keep their lines, then on to the next one, so that no part waits for ever.
+//! The shard where consumers search next. They take many items in a row from one shard, so that producers elsewhere
+//! keep their cache lines, and then go on to the next, so that no shard waits for ever.
 //!
 //! ```text
 //!   63        32 31        0
-//!   part's number   items it gave in a row
+//!   shard's number  items taken in a row
 //! ```
 //!
-//! Nothing depends on it but where a walk begins: consumers overwrite each other's, all relaxed. It has a cache
-//! line of its own: producers read what lies beside it at every push.
+//! Only the start of a walk depends on it: consumers overwrite each other's value, and all accesses are relaxed. It
+//! has a cache line of its own, since producers read the neighbouring fields with every push.
 
 use super::lazy_block::Owned;
 use super::slot::Zeroed;
 use crate::cid::SlotIndex;
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
-/// Items that a consumer takes from one part before it goes on to the next.
+/// The number of items that a consumer takes from one shard before it goes on to the next.
 const STREAK: u64 = 64;
 
 /// See the module's text.
@@ -32,8 +32,8 @@ impl Cursor {
         Cursor(AtomicU64::new(0))
     }
 
-    /// What `take` gets from some part: from the one that gave the last item, in constant time, else from the
-    /// next one that gives something.
+    /// Calls `take` on shards until one yields something: first on the shard that yielded the last item, in constant
+    /// time, then on the others.
     #[inline]
     pub(super) fn take<T: Zeroed, I: SlotIndex, R>(
         &self,
@@ -46,13 +46,13 @@ impl Cursor {
             return self.take_elsewhere(shards, number, take);
         };
         let is_over = place % (1 << 32) + 1 >= STREAK;
-        // There may be no part of the next number: then the walk begins there.
+        // There may be no shard with the next number: then the walk begins at the shard after it.
         let next = if is_over { (u64::from(number) + 1) << 32 } else { place + 1 };
         self.0.store(next, Ordering::Relaxed);
         Some(taken)
     }
 
-    /// From the parts after this one, then from those before, and once more from itself.
+    /// Tries the shards after this one, then those before it, and finally this one again.
     #[cold]
     fn take_elsewhere<T: Zeroed, I: SlotIndex, R>(
         &self,

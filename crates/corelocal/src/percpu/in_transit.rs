@@ -1,34 +1,34 @@
-//! The moments in which a value is on its way from one slot to another, and in neither.
+//! Moments in which a value is moved from one slot to another, and is in neither.
 //!
-//! A seqlock's counter: odd while something moves, different afterwards. One for all containers, since
-//! trims are rare and their moves take nanoseconds.
+//! The counter is that of a sequence lock: odd during a move, and larger afterwards. There is one for all containers,
+//! since trims are rare and their moves take nanoseconds.
 //!
 //! ```text
 //!   63      16 15            0
-//!   count      generation          of the one that moved last
+//!   count      generation          of the last move
 //! ```
 //!
-//! A child that was forked in the middle of a move finds an odd count that nobody will make even: by the
-//! generation (`sys/forks.rs`) it knows that nothing moves. What was on its way is lost to it.
+//! A child that was forked in the middle of a move finds an odd count that stays odd. It recognises by the generation
+//! (`sys/forks.rs`) that no move is running. The value that was being moved is lost to the child.
 
 use crate::primitive::global::{AtomicU64, Ordering};
 use crate::sys::forks::{self, Identity};
 
 static MOVES: AtomicU64 = AtomicU64::new(0);
-/// Who moved last, or does.
+/// The thread that made the last move, or makes one now.
 static MOVER: AtomicU64 = AtomicU64::new(0);
 const GENERATION_BITS: u32 = 16;
 
-/// What a reader of several slots remembers: if it is the same before and after, and `is_still`,
-/// nothing was moved in between.
+/// What a reader of several slots remembers: if it is the same before and after, and `is_still`, there was no move in
+/// between.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moment(u64);
 
 impl Moment {
     pub(super) fn now() -> Moment {
-        // Acquire: partner is the Release in `while_in_transit`: who sees a number from after a move sees what was
-        // moved. What the reader loaded before stays before: those loads acquire, or are followed by
-        // this one in the same order on x86-64.
+        // Acquire: partner is the Release in `while_in_transit`. A thread that sees the count after a move sees the
+        // moved value. Loads that come before this one stay before it: they acquire, or are followed by this one in
+        // program order on x86-64.
         Moment(MOVES.load(Ordering::Acquire))
     }
 
@@ -38,20 +38,21 @@ impl Moment {
     }
 }
 
-/// Whether the calling thread moved something last: if something moves, then below this signal handler.
+/// Returns whether the calling thread made the last move. If a move is running, it then runs below this signal
+/// handler.
 pub(super) fn is_here() -> bool {
-    // Relaxed: a thread sees its own store, and nobody else's is its own.
+    // Relaxed: a thread sees its own store, and compares it with its own number only.
     MOVER.load(Ordering::Relaxed) == Identity::of_this_thread().number()
 }
 
-/// Runs `f`, which moves a value. One at a time (`trim.rs`, invariant 3).
+/// Runs `f`, which moves a value. One thread at a time (`trim.rs`, invariant 3).
 pub(super) fn while_in_transit(f: impl FnOnce()) {
     let generation = u64::from(forks::generation());
     let number = |count: u64| count << GENERATION_BITS | generation;
-    // Relaxed: written by one at a time. Odd, whether it is now or not: a fork may have left it so.
+    // Relaxed: one thread at a time writes it. The result is odd in any case: a fork may have left the count odd.
     let odd = ((MOVES.load(Ordering::Relaxed) >> GENERATION_BITS) + 1) | 1;
     MOVER.store(Identity::of_this_thread().number(), Ordering::Relaxed);
-    // AcqRel: the stores of `f` stay behind it.
+    // AcqRel: the stores of `f` come after it.
     MOVES.swap(number(odd), Ordering::AcqRel);
     f();
     // Release: partner is the Acquire in `now`.
@@ -62,7 +63,7 @@ pub(super) fn while_in_transit(f: impl FnOnce()) {
 mod tests {
     use super::*;
 
-    /// What a child finds that was forked in the middle of a move.
+    /// The state of a child that was forked in the middle of a move.
     #[test]
     fn a_move_of_another_process_is_over() {
         let generation = u64::from(forks::generation());

@@ -1,28 +1,28 @@
-//! An item as the words that sections copy.
+//! An item in the form of words that critical sections copy.
 //!
-//! Sections move 64-bit words and know no types. So an item is kept as the fewest words that hold it,
-//! at least one, and goes in and out by value.
+//! Critical sections move 64-bit words and know no types. So an item is stored in the fewest words that hold it, at
+//! least one, and goes in and out by value.
 //!
 //! # Invariants
-//! 1. The size of [`Words`] is a multiple of 8, at least 8, and its alignment 8, whatever `T` is. An
-//!    array of them is an array of words.
-//! 2. Words are copied as `MaybeUninit<u64>`, never as `u64`: padding and what lies behind a short item
-//!    may be uninitialised, and a pointer keeps its provenance, which an integer would lose.
-//! 3. An item is copied to and from its words, never referred to in place: its own alignment does not
-//!    matter there.
+//! 1. The size of [`Words`] is a multiple of 8, at least 8, and its alignment is 8 for every `T`. An array of them is
+//!    an array of words.
+//! 2. Words are copied as `MaybeUninit<u64>`, never as `u64`: padding and the bytes after a short item may be
+//!    uninitialised, and a pointer keeps its provenance, which an integer would lose.
+//! 3. An item is copied to and from its words, and never referred to in place. So its own alignment is irrelevant
+//!    there.
 
 use core::mem::{ManuallyDrop, MaybeUninit};
 
-/// Room for one item. Whether there is one is known elsewhere; nothing is dropped.
+/// Room for one item. Whether it holds one is recorded elsewhere; it never drops the item.
 #[repr(C, packed(8))]
 pub(super) union Words<T> {
     item: ManuallyDrop<MaybeUninit<T>>,
-    /// For invariant 1; never read.
+    /// Determines size and alignment (invariant 1); never read.
     word: u64,
 }
 
 impl<T> Words<T> {
-    /// How many words an item takes.
+    /// The number of words of an item.
     pub(super) const COUNT: usize = {
         let size = size_of::<Self>();
         assert!(size >= 8 && size % 8 == 0 && align_of::<Self>() == 8);
@@ -36,7 +36,7 @@ impl<T> Words<T> {
     #[inline(always)]
     pub(super) fn new(item: T) -> Self {
         let mut words = Self::uninit();
-        // SAFETY: room for a `T`; its alignment is not asked for (invariant 3).
+        // SAFETY: room for a `T`, written unaligned (invariant 3).
         unsafe { (&raw mut words).cast::<T>().write_unaligned(item) };
         words
     }
@@ -44,27 +44,27 @@ impl<T> Words<T> {
     /// The item.
     ///
     /// # Safety
-    /// There is one, and it is taken only once.
+    /// - There is an item, and it is taken only once.
     #[inline(always)]
     pub(super) unsafe fn into_item(self) -> T {
-        // SAFETY: the caller's promise; invariant 3.
+        // SAFETY: the caller guarantees an item that is taken once; read unaligned (invariant 3).
         unsafe { (&raw const self).cast::<T>().read_unaligned() }
     }
 
-    /// The first word: all of an item of one word.
+    /// The first word: the whole of an item of one word.
     #[inline(always)]
     pub(super) fn first(&self) -> MaybeUninit<u64> {
         // SAFETY: inside by invariant 1; read as invariant 2 says.
         unsafe { (&raw const *self).cast::<MaybeUninit<u64>>().read() }
     }
 
-    /// Where the words are.
+    /// The address of the words.
     #[inline(always)]
     pub(super) fn as_ptr(&self) -> *const MaybeUninit<u64> {
         (&raw const *self).cast()
     }
 
-    /// The words of an item of one word.
+    /// Makes the words of an item of one word.
     #[inline(always)]
     pub(super) fn from_first(word: MaybeUninit<u64>) -> Self {
         let mut words = Self::uninit();
@@ -74,8 +74,8 @@ impl<T> Words<T> {
     }
 }
 
-/// Drops what an iterator yields. A panic in one item's drop does not keep the others; a second one
-/// ends the process, as it does in every collection.
+/// Drops the items of an iterator. If one item's drop panics, the others are still dropped. A second panic ends the
+/// process, as in every collection.
 pub(super) struct DropAll<'a, I: Iterator>(pub(super) &'a mut I);
 
 impl<I: Iterator> Drop for DropAll<'_, I> {
@@ -120,7 +120,7 @@ mod tests {
             assert_eq!(unsafe { Words::new(item.clone()).into_item() }, item);
             if Words::<T>::COUNT == 1 {
                 let word = Words::new(item.clone()).first();
-                // SAFETY: likewise.
+                // SAFETY: made of an item, taken once.
                 assert_eq!(unsafe { Words::<T>::from_first(word).into_item() }, item);
             }
         }

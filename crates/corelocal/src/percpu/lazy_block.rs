@@ -1,8 +1,8 @@
-//! A block and its life inside a container: unbound, bound at first use, freed by drop.
+//! A container's block and its lifetime: unbound, bound at first use, freed when dropped.
 //!
 //! Invariants:
-//! 1. The base of `slots`, once set, is that of a block of `T` this owns, or was lent.
-//! 2. Slots are used by sections indexed by `I`, shared slots by atomics or under a lock.
+//! 1. If the base of `slots` is set, it is that of a block of `T` that this owns or that was lent to it.
+//! 2. Slots are accessed by critical sections indexed by `I`; shared slots by atomics or under a lock.
 
 use core::marker::PhantomData;
 #[cfg(not(loom))]
@@ -20,12 +20,12 @@ pub(super) struct Owned<T: Zeroed, I: SlotIndex> {
     content: PhantomData<(&'static T, I)>,
 }
 
-/// In the number of a part: it is a shared one.
+/// This bit marks the number of a shared shard.
 const SHARED: u32 = 1 << 31;
 
-/// What remains to be done when no section could.
+/// What to do if no critical section could run.
 pub(super) enum Fallback<T: 'static> {
-    /// Use this with atomics or under a lock: other threads share it.
+    /// Use this shared slot with atomics or under a lock.
     Shared(&'static T),
     /// There is no memory for a block.
     Unbound,
@@ -42,11 +42,12 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         Owned { slots: Slots::new(), content: PhantomData }
     }
 
-    /// With a block from the start, which this does not own and never frees.
+    /// Uses this block from the start, without owning it. It is never freed here.
     ///
     /// # Safety
-    /// The block is `I`'s. Until it is given back, this is the only one to use it; from then on nobody uses
-    /// this, or what it gave out: references are `'static` for blocks that stay.
+    /// - The block was allocated for `I`.
+    /// - Until the block is given back, only this object uses it. Afterwards this object and all references from it
+    ///   are unused: references are `'static` because most blocks stay mapped.
     #[cfg(not(loom))]
     pub(super) unsafe fn lent(block: Block<T>) -> ManuallyDrop<Self> {
         let slots = Slots::new();
@@ -54,16 +55,17 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         ManuallyDrop::new(Owned { slots, content: PhantomData })
     }
 
-    /// The block, and below which number its shared slots may have been used.
+    /// The block, and the number below which its shared slots may have been used.
     #[cfg(not(loom))]
     pub(super) fn used(&self) -> Option<(Block<T>, u32)> {
         self.block().map(|block| (block, self.slots.opened_shared()))
     }
 
-    /// Runs `section` on this block once, inline, and everything else out of line. The section must
-    /// use the slot it locates as a `T`.
+    /// Runs `section` on this block once, inline, and everything else out of line. The section must access the slot
+    /// that it locates as a `T`.
     ///
-    /// `Err` tells what else to do. Give a closure that owns what it captures: captured by
+    /// `Err` says what to do instead. Pass a closure that owns what it captures: operands captured by reference would
+    /// have to live in memory.
     /// reference, operands would have to live in memory.
     #[inline(always)]
     pub(super) fn run<E: Ended>(
@@ -74,7 +76,7 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         if ended.is_done() { Ok(ended) } else { self.run_cold(ended, section) }
     }
 
-    /// The first half of `run`: where it is not done, `run_cold` with the same section does the rest. For
+    /// The first half of `run`. If the section did not commit, `run_cold` with the same section does the rest. For
     /// callers that put the second half, with their operands, into a cold function of their own.
     #[inline(always)]
     pub(super) fn run_once<E: Ended>(&self, section: impl Fn(Index, &Slots) -> E) -> E {
@@ -100,39 +102,39 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         }
     }
 
-    /// What sections use, of every slot that any object used.
+    /// The data of every slot that an object has used, as critical sections access it.
     pub(super) fn slots(&self) -> impl Iterator<Item = &'static T> + use<T, I> {
         let opened = cid::high_water::<I>();
         let block = self.block();
         block.into_iter().flat_map(move |block| (0..opened).map(move |slot| block.slot(slot)))
     }
 
-    /// What atomics and locks use, of every shared slot in use.
+    /// The data of every shared slot in use, as atomics and locks access it.
     pub(super) fn shared(&self) -> impl Iterator<Item = &'static T> + use<T, I> {
         let opened = self.slots.opened_shared();
         let block = self.block();
         block.into_iter().flat_map(move |block| (0..opened).map(move |slot| block.shared(slot)))
     }
 
-    /// What sections use under this slot, if it is in use.
+    /// The data of this slot, if it is in use.
     pub(super) fn slot(&self, slot: u32) -> Option<&'static T> {
         (slot < cid::high_water::<I>()).then(|| self.block())?.map(|block| block.slot(slot))
     }
 
-    /// The numbers of all parts in use, in ascending order: slots, then shared ones. A part keeps its number,
-    /// whatever else comes into use.
+    /// The numbers of all shards in use, in ascending order: slots, then shared ones. A shard keeps its number when
+    /// others come into use.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + use<T, I> {
         let shared = 0..self.slots.opened_shared();
         (0..cid::high_water::<I>()).chain(shared.map(|slot| SHARED | slot))
     }
 
-    /// The part of this number, found at once, if it is in use.
+    /// The shard with this number, if it is in use. Constant time.
     #[inline]
     pub(super) fn shard(&self, number: u32) -> Option<&'static T> {
         if number & SHARED == 0 { self.slot(number) } else { self.shared_slot(number & !SHARED) }
     }
 
-    /// The calling thread's shared slot, now in use; `None` without memory.
+    /// The calling thread's shared slot, which is in use from now on. `None` if there is no memory.
     #[cold]
     pub(super) fn share(&self) -> Option<&'static T> {
         Some(self.bind()?.shared(cid::shared_slot(&self.slots)))

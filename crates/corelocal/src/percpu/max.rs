@@ -51,20 +51,20 @@ unsafe impl Zeroed for Largest {
 /// Values above 2^63 - 2 count as 2^63 - 2.
 ///
 /// # Where it may be used, memory, memory ordering, vfork
-/// As [`Counter`](super::Counter).
+/// Like [`Counter`](super::Counter).
 pub struct Max<I: SlotIndex = Cid> {
     words: Owned<Largest, I>,
     rest: AtomicI64,
 }
 
 impl<I: SlotIndex> Max<I> {
-    /// Nothing recorded.
+    /// Creates one without values.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Max { words: Owned::new(), rest: AtomicI64::new(0) }
     }
 
-    /// Nothing recorded.
+    /// Creates one without values.
     #[cfg(loom)]
     pub fn new() -> Self {
         Max { words: Owned::new(), rest: AtomicI64::new(0) }
@@ -76,7 +76,7 @@ impl<I: SlotIndex> Max<I> {
     #[inline]
     pub fn record(&self, value: u64) {
         let stored = encode(value);
-        // SAFETY: our slots, of one word.
+        // SAFETY: the slots of `self.words`, which hold one word each.
         let first = self.words.run_once(unsafe { section(stored) });
         if !first.is_done() {
             self.record_cold(stored, first);
@@ -86,20 +86,20 @@ impl<I: SlotIndex> Max<I> {
     #[cold]
     #[inline(never)]
     fn record_cold(&self, stored: i64, first: Exit) {
-        // SAFETY: our slots, of one word.
+        // SAFETY: the slots of `self.words`, which hold one word each.
         if let Err(fallback) = self.words.run_cold(first, unsafe { section(stored) }) {
             self.fall_back(stored, fallback);
         }
     }
 
-    /// The largest value recorded so far; `None` if there is none.
+    /// The largest value recorded so far. `None` if none was.
     ///
-    /// Sees every value whose recording happens before the call. Linear in the slots in use.
+    /// Includes every value whose recording happens before the call. Linear in the slots in use.
     pub fn get(&self) -> Option<u64> {
         let rest = self.rest.load(Ordering::Relaxed);
         let words = self.words.slots().chain(self.words.shared());
-        // Acquire: partner is the Release of a trim; whoever finds a slot emptied finds its value in the
-        // shared slot, which comes after.
+        // Acquire: partner is the Release of a trim. A thread that finds a slot emptied finds its value in the shared
+        // slot, which is read later.
         decode(words.fold(rest, |largest, word| largest.max(word.0.load(Ordering::Acquire))))
     }
 
@@ -111,20 +111,20 @@ impl<I: SlotIndex> Max<I> {
     }
 }
 
-/// Section `store_greater`.
+/// The critical section `store_greater`.
 ///
 /// # Safety
-/// It is run by an `Owned` of one word.
+/// - It is run by an `Owned` of one word.
 #[inline(always)]
 unsafe fn section(stored: i64) -> impl Fn(Index, &Slots) -> Exit {
-    // SAFETY: `Owned` gives its slots, used by sections of one kind of id; the caller's promise.
+    // SAFETY: the caller runs it by an `Owned` of one word, whose slots are used by sections of one kind of id.
     move |ids, slots| unsafe { rseq::store_greater(ids, slots, stored) }
 }
 
-/// The largest value that can be told from others.
+/// The largest value that can be distinguished.
 const LARGEST: u64 = i64::MAX as u64 - 1;
 
-/// Words start out as 0, which must mean "nothing": values are stored one higher.
+/// Words start as 0, which must mean "no value". So values are stored incremented by one.
 #[inline(always)]
 fn encode(value: u64) -> i64 {
     value.min(LARGEST) as i64 + 1
@@ -146,7 +146,7 @@ impl<I: SlotIndex> fmt::Debug for Max<I> {
     }
 }
 
-/// The smallest value that any thread has recorded: [`Max`] upside down.
+/// The smallest value that any thread has recorded. See [`Max`].
 ///
 /// ```
 /// use corelocal::percpu::Min;
@@ -161,31 +161,31 @@ impl<I: SlotIndex> fmt::Debug for Max<I> {
 /// Values above 2^63 - 2 count as 2^63 - 2.
 ///
 /// # Where it may be used, memory, memory ordering, vfork
-/// As [`Counter`](super::Counter).
+/// Like [`Counter`](super::Counter).
 pub struct Min<I: SlotIndex = Cid> {
     missing: Max<I>,
 }
 
 impl<I: SlotIndex> Min<I> {
-    /// Nothing recorded.
+    /// Creates one without values.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Min { missing: Max::new() }
     }
 
-    /// Nothing recorded.
+    /// Creates one without values.
     #[cfg(loom)]
     pub fn new() -> Self {
         Min { missing: Max::new() }
     }
 
-    /// Records a value; as [`Max::record`].
+    /// Records a value, like [`Max::record`].
     #[inline]
     pub fn record(&self, value: u64) {
         self.missing.record(LARGEST - value.min(LARGEST));
     }
 
-    /// The smallest value recorded so far; `None` if there is none. As [`Max::get`].
+    /// The smallest value recorded so far. `None` if none was. Like [`Max::get`].
     pub fn get(&self) -> Option<u64> {
         self.missing.get().map(|missing| LARGEST - missing)
     }

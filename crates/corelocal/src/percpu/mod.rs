@@ -1,18 +1,15 @@
-//! Typed data with a slot for each core.
+//! Data structures with one slot per core.
 //!
-//! [`Counter`] is a statistic that any thread adds to at nearly the cost of adding to a private
-//! variable; [`Max`] keeps the largest value that any thread has seen. [`CounterVec`] is many counters,
-//! [`Gauge`] goes up and down, [`Histogram`] tells which values occur how often.
-//!
-//! To build with: [`PerCpu`] is a value of any type for each core, [`Lock`] one behind a lock that costs
-//! the core's own threads no atomic instruction, [`Word`] a number with the operations of an atomic, and
-//! [`area::Area`] gives out many cells of such words.
-//!
-//! To keep things in: [`Stack`] holds items for whoever needs one next on this core, [`Pool`] objects that
-//! are dear to make.
-//!
-//! To hand things on: [`Ring`] is a bounded buffer of each core that anybody empties, [`Queue`] one without
-//! bounds whose consumers may sleep.
+//! - Statistics: [`Counter`] is added to at nearly the cost of a private variable. [`Max`] and [`Min`] keep the
+//!   largest and smallest value. [`CounterVec`] holds many counters, [`Gauge`] goes up and down, and [`Histogram`]
+//!   records how often values occur.
+//! - Building blocks: [`PerCpu`] is a value of any type for each core. [`Lock`] protects one by a lock that costs the
+//!   core's own threads no atomic instruction. [`Word`] is a number with the operations of an atomic. [`area::Area`]
+//!   allocates many cells of such words.
+//! - Caches: [`Stack`] keeps items for the next thread on the core that needs one. [`Pool`] keeps objects that are
+//!   expensive to make.
+//! - Hand-over: [`Ring`] is a bounded buffer per core that any thread drains. [`Queue`] is unbounded, and its
+//!   consumers may sleep.
 
 #[cfg(not(loom))]
 pub mod area;

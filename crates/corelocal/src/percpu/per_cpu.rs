@@ -1,17 +1,18 @@
 //! Typed storage with a value for each core.
 //!
-//! # Data's way
-//! `get` → offset of this thread's slot, read in place → the slot's value, if it was made: five loads
-//! (cpu or id, its place in the table, the table's entry, the base, the state) and no section, since a shared reference excludes nobody. At first use the value is made, on the
-//! thread's stack, and copied into the slot. Threads without a slot use a shared slot's value in the
-//! same way; without memory there is one inside the object.
+//! # Data flow
+//! `get` → offset of this thread's slot, read in place → the slot's value, if it exists. This takes five loads (cpu
+//! or id, its place in the table, the table's entry, the base, the state) and no critical section, since a shared
+//! reference excludes no other thread. At first use the value is made on the thread's stack and copied into the slot.
+//! Threads without a slot use a shared slot's value in the same way. If there is no memory, they use one inside the
+//! object.
 //!
 //! # Invariants
-//! 1. A value is made before a part is claimed for it. So an initialiser may panic or come back here.
-//! 2. A part that another thread is just filling is passed over: nobody waits but for the last one.
-//! 3. Values stay where they are until they are taken by an owner of the whole object.
-//! 4. A value is on the stack once, in the frame of `make`: functions below get its address. A `T` may be as long
-//!    as a core's part, and stacks are not much longer.
+//! 1. A value is made before a shard is claimed for it. So an initialiser may panic or call `get` of the same object.
+//! 2. A shard that another thread is filling is passed over. A thread waits only for the last one, inside the object.
+//! 3. Values stay where they are until an owner of the whole object takes them.
+//! 4. A value is on the stack once, in the frame of `make`. Functions below get its address. A `T` may be as long as
+//!    a core's shard, and stacks are not much longer.
 
 mod iter;
 
@@ -26,12 +27,12 @@ pub use iter::{IntoIter, Iter, IterMut};
 
 /// A `T` for each core that uses it.
 ///
-/// Made by the function given to [`new`](PerCpu::new) when a core first asks for it. What [`get`]
-/// returns may be used by other threads at the same time: those that run on this core next, and any
-/// that walks over all values. So `T` is something that threads may share, as an atomic or a lock, and
-/// the gain is that they seldom meet there. For exclusive access use [`Lock`](super::Lock).
+/// The function given to [`new`](PerCpu::new) makes the value when a core first asks for it. Other threads may use
+/// the value that [`get`] returns at the same time: those that run on this core next, and those that iterate over all
+/// values. So `T` must be usable from several threads, like an atomic or a lock. The gain is that contention is rare.
+/// For exclusive access use [`Lock`](super::Lock).
 ///
-/// `I` chooses what indexes the slots; leave it out unless the number of the cpu matters.
+/// `I` chooses what indexes the slots. The default is right unless the number of the cpu matters.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,23 +56,23 @@ pub use iter::{IntoIter, Iter, IterMut};
 /// ```
 ///
 /// # The initialiser
-/// May run more often than values are needed: when two threads come first to one core, both make a
-/// value, and one is dropped. If it panics nothing has happened, and the next caller tries again. It may
-/// use this very object only if that ends: while it runs there is no value yet.
+/// It may run more often than values are needed: if two threads come first to one core, both make a value, and one is
+/// dropped. If it panics the object is unchanged, and the next caller tries again. It may use the same object only if
+/// that recursion ends: while it runs there is no value yet.
 ///
 /// # Where it may be used
-/// In any thread, registered or not, and in the child after `fork`, which has copies of all values. A
-/// signal handler may call [`try_get`](PerCpu::try_get) if the initialiser is async-signal-safe; where
-/// the value was made before, [`get`](PerCpu::get) too.
+/// In any thread, registered or not, and in the child after `fork`, which has copies of all values. A signal handler
+/// may call [`try_get`](PerCpu::try_get) if the initialiser is async-signal-safe, and [`get`](PerCpu::get) if the
+/// value exists already.
 ///
 /// # Memory
-/// On each core used, the size of `T` and of a word, rounded up to a power of two; the size of `T` and a
-/// few words in the object. While a value is made, its size on the stack of the thread that makes it, once; twice
-/// in a build without optimization. It is dropped in place. No two cores' values share a cache line. A `T` of more than 1 MiB or an
+/// On each core used, the size of `T` and of a word, rounded up to a power of two; in the object, the size of `T` and
+/// a few words. While a value is made, its size on the stack of the thread that makes it, or twice that in a build
+/// without optimization. The values of two cores never share a cache line. A `T` of more than 1 MiB or with an
 /// alignment above 4096 does not compile.
 ///
 /// # Memory ordering
-/// What the initialiser wrote happens before every access to the value; else `T` orders its own.
+/// What the initialiser wrote happens before every access to the value. Otherwise `T` orders its own accesses.
 ///
 /// A `T` that threads may not share, or that another thread may not drop, does not compile:
 ///
@@ -91,7 +92,7 @@ pub struct PerCpu<T: Send + Sync + 'static, I: SlotIndex = Cid> {
     init: fn() -> T,
 }
 
-/// There is no value for this core: see [`PerCpu::try_get`].
+/// This core has no value: see [`PerCpu::try_get`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unavailable;
 
@@ -104,27 +105,27 @@ impl fmt::Display for Unavailable {
 impl core::error::Error for Unavailable {}
 
 impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
-    /// No values yet; `init` makes one for each core that asks.
+    /// Creates an object without values. `init` makes one for each core that asks.
     #[cfg(not(loom))]
     pub const fn new(init: fn() -> T) -> Self {
         PerCpu { slots: Owned::new(), inside: OnceSlot::new(), init }
     }
 
-    /// No values yet; `init` makes one for each core that asks.
+    /// Creates an object without values. `init` makes one for each core that asks.
     #[cfg(loom)]
     pub fn new(init: fn() -> T) -> Self {
         PerCpu { slots: Owned::new(), inside: OnceSlot::new(), init }
     }
 
-    /// The value of the core this thread runs on, made now if there is none.
+    /// The value of the core that this thread runs on, made now if it does not exist.
     ///
-    /// A hint: by the time it is used the thread may be on another core, and another thread on this one.
-    /// Where the kernel gives no memory for slots all threads get one value that is inside the object.
+    /// It is a hint: when it is used the thread may be on another core, and another thread on this one. Where the
+    /// kernel provides no memory for slots all threads get one value inside the object.
     ///
-    /// A nanosecond or two; at first use the initialiser's time, and microseconds for the slot.
+    /// A nanosecond or two. At first use, the initialiser's time and microseconds for the slot.
     ///
     /// # Panics
-    /// If the initialiser does; the object stays usable.
+    /// If the initialiser panics. The object stays usable.
     #[inline]
     pub fn get(&self) -> &T {
         let near = self.slots.near();
@@ -134,16 +135,17 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
         }
     }
 
-    /// As [`get`](PerCpu::get), never with the value that all share.
+    /// Like [`get`](PerCpu::get), but never returns the value that all threads share.
     ///
     /// Never waits. Async-signal-safe if the initialiser is.
     ///
     /// # Errors
-    /// The kernel gives no memory for slots; or both this core's value and the one to fall back to are
-    /// being put into place by others this very moment, which a signal handler cannot wait for.
+    /// - The kernel provides no memory for slots.
+    /// - Other threads are just storing both this core's value and the one to fall back to, and a signal handler
+    ///   cannot wait for them.
     ///
     /// # Panics
-    /// If the initialiser does; the object stays usable.
+    /// If the initialiser panics. The object stays usable.
     #[inline]
     pub fn try_get(&self) -> Result<&T, Unavailable> {
         let near = self.slots.near();
@@ -156,15 +158,15 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
     #[cold]
     fn get_cold(&self, near: Option<&'static OnceSlot<T>>) -> &T {
         loop {
-            // Not twice: with `inside` there is always a place.
+            // Runs at most once: with `inside` a place is always found.
             if let Some(value) = self.make(near, true) {
                 return value;
             }
         }
     }
 
-    /// Makes a value and puts it near, or in a shared slot while another thread fills the one that is near
-    /// (invariant 2), or `inside`. `None` where neither is left.
+    /// Makes a value and stores it near, in a shared slot if another thread fills the near one (invariant 2), or
+    /// `inside`. `None` if neither is available.
     ///
     /// The value is moved once, from this function's frame into the slot (invariant 4).
     #[cold]
@@ -181,7 +183,7 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
             }
         }
         let candidate = (self.init)();
-        // SAFETY: forgotten below where it was moved.
+        // SAFETY: the candidate is forgotten below if it was moved.
         match unsafe { self.place(near, &raw const candidate, inside) } {
             Filled::Moved(value) => {
                 core::mem::forget(candidate);
@@ -192,10 +194,10 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
         }
     }
 
-    /// [`Filled::Busy`] where no place is left.
+    /// Stores the candidate. [`Filled::Busy`] if no place is available.
     ///
     /// # Safety
-    /// As [`OnceSlot::fill`].
+    /// - As [`OnceSlot::fill`].
     unsafe fn place(
         &self,
         near: Option<&'static OnceSlot<T>>,
@@ -205,7 +207,7 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
         if let Some(near) = near {
             let shared = || self.slots.share();
             for slot in [Some(near)].into_iter().chain(core::iter::once_with(shared)).flatten() {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller keeps the conditions of `OnceSlot::fill`.
                 match unsafe { slot.fill(candidate) } {
                     Filled::Busy => {}
                     filled => return filled,
@@ -213,13 +215,13 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
             }
         }
         match inside {
-            // SAFETY: likewise.
+            // SAFETY: the caller keeps the conditions of `OnceSlot::fill`.
             true => unsafe { self.inside.fill_patiently(candidate) },
             false => Filled::Busy,
         }
     }
 
-    /// The value of a certain slot (see [`crate::cid`]), if its core ever asked for one.
+    /// The value of this slot (see [`crate::cid`]), if it exists.
     ///
     /// ```
     /// use corelocal::percpu::PerCpu;
@@ -231,14 +233,14 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
         self.slots.slot(slot)?.get()
     }
 
-    /// All values that there are, each once; those made meanwhile perhaps.
+    /// All existing values, each once. Values made meanwhile may be included.
     ///
-    /// Linear in the slots in use, of which each costs a cache miss.
+    /// Linear in the slots in use, each of which costs a cache miss.
     pub fn iter(&self) -> Iter<'_, T, I> {
         Iter::new(self)
     }
 
-    /// All values that there are, with where each one is.
+    /// All existing values, with their shards.
     ///
     /// ```
     /// use corelocal::percpu::PerCpu;
@@ -255,12 +257,12 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
         core::iter::from_fn(move || iter.next_part())
     }
 
-    /// Folds all values that there are into one.
+    /// Folds all existing values into one.
     pub fn fold<A>(&self, first: A, f: impl FnMut(A, &T) -> A) -> A {
         self.iter().fold(first, f)
     }
 
-    /// All values that there are, exclusively.
+    /// All existing values, mutably.
     ///
     /// ```
     /// use corelocal::percpu::PerCpu;
@@ -275,7 +277,7 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
     }
 }
 
-/// Values of `T::default`.
+/// Creates an object whose values are `T::default()`.
 impl<T: Default + Send + Sync + 'static, I: SlotIndex> Default for PerCpu<T, I> {
     fn default() -> Self {
         Self::new(T::default)
@@ -326,7 +328,7 @@ mod tests {
         static FILLED: OnceSlot<String> = OnceSlot::new();
         FILLED.claim();
         let names: PerCpu<String> = PerCpu::new(|| String::from("name"));
-        // The shared one serves, and serves again.
+        // The shared slot is used, and used again.
         let first: *const String = names.get_cold(Some(&FILLED));
         assert_eq!(first, names.make(Some(&FILLED), false).unwrap() as *const String);
         assert_eq!(

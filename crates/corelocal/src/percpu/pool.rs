@@ -1,11 +1,11 @@
-//! A cache of objects that are dear to make: take one, use it, put it back.
+//! A cache of objects that are expensive to make: take one, use it, put it back.
 //!
-//! # Data's way
-//! `get` → pop from the core's stack, `put` → push onto it. A thread that finds the stack empty makes a new
-//! object, one that finds it full drops one; both outside of any critical section.
+//! # Data flow
+//! `get` → pop from the core's stack; `put` → push onto it. A thread that finds the stack empty makes a new object,
+//! and one that finds it full drops one. Both happen outside of critical sections.
 //!
 //! # Invariant
-//! An object is in the stack, or with one caller or guard; never in both.
+//! An object is either in the stack, or held by one caller or guard.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -16,10 +16,10 @@ use crate::cid::{self, Busy, Cid, Revocable, SlotIndex};
 
 /// Up to `CAPACITY` idle objects for each core: free buffers, parsers, connections.
 ///
-/// An object returned on one core is used next by whoever runs on that core: it is still in that core's
-/// cache. Taking and putting back costs a few nanoseconds at any number of threads, for objects of a
-/// word; box what is larger. The pool never makes objects of its own accord, and drops them only where
-/// it says so: [`put`](Pool::put), [`clear`](Pool::clear), [`trim`](Pool::trim), and when it is dropped.
+/// An object that is put back on one core is next used by a thread on the same core, while it is still in that core's
+/// cache. Taking and putting back cost a few nanoseconds at any number of threads, for objects of a word; box larger
+/// ones. The pool never makes objects on its own initiative. It drops them only in [`put`](Pool::put),
+/// [`clear`](Pool::clear) and [`trim`](Pool::trim), and when it is dropped.
 ///
 /// ```
 /// use corelocal::percpu::Pool;
@@ -42,49 +42,49 @@ use crate::cid::{self, Busy, Cid, Revocable, SlotIndex};
 /// ```
 ///
 /// # Where it may be used
-/// As [`Stack`]: [`try_get`](Pool::try_get) and [`try_put`](Pool::try_put) are async-signal-safe; the others as
-/// far as making and dropping an object is. The child after `fork` has copies of all idle objects.
+/// Like [`Stack`]: [`try_get`](Pool::try_get) and [`try_put`](Pool::try_put) are async-signal-safe. The others are if
+/// making and dropping an object is. The child after `fork` has copies of all idle objects.
 ///
 /// # Memory, memory ordering
-/// As [`Stack`]. An object's last use before it was put back happens before its next one.
+/// Like [`Stack`]. An object's last use before it was put back happens before its next use.
 pub struct Pool<T: Send + 'static, const CAPACITY: usize = 64, I: SlotIndex = Cid> {
     idle: Stack<T, CAPACITY, I>,
     make: fn() -> T,
 }
 
 impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Pool<T, CAPACITY, I> {
-    /// A pool without objects; `make` makes one where [`get`](Pool::get) finds none.
+    /// Creates a pool without objects. `make` makes one when [`get`](Pool::get) finds none.
     #[cfg(not(loom))]
     pub const fn new(make: fn() -> T) -> Self {
         Pool { idle: Stack::new(), make }
     }
 
-    /// A pool without objects; `make` makes one where [`get`](Pool::get) finds none.
+    /// Creates a pool without objects. `make` makes one when [`get`](Pool::get) finds none.
     #[cfg(loom)]
     pub fn new(make: fn() -> T) -> Self {
         Pool { idle: Stack::new(), make }
     }
 
-    /// An idle object of this core, the one put back last, or a new one.
+    /// Takes an idle object of this core, the one put back last, or makes a new one.
     ///
-    /// Constant time, but for the maker, which runs outside of any critical section and may do anything.
+    /// Constant time, apart from the maker, which runs outside of critical sections and may do anything.
     ///
     /// # Panics
-    /// If the maker does; the pool stays usable.
+    /// If the maker panics. The pool stays usable.
     #[inline]
     pub fn get(&self) -> T {
         self.try_get().unwrap_or_else(self.make)
     }
 
-    /// An idle object of this core, the one put back last.
+    /// Takes an idle object of this core, the one put back last.
     ///
-    /// `None` when there is none. Constant time; see [`Stack::pop`]. Async-signal-safe.
+    /// `None` if there is none. Constant time; see [`Stack::pop`]. Async-signal-safe.
     #[inline]
     pub fn try_get(&self) -> Option<T> {
         self.idle.pop()
     }
 
-    /// As [`get`](Pool::get), with a guard that puts the object back when it is dropped.
+    /// Like [`get`](Pool::get). Returns a guard that puts the object back when it is dropped.
     ///
     /// # Panics
     /// As [`get`](Pool::get).

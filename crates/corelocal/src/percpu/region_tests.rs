@@ -1,4 +1,4 @@
-//! Blocks that come and go, pinned and by many threads.
+//! Blocks are allocated and freed, pinned and by many threads.
 
 use super::*;
 use crate::scaled::scaled;
@@ -15,14 +15,14 @@ fn a_pinned_block_outlives_its_release() {
     assert!(region.pin(number) && !region.pin(number));
     // SAFETY: allocated above, used by this test alone.
     unsafe { base.cast::<u64>().write(7) };
-    // SAFETY: likewise.
+    // SAFETY: allocated above, used by this test alone.
     unsafe { release(base, OPAQUE, shift, 1) };
     assert_eq!(region.state(number).now(), block_state::FREEING);
     assert!(!region.pin(number));
     region.unpin(number);
     assert_eq!(region.state(number).now(), block_state::FREE);
-    // SAFETY: a region's memory, which stays; nobody else allocates blocks of this kind and
-    // length in this test's process but tests that leave free blocks alone.
+    // SAFETY: a region's memory, which stays mapped. Other tests of this process that allocate blocks of this kind
+    // and length leave free blocks alone.
     assert_eq!(unsafe { base.cast::<u64>().read() }, 0);
 }
 
@@ -54,19 +54,19 @@ fn threads_share_a_region() {
     });
 }
 
-/// Blocks shorter than the kernel's pages, but not than the shortest ones: the kernel gives back whole pages.
+/// Blocks shorter than the kernel's pages, but not than the smallest pages: the kernel discards whole pages.
 #[test]
 fn neighbours_survive() {
-    // Another length than that of the pinned block, which must stay free.
+    // A length other than that of the pinned block, which must stay free.
     let shift = 13;
     let blocks: Vec<_> = (0..64).map(|_| allocate(OPAQUE, shift).unwrap()).collect();
-    // SAFETY: each a block of this test's own, in its first shared slot.
+    // SAFETY: a block of this test's own, in its first shared slot.
     let word = |nth: usize| unsafe { AtomicU64::from_ptr(blocks[nth].cast()) };
     for nth in 0..64 {
         word(nth).store(1000 + nth as u64, Ordering::Relaxed);
     }
     for nth in (0..64).step_by(3) {
-        // SAFETY: allocated above, and used no more.
+        // SAFETY: allocated above, and no longer used.
         unsafe { release(blocks[nth], OPAQUE, shift, 1) };
     }
     let left: Vec<_> = (0..64).filter(|nth| nth % 3 != 0).collect();
@@ -74,12 +74,12 @@ fn neighbours_survive() {
         assert_eq!(word(*nth).load(Ordering::Relaxed), 1000 + *nth as u64, "block {nth}");
     }
     for nth in left {
-        // SAFETY: likewise.
+        // SAFETY: allocated above, and no longer used.
         unsafe { release(blocks[nth], OPAQUE, shift, 1) };
     }
 }
 
-/// Objects that come and go by the thousand cost the same the second time, in whatever order they went.
+/// Thousands of objects cost the same the second time, in whatever order they were freed.
 #[test]
 fn the_second_time_looks_at_few_words() {
     let (list, shift) = (List::new(), 12);
@@ -101,7 +101,7 @@ fn the_second_time_looks_at_few_words() {
         [|_| (), |blocks| blocks.reverse(), |blocks| blocks.rotate_left(300)];
     for order in orders {
         let (looks, now) = round(order);
-        // One word for each block, and what passes from word to word and from region to region.
+        // One word for each block, and what it takes to go from word to word and from region to region.
         assert!(
             looks < 3 * blocks_of_three_regions,
             "{looks} words for {blocks_of_three_regions} blocks"
@@ -109,11 +109,11 @@ fn the_second_time_looks_at_few_words() {
         assert_eq!(now, regions, "a region was made while blocks were free");
     }
     let mut list = list;
-    // SAFETY: all blocks are back.
+    // SAFETY: all blocks are free.
     unsafe { list.unmap() };
 }
 
-/// A hint that misses a free block costs time, and no region.
+/// A hint that misses a free block costs time, but no additional region.
 #[test]
 fn a_missed_block_is_found_before_a_region_is_made() {
     let (mut list, shift) = (List::new(), 16);
@@ -125,6 +125,6 @@ fn a_missed_block_is_found_before_a_region_is_made() {
     list.regions().for_each(|region| region.first.store(u32::MAX, Ordering::Relaxed));
     assert_eq!(list.allocate(OPAQUE, shift), Some(blocks[0]));
     assert_eq!(list.regions().count(), 2);
-    // SAFETY: this test allocated the blocks, and uses them no more.
+    // SAFETY: this test allocated the blocks, and no longer uses them.
     unsafe { list.unmap() };
 }

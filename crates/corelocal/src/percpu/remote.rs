@@ -1,7 +1,7 @@
-//! Access to slots from afar, and walks over all parts of an object.
+//! Access to the slots of other cores, and walks over all shards of an object.
 //!
-//! Invariant: a slot is frozen only while its content is looked at or taken, never while anything
-//! waits. So two threads that freeze get past each other, and none can wait for itself.
+//! Invariant: a slot is frozen only while its content is read or taken, never while a thread waits. So two threads
+//! that freeze slots do not block each other, and a thread cannot wait for itself.
 
 use super::blocking::Patience;
 use super::lazy_block::Owned;
@@ -9,10 +9,11 @@ use super::shard::Shard;
 use super::slot::Zeroed;
 use crate::cid::{self, Busy, Frozen, Revocable, SlotIndex};
 
-/// Freezes a slot, waiting for another thread that has it frozen, within reason.
+/// Freezes a slot. Waits for another thread that has it frozen, up to about a second.
 ///
 /// # Errors
-/// As [`cid::freeze`]; [`Busy::Frozen`] only if another thread keeps it for long, or the calling one has it.
+/// Those of [`cid::freeze`]. [`Busy::Frozen`] only if another thread keeps it frozen for long, or the calling thread
+/// has it.
 pub(super) fn freeze<I: Revocable>(slot: u32) -> Result<Frozen<I>, Busy> {
     let mut patience = Patience::new();
     loop {
@@ -23,11 +24,11 @@ pub(super) fn freeze<I: Revocable>(slot: u32) -> Result<Frozen<I>, Busy> {
     }
 }
 
-/// From each slot takes with `take`, the slot frozen, and then calls `f` on what was taken, the slot in use
-/// again. Slots that are `idle` are passed over, and so are those that cannot be frozen.
+/// Takes data out of each slot with `take`, with the slot frozen, and then calls `f` on it, with the slot back in
+/// use. Slots that are `idle`, or that cannot be frozen, are left out.
 ///
 /// # Errors
-/// Why the first one could not be frozen.
+/// The reason why the first slot could not be frozen.
 pub(super) fn take_from_each<T: Zeroed, I: Revocable, R>(
     owned: &Owned<T, I>,
     idle: impl Fn(&T) -> bool,
@@ -44,7 +45,7 @@ pub(super) fn take_from_each<T: Zeroed, I: Revocable, R>(
     result
 }
 
-/// Where a walk over all parts of an object stands: slots, shared slots, then what is inside the object.
+/// The position of a walk over all shards of an object: slots, shared slots, then the one inside the object.
 #[derive(Clone)]
 pub(super) struct Walk {
     next: Option<Shard>,
@@ -55,7 +56,7 @@ impl Walk {
         Walk { next: Some(Shard::Slot(0)) }
     }
 
-    /// The next part in use; `inside` comes last, if there is such a part.
+    /// The next shard in use. The one inside the object comes last, if it exists.
     pub(super) fn next<'a, T: Zeroed, I: SlotIndex>(
         &mut self,
         owned: &Owned<T, I>,

@@ -1,15 +1,15 @@
-//! Which part of a per-core object something is.
+//! Identifies a shard of a per-core object.
 
-/// A part of a per-core object: what one core uses, or what threads without critical sections share.
+/// A shard of a per-core object: the data of one core, or the data that threads without critical sections share.
 ///
-/// The parts of one object are distinct, so a value that is unique within its part and this name
-/// together are unique.
+/// The shards of one object are distinct. So a value that is unique within its shard, together with the shard, is
+/// unique in the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Shard {
-    /// Under the slot of this number (see [`crate::cid`]), below [`crate::cid::capacity_of`].
+    /// The slot with this number (see [`crate::cid`]), below [`crate::cid::capacity_of`].
     Slot(u32),
-    /// Shared by threads without a registration, and by whoever finds no other part at the moment.
+    /// Shared by threads without an rseq registration, and by threads that find no other shard available.
     Shared(u32),
-    /// Inside the object itself: where the kernel gives no memory for slots.
+    /// Inside the object itself, for when the kernel provides no memory for slots.
     Inline,
 }

@@ -1,15 +1,15 @@
-//! The operations on one word of every part of an object: of a [`Word`](super::Word), and of each word of
-//! an area's cells.
+//! The operations on one word in every shard of an object: of a [`Word`](super::Word), and of each word of an area's
+//! cells.
 //!
-//! # Data's way
-//! Each operation is one section on the slot's word. Where sections are unavailable: one atomic operation
-//! on the word of another part.
+//! # Data flow
+//! Each operation is one critical section on the slot's word. Where critical sections are unavailable it is one
+//! atomic operation on the word of another shard.
 //!
 //! # Invariants
-//! 1. An operation acts on exactly one part's word, as one step with respect to all others on that part.
-//! 2. Under a slot, words are changed by sections, and by whoever has the slot frozen.
-//! 3. What is kept is a word's distance from its initial value, wrapping: memory that nobody has touched
-//!    is 0, and so is that distance. Sums, exchanges and comparisons are the same of both.
+//! 1. An operation acts on exactly one shard's word, atomically with respect to all others on that shard.
+//! 2. Slots' words are changed only by critical sections, and by the thread that has the slot frozen.
+//! 3. The stored number is the word's wrapping difference to its initial value: untouched memory is 0, and so is that
+//!    difference. Sums, exchanges and comparisons of both are the same.
 
 use core::sync::atomic::fence;
 
@@ -22,56 +22,56 @@ use crate::cid::{Busy, Revocable, SlotIndex};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::rseq::{Ended, Exit, Index, MAX_ATTEMPTS, Slots, Yielded};
 
-/// A word in every part of an object: where it is, and the sections that change it there.
+/// A word in every shard of an object: its place, and the critical sections that change it.
 pub(super) trait EachWord<'a>: Copy {
     type Index: SlotIndex;
-    /// What a part holds; the word is in it.
+    /// The content of a shard, which includes the word.
     type Content: Zeroed;
 
-    /// What a word is that was never changed.
+    /// The value of a word that was never changed.
     fn initial(self) -> u64;
     fn owned(self) -> &'a Owned<Self::Content, Self::Index>;
     fn word(self, content: &Self::Content) -> &AtomicU64;
-    /// The part that is neither under a slot nor shared, if there is one.
+    /// The shard inside the object, if it has one.
     fn inside(self) -> Option<&'a Self::Content>;
-    /// What a fallback's operation acts on.
+    /// The word that a fallback's operation acts on.
     fn other(self, fallback: Fallback<Self::Content>) -> (Shard, &'a AtomicU64);
 
-    /// The section.
+    /// The critical section.
     ///
     /// # Safety
-    /// `owned` runs it.
+    /// - It is run by `owned`.
     unsafe fn add_fetch(self, index: Index, slots: &Slots, n: u64) -> Yielded;
 
-    /// The section.
+    /// The critical section.
     ///
     /// # Safety
-    /// `owned` runs it.
+    /// - It is run by `owned`.
     unsafe fn exchange(self, index: Index, slots: &Slots, n: u64) -> Yielded;
 
-    /// The section.
+    /// The critical section.
     ///
     /// # Safety
-    /// `owned` runs it.
+    /// - It is run by `owned`.
     unsafe fn store_if_equal(self, index: Index, slots: &Slots, expected: u64, n: u64) -> Exit;
 }
 
-/// Runs a section on this core's word once, after what came before and before what comes after. Where it is
-/// not done, `rest` is to follow, in a cold function: results stay in registers then.
+/// Runs a critical section on this core's word once, ordered after earlier and before later accesses. If it does not
+/// commit, `rest` follows in a cold function, so that results stay in registers.
 #[inline(always)]
 pub(super) fn once<'a, W: EachWord<'a>, E: Ended>(
     word: W,
     section: impl Fn(Index, &Slots) -> E,
 ) -> E {
-    // Release, with the section's store: partner is the Acquire of whoever loads it; Acquire, with the
-    // section's load: partner is the Release of whoever stored it. No instruction on x86-64.
+    // Release, with the section's store: partner is the Acquire of each load of the word. Acquire, with the section's
+    // load: partner is the Release of each store. No instructions on x86-64.
     fence(Ordering::Release);
     let ended = word.owned().run_once(section);
     fence(Ordering::Acquire);
     ended
 }
 
-/// Runs a section that was not done at first until it is.
+/// Runs a critical section that did not commit at first until it does.
 #[inline(always)]
 pub(super) fn rest<'a, W: EachWord<'a>, E: Ended>(
     word: W,
@@ -104,7 +104,7 @@ pub(super) fn add_fetch_at<'a, W: EachWord<'a>>(word: W, n: u64) -> (Shard, u64)
 
 #[inline(always)]
 fn add_fetch_section<'a, W: EachWord<'a>>(word: W, n: u64) -> impl Fn(Index, &Slots) -> Yielded {
-    // SAFETY: run by `owned`.
+    // SAFETY: `owned` runs the section.
     move |index, slots| unsafe { word.add_fetch(index, slots, n) }
 }
 
@@ -138,7 +138,7 @@ pub(super) fn exchange<'a, W: EachWord<'a>>(word: W, n: u64) -> u64 {
 
 #[inline(always)]
 fn exchange_section<'a, W: EachWord<'a>>(word: W, n: u64) -> impl Fn(Index, &Slots) -> Yielded {
-    // SAFETY: run by `owned`.
+    // SAFETY: `owned` runs the section.
     move |index, slots| unsafe { word.exchange(index, slots, n) }
 }
 
@@ -151,7 +151,7 @@ fn exchange_rest<'a, W: EachWord<'a>>(word: W, n: u64, first: Yielded) -> u64 {
     }
 }
 
-/// Of distances, as the other cold ones are.
+/// On stored differences, like the other cold functions.
 #[cold]
 pub(super) fn exchange_cold<'a, W: EachWord<'a>>(
     word: W,
@@ -191,7 +191,7 @@ fn store_if_equal_section<'a, W: EachWord<'a>>(
     expected: u64,
     n: u64,
 ) -> impl Fn(Index, &Slots) -> Exit {
-    // SAFETY: run by `owned`.
+    // SAFETY: `owned` runs the section.
     move |index, slots| unsafe { word.store_if_equal(index, slots, expected, n) }
 }
 

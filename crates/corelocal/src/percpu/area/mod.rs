@@ -104,25 +104,25 @@ type Words<const WORDS: usize> = [AtomicU64; WORDS];
 /// cell.at::<0>().add(1);
 /// ```
 ///
-/// In a static it lives for ever, and its cells can go anywhere. A cell that is forgotten
-/// (`mem::forget`) is lost until the area is dropped.
+/// A cell of an area in a static can go anywhere. A cell that is forgotten (`mem::forget`) is lost until the area is
+/// dropped.
 ///
 /// # Where it may be used
-/// In statics, from any thread. [`take`](Area::take) and the drop of a cell are lock-free and
-/// async-signal-safe. A child of `fork` has a copy of its own of everything; a cell that another thread was
-/// taking or dropping at that moment is lost to the child.
+/// In statics, from any thread. [`take`](Area::take) and the drop of a cell are lock-free and async-signal-safe. A
+/// child of `fork` has its own copy of everything. A cell that another thread was taking or dropping at that moment
+/// is lost to the child.
 ///
 /// # Memory
-/// Cells lie side by side, 8 `WORDS` bytes rounded up to a power of two on each core that used them, and
-/// pages exist where a core has changed a word. A region holds as many cells as fit in 1 MiB and takes
-/// 1 MiB of address space for each possible id and up to 64 more; the next one is made when it is full.
-/// At most 1 MiB on each core, so `WORDS` is at most 131072 (more does not compile).
+/// Cells lie next to each other, with 8 `WORDS` bytes rounded up to a power of two on each core that used them. Pages
+/// are resident where a core has changed a word. A region holds as many cells as fit in 1 MiB, and takes 1 MiB of
+/// address space for each possible id and up to 64 more. The next one is made when it is full. A cell is at most 1
+/// MiB on each core, so `WORDS` is at most 131072 (more does not compile).
 pub struct Area<const WORDS: usize, I: SlotIndex = Cid> {
     regions: List,
     image: [u64; WORDS],
     limit: u64,
     is_poisoned: bool,
-    /// Free cells may hold the pattern: it was poisoned once.
+    /// Free cells may hold the poison pattern: poisoning was switched on at some time.
     may_hold_pattern: bool,
     cells: AtomicU64,
     peak: AtomicU64,
@@ -130,17 +130,17 @@ pub struct Area<const WORDS: usize, I: SlotIndex = Cid> {
     index: PhantomData<I>,
 }
 
-/// Why there is no cell.
+/// Why no cell could be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// As many are taken as the area's limit allows.
+    /// The area's limit is reached.
     Full {
         /// The limit.
         limit: u64,
     },
-    /// The kernel gives no address space for another region.
+    /// The kernel provides no address space for another region.
     NoMemory {
-        /// How much was asked for.
+        /// The number of bytes that were requested.
         bytes: usize,
     },
 }
@@ -162,35 +162,35 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// How much an area has given out, and how much memory it has.
+/// The use of an area, and its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Memory {
-    /// Cells given out now, those forgotten among them.
+    /// Cells in use now, including forgotten ones.
     pub cells: u64,
-    /// The most there were at a time.
+    /// The maximum in use at one time.
     pub peak: u64,
-    /// Cells found changed after they were dropped, which nobody gets any more: see [`Area::poison`].
+    /// Cells that were found changed after they were dropped, and are no longer used: see [`Area::poison`].
     pub corrupted: u64,
-    /// Bytes that a cell takes on each core.
+    /// Bytes of a cell on each core.
     pub per_cell: usize,
-    /// Mappings made.
+    /// The number of mappings.
     pub regions: usize,
-    /// Bytes of address space. No more than that: pages exist where a core has written.
+    /// Bytes of address space. Pages are resident only where a core has written.
     pub reserved: usize,
-    /// Bytes that are resident.
+    /// Resident bytes.
     pub resident: usize,
 }
 
 impl<const WORDS: usize, I: SlotIndex> Area<WORDS, I> {
-    /// An area whose cells start out as zeros. No memory until the first cell is taken.
+    /// Creates an area whose cells start as zeros. It takes no memory until the first cell is taken.
     pub const fn new() -> Self {
         Self::with_image([0; WORDS])
     }
 
-    /// An area whose cells start out as this on every core.
+    /// Creates an area whose cells start with these words on every core.
     ///
-    /// The image costs no memory and no time: see the module's text.
+    /// The image costs no memory and no time: see the module documentation.
     ///
     /// ```
     /// use corelocal::percpu::Area;
@@ -217,19 +217,19 @@ impl<const WORDS: usize, I: SlotIndex> Area<WORDS, I> {
         }
     }
 
-    /// So many cells at a time, at most.
+    /// Limits the number of cells in use at one time.
     pub const fn limit(mut self, cells: u64) -> Self {
         self.limit = cells;
         self
     }
 
-    /// Whether to look for writes to cells after they are dropped, as unsafe code elsewhere may do.
+    /// Whether to detect writes to cells after they are dropped, such as unsafe code elsewhere may make.
     ///
-    /// What was used of a cell is filled with a pattern when it is dropped, and looked at when it is taken
-    /// again. One that has changed is given to nobody: [`memory`](Area::memory) counts it, and the next free
-    /// one is taken. This makes [`take`](Area::take) linear in the slots in use, and [`trim`](Area::trim)
-    /// gives nothing back. Both stay so when it is switched off: cells dropped before hold the pattern, and
-    /// are still looked at when they are taken.
+    /// A dropped cell is filled with a pattern, as far as it was used, and checked when it is taken again. A cell
+    /// that has changed is no longer used: [`memory`](Area::memory) counts it, and the next free one is taken. This
+    /// makes [`take`](Area::take) linear in the slots in use, and [`trim`](Area::trim) gives no memory back. Both
+    /// remain so after poisoning is switched off: cells dropped before hold the pattern, and are still checked when
+    /// they are taken.
     ///
     /// ```
     /// use corelocal::percpu::Area;
@@ -239,21 +239,21 @@ impl<const WORDS: usize, I: SlotIndex> Area<WORDS, I> {
     /// ```
     pub const fn poison(mut self, is_poisoned: bool) -> Self {
         self.is_poisoned = is_poisoned;
-        // Stays set: what was dropped before holds the pattern until it is taken.
+        // Stays set: cells dropped before hold the pattern until they are taken.
         self.may_hold_pattern |= is_poisoned;
         self
     }
 
     /// Takes a cell, whose words are those of the image on every core.
     ///
-    /// Lock-free, async-signal-safe. Constant time as long as the region has free cells near the one taken
-    /// or dropped last; at worst linear in the cells. A system call or two for a new region.
+    /// Lock-free, async-signal-safe. Constant time while the region has free cells near the one taken or dropped
+    /// last; at worst linear in the cells. One or two system calls for a new region.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::NoMemory`]; the area is as it was.
+    /// [`Error::Full`], [`Error::NoMemory`]. The area is unchanged.
     pub fn take(&self) -> Result<Cell<'_, WORDS, I>, Error> {
         let full = Error::Full { limit: self.limit };
-        // Relaxed: a number, which stands for nothing else.
+        // Relaxed: it only counts.
         let one_more = |cells: u64| (cells < self.limit).then(|| cells + 1);
         let before = self.cells.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         let before = before.map_err(|_| full)?;
@@ -263,35 +263,35 @@ impl<const WORDS: usize, I: SlotIndex> Area<WORDS, I> {
                 return Err(Error::NoMemory { bytes: Block::<Words<WORDS>>::region_len::<I>() });
             };
             let used = cid::highest_water(I::BY_NODE);
-            // SAFETY: just allocated; free blocks are as this area's `wipe` leaves them.
+            // SAFETY: just allocated; free blocks are in the state in which this area's `wipe` leaves them.
             let clear = || unsafe { poison::clear(block.base(), Self::CELL_LEN, used) };
             if !self.may_hold_pattern || clear() {
                 self.peak.fetch_max(before + 1, Ordering::Relaxed);
-                // SAFETY: of this area's regions, taken for this cell.
+                // SAFETY: a block of this area's regions, allocated for this cell.
                 return Ok(unsafe { Cell::new(self, block) });
             }
             self.corrupted.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The length of a cell in each slot.
+    /// The length of a cell in each slot, in bytes.
     const CELL_LEN: usize = Block::<Words<WORDS>>::len();
 
     /// Takes a cell's block back, of which the shared slots below `shared` were used.
     ///
     /// # Safety
-    /// The block was taken for a cell that nobody uses any more.
+    /// - The block was allocated for a cell that is no longer used.
     unsafe fn give_back(&self, block: Block<Words<WORDS>>, shared: u32) {
         let wipe = if self.is_poisoned { poison::fill } else { clear };
-        // SAFETY: allocated here; the caller's promise.
+        // SAFETY: allocated here; the caller guarantees that the cell is no longer used.
         unsafe { block.free_in::<I>(&self.regions, shared, wipe) };
         self.cells.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// How much is given out, and how much memory that is. Asks the kernel about each page of the address
-    /// space (`mincore(2)`, milliseconds for a large machine); no allocation.
+    /// Returns the use of the area and its memory. Asks the kernel about each page of the address space
+    /// (`mincore(2)`, milliseconds on a large machine). Does not allocate.
     ///
-    /// [`percpu::memory`](crate::percpu::memory()) tells the same of all other containers.
+    /// For all other containers there is [`percpu::memory`](crate::percpu::memory()).
     pub fn memory(&self) -> Memory {
         let memory = trim::of_regions(self.regions.regions());
         Memory {
@@ -305,14 +305,14 @@ impl<const WORDS: usize, I: SlotIndex> Area<WORDS, I> {
         }
     }
 
-    /// Gives back the pages of cores that this process uses no longer, as far as all words in them are the
-    /// image's, and returns how many bytes. All others stay: no one but the owner knows what they mean;
+    /// Gives back the pages of cores that this process no longer uses, where all words are those of the image.
+    /// Returns the number of bytes. Other pages stay: only the owner of a cell knows what its words mean, and
     /// [`drain`](Cell::drain) empties them.
     ///
-    /// As [`percpu::trim`](crate::percpu::trim()), which leaves areas alone, it takes away all slots beyond
-    /// the number of cpus that the calling thread may use, and no operation waits meanwhile. Nothing for an
-    /// area by cpu number, or one that was ever [poisoned](Area::poison). Linear in the slots and the pages in use.
-    /// Not for signal handlers.
+    /// Like [`percpu::trim`](crate::percpu::trim()), which leaves areas alone, it takes away all slots beyond the
+    /// number of cpus that the calling thread may use. No operation waits meanwhile. It does nothing for an area by
+    /// cpu number, or one that was ever [poisoned](Area::poison). Linear in the slots and the pages in use. Not for
+    /// signal handlers.
     ///
     /// # Errors
     /// [`Busy`]: `membarrier(2)` is refused.
@@ -320,35 +320,35 @@ impl<const WORDS: usize, I: SlotIndex> Area<WORDS, I> {
         self.trim_from(cid::spare::<I>())
     }
 
-    /// [`trim`](Area::trim) of the slots from `first` on.
+    /// Trims the slots from `first` on.
     fn trim_from(&self, first: u32) -> Result<usize, Busy> {
-        // A poisoned cell is no page of zeros, and might become one while the page goes.
+        // A poisoned cell is not a page of zeros, and might become one while the page is given back.
         if self.may_hold_pattern || !I::COMPACT {
             return Ok(0);
         }
         let frozen = cid::freeze_from::<I>(first)?;
         let slots = |region| frozen.slots().map(move |slot| (region, slot));
         let bytes = self.regions.regions().flat_map(slots).map(|(region, slot)| {
-            // SAFETY: frozen by us.
+            // SAFETY: this thread has the slot frozen.
             unsafe { trim::give_back_clear(region, slot) }
         });
         Ok(bytes.sum())
     }
 }
 
-/// Makes a cell's words in a slot 0, without making pages resident.
+/// Sets a cell's words in a slot to 0, without making pages resident.
 ///
 /// # Safety
-/// The bytes are those of a cell in one slot, and used by nobody else.
+/// - The bytes are those of a cell in one slot, and no other thread uses them.
 unsafe fn clear(at: *mut u8, len: usize, _: Kind) {
-    // Words that may be looked at, as those of sums may.
-    // SAFETY: the caller's promise.
+    // Its words may be read, like those of sums. SAFETY: the caller guarantees the bytes of a cell in one slot, which
+    // no other thread uses.
     unsafe { region::zero(at, len, Kind::Sums) };
 }
 
 impl<const WORDS: usize, I: SlotIndex> Drop for Area<WORDS, I> {
     fn drop(&mut self) {
-        // SAFETY: invariant 1.
+        // SAFETY: cells borrow the area, so none exists any more (invariant 1).
         unsafe { self.regions.unmap() };
     }
 }

@@ -6,7 +6,7 @@ use crate::scaled::scaled;
 use std::vec::Vec;
 use std::{format, mem};
 
-/// A place in a cell under the first slot, or in its first shared one where no slot is in use.
+/// The address of a cell's word under the first slot, or in its first shared slot if no slot is in use.
 fn place<const WORDS: usize, I: SlotIndex>(cell: &Cell<'_, WORDS, I>) -> *mut u64 {
     cid::current::<CpuId>();
     let (block, _) = cell.words().used().unwrap();
@@ -80,7 +80,7 @@ fn an_area_grows() {
     let memory = area.memory();
     assert_eq!((memory.cells, memory.peak, memory.regions), (20, 20, 3));
     assert!(memory.resident > 0 && memory.reserved > 3 * SLOT_LEN);
-    // Of any region, one by one.
+    // All cells are taken, from any region.
     for _ in 0..100 {
         let cell = cells.remove(cells.len() / 2);
         drop(cell);
@@ -122,13 +122,13 @@ fn a_write_after_the_drop_is_found() {
             let corrupted = area.memory().corrupted;
             if touched {
                 cell.iter().for_each(drop);
-                // SAFETY: the cell's own word, which nobody else uses.
+                // SAFETY: the cell's own word, used by this test only.
                 unsafe { place(&cell).write(9) };
             }
             let address = place(&cell);
             drop(cell);
-            // SAFETY: not sound in general, and that is the point: mapped memory that nobody uses. Word 3
-            // is past the end, where a write is found as well.
+            // SAFETY: unsound in general, which is the purpose of the test: mapped memory that is unused. Word 3 is
+            // past the end, where a write is detected as well.
             unsafe { address.add(at).write(7) };
             let next = area.take().unwrap();
             assert_ne!(place(&next), address);
@@ -144,7 +144,7 @@ fn the_pattern_is_never_data() {
     let area: Area<2> = Area::with_image([10, 20]).poison(true);
     let cell = area.take().unwrap();
     cell.iter().for_each(drop);
-    // In every part: under this thread's slot, and in a shared one.
+    // In two shards: under this thread's slot, and in a shared one.
     cell.at::<0>().add(1);
     cell.words().share().unwrap()[1].store(1, Ordering::Relaxed);
     let address = place(&cell);
@@ -157,7 +157,7 @@ fn the_pattern_is_never_data() {
         assert!(cell.iter().all(|(_, words)| words == [10, 20]));
         cell.at::<0>().add(1);
     }
-    // What was dropped before is still watched, what is dropped from now on is not.
+    // Cells dropped before are still checked; those dropped from now on are not.
     assert_eq!((area.memory().corrupted, area.trim()), (0, Ok(0)));
     let area = area.poison(true);
     drop(area.take().unwrap());
@@ -176,12 +176,12 @@ fn what_nobody_wrote_to_is_intact() {
         for cell in &cells {
             assert!(cell.iter().all(|(_, words)| words == [0; 1024]));
             cell.word(n * 50).unwrap().add(1);
-            // As threads do that have no slot.
+            // As threads without a slot do.
             cell.words().share().unwrap()[n * 7].fetch_add(1, Ordering::Relaxed);
         }
         let poisoned = place(&cells[0]);
         drop(cells);
-        // SAFETY: mapped as long as the area is there; nobody uses it.
+        // SAFETY: mapped as long as the area exists, and otherwise unused.
         let left = unsafe { poisoned.add(n * 50).read() };
         assert!(left == 0x5555_5555_5555_5555 || left == 0, "{left:#x}");
     }
@@ -198,7 +198,7 @@ fn pages_come_back() {
     // Refused where membarrier is.
     let Ok(()) = cells.iter().try_for_each(|cell| cell.drain(|_, _| ())) else { return };
     assert!(cells.iter().all(|cell| cell.at::<100>().added() == 0));
-    // What other tests have frozen at the moment stays, and so does what threads share.
+    // Slots that other tests have frozen, and shared slots, stay.
     let mut bytes = 0;
     for _ in 0..100 {
         bytes += area.trim_from(0).unwrap();

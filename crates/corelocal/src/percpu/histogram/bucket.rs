@@ -1,36 +1,36 @@
-//! Which value falls into which bucket: log-linear, as in HDR histograms.
+//! The mapping from values to buckets: log-linear, as in HDR histograms.
 //!
-//! With a precision of P bits, the values below 2^(P+1) have a bucket each. Every further octave, from a
-//! power of two to the next, is divided into 2^P buckets of one width. So a bucket is never wider than
-//! its lower end divided by 2^P.
+//! With a precision of P bits, each value below 2^(P+1) has its own bucket. Every further octave, from a power of two
+//! to the next, is divided into 2^P buckets of equal width. So a bucket is at most as wide as its lower end divided
+//! by 2^P.
 //!
 //! ```text
 //!   P = 2:   0 1 2 3 4 5 6 7 8-9 10-11 12-13 14-15 16-19 20-23 24-27 28-31 32-39 …
 //! ```
 //!
-//! With `shift` the octaves above the exact ones, 0 for these, a value's bucket is
-//! `shift * 2^P + (value >> shift)`: one bit scan and no branch.
+//! Let `shift` be the number of the octave above the exact ones, and 0 for these. Then a value's bucket is `shift *
+//! 2^P + (value >> shift)`: one bit scan and no branch.
 //!
 //! # Invariants
-//! 1. `index` is below `len` for every value, and does not fall when the value grows.
-//! 2. The buckets from 0 on cover all values without a gap or an overlap.
+//! 1. `index` is below `len` for every value, and does not decrease when the value grows.
+//! 2. The buckets from 0 on cover all values without gap or overlap.
 
 use super::super::sums::Words;
 use crate::primitive::atomic::AtomicI64;
 
-/// A bucket and what is in it.
+/// A bucket and its count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// The smallest value that falls into it.
+    /// The smallest value in this bucket.
     pub low: u64,
-    /// The largest value that falls into it.
+    /// The largest value in this bucket.
     pub high: u64,
-    /// How many values did.
+    /// The number of values recorded in it.
     pub count: u64,
 }
 
 impl Bucket {
-    /// The middle, which stands for the values in it: off by at most half the bucket's width.
+    /// The middle of the bucket, as an estimate of its values. The error is at most half the bucket's width.
     pub fn mid(&self) -> u64 {
         self.low + (self.high - self.low) / 2
     }
@@ -41,7 +41,7 @@ impl Bucket {
     }
 }
 
-/// How many buckets there are.
+/// The number of buckets.
 pub(super) const fn len(precision: u32) -> usize {
     (65 - precision as usize) << precision
 }
@@ -49,7 +49,7 @@ pub(super) const fn len(precision: u32) -> usize {
 /// The bucket of a value.
 #[inline(always)]
 pub(super) fn index<const P: u32>(value: u64) -> usize {
-    // The bit set here keeps the exact values in octave 0, and makes the scan one of something.
+    // The bit set here puts the exact values into octave 0, and makes the scanned word nonzero.
     let shift = (value | 1 << P).ilog2() - P;
     ((shift as usize) << P) + (value >> shift) as usize
 }
@@ -65,8 +65,7 @@ pub(super) fn bounds<const P: u32>(index: usize) -> (u64, u64) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bits<const PRECISION: u32> {}
 
-/// The precisions that a histogram can have: [`Bits`] of 0 to 11. Beyond, a core's part would exceed
-/// 1 MiB.
+/// The precisions that a histogram can have: [`Bits`] of 0 to 11. Beyond that a core's shard would exceed 1 MiB.
 #[diagnostic::on_unimplemented(
     message = "a histogram's precision is 0 to 11 bits",
     note = "each bit halves the error and nearly doubles the memory; see `percpu::Histogram`"
@@ -76,7 +75,7 @@ pub trait Precision: private::Sealed {}
 pub(crate) mod private {
     use super::*;
 
-    /// Arrays as long as a precision asks for: `[u64; len(P)]` cannot be written with a generic `P`.
+    /// Arrays with the length of a precision: `[u64; len(P)]` cannot be written with a generic `P`.
     pub trait Sealed {
         #[doc(hidden)]
         type Words: Words;
@@ -109,7 +108,7 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
-    /// The buckets as the module's text defines them, octave by octave.
+    /// The buckets as the module documentation defines them, octave by octave.
     fn naive(precision: u32) -> Vec<(u64, u64)> {
         let exact = 1u128 << (precision + 1);
         let mut buckets: Vec<(u64, u64)> = (0..exact).map(|v| (v as u64, v as u64)).collect();
@@ -169,7 +168,7 @@ mod tests {
         assert!(i < len(P));
         let bucket = Bucket::new::<P>(i, 1);
         assert!((bucket.low..=bucket.high).contains(&value));
-        // The error, at most 2^-(P+1) of the value.
+        // The error is at most 2^-(P+1) of the value.
         let error = bucket.mid().abs_diff(value);
         assert!(u128::from(error) << (P + 1) <= u128::from(value), "{value} at {P} bits: {error}");
     }

@@ -1,15 +1,14 @@
-//! The histogram: which values occur how often, at nearly the cost of counting them.
+//! The histogram: how often values occur, at nearly the cost of a counter.
 //!
-//! # Data's way
-//! `record` → the value's bucket, by a bit scan and two shifts (`bucket.rs`) → section `add_at` on that
-//! bucket's word in this core's slot → done. Buckets are sums (`sums.rs`), so the fallbacks and the takes
-//! are those of every sum. Readers walk the buckets, or copy them into a [`Snapshot`] that answers
-//! questions (`snapshot.rs`).
+//! # Data flow
+//! `record` → the value's bucket, by a bit scan and two shifts (`bucket.rs`) → critical section `add_at` on that
+//! bucket's word in this core's slot. Buckets are sums (`sums.rs`), so fallbacks and takes are those of every sum.
+//! Readers walk the buckets, or copy them into a [`Snapshot`] (`snapshot.rs`).
 //!
 //! # Invariants
-//! 1. There is a sum for each bucket, and a value has one bucket.
-//! 2. No count is negative. What a reader finds below 0, since a trim moves a part of it at that moment
-//!    (`sums.rs`), it reads as 0 and does not take.
+//! 1. There is one sum for each bucket, and each value has one bucket.
+//! 2. No count is negative. A reader may find a sum below 0 while a trim moves part of it (`sums.rs`). It reads such
+//!    a sum as 0 and does not take it.
 
 mod bucket;
 mod snapshot;
@@ -23,8 +22,8 @@ use self::bucket::private::Sealed;
 use super::sums::{LINE, Sums};
 use crate::cid::{Cid, SlotIndex};
 
-/// A histogram of `u64` values, such as latencies in nanoseconds or sizes in bytes, that threads on
-/// different cores record to without disturbing each other.
+/// A histogram of `u64` values, such as latencies in nanoseconds or sizes in bytes. Threads on different cores record
+/// without contention.
 ///
 /// ```
 /// use corelocal::percpu::Histogram;
@@ -45,10 +44,9 @@ use crate::cid::{Cid, SlotIndex};
 /// ```
 ///
 /// # Precision
-/// Buckets are log-linear, as in HDR histograms, and cover all of `u64`: there is nothing to configure
-/// and no value to be refused. `PRECISION` is a number of bits, 0 to 11: values below 2^(`PRECISION`+1)
-/// have a bucket each, and of a larger value so many bits after the highest one count. What a quantile
-/// is off by depends on that alone:
+/// Buckets are log-linear, as in HDR histograms, and cover all of `u64`: there is no range to configure, and no value
+/// is refused. `PRECISION` is a number of bits, 0 to 11. Values below 2^(`PRECISION`+1) have a bucket each; of a
+/// larger value this many bits after the highest one are significant. It alone determines the error of a quantile:
 ///
 /// | `PRECISION` | buckets | bytes of all | width of a bucket, at most | error of a quantile, at most |
 /// |---|---|---|---|---|
@@ -67,20 +65,19 @@ use crate::cid::{Cid, SlotIndex};
 /// A bucket counts to 2^63 - 1.
 ///
 /// # Where it may be used
-/// As [`Counter`](super::Counter): in any thread, in signal handlers, before `main` and during thread
-/// exit, in the child after `fork`; the exception of `vfork` too. Nothing blocks, nothing allocates from a
-/// heap, nothing panics. With the kernel's help refused, recording is one atomic add on a line that few
-/// threads share.
+/// Like [`Counter`](super::Counter): in any thread, in signal handlers, before `main` and during thread exit, in the
+/// child after `fork`; with the same exception of `vfork`. It does not block, panic, or allocate from a heap. Without
+/// critical sections, recording is one atomic add on a line that few threads share.
 ///
 /// # Memory
-/// The bytes of all buckets in the histogram itself, and on each core that used it again so many, of
-/// which only touched pages are resident: values that spread over ten octaves touch one or two pages of
-/// a core at the default precision. In the histogram itself nothing is touched until somebody takes; so a static
-/// costs address space. A precise histogram is large for a stack: put it in a static, or in a box.
+/// The bytes of all buckets in the histogram itself, and as many on each core that used it. Only touched pages are
+/// resident: values that spread over ten octaves touch one or two pages of a core at the default precision. Those in
+/// the histogram itself are touched only by a take, so a static costs address space. A precise histogram is large for
+/// a stack: put it in a static, or in a box.
 ///
 /// # Memory ordering
-/// All operations are relaxed: they order nothing else. A reader sees every value whose recording
-/// happens before the read, for instance those of threads it has joined.
+/// All operations are relaxed. A reader sees every value whose recording happens before the read, for instance those
+/// of threads that it has joined.
 pub struct Histogram<const PRECISION: u32 = 5, I: SlotIndex = Cid>
 where
     Bits<PRECISION>: Precision,
@@ -92,13 +89,13 @@ impl<const PRECISION: u32, I: SlotIndex> Histogram<PRECISION, I>
 where
     Bits<PRECISION>: Precision,
 {
-    /// Nothing recorded.
+    /// Creates an empty histogram.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Histogram { sums: Sums::new() }
     }
 
-    /// Nothing recorded.
+    /// Creates an empty histogram.
     #[cfg(loom)]
     pub fn new() -> Self {
         Histogram { sums: Sums::new() }
@@ -106,27 +103,27 @@ where
 
     /// Records a value.
     ///
-    /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.
+    /// Constant time; wait-free, with a bounded number of retries. Async-signal-safe.
     #[inline]
     pub fn record(&self, value: u64) {
         self.record_n(value, 1);
     }
 
-    /// Records a value `n` times, at most 2^63 - 1, at the cost of once.
+    /// Records a value `n` times, at most 2^63 - 1, at the cost of one.
     #[inline]
     pub fn record_n(&self, value: u64, n: u64) {
         let n = n.min(i64::MAX as u64) as i64;
-        // SAFETY: a bucket's index is below the number of buckets (invariant 1 of `bucket.rs`), which
-        // is the number of sums.
+        // SAFETY: a bucket's index is below the number of buckets (invariant 1 of `bucket.rs`), which is the number
+        // of sums.
         unsafe { self.sums.add_at(bucket::index::<PRECISION>(value), n) }
     }
 
-    /// What has been recorded, copied: 15 KiB at the default precision.
+    /// A copy of what has been recorded: 15 KiB at the default precision.
     ///
-    /// Every bucket is exact once those who record are done and ordered before the call. What is
-    /// recorded meanwhile may be in it or not, each value for itself.
+    /// Every bucket includes the values whose recording happens before the call. Values recorded meanwhile may be
+    /// included or not, each on its own.
     ///
-    /// Linear in the buckets times the slots in use: some 10 microseconds where two cores recorded.
+    /// Linear in the buckets times the slots in use: some 10 microseconds where two cores have recorded.
     /// Async-signal-safe.
     pub fn snapshot(&self) -> Snapshot<PRECISION> {
         let mut snapshot = Snapshot::new();
@@ -134,16 +131,16 @@ where
         snapshot
     }
 
-    /// As [`snapshot`](Histogram::snapshot), in the caller's memory, whose former content is lost.
+    /// Like [`snapshot`](Histogram::snapshot), in the caller's memory, whose former content is lost.
     pub fn snapshot_into(&self, snapshot: &mut Snapshot<PRECISION>) {
         copy(snapshot.counts_mut(), |first| self.sums.read(first));
     }
 
-    /// Takes what has been recorded, leaving nothing: a snapshot and a reset at once.
+    /// Takes what has been recorded and leaves the histogram empty: a snapshot and a reset in one.
     ///
-    /// What is recorded meanwhile is either part of the result or stays, and any number of threads may
-    /// take at once: each recorded value goes to exactly one of them. As [`snapshot`](Histogram::snapshot)
-    /// otherwise; retried while others take.
+    /// A value recorded meanwhile is either part of the result or stays. Any number of threads may take at once: each
+    /// value goes to exactly one of them. Otherwise like [`snapshot`](Histogram::snapshot); retried while other
+    /// threads take.
     ///
     /// ```
     /// use corelocal::percpu::Histogram;
@@ -159,20 +156,20 @@ where
         snapshot
     }
 
-    /// As [`take`](Histogram::take), into the caller's memory, whose former content is lost.
+    /// Like [`take`](Histogram::take), into the caller's memory, whose former content is lost.
     pub fn take_into(&self, snapshot: &mut Snapshot<PRECISION>) {
         copy(snapshot.counts_mut(), |first| self.sums.take(first, i64::is_positive));
     }
 
-    /// Forgets what has been recorded. What is recorded meanwhile is either forgotten or stays.
+    /// Discards what has been recorded. A value recorded meanwhile is either discarded or stays.
     pub fn reset(&self) {
         for first in (0..self.sums.len()).step_by(LINE) {
             let _: [i64; LINE] = self.sums.take(first, i64::is_positive);
         }
     }
 
-    /// The buckets that hold anything, from low to high, read in place: without the memory of a
-    /// [`snapshot`](Histogram::snapshot). Each line of eight is read when the iterator comes to it.
+    /// The buckets that are not empty, from low to high, read in place, without the memory of a
+    /// [`snapshot`](Histogram::snapshot). Each cache line of eight is read when the iterator reaches it.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
         let lines = (0..self.sums.len()).step_by(LINE);
         let counts = lines.flat_map(|first| self.sums.read::<LINE>(first)).enumerate();
@@ -181,8 +178,7 @@ where
             .map(|(index, count)| Bucket::new::<PRECISION>(index, count as u64))
     }
 
-    /// How many values have been recorded; at most `u64::MAX`. Costs as much as a
-    /// [`snapshot`](Histogram::snapshot).
+    /// The number of values recorded, at most `u64::MAX`. Costs as much as a [`snapshot`](Histogram::snapshot).
     pub fn count(&self) -> u64 {
         self.buckets().fold(0, |count, bucket| count.saturating_add(bucket.count))
     }
@@ -263,7 +259,7 @@ mod tests {
         assert_eq!(format!("{:?}", histogram.snapshot()), format!("Snapshot {{ {shown} }}"));
     }
 
-    /// The sizes that the documentation names.
+    /// The sizes in the documentation.
     #[test]
     fn sizes() {
         assert_eq!(size_of::<Histogram<0>>(), 16 + 520);
@@ -273,7 +269,7 @@ mod tests {
         assert_eq!(size_of::<Snapshot<11>>(), 110_592 * 8);
     }
 
-    /// The most precise one, without a copy of it on this stack.
+    /// The highest precision, without a copy on the stack.
     #[test]
     fn the_largest() {
         static HISTOGRAM: Histogram<11> = Histogram::new();

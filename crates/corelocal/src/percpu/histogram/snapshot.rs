@@ -1,11 +1,9 @@
-//! What a histogram had recorded at some time: a value of its own that answers questions, and that
-//! snapshots of other histograms can be merged into.
+//! A snapshot of a histogram: a plain value that computes quantiles, and that other snapshots can be merged into.
 //!
 //! # Invariants
-//! 1. There is a count for each bucket (`bucket.rs`); counts add up without wrapping, at most to the
-//!    largest that fits.
-//! 2. What is said about values is said of buckets, in ascending order; so it is right but for the width
-//!    of one bucket.
+//! 1. There is a count for each bucket (`bucket.rs`). Counts are added with saturation.
+//! 2. Results about values are computed from buckets, in ascending order. So they are exact up to the width of one
+//!    bucket.
 
 use core::fmt;
 
@@ -14,7 +12,7 @@ use super::bucket::{Bits, Bucket, Precision};
 
 /// What a [`Histogram`](super::Histogram) had recorded.
 ///
-/// As large as its counts: 15 KiB at the default precision, 864 KiB at the highest. For a large one use
+/// It is as large as its counts: 15 KiB at the default precision, 864 KiB at the highest. For a large one use
 /// [`snapshot_into`](super::Histogram::snapshot_into) and memory of your own.
 ///
 /// ```
@@ -31,11 +29,11 @@ use super::bucket::{Bits, Bucket, Precision};
 /// assert!(all.quantile(0.99).unwrap().abs_diff(70_000) <= 70_000 / 256);
 /// ```
 ///
-/// # Errors of measurement
-/// A value is known by its bucket, whose width is at most 2^-`PRECISION` of it. [`quantile`], [`mean`]
-/// and [`sum`] let the middle of a bucket stand for its values, and so are off by at most
-/// 2^-(`PRECISION`+1) of what they tell: 1.6 % at the default precision. Values below
-/// 2^(`PRECISION`+1) are exact. [`min`] and [`max`] are bounds: no value was outside of them.
+/// # Accuracy
+/// Of a value its bucket is known, whose width is at most 2^-`PRECISION` of the value. [`quantile`], [`mean`] and
+/// [`sum`] use the middle of a bucket for its values, so their error is at most 2^-(`PRECISION`+1) of the result: 1.6
+/// % at the default precision. Values below 2^(`PRECISION`+1) are exact. [`min`] and [`max`] are bounds: all values
+/// lie between them.
 ///
 /// [`quantile`]: Snapshot::quantile
 /// [`mean`]: Snapshot::mean
@@ -54,7 +52,7 @@ impl<const PRECISION: u32> Snapshot<PRECISION>
 where
     Bits<PRECISION>: Precision,
 {
-    /// Of a histogram that nothing was recorded to.
+    /// Creates an empty snapshot.
     pub const fn new() -> Self {
         Snapshot { counts: <Bits<PRECISION> as Sealed>::EMPTY }
     }
@@ -63,17 +61,17 @@ where
         self.counts.as_mut()
     }
 
-    /// How many values were recorded; at most `u64::MAX`. Linear in the buckets, as everything here.
+    /// The number of values recorded, at most `u64::MAX`. Linear in the buckets, like all methods here.
     pub fn count(&self) -> u64 {
         u64::try_from(total(self.buckets())).unwrap_or(u64::MAX)
     }
 
-    /// Whether nothing was recorded.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.counts.as_ref().iter().all(|&count| count == 0)
     }
 
-    /// The buckets that hold anything, from low to high.
+    /// The buckets that are not empty, from low to high.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
         let counts = self.counts.as_ref().iter().enumerate();
         counts
@@ -81,12 +79,12 @@ where
             .map(|(index, &count)| Bucket::new::<PRECISION>(index, count))
     }
 
-    /// A lower bound of the values; `None` if there is none.
+    /// A lower bound of the values. `None` if there are none.
     pub fn min(&self) -> Option<u64> {
         self.buckets().next().map(|bucket| bucket.low)
     }
 
-    /// An upper bound of the values; `None` if there is none.
+    /// An upper bound of the values. `None` if there are none.
     pub fn max(&self) -> Option<u64> {
         self.buckets().last().map(|bucket| bucket.high)
     }
@@ -98,29 +96,29 @@ where
         })
     }
 
-    /// An estimate of the mean of the values; `None` if there is none.
+    /// An estimate of the mean of the values. `None` if there are none.
     pub fn mean(&self) -> Option<f64> {
         let total = total(self.buckets());
         (total > 0).then(|| self.sum() as f64 / total as f64)
     }
 
-    /// The value that the part `q` of all values does not exceed: 0.5 is the median, 0.99 the 99th
-    /// percentile. The middle of its [`quantile_bucket`](Snapshot::quantile_bucket).
+    /// The value that a share `q` of all values does not exceed: 0.5 is the median, 0.99 the 99th percentile. It is
+    /// the middle of its [`quantile_bucket`](Snapshot::quantile_bucket).
     ///
-    /// `None` if there is no value, or `q` is not a number.
+    /// `None` if there are no values, or `q` is NaN.
     pub fn quantile(&self, q: f64) -> Option<u64> {
         self.quantile_bucket(q).map(|bucket| bucket.mid())
     }
 
-    /// The bucket of the value at rank `q` times the count, rounded up, when the values are sorted. What
-    /// is below 0 or above 1 counts as 0 and 1, which mean the smallest and the largest value.
+    /// The bucket of the value at rank `q` times the count, rounded up, when the values are sorted. A `q` below 0 or
+    /// above 1 counts as 0 or 1, which stand for the smallest and the largest value.
     ///
-    /// Exactly the bucket that this value fell into, as far as `q` times the count is exact in `f64`.
+    /// This is exactly the bucket of that value, as far as `q` times the count is exact in `f64`.
     pub fn quantile_bucket(&self, q: f64) -> Option<Bucket> {
         at_rank(self.buckets(), rank(q, total(self.buckets()))?)
     }
 
-    /// Adds what another histogram, or another time, recorded. The order of merges does not matter.
+    /// Adds the counts of another snapshot. The order of merges does not matter.
     pub fn merge(&mut self, other: &Self) {
         for (count, more) in self.counts.as_mut().iter_mut().zip(other.counts.as_ref()) {
             *count = count.saturating_add(*more);
@@ -128,26 +126,26 @@ where
     }
 }
 
-/// How many values are in some buckets.
+/// The number of values in these buckets.
 fn total(buckets: impl Iterator<Item = Bucket>) -> u128 {
     buckets.map(|bucket| u128::from(bucket.count)).sum()
 }
 
-/// `q * total`, rounded up, from 1 to `total`; `None` when there is no such rank.
+/// `q * total`, rounded up, from 1 to `total`. `None` if there is no such rank.
 fn rank(q: f64, total: u128) -> Option<u128> {
     if total == 0 || q.is_nan() {
         return None;
     }
     let exact = q * total as f64;
-    // Saturates, below at 0 and above at the largest.
+    // Saturates at 0 and at the maximum.
     let floor = exact as u128;
     let rank = if (floor as f64) < exact { floor.saturating_add(1) } else { floor };
-    // The total itself, whatever became of it in `f64`.
+    // For `q` of 1 or more the total itself, since `f64` may have rounded it.
     Some(if q >= 1.0 { total } else { rank.clamp(1, total) })
 }
 
-/// The bucket of the value at this rank, from 1. Where there are fewer values (taken meanwhile), the
-/// last.
+/// The bucket of the value at this rank, counted from 1. If there are fewer values, because they were taken
+/// meanwhile, the last one.
 fn at_rank(buckets: impl Iterator<Item = Bucket>, rank: u128) -> Option<Bucket> {
     let (mut last, mut seen) = (None, 0);
     for bucket in buckets {
@@ -242,7 +240,7 @@ mod tests {
         assert_eq!([-1.0, f64::NEG_INFINITY].map(ranks), [Some(1); 2]);
         assert_eq!([1.5, f64::INFINITY].map(ranks), [Some(10); 2]);
         assert_eq!((ranks(f64::NAN), rank(0.5, 0)), (None, None));
-        // More than an `f64` can tell apart.
+        // More than an `f64` can distinguish.
         assert_eq!(rank(1.0, u128::MAX - 1), Some(u128::MAX - 1));
         assert_eq!(rank(1.0, (1 << 53) + 1), Some((1 << 53) + 1));
     }

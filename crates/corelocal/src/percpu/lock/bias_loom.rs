@@ -1,6 +1,6 @@
-//! Every order in which owners and revokers may meet. A section, which is one step on its slot, is a step
-//! under a mutex that freezing takes too; a barrier in all threads is a fence on both sides. Then twins with
-//! one fault each, which the same checks must catch.
+//! Loom models of owners and revokers. A critical section, which is one atomic step on its slot, is a step under a
+//! mutex that freezing takes too. A barrier in all threads is a fence on both sides. Mutants with one fault each
+//! follow, which the same checks must catch.
 
 use super::*;
 use crate::percpu::lock::mutex::Mutex;
@@ -33,7 +33,7 @@ impl Drop for Frozen<'_> {
 }
 
 impl Shard {
-    /// Leaked: loom panics in the drop of its own, after a deadlock.
+    /// Leaked: loom panics in its own drop after a deadlock.
     fn leaked() -> &'static Self {
         Box::leak(Box::new(Shard {
             bias: Bias::new(),
@@ -58,11 +58,11 @@ impl Shard {
     }
 
     fn add(&self) {
-        // SAFETY: called by the lock's holder alone; loom checks it.
+        // SAFETY: called by the lock's owner only; loom checks it.
         self.value.with_mut(|value| unsafe { *value += 1 });
     }
 
-    /// How often the lock was had.
+    /// Takes the lock up to `times` times. Returns how often it succeeded.
     fn own(&self, ways: Ways, times: u32) -> u32 {
         let mut had = 0;
         for _ in 0..times {
@@ -88,7 +88,7 @@ impl Shard {
         assert_eq!(self.bias.revoke(|| self.freeze()), Ok(()));
     }
 
-    /// As `Bias::revoke`, whose barrier this is.
+    /// As `Bias::revoke`, with this barrier.
     fn revoke_with(&self, barrier: fn(), hold: fn(&Bias)) {
         let take_if = |wanted: fn(u64) -> bool| {
             let wanted = wanted(self.bias.word.load(Ordering::Acquire));
@@ -125,10 +125,10 @@ fn check(ways: Ways, revokers: u32, owned: u32, preemptions: usize) {
         for other in others {
             other.join().unwrap();
         }
-        // SAFETY: alone again.
+        // SAFETY: the other threads have been joined.
         assert_eq!(shard.value.with(|value| unsafe { *value }), had + revokers);
         assert_eq!(shard.bias.word.load(Ordering::Relaxed), FREE);
-        // Nothing is left behind that keeps the next one out.
+        // The lock can be taken again.
         assert_eq!(shard.own(ways, 1), 1);
     });
 }
@@ -143,7 +143,7 @@ fn loom_an_owner_meets_two_revokers() {
     check(RIGHT, 2, 1, 2);
 }
 
-/// Holders come one after another, on different threads, while the lock is being revoked.
+/// Owners follow one another on different threads while the lock is being revoked.
 #[test]
 fn loom_owners_on_two_threads_meet_a_revoker() {
     crate::explore::within(3, || {
@@ -152,7 +152,7 @@ fn loom_owners_on_two_threads_meet_a_revoker() {
         let revoker = thread::spawn(|| shard.revoke(RIGHT));
         let had = shard.own(RIGHT, 1) + owner.join().unwrap();
         revoker.join().unwrap();
-        // SAFETY: alone again.
+        // SAFETY: the other threads have been joined.
         assert_eq!(shard.value.with(|value| unsafe { *value }), had + 1);
         assert_eq!(shard.own(RIGHT, 1), 1);
     });
@@ -181,28 +181,28 @@ fn barrier() {
     let _ = blocking::heavy_barrier();
 }
 
-/// Else the twins below would show nothing.
+/// Unmodified copies pass. Otherwise the mutants below would show nothing.
 #[test]
 fn loom_twins_without_a_fault_pass() {
     let unlock = |bias: &Bias| unlock_with(bias, Ordering::Release, blocking::light_barrier);
     check(Ways { unlock, revoke: |shard| shard.revoke_with(barrier, Bias::hold) }, 1, 2, 4);
 }
 
-/// The next holder does not see what was done under the lock.
+/// The next owner does not see what was done under the lock.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_an_unlock_without_release() {
     check_unlock(|bias| unlock_with(bias, Ordering::Relaxed, blocking::light_barrier));
 }
 
-/// The look for a request comes before the store: the holder misses the request, the revoker the release.
+/// The read of the request comes before the store: the owner misses the request, and the revoker the release.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_an_unlock_without_a_barrier() {
     check_unlock(|bias| unlock_with(bias, Ordering::Release, || ()));
 }
 
-/// A request made after the first look is never answered.
+/// A request made after the first read is never answered.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_an_unlock_that_looks_once() {
@@ -214,7 +214,7 @@ fn loom_catches_an_unlock_that_looks_once() {
     });
 }
 
-/// The revoker does not see what the holder did that granted it the lock.
+/// The revoker does not see what the owner that granted the lock did.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_grant_without_release() {
@@ -229,7 +229,7 @@ fn loom_catches_a_grant_without_release() {
     });
 }
 
-/// A holder that grants the lock wakes nobody.
+/// An owner that grants the lock does not wake the revoker.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_grant_that_wakes_nobody() {
@@ -241,14 +241,14 @@ fn loom_catches_a_grant_that_wakes_nobody() {
     });
 }
 
-/// The revoker's look comes before its request: as without the holder's barrier.
+/// The revoker reads the word before its request is visible: as without the owner's barrier.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_revoker_without_a_barrier() {
     check_revoke(|shard| shard.revoke_with(|| (), Bias::hold));
 }
 
-/// The lock's next holder answers a request that is none any more: nobody has the lock then.
+/// The lock's next owner answers an outdated request: then the lock has no owner.
 #[test]
 #[should_panic(expected = "assertion")]
 fn loom_catches_a_revoker_that_leaves_its_request() {
@@ -257,7 +257,7 @@ fn loom_catches_a_revoker_that_leaves_its_request() {
     });
 }
 
-/// A section takes the lock while a revoker looks at it.
+/// A section takes the lock while a revoker reads its word.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_revoker_that_does_not_freeze() {

@@ -1,7 +1,7 @@
-//! What a lock gives out.
+//! The guard of a lock's shard.
 //!
-//! Invariant: a guard's thread has the lock of its part, and there is a value in it (`mod.rs`, invariants 1
-//! to 3).
+//! Invariant: while a guard exists, its thread has the lock of its shard, and the shard holds a value (`mod.rs`,
+//! invariants 1 to 3).
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -12,10 +12,11 @@ use super::Slot;
 use super::mutex::Gone;
 use crate::sys::orphaned::sealed;
 
-/// Exclusive access to one part of a [`Lock`](super::Lock), until it is dropped.
+/// Exclusive access to one shard of a [`Lock`](super::Lock). The shard is unlocked when the guard is dropped.
 ///
-/// Dropping it is a store, with a system call only if a thread from afar waits. It stays with the thread that locked, which
-/// the lock names, so that a forked child knows the locks whose holders are gone:
+/// The drop is a plain store. It makes a system call only if a thread on another core waits. A guard stays with the
+/// thread that locked: the lock records that thread, so that a forked child recognises locks whose owners do not
+/// exist in it.
 ///
 /// ```compile_fail,E0277
 /// fn sent(_: impl Send) {}
@@ -24,7 +25,7 @@ use crate::sys::orphaned::sealed;
 /// sent(numbers.lock());
 /// ```
 ///
-/// A guard of a value that threads may not share cannot be shared either:
+/// A guard of a value that is not `Sync` is not `Sync` either:
 ///
 /// ```compile_fail,E0277
 /// fn shared(_: impl Sync) {}
@@ -35,16 +36,16 @@ use crate::sys::orphaned::sealed;
 #[must_use = "it unlocks when it is dropped"]
 pub struct Guard<'a, T: Send + 'static> {
     pub(super) slot: &'a Slot<T>,
-    /// Whether `bias` is what it holds; else it is `mutex`.
+    /// Whether it holds `bias`. Otherwise it holds `mutex`.
     pub(super) biased: bool,
-    /// The pointer makes it stay with its thread.
+    /// The pointer makes the guard `!Send`.
     value: PhantomData<(&'a mut T, *const ())>,
 }
 
-// SAFETY: a shared guard gives `&T` alone.
+// SAFETY: a shared guard gives access to `&T` only.
 unsafe impl<T: Send + Sync + 'static> Sync for Guard<'_, T> {}
 
-/// As far as the value is: no lock remembers a panic.
+/// As far as the value is unwind-safe: no lock is poisoned.
 impl<T: Send + UnwindSafe + RefUnwindSafe + 'static> UnwindSafe for Guard<'_, T> {}
 
 impl<'a, T: Send + 'static> Guard<'a, T> {
@@ -82,7 +83,8 @@ impl<T: Send + 'static> Deref for Guard<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: guards are given out with a value behind them, and exclude others (invariant 1).
+        // SAFETY: while a guard exists the shard holds a value, and other threads are excluded (invariants 1 to 3 of
+        // `mod.rs`).
         unsafe { &*self.slot.value.as_ptr() }
     }
 }

@@ -1,19 +1,19 @@
-//! Mutual exclusion per core, without atomics for the core's own threads.
+//! Mutual exclusion per core, without atomic instructions for the core's own threads.
 //!
-//! # Data's way
-//! `lock` → section `store_if_equal` moves the slot's word from free to held → the guard. `drop` → a
-//! plain store, and a look whether somebody asks for the lock. Held already (its holder was preempted or
-//! moved on), or no section works: an ordinary mutex of a shared slot, where a thread may have to wait.
-//! No memory: the mutex inside the object. From afar: `lock_slot`, see `bias.rs`.
+//! # Data flow
+//! `lock` → the section `store_if_equal` changes the slot's word from free to held → the guard. `drop` → a plain
+//! store, and a check for requests of other threads. If the word is held already (its owner was preempted or
+//! migrated), or critical sections are unavailable: an ordinary mutex of a shared slot, where a thread may have to
+//! wait. Without memory: the mutex inside the object. From other cores: `lock_slot`, see `bias.rs`.
 //!
 //! # Invariants
-//! 1. A value is reached only by the holder of its part's lock: the bias under a slot, the mutex
-//!    elsewhere. Under a slot the mutex orders revokers.
-//! 2. A guard knows its part by address. So it may outlive a migration, and the loss of the slot by its id.
+//! 1. A value is accessed only by the owner of its shard's lock: the bias under a slot, the mutex elsewhere. Under a
+//!    slot the mutex orders revokers.
+//! 2. A guard knows its shard by address. So it may outlive a migration, and the loss of the slot by its id.
 //! 3. A value is made under its lock, at first use. If the initialiser panics the lock is released.
-//! 4. Both locks name their holder, which a guard does not leave. A forked child takes a part whose holder is gone over
-//!    only as `Orphaned`, unless there is no value in it. The mutex of a part under a slot protects no value: it is taken
-//!    over at once.
+//! 4. Both locks record their owner, and a guard stays with its owner. A forked child takes over a shard whose owner
+//!    does not exist in it only as `Orphaned`, unless the shard holds no value. The mutex of a shard under a slot
+//!    protects no value: it is taken over at once.
 
 mod bias;
 mod guard;
@@ -34,7 +34,7 @@ pub use guard::Guard;
 use bias::{Bias, NotRevoked};
 use mutex::{Gone, Mutex};
 
-/// A part: two locks, of which one counts (invariant 1), and a value. The section's word comes first.
+/// A shard: two locks, of which one is in use (invariant 1), and a value. The section's word comes first.
 #[repr(C)]
 struct Slot<T> {
     bias: Bias,
@@ -42,12 +42,12 @@ struct Slot<T> {
     value: OnceSlot<T>,
 }
 
-// SAFETY: the value is reached under a lock (invariant 1), so by one thread at a time.
+// SAFETY: the value is accessed under a lock (invariant 1), so by one thread at a time.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 // SAFETY: of words and a `OnceSlot`, whose all-zero images are their initial values.
 unsafe impl<T: Send + 'static> Zeroed for Slot<T> {
-    /// A holder and a revoker reach their part whether its slot is frozen or not.
+    /// An owner and a revoker access their shard whether its slot is frozen or not.
     const KIND: Kind = Kind::Fixed;
 
     #[cfg(loom)]
@@ -70,11 +70,10 @@ impl<T> Slot<T> {
 
 /// A `T` for each core, each behind a lock that costs the core's own threads no atomic instruction.
 ///
-/// [`lock`](Lock::lock) gives exclusive access to some `T`: nearly always that of the core the thread
-/// runs on. When a preempted or departed thread holds that one, and in threads without critical
-/// sections, it is one of a few others. That suits whatever any thread may do on any of several copies:
-/// caches, free lists, buffers, partial sums. Whoever wants all of them visits them one by one with
-/// [`for_each_locked`](Lock::for_each_locked).
+/// [`lock`](Lock::lock) gives exclusive access to some `T`: nearly always that of the core the thread runs on. If a
+/// preempted or migrated thread holds that one, and in threads without critical sections, it is one of a few shared
+/// ones. This suits work that any of several copies can do: caches, free lists, buffers, partial sums. To visit all
+/// of them, use [`for_each_locked`](Lock::for_each_locked).
 ///
 /// ```
 /// use corelocal::percpu::Lock;
@@ -91,35 +90,33 @@ impl<T> Slot<T> {
 ///
 /// # Deadlock
 /// A thread that holds a guard must not call [`lock`](Lock::lock), [`lock_slot`](Lock::lock_slot) or
-/// [`for_each_locked`](Lock::for_each_locked) of the same object: it may wait for itself. It may call
-/// the `try_` methods, which wait for no holder. Nor must an initialiser lock the object that it makes a
-/// value for. There is no poisoning: a panic releases the lock. A guard that is forgotten keeps its part
-/// locked.
+/// [`for_each_locked`](Lock::for_each_locked) of the same object: it may wait for itself. It may call the `try_`
+/// methods, which do not wait for owners. Nor may an initialiser lock the object that it makes a value for. There is
+/// no poisoning: a panic releases the lock. A forgotten guard keeps its shard locked.
 ///
 /// # Where it may be used
-/// In any thread. [`try_lock`](Lock::try_lock) is async-signal-safe if the initialiser is, the others
-/// are not.
+/// In any thread. [`try_lock`](Lock::try_lock) is async-signal-safe if the initialiser is. The others are not.
 ///
 /// # After fork
-/// A child has one thread, the one that forked, which keeps what it had locked. Parts that other threads of the parent
-/// held stay locked, for their values may be half changed:
+/// A child has one thread, the one that forked, which keeps its locks. Shards that other threads of the parent held
+/// stay locked, since their values may be half changed:
 ///
-/// - [`lock`](Lock::lock) and [`try_lock`](Lock::try_lock) use a shared part in place of the core's own.
-/// - Forms that would wait for the holder panic: [`lock`](Lock::lock) of a shared part,
-///   [`lock_slot`](Lock::lock_slot), [`for_each_locked`](Lock::for_each_locked). The `try_` forms fail.
+/// - [`lock`](Lock::lock) and [`try_lock`](Lock::try_lock) use a shared shard in place of the core's own.
+/// - Methods that would wait for the owner panic: [`lock`](Lock::lock) of a shared shard,
+///   [`lock_slot`](Lock::lock_slot), [`for_each_locked`](Lock::for_each_locked). The `try_` methods fail.
 /// - [`lock_checked`](Lock::lock_checked) and [`for_each_checked`](Lock::for_each_checked) return [`Orphaned`], whose
 ///   [`reset`](Orphaned::reset) puts a new value in. So a child calls `for_each_checked` once, at its start.
 ///
-/// As a [`Mutex`](crate::sync::Mutex#after-fork) does. A child of `vfork` shares the parent's locks.
+/// A [`Mutex`](crate::sync::Mutex#after-fork) behaves the same way. A child of `vfork` shares the parent's locks.
 ///
 /// # Memory
-/// On each core used, the size of `T` and of three words, rounded up to a power of two; as much in the
-/// object. While a value is made, its size on the stack of the thread that makes it, once; twice in a build without
-/// optimization. No two cores' parts share a cache line. A part of more than 1 MiB or an alignment above 4096 does not
-/// compile.
+/// On each core used, the size of `T` and of three words, rounded up to a power of two; as much in the object. While
+/// a value is made, its size on the stack of the thread that makes it, or twice that in a build without optimization.
+/// The shards of two cores never share a cache line. A shard of more than 1 MiB or with an alignment above 4096 does
+/// not compile.
 ///
 /// # Memory ordering
-/// What is done under a lock happens before what the next holder of the same part does.
+/// What is done under a lock happens before what the next owner of the same shard does.
 ///
 /// A value that may not move to another thread does not compile:
 ///
@@ -134,26 +131,26 @@ pub struct Lock<T: Send + 'static, I: SlotIndex = Cid> {
 }
 
 impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
-    /// No values yet; `init` makes one where a part is locked for the first time.
+    /// Creates an object without values. `init` makes one when a shard is locked for the first time.
     #[cfg(not(loom))]
     pub const fn new(init: fn() -> T) -> Self {
         Lock { slots: Owned::new(), inside: Slot::new(), init }
     }
 
-    /// No values yet; `init` makes one where a part is locked for the first time.
+    /// Creates an object without values. `init` makes one when a shard is locked for the first time.
     #[cfg(loom)]
     pub fn new(init: fn() -> T) -> Self {
         Lock { slots: Owned::new(), inside: Slot::new(), init }
     }
 
-    /// Locks this core's part; while that is held by another, a shared part, waiting for it if it must.
+    /// Locks this core's shard. If that is held, locks a shared shard, waiting for it if necessary.
     ///
-    /// A few nanoseconds; at first use the initialiser's time, and microseconds for the slot. Not
-    /// async-signal-safe. See [Deadlock](Lock#deadlock).
+    /// A few nanoseconds; at first use the initialiser's time, and microseconds for the slot. Not async-signal-safe.
+    /// See [Deadlock](Lock#deadlock).
     ///
     /// # Panics
-    /// If the initialiser does; the object stays usable. In a forked child, if a gone thread holds the shared part: see
-    /// [After fork](Lock#after-fork).
+    /// If the initialiser panics; the object stays usable. In a forked child, if a thread that does not exist there
+    /// holds the shared shard: see [After fork](Lock#after-fork).
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
         match self.lock_biased() {

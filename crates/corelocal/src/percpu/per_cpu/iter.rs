@@ -1,6 +1,6 @@
-//! The values of a [`PerCpu`]: borrowed, borrowed exclusively, taken.
+//! Iterators over the values of a [`PerCpu`]: by shared reference, by mutable reference, and by value.
 //!
-//! Invariant: a walk comes to each part once, so each value is given out once.
+//! Invariant: a walk reaches each shard once, so each value is returned once.
 
 use core::fmt;
 
@@ -50,9 +50,9 @@ impl<T: Send + Sync + 'static, I: SlotIndex> Clone for Iter<'_, T, I> {
     }
 }
 
-/// All values of a [`PerCpu`], exclusively; see [`PerCpu::iter_mut`].
+/// All values of a [`PerCpu`], mutably; see [`PerCpu::iter_mut`].
 pub struct IterMut<'a, T: Send + Sync + 'static, I: SlotIndex = Cid> {
-    /// Of an object that is borrowed exclusively.
+    /// The object is borrowed mutably.
     iter: Iter<'a, T, I>,
 }
 
@@ -67,14 +67,12 @@ impl<'a, T: Send + Sync + 'static, I: SlotIndex> Iterator for IterMut<'a, T, I> 
 
     fn next(&mut self) -> Option<&'a mut T> {
         let (_, slot) = self.iter.next_slot()?;
-        // SAFETY: the value is there; the object is borrowed exclusively, and a walk comes to each part
-        // once.
+        // SAFETY: the value exists. The object is borrowed mutably, and a walk reaches each shard once.
         Some(unsafe { &mut *slot.as_ptr() })
     }
 }
 
-/// The values of a [`PerCpu`] that is no more; see [`PerCpu`]'s `into_iter`. Those that are not taken are
-/// dropped.
+/// The values of a [`PerCpu`] that was consumed; see [`PerCpu`]'s `into_iter`. Values that are not taken are dropped.
 pub struct IntoIter<T: Send + Sync + 'static, I: SlotIndex = Cid> {
     of: PerCpu<T, I>,
     walk: Walk,
@@ -102,7 +100,7 @@ macro_rules! debug {
 
 debug!(Iter<'_>, IterMut<'_>, IntoIter);
 
-/// The values, wherever they were.
+/// Iterates over the values by value.
 ///
 /// ```
 /// use corelocal::percpu::PerCpu;

@@ -1,12 +1,12 @@
-//! The queue of threads without sections, in every order the memory model allows.
+//! Loom models of the queue for threads without critical sections.
 
 use super::*;
 use loom::sync::Arc;
 use loom::thread;
 use std::vec::Vec;
 
-/// Two threads push to a shared slot while a third takes: all comes out once, in each thread's
-/// order. Loom watches the nodes for races.
+/// Two threads push to a shared slot while a third one takes: each item comes out once, in its thread's order. Loom
+/// checks the nodes for races.
 #[test]
 fn loom_queue_conserves_items() {
     crate::explore::within(3, || {

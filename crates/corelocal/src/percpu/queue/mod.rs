@@ -1,22 +1,21 @@
 //! An unbounded first-in first-out queue for each core, whose consumers may sleep.
 //!
-//! # Data's way
-//! `push` → one section of that name: store the item, commit the end behind it; one look at a word that
-//! says whether anybody sleeps → done. When the segment is full: a new one with the item already in it,
-//! and the section `queue_link`. A consumer takes a slot's lock, reads items up to the end, and gives
-//! away segments that it is done with. Where sections are unavailable: a lock-free list in a shared
-//! slot.
+//! # Data flow
+//! `push` → one critical section of that name, which stores the item and commits the end after it → one read of a
+//! word that says whether a consumer sleeps. If the segment is full: a new one with the item already in it, and the
+//! critical section `queue_link`. A consumer takes a slot's lock, reads items up to the end, and frees segments that
+//! it has emptied. Where critical sections are unavailable: a lock-free list in a shared slot.
 //!
 //! ```text
-//!   slot.rs      a core's part                sleepers.rs   who sleeps, who wakes
-//!   segment.rs   pieces of 4 KiB              pool.rs       free ones
+//!   slot.rs      a core's shard               sleepers.rs   sleeping consumers and wake-ups
+//!   segment.rs   blocks of 4 KiB              pool.rs       free segments
 //! ```
 //!
 //! # Invariants
-//! 1. An item is in exactly one place from `push` to the consumer: a slot, the consumer's hands.
-//! 2. What one slot got comes out in that order. (The slot's own invariants are in `slot.rs`.)
-//! 3. Every push is followed by a look at the sleepers (`sleepers.rs`).
-//! 4. No lock is held while anything of the user's runs.
+//! 1. From `push` to its consumer an item is in exactly one place: a slot, or the consumer's hands.
+//! 2. The items of one slot come out in order. (The slot's own invariants are in `slot.rs`.)
+//! 3. Every push is followed by a check for sleeping consumers (`sleepers.rs`).
+//! 4. No lock is held while code of the caller runs.
 
 #[cfg_attr(loom, path = "pool_loom.rs")]
 mod pool;
@@ -39,21 +38,20 @@ use crate::cid::{Cid, SlotIndex};
 use crate::rseq::{self, Exit, MAX_ATTEMPTS, Slots};
 use crate::sys::futex::Deadline;
 
-/// How often a consumer looks before it goes to sleep: a few microseconds.
+/// How often a consumer checks before it goes to sleep: a few microseconds.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 64 };
-/// How long a consumer lets another one be that has a slot.
+/// How long a consumer sleeps while another one has a slot's lock.
 const A_MOMENT: Duration = Duration::from_micros(10);
 
-/// Many producers, each on its core, and one or more consumers: first in, first out for each core, and
-/// no bound but memory.
+/// Many producers, each on its core, and one or more consumers: first in, first out for each core, bounded by memory
+/// only.
 ///
-/// A push costs a few nanoseconds, whatever the number of threads: no locked instruction, no line that
-/// another producer writes, no fence, and no system call but the one that wakes a consumer, if one
-/// sleeps. That suits work that is made everywhere and done by a few: log lines, deferred frees, requests
-/// to a writer thread.
+/// A push costs a few nanoseconds, whatever the number of threads: no locked instruction, no line that another
+/// producer writes, no fence. It makes a system call only to wake a sleeping consumer. This suits work that is made
+/// everywhere and done by a few threads: log lines, deferred frees, requests to a writer thread.
 ///
-/// Items of up to 8 bytes are the fastest; larger ones, up to 4064 bytes, are copied in word by word, so box
-/// what is large. `I` chooses what indexes the slots; leave it out.
+/// Items of up to 8 bytes are the fastest. Larger ones, up to 4064 bytes, are copied in word by word, so box what is
+/// large. `I` chooses what indexes the slots; keep the default.
 ///
 /// ```
 /// use corelocal::percpu::Queue;
@@ -69,7 +67,7 @@ const A_MOMENT: Duration = Duration::from_micros(10);
 /// });
 /// ```
 ///
-/// Items travel between threads, so a queue of what is not [`Send`] is not `Sync`:
+/// Items travel between threads, so a queue of items that are not [`Send`] is not `Sync`:
 ///
 /// ```compile_fail,E0277
 /// use corelocal::percpu::Queue;
@@ -79,47 +77,46 @@ const A_MOMENT: Duration = Duration::from_micros(10);
 /// ```
 ///
 /// # Order
-/// What goes into one slot comes out of it in that order. So the items of one thread come in the order in
-/// which it pushed them, as long as it keeps its slot ([`crate::cid`]): as long as it stays on its core,
-/// as a rule. There is no order between slots; consumers go round them, 64 items at a time.
+/// The items of one slot come out in the order in which they were pushed. So the items of one thread stay in order as
+/// long as it keeps its slot ([`crate::cid`]), which usually means as long as it stays on its core. There is no order
+/// between slots. Consumers go round them, 64 items at a time.
 ///
 /// # Where it may be used
-/// [`push`](Queue::push) and [`try_pop`](Queue::try_pop) work in any thread, in signal handlers, before
-/// `main` and during thread exit: they do not block, allocate from a heap or panic. The forms of `pop`
-/// that wait are not for signal handlers. Not in a child of `vfork`: an item may be lost or come out
-/// twice.
+/// [`push`](Queue::push) and [`try_pop`](Queue::try_pop) work in any thread, in signal handlers, before `main` and
+/// during thread exit: they do not block, panic, or allocate from a heap. The forms of `pop` that wait are not for
+/// signal handlers. Not in a child of `vfork`: an item may be lost or come out twice.
 ///
-/// A child of `fork` has copies of all items, but for those that another thread was taking out at that
-/// moment: these it may have or not.
+/// A child of `fork` has copies of all items. An item that another thread was taking out at that moment may be
+/// missing.
 ///
-/// # Threads without sections
-/// Where the kernel's help is refused (see [`crate::sys::Refusal`]), threads push to lists in shared parts,
-/// lock-free: two compare-exchanges.
+/// # Threads without critical sections
+/// Where they are unavailable (see [`crate::sys::Refusal`]), threads push to lists in shared shards, lock-free: two
+/// compare-exchanges.
 ///
 /// # Memory
-/// 128 bytes, and on each core that used it 128 bytes and a segment of 4 KiB, which may hold items, and
-/// perhaps one to spare. Further segments come with items and go with them: to all queues of the process,
-/// and from 4 MiB on back to the kernel.
+/// 128 bytes, and on each core that used it 128 bytes and a segment of 4 KiB, which may hold items, and sometimes a
+/// spare one. Further segments are allocated for items and freed with them: to all queues of the process, and from 4
+/// MiB on to the kernel.
 ///
 /// # Memory ordering
-/// A push happens before the pop that yields its item. Nothing else is ordered.
+/// A push happens before the pop that yields its item. All other accesses are unordered.
 #[repr(C, align(64))]
 pub struct Queue<T, I: SlotIndex = Cid> {
     slots: Owned<Slot, I>,
     sleepers: Sleepers,
     cursor: Cursor,
-    /// Not `PhantomData<T>`: a queue of what lives longer is none of what lives shorter. `push` takes `&self`, so
-    /// the shorter-lived could be put in, and come out as the longer-lived.
+    /// Invariant in `T`, not `PhantomData<T>`: `push` takes `&self`, so through a covariant queue a shorter-lived
+    /// item could be put in and come out as a longer-lived one.
     items: PhantomData<fn(T) -> T>,
 }
 
 // SAFETY: items go in by value on one thread and come out by value, once, on another.
 unsafe impl<T: Send, I: SlotIndex> Send for Queue<T, I> {}
-// SAFETY: likewise; no reference to an item is ever given.
+// SAFETY: items go in and come out by value, and no reference to an item is ever returned.
 unsafe impl<T: Send, I: SlotIndex> Sync for Queue<T, I> {}
 
 impl<T, I: SlotIndex> Queue<T, I> {
-    /// An empty one.
+    /// Creates an empty queue.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         const { assert!(slot::PlacesOf::<T>::LEAST > 0) };
@@ -131,7 +128,7 @@ impl<T, I: SlotIndex> Queue<T, I> {
         }
     }
 
-    /// An empty one.
+    /// Creates an empty queue.
     #[cfg(loom)]
     pub fn new() -> Self {
         Queue {
@@ -144,11 +141,11 @@ impl<T, I: SlotIndex> Queue<T, I> {
 
     /// Appends an item, and wakes a consumer if one sleeps.
     ///
-    /// Constant time, lock-free; every 500 words or so a new segment is linked. The process's first push
-    /// registers it with the kernel for `membarrier(2)`, which may take milliseconds. Async-signal-safe.
+    /// Constant time, lock-free. A new segment is linked every 500 words or so. The process's first push registers it
+    /// with the kernel for `membarrier(2)`, which may take milliseconds. Async-signal-safe.
     ///
     /// # Errors
-    /// The item, when there is no memory.
+    /// Returns the item if there is no memory.
     #[inline]
     pub fn push(&self, item: T) -> Result<(), T> {
         let words = Words::new(item);
@@ -161,11 +158,10 @@ impl<T, I: SlotIndex> Queue<T, I> {
         }
     }
 
-    /// Takes an item: the oldest one of some slot.
+    /// Takes the oldest item of some slot.
     ///
-    /// `None` when all slots seem empty; a slot from which another thread takes just now counts as empty.
-    /// Constant time while the slot that gave the last item has more, else linear in the ids in use.
-    /// Async-signal-safe.
+    /// `None` if all slots seem empty; a slot from which another thread is just taking counts as empty. Constant time
+    /// while the slot that gave the last item has more, otherwise linear in the ids in use. Async-signal-safe.
     ///
     /// ```
     /// use corelocal::percpu::Queue;
@@ -176,7 +172,7 @@ impl<T, I: SlotIndex> Queue<T, I> {
     /// assert_eq!(queue.try_pop(), Some(1));
     /// ```
     pub fn try_pop(&self) -> Option<T> {
-        // SAFETY: this queue's slots hold its items alone.
+        // SAFETY: this queue's slots hold its items only.
         let words = self.cursor.take(&self.slots, |slot| unsafe { slot.pop() })?;
         // SAFETY: it was pushed, and taken once.
         Some(unsafe { Words::into_item(words) })
@@ -184,9 +180,9 @@ impl<T, I: SlotIndex> Queue<T, I> {
 
     /// Takes an item, and sleeps while there is none.
     ///
-    /// As [`try_pop`](Queue::try_pop) when there is one. Otherwise it looks again for a few microseconds, then
-    /// sleeps; one `membarrier(2)` and one `futex(2)`, and as many again after each wake-up for nothing. Not
-    /// for signal handlers.
+    /// If there is one, like [`try_pop`](Queue::try_pop). Otherwise it checks again for a few microseconds, then
+    /// sleeps: one `membarrier(2)` and one `futex(2)`, and as many again after each spurious wake-up. Not for signal
+    /// handlers.
     pub fn pop(&self) -> T {
         loop {
             if let Some(item) = self.pop_before(None) {
@@ -195,12 +191,12 @@ impl<T, I: SlotIndex> Queue<T, I> {
         }
     }
 
-    /// [`pop`](Queue::pop) until a point in time: `None` when it has passed and there is no item.
+    /// Like [`pop`](Queue::pop), with a deadline. `None` if it passes without an item.
     pub fn pop_until(&self, deadline: Deadline) -> Option<T> {
         self.pop_before(Some(deadline))
     }
 
-    /// [`pop`](Queue::pop) for a time span at the longest: `None` when it has passed and there is no item.
+    /// Like [`pop`](Queue::pop), with a time limit. `None` if it passes without an item.
     ///
     /// ```
     /// use corelocal::percpu::Queue;
@@ -213,8 +209,8 @@ impl<T, I: SlotIndex> Queue<T, I> {
         self.try_pop().or_else(|| self.pop_before(Some(Deadline::after(span))))
     }
 
-    /// All items, as [`try_pop`](Queue::try_pop) gives them, until that gives none. While others push it may
-    /// go on for long. What the iterator does not yield stays.
+    /// Takes all items, as [`try_pop`](Queue::try_pop) returns them, until that returns `None`. While other threads
+    /// push, it may continue for long. Items that the iterator does not yield stay.
     ///
     /// ```
     /// use corelocal::percpu::Queue;
@@ -227,11 +223,11 @@ impl<T, I: SlotIndex> Queue<T, I> {
         core::iter::from_fn(|| self.try_pop())
     }
 
-    /// Whether the queue was empty at some moment of the call.
+    /// Whether the queue was empty at some moment during the call.
     ///
-    /// `true`: at that moment no item was in it, in any slot. An item that another thread is about to return from
-    /// a `pop` counts as taken. `false`: at some moment of the call there was an item. Linear in the ids in
-    /// use, each of which is looked at twice. Async-signal-safe.
+    /// `true`: at that moment no slot held an item. An item that another thread is about to return from a `pop`
+    /// counts as taken. `false`: at some moment of the call there was an item. Linear in the ids in use, each of
+    /// which is checked twice. Async-signal-safe.
     ///
     /// ```
     /// use corelocal::percpu::Queue;
@@ -242,12 +238,12 @@ impl<T, I: SlotIndex> Queue<T, I> {
     /// assert!(!queue.is_empty());
     /// ```
     pub fn is_empty(&self) -> bool {
-        // Each slot was empty at some moment; where nothing was pushed between the two looks, all of them were
-        // when the first look ended.
+        // Each slot was empty at some moment. If there was no push between the two checks, all of them were empty
+        // when the first check ended.
         self.look().is_some_and(|first| self.look() == Some(first))
     }
 
-    /// What consumers have done, if each slot was empty at some moment of the call.
+    /// The progress of the consumers, if each slot was empty at some moment of the call.
     fn look(&self) -> Option<Progress> {
         let mut slots = self.slots.slots().chain(self.slots.shared());
         slots.try_fold(Progress::default(), |all, slot| Some(all + slot.look()?))
@@ -263,8 +259,8 @@ impl<T, I: SlotIndex> Queue<T, I> {
                 core::hint::spin_loop();
             }
             if !self.is_empty() {
-                // Another consumer has that slot just now. To sleep, or to give up, would be wrong: it
-                // takes one item, and there may be more.
+                // Another consumer has that slot's lock. Sleeping or giving up would be wrong: it takes one item, and
+                // there may be more.
                 blocking::nap(A_MOMENT);
             } else if deadline.is_some_and(|deadline| deadline.remaining().is_zero()) {
                 return None;
@@ -274,25 +270,25 @@ impl<T, I: SlotIndex> Queue<T, I> {
         }
     }
 
-    /// Section `queue_push`.
+    /// The critical section `queue_push`.
     #[inline(always)]
     fn push_section(&self, words: &Words<T>) -> Result<Exit, Fallback<Slot>> {
         if Words::<T>::COUNT == 1 {
             let word = words.first();
             return self.slots.run(move |index, slots: &Slots| {
-                // SAFETY: `run` gives slots of one kind of id, with an end and a start first; by the
-                // slot's invariants there is room where the end points to, if it is no multiple.
+                // SAFETY: `run` gives slots of one kind of id, which begin with an end and a start. By the slot's
+                // invariants there is room at the end, unless that is a multiple of a segment's length.
                 unsafe { rseq::queue_push(index, slots, word) }
             });
         }
         let (from, n) = (words.as_ptr(), Words::<T>::COUNT as u64);
         self.slots.run(move |index, slots: &Slots| {
-            // SAFETY: likewise; `n` words are at `from`.
+            // SAFETY: as above for the slots; `n` words are at `from`.
             unsafe { rseq::queue_push_words(index, slots, from, n) }
         })
     }
 
-    /// All but a section that committed.
+    /// Handles every outcome except a section that committed at once.
     #[cold]
     #[inline(never)]
     fn push_otherwise(
@@ -315,7 +311,7 @@ impl<T, I: SlotIndex> Queue<T, I> {
         mut ended: Result<Exit, Fallback<Slot>>,
         words: Words<T>,
     ) -> Result<(), Words<T>> {
-        // One that another thread's link made unnecessary is kept for the next attempt.
+        // A segment that became unnecessary because another thread linked one is kept for the next attempt.
         let mut segment = None;
         for _ in 0..MAX_ATTEMPTS {
             match ended {
@@ -329,16 +325,16 @@ impl<T, I: SlotIndex> Queue<T, I> {
                 return Err(words);
             };
             let first = fresh.first::<Words<T>>();
-            // SAFETY: a place of our own segment; what is copied counts only if the link commits.
+            // SAFETY: a place of this thread's own segment; the copy takes effect only if the link commits.
             unsafe { first.copy_from_nonoverlapping(&raw const words, 1) };
             let (first, past) = (first.cast(), first.wrapping_add(1).cast());
             let linked = self.slots.run(move |index, slots: &Slots| {
-                // SAFETY: as in `push_section`; a place of this segment, and what comes after it. A
-                // multiple as the end is that of a segment of this slot, whose `next` is first.
+                // SAFETY: as in `push_section`. It gets a place of this segment and the address after it. An end that
+                // is a multiple of the length belongs to a segment of this slot, whose `next` comes first.
                 unsafe { rseq::queue_link(index, slots, first, past) }
             });
             if matches!(linked, Ok(exit) if exit.is_committed()) {
-                // The slot's by the commit.
+                // The commit has made it the slot's.
                 fresh.into_raw();
                 return Ok(());
             }
@@ -358,15 +354,15 @@ impl<T, I: SlotIndex> Queue<T, I> {
 
 impl<T, I: SlotIndex> Drop for Queue<T, I> {
     fn drop(&mut self) {
-        /// Gives the segments away, when all items are dropped.
+        /// Frees the segments when all items have been dropped.
         struct Free<'a, I: SlotIndex>(&'a Owned<Slot, I>);
 
         impl<I: SlotIndex> Drop for Free<'_, I> {
             fn drop(&mut self) {
                 for slot in self.0.slots().chain(self.0.shared()) {
-                    // A panic within a panic ends the process; else all items were taken.
+                    // A panic within a panic ends the process. Otherwise all items were taken.
                     if slot.is_empty() {
-                        // SAFETY: no items, and `&mut self` proves that nobody uses it.
+                        // SAFETY: it holds no items, and `&mut self` excludes all other users.
                         unsafe { slot.free() };
                     }
                 }
@@ -374,7 +370,7 @@ impl<T, I: SlotIndex> Drop for Queue<T, I> {
         }
 
         let _free = Free(&self.slots);
-        // Nobody else takes: all seem empty when they are.
+        // No other thread takes items, so a slot that seems empty is empty.
         drop(DropAll(&mut core::iter::from_fn(|| self.try_pop())));
     }
 }

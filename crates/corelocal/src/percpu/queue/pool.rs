@@ -1,20 +1,20 @@
-//! Free segments, for any queue of the process, and their way back to the kernel.
+//! The pool of free segments for all queues of the process, which returns memory to the kernel.
 //!
-//! A chunk is one mapping of 64 pages: a header, then 63 segments of a page each. A bit for each tells
-//! which are free. Chunks stay mapped for ever, and are searched from the one that was used last. When all
-//! of a chunk is free, and there is plenty besides, its pages go back to the kernel, its addresses stay.
+//! A chunk is one mapping of 64 pages: a header, then 63 segments of a page each. One bit for each says whether it is
+//! free. Chunks stay mapped for ever, and are searched beginning with the one that was used last. When a whole chunk
+//! is free, and there are plenty of free segments besides, its pages go back to the kernel; the addresses stay
+//! reserved.
 //!
 //! ```text
-//!   NEWEST ──▶ chunk ──▶ chunk ──▶ chunk          NEAR: where to look first
+//!   NEWEST ──▶ chunk ──▶ chunk ──▶ chunk          NEAR: the chunk to search first
 //!              header: next, free bits
 //!              segment 0 … segment 62
 //! ```
 //!
 //! # Invariants
-//! 1. A segment belongs to whoever cleared its bit, until it is set again.
-//! 2. `FREE` is at least the number of set bits, but for those that are about to be cleared; so it never
-//!    goes below 0.
-//! 3. Nothing here waits, locks or takes a heap. A fork in the middle costs the child a chunk at most.
+//! 1. A segment belongs to the thread that cleared its bit, until it is set again.
+//! 2. `FREE` is at least the number of set bits that no thread is about to clear. So it never goes below 0.
+//! 3. No function waits, locks or uses a heap. A fork in the middle costs the child at most one chunk.
 
 use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::rseq::SEGMENT;
@@ -23,7 +23,7 @@ use crate::sys::{lazy_mapping, pages};
 /// Segments of a chunk.
 const SEGMENTS: u32 = 63;
 const ALL: u64 = (1 << SEGMENTS) - 1;
-/// So many free segments stay resident: 4 MiB.
+/// The number of free segments that stay resident: 4 MiB.
 const KEPT: u32 = 1024;
 
 /// See the module's text.
@@ -36,17 +36,17 @@ static NEWEST: AtomicPtr<Chunk> = AtomicPtr::new(core::ptr::null_mut());
 static NEAR: AtomicPtr<Chunk> = AtomicPtr::new(core::ptr::null_mut());
 static FREE: AtomicU32 = AtomicU32::new(0);
 
-/// A free segment, now the caller's, and its number in its chunk; `None` when the kernel gives no memory.
+/// Takes a free segment. Returns it and its number in its chunk; `None` if the kernel provides no memory.
 ///
-/// Lock-free. What its memory holds is arbitrary.
+/// Lock-free. Its content is arbitrary.
 pub(super) fn take() -> Option<(*mut u8, u32)> {
-    // Acquire, here and in `search`: partners are the Release stores in `grow`; the header is there.
+    // Acquire, here and in `search`: partners are the Release stores in `grow`. The header is then visible.
     let near = NEAR.load(Ordering::Acquire);
     // SAFETY: chunks are never unmapped.
     if let Some(found) = unsafe { near.as_ref() }.and_then(Chunk::take) {
         return Some(found);
     }
-    // Fewer than a chunk are not worth a search. So there is never more than that too much.
+    // Fewer free segments than one chunk are not searched for. So at most that many are wasted.
     if FREE.load(Ordering::Relaxed) >= SEGMENTS {
         if let Some(found) = search() {
             return Some(found);
@@ -55,20 +55,20 @@ pub(super) fn take() -> Option<(*mut u8, u32)> {
     grow().or_else(search)
 }
 
-/// Makes a segment free.
+/// Frees a segment.
 ///
 /// # Safety
-/// `take` gave them together, and nobody refers to the segment.
+/// - `take` returned both together, and no reference to the segment is left.
 pub(super) unsafe fn give(segment: *mut u8, number: u32) {
     let home = segment.wrapping_sub((1 + number as usize) * SEGMENT).cast::<Chunk>();
-    // SAFETY: the segment's chunk, by the caller's promise; chunks are never unmapped.
+    // SAFETY: the chunk of a segment that `take` returned; chunks are never unmapped.
     let chunk = unsafe { &*home };
     // Relaxed: an estimate.
     let free = FREE.fetch_add(1, Ordering::Relaxed);
-    // Release: partner is the Acquire in `Chunk::take`; who takes it next comes after its last use.
+    // Release: partner is the Acquire in `Chunk::take`. The next owner's accesses come after this one's.
     let before = chunk.free.fetch_or(1 << number, Ordering::Release);
     if NEAR.load(Ordering::Relaxed) != home {
-        // Release: keeps the promise to the Acquire in `take`, through our own knowledge of the chunk.
+        // Release: partner is the Acquire in `take`. This thread has seen the chunk's header.
         NEAR.store(home, Ordering::Release);
     }
     if before | 1 << number == ALL && free > KEPT {
@@ -90,7 +90,7 @@ fn search() -> Option<(*mut u8, u32)> {
     None
 }
 
-/// A segment of a new chunk.
+/// Maps a new chunk and takes a segment of it.
 #[cold]
 fn grow() -> Option<(*mut u8, u32)> {
     let at = lazy_mapping::map((1 + SEGMENTS as usize) * SEGMENT)?;
@@ -98,7 +98,7 @@ fn grow() -> Option<(*mut u8, u32)> {
     FREE.fetch_add(SEGMENTS - 1, Ordering::Relaxed);
     let mut newest = NEWEST.load(Ordering::Relaxed);
     loop {
-        // SAFETY: fresh pages that nobody else knows yet.
+        // SAFETY: fresh pages that no other thread knows yet.
         unsafe { chunk.write(Chunk { next: newest, free: AtomicU64::new(ALL & !1) }) };
         // Release: partner is the Acquire in `search`.
         match NEWEST.compare_exchange(newest, chunk, Ordering::Release, Ordering::Relaxed) {
@@ -117,7 +117,7 @@ impl Chunk {
         while free != 0 {
             let number = free.trailing_zeros();
             let rest = free & (free - 1);
-            // Acquire: partner is the Release of who set the bit.
+            // Acquire: partner is the Release of the thread that set the bit.
             match self.free.compare_exchange_weak(free, rest, Ordering::Acquire, Ordering::Relaxed)
             {
                 Ok(_) => {
@@ -131,15 +131,14 @@ impl Chunk {
         None
     }
 
-    /// Lets the kernel have the pages of a chunk all of which is free, if it still is.
+    /// Gives a chunk's pages back to the kernel, if it is still completely free.
     #[cold]
     fn give_back(&self) {
-        // Acquire: partner is the Release in `give`, of each segment: all bits were set by
-        // read-modify-writes.
+        // Acquire: partner is the Release in `give`, for each segment: all bits were set by read-modify-writes.
         if self.free.compare_exchange(ALL, 0, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return;
         }
-        // SAFETY: the chunk's segments, all of them ours now. Refused, they stay resident.
+        // SAFETY: all of the chunk's segments belong to this thread now. If the kernel refuses, they stay resident.
         let _ = unsafe { pages::give_back(self.segments(), SEGMENTS as usize * SEGMENT) };
         // Release: partner is the Acquire in `take`.
         self.free.store(ALL, Ordering::Release);
@@ -163,7 +162,7 @@ mod tests {
         assert_eq!(distinct.len(), taken.len());
         for (segment, number) in taken {
             assert_eq!(segment as usize % SEGMENT, 0);
-            // SAFETY: ours, and written to nowhere else.
+            // SAFETY: this thread owns the segment.
             unsafe {
                 segment.write_bytes(7, SEGMENT);
                 give(segment, number);
@@ -171,7 +170,7 @@ mod tests {
         }
     }
 
-    /// A segment is never in two hands, whatever goes back to the kernel meanwhile.
+    /// A segment never has two owners, even while pages go back to the kernel.
     #[test]
     fn threads_agree() {
         std::thread::scope(|scope| {
@@ -180,11 +179,11 @@ mod tests {
                     for round in 0..40 {
                         let taken: Vec<_> = (0..300).map(|_| take().expect("memory")).collect();
                         for (segment, _) in &taken {
-                            // SAFETY: ours.
+                            // SAFETY: this thread owns the segment.
                             unsafe { segment.write_bytes(thread, SEGMENT) };
                         }
                         for (segment, number) in taken {
-                            // SAFETY: ours until it is given.
+                            // SAFETY: this thread owns the segment until it is given back.
                             unsafe {
                                 let last = segment.add(SEGMENT - 1).read();
                                 assert_eq!((segment.read(), last), (thread, thread), "{round}");

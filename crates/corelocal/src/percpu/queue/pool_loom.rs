@@ -15,7 +15,7 @@ pub(super) fn take() -> Option<(*mut u8, u32)> {
 }
 
 /// # Safety
-/// `take` gave the segment, and nobody refers to it.
+/// - `take` returned the segment, and no reference to it is left.
 pub(super) unsafe fn give(segment: *mut u8, _number: u32) {
     // SAFETY: allocated by `take`.
     unsafe { dealloc(segment, layout()) };

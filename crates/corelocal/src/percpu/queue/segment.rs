@@ -1,20 +1,20 @@
-//! The memory of a queue: pieces of 4 KiB, aligned to that, full of places for items.
+//! The memory of a queue: segments of 4 KiB, aligned to their length, full of places for items.
 //!
 //! ```text
-//!   0      next: where the segment after this one has its first place
+//!   0      next: the first place of the next segment
 //!          number, done
 //!   …      (a gap, if the places do not fill the rest)
 //!          place place … place
 //!   4096
 //! ```
 //!
-//! The last place ends where the segment does. So the address behind a place tells whether there is
-//! another one: a multiple of the length says no.
+//! The last place ends where the segment does. So the address after a place tells whether another one follows: it
+//! does not if the address is a multiple of the length.
 //!
 //! # Invariants
-//! 1. A `Segment` is owned memory: nobody else refers to it. It goes back to the pool when dropped.
-//! 2. Places begin behind the header. So no address behind a place is that of a segment's beginning, but
-//!    as the end of the one before.
+//! 1. A `Segment` is owned memory without other references. It goes back to the pool when it is dropped.
+//! 2. Places begin after the header. So an address after a place equals a segment's start only if the previous
+//!    segment ends there.
 
 use core::mem::ManuallyDrop;
 
@@ -31,17 +31,17 @@ pub(super) struct Segment {
 #[repr(C)]
 pub(super) struct Header {
     pub(super) next: AtomicPtr<u8>,
-    /// Which one of its chunk it is.
+    /// Its number in its chunk.
     number: u32,
-    /// How many of its places are done with, where places are not done with in order.
+    /// The number of its places that were emptied, for places that are not emptied in order.
     pub(super) done: AtomicU32,
 }
 
-/// The places of a segment that are as long as a `P`.
+/// The places of a segment, each as long as a `P`.
 pub(super) struct Places<P>(core::marker::PhantomData<P>);
 
 impl<P> Places<P> {
-    /// How many there are.
+    /// The number of places.
     pub(super) const COUNT: usize = {
         let room = SEGMENT - size_of::<Header>();
         assert!(size_of::<P>() <= room, "an item of a queue has at most 4064 bytes: box it");
@@ -51,12 +51,12 @@ impl<P> Places<P> {
         room / size_of::<P>()
     };
 
-    /// Where the first one begins.
+    /// The offset of the first place.
     const FIRST: usize = SEGMENT - Self::COUNT * size_of::<P>();
 }
 
 impl Segment {
-    /// A free one; `None` when the kernel gives no memory. Lock-free, async-signal-safe.
+    /// Takes a free segment. `None` if the kernel provides no memory. Lock-free, async-signal-safe.
     pub(super) fn take() -> Option<Segment> {
         let (at, number) = pool::take()?;
         let header = at.cast::<Header>();
@@ -66,9 +66,9 @@ impl Segment {
         Some(Segment { header })
     }
 
-    /// Makes a used one as good as new.
+    /// Resets a used segment.
     pub(super) fn renew(&mut self) {
-        // SAFETY: invariant 1.
+        // SAFETY: the segment is owned by `self` (invariant 1).
         unsafe { (*self.header).done.store(0, Ordering::Relaxed) };
     }
 
@@ -77,13 +77,13 @@ impl Segment {
         self.header.cast::<u8>().wrapping_add(Places::<P>::FIRST).cast()
     }
 
-    /// Makes it somebody else's: to be had back by [`Segment::from_raw`].
+    /// Gives up the ownership, to be regained by [`Segment::from_raw`].
     pub(super) fn into_raw(self) -> *mut Header {
         ManuallyDrop::new(self).header
     }
 
     /// # Safety
-    /// It came from `into_raw`, or was [linked](crate::rseq::queue_link), and is nobody else's any more.
+    /// - It came from `into_raw`, or was [linked](crate::rseq::queue_link), and has no other owner any more.
     pub(super) unsafe fn from_raw(header: *mut Header) -> Segment {
         Segment { header }
     }
@@ -91,7 +91,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: invariant 1; the header was written when it was taken.
+        // SAFETY: the segment is owned by `self` (invariant 1), and the header was written when it was taken.
         unsafe { pool::give(self.header.cast(), (*self.header).number) };
     }
 }
@@ -106,18 +106,18 @@ pub(super) fn containing(place: *mut u8) -> *mut Header {
     place.map_addr(|at| at & !(SEGMENT - 1)).cast()
 }
 
-/// Whether no place begins here: null, or the end of a segment.
+/// Whether no place begins here: the address is null, or the end of a segment.
 pub(super) fn is_end(at: *mut u8) -> bool {
     at.addr() % SEGMENT == 0
 }
 
-/// What follows a segment whose places are all written.
+/// The first place of the segment after one whose places are all written.
 ///
 /// # Safety
-/// The segment is not free, and another one was linked to it.
+/// - The segment is in use, and another one was linked to it.
 pub(super) unsafe fn next(header: *mut Header) -> *mut u8 {
-    // Relaxed: whoever knows that another was linked has seen it by the Acquire that told so.
-    // SAFETY: the caller's promise.
+    // Relaxed: a caller that knows of the link has seen it by an Acquire. SAFETY: the caller guarantees that the
+    // segment is in use.
     unsafe { (*header).next.load(Ordering::Relaxed) }
 }
 

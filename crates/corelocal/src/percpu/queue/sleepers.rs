@@ -1,37 +1,36 @@
-//! Consumers that sleep until something is pushed, at no cost to producers while nobody does.
+//! Consumers that sleep until an item is pushed, at no cost to producers while none sleeps.
 //!
-//! A producer looks at one word after its push, and goes on if that is 0. It needs no fence, for a
-//! consumer that goes to sleep makes one in every thread (`membarrier`) between saying so and looking
-//! at the queue once more:
+//! A producer reads one word after its push, and is done if that is 0. It needs no fence: a consumer that goes to
+//! sleep executes a barrier in every thread (`membarrier`) between announcing itself and checking the queue once
+//! more:
 //!
 //! ```text
 //!   producer                                  consumer
-//!   the item is pushed                        finds nothing
+//!   pushes the item                           finds no item
 //!   (the compiler keeps the order)            waiting += 1
-//!                                             a barrier, here and at some point over there
-//!   waiting == 0?                             is anything there?
+//!                                             a barrier, here and at some moment in the producer
+//!   waiting == 0?                             is there an item?
 //!     yes: done                                 yes: waiting -= 1, take it
 //!     no:  waiting -= 1, wakes += 1, futex      no:  sleep until wakes > 0, wakes -= 1
 //! ```
 //!
-//! The barrier falls either after the producer's look, so after its push: then the consumer finds the
-//! item. Or before the look: then the producer finds the consumer. An item is pushed and its consumer
-//! sleeps on, both at once, never.
+//! If the barrier comes after the producer's read, it also comes after the push, and the consumer finds the item. If
+//! it comes before the read, the producer finds the consumer. So a consumer never sleeps on beside an item.
 //!
-//! Where membarrier is refused, producers make a fence of their own before they look. Whether they must
-//! is a bit of the same word, so asking costs nothing: it is set at first, and cleared by the first
-//! producer, if the kernel registers the process for membarrier.
+//! Where membarrier is refused, producers execute a fence before the read. Whether they must is a bit of the same
+//! word, so checking it is free. The bit is set at first, and cleared by the first producer if the kernel registers
+//! the process for membarrier.
 //!
 //! # Invariants
-//! 1. `waiting` counts consumers that asked to be woken and were not chosen yet. A producer that finds
-//!    one chooses it, whichever it is: one less waits, one more wake-up is there. A consumer that asked
-//!    leaves by taking a wake-up, or by taking back its question. So there are never more wake-ups than
-//!    consumers still to leave, and a wake-up is never left over.
-//! 2. Every push since a consumer's last look chose somebody, as long as that consumer was not chosen.
-//!    And whoever was chosen looks until it has an item, or has seen every slot empty. So no consumer
-//!    sleeps on while items are there and nobody looks.
-//! 3. The bit, once cleared, stays cleared; it is cleared only if membarrier works. Should it be refused
-//!    later all the same (a filter installed meanwhile), consumers sleep `GLIMPSE` at a time.
+//! 1. `waiting` counts consumers that have announced themselves and were not chosen yet. A producer that finds one
+//!    chooses any of them: `waiting` decreases by one, `wakes` increases by one. A consumer that has announced itself
+//!    leaves by taking a wake-up, or by decrementing `waiting`. So there are never more wake-ups than consumers still
+//!    to leave, and none is left over.
+//! 2. Until a consumer is chosen, every push since its last check has chosen another one. A chosen consumer checks
+//!    until it has an item, or has seen every slot empty. So no consumer sleeps on while there are items that no
+//!    consumer checks for.
+//! 3. Once cleared the bit stays cleared. It is cleared only if membarrier works. If membarrier is refused later (by
+//!    a filter installed meanwhile), consumers sleep for `GLIMPSE` at a time.
 
 #[cfg(not(loom))]
 use core::sync::atomic::fence;
@@ -43,11 +42,11 @@ use crate::percpu::blocking::{heavy_barrier, light_barrier, nap, wait, wake_one}
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::Deadline;
 
-/// Producers must make a fence.
+/// Producers must execute a fence.
 const FENCE: u32 = 1 << 31;
-/// How long a store can possibly take to be seen by others, many times over.
+/// Many times longer than a store can take to become visible.
 const GLIMPSE: Duration = Duration::from_millis(10);
-/// What a producer needs between choosing and waking.
+/// About the time a producer needs between choosing and waking.
 const A_MOMENT: Duration = Duration::from_micros(10);
 
 /// See the module's text.
@@ -68,7 +67,7 @@ impl Sleepers {
         Sleepers { waiting: AtomicU32::new(FENCE), wakes: AtomicU32::new(0) }
     }
 
-    /// What a producer does after a push.
+    /// Called by a producer after a push.
     #[inline(always)]
     pub(super) fn notify(&self) {
         // Partner: the heavy barrier in `sleep`. The push comes before the load.
@@ -88,7 +87,7 @@ impl Sleepers {
             // Partner: the fence in `sleep`.
             fence(Ordering::SeqCst);
         }
-        // Relaxed: the futex orders what a wake-up tells, and whoever wakes looks for itself.
+        // Relaxed: the futex orders the wake-up, and a woken consumer checks for itself.
         let mut waiting = self.waiting.load(Ordering::Relaxed);
         while waiting & !FENCE != 0 {
             match self.waiting.compare_exchange_weak(
@@ -108,11 +107,10 @@ impl Sleepers {
         }
     }
 
-    /// Sleeps until something is pushed, or until the deadline. May return for nothing; after it the
-    /// caller must look until it has an item or has seen every slot empty (invariant 2).
+    /// Sleeps until an item is pushed, or until the deadline. May return spuriously. Afterwards the caller must check
+    /// until it has an item or has seen every slot empty (invariant 2).
     ///
-    /// `is_anything` is a look at the queue: false only if all slots are empty, each at some moment of
-    /// the call.
+    /// `is_anything` checks the queue. It is false only if all slots are empty, each at some moment of the call.
     #[cold]
     pub(super) fn sleep(&self, deadline: Option<Deadline>, is_anything: impl FnOnce() -> bool) {
         // Relaxed: the barrier orders it.
@@ -122,7 +120,7 @@ impl Sleepers {
             Err(_) => {
                 // Partner: the fence in `notify_cold`.
                 fence(Ordering::SeqCst);
-                // Producers make it if the refusal was known from the start; else only time helps.
+                // Producers execute it if the refusal was known from the start. Otherwise waiting is the only way.
                 asymmetric::works().then_some(GLIMPSE)
             }
         };
@@ -140,12 +138,12 @@ impl Sleepers {
         }
     }
 
-    /// Takes back the question to be woken, or the answer to it.
+    /// Takes back the announcement, or takes the wake-up if a producer has chosen this consumer.
     fn leave(&self) {
         let mut waiting = self.waiting.load(Ordering::Relaxed);
         loop {
             if waiting & !FENCE == 0 {
-                // Chosen: the wake-up is there, or about to be.
+                // Chosen: the wake-up exists, or is about to.
                 if self.take_wake() {
                     return;
                 }
@@ -184,7 +182,7 @@ impl Sleepers {
     }
 }
 
-/// Whether membarrier can be relied upon: asked once, the first answer is everybody's.
+/// Whether membarrier is reliable. The kernel is asked once, and the first answer counts for all threads.
 mod asymmetric {
     #[cfg(loom)]
     pub(super) fn works() -> bool {
@@ -199,7 +197,7 @@ mod asymmetric {
         const WORKS: u32 = 1;
         const REFUSED: u32 = 2;
         static ANSWER: AtomicU32 = AtomicU32::new(UNKNOWN);
-        // Relaxed: the value is all there is.
+        // Relaxed: the value itself is all that is needed.
         let mut answer = ANSWER.load(Ordering::Relaxed);
         if answer == UNKNOWN {
             let works = membarrier::register_private_expedited().is_ok();

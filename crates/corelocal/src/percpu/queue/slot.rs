@@ -1,37 +1,37 @@
-//! A core's part of a queue, and the part that threads without sections share.
+//! A core's shard of a queue, and the shard that threads without critical sections share.
 //!
 //! ```text
-//!   0    end │ start              written by sections
-//!        newest │ room            written by threads without, in shared slots
+//!   0    end │ start              written by critical sections
+//!        newest │ room            written by threads without them, in shared slots
 //!   64   consumer │ read │ limit │ oldest │ spare │ steps
 //!
 //!   start ──▶ ┌────────┐ next ┌────────┐ next ┌────────┐
 //!             │ … items├─────▶│ items  ├─────▶│ items  │ ◀── end
 //!             └────────┘      └────────┘      └────────┘
-//!                 ▲ read                ▲ limit: so far it needs no look at `end`
+//!                 ▲ read                ▲ limit: up to here `end` need not be read
 //!
-//!   newest ──▶ node ──▶ node ──▶ node      by `older`; taken as a whole, and turned round:
+//!   newest ──▶ node ──▶ node ──▶ node      by `older`; taken as a whole and reversed:
 //!   oldest ──▶ node ──▶ node               by `newer`
 //! ```
 //!
 //! # Invariants
-//! 1. From `read` up to `end` along the segments lie items, each whole, in the order in which they were
-//!    pushed. `end` moves by sections alone, `read` by the holder of `consumer`.
-//! 2. A segment's `next`, and `start`, are final once `end` has left the segment, or is not null any more.
-//!    Before, a section that will be aborted may have written them.
-//! 3. A segment belongs to the slot from `queue_link` until `read` and `end` have both left it; the
-//!    consumer then gives it away. Without an item, the last one stays.
-//! 4. A node is on the list of `newest`, on that of `oldest`, or in one thread's hands. When all of a
-//!    segment's nodes were taken out, the consumer gives the segment away. So no node is used twice, and
-//!    `room` is in a segment that has places left, or at the end of one, which nobody looks into.
-//!    While a list is turned round, `oldest` is the newest node of it, marked; `older` links stay. So whoever
-//!    takes the lock from a consumer that a fork left behind turns it round once more, and loses nothing.
-//! 5. `steps` grows by two whenever `read` leaves a segment, before that can be used again; it becomes odd before
-//!    the list of `newest` is taken, and even before all of it is in `oldest`, which is not null from before the
+//! 1. From `read` up to `end` along the segments lie items, each whole, in the order in which they were pushed. `end`
+//!    is moved by critical sections only, `read` by the owner of `consumer` only.
+//! 2. A segment's `next` is final once `end` has left the segment. `start` is final once `end` is not null. Before
+//!    that, a section that is then aborted may have written them.
+//! 3. A segment belongs to the slot from `queue_link` until both `read` and `end` have left it. The consumer then
+//!    frees it. In an empty slot the last one stays.
+//! 4. A node is on the list of `newest`, on that of `oldest`, or owned by one thread. When all of a segment's nodes
+//!    have been taken, the consumer frees the segment. So no node is used twice. `room` is in a segment that has
+//!    places left, or at the end of one, which is not accessed. While a list is being reversed, `oldest` is its
+//!    newest node, marked, and the `older` links stay. So a thread that takes the lock over from a consumer that a
+//!    fork left behind reverses it again, and loses no item.
+//! 5. `steps` grows by two whenever `read` leaves a segment, before that segment can be reused. It becomes odd before
+//!    the list of `newest` is taken, and even before all of it is in `oldest`. `oldest` is not null from before the
 //!    list is taken until its last item is. So while `steps` stays the same and even, `read` only grows within one
-//!    segment and `newest` is not taken; while it is odd there is an item. That shows a moment without items
-//!    (`look`).
-//! 6. The consumer writes nothing to a slot to which nobody ever pushed: a trim may wipe such a slot.
+//!    segment, and `newest` is not taken. While it is odd there is an item. `look` uses this to find a moment without
+//!    items.
+//! 6. The consumer does not write to a slot that was never pushed to: a trim may wipe such a slot.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -55,7 +55,7 @@ struct Producers {
     end: AtomicPtr<u8>,
     start: AtomicPtr<u8>,
     newest: AtomicPtr<u8>,
-    /// Where the next node goes.
+    /// The place of the next node.
     room: AtomicPtr<u8>,
 }
 
@@ -65,14 +65,14 @@ struct Consumers {
     read: AtomicPtr<u8>,
     limit: AtomicPtr<u8>,
     oldest: AtomicPtr<u8>,
-    /// A segment that the consumer is done with, for the next producer.
+    /// A segment that the consumer has emptied, for the next producer.
     spare: AtomicPtr<Header>,
-    /// Invariant 5.
+    /// Counts the consumer's steps (invariant 5).
     steps: AtomicU64,
 }
 
-/// What consumers have done to a slot that was seen without items. Two that are equal enclose a time without a
-/// push: see [`Slot::look`]. Those of several slots may be added up.
+/// The consumers' progress in a slot that was seen empty. Two equal values enclose a time without a push: see
+/// [`Slot::look`]. Those of several slots may be added up.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Progress {
     steps: u64,
@@ -82,8 +82,8 @@ pub(super) struct Progress {
 impl core::ops::Add for Progress {
     type Output = Progress;
 
-    /// Equal sums are sums of equal parts: while no part's `steps` grows, its `read` grows by 4096 at most, and
-    /// there are no 2^52 slots.
+    /// Equal sums have equal terms: while `steps` of a slot does not grow, its `read` grows by at most 4096, and
+    /// there are fewer than 2^52 slots.
     fn add(self, other: Progress) -> Progress {
         Progress {
             steps: self.steps.wrapping_add(other.steps),
@@ -115,14 +115,14 @@ unsafe impl Zeroed for Slot {
 
 /// An item on the list of a shared slot.
 struct Node<T> {
-    /// The one pushed before.
+    /// The node pushed before this one.
     older: AtomicPtr<u8>,
-    /// The one pushed after, once the list has been turned round.
+    /// The node pushed after this one, once the list is reversed.
     newer: AtomicPtr<u8>,
     words: UnsafeCell<Words<T>>,
 }
 
-/// What `oldest` is while a list is turned round whose newest node this is. Nodes are aligned to 8 bytes.
+/// The value of `oldest` while a list is being reversed whose newest node this is. Nodes are aligned to 8 bytes.
 fn marked(newest: *mut u8) -> *mut u8 {
     newest.map_addr(|at| at | 1)
 }
@@ -135,7 +135,7 @@ fn unmarked(oldest: *mut u8) -> *mut u8 {
     oldest.map_addr(|at| at & !1)
 }
 
-/// How many `T`s go into a segment, in a slot of either kind.
+/// The number of `T`s that fit in a segment, for a slot of either kind.
 pub(super) struct PlacesOf<T>(core::marker::PhantomData<T>);
 
 impl<T> PlacesOf<T> {
@@ -146,13 +146,13 @@ impl<T> PlacesOf<T> {
 }
 
 impl Slot {
-    /// Appends an item to a shared slot; gives it back without memory. Lock-free, async-signal-safe; a
-    /// fork in the middle leaves the child without a segment at worst.
+    /// Appends an item to a shared slot. Returns the item if there is no memory. Lock-free, async-signal-safe. A fork
+    /// in the middle costs the child at most one segment.
     pub(super) fn push_shared<T>(&self, item: Words<T>) -> Result<(), Words<T>> {
         let Some(node) = self.take_room::<T>() else { return Err(item) };
         let mut newest = self.producers.newest.load(Ordering::Relaxed);
         let (older, newer) = (AtomicPtr::new(newest), AtomicPtr::new(ptr::null_mut()));
-        // SAFETY: a place for a node of our own.
+        // SAFETY: a place that this thread has taken.
         let older = unsafe {
             node.write(Node { older, newer, words: UnsafeCell::new(item) });
             &(*node).older
@@ -170,12 +170,12 @@ impl Slot {
         Ok(())
     }
 
-    /// A place for a node, now the caller's.
+    /// Takes a place for a node.
     fn take_room<T>(&self) -> Option<*mut Node<T>> {
         let room = &self.producers.room;
-        // Acquire, here and below: partner is the Release of who linked the segment there. What its
-        // last owner did to it comes before. (That `room` looks the same again after other values does
-        // no harm: then that place is the next one again.)
+        // Acquire, here and below: partner is the Release of the thread that linked the segment. The accesses of the
+        // segment's last owner come before. (If `room` has changed and changed back, the same place is the next one
+        // again, so that does no harm.)
         let mut at = room.load(Ordering::Acquire);
         loop {
             let mut fresh = None;
@@ -195,7 +195,7 @@ impl Slot {
         }
     }
 
-    /// The segment that the consumer left for us.
+    /// Takes the segment that the consumer left for producers.
     pub(super) fn take_spare(&self) -> Option<Segment> {
         let spare = &self.consumers.spare;
         if spare.load(Ordering::Relaxed).is_null() {
@@ -203,11 +203,11 @@ impl Slot {
         }
         // Acquire: partner is the Release in `dispose`.
         let segment = spare.swap(ptr::null_mut(), Ordering::Acquire);
-        // SAFETY: from `into_raw`, and ours by the swap.
+        // SAFETY: from `into_raw`, and owned by this thread since the swap.
         (!segment.is_null()).then(|| unsafe { Segment::from_raw(segment) })
     }
 
-    /// Whether it seems to hold nothing. A hint.
+    /// Whether it seems empty. A hint.
     pub(super) fn seems_empty(&self) -> bool {
         let read = self.consumers.read.load(Ordering::Relaxed);
         read == self.consumers.limit.load(Ordering::Relaxed)
@@ -216,37 +216,38 @@ impl Slot {
             && self.consumers.oldest.load(Ordering::Relaxed).is_null()
     }
 
-    /// What consumers have done to it, if it held nothing at some moment of the call but the items with which
-    /// consumers were about to return. `None`: at some moment there was an item.
+    /// The consumers' progress, if the slot held no item at some moment of the call, apart from those that consumers
+    /// were about to return. `None`: at some moment there was an item.
     ///
-    /// Of a slot of sections: `read` has a value at a first moment and `end` has it at a second one. `read` never
-    /// passes `end`, and in between neither left the segment, so at the first moment both were equal. Of a shared
-    /// slot: `newest` is null at the last moment, and was not taken since the first one, so it was null all the
-    /// time; in between `oldest` is null. Without `steps` either order of the loads would miss items that move on
-    /// from one place to the next between them.
+    /// For a slot of critical sections: `read` has a value at a first moment, and `end` has it at a second one.
+    /// `read` never passes `end`, and in between neither left the segment. So both were equal at the first moment.
+    /// For a shared slot: `newest` is null at the last moment, and was not taken since the first one, so it was null
+    /// all the time; in between `oldest` is null. Without `steps` either order of the loads would miss items that
+    /// move from one list to the other between them.
     ///
-    /// A second look with an equal result: no item was pushed in between. `read` is the same place, since the
+    /// If a second call returns the same value, no item was pushed in between: `read` is the same place, since the
+    /// segment is the same, and so was `end`; and no list was taken from `newest`.
     /// segment is, and so was `end`; nothing was taken from `newest`.
     pub(super) fn look(&self) -> Option<Progress> {
         self.look_pausing(|_| ())
     }
 
-    /// [`look`](Self::look), with something done before each load but the first, for tests.
+    /// [`look`](Self::look), with a pause before each load except the first, for tests.
     #[inline(always)]
     fn look_pausing(&self, mut pause: impl FnMut(u32)) -> Option<Progress> {
         let Producers { end, newest, .. } = &self.producers;
         let Consumers { read, oldest, steps, .. } = &self.consumers;
-        // Acquire, all but the last: partners are the Release stores of consumers, and of `newest` the Release
-        // in `push_shared`. What is loaded later is no older.
+        // Acquire, all but the last: partners are the Release stores of consumers, and for `newest` the Release in
+        // `push_shared`. Later loads return no older values.
         let before = steps.load(Ordering::Acquire);
         pause(1);
         let at = read.load(Ordering::Acquire);
         pause(2);
         let is_turned = before % 2 == 0 && oldest.load(Ordering::Acquire).is_null();
         pause(3);
-        // Acquire, both: a section's commit in a segment that is used again comes after `steps`, by way of
-        // `spare` or the pool (for the commit itself see `go_on`); and that `newest` is null again comes after it
-        // by the compare-exchange in `take_newest`.
+        // Acquire, both. A section's commit in a reused segment comes after `steps`, through `spare` or the pool (for
+        // the commit itself see `go_on`). And `newest` becomes null again after `steps`, by the compare-exchange in
+        // `take_newest`.
         let is_read = end.load(Ordering::Acquire) == at;
         pause(4);
         let is_taken = newest.load(Ordering::Acquire).is_null();
@@ -256,50 +257,51 @@ impl Slot {
         is_empty.then_some(Progress { steps: before, read: at.addr() as u64 })
     }
 
-    /// Whether it held nothing at some moment of the call; see [`look`](Self::look).
+    /// Whether it held no item at some moment of the call; see [`look`](Self::look).
     pub(super) fn is_empty(&self) -> bool {
         self.look().is_some()
     }
 
-    /// Takes the oldest item. `None` when there is none, or another consumer is here.
+    /// Takes the oldest item. `None` if there is none, or another consumer has the lock.
     ///
     /// # Safety
-    /// All items of the slot are `T`s.
+    /// - All items of the slot are `T`s.
     pub(super) unsafe fn pop<T>(&self) -> Option<Words<T>> {
-        // Invariant 6.
+        // The consumer must not write to a slot that was never used (invariant 6).
         if self.seems_empty() {
             return None;
         }
         let locked = self.consumers.consumer.try_lock()?;
-        // SAFETY: the caller's promise, and the lock.
+        // SAFETY: the caller guarantees that all items are `T`s, and the lock is held.
         unsafe { self.pop_own(&locked).or_else(|| self.pop_shared(&locked)) }
     }
 
     /// # Safety
-    /// As `pop`.
+    /// - All items of the slot are `T`s.
     unsafe fn pop_own<T>(&self, locked: &Locked<'_>) -> Option<Words<T>> {
         let Consumers { read, limit, .. } = &self.consumers;
         // Relaxed: written under the lock.
         let mut at = read.load(Ordering::Relaxed);
-        // One that was left behind may have stored the one and not the other.
+        // A consumer that a fork left behind may have stored only one of the two.
         if at == limit.load(Ordering::Relaxed) || locked.recovered {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that all items are `T`s, and the lock is held.
             at = unsafe { self.go_on(at) }?;
         }
-        // SAFETY: an item by invariant 1, and ours.
+        // SAFETY: an item by invariant 1; the lock makes this thread its only reader.
         let words = unsafe { at.cast::<MaybeUninit<Words<T>>>().read().assume_init() };
         // Release: partner is the Acquire in `look`.
         read.store(at.wrapping_add(size_of::<Words<T>>()), Ordering::Release);
         Some(words)
     }
 
-    /// Where the next item is, if there is one; sets `limit`.
+    /// Finds the next item, and sets `limit`. `None` if there is none.
     ///
     /// # Safety
-    /// As `pop`, under the lock.
+    /// - All items of the slot are `T`s.
+    /// - The caller holds the lock.
     unsafe fn go_on(&self, mut at: *mut u8) -> Option<*mut u8> {
-        // Acquire: partner is the commit of the section that stored it: stores are not reordered on
-        // x86-64; arm64 has to commit with a store-release.
+        // Acquire: partner is the commit of the section that stored it. Stores are not reordered on x86-64; arm64 has
+        // to commit with a store-release.
         let end = self.producers.end.load(Ordering::Acquire);
         if at == end {
             self.consumers.limit.store(at, Ordering::Relaxed);
@@ -310,7 +312,7 @@ impl Slot {
                 // Relaxed: the Acquire came before (invariant 2).
                 self.producers.start.load(Ordering::Relaxed)
             } else {
-                // SAFETY: `end` has left it (invariants 2 and 3).
+                // SAFETY: `end` has left the segment, so it is in use and `next` is final (invariants 2 and 3).
                 unsafe { segment::next(segment::ending_at(at)) }
             };
             let left = at;
@@ -318,7 +320,7 @@ impl Slot {
             self.consumers.read.store(at, Ordering::Release);
             self.step(2);
             if !left.is_null() {
-                // SAFETY: invariant 3.
+                // SAFETY: both `read` and `end` have left the segment (invariant 3).
                 self.dispose(unsafe { Segment::from_raw(segment::ending_at(left)) });
             }
         }
@@ -333,40 +335,41 @@ impl Slot {
     }
 
     /// # Safety
-    /// As `pop`.
+    /// - All items of the slot are `T`s.
     unsafe fn pop_shared<T>(&self, _locked: &Locked<'_>) -> Option<Words<T>> {
         let oldest = &self.consumers.oldest;
         // Relaxed: written under the lock.
         let mut node = oldest.load(Ordering::Relaxed).cast::<Node<T>>();
         if node.is_null() || is_marked(node.cast()) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that all items are `T`s, and the lock is held.
             node = unsafe { self.turn_round(node.cast()) }?;
         }
-        // SAFETY: a node of ours by invariant 4.
+        // SAFETY: a node of the list of `oldest`, which the lock makes this thread's (invariant 4).
         let (newer, words) = unsafe {
             ((*node).newer.load(Ordering::Relaxed), (*node).words.with(|words| words.read()))
         };
         // Release: partner is the Acquire in `look`.
         oldest.store(newer, Ordering::Release);
         let header = segment::containing(node.cast());
-        // Relaxed: under the lock.
-        // SAFETY: the node's segment, which is there until its last node is done with.
+        // Relaxed: written under the lock. SAFETY: the node's segment, which stays until its last node has been
+        // emptied.
         let done = unsafe { (*header).done.fetch_add(1, Ordering::Relaxed) } + 1;
         if done as usize == Places::<Node<T>>::COUNT {
-            // SAFETY: invariant 4.
+            // SAFETY: all of its nodes have been taken (invariant 4).
             self.dispose(unsafe { Segment::from_raw(header) });
         }
         Some(words)
     }
 
-    /// Takes all nodes that were pushed, and links them to newer ones; the oldest of them, where `oldest`
-    /// is now. `left` is what was there: null, or marked by a consumer that a fork left behind.
+    /// Takes all pushed nodes, and links them to newer ones. Returns the oldest of them, which is then in `oldest`.
+    /// `left` is the former value of `oldest`: null, or marked by a consumer that a fork left behind.
     ///
     /// # Safety
-    /// As `pop`, under the lock.
+    /// - All items of the slot are `T`s.
+    /// - The caller holds the lock.
     unsafe fn turn_round<T>(&self, left: *mut u8) -> Option<*mut Node<T>> {
         let left = unmarked(left);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that all items are `T`s, and holds the lock.
         let mut node = if !left.is_null() && !unsafe { self.is_listed::<T>(left) } {
             left
         } else {
@@ -378,12 +381,12 @@ impl Slot {
         }
         let mut newer = ptr::null_mut::<Node<T>>();
         while !node.is_null() {
-            // SAFETY: ours: the list is not that of `newest` any more.
+            // SAFETY: the node belongs to this thread: its list is no longer that of `newest`.
             let Node { older, newer: link, .. } = unsafe { &*node };
             link.store(newer.cast(), Ordering::Relaxed);
             (newer, node) = (node, older.load(Ordering::Relaxed).cast());
         }
-        // Even already, where a consumer that a fork left behind came so far.
+        // Even already, if a consumer that a fork left behind had come this far.
         if self.is_turning() {
             self.step(1);
         }
@@ -392,19 +395,18 @@ impl Slot {
         Some(newer)
     }
 
-    /// Takes the list of `newest`, whose newest node is in `oldest` from then on, marked; null if it is
-    /// empty.
+    /// Takes the list of `newest`. From then on its newest node is in `oldest`, marked. Null if the list is empty.
     fn take_newest(&self) -> *mut u8 {
         let (newest, oldest) = (&self.producers.newest, &self.consumers.oldest);
         let mut node = newest.load(Ordering::Relaxed);
         while !node.is_null() {
-            // Before the list is taken, so that at no moment it is in our hands alone.
+            // Before the list is taken, so that the list is reachable at every moment.
             oldest.store(marked(node), Ordering::Relaxed);
             if !self.is_turning() {
                 self.step(1);
             }
-            // Acquire: partner is the Release in `push_shared`, of all nodes: they follow each other by
-            // read-modify-writes. Release: partner is the Acquire in `look`, of the step before.
+            // Acquire: partner is the Release in `push_shared`, for all nodes: they follow each other by
+            // read-modify-writes. Release: partner is the Acquire in `look`, for the step before.
             match newest.compare_exchange(
                 node,
                 ptr::null_mut(),
@@ -418,40 +420,42 @@ impl Slot {
         node
     }
 
-    /// Whether a node is on the list of `newest`: then its consumer did not come to take it.
+    /// Whether a node is still on the list of `newest`: then the consumer that marked it had not taken the list.
     ///
     /// # Safety
-    /// As `pop`, under the lock.
+    /// - All items of the slot are `T`s.
+    /// - The caller holds the lock.
     #[cold]
     unsafe fn is_listed<T>(&self, sought: *mut u8) -> bool {
         // Acquire: partner is the Release in `push_shared`, of all nodes.
         let mut node = self.producers.newest.load(Ordering::Acquire);
         while !node.is_null() && node != sought {
-            // SAFETY: nobody takes nodes off but the holder of the lock.
+            // SAFETY: only the owner of the lock takes nodes off.
             node = unsafe { (*node.cast::<Node<T>>()).older.load(Ordering::Relaxed) };
         }
         !node.is_null()
     }
 
-    /// Whether `steps` is odd. Under the lock.
+    /// Whether `steps` is odd. Called with the lock held.
     fn is_turning(&self) -> bool {
         self.consumers.steps.load(Ordering::Relaxed) % 2 != 0
     }
 
-    /// Under the lock: invariant 5.
+    /// Advances `steps` (invariant 5). Called with the lock held.
     fn step(&self, by: u64) {
         let steps = &self.consumers.steps;
-        // Release: partner is the Acquire in `look`; what was done before is seen with it.
+        // Release: partner is the Acquire in `look`, which then sees the earlier stores.
         steps.store(steps.load(Ordering::Relaxed) + by, Ordering::Release);
     }
 
-    /// Leaves a segment to the next producer, or gives it to the pool.
+    /// Leaves a segment to the next producer, or frees it to the pool.
     fn dispose(&self, mut segment: Segment) {
         segment.renew();
-        // Release: partner is the Acquire in `take_spare`. Acquire: of the other's, which goes on.
+        // Release: partner is the Acquire in `take_spare`. Acquire: for the segment that was there before, which goes
+        // to the pool.
         let before = self.consumers.spare.swap(segment.into_raw(), Ordering::AcqRel);
         if !before.is_null() {
-            // SAFETY: from `into_raw`, and ours by the swap.
+            // SAFETY: from `into_raw`, and owned by this thread since the swap.
             drop(unsafe { Segment::from_raw(before) });
         }
     }
@@ -462,21 +466,21 @@ impl Slot {
         f();
     }
 
-    /// Gives away what memory is left.
+    /// Frees the remaining memory.
     ///
     /// # Safety
-    /// There are no items, and nobody uses the slot from here on.
+    /// - The slot holds no items, and is not used any more.
     pub(super) unsafe fn free(&self) {
         drop(self.take_spare());
         let Producers { end, room, .. } = &self.producers;
         let end = end.load(Ordering::Relaxed);
         if !end.is_null() {
-            // SAFETY: invariant 3: it stayed.
+            // SAFETY: the last segment, which stays in an empty slot (invariant 3).
             drop(unsafe { Segment::from_raw(segment::ending_at(end)) });
         }
         let room = room.load(Ordering::Relaxed);
         if !segment::is_end(room) {
-            // SAFETY: invariant 4: it has places left, so it was not given away.
+            // SAFETY: it has places left, so it was not freed (invariant 4).
             drop(unsafe { Segment::from_raw(segment::containing(room)) });
         }
     }

@@ -1,5 +1,4 @@
-//! The list of a shared slot, in every order in which threads may push and take. Twins with one fault each
-//! must be caught by the same check.
+//! Loom models of a shared slot's list. Mutants with one fault each must be caught by the same check.
 
 use super::*;
 use loom::thread;
@@ -24,10 +23,10 @@ fn pop(slot: &Slot) -> Option<u32> {
 
 const RIGHT: Ways = Ways { push, pop };
 
-/// Two threads push, the one of them takes, and another one does: each item comes out once.
+/// Two threads push, and one of them and a third one take: each item comes out once.
 fn explore(ways: Ways) {
     crate::explore::within(3, move || {
-        // Leaked: loom panics in a drop, after a fault.
+        // Leaked: loom panics in a drop after a failure.
         let slot: &'static Slot = Box::leak(Box::new(Slot::zeroed()));
         (ways.push)(slot, 1);
         let pusher = thread::spawn(move || (ways.push)(slot, 2));
@@ -41,7 +40,7 @@ fn explore(ways: Ways) {
     });
 }
 
-/// As `Slot::push_shared`, in this order.
+/// As `Slot::push_shared`, with this order.
 fn push_with(slot: &Slot, n: u32, order: Ordering) {
     let node = slot.take_room::<u32>().unwrap();
     let newest = &slot.producers.newest;
@@ -49,7 +48,7 @@ fn push_with(slot: &Slot, n: u32, order: Ordering) {
     loop {
         let (link, newer) = (AtomicPtr::new(older), AtomicPtr::new(ptr::null_mut()));
         let words = UnsafeCell::new(Words::new(n));
-        // SAFETY: a place of our own.
+        // SAFETY: a place of this thread's own.
         unsafe { node.write(Node { older: link, newer, words }) };
         match newest.compare_exchange(older, node.cast(), order, Ordering::Relaxed) {
             Ok(_) => return,
@@ -58,7 +57,7 @@ fn push_with(slot: &Slot, n: u32, order: Ordering) {
     }
 }
 
-/// As `Slot::pop`, under this lock, with a list that is taken by `take`.
+/// As `Slot::pop`, under this lock, with a list that `take` takes.
 fn pop_with(slot: &Slot, lock: &TryLock, take: fn(&Slot) -> *mut u8) -> Option<u32> {
     let locked = lock.try_lock()?;
     if slot.consumers.oldest.load(Ordering::Relaxed).is_null() {
@@ -72,11 +71,11 @@ fn pop_with(slot: &Slot, lock: &TryLock, take: fn(&Slot) -> *mut u8) -> Option<u
     unsafe { slot.pop_shared::<u32>(&locked).map(|words| words.into_item()) }
 }
 
-/// As `Slot::turn_round`, of a list that was taken.
+/// As `Slot::turn_round`, for a list that was taken.
 fn turn_round(slot: &Slot, mut node: *mut Node<u32>) {
     let mut newer = ptr::null_mut::<Node<u32>>();
     while !node.is_null() {
-        // SAFETY: ours, as far as `take` took it.
+        // SAFETY: this thread's node, if `take` is right.
         let Node { older, newer: link, .. } = unsafe { &*node };
         link.store(newer.cast(), Ordering::Relaxed);
         (newer, node) = (node, older.load(Ordering::Relaxed).cast());
@@ -89,7 +88,7 @@ fn loom_items_of_a_list_come_out_once() {
     explore(RIGHT);
 }
 
-/// Else the twins below would show nothing.
+/// Unmodified copies pass. Otherwise the mutants below would show nothing.
 #[test]
 fn loom_twins_without_a_fault_pass() {
     explore(Ways {
@@ -98,14 +97,14 @@ fn loom_twins_without_a_fault_pass() {
     });
 }
 
-/// Who takes a node does not see the item in it.
+/// A thread that takes a node does not see its item.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_push_without_release() {
     explore(Ways { push: |slot, n| push_with(slot, n, Ordering::Relaxed), ..RIGHT });
 }
 
-/// Likewise.
+/// The same, on the taking side.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_list_taken_without_acquire() {
@@ -115,7 +114,7 @@ fn loom_catches_a_list_taken_without_acquire() {
     explore(Ways { pop: |slot| pop_with(slot, &slot.consumers.consumer, take), ..RIGHT });
 }
 
-/// What is pushed between the look and the store is nowhere.
+/// A node that is pushed between the read and the store is lost.
 #[test]
 #[should_panic(expected = "assertion")]
 fn loom_catches_a_list_taken_in_two_steps() {
@@ -137,7 +136,7 @@ fn loom_catches_consumers_without_a_lock() {
     explore(Ways { pop, ..RIGHT });
 }
 
-/// Where the first item of a slot is that is never empty.
+/// The place of the first item of a slot that is never empty.
 #[derive(Clone, Copy)]
 enum First {
     Newer,
@@ -150,7 +149,7 @@ fn explore_emptiness(
     is_empty: impl Fn(&Slot) -> bool + Copy + Send + Sync + 'static,
 ) {
     crate::explore::within(3, move || {
-        // Leaked: loom panics in a drop, after a fault.
+        // Leaked: loom panics in a drop after a failure.
         let slot: &'static Slot = Box::leak(Box::new(Slot::zeroed()));
         if let First::Older = first {
             push(slot, 0);
@@ -170,8 +169,8 @@ fn explore_emptiness(
     });
 }
 
-/// Lets others run before one of a look's loads: loom 0.7 alone does not stop a thread before it loads what another
-/// one loads and then stores.
+/// Lets other threads run before one of the loads of `look`: loom 0.7 alone does not stop a thread before it loads a
+/// value that another one loads and then stores.
 fn before(load: u32) -> impl Fn(u32) + Copy {
     move |next| {
         if next == load {
@@ -190,7 +189,7 @@ fn loom_a_slot_that_is_never_empty_never_looks_so() {
     }
 }
 
-/// The newer list is looked at, then the older one, whose last item goes meanwhile.
+/// The newer list is read first, then the older one, whose last item is taken meanwhile.
 #[test]
 #[should_panic(expected = "!is_empty")]
 fn loom_catches_a_look_at_newer_items_first() {
@@ -202,7 +201,7 @@ fn loom_catches_a_look_at_newer_items_first() {
     });
 }
 
-/// The older list is looked at, then the newer one, whose items move to the older one meanwhile.
+/// The older list is read first, then the newer one, whose items move to the older one meanwhile.
 #[test]
 #[should_panic(expected = "!is_empty")]
 fn loom_catches_a_look_at_older_items_first() {

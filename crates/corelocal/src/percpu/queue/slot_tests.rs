@@ -1,4 +1,4 @@
-//! A queue's slot by itself. What a child finds of a consumer that turned a list round when its process was forked.
+//! Tests of a queue's slot. They cover what a child finds of a consumer that was reversing a list at the fork.
 
 use super::*;
 use crate::sys::forks::Identity;
@@ -7,21 +7,21 @@ use std::vec::Vec;
 /// How far the consumer came.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Came {
-    /// It said which list it takes.
+    /// It has stored which list it takes.
     Said,
-    /// It said that it begins.
+    /// It has made `steps` odd.
     Began,
-    /// It took it.
+    /// It has taken the list.
     Took,
-    /// It turned so many nodes of it round.
+    /// It has reversed this many nodes.
     Turned(usize),
-    /// It turned all of them round, and said that it is done.
+    /// It has reversed all of them, and made `steps` even.
     Done,
 }
 
-/// A slot with these items, as the consumer left it, and with more pushed since.
+/// A slot with these items as the consumer left it, and with more pushed since.
 fn left_behind(items: u64, came: Came, more: u64) -> Slot {
-    // SAFETY: `Zeroed`.
+    // SAFETY: `Zeroed`, so all bytes 0 is valid.
     let slot: Slot = unsafe { core::mem::zeroed() };
     for n in 0..items {
         assert!(slot.push_shared(Words::new(n)).is_ok());
@@ -68,19 +68,19 @@ fn a_list_is_turned_round_once_more() {
         .collect();
         assert!(taken.iter().copied().eq(0..3 + more), "{came:?}: {taken:?}");
         assert!(slot.seems_empty() && slot.is_empty(), "{came:?}");
-        // SAFETY: empty, and ours alone.
+        // SAFETY: empty, and used by this test only.
         unsafe { slot.free() };
     }
 }
 
-/// A slot of sections, as its pushes leave it, but that they are plain stores.
+/// A slot of critical sections as its pushes leave it, but with plain stores.
 struct Sections {
     slot: Slot,
 }
 
 impl Sections {
     fn new() -> Sections {
-        // SAFETY: `Zeroed`.
+        // SAFETY: `Zeroed`, so all bytes 0 is valid.
         Sections { slot: unsafe { core::mem::zeroed() } }
     }
 
@@ -94,7 +94,7 @@ impl Sections {
             let header = fresh.into_raw();
             let link = match at.is_null() {
                 true => start,
-                // SAFETY: the slot's last segment, which nobody else writes to.
+                // SAFETY: the slot's last segment, which only this test writes to.
                 false => unsafe { &(*segment::ending_at(at)).next },
             };
             link.store(first, Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl Sections {
         } else {
             at
         };
-        // SAFETY: a place of the slot's segment, which nobody looks at yet.
+        // SAFETY: a place of the slot's segment, which is not read yet.
         unsafe { place.cast::<Words<u64>>().write(Words::new(n)) };
         end.store(place.wrapping_add(8), Ordering::Release);
     }
@@ -114,8 +114,8 @@ impl Sections {
     }
 }
 
-/// A look sees one moment: what is pushed and taken since shows in the next one, in the same place of the same
-/// segment too.
+/// `look` describes one moment: a push and a take since then change the next result, also in the same place of the
+/// same segment.
 #[test]
 fn a_look_tells_what_was_done_since() {
     let sections = Sections::new();
@@ -130,14 +130,14 @@ fn a_look_tells_what_was_done_since() {
     }
     let places: std::collections::HashSet<u64> = looks.iter().map(|look| look.read).collect();
     assert!(places.len() < looks.len(), "no segment was used again");
-    // SAFETY: empty, and ours alone.
+    // SAFETY: empty, and used by this test only.
     unsafe { sections.slot.free() };
 }
 
-/// There is an item at every moment: what is pushed and taken in the middle of a look does not hide it.
+/// There is an item at every moment: a push and a take in the middle of a `look` do not hide it.
 #[test]
 fn a_slot_that_is_never_empty_never_looks_so() {
-    // Enough for each place of a segment, and for lists that are turned round.
+    // Enough for each place of a segment, and for lists that are reversed.
     for (load, rounds) in (1..=5).flat_map(|load| [1, 2, 510, 1020].map(|rounds| (load, rounds))) {
         let sections = Sections::new();
         let mut next = 0;
@@ -155,16 +155,16 @@ fn a_slot_that_is_never_empty_never_looks_so() {
             assert!(sections.slot.is_empty());
             next += 1;
         });
-        // SAFETY: empty, and ours alone.
+        // SAFETY: empty, and used by this test only.
         unsafe { sections.slot.free() };
     }
 }
 
-/// The same of a shared slot.
+/// The same for a shared slot.
 #[test]
 fn a_shared_slot_that_is_never_empty_never_looks_so() {
     for (load, rounds) in (1..=5).flat_map(|load| [1, 2, 3].map(|rounds| (load, rounds))) {
-        // SAFETY: `Zeroed`.
+        // SAFETY: `Zeroed`, so all bytes 0 is valid.
         let slot: Slot = unsafe { core::mem::zeroed() };
         let mut next = 0;
         let push = |n: u64| assert!(slot.push_shared(Words::new(n)).is_ok());
@@ -191,7 +191,7 @@ fn a_shared_slot_that_is_never_empty_never_looks_so() {
             assert!(slot.is_empty());
             next += 1;
         }
-        // SAFETY: empty, and ours alone.
+        // SAFETY: empty, and used by this test only.
         unsafe { slot.free() };
     }
 }

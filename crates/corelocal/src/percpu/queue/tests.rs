@@ -1,4 +1,4 @@
-//! The queue's parts, one by one; `tests/queue.rs` has the whole under attack.
+//! Tests of the queue's components; `tests/queue.rs` tests the whole under stress.
 
 use super::*;
 use std::boxed::Box;
@@ -24,13 +24,13 @@ fn first_in_first_out() {
     assert!(!queue.is_empty());
     assert_eq!(format!("{queue:?}"), "Queue { is_empty: false, .. }");
     let mut items: Vec<u32> = queue.drain().collect();
-    // The thread may have been moved; a slot's items are in order.
+    // The thread may have been migrated; a slot's items are in order.
     items.sort_unstable();
     assert!(items.into_iter().eq(0..10_000));
     assert!(queue.is_empty());
 }
 
-/// The slot of sections, by itself: what a thread pushes to one slot stays in order.
+/// What a thread pushes to one slot stays in order.
 #[test]
 fn a_slot_is_in_order() {
     let queue: Queue<[u64; 3]> = Queue::new();
@@ -100,7 +100,7 @@ fn threads_share_a_slot() {
     }
 }
 
-/// One consumer at a time; the others find nothing, but do not take it for emptiness.
+/// One consumer at a time; the others find no item, but do not take the queue for empty.
 #[test]
 fn a_busy_slot_is_passed_over() {
     let queue: Queue<u8> = Queue::new();

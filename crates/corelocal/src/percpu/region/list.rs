@@ -1,14 +1,14 @@
-//! Regions of one class and length: blocks taken from them and given back, and the next region made when
-//! all are taken.
+//! A list of regions of one class and block length: blocks are allocated from them, and a region is added when all
+//! blocks are taken.
 //!
 //! # The search for a free block
-//! begins at the region that `search` points to, and goes on to older ones. Regions before it were full when they were
-//! looked at, and a release moves `search` back to its region. Both `search` and the hint in each region may miss a
-//! block that is released while another thread searches. So before the list grows, every word of every region is
-//! looked at: no region is made while there is a free block. Thus an allocation costs a look at one word as a rule,
-//! and, spread over the blocks of a region, one word of each region.
+//! It begins at the region that `search` points to, and continues to older ones. Newer regions were full when they
+//! were last searched, and a release moves `search` back to its region. `search` and the hint in each region may miss
+//! a block that is released while another thread searches. So before the list grows, every word of every region is
+//! checked: no region is added while a block is free. An allocation usually reads one word. Spread over the blocks of
+//! a region, it also reads each of the region's words once.
 //!
-//! Invariants: those of `region.rs`; the third one says how long a list's regions stay.
+//! Invariants: those of `region.rs`. The third one says how long a list's regions stay mapped.
 
 use core::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ use crate::sys::{lazy_mapping, pages};
 /// Regions of one class and length, newest first.
 pub(in crate::percpu) struct List {
     newest: AtomicPtr<Region>,
-    /// Where a search begins; null before the first region.
+    /// The region where a search begins. Null before the first region.
     search: AtomicPtr<Region>,
 }
 
@@ -32,7 +32,7 @@ impl List {
         List { newest: AtomicPtr::new(NULL), search: AtomicPtr::new(NULL) }
     }
 
-    /// The regions.
+    /// The regions, newest first.
     pub(in crate::percpu) fn regions(&self) -> impl Iterator<Item = &Region> {
         // Acquire: partner is the Release in `grow`; the header is initialised.
         self.from(self.newest.load(Ordering::Acquire))
@@ -42,15 +42,15 @@ impl List {
     fn from(&self, region: *const Region) -> impl Iterator<Item = &Region> {
         // SAFETY: regions on a list are initialised, and mapped as long as the list is there (invariant 3).
         let next = |region: &&Region| unsafe { region.next.as_ref() };
-        // SAFETY: likewise.
+        // SAFETY: null, or a region on the list, which is initialised and mapped (invariant 3).
         core::iter::successors(unsafe { region.as_ref() }, next)
     }
 
-    /// Takes a free block, making a region if there is none; `None` when the kernel gives no memory. The
-    /// result is the block's base: what lies between its slots and its shared ones. A list has blocks of
-    /// one class and length: these.
+    /// Allocates a block, adding a region if all blocks are taken. `None` if the kernel provides no memory. Returns
+    /// the block's base, which lies between its slots and its shared slots. All blocks of a list have one class and
+    /// length.
     ///
-    /// Lock-free. Constant time on average; see the module's text.
+    /// Lock-free. Constant time on average; see the module documentation.
     pub(in crate::percpu) fn allocate(&self, class: Class, shift: u32) -> Option<*mut u8> {
         loop {
             // Acquire: partner is the Release in `grow`.
@@ -62,14 +62,14 @@ impl List {
         }
     }
 
-    /// Takes a block that the hints lead to.
+    /// Allocates a block that the hints lead to.
     fn find(&self) -> Option<*mut u8> {
         // Acquire: partners are the Release stores of `search_from`; the header is initialised.
         let search = self.search.load(Ordering::Acquire);
         self.take_with(self.from(search), Region::take)
     }
 
-    /// Takes any free block. Linear in the blocks of all regions.
+    /// Allocates any free block. Linear in the blocks of all regions.
     #[cold]
     fn find_everywhere(&self) -> Option<*mut u8> {
         self.take_with(self.regions(), |region| region.take_from(0))
@@ -81,7 +81,7 @@ impl List {
         take: impl Fn(&Region) -> Option<*mut u8>,
     ) -> Option<*mut u8> {
         let (region, base) = regions.find_map(|region| take(region).map(|base| (region, base)))?;
-        // Relaxed: compared, not followed.
+        // Relaxed: compared, not dereferenced.
         if !core::ptr::eq(self.search.load(Ordering::Relaxed), region) {
             self.search_from(region);
         }
@@ -93,11 +93,12 @@ impl List {
         self.search.store(region.start().cast(), Ordering::Release);
     }
 
-    /// Gives a block back, left as `wipe` does it. Constant time.
+    /// Frees a block. `wipe` clears its bytes. Constant time.
     ///
     /// # Safety
-    /// `base` was allocated here, with this class and length. Every use of it happens before this call. The shared slots
-    /// from `shared` on were never used.
+    /// - `base` was allocated here, with this class and length.
+    /// - Every use of it happens before this call.
+    /// - The shared slots from `shared` on were never used.
     pub(in crate::percpu) unsafe fn release(
         &self,
         base: *mut u8,
@@ -105,14 +106,14 @@ impl List {
         shared: u32,
         wipe: Wipe,
     ) {
-        // SAFETY: the caller's promise; regions stay as long as their list (invariant 3).
+        // SAFETY: the block is from this list, whose regions are mapped (invariant 3).
         let region = unsafe { Region::of(base, class, shift) };
         let Some(number) = region.number_of(base).filter(|_| region.shift == shift) else {
             debug_assert!(false, "a block lies in a region, and regions stay");
             return;
         };
         if region.state(number).release() {
-            // SAFETY: the caller's promise; FREEING, and no thread has it pinned.
+            // SAFETY: the block is FREEING and not pinned; the caller guarantees that its uses have ended.
             unsafe { region.clear(number, shared, wipe) };
             // Acquire: partner is the Release in `search_from`; the header is initialised.
             let search = self.search.load(Ordering::Acquire);
@@ -123,12 +124,12 @@ impl List {
         }
     }
 
-    /// Puts a new region in front of `newest`, unless somebody else was faster; `None` without memory.
+    /// Adds a region in front of `newest`, unless another thread was faster. `None` if there is no memory.
     fn grow(&self, class: Class, shift: u32, newest: *mut Region) -> Option<()> {
         let len = mapping_len(class, shift);
         let (first, header_len) = (AtomicU32::new(0), Region::header_len(shift));
         let at = map(len, header_len)?;
-        // SAFETY: the slots of the mapping just made. The shared ones are any node's.
+        // SAFETY: the slots of the mapping just made. Shared slots may be placed on any node.
         let place = || unsafe {
             pages::place_locally(at.add(header_len), (slots(class) as usize) << SLOT_SHIFT)
         };
@@ -140,9 +141,9 @@ impl List {
         // SAFETY: fresh zeroed pages with room for the header and the states.
         unsafe { region.write(header) };
         let list = &self.newest;
-        // Release: partner is the Acquire in `regions`. Failure needs no order: the caller looks anew.
+        // Release: partner is the Acquire in `regions`. Failure needs no order: the caller tries again.
         if list.compare_exchange(newest, region, Ordering::Release, Ordering::Relaxed).is_err() {
-            // SAFETY: nobody else saw it.
+            // SAFETY: no other thread has seen the mapping.
             unsafe { pages::unmap(at, len) };
         } else {
             // Release: partner is the Acquire in `find`.
@@ -151,31 +152,31 @@ impl List {
         Some(())
     }
 
-    /// Gives all regions back to the kernel.
+    /// Unmaps all regions.
     ///
     /// # Safety
-    /// Nobody uses a block or has a reference to a region.
+    /// - No block is in use, and no reference to a region exists.
     pub(in crate::percpu) unsafe fn unmap(&mut self) {
         self.search = AtomicPtr::new(NULL);
         let mut at = core::mem::take(&mut self.newest).into_inner();
         // SAFETY: on the list, so initialised and mapped.
         while let Some(region) = unsafe { at.as_ref() } {
             let (next, len) = (region.next.cast_mut(), region.len());
-            // SAFETY: made by `grow` with this length; the caller's promise.
+            // SAFETY: mapped by `grow` with this length; the caller guarantees that it is unused.
             unsafe { pages::unmap(at.cast(), len) };
             at = next;
         }
     }
 }
 
-/// Maps `len` bytes, of which the one behind the header is at a multiple of a slot's length (invariant 5).
+/// Maps `len` bytes such that the first one after the header is aligned to a slot's length (invariant 5).
 fn map(len: usize, header_len: usize) -> Option<*mut u8> {
     let at = lazy_mapping::map(len + SLOT_LEN)?;
     let before = (at.addr() + header_len).next_multiple_of(SLOT_LEN) - (at.addr() + header_len);
     // SAFETY: within the mapping just made.
     let (start, behind) = unsafe { (at.add(before), at.add(before + len)) };
     for (shard, len) in [(at, before), (behind, SLOT_LEN - before)] {
-        // Miri knows no part of a mapping.
+        // Miri cannot unmap part of a mapping.
         if len > 0 && !cfg!(miri) {
             // SAFETY: part of the mapping just made, of which no other thread has an address; both lengths are whole pages.
             unsafe { pages::unmap(shard, len) };

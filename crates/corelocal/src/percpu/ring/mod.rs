@@ -1,21 +1,21 @@
-//! A bounded first-in first-out buffer for each core, emptied by anybody.
+//! A bounded first-in first-out buffer for each core, drained by any thread.
 //!
-//! # Data's way
-//! `push` → one section of that name: look at the head, store the item, commit the tail → done. A
-//! consumer takes a slot's lock, reads the tail, copies items out, stores the head. No fence and no
-//! freeze: who pushes and who takes write different words, on different lines. Where sections are
-//! unavailable: the same under a lock, in a shared slot. Where there is no memory: full.
+//! # Data flow
+//! `push` → one critical section of that name, which reads the head, stores the item, and commits the tail. A
+//! consumer takes a slot's lock, reads the tail, copies items out, and stores the head. No fence and no freeze is
+//! needed: producers and consumers write different words, on different lines. Where critical sections are
+//! unavailable: the same under a lock, in a shared slot. Without memory the ring is full.
 //!
 //! ```text
-//!   item_words.rs          an item as words          slot.rs   a core's part
+//!   item_words.rs     an item as words             slot.rs   a core's shard
 //!   sys/try_lock.rs   one consumer at a time
 //! ```
 //!
 //! # Invariants
-//! 1. An item is in exactly one place from `push` to the consumer: a slot, a consumer's hands.
-//! 2. What one slot got comes out in that order, to one consumer at a time. (The slot's own invariants
-//!    are in `slot.rs`.)
-//! 3. No lock is held while anything of the user's runs: not a consumer's closure, not an item's drop.
+//! 1. From `push` to its consumer an item is in exactly one place: a slot, or a consumer's hands.
+//! 2. The items of one slot come out in order, to one consumer at a time. (The slot's own invariants are in
+//!    `slot.rs`.)
+//! 3. No lock is held while code of the caller runs: neither a consumer's closure nor an item's drop.
 
 mod slot;
 
@@ -28,15 +28,15 @@ use super::lazy_block::{Fallback, Owned};
 use crate::cid::{Cid, SlotIndex};
 use crate::rseq::{self, Slots};
 
-/// Up to `CAPACITY` items for each core, first in, first out: threads push on their cores, and any
-/// thread takes from all of them.
+/// Up to `CAPACITY` items for each core, first in, first out. Threads push on their cores, and any thread takes from
+/// all of them.
 ///
-/// A push costs a few nanoseconds, whatever the number of threads, and never waits: a full ring gives the
-/// item back. That suits trace records, samples, deferred work: what is made everywhere, collected now
-/// and then, and may be refused. [`Queue`](super::Queue) grows instead, and lets its consumer sleep.
+/// A push costs a few nanoseconds, whatever the number of threads, and never waits: a full ring returns the item.
+/// This suits trace records, samples and deferred work: items that are made everywhere, collected now and then, and
+/// may be refused. [`Queue`](super::Queue) grows instead, and lets its consumer sleep.
 ///
-/// `CAPACITY` is a power of two. Items of up to 8 bytes are the fastest; larger ones are copied in word by
-/// word, so box what is large. `I` chooses what indexes the slots; leave it out.
+/// `CAPACITY` is a power of two. Items of up to 8 bytes are the fastest. Larger ones are copied in word by word, so
+/// box what is large. `I` chooses what indexes the slots; keep the default.
 ///
 /// ```
 /// use corelocal::percpu::Ring;
@@ -59,44 +59,44 @@ use crate::rseq::{self, Slots};
 /// ```
 ///
 /// # Order
-/// What goes into one slot comes out of it in that order. So the items of one thread come in the order in
-/// which it pushed them, as long as it keeps its slot ([`crate::cid`]): as long as it stays on its core,
-/// as a rule. There is no order between slots. Of several consumers each sees its own items in order.
+/// The items of one slot come out in the order in which they were pushed. So the items of one thread stay in order as
+/// long as it keeps its slot ([`crate::cid`]), which usually means as long as it stays on its core. There is no order
+/// between slots. Of several consumers each sees its own items in order.
 ///
 /// # Where it may be used
-/// [`push`](Ring::push) and [`pop`](Ring::pop) work in any thread, in signal handlers, before `main` and
-/// during thread exit. Nothing blocks, nothing allocates from a heap, nothing panics. Not in a child of
-/// `vfork`: an item may be lost or come out twice.
+/// [`push`](Ring::push) and [`pop`](Ring::pop) work in any thread, in signal handlers, before `main` and during
+/// thread exit. They do not block, panic, or allocate from a heap. Not in a child of `vfork`: an item may be lost or
+/// come out twice.
 ///
-/// A child of `fork` has copies of all items, but for those that another thread was taking out at that
-/// moment: these it may have or not.
+/// A child of `fork` has copies of all items. An item that another thread was taking out at that moment may be
+/// missing.
 ///
-/// # Threads without sections
-/// Where the kernel's help is refused (see [`crate::sys::Refusal`]), threads push to shared parts of the
-/// same capacity, under a lock that is tried for about a microsecond: to find it held counts as full.
-/// Consumers take from these like from any other.
+/// # Threads without critical sections
+/// Where they are unavailable (see [`crate::sys::Refusal`]), threads push to shared shards of the same capacity,
+/// under a lock that is tried for about a microsecond. If it stays locked the ring counts as full. Consumers take
+/// from these shards as from all others.
 ///
 /// # Memory
-/// 128 bytes, and on each core that used it 128 bytes and `CAPACITY` items, each of a multiple of 8 bytes;
-/// rounded up to a power of two, 1 MiB at most. Pages that no item reached take nothing.
+/// 128 bytes, and on each core that used it 128 bytes and `CAPACITY` items, each of a multiple of 8 bytes; rounded up
+/// to a power of two, 1 MiB at most. Pages that no item has reached are not resident.
 ///
 /// # Memory ordering
-/// A push happens before its item is taken. Nothing else is ordered.
+/// A push happens before its item is taken. All other accesses are unordered.
 pub struct Ring<T: Send + 'static, const CAPACITY: usize, I: SlotIndex = Cid> {
     slots: Owned<Slot<T, CAPACITY>, I>,
-    /// Where the next `pop` begins to look.
+    /// The shard where the next `pop` begins.
     cursor: Cursor,
 }
 
 impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Ring<T, CAPACITY, I> {
-    /// An empty one.
+    /// Creates an empty ring.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         const { assert!(Slot::<T, CAPACITY>::MASK < CAPACITY as u64) };
         Ring { slots: Owned::new(), cursor: Cursor::new() }
     }
 
-    /// An empty one.
+    /// Creates an empty ring.
     #[cfg(loom)]
     pub fn new() -> Self {
         Ring { slots: Owned::new(), cursor: Cursor::new() }
@@ -104,10 +104,10 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Ring<T, CAPACITY, I
 
     /// Appends an item to this core's ring.
     ///
-    /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.
+    /// Constant time; wait-free, with a bounded number of retries. Async-signal-safe.
     ///
     /// # Errors
-    /// The item, when this core's ring is full (or there is no memory for one).
+    /// Returns the item if this core's ring is full, or there is no memory for one.
     #[inline]
     pub fn push(&self, item: T) -> Result<(), T> {
         let words = Words::new(item);
@@ -115,14 +115,14 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Ring<T, CAPACITY, I
         let ended = if Words::<T>::COUNT == 1 {
             let word = words.first();
             self.slots.run(move |index, slots: &Slots| {
-                // SAFETY: `run` gives slots of one kind of id, with `mask + 1` places of a word each;
-                // who takes keeps to the slot's invariants.
+                // SAFETY: `run` gives slots of one kind of id, with `mask + 1` places of a word each. Consumers keep
+                // the slot's invariants.
                 unsafe { rseq::ring_push(index, slots, word, mask) }
             })
         } else {
             let (from, n) = (words.as_ptr(), Words::<T>::COUNT as u64);
             self.slots.run(move |index, slots: &Slots| {
-                // SAFETY: likewise, of `n` words each, as many as are at `from`.
+                // SAFETY: as above, with places of `n` words each, as many as are at `from`.
                 unsafe { rseq::ring_push_words(index, slots, from, n, mask) }
             })
         };
@@ -138,11 +138,10 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Ring<T, CAPACITY, I
         Err(unsafe { rest.into_item() })
     }
 
-    /// Takes an item: the oldest one of some slot, going round the slots, 64 items at a time.
+    /// Takes the oldest item of some slot, going round the slots, 64 items at a time.
     ///
-    /// `None` when all seem empty; a slot from which another thread takes just now counts as empty.
-    /// Constant time while the slot that gave the last item has more, else linear in the ids in use.
-    /// Async-signal-safe.
+    /// `None` if all seem empty; a slot from which another thread is just taking counts as empty. Constant time while
+    /// the slot that gave the last item has more, otherwise linear in the ids in use. Async-signal-safe.
     ///
     /// ```
     /// use corelocal::percpu::Ring;
@@ -162,21 +161,20 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Ring<T, CAPACITY, I
         Some(unsafe { item.into_item() })
     }
 
-    /// Calls `f` on the items that are there now, slot by slot, each slot's in order; returns how many
-    /// they were.
+    /// Calls `f` on the items that are present, slot by slot, each slot's in order. Returns their number.
     ///
-    /// A slot from which another thread takes just now is left to that one. Items are taken out a few at a
-    /// time, before `f` sees them: it may block, panic, push to this ring and take from it. Does not go on
-    /// for ever while others push. Linear in the ids in use and the items.
+    /// A slot from which another thread is just taking is left to that thread. Items are taken out a few at a time,
+    /// before `f` gets them: it may block, panic, push to this ring and take from it. It ends even if other threads
+    /// keep pushing. Linear in the ids in use and the items.
     ///
-    /// Should `f` panic, up to 15 items that were taken out with the one at hand are dropped.
+    /// If `f` panics, up to 15 more items that were taken out with the current one are dropped.
     pub fn drain(&self, mut f: impl FnMut(T)) -> usize {
         let slots = self.slots.slots().chain(self.slots.shared());
         slots.map(|slot| drain(slot, &mut f)).sum()
     }
 
-    /// [`drain`](Ring::drain) of one slot: a number below [`crate::cid::high_water`]. 0 of any other, and
-    /// of a slot from which another thread takes just now.
+    /// [`drain`](Ring::drain) of one slot: a number below [`crate::cid::high_water`]. 0 for any other number, and for
+    /// a slot from which another thread is just taking.
     ///
     /// ```
     /// use corelocal::cid::CpuId;
@@ -192,18 +190,18 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Ring<T, CAPACITY, I
         self.slots.slot(slot).map_or(0, |slot| drain(slot, &mut f))
     }
 
-    /// About how many items there are, on all cores and in shared parts: exact when nobody pushes or
-    /// takes. Linear in the ids in use. Async-signal-safe.
+    /// The approximate number of items, on all cores and in shared shards. Exact if no thread pushes or takes. Linear
+    /// in the ids in use. Async-signal-safe.
     pub fn len(&self) -> usize {
         self.slots.slots().chain(self.slots.shared()).map(Slot::len).sum()
     }
 
-    /// Whether there seem to be no items: as [`len`](Ring::len).
+    /// Whether the ring seems empty. See [`len`](Ring::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many items a core holds at most.
+    /// The maximum number of items on a core.
     pub const fn capacity(&self) -> usize {
         CAPACITY
     }
@@ -221,7 +219,7 @@ fn push_cold<T, const CAPACITY: usize>(
 }
 
 fn drain<T, const CAPACITY: usize>(slot: &Slot<T, CAPACITY>, f: &mut impl FnMut(T)) -> usize {
-    // No more than a kilobyte of stack, but for items that are that long themselves.
+    // At most a kilobyte of stack, unless single items are longer.
     if Words::<T>::COUNT <= 8 {
         drain_by::<T, CAPACITY, 16>(slot, f)
     } else {
@@ -251,7 +249,7 @@ fn drain_by<T, const CAPACITY: usize, const N: usize>(
 
 impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Drop for Ring<T, CAPACITY, I> {
     fn drop(&mut self) {
-        // Nobody else takes: all seem empty when they are.
+        // No other thread takes items, so a slot that seems empty is empty.
         drop(DropAll(&mut core::iter::from_fn(|| self.pop())));
     }
 }
@@ -285,7 +283,7 @@ mod tests {
         let ring: Ring<u32, 4> = Ring::new();
         assert!(ring.is_empty() && ring.pop().is_none());
         let accepted = (0..1000).filter(|n| ring.push(*n).is_ok()).count();
-        // One slot's, or more if the thread was moved meanwhile.
+        // The items of one slot, or of several if the thread was migrated meanwhile.
         assert!(accepted >= 4 && accepted % 4 == 0 || accepted > 4, "{accepted}");
         assert_eq!((ring.len(), ring.capacity()), (accepted, 4));
         assert_eq!(format!("{ring:?}"), format!("Ring {{ len: {accepted}, capacity: 4, .. }}"));
@@ -321,7 +319,7 @@ mod tests {
         assert_eq!(unsafe { rest.into_item() }, 7);
     }
 
-    /// One consumer at a time; the others find nothing.
+    /// One consumer at a time; the others find no item.
     #[test]
     fn a_busy_slot_is_passed_over() {
         let ring: Ring<u8, 8> = Ring::new();
@@ -339,8 +337,8 @@ mod loom_tests {
     use loom::thread;
     use std::vec::Vec;
 
-    /// Two threads push to a shared slot while a third takes: all that was accepted comes out once, in
-    /// each thread's order. Loom watches the places for races.
+    /// Two threads push to a shared slot while a third one takes: every accepted item comes out once, in its thread's
+    /// order. Loom checks the places for races.
     #[test]
     fn loom_ring_conserves_items() {
         loom::model(|| {
@@ -358,7 +356,7 @@ mod loom_tests {
         });
     }
 
-    /// Two consumers: an item goes to one of them.
+    /// Two consumers: each item goes to one of them.
     #[test]
     fn loom_two_consumers_share() {
         loom::model(|| {

@@ -1,19 +1,19 @@
-//! A core's part of a ring, and the part that threads without sections share.
+//! A core's shard of a ring, and the shard that threads without critical sections share.
 //!
 //! ```text
-//!   0     tail                 written by who pushes, in sections or under `producers`
-//!   64    head │ consumers     written under the lock
+//!   0     tail                 written by producers, in critical sections or under `producers`
+//!   64    head │ consumers     written under the lock `consumers`
 //!   128   places
 //! ```
 //!
 //! # Invariants
-//! 1. `tail - head` items, at most the number of places, lie in the places from `head` up to `tail`,
-//!    both taken modulo their number. Both only grow.
-//! 2. Who pushes stores the item first, `tail` then; who takes reads the items first, stores `head` then.
-//!    Nobody else touches a place outside of that range (who pushes) or inside of it (who takes).
-//! 3. One at a time pushes: a section of the id that has the slot, or in a shared slot the holder of
-//!    `producers`. One at a time takes: the holder of `consumers`.
-//! 4. Who takes writes nothing to a part that nobody ever pushed to. Such a part may be wiped by a trim.
+//! 1. `tail - head` items, at most the number of places, lie in the places from `head` up to `tail`, both modulo the
+//!    number of places. Both only grow.
+//! 2. A producer first stores the item, then `tail`. A consumer first reads the items, then stores `head`. Producers
+//!    access only places outside of that range, and consumers only those inside of it.
+//! 3. One producer at a time: a section of the id that has the slot, or in a shared slot the owner of `producers`.
+//!    One consumer at a time: the owner of `consumers`.
+//! 4. A consumer does not write to a shard that was never pushed to: a trim may wipe such a shard.
 
 use core::mem::MaybeUninit;
 use core::panic::{RefUnwindSafe, UnwindSafe};
@@ -47,11 +47,11 @@ struct Consumer {
     consumers: TryLock,
 }
 
-// SAFETY: an item goes in by value on one thread and comes out by value, once, on another, which is
-// what `T: Send` allows; who may touch a place say invariants 2 and 3.
+// SAFETY: an item goes in by value on one thread and comes out by value, once, on another, which `T: Send` allows.
+// Invariants 2 and 3 say which thread may access a place.
 unsafe impl<T: Send, const CAPACITY: usize> Sync for Slot<T, CAPACITY> {}
 
-/// As far as the items are: they go in and come out whole.
+/// As far as the items are unwind-safe: they are moved in and out whole.
 impl<T: UnwindSafe + RefUnwindSafe, const CAPACITY: usize> RefUnwindSafe for Slot<T, CAPACITY> {}
 
 // SAFETY: an empty ring, free locks; places are `MaybeUninit` and not dropped.
@@ -82,20 +82,20 @@ impl<T, const CAPACITY: usize> Slot<T, CAPACITY> {
         CAPACITY as u64 - 1
     };
 
-    /// About how many items it holds.
+    /// The approximate number of items.
     pub(super) fn len(&self) -> usize {
         let head = self.consumer.head.load(Ordering::Relaxed);
         let tail = self.producer.tail.load(Ordering::Relaxed);
-        // The one may be older than the other.
+        // One of the two values may be older than the other.
         (tail.saturating_sub(head) as usize).min(CAPACITY)
     }
 
-    /// Takes up to `most` items, the oldest first. `None` when somebody else takes some.
+    /// Takes up to `most` items, the oldest first. `None` if another consumer has the lock.
     pub(super) fn take(&self, most: usize, mut each: impl FnMut(Words<T>)) -> Option<usize> {
-        // Acquire: partner is the Release in `push_shared`, and the section's commit: stores are not
-        // reordered on x86-64; arm64 has to commit with a store-release.
+        // Acquire: partner is the Release in `push_shared`, and the section's commit. Stores are not reordered on
+        // x86-64; arm64 has to commit with a store-release.
         if self.producer.tail.load(Ordering::Acquire) == 0 {
-            // Invariant 4.
+            // The consumer must not write to a slot that was never used (invariant 4).
             return Some(0);
         }
         let _locked = self.consumer.consumers.try_lock()?;
@@ -104,16 +104,17 @@ impl<T, const CAPACITY: usize> Slot<T, CAPACITY> {
         let tail = self.producer.tail.load(Ordering::Acquire);
         let taken = (tail - head).min(most as u64);
         for position in head..head + taken {
-            // SAFETY: an item by invariant 1; it is ours by invariants 2 and 3.
+            // SAFETY: an item by invariant 1, which this consumer alone accesses (invariants 2 and 3).
             each(self.place(position).with(|words| unsafe { words.read() }));
         }
-        // Release: partner is the Acquire in `push_shared`, and the section's load of `head`, on which
-        // its stores depend: no processor makes them earlier.
+        // Release: partner is the Acquire in `push_shared`, and the section's load of `head`. The section's stores
+        // depend on that load, so no processor executes them earlier.
         self.consumer.head.store(head + taken, Ordering::Release);
         Some(taken as usize)
     }
 
-    /// Appends an item to a shared slot; gives it back if there is no room, or others are at it.
+    /// Appends an item to a shared slot. Returns the item if there is no room, or another producer holds the lock for
+    /// long.
     pub(super) fn push_shared(&self, item: Words<T>) -> Result<(), Words<T>> {
         let Some(_locked) = self.lock_producers() else { return Err(item) };
         // Relaxed: written under this lock alone.
@@ -123,14 +124,14 @@ impl<T, const CAPACITY: usize> Slot<T, CAPACITY> {
         if tail - head > Self::MASK {
             return Err(item);
         }
-        // SAFETY: no item by invariant 1; it is ours by invariants 2 and 3.
+        // SAFETY: a free place by invariant 1, which this producer alone accesses (invariants 2 and 3).
         self.place(tail).with_mut(|words| unsafe { words.write(item) });
         // Release: partner is the Acquire in `take`.
         self.producer.tail.store(tail + 1, Ordering::Release);
         Ok(())
     }
 
-    /// A signal handler may have interrupted the holder: so not for ever.
+    /// Takes the lock. The number of attempts is bounded, since a signal handler may have interrupted the owner.
     fn lock_producers(&self) -> Option<Locked<'_>> {
         for _ in 1..if cfg!(loom) { 1 } else { TRIES } {
             if let Some(locked) = self.producer.producers.try_lock() {
@@ -146,7 +147,7 @@ impl<T, const CAPACITY: usize> Slot<T, CAPACITY> {
     }
 }
 
-/// Items that were taken together, on the stack of who took them. What is left is dropped.
+/// Items that were taken together, on the consumer's stack. Remaining ones are dropped.
 pub(super) struct Taken<T, const N: usize> {
     next: usize,
     len: usize,
@@ -154,7 +155,7 @@ pub(super) struct Taken<T, const N: usize> {
 }
 
 impl<T, const N: usize> Taken<T, N> {
-    /// Up to `most` of the slot's items. `None` when somebody else takes some.
+    /// Takes up to `most` of the slot's items. `None` if another consumer has the lock.
     pub(super) fn from<const CAPACITY: usize>(
         slot: &Slot<T, CAPACITY>,
         most: usize,
@@ -176,7 +177,7 @@ impl<T, const N: usize> Iterator for Taken<T, N> {
     fn next(&mut self) -> Option<T> {
         let place = self.items[..self.len].get(self.next)?;
         self.next += 1;
-        // SAFETY: the places up to `len` were written with items, and this one was not read before.
+        // SAFETY: the places up to `len` were filled with items, and this one was not read before.
         Some(unsafe { place.as_ptr().read().into_item() })
     }
 }

@@ -1,5 +1,4 @@
-//! A shared slot, in every order in which threads may push and take. Twins with one fault each must be caught
-//! by the same check.
+//! Loom models of a shared slot. Mutants with one fault each must be caught by the same check.
 
 use super::*;
 use loom::thread;
@@ -25,11 +24,10 @@ const RIGHT: Ways = Ways {
     },
 };
 
-/// One thread pushes more than there is room for, two push one each, and two take: all that was accepted
-/// comes out once.
+/// One thread pushes more than fits, two push one each, and two take: every accepted item comes out once.
 fn explore(ways: Ways) {
     crate::explore::within(2, move || {
-        // Leaked: loom panics in a drop, after a fault.
+        // Leaked: loom panics in a drop after a failure.
         let slot: &'static Two = Box::leak(Box::new(Two::zeroed()));
         let mut pushed = Vec::from([1]);
         assert!((ways.push)(slot, 1));
@@ -52,7 +50,7 @@ fn push_with(slot: &Two, n: u32, lock: &TryLock, order: Ordering) -> bool {
     let tail = slot.producer.tail.load(Ordering::Relaxed);
     let is_room = tail - slot.consumer.head.load(Ordering::Acquire) <= Two::MASK;
     if is_room {
-        // SAFETY: a free place; loom checks that it is ours.
+        // SAFETY: a free place; loom checks that this thread alone accesses it.
         slot.place(tail).with_mut(|words| unsafe { words.write(Words::new(n)) });
         slot.producer.tail.store(tail + 1, order);
     }
@@ -66,7 +64,7 @@ fn pop_with(slot: &Two, lock: &TryLock, order: Ordering) -> Option<u32> {
     if slot.producer.tail.load(Ordering::Acquire) == head {
         return None;
     }
-    // SAFETY: an item; loom checks that it is there.
+    // SAFETY: an item; loom checks that it is visible.
     let item = slot.place(head).with(|words| unsafe { words.read().into_item() });
     slot.consumer.head.store(head + 1, order);
     Some(item)
@@ -77,7 +75,7 @@ fn loom_items_come_out_once() {
     explore(RIGHT);
 }
 
-/// Else the twins below would show nothing.
+/// Unmodified copies pass. Otherwise the mutants below would show nothing.
 #[test]
 fn loom_twins_without_a_fault_pass() {
     explore(Ways {
@@ -86,7 +84,7 @@ fn loom_twins_without_a_fault_pass() {
     });
 }
 
-/// Who takes an item does not see it.
+/// A thread that takes an item does not see its content.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_tail_without_release() {
@@ -96,7 +94,7 @@ fn loom_catches_a_tail_without_release() {
     });
 }
 
-/// A place is written to while the item before is read.
+/// A place is overwritten while its old item is read.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_head_without_release() {
@@ -106,7 +104,7 @@ fn loom_catches_a_head_without_release() {
     });
 }
 
-/// Two write to one place.
+/// Two producers write to one place.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_producers_without_a_lock() {
@@ -116,7 +114,7 @@ fn loom_catches_producers_without_a_lock() {
     });
 }
 
-/// Two take the same item.
+/// Two consumers take the same item.
 #[test]
 #[should_panic]
 fn loom_catches_consumers_without_a_lock() {

@@ -1,4 +1,4 @@
-//! Items on their way to or from a stack, several at a time, without a heap.
+//! A fixed-size buffer of items that are moved to or from a stack together, without a heap.
 //!
 //! # Invariant
 //! The first `len` places hold items.
@@ -8,11 +8,11 @@ use core::mem::MaybeUninit;
 
 use crate::percpu::item_words::{DropAll, Words};
 
-/// Up to `N` items, the last of which is the top: what goes on and off a [`Stack`](super::Stack) in
-/// one critical section.
+/// Up to `N` items, the last of which is the top. They are pushed on or popped off a [`Stack`](super::Stack) in one
+/// critical section.
 ///
-/// It lives where you put it, on the stack of the caller as a rule; nothing is allocated. Items come
-/// out by value: it is an iterator from the top down. What is left is dropped.
+/// The batch is a plain value, usually on the caller's stack, and does not allocate. It is an iterator from the top
+/// down. Remaining items are dropped with it.
 ///
 /// ```
 /// use corelocal::percpu::Batch;
@@ -29,7 +29,7 @@ pub struct Batch<T, const N: usize> {
 }
 
 impl<T, const N: usize> Batch<T, N> {
-    /// An empty one.
+    /// Creates an empty batch.
     pub const fn new() -> Self {
         Batch { len: 0, places: [const { Words::uninit() }; N] }
     }
@@ -37,7 +37,7 @@ impl<T, const N: usize> Batch<T, N> {
     /// Puts an item on top.
     ///
     /// # Errors
-    /// The item, when the batch is full.
+    /// Returns the item if the batch is full.
     #[inline]
     pub fn push(&mut self, item: T) -> Result<(), T> {
         let Some(place) = self.places.get_mut(self.len) else { return Err(item) };
@@ -50,13 +50,12 @@ impl<T, const N: usize> Batch<T, N> {
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         self.pop_words().map(|words| {
-            // SAFETY: by the invariant it held an item, and does no longer.
+            // SAFETY: by the invariant the place held an item. It no longer does.
             unsafe { words.into_item() }
         })
     }
 
-    /// Puts items on top until there is no room; returns how many. Takes no more than that from
-    /// `items`.
+    /// Puts items on top until the batch is full. Returns their number. Takes no further items from the iterator.
     pub fn fill(&mut self, items: impl IntoIterator<Item = T>) -> usize {
         let room = self.room();
         for item in items.into_iter().take(room) {
@@ -66,31 +65,31 @@ impl<T, const N: usize> Batch<T, N> {
         room - self.room()
     }
 
-    /// How many items it holds.
+    /// The number of items.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds none.
+    /// Whether the batch is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether there is no room.
+    /// Whether the batch is full.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.len == N
     }
 
-    /// How many more it can take.
+    /// The number of items that still fit.
     #[inline]
     pub(super) fn room(&self) -> usize {
         N - self.len
     }
 
-    /// Puts an item on top again after `pop_words`.
+    /// Puts an item back on top after `pop_words`.
     pub(super) fn push_words(&mut self, words: Words<T>) {
         if let Some(place) = self.places.get_mut(self.len) {
             *place = words;
@@ -106,22 +105,22 @@ impl<T, const N: usize> Batch<T, N> {
         Some(core::mem::replace(place, Words::uninit()))
     }
 
-    /// Where the items are.
+    /// The address of the items.
     #[inline]
     pub(super) fn items(&self) -> *const MaybeUninit<u64> {
         self.places.as_ptr().cast()
     }
 
-    /// Where `room` more items go.
+    /// The address where `room` more items go.
     #[inline]
     pub(super) fn spare(&mut self) -> *mut MaybeUninit<u64> {
         self.places.as_mut_ptr().wrapping_add(self.len).cast()
     }
 
-    /// Counts items that were written to `spare`; returns how many.
+    /// Counts items that were written to `spare`. Returns their number.
     ///
     /// # Safety
-    /// So many were, and there is room for them.
+    /// - This many items were written there, and they fit.
     #[inline]
     pub(super) unsafe fn added(&mut self, items: usize) -> usize {
         debug_assert!(items <= self.room());
@@ -129,23 +128,23 @@ impl<T, const N: usize> Batch<T, N> {
         items
     }
 
-    /// Forgets the first items, which have been moved elsewhere; returns how many.
+    /// Forgets the first items, which were moved elsewhere. Returns their number.
     ///
     /// # Safety
-    /// There are so many, and they belong to somebody else now.
+    /// - The batch has this many items, and they now belong to their new place.
     #[inline]
     pub(super) unsafe fn moved(&mut self, items: usize) -> usize {
         debug_assert!(items <= self.len);
         self.len -= items;
         if self.len > 0 {
             let first = self.places.as_mut_ptr();
-            // SAFETY: `items + len` places from `first` on are inside.
+            // SAFETY: `items + len` places from `first` on are inside the array.
             unsafe { first.copy_from(first.add(items), self.len) };
         }
         items
     }
 
-    /// Turns the items upside down from the given one on.
+    /// Reverses the order of the items from `first` on.
     pub(super) fn reverse_from(&mut self, first: usize) {
         if let Some(places) = self.places.get_mut(first..self.len) {
             places.reverse();

@@ -1,27 +1,25 @@
-//! Items of other cores: taken out while nobody uses their slot.
+//! Draining the items of other cores, while their slot is unused.
 //!
-//! A slot is frozen (`cid::freeze`), which takes it away from its id and fences all sections; the items
-//! come out one by one; dropping the freeze gives it back. Meanwhile the threads of that id go on in
-//! another slot.
+//! A slot is frozen (`cid::freeze`), which takes it away from its id and fences all critical sections. Its items come
+//! out one by one. Dropping the freeze gives the slot back. Meanwhile the threads of that id use another slot.
 //!
 //! # Invariant
-//! An item leaves its slot before the closure gets it: a closure that panics has had that item, and the
-//! rest stays.
+//! An item leaves its slot before the closure gets it. If the closure panics, that item is gone and the others stay.
 
 use super::Stack;
 use crate::cid::{self, Busy, Frozen, Revocable};
 
 impl<T: Send + 'static, const CAPACITY: usize, I: Revocable> Stack<T, CAPACITY, I> {
-    /// Takes all items of a slot, whoever uses it, from the top down. Returns how many.
+    /// Takes all items of a slot, whichever core uses it, from the top down. Returns their number.
     ///
-    /// A slot without items costs a look. Else as [`freeze`](crate::cid::freeze): a `membarrier(2)`, 1 to 3
-    /// microseconds, and what the closure takes; the slot is frozen for all containers until then. Not
-    /// for signal handlers. The closure may block, panic and use this stack.
+    /// A slot without items costs one read. Otherwise it costs as much as [`freeze`](crate::cid::freeze): a
+    /// `membarrier(2)`, 1 to 3 microseconds, and the time of the closure. The slot is frozen for all containers until
+    /// then. Not for signal handlers. The closure may block, panic and use this stack.
     ///
     /// Sees every item whose push happens before the call, unless it was popped.
     ///
     /// # Errors
-    /// As [`freeze`](crate::cid::freeze); nothing was taken then.
+    /// As [`freeze`](crate::cid::freeze). No item was taken then.
     ///
     /// ```
     /// use corelocal::cid::{self, Cid};
@@ -42,8 +40,8 @@ impl<T: Send + 'static, const CAPACITY: usize, I: Revocable> Stack<T, CAPACITY, 
         }
     }
 
-    /// Takes all items of a slot that the caller has frozen, as [`drain`](Stack::drain): for those who
-    /// drain several containers behind one fence. Returns how many.
+    /// Like [`drain`](Stack::drain), for a slot that the caller has frozen. So several containers can be drained with
+    /// one fence.
     ///
     /// ```
     /// use corelocal::cid;
@@ -58,25 +56,23 @@ impl<T: Send + 'static, const CAPACITY: usize, I: Revocable> Stack<T, CAPACITY, 
     pub fn drain_frozen(&self, frozen: &mut Frozen<I>, take: impl FnMut(T)) -> usize {
         let place = self.slots.slot(frozen.slot()).filter(|_| frozen.is_kept());
         let Some(place) = place else { return 0 };
-        // SAFETY: a slot of sections, frozen; `&mut` keeps other drains out.
+        // SAFETY: a slot of critical sections, which is frozen; `&mut` excludes other drains.
         let items = core::iter::from_fn(|| unsafe { place.take() });
         items.map(take).count()
     }
 
-    /// Takes all items of all slots, and those of threads without sections. Returns how many.
+    /// Takes all items of all slots, and those of threads without critical sections. Returns their number.
     ///
-    /// Freezes slots one after the other, those without items not at all: so the cores in use need one
-    /// slot more meanwhile, no matter how many they are. Else as [`drain`](Stack::drain). What others push
-    /// meanwhile is taken or stays.
+    /// Freezes slots one after the other, except those without items. So the cores in use need at most one more slot
+    /// meanwhile. Otherwise like [`drain`](Stack::drain). Items that are pushed meanwhile are taken or stay.
     ///
     /// # Errors
-    /// A slot could not be frozen, most likely because another drain has it at the moment; all others have
-    /// been drained.
+    /// A slot could not be frozen, most likely because another thread drains it. All others have been drained.
     pub fn drain_all(&self, take: impl FnMut(T)) -> Result<usize, Busy> {
         self.drain_from(0, take)
     }
 
-    /// As `drain_all`, without the slots below `first`.
+    /// Like `drain_all`, without the slots below `first`.
     pub(in crate::percpu) fn drain_from(
         &self,
         first: u32,
@@ -91,7 +87,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: Revocable> Stack<T, CAPACITY, 
             }
         }
         for place in self.slots.shared() {
-            // Not more than it holds, or pushers could keep us here for ever.
+            // At most as many as it can hold, or concurrent pushes could keep this loop running for ever.
             let items = core::iter::from_fn(|| place.pop_shared()).take(CAPACITY);
             // SAFETY: they were pushed.
             taken += items.map(|words| take(unsafe { words.into_item() })).count();

@@ -1,25 +1,25 @@
-//! Which places of a shared slot hold items: a stack of places for threads that cannot run sections.
+//! Two lock-free lists of a shared slot's places: those that hold items, and those that are free. For threads that
+//! cannot run critical sections.
 //!
-//! Two lists, linked by numbers: the places that hold an item, newest first, and those that were given
-//! back. Who takes a place off a list has it for itself until it puts the place on the other one. So
-//! nobody waits for anybody: a signal handler may come in anywhere, a thread may die or fork anywhere;
-//! at worst a place stays unused.
+//! The lists are linked by place numbers. A thread that takes a place off a list owns it until it puts the place on
+//! the other list. So no thread waits for another: a signal may interrupt, and a thread may die or fork, at any
+//! instruction. At worst a place stays unused.
 //!
 //! ```text
 //!   push:  claim a free place → write the item → publish it      full  ──▶ 3 ──▶ 0
-//!   pop:   take a full place  → read the item  → release it      free  ──▶ 1        fresh = 4: 4, 5, … yet
-//!                                                                                   never used
+//!   pop:   take a full place  → read the item  → release it      free  ──▶ 1        fresh = 4: 4, 5, … not
+//!                                                                                   used yet
 //! ```
 //!
 //! # Invariants
-//! 1. A place is on one list, on its way between them in one thread's hands, or not below `fresh`.
-//! 2. A head's tag grows whenever a place is taken off. So a head that looks the same is the same: the
-//!    link that was read behind it still holds.
+//! 1. A place is on one list, or owned by one thread between them, or not below `fresh`.
+//! 2. A head's tag grows whenever a place is taken off. So if a head is unchanged, the link that was read from its
+//!    first place is still valid.
 //! 3. All bytes 0 is two empty lists.
 
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A head is the number of its first place plus one in these bits, and a tag above them.
+/// A head holds the number of its first place plus one in these bits, and a tag above them.
 const PLACE_BITS: u32 = 20;
 const PLACE: u64 = (1 << PLACE_BITS) - 1;
 const TAG: u64 = 1 << PLACE_BITS;
@@ -29,7 +29,7 @@ pub(super) struct Lists<const PLACES: usize> {
     full: AtomicU64,
     free: AtomicU64,
     fresh: AtomicU32,
-    /// For each place the one behind it, plus one.
+    /// For each place the number of the next one plus one.
     links: [AtomicU32; PLACES],
 }
 
@@ -44,11 +44,11 @@ impl<const PLACES: usize> Lists<PLACES> {
         }
     }
 
-    /// A place without an item, now the caller's.
+    /// Takes a free place, which the caller owns from now on.
     pub(super) fn claim(&self) -> Option<usize> {
         const { assert!(PLACES < PLACE as usize) };
         self.take_off(&self.free).or_else(|| {
-            // Relaxed: what is fresh was never written to.
+            // Relaxed: fresh places were never written to.
             let mut fresh = self.fresh.load(Ordering::Relaxed);
             while (fresh as usize) < PLACES {
                 let next = self.fresh.compare_exchange_weak(
@@ -66,24 +66,24 @@ impl<const PLACES: usize> Lists<PLACES> {
         })
     }
 
-    /// Lets others take the claimed place, which holds an item now.
+    /// Puts the claimed place, which holds an item now, on the full list.
     pub(super) fn publish(&self, place: usize) {
         self.put_on(&self.full, place);
     }
 
-    /// The place published last, now the caller's.
+    /// Takes the place that was published last. The caller owns it from now on.
     pub(super) fn take(&self) -> Option<usize> {
         self.take_off(&self.full)
     }
 
-    /// Lets others claim the taken place, which holds no item any more.
+    /// Puts the taken place, which no longer holds an item, on the free list.
     pub(super) fn release(&self, place: usize) {
         self.put_on(&self.free, place);
     }
 
     fn take_off(&self, list: &AtomicU64) -> Option<usize> {
-        // Acquire, here and below: partner is the Release in `put_on`. What was done to the place
-        // before is done, and its link is there.
+        // Acquire, here and below: partner is the Release in `put_on`. Earlier accesses to the place have happened,
+        // and its link is valid.
         let mut head = list.load(Ordering::Acquire);
         loop {
             let place = ((head & PLACE) as usize).checked_sub(1)?;
@@ -103,8 +103,8 @@ impl<const PLACES: usize> Lists<PLACES> {
         loop {
             link.store((head & PLACE) as u32, Ordering::Relaxed);
             let next = head & !PLACE | (place as u64 + 1);
-            // Release: partner is the Acquire in `take_off`, also of one that takes it off later: all
-            // changes of a head are read-modify-writes.
+            // Release: partner is the Acquire in `take_off`, also of later ones: all changes of a head are
+            // read-modify-writes.
             match list.compare_exchange_weak(head, next, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     fn lists<const PLACES: usize>() -> Lists<PLACES> {
-        // SAFETY: atomics; invariant 3.
+        // SAFETY: atomics, for which all bytes 0 is valid (invariant 3).
         unsafe { core::mem::zeroed() }
     }
 
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(lists::<0>().take(), None);
     }
 
-    /// A place is never in two hands.
+    /// A place is never owned by two threads.
     #[test]
     fn threads_agree() {
         use std::sync::atomic::AtomicBool;

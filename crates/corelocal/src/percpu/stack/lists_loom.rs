@@ -1,4 +1,4 @@
-//! Twins of the lists with one fault each, and the check that catches them. (The lists as they are, with
+//! Loom mutants of the lists with one fault each, and the check that must catch them. (The lists themselves, with
 //! items, are explored in `slot.rs`.)
 
 use super::*;
@@ -8,7 +8,7 @@ use std::boxed::Box;
 
 type Two = Lists<2>;
 
-/// How a place is put on a list, and taken off.
+/// How a place is put on a list and taken off.
 #[derive(Clone, Copy)]
 struct Ways {
     put_on: fn(&Two, &AtomicU64, usize),
@@ -27,7 +27,7 @@ impl Model {
     fn push(&self, item: u64) {
         let free = || (self.ways.take_off)(&self.lists, &self.lists.free);
         let place = free().or_else(|| self.lists.claim()).unwrap();
-        // SAFETY: ours; loom checks it.
+        // SAFETY: this thread owns the place; loom checks it.
         self.items[place].with_mut(|it| unsafe { *it = item });
         (self.ways.put_on)(&self.lists, &self.lists.full, place);
     }
@@ -43,11 +43,11 @@ impl Model {
     }
 }
 
-/// A place is taken off, and put on again, between another's look at the head and its exchange.
+/// A place is taken off and put on again between another thread's read of the head and its exchange.
 fn explore(ways: Ways) {
     crate::explore::within(3, move || {
         let items = [UnsafeCell::new(0), UnsafeCell::new(0)];
-        // Leaked: loom panics in a drop, after a fault.
+        // Leaked: loom panics in a drop after a failure.
         let model: &'static _ = Box::leak(Box::new(Model { ways, lists: Two::new(), items }));
         model.push(1);
         model.push(2);
@@ -92,7 +92,7 @@ fn loom_lists_as_they_are_pass() {
     explore(RIGHT);
 }
 
-/// Else the twins below would show nothing.
+/// Unmodified copies pass. Otherwise the mutants below would show nothing.
 #[test]
 fn loom_twins_without_a_fault_pass() {
     explore(Ways {
@@ -101,7 +101,7 @@ fn loom_twins_without_a_fault_pass() {
     });
 }
 
-/// A head that looks the same is another: a place is on the list that somebody has.
+/// A head that looks unchanged has changed: a place is on the list and owned by a thread.
 #[test]
 #[should_panic]
 fn loom_catches_heads_without_a_tag() {
@@ -109,7 +109,7 @@ fn loom_catches_heads_without_a_tag() {
     explore(Ways { take_off, ..RIGHT });
 }
 
-/// Who takes a place does not see the item.
+/// A thread that takes a place does not see the item.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_place_put_on_without_release() {
@@ -119,7 +119,7 @@ fn loom_catches_a_place_put_on_without_release() {
     explore(Ways { put_on, ..RIGHT });
 }
 
-/// Likewise.
+/// The same, on the taking side.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_place_taken_without_acquire() {

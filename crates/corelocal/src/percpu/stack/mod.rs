@@ -1,24 +1,23 @@
-//! A bounded stack for each core: the cheapest way to keep things for the next one who needs them.
+//! A bounded stack for each core: the cheapest way to keep items for the next thread on the core that needs one.
 //!
-//! # Data's way
-//! `push` and `pop` → one section of the same name on the core's own slot, the item in a register
-//! (items of more than a word: `push_some` and `pop_some`, the item copied word by word) → done.
-//! [`Batch`]es take the latter way too, any number of items at a time. Where sections are unavailable:
-//! the lists of a shared slot (`lists.rs`). Where there is no memory: the stack is full, and empty.
+//! # Data flow
+//! `push` and `pop` → one critical section of the same name on the core's own slot, with the item in a register.
+//! Items of more than a word use `push_some` and `pop_some`, which copy word by word; [`Batch`]es of any number of
+//! items do too. Where critical sections are unavailable: the lists of a shared slot (`lists.rs`). Without memory the
+//! stack is both full and empty.
 //!
 //! ```text
-//!   item_words.rs   an item as words            batch.rs   items on their way
-//!   slot.rs    a core's part               lists.rs   places in a shared part
-//!   ways.rs    sections, and without       drain.rs   other cores' items
+//!   item_words.rs   an item as words            batch.rs   items in transfer
+//!   slot.rs         a core's shard              lists.rs   places in a shared shard
+//!   ways.rs         the fast and slow paths     drain.rs   items of other cores
 //! ```
 //!
 //! # Invariants
-//! 1. An item is in exactly one place from `push` to `pop`: a slot, a shared slot, a batch, or a caller's
-//!    hands. Whatever aborts, falls back or panics in between moves it once or not at all.
-//! 2. What a section pushed happens before what pops it: sections of one slot follow each other on one
-//!    cpu, or across a migration, or after a freeze's fence; a section's stores are in order, the count
-//!    last.
-//! 3. Hooks and drops of items run outside of sections, and while nothing is half done.
+//! 1. From `push` to `pop` an item is in exactly one place: a slot, a shared slot, a batch, or a caller's hands. An
+//!    abort, a fallback or a panic in between moves it once or not at all.
+//! 2. A push happens before the pop of its item. Sections of one slot follow each other on one cpu, or across a
+//!    migration, or after a freeze's fence, and a section's stores are in order, with the count last.
+//! 3. Hooks and drops of items run outside of critical sections, and while no operation is half done.
 
 mod batch;
 mod drain;
@@ -35,17 +34,17 @@ use super::item_words::{DropAll, Words};
 use super::lazy_block::Owned;
 use crate::cid::{Cid, SlotIndex};
 
-/// Up to `CAPACITY` items for each core, last in, first out, that threads on different cores push and
-/// pop without disturbing each other.
+/// Up to `CAPACITY` items for each core, last in, first out. Threads on different cores push and pop without
+/// contention.
 ///
-/// What one thread pushes another may pop, when it runs on the same core later. There is no order
-/// between cores, and no way to pop what another core has but [`drain`](Stack::drain) and its kin. This
-/// suits what is as good as any other of its kind: free buffers, connections, memory of one size. For
-/// such objects [`Pool`](super::Pool) is more convenient.
+/// An item that one thread pushes may be popped by another thread that runs on the same core later. There is no order
+/// between cores, and other cores' items are reached only by [`drain`](Stack::drain) and its variants. This suits
+/// interchangeable things: free buffers, connections, memory of one size. For such objects [`Pool`](super::Pool) is
+/// more convenient.
 ///
-/// Items of up to 8 bytes are the fastest; larger ones are copied in and out word by word, so box what is
-/// large. `I` chooses what indexes the slots; leave it out: cpus, unlike ids, keep their slots, so nobody else
-/// can drain those.
+/// Items of up to 8 bytes are the fastest. Larger ones are copied in and out word by word, so box what is large. `I`
+/// chooses what indexes the slots. Keep the default: slots of cpus, unlike those of ids, cannot be frozen, and so not
+/// be drained by other threads.
 ///
 /// ```
 /// use corelocal::percpu::Stack;
@@ -69,38 +68,37 @@ use crate::cid::{Cid, SlotIndex};
 /// ```
 ///
 /// # Where it may be used
-/// [`push`](Stack::push), [`pop`](Stack::pop), [`push_some`](Stack::push_some) and
-/// [`pop_some`](Stack::pop_some) work in any thread, in signal handlers, before `main` and during thread
-/// exit, in the child after `fork` (which has copies of all items). Nothing blocks, nothing allocates from
-/// a heap, nothing panics. Not in a child of `vfork`: an item may be lost or come out twice.
+/// [`push`](Stack::push), [`pop`](Stack::pop), [`push_some`](Stack::push_some) and [`pop_some`](Stack::pop_some) work
+/// in any thread, in signal handlers, before `main`, during thread exit, and in the child after `fork` (which has
+/// copies of all items). They do not block, panic, or allocate from a heap. Not in a child of `vfork`: an item may be
+/// lost or come out twice.
 ///
-/// # Threads without sections
-/// Where the kernel's help is refused (see [`crate::sys::Refusal`]), threads use shared parts of the same
-/// capacity, with atomics and without a lock. What they push registered threads pop, too, when their own
-/// core has nothing left; they cannot pop what registered threads pushed. What another thread has in its
-/// hands at the moment of a `fork` the child does not have.
+/// # Threads without critical sections
+/// Where they are unavailable (see [`crate::sys::Refusal`]), threads use shared shards of the same capacity, with
+/// atomics and without a lock. Registered threads pop their items, too, when their own core has none left. The
+/// reverse does not hold. An item that another thread is just pushing or popping at a `fork` is missing in the child.
 ///
 /// # Memory
-/// 16 bytes, and on each core that used it `CAPACITY` items, each of a multiple of 8 bytes, and 4 bytes
-/// more for each; rounded up to a power of two, 1 MiB at most. Pages that no item reached take nothing.
+/// 16 bytes, and on each core that used it `CAPACITY` items, each of a multiple of 8 bytes, and 4 bytes more for
+/// each; rounded up to a power of two, 1 MiB at most. Pages that no item has reached are not resident.
 ///
-/// When a core is used no longer, or its slot was taken back ([`crate::cid::compact`]), its items stay
-/// until a core gets that slot again, or somebody drains them.
+/// When a core is no longer used, or its slot was taken away ([`crate::cid::compact`]), its items stay until a core
+/// gets that slot again, or a thread drains them.
 ///
 /// # Memory ordering
-/// A push happens before the pop that yields its item. Nothing else is ordered.
+/// A push happens before the pop that yields its item. All other accesses are unordered.
 pub struct Stack<T: Send + 'static, const CAPACITY: usize = 64, I: SlotIndex = Cid> {
     slots: Owned<Slot<T, CAPACITY>, I>,
 }
 
 impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, I> {
-    /// An empty one.
+    /// Creates an empty stack.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Stack { slots: Owned::new() }
     }
 
-    /// An empty one.
+    /// Creates an empty stack.
     #[cfg(loom)]
     pub fn new() -> Self {
         Stack { slots: Owned::new() }
@@ -108,10 +106,10 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
 
     /// Puts an item on top of this core's stack.
     ///
-    /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.
+    /// Constant time; wait-free, with a bounded number of retries. Async-signal-safe.
     ///
     /// # Errors
-    /// The item, when this core's stack is full (or there is no memory for one).
+    /// Returns the item if this core's stack is full, or there is no memory for one.
     #[inline]
     pub fn push(&self, item: T) -> Result<(), T> {
         if Words::<T>::COUNT == 1 { self.push_word(item) } else { self.push_words(item) }
@@ -119,18 +117,17 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
 
     /// Takes the item on top of this core's stack.
     ///
-    /// `None` when it is empty. Constant time, wait-free but for a capped number of retries; on an empty
-    /// stack one look at each shared part, if threads without sections have used the stack.
-    /// Async-signal-safe.
+    /// `None` if it is empty. Constant time; wait-free, with a bounded number of retries. On an empty stack each
+    /// shared shard is checked, if threads without critical sections have used the stack. Async-signal-safe.
     #[inline]
     pub fn pop(&self) -> Option<T> {
         if Words::<T>::COUNT == 1 { self.pop_word() } else { self.pop_words() }
     }
 
-    /// Moves items of the batch onto this core's stack, in their order, the first one first: as many as
-    /// there is room for. Returns how many; the others stay in the batch.
+    /// Moves items of the batch onto this core's stack, in order, the first one first, as many as fit. Returns their
+    /// number. The others stay in the batch.
     ///
-    /// One critical section, linear in what is moved; else as [`push`](Stack::push). Async-signal-safe.
+    /// One critical section, linear in the items moved. Otherwise like [`push`](Stack::push). Async-signal-safe.
     ///
     /// ```
     /// use corelocal::percpu::{Batch, Stack};
@@ -146,22 +143,22 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
         self.push_batch(batch)
     }
 
-    /// Moves items of this core's stack to the top of the batch, as many as there is room for; the one
-    /// that was on top is on top again. Returns how many.
+    /// Moves items of this core's stack to the top of the batch, as many as fit. The item on top is on top again.
+    /// Returns their number.
     ///
-    /// One critical section, linear in what is moved; else as [`pop`](Stack::pop). Async-signal-safe.
+    /// One critical section, linear in the items moved. Otherwise like [`pop`](Stack::pop). Async-signal-safe.
     #[inline]
     pub fn pop_some<const N: usize>(&self, batch: &mut Batch<T, N>) -> usize {
         self.pop_batch(batch.room(), batch)
     }
 
-    /// Pushes an item; when this core's stack is full, takes fewer than `N` others off it, and `spill` gets
-    /// them in a batch of `N` and owns them from then on.
+    /// Pushes an item. If this core's stack is full, takes up to `N - 1` others off it, and passes them to `spill` in
+    /// a batch.
     ///
-    /// `N` is best half of `CAPACITY`: the next pushes and the next pops then both find what they need.
-    /// The hook runs after the push, at most once, outside of any critical section: it may block, lock,
-    /// allocate, panic, and use this stack. It gets one item at least: the pushed one itself, when there is
-    /// nothing else to be taken. In a signal handler this may be used as far as the hook may.
+    /// `N` is best half of `CAPACITY`: then both the next pushes and the next pops succeed at once. `spill` owns the
+    /// items. It runs after the push, at most once, outside of critical sections: it may block, lock, allocate,
+    /// panic, and use this stack. It gets at least one item, which is the pushed one itself if no other could be
+    /// taken. It may be called in a signal handler if `spill` may.
     ///
     /// ```
     /// use corelocal::percpu::{Batch, Stack};
@@ -182,12 +179,11 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
         }
     }
 
-    /// Pops an item; when there is none, lets `refill` fill a batch, takes the top one of it and pushes the
-    /// others.
+    /// Pops an item. If there is none, `refill` fills a batch, whose top item is returned, and the others are pushed.
     ///
-    /// `surplus` gets what there is no room for, as can happen when the thread has come to another core
-    /// meanwhile, or a signal handler was faster; it is called only then. `None` when `refill` had nothing.
-    /// Both hooks run as that of [`push_or_spill`](Stack::push_or_spill).
+    /// `surplus` gets the items for which there is no room. That happens if the thread has moved to another core
+    /// meanwhile, or a signal handler has pushed items; otherwise it is not called. `None` if `refill` provided no
+    /// item. Both hooks run like that of [`push_or_spill`](Stack::push_or_spill).
     ///
     /// ```
     /// use corelocal::percpu::{Batch, Stack};
@@ -215,28 +211,28 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
         self.pop().or_else(|| self.refill(refill, surplus))
     }
 
-    /// About how many items there are, on all cores and in shared parts: exact when nobody pushes or
-    /// pops. Linear in the ids in use. Async-signal-safe.
+    /// The approximate number of items, on all cores and in shared shards. Exact if no thread pushes or pops. Linear
+    /// in the ids in use. Async-signal-safe.
     pub fn len(&self) -> usize {
         self.slots.slots().chain(self.slots.shared()).map(Slot::len).sum()
     }
 
-    /// Whether there seem to be no items: as [`len`](Stack::len).
+    /// Whether the stack seems empty. See [`len`](Stack::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many items a core holds at most.
+    /// The maximum number of items on a core.
     pub const fn capacity(&self) -> usize {
         CAPACITY
     }
 
-    /// All items, slot by slot, each from the top down. What the iterator does not yield stays.
+    /// Takes all items, slot by slot, each from the top down. Items that the iterator does not yield stay.
     ///
-    /// Needs no fence and cannot fail, since nobody else has the stack.
+    /// Needs no fence and cannot fail, since the stack is borrowed exclusively.
     pub fn drain_mut(&mut self) -> impl Iterator<Item = T> + '_ {
         let own = self.slots.slots().flat_map(|slot| {
-            // SAFETY: a slot of sections; `&mut self` proves that nobody else uses the stack.
+            // SAFETY: a slot of critical sections; `&mut self` excludes all other users of the stack.
             core::iter::from_fn(move || unsafe { slot.take() })
         });
         let shared = self.slots.shared().flat_map(|slot| {
@@ -251,7 +247,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
         const { assert!(N > 0, "a batch needs room for an item") };
         let mut batch = Batch::new();
         self.pop_batch(N - 1, &mut batch);
-        // Full once more: the thread has come to another core, or a signal handler was faster.
+        // Full once more: the thread has moved to another core, or a signal handler has pushed items.
         if let Err(item) = self.push(item) {
             // There is room for one.
             let _ = batch.push(item);

@@ -1,18 +1,18 @@
-//! A core's part of a stack, and the part that threads without sections share.
+//! A core's shard of a stack, and the shard that threads without critical sections share.
 //!
 //! ```text
 //!   count │ item item item … room │ lists
 //!   ──────┴───────────────────────┴──────
-//!   used by sections              used in shared slots, where `lists` says which places hold items
+//!   used by critical sections     used in shared slots, where `lists` says which places hold items
 //! ```
 //!
 //! # Invariants
-//! 1. In a slot of sections the first `count` words of `items` are the items, the top one last; `count`
-//!    is a multiple of an item's words. Only sections use it, but for whoever has frozen the slot or
-//!    has the whole stack for itself.
-//! 2. In a shared slot a place belongs to whoever took it from `lists`; `count` is never less than the
-//!    words in full places.
-//! 3. `count` and `items` lie where sections look for them.
+//! 1. In a slot of critical sections the first `count` words of `items` are the items, the top one last. `count` is a
+//!    multiple of an item's words. The slot is accessed by critical sections, and by a thread that has frozen the
+//!    slot or borrows the whole stack exclusively.
+//! 2. In a shared slot a place belongs to the thread that took it from `lists`. `count` is never less than the words
+//!    in full places.
+//! 3. `count` and `items` lie where critical sections expect them.
 
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
@@ -31,15 +31,15 @@ pub(super) struct Slot<T, const CAPACITY: usize> {
     lists: Lists<CAPACITY>,
 }
 
-// SAFETY: an item goes in by value on one thread and comes out by value, once, on another, which is
-// what `T: Send` allows; who may touch a place says invariants 1 and 2.
+// SAFETY: an item goes in by value on one thread and comes out by value, once, on another, which `T: Send` allows.
+// Invariants 1 and 2 say which thread may access a place.
 unsafe impl<T: Send, const CAPACITY: usize> Sync for Slot<T, CAPACITY> {}
 
-/// As far as the items are: they go in and come out whole.
+/// As far as the items are unwind-safe: they are moved in and out whole.
 impl<T: UnwindSafe + RefUnwindSafe, const CAPACITY: usize> RefUnwindSafe for Slot<T, CAPACITY> {}
 
-// SAFETY: 0 words, empty lists; items are `MaybeUninit` and not dropped. Where sections count 0 words
-// there are no items, and the lists are not used.
+// SAFETY: 0 words, and empty lists; items are `MaybeUninit` and not dropped. A slot whose count is 0 has no items,
+// and its lists are unused.
 unsafe impl<T: Send + 'static, const CAPACITY: usize> Zeroed for Slot<T, CAPACITY> {
     const KIND: Kind = Kind::Counted;
 
@@ -54,36 +54,36 @@ unsafe impl<T: Send + 'static, const CAPACITY: usize> Zeroed for Slot<T, CAPACIT
 }
 
 impl<T, const CAPACITY: usize> Slot<T, CAPACITY> {
-    /// Words in a full slot.
+    /// The number of words in a full slot.
     pub(super) const WORDS: u64 = {
         #[cfg(not(loom))]
         assert!(core::mem::offset_of!(Self, count) == 0 && core::mem::offset_of!(Self, items) == 8);
         (CAPACITY * Words::<T>::COUNT) as u64
     };
 
-    /// About how many items it holds.
+    /// The approximate number of items.
     pub(super) fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed) as usize / Words::<T>::COUNT
     }
 
-    /// Takes the item on top out of a slot of sections.
+    /// Takes the item on top out of a slot of critical sections.
     ///
     /// # Safety
-    /// It is one, and the caller has it for itself: frozen, or with the whole stack.
+    /// - It is such a slot.
+    /// - The caller has it to itself: it has frozen the slot, or borrows the whole stack exclusively.
     pub(super) unsafe fn take(&self) -> Option<T> {
-        // Relaxed: whoever has the slot for itself is ordered after all who had it before.
+        // Relaxed: the caller's exclusive access is ordered after all earlier ones.
         let count = self.count.load(Ordering::Relaxed);
         let left = count.checked_sub(Words::<T>::COUNT as u64)?;
         let place = self.items.get(left as usize / Words::<T>::COUNT)?;
-        // SAFETY: invariant 1; nobody else looks at it, by the caller's promise.
+        // SAFETY: an item by invariant 1; the caller guarantees exclusive access.
         let item = unsafe { place.with(|words| words.read()).into_item() };
-        // From here on the slot does not hold it any more, whatever becomes of it. Release: a trim that
-        // sees no items may wipe the places.
+        // From here on the slot does not hold the item. Release: a trim that sees a count of 0 may wipe the places.
         self.count.store(left, Ordering::Release);
         Some(item)
     }
 
-    /// Pushes an item onto a shared slot; gives it back if there is no room.
+    /// Pushes an item onto a shared slot. Returns the item if there is no room.
     pub(super) fn push_shared(&self, item: Words<T>) -> Result<(), Words<T>> {
         let Some(place) = self.lists.claim() else { return Err(item) };
         let Some(words) = self.items.get(place) else { return Err(item) };
@@ -95,10 +95,10 @@ impl<T, const CAPACITY: usize> Slot<T, CAPACITY> {
         Ok(())
     }
 
-    /// Takes the item on top out of a shared slot.
+    /// Takes the item on top of a shared slot.
     pub(super) fn pop_shared(&self) -> Option<Words<T>> {
         let place = self.lists.take()?;
-        // SAFETY: invariant 2: it was published with an item, and nobody else has it.
+        // SAFETY: it was published with an item, and this thread alone has taken it (invariant 2).
         let item = self.items.get(place)?.with(|words| unsafe { words.read() });
         self.lists.release(place);
         self.count.fetch_sub(Words::<T>::COUNT as u64, Ordering::Relaxed);
@@ -124,12 +124,12 @@ mod loom_tests {
         slot.pop_shared().map_or(0, |words| unsafe { words.into_item() })
     }
 
-    /// Interleavings with up to three preemptions: with more, this takes hours.
+    /// Interleavings with up to three preemptions. With more this takes hours.
     fn model(test: impl Fn() + Sync + Send + 'static) {
         crate::explore::within(3, test);
     }
 
-    /// Both push and pop: each item comes out once and whole, and two places suffice.
+    /// Both threads push and pop: each item comes out once and whole, and two places suffice.
     #[test]
     fn loom_shared_pushes_and_pops() {
         model(|| {
@@ -145,7 +145,7 @@ mod loom_tests {
         });
     }
 
-    /// A place is taken off, and put on again, between another's look at the head and its exchange.
+    /// A place is taken off and put on again between another thread's read of the head and its exchange.
     #[test]
     fn loom_shared_heads_that_look_the_same() {
         model(|| {

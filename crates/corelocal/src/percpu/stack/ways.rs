@@ -1,9 +1,8 @@
-//! How items get onto a stack and off it: each way with its section, and what happens where that does
-//! not commit straight away.
+//! The fast and slow paths of each stack operation.
 //!
-//! The hot half of a way is one section and one compare. Everything else is a function of its own, out of
-//! line, which gets operands and results in registers: shared with the hot half they would live in
-//! memory. What a section yielded without a commit means nothing, so only its exit goes on from here.
+//! The fast path is one critical section and one compare. The rest is a function of its own, out of line, which gets
+//! operands and results in registers: shared with the fast path they would live in memory. A section that did not
+//! commit has no result, so the slow path continues from its exit alone.
 
 use core::mem::MaybeUninit;
 
@@ -15,20 +14,20 @@ use crate::percpu::item_words::Words;
 use crate::percpu::lazy_block::Fallback;
 use crate::rseq::{self, Ended, Exit, Index, Popped, Slots, Yielded};
 
-/// Words of so many items.
+/// The number of words of this many items.
 #[inline(always)]
 fn words_of<T>(items: usize) -> u64 {
     (items * Words::<T>::COUNT) as u64
 }
 
-/// Items of so many words.
+/// The number of items in this many words.
 #[inline(always)]
 fn items_of<T>(words: u64) -> usize {
     words as usize / Words::<T>::COUNT
 }
 
 impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, I> {
-    /// What `run_once` left to be done.
+    /// Continues after `run_once` did not commit.
     #[inline(always)]
     fn settle<E: Ended>(
         &self,
@@ -38,7 +37,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
         if first.is_done() { Ok(first) } else { self.slots.run_cold(first, section) }
     }
 
-    /// An item of one word, in a register.
+    /// Pushes an item of one word, in a register.
     #[inline(always)]
     pub(super) fn push_word(&self, item: T) -> Result<(), T> {
         let word = Words::new(item).first();
@@ -65,7 +64,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
     pub(super) fn pop_word(&self) -> Option<T> {
         let (exit, word) = self.slots.run_once(pop_word);
         if exit.is_straight() {
-            // SAFETY: by the slot's invariant 1 it is an item, popped once.
+            // SAFETY: by the slot's invariant 1 it is an item, and the section popped it once.
             return Some(unsafe { Words::from_first(word).into_item() });
         }
         self.pop_word_cold(exit)
@@ -85,7 +84,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
         }
     }
 
-    /// An item of several words, by way of the caller's frame.
+    /// Pushes an item of several words, through the caller's stack frame.
     #[inline(always)]
     pub(super) fn push_words(&self, item: T) -> Result<(), T> {
         let words = Words::new(item);
@@ -132,24 +131,24 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
             return unsafe { batch.moved(items_of::<T>(n)) };
         }
         match self.settle((exit, 0), section) {
-            // SAFETY: likewise.
+            // SAFETY: the section moved the first `n` words.
             Ok((exit, n)) if exit.is_committed() => unsafe { batch.moved(items_of::<T>(n)) },
             Ok(_) | Err(Fallback::Unbound) => 0,
             Err(Fallback::Shared(slot)) => push_batch_shared(slot, batch),
         }
     }
 
-    /// `most` is no more than the batch has room for.
+    /// `most` is at most the batch's free room.
     #[inline(always)]
     pub(super) fn pop_batch<const N: usize>(&self, most: usize, batch: &mut Batch<T, N>) -> usize {
         let section = pop_some(batch.spare(), words_of::<T>(most));
         let (exit, n) = self.slots.run_once(section);
         if exit.is_straight() {
-            // SAFETY: the section wrote so many items, no more than there is room for.
+            // SAFETY: the section wrote this many items, at most as many as fit.
             return unsafe { batch.added(items_of::<T>(n)) };
         }
         match self.settle((exit, 0), section) {
-            // SAFETY: likewise.
+            // SAFETY: the section wrote this many items, at most as many as fit.
             Ok((exit, n)) if exit.is_committed() => unsafe { batch.added(items_of::<T>(n)) },
             Ok(_) => self.pop_batch_shared(None, most, batch),
             Err(Fallback::Shared(slot)) => self.pop_batch_shared(Some(slot), most, batch),
@@ -157,7 +156,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
         }
     }
 
-    /// The top item of a shared slot: of this one, or of any.
+    /// Takes the top item of this shared slot, or of any shared slot.
     #[cold]
     pub(super) fn pop_shared(&self, first: Option<&'static Slot<T, CAPACITY>>) -> Option<T> {
         let words = first.into_iter().chain(self.slots.shared()).find_map(Slot::pop_shared)?;
@@ -211,7 +210,7 @@ pub(super) fn push_batch_shared<T: Send + 'static, const CAPACITY: usize, const 
     before - batch.len()
 }
 
-/// Section `push` of a word that is an item.
+/// The critical section `push` of a one-word item.
 #[inline(always)]
 fn push_word<T: Send + 'static, const CAPACITY: usize>(
     word: MaybeUninit<u64>,
@@ -222,30 +221,30 @@ fn push_word<T: Send + 'static, const CAPACITY: usize>(
     }
 }
 
-/// Section `pop`.
+/// The critical section `pop`.
 #[inline(always)]
 fn pop_word(index: Index, slots: &Slots) -> Popped {
     // SAFETY: as in `push_word`.
     unsafe { rseq::pop(index, slots) }
 }
 
-/// Section `push_some` of the items at `from`.
+/// The critical section `push_some` of the items at `from`.
 #[inline(always)]
 fn push_some<T: Send + 'static, const CAPACITY: usize>(
     from: *const MaybeUninit<u64>,
     most: u64,
 ) -> impl Fn(Index, &Slots) -> Yielded + Copy {
     move |index, slots| {
-        // SAFETY: as in `push_word`; the callers' items are at `from`.
+        // SAFETY: as in `push_word`; the caller's items are at `from`.
         unsafe { rseq::push_some(index, slots, from, most, Slot::<T, CAPACITY>::WORDS) }
     }
 }
 
-/// Section `pop_some` to `to`.
+/// The critical section `pop_some` to `to`.
 #[inline(always)]
 fn pop_some(to: *mut MaybeUninit<u64>, most: u64) -> impl Fn(Index, &Slots) -> Yielded + Copy {
     move |index, slots| {
-        // SAFETY: as in `push_word`; the callers have room for `most` words at `to`.
+        // SAFETY: as in `push_word`; the caller has room for `most` words at `to`.
         unsafe { rseq::pop_some(index, slots, to, most) }
     }
 }

@@ -1,25 +1,25 @@
-//! Which slot goes with which id: compact slots, given to ids at first use, and taken back.
+//! The directory of slots: which id has which slot. Slots are assigned at first use, and can be taken away.
 //!
-//! The kernel's ids are not compact everywhere: before 6.3 there are cpu numbers only, and since 6.19
-//! a process that is confined to fewer cpus keeps its old ids. So slots are numbers of our own.
-//! The first thread that meets an id without a slot takes the lowest free one; a slot can be taken
-//! away again, and whoever uses that id next gets another one. Neither blocks anybody.
+//! The kernel's ids are not compact everywhere: before 6.3 there are cpu numbers only, and since 6.19 a process that
+//! is confined to fewer cpus keeps its old ids. So slots are numbers of this library. The first thread that meets an
+//! id without a slot takes the lowest free one. A slot can be taken away, and the next thread with that id takes
+//! another one. Neither operation blocks.
 //!
 //! ```text
-//!   offsets[id]   offset of the id's slot ──────── sections look here, at every operation
-//!                 or a nothing                      (where slots go by node: an id on a node)
+//!   offsets[id]   offset of the id's slot ──────── read by critical sections, at every operation
+//!                 or a "nothing" number             (where slots go by node: an id on a node)
 //!   owners[slot]  FREE → claim → frozen → FREE
 //! ```
 //!
 //! # Invariants
-//! 1. A section uses a slot only through `offsets`, read inside the section.
-//! 2. Between the moment a slot's offset leaves `offsets` and the moment its owner becomes FREE lies
-//!    a fence that ends every section (`membarrier`). So no two ids ever use a slot at a time, and who
-//!    has frozen a slot has it for itself.
-//! 3. An id has at most one slot. A slot whose owner is an id, yet is not in `offsets`, is one that
-//!    somebody is about to publish; a freeze meanwhile makes the publication fail, since it replaces
-//!    the nothing that the publisher expects to find. Each nothing and each claim is unique: they are
-//!    numbered, so that whoever was late by any number of changes notices.
+//! 1. A critical section uses a slot only through `offsets`, read inside the section.
+//! 2. Between the moment a slot's offset leaves `offsets` and the moment its owner becomes FREE there is a fence that
+//!    ends every section (`membarrier`). So two ids never use a slot at the same time, and a thread that has frozen a
+//!    slot has exclusive access to it.
+//! 3. An id has at most one slot. A slot whose owner is an id, yet is not in `offsets`, is about to be published by
+//!    some thread. A freeze in between makes that publication fail, since it replaces the "nothing" that the
+//!    publisher expects. Each "nothing" and each claim has a unique number, so a late thread notices any number of
+//!    changes.
 //!
 //! # Race: a freeze meets a publication
 //! ```text
@@ -31,10 +31,10 @@
 //!   offsets[5]: nothing #8 → slot 2  fails
 //!   owners[2]: claim #8 of id 5 → FREE       fails: the freezer has it
 //! ```
-//! A process that forks between the publisher's two steps leaves its child a slot that nobody uses;
-//! the child's next freeze of it frees it. One that forks while another thread has a slot frozen leaves
-//! its child a slot whose freezer is gone (`sys/forks.rs`): it may be revoked again, from the id that lost
-//! it, for the freezer may not have come to that.
+//! If a process forks between the publisher's two steps, its child has a slot that no id uses; the child's next
+//! freeze of it frees it. If it forks while another thread has a slot frozen, the freezer does not exist in the child
+//! (`sys/forks.rs`). The slot may then be revoked again, from the id that lost it, since the freezer may have been
+//! interrupted before that step.
 
 use super::gate::Gate;
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -43,13 +43,13 @@ use crate::rseq::{is_offset, offset, slot_at};
 use crate::sys::forks::Identity;
 
 const FREE: u64 = 0;
-/// A claim is its number above these bits, and one more than the id in them.
+/// A claim consists of its number, above these bits, and one more than the id.
 const ID_BITS: u32 = 18;
-/// Of a frozen slot: this bit, in place of a claim's number who froze it, and the id that lost it.
+/// A frozen slot has this bit, the thread that froze it in place of a claim's number, and the id that lost it.
 const FROZEN: u64 = 1 << 63;
 const _: () = assert!(ID_BITS + Identity::BITS <= 63);
 
-/// Who froze the slot with this owner.
+/// The thread that froze the slot with this owner word.
 fn freezer(owner: u64) -> Option<Identity> {
     (owner & FROZEN != 0).then(|| Identity::of_number((owner & !FROZEN) >> ID_BITS))
 }
@@ -61,20 +61,20 @@ fn freezer(owner: u64) -> Option<Identity> {
 pub(crate) struct Directory<const IDS: usize, const SLOTS: usize> {
     offsets: [AtomicU64; IDS],
     owners: [AtomicU64; SLOTS],
-    /// The last number given to a nothing or a claim.
+    /// The last number assigned to a "nothing" or a claim.
     numbers: AtomicU64,
     high_water: AtomicU32,
     gate: Gate,
     upkeep: Upkeep,
 }
 
-/// What those who keep a directory compact remember of it. Both are hints.
+/// State for keeping a directory compact. Both are hints.
 #[derive(Debug)]
 pub struct Upkeep {
-    /// One more than the slots that were given when all were last taken back to make room.
+    /// One more than the number of slots in use when all were last taken back to make room.
     pub(crate) taken_back_at: global::AtomicU32,
-    /// The generation of the process (`sys/forks.rs`) that last freed what a fork left frozen; 0 is the first one, so
-    /// that all bytes of an unused directory are 0, and none are in the program's file.
+    /// The generation of the process (`sys/forks.rs`) that last freed the slots that a fork left frozen. 0 is the
+    /// first generation, so that an unused directory is all zeros, and takes no space in the program's file.
     pub(crate) thawed_in: global::AtomicU32,
 }
 
@@ -85,27 +85,26 @@ impl Upkeep {
     }
 }
 
-/// What is done to the slots of a kind without a look at its ids.
+/// The operations on the slots of a kind that do not depend on its ids.
 pub trait Revoke: Sync {
-    /// One more than the largest slot that was ever given.
+    /// One more than the largest slot that was ever assigned.
     fn high_water(&self) -> u32;
-    /// How many slots ids have now.
+    /// The number of slots that ids have now.
     fn in_use(&self) -> u32;
-    /// Takes a slot away from its id, for `me`. `Ok(true)` when sections may still be in it: a fence must
-    /// come before anything is done to it, then `thaw`. `Err` when another thread has it frozen, one that
-    /// is here.
+    /// Takes a slot away from its id, for `me`. `Ok(true)` if sections may still use it: then a fence must come
+    /// before any access, and `thaw` after. `Err` if another living thread has it frozen.
     fn revoke(&self, slot: u32, me: Identity) -> Result<bool, AlreadyFrozen>;
-    /// Whether `me` has the slot frozen.
+    /// Returns whether `me` has the slot frozen.
     fn is_frozen_by(&self, slot: u32, me: Identity) -> bool;
-    /// Whether a thread that is gone, as seen by `me`, has the slot frozen.
+    /// Returns whether the slot is frozen by a thread that, as seen by `me`, does not exist in this process.
     #[cfg(not(loom))]
     fn is_left_frozen(&self, slot: u32, me: Identity) -> bool;
-    /// Lets a slot that `me` has frozen be given to an id again. Nothing happens where another thread has it.
+    /// Allows a slot that `me` has frozen to be assigned again. Does nothing if another thread has it frozen.
     fn thaw(&self, slot: u32, me: Identity);
-    /// Begins a compaction (`gate.rs`): until `end` ids get slots below the high water alone. One more than the largest
-    /// slot that an id has or is about to get; `None` when another thread, one that is here, is at it.
+    /// Begins a compaction (`gate.rs`). Until `end`, ids are assigned only slots below the current high-water mark.
+    /// Returns that mark; `None` if another living thread is compacting.
     fn begin(&self, me: Identity) -> Option<u32>;
-    /// Ends what `me` has begun.
+    /// Ends a compaction that `me` has begun.
     fn end(&self, me: Identity);
     fn upkeep(&self) -> &Upkeep;
 }
@@ -136,7 +135,7 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
         }
     }
 
-    /// What sections look up.
+    /// The table that critical sections read.
     #[inline(always)]
     pub(crate) fn offsets(&self) -> *const AtomicU64 {
         self.offsets.as_ptr()
@@ -145,12 +144,12 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
     /// The slot of an id, if it has one.
     #[cfg(any(test, not(loom)))]
     pub(crate) fn slot_of(&self, id: u32) -> Option<u32> {
-        // Relaxed: it may be another one by the time the caller looks at it.
+        // Relaxed: it may have changed by the time the caller uses it.
         let entry = self.offsets.get(id as usize)?.load(Ordering::Relaxed);
         is_offset(entry).then(|| slot_at(entry))
     }
 
-    /// As [`assign_if`](Directory::assign_if), of any slot.
+    /// Like [`assign_if`](Directory::assign_if), for any slot.
     #[cfg(test)]
     pub(crate) fn assign(
         &self,
@@ -160,11 +159,10 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
         self.assign_if(id, slots, |_| true)
     }
 
-    /// The slot of an id, now given the first free one of `slots` if it had none. `None` when there is
-    /// none, or none below the limit of a compaction that is under way (`gate.rs`). Lock-free;
-    /// async-signal-safe; linear in the slots in use.
+    /// The slot of an id. If it had none, the first free one of `slots` is assigned. `None` if there is none, or none
+    /// below the limit of a running compaction (`gate.rs`). Lock-free; async-signal-safe; linear in the slots in use.
     ///
-    /// `is_ready` is asked before the id gets the slot; where it refuses, no other one is tried.
+    /// `is_ready` is called before the id gets the slot. If it returns false, no other slot is tried.
     pub(crate) fn assign_if(
         &self,
         id: u32,
@@ -192,15 +190,15 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
         }
     }
 
-    /// A number that was never given before. Never 0.
+    /// A number that was never used before. Never 0.
     fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn claim(&self, slot: u32, claim: u64) -> bool {
         let Some(owner) = self.owners.get(slot as usize) else { return false };
-        // Acquire: partner is the Release in `thaw`; what was done to the frozen slot is done. The
-        // look before keeps the line shared while slots are taken.
+        // Acquire: partner is the Release in `thaw`. Accesses to the frozen slot have ended. The read before the
+        // exchange keeps the line shared while slots are taken.
         owner.load(Ordering::Relaxed) == FREE
             && owner.compare_exchange(FREE, claim, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
@@ -208,7 +206,7 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
     fn publish(&self, id: u32, slot: u32, nothing: u64, claim: u64) -> Option<u32> {
         // Release: partner is the Acquire in `high_water`.
         self.high_water.fetch_max(slot + 1, Ordering::Release);
-        // Release: partner is the section's load; it uses the slot after what `claim` acquired.
+        // Release: partner is the section's load. It uses the slot after what `claim` acquired.
         let published = self.offsets[id as usize].compare_exchange(
             nothing,
             offset(slot),
@@ -226,15 +224,14 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
 
     fn disclaim(&self, slot: u32, claim: u64) {
         let owner = &self.owners[slot as usize];
-        // Fails when a freezer has taken the slot meanwhile; then it is no longer ours.
-        // Release: as in `thaw`.
+        // Fails if a freezer has taken the slot meanwhile; then it belongs to the freezer. Release: as in `thaw`.
         let _ = owner.compare_exchange(claim, FREE, Ordering::Release, Ordering::Relaxed);
     }
 }
 
 impl<const IDS: usize, const SLOTS: usize> Revoke for Directory<IDS, SLOTS> {
     fn high_water(&self) -> u32 {
-        // Acquire: partner is the Release in `publish`: whoever walks the slots below it sees them.
+        // Acquire: partner is the Release in `publish`. A walk over the slots below the mark sees them.
         self.high_water.load(Ordering::Acquire)
     }
 
@@ -255,7 +252,7 @@ impl<const IDS: usize, const SLOTS: usize> Revoke for Directory<IDS, SLOTS> {
                 return Err(AlreadyFrozen);
             }
             let frozen = FROZEN | me.number() << ID_BITS | (owner % (1 << ID_BITS));
-            // Acquire: partner is the Release of whoever freed it.
+            // Acquire: partner is the Release of the thread that freed it.
             match word.compare_exchange(owner, frozen, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => owner = now,
@@ -302,7 +299,7 @@ impl<const IDS: usize, const SLOTS: usize> Revoke for Directory<IDS, SLOTS> {
         if !self.gate.close(limit, me) {
             return None;
         }
-        // Claims from before (`gate.rs`, invariant 2).
+        // Claims from before the compaction (`gate.rs`, invariant 2).
         let is_claimed = |owner: &AtomicU64| owner.load(Ordering::Relaxed) != FREE;
         let claimed = self.owners[limit as usize..].iter().rposition(is_claimed);
         Some(claimed.map_or(limit, |above| limit + above as u32 + 1))
@@ -317,7 +314,7 @@ impl<const IDS: usize, const SLOTS: usize> Revoke for Directory<IDS, SLOTS> {
     }
 }
 
-/// Somebody else has the slot frozen.
+/// Another thread has the slot frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AlreadyFrozen;
 

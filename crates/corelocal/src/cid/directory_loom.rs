@@ -1,6 +1,6 @@
-//! The protocol between sections, freezers and publishers. A section is a mutex of its id's thread, held
-//! while it runs, since the kernel lets nobody see half of one; the fence takes and releases all of
-//! them, as `membarrier` waits for the end of every section.
+//! Loom models of the protocol between critical sections, freezers and publishers. A section is modelled by a mutex
+//! of its id's thread, held while it runs, since other threads never see part of one. The fence takes and releases
+//! all of these mutexes, as `membarrier` waits for the end of every section.
 
 use super::*;
 use loom::cell::UnsafeCell;
@@ -15,13 +15,13 @@ fn me() -> Identity {
 
 struct Machine {
     directory: Directory<SLOTS, SLOTS>,
-    /// What sections write to without atomics: loom sees two at a time.
+    /// What sections write without atomics: loom detects concurrent accesses.
     slots: [UnsafeCell<u32>; SLOTS],
     running: [Mutex<()>; SLOTS],
     has_fence: bool,
 }
 
-// SAFETY: the protocol under test is what makes it so.
+// SAFETY: the protocol under test guarantees exclusive access, and loom checks it.
 unsafe impl Sync for Machine {}
 
 impl Machine {
@@ -36,7 +36,7 @@ impl Machine {
 
     fn section(&self, id: usize) -> bool {
         let _running = self.running[id].lock();
-        // Acquire: what a load is on x86-64; partner is the Release in `publish`.
+        // Acquire: as every load on x86-64; partner is the Release in `publish`.
         let entry = self.directory.offsets[id].load(Ordering::Acquire);
         if !is_offset(entry) {
             return false;
@@ -63,7 +63,7 @@ impl Machine {
             self.running.iter().for_each(|running| drop(running.lock()));
         }
         self.slots[slot as usize].with_mut(|slot| {
-            // SAFETY: as in `section`.
+            // SAFETY: loom panics if another access is concurrent.
             unsafe { *slot += 100 };
         });
         self.directory.thaw(slot, me());
@@ -71,7 +71,7 @@ impl Machine {
 }
 
 fn explore(has_fence: bool) {
-    // All orders of three threads take too long; a fault needs two changes of thread.
+    // All interleavings of three threads take too long; a fault needs two preemptions.
     crate::explore::within(2, move || {
         let machine = Machine::new(has_fence);
         machine.operate(0);
@@ -96,15 +96,15 @@ fn loom_a_frozen_slot_has_one_user() {
     explore(true);
 }
 
-/// Else the test above would show nothing.
+/// Without the fence the check fails. Otherwise the test above would show nothing.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_without_a_fence_there_are_two() {
     explore(false);
 }
 
-/// Two ids, of which one has slot 0, while all slots are taken back: the other one is never left with slot 1 once
-/// slot 0 is free, wherever its claim was.
+/// Two ids, one of which has slot 0, while all slots are taken back. The other one never keeps slot 1 once slot 0 is
+/// free, wherever its claim was.
 #[test]
 fn loom_a_compaction_leaves_the_lowest_slots() {
     crate::explore::within(3, || {

@@ -1,4 +1,4 @@
-//! What a directory gives to whom.
+//! Tests of which slots a directory assigns to which ids.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn slots_are_given_from_the_lowest() {
     assert_eq!(few.in_use(), 2);
 }
 
-/// As ids of two nodes get theirs.
+/// Ids of two nodes get slots of their node.
 #[test]
 fn an_id_gets_one_of_those_named() {
     let few = Few::new();
@@ -49,7 +49,7 @@ fn a_frozen_slot_is_nobodys() {
     assert_eq!(few.revoke(8, me()), Err(AlreadyFrozen));
 }
 
-/// A forked child's slot between two steps of a publication that nobody will finish.
+/// The state in a forked child between two steps of a publication that no thread will complete.
 #[test]
 fn an_unpublished_slot_can_be_frozen() {
     let few = Few::new();
@@ -63,7 +63,8 @@ fn an_unpublished_slot_can_be_frozen() {
     assert_eq!(few.slot_of(5), None);
 }
 
-/// What a forked child finds that another thread froze, before and after it took the slot from its id.
+/// The state in a forked child of a slot that another thread was freezing, before and after it took the slot from its
+/// id.
 #[test]
 fn what_a_gone_thread_froze_is_frozen_again() {
     let few = Few::new();
@@ -72,11 +73,11 @@ fn what_a_gone_thread_froze_is_frozen_again() {
     assert_eq!((few.assign(5, 0..8), few.revoke(0, gone)), (Some(0), Ok(true)));
     assert_eq!(few.revoke(0, me()), Err(AlreadyFrozen));
     assert_eq!(few.revoke(0, child), Ok(false));
-    // Too late to be heard.
+    // Too late to have an effect.
     few.thaw(0, gone);
     assert!(few.is_frozen_by(0, child) && !few.is_frozen_by(0, gone));
     few.thaw(0, child);
-    // This time the freezer had not come to the second step.
+    // This time the freezer was interrupted before the second step.
     assert_eq!(few.assign(5, 0..8), Some(0));
     let owner = few.owners[0].load(Ordering::Relaxed) % (1 << ID_BITS);
     few.owners[0].store(FROZEN | gone.number() << ID_BITS | owner, Ordering::Relaxed);
@@ -97,7 +98,7 @@ fn fixed_slots() {
     assert_eq!(few.assign(4, [4]), Some(4));
 }
 
-/// Whatever ids come and whatever is frozen, an id has at most one slot and a slot one id.
+/// With any ids and any freezes, an id has at most one slot and a slot at most one id.
 #[test]
 fn threads_agree() {
     use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -110,7 +111,7 @@ fn threads_agree() {
                 for n in 0..20_000u32 {
                     let slot = n % 8;
                     if DIRECTORY.revoke(slot, me()).is_ok() {
-                        // Alone with it, were there sections and a fence.
+                        // With sections and a fence, this thread would be the slot's only user.
                         assert_eq!(USERS[slot as usize].fetch_add(1, Ordering::Relaxed), 0);
                         USERS[slot as usize].fetch_sub(1, Ordering::Relaxed);
                         DIRECTORY.thaw(slot, me());
@@ -141,7 +142,7 @@ fn compact<const IDS: usize, const SLOTS: usize>(directory: &Directory<IDS, SLOT
     let Some(end) = directory.begin(me()) else { return false };
     let ours: std::vec::Vec<u32> =
         (0..end).filter(|slot| directory.revoke(*slot, me()).is_ok()).collect();
-    // As long as a fence takes, or longer.
+    // At least as long as a fence takes.
     (0..20).for_each(|_| std::thread::yield_now());
     ours.into_iter().for_each(|slot| directory.thaw(slot, me()));
     directory.end(me());
@@ -154,15 +155,15 @@ fn a_compaction_gives_no_higher_slot() {
     assert_eq!((few.assign(5, 0..8), few.assign(6, 0..8)), (Some(0), Some(1)));
     let gone = std::thread::spawn(me).join().unwrap();
     assert_eq!(few.begin(me()), Some(2));
-    // One at a time.
+    // One compaction at a time.
     assert_eq!(few.begin(gone), None);
     assert_eq!((few.revoke(0, me()), few.revoke(1, me())), (Ok(true), Ok(true)));
     assert_eq!((few.assign(5, 0..8), few.assign(7, 0..8)), (None, None));
     few.thaw(0, me());
-    // A slot below the limit that is free after all.
+    // A slot below the limit that was free all the time.
     assert_eq!((few.assign(5, 0..8), few.assign(7, 0..8)), (Some(0), None));
     few.thaw(1, me());
-    // Not by another thread.
+    // Another thread cannot end it.
     few.end(gone);
     assert_eq!((few.assign(7, 0..8), few.assign(6, 0..8)), (Some(1), None));
     few.end(me());
@@ -185,7 +186,7 @@ fn a_compaction_takes_claims_back() {
     assert_eq!(few.assign(6, 0..8), Some(1));
 }
 
-/// In a forked child: the compaction's thread is gone.
+/// In a forked child: the compacting thread does not exist there.
 #[test]
 fn what_a_gone_thread_began_is_over() {
     let few = Few::new();
@@ -199,8 +200,8 @@ fn what_a_gone_thread_began_is_over() {
     assert_eq!(few.assign(5, 0..8), Some(2));
 }
 
-/// However many compactions there are meanwhile. A search may meet each other id twice: where it has claimed a slot in
-/// vain, and at the one it gets then.
+/// This holds for any number of concurrent compactions. A search may meet each other id twice: where its claim
+/// failed, and at the slot it got then.
 #[test]
 fn ids_get_the_lowest_slots_under_load() {
     use std::sync::atomic::{AtomicBool, AtomicU32};

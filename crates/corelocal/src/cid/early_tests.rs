@@ -1,11 +1,11 @@
-//! Sections that are handed offsets from before the library knew where the kernel writes: what a constructor that runs
-//! before the library's own does, when the compiler keeps an offset over the first operation.
+//! Critical sections that are given offsets from before the library knew where the kernel writes. This happens in a
+//! constructor that runs before the library's own, if the compiler keeps an offset over the first operation.
 
 use super::*;
 use crate::rseq;
 use crate::sys::rseq::{NO_ID, initial_area_and_cid};
 
-/// Where the index of a section comes from.
+/// Sources of a section's index.
 fn indexes() -> [Index; 2] {
     [<Cid as private::Sealed>::index(), <NodeCid as private::Sealed>::index()]
 }
@@ -34,13 +34,13 @@ fn an_id_that_no_kernel_wrote_has_no_slot() {
     let object = Slots::new();
     for index in indexes() {
         let stale = Index { id, ..index };
-        // SAFETY: an object without memory, of which a section uses no word.
+        // SAFETY: an object without memory, so the section accesses no word of it.
         let exit = unsafe { rseq::add(stale, &object, 1) };
         assert!(!exit.is_straight() && exit.is_committed(), "neither commits nor compares");
         // As the cold path does.
         let mut prepared = 0;
         let attempt = || {
-            // SAFETY: as above.
+            // SAFETY: an object without memory, so the section accesses no word of it.
             unsafe { rseq::add(stale, &object, 1) }
         };
         let prepare = || {

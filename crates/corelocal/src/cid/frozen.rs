@@ -1,14 +1,14 @@
-//! Slots taken back: frozen one by one, or all at once.
+//! Slots taken away from their ids: frozen one by one, or all at once.
 //!
 //! Invariants:
-//! 1. A [`Frozen`] slot has no user: its id has lost it, and a fence has ended the sections that were
-//!    in it. So its owner may read and write what sections alone may otherwise write.
-//! 2. A slot whose fence failed is never given to anybody again, nor is it called frozen.
-//! 3. A frozen slot names its freezer. In a forked child whose parent's other threads had some frozen,
-//!    these are free again before an id is given one, and may be frozen at once. That the slot itself is taken over is
-//!    sound: what a consumer does to it in between leaves it whole at every store (`percpu`).
-//! 4. What the forking thread had frozen is frozen in the child, for every thread there, until it is dropped: no slot has
-//!    two owners. In doubt a freezer counts as present (`sys/forks.rs`).
+//! 1. A [`Frozen`] slot has no user: its id has lost it, and a fence has ended the sections that used it. So the
+//!    thread that froze it may access the memory that otherwise only sections write.
+//! 2. If the fence fails, the slot is never assigned again, and is not reported as frozen.
+//! 3. A frozen slot records the thread that froze it. In a forked child, slots that other threads of the parent had
+//!    frozen are freed before an id is assigned one, and may be frozen at once. Taking over such a slot is sound:
+//!    consumers leave it valid at every store (`percpu`).
+//! 4. Slots that the forking thread had frozen are frozen in the child, for every thread there, until they are
+//!    dropped. So no slot has two owners. When in doubt a freezer counts as present (`sys/forks.rs`).
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -20,30 +20,30 @@ use crate::sys::forks::Identity;
 #[cfg(not(loom))]
 use crate::sys::membarrier;
 
-/// A slot that no thread uses, and none gets, until this is dropped.
+/// A frozen slot: no thread uses it, and no id is assigned it, until this is dropped.
 ///
 /// See [`freeze`].
 pub struct Frozen<I: Revocable = Cid> {
     slot: u32,
     freezer: Identity,
-    /// Not `Send`: the thread that froze the slot has it, so a forked child knows by that thread whether the owner is
-    /// there (4).
+    /// Not `Send`: the slot records the thread that froze it, so that a forked child knows whether that thread exists
+    /// in it (invariant 4).
     kind: PhantomData<(I, *mut ())>,
 }
 
 impl<I: Revocable> Frozen<I> {
-    /// The slot's number.
+    /// The number of the slot.
     pub fn slot(&self) -> u32 {
         self.slot
     }
 
-    /// Whether it still is: nothing takes it from the thread that has this.
+    /// Returns whether it is still frozen by this thread.
     #[cfg(not(loom))]
     pub(crate) fn is_kept(&self) -> bool {
         imp::is_kept(self)
     }
 
-    /// Whether it still is.
+    /// Returns whether it is still frozen.
     #[cfg(loom)]
     pub(crate) fn is_kept(&self) -> bool {
         true
@@ -81,32 +81,34 @@ impl core::error::Error for Busy {}
 
 /// Takes a slot of kind [`Cid`] away from its id, in all containers at once.
 ///
-/// When it returns no thread is in a critical section on that slot, and none will be until the result
-/// is dropped. Nobody waits: the threads of that id get another slot at their next operation.
+/// When it returns no thread is in a critical section on that slot, and none will be until the result is dropped. It
+/// does not block: the threads of that id get another slot at their next operation.
 ///
-/// One `membarrier(2)` over all cpus, since an id is not a cpu: 1 to 3 microseconds with running
-/// siblings; more on a large machine. Nothing but a compare-exchange if no id has the slot. Not for
-/// signal handlers.
+/// It costs one `membarrier(2)` over all cpus, since an id is not bound to a cpu: 1 to 3 microseconds with running
+/// siblings, more on a large machine. If no id has the slot, it costs a compare-exchange only. Not for signal
+/// handlers.
 ///
-/// Memory ordering: what sections did to the slot before happens before the return; what is done
-/// before the drop happens before the next id's use of it.
+/// Memory ordering: what sections did to the slot happens before the return. What is done before the drop happens
+/// before the next id's use of it.
 ///
-/// A forked child has the slots frozen that the thread which forked had, for all of its threads; those of other threads
-/// are free.
+/// In a forked child the slots that the forking thread had frozen stay frozen, for all of its threads. Those of other
+/// threads are free.
 ///
 /// # Errors
+/// [`Busy`]: another thread has frozen it, the fence is refused (kernels before 5.10, seccomp), or the number is not
+/// below [`capacity`].
 /// [`Busy`]: another thread has frozen it, the fence is refused (kernels before 5.10, seccomp), or the
 /// number is not below [`capacity`].
 pub fn freeze(slot: u32) -> Result<Frozen, Busy> {
     freeze_of(slot)
 }
 
-/// Whether the calling thread has the slot frozen.
+/// Returns whether the calling thread has the slot frozen.
 pub(crate) fn is_frozen_here<I: Revocable>(slot: u32) -> bool {
     imp::is_frozen_here::<I>(slot)
 }
 
-/// [`freeze`] for the slots of any kind that can be taken back.
+/// [`freeze`] for the slots of any kind that can be taken away.
 ///
 /// # Errors
 /// As [`freeze`]; [`Busy::NoSlot`] if the number is not below [`capacity_of`](super::capacity_of).
@@ -115,7 +117,7 @@ pub(crate) fn is_frozen_here<I: Revocable>(slot: u32) -> bool {
 /// use corelocal::cid::{self, NodeCid};
 ///
 /// match cid::freeze_of::<NodeCid>(0) {
-///     Ok(frozen) => println!("slot {} is in nobody's use", frozen.slot()),
+///     Ok(frozen) => println!("slot {} is unused", frozen.slot()),
 ///     Err(busy) => println!("{busy}"),
 /// }
 /// ```
@@ -126,22 +128,22 @@ pub fn freeze_of<I: Revocable>(slot: u32) -> Result<Frozen<I>, Busy> {
     imp::freeze(slot)
 }
 
-/// Takes all slots back, so that the ids in use get the lowest ones at their next operation; returns
-/// how many had been given.
+/// Takes all slots back, so that the ids in use get the lowest ones at their next operation. Returns how many were
+/// assigned.
 ///
-/// Costs as [`freeze`], and every id in use once more the microsecond of its first use. Until it returns, ids that
-/// have lost their slots use shared ones: they get no higher ones instead. Slots that are frozen by others stay
-/// theirs. For a process that was confined to fewer cpus meanwhile. Where the kernel's ids are cpu numbers the library
-/// does it by itself: when more slots are given than the calling thread has cpus.
+/// It costs as much as [`freeze`], and every id in use takes another microsecond at its next operation. Until it
+/// returns, ids without a slot use shared ones, so that they do not get higher ones. Slots that other threads have
+/// frozen stay frozen. Use it in a process that was confined to fewer cpus. Where the kernel's ids are cpu numbers
+/// the library does it automatically, when more slots are assigned than the calling thread has cpus.
 ///
 /// # Errors
-/// As [`freeze`]; [`Busy::Frozen`] while another thread compacts or trims. Then no id loses its slot.
+/// As [`freeze`]. [`Busy::Frozen`] while another thread compacts or trims. Then no id loses its slot.
 pub fn compact() -> Result<u32, Busy> {
     compact_of::<Cid>()
 }
 
-/// [`compact`] for the slots of any kind that can be taken back. Those of [`NodeCid`](super::NodeCid) go to
-/// ids of their own node again.
+/// [`compact`] for the slots of any kind that can be taken away. Those of [`NodeCid`](super::NodeCid) are again
+/// assigned to ids of their own node.
 ///
 /// # Errors
 /// As [`freeze`].
@@ -149,15 +151,15 @@ pub fn compact_of<I: Revocable>() -> Result<u32, Busy> {
     imp::freeze_all::<I>().map(|frozen| frozen.given)
 }
 
-/// Slots from some number on, frozen together behind one fence.
+/// Slots from some number on, frozen together with one fence.
 pub(crate) struct FrozenRange<I: SlotIndex> {
     first: u32,
     end: u32,
     given: u32,
     freezer: Identity,
-    /// Ids get no slots above them as long as they are frozen.
+    /// Ids get no slots above them while they are frozen.
     is_capped: bool,
-    /// A bit for each: frozen by us.
+    /// One bit for each slot that this thread has frozen.
     ours: [u64; super::MOST_SLOTS / 64],
     kind: PhantomData<I>,
 }
@@ -173,14 +175,14 @@ impl<I: SlotIndex> FrozenRange<I> {
     }
 }
 
-/// Freezes every slot from `first` up to the high water that nobody else has frozen. Ids that lose theirs get no
-/// higher ones meanwhile, unless another thread is just about the same.
+/// Freezes every slot from `first` up to the high-water mark that no other thread has frozen. Ids that lose theirs
+/// get no higher ones meanwhile, unless another thread is already compacting.
 pub(crate) fn freeze_from<I: SlotIndex>(first: u32) -> Result<FrozenRange<I>, Busy> {
     imp::freeze_from(first)
 }
 
-/// The first slot that a process confined as the calling thread is can do without: as many as the
-/// cpus it may run on come before it, and as many on each node where slots go by node.
+/// The first slot that the process does not need, if it is confined as the calling thread is: below it are as many
+/// slots as cpus that the thread may use, or where slots go by node, as many for each node.
 pub(crate) fn spare<I: SlotIndex>() -> u32 {
     spare_ids() * I::stride()
 }
@@ -198,7 +200,7 @@ mod imp {
     use crate::primitive::global::Ordering;
     use crate::sys::forks;
 
-    /// Fences every section, if there can be any.
+    /// Ends every critical section, if there can be any.
     fn fence() -> Result<(), Busy> {
         match membarrier::private_expedited_rseq() {
             Ok(()) => Ok(()),
@@ -209,12 +211,12 @@ mod imp {
     }
 
     pub(super) fn freeze<I: Revocable>(slot: u32) -> Result<Frozen<I>, Busy> {
-        // Refused now, nothing has changed yet.
+        // If membarrier is refused, fail before anything has changed.
         membarrier_works()?;
         let freezer = Identity::of_this_thread();
         let given = I::directory().revoke(slot, freezer).map_err(|_| Busy::Frozen)?;
         if given {
-            // Invariant 2 on failure.
+            // If this fails the slot stays unusable (invariant 2).
             fence()?;
         }
         Ok(Frozen { slot, freezer, kind: PhantomData })
@@ -228,8 +230,8 @@ mod imp {
         I::directory().is_frozen_by(slot, Identity::of_this_thread())
     }
 
-    /// In a forked child, once: frees what threads had frozen that are gone (invariant 3). Not inlined: an id gets its
-    /// slot on any thread's stack, and mostly without this.
+    /// Once in a forked child: frees the slots of threads that do not exist in it (invariant 3). Not inlined: an id
+    /// gets its slot on any thread's stack, and usually without this.
     #[inline(never)]
     fn thaw_left<I: Revocable>() {
         let (directory, generation) = (I::directory(), forks::generation());
@@ -240,18 +242,18 @@ mod imp {
         let me = Identity::of_this_thread();
         let slots = 0..I::capacity();
         for slot in slots.filter(|slot| directory.is_left_frozen(*slot, me)) {
-            // Refused, it stays as it is.
+            // If it is refused, the slot stays frozen.
             drop(freeze::<I>(slot));
         }
         if !forks::is_first_thread_known() {
-            // In doubt all of them stayed: to be tried again.
+            // In doubt all of them stayed frozen. The next call tries again.
             return;
         }
-        // Relaxed: whoever comes at the same time does it too, at worst.
+        // Relaxed: at worst a concurrent thread does the same.
         done_in.store(generation, Ordering::Relaxed);
     }
 
-    /// Asks beforehand; the registration it makes costs the next fence nothing.
+    /// Checks beforehand. The registration that it makes saves the next fence time.
     fn membarrier_works() -> Result<(), Busy> {
         match membarrier::register_private_expedited_rseq() {
             Err(errno) if sys::rseq::any_registered() => Err(Busy::Fence(errno)),
@@ -282,7 +284,7 @@ mod imp {
         is_capped: bool,
     ) -> Result<FrozenRange<I>, Busy> {
         let (given, ours, kind) = (0, [0; super::super::MOST_SLOTS / 64], PhantomData);
-        // From here on its drop ends what was begun.
+        // From here on its drop undoes the steps so far.
         let mut range = FrozenRange { first, end, given, freezer, is_capped, ours, kind };
         for slot in first..end {
             if let Ok(was_given) = I::directory().revoke(slot, freezer) {
@@ -292,7 +294,7 @@ mod imp {
         }
         if range.given > 0 {
             if let Err(refused) = fence() {
-                // Invariant 2.
+                // The slots stay unusable (invariant 2).
                 range.ours = [0; super::super::MOST_SLOTS / 64];
                 return Err(refused);
             }
@@ -314,17 +316,17 @@ mod imp {
                     I::directory().thaw(slot, self.freezer);
                 }
             }
-            // Last: all of them are free when ids get slots again.
+            // Last, so that all slots are free when ids may take them again.
             if self.is_capped {
                 I::directory().end(self.freezer);
             }
         }
     }
 
-    /// Before another slot is given: frees what a fork has left frozen. Then, where ids are cpu numbers,
-    /// takes all slots back if more are given than the thread has cpus, since some then belong to cpus
-    /// that are used no longer. At most once for each number of slots, so that threads confined to
-    /// different cpus do not keep doing it.
+    /// Called before a slot is assigned: frees the slots that a fork left frozen. Then, where ids are cpu numbers,
+    /// takes all slots back if more are assigned than the thread has cpus, since some then belong to cpus that are no
+    /// longer used. At most once for each number of slots, so that threads confined to different cpus do not repeat
+    /// it.
     pub(crate) fn make_room<I: Revocable>() {
         thaw_left::<I>();
         if super::super::policy() != super::super::Policy::CompactCpu {
@@ -335,20 +337,20 @@ mod imp {
         if given < taken_back_at.load(Ordering::Relaxed).max(spare_ids()) {
             return;
         }
-        // Relaxed: whoever comes at the same time does it too, at worst.
+        // Relaxed: at worst a concurrent thread does the same.
         taken_back_at.store(given + 1, Ordering::Relaxed);
         take_all_back::<I>();
     }
 
-    /// Not inlined: as `thaw_left`.
+    /// Not inlined, like `thaw_left`.
     #[inline(never)]
     fn take_all_back<I: Revocable>() {
-        // Refused, the slots in use are merely not compact.
+        // If it is refused, the slots in use are not compact, which is harmless.
         drop(freeze_all::<I>());
     }
 }
 
-/// Sections are never available in a model; `directory.rs` has the protocol's.
+/// Critical sections are never available in a model; `directory.rs` has the protocol's model.
 #[cfg(loom)]
 mod imp {
     use super::*;
@@ -386,8 +388,8 @@ mod tests {
         assert!(is_frozen_here::<Cid>(slot));
         let elsewhere = std::thread::spawn(move || is_frozen_here::<Cid>(slot));
         assert!(!elsewhere.join().expect("no panic"));
-        // Not `current`: with every other slot frozen, or given to other ids, a leased one serves, which may have
-        // the same number.
+        // Not `current`: if every other slot is frozen or assigned, a leased one is used, which may have the same
+        // number.
         let given = || cid::offset_of_this_thread::<Cid>().map(cid::slot_at);
         let stop = std::time::Instant::now() + std::time::Duration::from_millis(20);
         while std::time::Instant::now() < stop {

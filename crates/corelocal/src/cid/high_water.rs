@@ -1,24 +1,24 @@
-//! How far slots of each kind were given, known before an id has one.
+//! The high-water mark of slots of each kind, known before an id has a slot.
 //!
-//! What makes slots ready for use does so before an id gets one, and walks those that were given before. What clears a
-//! slot needs the highest one of kinds that may never have been used: a program without slots by node is not to have
-//! their directory, of more than a megabyte, for that question alone.
+//! Code that prepares slots for use does so before an id gets one, and walks those that were assigned before. Code
+//! that clears a slot needs the highest one of all kinds. A program without slots by node must not load their
+//! directory, of more than a megabyte, only for that question.
 //!
 //! # Invariant
-//! Of a thread that gives a slot and one that sets the opener, one sees the other: the first notes the slot and then
-//! looks for the opener, the second one stores the opener and then looks at the slots, and between either's steps lies
-//! a fence.
+//! If one thread assigns a slot while another one sets the opener, at least one sees the other. The first one records
+//! the slot and then reads the opener. The second one stores the opener and then reads the slots. There is a fence
+//! between the steps of each.
 
 use core::ptr::null_mut;
 
 use crate::primitive::global::{AtomicPtr, AtomicU32, Ordering, fence};
 
-/// Makes a slot ready for an id; false where there is no memory.
+/// Prepares a slot for an id. False if there is no memory.
 pub(crate) type Opener = fn(u32) -> bool;
 
-/// Slots of one kind.
+/// The high-water mark of one kind, and the opener of its slots.
 pub(super) struct Noted {
-    /// One more than the highest slot that was given, or was about to be.
+    /// One more than the highest slot that was assigned, or was about to be.
     end: AtomicU32,
     /// An [`Opener`], or null.
     opener: AtomicPtr<()>,
@@ -29,7 +29,7 @@ impl Noted {
         Noted { end: AtomicU32::new(0), opener: AtomicPtr::new(null_mut()) }
     }
 
-    /// What is asked before an id gets a slot: whether it may have it.
+    /// Called before an id gets a slot. Returns whether it may have the slot.
     pub(super) fn opener(&self) -> impl Fn(u32) -> bool + '_ {
         |slot| {
             // Release: partner is the Acquire in `end`.
@@ -41,20 +41,20 @@ impl Noted {
             if opener.is_null() {
                 return true;
             }
-            // SAFETY: stored by `set_opener`, from such a function.
+            // SAFETY: a non-null pointer was stored by `set_opener`, from such a function.
             let open = unsafe { core::mem::transmute::<*mut (), Opener>(opener) };
             open(slot)
         }
     }
 
-    /// Slots from this one on were never given.
+    /// Slots from this one on were never assigned.
     pub(super) fn end(&self) -> u32 {
         // Acquire: partner is the Release in `opener`.
         self.end.load(Ordering::Acquire)
     }
 
-    /// From here on `open` is asked before an id gets a slot; [`Noted::end`] afterwards tells which slots ids may have
-    /// already.
+    /// From now on `open` is called before an id gets a slot. Afterwards [`Noted::end`] tells which slots ids may
+    /// have already.
     #[cfg(not(miri))]
     pub(super) fn set_opener(&self, open: Opener) {
         // Release: partner is the Acquire in `opener`.

@@ -1,34 +1,32 @@
-//! Which slot am I: the kinds of id that index per-core data, the slots that go with them, and the
-//! slots in use.
+//! Slots: the small numbers that index per-core data, and the kinds of id that they are assigned to.
 //!
-//! A kind is a type, chosen where a container is declared: [`Cid`], the compact concurrency id, is
-//! the default everywhere; [`NodeCid`] is the same, with slots whose memory stays on one NUMA node;
-//! [`CpuId`] is the cpu number, for data that belongs to a cpu rather than to whoever runs concurrently.
+//! A kind of id is a type, chosen where a container is declared. [`Cid`], the compact concurrency id, is the default
+//! everywhere. [`NodeCid`] is the same, with slots whose memory stays on one NUMA node. [`CpuId`] is the cpu number,
+//! for data that belongs to a cpu.
 //!
-//! # The ladder
-//! A slot is a small number of this process's own, given to an id at its first use and the lowest
-//! that is free:
+//! # Policies
+//! A slot is a small number of this process. It is assigned to an id at the id's first use, and is the lowest free
+//! one:
 //!
 //! | [`Policy`] | where | the id |
 //! |---|---|---|
 //! | [`MmCid`](Policy::MmCid) | Linux 6.3 and later | the kernel's concurrency id |
-//! | [`CompactCpu`](Policy::CompactCpu) | Linux 4.18 to 6.2 | the cpu number; the slot makes it compact |
+//! | [`CompactCpu`](Policy::CompactCpu) | Linux 4.18 to 6.2 | the cpu number; slots make it compact |
 //! | [`Lease`](Policy::Lease) | no rseq | none: threads lease shared slots, and use atomics there |
 //!
-//! So a process confined to cpus 62 and 63 uses slots 0 and 1 on every kernel. Which rung it is
-//! costs nothing where it matters: a section loads an id from one place or the other, and the slot
-//! from the same table.
+//! So a process confined to cpus 62 and 63 uses slots 0 and 1 on every kernel. The policy does not affect the cost of
+//! a critical section: it loads an id from one address or the other, and the slot from the same table.
 //!
-//! A slot outside of a critical section is a hint, as an id is: the next one to use it may be
-//! another thread, and this thread may be somewhere else.
+//! Outside of a critical section a slot is a hint, as an id is: another thread may be the next to use it, and this
+//! thread may run elsewhere.
 //!
 //! # Slots taken back
-//! [`freeze`] takes a slot away from whoever uses it, without making anybody wait: they get another
-//! one. Drains and trims rest on it. [`compact`] takes all of them back, so that ids in use get the
-//! lowest ones again; while it is at it they get none, and use shared slots.
+//! [`freeze`] takes a slot away from its id without blocking: the threads of that id get another slot. Drains and
+//! trims use it. [`compact`] takes all slots back, so that ids in use get the lowest ones again. While it runs, ids
+//! without a slot use shared slots.
 //!
-//! Invariant: every region of memory has a slot for each number below [`capacity_of`] the kind of its
-//! slots, which never changes.
+//! Invariant: every region of memory has a slot for each number below [`capacity_of`] the kind of its slots, which
+//! never changes.
 
 mod directory;
 mod frozen;
@@ -50,48 +48,48 @@ use crate::sys;
 use crate::sys::rseq::NO_ID;
 use crate::sys::rseq::field;
 
-/// As many cpus as an x86-64 or arm64 kernel can be built for.
+/// The maximum number of cpus for which x86-64 and arm64 kernels can be built.
 const IDS: usize = 8192;
 
-/// Entries of a table of slots, whole cache lines: one for each id, and one that stays empty for [`NO_ID`], which a
-/// section reads as its id while the offset that it has been handed is out of date (`sys/rseq.rs`, invariant 2).
+/// The length of a table of slots, in whole cache lines: an entry for each id, and one that stays empty for
+/// [`NO_ID`]. A section reads that as its id if the offset that it was given is out of date (`sys/rseq.rs`, invariant
+/// 2).
 #[cfg(not(loom))]
 const ROW: usize = IDS + 8;
 
 #[cfg(not(loom))]
 const _: () = assert!(NO_ID as usize == IDS);
 
-/// No kind has more slots.
+/// The maximum number of slots of a kind.
 const MOST_SLOTS: usize = 2 * IDS;
 
 /// The compact concurrency id: see [`Policy`].
 ///
-/// Fits everything whose memory should follow the cores used.
+/// For data whose memory should follow the cores in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cid {}
 
 /// The cpu number.
 ///
-/// Fits data about a cpu, and memory shared by several processes. See [`crate::rseq::cpu_id`].
+/// For data about a cpu, and for memory shared by several processes. See [`crate::rseq::cpu_id`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuId {}
 
-/// The compact concurrency id, on each NUMA node another one.
+/// The compact concurrency id, with a separate slot on each NUMA node.
 ///
-/// Fits data that is large or used a lot, on a machine with several nodes: a slot belongs to a node, and
-/// only threads that run there use it, so its memory lies there, whoever came before, whatever the memory
-/// policy of the process is, and after [`compact_of`] and [`trim`](crate::percpu::trim) as well. [`home`]
-/// tells which node. An operation reads one word more than with [`Cid`].
+/// For data that is large or heavily used, on a machine with several nodes. A slot belongs to a node, and only
+/// threads that run on this node use it. So its memory lies there, whatever the memory policy of the process, and
+/// also after [`compact_of`] and [`trim`](crate::percpu::trim). [`home`] returns the node. An operation reads one
+/// word more than with [`Cid`].
 ///
-/// What it costs is memory: an id that runs on two nodes has a slot on each, so there may be as many slots
-/// as threads times nodes; and what walks all slots walks them all. On a machine of one node it is
-/// [`Cid`], with slots of its own.
+/// The price is memory: an id that runs on two nodes has a slot on each, so there may be as many slots as threads
+/// times nodes, and walks over all slots are longer. On a machine with one node it is like [`Cid`], with slots of its
+/// own.
 ///
-/// Kernels: 6.3 and later for ids that move between nodes; before, ids are cpu numbers, which do not.
-/// Without /sys all slots are taken for those of node 0, and nothing is promised of their place; so are
-/// nodes beyond 16, and nodes that got their first cpu after the first use. A thread that is moved to
-/// another node between the read of its node and its first write to a page, a few instructions later,
-/// leaves that page on the wrong one.
+/// Kernels: 6.3 and later for ids that move between nodes. Before, ids are cpu numbers, which do not move. Without
+/// /sys all slots count as those of node 0, and their placement is not guaranteed. The same holds for nodes beyond
+/// 16, and for nodes that got their first cpu after the first use. If a thread is migrated to another node between
+/// the read of its node and its first write to a page, a few instructions later, that page is on the wrong node.
 ///
 /// ```
 /// use corelocal::cid::NodeCid;
@@ -108,7 +106,7 @@ pub enum NodeCid {}
 #[allow(private_bounds, reason = "a caller with such a bound must not reach the methods")]
 pub trait SlotIndex: private::Sealed + Send + Sync + 'static {}
 
-/// A kind whose slots can be taken back from their ids: [`Cid`] and [`NodeCid`].
+/// A kind whose slots can be taken away from their ids: [`Cid`] and [`NodeCid`].
 pub trait Revocable: SlotIndex {}
 
 impl SlotIndex for Cid {}
@@ -120,33 +118,33 @@ impl Revocable for NodeCid {}
 pub(crate) mod private {
     use super::*;
 
-    /// What the library asks of a kind of id; sealed, since sections rely on it.
+    /// The requirements on a kind of id. Sealed, since critical sections rely on it.
     pub(crate) trait Sealed {
-        /// Its ids can be given other slots.
+        /// Its ids can be assigned other slots.
         #[doc(hidden)]
         const COMPACT: bool;
-        /// Its slots have regions of their own, and nodes.
+        /// Its slots have regions of their own, by node.
         #[doc(hidden)]
         const BY_NODE: bool = false;
 
         #[doc(hidden)]
         fn index() -> Index;
-        /// [`index`](Sealed::index) in fewer instructions, for sections that nobody repeats in a loop; `None` until
-        /// the thread's world is known.
+        /// Like [`index`](Sealed::index) in fewer instructions, for sections that are not repeated in a loop. `None`
+        /// until the thread's registration is known.
         #[doc(hidden)]
         #[inline(always)]
         fn settled_index() -> Option<Index> {
             Some(Self::index())
         }
-        /// Gives an id its slot.
+        /// Assigns a slot to an id.
         #[doc(hidden)]
         fn assign(id: u32) -> Option<u32>;
-        /// How many slots there are.
+        /// The number of slots.
         #[doc(hidden)]
         fn capacity() -> u32 {
             super::capacity()
         }
-        /// How far the next slot is that the same id may get.
+        /// The distance to the next slot that the same id may get.
         #[doc(hidden)]
         fn stride() -> u32 {
             1
@@ -184,7 +182,7 @@ mod kinds {
         }
 
         fn assign(id: u32) -> Option<u32> {
-            // What `make_room` asks the kernel is for those without a slot alone.
+            // The kernel calls in `make_room` are only for ids without a slot.
             CIDS.slot_of(id).or_else(|| {
                 frozen::make_room::<Cid>();
                 CIDS.assign_if(id, 0..capacity(), GIVEN.opener())
@@ -215,7 +213,7 @@ mod kinds {
     }
 }
 
-/// Sections are never available in a model, so no id gets a slot.
+/// Critical sections are never available in a model, so no id gets a slot.
 #[cfg(loom)]
 mod kinds {
     use super::*;
@@ -241,16 +239,16 @@ mod kinds {
     nothing!(NodeCid);
 }
 
-/// How many ids there can be, and slots of all kinds but [`NodeCid`] (see [`capacity_of`]); at least 1.
+/// Returns the upper bound of ids, and of slots of all kinds except [`NodeCid`] (see [`capacity_of`]). At least 1.
 ///
-/// The highest possible cpu number plus one. Ids of all kinds stay below it, on machines with
-/// sparse cpu numbers too. Read from the kernel once.
+/// It is the highest possible cpu number plus one. Ids of all kinds stay below it, also on machines with sparse cpu
+/// numbers. Read from the kernel once.
 pub fn capacity() -> u32 {
     static CAPACITY: AtomicU32 = AtomicU32::new(0);
     match CAPACITY.load(Ordering::Relaxed) {
         0 => {
-            // Relaxed, and racers store the same: a number that stands for nothing else. Should
-            // they differ all the same (a /sys mounted meanwhile), the first one stays.
+            // Relaxed: the number is all that is published, and concurrent threads store the same one. If they differ
+            // (because /sys was mounted meanwhile), the first one stays.
             let found = sys::possible_ids();
             match CAPACITY.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => found,
@@ -261,9 +259,9 @@ pub fn capacity() -> u32 {
     }
 }
 
-/// Slots of kind `I`: [`capacity`], for each node where slots go by node.
+/// Returns the upper bound of slots of kind `I`: [`capacity`], or for slots by node that of all nodes.
 ///
-/// What is indexed by [`current`] is as long as this.
+/// Arrays that are indexed by [`current`] have this length.
 ///
 /// ```
 /// use corelocal::cid::{self, Cid, NodeCid};
@@ -275,10 +273,10 @@ pub fn capacity_of<I: SlotIndex>() -> u32 {
     <I as private::Sealed>::capacity()
 }
 
-/// The NUMA node that a slot of kind `I` belongs to; `None` where slots belong to no node, or there is no
-/// such slot.
+/// Returns the NUMA node that a slot of kind `I` belongs to. `None` if slots of this kind belong to no node, or there
+/// is no such slot.
 ///
-/// Of a machine with more than 16 nodes: the node's number modulo 16.
+/// On a machine with more than 16 nodes: the node's number modulo 16.
 ///
 /// ```
 /// use corelocal::cid::{self, Cid, NodeCid};
@@ -290,27 +288,27 @@ pub fn home<I: SlotIndex>(slot: u32) -> Option<u32> {
     (I::BY_NODE && slot < capacity_of::<I>()).then(|| slot % <I as private::Sealed>::stride())
 }
 
-/// Shared slots of every region: enough for threads without an id to keep out of each other's way.
+/// The number of shared slots of every region: enough to keep contention among threads without an id low.
 pub(crate) fn shared_capacity() -> u32 {
     capacity().min(sys::thread::LEASES)
 }
 
-/// How the calling thread's slot comes about.
+/// How the calling thread gets its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Policy {
     /// A slot for each of the kernel's concurrency ids (Linux 6.3).
     MmCid,
-    /// A slot for each cpu that this process has met, numbered from 0 (before Linux 6.3).
+    /// A slot for each cpu that this process has run on, numbered from 0 (before Linux 6.3).
     CompactCpu,
-    /// A shared slot for a few threads; operations are atomic (no rseq for this thread).
+    /// A shared slot for several threads, with atomic operations (no rseq for this thread).
     Lease,
 }
 
-/// The calling thread's policy.
+/// Returns the calling thread's policy.
 ///
-/// Registers the thread if nobody has. Constant time.
+/// Registers the thread with rseq if it is not registered yet. Constant time.
 ///
 /// ```
 /// println!("slots by {:?}", corelocal::cid::policy());
@@ -325,10 +323,10 @@ pub fn policy() -> Policy {
     }
 }
 
-/// The calling thread's slot for kind `I`, given now if its id has none: a number below
-/// [`capacity_of`]. A thread that leases gets the number of its shared slot.
+/// Returns the calling thread's slot for kind `I`, a number below [`capacity_of`]. If its id has no slot yet, one is
+/// assigned. A thread that leases gets the number of its shared slot.
 ///
-/// A hint (see the module's text): useful to spread work, not to own anything. A few nanoseconds;
+/// It is a hint (see the module documentation): useful to distribute work, not to own data. A few nanoseconds;
 /// microseconds the first time. Async-signal-safe.
 ///
 /// ```
@@ -350,8 +348,8 @@ fn current_cold<I: SlotIndex>() -> u32 {
         .unwrap_or_else(|| sys::thread::lease(shared_capacity()))
 }
 
-/// One more than the largest slot that was ever given to an id of kind `I`; 0 before any use. What
-/// walks all slots of a container walks at most so many. At most [`capacity_of`].
+/// Returns one more than the largest slot that was ever assigned to an id of kind `I`; 0 before any use. Walks over
+/// all slots of a container walk at most this many. At most [`capacity_of`].
 ///
 /// ```
 /// use corelocal::cid::{self, Cid};
@@ -369,7 +367,7 @@ pub fn high_water<I: SlotIndex>() -> u32 {
     high_water
 }
 
-/// How many slots ids of kind `I` have now. Linear in the high water.
+/// Returns the number of slots that are assigned to ids of kind `I` now. Linear in the high-water mark.
 ///
 /// ```
 /// use corelocal::cid::{self, Cid};
@@ -386,7 +384,7 @@ pub fn in_use<I: SlotIndex>() -> u32 {
     in_use
 }
 
-/// Slots from this one on were never used, by any object whose slots go by node or by any other.
+/// Slots from this one on were never used, by objects whose slots go by node or by other objects.
 pub(crate) fn highest_water(by_node: bool) -> u32 {
     #[cfg(not(loom))]
     let highest_water = match by_node {
@@ -398,9 +396,9 @@ pub(crate) fn highest_water(by_node: bool) -> u32 {
     highest_water
 }
 
-/// Has `open` called before an id of kind [`Cid`] gets a slot, which it does not get where that is false: it then uses
-/// a shared one, as one does for which no slot is left. The result are slots that ids may have got before; the caller
-/// opens them.
+/// Sets a function that is called before an id of kind [`Cid`] gets a slot. If it returns false the id does not get
+/// the slot, and uses a shared one, as if no slot were left. Returns the slots that ids may have got before; the
+/// caller opens those.
 #[cfg(not(any(loom, miri)))]
 pub(crate) fn open_slots_with(open: fn(u32) -> bool) -> core::ops::Range<u32> {
     kinds::GIVEN.set_opener(open);
@@ -414,7 +412,7 @@ fn id_of_this_thread<I: SlotIndex>() -> Option<u32> {
     (id < capacity()).then_some(id)
 }
 
-/// The offset of the slot that the calling thread's id has, if it has one. A hint, as [`current`] is.
+/// The offset of the slot that the calling thread's id has, if it has one. A hint, like [`current`].
 #[inline]
 pub(crate) fn offset_of_this_thread<I: SlotIndex>() -> Option<u64> {
     let index = I::index();
@@ -424,23 +422,23 @@ pub(crate) fn offset_of_this_thread<I: SlotIndex>() -> Option<u64> {
     }
     // SAFETY: an index names a field of the area in use.
     let id = unsafe { sys::rseq::read(index.id) };
-    // SAFETY: a registered thread's id; the directory has a word for each.
-    // Relaxed: the slot's memory is there whatever else happens; what it holds is up to the caller.
+    // SAFETY: a registered thread's id; the directory has a word for each. Relaxed: the slot's memory is always
+    // mapped, and its content is up to the caller.
     let entry = unsafe { &*index.offsets.add(id as usize) }.load(Ordering::Relaxed);
     is_offset(entry).then_some(entry)
 }
 
-/// Cold side of an unavailable section: registers the thread and gives its id a slot.
+/// The cold path of an unavailable section: registers the thread and assigns its id a slot.
 ///
-/// True when another attempt may succeed. The id may change right after; the next attempt then
-/// prepares the next one.
+/// True if another attempt may succeed. The id may change right afterwards; then the next attempt prepares the new
+/// one.
 #[cold]
 pub(crate) fn prepare<I: SlotIndex>() -> bool {
     id_of_this_thread::<I>().and_then(<I as private::Sealed>::assign).is_some()
 }
 
-/// The shared slot of a thread that will never have sections, and that has used shared slots before: found without
-/// another look for sections.
+/// The shared slot of a thread that will never run critical sections, and that has used shared slots before. Found
+/// without checking for sections again.
 #[inline(always)]
 pub(crate) fn shared_slot_for_good(object: &Slots) -> Option<u32> {
     if !sys::rseq::is_off_here() {
@@ -452,7 +450,7 @@ pub(crate) fn shared_slot_for_good(object: &Slots) -> Option<u32> {
     Some(slot)
 }
 
-/// The shared slot for an operation that uses atomics because sections are unavailable.
+/// The shared slot for an operation that uses atomics because critical sections are unavailable.
 pub(crate) fn shared_slot(object: &Slots) -> u32 {
     let slot = sys::thread::lease(shared_capacity());
     object.open_shared(slot);

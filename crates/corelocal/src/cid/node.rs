@@ -1,32 +1,32 @@
-//! Slots by node: an id has a slot on each NUMA node it runs on, so that what it touches stays there.
+//! Slots by node: an id has a slot on each NUMA node that it runs on, so that memory stays local.
 //!
-//! # Data's way
-//! The table has a row of ids for each node. A thread reads its node from its rseq area (`node_id`, Linux
-//! 6.3) right before a section and hands the section that node's row; the section is the same as ever.
+//! # Data flow
+//! The table has a row of ids for each node. A thread reads its node from its rseq area (`node_id`, Linux 6.3) right
+//! before a critical section and passes that node's row to the section. The sections are the same as for other kinds.
 //!
 //! ```text
 //!   rseq area ── node_id  1 ─────┐
 //!             └─ mm_cid   3      ▼
 //!               row of node 0    row of node 1    …          slot  home
-//!             … [ 2 ] …        … [ 3 ] …                      0    node 0
+//!               … [ 2 ] …        … [ 3 ] …                      0    node 0
 //!                                  │                          1    node 1
 //!                                  └────────────────────────► 3    node 1
 //! ```
 //!
-//! Slot `s` is at home on node `s % nodes`, and is given to ids of that node alone: whoever writes to it
-//! first, and so decides where its pages are, runs there, and so does everybody after, whatever is frozen,
-//! compacted and given again. There are as many slots for each node as there are ids, so no id goes without
-//! (but on machines with more than 16384 ids times nodes).
+//! The home of slot `s` is node `s % nodes`, and it is assigned to ids of that node only. So the first thread that
+//! writes to it, which determines where its pages are, runs there, and so do all later ones, also after a freeze or a
+//! compaction. There are as many slots for each node as there are ids, so every id gets one (except on machines with
+//! more than 16384 ids times nodes).
 //!
-//! Before Linux 6.3 no node is published, and none is needed: ids are cpu numbers there, and a cpu stays on
-//! its node. All use the same row. When a cpu gets its slot, the kernel tells its node.
+//! Before Linux 6.3 no node is published, and none is needed: ids are cpu numbers, and a cpu stays on its node. All
+//! use the same row. When a cpu gets its slot, the kernel is asked for its node.
 //!
 //! # Invariants
-//! 1. At any instant one thread of the process runs under an id. So a slot of (row, id) has one user,
-//!    whichever row a section was handed: the node is a hint about place, never about exclusion.
-//! 2. A slot is given to (row, id) by a thread that was told a node; its home is that node modulo the nodes
-//!    that have cpus. So it is the row's own but on machines with more than [`ROWS`] nodes, or nodes that
-//!    got their first cpu later.
+//! 1. At any instant one thread of the process runs under an id. So a slot of (row, id) has one user, whichever row a
+//!    section was given: the node is a hint about placement and does not affect exclusion.
+//! 2. A slot is assigned to (row, id) by a thread that knows a node. The slot's home is that node modulo the number
+//!    of nodes with cpus. So it is the row's own, except on machines with more than [`ROWS`] nodes, or with nodes
+//!    that got their first cpu later.
 
 use super::directory::{Directory, Revoke};
 use super::high_water::Noted;
@@ -40,7 +40,7 @@ use crate::sys::rseq::field;
 /// Rows of the table. Nodes with the same remainder share one.
 const ROWS: usize = 16;
 
-/// A row whose node this process does not use is never touched, and takes no memory.
+/// A row of a node that this process does not use is never touched, and takes no memory.
 static DIRECTORY: Directory<{ ROWS * ROW }, MOST_SLOTS> = Directory::new();
 pub(super) static GIVEN: Noted = Noted::new();
 
@@ -50,7 +50,7 @@ impl Sealed for NodeCid {
 
     #[inline(always)]
     fn index() -> Index {
-        // The node last: what comes after it is not taken out of loops.
+        // The node last: the compiler does not hoist what comes after it out of loops.
         let (area, id) = sys::rseq::area_and_cid();
         let offsets = DIRECTORY.offsets().wrapping_add(row(published_node(area)) * ROW);
         Index { area, id, offsets }
@@ -65,7 +65,7 @@ impl Sealed for NodeCid {
         frozen::make_room::<NodeCid>();
         let (id, node) = match sys::rseq::node() {
             Some(_) => (id, node),
-            // The id is the cpu's number. It may be another cpu by now: then that one gets its slot.
+            // The id is the cpu's number. The thread may be on another cpu by now: then that one gets its slot.
             None => {
                 sys::current_cpu_and_node().filter(|(cpu, _)| *cpu < capacity()).unwrap_or((id, 0))
             }
@@ -87,31 +87,31 @@ impl Sealed for NodeCid {
     }
 }
 
-/// The node that the kernel publishes for the calling thread; where it publishes none, some number that is
-/// the same for all, most likely 0. `area` is that of the thread's area.
+/// The node that the kernel publishes for the calling thread. Where it publishes none, some number that is the same
+/// for all threads, most likely 0. `area` is the offset of the thread's area.
 #[inline(always)]
 fn published_node(area: isize) -> u32 {
-    // SAFETY: a field of the area in use, or of our own, which is always there.
+    // SAFETY: a field of the area in use, or of the library's own area, which always exists.
     unsafe { sys::rseq::read(area + field::NODE_ID) }
 }
 
-/// A node's row of the table.
+/// The row of a node in the table.
 #[inline(always)]
 fn row(node: u32) -> usize {
     node as usize % ROWS
 }
 
-/// How many slots there are on a machine of so many nodes and ids.
+/// The number of slots on a machine with this many nodes and ids.
 fn slots(nodes: u32, ids: u32) -> u32 {
     (ids * nodes).min(MOST_SLOTS as u32 / nodes * nodes)
 }
 
-/// Those at home on a node.
+/// The slots whose home is this node.
 fn slots_of(node: u32, nodes: u32, ids: u32) -> impl Iterator<Item = u32> + Clone {
     (node % nodes..slots(nodes, ids)).step_by(nodes as usize)
 }
 
-/// Nodes that slots are at home on: those that have cpus, at most [`ROWS`]. Read from the kernel once.
+/// The number of nodes that are homes of slots: those that have cpus, at most [`ROWS`]. Read from the kernel once.
 fn nodes() -> u32 {
     static NODES: AtomicU32 = AtomicU32::new(0);
     match NODES.load(Ordering::Relaxed) {
@@ -144,7 +144,7 @@ mod tests {
                 (0..nodes).flat_map(|node| slots_of(node, nodes, ids)).collect();
             all.sort_unstable();
             assert!(all.into_iter().eq(0..slots), "{nodes} nodes, {ids} ids");
-            // The lowest ones first, and as many for each, where all ids have theirs.
+            // The lowest ones first, and equally many for each node, once all ids have theirs.
             assert!(slots_of(nodes, nodes, ids).eq(slots_of(0, nodes, ids)));
         }
     }

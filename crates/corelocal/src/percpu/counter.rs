@@ -5,13 +5,13 @@ use core::fmt;
 use super::sums::Sum;
 use crate::cid::{Cid, SlotIndex};
 
-/// A counter that threads on different cores add to without disturbing each other.
+/// A counter that threads on different cores add to without contention.
 ///
-/// Its value is an `i64` that wraps. Adding costs about as much as an increment of a plain
-/// variable, whatever the number of threads; reading costs a cache miss for each core that added.
-/// That suits statistics: added to all the time, read now and then.
+/// Its value is an `i64` that wraps. An addition costs about as much as an increment of a plain variable, whatever
+/// the number of threads. Reading costs a cache miss for each core that has added. This suits statistics: updated all
+/// the time, read now and then.
 ///
-/// `I` chooses what indexes the slots; leave it out unless the number of the cpu matters.
+/// `I` chooses what indexes the slots. The default is right unless the number of the cpu matters.
 ///
 /// ```
 /// use corelocal::percpu::Counter;
@@ -31,32 +31,31 @@ use crate::cid::{Cid, SlotIndex};
 /// ```
 ///
 /// # Where it may be used
-/// In any thread, in signal handlers, before `main` and during thread exit, in the child after
-/// `fork`. Nothing blocks, nothing allocates from a heap, nothing panics. With the kernel's help
-/// refused (see [`crate::sys::Refusal`]) an addition is an atomic add on a line that few threads share.
+/// In any thread, in signal handlers, before `main` and during thread exit, and in the child after `fork`. Its
+/// methods do not block, panic, or allocate from a heap. Without critical sections (see [`crate::sys::Refusal`]) an
+/// addition is an atomic add on a line that few threads share.
 ///
-/// One exception: additions in a child of `vfork` may be lost, if another thread of the parent runs
-/// under the same id meanwhile; the child has the parent's memory but no registration.
+/// One exception: additions in a child of `vfork` may be lost, if another thread of the parent runs under the same id
+/// meanwhile. The child has the parent's memory but no rseq registration.
 ///
 /// # Memory
-/// 24 bytes, plus 8 bytes on each core that used it. A counter that was never added to takes
-/// nothing else.
+/// 24 bytes, and 8 bytes on each core that used it. A counter that was never added to takes no further memory.
 ///
 /// # Memory ordering
-/// All operations are relaxed: they order nothing else. A reader sees every addition that happens
-/// before the read, for instance those of threads it has joined.
+/// All operations are relaxed. A reader sees every addition that happens before the read, for instance those of
+/// threads that it has joined.
 pub struct Counter<I: SlotIndex = Cid> {
     sum: Sum<I>,
 }
 
 impl<I: SlotIndex> Counter<I> {
-    /// A counter of value 0.
+    /// Creates a counter of value 0.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Counter { sum: Sum::new() }
     }
 
-    /// A counter of value 0.
+    /// Creates a counter of value 0.
     #[cfg(loom)]
     pub fn new() -> Self {
         Counter { sum: Sum::new() }
@@ -64,40 +63,38 @@ impl<I: SlotIndex> Counter<I> {
 
     /// Adds `n`, wrapping.
     ///
-    /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.
+    /// Constant time; wait-free, with a bounded number of retries. Async-signal-safe.
     #[inline]
     pub fn add(&self, n: i64) {
         self.sum.add(n);
     }
 
-    /// Adds 1, wrapping; as [`add`](Counter::add). It needs a register less, so a loop that counts several things may
-    /// take less time (a sixth less with eight counters on a Zen 5).
+    /// Adds 1, wrapping. Like [`add`](Counter::add), with one register less: a loop that counts several things may be
+    /// faster (by a sixth with eight counters on a Zen 5).
     #[inline]
     pub fn increment(&self) {
         self.sum.increment();
     }
 
-    /// Subtracts `n`, wrapping; as [`add`](Counter::add).
+    /// Subtracts `n`, wrapping. Like [`add`](Counter::add).
     #[inline]
     pub fn sub(&self, n: i64) {
         self.add(n.wrapping_neg());
     }
 
-    /// The value.
+    /// Returns the value.
     ///
-    /// Exact once those who add are done and ordered before the call (joined, say). While others
-    /// add, it is a value the counter had words of at some moments during the call; nothing is
-    /// counted twice and what is missed now is seen later. Linear in the slots in use.
-    /// Async-signal-safe.
+    /// It includes every addition that happens before the call. Each concurrent addition is included once or not at
+    /// all; those that are missed are included by later calls. Linear in the slots in use. Async-signal-safe.
     pub fn get(&self) -> i64 {
         self.sum.get(0)
     }
 
     /// Takes the value, leaving 0.
     ///
-    /// What is added meanwhile is either part of the result or stays. Any number of threads may
-    /// take at once: each addition goes to exactly one of them. Linear in the slots in use; retried
-    /// while others take. Async-signal-safe.
+    /// A concurrent addition is either part of the result or stays. Any number of threads may take at once: each
+    /// addition goes to exactly one of them. Linear in the slots in use; retried while other threads take.
+    /// Async-signal-safe.
     pub fn take(&self) -> i64 {
         self.sum.exchange(0, 0)
     }

@@ -7,10 +7,9 @@ use crate::cid::{Cid, SlotIndex};
 
 /// A value that goes up and down, such as the requests in flight or the bytes in a cache.
 ///
-/// What changes it often, [`add`](Gauge::add) and [`sub`](Gauge::sub), costs what it costs a
-/// [`Counter`](super::Counter); one thread may add what another subtracts. [`set`](Gauge::set) is meant
-/// for now and then: it reads every core's part. Where several threads set a value all the time, a
-/// plain atomic is the better gauge.
+/// [`add`](Gauge::add) and [`sub`](Gauge::sub) cost as much as those of a [`Counter`](super::Counter). One thread may
+/// add what another one subtracts. [`set`](Gauge::set) reads every core's shard, so call it rarely. Where several
+/// threads set a value all the time, a plain atomic is the better gauge.
 ///
 /// ```
 /// use corelocal::percpu::Gauge;
@@ -28,19 +27,19 @@ use crate::cid::{Cid, SlotIndex};
 /// Its value is an `i64` that wraps.
 ///
 /// # Where it may be used, memory, memory ordering, vfork
-/// As [`Counter`](super::Counter).
+/// Like [`Counter`](super::Counter).
 pub struct Gauge<I: SlotIndex = Cid> {
     sum: Sum<I>,
 }
 
 impl<I: SlotIndex> Gauge<I> {
-    /// A gauge of value 0.
+    /// Creates a gauge of value 0.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Gauge { sum: Sum::new() }
     }
 
-    /// A gauge of value 0.
+    /// Creates a gauge of value 0.
     #[cfg(loom)]
     pub fn new() -> Self {
         Gauge { sum: Sum::new() }
@@ -48,19 +47,19 @@ impl<I: SlotIndex> Gauge<I> {
 
     /// Adds `n`, wrapping.
     ///
-    /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.
+    /// Constant time; wait-free, with a bounded number of retries. Async-signal-safe.
     #[inline]
     pub fn add(&self, n: i64) {
         self.sum.add(n);
     }
 
-    /// Subtracts `n`, wrapping; as [`add`](Gauge::add).
+    /// Subtracts `n`, wrapping. Like [`add`](Gauge::add).
     #[inline]
     pub fn sub(&self, n: i64) {
         self.add(n.wrapping_neg());
     }
 
-    /// Adds 1, and subtracts it when the result is dropped: for what is in flight.
+    /// Adds 1, and subtracts it when the result is dropped. Counts operations in flight.
     ///
     /// ```
     /// use corelocal::percpu::Gauge;
@@ -81,26 +80,26 @@ impl<I: SlotIndex> Gauge<I> {
         InFlight { gauge: self }
     }
 
-    /// Sets the value, and returns what it was.
+    /// Sets the value, and returns the old one.
     ///
-    /// What others add meanwhile is either part of the result or comes on top of `value`: nothing is
-    /// lost. Linear in the slots in use; retried while others set. Async-signal-safe.
+    /// A concurrent addition is either part of the result or added to `value`: none is lost. Linear in the slots in
+    /// use; retried while other threads set. Async-signal-safe.
     pub fn set(&self, value: i64) -> i64 {
         self.sum.exchange(0, value)
     }
 
-    /// The value.
+    /// Returns the value.
     ///
-    /// Exact once those who change it are done and ordered before the call (joined, say). While they
-    /// do not rest it may be a value that the gauge never had: an addition on one core is missed and a
-    /// later subtraction on another seen. Linear in the slots in use. Async-signal-safe.
+    /// It includes every change that happens before the call. During concurrent changes it may be a value that the
+    /// gauge never had, if an addition on one core is missed and a later subtraction on another one is seen. Linear
+    /// in the slots in use. Async-signal-safe.
     pub fn get(&self) -> i64 {
         self.sum.get(0)
     }
 }
 
-/// What [`Gauge::enter`] added, until it is dropped, by whatever thread: a task may take it along from core to core. One
-/// that is forgotten (`mem::forget`) stays in the gauge.
+/// The 1 that [`Gauge::enter`] added. It is subtracted when this is dropped, by any thread, so a task may take it
+/// from core to core. If it is forgotten (`mem::forget`), the 1 stays.
 #[derive(Debug)]
 #[must_use = "the gauge goes down when it is dropped"]
 pub struct InFlight<'a, I: SlotIndex = Cid> {

@@ -140,12 +140,13 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         Some(self.bind()?.shared(cid::shared_slot(&self.slots)))
     }
 
-    /// What goes with the calling thread's slot, or with its shared slot if it has none; `None`
-    /// without memory. A hint: for what any thread may use at any time.
+    /// The data of the calling thread's slot, or of its shared slot if it has none. `None` if there is no memory. It
+    /// is a hint, for data that any thread may access at any time.
     #[inline]
     pub(super) fn near(&self) -> Option<&'static T> {
         match cid::offset_of_this_thread::<I>() {
-            // SAFETY: invariant 1; the offset is that of a slot, which every region has.
+            // SAFETY: the base is that of a block this owns (invariant 1); the offset is that of a slot that every
+            // region has.
             Some(offset) => match unsafe { Block::from_base(self.slots.base()) } {
                 Some(block) => Some(block.slot_at(offset)),
                 None => self.near_cold(),
@@ -165,23 +166,23 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         self.share()
     }
 
-    /// What atomics and locks use under this shared slot, if it is in use.
+    /// The data of this shared slot, as atomics and locks access it, if it is in use.
     pub(super) fn shared_slot(&self, slot: u32) -> Option<&'static T> {
         (slot < self.slots.opened_shared()).then(|| self.block())?.map(|block| block.shared(slot))
     }
 
-    /// Which part of the block this is the address of.
+    /// The shard that this address belongs to.
     #[inline]
     pub(super) fn part_at(&self, at: *const T) -> Shard {
         self.block().map_or(Shard::Inline, |block| block.part_at(at))
     }
 
     fn block(&self) -> Option<Block<T>> {
-        // SAFETY: invariant 1.
+        // SAFETY: null, or the base of a block that this owns (invariant 1).
         unsafe { Block::from_base(self.slots.base()) }
     }
 
-    /// The block, allocated at its first use; `None` without memory.
+    /// The block, allocated at its first use. `None` if there is no memory.
     fn bind(&self) -> Option<Block<T>> {
         if let Some(block) = self.block() {
             return Some(block);
@@ -189,10 +190,10 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         let fresh = Block::<T>::allocate::<I>()?;
         let bound = self.slots.bind(fresh.base());
         if bound != fresh.base() {
-            // SAFETY: nobody else saw `fresh`, and no slot of it was used.
+            // SAFETY: no other thread has seen `fresh`, and none of its slots was used.
             unsafe { fresh.free::<I>(0) };
         }
-        // SAFETY: invariant 1.
+        // SAFETY: null, or the base of a block that this owns (invariant 1).
         unsafe { Block::from_base(bound) }
     }
 }
@@ -200,7 +201,7 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
 impl<T: Zeroed, I: SlotIndex> Drop for Owned<T, I> {
     fn drop(&mut self) {
         if let Some(block) = self.block() {
-            // SAFETY: invariant 1; `&mut self` proves that all users are done.
+            // SAFETY: this owns the block (invariant 1); `&mut self` excludes all other users.
             unsafe { block.free::<I>(self.slots.opened_shared()) };
         }
     }
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
     use crate::primitive::atomic::AtomicU64;
 
-    /// Else whoever walks along the numbers would miss a part when a slot comes into use meanwhile.
+    /// Otherwise a walk along the numbers could miss a shard when a slot comes into use meanwhile.
     #[test]
     fn a_part_keeps_its_number() {
         let shards = Owned::<AtomicU64, cid::Cid>::new();

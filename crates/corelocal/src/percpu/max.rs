@@ -1,14 +1,14 @@
 //! The largest value seen, and the smallest.
 //!
-//! # Data's way
-//! `record` → section `store_greater` on the slot's word: a load and a compare, and a store when the
-//! value is a new maximum of this core. Where sections are unavailable: one atomic maximum on a shared
-//! slot's word, or on `rest` where there is no memory for slots. `get` takes the maximum of all three.
+//! # Data flow
+//! `record` → critical section `store_greater` on the slot's word: a load and a compare, and a store if the value is
+//! a new maximum of this core. Where critical sections are unavailable: one atomic maximum on a shared slot's word,
+//! or on `rest` if there is no memory for slots. `get` takes the maximum of all three.
 //!
 //! # Invariant
 //! Words only grow, and none exceeds the largest value recorded; one of them is that value.
 //!
-//! [`Min`] is the [`Max`] of what is missing to the largest value that there can be.
+//! [`Min`] is a [`Max`] of the differences from the largest possible value.
 
 use core::fmt;
 

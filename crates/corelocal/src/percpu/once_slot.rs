@@ -1,14 +1,19 @@
-//! A value made at first use, in memory that starts out as zeros.
+//! A value made at first use, in memory that starts as zeros.
 //!
-//! Slots are zeroed pages, but a `T` may be anything. Whoever comes first makes one and puts it in; the
-//! value is made before the slot is claimed, so that an initialiser that panics, is slow or comes back
-//! here leaves nothing behind.
+//! Slots are zeroed pages, but a `T` may be anything. The first thread makes a value and puts it in. The value is
+//! made before the slot is claimed. So an initialiser may panic, be slow, or use the same slot, without leaving a
+//! trace.
+//!
+//! | state | meaning |
+//! |---|---|
+//! | EMPTY (0) | There is no value. |
+//! | FILLING, tag | The thread with this tag (`sys/owner_tag.rs`) is writing the value. If a fork left it behind: like EMPTY. |
+//! | FULL | There is a value. |
 //!
 //! Invariants:
-//! 1. `state` goes from EMPTY to a filler's tag to FULL, each once between two times of exclusive access;
-//!    `value` is initialised exactly while it is FULL.
-//! 2. The thread whose tag it is alone writes `value`, and nothing of the user's runs meanwhile. The tag of a thread
-//!    that a fork left behind is as EMPTY.
+//! 1. `state` goes from EMPTY to FILLING to FULL, each once between two times of exclusive access. `value` is
+//!    initialised exactly while it is FULL.
+//! 2. Only the thread with the tag writes `value`, and no code of the caller runs meanwhile.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -20,7 +25,7 @@ use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::owner_tag::{self, Holder};
 
 const EMPTY: u32 = 0;
-/// Of the tag that is above it.
+/// Marks a state whose upper bits are a tag.
 const FILLING: u32 = 1;
 const FULL: u32 = 2;
 const TAG_SHIFT: u32 = 2;
@@ -37,25 +42,25 @@ pub(super) struct OnceSlot<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// What came of an attempt to fill a slot.
+/// The outcome of an attempt to fill a slot.
 pub(super) enum Filled<'a, T> {
-    /// The candidate is there now; what it was moved from holds none any more.
+    /// The candidate was moved in; its old place holds no value any more.
     Moved(&'a T),
     /// There was a value before.
     Before(&'a T),
-    /// Another thread is putting one in.
+    /// Another thread is putting a value in.
     Busy,
 }
 
-// SAFETY: `&T` is given to any thread, and a value may be dropped by another than the one that made it.
+// SAFETY: any thread may get `&T`, and the value may be dropped by another thread than the one that made it.
 unsafe impl<T: Send + Sync> Sync for OnceSlot<T> {}
 
-/// As far as the value is, which is written once and stays until it is dropped.
+/// As far as the value is unwind-safe: it is written once and stays until it is dropped.
 impl<T: UnwindSafe + RefUnwindSafe> RefUnwindSafe for OnceSlot<T> {}
 
-// SAFETY: EMPTY is 0, and an uninitialised value may be any bytes; it is the owner that drops values.
+// SAFETY: EMPTY is 0, and an uninitialised value may be any bytes; the slot's owner drops values.
 unsafe impl<T: Send + Sync + 'static> Zeroed for OnceSlot<T> {
-    /// A value is reached without a section, whether the slot is frozen or not.
+    /// A value is accessed without a critical section, whether the slot is frozen or not.
     const KIND: Kind = Kind::Fixed;
 
     #[cfg(loom)]
@@ -75,7 +80,7 @@ impl<T> OnceSlot<T> {
         OnceSlot { state: AtomicU32::new(EMPTY), value: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
-    /// Whether there is a value; what `as_ptr` then points to is visible.
+    /// Whether there is a value. If so, `as_ptr` points to it, and it is visible.
     #[inline(always)]
     pub(super) fn is_full(&self) -> bool {
         // Acquire: partner is the Release in `publish`.
@@ -85,12 +90,12 @@ impl<T> OnceSlot<T> {
     /// The value, if there is one.
     #[inline(always)]
     pub(super) fn get(&self) -> Option<&T> {
-        // SAFETY: invariant 1; nobody has it exclusively while `self` is borrowed, but by `as_ptr`,
-        // whose user rules out this.
+        // SAFETY: FULL, so the value is initialised (invariant 1). No thread has it exclusively while `self` is
+        // borrowed, except through `as_ptr`, whose callers exclude this.
         self.is_full().then(|| unsafe { (*self.value.get()).assume_init_ref() })
     }
 
-    /// Where the value is, for those who exclude others by their own means.
+    /// The address of the value, for callers that exclude other threads by their own means.
     #[inline(always)]
     pub(super) fn as_ptr(&self) -> *mut T {
         self.value.get().cast()
@@ -98,14 +103,15 @@ impl<T> OnceSlot<T> {
 
     /// Moves the value at `candidate` in, if there is none. Async-signal-safe.
     ///
-    /// By a pointer: each function that takes a `T` by value may have a copy of its own on the stack, and a `T`
-    /// may be as long as a thread's stack is.
+    /// It takes a pointer because each function that takes a `T` by value may have a copy of its own on the stack,
+    /// and a `T` may be as long as a thread's stack.
     ///
     /// # Safety
-    /// `candidate` is valid for reads. Where the result is [`Filled::Moved`], the caller's is to be forgotten.
+    /// - `candidate` is valid for reads.
+    /// - If the result is [`Filled::Moved`], the caller forgets its value.
     pub(super) unsafe fn fill(&self, candidate: *const T) -> Filled<'_, T> {
-        // Acquire on failure: partner is the Release in `publish`. Success orders nothing: the memory was
-        // handed out zeroed, and ordered by whoever showed us the slot.
+        // Acquire on failure: partner is the Release in `publish`. Success orders nothing: the memory was zeroed, and
+        // ordered by the code that gave this thread the slot.
         let claim = |before| {
             self.state.compare_exchange(before, filling(), Ordering::Relaxed, Ordering::Acquire)
         };
@@ -119,28 +125,29 @@ impl<T> OnceSlot<T> {
         };
         match claimed {
             Ok(_) => {
-                // SAFETY: invariant 2, claimed just now; the caller's promise.
+                // SAFETY: this thread has just claimed the slot (invariant 2); the caller guarantees a valid
+                // candidate.
                 unsafe {
                     candidate.copy_to_nonoverlapping(self.as_ptr(), 1);
                     self.publish();
                 }
-                // SAFETY: FULL now, invariant 1.
+                // SAFETY: FULL now, so the value is initialised (invariant 1).
                 Filled::Moved(unsafe { &*self.as_ptr() })
             }
-            // SAFETY: likewise.
+            // SAFETY: FULL, so the value is initialised (invariant 1).
             Err(FULL) => Filled::Before(unsafe { &*self.as_ptr() }),
             Err(_filling) => Filled::Busy,
         }
     }
 
-    /// As [`fill`](Self::fill), waiting while another thread puts a value in, which is no more than a
-    /// copy of it. Not for a signal handler, which would wait for the thread it interrupted.
+    /// Like [`fill`](Self::fill), but waits while another thread puts a value in, which takes as long as a copy of
+    /// it. Not for signal handlers, which would wait for the thread they interrupted.
     ///
     /// # Safety
-    /// As [`fill`](Self::fill).
+    /// - As [`fill`](Self::fill).
     pub(super) unsafe fn fill_patiently(&self, candidate: *const T) -> Filled<'_, T> {
         loop {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller keeps the conditions of `fill`.
             match unsafe { self.fill(candidate) } {
                 Filled::Busy => super::blocking::nap(Duration::from_micros(50)),
                 filled => return filled,
@@ -151,25 +158,25 @@ impl<T> OnceSlot<T> {
     /// Makes a value in place.
     ///
     /// # Safety
-    /// There is none, and others are excluded.
+    /// - There is no value, and other threads are excluded.
     pub(super) unsafe fn make(&self, init: impl FnOnce() -> T) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that there is no value, and excludes other threads.
         unsafe {
             self.as_ptr().write(init());
             self.publish();
         }
     }
 
-    /// Says that there is a value.
+    /// Marks the slot as full.
     ///
     /// # Safety
-    /// `as_ptr` was written to by the one that may.
+    /// - The value was written through `as_ptr` by the thread that may.
     unsafe fn publish(&self) {
         // Release: partner is the Acquire in `is_full` and `fill`.
         self.state.store(FULL, Ordering::Release);
     }
 
-    /// Leaves it as it is while another thread puts a value in.
+    /// Stays in the state in which another thread puts a value in.
     #[cfg(all(test, not(loom)))]
     pub(super) fn claim(&self) {
         self.state.store(filling(), Ordering::Relaxed);
@@ -178,32 +185,34 @@ impl<T> OnceSlot<T> {
     /// Takes the value out.
     ///
     /// # Safety
-    /// The caller has exclusive access to the slot, and what others did to it is ordered before.
+    /// - The caller has exclusive access to the slot, which is ordered after all accesses by others.
     pub(super) unsafe fn take(&self) -> Option<T> {
         if self.state.load(Ordering::Relaxed) != FULL {
             return None;
         }
         self.state.store(EMPTY, Ordering::Relaxed);
-        // SAFETY: invariant 1; moved out once, since the state says so.
+        // SAFETY: FULL, so the value is initialised (invariant 1). It is moved out once, since the state is EMPTY
+        // now.
         Some(unsafe { self.as_ptr().read() })
     }
 
-    /// Drops the value where it is, if there is one.
+    /// Drops the value in place, if there is one.
     ///
     /// # Safety
-    /// As [`take`](Self::take).
+    /// - As [`take`](Self::take).
     pub(super) unsafe fn drop_in_place(&self) {
         if self.state.load(Ordering::Relaxed) == FULL {
-            // First, for a drop that panics.
+            // First, in case the drop panics.
             self.state.store(EMPTY, Ordering::Relaxed);
-            // SAFETY: invariant 1; dropped once, since the state says so.
+            // SAFETY: the state was FULL, so the value is initialised (invariant 1). It is dropped once, since the
+            // state is EMPTY now.
             unsafe { self.as_ptr().drop_in_place() };
         }
     }
 }
 
-/// Calls `next`, which drops something, until it says that there is no more; on where a drop panics. (A second
-/// panic aborts, as anywhere.)
+/// Calls `next`, which drops something, until it returns false. Continues after a drop that panics. (A second panic
+/// aborts, as usual.)
 pub(super) fn drop_each(next: impl FnMut() -> bool) {
     struct Rest<F: FnMut() -> bool>(F);
     impl<F: FnMut() -> bool> Drop for Rest<F> {
@@ -215,10 +224,10 @@ pub(super) fn drop_each(next: impl FnMut() -> bool) {
     while (rest.0)() {}
 }
 
-/// Fills a slot by a value; the value that is there then, unless another thread is putting one in.
+/// Fills a slot by a value. Returns the value that is there then, unless another thread is putting one in.
 #[cfg(test)]
 fn fill<T>(slot: &OnceSlot<T>, candidate: T) -> Option<&T> {
-    // SAFETY: forgotten where it was moved.
+    // SAFETY: the candidate is forgotten if it was moved.
     match unsafe { slot.fill(&raw const candidate) } {
         Filled::Moved(value) => {
             core::mem::forget(candidate);
@@ -240,18 +249,18 @@ mod tests {
         assert!(slot.get().is_none());
         assert_eq!(fill(&slot, String::from("first")).unwrap(), "first");
         assert_eq!(fill(&slot, String::from("second")).unwrap(), "first");
-        // SAFETY: this thread's alone.
+        // SAFETY: only this thread uses the slot.
         assert_eq!(unsafe { slot.take() }.unwrap(), "first");
-        // SAFETY: likewise.
+        // SAFETY: only this thread uses the slot.
         assert!(unsafe { slot.take() }.is_none());
         assert_eq!(fill(&slot, String::from("third")).unwrap(), "third");
-        // SAFETY: likewise.
+        // SAFETY: only this thread uses the slot.
         unsafe { slot.drop_in_place() };
         assert!(slot.get().is_none());
-        // SAFETY: likewise.
+        // SAFETY: only this thread uses the slot, which is empty.
         unsafe { slot.make(|| String::from("fourth")) };
         assert_eq!(slot.get().unwrap(), "fourth");
-        // SAFETY: likewise.
+        // SAFETY: only this thread uses the slot.
         unsafe { slot.drop_in_place() };
     }
 
@@ -261,7 +270,7 @@ mod tests {
         slot.claim();
         assert_eq!(fill(&slot, 7), None);
         assert!(slot.get().is_none());
-        // SAFETY: this test stands for the one that fills.
+        // SAFETY: this test takes the place of the filling thread.
         unsafe { slot.make(|| 8) };
         assert_eq!(fill(&slot, 7), Some(&8));
     }
@@ -283,14 +292,14 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// What the state says that there is, as loom sees it: the value itself it does not watch.
+    /// The slot's content under loom, which cannot watch the value itself.
     struct Twin {
         slot: OnceSlot<u32>,
         value: loom::cell::UnsafeCell<u32>,
     }
 
     impl Twin {
-        /// Two threads fill at once: whoever gets a value gets the same one, whole.
+        /// Two threads fill at once: both get the same value, whole.
         fn explore(fill: fn(&Twin, u32) -> bool) {
             loom::model(move || {
                 let value = loom::cell::UnsafeCell::new(0);
@@ -311,13 +320,13 @@ mod loom_tests {
             self.value.with(|value| unsafe { *value })
         }
 
-        /// What `fill` does, with one order and one state to be chosen.
+        /// As `fill`, with this state and this order.
         fn fill(&self, n: u32, filling: u32, order: Ordering) -> bool {
             let state = &self.slot.state;
             let (success, failure) = (Ordering::Relaxed, Ordering::Acquire);
             match state.compare_exchange(EMPTY, filling, success, failure) {
                 Ok(_) => {
-                    // SAFETY: ours by the exchange; loom checks it.
+                    // SAFETY: claimed by the exchange; loom checks it.
                     self.value.with_mut(|value| unsafe { *value = n });
                     state.store(FULL, order);
                     true
@@ -332,28 +341,28 @@ mod loom_tests {
         Twin::explore(|twin, n| twin.fill(n, FILLING, Ordering::Release));
     }
 
-    /// Who finds a value does not see it.
+    /// A thread that finds a value does not see its content.
     #[test]
     #[should_panic(expected = "Causality violation")]
     fn loom_catches_a_value_stored_without_release() {
         Twin::explore(|twin, n| twin.fill(n, FILLING, Ordering::Relaxed));
     }
 
-    /// A value is found that is still being put in.
+    /// A value is found while it is being written.
     #[test]
     #[should_panic(expected = "Causality violation")]
     fn loom_catches_a_value_found_too_soon() {
         Twin::explore(|twin, n| twin.fill(n, FULL, Ordering::Release));
     }
 
-    /// A slot that seems empty meanwhile gets two.
+    /// A slot that seems empty meanwhile gets two values.
     #[test]
     #[should_panic(expected = "Causality violation")]
     fn loom_catches_two_that_fill() {
         Twin::explore(|twin, n| twin.fill(n, EMPTY, Ordering::Release));
     }
 
-    /// The slot itself: whoever gets a value gets the same one.
+    /// The slot itself: all threads get the same value.
     #[test]
     fn loom_fillers_agree() {
         loom::model(|| {

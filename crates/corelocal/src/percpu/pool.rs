@@ -93,7 +93,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Pool<T, CAPACITY, I
         self.adopt(self.get())
     }
 
-    /// A guard that puts the object back when it is dropped, wherever the object comes from.
+    /// Wraps an object of any origin in a guard that puts it back when it is dropped.
     #[inline]
     pub fn adopt(&self, object: T) -> Pooled<'_, T, CAPACITY, I> {
         Pooled { pool: self, object: ManuallyDrop::new(object) }
@@ -101,7 +101,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Pool<T, CAPACITY, I
 
     /// Puts an object back, or drops it if this core has enough of them.
     ///
-    /// Constant time, but for the drop, which runs outside of any critical section.
+    /// Constant time, apart from the drop, which runs outside of critical sections.
     #[inline]
     pub fn put(&self, object: T) {
         drop(self.try_put(object));
@@ -112,13 +112,13 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Pool<T, CAPACITY, I
     /// Constant time. Async-signal-safe.
     ///
     /// # Errors
-    /// The object, if this core has enough of them.
+    /// Returns the object if this core has enough of them.
     #[inline]
     pub fn try_put(&self, object: T) -> Result<(), T> {
         self.idle.push(object)
     }
 
-    /// About how many idle objects there are, on all cores. Linear in the ids in use.
+    /// The approximate number of idle objects, on all cores. Linear in the ids in use.
     pub fn len(&self) -> usize {
         self.idle.len()
     }
@@ -128,17 +128,17 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Pool<T, CAPACITY, I
         self.idle.is_empty()
     }
 
-    /// How many idle objects a core holds at most.
+    /// The maximum number of idle objects on a core.
     pub const fn capacity(&self) -> usize {
         CAPACITY
     }
 }
 
-/// From afar: for slots that can be frozen.
+/// Access to other cores, for slots that can be frozen.
 impl<T: Send + 'static, const CAPACITY: usize, I: Revocable> Pool<T, CAPACITY, I> {
-    /// Drops all idle objects, those of other cores too. Returns how many.
+    /// Drops all idle objects, including those of other cores. Returns their number.
     ///
-    /// Costs as [`Stack::drain_all`], and the drops. Not for signal handlers.
+    /// Costs as much as [`Stack::drain_all`], and the drops. Not for signal handlers.
     ///
     /// # Errors
     /// [`Busy`]: some slot could not be frozen. The objects of all others have been dropped.
@@ -154,10 +154,10 @@ impl<T: Send + 'static, const CAPACITY: usize, I: Revocable> Pool<T, CAPACITY, I
         self.idle.drain_all(drop)
     }
 
-    /// Drops the idle objects that no core is likely to ask for: those in slots beyond the number of cpus
-    /// that the calling thread may run on, and those of threads without sections. Returns how many.
+    /// Drops idle objects that are unlikely to be used: those in slots beyond the number of cpus that the calling
+    /// thread may run on, and those of threads without critical sections. Returns their number.
     ///
-    /// For a process that was confined to fewer cpus meanwhile. Costs as [`clear`](Pool::clear).
+    /// For a process that was confined to fewer cpus meanwhile. Costs as much as [`clear`](Pool::clear).
     ///
     /// # Errors
     /// As [`clear`](Pool::clear).
@@ -166,7 +166,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: Revocable> Pool<T, CAPACITY, I
     }
 }
 
-/// Objects of `T::default`.
+/// Creates a pool of `T::default()` objects.
 impl<T: Default + Send + 'static, const CAPACITY: usize, I: SlotIndex> Default
     for Pool<T, CAPACITY, I>
 {
@@ -181,25 +181,24 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> fmt::Debug for Pool
     }
 }
 
-/// An object on loan from a [`Pool`]: it goes back when this is dropped, in the state it is in then.
+/// An object from a [`Pool`], which is put back when this is dropped, in its state at that time.
 ///
-/// That holds for a drop by a panic, too: an object that may be left half changed should be
-/// [taken out](Pooled::detach) while it is.
+/// This also holds for a drop by a panic: [take the object out](Pooled::detach) while it may be left half changed.
 #[must_use = "the object goes back to the pool at once"]
 pub struct Pooled<'a, T: Send + 'static, const CAPACITY: usize = 64, I: SlotIndex = Cid> {
     pool: &'a Pool<T, CAPACITY, I>,
-    /// Invariant: an object, until `detach` or `drop` takes it.
+    /// Invariant: it holds an object, until `detach` or `drop` takes it.
     object: ManuallyDrop<T>,
 }
 
 impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Pooled<'_, T, CAPACITY, I> {
-    /// Keeps the object from the pool.
+    /// Takes the object out for good, so that it is not put back.
     ///
-    /// An associated function, so that it does not hide one of the object's.
+    /// An associated function, so that it does not hide a method of the object.
     #[inline]
     pub fn detach(this: Self) -> T {
         let mut this = ManuallyDrop::new(this);
-        // SAFETY: the field's invariant; `drop` will not run.
+        // SAFETY: the field holds an object by its invariant, and `drop` will not run.
         unsafe { ManuallyDrop::take(&mut this.object) }
     }
 }
@@ -207,7 +206,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Pooled<'_, T, CAPAC
 impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Drop for Pooled<'_, T, CAPACITY, I> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the field's invariant; nobody looks at it after a drop.
+        // SAFETY: the field holds an object by its invariant, and is not accessed after a drop.
         self.pool.put(unsafe { ManuallyDrop::take(&mut self.object) });
     }
 }

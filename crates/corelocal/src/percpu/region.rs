@@ -1,24 +1,24 @@
-//! Memory with a slot for each possible id, in mappings of blocks of one length and kind.
+//! Memory with a slot for each possible id: mappings that are divided into blocks of one length and kind.
 //!
-//! A region is one mapping: a header, then slots of 1 MiB, downward from its base those of sections,
-//! upward the shared ones. A block is the same bytes of every slot, so the blocks of one core lie side
-//! by side in that core's own pages, whoever declared them, and no two cores ever share a line.
+//! A region is one mapping: a header, then slots of 1 MiB. Slots of critical sections lie below its base, shared ones
+//! above. A block consists of the same bytes of every slot. So the blocks of one core lie next to each other in that
+//! core's own pages, whichever code declared them, and no two cores share a cache line.
 //!
 //! ```text
 //!   header │ … │ slot 1: b0 b1 b2 … │ slot 0: b0 b1 b2 … ┃ shared 0: b0 b1 b2 … │ shared 1 …
 //!                        └──────────────────────┴── one block ──┘   ┃ the region's base
 //! ```
 //!
-//! Blocks come and go by two bits each (`block_state.rs`).
+//! The state of a block takes two bits (`block_state.rs`).
 //!
 //! Invariants:
-//! 1. A region has a slot for each id below `cid::capacity()`, or of every node one, where slots go by node
-//!    (`Class`), and `cid::shared_capacity()` shared ones; pages become resident when somebody first writes
-//!    to them, on the node of that thread where slots go by node.
+//! 1. A region has a slot for each id below `cid::capacity()`, or one for each id of every node if slots go by node
+//!    (`Class`), and `cid::shared_capacity()` shared ones. A page becomes resident when a thread first writes to it,
+//!    on that thread's node if slots go by node.
 //! 2. All bytes of a FREE block are 0, or what its list's owner left there (`Wipe`).
-//! 3. Regions of the process are never unmapped, so a stale base never points to foreign memory. A list
-//!    that an object owns goes with it, when nobody has one of its bases any more (`area/mod.rs`).
-//! 4. Nothing here blocks or takes a heap: blocks are made inside signal handlers and malloc.
+//! 3. Regions of the process are never unmapped, so a stale base never points to foreign memory. A list that an
+//!    object owns is unmapped with the object, when none of its bases is in use (`area/mod.rs`).
+//! 4. No function blocks or uses a heap: blocks are allocated inside signal handlers and malloc.
 //! 5. The base of a region is a multiple of `SLOT_LEN`, so the base of a block yields its region.
 
 mod list;
@@ -36,7 +36,7 @@ use crate::sys::page_size::page_size;
 use crate::sys::pages;
 
 pub(super) const SLOT_LEN: usize = 1 << SLOT_SHIFT;
-/// The shortest block, as a power of two: one word.
+/// The base-2 logarithm of the shortest block: one word.
 pub(super) const SHORTEST: u32 = 3;
 const LENGTHS: usize = (SLOT_SHIFT - SHORTEST + 1) as usize;
 
@@ -44,25 +44,25 @@ const LENGTHS: usize = (SLOT_SHIFT - SHORTEST + 1) as usize;
 pub(super) struct Region {
     /// The region of the same length and class that was made before this one.
     next: *const Region,
-    /// How many regions of the list were made before this one.
+    /// The number of regions of the list that were made before this one.
     serial: u32,
-    /// The length of its blocks, as a power of two.
+    /// The base-2 logarithm of its blocks' length.
     shift: u32,
     class: Class,
-    /// The kernel does not let us choose where its pages come into being.
+    /// The kernel refuses to place its pages on the node of their first use.
     is_displaced: bool,
     /// The word of states where the search for a free block begins. A hint: a release that races with a search may
     /// leave a free block before it.
     first: AtomicU32,
 }
 
-/// Leaves a block's bytes in a slot as its next owner is to find them.
+/// Puts a block's bytes in a slot into the state that its next owner expects.
 ///
 /// # Safety
-/// The bytes are those of one block in one slot, and used by nobody else.
+/// - The bytes are those of one block in one slot, and no other thread uses them.
 pub(super) type Wipe = unsafe fn(at: *mut u8, len: usize, kind: Kind);
 
-/// The process's, for each class and length. They never shrink (invariant 3).
+/// The process's lists, one for each class and length. They never shrink (invariant 3).
 static LISTS: [[List; LENGTHS]; Class::COUNT] =
     [const { [const { List::new() }; LENGTHS] }; Class::COUNT];
 
@@ -70,7 +70,7 @@ fn list(class: Class, shift: u32) -> &'static List {
     &LISTS[class.number()][(shift - SHORTEST) as usize]
 }
 
-/// The regions of a class and length.
+/// The list of a class and length.
 fn regions(class: Class, shift: u32) -> impl Iterator<Item = &'static Region> {
     list(class, shift).regions()
 }
@@ -81,27 +81,28 @@ pub(super) fn all() -> impl Iterator<Item = &'static Region> {
     Class::all().flat_map(move |class| lengths().flat_map(move |shift| regions(class, shift)))
 }
 
-/// Takes a free block of the process's, as [`List::allocate`] does.
+/// Allocates a block of the process. See [`List::allocate`].
 pub(super) fn allocate(class: Class, shift: u32) -> Option<*mut u8> {
     list(class, shift).allocate(class, shift)
 }
 
-/// Gives a block of the process's back.
+/// Frees a block of the process.
 ///
 /// # Safety
-/// As [`List::release`]; `base` was allocated with this class and length.
+/// - As [`List::release`].
+/// - `base` was allocated with this class and length.
 pub(super) unsafe fn release(base: *mut u8, class: Class, shift: u32, shared: u32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the conditions of `List::release`.
     unsafe { list(class, shift).release(base, (class, shift), shared, zero) };
 }
 
-/// Bytes of a region whose blocks are like this: address space, not memory.
+/// The length of a region with such blocks, in bytes of address space.
 pub(super) fn mapping_len(class: Class, shift: u32) -> usize {
     let slots = slots(class) + cid::shared_capacity();
     Region::header_len(shift) + ((slots as usize) << SLOT_SHIFT)
 }
 
-/// Slots of sections of a region.
+/// The number of a region's slots for critical sections.
 fn slots(class: Class) -> u32 {
     match class.by_node {
         true => cid::capacity_of::<NodeCid>(),
@@ -110,24 +111,24 @@ fn slots(class: Class) -> u32 {
 }
 
 impl Region {
-    /// Blocks of a region whose blocks have this length.
+    /// The number of blocks in a region, for blocks of this length.
     const fn blocks_of(shift: u32) -> usize {
         SLOT_LEN >> shift
     }
 
-    /// Bytes before the slots.
+    /// The number of bytes before the slots.
     fn header_len(shift: u32) -> usize {
         let states = Self::blocks_of(shift).div_ceil(IN_A_WORD) * 8;
         (size_of::<Region>() + states).next_multiple_of(page_size())
     }
 
-    /// Bytes of the mapping: address space, not memory.
+    /// The length of the mapping, in bytes of address space.
     pub(super) fn len(&self) -> usize {
         mapping_len(self.class, self.shift)
     }
 
     pub(super) fn start(&self) -> *mut u8 {
-        // Of the mapping, which the kernel gave as an address, not of `self` alone.
+        // Of the whole mapping, whose address was exposed, not of `self` alone.
         core::ptr::with_exposed_provenance_mut((&raw const *self).addr())
     }
 
@@ -139,17 +140,17 @@ impl Region {
         self.is_displaced
     }
 
-    /// The length of its blocks.
+    /// The length of its blocks in each slot, in bytes.
     pub(super) fn block_len(&self) -> usize {
         1 << self.shift
     }
 
-    /// How many blocks it has.
+    /// The number of its blocks.
     pub(super) fn blocks(&self) -> usize {
         Region::blocks_of(self.shift)
     }
 
-    /// How many of them have an owner. Linear.
+    /// The number of blocks in use. Linear.
     pub(super) fn taken(&self) -> usize {
         self.words().iter().map(block_state::owned).sum()
     }
@@ -159,12 +160,12 @@ impl Region {
         self.start().wrapping_add(Region::header_len(self.shift) + slots)
     }
 
-    /// Where a slot of sections begins.
+    /// The address of a slot for critical sections.
     pub(super) fn slot(&self, slot: u32) -> *mut u8 {
         self.base().wrapping_add(offset(slot) as usize)
     }
 
-    /// Where a shared slot begins.
+    /// The address of a shared slot.
     pub(super) fn shared(&self, slot: u32) -> *mut u8 {
         self.base().wrapping_add((slot as usize) << SLOT_SHIFT)
     }
@@ -176,7 +177,7 @@ impl Region {
 
     fn words(&self) -> &[AtomicU64] {
         let words = self.blocks().div_ceil(IN_A_WORD);
-        // SAFETY: the header's mapping goes on behind `self` for so many zeroed words.
+        // SAFETY: the header's mapping continues after `self` with this many zeroed words.
         unsafe { core::slice::from_raw_parts(self.start().add(size_of::<Region>()).cast(), words) }
     }
 
@@ -184,20 +185,20 @@ impl Region {
         State::new(&self.words()[number / IN_A_WORD], number % IN_A_WORD)
     }
 
-    /// Takes a free block from the word `first` on. Linear in the words behind it that have no free block.
+    /// Allocates a block, searching from the word `first` on. Linear in the words that have no free block.
     fn take(&self) -> Option<*mut u8> {
         // Relaxed: a hint.
         let first = self.first.load(Ordering::Relaxed);
         let taken = self.take_from(first as usize);
         if taken.is_none() {
-            // The next search passes this region by. Unless a release moved the hint meanwhile. Relaxed: a hint.
+            // The next search skips this region, unless a release has moved the hint meanwhile. Relaxed: a hint.
             let end = self.words().len() as u32;
             let _ = self.first.compare_exchange(first, end, Ordering::Relaxed, Ordering::Relaxed);
         }
         taken
     }
 
-    /// Takes a free block from this word of states on, wherever `first` points.
+    /// Allocates a block, searching from this word of states on.
     fn take_from(&self, first: usize) -> Option<*mut u8> {
         let words = self.words();
         for (nth, word) in words.iter().enumerate().skip(first) {
@@ -212,10 +213,10 @@ impl Region {
         None
     }
 
-    /// The region that a block of this class and length lies in (invariant 5).
+    /// The region that contains a block of this class and length (invariant 5).
     ///
     /// # Safety
-    /// The block was taken from such a region, which is still mapped.
+    /// - The block was allocated from such a region, which is still mapped.
     unsafe fn of<'a>(base: *mut u8, class: Class, shift: u32) -> &'a Region {
         let above = Region::header_len(shift) + ((slots(class) as usize) << SLOT_SHIFT);
         let start = (base.addr() & !(SLOT_LEN - 1)) - above;
@@ -223,43 +224,45 @@ impl Region {
         unsafe { &*core::ptr::with_exposed_provenance(start) }
     }
 
-    /// Keeps a block from being reused until `unpin`; false if it has no owner, or is pinned already.
+    /// Keeps a block from being reused until `unpin`. False if it is free, or pinned already.
     pub(super) fn pin(&self, number: usize) -> bool {
         self.state(number).pin()
     }
 
-    /// Ends `pin`, and the release of the block if there was one meanwhile.
+    /// Ends `pin`, and completes the release of the block if it was released meanwhile.
     pub(super) fn unpin(&self, number: usize) {
         if !self.state(number).unpin() {
-            // SAFETY: released, and nobody but the pin's holder refers to it.
+            // SAFETY: the block was released, and only this thread, which had it pinned, refers to it.
             unsafe { self.clear(number, cid::shared_capacity(), zero) };
         }
     }
 
-    /// `unpin` for a thread that a fork left behind, if it had pinned the block. Released since, the block
-    /// stays as it is: who clears it cannot be told.
+    /// `unpin` for a thread that a fork left behind, if it had pinned the block. A block that was released since
+    /// stays as it is, since it is unknown which thread clears it.
     pub(super) fn unpin_left(&self, number: usize) {
         let _ = self.state(number).unpin();
     }
 
-    /// FREEING to FREE, left as `wipe` does it.
+    /// FREEING to FREE. `wipe` clears the bytes.
     ///
     /// # Safety
-    /// The block is FREEING, nobody uses it, and its shared slots from `shared` on were never used.
+    /// - The block is FREEING and unused.
+    /// - Its shared slots from `shared` on were never used.
     unsafe fn clear(&self, number: usize, shared: u32, wipe: Wipe) {
         let at = number << self.shift;
-        // Any block may have been used under any slot that was ever given.
+        // A block may have been used under any slot that was ever assigned.
         let by_node = self.class.by_node;
-        // The page of zeros, which was only read, would become one of its own on this thread's node.
+        // A page that was only read is the shared page of zeros. A write would make it a page of its own on this
+        // thread's node.
         let len = 1 << self.shift;
         let is_used =
             |slot: &*mut u8| !by_node || pages::may_be_written(slot.wrapping_add(at), len);
         let slots = 0..cid::highest_water(by_node);
         let slots = slots.map(|slot| self.slot(slot)).filter(is_used);
-        // The first shared slot is used by trims, too.
+        // Trims use the first shared slot, too.
         let shared = (0..shared.max(1)).map(|slot| self.shared(slot));
         for slot in slots.chain(shared) {
-            // SAFETY: the block's bytes in a slot, used by nobody else.
+            // SAFETY: the block's bytes in a slot, which no other thread uses.
             unsafe { wipe(slot.wrapping_add(at), len, self.class.kind) };
         }
         self.state(number).finish();
@@ -267,27 +270,27 @@ impl Region {
     }
 }
 
-/// Makes the bytes 0 without making pages resident that are not.
+/// Sets the bytes to 0 without making further pages resident.
 ///
 /// # Safety
-/// The bytes are those of one block in one slot, and used by nobody else.
+/// - The bytes are those of one block in one slot, and no other thread uses them.
 pub(super) unsafe fn zero(at: *mut u8, len: usize, kind: Kind) {
     if len >= page_size() {
-        // A block this long fills pages of its own. Where the kernel refuses, the loop does it.
-        // SAFETY: the caller's promise.
+        // A block this long fills whole pages. If the kernel refuses, the loop clears them. SAFETY: the caller
+        // guarantees that the bytes are unused.
         if unsafe { pages::advise(at, len, libc::MADV_DONTNEED) }.is_ok() {
             return;
         }
     }
     let are_numbers = matches!(kind, Kind::Sums | Kind::Maxima);
     if !are_numbers && len <= page_size() && pages::is_resident(at) {
-        // Without a look: items have padding, and to judge by that is an error to valgrind.
-        // SAFETY: the caller's promise; a block shorter than a page lies within one.
+        // Without reading first: items have padding, and a branch on that is an error under valgrind. SAFETY: the
+        // caller guarantees that the bytes are unused; a block shorter than a page lies within one.
         unsafe { at.write_bytes(0, len) };
         return;
     }
     for word in 0..len / 8 {
-        // SAFETY: inside the block; blocks are aligned to their length, at least a word.
+        // SAFETY: inside the block; blocks are aligned to their length, which is at least a word.
         unsafe {
             let word = at.cast::<u64>().add(word);
             // A page that was never written to reads as zeros and stays unpopulated.

@@ -1,20 +1,20 @@
-//! What a slot may hold.
+//! Types that a slot may hold.
 
 use crate::primitive::atomic::{AtomicI64, AtomicU64};
 
-/// What a trim may do with a part that no core uses any more.
+/// What a trim may do with a shard that no core uses any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing: only its container knows.
+    /// Nothing: only its container can interpret it.
     Opaque,
     /// Each word is added to the first shared slot's, atomically, and becomes 0. Words are `AtomicI64`.
     Sums,
-    /// Likewise, by the maximum.
+    /// The same, with the maximum in place of the sum.
     Maxima,
-    /// If the first word is 0, nothing is in it, whatever the other words are.
+    /// If the first word is 0 the shard is empty, whatever the other words are.
     Counted,
-    /// Nothing at all: its slots are those of cpus, not of ids that can be given others; or threads reach
-    /// them without a section, so that freezing keeps nobody out.
+    /// Nothing: its slots are those of cpus, which cannot be reassigned; or threads access them without a critical
+    /// section, so that freezing does not exclude them.
     Fixed,
 }
 
@@ -23,16 +23,16 @@ impl Kind {
         [Kind::Opaque, Kind::Sums, Kind::Maxima, Kind::Counted, Kind::Fixed];
 }
 
-/// Which blocks share regions: those that a trim treats alike, under the same slots.
+/// The blocks that share regions: those that a trim treats alike, under the same slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
     pub(crate) kind: Kind,
-    /// Slots go by node (`cid/node.rs`). No page is shared with those that do not.
+    /// Slots go by node (`cid/node.rs`). Blocks of both kinds never share a page.
     pub(crate) by_node: bool,
 }
 
 impl Class {
-    /// Every one, at its `number`.
+    /// All classes, in the order of their `number`.
     pub(crate) fn all() -> impl Iterator<Item = Class> {
         let of_kinds = |by_node| Kind::ALL.into_iter().map(move |kind| Class { kind, by_node });
         [false, true].into_iter().flat_map(of_kinds)
@@ -46,20 +46,21 @@ impl Class {
     }
 }
 
-/// Types whose value is valid when all its bytes are 0, which is how a core's part of an object
-/// starts out, and needs no drop.
+/// Types for which all bytes 0 is a valid value, as a core's shard of an object starts, and which need no drop.
 ///
 /// # Safety
-/// All bytes 0 is a valid value; there is nothing to drop; the kind says the truth.
+/// - All bytes 0 is a valid value.
+/// - The type needs no drop.
+/// - `KIND` is true of it.
 pub unsafe trait Zeroed: Sync + 'static {
     const KIND: Kind = Kind::Opaque;
 
-    /// The value, for the model's heap.
+    /// The zero value, for the loom model's heap.
     #[cfg(loom)]
     fn zeroed() -> Self;
 }
 
-// SAFETY: an integer; where it is not a sum, a type of its own wraps it.
+// SAFETY: an integer; types with other semantics than a sum wrap it.
 unsafe impl Zeroed for AtomicI64 {
     const KIND: Kind = Kind::Sums;
 
@@ -77,7 +78,7 @@ unsafe impl Zeroed for AtomicU64 {
     }
 }
 
-// SAFETY: the elements are. What is true of the first word of each, Counted, is not of all of them.
+// SAFETY: the elements are `Zeroed`. Counted, which is about the first word of one element, does not carry over.
 unsafe impl<T: Zeroed, const N: usize> Zeroed for [T; N] {
     const KIND: Kind = match T::KIND {
         Kind::Sums => Kind::Sums,

@@ -1,20 +1,21 @@
-//! Sums that every core adds to: what counters, gauges and histograms are made of.
+//! Sums that every core adds to. Counters, gauges and histograms consist of them.
 //!
-//! # Data's way
-//! `add` → section `add`, `increment` or `add_at` on the slot's word → done: no system call, no locked instruction,
-//! no line that another core writes. Where sections are unavailable: one atomic add on a shared slot's
-//! word. Where there is no memory for slots: one atomic add on the sum's bias. Readers add up all three.
+//! # Data flow
+//! `add` → critical section `add`, `increment` or `add_at` on the slot's word: no system call, no locked instruction,
+//! no line that another core writes. Where critical sections are unavailable: one atomic add on a shared slot's word.
+//! Without memory for slots: one atomic add on the sum's bias. Readers add up all three.
 //!
 //! # Invariants
-//! 1. A sum's value is its bias plus its word in every slot, modulo 2^64. Every operation changes
-//!    exactly one of these, once; a trim takes away from one what it then adds to another.
-//! 2. An exchange moves value from words to caller by a compare-exchange of the bias alone. So the results
-//!    of all exchanges, less what they put in, and the last value add up to everything ever added.
-//! 3. A reader never adds up a part of a value twice: it reads the shared slots, where trims move words
-//!    to, before the slots, where they come from. While something is on the move it looks again.
+//! 1. A sum's value is its bias plus its words in all slots, modulo 2^64. Every operation changes exactly one of
+//!    these, once. A trim subtracts from one what it then adds to another.
+//! 2. An exchange moves value from words to its caller by a compare-exchange of the bias alone. So the results of all
+//!    exchanges, minus the values they put in, plus the current value equal the total of all additions.
+//! 3. A reader never counts a value twice: it reads the shared slots, where trims move words to, before the slots,
+//!    where they come from. During a move it reads again.
 //!
-//! Where nothing negative is added, a bias is minus what its words once were, and whoever sees it sees
-//! words that are no less, unless a trim moves them: so the value it reads is at least 0 but for that.
+//! If no negative value is added, a bias is minus an earlier total of the words. A thread that sees the bias sees
+//! words with at least that total, unless a trim is moving them. So apart from trims the value it reads is at least
+//! 0.
 
 use core::array;
 
@@ -26,13 +27,13 @@ use crate::cid::SlotIndex;
 use crate::primitive::atomic::{AtomicI64, Ordering};
 use crate::rseq::{self, Ended, Exit, Index, Slots};
 
-/// Words of a cache line: readers of many sums best read so many together.
+/// The number of words in a cache line. Readers of many sums should read this many together.
 pub(super) const LINE: usize = 8;
 
-/// A core's part of some sums, a word for each. (Public for the sake of sealed traits alone.)
+/// A core's shard of some sums, one word for each. (Public because sealed traits need it.)
 ///
 /// # Safety
-/// `Self` is an array of such words, and `words` gives all of it.
+/// - `Self` is an array of such words, and `words` returns all of it.
 #[doc(hidden)]
 pub unsafe trait Words: Zeroed + Send {
     /// All zero.
@@ -42,7 +43,7 @@ pub unsafe trait Words: Zeroed + Send {
     fn words(&self) -> &[AtomicI64];
 }
 
-// SAFETY: as it says.
+// SAFETY: it is an array of such words, all of which `words` returns.
 unsafe impl<const N: usize> Words for [AtomicI64; N] {
     #[cfg(not(loom))]
     const ZERO: Self = [const { AtomicI64::new(0) }; N];
@@ -72,7 +73,7 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
         Sums { slots: Owned::new(), bias: W::zeroed() }
     }
 
-    /// How many sums there are.
+    /// The number of sums.
     pub(super) fn len(&self) -> usize {
         self.bias.words().len()
     }
@@ -80,25 +81,25 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
     /// Adds `n` to the sum at `index`, wrapping.
     ///
     /// # Safety
-    /// `index` is below `len`.
+    /// - `index` is below `len`.
     #[inline(always)]
     pub(super) unsafe fn add_at(&self, index: usize, n: i64) {
-        // SAFETY: our slots; the caller's promise.
+        // SAFETY: the slots of `self.slots`; the caller guarantees that `index` is below their number.
         let first = self.slots.run_once(unsafe { section_at(index, n) });
         if !first.is_done() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that `index` is below `len`.
             unsafe { self.add_at_cold(index, n, first) };
         }
     }
 
-    /// The rest of `add_at`, with operands that stay in registers until it is called.
+    /// The slow path of `add_at`, whose operands stay in registers until it is called.
     ///
     /// # Safety
-    /// As `add_at`.
+    /// - `index` is below `len`.
     #[cold]
     #[inline(never)]
     unsafe fn add_at_cold(&self, index: usize, n: i64, first: Exit) {
-        // SAFETY: as in `add_at`.
+        // SAFETY: the slots of `self.slots`; the caller guarantees that `index` is below their number.
         if let Err(fallback) = self.slots.run_cold(first, unsafe { section_at(index, n) }) {
             self.fall_back(index, n, fallback);
         }
@@ -114,18 +115,18 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
         }
     }
 
-    /// The value of the sum at `index`; 0 where there is none.
+    /// The value of the sum at `index`. 0 if there is no such sum.
     pub(super) fn get(&self, index: usize) -> i64 {
         let [value] = self.read(index);
         value
     }
 
-    /// The values of `K` sums from `first` on; 0 where there is none.
+    /// The values of `K` sums from `first` on. 0 for sums that do not exist.
     ///
-    /// Each is exact once those who add are done and ordered before the call.
+    /// Each includes the additions that happen before the call.
     pub(super) fn read<const K: usize>(&self, first: usize) -> [i64; K] {
-        // An exchange in between would make the words and the bias belong to different times; look
-        // again then, a few times, and settle for the last look under a storm of exchanges.
+        // If an exchange comes in between, words and bias do not match. Then read again, a bounded number of times,
+        // and accept the last result.
         let mut bias: [i64; K] = self.biases(first);
         let mut total: [i64; K] = self.totals(first);
         for _ in 0..rseq::MAX_ATTEMPTS {
@@ -139,16 +140,16 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
         array::from_fn(|k| total[k].wrapping_add(bias[k]))
     }
 
-    /// Makes the value of the sum at `index` this, and returns what it was.
+    /// Sets the value of the sum at `index`, and returns the old one.
     ///
-    /// What is added meanwhile is either part of the result or comes on top. Lock-free.
+    /// A concurrent addition is either part of the result or added to the new value. Lock-free.
     pub(super) fn exchange(&self, index: usize, value: i64) -> i64 {
         let [old] = self.exchange_if(index, value, |_| true);
         old
     }
 
-    /// Takes the values of `K` sums from `first` on, each on its own, leaving 0. Those that are not
-    /// `wanted` stay; 0 is returned for them.
+    /// Takes the values of `K` sums from `first` on, each on its own, leaving 0. Sums that are not `wanted` stay, and
+    /// their result is 0.
     pub(super) fn take<const K: usize>(
         &self,
         first: usize,
@@ -175,7 +176,7 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
                 if self.replace_bias(first + k, bias, value.wrapping_sub(total)) {
                     return old;
                 }
-                // Another exchange came in between.
+                // There was another exchange in between.
                 [bias] = self.biases(first + k);
                 [total] = self.totals(first + k);
             }
@@ -184,20 +185,20 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
 
     fn replace_bias(&self, index: usize, old: i64, new: i64) -> bool {
         let Some(bias) = self.bias.words().get(index) else { return true };
-        // Release: partner is the Acquire in `biases`; whoever sees this bias adds up words that are no
-        // older than ours.
+        // Release: partner is the Acquire in `biases`. A thread that sees this bias adds up words that are at least
+        // as new as those read here.
         bias.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// The biases of `K` sums.
     fn biases<const K: usize>(&self, first: usize) -> [i64; K] {
-        // Acquire: partner is the Release in `replace_bias`. Additions to a bias are read-modify-writes
-        // and so part of its release sequence.
+        // Acquire: partner is the Release in `replace_bias`. Additions to a bias are read-modify-writes, and so part
+        // of its release sequence.
         let word = |k: usize| self.bias.words().get(first + k);
         array::from_fn(|k| word(k).map_or(0, |word| word.load(Ordering::Acquire)))
     }
 
-    /// What the words of all slots add up to, for `K` sums.
+    /// The totals of the words in all slots, for `K` sums.
     fn totals<const K: usize>(&self, first: usize) -> [i64; K] {
         let before = Moment::now();
         let totals = self.add_up(first);
@@ -207,7 +208,7 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
         self.totals_in_peace(first)
     }
 
-    /// `totals` when nothing moves: between two moves, or after a trim.
+    /// `totals` without a concurrent move: between two moves, or after a trim.
     #[cold]
     #[inline(never)]
     fn totals_in_peace<const K: usize>(&self, first: usize) -> [i64; K] {
@@ -219,22 +220,21 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
                 return totals;
             }
             attempts = attempts.saturating_sub(1);
-            // A signal handler does not wait for the move that it interrupts, nor anybody for ever.
+            // A signal handler does not wait for the move that it interrupted, and no thread waits for ever.
             if in_transit::is_here() || attempts == 0 && !patience.nap() {
                 return totals;
             }
         }
     }
 
-    /// Slot by slot, since a line of one slot and the same line of the next fall into the same set of a
-    /// cache.
+    /// Slot by slot, since the same line of successive slots falls into the same set of a cache.
     fn add_up<const K: usize>(&self, first: usize) -> [i64; K] {
         let mut totals = [0i64; K];
         // The order: invariant 3.
         for shard in self.slots.shared().chain(self.slots.slots()) {
             for (total, word) in totals.iter_mut().zip(shard.words().iter().skip(first)) {
-                // Acquire: partner is the Release of a trim. Whoever sees a word after its move sees
-                // the slot it came from without it, and another moment.
+                // Acquire: partner is the Release of a trim. A thread that sees a moved word sees the slot that it
+                // came from without it, and another moment.
                 *total = total.wrapping_add(word.load(Ordering::Acquire));
             }
         }
@@ -242,20 +242,21 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
     }
 }
 
-/// Section `add_at` on the word of the sum at `index`.
+/// The critical section `add_at` on the word of the sum at `index`.
 ///
 /// # Safety
-/// It is run by an `Owned` of words, more than `index` of them.
+/// - It is run by an `Owned` with more than `index` words.
 #[inline(always)]
 unsafe fn section_at(index: usize, n: i64) -> impl Fn(Index, &Slots) -> Exit {
-    // SAFETY: `Owned` gives its slots, used by sections of one kind of id; the caller's promise.
+    // SAFETY: `Owned` gives its slots, used by sections of one kind of id; the caller guarantees that `index` is in
+    // range.
     move |ids, slots| unsafe { rseq::add_at(ids, slots, index * size_of::<AtomicI64>(), n) }
 }
 
-/// Section `add` on the word of the first sum.
+/// The critical section `add` on the word of the first sum.
 ///
 /// # Safety
-/// It is run by an `Owned` of words, at least one.
+/// - It is run by an `Owned` with at least one word.
 #[inline(always)]
 unsafe fn section(n: i64) -> impl Fn(Index, &Slots) -> Exit {
     // SAFETY: as in `section_at`.
@@ -266,17 +267,17 @@ impl<I: SlotIndex> Sum<I> {
     /// Adds `n`, wrapping.
     #[inline(always)]
     pub(super) fn add(&self, n: i64) {
-        // SAFETY: our slots, of one word.
+        // SAFETY: the slots of `self.slots`, which hold one word each.
         let first = self.slots.run_once(unsafe { section(n) });
         if !first.is_done() {
             self.add_cold(n, first);
         }
     }
 
-    /// As `add(1)`, by a section that has the 1 in an instruction.
+    /// Like `add(1)`, by a section that has the 1 in an instruction.
     #[inline(always)]
     pub(super) fn increment(&self) {
-        // SAFETY: our slots, of one word, used by sections of one kind of id.
+        // SAFETY: the slots of `self.slots`, which hold one word each, used by sections of one kind of id.
         let first = self.slots.run_once(|ids, slots| unsafe { rseq::increment(ids, slots) });
         if !first.is_done() {
             self.add_cold(1, first);
@@ -286,7 +287,7 @@ impl<I: SlotIndex> Sum<I> {
     #[cold]
     #[inline(never)]
     fn add_cold(&self, n: i64, first: Exit) {
-        // SAFETY: our slots, of one word.
+        // SAFETY: the slots of `self.slots`, which hold one word each.
         if let Err(fallback) = self.slots.run_cold(first, unsafe { section(n) }) {
             self.fall_back(0, n, fallback);
         }
@@ -298,7 +299,7 @@ mod tests {
     use super::*;
     use crate::cid::Cid;
 
-    /// What an unregistered thread does, among others that are registered.
+    /// What an unregistered thread does, next to registered ones.
     #[test]
     fn shared_slots_count() {
         let sum: Sum<Cid> = Sum::new();
@@ -330,7 +331,7 @@ mod tests {
         sums.fall_back(3, 1000, Fallback::Shared(words));
         sums.fall_back(4, 1000, Fallback::Unbound);
         assert_eq!(sums.read(0), [1, 2, 4, 1008, 1016]);
-        // Past the end there is nothing.
+        // There are no sums past the end.
         assert_eq!(sums.read(9), [512, 1024, 0]);
         assert_eq!(sums.take::<LINE>(8, |_| true), [256, 512, 1024, 0, 0, 0, 0, 0]);
         assert_eq!(sums.take::<LINE>(0, |value| value != 2), [1, 0, 4, 1008, 1016, 32, 64, 128]);

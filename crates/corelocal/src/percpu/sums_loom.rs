@@ -1,13 +1,13 @@
-//! Sums of threads without sections, in every order in which they may add, take, set and read. Then twins
-//! with one fault each, which the same check must catch.
+//! Loom models of sums: threads without critical sections add, take, set and read. Then mutants with one fault each,
+//! which the same check must catch.
 
 use super::*;
 use crate::cid::Cid;
 use loom::sync::Arc;
 use loom::thread;
 
-/// Two threads add for the first time while a third takes: nothing is lost or taken twice,
-/// whoever allocates the block.
+/// Two threads add for the first time while a third one takes: no addition is lost or taken twice, whichever thread
+/// allocates the block.
 #[test]
 fn loom_takes_and_value_add_up() {
     loom::model(|| {
@@ -41,8 +41,8 @@ fn loom_two_takers_share() {
     });
 }
 
-/// One thread adds, one sets, one reads: what was there when it was set is known to the setter, and
-/// what comes later is there afterwards.
+/// One thread adds, one sets, one reads. The setter gets what was there when it set, and later additions are there
+/// afterwards.
 #[test]
 fn loom_a_set_and_an_addition() {
     loom::model(|| {
@@ -55,7 +55,7 @@ fn loom_a_set_and_an_addition() {
     });
 }
 
-/// Invariant 3: a reader among adders and takers sees nothing negative.
+/// Invariant 3: concurrent readers never see a negative value.
 #[test]
 fn loom_no_count_is_negative() {
     loom::model(|| {
@@ -70,7 +70,7 @@ fn loom_no_count_is_negative() {
         assert_eq!(taken + sum.get(0), 1);
     });
 }
-/// One adds while two take by `exchange`: what they got and what is left add up.
+/// One thread adds while two take by `exchange`: their results and the rest add up.
 fn explore(exchange: fn(&Sum<Cid>) -> i64) {
     loom::model(move || {
         let sum = Arc::new(Sum::<Cid>::new());
@@ -91,7 +91,7 @@ fn loom_two_takers_and_an_addition() {
     explore(|sum| sum.exchange(0, 0));
 }
 
-/// Two takers get the same.
+/// Two takers get the same value.
 #[test]
 #[should_panic(expected = "assertion")]
 fn loom_catches_a_bias_that_is_stored() {
@@ -103,7 +103,7 @@ fn loom_catches_a_bias_that_is_stored() {
     });
 }
 
-/// An addition between the look and the reset is nowhere.
+/// An addition between the read and the reset is lost.
 #[test]
 #[should_panic(expected = "assertion")]
 fn loom_catches_words_that_are_reset() {
@@ -121,7 +121,7 @@ fn loom_catches_words_that_are_reset() {
     });
 }
 
-/// Whoever sees a bias may see words from before it.
+/// A thread that sees a bias may see older words.
 #[test]
 #[should_panic(expected = "negative")]
 fn loom_catches_a_bias_replaced_without_release() {

@@ -233,7 +233,7 @@ pub(super) fn load<'a, W: EachWord<'a>>(word: W) -> u64 {
     }
 }
 
-/// Replaces the word by what `f` makes of it. The first attempt is inline; all else is in `fetch_update_rest`.
+/// Replaces the word by `f` of it. The first attempt is inline; the rest is in `fetch_update_rest`.
 #[inline]
 pub(super) fn fetch_update<'a, W: EachWord<'a>>(
     word: W,
@@ -245,7 +245,7 @@ pub(super) fn fetch_update<'a, W: EachWord<'a>>(
     if first.is_straight() { Ok(old) } else { fetch_update_rest(word, f, old, new, first) }
 }
 
-/// As `store_if_equal_section`, of values.
+/// As `store_if_equal_section`, for words instead of stored differences.
 #[inline(always)]
 fn replace_section<'a, W: EachWord<'a>>(
     word: W,
@@ -256,9 +256,9 @@ fn replace_section<'a, W: EachWord<'a>>(
     store_if_equal_section(word, old.wrapping_sub(initial), new.wrapping_sub(initial))
 }
 
-/// Continues after a section that did not commit. Attempts are capped: a section that is aborted each time
-/// leads to a part that atomics change, and so does a word that changes before each attempt. What was
-/// computed from the slot's word is dropped then, since the other part holds another word.
+/// Continues after a section that did not commit. The number of attempts is bounded. If a section is aborted each
+/// time, or the word changes before each attempt, the operation goes to a shard that atomics change. The result
+/// computed from the slot's word is then discarded, since the other shard holds another word.
 #[cold]
 #[inline(never)]
 fn fetch_update_rest<'a, W: EachWord<'a>>(
@@ -288,7 +288,7 @@ fn fetch_update_rest<'a, W: EachWord<'a>>(
     fetch_update_cold(word, f, fallback)
 }
 
-/// Lock-free: an attempt fails only where another operation on the same word succeeds.
+/// Lock-free: an attempt fails only if another operation on the same word succeeds.
 #[cold]
 pub(super) fn fetch_update_cold<'a, W: EachWord<'a>>(
     word: W,
@@ -312,7 +312,7 @@ pub(super) fn iter<'a, W: EachWord<'a>>(word: W) -> impl Iterator<Item = (Shard,
     })
 }
 
-/// Calls `f` on the word under a slot, frozen.
+/// Calls `f` on the word of a slot that is frozen meanwhile.
 pub(super) fn with_frozen<'a, W: EachWord<'a, Index: Revocable>, R>(
     word: W,
     slot: u32,
@@ -320,14 +320,14 @@ pub(super) fn with_frozen<'a, W: EachWord<'a, Index: Revocable>, R>(
 ) -> Result<R, Busy> {
     let kept = word.word(word.owned().slot(slot).ok_or(Busy::NoSlot)?);
     let _frozen = remote::freeze::<W::Index>(slot)?;
-    // Relaxed, both: the freeze orders them after the sections before, and before those to come.
+    // Relaxed, both: the freeze orders them after earlier and before later sections.
     let mut value = kept.load(Ordering::Relaxed).wrapping_add(word.initial());
     let result = f(&mut value);
     kept.store(value.wrapping_sub(word.initial()), Ordering::Relaxed);
     Ok(result)
 }
 
-/// Makes all parts' words initial, and calls `f` on each that was not.
+/// Sets the words of all shards to their initial value, and calls `f` on each that was different.
 pub(super) fn drain<'a, W: EachWord<'a, Index: Revocable>>(
     word: W,
     mut f: impl FnMut(Shard, u64),
@@ -337,7 +337,7 @@ pub(super) fn drain<'a, W: EachWord<'a, Index: Revocable>>(
             f(shard, distance.wrapping_add(word.initial()));
         }
     };
-    // Relaxed: whoever sees 0 takes nothing.
+    // Relaxed: a thread that sees 0 takes no data.
     let idle = |content: &W::Content| word.word(content).load(Ordering::Relaxed) == 0;
     let take = |content: &W::Content| {
         let kept = word.word(content);
@@ -350,7 +350,7 @@ pub(super) fn drain<'a, W: EachWord<'a, Index: Revocable>>(
     let shared = word.owned().shared().map(|content| content as &W::Content);
     let shared = (0..).map(Shard::Shared).zip(shared);
     for (shard, content) in shared.chain(word.inside().map(|inside| (Shard::Inline, inside))) {
-        // A page that nobody has written to is not to be written to now.
+        // Do not write to a page that was never written to.
         if !idle(content) {
             // AcqRel: as in `add_fetch_cold`.
             give(shard, word.word(content).swap(0, Ordering::AcqRel));

@@ -1,42 +1,40 @@
-//! How sections end, and what they give back.
+//! The results of critical sections.
 //!
-//! A section leaves one word: the address of the slot it ran in if it committed (of its descriptor, if it has no
-//! slot), else the number of an exit.
-//! So whoever runs it inline asks what it needs to know with one compare.
+//! A section returns one word. If it committed, the word is the address of the slot it ran in (or of its descriptor,
+//! if it has no slot). Otherwise it is the number of an exit. So a caller that runs it inline needs one compare.
 
 use core::mem::MaybeUninit;
 
-/// How a critical section ended, as the section says it: see [`Outcome`].
+/// How a critical section ended, in the section's own encoding: see [`Outcome`].
 #[derive(Clone, Copy)]
 pub(crate) struct Exit(pub(super) u64);
 
 impl Exit {
-    /// As of a thread that nobody registered.
+    /// The exit of a thread without a registration.
     pub(crate) const COLD: Exit = Exit(Exit::UNAVAILABLE);
     pub(super) const ABORTED: u64 = 1;
     pub(super) const UNAVAILABLE: u64 = 2;
     pub(super) const MISMATCH: u64 = 3;
 
-    /// It committed or mismatched; nothing remains to be done. One compare.
+    /// It committed or mismatched, so the operation is complete. One compare.
     #[inline(always)]
     fn is_done(self) -> bool {
         self.0 > Exit::UNAVAILABLE
     }
 
-    /// It committed, provided it is done. One compare.
+    /// It committed, given that it is done. One compare.
     #[inline(always)]
     pub(crate) fn is_committed(self) -> bool {
         self.0 != Exit::MISMATCH
     }
 
-    /// It committed, whatever else could have been: neither mismatched nor call for the cold path. One
-    /// compare.
+    /// It committed: it neither mismatched nor needs the cold path. One compare.
     #[inline(always)]
     pub(crate) fn is_straight(self) -> bool {
         self.0 > Exit::MISMATCH
     }
 
-    /// The slot it ran in, where it committed.
+    /// The slot it ran in, if it committed.
     #[inline(always)]
     pub(crate) fn slot(self) -> *mut u8 {
         core::ptr::with_exposed_provenance_mut(self.0 as usize)
@@ -58,28 +56,27 @@ impl Exit {
 pub(super) enum Outcome {
     /// The committing store was made, exactly once.
     Committed,
-    /// The slot's word did not compare as the section demands. Nothing was stored.
+    /// The slot's word did not compare as the section requires. Nothing was stored.
     Mismatch,
     /// The kernel aborted it: preempted, migrated or signalled. Nothing was stored.
     Aborted,
-    /// It cannot run: the thread is not registered, its id has no slot, or the object no memory.
-    /// Nothing was stored.
+    /// It cannot run: the thread is not registered, its id has no slot, or the object has no memory. Nothing was
+    /// stored.
     Unavailable,
 }
 
-/// The end of a section that yields a word: the word is what the section says where it committed, and
-/// means nothing elsewhere.
+/// The result of a section that returns a word. The word is valid only if the section committed.
 pub(crate) type Yielded = (Exit, u64);
 
-/// As [`Yielded`], of a section that yields an item: bytes of any type, some of them padding perhaps.
+/// Like [`Yielded`], for a section that returns an item: bytes of any type, possibly with padding.
 pub(crate) type Popped = (Exit, MaybeUninit<u64>);
 
-/// What sections give back.
+/// The results of critical sections.
 pub(crate) trait Ended: Copy {
     #[doc(hidden)]
     fn exit(self) -> Exit;
 
-    /// It committed or mismatched; nothing remains to be done.
+    /// It committed or mismatched, so the operation is complete.
     #[inline(always)]
     fn is_done(self) -> bool {
         self.exit().is_done()

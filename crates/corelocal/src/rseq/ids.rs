@@ -1,15 +1,15 @@
-//! The ids, read in place.
+//! The cpu number, the concurrency id and the node, read in place.
 
 use crate::sys;
 use crate::sys::rseq::{NO_ID, field, read, register_this_thread};
 
-/// The cpu the calling thread runs on.
+/// Returns the cpu that the calling thread runs on.
 ///
-/// One load from the thread's rseq area. A thread without a registration gets one at its first
-/// call, or asks the kernel each time where that is refused. The answer may be out of date by the
-/// time it is used; it is a hint everywhere but inside a critical section.
+/// One load from the thread's rseq area. A thread without a registration is registered at its first call; where
+/// registration is refused, each call asks the kernel. The result may be out of date when it is used, so outside of a
+/// critical section it is a hint.
 ///
-/// Returns 0 if even `getcpu(2)` is refused.
+/// Returns 0 if `getcpu(2)` is refused, too.
 ///
 /// Kernels: 4.18 and later for the fast path, all others by `getcpu`. Async-signal-safe.
 /// Source: `rseq(2)`, field `cpu_id`.
@@ -25,14 +25,13 @@ pub fn cpu_id() -> u32 {
     if (id as i32) < 0 { cpu_id_cold() } else { id }
 }
 
-/// The concurrency id of the calling thread: a number below the count of possible cpus that no
-/// other running thread of this process has.
+/// Returns the concurrency id of the calling thread: a number below the count of possible cpus that no other running
+/// thread of this process has.
 ///
-/// The kernel keeps these ids close to 0: a process with few threads, or confined to few cpus, uses
-/// few of them, whatever cpus they are. On a kernel without them (before 6.3) this is the cpu
-/// number, which has the same meaning, only not compact; likewise in a thread whose registration is
-/// refused. Like [`cpu_id`] it is a hint outside of a critical section: a thread that libc failed to
-/// register reads 0.
+/// The kernel keeps these ids close to 0: a process with few threads, or confined to few cpus, uses few of them. On
+/// kernels without them (before 6.3), and in threads whose registration is refused, this is the cpu number, which has
+/// the same meaning but is not compact. Like [`cpu_id`] it is a hint outside of a critical section. In a thread that
+/// libc failed to register it is 0.
 ///
 /// Kernels: 6.3 and later for the compact id. Async-signal-safe.
 /// Source: commit af7f588d8f73, field `mm_cid`.
@@ -45,14 +44,14 @@ pub fn cpu_id() -> u32 {
 pub fn cid() -> u32 {
     // SAFETY: the concurrency id's place.
     let id = unsafe { read(sys::rseq::cid()) };
-    // Negative, too, where it is a cpu number.
+    // A cpu number is negative if there is no registration.
     if id >= NO_ID { cid_cold() } else { id }
 }
 
-/// The NUMA node of the cpu the calling thread runs on.
+/// Returns the NUMA node of the cpu that the calling thread runs on.
 ///
-/// One load where the kernel publishes it (6.3 and later), else one `getcpu(2)`; 0 if that is
-/// refused. A hint, as [`cpu_id`] is. Async-signal-safe.
+/// One load where the kernel publishes it (6.3 and later), otherwise one `getcpu(2)`; 0 if that is refused. Like
+/// [`cpu_id`] it is a hint. Async-signal-safe.
 #[inline]
 pub fn node_id() -> u32 {
     let Some(node) = sys::rseq::node() else { return node_id_cold() };
@@ -60,7 +59,7 @@ pub fn node_id() -> u32 {
     if (unsafe { read(sys::rseq::area() + field::CPU_ID) } as i32) < 0 {
         return node_id_cold();
     }
-    // SAFETY: likewise.
+    // SAFETY: a field of the area in use, which the kernel writes.
     unsafe { read(node) }
 }
 

@@ -1,12 +1,11 @@
 //! Restartable sequences: the critical sections, and the ids read in place.
 //!
-//! # What a section is
-//! A few instructions that end in one committing store. The thread announces them by storing a
-//! descriptor's address in its rseq area; when the kernel preempts, migrates or signals the thread
-//! before the commit, the thread resumes at the section's abort handler instead. So between the
-//! first instruction and the commit the thread is alone on its cpu and its id, without an atomic
-//! instruction. The kernel's side is `kernel/rseq.c`; the rules a section obeys are in
-//! `include/uapi/linux/rseq.h`.
+//! # Critical sections
+//! A critical section is a few instructions that end in one committing store. The thread announces it by storing the
+//! address of a descriptor in its rseq area. If the kernel preempts, migrates or signals the thread before the
+//! commit, the thread resumes at the section's abort handler. So between the first instruction and the commit no
+//! other thread runs on its cpu or under its id, without an atomic instruction. The kernel's part is `kernel/rseq.c`;
+//! the rules for sections are in `include/uapi/linux/rseq.h`.
 //!
 //! # The sections
 //! Each is specified here and nowhere else; `arch/` has one file per architecture with the same
@@ -16,7 +15,7 @@
 //! ```text
 //! locate:
 //!     area.rseq_cs = descriptor of what follows
-//!     if area.cpu_id < 0: unavailable         nobody registered this thread
+//!     if area.cpu_id < 0: unavailable         the thread is not registered
 //!     slot = offsets[area.<mm_cid or cpu_id>] + object.base
 //!     if that did not carry: unavailable      no slot for this id yet, or no memory for the object
 //!
@@ -157,16 +156,17 @@ use core::mem::MaybeUninit;
 
 use exit::Outcome;
 
-/// Attempts before the cold path's own mechanism takes over.
+/// The number of attempts before the caller's fallback is used.
 pub(crate) const MAX_ATTEMPTS: u32 = 32;
 
-/// Length of a queue's segments, which are aligned to it: sections see by an address that one is full.
+/// The length of a queue's segments, which are aligned to it: a section recognises by an address that one is full.
 pub(crate) const SEGMENT: usize = 4096;
 
-/// The sections as functions, each as specified above.
+/// The critical sections as functions, each as specified above.
 ///
 /// # Safety
-/// Common to all: in the slot of every id below `object`'s bound, what the section reads and stores
+/// - For all of them: in the slot of every id below `object`'s bound, the memory that the section accesses is valid,
+///   8-byte aligned, and written only by sections of the same kind of id (invariant 4).
 /// is valid, 8-byte aligned, and written by sections of the same kind of id alone (invariant 4).
 macro_rules! sections {
     ($(
@@ -181,7 +181,7 @@ macro_rules! sections {
                 object: &Slots,
                 $($operand: $type),*
             ) -> $ended {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller keeps the conditions of this section, which are those of `arch`.
                 unsafe { arch::$name(index, object, $($operand),*) }
             }
         )+
@@ -192,168 +192,171 @@ sections! {
     /// Adds `n`, wrapping, to the slot's word.
     ///
     /// # Safety
-    /// The slot's first word, as [`sections`] says.
+    /// - The slot's first word is as [`sections`] requires.
     fn add(n: i64) -> Exit;
 
     /// Adds 1, wrapping, to the slot's word.
     ///
     /// # Safety
-    /// The slot's first word, as [`sections`] says.
+    /// - The slot's first word is as [`sections`] requires.
     fn increment() -> Exit;
 
-    /// Adds `n`, wrapping, to the word `offset` bytes into the slot.
+    /// Adds `n`, wrapping, to the word at `offset` bytes into the slot.
     ///
     /// # Safety
-    /// That word, as [`sections`] says.
+    /// - That word is as [`sections`] requires.
     fn add_at(offset: usize, n: i64) -> Exit;
 
-    /// Stores `n` to the slot's word if it is greater than what is there.
+    /// Stores `n` in the slot's word if it is greater than the current value.
     ///
     /// # Safety
-    /// The slot's first word, as [`sections`] says.
+    /// - The slot's first word is as [`sections`] requires.
     fn store_greater(n: i64) -> Exit;
 
-    /// Stores `n` to the slot's word if `expected` is there.
+    /// Stores `n` in the slot's word if that equals `expected`.
     ///
     /// # Safety
-    /// The slot's first word, as [`sections`] says.
+    /// - The slot's first word is as [`sections`] requires.
     fn store_if_equal(expected: u64, n: u64) -> Exit;
 
-    /// Stores `n` to the slot's word and yields what was there.
+    /// Stores `n` in the slot's word and returns the old value.
     ///
     /// # Safety
-    /// The slot's first word, as [`sections`] says.
+    /// - The slot's first word is as [`sections`] requires.
     fn exchange(n: u64) -> Yielded;
 
-    /// Adds `n`, wrapping, to the slot's word and yields the sum.
+    /// Adds `n`, wrapping, to the slot's word and returns the sum.
     ///
     /// # Safety
-    /// The slot's first word, as [`sections`] says.
+    /// - The slot's first word is as [`sections`] requires.
     fn add_fetch(n: u64) -> Yielded;
 
-    /// [`store_if_equal`] on the word `offset` bytes into the slot.
+    /// [`store_if_equal`] on the word at `offset` bytes into the slot.
     ///
     /// # Safety
-    /// That word, as [`sections`] says.
+    /// - That word is as [`sections`] requires.
     fn store_if_equal_at(offset: usize, expected: u64, n: u64) -> Exit;
 
-    /// [`exchange`] on the word `offset` bytes into the slot.
+    /// [`exchange`] on the word at `offset` bytes into the slot.
     ///
     /// # Safety
-    /// That word, as [`sections`] says.
+    /// - That word is as [`sections`] requires.
     fn exchange_at(offset: usize, n: u64) -> Yielded;
 
-    /// [`add_fetch`] on the word `offset` bytes into the slot.
+    /// [`add_fetch`] on the word at `offset` bytes into the slot.
     ///
     /// # Safety
-    /// That word, as [`sections`] says.
+    /// - That word is as [`sections`] requires.
     fn add_fetch_at(offset: usize, n: u64) -> Yielded;
 
     /// Pushes a word onto the slot's stack, which holds `capacity` words.
     ///
     /// # Safety
-    /// The slot's first word and `capacity` more, as [`sections`] says.
+    /// - The slot's first word and the `capacity` words after it are as [`sections`] requires.
     fn push(item: MaybeUninit<u64>, capacity: u64) -> Exit;
 
-    /// Pops the word pushed last from the slot's stack, and yields it.
+    /// Pops the last word from the slot's stack, and returns it.
     ///
     /// # Safety
-    /// The slot's first word and as many more as it ever counts, as [`sections`] says.
+    /// - The slot's first word, and as many words after it as it ever counts, are as [`sections`] requires.
     fn pop() -> Popped;
 
-    /// Pushes the first of `most` words onto the slot's stack: as many as there is room for, at least
-    /// one. Yields how many.
+    /// Pushes the first of `most` words onto the slot's stack: as many as fit, at least one. Returns their number.
     ///
     /// # Safety
-    /// As [`push`], and the slot never counts more than `capacity`; `from` is valid for reads of `most`
+    /// - As [`push`].
+    /// - The slot never counts more than `capacity`.
+    /// - `from` is valid for reads of `most` words.
     /// words.
     fn push_some(from: *const MaybeUninit<u64>, most: u64, capacity: u64) -> Yielded;
 
-    /// Pops `most` words or as many as there are, at least one; the one pushed last comes last. Yields
-    /// how many.
+    /// Pops up to `most` words, at least one. The last one that was pushed comes last. Returns their number.
     ///
     /// # Safety
-    /// As [`pop`]; `to` is valid for writes of `most` words and used by this thread alone.
+    /// - As [`pop`].
+    /// - `to` is valid for writes of `most` words, and used by this thread only.
     fn pop_some(to: *mut MaybeUninit<u64>, most: u64) -> Yielded;
 
-    /// Pops the word pushed last from the stack `offset` bytes into the slot, one with a limit.
+    /// Pops the last word from the stack at `offset` bytes into the slot, one with a limit.
     ///
     /// # Safety
-    /// The words of top, limit, count, and as many more as it ever counts, as [`sections`] says; but top and
-    /// limit may be written by anybody at any time.
+    /// - The words of top, limit and count, and as many words after them as it ever counts, are as [`sections`]
+    ///   requires. Top and limit may also be written by other threads at any time.
     fn pop_at(offset: usize) -> Popped;
 
-    /// [`pop_at`], if the number before the stack is more than 1, which is then one less.
+    /// [`pop_at`], if the number before the stack is more than 1. That number is then decremented.
     ///
     /// # Safety
-    /// As there, and the word before them. If that is 0 or 1 it may be written by anybody, unless it was something
-    /// else meanwhile.
+    /// - As [`pop_at`], for the word before the stack as well. While that word is 0 or 1 other threads may write it,
+    ///   unless it had another value meanwhile.
     fn pop_counted_at(offset: usize) -> Popped;
 
-    /// Pushes a word, never 0, onto the stack `offset` bytes into the slot, one with a limit, unless it is
-    /// on top there.
+    /// Pushes a word that is not 0 onto the stack at `offset` bytes into the slot, one with a limit, unless the word
+    /// is already on top.
     ///
     /// # Safety
-    /// As [`pop_at`], with room for as many words as the limit ever is.
+    /// - As [`pop_at`], with room for as many words as the limit ever allows.
     fn push_at(offset: usize, item: u64) -> Exit;
 
-    /// Appends a word to the slot's ring of `mask + 1` words, a power of two.
+    /// Appends a word to the slot's ring of `mask + 1` words, which is a power of two.
     ///
     /// # Safety
-    /// A tail, a head 64 bytes on and so many words 128 bytes on, as [`sections`] says, but that a
-    /// consumer may advance the head up to the tail.
+    /// - The slot has a tail, a head at 64 bytes, and that many words from 128 bytes on, as [`sections`] requires. A
+    ///   consumer may also advance the head up to the tail.
     fn ring_push(item: MaybeUninit<u64>, mask: u64) -> Exit;
 
     /// [`ring_push`] of an item of `n` words, at least one.
     ///
     /// # Safety
-    /// As there, for items of `n` words; `from` is valid for reads of `n` words.
+    /// - As [`ring_push`], for items of `n` words.
+    /// - `from` is valid for reads of `n` words.
     fn ring_push_words(from: *const MaybeUninit<u64>, n: u64, mask: u64) -> Exit;
 
     /// Appends a word to the slot's segment.
     ///
     /// # Safety
-    /// The slot's first word, as [`sections`] says; unless it is a multiple of [`SEGMENT`], there is room
-    /// for the word where it points to, and nobody looks there.
+    /// - The slot's first word is as [`sections`] requires. Unless it is a multiple of [`SEGMENT`], it points to room
+    ///   for a word that other threads do not access.
     fn queue_push(item: MaybeUninit<u64>) -> Exit;
 
     /// [`queue_push`] of an item of `n` words, at least one.
     ///
     /// # Safety
-    /// As there, for `n` words; `from` is valid for reads of `n` words.
+    /// - As [`queue_push`], for `n` words.
+    /// - `from` is valid for reads of `n` words.
     fn queue_push_words(from: *const MaybeUninit<u64>, n: u64) -> Exit;
 
-    /// Goes on in a new segment, if the slot has none or its own is full.
+    /// Continues in a new segment, if the slot has none or its segment is full.
     ///
     /// # Safety
-    /// The slot's first two words, as [`sections`] says; the first one is a multiple of [`SEGMENT`] only
-    /// if it is 0 or the end of a segment whose first word nobody else writes. `past` is no such multiple
-    /// unless it is the end of the new segment.
+    /// - The slot's first two words are as [`sections`] requires. The first one is a multiple of [`SEGMENT`] only if
+    ///   it is 0, or the end of a segment whose first word no other thread writes.
+    /// - `past` is such a multiple only if it is the end of the new segment.
     fn queue_link(first: *mut u8, past: *mut u8) -> Exit;
 }
 
-/// Section `clear_if_clear`: stores 0 to a word if another one holds 0.
+/// The critical section `clear_if_clear`: stores 0 in a word if another word is 0.
 ///
-/// A [fence](crate::sys::membarrier::private_expedited_rseq) after a change of the gate tells that no thread is
-/// between a look at what was there before and its store.
+/// A [fence](crate::sys::membarrier::private_expedited_rseq) after a change of the gate guarantees that no thread is
+/// between a read of the old gate and its store.
 ///
 /// # Memory ordering
 /// The store is a Release.
 ///
 /// # Safety
-/// `area` is that of [`sys::rseq`](crate::sys::rseq::area); both are valid and aligned, and the word may be
-/// written now.
+/// - `area` is that of [`sys::rseq`](crate::sys::rseq::area).
+/// - Both pointers are valid and aligned, and the word may be written now.
 #[cfg_attr(loom, allow(dead_code))] // The model has one of its own.
 #[inline(always)]
 pub(crate) unsafe fn clear_if_clear(area: isize, gate: *const u32, word: *mut u32) -> Exit {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the thread's area and two valid words.
     unsafe { arch::clear_if_clear(area, gate, word) }
 }
 
-/// Runs a section until it commits or mismatches, on the cold side.
+/// Runs a section on the cold path until it commits or mismatches.
 ///
-/// `attempt` runs it once; `prepare` makes an unavailable one available if it can. `None` when the
-/// caller's own mechanism must take over.
+/// `attempt` runs it once. `prepare` makes an unavailable one available if possible. `None` if the caller's fallback
+/// must be used.
 #[cold]
 pub(crate) fn retry<E: Ended>(
     first: E,

@@ -1,22 +1,22 @@
-//! A little more time: a thread asks the kernel not to take the cpu from it in the middle of a few instructions.
+//! Time slice extension: a thread asks the kernel not to preempt it during a few instructions.
 //!
-//! The thread says in its rseq area that it would rather not be preempted now. When its slice ends, the kernel
-//! may let it go on for some microseconds, which a timer enforces, and says so there:
+//! The thread sets a request in its rseq area. When its slice ends, the kernel may let it run for some more
+//! microseconds, which a timer enforces, and sets a flag there:
 //!
 //! ```text
 //!   request = 1                              request, granted
 //!     the slice ends: the kernel grants          1       0
 //!       request = 0, granted = 1                 0       1
-//!     the time ends all the same
+//!     the extension ends by the timer
 //!       granted = 0                              0       0
 //!   request: tested and cleared
-//!     it was set: nothing had to be asked
-//!     it was not, and granted is: rseq_slice_yield(2), the cpu goes to who waits for it
+//!     it was set: the kernel was not involved
+//!     it was clear, and granted is set: rseq_slice_yield(2), which gives up the cpu
 //! ```
 //!
 //! # Invariants
-//! 1. The request is cleared and looked at in one instruction: an interrupt comes before it or after.
-//! 2. A thread writes its own fields alone, and only where the kernel has said that it reads them.
+//! 1. The request is cleared and tested in one instruction: an interrupt comes before or after it.
+//! 2. A thread writes its own fields only, and only if the kernel has stated that it reads them.
 //!
 //! Linux 7.0 and later, with `CONFIG_RSEQ_SLICE_EXTENSION`, for threads whose registration is of the second ABI
 //! (commits 3ef79629e19b and 3a6a46e6f3ec; Documentation/userspace-api/rseq.rst).
@@ -28,14 +28,14 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use crate::sys::Errno;
 use crate::sys::rseq::slice as sys;
 
-/// Why a thread gets no more time.
+/// Why a thread cannot extend its time slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SliceError {
-    /// The kernel does not offer it to this thread: it is older than 7.0, or built or booted without it, or libc
-    /// made a registration of the first ABI.
+    /// The kernel does not offer it to this thread: the kernel is older than 7.0, was built or booted without it, or
+    /// libc made a registration of the first ABI.
     Unavailable,
-    /// The kernel refused.
+    /// The system call failed.
     Kernel(Errno),
 }
 
@@ -52,10 +52,10 @@ impl fmt::Display for SliceError {
 
 impl core::error::Error for SliceError {}
 
-/// Switches it on for the calling thread: from now on [`brief`] has an effect there.
+/// Switches the extension on for the calling thread: from now on [`brief`] has an effect there.
 ///
 /// # Errors
-/// See [`SliceError`]. What is asked for then has no effect.
+/// See [`SliceError`]. Requests then have no effect.
 pub fn enable() -> Result<(), SliceError> {
     if !sys::is_available() {
         return Err(SliceError::Unavailable);
@@ -63,17 +63,17 @@ pub fn enable() -> Result<(), SliceError> {
     sys::enable().map_err(SliceError::Kernel)
 }
 
-/// Whether it is switched on for the calling thread. A load.
+/// Returns whether it is switched on for the calling thread. A load.
 #[inline]
 pub fn is_enabled() -> bool {
     sys::is_enabled()
 }
 
-/// Asks for a little more time, should the thread's slice end before this is dropped: for a few microseconds of
-/// work that others wait for, such as what is done under a lock.
+/// Requests an extension if the thread's slice ends before this is dropped: for a few microseconds of work that other
+/// threads wait for, such as a critical section under a lock.
 ///
-/// Where [`enable`] was not called or failed this is a load and no more. It is a hint: the kernel may refuse, and
-/// does when it has granted long enough.
+/// If [`enable`] was not called or failed this is one load. It is a hint: the kernel may refuse, and does when it has
+/// granted enough time.
 ///
 /// ```
 /// use corelocal::rseq::slice;
@@ -88,26 +88,26 @@ pub fn is_enabled() -> bool {
 /// drop(brief);
 /// ```
 ///
-/// # What must not be done meanwhile
-/// System calls: a thread that was granted time and spends it on one is suspected of abuse, for which the kernel
-/// may take the time back, or end the thread with SIGSEGV. (To unlock a [`Mutex`](crate::sync::Mutex) that others
-/// wait for may be one: drop this first where they may.) It does not nest: the first that is dropped ends it.
+/// # Restrictions
+/// Make no system calls meanwhile: a thread that makes one during an extension loses the extension, or is ended with
+/// SIGSEGV. Unlocking a [`Mutex`](crate::sync::Mutex) that others wait for may be a system call, so drop this first.
+/// Requests do not nest: the first one that is dropped ends the extension.
 #[inline]
 pub fn brief() -> Brief {
     let is_asked = sys::is_enabled();
     if is_asked {
         sys::request();
-        // Nothing of what follows comes before it.
+        // The following code is not moved before the request.
         compiler_fence(Ordering::SeqCst);
     }
     Brief { is_asked, here: PhantomData }
 }
 
-/// As long as it exists its thread has asked for a little more time: see [`brief`].
+/// While it exists its thread requests an extension: see [`brief`].
 #[must_use = "it ends when this is dropped"]
 pub struct Brief {
     is_asked: bool,
-    /// It is the thread that asks.
+    /// Not `Send`: the request is that of this thread.
     here: PhantomData<*const ()>,
 }
 
@@ -115,7 +115,7 @@ impl Drop for Brief {
     #[inline]
     fn drop(&mut self) {
         if self.is_asked {
-            // Nothing of what came before goes after it.
+            // The preceding code is not moved behind the end of the request.
             compiler_fence(Ordering::SeqCst);
             if !sys::take_request() && sys::is_granted() {
                 sys::give_back();
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::sys::Registration;
 
-    /// In a thread of its own: what is switched on stays.
+    /// In a thread of its own, since the setting is permanent.
     #[test]
     fn as_the_kernel_offers() {
         std::thread::spawn(|| {

@@ -1,29 +1,29 @@
-//! How often sections did not go straight through. Counted on cold paths only; where no section runs at
-//! all, the cold path is the only one, and counts without a line that all threads write.
+//! Statistics of critical sections that did not commit at the first attempt. Counted on cold paths only. Where no
+//! section can run, every operation takes the cold path, and counts without a line that all threads write.
 
 use crate::primitive::global::{AtomicU64, Ordering};
 use crate::sys;
 
 static ABORTS: AtomicU64 = AtomicU64::new(0);
 
-/// A cache line, and more: the processor fetches lines in pairs.
+/// Two cache lines, since the processor fetches lines in pairs.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// By lease: where no section runs this is counted at every operation, and must not be the one line in
-/// which all threads meet.
+/// One line for each lease. Where no section runs every operation counts here, so a single line would be contended by
+/// all threads.
 static FALLBACKS: [Line; sys::thread::LEASES as usize] =
     [const { Line(AtomicU64::new(0)) }; sys::thread::LEASES as usize];
 
 /// Totals of this process since its start; see [`stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Sections the kernel aborted, each followed by another attempt.
+    /// Sections that the kernel aborted. Each was followed by another attempt.
     pub aborts: u64,
-    /// Operations that gave up on sections and used atomics instead: the thread could not be
-    /// registered, or every attempt was aborted. Up to 255 of each thread that lives are missing.
+    /// Operations that used atomics instead: the thread could not be registered, or every attempt was aborted. Up to
+    /// 255 for each living thread are not yet included.
     pub fallbacks: u64,
-    /// Threads this library registered itself; 0 where libc does it.
+    /// Threads that this library has registered. 0 where libc does it.
     pub registrations: u64,
 }
 

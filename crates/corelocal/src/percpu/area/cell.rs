@@ -1,12 +1,12 @@
-//! A cell: some words for each core, taken from an area.
+//! A cell: some words for each core, allocated from an area.
 //!
-//! # Data's way
-//! A cell knows where its block lies, as every container does (`lazy_block.rs`), but the block is the area's.
-//! Operations on a single word are those of [`CellWord`]; here is what concerns all words at once.
+//! # Data flow
+//! A cell finds its block like every container (`lazy_block.rs`), but the block belongs to the area. Operations on a
+//! single word are those of [`CellWord`]; this file has the operations on all words at once.
 //!
 //! # Invariants
 //! 1. `words` has its block from the beginning and does not free it: `drop` gives it back to the area.
-//! 2. No reference to a slot leaves this module or `cell_operations.rs`: the area's memory does not stay.
+//! 2. No reference to a slot leaves this module or `cell_operations.rs`, because the area's memory may be unmapped.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -19,11 +19,10 @@ use crate::percpu::remote::{self, Walk};
 use crate::percpu::shard::Shard;
 use crate::primitive::atomic::Ordering;
 
-/// `WORDS` words for each core, taken from an [`Area`], and given back by its drop.
+/// `WORDS` words for each core, allocated from an [`Area`], and freed when the cell is dropped.
 ///
-/// Each of its words is what a [`Word`](crate::percpu::Word) is, and its operations are those of
-/// [`CellWord`]. Words of one cell lie side by side, so that an operation on several of them touches one
-/// line of this core's.
+/// Each of its words is like a [`Word`](crate::percpu::Word), with the operations of [`CellWord`]. Words of one cell
+/// lie next to each other, so operations on several of them touch one cache line of this core.
 ///
 /// ```
 /// use corelocal::percpu::Area;
@@ -38,8 +37,8 @@ use crate::primitive::atomic::Ordering;
 /// ```
 ///
 /// # Where it may be used
-/// As [`Word`](crate::percpu::Word): in any thread, in signal handlers, during thread exit, in the child
-/// after `fork`; the memory ordering and the exception for `vfork` are the same.
+/// Like [`Word`](crate::percpu::Word): in any thread, in signal handlers, during thread exit, in the child after
+/// `fork`. The memory ordering and the exception for `vfork` are the same.
 pub struct Cell<'area, const WORDS: usize, I: SlotIndex = Cid> {
     words: ManuallyDrop<Owned<Words<WORDS>, I>>,
     area: &'area Area<WORDS, I>,
@@ -47,9 +46,9 @@ pub struct Cell<'area, const WORDS: usize, I: SlotIndex = Cid> {
 
 impl<'area, const WORDS: usize, I: SlotIndex> Cell<'area, WORDS, I> {
     /// # Safety
-    /// The block was taken from this area's regions for this cell.
+    /// - The block was allocated from this area's regions for this cell.
     pub(super) unsafe fn new(area: &'area Area<WORDS, I>, block: Block<Words<WORDS>>) -> Self {
-        // SAFETY: the block goes back when this is dropped; invariant 2.
+        // SAFETY: the block is freed when this cell is dropped, and no reference to a slot leaves it (invariant 2).
         Cell { words: unsafe { Owned::lent(block) }, area }
     }
 
@@ -61,16 +60,16 @@ impl<'area, const WORDS: usize, I: SlotIndex> Cell<'area, WORDS, I> {
         &self.area.image
     }
 
-    /// What the first of the threads without critical sections share.
+    /// The first of the shared slots, which threads without critical sections use.
     pub(super) fn first_shared(&self) -> &Words<WORDS> {
-        // SAFETY: invariant 1.
+        // SAFETY: the cell has its block from the beginning (invariant 1).
         let (block, _) = unsafe { self.words.used().unwrap_unchecked() };
         block.shared(0)
     }
 
     /// The word at `INDEX`.
     ///
-    /// One that is not there does not compile:
+    /// An index out of range does not compile:
     ///
     /// ```compile_fail,E0080
     /// use corelocal::percpu::Area;
@@ -84,16 +83,16 @@ impl<'area, const WORDS: usize, I: SlotIndex> Cell<'area, WORDS, I> {
         CellWord::new(self, INDEX)
     }
 
-    /// The word at `index`; `None` if there is none.
+    /// The word at `index`. `None` if it is out of range.
     #[inline(always)]
     pub fn word(&self, index: usize) -> Option<CellWord<'_, WORDS, I>> {
         (index < WORDS).then(|| CellWord::new(self, index))
     }
 
-    /// The words of all parts that may have been used, with whose they are.
+    /// The words of all shards that may have been used, with their shards.
     ///
-    /// Words never changed are the image's. A word that changes meanwhile is seen before or after the
-    /// change, each on its own. Linear in `WORDS` times the slots in use. The arrays are on the stack: use
+    /// Words that were never changed are those of the image. A word that changes meanwhile is seen before or after
+    /// the change, each on its own. Linear in `WORDS` times the slots in use. The arrays are on the stack: use
     /// [`CellWord::iter`] for a large `WORDS`.
     pub fn iter(&self) -> impl Iterator<Item = (Shard, [u64; WORDS])> {
         let mut walk = Walk::new();
@@ -103,7 +102,7 @@ impl<'area, const WORDS: usize, I: SlotIndex> Cell<'area, WORDS, I> {
         })
     }
 
-    /// What `f` makes of the words of all parts, one after the other; as [`iter`](Cell::iter).
+    /// Folds the words of all shards into one value. See [`iter`](Cell::iter).
     pub fn fold<A>(&self, init: A, mut f: impl FnMut(A, [u64; WORDS]) -> A) -> A {
         self.iter().fold(init, |sum, (_, words)| f(sum, words))
     }
@@ -113,22 +112,22 @@ impl<'area, const WORDS: usize, I: SlotIndex> Cell<'area, WORDS, I> {
         self.decode(core::array::from_fn(|index| words[index].load(Ordering::Acquire)))
     }
 
-    /// Words of their distances from the image.
+    /// Converts stored differences from the image into words.
     fn decode(&self, distances: [u64; WORDS]) -> [u64; WORDS] {
         core::array::from_fn(|index| distances[index].wrapping_add(self.image()[index]))
     }
 }
 
-/// From afar: for slots that can be frozen.
+/// Access from other cores, for slots that can be frozen.
 impl<const WORDS: usize, I: Revocable> Cell<'_, WORDS, I> {
-    /// Calls `f` on the words of a certain slot (see [`crate::cid`]), which no thread uses meanwhile: all of
-    /// them are of one moment.
+    /// Calls `f` on the words of this slot (see [`crate::cid`]). No thread uses them meanwhile, so all of them are of
+    /// one moment.
     ///
-    /// As [`Word::with_frozen`](crate::percpu::Word::with_frozen), and so are the errors. The array is on the stack, as
-    /// those of [`iter`](Cell::iter) are.
+    /// Like [`Word::with_frozen`](crate::percpu::Word::with_frozen). The array is on the stack, as those of
+    /// [`iter`](Cell::iter) are.
     ///
     /// # Errors
-    /// See there.
+    /// As [`Word::with_frozen`](crate::percpu::Word::with_frozen).
     pub fn with_frozen<R>(
         &self,
         slot: u32,
@@ -139,16 +138,16 @@ impl<const WORDS: usize, I: Revocable> Cell<'_, WORDS, I> {
         let mut words = self.read(kept);
         let result = f(&mut words);
         for ((kept, word), initial) in kept.iter().zip(words).zip(self.image()) {
-            // Relaxed: the freeze orders it before the sections to come.
+            // Relaxed: the freeze orders it before later sections.
             kept.store(word.wrapping_sub(*initial), Ordering::Relaxed);
         }
         Ok(result)
     }
 
-    /// Takes the words of all parts, leaving the image, and calls `f` on those of each that were changed.
+    /// Takes the words of all shards, leaving the image, and calls `f` on those of each shard that was changed.
     ///
-    /// Whatever is stored meanwhile is either taken or stays: nothing is lost or seen twice. What is under a
-    /// slot is taken at one moment; what threads without critical sections share, word by word. Linear in
+    /// A value that is stored meanwhile is either taken or stays: none is lost or seen twice. The words under a slot
+    /// are taken at one moment; those that threads without critical sections share are taken word by word. Linear in
     /// `WORDS` times the slots in use; one `membarrier(2)` for each slot that was changed. The arrays are on the
     /// stack, as those of [`iter`](Cell::iter) are. Not for signal handlers.
     ///
@@ -166,7 +165,7 @@ impl<const WORDS: usize, I: Revocable> Cell<'_, WORDS, I> {
     /// ```
     ///
     /// # Errors
-    /// Why the first slot that could not be frozen could not: see
+    /// The reason why the first slot could not be frozen: see
     /// [`Word::with_frozen`](crate::percpu::Word::with_frozen). All others have been taken.
     pub fn drain(&self, mut f: impl FnMut(Shard, [u64; WORDS])) -> Result<(), Busy> {
         let mut give = |shard, distances: [u64; WORDS]| {
@@ -174,7 +173,7 @@ impl<const WORDS: usize, I: Revocable> Cell<'_, WORDS, I> {
                 f(shard, self.decode(distances));
             }
         };
-        // Relaxed: whoever sees 0 takes nothing.
+        // Relaxed: a thread that sees 0 takes no data.
         let idle =
             |words: &Words<WORDS>| words.iter().all(|word| word.load(Ordering::Relaxed) == 0);
         let take = |words: &Words<WORDS>| {
@@ -187,7 +186,7 @@ impl<const WORDS: usize, I: Revocable> Cell<'_, WORDS, I> {
         };
         let result = remote::take_from_each(self.words(), idle, take, &mut give);
         for (shard, words) in (0..).map(Shard::Shared).zip(self.words().shared()) {
-            // A page that nobody has written to is not to be written to now.
+            // Do not write to a page that was never written to.
             if !idle(words) {
                 // AcqRel: partners are all operations on this word.
                 give(shard, words.each_ref().map(|word| word.swap(0, Ordering::AcqRel)));
@@ -200,13 +199,13 @@ impl<const WORDS: usize, I: Revocable> Cell<'_, WORDS, I> {
 impl<const WORDS: usize, I: SlotIndex> Drop for Cell<'_, WORDS, I> {
     fn drop(&mut self) {
         if let Some((block, shared)) = self.words.used() {
-            // SAFETY: invariant 1; `&mut self` proves that all users are done.
+            // SAFETY: the block is from this area (invariant 1); `&mut self` excludes all other users.
             unsafe { self.area.give_back(block, shared) };
         }
     }
 }
 
-/// The parts whose words are not the image's.
+/// The shards whose words differ from the image.
 impl<const WORDS: usize, I: SlotIndex> fmt::Debug for Cell<'_, WORDS, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter().filter(|(_, words)| words != self.image())).finish()

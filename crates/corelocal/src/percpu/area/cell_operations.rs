@@ -1,4 +1,4 @@
-//! One word of a cell, with the operations of every word that each core has (`word_operations.rs`).
+//! One word of a cell, with the operations of every per-core word (`word_operations.rs`).
 //!
 //! Invariant: the index is below `WORDS`.
 
@@ -15,8 +15,8 @@ use crate::rseq::{self, Ended, Exit, Index, Slots, Yielded};
 
 /// One word of a [`Cell`]: see [`Cell::at`] and [`Cell::word`].
 ///
-/// A word is a `u64` for each core, changed in one step by any thread on its core. What that is good for is
-/// said of [`Word`](crate::percpu::Word), whose operations these are.
+/// It is a `u64` for each core, which any thread changes atomically on its core. Uses and operations are those of a
+/// [`Word`](crate::percpu::Word).
 pub struct CellWord<'a, const WORDS: usize, I: SlotIndex = Cid> {
     cell: &'a Cell<'a, WORDS, I>,
     index: usize,
@@ -70,63 +70,64 @@ impl<'a, const WORDS: usize, I: SlotIndex> CellWord<'a, WORDS, I> {
 
     /// Adds `n` to this core's word, wrapping, and returns the sum.
     ///
-    /// As [`add`](CellWord::add).
+    /// Like [`add`](CellWord::add).
     #[inline]
     pub fn add_fetch(self, n: u64) -> u64 {
         word_operations::add_fetch(self, n)
     }
 
-    /// As [`add_fetch`](CellWord::add_fetch), telling whose word it was.
+    /// Like [`add_fetch`](CellWord::add_fetch). Also returns the shard of the word.
     #[inline]
     pub fn add_fetch_at(self, n: u64) -> (Shard, u64) {
         word_operations::add_fetch_at(self, n)
     }
 
-    /// Stores `n` to this core's word and returns what was there.
+    /// Stores `n` in this core's word and returns the old value.
     ///
-    /// As [`add`](CellWord::add).
+    /// Like [`add`](CellWord::add).
     #[inline]
     pub fn exchange(self, n: u64) -> u64 {
         word_operations::exchange(self, n)
     }
 
-    /// Stores `n` to this core's word if `expected` is there; tells whose word it was.
+    /// Stores `n` in this core's word if it equals `expected`. Returns the shard of the word.
     ///
-    /// As [`add`](CellWord::add).
+    /// Like [`add`](CellWord::add).
     ///
     /// # Errors
-    /// [`Mismatch`]: something else is there.
+    /// [`Mismatch`]: the word is different.
     #[inline]
     pub fn store_if_equal(self, expected: u64, n: u64) -> Result<Shard, Mismatch> {
         word_operations::store_if_equal(self, expected, n)
     }
 
-    /// This core's word.
+    /// Returns this core's word.
     ///
-    /// A hint: the thread may be on another core by now, and the word changed. Async-signal-safe.
+    /// It is a hint: the thread may be on another core by now, and the word may have changed. Async-signal-safe.
     #[inline]
     pub fn load(self) -> u64 {
         word_operations::load(self)
     }
 
-    /// Replaces this core's word by what `f` makes of it, unless that is `None`; as
+    /// Replaces this core's word by `f` of it, unless that is `None`. Like
     /// [`Word::fetch_update`](crate::percpu::Word::fetch_update).
     ///
     /// # Errors
-    /// What `f` wanted left as it is.
+    /// The current word, if `f` returned `None`.
     pub fn fetch_update(self, f: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
         word_operations::fetch_update(self, f)
     }
 
-    /// The words of all parts that may have been used, with whose they are.
+    /// The words of all shards that may have been used, with their shards.
     ///
-    /// Those never changed are the image's. Linear in the slots in use, of which each costs a cache miss.
+    /// Words that were never changed are those of the image. Linear in the slots in use, each of which costs a cache
+    /// miss.
     pub fn iter(self) -> impl Iterator<Item = (Shard, u64)> + use<'a, WORDS, I> {
         word_operations::iter(self)
     }
 
-    /// The sum of the words of all parts, wrapping, each less its initial value: what was added, if
-    /// nothing else was done. As [`iter`](CellWord::iter).
+    /// The sum of the words of all shards minus their initial values, wrapping. If the word was only added to, this
+    /// is the total of the additions. Like [`iter`](CellWord::iter).
     ///
     /// ```
     /// use corelocal::percpu::Area;
@@ -143,22 +144,22 @@ impl<'a, const WORDS: usize, I: SlotIndex> CellWord<'a, WORDS, I> {
     }
 }
 
-/// From afar: for slots that can be frozen.
+/// Access from other cores, for slots that can be frozen.
 impl<const WORDS: usize, I: Revocable> CellWord<'_, WORDS, I> {
-    /// Calls `f` on the word of a certain slot, which no thread uses meanwhile; as
+    /// Calls `f` on the word of this slot, which no thread uses meanwhile. Like
     /// [`Word::with_frozen`](crate::percpu::Word::with_frozen).
     ///
     /// # Errors
-    /// See there.
+    /// As [`Word::with_frozen`](crate::percpu::Word::with_frozen).
     pub fn with_frozen<R>(self, slot: u32, f: impl FnOnce(&mut u64) -> R) -> Result<R, Busy> {
         word_operations::with_frozen(self, slot, f)
     }
 
-    /// Takes the words of all parts, leaving the image's, and calls `f` on each that was another; as
+    /// Takes the words of all shards, leaving the image's word, and calls `f` on each that was different. Like
     /// [`Word::drain`](crate::percpu::Word::drain).
     ///
     /// # Errors
-    /// See there.
+    /// As [`Word::drain`](crate::percpu::Word::drain).
     pub fn drain(self, f: impl FnMut(Shard, u64)) -> Result<(), Busy> {
         word_operations::drain(self, f)
     }
@@ -170,7 +171,7 @@ impl<'a, const WORDS: usize, I: SlotIndex> EachWord<'a> for CellWord<'a, WORDS, 
 
     #[inline(always)]
     fn initial(self) -> u64 {
-        // SAFETY: the module's invariant.
+        // SAFETY: the index is below `WORDS` (the module's invariant).
         unsafe { *self.cell.image().get_unchecked(self.index) }
     }
 
@@ -181,7 +182,7 @@ impl<'a, const WORDS: usize, I: SlotIndex> EachWord<'a> for CellWord<'a, WORDS, 
 
     #[inline(always)]
     fn word(self, content: &Words<WORDS>) -> &AtomicU64 {
-        // SAFETY: the module's invariant.
+        // SAFETY: the index is below `WORDS` (the module's invariant).
         unsafe { content.get_unchecked(self.index) }
     }
 
@@ -201,7 +202,7 @@ impl<'a, const WORDS: usize, I: SlotIndex> EachWord<'a> for CellWord<'a, WORDS, 
 
     #[inline(always)]
     unsafe fn add_fetch(self, index: Index, slots: &Slots, n: u64) -> Yielded {
-        // SAFETY: run by the cell's slots, used by sections indexed by `I`; the word is in them (the
+        // SAFETY: run on the cell's slots, which sections indexed by `I` use, and which contain the word (the
         // module's invariant).
         unsafe { rseq::add_fetch_at(index, slots, self.offset(), n) }
     }
@@ -219,7 +220,7 @@ impl<'a, const WORDS: usize, I: SlotIndex> EachWord<'a> for CellWord<'a, WORDS, 
     }
 }
 
-/// The parts whose word is not the image's.
+/// The shards whose word differs from the image.
 impl<const WORDS: usize, I: SlotIndex> fmt::Debug for CellWord<'_, WORDS, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let initial = self.initial();
@@ -232,7 +233,7 @@ mod tests {
     use super::*;
     use crate::percpu::Area;
 
-    /// What threads do that have no slot.
+    /// What threads without a slot do.
     #[test]
     fn shared_parts_do_the_same() {
         let area: Area<3> = Area::with_image([1, 2, 3]);

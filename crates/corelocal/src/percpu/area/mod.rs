@@ -1,13 +1,13 @@
-//! Areas: many cells of a few words for each core, given out and taken back, in memory of their own.
+//! Areas: allocators of cells of a few words for each core, with memory of their own.
 //!
-//! A container that is made on its own takes its memory from regions that all of them share and that stay.
-//! An area is for cells that come and go by the thousand, a set for each tenant or connection: its cells
-//! lie together, and all its memory goes when it does.
+//! A container takes its memory from regions that all containers share and that are never unmapped. An area is for
+//! cells that come and go by the thousand, such as a set for each tenant or connection: its cells lie together, and
+//! its memory is unmapped with it.
 //!
-//! # Data's way
+//! # Data flow
 //! ```text
 //!   take ──► a free block of the area's regions (region.rs), or of a new one ──► Cell
-//!   Cell ──► an operation on one of its words (cell_operations.rs): a section on this core's (word_operations.rs)
+//!   Cell ──► an operation on one of its words (cell_operations.rs): a critical section on this core's (word_operations.rs)
 //!   drop ──► its words become 0, where any core has changed them ──► free
 //! ```
 //!
@@ -21,17 +21,17 @@
 //! ```
 //!
 //! # The initial image
-//! Is not in memory. A word is kept as its distance from its initial value (`word_operations.rs`, invariant 3), so
-//! pages that were never touched hold the image, whatever it is: no page is filled, nothing has to be done
-//! when a core comes for the first time, and there is no moment at which that could go wrong.
+//! It is not in memory. A word is stored as its difference from its initial value (`word_operations.rs`, invariant
+//! 3), so untouched pages hold any image. No page is filled, and a core that comes for the first time needs no
+//! initialisation that could race.
 //!
 //! # Invariants
-//! 1. A cell's block is that cell's until it is dropped; a cell borrows its area. So when an area is dropped
-//!    no cell can be used any more, and its regions can be unmapped: an operation holds `&Cell`, in a
-//!    preempted thread as well; what the kernel keeps of a section (`rseq_cs`) points to code, never to a
-//!    slot; leases and frozen slots are numbers.
-//! 2. A free block's words are 0, or what `poison.rs` left there; the latter only where `may_hold_pattern`.
-//! 3. `cells` counts those given out and those about to be; it never exceeds `limit`.
+//! 1. A cell's block belongs to it until it is dropped, and a cell borrows its area. So when an area is dropped none
+//!    of its cells exists, and its regions can be unmapped. An operation holds `&Cell`, also in a preempted thread.
+//!    The kernel's pointer to a section (`rseq_cs`) points to code, never to a slot. Leases and frozen slots are
+//!    numbers.
+//! 2. The words of a free block are 0, or what `poison.rs` left there; the latter only where `may_hold_pattern`.
+//! 3. `cells` counts cells in use and those about to be; it never exceeds `limit`.
 
 mod cell;
 mod cell_operations;
@@ -50,7 +50,7 @@ use super::trim;
 use crate::cid::{self, Busy, Cid, SlotIndex};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
-/// What a cell is on each core.
+/// The data of a cell on each core.
 type Words<const WORDS: usize> = [AtomicU64; WORDS];
 
 /// An allocator of [`Cell`]s: `WORDS` words of 64 bits for each core.
@@ -70,20 +70,20 @@ type Words<const WORDS: usize> = [AtomicU64; WORDS];
 /// # Ok::<(), corelocal::percpu::area::Error>(())
 /// ```
 ///
-/// It is what librseq calls a memory pool, typed:
+/// It is a typed form of librseq's memory pool:
 ///
-/// | there | here |
+/// | librseq | here |
 /// |---|---|
 /// | `item_len` | `WORDS` |
 /// | `percpu_zmalloc`, `percpu_malloc_init` | [`new`](Area::new), [`with_image`](Area::with_image) |
-/// | `max_nr_cpus`, `stride` | every id that can be; 1 MiB |
+/// | `max_nr_cpus`, `stride` | every possible id; 1 MiB |
 /// | `max_nr_ranges` | [`limit`](Area::limit) |
 /// | robust, poison | double and foreign frees do not compile; [`poison`](Area::poison) |
 /// | NUMA node of a cpu's range | `I`, and the kernel's first touch |
-/// | `rseq_mempool_destroy` | drop, once no cell is left |
+/// | `rseq_mempool_destroy` | drop, when no cell is left |
 ///
 /// # A cell must not outlive its area
-/// It borrows it, so that does not compile:
+/// It borrows the area, so this does not compile:
 ///
 /// ```compile_fail,E0597
 /// use corelocal::percpu::Area;

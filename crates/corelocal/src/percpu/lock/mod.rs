@@ -159,12 +159,12 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
         }
     }
 
-    /// Locks this core's part, or a shared part; `None` if both are held. Never waits.
+    /// Locks this core's shard or a shared shard. `None` if both are held. Never waits.
     ///
     /// Async-signal-safe if the initialiser is.
     ///
     /// # Panics
-    /// If the initialiser does; the object stays usable.
+    /// If the initialiser panics; the object stays usable.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         match self.lock_biased() {
@@ -173,8 +173,8 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
         }
     }
 
-    /// As [`lock`](Self::lock), for a forked child: returns [`Orphaned`] if a thread that is gone holds this core's part,
-    /// or the shared part that would be used instead.
+    /// Like [`lock`](Self::lock), for a forked child. Returns [`Orphaned`] if a thread that does not exist in the
+    /// child holds this core's shard, or the shared shard that would be used instead.
     ///
     /// ```
     /// use corelocal::percpu::Lock;
@@ -186,10 +186,10 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
     /// ```
     ///
     /// # Errors
-    /// [`Orphaned`] in a forked child, if another thread of the parent held the part at the [fork](Lock#after-fork).
+    /// [`Orphaned`] in a forked child, if another thread of the parent held the shard at the [fork](Lock#after-fork).
     ///
     /// # Panics
-    /// If the initialiser does; the object stays usable.
+    /// If the initialiser panics; the object stays usable.
     #[inline]
     pub fn lock_checked(&self) -> Result<Guard<'_, T>, Orphaned<Guard<'_, T>>> {
         match self.lock_biased() {
@@ -203,14 +203,14 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
         &'a self,
         instead: &'a Slot<T>,
     ) -> Result<Guard<'a, T>, Orphaned<Guard<'a, T>>> {
-        // The word of a part that is not under a slot is never held.
+        // The bias of a shard that is not under a slot is never held.
         match self.slots.near().and_then(|own| self.adopt_biased(own)) {
             Some(adopted) => adopted,
             None => self.lock_shared_checked(instead),
         }
     }
 
-    /// A part under a slot, taken over from its holder if that is gone.
+    /// Takes over a shard under a slot, if its owner does not exist in this process.
     fn adopt_biased<'a>(
         &'a self,
         shard: &'a Slot<T>,
@@ -222,7 +222,7 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
         gone.map(|gone| self.adopted(Guard::new(shard, true), gone))
     }
 
-    /// A part that is not under a slot, waited for; also from a holder that is gone.
+    /// Waits for a shard that is not under a slot; takes it over from an owner that does not exist in this process.
     fn lock_shared_checked<'a>(
         &'a self,
         shard: &'a Slot<T>,
@@ -238,7 +238,7 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
         }
     }
 
-    /// What was taken from a gone holder: a value that it made, or was about to make (invariant 4).
+    /// The result of taking a shard over: its value, if the gone owner had made one (invariant 4).
     fn adopted<'a>(
         &'a self,
         guard: Guard<'a, T>,
@@ -250,13 +250,13 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
         }
     }
 
-    /// `Err` with the part to use instead.
+    /// Locks this core's shard. `Err` with the shard to use instead.
     #[inline(always)]
     fn lock_biased(&self) -> Result<Guard<'_, T>, &Slot<T>> {
         let held = bias::held();
         let section = move |index, slots: &Slots| {
-            // SAFETY: `run` gives slots whose first word is the bias's, moved from FREE by sections
-            // indexed by `I` and by revokers that froze the slot.
+            // SAFETY: `run` gives slots whose first word is the bias's. From FREE that word is changed by sections
+            // indexed by `I`, and by revokers that froze the slot.
             unsafe { rseq::store_if_equal(index, slots, bias::FREE, held) }
         };
         match self.slots.run(section) {
@@ -282,7 +282,7 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
         slot.mutex.try_lock().then(|| self.filled(Guard::new(slot, false)))
     }
 
-    /// The guard, with a value behind it (invariant 3).
+    /// The guard, once the shard holds a value (invariant 3).
     #[inline(always)]
     fn filled<'a>(&'a self, guard: Guard<'a, T>) -> Guard<'a, T> {
         if !guard.slot.value.is_full() {
@@ -291,15 +291,15 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
         guard
     }
 
-    /// Never part of its caller: the frame has room for a `T`, also where it is full already.
+    /// Not inlined: its frame has room for a `T`, which the caller's must not have.
     #[cold]
     #[inline(never)]
     fn fill(&self, guard: &Guard<'_, T>) {
-        // SAFETY: there is none, and the guard excludes others.
+        // SAFETY: the shard holds no value, and the guard excludes other threads.
         unsafe { guard.slot.value.make(self.init) };
     }
 
-    /// All values that there are, without locking.
+    /// All existing values, without locking.
     ///
     /// ```
     /// use corelocal::percpu::Lock;
@@ -313,19 +313,18 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
         let mut walk = Walk::new();
         core::iter::from_fn(move || walk.next(&this.slots, &this.inside))
             .filter(|(_, slot)| slot.value.is_full())
-            // SAFETY: the object is borrowed exclusively, and a walk comes to each part once.
+            // SAFETY: the object is borrowed exclusively, and a walk reaches each shard once.
             .map(|(_, slot)| unsafe { &mut *slot.value.as_ptr() })
     }
 }
 
-/// From afar: for slots that can be frozen.
+/// Access from other cores, for slots that can be frozen.
 impl<T: Send + 'static, I: Revocable> Lock<T, I> {
-    /// Locks the part of a certain slot (see [`crate::cid`]) from whatever core, waiting for its holder.
+    /// Locks the shard of this slot (see [`crate::cid`]) from any core, waiting for its owner.
     ///
-    /// Takes the slot away from its id for a moment ([`crate::cid::freeze`]), in which nobody waits: one
-    /// `membarrier(2)`, two if the part is held. The holder then hands it over when it is done with it,
-    /// and threads that come to that core meanwhile use shared parts. Not for signal handlers. See
-    /// [Deadlock](Lock#deadlock).
+    /// Takes the slot away from its id for a moment ([`crate::cid::freeze`]), in which no thread waits: one
+    /// `membarrier(2)`, or two if the shard is held. The owner then hands the lock over when it unlocks. Threads that
+    /// come to that core meanwhile use shared shards. Not for signal handlers. See [Deadlock](Lock#deadlock).
     ///
     /// ```
     /// use corelocal::cid::Busy;
@@ -340,13 +339,14 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
     /// ```
     ///
     /// # Errors
-    /// [`Busy::NoSlot`]: no thread has locked anything yet, or no id had that slot. [`Busy::Frozen`]:
-    /// another thread keeps the slot frozen, for longer than a second. Once the holder has been asked, this
-    /// waits until the slot is no longer frozen. [`Busy::Fence`]: the kernel refuses the barrier.
+    /// - [`Busy::NoSlot`]: no thread has locked the object yet, or no id has had that slot.
+    /// - [`Busy::Frozen`]: another thread has kept the slot frozen for longer than a second. Once the owner has been
+    ///   asked, this waits until the slot is no longer frozen.
+    /// - [`Busy::Fence`]: the kernel refuses the barrier.
     ///
     /// # Panics
-    /// If the initialiser does; the object stays usable. In a forked child, if a gone thread holds the part: see
-    /// [After fork](Lock#after-fork).
+    /// If the initialiser panics; the object stays usable. In a forked child, if a thread that does not exist there
+    /// holds the shard: see [After fork](Lock#after-fork).
     pub fn lock_slot(&self, slot: u32) -> Result<Guard<'_, T>, Busy> {
         self.lock_slot_checked(slot)
             .map(|locked| locked.unwrap_or_else(|_orphaned| holder_is_gone()))
@@ -373,8 +373,8 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
         }
     }
 
-    /// As [`lock_slot`](Lock::lock_slot), without waiting for a holder: `None` if there is one, or if
-    /// another thread is at it. While another thread keeps the slot [frozen](crate::cid::freeze) it sleeps,
+    /// Like [`lock_slot`](Lock::lock_slot), without waiting for an owner: `None` if there is one, or if another
+    /// thread is just revoking the lock. While another thread keeps the slot [frozen](crate::cid::freeze) it sleeps,
     /// up to 1.25 s in all.
     ///
     /// # Errors
@@ -392,20 +392,20 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
         Ok(taken?.then(|| self.filled(Guard::new(shard, true))))
     }
 
-    /// Calls `f` on every value that there is, one after the other, each locked meanwhile and waited for
-    /// as [`lock_slot`](Lock::lock_slot) does. Values made meanwhile may be left out.
+    /// Calls `f` on every existing value, one after the other, each locked as by [`lock_slot`](Lock::lock_slot).
+    /// Values made meanwhile may be left out.
     ///
-    /// Linear in the slots in use; one or two `membarrier(2)` for each that has a value. Microseconds, as a
-    /// rule. But a holder that was preempted is waited for until it has run again: where more threads than
-    /// cpus hardly ever let go of their parts, a walk takes about as long as the scheduler needs to let
-    /// each of them run, a few times over; tens of milliseconds on a busy machine.
+    /// Linear in the slots in use; one or two `membarrier(2)` for each that has a value. Usually microseconds. But an
+    /// owner that was preempted must run again before it unlocks. If more threads than cpus hold their shards most of
+    /// the time, a walk takes several scheduling rounds of all of them: tens of milliseconds on a busy machine.
     ///
     /// # Errors
-    /// Why the first part that could not be locked could not: see [`lock_slot`](Lock::lock_slot). The
-    /// others have been visited.
+    /// The reason why the first shard could not be locked: see [`lock_slot`](Lock::lock_slot). The others have been
+    /// visited.
     ///
     /// # Panics
-    /// If `f` does. In a forked child, at the first part that a gone thread holds: see [After fork](Lock#after-fork).
+    /// If `f` panics. In a forked child, at the first shard that a thread holds which does not exist there: see
+    /// [After fork](Lock#after-fork).
     pub fn for_each_locked(&self, mut f: impl FnMut(Shard, &mut T)) -> Result<(), Busy> {
         self.for_each_checked(|shard, locked| match locked {
             Ok(mut guard) => f(shard, &mut guard),
@@ -413,8 +413,8 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
         })
     }
 
-    /// As [`for_each_locked`](Self::for_each_locked), for a forked child: `f` gets [`Orphaned`] in place of a guard where
-    /// a thread that is gone holds the part.
+    /// Like [`for_each_locked`](Self::for_each_locked), for a forked child. `f` gets [`Orphaned`] in place of a guard
+    /// for a shard that a thread holds which does not exist in the child.
     ///
     /// ```
     /// use corelocal::percpu::Lock;
@@ -432,7 +432,7 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
     /// As [`for_each_locked`](Self::for_each_locked).
     ///
     /// # Panics
-    /// If `f` does.
+    /// If `f` panics.
     pub fn for_each_checked<'a>(
         &'a self,
         mut f: impl FnMut(Shard, Result<Guard<'a, T>, Orphaned<Guard<'a, T>>>),

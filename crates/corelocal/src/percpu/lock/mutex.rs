@@ -1,16 +1,17 @@
-//! The ordinary mutex of shared slots: one word, a futex behind it.
+//! The ordinary mutex of shared slots: one word, with a futex.
 //!
-//! ```text
-//!   31            2      1        0
-//!   tag of holder   AWAITED    HELD      all 0: FREE
-//! ```
+//! | word | meaning |
+//! |---|---|
+//! | FREE (0) | Unlocked. |
+//! | HELD, tag | The thread with this tag (bits 2 to 31, `sys/owner_tag.rs`) holds it, and no thread sleeps. |
+//! | HELD, AWAITED, tag | The same, and threads may be sleeping: the unlock wakes one. |
 //!
 //! # Invariants
-//! 1. A thread that moved the word from FREE has the mutex until it moves it back.
-//! 2. AWAITED means that threads may sleep. The thread that unlocks then wakes one, which takes the mutex as AWAITED
-//!    again, since others may still sleep. (Ulrich Drepper, "Futexes Are Tricky", mutex2.)
-//! 3. The tag (`sys/owner_tag.rs`) tells a forked child that the holder is gone. Then the mutex stays held until a thread
-//!    takes it over.
+//! 1. A thread that changed the word from FREE has the mutex until it changes it back.
+//! 2. A woken thread takes the mutex with AWAITED set, since others may still sleep. (Ulrich Drepper, "Futexes Are
+//!    Tricky", mutex2.)
+//! 3. By the tag a forked child recognises that the owner does not exist in it. Then the mutex stays held until a
+//!    thread takes it over.
 
 use crate::percpu::blocking;
 use crate::primitive::atomic::{AtomicU32, Ordering};
@@ -27,7 +28,7 @@ pub(super) struct Mutex {
     state: AtomicU32,
 }
 
-/// The mutex is held by a thread that a fork left behind: what its word is.
+/// The word of a mutex whose owner was left behind by a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gone(u32);
 
@@ -41,7 +42,7 @@ impl Gone {
     }
 }
 
-/// The word while the calling thread has the mutex and none sleeps.
+/// The word while the calling thread has the mutex and no thread sleeps.
 fn held() -> u32 {
     owner_tag::tag::<TAG_BITS>() << TAG_SHIFT | HELD
 }
@@ -66,7 +67,7 @@ impl Mutex {
         self.state.compare_exchange(FREE, held(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Locks, or tells that the holder is gone.
+    /// Locks. `Err` if the owner does not exist in this process.
     pub(super) fn lock(&self) -> Result<(), Gone> {
         if self.try_lock() { Ok(()) } else { self.lock_cold() }
     }
@@ -94,16 +95,16 @@ impl Mutex {
         }
     }
 
-    /// Takes the mutex from a gone holder; false if another thread was faster.
+    /// Takes the mutex over from a gone owner. False if another thread was faster.
     #[cold]
     pub(super) fn adopt(&self, Gone(seen): Gone) -> bool {
-        // Threads that sleep in this process look again once it is unlocked. Acquire: of the fork, which copied all
-        // that the holder had done, or of `abandon`.
+        // Threads that sleep in this process check again once it is unlocked. Acquire: of the fork, which copied all
+        // that the owner had done, or of `abandon`.
         let mine = held() | AWAITED;
         self.state.compare_exchange(seen, mine, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Locks, also what a gone thread held: for what the mutex protects it does not matter where that thread was.
+    /// Locks, taking over from a gone owner: the protected operations are safe to repeat wherever that owner was.
     pub(super) fn lock_anyway(&self) {
         while let Err(gone) = self.lock() {
             if self.adopt(gone) {
@@ -112,18 +113,18 @@ impl Mutex {
         }
     }
 
-    /// As [`lock_anyway`](Self::lock_anyway), if no thread of this process has the mutex.
+    /// Like [`lock_anyway`](Self::lock_anyway), unless a thread of this process has the mutex.
     pub(super) fn try_lock_anyway(&self) -> bool {
-        // Relaxed: a guess. `adopt` compares it, with Acquire.
+        // Relaxed: `adopt` compares it, with Acquire.
         let seen = self.state.load(Ordering::Relaxed);
         self.try_lock() || is_gone(seen) && self.adopt(Gone(seen))
     }
 
-    /// Releases the mutex to the gone holder it was taken from.
+    /// Gives the mutex back to the gone owner that it was taken from.
     pub(super) fn abandon(&self, Gone(state): Gone) {
         // Release: partner is the Acquire in `adopt`.
         if self.state.swap(state & !AWAITED, Ordering::Release) & AWAITED != 0 {
-            // They look, and find that the holder is gone.
+            // The woken threads find that the owner is gone.
             blocking::wake_all(&self.state);
         }
     }
@@ -143,10 +144,10 @@ mod loom_tests {
     use loom::thread;
     use std::boxed::Box;
 
-    /// Three threads take turns, and nobody sleeps for ever.
+    /// Three threads take turns, and each wakes up in the end.
     fn explore(lock: fn(&Mutex), unlock: fn(&Mutex)) {
         crate::explore::within(3, move || {
-            // Leaked: loom panics in the drop of its own, after a deadlock.
+            // Leaked: loom panics in its own drop after a deadlock.
             let shared: &'static _ = Box::leak(Box::new((Mutex::new(), UnsafeCell::new(0))));
             let add = move |shared: &(Mutex, UnsafeCell<i32>)| {
                 lock(&shared.0);
@@ -160,7 +161,7 @@ mod loom_tests {
             for other in others {
                 other.join().unwrap();
             }
-            // SAFETY: alone again.
+            // SAFETY: the other threads have been joined.
             assert_eq!(shared.1.with(|n| unsafe { *n }), 3);
         });
     }
@@ -174,7 +175,7 @@ mod loom_tests {
         explore(lock, Mutex::unlock);
     }
 
-    /// Who locks next does not see what was done under the lock.
+    /// The next owner does not see what was done under the lock.
     #[test]
     #[should_panic(expected = "Causality violation")]
     fn loom_catches_an_unlock_without_release() {
@@ -185,13 +186,13 @@ mod loom_tests {
         });
     }
 
-    /// Likewise.
+    /// The same, on the locking side.
     #[test]
     #[should_panic(expected = "Causality violation")]
     fn loom_catches_a_lock_without_acquire() {
         explore(
             |mutex| {
-                // The word names its holder, which is the same thread in a model, so a swap does.
+                // In a model a swap suffices, since all models' threads have the same tag.
                 let awaited = held() | AWAITED;
                 while mutex.state.swap(awaited, Ordering::Relaxed) != FREE {
                     blocking::wait(&mutex.state, awaited, None);
@@ -201,7 +202,7 @@ mod loom_tests {
         );
     }
 
-    /// Two sleep; the one that is woken takes the mutex as if nobody slept any more, and wakes nobody.
+    /// Two threads sleep. The one that is woken takes the mutex without AWAITED, and does not wake the other one.
     #[test]
     #[should_panic(expected = "deadlock")]
     fn loom_catches_a_sleeper_that_forgets_the_others() {
@@ -219,7 +220,7 @@ mod loom_tests {
         );
     }
 
-    /// Who unlocks does not say so.
+    /// The unlock does not wake a sleeper.
     #[test]
     #[should_panic(expected = "deadlock")]
     fn loom_catches_an_unlock_that_wakes_nobody() {

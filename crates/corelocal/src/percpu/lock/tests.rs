@@ -15,7 +15,7 @@ mod units {
         assert_eq!(lock.iter_mut().map(|value| value.len()).sum::<usize>(), 100);
     }
 
-    /// A part that is held is passed over, not waited for.
+    /// A shard that is held is passed over without waiting.
     #[test]
     fn held_parts_are_passed_over() {
         let lock: Lock<u32> = Lock::default();
@@ -24,7 +24,7 @@ mod units {
         let biased = first.biased;
         let second = lock.try_lock();
         if let Some(mut second) = second {
-            // Another test may have all slots frozen when the first comes, and let go before the second.
+            // Another test may have all slots frozen at the first call, and release them before the second.
             assert!(biased || second.biased, "a shared part was given twice");
             assert!(!second.biased || cid::capacity() > 1);
             *second = 2;
@@ -83,7 +83,7 @@ mod units {
         for slot in 0..cid::high_water::<Cid>() {
             match lock.lock_slot(slot) {
                 Ok(mut value) => *value = slot,
-                // Another test may have it.
+                // Another test may have frozen it.
                 Err(busy) => assert!(matches!(busy, Busy::Fence(_) | Busy::Frozen), "{busy}"),
             }
             if let Ok(held) = lock.lock_slot(slot) {
@@ -119,12 +119,12 @@ mod loom_tests {
     use loom::thread;
     use std::boxed::Box;
 
-    /// A number that loom watches.
+    /// A number that loom checks for races.
     struct Number(UnsafeCell<u32>);
 
     impl Number {
         fn add(&self, n: u32) {
-            // SAFETY: behind a lock; loom checks it.
+            // SAFETY: under a lock; loom checks it.
             self.0.with_mut(|number| unsafe { *number += n });
         }
 
@@ -134,16 +134,16 @@ mod loom_tests {
         }
     }
 
-    // SAFETY: a number.
+    // SAFETY: an integer.
     unsafe impl Send for Number {}
 
     type Numbers = Lock<Number, Cid>;
 
-    /// Threads without sections: nothing is lost, whoever binds the block and makes the value.
+    /// Threads without critical sections: no addition is lost, whichever thread binds the block and makes the value.
     fn explore(add: fn(&'static Numbers)) {
         loom::model(move || {
             let numbers = Numbers::new(|| Number(UnsafeCell::new(10)));
-            // Leaked: loom panics in a drop, after a fault.
+            // Leaked: loom panics in a drop after a failure.
             let numbers: &'static Numbers = Box::leak(Box::new(numbers));
             let thread = thread::spawn(move || add(numbers));
             add(numbers);
@@ -159,7 +159,7 @@ mod loom_tests {
         explore(|numbers| numbers.lock().add(1));
     }
 
-    /// Two threads have the value at a time, or each makes one.
+    /// Two threads use the value at a time, or each makes one.
     #[test]
     #[should_panic(expected = "assertion")]
     fn loom_catches_a_part_that_is_not_locked() {

@@ -301,7 +301,7 @@ impl<T, I: SlotIndex> Queue<T, I> {
                 self.sleepers.notify();
                 Ok(())
             }
-            // SAFETY: made of the item, which nobody took.
+            // SAFETY: made of the item, which is still there.
             Err(words) => Err(unsafe { words.into_item() }),
         }
     }

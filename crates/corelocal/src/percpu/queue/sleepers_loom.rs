@@ -1,4 +1,4 @@
-//! Producers that look whether anybody sleeps, and consumers that do, in every order. Then twins with one
+//! Loom models of producers that check for sleeping consumers, and of consumers that sleep. Then mutants with one
 //! fault each, which the same checks must catch.
 
 use super::*;
@@ -25,13 +25,13 @@ struct Model {
 }
 
 impl Model {
-    /// Leaked: loom panics in the drop of its own, after a deadlock.
+    /// Leaked: loom panics in its own drop after a deadlock.
     fn leaked(ways: Ways) -> &'static Model {
         let slots = [(); 2].map(|()| (AtomicU32::new(0), AtomicU32::new(0)));
         Box::leak(Box::new(Model { ways, slots, sleepers: Sleepers::new() }))
     }
 
-    /// As a section and what follows it: the commit orders what was before it, no more.
+    /// As a critical section and the code after it: the commit orders earlier accesses only.
     fn push(&self, slot: usize) {
         self.slots[slot].0.store(1, Ordering::Release);
         (self.ways.notify)(&self.sleepers);
@@ -56,9 +56,9 @@ impl Model {
     }
 }
 
-/// So many pushes, and as many consumers, each of which gets one, whoever is chosen for which.
+/// This many pushes and consumers, each of which gets one item, whichever consumer is chosen for which push.
 fn explore(ways: Ways, items: usize) {
-    // A single item has few orders.
+    // A single item has few interleavings.
     crate::explore::within(if items > 1 { 2 } else { 8 }, move || {
         let model = Model::leaked(ways);
         let consumers: std::vec::Vec<_> =
@@ -67,7 +67,7 @@ fn explore(ways: Ways, items: usize) {
         for consumer in consumers {
             consumer.join().unwrap();
         }
-        // Nobody waits, and no wake-up is left over.
+        // No consumer waits, and no wake-up is left over.
         let waiting = model.sleepers.waiting.load(Ordering::Relaxed) & !FENCE;
         assert_eq!((waiting, model.sleepers.wakes.load(Ordering::Relaxed)), (0, 0));
     });
@@ -81,7 +81,7 @@ fn explore_sleep(sleep: fn(&Sleepers, &dyn Fn() -> bool)) {
     explore(Ways { sleep, ..RIGHT }, 2);
 }
 
-/// A consumer sleeps and a producer does not: never both miss each other.
+/// A consumer sleeps and a producer does not: at least one of them sees the other.
 #[test]
 fn loom_a_consumer_does_not_sleep_on() {
     explore(RIGHT, 1);
@@ -92,7 +92,7 @@ fn loom_two_consumers_do_not_sleep_on() {
     explore(RIGHT, 2);
 }
 
-/// As `Sleepers::sleep`, whose barrier and leave these are.
+/// As `Sleepers::sleep`, with this barrier and this leave.
 fn sleep_with(
     sleepers: &Sleepers,
     is_anything: &dyn Fn() -> bool,
@@ -113,7 +113,7 @@ fn barrier() {
     let _ = heavy_barrier();
 }
 
-/// Else the twins below would show nothing.
+/// An unmodified copy passes. Otherwise the mutants below would show nothing.
 #[test]
 fn loom_a_twin_without_a_fault_passes() {
     explore_sleep(|sleepers, is_anything| {
@@ -121,8 +121,8 @@ fn loom_a_twin_without_a_fault_passes() {
     });
 }
 
-/// The look passes the push: consumer and producer miss each other. (At the second push: the first one
-/// finds the bit, and makes a fence.)
+/// The read of the word passes the push: consumer and producer miss each other. (At the second push: the first one
+/// finds the bit, and executes a fence.)
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_producer_without_a_barrier() {
@@ -133,7 +133,7 @@ fn loom_catches_a_producer_without_a_barrier() {
     });
 }
 
-/// The look at the queue passes the word that somebody waits: likewise.
+/// The check of the queue passes the store to the word: consumer and producer miss each other.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_consumer_without_a_barrier() {
@@ -142,14 +142,14 @@ fn loom_catches_a_consumer_without_a_barrier() {
     });
 }
 
-/// What was pushed before the consumer said that it waits is never found.
+/// An item that was pushed before the consumer announced itself is never found.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_consumer_that_does_not_look_again() {
     explore_sleep(|sleepers, _| sleep_with(sleepers, &|| false, barrier, Sleepers::leave));
 }
 
-/// What was pushed between the look and the word is never found.
+/// An item that was pushed between the check and the announcement is never found.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_consumer_that_looks_too_soon() {
@@ -159,7 +159,7 @@ fn loom_catches_a_consumer_that_looks_too_soon() {
     });
 }
 
-/// A consumer that was chosen looks for its wake-up for ever.
+/// A consumer that was chosen waits for its wake-up for ever.
 #[test]
 #[should_panic(expected = "maximum number of branches")]
 fn loom_catches_a_wake_up_that_leaves_no_trace() {
@@ -172,7 +172,7 @@ fn loom_catches_a_wake_up_that_leaves_no_trace() {
     });
 }
 
-/// Somebody still seems to wait, whom the next producer would choose in place of one that sleeps.
+/// A consumer stays counted. The next producer chooses it in place of one that sleeps.
 #[test]
 #[should_panic(expected = "assertion")]
 fn loom_catches_a_consumer_that_does_not_leave() {

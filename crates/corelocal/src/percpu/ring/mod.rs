@@ -134,7 +134,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Ring<T, CAPACITY, I
                 Err(rest) => rest,
             },
         };
-        // SAFETY: made of the item, which nobody took.
+        // SAFETY: made of the item, which is still there.
         Err(unsafe { rest.into_item() })
     }
 

@@ -56,7 +56,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
                 Err(rest) => rest,
             },
         };
-        // SAFETY: made of the item, which nobody took.
+        // SAFETY: made of the item, which is still there.
         Err(unsafe { rest.into_item() })
     }
 
@@ -101,7 +101,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
                 Err(rest) => rest,
             },
         };
-        // SAFETY: made of the item, which nobody took.
+        // SAFETY: made of the item, which is still there.
         Err(unsafe { rest.into_item() })
     }
 

@@ -1,5 +1,5 @@
-//! The sections of `rseq/mod.rs`, one file per architecture, all with the same functions.
-//! `model.rs` serves architectures without sections, Miri and loom.
+//! The critical sections of `rseq/mod.rs`, one file per architecture, all with the same functions. `model.rs` is for
+//! architectures without sections, Miri and loom.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom, corelocal_model))))]
 #[path = "x86_64.rs"]

@@ -1,4 +1,4 @@
-//! The sections where there are none: always unavailable, so that the cold path serves.
+//! The critical sections where none can run: always unavailable, so that callers take the cold path.
 
 use core::mem::MaybeUninit;
 
@@ -9,7 +9,7 @@ const UNAVAILABLE: Exit = Exit(Exit::UNAVAILABLE);
 /// Every section is the same here.
 ///
 /// # Safety
-/// None is needed; the signatures are those of the other architectures.
+/// - No conditions; the signatures are those of the other architectures.
 macro_rules! unavailable {
     ($($name:ident($($operand:ident: $type:ty),*) -> $ended:ty = $result:expr;)+) => {
         $(
@@ -22,7 +22,7 @@ macro_rules! unavailable {
 }
 
 /// # Safety
-/// None is needed.
+/// - No conditions.
 #[inline(always)]
 pub(crate) unsafe fn clear_if_clear(_: isize, _: *const u32, _: *mut u32) -> Exit {
     UNAVAILABLE

@@ -22,10 +22,10 @@
 //!   needs its own. None is made of 0s and 1s, which Intel syntax reads as a binary number.
 //! - The signature before the abort handler is the immediate of a `ud1`, so that disassemblers
 //!   stay in step; the kernel compares it with the one libc registered.
-//! - Scratch tells the outcome: an exit leaves its number there, a commit the slot's address (or, where there
-//!   is no slot, the descriptor's), which no exit's number is. So a commit takes no instruction to say so. The exits that call for the
-//!   cold path have the lowest numbers: one compare finds them. Scratch is `out`, never `lateout`:
-//!   it shares no register with an input. What a section yields is 0 unless it commits.
+//! - The scratch register holds the outcome: the number of an exit, or after a commit the slot's address (or the
+//!   descriptor's, if there is no slot), which differs from all exit numbers. So a commit needs no instruction to
+//!   report itself. The exits that need the cold path have the lowest numbers, so one compare finds them. Scratch is
+//!   `out`, never `lateout`: it shares no register with an input. The result word is 0 unless the section commits.
 
 use core::arch::asm;
 use core::mem::MaybeUninit;
@@ -51,7 +51,7 @@ macro_rules! prologue {
     };
 }
 
-/// `locate`: the address of the current id's slot into `scratch`, or leave for `unavailable`.
+/// `locate`: loads the address of the current id's slot into `scratch`, or leaves for `unavailable`.
 macro_rules! locate {
     () => {
         concat!(
@@ -65,7 +65,7 @@ macro_rules! locate {
     };
 }
 
-/// `$clear` gives what the section yields a value where it does not commit: registers hold anything then.
+/// `$clear` sets the result word of a section that does not commit: its register may hold anything then.
 macro_rules! epilogue {
     ($($clear:literal)?) => {
         concat!(
@@ -87,8 +87,8 @@ macro_rules! epilogue {
     };
 }
 
-/// A store before the commit to memory that nobody looks at until then: declared, so that
-/// `corelocal check` need not warn of it.
+/// A store before the commit to memory that other threads do not read until then. It is declared, so that `corelocal
+/// check` does not warn of it.
 macro_rules! prepare {
     ($store:literal) => {
         concat!(
@@ -103,8 +103,8 @@ macro_rules! prepare {
     };
 }
 
-/// One section: the common frame around its last steps, which find the slot's address in
-/// `{scratch}`, and after the semicolon their own operands.
+/// One critical section: the common frame around its last steps, which find the slot's address in `{scratch}`, and
+/// after the semicolon their own operands.
 macro_rules! section {
     ($index:expr, $object:expr, $($step:expr),+; yields $clear:literal; $($operands:tt)*) => {
         section!(@ [$clear], $index, $object, $($step),+; $($operands)*)
@@ -114,10 +114,10 @@ macro_rules! section {
     };
     (@ [$($clear:literal)?], $index:expr, $object:expr, $($step:expr),+; $($operands:tt)*) => {{
         let scratch: u64;
-        // SAFETY: `area` and `id` are offsets into this thread's rseq area (invariants 1 and 2 of
-        // `sys::rseq`), `offsets` has a word for each id the kernel gives; the section stores to the
-        // slot of an opened id alone, valid by the promise of this function's caller. Aborted, it
-        // has stored nothing but `rseq_cs` and what its specification lets be overwritten.
+        // SAFETY: `area` and `id` are offsets into this thread's rseq area (invariants 1 and 2 of `sys::rseq`), and
+        // `offsets` has a word for each id that the kernel assigns. The section stores to the slot of an opened id
+        // only, which this function's caller guarantees to be valid. If aborted it has stored `rseq_cs` only, and
+        // what its specification allows to be overwritten.
         unsafe {
             asm!(
                 prologue!(),
@@ -338,7 +338,8 @@ pub(crate) unsafe fn pop(index: Index, object: &Slots) -> Popped {
     (exit, item)
 }
 
-/// Section `push_some`. It loads words: a load of more would wait for all the stores that made the item.
+/// The critical section `push_some`. It loads single words: a wider load would wait for all the stores that made the
+/// item.
 ///
 /// # Safety
 /// As [`crate::rseq::push_some`].
@@ -381,8 +382,8 @@ pub(crate) unsafe fn push_some(
     (exit, n)
 }
 
-/// Section `pop_some`. It loads words, as they were pushed, and stores pairs, as compilers load what they
-/// copy: a load that spans two recent stores would wait for both to reach the cache.
+/// The critical section `pop_some`. It loads single words, as they were pushed, and stores pairs, as compilers load
+/// what they copy: a load that spans two recent stores would wait for both to reach the cache.
 ///
 /// # Safety
 /// As [`crate::rseq::pop_some`].
@@ -428,7 +429,7 @@ pub(crate) unsafe fn pop_some(
     (exit, n)
 }
 
-/// Of the pops off a stack with a limit: `count` is one less, or they leave for `mismatch`.
+/// For the pops off a stack with a limit: decrements `count`, or leaves for `mismatch`.
 macro_rules! count_limited {
     () => {
         concat!(
@@ -440,7 +441,7 @@ macro_rules! count_limited {
     };
 }
 
-/// Likewise: takes the item, by the guess at the top if that is right, guesses the next one, and commits.
+/// For the same: takes the item, which is the guess at the top if that is right, guesses the next one, and commits.
 macro_rules! pop_limited {
     () => {
         concat!(
@@ -455,8 +456,8 @@ macro_rules! pop_limited {
     };
 }
 
-/// Section `pop_at`. The count is loaded before the stack's address is made: what comes last to a section is
-/// the offset.
+/// The critical section `pop_at`. The count is loaded before the stack's address is computed, since the offset
+/// arrives last.
 ///
 /// # Safety
 /// As [`crate::rseq::pop_at`].
@@ -474,7 +475,7 @@ pub(crate) unsafe fn pop_at(index: Index, object: &Slots, offset: usize) -> Popp
     (exit, item)
 }
 
-/// Section `pop_counted_at`. What is left passes through the item's register.
+/// The critical section `pop_counted_at`. The remaining number passes through the item's register.
 ///
 /// # Safety
 /// As [`crate::rseq::pop_counted_at`].
@@ -665,8 +666,8 @@ pub(crate) unsafe fn queue_link(
 #[inline(always)]
 pub(crate) unsafe fn clear_if_clear(area: isize, gate: *const u32, word: *mut u32) -> Exit {
     let scratch: u64;
-    // SAFETY: `area` is the offset of this thread's rseq area; both words are valid by the promise of this
-    // function's caller. Aborted, it has stored nothing but `rseq_cs`.
+    // SAFETY: `area` is the offset of this thread's rseq area, and this function's caller guarantees that both words
+    // are valid. If aborted it has stored `rseq_cs` only.
     unsafe {
         asm!(
             prologue!(),

@@ -1,19 +1,19 @@
-//! Demangles the symbols of a file that another user may have made.
+//! Demangling of symbols from files that other users may have made.
 //!
-//! Invariant: a name has at most [`LONGEST`] bytes. Mangled names refer to parts of themselves, so that the demangled
-//! form of 200 bytes may have gigabytes; such a symbol keeps its mangled name.
+//! Invariant: a name has at most [`LONGEST`] bytes. Mangled names refer to parts of themselves, so the demangled form
+//! of 200 bytes may have gigabytes. Such a symbol keeps its mangled name.
 
 use std::fmt::{self, Write};
 
 use cpp_demangle::BorrowedSymbol;
 
-/// The longest name.
+/// The maximum length of a name, in bytes.
 pub(crate) const LONGEST: usize = 4096;
 
-/// The longest symbol that is demangled.
+/// The maximum length of a symbol that is demangled, in bytes.
 pub(crate) const LONGEST_SYMBOL: usize = 4 * LONGEST;
 
-/// The demangled name, or the symbol itself where it is not mangled or its name would be too long.
+/// Returns the demangled name, or the symbol itself if it is not mangled or its name would be too long.
 pub(crate) fn demangled(symbol: &str) -> String {
     let name = (symbol.len() <= LONGEST_SYMBOL).then(|| rust(symbol).or_else(|| cpp(symbol)));
     name.flatten().unwrap_or_else(|| cut(symbol))
@@ -46,7 +46,7 @@ pub(crate) fn cut(text: &str) -> String {
     text[..end].to_owned()
 }
 
-/// A text that takes no more than [`LONGEST`] bytes.
+/// A text of at most [`LONGEST`] bytes.
 struct Short(String);
 
 impl Write for Short {
@@ -70,7 +70,7 @@ mod tests {
             ("_RNvC6_123foo3bar", "123foo::bar"),
             ("_ZN5space3fooEibc", "space::foo(int, bool, char)"),
             ("malloc", "malloc"),
-            // Of C, and no types.
+            // C functions, not types.
             ("f", "f"),
             ("i", "i"),
         ] {
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// A function whose parameters are pairs of the one before.
+    /// A function each of whose parameters is a pair of the previous one.
     fn doubling(levels: usize) -> String {
         const DIGITS: &[u8] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
         let mut symbol = "_Z1f1AIiiE".to_owned();
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(demangled(&rust_doubling(2)), "a::f::<((i32, i32), (i32, i32))>");
         assert!(rustc_demangle::try_demangle(&rust_doubling(30)).is_ok());
         assert_eq!(demangled(&rust_doubling(30)), rust_doubling(30));
-        // No symbol is shown in full that is longer.
+        // Longer symbols are not shown in full.
         assert_eq!(demangled(&"é".repeat(LONGEST)).len(), LONGEST);
         assert_eq!(demangled(&format!("a{}", "é".repeat(LONGEST))).len(), LONGEST - 1);
     }
@@ -103,7 +103,7 @@ mod tests {
     /// A function whose argument is a pair of pairs of pairs.
     fn rust_doubling(levels: usize) -> String {
         let mut symbol = "_RINvC1a1f".to_owned();
-        // Each pair but the first is twice the one before: `T`, that one, and where it is.
+        // Each pair except the first is twice the previous one: `T`, that pair, and a back reference to it.
         symbol += &"T".repeat(levels);
         symbol += "ll";
         for level in 1..levels {
@@ -112,7 +112,7 @@ mod tests {
         symbol + "EE"
     }
 
-    /// As back references have it: one less, and none for 0.
+    /// In the encoding of back references: one less, and no digits for 0.
     fn base_62(mut number: usize) -> String {
         const DIGITS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
         let mut digits = String::new();

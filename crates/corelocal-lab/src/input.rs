@@ -1,8 +1,8 @@
-//! Reads files that a user names, or that a program has mapped.
+//! Reading of files that a user names, or that a program has mapped.
 //!
 //! Invariants:
-//! - Opening a file never waits: a FIFO without a writer is read to its end at once.
-//! - At most a fixed number of bytes of a file are read, [`MOST`] where the caller has no smaller limit.
+//! - Opening a file never blocks: a FIFO without a writer is read to its end at once.
+//! - At most a fixed number of bytes of a file are read: [`MOST`], unless the caller sets a smaller limit.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
@@ -10,14 +10,15 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// The most bytes that are read of a file.
+/// The maximum number of bytes that are read of a file.
 pub const MOST: u64 = 4 << 30;
 
 /// Reads a whole regular file of at most `most` bytes, or a pipe such as a shell's `<(…)` to its end.
 ///
 /// # Errors
-/// The file cannot be opened or read, is neither regular nor a pipe, or has more than `most` bytes
-/// ([`ErrorKind::FileTooLarge`]).
+/// - The file cannot be opened or read.
+/// - It is neither a regular file nor a pipe.
+/// - It has more than `most` bytes ([`ErrorKind::FileTooLarge`]).
 ///
 /// # Examples
 /// ```
@@ -34,8 +35,7 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
         return Err(ErrorKind::IsADirectory.into());
     }
     if kind.is_fifo() {
-        // Its writer may be slow.
-        // SAFETY: an open descriptor and numbers.
+        // The pipe's writer may be slow, so reads must block. SAFETY: an open descriptor and numbers.
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, 0) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -45,10 +45,10 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     at_most(&file, most)
 }
 
-/// Reads the first `most` bytes of a regular file, or all where it has fewer. Nothing is taken out of a pipe.
+/// Reads the first `most` bytes of a regular file, or all of a shorter one. Nothing is taken out of a pipe.
 ///
 /// # Errors
-/// The file cannot be opened or read, or is no regular file.
+/// The file cannot be opened or read, or is not a regular file.
 pub fn read_start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(most).read_to_end(&mut bytes)?;

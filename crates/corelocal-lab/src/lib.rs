@@ -1,12 +1,11 @@
-//! Checkers for restartable sequences, for corelocal and for every other program that has some.
+//! Checkers for restartable sequences, for corelocal and for all other programs that use them.
 //!
-//! A critical section of the kernel's rseq facility can be abandoned at any of its instructions. A
-//! compiler knows nothing of it and a test meets the bad moment once in a million runs, so this
-//! crate looks at the machine code itself: [`check`] reads it without running it, [`torture`] runs it
-//! and disturbs it at every instruction.
+//! The kernel may abort a critical section (rseq) at any of its instructions. Compilers do not know this, and a test
+//! meets the wrong moment once in a million runs. So this crate works on the machine code itself: [`check`] reads it
+//! without running it, and [`torture`] runs it and disturbs it at every instruction.
 //!
-//! [`callers`] finds the callers in the copy of a stack, by a program's files. [`input`] reads files that a user
-//! names.
+//! [`callers`] recovers the callers from the copy of a stack and the program's files. [`input`] reads files that a
+//! user names.
 
 pub mod callers;
 pub mod check;

@@ -1,8 +1,8 @@
-//! Finds which of many areas of memory holds an address.
+//! A table that finds which of many areas of memory contains an address.
 //!
 //! Invariants:
-//! - Of areas that overlap, the first one given holds the address.
-//! - A look-up takes logarithmic time, and the table n log n: a file may list any number of areas.
+//! - If areas overlap, the first one given wins.
+//! - A look-up takes logarithmic time, and building the table n log n: a file may list any number of areas.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use super::Map;
 /// A table of areas.
 #[derive(Debug, Default)]
 pub struct Areas {
-    /// Start, end and value, sorted; they do not overlap.
+    /// Start, end and value, sorted and without overlaps.
     areas: Vec<(u64, u64, usize)>,
 }
 
 impl Areas {
-    /// Each with a value that [`find`](Areas::find) gives back.
+    /// Builds the table. [`find`](Areas::find) returns the value of an area.
     pub fn new(given: impl IntoIterator<Item = (Map, usize)>) -> Areas {
         let given: Vec<(Map, usize)> =
             given.into_iter().filter(|(map, _)| map.start < map.end).collect();
@@ -38,7 +38,7 @@ impl Areas {
         Areas { areas }
     }
 
-    /// The value of the first area that holds the address.
+    /// Returns the value of the first area that contains the address.
     pub fn find(&self, address: u64) -> Option<usize> {
         let after = self.areas.partition_point(|(start, ..)| *start <= address);
         let (_, end, value) = self.areas.get(after.checked_sub(1)?)?;

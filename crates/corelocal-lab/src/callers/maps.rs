@@ -1,22 +1,22 @@
-//! Lines of /proc/PROCESS/maps.
+//! Parser for lines of /proc/PROCESS/maps.
 //!
-//! Invariant: what is no line of a file's code gives nothing.
+//! Invariant: lines that are not about a file's code yield `None`.
 
 use std::path::PathBuf;
 
 /// A part of a file in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Map {
-    /// Where it begins.
+    /// Its first address.
     pub start: u64,
-    /// Where it has ended.
+    /// The address after its last byte.
     pub end: u64,
-    /// Which part of the file.
+    /// The offset in the file.
     pub offset: u64,
 }
 
 impl Map {
-    /// `START-END PERMISSIONS OFFSET DEVICE INODE PATH`, of code in a file that is still there under this name.
+    /// Parses `START-END PERMISSIONS OFFSET DEVICE INODE PATH`, for code in a file that still exists under this name.
     pub fn parse(line: &str) -> Option<(Map, PathBuf)> {
         let mut rest = line;
         let mut field = || {
@@ -35,7 +35,7 @@ impl Map {
         (is_code && is_there && map.start < map.end).then(|| (map, PathBuf::from(rest)))
     }
 
-    /// Whether the address lies in it.
+    /// Returns whether it contains the address.
     pub fn contains(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }

@@ -1,23 +1,23 @@
-//! Who called whom, told from a copy of a stack and the program's files.
+//! Recovers call chains from a copy of a stack and the program's files.
 //!
-//! A program that cannot walk its own stack where it stands, since a lock must not be held for longer and nothing may
-//! be allocated, copies it. What the copy means is in the files: `.eh_frame` says, for each instruction, where its
-//! function's caller goes on; debug information and symbols say what functions are called.
+//! A program that cannot walk its own stack on the spot, because it holds a lock or must not allocate, copies the
+//! stack. The files tell what the copy means: `.eh_frame` says for each instruction where its function's caller
+//! continues; debug information and symbols have the functions' names.
 //!
 //! ```text
 //!   maps.rs     /proc/PROCESS/maps: which file lies where
-//!   areas.rs    which file holds an address
+//!   areas.rs    which file contains an address
 //!   program.rs  all files: walks, names, limits
 //!   module.rs   one file: its tables and names
 //!   unwind.rs   one step from a function to its caller
 //! ```
 //!
 //! Invariants:
-//! - Any bytes may come in, as stacks and as files; nothing here panics, and a walk ends after [`MOST_FRAMES`].
-//! - Frames share their texts, so that a copy of a frame has none of its own.
-//! - Files must be regular, and opening them never waits (`input.rs`).
-//! - What a file does not tell is left out. Missing debug information costs the lines, a missing table the callers
-//!   beyond, unless functions there keep frame pointers.
+//! - Stacks and files may contain any bytes. Nothing here panics, and a walk ends after [`MOST_FRAMES`].
+//! - Frames share their texts, so a copy of a frame does not copy them.
+//! - Files must be regular, and opening them never blocks (`input.rs`).
+//! - Missing information is left out. Missing debug information costs the lines. A missing table costs the callers
+//!   beyond it, unless functions there keep frame pointers.
 
 mod areas;
 mod maps;
@@ -36,29 +36,29 @@ use program::Contents;
 pub use program::Program;
 pub use unwind::Registers;
 
-/// A walk ends here at the latest.
+/// The maximum number of frames in a walk.
 pub const MOST_FRAMES: usize = 256;
 
-/// The files of a program, as they lie in its memory.
+/// The files of a program, as they are mapped in its memory.
 pub struct Files {
     files: Vec<OnDisk>,
-    /// Which of them holds an address.
+    /// The file that contains an address.
     areas: Areas,
     contents: Contents,
 }
 
 struct OnDisk {
-    /// As the program knows it.
+    /// The path as the program knows it.
     path: Arc<Path>,
-    /// Where some of its code lies.
+    /// The mapping of some of its code.
     map: Map,
-    /// Where else the path may lead: the program may have a root of its own.
+    /// The program's root directory, if it has one of its own: the path may lead there.
     root: Option<Arc<Path>>,
 }
 
 impl Files {
-    /// Those that lines of `/proc/PROCESS/maps` name. `root` is where the program's paths begin, if not here:
-    /// `/proc/PROCESS/root`, as long as there is one.
+    /// The files that lines of `/proc/PROCESS/maps` name. `root` is the root directory of the program's paths, if it
+    /// is not the caller's: `/proc/PROCESS/root`, while the process exists.
     pub fn new(maps: &str, root: Option<&Path>) -> Files {
         let mut files: Vec<OnDisk> = Vec::new();
         let mut known: HashMap<Arc<Path>, usize> = HashMap::new();
@@ -75,14 +75,14 @@ impl Files {
         Files { files, areas, contents }
     }
 
-    /// The program's own: the first one.
+    /// The program's own file: the first one.
     pub fn program(&self) -> Option<&Path> {
         self.files.first().map(|file| &*file.path)
     }
 }
 
 impl OnDisk {
-    /// Where it may be, the likelier place first.
+    /// The paths where it may be, the most likely one first.
     fn paths(&self) -> impl Iterator<Item = PathBuf> {
         let below_root = self.root.as_ref().and_then(|root| {
             let inner = self.path.strip_prefix("/").ok()?;
@@ -95,31 +95,31 @@ impl OnDisk {
 /// One function of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
-    /// Its name, or nothing where the file has none.
+    /// Its name. `None` if the file has none.
     pub name: Option<Arc<str>>,
-    /// The line, as `file:line`.
+    /// The source line, as `file:line`.
     pub source: Option<Arc<str>>,
 }
 
 impl Function {
-    /// One that is known by its name alone.
+    /// A function of which only the name is known.
     pub fn named(name: &str) -> Function {
         Function { name: Some(name.into()), source: None }
     }
 }
 
-/// A call: the function, and those that the compiler put into it, innermost first.
+/// A call: the function, and those that the compiler inlined into it, innermost first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Where it was.
+    /// The address of the instruction.
     pub address: u64,
-    /// The file that lies there.
+    /// The file that contains this address.
     pub file: Option<Arc<Path>>,
     /// At least one.
     pub functions: Vec<Function>,
 }
 
-/// Without the texts: a walk may have half a MiB of them, and shares them with others.
+/// Without the texts: a walk may have half a MiB of them, shared with other walks.
 impl Hash for Frame {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.address, self.functions.len()).hash(state);
@@ -160,7 +160,7 @@ mod tests {
                 random ^= random << 13;
                 random ^= random >> 7;
                 random ^= random << 17;
-                // Often code, often the stack itself.
+                // Often an address of code, often one of the stack itself.
                 *word = match random % 3 {
                     0 => here.wrapping_add(random >> 40),
                     1 => 0x7fff_0000 + random % 600,

@@ -1,9 +1,9 @@
-//! One file of a program: where it lies, how its functions find their callers, and what they are called.
+//! One file of a program: where it is mapped, how to find the callers of its functions, and their names.
 //!
 //! Invariants:
-//! - An address in memory is one in the file plus `bias`, modulo 2^64.
-//! - Inlined functions are known to debug information only; the one that is called is named by its symbol, if there
-//!   is one.
+//! - An address in memory is an address in the file plus `bias`, modulo 2^64.
+//! - Inlined functions are found in debug information only. The function that was called is named by its symbol, if
+//!   there is one.
 
 use std::cell::{OnceCell, RefCell};
 
@@ -21,7 +21,7 @@ use crate::demangle::{cut, demangled};
 
 pub type Bytes<'a> = EndianSlice<'a, RunTimeEndian>;
 
-/// How many functions of one call are given: the innermost ones.
+/// The maximum number of functions that are returned for one call: the innermost ones.
 const MOST_FUNCTIONS: usize = 256;
 
 /// A symbol.
@@ -31,12 +31,12 @@ struct Symbol<'a> {
     name: &'a str,
 }
 
-/// See the module's text.
+/// A parsed file.
 pub struct Module<'a> {
     file: object::File<'a>,
     endian: RunTimeEndian,
     bias: u64,
-    /// Where its segments begin, and their sizes.
+    /// The addresses and sizes of its segments.
     segments: Vec<(u64, u64)>,
     frames: Option<Frames<'a>>,
     names: OnceCell<Option<Context<Bytes<'a>>>>,
@@ -44,24 +44,24 @@ pub struct Module<'a> {
     variables: OnceCell<Vec<Symbol<'a>>>,
 }
 
-/// How callers are found.
+/// The unwind tables.
 struct Frames<'a> {
     table: EhFrame<Bytes<'a>>,
     index: Option<ParsedEhFrameHdr<Bytes<'a>>>,
     bases: BaseAddresses,
-    /// Kept, as it is large.
+    /// Reused, because it is large.
     context: RefCell<UnwindContext<usize>>,
 }
 
 impl<'a> Module<'a> {
-    /// `map` is where a part of its code lies.
+    /// Parses a file. `map` is the mapping of a part of its code.
     pub fn parse(map: &Map, content: &'a [u8]) -> Option<Module<'a>> {
         let file = object::File::parse(content).ok()?;
         let endian =
             if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
         let segment = file.segments().find(|segment| {
             let (start, len) = segment.file_range();
-            // A mapping begins with a page, a segment anywhere in it.
+            // A mapping begins at a page boundary, a segment anywhere in that page.
             let first_page = start & !0xfff;
             (first_page..start.saturating_add(len)).contains(&map.offset)
                 && segment_is_code(segment)
@@ -75,7 +75,7 @@ impl<'a> Module<'a> {
         Some(Module { file, endian, bias, segments, frames, names, functions, variables })
     }
 
-    /// From a function to its caller; nothing if the file does not say how.
+    /// Steps from a function to its caller. `None` if the file has no entry for it.
     pub fn caller(&self, inside: u64, registers: &Registers, stack: &Stack<'_>) -> Option<Step> {
         let frames = self.frames.as_ref()?;
         let at = inside.wrapping_sub(self.bias);
@@ -93,11 +93,11 @@ impl<'a> Module<'a> {
         Some(unwind::by_row(row, table, unit, fde.is_signal_trampoline(), registers, stack))
     }
 
-    /// The functions whose code lies there, innermost first; none if nobody knows.
+    /// The functions that contain this address, innermost first. Empty if unknown.
     pub fn functions_at(&self, inside: u64) -> Vec<Function> {
         let at = inside.wrapping_sub(self.bias);
         let mut functions = self.functions_of_debug_information(at).unwrap_or_default();
-        // Where debug information is lines only, its names have no path. The symbol has.
+        // If debug information has lines only, its names have no path. The symbol has.
         if let Some(name) = self.function_symbol(at).map(|it| demangled(it).into()) {
             match functions.last_mut() {
                 Some(function) => function.name = Some(name),
@@ -148,20 +148,20 @@ impl<'a> Module<'a> {
         covering(symbols, at).map(|symbol| symbol.name)
     }
 
-    /// Whether a segment of the file lies there.
+    /// Returns whether a segment of the file contains the address.
     pub fn holds(&self, address: u64) -> bool {
         let at = address.wrapping_sub(self.bias);
         self.segments.iter().any(|(start, size)| at.wrapping_sub(*start) < *size)
     }
 
-    /// The static that lies there, and how far into it.
+    /// The static that contains the address, and the offset in it.
     pub fn variable_at(&self, address: u64) -> Option<(String, u64)> {
         let at = address.wrapping_sub(self.bias);
         let symbols = self.variables.get_or_init(|| self.symbols(SymbolKind::Data));
         covering(symbols, at).map(|symbol| (demangled(symbol.name), at - symbol.start))
     }
 
-    /// By address.
+    /// The symbols of this kind, sorted by address.
     fn symbols(&self, kind: SymbolKind) -> Vec<Symbol<'a>> {
         let all = self.file.symbols().chain(self.file.dynamic_symbols());
         let wanted = all.filter(|symbol| symbol.kind() == kind && symbol.is_definition());
@@ -183,10 +183,10 @@ fn segment_is_code(segment: &object::Segment<'_, '_>) -> bool {
     }
 }
 
-/// The last of the sorted symbols that begins at or before `at`, and does not end before.
+/// The last of the sorted symbols that begins at or before `at`, and does not end before it.
 fn covering<'b, 'a>(symbols: &'b [Symbol<'a>], at: u64) -> Option<&'b Symbol<'a>> {
     let after = symbols.partition_point(|symbol| symbol.start <= at);
-    // Symbols may lie within others; further back there is none that matters.
+    // Symbols may be nested. Only the nearest ones are considered.
     let before = symbols[..after].iter().rev().take(16);
     before.into_iter().find(|symbol| at - symbol.start < symbol.size)
 }

@@ -1,8 +1,8 @@
-//! Answers questions about the stacks of a program from its files.
+//! Walks and names for the stacks of a program, from its files.
 //!
 //! Invariants:
-//! - Each file is read at most once, when an address in it is asked for first. All files together have at most
-//!   [`MOST_READ`] bytes; those that exceed it are reported by [`Program::complaint`].
+//! - Each file is read at most once, when an address in it is first needed. All files together have at most
+//!   [`MOST_READ`] bytes; [`Program::complaint`] reports those that exceed it.
 //! - A walk has at most [`MOST_FRAMES`] calls.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -14,20 +14,20 @@ use super::unwind::{self, Registers, Stack, Step};
 use super::{Files, Frame, Function, MOST_FRAMES, OnDisk};
 use crate::input::read_regular;
 
-/// How many bytes of files are read for one program.
+/// The maximum number of bytes that are read of one program's files.
 pub const MOST_READ: u64 = 8 << 30;
 
-/// The files of a program in memory.
+/// The contents of a program's files.
 pub(super) struct Contents {
     files: Vec<OnceCell<Option<Vec<u8>>>>,
-    /// How many bytes may still be read.
+    /// The number of bytes that may still be read.
     left: Cell<u64>,
-    /// Files that were too large for that, by their place among the files.
+    /// The indexes of files that exceeded this limit.
     too_large: RefCell<Vec<usize>>,
 }
 
 impl Contents {
-    /// Nothing is read yet.
+    /// No file has been read yet.
     pub(super) fn of(files: usize) -> Contents {
         Contents {
             files: (0..files).map(|_| OnceCell::new()).collect(),
@@ -58,42 +58,42 @@ impl Contents {
     }
 }
 
-/// A call, as a walk finds it.
+/// A call found by a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Call {
-    /// Where it goes on.
+    /// The address at which it continues.
     at: u64,
-    /// An address in the instruction that calls.
+    /// An address in the calling instruction.
     inside: u64,
 }
 
-/// A program's files, ready to be asked.
+/// A program's files, read when they are needed.
 pub struct Program<'a> {
     files: &'a Files,
     modules: Vec<OnceCell<Option<Module<'a>>>>,
-    /// What was found out of calls so far: many stacks have most of them in common.
+    /// Calls that were resolved before: many stacks have most of them in common.
     known: RefCell<HashMap<Call, Frame>>,
 }
 
 impl<'a> Program<'a> {
-    /// Of these files, which are read when they are needed.
+    /// A program with these files.
     pub fn new(files: &'a Files) -> Program<'a> {
         let modules = files.files.iter().map(|_| OnceCell::new()).collect();
         Program { files, modules, known: RefCell::default() }
     }
 
-    /// The calls that lead to where the registers say, the innermost first. `stack` begins at the stack pointer.
+    /// The chain of calls that led to these registers, the innermost first. `stack` begins at the stack pointer.
     pub fn callers(&self, registers: Registers, stack: &[u64]) -> Vec<Frame> {
         self.calls(registers, stack).into_iter().map(|call| self.frame(call)).collect()
     }
 
-    /// The static that lies at an address, and how far into it.
+    /// The static that contains the address, and the offset in it.
     pub fn variable_at(&self, address: u64) -> Option<(String, u64)> {
         let modules = (0..self.modules.len()).filter_map(|file| self.module(file));
         modules.filter(|module| module.holds(address)).find_map(|it| it.variable_at(address))
     }
 
-    /// The reason for names that are missing in the answers so far; `None` if all files could be read whole.
+    /// Why names are missing in the results so far. `None` if all files could be read completely.
     pub fn complaint(&self) -> Option<String> {
         let too_large = self.files.contents.too_large.borrow();
         let first = too_large.first()?;
@@ -114,7 +114,7 @@ impl<'a> Program<'a> {
             if at == 0 {
                 break;
             }
-            // A call's return address may be the next function's.
+            // The return address of a call may belong to the next function.
             let inside = at - u64::from(is_call);
             calls.push(Call { at, inside });
             let step = self

@@ -1,12 +1,11 @@
-//! One step from a function to its caller, by what its file says of the instruction, or by frame pointers.
+//! One step from a function to its caller, by the file's unwind table or by frame pointers.
 //!
-//! Registers are numbered as DWARF does on x86-64: rbx 3, rbp 6, rsp 7, r12 to r15 12 to 15, and 16 for where a
-//! function goes on.
+//! Registers have their DWARF numbers on x86-64: rbx 3, rbp 6, rsp 7, r12 to r15 12 to 15, and 16 for the return
+//! address.
 //!
 //! Invariants:
-//! - Memory is read from the copy of the stack only; what lies elsewhere is unknown, and ends the walk where it is
-//!   needed.
-//! - Each step moves the stack pointer up, so that a walk ends.
+//! - Memory is read from the copy of the stack only. Other memory is unknown, and the walk ends where it is needed.
+//! - Each step moves the stack pointer up, so a walk ends.
 
 use gimli::{
     CfaRule, EhFrame, Encoding, EvaluationResult, Register, RegisterRule, UnwindExpression,
@@ -19,15 +18,15 @@ const FRAME_POINTER: usize = 6;
 const STACK_POINTER: usize = 7;
 const PROGRAM_COUNTER: usize = 16;
 const COUNT: usize = 17;
-/// In the order in which a program gives them.
+/// The order in which a program passes them.
 const GIVEN: [usize; 8] = [PROGRAM_COUNTER, STACK_POINTER, FRAME_POINTER, 3, 12, 13, 14, 15];
-/// What a function keeps for its caller.
+/// Callee-saved registers.
 const KEPT: [usize; 6] = [3, FRAME_POINTER, 12, 13, 14, 15];
 
-/// How much an expression may compute.
+/// The maximum number of operations of an expression.
 const MOST_OPERATIONS: u32 = 1000;
 
-/// Those registers that are known.
+/// The registers that are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers([Option<u64>; COUNT]);
 
@@ -54,14 +53,14 @@ impl Registers {
     }
 }
 
-/// The copy of a stack.
+/// A copy of a stack.
 pub struct Stack<'a> {
     start: u64,
     words: &'a [u64],
 }
 
 impl<'a> Stack<'a> {
-    /// `words` begin at `start`.
+    /// A copy that begins at address `start`.
     pub fn new(start: u64, words: &'a [u64]) -> Stack<'a> {
         Stack { start, words }
     }
@@ -73,17 +72,17 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// Where a step leads.
+/// The result of a step.
 pub enum Step {
-    /// To the caller, which goes on at the program counter.
+    /// The caller, which continues at the program counter.
     Call(Registers),
-    /// To what a signal interrupted, at the program counter.
+    /// The code that a signal interrupted, at the program counter.
     Interrupted(Registers),
-    /// There is no caller, or nobody knows.
+    /// There is no caller, or it is unknown.
     End,
 }
 
-/// By the table's row for the instruction.
+/// Steps by the unwind table's row for the instruction.
 pub fn by_row(
     row: &UnwindTableRow<usize>,
     table: &EhFrame<Bytes<'_>>,
@@ -116,7 +115,8 @@ fn caller(
         return None;
     }
     let value = |place: usize| match row.register(Register(place as u16)) {
-        // Of what is not mentioned nothing happened to what is kept, and there is no caller.
+        // Registers that are not mentioned are unchanged if callee-saved. An undefined return address means: no
+        // caller.
         RegisterRule::Undefined if place == PROGRAM_COUNTER => None,
         RegisterRule::Undefined | RegisterRule::SameValue => registers.0[place],
         RegisterRule::Offset(offset) => stack.word(frame.wrapping_add_signed(offset)),
@@ -134,7 +134,7 @@ fn caller(
         found[place] = value(place);
     }
     found[PROGRAM_COUNTER] = Some(value(PROGRAM_COUNTER)?);
-    // A signal's frame says where the stack was; else it is above this frame.
+    // A signal's frame says where the stack was. Otherwise it is above this frame.
     found[STACK_POINTER] = match row.register(Register(STACK_POINTER as u16)) {
         RegisterRule::Undefined | RegisterRule::SameValue => Some(frame),
         _ => value(STACK_POINTER),
@@ -143,7 +143,7 @@ fn caller(
     goes_up.then_some(Registers(found))
 }
 
-/// What an expression says, which begins with `first` on its stack.
+/// Evaluates an expression, with `first` on its stack at the beginning.
 fn evaluate(
     expression: &UnwindExpression<usize>,
     table: &EhFrame<Bytes<'_>>,
@@ -177,7 +177,7 @@ fn evaluate(
     }
 }
 
-/// By rbp, in code that has no table: if it points to where a caller's rbp was kept.
+/// Steps by rbp, in code without a table, if rbp points to a plausible frame.
 pub fn by_frame_pointer(registers: &Registers, stack: &Stack<'_>) -> Step {
     let step = || {
         let frame = registers.0[FRAME_POINTER]?;
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!((second.program_counter(), second.stack_pointer()), (77, 0x1018));
         let Step::Call(third) = by_frame_pointer(&second, &stack) else { panic!("a caller") };
         assert_eq!(third.program_counter(), 88);
-        // Back down: no.
+        // A frame pointer that leads down ends the walk.
         assert!(matches!(by_frame_pointer(&third, &stack), Step::End));
         assert_eq!((stack.word(0x1001), stack.word(0xff8), stack.word(0x1030)), (None, None, None));
     }

@@ -1,9 +1,9 @@
-//! The instructions of one section, and where each may go next.
+//! Decodes the instructions of one critical section, and finds their successors.
 //!
 //! Invariants:
-//! - Decoding is a linear sweep from start to end. Branches into the middle of an instruction, which
-//!   would make another reading possible, are reported and go no further.
-//! - Whatever leaves the section other than by its end is an exit; where it leads is not judged.
+//! - Decoding is a linear sweep from start to end. Branches into the middle of an instruction, which would make
+//!   another reading possible, are reported and not followed.
+//! - An instruction that leaves the section other than by its end is an exit. Its target is not judged.
 
 use iced_x86::{
     Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, InstructionInfo,
@@ -12,7 +12,7 @@ use iced_x86::{
 
 use super::load::{Descriptor, Image};
 
-/// Where an instruction may go next.
+/// The successor of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
     /// To the instruction of this index.
@@ -25,13 +25,13 @@ pub enum Edge {
     Astray(u64),
 }
 
-/// What an instruction does to the memory it names.
+/// How an instruction writes to the memory it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
     No,
     /// Without reading it first.
     Store,
-    /// What it stores depends on what was there.
+    /// The stored value depends on the old one.
     Update,
 }
 
@@ -56,12 +56,12 @@ impl Step {
         is_call(&self.instruction)
     }
 
-    /// Whether it runs any number of times, by a prefix.
+    /// Whether a prefix makes it repeat.
     pub fn repeats(&self) -> bool {
         self.instruction.has_rep_prefix() || self.instruction.has_repne_prefix()
     }
 
-    /// Whether nothing of the section comes after it.
+    /// Whether no instruction of the section follows it.
     pub fn is_last(&self) -> bool {
         self.next.iter().all(|edge| !matches!(edge, Edge::To(_)))
     }
@@ -114,8 +114,8 @@ pub fn section(image: &Image<'_>, descriptor: &Descriptor) -> Result<Vec<Step>, 
     Ok(steps.collect())
 }
 
-/// Instructions from `address` on, to the end of its ELF section or the first bytes that are none;
-/// those are the last item, an invalid one.
+/// The instructions from `address` on, to the end of its ELF section or the first bytes that cannot be decoded; the
+/// latter are returned as a last, invalid item.
 pub fn from<'a>(image: &'a Image<'_>, address: u64) -> impl Iterator<Item = Instruction> + 'a {
     let code = image.code_at(address);
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
@@ -130,7 +130,7 @@ pub fn from<'a>(image: &'a Image<'_>, address: u64) -> impl Iterator<Item = Inst
     })
 }
 
-/// Addresses an instruction may go to; an address nobody can know is 0. A call comes back.
+/// The addresses of its possible successors. An unknown address is 0. A call is assumed to return.
 pub fn successors(instruction: &Instruction) -> Vec<u64> {
     match instruction.flow_control() {
         FlowControl::UnconditionalBranch => vec![instruction.near_branch_target()],
@@ -142,7 +142,7 @@ pub fn successors(instruction: &Instruction) -> Vec<u64> {
     }
 }
 
-/// Whether it hands control to another function, the kernel, or a trap.
+/// Whether it transfers control to another function, the kernel, or a trap.
 pub fn is_call(instruction: &Instruction) -> bool {
     matches!(
         instruction.flow_control(),
@@ -165,7 +165,7 @@ fn is_exchange(instruction: &Instruction) -> bool {
         && (0..instruction.op_count()).any(|i| instruction.op_kind(i) == OpKind::Memory)
 }
 
-/// What an instruction does to the memory it names.
+/// How an instruction writes to the memory it names.
 pub fn write(info: &InstructionInfo) -> Write {
     let mut write = Write::No;
     for memory in info.used_memory() {
@@ -178,7 +178,7 @@ pub fn write(info: &InstructionInfo) -> Write {
     write
 }
 
-/// Registers that an instruction writes, in full width.
+/// The registers that an instruction writes, in full width.
 pub fn written(info: &InstructionInfo) -> impl Iterator<Item = Register> {
     used(info, |access| {
         matches!(
@@ -188,7 +188,7 @@ pub fn written(info: &InstructionInfo) -> impl Iterator<Item = Register> {
     })
 }
 
-/// Registers that an instruction reads, in full width.
+/// The registers that an instruction reads, in full width.
 pub fn read(info: &InstructionInfo) -> impl Iterator<Item = Register> {
     used(info, |access| {
         matches!(

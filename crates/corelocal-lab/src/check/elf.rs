@@ -1,12 +1,11 @@
-//! An ELF file as the loader or the linker would see it: sections at addresses, with relocations
-//! applied.
+//! An ELF file as the loader or the linker sees it: sections at addresses, with relocations applied.
 //!
 //! Invariants:
-//! - Every section has a place in one address space. In a linked file it is its own address; in an
-//!   object file, whose sections all begin at 0, each loadable section gets an invented one, and the
-//!   others (debug information) stay at 0, since they refer to each other by offset.
-//! - No section's bytes are counted twice: a file whose sections have more bytes than it has is refused.
-//! - A symbol that the file does not define is at `EXTERNAL`, where no section lies.
+//! - Every section has a place in one address space. In a linked file that is its address. In an object file, whose
+//!   sections all begin at 0, each loadable section gets an invented address. The others (debug information) stay at
+//!   0, since they refer to each other by offset.
+//! - A file whose sections have more bytes than the file itself is refused, so no byte is processed twice.
+//! - A symbol that the file does not define is at `EXTERNAL`, where there is no section.
 
 use std::borrow::Cow;
 
@@ -20,19 +19,19 @@ use object::{Endianness, SectionIndex};
 pub type Header = FileHeader64<Endianness>;
 type Rela = Rela64<Endianness>;
 
-/// Where the invented addresses of an object file's sections begin.
+/// The first invented address for sections of an object file.
 const FIRST: u64 = 0x1_0000;
 
-/// A linked file's relocations name addresses, wherever those are.
+/// In a linked file relocations name addresses, in any section.
 const ANY: usize = 0;
 
-/// Stands for every symbol defined elsewhere; near enough for a 32-bit displacement.
+/// The address of every symbol defined elsewhere, within reach of a 32-bit displacement.
 const EXTERNAL: u64 = 0x7000_0000;
 
 /// What kind of file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A program, position independent or not.
+    /// A program, position-independent or not.
     Executable,
     /// A shared object, which may be unloaded.
     Shared,
@@ -56,11 +55,11 @@ pub struct Elf<'a> {
     header: &'a Header,
     endian: Endianness,
     sections: SectionTable<'a, Header>,
-    /// Where each section is, by index.
+    /// The address of each section, by index.
     places: Vec<u64>,
-    /// The linker's symbols and the loader's. Finding one takes a pass over all sections.
+    /// The symbols of the linker and of the loader. Finding each takes a pass over all sections.
     symbols: [SymbolTable<'a, Header>; 2],
-    /// Relocation tables, sorted by the section they apply to (`ANY` in a linked file).
+    /// Relocation tables, sorted by the section that they apply to (`ANY` in a linked file).
     relocations: Vec<(usize, &'a SectionHeader64<Endianness>)>,
     pub kind: Kind,
     /// Set for a shared object that `dlclose` never unmaps.
@@ -69,7 +68,7 @@ pub struct Elf<'a> {
 
 impl<'a> Elf<'a> {
     /// # Errors
-    /// A sentence that says what `data` is instead.
+    /// A sentence that says what `data` is.
     pub fn parse(data: &'a [u8]) -> Result<Elf<'a>, String> {
         if !data.starts_with(b"\x7fELF") {
             return Err("not an ELF file; name an executable, a shared object, an object file or \
@@ -119,8 +118,8 @@ impl<'a> Elf<'a> {
         Ok(elf)
     }
 
-    /// Whether the file has the debug information of a program, and not its code, as `objcopy --only-keep-debug` leaves it:
-    /// sections of instructions have a length and no bytes.
+    /// Whether the file has the debug information of a program without its code, as `objcopy --only-keep-debug`
+    /// leaves it: sections of instructions have a length and no bytes.
     pub fn is_debug_only(&self) -> bool {
         let is_code = |section: &&SectionHeader64<Endianness>| {
             section.sh_flags(self.endian) & u64::from(elf::SHF_EXECINSTR) != 0
@@ -167,7 +166,7 @@ impl<'a> Elf<'a> {
         tables
     }
 
-    /// Tells programs from shared objects, which look alike, and finds DF_1_NODELETE.
+    /// Distinguishes programs from shared objects, and finds DF_1_NODELETE.
     fn read_dynamic(&mut self) {
         let Ok(Some((entries, _))) = self.sections.dynamic(self.endian, self.data) else { return };
         let (mut flags, mut has_name) = (0, false);
@@ -236,7 +235,7 @@ impl<'a> Elf<'a> {
         String::from_utf8_lossy(name).into_owned()
     }
 
-    /// Where the section is.
+    /// The address of the section.
     pub fn place(&self, index: usize) -> u64 {
         self.places.get(index).copied().unwrap_or(0)
     }
@@ -250,8 +249,8 @@ impl<'a> Elf<'a> {
         self.sections.section(SectionIndex(index)).map_or(&[], |section| self.raw(section))
     }
 
-    /// The section's bytes with all relocations applied, the loader's ones too. An address that the
-    /// loader fills in from elsewhere keeps what the file holds.
+    /// The section's bytes with all relocations applied, including the loader's. An address that the loader takes
+    /// from another file keeps its value in the file.
     pub fn relocated(&self, index: usize) -> Cow<'a, [u8]> {
         let mut bytes = Cow::Borrowed(self.bytes(index));
         let (start, length) = (self.place(index), bytes.len() as u64);
@@ -260,7 +259,7 @@ impl<'a> Elf<'a> {
         let tables = self.relocations[first..].iter().take_while(|(of, _)| *of == target);
         for (_, table) in tables {
             let Ok(Some((entries, link))) = table.rela(self.endian, self.data) else { continue };
-            // A static program's table names none, and needs none.
+            // A static program's table names no symbols, and needs none.
             let symbols = self.symbols.iter().find(|symbols| symbols.section() == link);
             let symbols = symbols.unwrap_or(&self.symbols[1]);
             for entry in entries {
@@ -313,7 +312,7 @@ impl<'a> Elf<'a> {
         }
     }
 
-    /// Where a symbol is; `None` if it is defined elsewhere.
+    /// The address of a symbol. `None` if it is defined elsewhere.
     fn value(
         &self,
         table: &SymbolTable<'a, Header>,
@@ -333,8 +332,8 @@ impl<'a> Elf<'a> {
         })
     }
 
-    /// Calls `visit` with start, size and name of each defined symbol of code; the dynamic ones
-    /// where the file is stripped.
+    /// Calls `visit` with start, size and name of each defined symbol of code. For a stripped file, of the dynamic
+    /// symbols.
     pub fn symbols(&self, mut visit: impl FnMut(u64, u64, &'a [u8])) {
         let [linker, loader] = &self.symbols;
         let symbols = if linker.is_empty() { loader } else { linker };

@@ -1,10 +1,8 @@
-//! From a file to what the rules need: descriptors with resolved addresses, the pointer array, and
-//! the code around them.
+//! Loads from a file what the rules need: descriptors with resolved addresses, the pointer array, and the code.
 //!
 //! Invariants:
 //! - Descriptors are the 32-byte pieces of the sections called `__rseq_cs`, in file order.
-//! - `text` is sorted by address and its regions do not overlap; a damaged file's extra ones are
-//!   dropped.
+//! - `text` is sorted by address and its regions do not overlap. Overlapping regions of a damaged file are dropped.
 
 use std::borrow::Cow;
 
@@ -15,7 +13,7 @@ use super::elf::{Elf, Kind};
 
 const DESCRIPTORS: &str = "__rseq_cs";
 const POINTER_ARRAY: &str = "__rseq_cs_ptr_array";
-/// What authors declare about their sections: see `docs/verification.md`.
+/// Declarations by authors about their sections: see `docs/verification.md`.
 const PREPARE: &str = "__rseq_prepare";
 const STAYS: &str = "__rseq_stays";
 
@@ -25,7 +23,7 @@ pub const DESCRIPTOR_LEN: usize = 32;
 /// `struct rseq_cs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Where it is.
+    /// Its address.
     pub address: u64,
     pub version: u32,
     pub flags: u32,
@@ -38,7 +36,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// The instruction after the commit; saturates where the sum is no address.
+    /// The address of the instruction after the commit. Saturates if the sum is not an address.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.length)
     }
@@ -48,13 +46,12 @@ impl Descriptor {
     }
 }
 
-/// An entry of `__rseq_cs_ptr_array`, which names a descriptor, or of `__rseq_prepare`, which names an
-/// instruction.
+/// An entry of `__rseq_cs_ptr_array`, which names a descriptor, or of `__rseq_prepare`, which names an instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Where it is.
+    /// Its address.
     pub address: u64,
-    /// What it names.
+    /// The address that it names.
     pub target: u64,
 }
 
@@ -64,16 +61,16 @@ pub struct Region<'a> {
     pub bytes: Cow<'a, [u8]>,
 }
 
-/// What the rules look at.
+/// The input of the rules.
 pub struct Image<'a> {
     pub elf: &'a Elf<'a>,
     pub descriptors: Vec<Descriptor>,
-    /// Bytes at the end of a descriptor section that make no whole descriptor: where, how many.
+    /// Address and length of bytes at the end of a descriptor section that do not form a whole descriptor.
     pub rest: Vec<(u64, usize)>,
     pub entries: Vec<Entry>,
-    /// Stores declared to be invisible until the commit, by the address of the instruction.
+    /// Stores that are declared to be invisible until the commit, by the address of the instruction.
     pub prepared: Vec<Entry>,
-    /// Whether it is declared that `dlclose` never unmaps this.
+    /// Whether it is declared that `dlclose` never unmaps the file.
     pub stays: bool,
     text: Vec<Region<'a>>,
 }
@@ -104,7 +101,7 @@ impl<'a> Image<'a> {
             let (place, bytes) = (elf.place(index), elf.relocated(index));
             for (i, word) in bytes.chunks_exact(8).enumerate() {
                 let target = u64_at(word, 0, endian);
-                // 0 is padding between the parts that the linker put together.
+                // 0 is padding between the pieces that the linker concatenated.
                 if target != 0 {
                     image.entries.push(Entry { address: place.wrapping_add(i as u64 * 8), target });
                 }
@@ -126,12 +123,12 @@ impl<'a> Image<'a> {
         image
     }
 
-    /// Whether its author declares that what the instruction stores is invisible until the commit.
+    /// Whether it is declared that the instruction's store is invisible until the commit.
     pub fn is_prepared(&self, instruction: u64) -> bool {
         self.prepared.binary_search_by_key(&instruction, |entry| entry.target).is_ok()
     }
 
-    /// The executable bytes from `address` to the end of its section; empty where there are none.
+    /// The executable bytes from `address` to the end of its section. Empty if there are none.
     pub fn code_at(&self, address: u64) -> &[u8] {
         let after = self.text.partition_point(|region| region.start <= address);
         let Some(region) = after.checked_sub(1).and_then(|i| self.text.get(i)) else { return &[] };
@@ -139,10 +136,10 @@ impl<'a> Image<'a> {
         region.bytes.get(offset..).unwrap_or_default()
     }
 
-    /// The `N` bytes right before `address`, if they are executable.
+    /// The `N` bytes before `address`, if they are executable.
     pub fn before<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
         let bytes = self.code_at(address.checked_sub(N as u64)?);
-        // More must follow, or `address` would be past its section.
+        // More bytes must follow, or `address` would be past its section.
         if bytes.len() <= N { None } else { bytes[..N].try_into().ok() }
     }
 
@@ -203,14 +200,14 @@ fn descriptor(address: u64, piece: &[u8; DESCRIPTOR_LEN], endian: Endianness) ->
     }
 }
 
-/// The half word at `at`, which the caller has checked to be there.
+/// The 32-bit word at `at`, which the caller has checked to exist.
 fn u32_at(bytes: &[u8], at: usize, endian: Endianness) -> u32 {
     let mut half = [0; 4];
     half.copy_from_slice(&bytes[at..at + 4]);
     endian.read_u32_bytes(half)
 }
 
-/// The word at `at`, likewise.
+/// The 64-bit word at `at`, which the caller has checked to exist.
 fn u64_at(bytes: &[u8], at: usize, endian: Endianness) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);

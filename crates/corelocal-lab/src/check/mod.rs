@@ -1,24 +1,23 @@
 //! A static checker of restartable critical sections in ELF files.
 //!
-//! The kernel sends a thread that was preempted, migrated or signalled inside a section to the
-//! section's abort handler. What makes that sound is visible in the machine code: the descriptor,
-//! the signature before the handler, one committing store at the very end, nothing before it that
-//! the world can see. This module reads those from the finished file, after compiler, assembler and
-//! linker have had their say.
+//! If a thread is preempted, migrated or signalled inside a critical section, the kernel resumes it at the section's
+//! abort handler. The conditions for this to be sound are visible in the machine code: the descriptor, the signature
+//! before the handler, one committing store at the very end, and no visible effect before it. This module checks them
+//! in the finished file, after compiler, assembler and linker.
 //!
 //! ```text
 //!   elf.rs      the file: sections, relocations, symbols
-//!   load.rs     descriptors with resolved addresses, and the code they speak of
-//!   decode.rs   one section's instructions and where each may go next
+//!   load.rs     descriptors with resolved addresses, and their code
+//!   decode.rs   one section's instructions and their successors
 //!   rules/      one function per rule: a section in, findings out
 //!   names.rs    functions and source lines for addresses
-//!   report.rs   what was found, as data
+//!   report.rs   the findings as data
 //! ```
 //!
 //! Invariants:
-//! - Any bytes may come in; nothing here panics. Sections that overlap in the file are refused.
-//! - An error is wrong on every kernel or breaks a section's promise; a warning depends on something
-//!   that the code does not tell.
+//! - The input may be any bytes. Nothing here panics. Files with overlapping sections are refused.
+//! - An error is wrong on every kernel, or breaks a section's guarantee. A warning depends on something that is not
+//!   in the code.
 //!
 //! ```no_run
 //! let checked = corelocal_lab::check::file("target/release/server".as_ref())?;
@@ -46,7 +45,7 @@ use crate::input;
 
 pub use report::{Checked, Finding, Line, Place, Report, Rule, Section, Severity};
 
-/// Why a file could not be checked, with what to do about it.
+/// Why a file could not be checked, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     why: String,

@@ -1,10 +1,10 @@
-//! What an address is called: its ELF section, its function, its source lines.
+//! Names for addresses: ELF section, function, source lines.
 //!
 //! Invariants:
-//! - All addresses are looked up together, in one pass over the symbols: a big program has millions. The time grows
-//!   with the number of symbols and that of addresses, not with their product.
-//! - Missing or damaged debug information costs the lines and nothing else. So does debug information whose functions
-//!   are nested too deep: a note says so.
+//! - All addresses are looked up together, in one pass over the symbols, since a large program has millions of them.
+//!   The time grows with the number of symbols plus that of addresses, not with their product.
+//! - Missing or damaged debug information costs the lines only. The same holds for debug information whose functions
+//!   are nested too deeply; a note reports it.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -25,7 +25,7 @@ pub struct Names {
     kind: Kind,
     extents: Vec<Extent>,
     places: BTreeMap<u64, Place>,
-    /// What is left out.
+    /// What was left out, and why.
     pub notes: Vec<String>,
 }
 
@@ -143,13 +143,13 @@ fn add_functions(elf: &Elf<'_>, extents: &[Extent], places: &mut BTreeMap<u64, P
 }
 
 /// Calls `visit` for each of `count` items that lies in a range, with the number of the first range that contains it.
-/// It takes about a step for each item and each range, however the ranges overlap.
+/// It takes about one step for each item and each range, even if the ranges overlap.
 fn assign(
     count: usize,
     ranges: impl Iterator<Item = Range<usize>>,
     mut visit: impl FnMut(usize, usize),
 ) {
-    // From each item the way to the next one that is free: itself, if it is.
+    // For each item the next one that is free: itself, if it is free.
     let mut next: Vec<usize> = (0..=count).collect();
     for (number, range) in ranges.enumerate() {
         let mut item = free(&mut next, range.start.min(count));
@@ -161,7 +161,7 @@ fn assign(
     }
 }
 
-/// The first free item from here on. Shortens the way to it for later calls.
+/// The first free item from here on. Shortens the path to it for later calls.
 fn free(next: &mut [usize], mut item: usize) -> usize {
     while next[item] != item {
         next[item] = next[next[item]];

@@ -1,14 +1,14 @@
-//! Refuses debug information that is nested too deep for addr2line, which recurses for inlined functions.
+//! Refuses debug information that is nested too deeply for addr2line, which recurses for inlined functions.
 
 use gimli::{Dwarf, Reader, Unit, constants};
 
-/// How deep inlined functions, or functions, may be nested.
+/// The maximum nesting of functions, and of inlined functions.
 const MOST_NESTED: usize = 128;
 
 /// Why debug information is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unused {
-    /// It cannot be read.
+    /// It cannot be parsed.
     Damaged,
     /// Functions are nested deeper than [`MOST_NESTED`].
     TooDeep,
@@ -20,10 +20,10 @@ impl From<gimli::Error> for Unused {
     }
 }
 
-/// Reads all entries, to find functions that are nested too deep.
+/// Reads all entries, to find functions that are nested too deeply.
 ///
 /// # Errors
-/// As [`Unused`] says.
+/// Those of [`Unused`].
 pub fn check<R: Reader>(dwarf: &Dwarf<R>) -> Result<(), Unused> {
     let mut units = dwarf.units();
     while let Some(header) = units.next()? {
@@ -34,7 +34,7 @@ pub fn check<R: Reader>(dwarf: &Dwarf<R>) -> Result<(), Unused> {
 
 fn check_unit<R: Reader>(unit: &Unit<R>) -> Result<(), Unused> {
     let mut entries = unit.header.entries_raw(&unit.abbreviations, None)?;
-    // The depths of those functions, and inlined functions, that the next entry is in.
+    // The depths of the functions, and of the inlined functions, that contain the next entry.
     let (mut functions, mut inlined) = (Vec::new(), Vec::new());
     while !entries.is_empty() {
         let depth = entries.next_depth();
@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// `.debug_abbrev` and `.debug_info` of a function from 0 to 4096 with so many inlined functions in each other.
+    /// `.debug_abbrev` and `.debug_info` of a function from 0 to 4096 with this many inlined functions nested in it.
     fn nested(levels: usize) -> (Vec<u8>, Vec<u8>) {
         // Number, tag, whether it has children, attributes with their forms: low_pc as an address, high_pc as 8 bytes.
         let range = [0x11, 0x01, 0x12, 0x07, 0, 0];
@@ -103,7 +103,7 @@ mod tests {
             assert_eq!(verdict(nested(levels)), Err(Unused::TooDeep));
         }
         let (abbreviations, mut entries) = nested(3);
-        // Of no known sort.
+        // An unknown tag.
         entries[11] = 77;
         assert_eq!(verdict((abbreviations, entries)), Err(Unused::Damaged));
     }

@@ -1,30 +1,30 @@
-//! What the checker says, as data. How it looks on a terminal is the command's business.
+//! The checker's results as data. The command formats them for a terminal.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// All that was found in one file.
+/// The results for one file.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Checked {
     /// One for a program, shared object or object file; one per member of an archive.
     pub reports: Vec<Report>,
-    /// Members of an archive that are no ELF files, so nothing is said about them.
+    /// Members of an archive that are not ELF files, and were not checked.
     pub skipped: Vec<String>,
 }
 
-/// What was found in one object.
+/// The results for one object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The file; for a member of an archive `archive(member)`.
+    /// The file, or for a member of an archive `archive(member)`.
     pub object: String,
-    /// Its architecture's usual name.
+    /// The usual name of its architecture.
     pub architecture: String,
-    /// Whether instructions were decoded. Otherwise the descriptors alone were checked.
+    /// Whether instructions were decoded. Otherwise only the descriptors were checked.
     pub decoded: bool,
     /// Its critical sections.
     pub sections: Vec<Section>,
-    /// What is wrong with them, worst first, then by address.
+    /// Findings, worst first, then by address.
     pub findings: Vec<Finding>,
     /// What could not be checked, and why.
     pub notes: Vec<String>,
@@ -33,49 +33,49 @@ pub struct Report {
 /// A critical section: the kernel's `struct rseq_cs`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Section {
-    /// Where the descriptor is.
+    /// The address of the descriptor.
     pub descriptor: Place,
     /// `start_ip`.
     pub start: Place,
-    /// `post_commit_offset`, bytes.
+    /// `post_commit_offset`, in bytes.
     pub length: u64,
     /// `abort_ip`.
     pub abort: Place,
-    /// Number of instructions, where they were decoded.
+    /// The number of instructions, if they were decoded.
     pub instructions: Option<usize>,
 }
 
-/// An address, and what is known about it.
+/// An address, and its names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// As in the file; in an object file, whose sections have no addresses yet, the offset in its
-    /// ELF section.
+    /// The address in the file; in an object file, whose sections have no addresses yet, the offset in its ELF
+    /// section.
     #[serde(serialize_with = "hexadecimal")]
     pub address: u64,
-    /// Name of the ELF section.
+    /// The name of the ELF section.
     pub elf_section: String,
-    /// Demangled function that contains it, with the offset in it.
+    /// The demangled function that contains it, with the offset.
     pub function: Option<String>,
-    /// Source lines, innermost inlined call first; empty without debug information.
+    /// Source lines, innermost inlined call first. Empty without debug information.
     pub source: Vec<String>,
 }
 
-/// One thing that is wrong, or may be.
+/// A fault, or a possible one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// Which rule it breaks.
+    /// The rule that it breaks.
     pub rule: Rule,
     /// Whether it is certainly wrong.
     pub severity: Severity,
-    /// The instruction or the data it is about.
+    /// The instruction or the data that it is about.
     pub place: Place,
-    /// Index in [`Report::sections`], when it is about one of them.
+    /// The index in [`Report::sections`], if it is about one of them.
     pub section: Option<usize>,
     /// What is wrong.
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub remedy: &'static str,
-    /// The instructions around the spot.
+    /// The instructions around the place.
     pub disassembly: Vec<Line>,
 }
 
@@ -87,17 +87,17 @@ pub struct Line {
     pub address: u64,
     /// In Intel syntax.
     pub text: String,
-    /// Whether it is the one the finding is about.
+    /// Whether it is the instruction of the finding.
     pub spot: bool,
 }
 
-/// How sure a finding is.
+/// How certain a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Wrong on every kernel, or a section that breaks its own promise.
+    /// Wrong on every kernel, or a section that breaks its own guarantee.
     Error,
-    /// Right or wrong by something the code does not tell.
+    /// Right or wrong depending on something that is not in the code.
     Warning,
 }
 
@@ -110,7 +110,7 @@ macro_rules! rules {
         }
 
         impl Rule {
-            /// Every rule.
+            /// All rules.
             pub const ALL: &[Rule] = &[$(Rule::$name,)+];
 
             /// Its name in output and documents.
@@ -119,13 +119,13 @@ macro_rules! rules {
                 match self { $(Rule::$name => $id,)+ }
             }
 
-            /// What its findings are.
+            /// The severity of its findings.
             #[must_use]
             pub fn severity(self) -> Severity {
                 match self { $(Rule::$name => Severity::$severity,)+ }
             }
 
-            /// What to do about a finding.
+            /// How to fix a finding.
             #[must_use]
             pub fn remedy(self) -> &'static str {
                 match self { $(Rule::$name => $remedy,)+ }
@@ -234,7 +234,7 @@ impl Serialize for Rule {
 }
 
 impl Report {
-    /// Number of findings of this severity.
+    /// The number of findings of this severity.
     #[must_use]
     pub fn count(&self, severity: Severity) -> usize {
         self.findings.iter().filter(|finding| finding.severity == severity).count()

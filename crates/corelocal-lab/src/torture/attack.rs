@@ -1,13 +1,13 @@
-//! One triple: to an instruction, stop, disturb, go on, judge.
+//! One triple: run to an instruction, stop, disturb, continue, check.
 //!
-//! What must hold:
-//! 1. A thread stopped inside a section is aborted: it goes on at the abort handler, or a signal
-//!    finds it there. One stopped before or after it goes on where it was. When it comes to a commit
-//!    later, and is stopped there, it is aborted as well: the section is still announced, or anew.
-//! 2. What target, rival, handler and child saw can be explained (`history.rs`).
-//! 3. A section indexed by cpu number stores to the slot of the cpu that the thread is on; one indexed by
-//!    concurrency id stores to no slot that was taken from its id.
-//! 4. A thread without a registration comes to no section's commit.
+//! Conditions that must hold:
+//! 1. A thread stopped inside a section is aborted: it continues at the abort handler, or a signal handler finds it
+//!    there. A thread stopped before or after the section continues where it was. If it reaches a commit later, and
+//!    is stopped there, it is aborted as well, since the section is announced again.
+//! 2. The observations of target, rival, handler and child can be explained (`history.rs`).
+//! 3. A section indexed by cpu number stores to the slot of the cpu that the thread is on. One indexed by concurrency
+//!    id stores to no slot that was taken from its id.
+//! 4. A thread without a registration reaches no section's commit.
 
 use std::ops::ControlFlow;
 
@@ -19,12 +19,12 @@ use super::tracee::{Lost, Stop};
 use super::victim::{self, Reaction, SIGNAL, Word, Words};
 use super::workload::Workload;
 
-/// A chance preemption can keep the target from an instruction, or abort it where nobody meant to;
-/// not so often in a row.
+/// A random preemption may keep the target from reaching an instruction, or abort it at another one. It does not
+/// happen this many times in a row.
 const ATTEMPTS: usize = 20;
 
-/// The same for a place where the target came before: on a slow machine the kernel may send it back from
-/// there many times.
+/// The same for a place that the target has reached before: on a slow machine the kernel may abort it many times
+/// before it gets there.
 const PATIENCE: usize = 500;
 
 /// A section as a workload reaches it.
@@ -32,29 +32,29 @@ pub struct Place<'a> {
     /// The workload and its number.
     pub workload: &'a Workload,
     pub number: usize,
-    /// The sections on the workload's way.
+    /// The sections that the workload passes.
     pub way: &'a [&'a Code],
-    /// Which of them it is.
+    /// The index of this section among them.
     pub index: usize,
     /// Where the workload is known to store.
     pub stores: &'a Stores,
 }
 
-/// Where a workload's sections stored when nobody disturbed them.
+/// Where a workload's sections stored when they were not disturbed.
 #[derive(Clone, Debug, Default)]
 pub struct Stores {
-    /// On the cpu that the target is moved to, if the cpu alone decides.
+    /// On the cpu to which the target is moved, if the cpu alone determines it.
     pub by_cpu: Option<u64>,
     /// On all cpus, if slots can be taken away.
     pub by_id: Vec<u64>,
 }
 
-/// What came of a triple.
+/// The outcome of a triple.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     Ok,
     NotReached,
-    /// The disturbance is refused here.
+    /// The disturbance is refused on this machine.
     Refused,
     Failed(String),
 }
@@ -64,10 +64,11 @@ impl Place<'_> {
         self.way[self.index]
     }
 
-    /// Tries one triple. The target ends at its rendezvous. `is_reachable`: it came there already.
+    /// Tries one triple. At the end the target is at its rendezvous. `is_reachable`: it has been at the instruction
+    /// before.
     ///
     /// # Errors
-    /// The victim is lost, which is a failure of the triple and costs a new victim.
+    /// The victim is lost. This is a failure of the triple, and a new victim is needed.
     pub fn attack(
         &self,
         session: &mut Session,
@@ -90,7 +91,7 @@ impl Place<'_> {
         Ok(outcome)
     }
 
-    /// `Continue` with an outcome that chance may have brought about.
+    /// One attempt. `Continue` with an outcome that may be due to chance.
     fn attempt(
         &self,
         session: &mut Session,
@@ -138,7 +139,7 @@ impl Place<'_> {
         })
     }
 
-    /// Leads the target to the instruction; false if it does not come there.
+    /// Runs the target to the instruction. False if it does not get there.
     fn approach(&self, session: &mut Session, step: &Step) -> Result<bool, Lost> {
         session.begin(self.number)?;
         let stops = self.way[..self.index].iter().map(|section| section.start);
@@ -153,7 +154,7 @@ impl Place<'_> {
         Ok(true)
     }
 
-    /// Plants what shows the way that the target takes from here.
+    /// Sets the breakpoints that show which path the target takes from here.
     fn watch(
         &self,
         session: &mut Session,
@@ -162,7 +163,7 @@ impl Place<'_> {
     ) -> Result<Watched, Lost> {
         let code = self.code();
         match disturbance {
-            // The handler and the child run through the same code; they tell what they saw.
+            // Handler and child run through the same code, and report what they saw.
             Disturbance::Signal | Disturbance::Fork => return Ok(Watched::Nothing),
             Disturbance::Unregister => {
                 for section in self.way {
@@ -218,7 +219,7 @@ impl Place<'_> {
                 session.tracee.plant(section.abort)?;
                 due = Some(section.abort);
             } else if at == self.code().abort {
-                // A later one is chance, and harmless.
+                // A later abort is a random preemption, and harmless.
                 events.aborted |= first || !inside;
             } else if let Some(stored) = session.stored(at, self.way)? {
                 let Stores { by_cpu, by_id } = self.stores;
@@ -239,10 +240,10 @@ impl Place<'_> {
         Ok(events)
     }
 
-    /// Says what is wrong with what was seen.
+    /// Returns what is wrong with the observations.
     fn explain(&self, session: &Session, disturbance: Disturbance) -> Result<Option<String>, Lost> {
         let (model, operands) = (&self.workload.model, session.operands()?);
-        // The kernel may give a thread another concurrency id whenever it likes.
+        // The kernel may change a thread's concurrency id at any time.
         let by_id = !self.workload.by_cpu;
         let moves = matches!(disturbance, Disturbance::Migrate | Disturbance::Unregister);
         let away = Away { target: by_id || moves, other: by_id };
@@ -262,11 +263,11 @@ impl Place<'_> {
     }
 }
 
-/// Which breakpoints are there while the target goes on.
+/// The breakpoints that are set while the target continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watched {
     Nothing,
-    /// At the abort handler; and behind the commits, if it is known what is wrong with a store.
+    /// At the abort handler. Also after the commits, if the text says what is wrong with a store.
     Aborts(Option<&'static str>),
     /// At the abort handler, and at the commits.
     AbortsAndCommits,
@@ -280,9 +281,9 @@ const NOT_AGAIN: &str = "when it was stopped again, at a commit, it was not abor
 
 #[derive(Default)]
 struct Events {
-    /// It went to the abort handler; inside the section, at once.
+    /// The target went to the abort handler; from inside the section, at once.
     aborted: bool,
-    /// The first thing that was wrong.
+    /// The first violation.
     complaint: Option<&'static str>,
 }
 
@@ -294,8 +295,8 @@ impl Events {
     }
 }
 
-/// Does what is to be done while the target is stopped; returns the signal it is to get, or `None` if
-/// it cannot be done here.
+/// Disturbs the target while it is stopped. Returns the signal to be sent, or `None` if the disturbance is refused
+/// here.
 fn disturb(session: &mut Session, disturbance: Disturbance) -> Result<Option<libc::c_int>, Lost> {
     let reaction = match disturbance {
         Disturbance::Stop => return Ok(Some(0)),

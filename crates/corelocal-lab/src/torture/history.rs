@@ -1,50 +1,48 @@
-//! Can what threads saw be explained by doing their operations one after the other?
+//! A linearizability check: can the observations of several threads be explained by a sequence of their operations?
 //!
-//! The target's operation takes time, and somewhere in it another one happens, whose thread then
-//! looks at the object. Each has an effect at one instant between its beginning and its end
-//! (linearizability, Herlihy and Wing 1990): so the target's comes before the other, between the
-//! other and its look, or after the look. One of the three must give the results and the content that
-//! were seen.
+//! The target's operation takes time. During it another operation happens, whose thread then looks at the object.
+//! Each takes effect at one instant between its beginning and its end (linearizability, Herlihy and Wing 1990). So
+//! the target's operation takes effect before the other one, between the other one and its look, or after the look.
+//! One of the three must give the observed results and content.
 //!
-//! An object whose cores have parts of their own holds everything in one part when a round begins, that
-//! of the core the target is on: `HOME`. An operation is done there, or on a part that was empty, if the
-//! thread may have come to another core, to another concurrency id, or lost its registration.
+//! In an object with a separate part for each core, all content is in one part when a round begins, that of the
+//! target's core: `HOME`. An operation is done there, or on an empty part if the thread may have moved to another
+//! core or concurrency id, or lost its registration.
 
 use super::workload::{Content, Model, Operands};
 
-/// What was seen.
+/// The observations of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     /// Before the target's operation began.
     pub before: Content,
-    /// What the target's operation gave.
+    /// The result of the target's operation.
     pub result: i64,
-    /// By the one who operated in between; `None` if nobody did.
+    /// The operation in between. `None` if there was none.
     pub other: Option<Other>,
-    /// After everything.
+    /// After all operations.
     pub end: Content,
 }
 
-/// What the one who operated in between saw.
+/// The observations of the thread that operated in between.
 #[derive(Clone, Copy, Debug)]
 pub struct Other {
-    /// What its operation gave.
+    /// The result of its operation.
     pub result: i64,
-    /// What it saw afterwards.
+    /// The result of its look afterwards.
     pub look: i64,
 }
 
-/// Which operations may have been done on another part than `HOME`.
+/// The operations that may have been done on another part than `HOME`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Away {
     /// The target's.
     pub target: bool,
-    /// The other one.
+    /// The other operation.
     pub other: bool,
 }
 
-/// The parts of an object: where everything is at first, one for the target if it is somewhere else,
-/// and one for the other.
+/// The parts of an object: `HOME`, one for the target if it is elsewhere, and one for the other operation.
 type Parts = [Vec<i64>; 3];
 const HOME: usize = 0;
 const TARGETS: usize = 1;
@@ -58,7 +56,7 @@ enum Event {
     Look,
 }
 
-/// Says what is wrong with a history; `None` if it can be explained.
+/// Returns what is wrong with a history. `None` if it can be explained.
 pub fn complaint(model: &Model, operands: Operands, seen: &Seen, away: Away) -> Option<String> {
     use Event::{Look, Other as Between, Target};
     let orders: &[&[Event]] = match seen.other {
@@ -92,7 +90,7 @@ pub fn complaint(model: &Model, operands: Operands, seen: &Seen, away: Away) -> 
     })
 }
 
-/// Whether doing it in this order and on these parts gives what was seen.
+/// Whether this order on these parts gives the observations.
 fn explains(
     model: &Model,
     operands: Operands,
@@ -111,7 +109,7 @@ fn explains(
     order.iter().all(holds) && is_content(&parts, seen.end.numbers())
 }
 
-/// Whether an object with these parts tells this when they are walked, in whatever order.
+/// Whether a walk over an object with these parts may return this, in any order.
 fn is_content(parts: &Parts, told: &[i64]) -> bool {
     const ORDERS: [[usize; 3]; 6] =
         [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
@@ -174,7 +172,7 @@ mod tests {
         }
     }
 
-    /// One after the other, every workload does what its model says.
+    /// Without disturbance every workload agrees with its model.
     #[test]
     fn operations_agree_with_their_models() {
         let round = |workload: &Workload| {
@@ -188,7 +186,7 @@ mod tests {
         };
         confine(0, &allowed_cpus()[..1]);
         for workload in library() {
-            // A test beside this one may take the slot away in the middle of a round; not every time.
+            // A concurrent test may take the slot away in the middle of a round, but not every time.
             let mut rounds = (0..20).map(|_| round(&workload));
             let complaints: Vec<String> =
                 rounds.by_ref().map_while(|complaint| complaint).collect();

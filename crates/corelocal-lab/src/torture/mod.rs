@@ -1,26 +1,25 @@
-//! Critical sections disturbed at every instruction, in the machine code that runs.
+//! Disturbs critical sections at every instruction, in the machine code that runs.
 //!
-//! A breakpoint stops a thread at one instruction of a section. There it is disturbed: a signal
-//! whose handler does the same, another cpu, a rival on its own cpu, a fork, the loss of its
-//! registration. Then it goes on, and must have been aborted if and only if the instruction lies
-//! inside the section; what it and the others saw must be explainable by doing the operations one
-//! after the other. Every (section, instruction, disturbance) is tried: the *triples*.
+//! A breakpoint stops a thread at one instruction of a section. There it is disturbed: by a signal whose handler
+//! performs the same operation, a move to another cpu, a rival on its own cpu, a fork, or the loss of its
+//! registration. Then it continues. It must have been aborted if and only if the instruction lies inside the section,
+//! and the observations of all threads must be explainable by a sequence of their operations. Every combination
+//! (section, instruction, disturbance), called a *triple*, is tried.
 //!
 //! ```text
 //!   workload/        operations on containers, each with its sequential model
-//!   program.rs       the sections of the running program, and which are alike
+//!   program.rs       the sections of the running program, and which of them are alike
 //!   victim.rs        the process that is disturbed: one target thread, one rival
 //!   tracee.rs        ptrace: breakpoints, registers, words
 //!   session.rs       a victim under control: how to reach a section, where it stores
 //!   attack.rs        one triple
-//!   history.rs       can what was seen be explained?
-//!   run.rs           all triples, and whether any section was forgotten
+//!   history.rs       can the observations be explained?
+//!   run.rs           all triples, and whether any section was missed
 //!   storm.rs         the same disturbances at random, at full speed, without ptrace
 //! ```
 //!
 //! Invariants:
-//! - The victim runs the same executable file as the one who disturbs it, so that code found here
-//!   is code found there, moved by one constant distance.
+//! - The victim runs the same executable file as its tracer, so the addresses of code differ by one constant.
 //! - A section that no workload reaches fails the run.
 //! - A victim never outlives the run.
 
@@ -60,36 +59,35 @@ pub use select::{Disturbance, Selection, Share};
 pub use victim::victim;
 pub use workload::{Content, Model, Operands, Workload, library};
 
-/// What to disturb, and how to start the process that is disturbed.
+/// The parameters of a run.
 pub struct Plan<'a> {
     /// The operations. The victim must be given the same list.
     pub workloads: &'a [Workload],
-    /// Starts this same executable so that it calls [`victim()`]. Its standard input and output are
-    /// taken.
+    /// Starts this same executable so that it calls [`victim()`]. Its standard input and output are used by the run.
     pub victim: &'a dyn Fn() -> Command,
     /// Sections that need not be reached.
     pub excluded: &'a [Exclusion],
     /// The triples to try.
     pub selection: &'a Selection,
-    /// Which of these.
+    /// The share of these triples.
     pub share: Share,
 }
 
-/// Sections of a program that are not to be disturbed.
+/// Sections of a program that are not disturbed.
 #[derive(Clone, Copy, Debug)]
 pub struct Exclusion {
-    /// How the names of the functions they are in begin.
+    /// The prefix of the names of the functions that contain them.
     pub function: &'static str,
     /// Why.
     pub reason: &'static str,
 }
 
-/// Why nothing could be tried.
+/// Why no triple could be tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// This machine, container or setting does not allow it. A sentence.
     Unable(String),
-    /// The selection names nothing there is. A sentence.
+    /// The selection matches nothing. A sentence.
     Selection(String),
 }
 
@@ -103,7 +101,7 @@ impl fmt::Display for Obstacle {
 
 impl std::error::Error for Obstacle {}
 
-/// The cpus the calling thread may use.
+/// The cpus that the calling thread may use.
 fn allowed_cpus() -> Vec<usize> {
     // SAFETY: all-zero bytes are the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -115,7 +113,7 @@ fn allowed_cpus() -> Vec<usize> {
     (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
 }
 
-/// Confines a thread to some cpus. Best effort: a thread that has ended needs none.
+/// Confines a thread to some cpus. Best effort: the thread may have ended.
 fn confine(thread: libc::pid_t, cpus: &[usize]) {
     // SAFETY: all-zero bytes are the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

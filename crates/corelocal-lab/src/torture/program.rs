@@ -1,10 +1,10 @@
-//! The critical sections of the running program: found in its own memory, where the loader has
-//! settled every address, and named from its file.
+//! The critical sections of the running program: found in its own memory, where the loader has resolved every
+//! address, and named from its file.
 //!
 //! Invariants:
-//! - Addresses are those of this process. `bias` is their distance from the file's.
-//! - Two sections are *alike* when their instructions have the same names in the same order: inlined
-//!   copies of one section differ in registers and offsets only. Padding does not count.
+//! - Addresses are those of this process. `bias` is their difference from the file's.
+//! - Two sections are *alike* if their instructions have the same names in the same order: inlined copies of one
+//!   section differ in registers and offsets only. Padding is ignored.
 
 use iced_x86::{
     Decoder, DecoderOptions, Formatter as _, Instruction, IntelFormatter, Mnemonic, OpKind,
@@ -18,8 +18,8 @@ use crate::demangle::demangled;
 
 const DESCRIPTORS: &str = "__rseq_cs";
 
-/// Instructions before a section at which a thread is stopped as well: those that find the operands
-/// and announce the section.
+/// The number of instructions before a section at which a thread is stopped as well: those that load the operands and
+/// announce the section.
 const APPROACH: usize = 4;
 
 /// `struct rseq_cs` in include/uapi/linux/rseq.h.
@@ -40,15 +40,15 @@ pub struct Code {
     pub start: u64,
     /// The instruction after its last.
     pub end: u64,
-    /// Where the kernel sends a thread that it aborts.
+    /// The address to which the kernel sends a thread that it aborts.
     pub abort: u64,
-    /// The name of the function it is in.
+    /// The name of the function that contains it.
     pub function: String,
     /// Its instructions, some before it, and the one after it.
     pub steps: Vec<Step>,
-    /// Its instructions' names.
+    /// The names of its instructions.
     pub alike: String,
-    /// Its last instruction, which is to be the store that commits, and where it is.
+    /// Its last instruction, which should be the committing store, and its address.
     commit: Instruction,
     pub commit_at: u64,
 }
@@ -56,21 +56,21 @@ pub struct Code {
 /// An instruction at which a thread can be stopped.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Its number; 0 is the first of the section.
+    /// Its number. The first instruction of the section has 0.
     pub number: i64,
-    /// Where it is.
+    /// Its address.
     pub address: u64,
     /// In Intel syntax.
     pub text: String,
 }
 
 impl Code {
-    /// Whether a thread that is stopped at `address` has to be aborted.
+    /// Whether a thread that is stopped at `address` must be aborted.
     pub fn contains(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }
 
-    /// Where the last instruction stores to, given the registers after it.
+    /// The address to which the last instruction stores, given the registers after it.
     pub fn stored_to(&self, register: impl Fn(Register) -> Option<u64>) -> Option<u64> {
         let operand = (0..self.commit.op_count())
             .find(|&operand| self.commit.op_kind(operand) == OpKind::Memory)?;
@@ -82,7 +82,7 @@ impl Code {
 pub struct Program {
     /// Its sections, by address.
     pub sections: Vec<Code>,
-    /// What to subtract for an address in the file.
+    /// The difference between addresses in memory and in the file.
     pub bias: u64,
 }
 
@@ -116,7 +116,7 @@ impl Program {
 
 type Elf<'a> = ElfFile64<'a, Endianness>;
 
-/// How far from the file's addresses the loader put the program.
+/// The difference between the addresses at which the loader mapped the program and those in the file.
 fn bias(elf: &Elf<'_>) -> Option<u64> {
     let (header, endian) = (elf.elf_header(), elf.endian());
     let at = header.e_phoff(endian);
@@ -138,8 +138,8 @@ fn descriptors(elf: &Elf<'_>, bias: u64) -> &'static [Descriptor] {
     if count == 0 || !at.is_aligned() {
         return &[];
     }
-    // SAFETY: the section of this very program, mapped by the loader at the file's address plus
-    // the bias for as long as the process lives; nobody writes to it after relocation.
+    // SAFETY: a section of this very program, mapped by the loader at the file's address plus the bias for as long as
+    // the process lives, and not written after relocation.
     unsafe { std::slice::from_raw_parts(at, count) }
 }
 
@@ -216,7 +216,7 @@ fn code(
     Some(found)
 }
 
-/// The instructions from an address in the file on.
+/// The instructions from this address in the file on.
 fn decode<'a>(elf: &Elf<'a>, address: u64) -> impl Iterator<Item = Instruction> + 'a {
     let holder = elf.sections().find(|section| {
         section.kind() == SectionKind::Text

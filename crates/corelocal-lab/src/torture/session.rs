@@ -104,21 +104,21 @@ impl Session {
         }
     }
 
-    /// Begins a round: afterwards the target is about to operate.
+    /// Begins a round. Afterwards the target is about to operate.
     pub fn begin(&mut self, workload: usize) -> Result<(), Lost> {
         self.write(Word::Workload, workload as i64)?;
         self.tracee.resume(0)?;
         self.rendezvous()
     }
 
-    /// Ends it, once the target has operated.
+    /// Ends the round, once the target has operated.
     pub fn end(&mut self) -> Result<(), Lost> {
         self.tracee.lift_all()?;
         self.tracee.resume(0)?;
         self.rendezvous()
     }
 
-    /// Puts the target on one of the cpus; it moves when it goes on.
+    /// Confines the target to one of the cpus. It moves when it continues.
     pub fn place(&self, cpu: usize) {
         confine(self.thread, &self.cpus[cpu..=cpu]);
     }
@@ -128,17 +128,17 @@ impl Session {
         self.tracee.word(self.board.wrapping_add(word as u64))
     }
 
-    /// Changes a word of the board.
+    /// Sets a word of the board.
     pub fn write(&self, word: Word, value: i64) -> Result<(), Lost> {
         self.tracee.set_word(self.board.wrapping_add(word as u64), value)
     }
 
-    /// An address of the victim's, as one of ours.
+    /// Converts an address of the victim's into one of this process.
     pub fn here(&self, address: i64) -> u64 {
         (address as u64).wrapping_sub(self.distance)
     }
 
-    /// Lets the rival do something, while the target is stopped; false if that is refused.
+    /// Gives the rival an order while the target is stopped. False if it is refused.
     pub fn rival(&mut self, order: u8) -> Result<bool, Lost> {
         self.orders.write_all(&[order])?;
         let answer = self.answers.recv_timeout(LIMIT).map(|answer| answer == order);
@@ -146,18 +146,18 @@ impl Session {
             .map_err(|_| Lost(format!("'s rival did not come to an end in {} s", LIMIT.as_secs())))
     }
 
-    /// Whether the kernel knows the target's rseq area.
+    /// Whether the target's rseq area is registered with the kernel.
     pub fn is_registered(&self) -> Result<bool, Lost> {
         // cpu_id is the upper half of the area's first word.
         Ok(self.tracee.word(self.read(Word::Area)? as u64)? >= 0)
     }
 
-    /// The operands of the operation that the target is about to do or did.
+    /// The operands of the target's current operation.
     pub fn operands(&self) -> Result<Operands, Lost> {
         Ok(Operands { target: self.read(Word::Target)?, other: self.read(Word::Other)? })
     }
 
-    /// The sections, as indices, that one operation passes through when each is aborted once.
+    /// The sections, as indexes, that one operation passes if each is aborted once.
     pub fn way(&mut self, workload: usize, program: &Program) -> Result<Vec<usize>, Lost> {
         self.begin(workload)?;
         for section in &program.sections {
@@ -173,7 +173,7 @@ impl Session {
         Ok(way)
     }
 
-    /// Does one operation on one of the cpus, undisturbed, and returns where its section stored.
+    /// Performs one undisturbed operation on one of the cpus. Returns where its section stored.
     pub fn calibrate(
         &mut self,
         workload: usize,
@@ -196,8 +196,8 @@ impl Session {
         Ok(last)
     }
 
-    /// Where the section stored at whose end the target was stopped; `None` if it did not. The
-    /// breakpoint is back in its place.
+    /// The address to which the section stored that ends where the target was stopped. `None` if it did not store.
+    /// The breakpoint is set again.
     pub fn stored(&mut self, end: u64, way: &[&Code]) -> Result<Option<u64>, Lost> {
         let registers = self.tracee.registers()?;
         self.tracee.step()?;
@@ -207,8 +207,7 @@ impl Session {
         Ok(stored.filter(|&address| address >= LOWEST_ADDRESS))
     }
 
-    /// What was seen in the last round, by the child or in this process, with somebody in between or
-    /// nobody.
+    /// The observations of the last round, by the child or in this process, with or without an operation in between.
     pub fn seen(&self, account: Words, with_other: bool) -> Result<Seen, Lost> {
         let word = |part: Words, at: usize| {
             self.tracee.word(self.board.wrapping_add(part as u64).wrapping_add(at as u64))
@@ -224,7 +223,7 @@ impl Session {
         })
     }
 
-    /// What the target did is what the workload's model says, with nobody in between.
+    /// Checks an undisturbed operation against the workload's model.
     pub fn plain(&self, workload: &Workload) -> Result<Option<String>, Lost> {
         let seen = self.seen(Words::Seen, false)?;
         Ok(history::complaint(&workload.model, self.operands()?, &seen, Away::default()))
@@ -234,7 +233,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let _ = self.child.kill();
-        // Before the process can be waited for, its tracer must have seen the target's end.
+        // The process can be waited for only after its tracer has seen the target's end.
         self.tracee.bury();
         let _ = self.child.wait();
     }

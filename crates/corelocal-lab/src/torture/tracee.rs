@@ -1,11 +1,11 @@
 //! One thread under ptrace(2): breakpoints, registers, words of its memory.
 //!
 //! Invariants:
-//! - The thread is stopped whenever a function here is called and whenever one returns `Ok`, except
-//!   between `resume` and `wait`.
-//! - A breakpoint that was hit is gone, and the thread stands at the instruction it replaced.
-//! - Addresses are the tracer's; `distance` leads to the tracee's, which runs the same file.
-//! - All calls come from the thread that made the tracee its own; ptrace demands it.
+//! - The thread is stopped whenever a function here is called and whenever one returns `Ok`, except between `resume`
+//!   and `wait`.
+//! - A breakpoint that was hit is removed, and the thread is at the instruction that it replaced.
+//! - Addresses are the tracer's. `distance` converts them to the tracee's, which runs the same file.
+//! - All calls come from the thread that seized the tracee, as ptrace requires.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,10 +17,10 @@ use libc::{c_int, c_long, c_uint, pid_t, user_regs_struct};
 /// `int3`.
 const BREAKPOINT: u8 = 0xcc;
 
-/// A thread that has not stopped by then hangs.
+/// A thread that has not stopped after this time hangs.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Between looks at whether the thread has stopped.
+/// The time between two checks whether the thread has stopped.
 const PAUSE: Duration = Duration::from_micros(20);
 
 /// Why a thread stopped.
@@ -32,7 +32,7 @@ pub enum Stop {
     Rendezvous,
 }
 
-/// Why a thread can be used no more. A sentence without its subject.
+/// Why a thread can no longer be used. A sentence without its subject.
 #[derive(Debug)]
 pub struct Lost(pub String);
 
@@ -46,22 +46,22 @@ impl From<io::Error> for Lost {
 pub struct Tracee {
     thread: pid_t,
     distance: u64,
-    /// What each breakpoint replaced.
+    /// The byte that each breakpoint replaced.
     planted: BTreeMap<u64, u8>,
 }
 
 impl Tracee {
-    /// Takes control of a running thread; it goes on until it stops by itself.
+    /// Takes control of a running thread. It continues until it stops by itself.
     ///
     /// # Errors
-    /// What ptrace(2) answered.
+    /// Those of ptrace(2).
     pub fn seize(thread: pid_t, distance: u64) -> io::Result<Tracee> {
         let tracee = Tracee { thread, distance, planted: BTreeMap::new() };
         tracee.request(libc::PTRACE_SEIZE, 0, libc::PTRACE_O_EXITKILL as usize)?;
         Ok(tracee)
     }
 
-    /// Puts a breakpoint at `address`.
+    /// Sets a breakpoint at `address`.
     pub fn plant(&mut self, address: u64) -> Result<(), Lost> {
         if !self.planted.contains_key(&address) {
             let replaced = self.exchange(address, BREAKPOINT)?;
@@ -70,7 +70,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Takes the breakpoint at `address` away.
+    /// Removes the breakpoint at `address`.
     pub fn lift(&mut self, address: u64) -> Result<(), Lost> {
         if let Some(replaced) = self.planted.remove(&address) {
             self.exchange(address, replaced)?;
@@ -78,7 +78,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Takes all breakpoints away.
+    /// Removes all breakpoints.
     pub fn lift_all(&mut self) -> Result<(), Lost> {
         while let Some((&address, _)) = self.planted.first_key_value() {
             self.lift(address)?;
@@ -86,12 +86,12 @@ impl Tracee {
         Ok(())
     }
 
-    /// Lets the thread go on, with a signal if `signal` is not 0.
+    /// Continues the thread, with a signal if `signal` is not 0.
     pub fn resume(&self, signal: c_int) -> Result<(), Lost> {
         Ok(self.request(libc::PTRACE_CONT, 0, signal as usize)?)
     }
 
-    /// Waits until the thread stops. Signals that it gets from others are delivered.
+    /// Waits until the thread stops. Signals from other senders are delivered.
     pub fn wait(&mut self) -> Result<Stop, Lost> {
         loop {
             let signal = self.stopped()?;
@@ -115,7 +115,7 @@ impl Tracee {
         }
     }
 
-    /// Executes one instruction, behind which a breakpoint may be planted again.
+    /// Executes one instruction, after which a breakpoint may be set again.
     pub fn step(&mut self) -> Result<(), Lost> {
         self.request(libc::PTRACE_SINGLESTEP, 0, 0)?;
         match self.stopped()? {
@@ -124,7 +124,7 @@ impl Tracee {
         }
     }
 
-    /// A register's value; `None` for those that hold no address.
+    /// The thread's registers.
     pub fn registers(&self) -> Result<user_regs_struct, Lost> {
         // SAFETY: integers, for which all-zero bytes are values.
         let mut registers: user_regs_struct = unsafe { std::mem::zeroed() };
@@ -138,24 +138,23 @@ impl Tracee {
 
     /// The word at an address of the tracee's own.
     pub fn word(&self, address: u64) -> Result<i64, Lost> {
-        // glibc returns the word and tells an error by `errno` alone.
-        // SAFETY: errno's place is the calling thread's own.
+        // glibc returns the word, and reports an error by `errno` only. SAFETY: errno is the calling thread's own.
         unsafe { *libc::__errno_location() = 0 };
-        // SAFETY: reads memory of the tracee; of ours it touches none.
+        // SAFETY: reads memory of the tracee only.
         let word = unsafe { libc::ptrace(libc::PTRACE_PEEKDATA, self.thread, address, 0) };
         let error = io::Error::last_os_error();
         if word == -1 && error.raw_os_error() != Some(0) { Err(error.into()) } else { Ok(word) }
     }
 
-    /// Changes the word at an address of the tracee's own.
+    /// Sets the word at an address of the tracee's own.
     pub fn set_word(&self, address: u64, word: i64) -> Result<(), Lost> {
         Ok(self.request(libc::PTRACE_POKEDATA, address as usize, word as usize)?)
     }
 
-    /// Puts a byte of code in the place of another.
+    /// Replaces a byte of code, and returns the old one.
     fn exchange(&self, address: u64, byte: u8) -> Result<u8, Lost> {
         let at = address.wrapping_add(self.distance);
-        // A word that does not reach over the end of the page.
+        // The aligned word, which does not extend past the end of the page.
         let (first, index) = (at & !7, (at & 7) as usize);
         let mut bytes = self.word(first)?.to_le_bytes();
         let replaced = std::mem::replace(&mut bytes[index], byte);
@@ -179,7 +178,7 @@ impl Tracee {
                 0 => std::thread::sleep(PAUSE),
                 -1 => return Err(io::Error::last_os_error().into()),
                 _ if libc::WIFSTOPPED(status) => {
-                    // A stop by ptrace itself has a number above the signal's.
+                    // An event of ptrace itself has a number above the signal's.
                     let event = status >> 16 != 0;
                     return Ok(if event { 0 } else { libc::WSTOPSIG(status) });
                 }
@@ -209,7 +208,7 @@ impl Tracee {
     }
 }
 
-/// The value of the register that addresses are made of.
+/// The value of a register that addresses are computed from. `None` for other registers.
 pub fn register(registers: &user_regs_struct, name: Register) -> Option<u64> {
     Some(match name.full_register() {
         Register::RAX => registers.rax,
@@ -228,7 +227,7 @@ pub fn register(registers: &user_regs_struct, name: Register) -> Option<u64> {
         Register::R13 => registers.r13,
         Register::R14 => registers.r14,
         Register::R15 => registers.r15,
-        // The segments of data begin at 0.
+        // The data segments begin at 0.
         Register::DS | Register::ES | Register::SS => 0,
         Register::FS => registers.fs_base,
         Register::GS => registers.gs_base,

@@ -1,27 +1,26 @@
 //! The process that is disturbed.
 //!
-//! The *target* thread performs one operation after the other and calls for its tracer in between;
-//! a signal makes it react as the board says. The *rival*, the main thread, operates when a byte
-//! comes on standard input. Orders and accounts stand on a *board* in memory that a forked child
-//! shares.
+//! The *target* thread performs one operation after the other and traps into its tracer in between. A signal makes it
+//! react as the board says. The *rival*, the main thread, operates when it receives a byte on standard input. Orders
+//! and observations are on a *board* in memory that a forked child shares.
 //!
 //! ```text
 //!   tracer                          target                 rival
-//!   orders on the board, resume  →  begin, account
+//!   orders on the board, resume  →  begin, observe
 //!                                   rendezvous
 //!   breakpoints, resume          →  operate
-//!   byte on standard input       →                         operate, account
+//!   byte on standard input       →                         operate, observe
 //!                                ←                         byte on standard output
 //!                                   rendezvous
-//!   resume                       →  end, account
+//!   resume                       →  end, observe
 //!                                   rendezvous
 //! ```
 //!
 //! Invariants:
-//! - The words of the board are written by the target while it runs, by the rival while the target
-//!   is stopped, by the tracer while both wait: nobody reads a word that another writes meanwhile.
-//! - Standard output begins with one line: the address of `rendezvous`, that of the board, and the
-//!   number of the target's thread.
+//! - The words of the board are written by the target while it runs, by the rival while the target is stopped, and by
+//!   the tracer while both wait. So no word is read while another thread writes it.
+//! - Standard output begins with one line: the address of `rendezvous`, that of the board, and the thread id of the
+//!   target.
 
 use std::arch::asm;
 use std::io::{self, Read as _, Write as _};
@@ -36,42 +35,42 @@ use libc::{c_int, c_void};
 use super::registration::Area;
 use super::workload::{Cells, Workload};
 
-/// Orders and accounts.
+/// Orders and observations.
 #[repr(C)]
 pub struct Board {
-    /// Order: which workload.
+    /// Order: the workload.
     workload: AtomicI64,
-    /// Order: what the target does at a signal, a [`Reaction`].
+    /// Order: what the target does on a signal, a [`Reaction`].
     reaction: AtomicI64,
     /// The target's rseq area.
     area: AtomicI64,
-    /// What the object held before the target's operation.
+    /// The object's content before the target's operation.
     before: Cells,
-    /// The operands that follow from it.
+    /// The operands for this content.
     target: AtomicI64,
     other: AtomicI64,
-    /// What was seen.
+    /// The observations.
     seen: Account,
-    /// What a forked child saw, and how it ended (waitpid(2)).
+    /// The observations of a forked child, and its exit status (waitpid(2)).
     child_seen: Account,
     child_status: AtomicI64,
-    /// Where the signal found the target.
+    /// Where the signal interrupted the target.
     interrupted: AtomicI64,
 }
 
-/// What was seen in a round.
+/// The observations of a round.
 #[repr(C)]
 struct Account {
-    /// The result of the operation in between, and what was seen after it.
+    /// The result of the operation in between, and of the look after it.
     given: AtomicI64,
     look: AtomicI64,
     /// The result of the target's operation.
     result: AtomicI64,
-    /// What the object held in the end.
+    /// The object's content at the end.
     end: Cells,
 }
 
-/// A word of the board, named like it.
+/// A word of the board, with the same name.
 #[derive(Clone, Copy, Debug)]
 pub enum Word {
     Workload = offset_of!(Board, workload) as isize,
@@ -83,7 +82,7 @@ pub enum Word {
     ChildStatus = offset_of!(Board, child_status) as isize,
 }
 
-/// A part of the board of several words, named like it.
+/// A part of the board with several words, with the same name.
 #[derive(Clone, Copy, Debug)]
 pub enum Words {
     Before = offset_of!(Board, before) as isize,
@@ -92,19 +91,19 @@ pub enum Words {
 }
 
 impl Words {
-    /// Of an account: where its words are.
+    /// The offset of its words in an account.
     pub const GIVEN: usize = offset_of!(Account, given);
     pub const LOOK: usize = offset_of!(Account, look);
     pub const RESULT: usize = offset_of!(Account, result);
     pub const END: usize = offset_of!(Account, end);
 }
 
-/// What the target does at a signal.
+/// What the target does on a signal.
 #[derive(Clone, Copy, Debug)]
 pub enum Reaction {
     /// The same operation on the same object.
     Operate = 1,
-    /// A child does; then both go on where the signal came.
+    /// A child performs it. Then both continue where the signal came.
     Fork = 2,
     /// It gives up its registration.
     Unregister = 3,
@@ -113,18 +112,18 @@ pub enum Reaction {
 /// The signal that makes the target react.
 pub const SIGNAL: c_int = libc::SIGUSR1;
 
-/// What the handler, which has no arguments of its own, works with.
+/// The handler's context, since it has no arguments of its own.
 struct Scene {
     workloads: Vec<Workload>,
     board: &'static Board,
     area: Option<Area>,
 }
 
-/// Set before the first signal, never changed.
+/// Set before the first signal, and never changed.
 static SCENE: AtomicPtr<Scene> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Is disturbed until standard input ends. Called in the process that a [`super::Plan`] starts, with
-/// the same workloads.
+/// Is disturbed until standard input ends. Called in the process that a [`super::Plan`] starts, with the same
+/// workloads.
 pub fn victim(workloads: &[Workload]) {
     let Some(board) = board() else { return };
     let (tell, told) = mpsc::channel();
@@ -140,7 +139,7 @@ pub fn victim(workloads: &[Workload]) {
         react_to_signals();
         // SAFETY: no arguments.
         let _ = tell.send(unsafe { libc::gettid() });
-        // The tracer takes control before the first byte it sends.
+        // The tracer takes control before it sends the first byte.
         if begun.recv().is_ok() {
             target(scene);
         }
@@ -183,14 +182,14 @@ pub fn victim(workloads: &[Workload]) {
     }
 }
 
-/// To the rival: let the target begin.
+/// Order to the rival: let the target begin.
 pub const BEGIN: u8 = b'b';
-/// To the rival: operate.
+/// Order to the rival: operate.
 pub const OPERATE: u8 = b'o';
-/// To the rival: take all slots away from their ids, and give them back.
+/// Order to the rival: take all slots away from their ids, and give them back.
 pub const REVOKE: u8 = b'r';
 pub const GIVE_BACK: u8 = b'g';
-/// From the rival, in place of the order's own byte: it was refused.
+/// The rival's answer in place of the order's own byte, if it was refused.
 pub const REFUSED: u8 = b'x';
 
 /// Freezes the slots of all ids.
@@ -202,7 +201,7 @@ fn revoke(revoked: &mut Vec<Frozen>) -> Result<(), Busy> {
 }
 
 impl Account {
-    /// The operation in between.
+    /// Performs the operation in between.
     fn operate(&self, workload: &Workload, board: &Board) {
         let given = (workload.operate)(board.other.load(Ordering::Relaxed));
         self.given.store(given, Ordering::Relaxed);
@@ -240,13 +239,13 @@ fn target(scene: &Scene) {
             unsafe { libc::_exit(0) };
         }
         if let Some(area) = area {
-            // Refused, as it should be, unless the registration was given up.
+            // Refused as long as the thread is registered, as expected.
             let _ = area.register();
         }
     }
 }
 
-/// Calls for the tracer.
+/// Traps into the tracer.
 #[inline(never)]
 pub extern "C" fn rendezvous() {
     // SAFETY: under ptrace it stops the thread; all registers and flags are kept.

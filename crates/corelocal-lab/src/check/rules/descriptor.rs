@@ -1,4 +1,4 @@
-//! Rules about descriptors: each by itself, and all of them together. They need no decoding.
+//! Rules about descriptors: each on its own, and all of them together. They need no decoding.
 //!
 //! The kernel's conditions are those of `rseq_get_rseq_cs` in `kernel/rseq.c`.
 
@@ -8,13 +8,13 @@ use super::{Breach, can_be_unloaded};
 use crate::check::load::{DESCRIPTOR_LEN, Descriptor, Image};
 use crate::check::report::Rule;
 
-/// A section is a few dozen instructions. A longer one is a wrong label, and would cost the rules,
-/// which are quadratic in the number of instructions, too much time.
+/// A critical section has a few dozen instructions. A longer one has a wrong label, and would take too long to check,
+/// since the rules are quadratic in the number of instructions.
 const MAX_LEN: u64 = 4096;
 
 pub fn check(image: &Image<'_>, descriptor: &Descriptor) -> Vec<Breach> {
     let mut rules: Vec<fn(&Image<'_>, &Descriptor) -> Option<Breach>> = vec![version, flags, range];
-    // Where the section is not known, neither is what lies outside of it.
+    // If the section's range is invalid, its surroundings are unknown, too.
     if range(image, descriptor).is_none() {
         rules.push(abort_inside);
         rules.push(abort_not_code);
@@ -89,7 +89,7 @@ fn signature(image: &Image<'_>, descriptor: &Descriptor) -> Option<Breach> {
     Some(Breach::new(Rule::Signature, descriptor.abort, message))
 }
 
-/// The rules that look at all descriptors; each breach with the descriptor it is about.
+/// The rules about all descriptors together. Each breach comes with the descriptor it is about.
 pub fn together(image: &Image<'_>) -> Vec<(Option<usize>, Breach)> {
     let mut found = layout(image);
     found.extend(unlisted(image));

@@ -1,12 +1,12 @@
-//! Rules about what follows an abort: the handler's code and where it leads.
+//! Rules about the abort handler: its code and where it leads.
 //!
-//! The kernel resumes a thread at abort_ip with the registers as they were in the middle of the
-//! section, and has cleared rseq_cs. So the handler must not enter the section without announcing it
-//! again, nor rely on a register that the section overwrites.
+//! The kernel resumes a thread at abort_ip with the registers as they were in the middle of the section, and has
+//! cleared rseq_cs. So the handler must not enter the section without announcing it again, nor rely on a register
+//! that the section overwrites.
 //!
 //! Invariants:
-//! - The walk follows branches both ways and stops at calls, returns and jumps to computed
-//!   addresses, and after `LIMIT` instructions: what it says about registers is a warning.
+//! - The walk follows both directions of a branch. It stops at calls, returns and jumps to computed addresses, and
+//!   after `LIMIT` instructions. So findings about registers are warnings.
 //! - Where two paths meet, only what both have done counts.
 
 use std::collections::HashMap;
@@ -19,20 +19,20 @@ use crate::check::decode::{self, Step};
 use crate::check::load::{Descriptor, Image};
 use crate::check::report::Rule;
 
-/// Instructions visited for one handler.
+/// The maximum number of instructions visited for one handler.
 const LIMIT: usize = 512;
 
-/// What has happened since the abort.
+/// The effects of the path since the abort.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Since {
-    /// Registers written, so that their old value no longer matters.
+    /// Registers written, whose old values no longer matter.
     written: u64,
     /// Whether a word was stored, which may have been the announcement.
     stored: bool,
 }
 
 pub fn check(image: &Image<'_>, descriptor: &Descriptor, steps: &[Step]) -> Vec<Breach> {
-    // What the last instruction writes is never seen by the handler.
+    // The handler never sees the result of the last instruction.
     let middle = steps.iter().filter(|step| !step.is_last());
     let doubtful = middle.fold(0, |mask, step| mask | step.written);
     let mut walk = Walk { image, descriptor, doubtful, blamed: 0, found: Vec::new() };
@@ -43,9 +43,9 @@ pub fn check(image: &Image<'_>, descriptor: &Descriptor, steps: &[Step]) -> Vec<
 struct Walk<'a> {
     image: &'a Image<'a>,
     descriptor: &'a Descriptor,
-    /// Registers that hold something unknown at the abort.
+    /// Registers with unknown values at the abort.
     doubtful: u64,
-    /// Those already reported.
+    /// Registers that were already reported.
     blamed: u64,
     found: Vec<Breach>,
 }
@@ -87,7 +87,7 @@ impl Walk<'_> {
                 written: since.written | decode::mask(decode::written(info)),
                 stored: since.stored || decode::write(info) != decode::Write::No,
             };
-            // Past a retry it is the retry's outcome that counts, not the abort's.
+            // After a retry its outcome counts, not the abort's.
             let retried = self.descriptor.contains(address);
             let goes_on = |next: &u64| *next != 0 && (!retried || self.descriptor.contains(*next));
             let next = decode::successors(&instruction).into_iter().filter(goes_on);

@@ -1,4 +1,4 @@
-//! Rules about single instructions and the ways through a section.
+//! Rules about single instructions and the paths through a section.
 
 use super::Breach;
 use crate::check::decode::{Edge, Failure, Step};
@@ -64,10 +64,10 @@ fn boundary(step: &Step) -> Option<Breach> {
     })
 }
 
-/// The first instruction of a loop that nothing leads out of.
+/// The first instruction of a loop without an exit.
 fn never_leaves(descriptor: &Descriptor, steps: &[Step]) -> Option<Breach> {
     let mut leaves = vec![false; steps.len()];
-    // Backwards, since most edges lead forward; again until nothing changes.
+    // Backwards, since most edges lead forward; repeated until nothing changes.
     let mut changed = true;
     while changed {
         changed = false;
@@ -92,7 +92,7 @@ fn never_leaves(descriptor: &Descriptor, steps: &[Step]) -> Option<Breach> {
     Some(Breach::new(Rule::NeverLeaves, steps[stuck].address(), message))
 }
 
-/// Which instructions can run once the one at `from` does, itself included.
+/// The instructions that can run after the one at `from`, including itself.
 pub fn reachable(steps: &[Step], from: usize) -> Vec<bool> {
     let mut reached = vec![false; steps.len()];
     let mut open = if steps.is_empty() { Vec::new() } else { vec![from] };

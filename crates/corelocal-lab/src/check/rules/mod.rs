@@ -1,8 +1,7 @@
-//! The rules, and their order: what makes a section unreadable comes first and ends its check.
+//! The rules and their order: faults that make a section unreadable come first and end its check.
 //!
 //! Invariants:
-//! - Each function looks for one kind of fault and knows nothing of the others; a fault is reported by
-//!   one rule.
+//! - Each function looks for one kind of fault, independently of the others. A fault is reported by one rule.
 //! - Instructions are decoded and judged once, however many descriptors name them.
 
 mod descriptor;
@@ -21,7 +20,7 @@ use super::load::{Descriptor, Image};
 use super::names::Names;
 use super::report::{Finding, Line, Report, Rule, Section};
 
-/// A breach of a rule, with addresses for names.
+/// A breach of a rule, with addresses that are still to be named.
 pub struct Breach {
     pub rule: Rule,
     pub address: u64,
@@ -34,10 +33,10 @@ impl Breach {
     }
 }
 
-/// Instructions shown before and after the spot.
+/// The number of instructions shown before and after the place.
 const AROUND: usize = 3;
 
-/// The instructions of sections by start and length, where they can be decoded.
+/// The instructions of sections by start and length, if they can be decoded.
 type Sections = HashMap<(u64, u64), Option<Vec<Step>>>;
 
 /// Checks all sections of `image`.
@@ -167,7 +166,7 @@ fn disassembly(image: &Image<'_>, names: &Names, steps: &[Step], address: u64) -
     instructions.iter().map(line).collect()
 }
 
-/// The instruction in Intel syntax, its target in the addresses that the user sees.
+/// The instruction in Intel syntax, with its target in the addresses that the user sees.
 fn text(names: &Names, instruction: &Instruction) -> String {
     if instruction.op0_kind() == OpKind::NearBranch64 {
         let mnemonic = format!("{:?}", instruction.mnemonic()).to_lowercase();

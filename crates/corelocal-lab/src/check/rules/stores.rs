@@ -1,11 +1,11 @@
-//! Rules about the committing store: there is one, it is the last instruction, and what is stored
-//! before it can be repeated.
+//! Rules about the committing store: there is exactly one, it is the last instruction, and earlier stores can be
+//! repeated.
 //!
-//! Which store commits is not written anywhere. The one that nothing follows is taken for it: a store
-//! after which another one can come is a preparation, any other is a commit.
+//! The file does not say which store commits. A store after which another one can come is a preparation, and any
+//! other store is a commit.
 //!
-//! Whether anybody sees what a preparation stores is not in the code either. Its author may declare
-//! that nobody does, for each such store by itself; what cannot be right is not made right by that.
+//! Nor does the code say whether other threads can see a preparation. Its author may declare that they cannot, for
+//! each such store separately. A declaration does not excuse faults that are certain.
 
 use std::collections::HashSet;
 
@@ -27,7 +27,7 @@ pub fn check(image: &Image<'_>, descriptor: &Descriptor, steps: &[Step]) -> Vec<
     found.filter(|breach| !is_declared(breach)).collect()
 }
 
-/// Declarations about what is no preparation: of no section, or its commit.
+/// Declarations about instructions that are not preparations: they are in no section, or are its commit.
 pub fn undeserved(image: &Image<'_>, sections: &Sections) -> Vec<Breach> {
     let prepared: HashSet<u64> =
         sections.values().flatten().flat_map(|steps| prepared(steps)).collect();
@@ -65,7 +65,7 @@ fn stores_in(steps: &[Step]) -> Vec<usize> {
     (0..steps.len()).filter(|i| reached[*i] && stores_data(&steps[*i])).collect()
 }
 
-/// Calls and moves of the stack are reported as such.
+/// Calls and changes of the stack pointer are reported as such.
 fn stores_data(step: &Step) -> bool {
     step.write != Write::No && !step.is_call() && !step.moves_stack
 }

@@ -1,10 +1,9 @@
-//! Containers that items go into and come out of, and what must hold of them: every item comes out once.
+//! Containers that items go into and come out of, and their invariant: every item comes out once.
 //!
-//! # The account
-//! An item is a token, a number that nobody else puts in. A flow counts the tokens that went in less
-//! those that came out, and adds up a scrambled image of each likewise. In the end, with what is left in
-//! the container taken out, both are 0; a token that was lost, came twice or came torn would leave
-//! something, but for one chance in 2^64.
+//! # Accounting
+//! An item is a token: a unique number. A flow counts the tokens that went in minus those that came out, and sums a
+//! scrambled image of each in the same way. At the end, when the rest has been taken out of the container, both are
+//! 0. A token that was lost, duplicated or torn leaves a difference, with probability 1 - 2^-64.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -13,13 +12,13 @@ use corelocal::percpu::{Batch, Pool, Queue, Ring, Stack, Word};
 
 use super::heap::Heap;
 
-/// How many containers there are.
+/// The number of containers.
 pub const BINS: usize = 12;
 
-/// Tokens in a batch.
+/// The number of tokens in a batch.
 pub const BATCH: usize = 8;
 
-/// Tokens that went in less those that came out.
+/// Tokens that went in minus tokens that came out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     pub tokens: i64,
@@ -27,26 +26,26 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// A token went in.
+    /// Counts a token that goes in.
     pub fn put(&mut self, token: u64) {
         self.tokens += 1;
         self.image = self.image.wrapping_add(scrambled(token));
     }
 
-    /// A token came out.
+    /// Counts a token that comes out.
     pub fn take(&mut self, token: u64) {
         self.tokens -= 1;
         self.image = self.image.wrapping_sub(scrambled(token));
     }
 
-    /// Takes another's over.
+    /// Adds another flow.
     pub fn add(&mut self, other: &Flow) {
         self.tokens += other.tokens;
         self.image = self.image.wrapping_add(other.image);
     }
 }
 
-/// A flow that signal handlers keep.
+/// A flow that signal handlers update.
 pub struct AtomicFlow {
     tokens: AtomicI64,
     image: AtomicI64,
@@ -57,7 +56,7 @@ impl AtomicFlow {
         AtomicFlow { tokens: AtomicI64::new(0), image: AtomicI64::new(0) }
     }
 
-    /// Adds a handler's own.
+    /// Adds a handler's flow.
     pub fn add(&self, flow: &Flow) {
         self.tokens.fetch_add(flow.tokens, Ordering::Relaxed);
         self.image.fetch_add(flow.image, Ordering::Relaxed);
@@ -71,20 +70,20 @@ impl AtomicFlow {
     }
 }
 
-/// Different numbers look unrelated (splitmix64's finalizer; Steele, Lea, Flood 2014).
+/// A bijective scrambling of numbers (splitmix64's finalizer; Steele, Lea, Flood 2014).
 fn scrambled(token: u64) -> i64 {
     let token = (token ^ token >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let token = (token ^ token >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     (token ^ token >> 31) as i64
 }
 
-/// A number that was never given before, and is never 0.
+/// A unique number, never 0.
 pub fn token() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// A container of tokens. All but `drain` may be used in signal handlers.
+/// A container of tokens. All methods except `drain` may be used in signal handlers.
 pub trait Bin: Sync + Send {
     /// Puts a token in if there is room.
     fn put(&self, token: u64, flow: &mut Flow);
@@ -92,7 +91,7 @@ pub trait Bin: Sync + Send {
     /// Takes a token out if there is one.
     fn take(&self, flow: &mut Flow);
 
-    /// As many tokens in as there is room for, and out, several at a time if that can be done.
+    /// Puts in as many tokens as fit, and takes them out, several at a time if possible.
     fn exchange_batches(&self, flow: &mut Flow) {
         for _ in 0..BATCH {
             self.put(token(), flow);
@@ -102,19 +101,19 @@ pub trait Bin: Sync + Send {
         }
     }
 
-    /// Takes all out, of other cores too; what others put in meanwhile may stay.
+    /// Takes all tokens out, including those of other cores. Tokens that are put in meanwhile may stay.
     fn drain(&self, flow: &mut Flow);
 
-    /// Takes all out, when nobody else uses it any more.
+    /// Takes all tokens out, when no other thread uses it any more.
     fn empty(&mut self, flow: &mut Flow) {
         self.drain(flow);
     }
 }
 
-/// A token as an item, and back.
+/// Conversion between tokens and items.
 trait Item: Copy + Send + 'static {
     fn of(token: u64) -> Self;
-    /// A torn one is no token that ever was.
+    /// The token. For a torn item this is a number that was never a token.
     fn token(self) -> u64;
 }
 
@@ -156,7 +155,7 @@ where
     fn exchange_batches(&self, flow: &mut Flow) {
         let mut batch: Batch<T, BATCH> = Batch::new();
         batch.fill(std::iter::repeat_with(|| T::of(token())));
-        // What does not go in stays in the batch: all is put in, and what stays is taken out.
+        // Items that do not fit stay in the batch, and are taken out of it.
         let mut whole: Batch<T, BATCH> = Batch::new();
         for item in batch {
             flow.put(item.token());
@@ -178,21 +177,21 @@ where
     }
 }
 
-/// Emptying a stack: from afar where slots can be frozen, else as far as one's own core goes.
+/// Emptying a stack: all of it if slots can be frozen, otherwise this core's part.
 trait Drain<T> {
     fn drain_into(&self, take: impl FnMut(T));
 }
 
 impl<T: Send + 'static, const CAPACITY: usize> Drain<T> for Stack<T, CAPACITY, Cid> {
     fn drain_into(&self, take: impl FnMut(T)) {
-        // A slot that somebody else has frozen keeps its items.
+        // A slot that another thread has frozen keeps its items.
         let _ = self.drain_all(take);
     }
 }
 
 impl<T: Send + 'static, const CAPACITY: usize> Drain<T> for Stack<T, CAPACITY, NodeCid> {
     fn drain_into(&self, take: impl FnMut(T)) {
-        // Likewise.
+        // A slot that another thread has frozen keeps its items.
         let _ = self.drain_all(take);
     }
 }
@@ -203,10 +202,10 @@ impl<T: Send + 'static, const CAPACITY: usize> Drain<T> for Stack<T, CAPACITY, C
     }
 }
 
-/// A token whose drop is accounted for: a pool drops what it keeps.
+/// A token whose drop is counted, since a pool drops objects.
 struct Pooled(u64);
 
-/// What pools dropped.
+/// The tokens that pools dropped.
 static DROPPED: AtomicFlow = AtomicFlow::new();
 
 impl Pooled {
@@ -236,7 +235,7 @@ impl<const CAPACITY: usize> Bin for Pool<Pooled, CAPACITY> {
     }
 
     fn drain(&self, _: &mut Flow) {
-        // A slot that somebody else has frozen keeps its objects.
+        // A slot that another thread has frozen keeps its objects.
         let _ = self.clear();
     }
 
@@ -274,7 +273,7 @@ impl<T: Item, I: SlotIndex> Bin for Queue<T, I> {
     }
 
     fn drain(&self, flow: &mut Flow) {
-        // Not more than there may be: others go on putting in.
+        // A bounded number, since other threads keep putting items in.
         Queue::drain(self).take(1 << 16).for_each(|item| flow.take(item.token()));
     }
 
@@ -300,7 +299,7 @@ impl Bin for Word<Cid> {
     }
 
     fn drain(&self, flow: &mut Flow) {
-        // As with stacks.
+        // A slot that another thread has frozen keeps its token.
         let _ = Word::drain(self, |_, token| flow.take(token));
     }
 
@@ -310,7 +309,7 @@ impl Bin for Word<Cid> {
     }
 }
 
-/// All of them, with their names.
+/// All containers, with their names.
 pub fn bins() -> [(&'static str, Box<dyn Bin>); BINS] {
     [
         ("a stack", Box::new(Stack::<u64, 64>::new())),

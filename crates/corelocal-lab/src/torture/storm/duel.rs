@@ -1,12 +1,12 @@
-//! An owner and a visitor of the same lock at the same moment, each as often as it can.
+//! An owner and a visitor of the same lock at the same moment, as often as possible.
 //!
-//! A lock that is biased to a core is taken there by a section, which looks and stores in two
-//! instructions. A visitor that has not kept sections out may look in between. No thread that is stopped
-//! can show this, for what is stopped in a section is aborted; and in a storm it hardly comes about, since
-//! visits are rare. Here nothing else is done.
+//! A lock that is biased to a core is acquired there by a critical section, which loads and stores in two
+//! instructions. A visitor that does not exclude sections may read the word in between. Stopping a thread cannot show
+//! this, since a section that is stopped is aborted. In a storm it is rare, since visits are rare. Here threads do
+//! nothing else.
 //!
-//! Invariant: who holds the lock adds to both numbers. So they are the same for the next one, and at the
-//! end as many as were added.
+//! Invariant: the lock's owner adds to both numbers. So they are equal for the next owner, and at the end equal to
+//! the number of additions.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use corelocal::cid::{self, Cid};
 use corelocal::percpu::Lock;
 
-/// What is behind a lock: two numbers that only its holder sees differ.
+/// The protected value: two numbers that only the lock's owner sees differ.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pair {
     first: u64,
@@ -24,30 +24,30 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Adds 1; false if another one is at it.
+    /// Adds 1. False if another thread is doing so at the same time.
     fn add(&mut self) -> bool {
         let this = black_box(self);
         let is_whole = this.first == this.second;
         this.first += 1;
-        // Whoever comes in between finds them different.
+        // A concurrent thread finds them different.
         let this = black_box(this);
         this.second += 1;
         is_whole
     }
 }
 
-/// A lock to fight for. Its value starts out as the default.
+/// A lock to compete for. Its value starts as the default.
 pub trait Biased: Sync {
-    /// Runs `f` with the part of this core, if it can be had without waiting; says whether it ran.
+    /// Runs `f` on this core's part, if it can be locked without waiting. Returns whether it ran.
     fn own(&self, f: impl FnOnce(&mut Pair)) -> bool;
 
-    /// Runs `f` with the part of this slot, if it can be had without waiting; says whether it ran.
+    /// Runs `f` on this slot's part, if it can be locked without waiting. Returns whether it ran.
     fn visit(&self, slot: u32, f: impl FnOnce(&mut Pair)) -> bool;
 
-    /// How many slots to visit.
+    /// The number of slots to visit.
     fn slots(&self) -> u32;
 
-    /// Runs `f` with every part, when nobody else is there.
+    /// Runs `f` on every part, when no other thread uses the lock.
     fn each(&mut self, f: impl FnMut(&Pair));
 }
 
@@ -72,10 +72,10 @@ impl Biased for Lock<Pair> {
     }
 }
 
-/// A fight of two threads for a while. Returns how often one of them had a part, or what must not be.
+/// Lets two threads compete for a while. Returns how often one of them had a part.
 ///
 /// # Errors
-/// A sentence.
+/// The violation, as a sentence.
 pub fn duel<L: Biased>(lock: &mut L, time: Duration) -> Result<u64, String> {
     let (done, met, had) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
     let add = |pair: &mut Pair| {

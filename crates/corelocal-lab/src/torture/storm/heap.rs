@@ -1,10 +1,10 @@
-//! The malloc as a container: a token lies in an object, and whoever takes it out frees the object.
+//! The malloc as a container: a token is stored in an object, and the thread that takes it out frees the object.
 //!
 //! Invariants:
-//! - An object belongs to whoever exchanges it out of the table.
-//! - A token lies in the first word of its object and, scrambled by its size, in the last one: an object that
-//!   two have at a time holds what is no token of its size.
-//! - In the end no object is in use that was not when the container was made.
+//! - An object belongs to the thread that exchanges it out of the table.
+//! - A token is stored in the first word of its object and, scrambled by its size, in the last one. An object that
+//!   was allocated twice contains an invalid token.
+//! - At the end no more objects are in use than when the container was made.
 
 use std::array;
 use std::ptr::null_mut;
@@ -14,9 +14,9 @@ use corelocal::alloc;
 
 use super::bins::{Bin, Flow, token};
 
-/// Objects at a time.
+/// The maximum number of objects.
 const PLACES: usize = 256;
-/// Bytes of the smallest one.
+/// The size of the smallest one, in bytes.
 const LEAST: usize = 16;
 
 /// See the module's text.
@@ -39,13 +39,13 @@ fn hash(token: u64) -> usize {
     (token.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
 }
 
-/// Objects in use, as far as the malloc knows.
+/// The number of objects in use, according to the malloc.
 fn in_use() -> usize {
     let stats = alloc::stats();
     stats.large_objects + stats.classes.iter().map(|class| class.in_use).sum::<usize>()
 }
 
-/// Of each kind: mostly small, now and then of some pages, seldom large.
+/// Sizes of all kinds: mostly small, sometimes a few pages, rarely large.
 fn size_of(token: u64) -> usize {
     let bound = match token % 256 {
         0 => 3 << 20,
@@ -58,20 +58,20 @@ fn size_of(token: u64) -> usize {
 /// The last word of an object.
 ///
 /// # Safety
-/// It has so many bytes.
+/// - The object has this many bytes.
 unsafe fn last_word(object: *mut u64, size: usize) -> *mut u64 {
-    // SAFETY: the caller's promise; two words at least, so it is not the first one.
+    // SAFETY: the caller guarantees the size, which is at least two words.
     unsafe { object.add(size / 8 - 1) }
 }
 
-/// An object with a token in it; `None` without memory.
+/// Allocates an object and stores a token in it. `None` if there is no memory.
 fn filled(token: u64) -> Option<*mut u64> {
     let size = size_of(token);
     let object = alloc::allocate(size).cast::<u64>();
     if object.is_null() {
         return None;
     }
-    // SAFETY: just allocated, with so many bytes.
+    // SAFETY: just allocated, with this many bytes.
     unsafe {
         object.write(token);
         last_word(object, size).write(token.rotate_left(32) ^ size as u64);
@@ -79,13 +79,13 @@ fn filled(token: u64) -> Option<*mut u64> {
     Some(object)
 }
 
-/// Takes an object's token out, if it is one.
+/// Takes the token out of an object and frees the object. Counts the token if it is valid.
 fn emptied(object: *mut u64, flow: &mut Flow) {
     if object.is_null() {
         return;
     }
-    // SAFETY: exchanged out of the table, so ours, and made by `filled`. A token that was overwritten may
-    // tell a wrong size, so that is compared with the object's first.
+    // SAFETY: this thread exchanged the object out of the table, so it owns it, and `filled` made it. An overwritten
+    // token may imply a wrong size, so that is compared with the object's first.
     unsafe {
         let token = object.read();
         let size = size_of(token);
@@ -100,7 +100,7 @@ impl Bin for Heap {
     fn put(&self, token: u64, flow: &mut Flow) {
         if let Some(object) = filled(token) {
             flow.put(token);
-            // Of both: what one wrote into the object the other reads.
+            // AcqRel: the content that one thread writes to the object another one reads.
             emptied(self.place(token).swap(object, Ordering::AcqRel), flow);
         }
     }
@@ -124,9 +124,9 @@ impl Bin for Heap {
         for place in &self.places {
             emptied(place.swap(null_mut(), Ordering::Acquire), flow);
         }
-        // What cores and depots have is told apart from what is in use, or it is not there.
+        // Objects in the caches of cores and depots count as in use until they are flushed.
         alloc::trim(0);
-        // An object that nobody has any more is as good as its token.
+        // Each leaked object counts as a token.
         (self.in_use_before..in_use()).for_each(|_| flow.put(token()));
     }
 }

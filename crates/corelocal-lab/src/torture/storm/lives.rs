@@ -1,14 +1,14 @@
-//! Containers of items with a short life: what is left in them is dropped, once.
+//! Short-lived containers of items: items that are left in them are dropped, once.
 
 use std::sync::Arc;
 
 use corelocal::cid::SlotIndex;
 use corelocal::percpu::{Queue, Ring, Stack};
 
-/// Items of a life, more than a stack or a ring holds.
+/// The number of items in a life, more than a stack or a ring holds.
 const ITEMS: usize = 20;
 
-/// Makes a stack, a ring and a queue, fills them, takes a little, and drops them. Says what is wrong.
+/// Makes a stack, a ring and a queue, fills them, takes some items, and drops them. Returns the violation, if any.
 pub fn of_items<I: SlotIndex>() -> Option<String> {
     let item = Arc::new(());
     let in_use = |what: &str| {

@@ -1,25 +1,24 @@
-//! Random disturbances at full speed, without ptrace: what the enumeration of triples cannot show,
-//! since a thread that is stopped has no cpu that runs beside it.
+//! Random disturbances at full speed, without ptrace. They cover what triples cannot: while a thread is stopped, no
+//! other thread runs concurrently with its section.
 //!
-//! Workers do random operations on all containers, come and go, fork, and now and then have no
-//! registration. A tormentor sends them signals, whose handler operates too, changes their affinity,
-//! and takes slots away from their ids. Everybody keeps accounts; at the end they must agree with the
-//! containers, and some promises are watched all the time.
+//! Workers perform random operations on all containers, start and end, fork, and are sometimes without a
+//! registration. A tormentor sends them signals, whose handler operates too, changes their affinity, and takes slots
+//! away from their ids. All threads keep accounts. At the end the accounts must agree with the containers; some
+//! invariants are checked all the time.
 //!
 //! ```text
-//!   objects.rs     the containers, what was done to them, what handlers do
-//!   bins.rs        those that items go into and come out of
+//!   objects.rs     the containers, the accounts, the handlers' operations
+//!   bins.rs        containers that items go into and come out of
 //!   heap.rs        the malloc, as one of these
-//!   lives.rs       containers with a short life
+//!   lives.rs       short-lived containers
 //!   worker.rs      a thread and its life
-//!   torment.rs     what happens to the threads
+//!   torment.rs     the disturbances
 //!   duel.rs        an owner and a visitor of one lock, at the same moment
 //! ```
 //!
 //! Invariants:
-//! - An account is written by one thread alone and given over when the thread ends; the handlers'
-//!   are atomics.
-//! - A handler does nothing but operate and keep accounts: it may come anywhere.
+//! - An account is written by one thread only, and handed over when the thread ends. Those of handlers are atomics.
+//! - A handler only operates and keeps accounts, since it may interrupt anything.
 
 mod bins;
 mod duel;
@@ -41,20 +40,20 @@ pub use duel::{Biased, Pair, duel};
 use objects::{Accounts, Objects};
 use worker::Worker;
 
-/// Between two looks at the workers.
+/// The time between two checks of the workers.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Between two calls of `progress`.
+/// The time between two calls of `progress`.
 const NEWS: Duration = Duration::from_millis(200);
-/// A fight for a lock, and the pause until the next one.
+/// The duration of a duel, and of the pause until the next one.
 const DUEL: Duration = Duration::from_millis(5);
 const REST: Duration = Duration::from_millis(45);
-/// More violations than these say nothing new.
+/// Further violations are not recorded.
 const MOST_VIOLATIONS: usize = 20;
 
-/// What happened so far.
+/// The totals of a storm so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Operations of each kind.
+    /// The operations, by kind.
     pub operations: Operations,
     /// Sections that the kernel aborted.
     pub aborts: u64,
@@ -66,19 +65,19 @@ pub struct Totals {
     pub moves: u64,
     /// Slots that were frozen for a while.
     pub freezes: u64,
-    /// All slots taken back at once, or the memory of those in excess given back.
+    /// How often all slots were taken back at once, or the memory of spare ones was given back.
     pub compactions: u64,
-    /// Threads that lived.
+    /// Threads that were started.
     pub threads: u64,
-    /// Of these, without a registration.
+    /// Threads without a registration among them.
     pub unregistered: u64,
     /// Forked children.
     pub forks: u64,
-    /// What must not happen. Sentences; the first ones only.
+    /// Violations of invariants, as sentences; only the first ones.
     pub violations: Vec<String>,
 }
 
-/// How many operations there were.
+/// The number of operations, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operations {
     /// `Counter::add` and `sub`.
@@ -95,16 +94,16 @@ pub struct Operations {
     pub lives: u64,
     /// `Histogram::record`, `CounterVec::add`, `Word::add_fetch`.
     pub samples: u64,
-    /// Items put into stacks, pools, rings, queues, words and objects of the malloc, or taken out.
+    /// Items put into or taken out of stacks, pools, rings, queues, words and objects of the malloc.
     pub items: u64,
-    /// All that one of these held, taken out from afar.
+    /// Complete drains of one of these.
     pub drains: u64,
-    /// `Lock::lock` and its kin.
+    /// `Lock::lock` and its variants.
     pub locks: u64,
 }
 
 impl Operations {
-    /// All of them.
+    /// The sum.
     pub fn total(&self) -> u64 {
         let Operations { adds, gets, takes, records, maxima, lives, samples, items, drains, locks } =
             self;
@@ -133,10 +132,9 @@ impl Totals {
     }
 }
 
-/// Lets a storm rage in this process for a while. `progress` is told now and then, and at the end.
+/// Runs a storm in this process for a while. `progress` is called now and then, and at the end.
 ///
-/// It changes the action of a signal, and a section that is broken may crash it: run it in a process
-/// of its own.
+/// It changes the action of a signal, and a broken section may crash it. So run it in a process of its own.
 pub fn rage(time: Duration, seed: u64, progress: &mut dyn FnMut(&Totals)) -> Totals {
     let all = Objects::make();
     // SAFETY: never freed, and shared until `check`.
@@ -208,13 +206,13 @@ pub fn rage(time: Duration, seed: u64, progress: &mut dyn FnMut(&Totals)) -> Tot
         Ok(Err(sentence)) => totals.violation(sentence),
         Err(_) => totals.violation("a thread panicked".to_owned()),
     }
-    // SAFETY: all threads are done, and the handlers that ran in them.
+    // SAFETY: all threads have ended, and so have the handlers that ran in them.
     unsafe { &mut *all }.check(&accounts, |sentence| totals.violation(sentence));
     progress(&totals);
     totals
 }
 
-/// Duels until the storm is over. Returns how often a lock was had, or what must not be.
+/// Runs duels until the storm is over. Returns how often a lock was acquired, or the violation.
 fn fight(shared: &Shared) -> Result<u64, String> {
     let mut locks = 0;
     while !shared.done.load(Ordering::Relaxed) {
@@ -224,15 +222,15 @@ fn fight(shared: &Shared) -> Result<u64, String> {
     Ok(locks)
 }
 
-/// What the threads of a storm share.
+/// State that the threads of a storm share.
 struct Shared {
-    /// The time is up: everybody ends soon, on a machine with more threads than it can run, too.
+    /// Set when the time is up. All threads then end soon, also on a machine with more threads than it can run.
     done: AtomicBool,
     forks: AtomicU64,
     moves: AtomicU64,
     freezes: AtomicU64,
     compactions: AtomicU64,
-    /// The number of the thread in each seat; 0 when it is empty.
+    /// The thread id in each seat. 0 for an empty seat.
     threads: Vec<AtomicI32>,
 }
 

@@ -114,14 +114,14 @@ impl Worker {
             self.operations.locks += 1;
         };
         match random.below(1024) {
-            // From afar; refused, parts are left out.
+            // On all cores. If it is refused, some parts are left out.
             0 => _ = objects.lock.for_each_locked(|_, part| add(part)),
             1..512 => objects.lock.try_lock().iter_mut().for_each(|part| add(part)),
             _ => add(&mut objects.lock.lock()),
         }
     }
 
-    /// Tokens into a bin and out of it.
+    /// Puts tokens into a bin and takes tokens out.
     fn fill_and_empty(&mut self, objects: &Objects, random: &mut Random) {
         let i = random.below(BINS as u64) as usize;
         let ((_, bin), flow) = (&objects.bins[i], &mut self.accounts.bins[i]);
@@ -181,7 +181,7 @@ impl Worker {
         }
     }
 
-    /// Containers of its own, made, used and dropped: another owner's memory comes back as new.
+    /// Makes, uses and drops its own containers, whose memory must then be zeroed for the next owner.
     fn live_briefly<I: SlotIndex>(&mut self, n: i64) {
         self.operations.lives += 5;
         self.violations.extend(lives::of_items::<I>());
@@ -201,7 +201,7 @@ impl Worker {
         }
     }
 
-    /// Nobody else exists in the child: what it adds is there at once, exactly.
+    /// The child has a single thread: what it adds is there at once, exactly.
     fn fork(&mut self, objects: &Objects, random: &mut Random) {
         let i = random.below(EACH as u64) as usize;
         let n = random.below(1000) as i64;
@@ -249,7 +249,7 @@ fn take<I: SlotIndex>(counter: &Counter<I>, account: &mut i64, done: &mut Operat
     done.takes += 1;
 }
 
-/// Mostly values below the maximum; a higher one now and then.
+/// Mostly values below the maximum; sometimes a larger one.
 fn record<I: SlotIndex>(
     max: &Max<I>,
     account: &mut u64,

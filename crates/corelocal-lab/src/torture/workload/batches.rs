@@ -1,4 +1,4 @@
-//! Stacks, several items at a time: the sections that copy in a loop.
+//! Stacks with several items at a time: the sections that copy in a loop.
 
 use corelocal::cid::CpuId;
 use corelocal::percpu::{Batch, Stack};
@@ -6,13 +6,13 @@ use corelocal::percpu::{Batch, Stack};
 use super::items::{CAPACITY, TAKE};
 use super::{Content, Model, Operands, Workload, workload};
 
-/// Items of a batch.
+/// The number of items in a batch.
 const BATCH: usize = 3;
-/// Of items in one result: each is a digit.
+/// The base in which one result encodes several items as digits.
 const DIGITS: i64 = 256;
 
-/// Pushes three items from the operand on, or takes up to three. The result of a push is how many there
-/// was room for, that of a take the items, the top one the last digit.
+/// Pushes three items from the operand on, or takes up to three. The result of a push is how many fitted. That of a
+/// take is the items, with the top one as the last digit.
 const BATCHES: Model = Model {
     operands: |_| Operands { target: 101, other: 201 },
     step: |part, n, result| {

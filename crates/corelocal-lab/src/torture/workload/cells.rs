@@ -1,5 +1,5 @@
-//! Cells of an area: the operations of `word_sections.rs`, on a word that is not its slot's first, beside others
-//! that nobody changes.
+//! Cells of an area: the operations of `word_sections.rs`, on a word that is not the slot's first, between others
+//! that no operation changes.
 
 use corelocal::cid::{Cid, CpuId, SlotIndex};
 use corelocal::percpu::Area;
@@ -8,13 +8,13 @@ use corelocal::percpu::area::Cell;
 use super::word_sections::{ADDED, EXCHANGED, EXPECTED, STORED_IF_EQUAL};
 use super::{Content, DONE, Model, Workload, workload};
 
-/// What a cell starts out as; the word in the middle is operated on.
+/// The initial words of a cell. The operations use the middle one.
 const IMAGE: [u64; 3] = [7, 0, u64::MAX];
 
-/// Instead of what a part holds: a neighbour has changed.
+/// The content of a part whose neighbouring word has changed.
 const DAMAGED: i64 = i64::MIN;
 
-/// As `ADDED`, without a result.
+/// Like `ADDED`, without a result.
 const ADDED_TO: Model = Model {
     step: |part, n, result| {
         let mut with_result = part.clone();
@@ -26,7 +26,7 @@ const ADDED_TO: Model = Model {
     ..ADDED
 };
 
-/// A cell, if there is memory for one.
+/// A cell. `None` if there is no memory for one.
 struct MaybeCell<I: SlotIndex>(Option<Cell<'static, 3, I>>);
 
 impl<I: SlotIndex> MaybeCell<I> {

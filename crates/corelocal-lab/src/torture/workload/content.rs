@@ -1,12 +1,12 @@
-//! What an object holds, as a few numbers that fit on the victim's board.
+//! An object's content, as a few numbers that fit on the victim's board.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// More numbers than these no workload's object holds, not even a broken one by accident.
+/// The maximum number of numbers. No workload's object holds more, not even a broken one by accident.
 const MOST: usize = 15;
 
-/// What an object holds: a few numbers, in the order that its model says.
+/// An object's content: a few numbers, in the order of its model.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Content {
     len: usize,
@@ -14,14 +14,14 @@ pub struct Content {
 }
 
 impl Content {
-    /// As many of the numbers as there is room for.
+    /// As many of the numbers as fit.
     pub fn of(numbers: impl IntoIterator<Item = i64>) -> Content {
         let mut content = Content::default();
         numbers.into_iter().for_each(|number| content.push(number));
         content
     }
 
-    /// One more, if there is room for it.
+    /// Adds a number, if it fits.
     pub fn push(&mut self, number: i64) {
         if let Some(place) = self.numbers.get_mut(self.len) {
             *place = number;
@@ -41,7 +41,7 @@ impl fmt::Debug for Content {
     }
 }
 
-/// A place for a content, on memory that others see.
+/// Storage for a content, in memory that other threads see.
 #[repr(C)]
 #[derive(Default)]
 pub struct Cells {
@@ -50,7 +50,7 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// Writes it down. Async-signal-safe.
+    /// Stores a content. Async-signal-safe.
     pub fn store(&self, content: &Content) {
         for (cell, number) in self.numbers.iter().zip(content.numbers()) {
             cell.store(*number, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl Cells {
         self.len.store(content.len as i64, Ordering::Relaxed);
     }
 
-    /// Reads one that lies elsewhere, word by word: `word` reads the one so many words from its start.
+    /// Loads a content from another process, word by word: `word` reads the one at this index.
     ///
     /// # Errors
     /// Those of `word`.

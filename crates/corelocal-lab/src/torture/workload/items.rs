@@ -1,6 +1,6 @@
-//! Stacks and rings: items that are pushed and taken one by one, of a word and of three.
+//! Stacks and rings: items that are pushed and taken one by one, of one word and of three.
 //!
-//! The same operation pushes or takes, as its operand says; so a push can be disturbed by a pop.
+//! The same operation pushes or takes, depending on its operand. So a push can be disturbed by a pop.
 
 use std::array;
 
@@ -9,17 +9,17 @@ use corelocal::percpu::{Ring, Stack};
 
 use super::{Content, DONE, Model, Operands, Workload, workload};
 
-/// Items that a part holds.
+/// The number of items that a part holds.
 pub const CAPACITY: usize = 4;
 
-/// Instead of an item: take one.
+/// The operand for a take.
 pub const TAKE: i64 = -2;
 /// An item to push.
 pub const PUSH: i64 = 101;
-/// Instead of an item, or of `DONE`: there is none, or no room for one.
+/// The result of a take without an item, or of a push without room.
 pub const NONE: i64 = -1;
 
-/// Items are told from the top down.
+/// The content lists items from the top down.
 pub const STACK: Model = Model {
     operands: |_| Operands { target: PUSH, other: PUSH + 1 },
     step: |part, n, result| match n {
@@ -35,7 +35,7 @@ pub const STACK: Model = Model {
     parted: true,
 };
 
-/// Items are told as they come out; who takes goes round the parts.
+/// The content lists items in the order in which they come out. Consumers go round the parts.
 pub const RING: Model = Model {
     step: |part, n, result| match n {
         TAKE if part.is_empty() => result == NONE,
@@ -49,7 +49,7 @@ pub const RING: Model = Model {
     ..STACK
 };
 
-/// What is pushed: as long as the section it needs demands, and different in each word.
+/// An item: as long as its section requires, with different words.
 pub trait Item: Send + Copy + 'static {
     fn of(n: i64) -> Self;
     /// `None` if the words belong to different items.
@@ -77,7 +77,7 @@ impl<const WORDS: usize> Item for [i64; WORDS] {
     }
 }
 
-/// An item as a number; one that is torn is none that was ever pushed.
+/// An item as a number. A torn item yields a number that was never pushed.
 pub fn number(item: impl Item) -> i64 {
     item.number().unwrap_or(i64::MIN)
 }

@@ -1,5 +1,5 @@
-//! Stacks with a limit, as a malloc's fronts have them: the same operations as a stack's, but that what is on
-//! top is not pushed a second time; and some that count what they take.
+//! Stacks with a limit, as in a malloc's per-core caches: the operations of a stack, except that the item on top is
+//! not pushed a second time. Some count what they take.
 
 use corelocal::alloc::testing::Limited;
 use corelocal::cid::{Cid, CpuId};
@@ -7,7 +7,7 @@ use corelocal::cid::{Cid, CpuId};
 use super::items::{CAPACITY, NONE, PUSH, STACK, TAKE, with};
 use super::{Content, DONE, Model, Operands, Workload, workload};
 
-/// As a stack, but for the same item again.
+/// Like a stack, except that the same item is not pushed twice in a row.
 const LIMITED: Model = Model {
     step: |part, n, result| match part.first() {
         Some(top) if *top == n => result == NONE,
@@ -16,13 +16,13 @@ const LIMITED: Model = Model {
     ..STACK
 };
 
-/// With so many items nobody knows what is on top but the items.
+/// With this many items the guess of the top is missing.
 const UNGUESSED: usize = 3;
 
-/// With so many nothing is left: who counts has to say anew how much it is.
+/// With this many none is left: the next counted take must ask for a new number.
 const NONE_LEFT: usize = 4;
 
-/// Both push the same item: one of them is told, where they are on one core.
+/// Both push the same item. If they are on one core, one of them fails.
 const TWICE: Model = Model { operands: |_| Operands { target: PUSH, other: PUSH }, ..LIMITED };
 
 macro_rules! limited {

@@ -1,30 +1,30 @@
-//! Operations of the library's containers, each with the sequential model it must agree with.
+//! Operations of the library's containers, each with its sequential model.
 //!
 //! ```text
-//!   mod.rs         what a workload is
-//!   content.rs     what an object holds, as numbers
-//!   numbers.rs     counters, maxima, histograms: one value, whatever core it came from
-//!   word_sections.rs       a word for each core, and locks
-//!   cells.rs       the same words, several in a cell of an area
-//!   items.rs       stacks and rings, of items of a word and of three
-//!   batches.rs     stacks, several items at a time
-//!   limited.rs     stacks with a limit, as in a malloc
-//!   queues.rs      queues, with room in the segment and without
-//!   mutexes.rs     mutexes that nobody waits for
+//!   mod.rs              the workloads
+//!   content.rs          an object's content, as numbers
+//!   numbers.rs          counters, maxima, histograms: one value, independent of cores
+//!   word_sections.rs    a word for each core, and locks
+//!   cells.rs            the same words, several in a cell of an area
+//!   items.rs            stacks and rings, with items of one word and of three
+//!   batches.rs          stacks with several items at a time
+//!   limited.rs          stacks with a limit, as in a malloc
+//!   queues.rs           queues, with room in the segment and without
+//!   mutexes.rs          uncontended mutexes
 //! ```
 //!
-//! # What happens in a round
+//! # A round
 //! ```text
-//!   begin            the object comes to a known state
-//!   operate          the target's, disturbed; somewhere in it another one operates, then looks
-//!   end              all that the object holds now
+//!   begin            the object is put into a known state
+//!   operate          the target's operation, disturbed; during it another thread operates, then looks
+//!   end              the object's content is read
 //! ```
 //!
 //! Invariants:
-//! - `operate` is never inlined: its copy of the section is one that only workloads run.
-//! - Nobody uses an object while it begins or ends: the target is between its operations, and the rival
-//!   operates only while the target is stopped in one.
-//! - The numbers of a pair of operands differ so much that a result tells which of them is missing.
+//! - `operate` is never inlined: its copy of the section is run by workloads only.
+//! - An object is not in use while it begins or ends: the target is between its operations, and the rival operates
+//!   only while the target is stopped in one.
+//! - The numbers of a pair of operands differ so much that a result shows which of them is missing.
 
 mod batches;
 mod cells;
@@ -45,50 +45,48 @@ pub use content::Content;
 /// One operation on one object, which lives as long as the process.
 #[derive(Clone, Copy)]
 pub struct Workload {
-    /// Its name in reports and on the command line.
+    /// The name in reports and on the command line.
     pub name: &'static str,
-    /// Brings the object to the state that the operation starts from, and tells it.
+    /// Puts the object into the initial state, and returns its content.
     pub begin: fn(start: u64) -> Content,
-    /// Which state that is: how many items, for instance.
+    /// The initial state, for instance the number of items.
     pub start: u64,
-    /// The operation, and its result. Async-signal-safe.
+    /// Performs the operation and returns its result. Async-signal-safe.
     pub operate: fn(i64) -> i64,
-    /// Looks at the object while others are in the middle of their operations. Async-signal-safe.
+    /// Looks at the object during other threads' operations. Async-signal-safe.
     pub look: fn() -> i64,
-    /// Tells all that the object holds, and may take it. Async-signal-safe.
+    /// Returns the object's content, and may take it out. Async-signal-safe.
     pub end: fn() -> Content,
-    /// What must come of it.
+    /// The sequential model.
     pub model: Model,
     /// The section stores to the slot of the cpu it runs on.
     pub by_cpu: bool,
-    /// The section stores to a slot, the one of its cpu or of its id.
+    /// The section stores to a slot, that of its cpu or of its id.
     pub to_slot: bool,
 }
 
-/// The result of an operation that has none.
+/// The result of an operation without one.
 const DONE: i64 = 0;
 
-/// How an object behaves when one operation follows the other.
+/// The sequential behaviour of an object.
 #[derive(Clone, Copy)]
 pub struct Model {
-    /// What to operate with.
+    /// The operands for this content.
     pub operands: fn(before: &[i64]) -> Operands,
-    /// Whether an operation may have this result on a part that holds this; if so, it holds what it
-    /// does afterwards.
+    /// Whether an operation may have this result on a part with this content. If so, updates the content.
     pub step: fn(part: &mut Vec<i64>, operand: i64, result: i64) -> bool,
-    /// What a look at an object tells that holds this.
+    /// The result of a look at an object with this content.
     pub look: fn(all: &[i64]) -> i64,
-    /// Each core's part is an object of its own; otherwise it does not matter where an operation was
-    /// done.
+    /// Whether each core's part is an object of its own. Otherwise it is irrelevant where an operation is done.
     pub parted: bool,
 }
 
 /// A pair of operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operands {
-    /// Of the operation that is disturbed.
+    /// That of the disturbed operation.
     pub target: i64,
-    /// Of the one that disturbs it.
+    /// That of the operation in between.
     pub other: i64,
 }
 
@@ -110,7 +108,7 @@ pub fn library() -> Vec<Workload> {
 /// An object of a workload.
 struct Static<T>(UnsafeCell<T>);
 
-// SAFETY: `exclusive` is for those times when nobody else uses it.
+// SAFETY: `exclusive` is called only while no other thread uses it.
 unsafe impl<T: Sync> Sync for Static<T> {}
 
 impl<T> Static<T> {
@@ -119,20 +117,20 @@ impl<T> Static<T> {
     }
 
     fn shared(&self) -> &T {
-        // SAFETY: exclusive use happens at other times.
+        // SAFETY: `exclusive` is called only while no other thread uses it.
         unsafe { &*self.0.get() }
     }
 
     /// # Safety
-    /// Nobody uses it until the result is dropped.
+    /// - No other thread uses it until the result is dropped.
     #[expect(clippy::mut_from_ref, reason = "the caller's promise")]
     unsafe fn exclusive(&self) -> &mut T {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that no other thread uses it.
         unsafe { &mut *self.0.get() }
     }
 }
 
-/// A workload with an object of its own. Expressions stand in the functions' own bodies.
+/// A workload with an object of its own. Expressions are put into the functions' own bodies.
 macro_rules! workload {
     (
         $name:literal, $type:ty, $model:expr, $by_cpu:expr;
@@ -144,7 +142,7 @@ macro_rules! workload {
         static OBJECT: $crate::torture::workload::Static<$type> =
             $crate::torture::workload::Static::new(<$type>::new());
         fn begin($start: u64) -> $crate::torture::workload::Content {
-            // SAFETY: nobody uses an object while it begins.
+            // SAFETY: an object is not in use while it begins.
             let $begun = unsafe { OBJECT.exclusive() };
             $begin
         }
@@ -158,7 +156,7 @@ macro_rules! workload {
             $look
         }
         fn end() -> $crate::torture::workload::Content {
-            // SAFETY: nobody uses an object while it ends.
+            // SAFETY: an object is not in use while it ends.
             let $ended = unsafe { OBJECT.exclusive() };
             $end
         }

@@ -1,4 +1,4 @@
-//! Mutexes: the section that lets go of one for which nobody waits.
+//! Mutexes: the critical section that unlocks an uncontended one.
 
 use corelocal::sync::Mutex;
 
@@ -6,15 +6,14 @@ use super::{Content, DONE, Model, Operands, Workload, workload};
 
 const HELD: i64 = -1;
 
-/// The value behind the mutex, and whether that is held. Who comes while somebody is in the middle of an
-/// operation goes away again.
+/// The protected value, and whether the mutex is locked. A thread that finds it locked gives up.
 const LOCKED: Model = Model {
     operands: |_| Operands { target: 1, other: 1 << 20 },
     step: |all, n, result| {
         all[0] += if result == DONE { n } else { 0 };
         result == DONE || result == HELD
     },
-    // Whoever holds it may be changing the value.
+    // Its owner may be changing the value.
     look: |_| 0,
     parted: false,
 };
@@ -39,7 +38,7 @@ pub fn workloads() -> Vec<Workload> {
             Content::of([*mutex.0.get_mut(), i64::from(is_held)])
         };
     };
-    // The word of a mutex is where it is.
+    // A mutex's word is not in a slot.
     vec![Workload { to_slot: false, ..unlocked }]
 }
 

@@ -1,11 +1,11 @@
-//! Objects that hold one value, whatever core it came from: counters, maxima, histograms.
+//! Objects that hold one value, independent of cores: counters, maxima, histograms.
 
 use corelocal::cid::{Cid, CpuId, SlotIndex};
 use corelocal::percpu::{Counter, CounterVec, Histogram, Max};
 
 use super::{Content, DONE, Model, Operands, Workload, workload};
 
-/// The sum of what was added.
+/// The sum of all additions.
 const SUM: Model = Model {
     operands: |_| Operands { target: 1, other: 1 << 20 },
     step: |sum, n, result| {
@@ -16,7 +16,7 @@ const SUM: Model = Model {
     parted: false,
 };
 
-/// Several sums; one of them is added to.
+/// Several sums, one of which is added to.
 const SUMS: Model = Model {
     step: |sums, n, result| {
         sums[ADDED_TO] = sums[ADDED_TO].wrapping_add(n);
@@ -27,9 +27,9 @@ const SUMS: Model = Model {
 };
 const ADDED_TO: usize = 2;
 
-/// The largest of what was recorded.
+/// The largest recorded value.
 const LARGEST: Model = Model {
-    // What the rival records is greater: a store that comes after its own would hide it.
+    // The rival records a greater value: a later store by the target would hide it.
     operands: |all| Operands { target: all[0] + 1, other: all[0] + 2 },
     step: |largest, n, result| {
         largest[0] = largest[0].max(n);
@@ -39,11 +39,11 @@ const LARGEST: Model = Model {
     parted: false,
 };
 
-/// What is recorded is no new maximum; what the rival records is one.
+/// The target records a value that is not a new maximum; the rival records one that is.
 const NOT_GREATER: Model =
     Model { operands: |all| Operands { target: all[0] - 1, other: all[0] + 1 }, ..LARGEST };
 
-/// How often each value was recorded: the values in order, each followed by its count.
+/// The recorded values in order, each followed by its count.
 const FREQUENCIES: Model = Model {
     operands: |_| Operands { target: 5, other: 5 },
     step: |counts, value, result| {
@@ -139,7 +139,7 @@ pub fn workloads() -> Vec<Workload> {
         vec,
         recorded,
         max!("max-cpu/record", CpuId, true),
-        // The same copy of the section, whose commit only the other workload comes to.
+        // The same copy of the section, whose commit only the other workload reaches.
         Workload { name: "max-cid/mismatch", model: NOT_GREATER, ..recorded },
         histogram!("histogram-cid/record", Cid, false),
         histogram!("histogram-cpu/record", CpuId, true),

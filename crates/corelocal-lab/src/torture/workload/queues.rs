@@ -1,4 +1,4 @@
-//! Queues: items of a word, and ones so long that a segment holds five.
+//! Queues: items of one word, and items so long that a segment holds five.
 
 use corelocal::cid::{Cid, CpuId};
 use corelocal::percpu::Queue;
@@ -6,11 +6,11 @@ use corelocal::percpu::Queue;
 use super::items::{Item, NONE, PUSH, RING, TAKE, number, pushed, with};
 use super::{Content, DONE, Model, Workload, workload};
 
-/// Items of this length fill a segment five at a time.
+/// Five items of this length fill a segment.
 type Long = [i64; 100];
 const FULL: usize = 5;
 
-/// Items are told as they come out, and there is always room.
+/// The content lists items in the order in which they come out. There is always room.
 const QUEUE: Model = Model {
     step: |part, n, result| match n {
         TAKE if part.is_empty() => result == NONE,

@@ -1,4 +1,4 @@
-//! A word for each core, changed in one step; and locks, which are taken by such a step.
+//! A word for each core, changed atomically; and locks, which are acquired by such a change.
 
 use corelocal::cid::{Cid, CpuId, SlotIndex};
 use corelocal::percpu::{Lock, Word};
@@ -8,7 +8,7 @@ use super::{Content, DONE, Model, Operands, Workload, workload};
 /// The word that `store_if_equal` expects.
 pub const EXPECTED: u64 = 7;
 
-/// A part holds its word, or nothing if that is 0.
+/// A part holds its word, or nothing if the word is 0.
 pub const ADDED: Model = Model {
     operands: |_| Operands { target: 1, other: 1 << 20 },
     step: |part, n, result| {
@@ -50,15 +50,14 @@ fn set(part: &mut Vec<i64>, word: i64) {
     part.extend((word != 0).then_some(word));
 }
 
-/// The sum of all values behind the locks. A lock that is held sends who comes to another part, so
-/// nobody has to wait.
+/// The sum of all protected values. A thread that finds a lock held uses another part, so no thread waits.
 const LOCKED: Model = Model {
     operands: |_| Operands { target: 1, other: 1 << 20 },
     step: |sum, n, result| {
         sum[0] += n;
         result == DONE
     },
-    // Whoever holds a lock may be changing the value.
+    // A lock's owner may be changing the value.
     look: |_| 0,
     parted: false,
 };

@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn finds_the_sections_of_this_test() {
-        // The sections are there because this test program has the workloads.
+        // The sections exist because this test program has the workloads.
         std::hint::black_box(crate::torture::library());
         let Ok(program) = Program::of_this_process() else {
             eprintln!("skipped: finds_the_sections_of_this_test: this build has no sections");
@@ -250,7 +250,8 @@ mod tests {
         let mut kinds: Vec<&str> = program.sections.iter().map(|code| &*code.alike).collect();
         kinds.sort_unstable();
         kinds.dedup();
-        // All look their slot up in the same way, the shortest adds to it; but for the one that has none.
+        // All sections look their slot up in the same way, and the shortest one adds to it; except the one without a
+        // slot.
         let without_slot = "cmp jl cmp jne mov";
         assert!(
             kinds.iter().all(|kind| {

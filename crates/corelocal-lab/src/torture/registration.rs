@@ -1,10 +1,10 @@
-//! Taking the calling thread's rseq registration away, and giving it back.
+//! Takes the calling thread's rseq registration away, and gives it back.
 //!
-//! A thread without one is nothing unusual: libc could not register it, or it was made by a bare
-//! `clone`. Its sections must not run, since nobody aborts them.
+//! A thread may be without one because libc could not register it, or because it was made by a bare `clone`. Its
+//! critical sections must not run, since the kernel does not abort them.
 //!
-//! Invariant: the area that is registered is the one that was, with the length and signature it had;
-//! so whoever registered it finds it as it was.
+//! Invariant: the registered area is the original one, with its length and signature. So the code that registered it
+//! finds it unchanged.
 
 use std::io;
 
@@ -15,7 +15,7 @@ const UNREGISTER: i32 = 1;
 /// The signature of every registration on x86-64.
 const SIGNATURE: u32 = 0x5305_3053;
 
-/// The registration of the thread that asks. Only that thread may use it.
+/// The registration of the calling thread. Only that thread may use it.
 #[derive(Clone, Copy, Debug)]
 pub struct Area {
     address: usize,
@@ -23,14 +23,14 @@ pub struct Area {
 }
 
 impl Area {
-    /// The calling thread's; `None` if it has none, or where there are no sections.
+    /// The calling thread's registration. `None` if it has none, or the architecture has no critical sections.
     pub fn of_this_thread() -> Option<Area> {
         let registration = Registration::of_this_thread();
         let address = thread_pointer()?.wrapping_add_signed(registration.offset?);
         Some(Area { address, length: registration.len })
     }
 
-    /// Where it is.
+    /// The address of the area.
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     pub fn address(self) -> usize {
         self.address
@@ -39,15 +39,15 @@ impl Area {
     /// Takes the registration away. Async-signal-safe.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// Those of `rseq(2)`.
     pub fn unregister(self) -> io::Result<()> {
         self.call(UNREGISTER)
     }
 
-    /// Gives it back. Async-signal-safe.
+    /// Gives the registration back. Async-signal-safe.
     ///
     /// # Errors
-    /// What the kernel answered; EBUSY if it is registered.
+    /// Those of `rseq(2)`; EBUSY if the thread is registered.
     pub fn register(self) -> io::Result<()> {
         self.call(0)
     }

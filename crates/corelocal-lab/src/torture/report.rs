@@ -1,4 +1,4 @@
-//! What came out of a run, as data.
+//! The results of a run, as data.
 
 use serde::Serialize;
 
@@ -9,18 +9,18 @@ use super::select::Disturbance;
 pub struct Report {
     /// Each section that was disturbed, in each workload that reaches it.
     pub sections: Vec<Section>,
-    /// What the program's other sections are.
+    /// The program's other sections.
     pub coverage: Coverage,
 }
 
-/// A section as one workload reaches it.
+/// A section, for one workload that reaches it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Section {
-    /// Its name: that of the workload, and `-again` for the copy that runs after an abort.
+    /// Its name: that of the workload, with `-again` for the copy that runs after an abort.
     pub name: String,
-    /// The function it is in.
+    /// The function that contains it.
     pub function: String,
-    /// What was wrong with its first operations. A sentence; nothing else was tried then.
+    /// The violation in its first operations, as a sentence. No triples were tried then.
     pub broken: Option<String>,
     /// Its instructions, and some before and after it.
     pub rows: Vec<Row>,
@@ -29,25 +29,25 @@ pub struct Section {
 /// An instruction.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Its number; 0 is the first of the section.
+    /// Its number. The first instruction of the section has 0.
     pub number: i64,
     /// Its address in the file.
     pub address: u64,
     /// In Intel syntax.
     pub instruction: String,
-    /// Where it lies.
+    /// Its position relative to the section.
     pub place: Place,
-    /// What was tried there.
+    /// The triples tried there.
     pub tried: Vec<Tried>,
 }
 
-/// Where an instruction lies.
+/// The position of an instruction relative to its section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// Before the section: a thread stopped there is not aborted.
     Before,
-    /// In it: a thread stopped there is aborted, it has not committed.
+    /// In it: a thread stopped there has not committed, and is aborted.
     Inside,
     /// Right after it: a thread stopped there has committed or left.
     Past,
@@ -56,59 +56,59 @@ pub enum Place {
 /// A triple.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tried {
-    /// What was done.
+    /// The disturbance.
     pub disturbance: Disturbance,
-    /// What came of it.
+    /// The outcome.
     #[serde(flatten)]
     pub verdict: Verdict,
 }
 
-/// What came of a triple.
+/// The outcome of a triple.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", content = "why", rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Everything as it must be.
+    /// All conditions held.
     Ok,
-    /// A violation. A sentence.
+    /// A violation, as a sentence.
     Failed(String),
-    /// The thread never came there, nor did any other workload's.
+    /// No workload brought a thread to this instruction.
     NotReached,
-    /// It cannot be tried here. A sentence.
+    /// It cannot be tried on this machine. The reason, as a sentence.
     Skipped(String),
 }
 
-/// How the sections of the program relate to those that were disturbed.
+/// The relation of the program's sections to those that were disturbed.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Coverage {
-    /// All sections of the program.
+    /// The number of sections of the program.
     pub sections: usize,
-    /// Those that were disturbed.
+    /// The number of sections that were disturbed.
     pub disturbed: usize,
-    /// Other inlined copies of the same instructions.
+    /// The number of other inlined copies of the same instructions.
     pub alike: usize,
-    /// Those that need not be.
+    /// Sections that are excluded.
     pub excluded: Vec<Excluded>,
-    /// Those that were forgotten.
+    /// Sections that no workload reaches.
     pub unreached: Vec<Unreached>,
     /// Workloads that pass through no section.
     pub idle: Vec<&'static str>,
 }
 
-/// Sections that need not be disturbed.
+/// Sections that are excluded from a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Excluded {
-    /// How the names of the functions they are in begin.
+    /// The prefix of the names of the functions that contain them.
     pub function: &'static str,
-    /// How many.
+    /// Their number.
     pub sections: usize,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
 }
 
-/// A section that no workload reaches and that is like none that one reaches.
+/// A section that no workload reaches, and that is unlike all those that are reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unreached {
-    /// The function it is in.
+    /// The function that contains it.
     pub function: String,
     /// Its address in the file.
     pub address: u64,
@@ -117,12 +117,12 @@ pub struct Unreached {
 }
 
 impl Report {
-    /// How many triples there are of which `wanted` says yes.
+    /// The number of triples whose outcome is `wanted`.
     pub fn count(&self, wanted: impl Fn(&Verdict) -> bool) -> usize {
         self.verdicts().filter(|verdict| wanted(verdict)).count()
     }
 
-    /// Whether every triple was reached and went as it must, and no section was forgotten.
+    /// Whether every triple was reached without a violation, and no section was missed.
     pub fn is_clean(&self) -> bool {
         let bad = |verdict: &Verdict| matches!(verdict, Verdict::Failed(_) | Verdict::NotReached);
         let Coverage { unreached, idle, .. } = &self.coverage;

@@ -1,9 +1,9 @@
-//! All triples, and whether any section of the program was forgotten.
+//! Runs all triples, and checks that no section of the program was missed.
 //!
 //! Invariants:
-//! - A failure never ends the run: a lost victim is replaced, and the next triple has its turn.
-//! - An instruction counts as not reached only if no workload brings a thread there: an operation
-//!   that mismatches leaves its section early.
+//! - A failure never ends the run: a lost victim is replaced, and the next triple is tried.
+//! - An instruction counts as not reached only if no workload brings a thread there, since an operation that
+//!   mismatches leaves its section early.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,10 @@ use super::session::Session;
 use super::tracee::Lost;
 use super::{Obstacle, Plan, Workload, allowed_cpus};
 
-/// Tries every selected triple. `progress` is told how many are done, and of how many.
+/// Tries every selected triple. `progress` is called with the number of triples done, and of all.
 ///
 /// # Errors
-/// There is nothing to disturb here, ptrace(2) is refused, or the selection names nothing.
+/// There are no sections to disturb, ptrace(2) is refused, or the selection matches nothing.
 pub fn run(plan: &Plan<'_>, progress: &mut dyn FnMut(usize, usize)) -> Result<Report, Obstacle> {
     if let Some(refusal) = Registration::of_this_thread().refusal {
         return Err(Obstacle::Unable(format!(
@@ -67,7 +67,7 @@ pub fn run(plan: &Plan<'_>, progress: &mut dyn FnMut(usize, usize)) -> Result<Re
     Ok(report)
 }
 
-/// A section as one workload reaches it, and what to try there.
+/// A section as one workload reaches it, and the triples to try there.
 struct Job<'a> {
     name: String,
     number: usize,
@@ -82,7 +82,7 @@ struct Run<'a> {
     program: &'a Program,
     cpus: Vec<usize>,
     session: Session,
-    /// Where each workload stores that was warmed up in this session.
+    /// The addresses to which each warmed-up workload of this session stores.
     stores: BTreeMap<usize, Stores>,
 }
 
@@ -93,8 +93,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The sections that a workload passes through, after its object was used for the first time.
-    /// The inner error is a violation.
+    /// The sections that a workload passes after the first use of its object. The inner error is a violation.
     fn way(&mut self, number: usize) -> Result<Result<Vec<usize>, String>, Obstacle> {
         let found = self.session.calibrate(number, 0, &[]).and_then(|_| self.check(number));
         let found = found.and_then(|()| self.session.way(number, self.program));
@@ -139,7 +138,7 @@ impl Run<'_> {
         }
     }
 
-    /// Tries everything at one section. `progress` is told what was done since the last time.
+    /// Tries all triples at one section. `progress` is called with the number done since the last call.
     fn section(
         &mut self,
         job: &Job<'_>,
@@ -275,7 +274,7 @@ fn section_name(plan: &Plan<'_>, number: usize, index: usize) -> String {
     }
 }
 
-/// What to say when a selection names nothing.
+/// The message for a selection that matches nothing.
 fn unknown(
     selection: &Selection,
     program: &Program,
@@ -303,18 +302,18 @@ fn unknown(
     format!("{named}; there are {}", names.join(", "))
 }
 
-/// A workload whose first operations are wrong.
+/// The report for a workload whose first operations are wrong.
 fn broken(plan: &Plan<'_>, number: usize, why: String) -> Section {
     let name = plan.workloads[number].name.to_owned();
     Section { name, function: String::new(), broken: Some(why), rows: Vec::new() }
 }
 
-/// Drops instructions that are on no workload's way before a section, or on another's in it.
+/// Drops instructions that no workload passes: those before a section, and those on other paths through it.
 fn forget_other_ways(report: &mut Report, all: bool) {
     let is_reached = |row: &Row| row.tried.iter().any(|t| t.verdict != Verdict::NotReached);
     let rows = report.sections.iter().flat_map(|section| &section.rows);
     let reached: BTreeSet<u64> = rows.filter(|row| is_reached(row)).map(|r| r.address).collect();
-    // A part of the triples does not tell what the others reach.
+    // A part of the triples does not show what the others reach.
     let optional = !all && !reached.is_empty();
     for section in &mut report.sections {
         section.rows.retain(|row| {

@@ -1,32 +1,32 @@
-//! Which triples: `SECTION`, `SECTION@INSTRUCTION`, `SECTION@INSTRUCTION+DISTURBANCE`, with any part
-//! left out. This is how a report names a triple and how the command line asks for it again.
+//! The selection of triples: `SECTION`, `SECTION@INSTRUCTION`, `SECTION@INSTRUCTION+DISTURBANCE`, any part of which
+//! may be left out. Reports name triples in this form, and the command line accepts it.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// What is done to a thread that was stopped.
+/// A disturbance of a stopped thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disturbance {
-    /// Nothing but the stop.
+    /// The stop alone.
     Stop,
     /// A signal, whose handler runs the same operation on the same object.
     Signal,
-    /// It goes on on another cpu.
+    /// It continues on another cpu.
     Migrate,
     /// Another thread runs the same operation on the same object and the same cpu.
     Conflict,
-    /// It forks, in a signal handler; then parent and child both go on.
+    /// It forks in a signal handler, and both parent and child continue.
     Fork,
-    /// It loses its registration, in a signal handler.
+    /// It loses its registration in a signal handler.
     Unregister,
     /// Another thread takes all slots away from their ids, and gives them back after the operation.
     Revoke,
 }
 
 impl Disturbance {
-    /// All of them.
+    /// All disturbances.
     pub const ALL: [Disturbance; 7] = [
         Disturbance::Stop,
         Disturbance::Signal,
@@ -37,7 +37,7 @@ impl Disturbance {
         Disturbance::Revoke,
     ];
 
-    /// One word.
+    /// Its name, one word.
     pub fn name(self) -> &'static str {
         match self {
             Disturbance::Stop => "stop",
@@ -66,31 +66,31 @@ impl Serialize for Disturbance {
 /// The triples to try; the default is all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// The section's name; empty for all.
+    /// The name of the section. Empty for all.
     pub section: String,
-    /// The number of an instruction, 0 being the first of the section.
+    /// The number of an instruction. The first one of the section has 0.
     pub instruction: Option<i64>,
-    /// What to do there.
+    /// The disturbance.
     pub disturbance: Option<Disturbance>,
 }
 
 impl Selection {
-    /// Whether it is everything.
+    /// Whether it selects all triples.
     pub fn is_all(&self) -> bool {
         *self == Selection::default()
     }
 
-    /// Whether it has triples of this section.
+    /// Whether it selects triples of this section.
     pub fn has_section(&self, name: &str) -> bool {
         self.section.is_empty() || self.section == name
     }
 
-    /// Whether it has triples at this instruction.
+    /// Whether it selects triples at this instruction.
     pub fn has_instruction(&self, number: i64) -> bool {
         self.instruction.is_none_or(|chosen| chosen == number)
     }
 
-    /// Whether it has triples with this disturbance.
+    /// Whether it selects triples with this disturbance.
     pub fn has_disturbance(&self, disturbance: Disturbance) -> bool {
         self.disturbance.is_none_or(|chosen| chosen == disturbance)
     }
@@ -121,8 +121,8 @@ impl FromStr for Selection {
     }
 }
 
-/// One of several shares of the instructions, so that several machines try all of them together:
-/// `2/4` is the second, the sixth, and so on.
+/// One of several shares of the instructions, so that several machines together try all of them: `2/4` is the second,
+/// the sixth, and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     number: usize,
@@ -130,15 +130,15 @@ pub struct Share {
 }
 
 impl Share {
-    /// All of them.
+    /// All instructions.
     pub const WHOLE: Share = Share { number: 1, of: 1 };
 
-    /// Whether it is everything.
+    /// Whether it is the whole.
     pub fn is_whole(self) -> bool {
         self.of == 1
     }
 
-    /// Whether the instruction with this many before it is in it.
+    /// Whether it includes the instruction with this many before it.
     pub fn has(self, before: usize) -> bool {
         before % self.of == self.number - 1
     }

@@ -1,9 +1,9 @@
-//! A victim under control, and what must be known about it before it is disturbed: on which way a
-//! workload passes through which sections, and where they store on which cpu.
+//! A victim under control, and what must be known about it before it is disturbed: the sections that a workload
+//! passes, and the addresses to which they store on each cpu.
 //!
 //! Invariants:
-//! - Between rounds the target stands at its last rendezvous, on the first of `cpus`, without any
-//!   breakpoint; between `begin` and `end` it stands before or after its operation, or is on its way.
+//! - Between rounds the target is at its last rendezvous, on the first of `cpus`, without any breakpoint. Between
+//!   `begin` and `end` it is before, in or after its operation.
 //! - The rival is confined to the first of `cpus`, and idle.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -19,10 +19,10 @@ use super::victim::{self, Word, Words};
 use super::workload::{Cells, Operands, Workload};
 use super::{Obstacle, Plan, confine};
 
-/// An answer of the rival that is not there by then never comes.
+/// The maximum time to wait for an answer of the rival.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Less than this is no address: what a section leaves in registers when it does not commit.
+/// Smaller numbers are not addresses: a section that does not commit leaves them in its register.
 const LOWEST_ADDRESS: u64 = 4096;
 
 /// A victim under control.
@@ -30,7 +30,7 @@ pub struct Session {
     child: Child,
     orders: ChildStdin,
     answers: mpsc::Receiver<u8>,
-    /// The target.
+    /// The target thread.
     pub tracee: Tracee,
     thread: libc::pid_t,
     board: u64,

@@ -1,12 +1,12 @@
-//! What a storm works on, and what must hold of it.
+//! The containers of a storm, and the invariants that they must keep.
 //!
 //! Invariants:
-//! - `grown` counters are only added to, by positive numbers, and never taken: whoever looks twice
-//!   sees no smaller value the second time.
-//! - Of each `flow` counter, all that was taken and what is left is all that was added.
-//! - A maximum is never below what the one who looks has recorded or seen before.
+//! - `grown` counters are only added to, by positive numbers, and never taken. So a second read by one thread returns
+//!   no smaller value.
+//! - For each `flow` counter, all that was taken and the rest equal all that was added.
+//! - A maximum that a thread reads is at least what the thread has recorded or read before.
 //! - A token that was put into a bin comes out once (`bins.rs`).
-//! - The two numbers behind a lock are the same whenever nobody holds it.
+//! - The two numbers protected by a lock are equal whenever the lock is free.
 
 use std::array;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
@@ -17,16 +17,16 @@ use libc::c_int;
 
 use super::bins::{AtomicFlow, BINS, Bin, Flow, bins, token};
 
-/// Objects of each sort. Few, so that threads meet.
+/// The number of objects of each kind. Few, so that threads contend.
 pub const EACH: usize = 4;
 
 /// The signal whose handler operates.
 pub const SIGNAL: c_int = libc::SIGUSR2;
 
-/// What the handler adds and records.
+/// The number that the handler adds and records.
 const HANDLED: i64 = 3;
 
-/// Values that a histogram tells apart, and counters of a vector.
+/// The number of values that are recorded in a histogram, and of counters in a vector.
 pub const VALUES: usize = 8;
 
 /// The containers.
@@ -44,12 +44,12 @@ pub struct Objects {
     pub bins: [(&'static str, Box<dyn Bin>); BINS],
 }
 
-/// What was done to each of them, modulo 2^64 for those that wrap.
+/// Accounts of the operations on each container, modulo 2^64 for those that wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
     pub grown: [i64; EACH],
     pub grown_by_cpu: [i64; EACH],
-    /// Added less taken.
+    /// Added minus taken.
     pub flow: [i64; EACH],
     pub flow_by_cpu: [i64; EACH],
     pub largest: [u64; EACH],
@@ -62,7 +62,7 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Takes another's over.
+    /// Adds another account.
     pub fn add(&mut self, other: &Accounts) {
         let sums = [
             (&mut self.grown, &other.grown),
@@ -89,7 +89,7 @@ impl Accounts {
 }
 
 impl Objects {
-    /// New ones, which handlers use from now on. Never freed: a handler may come late.
+    /// Creates containers, which handlers use from now on. Never freed, since a handler may run late.
     pub fn make() -> *mut Objects {
         let objects = Box::into_raw(Box::new(Objects {
             grown: array::from_fn(|_| Counter::new()),
@@ -109,7 +109,7 @@ impl Objects {
         objects
     }
 
-    /// Tells every disagreement with the accounts of all threads, once they are done.
+    /// Reports every disagreement with the accounts of all threads, after they have ended.
     pub fn check(&mut self, accounts: &Accounts, mut violation: impl FnMut(String)) {
         FOR_HANDLER.store(std::ptr::null_mut(), Ordering::Relaxed);
         self.check_bins(accounts, &mut violation);
@@ -184,11 +184,11 @@ impl Objects {
         }
     }
 
-    /// Adds to what is behind one of the locks; false if it was not as it should be.
+    /// Adds to the value protected by one of the locks. False if its two numbers differ.
     pub fn add_locked((first, second): &mut (i64, i64), n: i64) -> bool {
         let is_whole = first == second;
         *first = first.wrapping_add(n);
-        // Whoever comes in between finds them different.
+        // A concurrent thread finds them different.
         std::hint::black_box(&mut *first);
         *second = second.wrapping_add(n);
         is_whole
@@ -198,7 +198,7 @@ impl Objects {
 static FOR_HANDLER: AtomicPtr<Objects> = AtomicPtr::new(std::ptr::null_mut());
 static TIMES: AtomicU64 = AtomicU64::new(0);
 
-/// What handlers did.
+/// The handlers' accounts.
 struct Handlers {
     /// How often they added to each.
     grown: [AtomicU64; EACH],
@@ -206,10 +206,10 @@ struct Handlers {
     samples: AtomicU64,
     sum: AtomicU64,
     locked: AtomicU64,
-    /// The largest value they recorded.
+    /// The largest value that they recorded.
     largest: [AtomicU64; EACH],
     bins: [AtomicFlow; BINS],
-    /// Whether one found what is behind a lock half changed.
+    /// Whether a handler found a protected value half changed.
     broken: AtomicBool,
 }
 
@@ -224,15 +224,15 @@ static HANDLERS: Handlers = Handlers {
     broken: AtomicBool::new(false),
 };
 
-/// What the next handler records.
+/// The value that the next handler records.
 static NEXT: AtomicI64 = AtomicI64::new(1);
 
-/// Signals that were handled.
+/// The number of signals that were handled.
 pub fn handled() -> u64 {
     TIMES.load(Ordering::Relaxed)
 }
 
-/// From here on the signal operates.
+/// Installs the signal handler.
 pub fn handle_signals() {
     // SAFETY: all-zero bytes are an action without flags and with an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

@@ -1,4 +1,4 @@
-//! What happens to the threads of a storm: signals, other cpus, slots that are taken away.
+//! The disturbances of a storm: signals, migrations, and slots that are taken away.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -10,7 +10,7 @@ use corelocal::percpu;
 use super::{Random, Shared, objects};
 use crate::torture::confine;
 
-/// Torments random threads until told to stop.
+/// Disturbs random threads until the storm ends.
 pub fn torment(shared: &Shared, cpus: &[usize], mut random: Random) {
     // SAFETY: no arguments.
     let process = unsafe { libc::getpid() };
@@ -23,8 +23,8 @@ pub fn torment(shared: &Shared, cpus: &[usize], mut random: Random) {
         }
         match random.below(32) {
             0..14 => {
-                // SAFETY: no addresses. A thread that has ended is ESRCH; should its number belong
-                // to another one of this process by now, that one handles the signal.
+                // SAFETY: no addresses. For a thread that has ended the result is ESRCH. If its id belongs to another
+                // thread of this process by now, that one handles the signal.
                 unsafe { libc::syscall(libc::SYS_tgkill, process, thread, objects::SIGNAL) };
             }
             14..24 => {
@@ -37,23 +37,22 @@ pub fn torment(shared: &Shared, cpus: &[usize], mut random: Random) {
             30 => freeze::<NodeCid>(shared, &mut random),
             _ => take_back(shared, &mut random),
         }
-        // Most signals hit a thread at work, not in the handler of the one before.
+        // A pause, so that most signals hit a working thread and not the previous handler.
         thread::sleep(Duration::from_micros(random.below(60)));
     }
 }
 
-/// Takes a slot away from whoever has it, for a moment.
+/// Takes a slot away from its id for a moment.
 fn freeze<I: Revocable>(shared: &Shared, random: &mut Random) {
     let slot = random.below(u64::from(cid::high_water::<I>()).max(1)) as u32;
-    // Another thread may have it, or the fence be refused.
+    // Another thread may have it frozen, or the fence may be refused.
     if let Ok(_frozen) = cid::freeze_of::<I>(slot) {
         shared.freezes.fetch_add(1, Ordering::Relaxed);
         thread::sleep(Duration::from_micros(random.below(100)));
     }
 }
 
-/// Takes all slots away, so that ids get the lowest ones anew; sometimes those in excess alone, with
-/// the memory under them.
+/// Takes all slots away, so that ids get the lowest ones again; sometimes only the spare ones, with their memory.
 fn take_back(shared: &Shared, random: &mut Random) {
     let done = match random.below(8) {
         0 | 1 => percpu::trim().is_ok(),

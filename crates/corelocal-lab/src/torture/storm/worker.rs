@@ -11,26 +11,26 @@ use super::objects::{Accounts, EACH, Objects, VALUES};
 use super::{Operations, Random, Shared, Totals};
 use crate::torture::registration::Area;
 
-/// Operations of a life, at most.
+/// The maximum number of operations in a life.
 const LIFE: u64 = 50_000;
 
-/// What a thread leaves behind.
+/// The result of a thread's life.
 #[derive(Default)]
 pub struct Worker {
     operations: Operations,
     accounts: Accounts,
     unregistered: bool,
     violations: Vec<String>,
-    /// The largest values it has seen of the grown counters.
+    /// The largest values of the grown counters that it has read.
     seen: [i64; EACH],
     seen_by_cpu: [i64; EACH],
-    /// And of the maxima.
+    /// The largest values of the maxima that it has read.
     peaks: [u64; EACH],
     peaks_by_cpu: [u64; EACH],
 }
 
 impl Worker {
-    /// Adds what it did to the whole.
+    /// Adds its accounts to the totals.
     pub fn settle(self, totals: &mut Totals, accounts: &mut Accounts) {
         totals.threads += 1;
         totals.unregistered += u64::from(self.unregistered);
@@ -40,7 +40,7 @@ impl Worker {
     }
 }
 
-/// Lives a life.
+/// Runs one life.
 pub fn work(seat: usize, objects: &Objects, shared: &Shared, mut random: Random) -> Worker {
     let mut worker = Worker::default();
     if random.below(8) == 0 {

@@ -1,30 +1,29 @@
-//! Back-ends 2 and 3: a counter, anchored to the true clock every 32 ms by whoever reads next.
+//! Back-ends 2 and 3: a counter, anchored to the true clock every 32 ms by the next reading.
 //!
-//! For kernels whose pages have a layout that nobody here knows. It uses stable ABI only: the vDSO's function
-//! says what time it is, a counter (the cpu's, or KVM's page for its guest) says how much has passed since.
-//! `slew.rs` says how the two are joined; this file lets any number of threads read one line while one of
-//! them, or a signal handler in the middle of another's attempt, puts the next in its place.
+//! For kernels whose pages have an unknown layout. It uses stable ABI only: the vDSO's function returns the time, and
+//! a counter (the cpu's, or KVM's page for its guest) how much has passed since. `slew.rs` joins the two. This file
+//! lets any number of threads read one line, while one of them, or a signal handler in the middle of another's
+//! attempt, publishes the next.
 //!
-//! # Data's way
+//! # Data flow
 //! ```text
 //!   read:   current ──► slot's words ──► counter ──► current the same? ──► line.at(counter)
 //!   beyond the end:  sample ──► free slot, claimed ──► words ──► current, by compare-exchange
 //! ```
 //!
 //! # Invariants
-//! 1. A slot's words change only while the slot is claimed and is not the current one. Who claims it is
-//!    alone.
-//! 2. `current` never has the same value twice (in 2^56 lines): it holds a number that grows and the slot.
-//! 3. Who loses the race for the next line uses the winner's, and nobody waits. So a thread that is stopped
-//!    anywhere in here, for ever even, holds one slot and stops nobody.
-//! 4. The memory is wiped by fork: a child begins anew, since it may be in another time namespace, and
-//!    since slots that its parent's threads had claimed would never come back.
+//! 1. A slot's words change only while the slot is claimed and not current. At most one thread has a slot claimed.
+//! 2. `current` never has the same value twice (in 2^56 lines): it holds a growing number and the slot.
+//! 3. A thread that loses the race for the next line uses the winner's, and no thread waits. So a thread that is
+//!    stopped here, even for ever, holds one slot and blocks no other.
+//! 4. The memory is wiped by fork. A child starts again, since it may be in another time namespace, and since slots
+//!    that its parent's threads had claimed would stay claimed.
 //!
-//! # A race that must not be lost
+//! # A race
 //! ```text
 //!   reader: current = 7 (slot 2)                 thread A: current 7 -> 8, slot 2 is free
-//!           reads half of slot 2's words         thread B: claims slot 2, writes the line of 9
-//!           reads the other half, of 9's line
+//!           reads half of slot 2's words         thread B: claims slot 2, writes line 9
+//!           reads the other half, of line 9
 //!           current is still 7? No: it reads again.
 //! ```
 //! It sees 8 or later because B's words come after B's fence, which comes after A's exchange.
@@ -185,8 +184,8 @@ impl Anchor {
         let Some(at) = (0..SLOTS).find(|at| Some(*at) != in_use && self.claim(*at)) else {
             return Published::NoSlot;
         };
-        // Release: partner is the Acquire fence in `read`. `claim` acquired the change of `current` that
-        // freed the slot, so whoever sees one of the words below sees that change, too.
+        // Release: partner is the Acquire fence in `read`. `claim` acquired the change of `current` that freed the
+        // slot, so a thread that sees one of the words below sees that change, too.
         fence(Ordering::Release);
         let Line { base, time, rate, end, pace, sampled, truth, first } = *line;
         let values = [base, time, rate, end, pace, sampled, truth, first];
@@ -292,7 +291,7 @@ pub(super) fn first(
     mut count: impl FnMut() -> Result<u64, Cause>,
     truth: impl Fn() -> u64,
 ) -> Result<Line, Cause> {
-    /// More than anybody needs: a reading takes at least a nanosecond.
+    /// An upper bound: a reading takes at least a nanosecond.
     const PATIENCE: usize = 1_000_000;
     let a = sample(&mut count, &truth)?;
     for _ in 0..PATIENCE {

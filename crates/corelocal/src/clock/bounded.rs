@@ -88,13 +88,13 @@ pub enum Leap {
     Deletion,
     /// It is 23:59:60, which the clock shows as 23:59:59.
     InProgress,
-    /// There was one, and nobody has told the kernel yet that it is over.
+    /// There was one, and the kernel still has its flag.
     Over,
 }
 
-/// Why nobody knows what the realtime clock is off by.
+/// Why the error of the realtime clock is unknown.
 ///
-/// Words, like [`Leap`].
+/// Encoded as words, like [`Leap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u64)]
@@ -201,7 +201,8 @@ impl Learnt {
 
     /// Whether it holds at a moment of the monotonic clock.
     fn holds(&self, now: u64) -> bool {
-        // Before it was learnt, too: whoever read the clock first and then what another learnt meanwhile.
+        // Also for a reading from before `at`: a thread may read the clock first and then use what another one has
+        // learnt meanwhile.
         now.wrapping_sub(self.at).wrapping_add(PERIOD) <= 2 * PERIOD
     }
 
@@ -320,7 +321,7 @@ fn learn(last: Option<Past>) -> Learnt {
     learn_by(|| events::check().upsets(), ask, last)
 }
 
-/// Likewise, by another count of upsets and another kernel.
+/// The same, with this count of upsets and this kernel.
 fn learn_by(upsets: impl Fn() -> u32, ask: impl Fn() -> Answer, last: Option<Past>) -> Learnt {
     const QUICK: u64 = 1_000;
     let known = upsets();
@@ -351,29 +352,28 @@ fn learn_by(upsets: impl Fn() -> u32, ask: impl Fn() -> Answer, last: Option<Pas
 #[cfg(not(loom))]
 static CACHE: Cache = Cache::new();
 
-/// Between what times the realtime clock says it is now, if it is right within the error that its daemon
-/// states.
+/// Returns the earliest and latest time that it may be now, if the realtime clock is right within the error that its
+/// daemon states.
 ///
-/// By the kernel's error estimate ([`adjtimex`](https://man7.org/linux/man-pages/man2/adjtimex.2.html)): the
-/// greatest error that the daemon gave, which is the distance to the root, and 500 ppm of the time since;
-/// what the kernel is still to slew; and what reading it takes. It is some 5 ms old at most, for which some
-/// 3 us are added. Ordered, as [`realtime`](super::realtime) is.
+/// It uses the kernel's error estimate ([`adjtimex`](https://man7.org/linux/man-pages/man2/adjtimex.2.html)): the
+/// maximum error that the daemon gave, which is the distance to the root, and 500 ppm of the time since; what the
+/// kernel is still to slew; and the time that the reading takes. The estimate is at most some 5 ms old, for which
+/// some 3 us are added. Ordered, like [`realtime`](super::realtime).
 ///
-/// The cost of [`monotonic`](super::monotonic); at each tick of the kernel some more, and a system call each
-/// 4 ms, of whoever comes then. Async-signal-safe but for `errno`.
+/// It costs as much as [`monotonic`](super::monotonic). After each tick of the kernel one call costs more, and every
+/// 4 ms one call makes a system call. Async-signal-safe apart from `errno`.
 ///
-/// - *Leap seconds.* From two seconds before midnight until the kernel has inserted or left out the second,
-///   bounds are wider by a second on both sides. Clocks that smear it are off by what they smear, and the
-///   kernel does not know.
-/// - *What daemons say.* chrony and ntpd state half the delay to the root and its dispersion.
-///   systemd-timesyncd states no error at all at each synchronisation; its bounds are worth what that is.
-/// - *Steps.* While somebody sets the clock, bounds are those of the clock before, for some 5 ms at most.
-/// - *Disruptions.* A suspend or a migration is noticed when the kernel is asked next. Until then, for some 5 ms of the
-///   monotonic clock at most, bounds are those of the clock before. Then it is [`Unbounded::Disrupted`], until the
-///   daemon has looked again.
+/// - *Leap seconds.* From two seconds before midnight until the kernel has inserted or left out the second, bounds
+///   are wider by a second on both sides. Clocks that smear it are off by the smear, which the kernel does not know.
+/// - *Daemons.* chrony and ntpd state half the delay to the root and its dispersion. systemd-timesyncd states an
+///   error of zero at each synchronisation, so its bounds do not cover its own error.
+/// - *Steps.* When the clock is set, bounds are those of the old clock for at most some 5 ms.
+/// - *Disruptions.* A suspend or a migration is noticed at the next system call. Until then, for at most some 5 ms of
+///   the monotonic clock, bounds are those of the old clock. Then the result is [`Unbounded::Disrupted`], until the
+///   daemon has synchronised again.
 ///
 /// # Errors
-/// [`Unbounded`] if nobody vouches for the clock. [`realtime`](super::realtime) is still to be had.
+/// [`Unbounded`] if the clock has no valid error bound. [`realtime`](super::realtime) is still available.
 ///
 /// ```
 /// use corelocal::clock::{self, Timestamp};
@@ -412,7 +412,7 @@ fn without_line() -> Result<Bounded, Unbounded> {
     match words.map(|words| (Learnt::of(&words), words)) {
         Some((learnt, words)) if learnt.holds(now) => {
             if bounded_line::is_over(words[0], words[1]) {
-                // Somebody may have learnt better meanwhile. Who is just doing it does it for all.
+                // Another thread may have learnt it meanwhile. A thread that is just doing so does it for all.
                 draw_next(learnt);
             }
             learnt.bounds(now)

@@ -1,20 +1,20 @@
-//! What was learnt of the clock's error, where every thread finds it for a few loads.
+//! A cache of the clock's error bound that every thread reads with a few loads.
 //!
-//! # Data's way
+//! # Data flow
 //! ```text
-//!   reader: sequence even? ──► words ──► clock ──► sequence the same? ──► they are one
+//!   reader: sequence even? ──► words ──► clock ──► sequence the same? ──► they are consistent
 //!   writer: try-lock ──► sequence odd ──► words ──► sequence even
 //! ```
 //!
-//! Nobody waits. A reader who meets a writer learns for himself, at the price of a system call, as does a
+//! No thread waits. A reader that meets a writer asks the kernel itself, at the price of a system call. So does a
 //! signal handler that interrupts a writer of its own thread.
 //!
 //! # Invariants
-//! 1. Who writes holds the lock. A child takes it from a thread that its fork left behind (`sys/forks.rs`),
-//!    and with it an odd sequence, which it follows by the next odd one.
+//! 1. A writer holds the lock. A child takes it over from a thread that its fork left behind (`sys/forks.rs`),
+//!    possibly with an odd sequence, after which it uses the next odd one.
 //! 2. What a reader returns was written by one writer.
-//! 3. The last word says by itself what it says, so it can be read while the others cannot: while a thread writes, or
-//!    after a fork left a writer behind. It is 0 only if nothing was ever written.
+//! 3. The last word is meaningful by itself, so it can be read while the others cannot: while a thread writes, or
+//!    after a fork left a writer behind. It is 0 only if the cache was never written.
 
 use super::bounded_line;
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
@@ -52,7 +52,7 @@ impl Cache {
         }
     }
 
-    /// What is there; `None` if nothing ever was, or somebody is just writing.
+    /// The cached words. `None` if there are none, or a thread is just writing.
     pub(super) fn read(&self) -> Option<Words> {
         self.read_with(|| ()).1
     }
@@ -70,7 +70,7 @@ impl Cache {
         let sequence = self.sequence.load(Ordering::Acquire);
         let words = core::array::from_fn(|at| self.words[at].load(Ordering::Relaxed));
         let now = clock();
-        // Acquire: partner is the Release fence in `update`. Who saw a later word sees that odd sequence.
+        // Acquire: partner is the Release fence in `update`. A thread that saw a later word sees that odd sequence.
         fence(Ordering::Acquire);
         let is_whole = sequence != 0 && sequence & 1 == 0;
         let is_still = self.sequence.load(Ordering::Relaxed) == sequence;

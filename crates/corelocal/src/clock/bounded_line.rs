@@ -1,24 +1,24 @@
 //! The bounds until the kernel's next tick, as a line over the cpu's counter.
 //!
-//! Between two of its ticks the kernel's clock is a straight line, and so is either bound. Whoever reads the
-//! first bounds after a tick draws that line; the others multiply once. It stands beside what was learnt, in
-//! one [`Cache`](super::bounded_cache::Cache), and belongs to it.
+//! Between two of its ticks the kernel's clock is a straight line, and so is either bound. The first reading of
+//! bounds after a tick computes that line; later ones need one multiplication. The line is stored beside the error
+//! bound, in one [`Cache`](super::bounded_cache::Cache), and belongs to it.
 //!
-//! # Data's way
+//! # Data flow
 //! ```text
 //!   line's words ──► counter ──► kernel still in that tick? ──► both bounds at the line's base + advance
 //! ```
 //!
 //! # Invariants
-//! 1. A line is of one update by the kernel, which `head` names, and is used while that is the last one. So
-//!    it is the kernel's clock, through slews and steps, as `kernel_page.rs` reads it. 0 names none.
-//! 2. It goes `REACH` counts far, for which its bounds are wide enough, so a kernel that does not tick keeps
-//!    nobody from learning anew; and no further than where the counter's low half comes around. So the low
-//!    half is all that is multiplied, which the cpu has some cycles before the rest.
-//! 3. Products cannot overflow: a low half and a rate, both below 2^32. A counter slower than 1 GHz, whose
-//!    rate is not, has no lines.
-//! 4. A line begins at a moment at which what was learnt still holds. The thread may have been stopped since it
-//!    learnt that, or found it in the cache.
+//! 1. A line belongs to one update by the kernel, which `head` names, and is used while that is the last one. So it
+//!    is the kernel's clock, through slews and steps, as `kernel_page.rs` reads it. 0 names no update.
+//! 2. It is valid for `REACH` counts, for which its bounds are wide enough, so that a kernel without ticks does not
+//!    delay a new estimate; and at most until the counter's low half wraps. So only the low half is multiplied, which
+//!    the cpu has some cycles before the rest.
+//! 3. Products cannot overflow: a low half and a rate are both below 2^32. A counter slower than 1 GHz, whose rate is
+//!    not, has no lines.
+//! 4. A line begins at a moment at which the error bound is still valid. The thread may have been stopped since it
+//!    learnt the bound, or found it in the cache.
 
 /// Words of a line: head, counter at its base, rate, earliest and latest where the low half is 0. Models have
 /// no lines, and are done the sooner.

@@ -105,10 +105,10 @@ fn after_an_upset_there_are_no_bounds_until_the_error_falls() {
         last = Some(learnt.past);
         learnt.state
     };
-    // What happened before anybody asked is nobody's business.
+    // Events before the first reading are irrelevant.
     assert_eq!(next(600, 3), State::Bounded);
     assert_eq!(next(1100, 3), State::Bounded);
-    // It falls, but who knows whether before or after the upset.
+    // It falls, but it is unknown whether before or after the upset.
     assert_eq!(next(100, 4), State::Disrupted);
     assert_eq!(next(100, 4), State::Disrupted);
     assert_eq!(next(600, 4), State::Disrupted);
@@ -190,7 +190,7 @@ fn an_upset_is_not_forgotten_while_the_cache_cannot_be_read() {
         state
     };
     let cache = Cache::new();
-    // What happened before anybody asked.
+    // Events before the first reading.
     assert_eq!(busy(&Cache::new(), 100, 3), Some(State::Bounded));
     assert_eq!(state(&cache, 100, 3), State::Bounded);
     assert_eq!(busy(&cache, 100, 4), Some(State::Disrupted));

@@ -81,10 +81,10 @@ pub trait Clocks {
     #[must_use]
     fn tai(&self) -> u64;
 
-    /// As [`clock::now_bounded`](super::now_bounded).
+    /// Like [`clock::now_bounded`](super::now_bounded).
     ///
     /// # Errors
-    /// [`Unbounded`] if nobody vouches for the realtime clock.
+    /// [`Unbounded`] if the realtime clock has no valid error bound.
     fn now_bounded(&self) -> Result<Bounded, Unbounded>;
 
     /// As [`clock::epoch`](super::epoch()): another number after the clocks were set, or the machine slept.

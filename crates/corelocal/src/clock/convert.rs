@@ -1,30 +1,29 @@
-//! Times of ticks: a short history of how the counter and the clock went on together.
+//! Converts ticks to times, by a short history of counter and clock.
 //!
-//! A tick says how far the counter was. What time it was then depends on how fast the clock went over the
-//! counter, which NTP changes, and on there being no break, as when the machine slept. Both are known only to
-//! who looked meanwhile. So a converter looks now and then ([`Converter::refresh`]), and remembers segments:
+//! A tick is a value of the counter. Its time depends on how fast the clock ran over the counter, which NTP changes,
+//! and on the absence of discontinuities, such as a sleep of the machine. Both are known only from readings at that
+//! time. So a converter takes readings now and then ([`Converter::refresh`]), and stores segments:
 //!
 //! ```text
-//!   time │                      ,-x   x  looks at counter and clock
+//!   time │                      ,-x   x  readings of counter and clock
 //!        │           in   ,x---´      -  segments: a tick below one has its time
 //!        │         doubt
-//!        │  x---x----x                   between two looks that contradict each other,
-//!        └─────────────────── counter    nobody knows: such ticks get no time
+//!        │  x---x----x                   between two readings that contradict each other,
+//!        └─────────────────── counter    times are unknown
 //! ```
 //!
-//! A segment goes on for as long as the clock, at every look, is within 10 ns of it. When it is
-//! not, the next one begins where the last ended and leads back to the clock. So while the clock's rate is
-//! steady few segments serve for hours, and while it is slewed each takes what is between two looks. What
-//! lies between two looks is interpolated, never extrapolated: a tick after the last look has to wait for the
-//! next.
+//! A segment is extended while the clock, at every reading, is within 10 ns of it. Otherwise the next one begins
+//! where the last ended and leads back to the clock. So while the clock's rate is steady few segments cover hours,
+//! and while it is slewed each covers one interval between readings. Times between two readings are interpolated,
+//! never extrapolated: a tick after the last reading has to wait for the next.
 //!
 //! # Invariants
-//! 1. Segments of a *stretch* (in which nothing broke) follow on each other, tick to tick, and time rises
-//!    along them. They have the same first epoch. No two cover the same tick.
-//! 2. A segment's line never changes, it only becomes longer: what a tick was converted to once, it will be
-//!    again, until it is forgotten.
-//! 3. A tick has a time only by a segment that covers it, of whose epochs it is. It was then taken between
-//!    two looks that agreed, or in the same instant as one.
+//! 1. Segments of a *stretch* (without a discontinuity) are adjacent in ticks, and time rises along them. They have
+//!    the same first epoch. No two cover the same tick.
+//! 2. A segment's line never changes, it is only extended. So a tick is converted to the same time every time, until
+//!    its segment is discarded.
+//! 3. A tick has a time only by a segment that covers it and includes its epoch. It was then taken between two
+//!    consistent readings, or at the same instant as one.
 
 use super::convert_segment::{self as segment, ONE, Segment};
 use super::events::{self, Change, Epoch};
@@ -104,22 +103,21 @@ impl fmt::Display for NoTime {
 
 impl core::error::Error for NoTime {}
 
-/// Makes times of [`Ticks`], of one or of very many at once.
+/// Converts [`Ticks`] to times, one or very many at once.
 ///
-/// It remembers `HISTORY` segments of time: hours while the clock's rate is steady, and `HISTORY` times what
-/// is between two refreshes while it is slewed. Then it [`is_full`](Converter::is_full), and forgets the
-/// oldest for each new one. 72 bytes each, no heap, no thread.
+/// It stores `HISTORY` segments of time: hours while the clock's rate is steady, and `HISTORY` intervals between
+/// refreshes while it is slewed. Then it [`is_full`](Converter::is_full), and discards the oldest segment for each
+/// new one. 72 bytes each, no heap, no thread.
 ///
-/// # How exact
-/// At a look it is exact; but for the first milliseconds, in which the vDSO serves, it is off by what that
-/// takes, some 30 ns. In between the clock's rate counts as constant. A line is left when it is more than 10
-/// ns off at a look; between two looks it is off by up to a quarter of what NTP changed the rate by times
-/// what is between them (10 ppm within a second: 2.5 us). Later ticks of an unbroken stretch never get
-/// earlier times.
+/// # Accuracy
+/// At a reading it is exact; in the first milliseconds, in which the vDSO is used, it is off by the time that takes,
+/// some 30 ns. Between readings the clock's rate is assumed constant. A line is abandoned when it is more than 10 ns
+/// off at a reading. Between two readings the error is at most a quarter of the change of rate by NTP times the
+/// interval (10 ppm within a second: 2.5 us). Later ticks of an unbroken stretch never get earlier times.
 ///
-/// What nobody can tell: after the counter was set back and before anybody noticed, a tick looks like one
-/// from before, and gets that one's time. It takes a machine that was suspended or restored in a way that
-/// resets the counter, and at most until the next [`refresh`](Converter::refresh) or [`check`](super::check).
+/// One case cannot be detected: after the counter was set back and before the next check, a tick looks like an
+/// earlier one, and gets that one's time. It takes a machine that was suspended or restored in a way that resets the
+/// counter, and lasts at most until the next [`refresh`](Converter::refresh) or [`check`](super::check).
 ///
 /// ```
 /// use corelocal::clock::{self, Converter, Ticks};
@@ -231,7 +229,7 @@ impl<const HISTORY: usize> Converter<HISTORY> {
     /// The monotonic clock when a stamp was taken, in nanoseconds.
     ///
     /// # Errors
-    /// [`Unknown`], if nobody knows.
+    /// [`Unknown`] if the time is unknown.
     pub fn monotonic(&self, stamp: Stamp) -> Result<u64, Unknown> {
         let tick = stamp.ticks.as_raw();
         Ok(self.history.find(tick, stamp.epoch)?.at(tick))
@@ -240,7 +238,7 @@ impl<const HISTORY: usize> Converter<HISTORY> {
     /// The realtime clock when a stamp was taken, in nanoseconds since 1970.
     ///
     /// # Errors
-    /// [`Unknown`], if nobody knows.
+    /// [`Unknown`] if the time is unknown.
     pub fn realtime(&self, stamp: Stamp) -> Result<u64, Unknown> {
         let tick = stamp.ticks.as_raw();
         let segment = self.history.find(tick, stamp.epoch)?;

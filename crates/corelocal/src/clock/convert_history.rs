@@ -73,8 +73,8 @@ impl<const N: usize> History<N> {
             let (least, most) = (passed / 64, passed.saturating_mul(250));
             return elapsed.saturating_add(slack) < least || elapsed > most.saturating_add(slack);
         };
-        // NTP, and whoever sets the length of a tick, change the rate by a tenth at most. When something has
-        // happened, there is no time for coincidences.
+        // NTP, or an administrator that sets the length of a tick, changes the rate by at most a tenth. After a
+        // discontinuity there is no time for a coincidence.
         let expected = segment::nanos(passed, rate);
         let margin = expected / if before == Before::Quiet { 8 } else { 256 };
         elapsed.abs_diff(expected) > margin.saturating_add(slack)
@@ -83,7 +83,7 @@ impl<const N: usize> History<N> {
     /// Begins a stretch.
     pub(super) fn begin(&mut self, look: &Look, epoch: u64) {
         self.rate = look.rate;
-        // What it is until the next look, nobody asks: the segment has no length.
+        // The rate until the next reading is never used: the segment has no length.
         let rate = look.rate.unwrap_or(segment::ONE);
         self.push(Segment::new(look.ticks, look.nanos, rate, look.ahead, (epoch, epoch)));
         (self.last, self.steady, self.mark) = (*look, *look, *look);

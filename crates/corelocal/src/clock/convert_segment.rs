@@ -132,7 +132,7 @@ impl Segment {
         ticks.iter().fold(true, |all, tick| all & self.covers(tick.as_raw()))
     }
 
-    /// Likewise, where the cpu can, and if no tick is very near an end.
+    /// The same by vector instructions, if the cpu has them and no tick is very near an end.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline]
     fn fill_quickly(&self, ticks: &[Ticks], times: &mut [u64], ahead: u64) -> bool {

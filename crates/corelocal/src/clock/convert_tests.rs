@@ -44,7 +44,7 @@ impl Machine {
 /// Something that a machine does.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Time passes, and somebody looks.
+    /// Time passes, and the converter takes a reading.
     Pass(u64),
     /// NTP: by so many 2^-20 of the rate, and time passes.
     Slew(i64, u64),
@@ -72,7 +72,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A tick, its epoch, and what the clocks were then; `None` if nobody can know.
+/// A tick, its epoch, and the clocks at that moment. `None` if the time is unknown.
 type Event = (u64, u64, Option<(u64, u64)>);
 
 /// What a converter makes of some steps, with what it should make of ticks along the way.
@@ -113,7 +113,7 @@ impl<const N: usize> Story<N> {
         self.events.push((self.machine.ticks, self.epoch, Some(clocks)));
     }
 
-    /// Time passes in three parts, with an event after each, and then somebody looks.
+    /// Time passes in three parts, with an event after each, and then the converter takes a reading.
     fn pass(&mut self, ticks: u64) {
         for part in [ticks / 3, ticks / 3, ticks - ticks / 3 * 2] {
             self.machine.pass(part);
@@ -139,7 +139,7 @@ impl<const N: usize> Story<N> {
             }
             Step::Sleep(ticks) => {
                 self.machine.ticks += ticks;
-                // Whoever reads the counter now, before anybody knows.
+                // A tick that is taken now, before the discontinuity is noticed.
                 self.events.push((self.machine.ticks, self.epoch, None));
                 if nanos_of(ticks) < 3_000_000 {
                     // So short that the kernel has to tell.
@@ -298,7 +298,7 @@ fn a_tick_is_of_its_epoch() {
     assert_eq!(story.history.find(first + 1000, 3).unwrap_err(), Unknown::Later);
 }
 
-/// A rate that nobody tells is measured, and a counter whose rate cannot be is none.
+/// A rate that is not published is measured. A counter whose rate cannot be measured is not used.
 #[test]
 fn an_unknown_rate_is_measured() {
     let look = |machine: &Machine| Look { rate: None, ..machine.look() };

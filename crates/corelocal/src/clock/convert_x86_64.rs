@@ -22,7 +22,7 @@ pub(super) struct Straight {
     pub(super) base: u64,
 }
 
-/// 0: nobody has looked; then one of these. Relaxed: every thread finds the same.
+/// 0: not determined yet; then one of these. Relaxed: every thread finds the same.
 static FOUND: AtomicU8 = AtomicU8::new(0);
 const ABSENT: u8 = 1;
 const PRESENT: u8 = 2;

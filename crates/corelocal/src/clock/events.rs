@@ -1,28 +1,25 @@
-//! What happened to the clocks that a program may have to know: they were set, the machine slept, it was
-//! moved or restored from a snapshot.
+//! Discontinuities of the clocks: they were set, or the machine slept, was moved, or was restored from a snapshot.
 //!
-//! Most such things nobody tells. They show in what the clocks say of each other: the realtime clock is ahead
-//! of the monotonic one by an amount that only changes when it is set, `CLOCK_BOOTTIME` by one that only
-//! grows when the machine sleeps. Whoever looks compares with what was there at the last look. There is no
-//! thread and no signal: [`check`] looks, and so do in passing
-//! [`Converter::refresh`](super::Converter::refresh) and [`now_bounded`](super::now_bounded).
+//! Most of these are not reported by the kernel. They are detected by comparing clocks. The realtime clock is ahead
+//! of the monotonic one by an amount that changes only when it is set, and `CLOCK_BOOTTIME` by one that grows only
+//! when the machine sleeps. Each check compares with the values of the last one. There is no thread and no signal:
+//! [`check`] checks, and so do [`Converter::refresh`](super::Converter::refresh) and
+//! [`now_bounded`](super::now_bounded).
 //!
-//! # Data's way
+//! # Data flow
 //! ```text
-//!   events_sources.rs: clocks, hypervisor's pages ──► Seen ──► compare with what was known
+//!   events_sources.rs: clocks, hypervisor's pages ──► Seen ──► compare with the known values
 //!                                                              │ differs: compare-exchange, the winner
 //!                                                              counts
-//!   epoch() ◄── one word: number, and what ticks are counted in ◄┘
+//!   epoch() ◄── one word: number, and the unit of ticks ◄──────┘
 //! ```
 //!
 //! # Invariants
-//! 1. Numbers and counts only grow. A change is counted before its number is there; one of the counter after it, by
-//!    the thread that changed the word. So for a moment an epoch may be new without a count that says why.
-//! 2. What is known of a source changes only by compare-exchange from what the looker had read before it
-//!    looked. So each change is counted once, and a looker who was held up for long cannot bring back what
-//!    was before.
-//! 3. The word's kind (`events_word.rs`) is 0 until somebody asked; then it changes only together with the
-//!    number.
+//! 1. Numbers and counts only grow. A change is counted before its number is published; one of the counter after it,
+//!    by the thread that changed the word. So for a moment an epoch may be new without a count that says why.
+//! 2. The known values of a source change only by compare-exchange from the ones that the checking thread had read
+//!    before it looked. So each change is counted once, and a thread that was delayed cannot restore old values.
+//! 3. The word's kind (`events_word.rs`) is 0 until the first check. Then it changes only together with the number.
 
 use core::fmt;
 
@@ -44,7 +41,7 @@ pub enum Change {
     /// The counter and the monotonic clock did not go on together, or the cpus' counters are no longer known
     /// to agree: ticks from before have nothing to do with those after.
     Counter,
-    /// The realtime clock was set, by somebody or by a leap second, against the monotonic one.
+    /// The realtime clock was set against the monotonic one, by an administrator, a daemon or a leap second.
     Realtime,
     /// The machine slept: `CLOCK_BOOTTIME` went on without the monotonic clock.
     Suspend,
@@ -180,7 +177,8 @@ impl Events {
         let (realtime, boottime) = (known(&self.realtime), known(&self.boottime));
         let (disruptions, generation) = (known(&self.disruptions), known(&self.generation));
         let (pvclock, word) = (known(&self.pvclock), known(&self.word));
-        // Acquire: partner is the Release in `replace`. Who put there what is known had looked before; so no
+        // Acquire: partner is the Release in `replace`. The thread that stored the known values had looked before. So
+        // clocks that are read from here on are not earlier than they were then.
         // clock that is read from here on is earlier than it was then.
         fence(Ordering::Acquire);
         let seen = look();
@@ -238,7 +236,7 @@ impl Events {
         }
     }
 
-    /// The word; `look` if nobody did yet.
+    /// The word, after a first check if there was none.
     #[inline(always)]
     fn word(&self, look: impl FnOnce()) -> Word {
         match self.word.load(Ordering::Relaxed) {
@@ -288,7 +286,7 @@ fn differs(word: &AtomicU64, known: u64, seen: Option<u64>) -> bool {
     seen != known && replace(word, known, seen) && known != 0
 }
 
-/// Whether this is who replaces what was known. (2)
+/// Replaces the known values. Returns whether this thread was the one to do so (invariant 2).
 fn replace(word: &AtomicU64, known: u64, seen: u64) -> bool {
     // Release: partner is the Acquire fence in `look`.
     word.compare_exchange(known, seen, Ordering::Release, Ordering::Relaxed).is_ok()
@@ -315,7 +313,7 @@ pub(super) fn counter_broke() -> Epoch {
     EVENTS.epoch(super::SELECTOR.epoch())
 }
 
-/// The kernel says that the realtime clock was set, which nobody saw.
+/// The kernel reports that the realtime clock was set, which no check has detected.
 #[cfg_attr(loom, allow(dead_code))]
 pub(super) fn realtime_was_set() -> Epoch {
     EVENTS.happened(Change::Realtime);
@@ -327,11 +325,11 @@ pub(super) fn realtime_ahead() -> Option<u64> {
     Distance::of_word(EVENTS.realtime.load(Ordering::Relaxed)).map(Distance::middle)
 }
 
-/// The number of the present epoch: another one after each [`Change`] that is no hint.
+/// Returns the number of the current epoch. It changes with each [`Change`] that is not a hint.
 ///
-/// Two readings of a clock in the same epoch may be compared closely; between epochs a clock may have been
-/// set, the machine may have slept. [`Stamp`](super::Stamp)s carry it. It grows when somebody notices, which
-/// [`check`] does. Two loads, and at first use what [`check`] does; async-signal-safe.
+/// Two readings of a clock in the same epoch may be compared closely. Between epochs a clock may have been set, or
+/// the machine may have slept. [`Stamp`](super::Stamp)s contain it. It grows when a check detects a change, such as
+/// [`check`]. Two loads, and at first use as much as [`check`]; async-signal-safe.
 ///
 /// ```
 /// use corelocal::clock;

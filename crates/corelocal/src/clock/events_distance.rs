@@ -1,12 +1,12 @@
-//! How far one clock is ahead of another, as far as it was seen.
+//! The difference between two clocks, as far as it is known.
 //!
-//! Two clocks cannot be read at the same moment. One read between two readings of the other gives a range;
-//! it is as wide as that took: 70 ns, or milliseconds for who was interrupted. What is remembered is the
-//! middle, and how wide the range was, in one word, so that it can be replaced by compare-exchange.
+//! Two clocks cannot be read at the same moment. A reading of one between two readings of the other gives a range. It
+//! is as wide as that took: 70 ns, or milliseconds if the thread was interrupted. The middle and the width of the
+//! range are stored in one word, so that they can be replaced by compare-exchange.
 //!
 //! # Invariant
-//! 1. A word holds the middle, with [`BIAS`], but for its lowest four bits, which hold the class: the range
-//!    was at most 256 ns wide, times two to the power of it. It is not 0.
+//! 1. A word holds the middle, with [`BIAS`], and in its lowest four bits the class: the range was at most 256 ns
+//!    times two to the power of the class wide. It is not 0.
 
 /// Nanoseconds that a clock is ahead by: between `least` and `least + width`, wrapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ const BIAS: u64 = 1 << 63;
 const CLASS: u64 = 0xf;
 /// The widest range of class 0.
 const NARROW: u64 = 256;
-/// A clock that is set by less is not called set: nobody does that.
+/// Smaller differences do not count as a setting: clocks are not set by so little.
 const STEP: u64 = 1000;
 
 impl Distance {

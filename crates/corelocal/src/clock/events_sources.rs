@@ -1,8 +1,8 @@
-//! Where events are seen: what the clocks say of each other, and what the hypervisor says.
+//! The sources of events: differences between clocks, and the hypervisor's page.
 //!
 //! # Invariant
-//! 1. `VMCLOCK` is 0 (nobody looked), `ABSENT`, or the address of a mapping of `/dev/vmclock0` that began
-//!    like such a page, and that is never unmapped. It is the hypervisor's, and a forked child has it too.
+//! 1. `VMCLOCK` is 0 (not opened yet), `ABSENT`, or the address of a mapping of `/dev/vmclock0` that began like such
+//!    a page and is never unmapped. The page belongs to the hypervisor, and a forked child has it too.
 
 use super::counter::Fence;
 use super::events_distance::Range;
@@ -31,7 +31,7 @@ pub(super) fn look() -> Seen {
     // First, for it may have to begin.
     let counter = SELECTOR.counter();
     let (mut realtime, mut boottime) = ahead();
-    // Whoever is interrupted in the middle looks again.
+    // A thread that is interrupted in the middle tries again.
     for _ in 0..3 {
         if realtime.width < NARROW {
             break;
@@ -119,7 +119,7 @@ pub(super) mod with_device {
         let mapping = device.and_then(|(file, _)| file.map(4096, false).ok());
         let at = mapping.map_or(ABSENT, |mapping| {
             let at = mapping.at().expose_provenance();
-            // For good: somebody may always be looking.
+            // Never unmapped: other threads may read it at any time.
             core::mem::forget(mapping);
             at
         });

@@ -44,7 +44,7 @@ fn nothing_happens_at_rest() {
         quiet(),
         Seen { realtime: shaky(50, 4), ..quiet() },
         Seen { realtime: shaky(0u64.wrapping_sub(5000), 10_000), ..quiet() },
-        // Whoever looked was held up for a millisecond, then for an hour.
+        // The checking thread was delayed for a millisecond, then for an hour.
         Seen { realtime: shaky(0u64.wrapping_sub(1_000_000), 1_000_000), ..quiet() },
         Seen { realtime: shaky(0u64.wrapping_sub(HOUR), HOUR), ..quiet() },
         // The sources are gone.
@@ -98,7 +98,7 @@ fn a_first_look_that_took_long_is_no_reason() {
     }
 }
 
-/// Who looked before the clock was set, and was then held up, does not undo what others saw since.
+/// A thread that looked before the clock was set, and was then delayed, does not undo what others have seen since.
 #[test]
 fn a_late_looker_changes_nothing() {
     let events = Events::new();

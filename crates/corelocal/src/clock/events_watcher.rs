@@ -77,10 +77,11 @@ impl Watcher {
         self.timer
     }
 
-    /// What happened to the clocks so far, as [`check`](super::check) tells it. The descriptor is not
-    /// readable any more then. Does not wait; some system call and some hundred nanoseconds.
+    /// The changes of the clocks so far, as [`check`](super::check) reports them. Afterwards the descriptor is no
+    /// longer readable. Does not wait; a few system calls and some hundred nanoseconds.
     ///
-    /// What the descriptor told of is always counted: also a setting by less than a microsecond, and one that
+    /// A change that the descriptor reported is always counted, also if the clock was set by less than a microsecond,
+    /// or set back before this call.
     /// was undone before anybody looked.
     pub fn look(&mut self) -> Epoch {
         let mut expired = 0u64;

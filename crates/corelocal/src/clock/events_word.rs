@@ -1,9 +1,9 @@
-//! The number of an epoch and what ticks are counted in, in one word: so that a tick, which is taken by both,
-//! never mixes them.
+//! The number of an epoch and the unit of its ticks, in one word, so that a tick, which depends on both, never mixes
+//! them.
 //!
 //! # Invariant
-//! 1. The lowest three bits are the kind: 0 if nobody asked yet; else whether ticks are the cpu's counter,
-//!    and by which fence that is read, or nanoseconds. The number stands above.
+//! 1. The lowest three bits are the kind: 0 before the first check; otherwise whether ticks are the cpu's counter,
+//!    and which fence its reading needs, or nanoseconds. The other bits are the number.
 
 use super::counter::Fence;
 

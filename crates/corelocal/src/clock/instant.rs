@@ -98,7 +98,7 @@ impl Timestamp {
     /// 1970-01-01 00:00:00 UTC.
     pub const UNIX_EPOCH: Timestamp = Timestamp(0);
 
-    /// Now, as [`realtime`](super::realtime). The clock may be set back by whoever administers it.
+    /// The current time, like [`realtime`](super::realtime). An administrator may set the clock back.
     /// Async-signal-safe.
     #[inline]
     #[must_use]

@@ -182,9 +182,9 @@ impl KernelPage {
         Some(seconds.wrapping_mul(NANOS).wrapping_add(nanos))
     }
 
-    /// Sequence and mode, if the mode is `mode` and nothing is unusual, as in [`read_fast`](Self::read_fast):
-    /// for a caller who then reads the counter, takes a [`look`](Self::look), and asks whether all that
-    /// [`is_still`](Self::is_still) so.
+    /// Sequence and mode, if the mode is `mode` and the state is normal, as in [`read_fast`](Self::read_fast). For a
+    /// caller that then reads the counter, takes a [`look`](Self::look), and checks by [`is_still`](Self::is_still)
+    /// that all of it is unchanged.
     #[inline(always)]
     pub(super) fn head_at_rest(self, mode: Mode) -> Option<u64> {
         let head = self.head();

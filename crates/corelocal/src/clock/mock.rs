@@ -91,7 +91,7 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 impl MockClocks {
-    /// Clocks that all stand at 0, which is 1970-01-01 00:00:00 UTC for the realtime clock. Nobody vouches for that:
+    /// Clocks that all stand at 0, which is 1970-01-01 00:00:00 UTC for the realtime clock. They have no error bound:
     /// [`now_bounded`](Clocks::now_bounded) is [`Unbounded::Unsynchronised`].
     #[must_use]
     pub const fn new() -> MockClocks {

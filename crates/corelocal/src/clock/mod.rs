@@ -1,8 +1,8 @@
 //! Time, read in place.
 //!
-//! The kernel publishes in memory what its clocks need: when the last tick was, and how fast the cpu's
-//! counter goes. libc and the vDSO read it behind two calls and a choice among clocks. Read directly, it
-//! costs a quarter less, to the same nanosecond; unordered, half of it.
+//! The kernel publishes in memory what its clocks need: when the last tick was, and how fast the cpu's counter runs.
+//! libc and the vDSO read it behind two calls and a choice among clocks. Reading it directly costs a quarter less, to
+//! the same nanosecond; unordered, half of it.
 //!
 //! ```
 //! use corelocal::clock;
@@ -17,47 +17,46 @@
 //! ```
 //!
 //! # Ordered and unordered
-//! An ordered reading is made after all that the thread read before: if one thread reads the clock and hands
-//! the time to another, which reads it then, the second time is not earlier than the first. An unordered one
-//! saves the fence, 6 ns of 15; the cpu makes it a few nanoseconds early if it likes, so two threads that
-//! compare notes may, rarely, see time go back by that much. Within a thread both rise.
+//! An ordered reading is made after all earlier reads of the thread: if one thread reads the clock and passes the
+//! time to another, which then reads it, the second time is not earlier than the first. An unordered one saves the
+//! fence, 6 ns of 15. The cpu may make it a few nanoseconds early, so two threads that compare readings may, rarely,
+//! see time go back by that much. Within a thread both rise.
 //!
 //! # Back-ends
-//! None of what makes it fast is a stable interface, so nothing is taken for granted:
+//! The fast ways rely on interfaces that are not stable, so each is verified first:
 //!
-//! | | reads | against the vDSO | serves if |
+//! | | reads | compared with the vDSO | used if |
 //! |---|---|---|---|
 //! | 1 | the vDSO's own data | exact | its layout is known and a thousand readings lay between the vDSO's |
-//! | 2 | KVM's page for its guest, between samples of the vDSO | some 20 ns | the page is there and speaks for all cpus |
+//! | 2 | KVM's page for its guest, between samples of the vDSO | some 20 ns | the page exists and is valid for all cpus |
 //! | 3 | the cpu's counter, between samples of the vDSO | some 20 ns | the kernel's clock source is that counter |
 //! | 4 | the vDSO | | always |
 //!
-//! The vDSO serves at first, while the best of the others is compared with it in passing; [`settle`] does the
-//! comparing at once. Any doubt leads to the next one, for good: [`status()`] counts them. Back-ends 2 and 3
-//! take a sample every 32 ms, and are off by up to 16 us for two of these periods after NTP changed the
-//! clock's rate by the most it may; a step of the realtime clock shows with the next sample.
+//! At first the vDSO is used, while the best of the others is compared with it in passing; [`settle`] does the
+//! comparisons at once. Any inconsistency leads to the next back-end, permanently: [`status()`] counts them.
+//! Back-ends 2 and 3 take a sample every 32 ms, and are off by up to 16 us for two of these periods after NTP changed
+//! the clock's rate by its maximum. A step of the realtime clock shows with the next sample.
 //!
-//! `CORELOCAL_CLOCK=vdso` in the environment (or `anchor`, `paravirtual`) makes that the best that is tried.
-//! `CORELOCAL_CLOCK=libc` reads clocks by libc's `clock_gettime`, for programs under libfaketime and the like: else they do
-//! not see its time, though `std::time` does.
+//! `CORELOCAL_CLOCK=vdso` in the environment (or `anchor`, `paravirtual`) sets the best back-end that is tried.
+//! `CORELOCAL_CLOCK=libc` reads clocks by libc's `clock_gettime`, for programs under libfaketime and similar tools,
+//! whose time only `std::time` sees otherwise.
 //!
 //! # More than the time
-//! [`Ticks`] are the bare counter, for storing in events; a [`Converter`] makes times of them later, many at
-//! once, or says that nobody knows. [`now_bounded`] tells between what times it is now. [`check`] and
-//! [`epoch`] tell that a clock was set, or that the machine slept, was moved or restored.
+//! [`Ticks`] are the bare counter, to be stored in events. A [`Converter`] converts them to times later, many at
+//! once, or reports that a time is unknown. [`now_bounded`] returns the earliest and latest time that it may be now.
+//! [`check`] and [`epoch`] report that a clock was set, or that the machine slept, was moved or restored.
 //!
 //! # In tests
-//! Code that takes its [`Clocks`] as a type parameter reads [`SystemClocks`] in a program, for no instruction more, and
-//! [`MockClocks`] in its tests, which stand until the test moves them.
+//! Code that takes its [`Clocks`] as a type parameter reads [`SystemClocks`] in a program, without additional
+//! instructions, and [`MockClocks`] in its tests, which stand still until the test moves them.
 //!
 //! # Where it may be used
-//! In any thread, in signal handlers, before `main`, in the child after `fork`; but for a [`Watcher`], which a child
-//! makes anew, and changes to [`MockClocks`], which wait for each other. Nothing else blocks, nothing
-//! allocates from a heap, nothing panics; no signal handler is installed. The first reading makes a dozen
-//! system calls (`pipe2`, `write`, `read`, `close`, `openat`): a program that forbids itself system calls
-//! reads the clock, or calls [`settle`], before it does. A process that enters another time namespace by
-//! `setns` sees its time at once in back-ends 1 and 4, and within 32 ms in 2 and 3; a forked child in all of
-//! them.
+//! In any thread, in signal handlers, before `main`, in the child after `fork`. The exceptions are a [`Watcher`],
+//! which a child must make again, and changes to [`MockClocks`], which wait for each other. No other function blocks,
+//! panics, allocates from a heap, or installs a signal handler. The first reading makes a dozen system calls
+//! (`pipe2`, `write`, `read`, `close`, `openat`): a program that forbids itself system calls should read the clock,
+//! or call [`settle`], before. A process that enters another time namespace by `setns` sees its time at once in
+//! back-ends 1 and 4, and within 32 ms in 2 and 3; a forked child at once in all of them.
 //!
 //! # Ranges
 //! Times are `u64` nanoseconds: 584 years from boot, or from 1970. [`Instant`] and [`Timestamp`] are signed.

@@ -205,7 +205,7 @@ struct Aligned([u8; 32]);
 fn is_pvclock(copy: &Aligned, counter: u64) -> bool {
     /// Ten years: nothing has been up for longer.
     const LONG: u64 = 10 * 366 * 86_400 * 1_000_000_000;
-    // SAFETY: 32 bytes, aligned and borrowed for as long; nobody writes to them.
+    // SAFETY: 32 bytes, aligned and borrowed for as long; they do not change.
     let page = unsafe { pvclock::Page::from_ptr(copy.0.as_ptr()) };
     let Some(Ok((version, content))) = page.map(pvclock::Page::content) else { return false };
     let is_filled =

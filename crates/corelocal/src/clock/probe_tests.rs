@@ -109,7 +109,7 @@ proptest! {
         }
     }
 
-    /// Likewise KVM's page.
+    /// The same for KVM's page.
     #[test]
     fn a_damaged_pvclock_page_never_panics(bytes: [u8; 32], counter: u64) {
         is_pvclock(&Aligned(bytes), counter);
@@ -142,7 +142,7 @@ fn a_pvclock_page_must_speak_for_all_cpus() {
             flags,
         });
         let mut bytes = [0; 32];
-        // SAFETY: a page is 32 bytes without padding that nobody wrote.
+        // SAFETY: a page is 32 bytes without padding, and does not change.
         let from = unsafe { core::slice::from_raw_parts((&raw const page).cast::<u8>(), 32) };
         bytes.copy_from_slice(from);
         Aligned(bytes)

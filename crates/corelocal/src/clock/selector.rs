@@ -1,30 +1,31 @@
-//! Which back-end reads the clock: chosen by trying, watched while it serves, given up at the first doubt.
+//! The choice of the back-end that reads the clock: by trying, with continuous checks, and a fallback on any
+//! inconsistency.
 //!
-//! # Data's way
+//! # Data flow
 //! ```text
 //!   read ──► route ──┬─ the address of the vDSO's data: kernel_page.rs, inline
-//!                    └─ a small number ──► read_otherwise ──┬─ the data, patiently    back-end 1
+//!                    └─ a small number ──► read_otherwise ──┬─ the data, with retries   back-end 1
 //!                                                          ├─ anchor.rs, pvclock      back-end 2
 //!                                                          ├─ anchor.rs, counter      back-end 3
 //!                                                          └─ vdso.rs                 back-end 4
-//!   unsettled ──► validating ──► 1 ──► 2 ──► 3 ──► 4       (a doubt leads to the right, counted)
+//!   unsettled ──► validating ──► 1 ──► 2 ──► 3 ──► 4       (an inconsistency leads to the right, counted)
 //! ```
-//! `handover.rs` says why no clock goes back when one back-end follows another.
+//! `handover.rs` explains why no clock goes back when one back-end follows another.
 //!
-//! The first reading probes (some ten microseconds) and lets the vDSO serve. While it does, each reading
-//! compares what was found with the vDSO's answers before and after it; after a thousand comparisons
-//! over some updates by the kernel it serves itself. [`settle`](Selector::settle) does that at once. From
-//! then on one reading in every 64th tick is compared again. A comparison is exact: the data leads to the
-//! same nanosecond as the vDSO, which does the same sum on it, so any cpu's comparison speaks for all.
+//! The first reading probes (some ten microseconds) and uses the vDSO. While the vDSO is in use, each reading
+//! compares the candidate with the vDSO's results before and after it. After a thousand comparisons over several
+//! updates by the kernel the candidate is used. [`settle`](Selector::settle) does that at once. From then on one
+//! reading in every 64th tick is compared again. A comparison is exact: the data leads to the same nanosecond as the
+//! vDSO, which computes the same sum. So a comparison on any cpu is valid for all.
 //!
 //! # Invariants
-//! 1. `route` is 0, a number of [`route`], or the word of a [`KernelPage`] that was validated. What a back-end
-//!    needs is stored before the route that leads to it (Release), and stays. A number has the highest bit, and
-//!    contains a count, so that a route never comes again: a stopped thread cannot end a later one.
-//! 2. A back-end that is given up is not tried again, except by [`settle`](Selector::settle).
-//! 3. System calls are made by the first reading and by `settle`, and one `mmap` when an anchor is first
-//!    needed. Otherwise none is made but those of a vDSO that cannot do without.
-//! 4. Nothing blocks: whoever loses a race reads what the winner stored.
+//! 1. `route` is 0, a number of [`route`], or the word of a validated [`KernelPage`]. The state of a back-end is
+//!    stored before the route that leads to it (Release), and stays. A number has the highest bit, and contains a
+//!    count, so a route never recurs: a delayed thread cannot end a later one.
+//! 2. A back-end that was abandoned is not tried again, except by [`settle`](Selector::settle).
+//! 3. System calls are made by the first reading and by `settle`, and one `mmap` when an anchor is first needed. All
+//!    others are those of a vDSO that falls back to a system call.
+//! 4. No function blocks: a thread that loses a race uses the winner's result.
 
 mod anchored;
 mod handover;
@@ -111,7 +112,7 @@ impl<T: Truth> Selector<T> {
             pvclock: AtomicUsize::new(0),
             floors: Floors::new(),
             routes: AtomicUsize::new(0),
-            // SAFETY: zeros are anchors that nobody has set.
+            // SAFETY: all bytes 0 are anchors that are not set.
             anchors: unsafe { WipeOnFork::new() },
             tsc: AtomicU32::new(0),
             limit: AtomicU32::new(0),

@@ -1,31 +1,32 @@
-//! How an anchored clock goes: along a line that bends now and then, and never jumps back.
+//! The slope of an anchored clock: straight lines that join without jumps.
 //!
-//! Between two samples of the true clock, time is a straight line over the counter. A line has an end;
-//! whoever reads the counter beyond it takes a sample and draws the next line, from the very point where the
-//! last one ended, such that it meets the true clock one period later:
+//! Between two samples of the true clock, time is a straight line over the counter. A line has an end. The first
+//! thread that reads the counter beyond it takes a sample and computes the next line, from the point where the last
+//! one ended, such that it meets the true clock one period later:
 //!
 //! ```text
-//!   time │                  ,x   the next line aims at the truth
+//!   time │                  ,x   the next line aims at the true time
 //!        │             ,o--´
 //!        │        ,o--´  o ends and beginnings are one point
 //!        │  o----´
 //!        └──────────────────── counter
 //! ```
 //!
-//! So time is a function of the counter alone, continuous and rising, whoever reads it where and however long
-//! he is interrupted in between. That is what makes readings of all threads comparable.
+//! So time is a function of the counter alone, continuous and rising, whichever thread reads it and however long it
+//! is interrupted in between. That makes readings of all threads comparable.
 //!
-//! If nobody read for more than a period, nobody saw the line go on, and the next one begins at the truth.
+//! If there was no reading for more than a period, no thread saw the line continue, and the next one begins at the
+//! true time.
 //!
 //! # Invariants
-//! 1. A line is never read beyond its `end`; before its `base` it is as at its base.
-//! 2. The next line is at no counter value below what the last one was at its end.
+//! 1. A line is never read beyond its `end`; before its `base` it has the value at its base.
+//! 2. At every counter value the next line is at least the value of the last line at its end.
 //! 3. `(end - base) * rate` is below 2^63.
 //!
-//! # How far it is from the truth
-//! A line goes on straight while the truth, as far as a sample tells it (some 20 ns), is on it. What the true
-//! clock's rate changes by is noticed at the next sample: a change of 500 ppm, the most that NTP slews by,
-//! makes 16 us within a period of 32 ms, gone two periods later.
+//! # Accuracy
+//! A line continues straight while the true time, as far as a sample can tell (some 20 ns), is on it. A change of the
+//! true clock's rate is noticed at the next sample. A change of 500 ppm, the maximum by which NTP slews, leads to 16
+//! us within a period of 32 ms, which are gone two periods later.
 
 use super::status::Cause;
 

@@ -1,17 +1,16 @@
-//! The counter itself, for those who have no time to make a time of it.
+//! The bare counter, for code that stores time stamps and converts them later.
 //!
-//! A tracer stores when each of its events was. Reading the counter is most of what a clock costs; what
-//! makes a time of it can wait until somebody looks at the events, if any one ever does. `convert.rs` does
-//! that for many at once.
+//! A tracer stores a time stamp with each of its events. Reading the counter is the larger part of a clock's cost.
+//! Converting it to a time can wait until the events are examined, if they ever are. `convert.rs` does that for many
+//! at once.
 //!
-//! # What a tick means
-//! By itself nothing: after the machine slept or was restored from a snapshot, the counter may be anywhere,
-//! and where the cpus' counters do not agree, ticks are nanoseconds and no counter at all. So a tick belongs
-//! to an epoch (`events.rs`), which whoever stores ticks stores too: with each ([`Stamp`]), or with a batch
-//! of them.
+//! # The meaning of a tick
+//! By itself a tick has no meaning: after the machine slept or was restored from a snapshot, the counter may have any
+//! value, and where the cpus' counters disagree, ticks are nanoseconds instead. So a tick belongs to an epoch
+//! (`events.rs`), which must be stored with it: with each tick ([`Stamp`]), or with a batch.
 //!
 //! # Invariant
-//! 1. What ticks are counted in is part of the epoch's word, so one load tells both.
+//! 1. The unit of ticks is part of the epoch's word, so one load yields both.
 
 use super::events;
 

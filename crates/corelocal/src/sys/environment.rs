@@ -136,7 +136,7 @@ mod imp {
     /// # Safety
     /// There is one, and it can be read up to that.
     unsafe fn behind_pointers(mut at: *const usize) -> *const usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that all words up to the first kind can be read.
         unsafe {
             while !(1..MOST_KINDS).contains(&*at) {
                 at = at.add(1);

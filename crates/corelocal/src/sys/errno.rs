@@ -1,8 +1,7 @@
-//! The error of a system call, as the kernel gave it.
+//! The error number of a system call.
 //!
-//! `std::io::Error` is out of reach of a `no_std` crate, and a plain number helps nobody: this
-//! newtype prints the number's name and a sentence that says what usually causes it *for the calls
-//! this crate makes*.
+//! `std::io::Error` is not available in a `no_std` crate, and a plain number is hard to read. This type prints the
+//! number's name and its usual cause *for the calls this crate makes*.
 //!
 //! Invariant: the value is positive, one of the `E*` constants of the target.
 

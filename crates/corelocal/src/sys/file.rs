@@ -384,7 +384,7 @@ mod tests {
         // SAFETY: the child makes a thread and leaves the rest to it.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: likewise. Only the calling thread ends; what it has on its stack stays.
+            // SAFETY: ends the calling thread only; its stack stays mapped.
             unsafe {
                 let mut thread = core::mem::zeroed();
                 libc::pthread_create(&mut thread, ptr::null(), read_all, ptr::null_mut());

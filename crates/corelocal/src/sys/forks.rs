@@ -1,30 +1,30 @@
-//! Who a thread is, told in a way that a forked child understands.
+//! Thread identities that remain meaningful in a forked child.
 //!
-//! A child has one thread, and copies of whatever the other threads of its parent had in their hands: a
-//! lock that is held, a slot that is frozen. Nobody there will ever let go of it. So such a word names
-//! its holder, and since how many forks:
+//! A child has one thread, and copies of locks that other threads of its parent held and of slots that they had
+//! frozen. No thread of the child will ever release those. So such a word records its owner and the number of forks
+//! so far:
 //!
 //! ```text
 //!   44                      16 15            0
 //!   thread                    generation
 //! ```
 //!
-//! The generation is the number of forks from the program's first process down to this one, of those processes in
-//! which a thread asked. Its word is in memory that fork wipes (`WipeOnFork`); the first thread that asks after a fork
-//! writes the next number. A child of `vfork` shares it, as it shares the locks. Where it is
-//! refused all processes are of the first generation, and nobody is ever gone. A refusal, for want of memory too, stands
-//! for good: a lock that was taken under one name could not be let go of under another.
+//! The generation is the number of forks from the program's first process to this one, counting processes in which a
+//! thread asked for it. Its word is in memory that fork wipes (`WipeOnFork`). The first thread that asks after a fork
+//! writes the next number. A child of `vfork` shares the word, as it shares the locks. Where the kernel refuses to
+//! wipe, all processes have the first generation, and no owner ever counts as gone. A refusal, also for lack of
+//! memory, is permanent: a lock that was taken under one identity could not be released under another.
 //!
 //! # Invariants
 //! 1. An identity is never 0, and is the same at every call of a thread in one process.
-//! 2. A thread is gone if it is of an earlier generation, and a later generation began with another thread
-//!    (`sys/fork_survivor.rs`). What a gone thread held is as any of its stores left it; the fork copied all that it had
-//!    done.
-//! 3. The thread that forked is never gone, in whatever thread of the child, or of a child of the child, that is asked.
-//!    In doubt a thread is not gone: so what it holds stays held.
+//! 2. A thread is gone if it has an earlier generation, and a later generation began with another thread
+//!    (`sys/fork_survivor.rs`). The data that a gone thread owned is in the state after one of its stores; the fork
+//!    copied all that it had done.
+//! 3. The thread that forked is never gone, for any thread of the child or of a child of the child. When in doubt a
+//!    thread counts as present, so what it holds stays held.
 //!
-//! Two threads whose identities look alike (of 2^29; their stacks lie a multiple of 2 TiB apart) are
-//! taken for one: then neither is gone.
+//! Two threads with equal identities (of 2^29; their stacks are a multiple of 2 TiB apart) count as one: then neither
+//! is gone.
 
 /// See the module's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Identity {
         Identity(number)
     }
 
-    /// One that a fork left behind, whoever asks.
+    /// A thread that a fork left behind, for any thread that asks.
     #[cfg(test)]
     pub(crate) fn gone() -> Identity {
         Identity(1 << Self::GENERATION_BITS)
@@ -97,15 +97,15 @@ pub(crate) fn is_first_thread() -> bool {
     imp::is_first_thread()
 }
 
-/// The number of forks from the program's first process down to this one, as far as anybody asked, or more; below
-/// 2^16, and never 0. Async-signal-safe; two loads.
+/// The number of forks from the program's first process to this one, or more; below 2^16, and never 0. Only processes
+/// that asked for it are counted. Async-signal-safe; two loads.
 #[inline]
 pub(crate) fn generation() -> u32 {
     imp::generation()
 }
 
-/// Whether the generation is the first one, so that nothing in this process is left behind by a fork. False until
-/// somebody asks for the generation, and where forks are not told apart. Async-signal-safe; two loads.
+/// Returns whether the generation is the first one, so that a fork has left no owner behind. False until a thread has
+/// asked for the generation, and where forks cannot be distinguished. Async-signal-safe; two loads.
 #[inline]
 pub(crate) fn is_first_generation() -> bool {
     imp::is_first_generation()
@@ -138,7 +138,7 @@ pub(crate) fn note_number(number: u32) {
     imp::note_number(number);
 }
 
-/// Nobody forks in a model, and one thread is as good as another.
+/// Loom models do not fork, and all threads have the same identity.
 #[cfg(loom)]
 mod imp {
     pub(super) fn thread() -> u64 {

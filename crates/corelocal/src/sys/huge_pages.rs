@@ -48,17 +48,18 @@ fn number(text: &[u8]) -> Option<usize> {
     core::str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
-/// Makes huge pages of a range that is to have none otherwise, as [`forbid`] says; what is in it stays, what is
-/// missing in it is 0. After an error some may have been made.
+/// Replaces the pages of a range for which huge pages are [forbidden](forbid) by huge pages. Contents stay; missing
+/// pages become 0. After an error some may have been replaced.
 ///
 /// # Errors
-/// `EINVAL` where the kernel does not know how, or the process does not want any; `EAGAIN` where somebody uses a
-/// page otherwise for the moment; `ENOMEM`, `EBUSY` without memory.
+/// - `EINVAL` if the kernel does not support it, or the process has disabled huge pages.
+/// - `EAGAIN` if a page is temporarily in use elsewhere.
+/// - `ENOMEM`, `EBUSY` without memory.
 ///
 /// # Safety
-/// The range is whole huge pages, within one `map` or `reserve`.
+/// - The range consists of whole huge pages, within one `map` or `reserve`.
 pub(crate) unsafe fn collapse(at: *mut u8, len: usize) -> Result<(), Errno> {
-    // SAFETY: the caller's promise: advice that changes no contents.
+    // SAFETY: the caller guarantees the range; the advice changes no contents.
     unsafe {
         allow(at, len)?;
         let collapsed = pages::advise(at, len, MADV_COLLAPSE);
@@ -76,7 +77,7 @@ pub(crate) unsafe fn collapse(at: *mut u8, len: usize) -> Result<(), Errno> {
 /// # Safety
 /// As [`collapse`].
 pub(crate) unsafe fn allow(at: *mut u8, len: usize) -> Result<(), Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the range; the advice changes no contents.
     unsafe { pages::advise(at, len, libc::MADV_HUGEPAGE) }
 }
 
@@ -86,18 +87,19 @@ pub(crate) unsafe fn allow(at: *mut u8, len: usize) -> Result<(), Errno> {
 /// # Safety
 /// The range lies in one `map` or `reserve`.
 pub(crate) unsafe fn forbid(at: *mut u8, len: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the range; the advice changes no contents.
     let _ = unsafe { pages::advise(at, len, libc::MADV_NOHUGEPAGE) };
 }
 
-/// Makes small pages of a huge one of which a part is to go back to the kernel: who only takes the part away
-/// from a mapping leaves the kernel with a huge page that is used in part, until it is short of memory.
+/// Splits a huge page of which a part is about to go back to the kernel. Without this, unmapping the part leaves the
+/// kernel with a partly used huge page until memory runs low.
 ///
 /// # Safety
-/// The part lies in one `map` or `reserve`, and nobody needs what is in it.
+/// - The part lies in one `map` or `reserve`.
+/// - Its content is no longer needed.
 pub(crate) unsafe fn split(part: *mut u8, len: usize) {
-    // The pages may go: for a part of a huge page the kernel splits it at once.
-    // SAFETY: the caller's promise.
+    // The pages may go: for a part of a huge page the kernel splits it at once. SAFETY: the caller guarantees that
+    // the content is no longer needed.
     let _ = unsafe { pages::advise(part, len, libc::MADV_FREE) };
 }
 

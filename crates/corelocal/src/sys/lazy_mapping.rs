@@ -31,7 +31,7 @@ fn map_as(map: fn(usize) -> Option<*mut u8>, len: usize) -> Option<*mut u8> {
     let first = map(page)?;
     unlock(first, page);
     let flags = libc::MREMAP_MAYMOVE as usize;
-    // SAFETY: the mapping just made, which nobody else knows.
+    // SAFETY: the mapping just made, which no other thread knows.
     match unsafe { call(libc::SYS_mremap, [first as usize, page, len, flags, 0, 0]) } {
         Ok(at) => {
             let at = at as *mut u8;
@@ -40,7 +40,7 @@ fn map_as(map: fn(usize) -> Option<*mut u8>, len: usize) -> Option<*mut u8> {
             Some(at)
         }
         Err(_) => {
-            // SAFETY: nobody else saw it.
+            // SAFETY: no other thread has seen it.
             unsafe { pages::unmap(first, page) };
             // A filter may know no `mremap`; without memory this fails as well.
             map(len)
@@ -48,8 +48,8 @@ fn map_as(map: fn(usize) -> Option<*mut u8>, len: usize) -> Option<*mut u8> {
     }
 }
 
-/// Unlocks pages that nobody has written to yet, if they are locked. The call that unlocks is made where it is needed
-/// alone: a filter may end a process that makes one it does not know.
+/// Unlocks pages that were never written to, if they are locked. The call that unlocks is made only where it is
+/// needed, since a seccomp filter may end a process over a call that it does not know.
 fn unlock(at: *mut u8, len: usize) {
     // SAFETY: the caller's, and all zero.
     if unsafe { pages::advise(at, len, libc::MADV_DONTNEED) }.is_err() {
@@ -110,7 +110,7 @@ mod tests {
                 after[0] < before[0] + 1024 && after[1] < before[1] + 4096,
                 "{before:?} {after:?}"
             );
-            // SAFETY: mapped just now, and used by nobody else.
+            // SAFETY: mapped just now, and used by this test only.
             unsafe {
                 at.add(len - 1).write_volatile(7);
                 assert_eq!((at.read_volatile(), at.add(len - 1).read_volatile()), (0, 7));
@@ -123,7 +123,7 @@ mod tests {
     fn it_is_zeros_to_the_end() {
         let len = 3 * page_size();
         let at = map(len).expect("address space");
-        // SAFETY: mapped just now, and used by nobody else.
+        // SAFETY: mapped just now, and used by this test only.
         unsafe {
             assert!((0..len).all(|byte| at.add(byte).read() == 0));
             at.write_bytes(1, len);

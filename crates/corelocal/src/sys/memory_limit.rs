@@ -17,7 +17,7 @@ use super::topology::Root;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryUse {
     pub(crate) limit: u64,
-    /// Without cached files that nobody has used for long: the kernel drops these first.
+    /// Without cached files that were not used for long: the kernel drops these first.
     pub(crate) used: u64,
 }
 

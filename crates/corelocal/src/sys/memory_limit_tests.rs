@@ -59,7 +59,7 @@ fn the_nearest_of_the_groups_above_counts() {
     let near = MemoryUse { limit: 220 * MIB, used: 200 * MIB };
     assert_eq!(tree.nearest(), Some(near));
     assert!(near.is_near());
-    // The own group is nearer, but for files that nobody uses.
+    // The process's own group is nearer, except for unused files.
     tree.write("sys/fs/cgroup/a/b/memory.max", &mib(100));
     assert_eq!(tree.nearest().map(|it| it.limit), Some(100 * MIB));
     tree.write("sys/fs/cgroup/a/b/memory.stat", "anon 1\ninactive_file 52428800\nfile 3\n");

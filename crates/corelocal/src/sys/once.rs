@@ -1,12 +1,12 @@
 //! A value made at most once, readable from signal handlers and from inside malloc.
 //!
-//! `std::sync::OnceLock` blocks the losers of the race, so a signal handler that interrupts the
-//! winner would wait for itself. Here nobody waits: every racer makes a candidate in fresh pages
-//! from the kernel, one compare-exchange chooses, the losers give theirs back.
+//! `std::sync::OnceLock` blocks threads that come second, so a signal handler that interrupts the first one would
+//! wait for itself. Here no thread waits: each makes a candidate in fresh pages from the kernel, one compare-exchange
+//! chooses, and the others free theirs.
 //!
 //! Invariants:
-//! - The pointer goes from null to its final value once; what it points to is never unmapped.
-//! - A loser's candidate was never visible to anybody else.
+//! - The pointer changes from null to its final value once; the value is never unmapped.
+//! - A candidate that was not chosen was never visible to other threads.
 
 use crate::primitive::atomic::{AtomicPtr, Ordering};
 
@@ -26,7 +26,7 @@ impl<T: Sync> OnceMap<T> {
         OnceMap { value: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// The value, if somebody made it.
+    /// The value, if it exists.
     #[inline]
     pub(crate) fn get(&self) -> Option<&'static T> {
         // Acquire: partner is the Release in `get_or_try_init`; the value's contents are visible.
@@ -36,9 +36,9 @@ impl<T: Sync> OnceMap<T> {
         unsafe { value.as_ref() }
     }
 
-    /// The value, made by `init` if nobody did; `None` when there is no memory for it.
+    /// The value, made by `init` if it does not exist. `None` if there is no memory for it.
     ///
-    /// `init` may run on several threads at once, and its result be dropped unused.
+    /// `init` may run on several threads at once, and its result may be dropped unused.
     #[cold]
     pub(crate) fn get_or_try_init(&self, init: impl FnOnce() -> T) -> Option<&'static T> {
         if let Some(value) = self.get() {
@@ -56,7 +56,7 @@ impl<T: Sync> OnceMap<T> {
             // SAFETY: `candidate` is initialised and, being published, never freed.
             Ok(_) => Some(unsafe { &*candidate }),
             Err(winner) => {
-                // SAFETY: nobody else ever saw `candidate`.
+                // SAFETY: no other thread has seen `candidate`.
                 unsafe { free_value(candidate) };
                 // SAFETY: non-null, published by the winner, never freed.
                 Some(unsafe { &*winner })
@@ -75,7 +75,7 @@ fn alloc_value<T>(init: impl FnOnce() -> T) -> Option<*mut T> {
 }
 
 /// # Safety
-/// `at` comes from `alloc_value` and nobody refers to it.
+/// - `at` comes from `alloc_value`, and no reference to it is left.
 #[cfg(not(loom))]
 unsafe fn free_value<T>(at: *mut T) {
     // SAFETY: initialised by `alloc_value`, mapped with the same length, no references left.
@@ -91,7 +91,7 @@ fn alloc_value<T>(init: impl FnOnce() -> T) -> Option<*mut T> {
 }
 
 /// # Safety
-/// `at` comes from `alloc_value` and nobody refers to it.
+/// - `at` comes from `alloc_value`, and no reference to it is left.
 #[cfg(loom)]
 unsafe fn free_value<T>(at: *mut T) {
     // SAFETY: made by `Box::into_raw` in `alloc_value`, no references left.

@@ -1,11 +1,11 @@
-//! A lock whose holder a fork left behind, before anybody has looked at the value.
+//! A lock whose owner was left behind by a fork, before the value has been examined.
 //!
 //! # Invariants
-//! 1. The lock is held by the calling thread as long as this exists, so no second guard exists.
-//! 2. No reference to the value is given out here: it may be half changed. A thread may have lent the value to the
-//!    thread that forked (a scoped thread that borrows from a guard): `fork` is unsafe, and its caller promises that
-//!    the child uses nothing that other threads lent.
-//! 3. Dropped or forgotten, the lock stays one whose holder is gone: the next lock attempt fails as well.
+//! 1. While this exists the calling thread holds the lock, so there is no second guard.
+//! 2. No reference to the value is returned here, since it may be half changed. A thread may have lent the value to
+//!    the thread that forked (a scoped thread that borrows from a guard). `fork` is unsafe, and its caller guarantees
+//!    that the child does not use what other threads lent.
+//! 3. If this is dropped or forgotten, the lock remains orphaned: the next attempt to lock fails as well.
 
 use core::fmt;
 use core::mem::ManuallyDrop;

@@ -1,6 +1,6 @@
-//! Who holds something, in a few bits, so that a forked child knows what nobody will ever let go of.
+//! An owner in a few bits, such that a forked child recognises locks whose owners do not exist in it.
 //!
-//! A tag is a hash of the thread and the lowest bits of how many forks there were (`sys/forks.rs`):
+//! A tag is a hash of the thread and the lowest bits of the generation (`sys/forks.rs`):
 //!
 //! ```text
 //!   BITS - 1                    5   4          0
@@ -8,10 +8,11 @@
 //! ```
 //!
 //! # Invariants
-//! 1. A thread of this process that holds something is never taken for a gone one, whichever thread is asked; nor is the
-//!    thread that forked, in its child (`sys/forks.rs`).
-//! 2. Tags of two threads may be alike: about one pair in 2^(BITS - 5). Then neither is gone for the other.
-//! 3. A tag of 32 forks ago is taken for one of now, so for that of a thread that is present.
+//! 1. A thread of this process that holds a lock never counts as gone, for any thread; nor does the thread that
+//!    forked, in its child (`sys/forks.rs`).
+//! 2. The tags of two threads may be equal: about one pair in 2^(BITS - 5). Then neither counts as gone for the
+//!    other.
+//! 3. A tag of 32 forks ago looks like a current one, and so counts as that of a present thread.
 
 use super::forks::{self, Identity};
 
@@ -19,7 +20,7 @@ use super::forks::{self, Identity};
 pub(crate) const GENERATION_BITS: u32 = 5;
 const GENERATIONS: u32 = 1 << GENERATION_BITS;
 
-/// Who a tag names.
+/// The thread that a tag names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     /// This thread, or one that looks alike.
@@ -64,11 +65,11 @@ pub(crate) fn gone_tag<const BITS: u32>() -> u32 {
     tag::<BITS>() & !(GENERATIONS - 1)
 }
 
-/// Who that is.
+/// The thread with this tag.
 #[cold]
 pub(crate) fn who<const BITS: u32>(tag: u32) -> Holder {
     if cfg!(loom) {
-        // Nobody forks in a model, and all threads look alike.
+        // Loom models do not fork, and all threads have the same identity.
         return Holder::Other;
     }
     let me = self::tag::<BITS>();

@@ -47,8 +47,8 @@ fn map_with(len: usize, protection: i32) -> Option<*mut u8> {
 /// As for [`advise`].
 pub(super) unsafe fn forbid_huge_pages(at: *mut u8, len: usize) {
     if len >= HUGE_PAGE {
-        // A kernel without transparent huge pages refuses the advice, which is just as well.
-        // SAFETY: the caller's promise; the contents stay.
+        // A kernel without transparent huge pages refuses the advice, which is harmless. SAFETY: the caller
+        // guarantees the range; the contents stay.
         let _ = unsafe { advise(at, len, libc::MADV_NOHUGEPAGE) };
     }
 }
@@ -103,15 +103,16 @@ pub(crate) unsafe fn map_at(
     }
 }
 
-/// Gives pages back that [`map_at`] mapped, with their addresses, or, on reserved ground, all but these. False when
-/// the process has too many mappings; then everything is as it was.
+/// Unmaps pages that [`map_at`] mapped; on reserved ground it keeps the address space reserved. False if the process
+/// has too many mappings; then nothing has changed.
 ///
 /// # Safety
-/// The range begins and ends with a page, was mapped by `map_at` on this ground, and nothing refers to it.
+/// - The range begins and ends at page boundaries, was mapped by `map_at` on this ground, and no reference to it is
+///   left.
 pub(crate) unsafe fn unmap_at(at: usize, len: usize, ground: Ground) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
     let none = [at, len, libc::PROT_NONE as usize, flags as usize, usize::MAX, 0];
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the old mapping may be replaced.
     let done = unsafe {
         match ground {
             Ground::Unmapped => call(libc::SYS_munmap, [at, len, 0, 0, 0, 0]),
@@ -125,10 +126,11 @@ pub(crate) unsafe fn unmap_at(at: usize, len: usize, ground: Ground) -> bool {
     done.is_ok()
 }
 
-/// Takes `len` bytes of address space, in which nobody may touch anything before it is opened; `None` when the
-/// kernel refuses, or a limit of the process (`RLIMIT_AS`).
+/// Reserves `len` bytes of address space, which must not be accessed before it is [opened](open). `None` if the
+/// kernel or a limit of the process (`RLIMIT_AS`) refuses.
 ///
-/// Nothing is promised to it yet where the kernel keeps account of promises, nothing counts as data, and core dumps
+/// It does not count as committed memory where the kernel limits commitments, nor as data, and core dumps leave it
+/// out.
 /// leave it out.
 pub(crate) fn reserve(len: usize) -> Option<*mut u8> {
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
@@ -146,10 +148,11 @@ pub(crate) fn reserve(len: usize) -> Option<*mut u8> {
 /// As [`open`].
 pub(crate) unsafe fn open_reserved(at: *mut u8, len: usize) -> bool {
     let (start, end) = whole_pages(at, len);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the range.
     let is_open = unsafe { open(at, len) };
     if is_open {
-        // SAFETY: likewise; the advice changes no contents. Refused, core dumps lack these pages.
+        // SAFETY: the caller guarantees the range; the advice changes no contents. If it is refused, core dumps lack
+        // these pages.
         let _ = unsafe { advise(start as *mut u8, end - start, libc::MADV_DODUMP) };
     }
     is_open
@@ -168,17 +171,18 @@ fn whole_pages(at: *mut u8, len: usize) -> (usize, usize) {
 pub(crate) unsafe fn open(at: *mut u8, len: usize) -> bool {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     let (start, end) = whole_pages(at, len);
-    // SAFETY: the caller's promise; more access takes nothing from anybody.
+    // SAFETY: the caller guarantees the range; additional access does no harm.
     unsafe { call(libc::SYS_mprotect, [start, end - start, protection, 0, 0, 0]) }.is_ok()
 }
 
-/// Takes all access to pages away, until they are opened again; false when the kernel cannot keep account of it.
+/// Removes all access to pages until they are opened again. False if the kernel cannot record it.
 ///
 /// # Safety
-/// The range lies in one `reserve`, begins and ends with a page, and nobody refers to what is there.
+/// - The range lies in one `reserve`, and begins and ends at page boundaries.
+/// - No reference to it is left.
 pub(crate) unsafe fn close(at: *mut u8, len: usize) -> bool {
     let args = [at as usize, len, libc::PROT_NONE as usize, 0, 0, 0];
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the range, to which no reference is left.
     unsafe { call(libc::SYS_mprotect, args) }.is_ok()
 }
 
@@ -187,8 +191,8 @@ pub(crate) unsafe fn close(at: *mut u8, len: usize) -> bool {
 pub(crate) fn has_room_for(len: usize) -> bool {
     let Some(at) = reserve(len) else { return false };
     let args = [at as usize, len, 0, 0, 0, 0];
-    // SAFETY: a mapping of our own, which nobody refers to. Where all that is mapped is locked (`MCL_FUTURE`) the pages
-    // would be filled as they become writable: not if this mapping is locked no more.
+    // SAFETY: a mapping of this library's own, to which no reference is left. If all mappings are locked
+    // (`MCL_FUTURE`), pages would be populated when they become writable; so this mapping is unlocked.
     unsafe {
         let _ = call(libc::SYS_munlock, args);
         let is_open = open(at, len);
@@ -232,30 +236,32 @@ fn address_limit() -> usize {
 /// The range lies in one `map`, and the advice's effect on its contents is wanted.
 pub(crate) unsafe fn advise(at: *mut u8, len: usize, advice: i32) -> Result<(), Errno> {
     let args = [at as usize, len, advice as usize, 0, 0, 0];
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the advice does no harm to the range.
     unsafe { call(libc::SYS_madvise, args) }.map(|_| ())
 }
 
-/// Lets the kernel have the whole pages of a range; what is in the rest of it stays.
+/// Gives the whole pages of a range back to the kernel. The rest of the range keeps its content.
 ///
 /// # Safety
-/// The range lies in one `map`, and nobody needs what is in it.
+/// - The range lies in one `map`.
+/// - Its content is no longer needed.
 pub(crate) unsafe fn give_back(at: *mut u8, len: usize) -> Result<(), Errno> {
     let (start, end) = ((at as usize).next_multiple_of(page_size()), page_start(at as usize + len));
     match end.checked_sub(start) {
-        // SAFETY: the caller's promise, of a part of the range.
+        // SAFETY: part of the range, whose content is no longer needed.
         Some(len @ 1..) => unsafe { advise(start as *mut u8, len, libc::MADV_DONTNEED) },
         _ => Ok(()),
     }
 }
 
-/// Gives pages back.
+/// Unmaps pages.
 ///
 /// # Safety
-/// `at` and `len` are those of one `map`, and nobody refers to the memory.
+/// - `at` and `len` are those of one `map`.
+/// - No reference to the memory is left.
 pub(crate) unsafe fn unmap(at: *mut u8, len: usize) {
-    // The only errors are those of wrong arguments.
-    // SAFETY: the caller's promise.
+    // The only possible errors are those of wrong arguments. SAFETY: the caller guarantees one whole mapping, to
+    // which no reference is left.
     let _ = unsafe { call(libc::SYS_munmap, [at as usize, len, 0, 0, 0, 0]) };
 }
 
@@ -297,14 +303,14 @@ pub(crate) fn for_each_resident(at: *mut u8, len: usize, mut f: impl FnMut(*mut 
     }
 }
 
-/// Makes pages that come into being in the range lie on the node of whoever writes to them first, whatever
-/// the policy of the process or the thread is (`mbind(2)`; fails without NUMA, and behind a filter).
+/// Places future pages of the range on the node of the thread that first writes to them, whatever the policy of the
+/// process or the thread (`mbind(2)`; fails without NUMA, and behind a seccomp filter).
 ///
 /// # Safety
-/// The range lies in one `map`, and begins and ends with a page.
+/// - The range lies in one `map`, and begins and ends at page boundaries.
 pub(crate) unsafe fn place_locally(at: *mut u8, len: usize) -> Result<(), Errno> {
     const MPOL_LOCAL: usize = 4;
-    // SAFETY: the caller's promise; no nodes are named, so no mask is read.
+    // SAFETY: the caller guarantees the range; no nodes are named, so no mask is read.
     unsafe { call(libc::SYS_mbind, [at as usize, len, MPOL_LOCAL, 0, 0, 0]) }.map(|_| ())
 }
 
@@ -319,11 +325,11 @@ pub(crate) unsafe fn place_on(at: *mut u8, len: usize, node: u32) -> Result<(), 
     // The kernel takes one bit less than it is told there are.
     let bits = u64::BITS as usize + 1;
     let args = [at as usize, len, libc::MPOL_PREFERRED as usize, &raw const mask as usize, bits, 0];
-    // SAFETY: the caller's promise; a mask of so many bits, of which the kernel reads 64.
+    // SAFETY: the caller guarantees the range; the mask has this many bits, of which the kernel reads 64.
     unsafe { call(libc::SYS_mbind, args) }.map(|_| ())
 }
 
-/// Whether the calling thread, or whoever started the process, has said where its memory is to lie
+/// Returns whether the calling thread, or the process that started this one, has set a memory policy
 /// (`get_mempolicy(2)`).
 #[cfg(not(loom))]
 pub(crate) fn has_policy() -> Result<bool, Errno> {
@@ -333,13 +339,13 @@ pub(crate) fn has_policy() -> Result<bool, Errno> {
     Ok(policy != libc::MPOL_DEFAULT)
 }
 
-/// The nodes of the pages of some addresses, one word for each in `nodes`: negative where there is no page,
-/// or the one of zeros that all share (`move_pages(2)`). False if the kernel does not say.
+/// Stores the nodes of the pages of some addresses in `nodes`, one word for each: negative if there is no page, or it
+/// is the shared page of zeros (`move_pages(2)`). False if the kernel does not report them.
 ///
-/// A page that is being moved has no node either, and with Linux 6.1 to 6.5 none that the kernel has made
-/// inaccessible for a moment to learn who uses it (automatic NUMA balancing).
+/// A page that is being moved has no node either. With Linux 6.1 to 6.5 the same holds for a page that the kernel has
+/// made inaccessible for a moment to observe its users (automatic NUMA balancing).
 ///
-/// At most as many addresses as words.
+/// There must be at most as many addresses as words.
 pub(crate) fn nodes_of(pages: &[*mut u8], nodes: &mut [i32]) -> bool {
     let len = pages.len().min(nodes.len());
     let args = [0, len, pages.as_ptr() as usize, 0, nodes.as_mut_ptr() as usize, 0];
@@ -408,7 +414,7 @@ mod tests {
         let at = map(3 * page_size()).unwrap();
         // SAFETY: pages just mapped.
         let placed = unsafe { place_locally(at, 3 * page_size()) };
-        // SAFETY: likewise, read and written by this test alone.
+        // SAFETY: a mapped page, accessed by this test only.
         unsafe {
             assert_eq!(at.add(page_size()).read_volatile(), 0);
             at.add(2 * page_size()).write_volatile(1);
@@ -426,7 +432,7 @@ mod tests {
         unsafe { unmap(at, 3 * page_size()) };
     }
 
-    /// As the kernel makes pages to see who uses them; which of some kernels have no node then.
+    /// The state in which the kernel puts pages to observe their users. Some kernels report no node then.
     #[test]
     fn a_page_that_nobody_may_access_was_written() {
         let at = map(page_size()).unwrap();
@@ -434,7 +440,7 @@ mod tests {
         unsafe { at.write_volatile(1) };
         let access = |protection: i32| {
             let args = [at as usize, page_size(), protection as usize, 0, 0, 0];
-            // SAFETY: the page just mapped, which nobody else knows.
+            // SAFETY: the page just mapped, which no other thread knows.
             unsafe { syscall(libc::SYS_mprotect, args) }.unwrap();
         };
         access(libc::PROT_NONE);

@@ -41,7 +41,7 @@ pub(crate) fn page_size() -> Option<usize> {
 /// As [`syscall`].
 pub(super) unsafe fn call(number: libc::c_long, mut args: [usize; 6]) -> Result<usize, Errno> {
     let Some(page) = page_size() else {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the arguments.
         return unsafe { syscall(number, args) };
     };
     let [at, len, ..] = args;
@@ -50,13 +50,13 @@ pub(super) unsafe fn call(number: libc::c_long, mut args: [usize; 6]) -> Result<
     }
     args[1] = len.next_multiple_of(page);
     match number {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the arguments.
         libc::SYS_mmap => unsafe { map_aligned(args, page) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the arguments.
         libc::SYS_mremap => unsafe { remap_aligned(args, page) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the arguments.
         libc::SYS_mincore => unsafe { look(args, page) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the arguments.
         _ => unsafe { syscall(number, args) },
     }
 }
@@ -66,7 +66,7 @@ pub(super) unsafe fn call(number: libc::c_long, mut args: [usize; 6]) -> Result<
 unsafe fn map_aligned(mut args: [usize; 6], page: usize) -> Result<usize, Errno> {
     let len = args[1];
     args[1] = len + page;
-    // SAFETY: the caller's promise, for a longer mapping, whose ends go back at once.
+    // SAFETY: the caller guarantees the arguments. The mapping is longer, and its ends are unmapped at once.
     unsafe {
         let start = syscall(libc::SYS_mmap, args)?;
         let at = start.next_multiple_of(page);
@@ -85,7 +85,7 @@ unsafe fn remap_aligned(args: [usize; 6], page: usize) -> Result<usize, Errno> {
     let [at, old, new, ..] = args;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
     let reserve = [0, new, libc::PROT_NONE as usize, flags, usize::MAX, 0];
-    // SAFETY: the caller's promise; the new place is one that was just reserved.
+    // SAFETY: the caller guarantees the arguments; the new place was just reserved.
     unsafe {
         let to = map_aligned(reserve, page)?;
         let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;

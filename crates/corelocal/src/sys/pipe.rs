@@ -39,8 +39,8 @@ impl Pipe {
         let written = unsafe { syscall(libc::SYS_write, [self.write, from as usize, N, 0, 0, 0]) };
         let Ok(written) = written else { return false };
         let args = [self.read, to.as_mut_ptr() as usize, written.min(N), 0, 0, 0];
-        // SAFETY: the kernel writes at most N bytes to the exclusively borrowed array. What was written is
-        // there to read: neither end is anybody else's.
+        // SAFETY: the kernel writes at most N bytes to the exclusively borrowed array. The read does not block: this
+        // thread has written the bytes, and no other thread has the pipe.
         let read = unsafe { syscall(libc::SYS_read, args) };
         read == Ok(N)
     }
@@ -61,9 +61,9 @@ mod tests {
     use crate::sys::page_size::page_size;
     use crate::sys::pages;
 
-    /// Makes a page one that nobody can read. Unmapped, it might be mapped again by another thread of the tests.
+    /// Makes a page inaccessible. If it were unmapped, another thread of the tests might map it again.
     fn close(page: *mut u8) {
-        // SAFETY: a page of the test's own, to which nobody refers.
+        // SAFETY: a page of the test's own, to which no reference exists.
         assert_eq!(unsafe { libc::mprotect(page.cast(), page_size(), libc::PROT_NONE) }, 0);
     }
 
@@ -94,7 +94,7 @@ mod tests {
         assert!(!pipe.copy(pages.wrapping_add(page_size() - 32), &mut to));
         assert!(pipe.copy(pages.wrapping_add(page_size() - 64), &mut to));
         assert_eq!(to, [0; 64]);
-        // SAFETY: mapped above; nobody refers to it.
+        // SAFETY: mapped above; no reference to it is left.
         unsafe { pages::unmap(pages, 2 * page_size()) };
     }
 }

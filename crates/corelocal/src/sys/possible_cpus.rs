@@ -19,7 +19,7 @@ const MOST_READS: usize = 1024;
 #[cold]
 #[inline(never)]
 pub(crate) fn possible_ids() -> u32 {
-    // Who cannot be asked, and has mappings filled: each id costs a region 2 MiB.
+    // Miri has no sysfs, and populates mappings eagerly: each id costs a region 2 MiB.
     if cfg!(miri) {
         return 2;
     }

@@ -1,8 +1,8 @@
-//! The list of the locks a thread owns, which the kernel walks when the thread ends, at whatever instruction.
+//! The robust list: a thread's locks, which the kernel walks when the thread ends at any instruction.
 //!
-//! A thread has one such list. libc has it already, for its own robust mutexes; so ours are entries of the
-//! same list, in libc's format: glibc and musl link both ways, and whoever takes an entry out writes to its
-//! neighbours, be they ours or theirs.
+//! A thread has one such list. libc has it already, for its own robust mutexes. So this library's locks are entries
+//! of the same list, in libc's format: glibc and musl link in both directions, and removing an entry writes to its
+//! neighbours of either kind.
 //!
 //! ```text
 //!   head:  list -> next -> next -> list          an entry is the address of its `next`; bit 0 of such a
@@ -10,25 +10,26 @@
 //!          pending                               prev lies right before next
 //! ```
 //!
-//! The lock's word lies `futex_offset` bytes from the entry, the same for all entries. So a lock of ours is
-//! laid out as libc's is: the word 32 bytes before the entry (glibc), or 28 (musl). Memory that two processes
-//! share must be used through the same kind of libc, or at least one without robust mutexes.
+//! The lock's word lies `futex_offset` bytes from the entry, the same for all entries. So this library's locks have
+//! libc's layout: the word 32 bytes before the entry (glibc), or 28 (musl). Processes that share memory must use the
+//! same kind of libc, or at most one kind of robust mutexes.
 //!
-//! What a thread is about to lock or unlock it publishes as `pending`, for the moments in which the word and
-//! the list do not agree.
+//! A thread publishes the lock that it is about to lock or unlock as `pending`, for the moments in which the word and
+//! the list disagree.
 //!
 //! # The longest list
-//! The kernel walks the first [`MOST`] entries, and leaves the locks behind them as they are: the oldest ones. So a lock
-//! of ours is not taken when the list has so many. Libc's locks count too, as they are in the same list, but libc takes
-//! its own without counting. The list is counted anew after as many locks as half of the room that was left. So ours are
-//! all within the kernel's reach as long as libc does not fill the other half in that time.
+//! The kernel walks the first [`MOST`] entries, and leaves the locks after them as they are: the oldest ones. So this
+//! library does not take a lock if the list has that many. Libc's locks are in the same list and count too, but libc
+//! takes its own without counting. The list is counted again after as many locks as half of the remaining room. So
+//! all of this library's locks are within the kernel's reach, as long as libc does not fill the other half in that
+//! time.
 //!
 //! # Invariants
-//! 1. Each store is a step that the kernel may find to be the last one. Compiler fences keep them in order;
-//!    cpus need no fence, for it is the thread itself that dies. They are each other's partners, all of them.
-//! 2. Only the thread itself walks and changes its list. What an entry in shared memory points to is
-//!    meaningless to everybody else, and written anew by the next owner.
-//! 3. An entry is in its owner's list only; it is neither moved nor freed as long as it is in there.
+//! 1. The kernel may find any store to be the last one. Compiler fences keep the stores in order. Fences of the cpu
+//!    are not needed, since it is the thread itself that dies. All these fences are partners of each other.
+//! 2. Only the thread itself walks and changes its list. The links of an entry in shared memory are meaningless to
+//!    others, and written again by the next owner.
+//! 3. An entry is in its owner's list only. While it is in there, it is neither moved nor freed.
 //! 4. The `prev` of the head is never written: musl's head has none.
 //!
 //! Manual pages: get_robust_list(2); Documentation/locking/robust-futex-ABI.rst.
@@ -116,7 +117,7 @@ unsafe fn prev_of<'a>(entry: Entry) -> &'a AtomicPtr<u8> {
     unsafe { &*entry.cast::<AtomicPtr<u8>>().wrapping_sub(1) }
 }
 
-/// The calling thread and its list. `pub`, as the trait is that takes it; nobody outside can name it.
+/// The calling thread and its list. `pub` because a public trait takes it; it cannot be named outside of the crate.
 #[derive(Clone, Copy)]
 pub struct Thread<'a> {
     pub(crate) number: u32,
@@ -364,8 +365,8 @@ impl<'a> Thread<'a> {
         let pending = untagged(self.head.pending.load(Ordering::Relaxed));
         let mut at = untagged(self.head.list.load(Ordering::Relaxed));
         while at != self.end() {
-            // Before the lock may go to another, who links it anew.
-            // SAFETY: an entry in the list. (3)
+            // Before the lock may go to another thread, which links it again. SAFETY: an entry in the list (invariant
+            // 3).
             let next = untagged(unsafe { next_of(at) }.load(Ordering::Relaxed));
             if at != pending {
                 f(at, false);

@@ -69,7 +69,7 @@ fn a_tag_stays_with_its_entry() {
     // SAFETY: linked above.
     unsafe { me.unlink(&plain.links) };
     assert_eq!(walk(me), [&entries[1..], &before[..]].concat());
-    // SAFETY: likewise.
+    // SAFETY: an entry of this thread's list.
     unsafe { me.unlink(&inherits.links) };
     assert_eq!(walk(me), before);
 }
@@ -107,7 +107,7 @@ fn libcs_mutexes_are_in_the_same_list() {
     assert_eq!(orders.len(), 24);
     for order in orders {
         for (ours, theirs) in ours.iter().zip(&mut theirs) {
-            // SAFETY: in no list, and not moved; a valid mutex that nobody owns.
+            // SAFETY: in no list, and not moved; a valid, unlocked mutex.
             unsafe {
                 me.link(&ours.links, false);
                 assert_eq!(libc::pthread_mutex_lock(&mut **theirs), 0);

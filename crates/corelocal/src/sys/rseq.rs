@@ -1,38 +1,36 @@
-//! The rseq area: the 32 (or more) bytes per thread in which the kernel publishes the cpu number,
-//! the node and the concurrency id, and in which a thread announces a critical section.
+//! The rseq area: the 32 (or more) bytes per thread in which the kernel publishes the cpu number, the node and the
+//! concurrency id, and in which a thread announces a critical section.
 //!
-//! Three worlds:
-//! - **libc's**: glibc 2.35 and later registers every thread and tells where its area lies
-//!   (`__rseq_offset` from the thread pointer). We use that one.
-//! - **ours**: libc did not register (tunable `glibc.pthread.rseq=0`, older glibc, musl). The area
-//!   is a TLS object of ours; each thread registers it at the first failure of a fast path, or when it first
-//!   locks a mutex.
-//! - **nobody's**: the kernel or a seccomp filter refuses, or `CORELOCAL_RSEQ=off` is set. Every
-//!   fast path fails into its cold path.
+//! There are three cases:
+//! - **libc's area**: glibc 2.35 and later registers every thread and publishes the place of its area
+//!   (`__rseq_offset` from the thread pointer). The library uses that one.
+//! - **the library's area**: libc did not register (tunable `glibc.pthread.rseq=0`, older glibc, musl). The area is a
+//!   TLS object of this library. Each thread registers it at the first failure of a fast path, or when it first locks
+//!   a mutex.
+//! - **no area**: the kernel or a seccomp filter refuses, or `CORELOCAL_RSEQ=off` is set. Every fast path takes its
+//!   cold path.
 //!
 //! Invariants:
-//! 1. `IN_USE` starts out naming our own area, whose initial image shows no ids. So a process that
-//!    was never probed, a thread that was never registered and a kernel without rseq all look the
-//!    same to a fast path: the cpu number is negative, the cold path runs. No fast path asks which
-//!    world it is in.
-//! 2. The words of `IN_USE` change at most once each: the area's from our area to libc's, the id's
-//!    to the field that holds it. The id's changes first. A section reads both as one pair, the
-//!    area's first, so a new area never comes with an old id. A pair may be out of date for as long
-//!    as the compiler keeps it:
-//!    - our area, where libc's is in use: nobody registers ours, so its cpu number stays negative;
-//!    - our area and its field `mm_cid`, where the kernel writes none: the field shows `NO_ID`,
-//!      for which every table of slots has an entry that is never filled (`cid`).
-//! 3. In a registered area we write `rseq_cs` and nothing else (since 6.19 a registration longer
-//!    than 32 bytes kills the process for less; and `cpu_id_start` is what broke tcmalloc there).
-//! 4. Our area is registered by the process that owns the memory. A vfork child shares the memory
-//!    but not the registration: were it to register, its parent would go on with ids that nobody
-//!    updates. Unless the parent registers anew: `vfork.rs`.
-//! 5. `SETTLED` says where the area in use is without a sum, and 0 until it is known: for who can do something
-//!    else then, and goes on doing it for a while if the compiler has kept the 0. Its second word is stored first
-//!    and loaded last, so it is never behind the first.
+//! 1. `IN_USE` starts with the library's own area, whose initial image shows no ids. So a process before probing, a
+//!    thread without a registration and a kernel without rseq all look the same to a fast path: the cpu number is
+//!    negative, and the cold path runs. No fast path distinguishes the cases.
+//! 2. The words of `IN_USE` change at most once each: that of the area from the library's area to libc's, that of the
+//!    id to the field that holds it. The id's changes first. A section reads both as one pair, the area's first, so a
+//!    new area never comes with an old id. A pair may be out of date for as long as the compiler keeps it:
+//!    - the library's area, where libc's is in use: it is not registered, so its cpu number stays negative;
+//!    - the library's area and its field `mm_cid`, where the kernel writes none: the field shows `NO_ID`, for which
+//!      every table of slots has an entry that is never filled (`cid`).
+//! 3. In a registered area the library writes `rseq_cs` only. (Since 6.19 a registration longer than 32 bytes kills
+//!    the process over other writes; a write to `cpu_id_start` is what broke tcmalloc there.)
+//! 4. The library's area is registered by the process that owns the memory. A vfork child shares the memory but not
+//!    the registration. If it registered, its parent would continue with ids that the kernel does not update, unless
+//!    the parent registers again: `vfork.rs`.
+//! 5. `SETTLED` holds the place of the area in use without an addition, and 0 until it is known. It is for callers
+//!    that have an alternative then, and may use that for longer if the compiler keeps the 0. Its second word is
+//!    stored first and loaded last, so it is never behind the first.
 //!
-//! Sources: `include/uapi/linux/rseq.h`, `kernel/rseq.c`, the glibc manual ("Restartable
-//! Sequences"), commit d7822b1e24f2 (rseq), af7f588d8f73 (mm_cid).
+//! Sources: `include/uapi/linux/rseq.h`, `kernel/rseq.c`, the glibc manual ("Restartable Sequences"), commit
+//! d7822b1e24f2 (rseq), af7f588d8f73 (mm_cid).
 
 mod registration;
 pub(crate) mod slice;
@@ -76,8 +74,9 @@ const REGISTRATION_FAILED: u32 = u32::MAX - 1;
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 const AT_RSEQ_ALIGN: libc::c_ulong = 28;
 
-/// The area in use, relative to our own area, and likewise two of its fields (invariants 1 and 2): the concurrency id,
-/// which is `mm_cid`, or `cpu_id` where there is none; and the node, 0 until probed and where the kernel keeps none.
+/// The area in use, relative to the library's own area, and in the same way two of its fields (invariants 1 and 2):
+/// the concurrency id, which is `mm_cid`, or `cpu_id` where there is none; and the node, 0 until probed and where the
+/// kernel keeps none.
 static IN_USE: [AtomicIsize; 3] =
     [AtomicIsize::new(0), AtomicIsize::new(field::MM_CID), AtomicIsize::new(0)];
 // The words of `IN_USE`.
@@ -149,7 +148,7 @@ static AT_LOAD: extern "C" fn() = {
 /// `at` is `area()` plus an offset of [`field`], or `cid()`.
 #[inline(always)]
 pub(crate) unsafe fn read(at: isize) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees a field of the area in use.
     unsafe { arch::read_field(at) }
 }
 
@@ -333,15 +332,16 @@ fn rseq_call(len: u32, flags: u32) -> Result<(), Errno> {
     unsafe { syscall(libc::SYS_rseq, args) }.map(|_| ())
 }
 
-/// Whether the caller runs in memory that another process registered from: a vfork child, or any
-/// `CLONE_VM` child without `CLONE_THREAD` (invariant 4).
+/// Returns whether the caller runs in memory that another process registered from: a vfork child, or any `CLONE_VM`
+/// child without `CLONE_THREAD` (invariant 4).
 ///
-/// The process id is kept in a page that fork wipes. After fork it reads 0 and is written anew; in a child
-/// that shares memory it is there and differs. Without the page (no memory; kernels that wipe nothing have no rseq)
-/// nobody is taken for such a child.
+/// The process id is kept in a page that fork wipes. After fork it reads 0 and is written again. In a child that
+/// shares memory it is set, and differs. Without the page (no memory; kernels that do not wipe have no rseq) the
+/// result is always false.
 ///
-/// Who asks first is taken for the owner. A child that does leaves its id there: its parent is taken for such a child
-/// from then on, and goes on without what these do not get. So [`vfork()`] asks before there is a child; who makes one
+/// The first process that asks counts as the owner. If a child asks first, its id is recorded, and its parent counts
+/// as such a child from then on, and does without registrations. So [`vfork()`] asks before there is a child; code
+/// that makes one in another way can do the same.
 /// in another way may ask, too.
 pub fn in_vfork_child() -> bool {
     // SAFETY: 0 is no process's id.

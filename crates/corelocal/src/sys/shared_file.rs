@@ -1,21 +1,22 @@
-//! Files that processes share through memory: pages that one writes and others read, objects that all use.
+//! Files that processes share through memory: pages that one process writes and others read, and objects that all
+//! use.
 //!
-//! Way of a file: opened without waiting, judged by its descriptor (`trust.rs`), locked by its writer, mapped.
-//! These calls go through libc, which knows the layout of `stat` and the size of offsets on each
-//! architecture; none of them is on a fast path.
+//! A file is opened without blocking, checked by its descriptor (`trust.rs`), locked by its writer, and mapped. These
+//! calls go through libc, which knows the layout of `stat` and the size of offsets on each architecture. None of them
+//! is on a fast path.
 //!
-//! # Who holds a lock
-//! An OFD lock belongs to the open file: closing another descriptor of the file does not drop it, as it
-//! would a lock of `lockf(3)`, and two writers in one process exclude each other too. What it cannot
-//! tell is whose it is. So its holder takes a second lock, on the byte that has the number of the
-//! process, in a range far above any content. Both vanish with the process, at whatever instruction it ends.
+//! # The owner of a lock
+//! An OFD lock belongs to the open file. Closing another descriptor of the file does not release it, as it would for
+//! `lockf(3)`, and two writers in one process exclude each other too. But it does not record its owner. So the owner
+//! takes a second lock, on the byte whose number is the process id, in a range far above any content. Both are
+//! released when the process ends at any instruction.
 //!
 //! # Invariants
 //! 1. A [`SharedFile`] is an open descriptor, closed once.
-//! 2. A [`Mapping`] is `len` bytes from one `mmap`, unmapped once. Its memory stays as long as it does; any process
-//!    that may write to the file changes the content. Access beyond the end of a file that was cut short fails with
-//!    SIGBUS, which a library cannot catch. A sealed file ([`SharedFile::seal_len`]) cannot be cut short.
-//! 3. No user has, at any moment, more rights to a file made here than its final mode gives.
+//! 2. A [`Mapping`] is `len` bytes from one `mmap`, unmapped once. Its memory lives as long as it. Any process that
+//!    may write to the file can change the content. Access beyond the end of a truncated file fails with SIGBUS,
+//!    which a library cannot catch. A sealed file ([`SharedFile::seal_len`]) cannot be truncated.
+//! 3. At every moment all users have at most the rights to a file made here that its final mode gives.
 
 use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
@@ -126,7 +127,7 @@ impl SharedFile {
         Ok(file)
     }
 
-    /// A descriptor of one's own for the file of another.
+    /// A descriptor of this object's own for the file of another descriptor.
     pub(crate) fn duplicate(descriptor: c_int) -> Result<SharedFile, Errno> {
         // SAFETY: a number; one that is no descriptor is refused.
         checked(unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) }).map(SharedFile)
@@ -260,7 +261,7 @@ impl SharedFile {
     pub(crate) fn lock(&self) -> Result<bool, Errno> {
         match self.control(libc::F_OFD_SETLK, WRITER, 1) {
             Ok(_) => {
-                // A courtesy: without it nobody learns who the writer is.
+                // Best effort: without it other processes cannot find out the writer.
                 let _ = self.control(libc::F_OFD_SETLK, NAMES + i64::from(super::process_id()), 1);
                 Ok(true)
             }
@@ -279,7 +280,7 @@ impl SharedFile {
         Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
     }
 
-    /// The process that is the file's writer, as it sees its own number; `None` if nobody says so.
+    /// The process id of the file's writer, in its own pid namespace. `None` if it is not recorded.
     pub(crate) fn holder(&self) -> Option<u32> {
         let lock = self.control(libc::F_OFD_GETLK, NAMES, NAMES_LEN).ok()?;
         let is_held = lock.l_type != libc::F_UNLCK as libc::c_short;
@@ -373,7 +374,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: one whole mapping, to which nobody refers any more: references borrow from `self`. (2)
+        // SAFETY: one whole mapping, to which no reference is left, since references borrow from `self` (invariant
+        // 2).
         unsafe { libc::munmap(self.at.cast(), self.len) };
     }
 }

@@ -1,10 +1,10 @@
-//! Sleeping until a word changes, for all who wait: a futex, or under loom a list of those who sleep, so
-//! that a lost wake-up is a deadlock that loom reports.
+//! Sleeping until a word changes: a futex, or under loom a list of sleepers, so that a lost wake-up is a deadlock
+//! that loom reports.
 //!
-//! What [`futex`](super::futex) reports as an error cannot be helped by anybody who waits: where a filter
-//! refuses futexes, waiting is looking again and again, and others must run for the word to change.
+//! A waiter cannot handle the errors that [`futex`](super::futex) reports. Where a filter refuses futexes, it checks
+//! the word repeatedly and yields in between.
 //!
-//! Invariant: a call may always return for nothing, so whoever waits looks at the word again.
+//! Invariant: a call may return spuriously, so waiters check the word again.
 
 use super::errno::Errno;
 use super::futex::{Deadline, Requeue, Scope, Wake};
@@ -51,8 +51,8 @@ mod imp {
         }
     }
 
-    /// Wakes up to `waiters` of those who wait for the word; says how many. The word is an address only: it
-    /// may be gone already.
+    /// Wakes up to `waiters` threads that sleep on the word, and returns their number. Only the word's address is
+    /// used: its memory may be freed already.
     #[inline]
     pub(crate) fn wake(word: *const AtomicU32, waiters: u32, scope: Scope) -> usize {
         // Refused, there are only waiters that yield; gone, there are none.
@@ -96,7 +96,7 @@ mod imp {
     }
 
     loom::lazy_static! {
-        /// Who sleeps, the longest first.
+        /// The sleepers, the longest first.
         static ref ASLEEP: Mutex<Vec<Sleeper>> = Mutex::new(Vec::new());
     }
 
@@ -201,7 +201,7 @@ mod imp {
         }
         let woken = wake_first(&mut asleep, place(word), wake);
         let mut moved = 0;
-        // To the end of the list: behind those who wait for the target already.
+        // To the end of the list: after those that already wait for the target.
         while moved < requeue as usize {
             let Some(at) = asleep.iter().position(|it| it.word == place(word)) else { break };
             let mut sleeper = asleep.remove(at);

@@ -30,7 +30,7 @@ pub(crate) const MOST_BYTES: usize = 4 * PAGE;
 #[inline(never)]
 pub(crate) unsafe fn copy(into: *mut u8, len: usize) -> Option<([u64; REGISTERS], usize)> {
     let registers = registers()?;
-    // SAFETY: the caller's promise; this function's registers.
+    // SAFETY: the caller guarantees room for `len` bytes; the registers are those of this function.
     let copied = unsafe { copy_of(&registers, into, len) };
     Some((registers, copied))
 }
@@ -50,11 +50,12 @@ pub(crate) unsafe fn copy_of(registers: &[u64; REGISTERS], into: *mut u8, len: u
     let from = registers[STACK_POINTER] as usize;
     // What is in one page needs no kernel.
     let is_near = len <= PAGE - from % PAGE;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees room for `len` bytes.
     let copied = if is_near { None } else { unsafe { copy_by_kernel(into, from, len) } };
     copied.unwrap_or_else(|| {
         let len = len.min(PAGE - from % PAGE);
-        // SAFETY: the rest of a page that is mapped, as that function's frame lies there; the caller's promise.
+        // SAFETY: the rest of a mapped page, in which that function's frame lies; the caller guarantees room for
+        // `len` bytes.
         unsafe { arch::copy_words(into, from, len / size_of::<u64>()) };
         len
     })
@@ -138,7 +139,7 @@ mod tests {
         });
         assert!((1..=LEN).contains(&copied.join().unwrap()));
         let nothing = crate::sys::pages::map(2 * PAGE).unwrap() as usize;
-        // SAFETY: the second of the two pages, to which nobody refers.
+        // SAFETY: the second of the two pages, to which no reference exists.
         unsafe { crate::sys::pages::unmap((nothing + PAGE) as *mut u8, PAGE) };
         let mut copied = Copy([0; LEN]);
         // SAFETY: a buffer of that length; the kernel finds out about what is read.

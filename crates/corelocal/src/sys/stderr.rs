@@ -77,10 +77,10 @@ fn is_open() -> bool {
 fn copied(process: usize) -> Result<File, Errno> {
     // SAFETY: takes numbers.
     let first = unsafe { syscall(libc::SYS_pidfd_open, [process, 0, 0, 0, 0, 0]) }?;
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: just opened, and owned by this function.
     let first = unsafe { File::of_descriptor(first) };
     let args = [first.descriptor(), libc::STDERR_FILENO as usize, 0, 0, 0, 0];
-    // SAFETY: takes numbers; what it opens is nobody else's.
+    // SAFETY: takes numbers; the new descriptor is owned by this function.
     unsafe { syscall(libc::SYS_pidfd_getfd, args).map(|copy| File::of_descriptor(copy)) }
 }
 
@@ -116,7 +116,7 @@ mod tests {
         // SAFETY: the child makes a thread, waits for it, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: likewise.
+            // SAFETY: valid arguments; the child makes one thread, waits for it, and exits.
             unsafe {
                 libc::dup2(read.as_raw_fd(), libc::STDERR_FILENO);
                 let (mut thread, mut is_opened) = (core::mem::zeroed(), core::ptr::null_mut());
@@ -177,7 +177,7 @@ mod tests {
             // SAFETY: our end, and a child of ours.
             unsafe { libc::close(ends[1]) };
             assert!(from.as_raw_fd() >= 0 && from.read_to_end(&mut heard).is_ok());
-            // SAFETY: likewise.
+            // SAFETY: the child is this process's own.
             unsafe { libc::waitpid(child, &mut 0, 0) };
             // A filter may refuse the copy; the file can be opened then.
             assert!(heard == TEXT || way == 1 && heard.is_empty(), "{way}: {heard:?}");

@@ -17,7 +17,7 @@ use super::errno::Errno;
 /// kernel makes through it, for as long as the kernel makes it.
 #[inline(always)]
 pub unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the call with these arguments is sound.
     let result = unsafe { arch::syscall(number, args) };
     if (-4095..0).contains(&result) { Err(Errno(-result as i32)) } else { Ok(result as usize) }
 }

@@ -47,7 +47,7 @@ pub(crate) fn lease(bound: u32) -> u32 {
     }
 }
 
-/// The calling thread's lease if it has one, else 0: for statistics, which spread likewise.
+/// The calling thread's lease if it has one, otherwise 0: for statistics, which are spread in the same way.
 pub(crate) fn lease_held() -> u32 {
     arch::own_word(LEASE).map_or(0, |word| word.load(Ordering::Relaxed).saturating_sub(1))
 }

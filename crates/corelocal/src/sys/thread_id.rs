@@ -1,14 +1,14 @@
-//! The calling thread's number in the kernel, which the words of robust and priority-inheriting locks hold.
+//! The calling thread's id in the kernel, which the words of robust and priority-inheritance locks contain.
 //!
-//! `gettid(2)` costs 100 ns, a lock 10. So a thread remembers its number, in the part of its static TLS
-//! behind the rseq area (`sys/arch`). A child has a copy of that memory and another number; what is
-//! remembered carries the generation of its process (`sys/forks.rs`), and is believed in that one only.
+//! `gettid(2)` costs 100 ns, and a lock 10. So a thread caches its id in its static TLS, after the rseq area
+//! (`sys/arch`). A forked child has a copy of that memory and another id. So the cached id comes with the generation
+//! of its process (`sys/forks.rs`), and is valid in that generation only.
 //!
 //! # Invariants
-//! 1. What a thread remembers was true in the generation beside it, which is written last. A signal handler
-//!    that comes in between finds another generation, and asks for itself.
-//! 2. Nothing is remembered where forks are not told apart.
-//! 3. A block belongs to its thread: nobody else reads or writes it.
+//! 1. The cached id is that of the thread in the generation beside it, which is written last. A signal handler that
+//!    interrupts in between finds another generation, and asks the kernel.
+//! 2. Nothing is cached where forks cannot be distinguished.
+//! 3. A block belongs to its thread: other threads do not access it.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
@@ -30,7 +30,7 @@ pub(super) struct Block {
     /// Of the process in which the rest is true.
     generation: AtomicU32,
     number: AtomicU32,
-    /// The head of the thread's robust list, null if nobody looked for it yet.
+    /// The head of the thread's robust list. Null until it is first needed.
     pub(super) head: AtomicPtr<Head>,
     /// How many more robust locks the thread may take before its list is counted again (`sys/robust_list.rs`).
     pub(super) uncounted: AtomicU32,
@@ -155,7 +155,7 @@ fn is_guest() -> bool {
 pub(crate) fn is_stranger(number: u32) -> bool {
     // SAFETY: no preconditions.
     let process = unsafe { libc::getpid() } as usize;
-    // A signal of number 0 is none: the kernel looks whether there is somebody to get it.
+    // Signal number 0 only checks whether the thread exists.
     let args = [process, number as c_int as usize, 0, 0, 0, 0];
     // SAFETY: no addresses.
     let found = unsafe { syscall(libc::SYS_tgkill, args) };

@@ -1,15 +1,13 @@
-//! A try-lock that a fork does not leave held for ever.
+//! A try-lock that a fork does not leave locked for ever.
 //!
-//! Consumers of a slot exclude each other by it, and so do trims. Nobody waits for it, so a signal handler
-//! may try it while its own thread holds it. A child that was forked while another thread held it would
-//! find it held by nobody: so the word names its holder (`sys/forks.rs`), and the child takes it from one
-//! that is gone.
+//! Consumers of a slot exclude each other by it, and so do trims. No thread waits for it, so a signal handler may try
+//! it while its own thread holds it. If a child is forked while another thread holds it, it would stay locked in the
+//! child. So the word records its owner (`sys/forks.rs`), and the child takes it over from one that is gone.
 //!
 //! # Invariants
-//! 1. One thread of a process holds the lock at a time, and what it did happens before what the next
-//!    one does.
-//! 2. A lock is recovered only from a thread that is gone. What the lock protects may then be as any store
-//!    of the holder left it.
+//! 1. One thread of a process holds the lock at a time, and its accesses happen before those of the next owner.
+//! 2. A lock is taken over only from a thread that is gone. The protected data may then be in the state after any of
+//!    that owner's stores.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::sys::forks::Identity;
@@ -39,7 +37,7 @@ impl TryLock {
         TryLock { holder: AtomicU64::new(FREE) }
     }
 
-    /// The lock, if nobody has it. Async-signal-safe.
+    /// Takes the lock if it is free. Async-signal-safe.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
         let me = Identity::of_this_thread();
@@ -54,7 +52,7 @@ impl TryLock {
     /// Whether a thread that is not gone seems to hold it.
     #[cfg(test)]
     pub(crate) fn is_held(&self) -> bool {
-        // Acquire: partner is the Release in `drop`; who sees it free sees what the last one did.
+        // Acquire: partner is the Release in `drop`. A thread that sees the lock free sees what the last owner did.
         match self.holder.load(Ordering::Acquire) {
             FREE => false,
             holder => !Identity::of_number(holder).is_gone(Identity::of_this_thread()),
@@ -87,7 +85,7 @@ impl TryLock {
         // started after it.
         let (mine, success) = (me.number(), Ordering::Acquire);
         let taken = self.holder.compare_exchange(holder, mine, success, Ordering::Relaxed);
-        // Made by who has it alone: what it would do where it is dropped is let go of another's.
+        // Constructed only after success: its drop would otherwise unlock another owner's lock.
         taken.is_ok().then(|| Locked { lock: self, recovered: true })
     }
 }
@@ -155,7 +153,7 @@ mod tests {
         });
     }
 
-    /// Two threads of a child find it left behind: who comes too late leaves it to the one who has it.
+    /// Two threads of a child find the orphaned lock. The second one leaves it to the first.
     #[test]
     fn one_of_two_recovers() {
         let lock = TryLock::new();

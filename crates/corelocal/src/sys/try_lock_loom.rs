@@ -1,5 +1,5 @@
-//! Two who find a lock that a fork left behind, and a third who comes late, in every order. Then twins with
-//! one fault each, which the same checks must catch.
+//! Loom models: two threads find a lock that a fork left behind, and a third one comes later. Then mutants with one
+//! fault each, which the same checks must catch.
 
 use super::*;
 use loom::cell::UnsafeCell;
@@ -44,10 +44,10 @@ impl Model {
     }
 }
 
-/// Of all who try, one at least has it, and the first one is told.
+/// At least one thread gets the lock, and the first one learns that it was orphaned.
 fn explore(ways: Ways) {
     loom::model(move || {
-        // The number of somebody of whom a fork left the word behind.
+        // The identity of a thread that a fork left behind.
         let lock = TryLock { holder: AtomicU64::new(Identity::gone().number()) };
         // Leaked: loom panics in a drop, after a fault.
         let model: &'static Model =
@@ -55,7 +55,7 @@ fn explore(ways: Ways) {
         let others = [(); 2].map(|()| thread::spawn(move || model.try_once(ways)));
         let mut had = model.try_once(ways);
         had += others.into_iter().map(|other| other.join().unwrap()).sum::<u32>();
-        // SAFETY: nobody else is there.
+        // SAFETY: the other threads have been joined.
         let counts = model.counts.with(|counts| unsafe { *counts });
         assert!(had >= 1 && counts == (1, had), "{counts:?} of {had}");
         assert!(!model.lock.is_held());
@@ -108,7 +108,7 @@ fn loom_catches_a_lock_without_acquire() {
     explore(Ways { take: |lock| take_with(lock, Ordering::Relaxed, exchange), ..RIGHT });
 }
 
-/// Likewise.
+/// The same, on the locking side.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_lock_let_go_without_release() {

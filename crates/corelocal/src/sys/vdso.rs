@@ -35,7 +35,7 @@ pub fn symbol(name: &str) -> Option<*const ()> {
     // readable, and is neither changed nor unmapped while the process runs.
     let head = unsafe { slice::from_raw_parts(first_page, 4096) };
     let length = Image(head).mapped_length()?;
-    // SAFETY: as above; the kernel maps the whole image, of which this is the loaded part, at once.
+    // SAFETY: the kernel maps the whole image at once, and this is the part that it loaded.
     let image = unsafe { slice::from_raw_parts(first_page, length) };
     Image(image).symbol(name.as_bytes()).map(|offset| (base + offset) as *const ())
 }

@@ -1,8 +1,8 @@
-//! Memory that a fork wipes: zero again in the child, whatever the parent had there.
+//! Memory that a fork wipes: it is zero in the child.
 //!
 //! # Invariants
-//! 1. Who has a reference has it for good: what is mapped is never unmapped.
-//! 2. What is mapped is wiped by every fork (`MADV_WIPEONFORK`, Linux 4.14). A child of `vfork` shares it.
+//! 1. References are valid for ever: the memory is never unmapped.
+//! 2. Every fork wipes it (`MADV_WIPEONFORK`, Linux 4.14). A child of `vfork` shares it.
 
 use super::pages;
 use crate::primitive::global::{AtomicPtr, Ordering};
@@ -72,7 +72,7 @@ impl<T: Sync + 'static> WipeOnFork<T> {
                 .compare_exchange(ptr::null_mut(), at.cast(), Ordering::Release, Ordering::Relaxed)
                 .is_ok();
         if !is_ours {
-            // SAFETY: nobody else ever saw it.
+            // SAFETY: no other thread has seen it.
             unsafe { pages::unmap(at, len) };
         }
         self.known()
@@ -115,7 +115,7 @@ mod tests {
         assert!(ptr::eq(REFUSED.settle(&FALLBACK), &FALLBACK));
         assert!(ptr::eq(REFUSED.get_or(&FALLBACK), &FALLBACK));
         assert!(REFUSED.get().is_some_and(|it| ptr::eq(it, &FALLBACK)));
-        // SAFETY: as above.
+        // SAFETY: all bytes 0 is valid for an atomic.
         static MAPPED: WipeOnFork<AtomicU32> = unsafe { WipeOnFork::new() };
         let mapped = MAPPED.get_or(&FALLBACK);
         assert!(!ptr::eq(mapped, &FALLBACK));

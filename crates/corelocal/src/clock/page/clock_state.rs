@@ -13,7 +13,7 @@ use super::{pvclock, vmclock};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Status {
-    /// Nobody knows.
+    /// Unknown.
     #[default]
     Unknown = 0,
     /// Not yet.
@@ -24,7 +24,7 @@ pub enum Status {
     FreeRunning = 3,
     /// No: it is broken.
     Unreliable = 4,
-    /// No: it was disrupted, and nobody has set it right since.
+    /// Not synchronised: it was disrupted, and has not been set since.
     Disrupted = 5,
 }
 
@@ -133,7 +133,7 @@ pub struct State {
     pub period: Period,
     /// How far the time may be off at the point, in nanoseconds.
     pub max_error_ns: u64,
-    /// How far it is off at the point by estimation, in nanoseconds, if anybody has estimated it.
+    /// The estimated error at the point, in nanoseconds, if there is an estimate.
     pub estimated_error_ns: Option<u64>,
     /// How fast the greatest error grows, in parts per billion.
     pub drift_ppb: u32,

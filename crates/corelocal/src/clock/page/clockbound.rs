@@ -1,5 +1,5 @@
-//! The page in which the ClockBound daemon tells how far `CLOCK_REALTIME` may be from true time: version 2
-//! of its shared memory protocol.
+//! The page in which the ClockBound daemon publishes how far `CLOCK_REALTIME` may be from true time: version 2 of its
+//! shared memory protocol.
 //!
 //! It holds no time. A reader asks the kernel for the time, and the page for the error.
 //!
@@ -20,12 +20,12 @@
 //! | 72 | 1 | whether the marker means something |
 //!
 //! Invariants:
-//! 1. Sixteen bits of generation come around after 32768 publications, within half a millisecond if
-//!    somebody does nothing else. In our files a number of 64 bits stands beside it and follows the same
-//!    protocol (`lock_file.rs`): both must be the same at both looks, oddness is the generation's alone. A
-//!    foreign writer that takes over leaves the wide one as it is, and readers are as safe as its own. In
-//!    a foreign file the time of publication stands in, as part of the content.
-//! 2. The generation is never 0 again: others take that for a page being made.
+//! 1. Sixteen bits of generation wrap after 32768 publications, within half a millisecond of continuous publishing.
+//!    In this library's files a number of 64 bits stands beside it and follows the same protocol (`lock_file.rs`):
+//!    both must be unchanged after the read, and only the generation is odd during a change. A foreign writer that
+//!    takes over leaves the wide number as it is, and readers are then as safe as its own. In a foreign file the time
+//!    of publication is compared, as part of the content.
+//! 2. The generation is never 0 again: other readers take that for a page under construction.
 //! 3. Bounds are rounded outwards.
 
 mod content;
@@ -107,7 +107,7 @@ impl Page {
     /// At a proper address there are 80 bytes of memory, readable for as long as `'a`, which others, a
     /// daemon among them, change by atomic stores only. For [`write`](Page::write) they are writable too.
     pub unsafe fn from_ptr<'a>(at: *const u8) -> Option<&'a Page> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees a readable page.
         let page: &Page = unsafe { layout::at(at) }?;
         let is_page = get32(&page.magic[0]) == MAGIC[0]
             && get32(&page.magic[1]) == MAGIC[1]
@@ -129,9 +129,8 @@ pub(super) struct Generation<'a> {
 }
 
 impl Sequence for Generation<'_> {
-    /// The narrow number first, with acquire whatever the caller needs: its partner is the release store
-    /// of an even one. So who takes a narrow number for an earlier one, since it came around, sees a wide
-    /// one at least as new.
+    /// The narrow number first, always with Acquire: its partner is the Release store of an even one. So if a thread
+    /// takes a narrow number for an earlier one, since it wrapped, it sees a wide one that is at least as new.
     #[inline(always)]
     fn load(&self, order: Ordering) -> Mark {
         let number = u32::from(self.narrow.load(Ordering::Acquire));

@@ -77,7 +77,7 @@ fn die_everywhere<P: Encoding>(page: &P, annex: Option<&Annex>) {
                 deaths += 1;
             }
         }
-        // A new writer may die likewise, again and again.
+        // A new writer may die in the same way, again and again.
         for again in 1..4 {
             after(again, || page.publish(annex, &numbered::<P>(3)));
             if let Ok((_, content)) = page.read(annex) {

@@ -62,7 +62,7 @@ pub(super) unsafe fn at<'a, P: Layout>(address: *const u8) -> Option<&'a P> {
     if page.is_null() || !page.is_aligned() {
         return None;
     }
-    // SAFETY: readable and shared by the caller's promise; any bytes are a page (`Layout`).
+    // SAFETY: the caller guarantees a readable, shared page; any bytes are valid (`Layout`).
     Some(unsafe { &*page })
 }
 
@@ -83,7 +83,7 @@ impl<'a> Head<'a> {
         Head { bytes: &bytes[..len], file_len }
     }
 
-    /// How long the file is. Of a device nobody knows: as long as can be.
+    /// The length of the file. For a device it is unknown: the maximum.
     pub(super) fn file_len(&self) -> u64 {
         self.file_len
     }

@@ -95,13 +95,13 @@ macro_rules! encoding {
 /// The same of those whose content carries no number with it.
 macro_rules! content_and_write {
     ($Content:ident, $(#[$errors:meta])*) => {
-        /// What the page says, in one piece.
+        /// Returns a consistent copy of the page's content.
         ///
-        /// Constant time but for attempts while somebody publishes, of which there are at most a thousand.
+        /// Constant time, apart from retries while a writer publishes, of which there are at most a thousand.
         /// Async-signal-safe.
         ///
         /// # Errors
-        /// [`Doubt::Odd`] or [`Doubt::Changing`] if no attempt saw the page at rest.
+        /// [`Doubt::Odd`] or [`Doubt::Changing`] if every attempt met a writer.
         $(#[$errors])*
         #[inline]
         pub fn content(&self) -> Result<$Content, Doubt> {

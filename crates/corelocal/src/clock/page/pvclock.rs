@@ -38,7 +38,7 @@ pub const STABLE: u8 = 1;
 /// each cpu, cleared by the guest's kernel: a hint.
 pub const GUEST_STOPPED: u8 = 2;
 
-/// A page, in any memory: a hypervisor's, a shared file's, one's own.
+/// A page, in any memory: a hypervisor's, a shared file's, or the program's own.
 ///
 /// ```
 /// use corelocal::clock::page::Doubt;
@@ -183,23 +183,22 @@ impl Page {
     /// hypervisor among them, change by atomic stores only. For [`write`](Page::write) they are
     /// writable too.
     pub unsafe fn from_ptr<'a>(at: *const u8) -> Option<&'a Page> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees a readable page.
         unsafe { layout::at(at) }
     }
 
     /// The time by this page and by a counter, which is read once for each attempt.
     ///
-    /// The counter is read after the version. Where its instruction may run ahead of earlier loads
-    /// (`rdtsc` without a fence), the reading may belong to a moment some nanoseconds before the page
-    /// was looked at.
+    /// The counter is read after the version. If its instruction may execute before earlier loads (`rdtsc` without a
+    /// fence), the reading may belong to a moment some nanoseconds before the page was read.
     ///
-    /// Constant time but for attempts while somebody publishes, of which there are at most a thousand.
+    /// Constant time, apart from retries while a writer publishes, of which there are at most a thousand.
     /// Async-signal-safe if `counter` is.
     ///
     /// # Errors
-    /// [`Doubt::Odd`] or [`Doubt::Changing`] if no attempt saw the page at rest; [`Doubt::Unstable`] if
-    /// it does not speak for every cpu; [`Doubt::Blank`], [`Doubt::Malformed`] or [`Doubt::Range`] if
-    /// what it says leads to no time.
+    /// - [`Doubt::Odd`] or [`Doubt::Changing`] if every attempt met a writer.
+    /// - [`Doubt::Unstable`] if it is not valid for every cpu.
+    /// - [`Doubt::Blank`], [`Doubt::Malformed`] or [`Doubt::Range`] if its content does not lead to a time.
     #[inline]
     pub fn read(&self, counter: impl FnMut() -> u64) -> Result<Reading, Doubt> {
         let (mark, counter, content) = self.read_with(None, counter)?;

@@ -76,8 +76,8 @@ const DEVICE: &CStr = c"/dev/vmclock0";
 /// The mapping is that long and readable.
 #[inline(always)]
 pub(super) unsafe fn page_in<P: Encoding>(mapping: &Mapping) -> &P {
-    // SAFETY: readable by the caller's promise, aligned to a page, borrowed from the mapping; a page is
-    // atomics, of which any bytes are values (`Layout`), and who else writes there does it as to such.
+    // SAFETY: the caller guarantees that it is readable; it is page-aligned and borrowed from the mapping. A page
+    // consists of atomics, for which any bytes are valid (`Layout`), and other threads write to it as such.
     unsafe { &*mapping.at().cast() }
 }
 
@@ -251,7 +251,7 @@ impl<P: Encoding> Subscriber<P> {
         Ok(copy.parts::<P>(self.has_annex).1.map_or(0, Annex::marker))
     }
 
-    /// The number of the user whose file it is: who can make it say anything.
+    /// The user id of the file's owner. The owner can make the page report any content.
     pub fn owner(&self) -> u32 {
         self.owner
     }
@@ -275,21 +275,21 @@ impl<P: Encoding> Subscriber<P> {
         }
     }
 
-    /// What the page says.
+    /// Returns the page's content.
     ///
-    /// A load and a compare if that has not changed since the last call; else a copy, repeated while
-    /// somebody publishes, a thousand times at most.
+    /// A load and a compare if it has not changed since the last call. Otherwise a copy, retried while a writer
+    /// publishes, at most a thousand times.
     ///
     /// # Errors
-    /// [`Doubt::Odd`] or [`Doubt::Changing`] if no attempt saw the page at rest; [`Doubt::Blank`] or
-    /// [`Doubt::Malformed`] where the encoding tells.
+    /// - [`Doubt::Odd`] or [`Doubt::Changing`] if every attempt met a writer.
+    /// - [`Doubt::Blank`] or [`Doubt::Malformed`] where the encoding can tell.
     #[inline]
     pub fn content(&mut self) -> Result<&P::Content, Doubt> {
         self.content_with(|| ()).map(|(_, (), content)| content)
     }
 
-    /// What the page said at the last reading that succeeded: for whoever would rather go on with that
-    /// than without when a reading ends in [`Doubt::Odd`]. `None` if none did.
+    /// The content at the last successful reading, for callers that prefer it to none when a reading ends in
+    /// [`Doubt::Odd`]. `None` if there was none.
     #[inline]
     pub fn last(&self) -> Option<&P::Content> {
         self.has_content.then_some(&self.content)

@@ -1,8 +1,8 @@
-//! The protocol of every clock page, once: a sequence number that is odd while the content changes.
+//! The protocol of every clock page: a sequence number that is odd while the content changes.
 //!
-//! The writer makes the number odd, stores the content, makes the number even. A reader copies the
-//! content between two looks at the number and believes the copy if both saw the same even one. So
-//! readers write nothing, need no permission to, and any number of them costs the writer nothing.
+//! The writer makes the number odd, stores the content, and makes the number even. A reader copies the content
+//! between two reads of the number, and accepts the copy if both returned the same even one. So readers do not write,
+//! need no write permission, and cost the writer nothing.
 //!
 //! ```text
 //! writer                                  reader
@@ -12,17 +12,17 @@
 //!   sequence = next even  (release)         first == sequence  (relaxed)?
 //! ```
 //!
-//! Two pairs carry it. *Release store of the even number, acquire load of it*: who sees the number sees
-//! the content it stands for, or a later one. *Release fence after the odd number, acquire fence before
-//! the second look*: who copied any word of a later content sees, at the second look, that later
-//! publication's odd number or one after it, and drops the copy. Each was once left out somewhere;
-//! `sequence_loom.rs` has those mistakes as models that must fail.
+//! It relies on two pairs. *Release store of the even number, acquire load of it*: a reader that sees the number sees
+//! the content it stands for, or a later one. *Release fence after the odd number, acquire fence before the second
+//! read*: a reader that copied any word of a later content sees, at the second read, that publication's odd number or
+//! a later one, and discards the copy. Known implementations have left out each of these; `sequence_loom.rs` has
+//! those mistakes as models that must fail.
 //!
 //! Invariants:
-//! 1. One writer at a time; who writes to a file holds its lock (`writer.rs`). Two writers would mix
-//!    contents; they could not break memory, since every word is an atomic.
-//! 2. A writer may end at any instruction. The number is then odd, and stays odd until another writer
-//!    has published whole: readers never take what the dead one left.
+//! 1. One writer at a time; the writer of a file holds its lock (`writer.rs`). Two writers would mix contents. Memory
+//!    safety does not depend on it, since every word is an atomic.
+//! 2. A writer may end at any instruction. The number is then odd, and stays odd until another writer has published a
+//!    whole content: readers never accept what the dead one left.
 //! 3. A reader ends after a bounded number of attempts, whatever the writer does.
 
 use super::Doubt;
@@ -67,8 +67,8 @@ impl Sequence for AtomicU32 {
     }
 }
 
-/// How often a reader tries. A publication takes some ten nanoseconds, an attempt as long: who fails so
-/// often met a writer that was interrupted, or has died, or does nothing but publish.
+/// The maximum number of attempts by a reader. A publication takes some ten nanoseconds, and so does an attempt. A
+/// reader that fails this often has met a writer that was interrupted, has died, or publishes continuously.
 #[cfg(not(loom))]
 pub(super) const ATTEMPTS: u32 = 1000;
 #[cfg(loom)]

@@ -139,7 +139,7 @@ fn loom_catches_a_first_look_without_acquire() {
     });
 }
 
-/// A page of time 1 that is stable, then one of time 2 that is not: who believes 2 is wrong.
+/// A page of time 1 that is stable, then one of time 2 that is not. A reader that accepts 2 is wrong.
 fn explore_stability(read: fn(&pvclock::Page) -> Result<u64, Doubt>) {
     loom::model(move || {
         let content = |nanoseconds, flags| pvclock::Content {

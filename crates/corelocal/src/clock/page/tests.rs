@@ -11,7 +11,7 @@ use std::{slice, vec};
 
 /// The bytes of a page of ours.
 fn bytes<P>(page: &P) -> Vec<u8> {
-    // SAFETY: atomics without padding, which nobody changes meanwhile.
+    // SAFETY: atomics without padding, which do not change meanwhile.
     unsafe { slice::from_raw_parts((&raw const *page).cast::<u8>(), size_of::<P>()).to_vec() }
 }
 
@@ -328,13 +328,13 @@ proptest! {
         // Even sequences, or all that would be seen is `Odd`.
         words[0] &= !1;
         let at = words.as_mut_ptr().cast::<u8>();
-        // SAFETY: 128 readable bytes that nobody else uses.
+        // SAFETY: 128 readable bytes that only this test uses.
         let page = unsafe { pvclock::Page::from_ptr(at) }.unwrap();
         let _ = page.read(|| counter);
         words[1] = u64::from_le_bytes([1, 0, 1, 0, 2, 0, 0, 0]);
         words[0] = u64::from_le_bytes([b'V', b'C', b'L', b'K', 128, 0, 0, 0]);
         let at = words.as_mut_ptr().cast::<u8>();
-        // SAFETY: as above.
+        // SAFETY: 128 readable bytes that only this test uses.
         let page = unsafe { vmclock::Page::from_ptr(at) }.unwrap();
         let content = page.content().unwrap();
         let _ = (content.time_at(counter), content.bounds_at(counter));

@@ -171,7 +171,7 @@ impl Page {
     /// hypervisor among them, change by atomic stores only. For [`write`](Page::write) they are
     /// writable too.
     pub unsafe fn from_ptr<'a>(at: *const u8) -> Option<&'a Page> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees a readable page.
         let page: &Page = unsafe { layout::at(at) }?;
         let is_page = u32::from_le(get32(&page.magic)) == MAGIC
             && u32::from_le(get32(&page.size)) >= LEAST_BYTES

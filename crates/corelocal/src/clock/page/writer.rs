@@ -54,12 +54,13 @@ const PAGE_MODE: u32 = 0o644;
 /// For its user alone: a lock for reading needs the right to read.
 const LOCK_MODE: u32 = 0o600;
 
-/// The writer of a page in a file, of which there is one at a time.
+/// The writer of a page in a file. There is one at a time.
 ///
-/// Dropping it lets the file go and leaves the last content in it; before, publish a state that says that
-/// nobody keeps the clock right any more, if readers shall know at once.
+/// Dropping it releases the file and leaves the last content in it. To inform readers at once, first publish a state
+/// which says that the clock is no longer maintained.
 ///
-/// In a forked child [`publish`](Publisher::publish) is refused. The child keeps the lock, though, until it
+/// In a forked child [`publish`](Publisher::publish) is refused. If the parent dies before it drops the publisher,
+/// the child keeps the lock until it ends or calls `exec`.
 /// ends or calls `exec`, should the parent die before it drops the publisher.
 pub struct Publisher<P: Encoding> {
     mapping: Mapping,
@@ -121,14 +122,14 @@ impl<P: Encoding> Publisher<P> {
         Ok(Publisher { mapping, lock, page: opened, generation, recovered, last, file })
     }
 
-    /// Publishes. Wait-free. Async-signal-safe, unless the signal interrupted another `publish` of the same
+    /// Publishes a content. Wait-free. Async-signal-safe, unless the signal interrupted another `publish` of the same
     /// publisher, which borrowing rules out in safe code.
     ///
     /// # Errors
     /// [`PublishError::Forked`] in a child of the process that made this publisher.
     ///
     /// # Memory ordering
-    /// Who reads this content sees what happened before this call.
+    /// What happened before this call happens before a read of this content.
     #[inline]
     pub fn publish(&mut self, content: &P::Content) -> Result<(), PublishError> {
         self.publish_under(None, content)

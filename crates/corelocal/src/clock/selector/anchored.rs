@@ -1,9 +1,9 @@
-//! Back-ends 2 and 3: a counter, its anchor, and the samples that bend the line.
+//! Back-ends 2 and 3: a counter, its anchor, and the samples that adjust the line.
 //!
 //! # Invariants
-//! 1. Each counter has an anchor of its own: one's lines mean nothing to the other.
-//! 2. Whoever publishes a line counts what it tells of a discontinuity; who was overtaken does not.
-//! 3. An anchor begins, and ends, in `handover.rs` alone.
+//! 1. Each counter has an anchor of its own: lines of one are meaningless for the other.
+//! 2. The thread that publishes a line counts the discontinuity that it shows; a thread that was overtaken does not.
+//! 3. An anchor begins and ends in `handover.rs` only.
 
 use super::{Selector, Truth};
 use crate::clock::Clock;

@@ -1,47 +1,47 @@
-//! How one back-end follows another, such that no clock goes back.
+//! How one back-end replaces another without any clock going back.
 //!
-//! # The promise
+//! # The guarantee
 //! An ordered reading is not earlier than one that happens before it: of the same thread, or of another thread that
-//! handed something over since (a lock, a channel, a Release store that an Acquire load sees). That holds for each
-//! clock by itself, whichever back-ends served the two readings and whatever switched between them: a doubt,
-//! [`settle`](Selector::settle) in any number of threads, a fork. `CLOCK_REALTIME` and `CLOCK_TAI` go back when
-//! they are set, and all clocks do in a process that enters another time namespace.
+//! synchronised since (a lock, a channel, a Release store that an Acquire load sees). This holds for each clock by
+//! itself, whichever back-ends made the two readings and whatever switched between them: an inconsistency,
+//! [`settle`](Selector::settle) in any number of threads, a fork. `CLOCK_REALTIME` and `CLOCK_TAI` go back when they
+//! are set, and all clocks do in a process that enters another time namespace.
 //!
-//! # One rule
-//! Back-ends are of two kinds. *Exact* ones say what the vDSO would say at that counter: the vDSO's data, the vDSO,
-//! and whatever is being validated. *Anchors* follow lines, which may be ahead of the truth or behind it by some
-//! microseconds. Each change has an order of steps:
+//! # The rule
+//! There are two kinds of back-ends. *Exact* ones return what the vDSO would return at that counter: the vDSO's data,
+//! the vDSO, and the one that is being validated. *Anchors* follow lines, which may be ahead of the true time or
+//! behind it by some microseconds. Each change has an order of steps:
 //!
 //! ```text
-//!   anchor → anything   end the anchor ──► raise the floors to where it ended ──► next route
-//!   exact → anchor      begin a line that is ahead of the truth, and of the floors ──► next route
-//!   exact → exact       next route; the vDSO's data only when the truth is past the floors
+//!   anchor → anything   end the anchor ──► raise the floors to its end ──► next route
+//!   exact → anchor      begin a line ahead of the true time and of the floors ──► next route
+//!   exact → exact       next route; the vDSO's data only when the true time is past the floors
 //! ```
 //!
 //! # Invariants
-//! 1. *An anchor that ended gives no reading beyond its stop.* First a line is published that covers no counter.
-//!    Readers of the one before it look at `current` after they read their counter, so their counters are older
-//!    than that, but for what a cpu has in flight. Then the stop is computed, from a counter that is read after the
-//!    first step, and published as a second such line. Any thread can take the second step, and all find the same
-//!    stop.
-//! 2. *Exact readings are not earlier than the floors*, which are such stops. The floors are raised before the
-//!    route that leads away from the anchor is published (Release), and looked at after it was read (Acquire).
-//! 3. *Exact readings of a route end before its successor is published*: where no page serves, the route is
-//!    looked at again after the reading, and a reading under another one is made again. So an anchor that follows
-//!    has to be ahead of the truth only when it begins. Its first line is ahead by more than its samples may be
-//!    off; a line that nobody read for a period begins anew at the truth.
-//! 4. *The vDSO's data* is read without a second look at the route. Its readings say the truth, and end when the
-//!    page's mode changes, before an anchor begins. A page that only stayed in the middle of an update may go on
+//! 1. *An anchor that ended returns no reading beyond its stop.* First a line is published that covers no counter.
+//!    Readers of the previous line read `current` after the counter, so their counters are older than that, apart
+//!    from instructions in flight. Then the stop is computed, from a counter that is read after the first step, and
+//!    published as a second such line. Any thread can take the second step, and all find the same stop.
+//! 2. *Exact readings are not earlier than the floors*, which are such stops. The floors are raised before the route
+//!    that leads away from the anchor is published (Release), and read after the route (Acquire).
+//! 3. *Exact readings of a route end before its successor is published*: where no page is used, the route is read
+//!    again after the reading, and a reading under another route is repeated. So an anchor that follows has to be
+//!    ahead of the true time only when it begins. Its first line is ahead by more than the error of its samples. A
+//!    line that was not read for a period begins again at the true time.
+//! 4. *The vDSO's data* is read without a second read of the route. Its readings are exact, and end when the page's
+//!    mode changes, before an anchor begins. A page that only stayed in the middle of an update may continue
 //!    afterwards; the vDSO follows it, which is exact.
-//! 5. *An anchor's offsets to other clocks do not fall*, unless a clock was set back. So what holds for the
-//!    monotonic clock holds for boottime.
-//! 6. *A floor counts while the clock is less than [`NEAR`] behind it.* One further ahead is of another time
+//! 5. *An anchor's offsets to other clocks do not fall*, unless a clock was set back. So the guarantee for the
+//!    monotonic clock extends to boottime.
+//! 6. *A floor counts while the clock is less than [`NEAR`] behind it.* A floor further ahead is of another time
 //!    namespace, or the clock was set. So a child of a fork into a time namespace does not wait for its parent's
 //!    time.
-//! 7. *After a fork* lines are gone, and the child begins its own, ahead of the truth and of the floors. The
+//! 7. *After a fork* lines are gone, and the child begins its own, ahead of the true time and of the floors. The
 //!    parent's line may have been ahead by more, by some microseconds after NTP changed the clock's rate: less than
 //!    the fork took.
-//! 8. Nothing blocks. In an anchor that ended and is still led to, readers take the vDSO's time and the stop.
+//! 8. No function blocks. At an anchor that has ended and is still the route, readers use the maximum of the vDSO's
+//!    time and the stop.
 
 use crate::primitive::global::{AtomicU64, Ordering};
 

@@ -74,7 +74,7 @@ impl<T: Truth> Selector<T> {
         Some((reading.nanos, reading.rate, ahead))
     }
 
-    /// Likewise by the anchor's line.
+    /// The same by the anchor's line.
     fn on_line(
         &self,
         mode: Mode,

@@ -1,8 +1,8 @@
-//! The kernel for Miri, which knows libc's functions and two system calls. What is asked here is answered
-//! by these; whatever else is asked is refused, as by a kernel or a filter that does not have it.
+//! The kernel's interface under Miri, which supports libc's functions and two system calls. Supported calls are
+//! translated to these; others are refused, as by a kernel or a filter without them.
 //!
-//! Invariant: an answer is what the kernel could have said. Mappings are real, and exposed, so that the
-//! addresses in which the library counts are pointers to them. Nobody forks, nothing is swapped out.
+//! Invariant: each result is one that the kernel could have returned. Mappings are real, and exposed, so that the
+//! library's address arithmetic yields valid pointers. No process forks, and no page is swapped out.
 
 use core::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 

@@ -1,5 +1,5 @@
-//! Architectures without sections yet, Miri, loom, and the test world `--cfg corelocal_model`:
-//! the area of a thread that nobody registered, the same for all threads.
+//! For architectures without critical sections, Miri, loom, and tests with `--cfg corelocal_model`: the area of a
+//! thread without a registration, the same for all threads.
 
 /// Whether critical sections exist for this architecture.
 pub(crate) const SECTIONS: bool = false;
@@ -69,7 +69,7 @@ pub(crate) fn own_word(_at: usize) -> Option<&'static crate::primitive::global::
     None
 }
 
-/// A word that nobody has written.
+/// Reads a word that is never written.
 pub(crate) fn read_own_word(_at: usize) -> u32 {
     0
 }

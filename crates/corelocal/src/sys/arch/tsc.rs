@@ -25,7 +25,7 @@ pub(crate) fn rdtsc() -> Halves {
 #[inline(always)]
 pub(crate) fn lfence_rdtsc() -> Halves {
     let (low, high);
-    // SAFETY: as above; the fence is part of SSE2, which every cpu of 64 bits has.
+    // SAFETY: reads the counter; the fence is part of SSE2, which every 64-bit cpu has.
     unsafe {
         asm!("lfence", "rdtsc", out("eax") low, out("edx") high, options(nostack, preserves_flags));
     }
@@ -39,7 +39,7 @@ pub(crate) fn lfence_rdtsc() -> Halves {
 #[inline(always)]
 pub(crate) unsafe fn rdtscp() -> Halves {
     let (low, high);
-    // SAFETY: the caller's promise; writes three registers.
+    // SAFETY: the caller guarantees that the cpu has the instruction, which writes three registers.
     unsafe {
         asm!("rdtscp", out("eax") low, out("edx") high, out("ecx") _, options(nostack, preserves_flags));
     }

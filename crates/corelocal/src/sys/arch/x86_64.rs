@@ -1,10 +1,9 @@
-//! x86-64: thread-pointer relative access to the rseq area, and the system call instruction.
+//! x86-64: access to the rseq area relative to the thread pointer, and the system call instruction.
 //!
-//! Every address of a thread's area is an offset from the thread pointer (`fs`), so that one
-//! process-wide offset serves all threads. Our own area is a TLS object of the initial-exec model:
-//! 64 bytes and 18 words, reached without a call, and therefore inside a signal handler and inside malloc. Its
-//! initial image has `cpu_id = -1` and `mm_cid = NO_ID`: a thread that nobody registered looks
-//! unregistered from its first instruction.
+//! Every address of a thread's area is an offset from the thread pointer (`fs`), so one process-wide offset is valid
+//! for all threads. The library's own area is a TLS object of the initial-exec model: 64 bytes and 18 words. It is
+//! accessed without a call, and therefore also inside a signal handler and inside malloc. Its initial image has
+//! `cpu_id = -1` and `mm_cid = NO_ID`, so a thread looks unregistered from its first instruction on.
 
 use core::arch::{asm, global_asm};
 
@@ -230,7 +229,7 @@ pub(crate) unsafe fn take_lowest_bit(offset: isize) -> bool {
 /// Addresses of libc's `__rseq_offset`, `__rseq_size`, `__rseq_flags`; null where libc has none.
 pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
     let (offset, size, flags);
-    // SAFETY: reads three GOT entries; a weak symbol that nobody defines resolves to 0.
+    // SAFETY: reads three GOT entries; an undefined weak symbol resolves to 0.
     unsafe {
         asm!(
             ".weak __rseq_offset",
@@ -252,7 +251,7 @@ pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
 /// (`sys/nodelete.rs`): `corelocal check` reads it.
 pub(crate) fn loader() -> crate::sys::nodelete::Loader {
     let (dladdr1, dlopen): (usize, usize);
-    // SAFETY: reads two GOT entries; a weak symbol that nobody defines resolves to 0.
+    // SAFETY: reads two GOT entries; an undefined weak symbol resolves to 0.
     unsafe {
         asm!(
             ".pushsection __rseq_stays, \"a\", @progbits",
@@ -335,13 +334,14 @@ macro_rules! vfork {
 }
 pub(crate) use vfork;
 
-/// Copies so many words, of which nothing is assumed: what lies on a stack is nobody's value, and belongs to frames
-/// that the compiler knows nothing of here.
+/// Copies this many words without assumptions about their content: the stack's memory belongs to frames that the
+/// compiler does not know here.
 ///
 /// # Safety
-/// They can be read at `from` and written at `to`, which do not overlap; both are aligned to 8.
+/// - The words can be read at `from` and written at `to`, which do not overlap.
+/// - Both addresses are aligned to 8.
 pub(crate) unsafe fn copy_words(to: *mut u8, from: usize, words: usize) {
-    // SAFETY: the caller's promise; the direction flag is clear, by the psABI.
+    // SAFETY: the caller guarantees both ranges; the direction flag is clear, by the psABI.
     unsafe {
         asm!(
             "rep movsq",
@@ -360,10 +360,9 @@ pub(crate) unsafe fn copy_words(to: *mut u8, from: usize, words: usize) {
 #[inline(always)]
 pub(crate) unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: this is the x86-64 system call convention: number in rax, arguments in rdi, rsi, rdx,
-    // r10, r8, r9; the instruction itself overwrites rcx and r11 and nothing else, and does not use
-    // the user stack. Memory the call reads or writes is the caller's promise; without `nomem` the
-    // compiler assumes that any of it changes.
+    // SAFETY: this is the x86-64 system call convention: the number in rax, arguments in rdi, rsi, rdx, r10, r8, r9.
+    // The instruction itself overwrites rcx and r11 only, and does not use the user stack. The caller guarantees the
+    // memory that the call accesses; without `nomem` the compiler assumes that any of it changes.
     unsafe {
         asm!(
             "syscall",

@@ -28,7 +28,7 @@ use super::syscall::syscall;
 use crate::primitive::global::{AtomicU32, Ordering};
 use core::ptr;
 
-/// Who may wait for a word.
+/// The threads that may wait for a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// The threads of this process. The kernel keys waiters by address alone, which is cheaper: it
@@ -69,7 +69,7 @@ impl Wake {
 pub enum Requeue {
     /// This many waiters were woken or moved.
     Moved(usize),
-    /// Nobody was: the word had another value.
+    /// The thread did not sleep: the word had another value.
     Differed,
 }
 
@@ -117,15 +117,16 @@ pub fn wait(
     })
 }
 
-/// Wakes up to `waiters` threads that wait for `word`; says how many.
+/// `futex(FUTEX_WAKE)`: wakes up to `waiters` threads that wait for `word`, and returns their number.
 ///
-/// The word is not accessed: it may be gone already, as the memory of a lock may be once it has
-/// been unlocked. A private wake there finds nobody, a shared one may give `EFAULT`; at worst,
-/// somebody who waits at the same address for something else wakes spuriously.
+/// The word is not accessed: its memory may be freed, for example that of a lock after it was unlocked. A private
+/// wake then finds no waiter, and a shared one may return `EFAULT`. At worst a thread that waits at the same address
+/// for another object wakes spuriously.
 ///
 /// # Errors
-/// `EFAULT` as above; `EINVAL` if a thread waits for the word as a priority-inheritance lock;
-/// `ENOSYS` or `EPERM` under a seccomp filter that refuses futexes.
+/// - `EFAULT` as above.
+/// - `EINVAL` if a thread waits for the word as a priority-inheritance lock.
+/// - `ENOSYS` or `EPERM` under a seccomp filter that refuses futexes.
 #[inline]
 pub fn wake(word: *const AtomicU32, waiters: u32, scope: Scope) -> Result<usize, Errno> {
     // The kernel's count is signed.
@@ -147,19 +148,19 @@ pub fn wake_all(word: *const AtomicU32, scope: Scope) -> Result<usize, Errno> {
     wake(word, u32::MAX, scope)
 }
 
-/// If `word` holds `expected`: wakes up to `wake` of its waiters and lets up to `requeue` others
-/// wait for `target` instead, without running them.
+/// `futex(FUTEX_CMP_REQUEUE)`: if `word` holds `expected`, wakes up to `wake` of its waiters and requeues up to
+/// `requeue` others to `target`, without running them.
 ///
-/// This is how a condition variable hands its waiters to the mutex.
+/// A condition variable moves its waiters to the mutex this way.
 ///
-/// A waiter that was moved may come back: the kernel wakes one by mistake now and then (its last wait had ended before
-/// the wake-up for that came), and lets it begin anew with the address and the value that it came with. So `word` should
-/// hold another value by then, or nobody rely on the waiter being where it was moved to. Source: `__futex_wait` in
+/// A waiter that was requeued may come back: the kernel sometimes wakes one by mistake (if its last wait ended before
+/// its wake-up came), and lets it begin again with its original address and value. So `word` should hold another
+/// value by then, or callers must not rely on the waiter being at `target`. Source: `__futex_wait` in
 /// `kernel/futex/waitwake.c`.
 ///
 /// # Errors
-/// `EINVAL` if a thread waits for a word as a priority-inheritance lock; `ENOSYS` or `EPERM` under a
-/// seccomp filter that refuses futexes.
+/// - `EINVAL` if a thread waits for a word as a priority-inheritance lock.
+/// - `ENOSYS` or `EPERM` under a seccomp filter that refuses futexes.
 #[inline]
 pub fn requeue(
     word: &AtomicU32,
@@ -217,23 +218,22 @@ fn scope_flag(scope: Scope) -> u32 {
 const UNDECIDED: u32 = u32::MAX;
 const PRIVATE: u32 = libc::FUTEX_PRIVATE_FLAG as u32;
 
-/// `FUTEX_PRIVATE_FLAG`, or 0 where the kernel or a filter does not know it (ENOSYS).
+/// `FUTEX_PRIVATE_FLAG`, or 0 where the kernel or a filter does not support it (ENOSYS).
 ///
-/// The obvious fallback, to repeat a refused call without the flag, loses wake-ups:
+/// The obvious fallback, repeating a refused call without the flag, loses wake-ups:
 ///
 /// ```text
 /// waiter                                  waker
 /// wait(PRIVATE) sleeps under the private key
 ///                                         a filter is installed that refuses PRIVATE
 ///                                         wake(PRIVATE) = ENOSYS
-///                                         wake(shared) = 0: nobody under the shared key
+///                                         wake(shared) = 0: no waiter under the shared key
 /// sleeps for ever
 /// ```
 ///
-/// So the answer is decided once per process, by a wake of nobody that precedes the first private
-/// operation and therefore every private waiter, and then holds. The first answer stored is
-/// everybody's: two threads that probe at once, with a filter installed between their probes, must
-/// not part ways either. What is refused after the decision is reported as the error it is.
+/// So it is decided once per process, by a wake without waiters that precedes the first private operation and
+/// therefore every private waiter. The first result that is stored is that of all threads: two threads that probe at
+/// once, with a filter installed between their probes, must agree. Calls that are refused later report their error.
 #[inline(always)]
 fn private_flag() -> u32 {
     // Relaxed: the value is all there is, nothing is published with it. Its partner is the exchange
@@ -276,7 +276,7 @@ pub struct Features {
     pub futex2: bool,
 }
 
-/// Asks the kernel for its [`Features`]; makes four system calls at most and wakes nobody.
+/// Probes the kernel's [`Features`] with at most four system calls. Wakes no thread.
 pub fn features() -> Features {
     Features {
         private: private_flag() != 0,

@@ -1,13 +1,13 @@
-//! Priority-inheritance locks: the kernel lends the highest waiter's priority to the owner.
+//! Priority-inheritance locks: the kernel gives the owner the priority of its highest waiter.
 //!
-//! The word is the kernel's protocol, not ours: 0 is free, else it holds the owner's thread id
-//! (`gettid(2)`) with `FUTEX_WAITERS` set while somebody waits and `FUTEX_OWNER_DIED` after a robust
-//! owner's death. User space takes a free word with a compare-exchange of 0 to its thread id and
-//! releases it with one back to 0; only when that fails it comes here.
+//! The kernel defines the word: 0 is free. Otherwise it holds the owner's thread id (`gettid(2)`), with
+//! `FUTEX_WAITERS` set while threads wait, and `FUTEX_OWNER_DIED` after a robust owner's death. User space acquires a
+//! free word with a compare-exchange from 0 to its thread id, and releases it with one back to 0. Only if that fails
+//! it calls the kernel.
 //!
-//! Invariant: deadlines are monotonic. `FUTEX_LOCK_PI` knows `CLOCK_REALTIME` only; where
-//! `FUTEX_LOCK_PI2` (Linux 5.14) is missing the deadline is converted at the call. Both operations
-//! share the word's state, so that threads may use either.
+//! Invariant: deadlines are monotonic. `FUTEX_LOCK_PI` supports `CLOCK_REALTIME` only. Where `FUTEX_LOCK_PI2` (Linux
+//! 5.14) is missing the deadline is converted at the call. Both operations share the word's state, so threads may use
+//! either.
 //!
 //! Manual pages: FUTEX_LOCK_PI(2const), FUTEX_LOCK_PI2(2const), FUTEX_WAIT_REQUEUE_PI(2const).
 
@@ -58,8 +58,8 @@ pub fn lock(word: &AtomicU32, deadline: Option<Deadline>, scope: Scope) -> Resul
     }
 }
 
-/// Acquires the lock in `word` if nobody owns it, the dead included: the kernel knows better than
-/// the word who is alive. `true` if acquired.
+/// `futex(FUTEX_TRYLOCK_PI)`: acquires the lock in `word` if it is free or its owner is dead, which the kernel knows
+/// better than the word. Returns whether it was acquired.
 ///
 /// # Errors
 /// As for [`lock`], except that a live owner is `Ok(false)`.
@@ -134,8 +134,8 @@ pub fn requeue(
 /// Whether the kernel knows `FUTEX_LOCK_PI2`.
 pub(super) fn has_lock_pi2() -> bool {
     let free = AtomicU32::new(0);
-    // SAFETY: the kernel reads and updates the word, an atomic that is borrowed. It acquires the
-    // lock, for which it keeps no record as long as nobody else waits, so the word may go.
+    // SAFETY: the kernel reads and updates the word, an atomic that is borrowed. It acquires the lock, of which it
+    // keeps no record while no other thread waits, so the word may be freed.
     let result = unsafe { futex(libc::FUTEX_LOCK_PI2, Scope::Shared, address(&free), 0, 0, 0, 0) };
     result.is_ok()
 }

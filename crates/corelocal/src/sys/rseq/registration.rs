@@ -1,4 +1,4 @@
-//! What a thread's registration is: who made it, what it covers, or why there is none.
+//! The registration of a thread: its owner and size, or why there is none.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use super::{
 use crate::primitive::global::Ordering;
 use crate::sys::errno::Errno;
 
-/// Who registered the calling thread.
+/// The owner of the calling thread's registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -17,7 +17,7 @@ pub enum Owner {
     Libc,
     /// This library, at the thread's first use of it.
     Corelocal,
-    /// Nobody: [`Registration::refusal`] says why.
+    /// There is no registration: [`Registration::refusal`] says why.
     Nobody,
 }
 
@@ -69,7 +69,7 @@ pub enum Abi {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Registration {
-    /// Who made it.
+    /// The code that registered the thread.
     pub owner: Owner,
     /// Why there is none.
     pub refusal: Option<Refusal>,

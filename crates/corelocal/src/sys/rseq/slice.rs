@@ -63,7 +63,7 @@ pub(crate) fn is_granted() -> bool {
     unsafe { read(area() + field::SLICE) & GRANTED != 0 }
 }
 
-/// The cpu, to who waits for it.
+/// Gives up the cpu at the end of an extension (`rseq_slice_yield(2)`).
 #[cold]
 pub(crate) fn give_back() {
     // SAFETY: no arguments. Refused, the kernel took the time back already.

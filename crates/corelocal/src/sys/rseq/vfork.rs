@@ -1,28 +1,28 @@
 //! A `vfork` whose child has ids of its own.
 //!
-//! The child runs in its parent's memory, on the calling thread's area, and without a registration: it would go on
-//! with ids that nobody updates, while another thread of the parent is given the same ones. POSIX lets such a
-//! child do next to nothing, but a malloc's users do not read that: they allocate there. So whoever exports a
-//! malloc exports a `vfork`, too, and this is its body.
+//! The child runs in its parent's memory, on the calling thread's area, and without a registration. It would continue
+//! with ids that the kernel does not update, while another thread of the parent is given the same ones. POSIX allows
+//! such a child almost nothing, but users of a malloc allocate there all the same. So a library that exports a malloc
+//! also exports a `vfork`, and this is its body.
 //!
 //! ```text
 //!   parent                                child
-//!   says whose memory it is, blocks signals
+//!   records the memory's owner, blocks signals
 //!   vfork ──────────────────────────────► registers the area for itself: the kernel writes its ids
-//!   waits in the kernel, which writes     unblocks signals, runs in sections as any thread does
-//!   nothing to the area meanwhile    ◄─── exec or _exit
-//!   registers the area anew: its own ids are in it again
+//!   waits in the kernel, which does       unblocks signals, runs critical sections like any thread
+//!   not write to the area meanwhile  ◄─── exec or _exit
+//!   registers the area again: it has its own ids again
 //!   unblocks signals
 //! ```
 //!
 //! # Invariants
-//! 1. While the area has another task's ids in it, no handler runs: signals are blocked.
+//! 1. While the area has another task's ids, no handler runs: signals are blocked.
 //! 2. A thread that was not registered is not registered by this.
 //!
-//! Who makes such a child by `clone` goes round this: `posix_spawn` does, whose child allocates nothing.
+//! Children made by `clone` bypass this: those of `posix_spawn`, for example, which do not allocate.
 //!
-//! Sources: `kernel/rseq.c`, `rseq_fork` (`CLONE_VM` drops the registration in the child); since 6.19 ids are
-//! written only where they changed for the task, so a parent would not get its own back by itself.
+//! Sources: `kernel/rseq.c`, `rseq_fork` (`CLONE_VM` drops the registration in the child). Since 6.19 ids are written
+//! only if they changed for the task, so a parent would not get its own back without registering again.
 
 use super::{
     LIBC, OWN, OWN_LEN, STATE, UNREGISTER, V1_LEN, area, field, in_vfork_child, libc_area, read,
@@ -33,7 +33,7 @@ use crate::sys::arch;
 use crate::sys::errno::Errno;
 use crate::sys::syscall::syscall;
 
-/// A signal that nobody can block: its bit of the mask says whether longer time slices were switched on.
+/// A signal that cannot be blocked: its bit of the mask says whether time slice extension was switched on.
 const SLICES: u64 = 1 << (libc::SIGKILL - 1);
 /// Of the kernel's signal mask.
 const MASK_BYTES: usize = size_of::<u64>();
@@ -45,7 +45,7 @@ const MASK_BYTES: usize = size_of::<u64>();
 /// no frame; its caller keeps to what `vfork` demands, except that its child may use this library.
 #[inline(always)]
 pub unsafe fn vfork() -> libc::pid_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the conditions of `vfork`.
     unsafe { arch::vfork!(before, after) }
 }
 

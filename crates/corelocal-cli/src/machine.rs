@@ -148,7 +148,7 @@ mod x86 {
         (tsc, ns)
     }
 
-    /// Against `CLOCK_MONOTONIC_RAW`, which nobody slews, over 10 ms: good to some ten parts per
+    /// Measured against `CLOCK_MONOTONIC_RAW`, which is not slewed, over 10 ms: accurate to some ten parts per
     /// million.
     pub fn tsc_mhz() -> Option<f64> {
         let (tsc_from, ns_from) = both();

@@ -30,8 +30,8 @@ pub fn print(text: impl Display) -> io::Result<()> {
     out.flush()
 }
 
-/// Prints all that a command has to say, and gives back its exit code. A reader who has left, as
-/// `head` does, has seen what he wanted.
+/// Prints the whole output of a command, and returns its exit code. A closed pipe is not an error: `head`, for
+/// example, closes it when it has read enough.
 ///
 /// # Errors
 /// A sentence, when standard output cannot be written for another reason.

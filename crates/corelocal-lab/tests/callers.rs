@@ -1,5 +1,5 @@
-//! Who called whom, in copies of this program's own stack: taken by a wait for a lock that cannot be had, in plain
-//! functions, in a signal handler, in what libc calls.
+//! Call chains in copies of this program's own stack: taken by a wait for a lock that is not available, in plain
+//! functions, in a signal handler, and in callbacks from libc.
 
 #![cfg(target_arch = "x86_64")]
 

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::mem::transmute_copy;
 
-/// A function's address; `None` if nobody has it.
+/// The address of a function. `None` if it is not defined.
 pub fn find(name: &str) -> Option<*mut c_void> {
     let name = CString::new(name).ok()?;
     // SAFETY: a valid handle, and a name that ends with a zero byte.

@@ -1,7 +1,7 @@
-//! Threads that give back what others took: objects go through shared places, and who takes one out looks
-//! at its content and gives it back.
+//! Threads that free objects of other threads: objects go through shared places, and the thread that takes one out
+//! checks its content and frees it.
 //!
-//! Invariant: an object belongs to the thread that took it, or took it out.
+//! Invariant: an object belongs to the thread that allocated it, or took it out.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -23,7 +23,7 @@ pub fn run(threads: u64, objects: u64) -> Outcome {
         for _ in 0..objects {
             let object = taken(&mut random)?;
             let place = &places[random.below(PLACES as u64) as usize];
-            // Release, to the acquire of who takes it out: the content comes along.
+            // AcqRel: the thread that takes it out sees the content.
             given(place.swap(object, Ordering::AcqRel))?;
             // Its own, too, in between.
             given(taken(&mut random)?)?;
@@ -79,7 +79,7 @@ fn given(at: *mut c_void) -> Result<(), String> {
     }
     let size = size - HEAD;
     Object { at: at.wrapping_byte_add(HEAD).cast(), size, seed }.check(size)?;
-    // SAFETY: as above; nobody has it any more.
+    // SAFETY: allocated by `malloc`, and no longer used.
     unsafe { libc::free(at) };
     Ok(())
 }

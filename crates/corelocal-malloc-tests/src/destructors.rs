@@ -20,7 +20,7 @@ static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
 
 struct Left(Object);
 
-// SAFETY: memory that nobody else has.
+// SAFETY: memory with a single owner.
 unsafe impl Send for Left {}
 
 /// A value of a key: how often its destructor is to set it again, before an object.

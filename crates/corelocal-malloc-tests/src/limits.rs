@@ -1,9 +1,9 @@
-//! Too little memory: the limit is set by who runs this. Whatever is asked for, the answer is memory or
-//! a null pointer with `ENOMEM`; what is there stays as it is; and what is given back can be had again.
+//! Out of memory: the caller of this program sets the limit. Every request returns memory or a null pointer with
+//! `ENOMEM`, existing memory stays as it is, and freed memory can be allocated again.
 //!
 //! Invariants:
-//! 1. Never is more taken than the limit, so that a malloc that ignores it does no harm.
-//! 2. Lists go through the objects themselves: nothing else is taken while there is nothing.
+//! 1. At most the limit is allocated, so a malloc that ignores it does no harm.
+//! 2. Lists are linked through the objects themselves: no other memory is needed while there is none.
 
 use std::ffi::c_void;
 use std::ptr;

@@ -1,4 +1,4 @@
-//! Who gives idle memory back: a background thread in processes with several threads, otherwise cold paths.
+//! Releasing idle memory: by a background thread in processes with several threads, otherwise on cold paths.
 //!
 //! An additional thread changes a process: libc's `fork` then takes a lock that an interrupting signal handler may
 //! need, and `unshare(2)` refuses new user namespaces. So a single-threaded process gets none unless its environment

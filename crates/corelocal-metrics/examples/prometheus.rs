@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for name in ["one", "two"] {
         thread::spawn(move || work(name));
     }
-    // One scrape after another; one that breaks off concerns nobody else.
+    // One scrape after another. An error in one does not affect the next.
     for stream in listener.incoming() {
         if let Err(error) = stream.and_then(|stream| serve(stream, &metrics)) {
             writeln!(io::stderr(), "a scrape failed: {error}")?;

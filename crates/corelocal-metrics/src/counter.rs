@@ -1,13 +1,14 @@
 //! A counter of the crate `metrics`, on a core-local one.
 //!
-//! # Data's way
-//! `increment` → one section on this core's word. `absolute`, the rare one → what is missing is added to
+//! # Data flow
+//! `increment` → one critical section on this core's word. `absolute`, which is rare → the difference is added to
 //! `ahead`, one atomic for all cores. Readers add both up.
 //!
 //! # Invariants
-//! 1. The value is `ahead` plus the sum, modulo 2^64. Neither ever falls but from 2^64 - 1 to 0, so the value does not.
-//! 2. After `absolute(n)` the value is at least `n`, and it was `n` exactly if it was less and nobody
-//!    incremented meanwhile. Increments that come meanwhile count as later, and come on top.
+//! 1. The value is `ahead` plus the sum, modulo 2^64. Neither ever falls, except from 2^64 - 1 to 0, so the value
+//!    does not.
+//! 2. After `absolute(n)` the value is at least `n`. It is exactly `n` if it was less and there was no concurrent
+//!    increment. Concurrent increments count as later, and are added.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,10 +22,10 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// The value; exact once those who increment are done and ordered before the call.
+    /// The value. It includes every increment that happens before the call.
     pub(crate) fn get(&self) -> u64 {
-        // Acquire: partner is the Release in `absolute`. Whoever sees what was added there sees words that
-        // are no older than those it was computed from.
+        // Acquire: partner is the Release in `absolute`. A thread that sees its addition sees words that are at least
+        // as new as those it was computed from.
         let ahead = self.ahead.load(Ordering::Acquire);
         ahead.wrapping_add(self.sum.get() as u64)
     }

@@ -36,7 +36,7 @@ struct Base {
 }
 
 impl Gauge {
-    /// The value; exact once those who change it are done and ordered before the call.
+    /// The value. It includes every change that happens before the call.
     pub(crate) fn get(&self) -> f64 {
         let base = self.lock();
         base.value + self.steps.get().wrapping_sub(base.steps) as f64

@@ -134,12 +134,12 @@ impl Handle {
     /// The `Content-Type` of what [`render`](Handle::render) renders.
     pub const CONTENT_TYPE: &'static str = "text/plain; version=0.0.4; charset=utf-8";
 
-    /// All series as Prometheus text, version 0.0.4: counters, gauges and histograms, each by name and then
-    /// by labels.
+    /// All series as Prometheus text, version 0.0.4: counters, gauges and histograms, sorted by name and then by
+    /// labels.
     ///
-    /// A count is exact once those who record are done and ordered before the call (joined, say). What is
-    /// recorded meanwhile may be in it or not; counters and counts never fall, except that a counter begins again at
-    /// 0 after 2^64 - 1. Threads that record do not wait for it. Linear in the series times the cores in use.
+    /// A count includes every recording that happens before the call. Concurrent recordings may be included or not.
+    /// Counters and counts never fall, except that a counter restarts at 0 after 2^64 - 1. Threads that record do not
+    /// wait for it. Linear in the series times the cores in use.
     pub fn render(&self) -> String {
         let Shared { counters, gauges, histograms, .. } = &*self.shared;
         let (mut out, now) = (String::new(), Instant::now());

@@ -141,7 +141,7 @@ impl<S> Group<S> {
         self.write().help.insert(text::metric_name(name), help);
     }
 
-    /// All families, sorted, copied so that nobody waits for the reader. Linear in the series.
+    /// All families, sorted, copied so that other threads need not wait for the reader. Linear in the series.
     pub(crate) fn families(&self) -> Vec<Family<S>> {
         let inner = self.read();
         let family = |(name, family): (&String, &Family<S>)| Family {

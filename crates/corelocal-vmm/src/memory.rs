@@ -48,7 +48,7 @@ impl Memory {
             return Err(io::Error::last_os_error());
         }
         let memory = Memory(NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?);
-        // SAFETY: the program fits; nobody else knows the memory yet.
+        // SAFETY: the program fits; no other thread knows the memory yet.
         unsafe { memory.at(CODE_AT).copy_from(payload::CODE.as_ptr(), payload::CODE.len()) };
         Ok(memory)
     }

@@ -131,7 +131,7 @@ impl Publications {
         let interval = &self.intervals[number as usize];
         interval.before.store(counter(), Ordering::Relaxed);
         let result = machine.set_clock(Publications::clock(number));
-        // Release: who sees it sees `before`. Partner: the load in `interval`.
+        // Release: a thread that sees it sees `before`. Partner: the load in `interval`.
         interval.after.store(counter(), Ordering::Release);
         result
     }

@@ -1,9 +1,9 @@
-//! The atomics every module uses, so that a model checker can replace them.
+//! The atomics that every module uses, so that a model checker can replace them.
 //!
-//! `atomic` is `core`'s, or loom's under `--cfg loom`: for state whose interleavings a loom test
-//! explores; `cell` likewise, which loom watches for races. `global` is always `core`'s: for
-//! process-wide words in statics (loom's atomics have no const constructor), which are set from any
-//! number of threads to values that do not depend on who comes first.
+//! `atomic` is `core`'s, or loom's under `--cfg loom`: for state whose interleavings a loom test explores. `cell` is
+//! replaced in the same way, and loom checks it for races. `global` is always `core`'s: for process-wide words in
+//! statics (loom's atomics have no const constructor), which any number of threads set to values that do not depend
+//! on their order.
 
 #[cfg(not(loom))]
 pub(crate) mod atomic {

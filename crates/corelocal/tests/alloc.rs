@@ -93,7 +93,7 @@ fn told(number: usize) -> *mut u8 {
     at
 }
 
-/// Whoever made it, it is whole; and gone.
+/// Checks that the text is whole, and frees it.
 fn free_told(at: *mut u8) {
     if at.is_null() {
         return;

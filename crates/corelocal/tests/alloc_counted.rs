@@ -17,8 +17,8 @@ const SIZES: [usize; 4] = [24, 100, 112, 2000];
 /// Objects that were asked for, of each of these sizes.
 static ASKED: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
-/// An object as a rule, which stays on its core; sometimes more of them than are there, which come from the store and
-/// go there. Little at a time: signal handlers do the same, and may have interrupted who holds the store's lock.
+/// Usually one object, which stays on its core; sometimes more than are cached, which come from the store and go back
+/// to it. Few at a time: signal handlers do the same, and may have interrupted the owner of the store's lock.
 fn some() {
     static TURN: AtomicU64 = AtomicU64::new(0);
     let turn = TURN.fetch_add(1, Ordering::Relaxed) as usize;
@@ -70,7 +70,7 @@ fn class_of(size: usize) -> alloc::ClassStats {
 fn what_was_asked_for_is_counted() {
     with("what_was_asked_for_is_counted", "stats", || {
         let [of_24, of_100, of_112, of_2000] = rage(100_000).map(|objects| objects as u64);
-        // Orphans are in nobody's hands, and in no cache: they go back with that.
+        // Orphaned objects are in no cache and not in use: this frees them.
         alloc::trim(0);
         for (size, objects) in [(24, of_24), (100, of_100 + of_112), (2000, of_2000)] {
             let class = class_of(size);
@@ -119,7 +119,7 @@ fn as_much_is_sampled_as_was_asked_for() {
 #[test]
 fn what_comes_from_the_store_is_sampled_as_well() {
     with("what_comes_from_the_store_is_sampled_as_well", "profile,profile-rate:256K,stats", || {
-        // Nobody writes to them: so they are addresses, and no memory.
+        // They are not written to: so they take addresses, and no memory.
         let objects: Vec<*mut u8> = (0..2000).map(|_| alloc::allocate(60_000)).collect();
         let found = profile::summary().in_use as f64;
         assert!(is_about(found, 120e6, 262_144.0), "{found}");

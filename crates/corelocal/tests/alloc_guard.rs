@@ -1,4 +1,4 @@
-//! Programs that are wrong, under `CORELOCAL_MALLOC=guard:1`: what they touch tells, with who allocated and who freed.
+//! Faulty programs under `CORELOCAL_MALLOC=guard:1`: the report names the stacks of the allocation and the free.
 #![cfg(not(any(loom, miri)))]
 
 mod faulty;

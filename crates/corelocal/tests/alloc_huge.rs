@@ -235,7 +235,7 @@ fn what_is_sparse_is_not() {
     );
 }
 
-/// Who is not told what the machine wants leaves it alone.
+/// A malloc that is not told the machine's setting leaves it alone.
 #[test]
 fn nothing_is_made_where_nobody_says_so() {
     let test = "nothing_is_made_where_nobody_says_so";

@@ -1,4 +1,4 @@
-//! Who sleeps until there is something to give back to the kernel wakes up when there is, and until all is given.
+//! A thread that sleeps until memory can be returned to the kernel wakes up for that, and until all is returned.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::mpsc::{self, Receiver};
@@ -65,7 +65,7 @@ fn sleeper() -> Receiver<()> {
     let (woken, wakes) = mpsc::channel();
     thread::spawn(move || {
         alloc::wait_for_idle();
-        // Nobody listens any more if that was too late.
+        // If it was too late the receiver is gone.
         _ = woken.send(());
     });
     wakes
@@ -106,14 +106,14 @@ fn pages_between_objects_are_worth_to_wake_up_for() {
         assert!(began.elapsed() < SOON, "it never sleeps");
         alloc::release_idle();
     };
-    // Once more, and nobody sleeps on.
+    // Once more: the thread does not sleep on.
     let more = thin(&many());
     last.recv_timeout(SOON).expect("it sleeps while there is something to give back again");
     free(&kept);
     free(&more);
 }
 
-/// What nobody wants back below a target is wanted when the program has grown beyond it.
+/// Memory that is kept because of a target is returned after the program has grown beyond the target.
 #[test]
 fn who_slept_below_the_target_wakes_up_beyond_it() {
     let _alone = alone();

@@ -1,8 +1,8 @@
-//! The malloc on machines of several NUMA nodes: what lies where, and where it goes back to. On emulated nodes, each
-//! thread of which says where it is, and on those of the machine.
+//! The malloc on machines with several NUMA nodes: on which node memory lies, and to which it returns. On emulated
+//! nodes, where each thread says where it is, and on those of the machine.
 //!
-//! Invariant: a core's caches belong to whoever runs there, on whatever node he says he is. So who wants memory of
-//! one node alone empties them first.
+//! Invariant: a core's caches belong to the threads that run there, on any emulated node. So a thread that wants
+//! memory of one node only empties them first.
 #![cfg(not(any(loom, miri)))]
 
 mod forked;
@@ -67,7 +67,7 @@ fn empty(objects: impl IntoIterator<Item = *mut u8>) {
     objects.into_iter().for_each(|object| unsafe { alloc::deallocate(object) });
 }
 
-/// Bytes of each node that somebody has.
+/// Bytes in use on each node.
 fn used() -> Vec<usize> {
     let stats = alloc::stats();
     stats.of_nodes[..stats.nodes].iter().map(|node| node.used).collect()
@@ -105,7 +105,7 @@ fn objects_are_of_the_node_that_asks() {
     });
 }
 
-/// Whoever frees them, on whatever node, among objects of others: each node has what it had, and gives it out again.
+/// Whichever node frees them, among objects of others: each node has its memory back, and allocates from it again.
 #[test]
 fn what_is_freed_goes_home() {
     on_nodes("what_is_freed_goes_home", 3, || {
@@ -216,7 +216,7 @@ fn memory_of_all_nodes_goes_back() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(scaled(20) as u32))]
 
-    /// Somebody who is on another node at each step.
+    /// A thread that is on another node at each step.
     #[test]
     fn scripts(bytes in prop::collection::vec(any::<u8>(), 0..800)) {
         static EMULATED: std::sync::Once = std::sync::Once::new();
@@ -345,7 +345,7 @@ fn pages_of(objects: &[*mut u8]) -> [usize; 64] {
     counts
 }
 
-/// Whoever writes to them first.
+/// Pages lie on the node of the thread that first writes to them.
 #[test]
 fn pages_are_on_the_node_that_asks() {
     let test = "pages_are_on_the_node_that_asks";
@@ -373,7 +373,7 @@ fn pages_are_on_the_node_that_asks() {
                 let nth = testing::node_of(objects[0]).unwrap();
                 assert!(alloc::stats().of_nodes[nth].number == *node && are_of(nth, &objects));
                 let at: Vec<usize> = objects.iter().map(|object| *object as usize).collect();
-                // Who has asked for them, unless the kernel was told where they are to lie.
+                // The allocating thread's node, unless the kernel was told where the pages are to lie.
                 let writer = if stats.displaced > 0 { cpus } else { &other.1 };
                 nodes::on(&writer[..1], || {
                     // SAFETY: within the objects.

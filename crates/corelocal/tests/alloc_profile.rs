@@ -162,7 +162,7 @@ fn objects_that_change_their_size() {
             let object = alloc::allocate_zeroed(300);
             assert!((0..300).all(|at| object.add(at).read() == 0));
             alloc::deallocate(object);
-            // As Rust's collections do it, who know sizes.
+            // Like Rust's collections, which know sizes.
             let layout = Layout::array::<u8>(200).unwrap();
             let object = CoreLocal.alloc(layout);
             let object = CoreLocal.realloc(object, layout, 1000);

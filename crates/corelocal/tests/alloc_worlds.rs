@@ -217,7 +217,7 @@ fn a_heap_for_rust() {
     assert!(long.iter().enumerate().all(|(nth, n)| nth as u64 == *n));
 }
 
-/// What grows where it is has grown, too: whoever gives memory back is started.
+/// Growth in place counts as well: it starts the thread that returns memory.
 #[test]
 fn growth_in_place_is_noticed() {
     static CALLS: AtomicUsize = AtomicUsize::new(0);
@@ -286,7 +286,7 @@ fn memory_goes_back() {
             (0..4).for_each(|_| _ = alloc::release_idle());
             assert!(resident() < before + (40 << 20), "{} of {before}", resident());
             empty(fill(1_000_000, 64));
-            // SAFETY: 64 bytes that nobody wrote to since.
+            // SAFETY: 64 bytes that did not change since.
             let whole =
                 |object: &*mut u8| unsafe { (0..64).all(|byte| object.add(byte).read() == 1) };
             let kept: Vec<_> = kept.into_iter().map(|(_, object)| object).collect();

@@ -37,7 +37,7 @@ fn bounds_of_a_clock_that_is_kept_right() {
                 let before = clock::realtime() as i64;
                 let now = match clock::now_bounded() {
                     Ok(now) => now,
-                    // Whoever sets the clock or switches its source makes it so.
+                    // Setting the clock or switching its source has this effect.
                     Err(Unbounded::Unsynchronised) if !is_synchronised() => {
                         return skip(TEST, "another process takes the clock's word away");
                     }
@@ -112,7 +112,7 @@ fn while_the_clock_is_slewed() {
                     && before <= now.latest.as_nanos() as u64;
                 SEEN.fetch_add(1, Ordering::Relaxed);
                 if !is_right {
-                    // Not in a handler that interrupted who holds it.
+                    // Not in a handler that interrupted the lock's owner.
                     if let Ok(mut wrong) = WRONG.try_lock() {
                         *wrong = Some((before, now, after));
                     }

@@ -1,4 +1,4 @@
-//! Clock pages in files: who may publish, who may read, and what is refused.
+//! Clock pages in files: which processes may publish and read, and what is refused.
 
 mod pages;
 
@@ -52,7 +52,7 @@ fn publish_and_read<P: Encoding>() {
     assert_eq!(subscriber.content(), Ok(&numbered::<P>(99)));
     publisher.publish(&numbered::<P>(100)).unwrap();
     assert_eq!(subscriber.content(), Ok(&numbered::<P>(100)));
-    // Remade while readers have the old file. Whoever removes it does not make room for a second writer.
+    // Replaced while readers have the old file. Removing it does not allow a second writer.
     fs::remove_file(&file.0).unwrap();
     assert_eq!(Publisher::<P>::create(file.c()).err(), Some(own));
     drop(publisher);

@@ -1,5 +1,5 @@
-//! Clock pages whose readers are disturbed and whose writers are killed: nobody sees a torn content, and the
-//! next writer goes on.
+//! Clock pages whose readers are disturbed and whose writers are killed: no reader sees a torn content, and the next
+//! writer continues.
 
 mod pages;
 mod storm;

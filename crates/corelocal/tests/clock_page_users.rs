@@ -248,7 +248,7 @@ fn a_page_that_was_renamed_has_one_publisher() {
     assert!(Publisher::<pvclock::Page>::create(&renamed).is_ok());
 }
 
-/// What an ended writer left is in nobody's way.
+/// The file of a writer that has ended can be taken over.
 #[test]
 fn a_new_page_is_whole_from_the_first_moment() {
     let file = File::new();

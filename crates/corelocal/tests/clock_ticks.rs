@@ -305,7 +305,7 @@ fn a_clock_that_is_set_is_noticed() {
             converter.refresh();
             let new = event();
             converter.refresh();
-            // What time it was on the old clock or the new, nobody knows. Monotonic time has not noticed.
+            // The time on the old clock or the new one is unknown. Monotonic time is not affected.
             assert!(off(&converter, &old).unwrap() < SLACK);
             assert!(off(&converter, &new).unwrap() < SLACK);
             if by.abs() > 1000 {

@@ -223,7 +223,7 @@ fn by_the_vdso() {
     by("by_the_vdso", "vdso", &[Backend::Vdso]);
 }
 
-/// Who has seen a time, from whatever cpu, gets none before it.
+/// After a thread has seen a time, no thread on any cpu gets an earlier one.
 fn backwards(each: u64) -> u64 {
     static LATEST: AtomicU64 = AtomicU64::new(0);
     let backwards = |number: u32| {

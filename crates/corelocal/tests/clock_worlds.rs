@@ -188,7 +188,7 @@ fn into_a_time_namespace_and_back() {
 fn started_in_a_time_namespace() {
     const TEST: &str = "started_in_a_time_namespace";
     let outside = vdso(libc::CLOCK_MONOTONIC);
-    // Before Linux 6.0 exec does not enter it, and who waits outside of it has no threads.
+    // Before Linux 6.0 exec does not enter it, and a process that waits outside of it has no threads.
     let go =
         || make_time_namespace().and_then(|()| enter(open(c"/proc/self/ns/time_for_children")));
     // SAFETY: between fork and exec the closure makes system calls only.

@@ -1,6 +1,6 @@
-//! Every futex operation between threads, and the world without private futexes.
+//! Every futex operation between threads, also without private futexes.
 //!
-//! No test sleeps and hopes: a waker repeats until the kernel says that it found somebody.
+//! No test relies on a sleep: a waker repeats until the kernel reports that it found a waiter.
 
 mod sandbox;
 
@@ -123,7 +123,7 @@ fn requeued_waiters_wait_elsewhere() {
     }
 }
 
-/// Why a scope must not change its meaning while somebody waits.
+/// Why a scope must not change its meaning while threads wait.
 #[test]
 fn private_and_shared_never_meet() {
     if !futex::features().private {

@@ -139,8 +139,8 @@ fn nothing_is_left_behind_without_sections() {
 /// A child has everything else: what a consumer was about to take, too, and what it was putting in order.
 const IN_HANDS: usize = 4 + 16;
 
-/// Children that are forked while others put in and take out: what is in the containers there is dropped
-/// once, and only what somebody had in his hands is not there.
+/// Children that are forked while other threads put in and take out: the containers' items are dropped once in the
+/// child; only items that a thread was just moving are missing.
 fn children_drop_what_they_have() {
     const THREADS: usize = 3;
     let bins = Bins::default();
@@ -155,7 +155,7 @@ fn children_drop_what_they_have() {
         }
         let wrong = (0..scaled(60).max(5)).find_map(|_| {
             in_child(|| {
-                // SAFETY: a copy of the containers, in a process where nobody else has them.
+                // SAFETY: a copy of the containers, in a process without other users of them.
                 drop(unsafe { std::ptr::read(&bins) });
                 let (never, often) = account();
                 (often > 0).then_some(1).or((never > THREADS * IN_HANDS).then_some(2))

@@ -55,7 +55,7 @@ fn sum() -> u64 {
     sum
 }
 
-/// Owners that are signalled and moved, owners that wait, lockers from afar, and everybody who freezes.
+/// Owners that are signalled and migrated, owners that wait, lockers on other cores, and freezes by all of them.
 fn nobody_is_there_twice(threads: usize, each: u64) {
     let done = AtomicBool::new(false);
     let (before, missed) = (sum(), MISSED.load(Ordering::Relaxed));
@@ -161,7 +161,7 @@ fn greedy_owners_do_not_starve_visitors() {
     });
 }
 
-/// A holder may freeze and trim: nobody who waits for it has anything frozen.
+/// An owner may freeze and trim: threads that wait for it have nothing frozen.
 #[test]
 fn a_holder_may_freeze() {
     static HELD: Lock<u64> = Lock::new(|| 0);
@@ -244,7 +244,7 @@ fn a_panicking_drop() {
     assert_eq!(LEFT.load(Ordering::Relaxed), 0);
 }
 
-/// A child has copies of all values, and locks that nobody held are free there.
+/// A child has copies of all values, and locks that were free at the fork are free there.
 #[test]
 fn fork_copies_the_values() {
     let lock: Lock<u64> = Lock::default();
@@ -279,7 +279,7 @@ fn thread_local_destructors_lock() {
     assert_eq!(sum, 100);
 }
 
-/// Without a fence nobody gets at another core's part; its own threads do not notice.
+/// Without a fence no thread gets another core's part; the core's own threads are not affected.
 #[test]
 fn a_refused_fence_is_an_error() {
     const TEST: &str = "a_refused_fence_is_an_error";

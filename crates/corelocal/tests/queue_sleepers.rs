@@ -1,5 +1,4 @@
-//! Consumers of a queue that sleep: nobody sleeps on when there is something, with and without what makes
-//! waking cheap.
+//! Sleeping consumers of a queue: none sleeps on while there are items, with and without asymmetric barriers.
 
 mod sandbox;
 mod storm;

@@ -194,7 +194,7 @@ fn hooks_run_only_when_they_must() {
     );
 }
 
-/// Others' items, found by whoever asks.
+/// Items of other cores are found by every thread.
 #[test]
 fn drains_reach_every_thread() {
     let stack: Stack<String> = Stack::new();

@@ -1,5 +1,5 @@
-//! Random scripts of what a stack can do, beside naive models: a bag, whichever slots the thread is given,
-//! and a `Vec` for each core where nobody else takes slots away.
+//! Random scripts of stack operations, compared with naive models: a bag, whichever slots the thread is given, and a
+//! `Vec` for each core where slots are not taken away.
 
 mod sandbox;
 

@@ -1,5 +1,5 @@
-//! Barriers under load: nobody passes before all are there, one leads, who gives up was not there; and the C
-//! library's beside it.
+//! Barriers under load: no thread passes before all have arrived, one leads, and a thread that times out is not
+//! counted. Beside them the C library's.
 
 mod mapped;
 mod storm;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use corelocal::sync::{Barrier, Shared};
 
-/// Each of so many threads meets the others so often; one leads each time, and nobody is a round ahead.
+/// Each of these threads meets the others this many times. One leads each time, and no thread is a round ahead.
 fn meet(threads: u32, rounds: u64, wait: &(impl Fn() -> bool + Sync)) {
     let arrived = AtomicU64::new(0);
     let leads = AtomicU64::new(0);
@@ -40,7 +40,7 @@ unsafe impl Sync for Theirs {}
 impl Theirs {
     /// Whether the caller is the one that is told apart.
     fn wait(&self) -> bool {
-        // SAFETY: initialised by whoever made it.
+        // SAFETY: initialised by its constructor.
         let result = unsafe { libc::pthread_barrier_wait(self.0.get()) };
         result == libc::PTHREAD_BARRIER_SERIAL_THREAD
     }
@@ -158,7 +158,7 @@ fn two_processes_meet_at_two_addresses() {
     // SAFETY: written once, before the child exists.
     unsafe impl Sync for Place {}
     let [mine, theirs] = mapped::twice::<Place>();
-    // SAFETY: nobody else has it yet.
+    // SAFETY: no other thread has it yet.
     unsafe { (*mine.0.get()).write(Barrier::with_scope(2)) };
     let rounds = storm::scaled(2_000);
     let meet = |place: &Place| {

@@ -56,7 +56,7 @@ enum Way {
     AllLocked,
 }
 
-/// Items through a queue of room for a few: whoever sleeps beside room or items does so for ever.
+/// Items through a queue with little room: a thread that sleeps although there are room or items sleeps for ever.
 fn a_queue(way: Way, gives_up: bool) {
     let (queue, room, items) = (Mutex::new(VecDeque::new()), Condvar::new(), Condvar::new());
     let (each, pairs) = (scaled(4_000), 4);
@@ -129,7 +129,7 @@ fn all_at_once_under_the_lock() {
     a_queue(Way::AllLocked, true);
 }
 
-/// Rounds in which all wait for all: each is a notification of all that nobody may miss.
+/// Rounds in which all wait for all: each is a notification of all that no thread may miss.
 #[test]
 fn thirty_two_meet() {
     let (arrived, changed) = (Mutex::new((0, 0)), Condvar::new());
@@ -541,8 +541,8 @@ impl Oracle for Pthread {
     }
 }
 
-/// What a script does: threads that do not wait yet take permits, or wait for them, and permits come. Nobody says
-/// which of several waiters gets one, so threads have no numbers in it.
+/// The operations of a script: threads that are not waiting take permits, or wait for them, and permits are added. It
+/// is unspecified which of several waiters gets one, so threads have no numbers in it.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Take,
@@ -555,8 +555,9 @@ enum Step {
 
 const THREADS: usize = 3;
 
-/// How many wait after each step, and how many permits were taken, and not got in time, in the end. A step has ended
-/// when nobody is on its way any more: as many of those that wait as permits came, or the one that it is about.
+/// The number of waiters after each step, and at the end the number of permits taken and of time-outs. A step is
+/// complete when all threads have come to rest: as many waiters as permits were added, or the one that the step is
+/// about.
 fn outcomes<O: Oracle>(script: &[Step]) -> Vec<usize> {
     enum News {
         Waits,

@@ -14,7 +14,7 @@ use corelocal::sync::{Deadline, Mutex, MutexGuard, Shared};
 use proptest::prelude::*;
 use storm::scaled;
 
-/// A value whose two halves agree whenever nobody holds the lock.
+/// A value whose two halves agree whenever the lock is free.
 #[derive(Default)]
 struct Pair(u64, u64);
 
@@ -38,7 +38,7 @@ fn thirty_two_threads() {
     assert_eq!(mutex.into_inner().0, 32 * each);
 }
 
-/// As above, by every way to lock: whoever gave up left nothing behind that keeps others asleep.
+/// The same with every way to lock: a thread that timed out leaves nothing behind that keeps others asleep.
 #[test]
 fn waiters_that_give_up() {
     let (mutex, taken) = (Mutex::new(Pair::default()), AtomicU64::new(0));
@@ -74,9 +74,9 @@ fn waiters_that_give_up() {
     assert_eq!((word, queue & !(1 << 31)), (0, 0));
 }
 
-/// The lock's two words, of a mutex that nobody uses.
+/// The lock's two words, of a mutex that is not in use.
 fn words<T>(mutex: &Mutex<T>) -> [u32; 2] {
-    // SAFETY: a mutex begins with its lock, two words; nobody changes them now.
+    // SAFETY: a mutex begins with its lock, two words, which do not change now.
     unsafe { std::ptr::from_ref(mutex).cast::<[u32; 2]>().read() }
 }
 
@@ -148,7 +148,7 @@ fn the_object_goes_right_after_the_unlock() {
             };
             // The guard is gone, and so may be the object, unless this was the last one.
             if is_last {
-                // SAFETY: nobody else uses it any more.
+                // SAFETY: it is no longer used.
                 unsafe { libc::munmap(object.0.cast(), page) };
             }
         };
@@ -292,9 +292,9 @@ enum Step {
 
 const THREADS: usize = 3;
 
-/// What the steps came to, each of the thread that took it: whether it has the lock. A thread that must wait is not
-/// waited for until the lock is free again, and while it waits the others do not lock, since nobody says who
-/// would be first.
+/// The results of the steps, each for its thread: whether it has the lock. A thread that must wait is not joined
+/// until the lock is free again. While it waits the others do not lock, since it is unspecified which thread would be
+/// first.
 fn outcomes<O: Oracle>(script: &[(usize, Step)]) -> Vec<(usize, bool)> {
     let oracle = O::default();
     let mut outcomes = Vec::new();

@@ -167,7 +167,7 @@ fn a_wait_goes_on_in_a_child_of_a_signal_handler() {
         }
         if began.elapsed() > LONG {
             if child > 0 {
-                // SAFETY: a child of this process that nobody has waited for.
+                // SAFETY: a child of this process that was not waited for yet.
                 unsafe { libc::kill(child, libc::SIGKILL) };
             }
             panic!("the child {child} still waits");

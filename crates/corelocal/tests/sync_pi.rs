@@ -241,7 +241,7 @@ fn deadlines<S: Scope>() {
         }
     }
     assert!(begin.elapsed() >= SHORT);
-    // Nobody waits any more: this must not reach anybody, nor take anything from who comes later.
+    // There is no waiter any more: this must not reach a thread, nor take a notification from a later one.
     never.notify_all(&guard);
     let (_guard, result) = never.wait_for(guard, SHORT).unwrap();
     assert!(result.timed_out());
@@ -250,7 +250,7 @@ fn deadlines<S: Scope>() {
 /// As many go on as notifications are made, if they look for what was meant.
 fn one<S: Scope>() {
     const WAITERS: u64 = 6;
-    // Tickets to take, and who has begun to wait.
+    // Tickets to take, and the number of threads that have begun to wait.
     let state = leaked::<_, S>((0u64, 0u64));
     let changed = PiCondvar::<S>::with_scope();
     let went_on = AtomicU64::new(0);
@@ -293,7 +293,7 @@ fn one<S: Scope>() {
     });
 }
 
-/// Waits with deadlines that race with notifications: none is lost that somebody waits for.
+/// Waits with deadlines that race with notifications: no notification is lost that a thread waits for.
 #[test]
 fn deadlines_race_with_notifications() {
     let tickets = leaked::<_, Private>(0u64);
@@ -416,14 +416,14 @@ fn a_middle_priority_does_not_keep_the_highest_waiting() {
     eprintln!("the highest waited {waited:?}, robust {waited_robust:?}, plain {waited_plain:?}");
 }
 
-/// Of those who wait for a condition the one of the highest priority goes on first.
+/// Of the waiters for a condition the one with the highest priority continues first.
 #[test]
 fn the_highest_is_notified_first() {
     const NAME: &str = "the_highest_is_notified_first";
     if !thread::spawn(|| become_fifo(1)).join().unwrap() {
         return sandbox::skip(NAME, "SCHED_FIFO is not permitted here");
     }
-    // Who waits, tickets, and in what order they were taken.
+    // The number of waiters, tickets, and the order in which they were taken.
     let state = leaked::<_, Private>((0usize, 0usize, Vec::<i32>::new()));
     let changed = PiCondvar::new();
     thread::scope(|scope| {
@@ -501,8 +501,8 @@ fn libc_agrees() {
     }
 }
 
-/// A sandbox that refuses such locks: who finds one owned is told, and nobody hangs.
-/// The calling thread ends its process if it yields.
+/// A sandbox that refuses such locks: a thread that finds one owned gets an error, and none hangs. The calling thread
+/// ends its process if it yields.
 fn end_at_yield() -> bool {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let is_call = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;

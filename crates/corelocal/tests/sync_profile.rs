@@ -1,5 +1,5 @@
-//! The profile of locks: nothing while nobody wants it, and what there is of each kind of wait while somebody does.
-//! Each test has a process of its own, since a profile is of a process.
+//! The profile of locks: empty while it is off, and each kind of wait while it is on. Each test has a process of its
+//! own, since a profile is of a process.
 
 mod asleep;
 mod forked;
@@ -332,7 +332,7 @@ fn what_a_process_leaves_in_a_folder() {
     let this = std::env::current_exe().unwrap();
     let files = String::from_utf8_lossy(&files[..len]);
     assert!(files.lines().any(|line| line.ends_with(this.to_str().unwrap())), "{files}");
-    // Nobody else may read it.
+    // Other users may not read it.
     use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(fs::metadata(&left[0]).unwrap().permissions().mode() & 0o777, 0o600);
 

@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(30);
 struct Ledger<W: Waiting> {
     pair: RobustMutex<[u64; 2], Shared, W>,
     visits: AtomicU64,
-    /// How often somebody was told of a death.
+    /// How often a death was reported.
     deaths: AtomicU64,
 }
 

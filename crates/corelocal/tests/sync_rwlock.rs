@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use corelocal::sync::{RwLock, RwLockUpgradableGuard, RwLockWriteGuard, Shared};
 use proptest::prelude::*;
 
-/// Two numbers that are equal whenever nobody writes.
+/// Two numbers that are equal whenever no writer is active.
 #[derive(Default)]
 struct Pair(AtomicU64, AtomicU64);
 
@@ -42,7 +42,7 @@ fn random(seed: &mut u64) -> u64 {
     *seed
 }
 
-/// One thing somebody does with the lock; whether it wrote.
+/// One operation on the lock. Returns whether it wrote.
 fn act<S: corelocal::sync::Scope>(lock: &RwLock<Pair, S>, seed: &mut u64) -> bool {
     let span = Duration::from_micros(random(seed) % 100);
     match random(seed) % 10 {
@@ -160,7 +160,7 @@ fn nobody_starves() {
     }
 }
 
-/// The lock may be freed by whoever gets it after the last one.
+/// The lock may be freed by the thread that gets it after the last one.
 #[test]
 fn it_may_be_freed_at_once() {
     for _ in 0..storm::scaled(300) {

@@ -1,4 +1,4 @@
-//! Objects in shared memory: made once, whoever comes first; refused if they are not what they should be;
+//! Objects in shared memory: made once, whichever process comes first; refused if they are not what they should be;
 //! used at two addresses and by two programs, one of which knows only the oldest futex calls.
 
 mod forked;
@@ -88,7 +88,7 @@ fn what_one_makes_others_open() {
     SharedBox::<AtomicU64>::unlink(&name.0).unwrap();
     assert_eq!(SharedBox::<AtomicU64>::unlink(&name.0), Err(SharedError::NotFound));
     assert_eq!(open::<AtomicU64>(&name).err(), Some(SharedError::NotFound));
-    // It stays for those who have it.
+    // It stays for processes that have it open.
     opened.store(10, Ordering::Relaxed);
     assert_eq!(made.load(Ordering::Relaxed), 10);
     assert_eq!(name.drafts(), 0);
@@ -232,7 +232,7 @@ fn the_first_to_make_it_wins() {
     }
 }
 
-/// Whoever is killed while it makes an object leaves none, or a whole one.
+/// A process that is killed while it makes an object leaves none, or a whole one.
 #[test]
 fn no_half_object_is_left_by_the_dead() {
     if !has_directory("no_half_object_is_left_by_the_dead") {

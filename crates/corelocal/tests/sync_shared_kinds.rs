@@ -128,7 +128,7 @@ fn other_side(all: &All, each: u64) -> i32 {
 #[test]
 fn each_kind_works_between_two_processes() {
     let each = storm::scaled(2_000);
-    // SAFETY: nobody else has its descriptor but the child, which uses this type.
+    // SAFETY: only the child inherits its descriptor, and uses this type.
     let all = unsafe { SharedBox::create_nameless(All::new()) }.unwrap();
     all.group.add(1);
     let child = fork(|| {
@@ -180,7 +180,7 @@ fn each_kind_has_a_layout_of_its_own() {
     layouts.sort_unstable();
     layouts.dedup();
     assert_eq!(layouts.len(), count);
-    // SAFETY: nobody else has its descriptor.
+    // SAFETY: only this process has its descriptor.
     let number = unsafe { SharedBox::create_nameless(AtomicU64::new(0)) }.unwrap();
     // SAFETY: likewise; opened as something else it is refused.
     let refused =

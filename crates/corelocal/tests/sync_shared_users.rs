@@ -135,7 +135,7 @@ fn a_group_shares_an_object_by_name() {
         return;
     }
     let name = Name::new("group");
-    // SAFETY: nobody cuts the file short.
+    // SAFETY: the file is not truncated.
     let made = unsafe { SharedBox::create_for_group(&name.0, ALICE, AtomicU64::new(7)) };
     let made = match made {
         Ok(made) => made,
@@ -383,7 +383,7 @@ fn untrusted_objects_of_huge_pages_are_refused() {
         eprintln!("skipped: {TEST}: memfd_create: {}", std::io::Error::last_os_error());
         return;
     }
-    // SAFETY: just opened, and of nobody else.
+    // SAFETY: just opened, and owned by nothing else.
     let huge = unsafe { std::os::fd::OwnedFd::from_raw_fd(huge) };
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
     // SAFETY: a descriptor of ours. A file of 1 GiB holds a page of any size that is the usual one.

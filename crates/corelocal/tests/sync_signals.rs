@@ -185,7 +185,7 @@ fn parkers_let_their_thread_go() {
     assert!(!ping.is_unparked() && !pong.is_unparked());
 }
 
-/// Whoever waits when it is set goes, though it is reset at once: pulses are enough.
+/// A thread that waits when it is set continues, even if it is reset at once: pulses are enough.
 #[test]
 fn pulses_let_all_go_that_were_there() {
     let event = ManualEvent::new(false);

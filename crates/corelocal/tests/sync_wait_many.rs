@@ -56,8 +56,8 @@ fn how_many_there_may_be() {
     assert!(events.iter().all(|event| !event.is_set()));
 }
 
-/// Threads that wait for both, threads that wait for one, and as many permits as they take in all. A wake-up
-/// that stayed with the wrong thread would leave somebody asleep.
+/// Threads that wait for both, threads that wait for one, and as many permits as they take in total. A wake-up that
+/// went to the wrong thread would leave another one asleep.
 #[test]
 fn no_wake_up_is_lost() {
     let (first, second) = (Semaphore::new(0), Semaphore::new(0));

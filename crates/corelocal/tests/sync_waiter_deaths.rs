@@ -37,7 +37,7 @@ fn process(does: impl FnOnce()) -> libc::pid_t {
 /// How this child has ended, now at the latest.
 fn killed(child: libc::pid_t) -> i32 {
     let mut status = 0;
-    // SAFETY: a child of ours that nobody has waited for; writes one number.
+    // SAFETY: a child of this process that was not waited for yet; writes one number.
     unsafe {
         libc::kill(child, libc::SIGKILL);
         libc::waitpid(child, &raw mut status, 0);
@@ -192,7 +192,7 @@ fn a_dead_leader_stops_nobody_at_a_barrier() {
     }
 }
 
-/// At its deadline one that waits sees that its round is over, and does not wait for who would have said so.
+/// At its deadline a waiter sees that its round is over, and does not wait for the thread that should have said so.
 #[test]
 fn a_dead_leader_delays_nobody_beyond_the_deadline() {
     static BARRIER: Barrier<Shared> = Barrier::with_scope(2);

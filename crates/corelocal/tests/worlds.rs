@@ -1,5 +1,5 @@
-//! The worlds a program may find itself in, each as a child process: who registered its threads,
-//! what the ids say, and that nothing is lost in any of them.
+//! The environments in which a program may run, each as a child process: the owner of its threads' registrations, the
+//! ids, and that nothing is lost in any of them.
 
 mod forked;
 mod sandbox;
@@ -47,9 +47,9 @@ fn a_mutex_is_passed_on() {
     assert_eq!(*mutex.lock(), THREADS as u64 * each);
 }
 
-/// Sections are used, but by who had bad luck 32 times, or was to run where another one had been interrupted
-/// while it took a slot: that one may not run for many milliseconds where others want the cpu, in which a thread does
-/// a good part of its work. Not in each of many storms, though.
+/// Critical sections are used, with two exceptions: a thread whose section was aborted 32 times, and one that had to
+/// use the slot of an interrupted thread, which may not run for many milliseconds if other threads want the cpu. In
+/// that time a thread does a good part of its work. Not in each of many storms, though.
 fn sections_are_used() {
     let mut fallbacks = rseq::stats().fallbacks;
     for _ in 0..20 {
@@ -193,7 +193,7 @@ fn a_vfork_child_counts_and_the_parent_goes_on() {
     });
     assert_eq!(code, 0);
     COUNTER.add(1);
-    // Nobody else ran in this process with this counter: nothing could be lost.
+    // No other thread ran in this process with this counter: nothing could be lost.
     assert_eq!(COUNTER.get(), 1002);
 }
 
@@ -215,7 +215,7 @@ fn refused_with_enosys() {
     }
 }
 
-/// Slots are not taken from their ids then, and who waits for a mutex has no fence.
+/// Slots are not taken from their ids then, and a thread that waits for a mutex has no fence.
 #[test]
 fn without_membarrier() {
     run_refusing("without_membarrier", libc::SYS_membarrier, When::Always, libc::EPERM, || {

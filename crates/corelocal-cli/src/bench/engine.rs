@@ -239,8 +239,8 @@ pub fn alternate<B: Body>(
     outcomes
 }
 
-/// The order of contestants in a round: rotated by one each time, and after a full turn backwards,
-/// so that nobody always runs first or always after the same neighbour.
+/// The order of contestants in a round: rotated by one each time, and after a full turn backwards, so that no
+/// contestant always runs first or always after the same neighbour.
 fn order(contestants: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..contestants).map(move |nth| {
         let nth = if round / contestants % 2 == 0 { nth } else { contestants - 1 - nth };

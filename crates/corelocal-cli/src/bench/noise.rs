@@ -1,10 +1,10 @@
-//! How quiet the machine was while something was measured, and what to do when it was not.
+//! How noisy the machine was during a measurement, and what to do about it.
 //!
-//! Steal is what the hypervisor gave to other guests while we wanted to run; the others' share is
-//! what other programs here used; involuntary switches are how often our kernel gave the measuring
-//! thread's cpu to somebody. All make figures worse without any fault of a contestant.
+//! Steal is the time that the hypervisor gave to other guests while this machine wanted to run. The others' share is
+//! the cpu time of other programs here. Involuntary switches are how often the kernel preempted the measuring thread.
+//! All of them make figures worse independently of the contestant.
 //!
-//! Invariant: observing never fails; what the system does not tell is `None` or zero.
+//! Invariant: observing never fails; values that the system does not provide are `None` or zero.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -81,7 +81,7 @@ impl Ticks {
         Some(Self { busy: user + nice + system + irq + softirq, steal })
     }
 
-    /// Share of the time in which somebody wanted to run that the hypervisor kept for others.
+    /// The share of the time with runnable threads that the hypervisor gave to other guests.
     fn stolen_until(self, to: Self) -> f64 {
         let steal = to.steal.saturating_sub(self.steal) as f64;
         let busy = to.busy.saturating_sub(self.busy) as f64;

@@ -51,7 +51,7 @@ struct Page {
     disruptions: Option<u64>,
     leap: Option<&'static str>,
     tai_offset_s: Option<i16>,
-    /// The user who publishes it.
+    /// The user id of its publisher.
     user: u32,
     /// Whether that is root, this process's user, or a device's driver.
     is_trusted: bool,

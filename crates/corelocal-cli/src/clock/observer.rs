@@ -1,12 +1,12 @@
-//! What is told of one back-end by a process that may use no better one: which serves in the end and
-//! why, what a reading costs, whether it agrees with the vDSO, and then how it goes on, sample by sample.
+//! Observations of one back-end, by a process that is limited to it: which one is used in the end and why, what a
+//! reading costs, whether it agrees with the vDSO, and its course, sample by sample.
 //!
 //! A process settles on one back-end. So the command starts this program again for each of them, with
-//! `CORELOCAL_CLOCK` set, and reads a line of JSON from it for each thing that it saw.
+//! `CORELOCAL_CLOCK` set, and reads a line of JSON from it for each observation.
 //!
 //! Invariants:
 //! 1. The first line is a [`Sight`], all others are [`Sample`]s.
-//! 2. It ends when its time is over, when nobody reads, and with its parent.
+//! 2. It ends when its time is over, when its output is closed, and with its parent.
 
 use std::process::ExitCode;
 use std::thread;
@@ -115,8 +115,8 @@ impl Agreement {
 
 /// The process.
 pub fn run(args: &ClockObserverArgs) -> anyhow::Result<ExitCode> {
-    // SAFETY: this option takes a signal number and touches no memory of ours. Best effort: without it
-    // the process ends when nobody reads any more.
+    // SAFETY: this option takes a signal number and touches no memory. Best effort: without it the process ends when
+    // its output is closed.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let mut clocks = if args.others { others() } else { Vec::new() };
     if !args.others {

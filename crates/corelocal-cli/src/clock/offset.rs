@@ -1,11 +1,11 @@
-//! How far a clock is from the kernel's, told as what is known for certain: at least this, at most that.
+//! The offset between a clock and the kernel's, as a lower and an upper bound.
 //!
-//! The kernel's clock is read before and after the other one. Whatever the other says lies between the
-//! two if it is right; how far between, nobody can tell.
+//! The kernel's clock is read before and after the other one. If that one is right, its value lies between the two
+//! readings; the exact position is unknown.
 //!
 //! Invariants:
 //! 1. `low <= high` for a kernel's clock that does not go back; both are nanoseconds, and wrap.
-//! 2. A clock whose zero lies elsewhere is compared with itself at an earlier time only ([`Offset::since`]).
+//! 2. A clock with another epoch is compared only with itself at an earlier time ([`Offset::since`]).
 
 use serde::{Deserialize, Serialize};
 

@@ -142,7 +142,7 @@ impl Row {
     }
 }
 
-/// Why a back-end is not there that nobody has doubted.
+/// Why a back-end is not available, if it was not found inconsistent.
 fn absence(backend: &str) -> &'static str {
     match backend {
         "paravirtual" => {

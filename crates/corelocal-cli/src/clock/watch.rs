@@ -106,7 +106,7 @@ impl Drop for Observer {
 }
 
 impl Watch {
-    /// Nobody is observed yet.
+    /// Creates a watch without observers.
     pub fn new() -> Watch {
         let (sender, lines) = mpsc::channel();
         Watch { observers: Vec::new(), lines, sender }

@@ -1,7 +1,7 @@
-//! What chronyd knows of the clock that it keeps: its tracking report, asked for over its own protocol.
+//! A client of chronyd: asks for its tracking report over its own protocol.
 //!
-//! The crate for that protocol (chrony-candm) is under the GPL, version 2 only, and brings an asynchronous
-//! runtime; this takes one packet each way, of version 6, which chronyd speaks since 3.0. All numbers are big
+//! The crate for that protocol (chrony-candm) is under the GPL, version 2 only, and brings an asynchronous runtime.
+//! This module sends one packet and receives one, of version 6, which chronyd speaks since 3.0. All numbers are big
 //! endian.
 //!
 //! | request: offset | field | reply: offset | field |
@@ -17,13 +17,13 @@
 //! A number has a signed exponent of 7 bits and a signed coefficient of 25: coefficient * 2^(exponent - 25).
 //!
 //! Any user can send to a socket of this process, and a UDP port from `net.ipv4.ip_unprivileged_port_start` on can be
-//! any user's. So a reply is chronyd's only by these rules:
+//! any user's. So a reply is accepted as chronyd's only by these rules:
 //!
 //! Invariants:
-//! 1. A reply counts only with the request's sequence number, which is random, from the address that was asked.
-//! 2. Nobody is waited for longer than [`PATIENCE`]; a place without chronyd answers at once.
+//! 1. A reply must have the request's sequence number, which is random, and come from the address that was asked.
+//! 2. A request waits for at most [`PATIENCE`]. A missing socket or port fails at once.
 //! 3. The socket's file, without which chronyd could not reply, is removed (`reply_socket.rs`).
-//! 4. chronyd's port is asked without being told to only while root alone may be there.
+//! 4. chronyd's UDP port is asked, unless the user says so, only while root alone can have it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -48,7 +48,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Where chronyd listens.
 const PORT: u16 = 323;
 
-/// The reference of a chronyd that follows nobody but is told to answer as if it did.
+/// The reference of a chronyd without a source that is configured to answer as if it were synchronised.
 const LOCAL: u32 = 0x7f7f_0101;
 
 /// What chrony takes for the worst error of an oscillator's rate besides what it measured
@@ -202,9 +202,9 @@ fn receive(
 /// chronyd's report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tracking {
-    /// 0: it follows nobody.
+    /// 0: it has no source.
     pub reference: u32,
-    /// 0: nobody.
+    /// 0: it has no source.
     pub stratum: u16,
     /// As in NTP: 1 and 2 a leap second, 3 unsynchronised.
     pub leap: u16,
@@ -324,8 +324,8 @@ impl Tracking {
 
     /// Whether the clock is to be trusted at this time, in nanoseconds since 1970.
     pub fn status(&self, now: u64) -> Status {
-        /// Measurements that may fail before nobody corrects the clock any more, and seconds that this is
-        /// not asked before.
+        /// The number of failed measurements after which chronyd no longer corrects the clock, and the seconds before
+        /// which this is not checked.
         const MISSED: f64 = 8.0;
         const LEAST: f64 = 64.0;
         if !self.follows_somebody() {

@@ -164,7 +164,7 @@ fn an_answer_over_a_socket() {
     let path = folder.path().join("chronyd.sock");
     let socket = UnixDatagram::bind(&path).unwrap();
     let place = [Place::Socket(path)];
-    // Nobody reads: the sender is not held up for long.
+    // The receiver does not read: the sender is not blocked for long.
     let began = Instant::now();
     assert!(Tracking::ask(&place).unwrap_err().contains("chronyd.sock"));
     assert!(began.elapsed() < Duration::from_secs(20));

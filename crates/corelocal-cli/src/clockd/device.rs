@@ -1,9 +1,10 @@
-//! The hypervisor's page, `/dev/vmclock0`, where there is one: how often it has disrupted this machine's
-//! counter, and which generation of the machine this is.
+//! The hypervisor's page, `/dev/vmclock0`, if it exists: the count of disruptions of this machine's counter, and the
+//! machine's generation.
 //!
-//! Both are carried on into what is published, so that whoever reads that page needs no other.
+//! Both are copied into the published page, so that its readers need no other.
 //!
-//! Invariant: a marker is told only by a page that was read whole; between two looks, the last one holds.
+//! Invariant: a marker is taken only from a page that was read consistently. Until the next such reading the last one
+//! holds.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;

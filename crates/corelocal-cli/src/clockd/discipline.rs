@@ -1,5 +1,5 @@
-//! What is known of the clock's error: whether anybody keeps it right, how far it may be off, which leap
-//! second is near. Here is what the kernel was told by whoever keeps it (chrony, ntpd, systemd-timesyncd).
+//! The state of the clock's synchronisation: whether a daemon maintains it, its maximum error, and the next leap
+//! second. This file reads it from the kernel, where the daemon (chrony, ntpd, systemd-timesyncd) has stored it.
 //!
 //! Invariant: bounds are rounded outwards.
 
@@ -9,7 +9,7 @@ use corelocal::clock::page::{Leap, Status};
 
 use super::bound::{self, Report};
 
-/// Who says so.
+/// The source of the information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Whose {
     /// The kernel.
@@ -42,11 +42,11 @@ pub struct Discipline {
     pub tai_offset: Option<i16>,
     /// The kernel's greatest error, which falls only when a daemon tells a new one.
     pub told_ns: u64,
-    /// Whether nobody told the kernel a greatest error since the clock was set.
+    /// Whether the kernel has no maximum error since the clock was set.
     pub is_reset: bool,
     /// Nanoseconds since 1970 when the clock was last compared with others, if that is told.
     pub measured: Option<u64>,
-    /// Who says so.
+    /// The source of the information.
     pub whose: Whose,
 }
 
@@ -59,7 +59,7 @@ const RESET_NS: u64 = 16_000_000_000;
 /// The answer of `adjtimex(2)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Kernel {
-    /// Whether somebody keeps the clock.
+    /// Whether a daemon maintains the clock.
     pub is_kept: bool,
     /// Whether no error was told since the clock was set.
     pub is_reset: bool,

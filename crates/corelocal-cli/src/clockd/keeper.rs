@@ -1,19 +1,19 @@
-//! From the kernel's clocks to what is published: a point, a rate, and the clock's jumps.
+//! From the kernel's clocks to the published state: a point, a rate, and the number of the clock's jumps.
 //!
-//! Way of a state: what happened to the clocks since the last one; the counter beside the clock's time; the
-//! rate over the last points, and the bound (`bound.rs` derives both).
+//! A state is computed in this order: the clocks' discontinuities since the last one; the counter beside the clock's
+//! time; the rate over the last points, and the bound (`bound.rs` derives both).
 //!
 //! Invariants:
-//! 1. The rate is of points since the counter was last disrupted. Until there are two, no page tells a time by the
-//!    counter.
-//! 2. The number of jumps never falls, not even from one keeper of a page to the next.
-//! 3. After something that no time daemon can have foreseen (a suspend, a migration, a snapshot restored),
-//!    the clock is not trusted until a daemon has looked at it again. chronyd says when it did; of others it
-//!    shows in a greatest error that falls.
-//! 4. After somebody set the clock, what chronyd had measured before is worth nothing: until it has measured
-//!    again, or told the kernel an error, as it does when it was itself who set the clock.
-//! 5. The hypervisor's marker counts by as much as it rises. A page for ClockBound's readers has the marker
-//!    itself, which they compare with the hypervisor's.
+//! 1. The rate is that of points since the counter was last disrupted. Until there are two, the published page gives
+//!    no time by the counter.
+//! 2. The number of jumps never falls, also from one publisher of a page to the next.
+//! 3. After a discontinuity that a time daemon cannot foresee (a suspend, a migration, a restored snapshot), the
+//!    clock is not trusted until a daemon has synchronised it again. chronyd says when it did; for others it shows in
+//!    a maximum error that falls.
+//! 4. After the clock was set, chronyd's earlier measurements are invalid until it has measured again, or has told
+//!    the kernel an error, as it does when it has set the clock itself.
+//! 5. The hypervisor's marker counts by its increments. A page for ClockBound's readers has the marker itself, which
+//!    they compare with the hypervisor's.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -58,7 +58,7 @@ struct Distrust {
     /// The error that the kernel had at the last look, and the source that was believed then.
     last: u64,
     whose: Whose,
-    /// It is only that somebody set the clock.
+    /// The only change is that the clock was set.
     was_set: bool,
 }
 
@@ -90,7 +90,7 @@ impl Distrust {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Happened {
     Nothing,
-    /// Somebody set the clock.
+    /// The clock was set.
     Set,
     /// The counter may have broken.
     Broken,
@@ -105,7 +105,7 @@ impl Keeper {
         jumps: Option<u64>,
         device: Option<Device>,
     ) -> Keeper {
-        // Nobody has watched the device since.
+        // The device was not watched since.
         let unwatched = u64::from(jumps.is_some() && device.is_some());
         let jumps = jumps.unwrap_or(0) + unwatched;
         Keeper {
@@ -281,7 +281,7 @@ impl Keeper {
         true
     }
 
-    /// Whether somebody set the clock, or the machine slept, was moved or restored.
+    /// Whether the clock was set, or the machine slept, was moved or restored.
     fn what_happened(&mut self) -> Happened {
         let now = clock::check();
         let mut happened = Happened::Nothing;

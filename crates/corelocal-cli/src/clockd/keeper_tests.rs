@@ -151,12 +151,12 @@ fn what_chrony_measured_before_is_worth_nothing() {
     };
     let (trusted, distrusted) = (Status::Synchronized, Status::Disrupted);
     assert_eq!(status(&measured(now - GHZ, false), Happened::Nothing), trusted);
-    // Set by chronyd, which told the kernel an error; by somebody else.
+    // Set by chronyd, which told the kernel an error; then by another program.
     assert_eq!(status(&measured(now - GHZ, false), Happened::Set), trusted);
     assert_eq!(status(&measured(now - GHZ, true), Happened::Set), distrusted);
     assert_eq!(status(&measured(now - GHZ, true), Happened::Nothing), distrusted);
     assert_eq!(status(&measured(now + 60 * GHZ, true), Happened::Nothing), trusted);
-    // A suspend: the kernel's error tells nothing, whoever is asked in between.
+    // A suspend: the kernel's error is meaningless, whichever source is asked in between.
     assert_eq!(status(&measured(now - GHZ, false), Happened::Broken), distrusted);
     assert_eq!(status(&kept(1), Happened::Nothing), distrusted);
     assert_eq!(status(&measured(now - GHZ, false), Happened::Nothing), distrusted);

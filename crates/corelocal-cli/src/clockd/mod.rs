@@ -1,5 +1,5 @@
-//! `corelocal clockd`: publishes this machine's clock, with how far it may be off, to a file in memory
-//! that any number of processes read.
+//! `corelocal clockd`: publishes this machine's clock and its error bound in a file in memory that any number of
+//! processes read.
 //!
 //! ```text
 //!   discipline.rs   what the kernel says of its clock (adjtimex)
@@ -13,13 +13,12 @@
 //!   mod.rs          the file, the rhythm, the end
 //! ```
 //!
-//! Exit codes: 0 its time was over, or a signal ended it; 1 it could not publish; 2 the command line is
-//! wrong.
+//! Exit codes: 0 its time was over, or a signal ended it; 1 it could not publish; 2 the command line is wrong.
 //!
 //! Invariants:
-//! 1. One process publishes to a file at a time; a second one says which is there, and ends.
-//! 2. It ends with a last publication which says that nobody corrects the clock any more. Killed, it
-//!    leaves what was published last, whose bounds grow.
+//! 1. One process publishes to a file at a time. A second one says which process publishes, and ends.
+//! 2. It ends with a last publication which says that the clock is no longer maintained. If it is killed, the last
+//!    publication stays, and its bounds grow.
 
 mod bound;
 pub mod chrony;
@@ -113,7 +112,7 @@ fn publish<P: page::Encoding>(
     let places = args.chrony.clone().map_or_else(Place::usual, |place| (vec![place], None));
     let mut asker = Asker::new(args.source, places, clock, args.max_error);
 
-    // Who reads the line below finds something in the file.
+    // Readers of the line below find a content in the file.
     let mut discipline = asker.ask()?;
     let (recovered, last) = (file.publisher.has_recovered(), file.publisher.last().is_some());
     file.publish(&keeper.state(&discipline, is_marker), &keeper)?;
@@ -122,7 +121,7 @@ fn publish<P: page::Encoding>(
         (false, true) => "; the page of an earlier writer goes on",
         (false, false) => "",
     };
-    // Nobody may be listening, which is no reason not to publish.
+    // Publishing goes on if standard output has no reader.
     let _ = output::print(format_args!(
         "process {} publishes {clock_name} to {} as {}, every {:?}: {}{took_over}\n",
         std::process::id(),
@@ -142,7 +141,7 @@ fn publish<P: page::Encoding>(
         if left.is_some_and(|left| left.is_zero()) {
             break "in time".to_owned();
         }
-        // Whoever fell silent may come back.
+        // A source that fell silent may come back.
         let now =
             asker.ask().unwrap_or(Discipline { whose: discipline.whose, ..Discipline::unknown() });
         let last = std::mem::replace(&mut discipline, now);

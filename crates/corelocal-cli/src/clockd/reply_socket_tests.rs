@@ -97,7 +97,7 @@ fn strangers_cannot_send_to_it() {
     let mut reply = [0; 8];
     let len = socket.datagram.recv(&mut reply).unwrap();
     assert_eq!(&reply[..len], b"right");
-    // No name is left where nobody answers, nor where a name would be too long.
+    // No file is left if there is no answer, nor if its name would be too long.
     drop(socket);
     assert!(ReplySocket::connected_to(&folder.path().join("no.sock")).is_err());
     assert!(bind(&stranger, &folder.path().join("x".repeat(120))).is_err());

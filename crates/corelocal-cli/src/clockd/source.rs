@@ -1,14 +1,14 @@
-//! Whom to believe about the clock: chronyd if it answers, or the kernel, which was told by whoever keeps the
-//! clock.
+//! The choice of the source for the clock's error: chronyd if it answers, otherwise the kernel's estimate, which a
+//! daemon has stored.
 //!
-//! chronyd knows more. What it tells the kernel is rounded to microseconds and grows by 500 ppm from then on,
-//! and unless it was told to (`rtcsync`) it leaves the kernel's flag at "unsynchronised".
+//! chronyd knows more. The error that it tells the kernel is rounded to microseconds and grows by 500 ppm from then
+//! on. Without `rtcsync` it leaves the kernel's flag at "unsynchronised".
 //!
 //! Invariants:
-//! 1. What is said is at most [`AGAIN`] old. What it is less certain by since then, `bound.rs` adds. After chronyd
-//!    fell silent, the clock runs free, and drifts as the worst does.
-//! 2. A chronyd that does not answer is asked again after [`AFTER_SILENCE`], so that waiting for it does not
-//!    disturb the rhythm of publications.
+//! 1. The information is at most [`AGAIN`] old. `bound.rs` adds the uncertainty since then. After chronyd fell
+//!    silent, the clock is assumed to run free, with the maximum drift.
+//! 2. A chronyd that does not answer is asked again after [`AFTER_SILENCE`], so that waiting for it does not delay
+//!    publications.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use crate::clock::counter::Point;
 use crate::clock::offset::kernel;
 use crate::units::nanos;
 
-/// Who is asked.
+/// The source that is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Source {
     /// chronyd where it answers, else the kernel
@@ -90,10 +90,10 @@ impl Asker {
         }
     }
 
-    /// What is known of the clock now.
+    /// The current state of the clock.
     ///
     /// # Errors
-    /// A sentence, if nobody answers who should.
+    /// A sentence, if the required source does not answer.
     pub fn ask(&mut self) -> anyhow::Result<Discipline> {
         let asked = Kernel::ask();
         if let Some(most) = self.vouched {
@@ -151,7 +151,7 @@ impl Asker {
         }
     }
 
-    /// Who is believed, in words.
+    /// The source in use, in words.
     pub fn whose(&self, discipline: &Discipline) -> String {
         match (discipline.whose, &self.state) {
             (Whose::User, _) => "says --max-error".to_owned(),

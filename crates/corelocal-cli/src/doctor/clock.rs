@@ -25,7 +25,7 @@ pub struct Clock {
     pub fallbacks: Vec<(Cause, u32)>,
     /// `CORELOCAL_CLOCK`, where it limits the choice.
     pub limit: Option<String>,
-    /// Whether somebody keeps the realtime clock right; `None` where the kernel does not say.
+    /// Whether the realtime clock is synchronised. `None` if the kernel does not say.
     pub synchronised: Option<bool>,
 }
 

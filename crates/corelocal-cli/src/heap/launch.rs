@@ -225,7 +225,7 @@ fn ask(child: &mut Child, folder: &Folder) -> Vec<PathBuf> {
         let sizes = profiles.iter().filter_map(|path| Some(path.metadata().ok()?.len()));
         let size: u64 = sizes.sum();
         let is_whole = |path| file::read(path).is_ok_and(|heap| heap.is_whole);
-        // What still grows is not read: that takes time from who writes it.
+        // A file that still grows is not read, which would slow its writer down.
         if size != seen {
             (seen, grew) = (size, Instant::now());
         } else if !profiles.is_empty() && profiles.iter().all(|path| is_whole(path)) {
@@ -330,7 +330,7 @@ mod tests {
         // The standard library has one for overflows of stacks.
         assert!(catches(me, libc::SIGSEGV));
         assert!(!catches(me, ASKS));
-        // Nothing is known of nobody.
+        // Nothing is known of a process that does not exist.
         assert!(catches(u32::MAX, ASKS));
     }
 

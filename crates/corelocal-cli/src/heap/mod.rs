@@ -1,18 +1,18 @@
-//! `corelocal heap`: who has how much memory; from files that corelocal's malloc wrote, or of a program that is run
-//! for it.
+//! `corelocal heap`: heap use by call site, from files that corelocal's malloc wrote, or of a program that is run for
+//! it.
 //!
 //! ```text
-//!   launch.rs   a program, with a folder for the profiles of all processes that come of it
-//!   cause.rs    why it left none
-//!   file.rs     what a process wrote
-//!   sites.rs    stacks become functions
+//!   launch.rs      a program, with a folder for the profiles of all processes that it starts
+//!   cause.rs       why it left none
+//!   file.rs        the file of a process
+//!   sites.rs       stacks become functions
 //!   summary.rs     functions become call sites with their callers
-//!   fold.rs     of many processes, those that are told in full
-//!   text.rs     the table
-//!   diff.rs     what came and went between two profiles
+//!   fold.rs        selects the processes that are shown in full
+//!   text.rs        the table
+//!   diff.rs        the difference between two profiles
 //!   diff_text.rs   the table of that
-//!   pprof.rs    a profile for pprof
-//!   flame.rs    a flame graph
+//!   pprof.rs       a profile for pprof
+//!   flame.rs       a flame graph
 //! ```
 //!
 //! Exit codes: those of the program, if one was run, or 125 to 127 as `run` has them; else, or if the program's is 0:

@@ -1,9 +1,9 @@
-//! A profile as pprof reads it: `profile.proto`, compressed with gzip. `go tool pprof FILE`, speedscope, Grafana
+//! A profile in the format of pprof: `profile.proto`, compressed with gzip. `go tool pprof FILE`, speedscope, Grafana
 //! Pyroscope and others open it.
 //!
 //! Invariants:
 //! - String 0 is empty, and numbers of mappings, locations and functions begin with 1: 0 means none.
-//! - Functions and lines are told here, so nobody needs the program's files.
+//! - Functions and lines are included, so the program's files are not needed.
 
 use std::collections::HashMap;
 use std::io::Write as _;

@@ -19,7 +19,8 @@ use crate::output::{complain, one_line, shared_line};
 /// What is said of callers that the copy of the stack has no room for.
 const BEYOND: &str = "[callers beyond the copy of the stack]";
 
-/// What has what the malloc's library asks libc for, whoever's call made it do so: its thread has memory of libc's.
+/// The call site of the memory that the malloc's library requests from libc, whichever call caused it: its thread
+/// uses libc's memory.
 const OWN: &str = "[the malloc itself]";
 
 /// How maps name a file that was deleted, or replaced by another one of its name.

@@ -1,6 +1,6 @@
-//! What is shown of a process: its call sites, and who called them.
+//! What is shown of a process: its call sites and their callers.
 //!
-//! Invariant: sites are in the order of their bytes.
+//! Invariant: sites are sorted by their bytes.
 
 use std::collections::HashMap;
 

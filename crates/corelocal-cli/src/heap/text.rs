@@ -1,4 +1,4 @@
-//! The table on the terminal, and beneath it, for the first few call sites, who called them.
+//! The table on the terminal. Below it, for the first few call sites, their callers.
 //!
 //! Invariant: figures are never broken across lines; names of functions are.
 

@@ -1,20 +1,20 @@
-//! `corelocal locks`: who waits for which lock, how long, and who made others wait; of a process that runs, or of a
-//! program that is started for it.
+//! `corelocal locks`: lock contention, with waiters and owners, in a running process or in a program that is started
+//! for it.
 //!
 //! ```text
-//!   launch.rs   a program, and the profiles of all processes that come of it
-//!   attach.rs   a process: where its profile is, and what to do where there is none
+//!   launch.rs       a program, and the profiles of all processes that it starts
+//!   attach.rs       a process: where its profile is, and what to do if there is none
 //!   proc_files.rs   files of /proc/PROCESS, up to a limit
-//!   summary.rs     a profile becomes numbers, names and places
-//!   call_stacks.rs   stacks become names of functions
-//!   text.rs     the table
-//!   order/      the same of a record of the order of locks: cycles in it, and deadlocks
+//!   summary.rs      converts a profile to numbers, names and places
+//!   call_stacks.rs  converts stacks to names of functions
+//!   text.rs         the table
+//!   order/          the same for a record of the order of locks: cycles in it, and deadlocks
 //! ```
 //!
-//! Exit codes: those of the program, if one was run; else 0 done, 3 the process cannot be looked at.
+//! Exit codes: that of the program, if one was run; otherwise 0 done, 3 the process cannot be read.
 //!
 //! Invariants:
-//! - What was switched on is switched off again, also after Ctrl-C.
+//! - Recording that was switched on is switched off again, also after Ctrl-C.
 //! - Progress is drawn on standard error, and only when that is a terminal.
 
 mod attach;

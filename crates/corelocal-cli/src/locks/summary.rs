@@ -39,20 +39,20 @@ pub struct Lock {
     pub lock: String,
     pub address: String,
     pub kind: &'static str,
-    /// Whether somebody holds it whom others wait for.
+    /// Whether it has an owner that others wait for.
     pub is_lock: bool,
     pub waits: u64,
     pub sleeps: u64,
     /// Waits that ended without it.
     pub gave_up: u64,
-    /// Who waits at the moment.
+    /// The number of threads that wait at the moment.
     pub waiting: u64,
     pub total_ns: u64,
     pub mean_ns: u64,
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub longest_ns: u64,
-    /// The longest time in which somebody waited and nobody who did got it.
+    /// The longest time in which threads waited and none of them acquired the lock.
     pub longest_held_ns: u64,
     pub histogram: Vec<Bucket>,
     pub worst_holder: Option<Place>,
@@ -135,7 +135,7 @@ impl Process {
         self.left_out = before - self.locks.len();
     }
 
-    /// Nobody waited for anything.
+    /// No thread has waited.
     pub fn is_empty(&self) -> bool {
         self.locks.is_empty() && self.missed_waits == 0
     }

@@ -1,4 +1,4 @@
-//! The table on the terminal, and beneath it, for the first few locks, how long the waits were and who was where.
+//! The table on the terminal. Below it, for the first few locks, the distribution of the waits, and the stacks.
 //!
 //! Invariant: figures are never broken across lines; names of locks are.
 

@@ -1,9 +1,9 @@
-//! Makes our malloc's library where it is missing: `cargo run` builds this command and not the library, which is
-//! none that a program could link.
+//! Builds corelocal's malloc library if it is missing: `cargo run` builds this command but not the library, which the
+//! command does not link.
 //!
 //! Invariants:
-//! - Only a command that `cargo run` has started from these sources builds anything, and says so before.
-//! - What cannot be built stays missing, and who needs it says what to do (`library.rs`).
+//! - Only a command that `cargo run` has started from these sources builds anything, and it says so before.
+//! - If the build fails the library stays missing, and the caller says what to do (`library.rs`).
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

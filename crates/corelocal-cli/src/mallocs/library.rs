@@ -202,7 +202,7 @@ pub fn beside_this_program(places: &[&str], name: &str) -> Option<PathBuf> {
     found.find(|path| path.is_file())
 }
 
-/// A library that somebody names.
+/// A library that the user names.
 ///
 /// # Errors
 /// What is wrong with it.

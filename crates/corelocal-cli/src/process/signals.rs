@@ -1,9 +1,9 @@
-//! Ctrl-C, and being asked to end: seen by who looks, so that what was begun is brought to its end.
+//! Handling of Ctrl-C and SIGTERM: they set a flag, so that the current work can be completed.
 //!
 //! Invariants:
 //! 1. The handler adds a bit to one word and one to another, and does nothing else.
-//! 2. A signal that was ignored when we began stays ignored, for a program that we run, too: nohup(1) and shells
-//!    without job control ask for that.
+//! 2. A signal that was ignored at the start stays ignored, also for a program that is run: nohup(1) and shells
+//!    without job control rely on that.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -86,7 +86,7 @@ pub fn came_for_us() -> bool {
     CAME.load(Ordering::Relaxed) & FOR_US != 0
 }
 
-/// SIGINT, SIGTERM and SIGHUP, kept back: for who waits for time to pass and has nothing else to do.
+/// SIGINT, SIGTERM and SIGHUP, blocked, for a thread that only waits for time to pass.
 pub struct Kept(libc::sigset_t);
 
 impl Kept {

@@ -90,7 +90,7 @@ pub struct Entry {
     pub text: Markup,
 }
 
-/// A plot, narrow and wide: what it shows, the same for who does not see it, and a legend.
+/// A plot, narrow and wide: its title, a text alternative for screen readers, and a legend.
 pub fn figure(
     key: &Markup,
     spoken: &str,

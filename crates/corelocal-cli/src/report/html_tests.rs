@@ -119,7 +119,7 @@ fn things_with_names_have_bars_each() {
     let page = page(&report, None).unwrap();
     let (_, after) = page.split_once("<h3>second load</h3>").expect("a heading");
     let (plot, _) = after.split_once("</figure>").expect("a plot");
-    // Who was not measured there has no bar.
+    // Contestants without a measurement there have no bar.
     assert_eq!(plot.matches("class=\"name\"").count(), measured);
     assert!(page.contains("<h3>first &lt;load&gt;</h3>"));
 }

@@ -181,7 +181,7 @@ pub struct Stat {
     pub n: usize,
 }
 
-/// A figure somebody published.
+/// A figure published elsewhere.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Published {
     /// The value, in `unit`.

@@ -1,9 +1,9 @@
 //! A report on the terminal: aligned tables that stay readable at 80 columns.
 //!
 //! Invariants:
-//! - Every function returns text with colour; whoever prints it does so through `anstream`, which
-//!   drops the colour when the output is not a terminal or `NO_COLOR` is set.
-//! - Emphasis never rests on colour alone: our own rows carry a mark, verdicts are words.
+//! - Every function returns text with colour. It is printed through `anstream`, which drops the colour when the
+//!   output is not a terminal or `NO_COLOR` is set.
+//! - Emphasis never relies on colour alone: corelocal's rows carry a mark, verdicts are words.
 //! - Figures are never broken across lines; labels and remarks are.
 
 use std::fmt::Write as _;

@@ -90,7 +90,7 @@ impl Place {
         words
     }
 
-    /// What was written, when the program has ended; nothing if nobody wrote.
+    /// The program's statistics, when it has ended. `None` if it wrote none.
     pub fn read(&self, program: u32) -> Option<Tally> {
         let files = self
             .folder

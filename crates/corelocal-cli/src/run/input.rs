@@ -81,7 +81,7 @@ fn in_memory() -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor, of nobody else.
+    // SAFETY: a new descriptor, which is owned by nothing else.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 

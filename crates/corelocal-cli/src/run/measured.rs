@@ -91,7 +91,7 @@ impl Answer {
     pub fn remarks(&self) -> Vec<String> {
         match self.interrupted {
             None => self.bad_ends(),
-            // Who is interrupted ends as it does, with any malloc.
+            // An interrupted run ends like this, with any malloc.
             Some(Interrupted { signal, whole_runs: 0 }) => {
                 vec![format!("Interrupted by signal {signal}: figures are of a part of one run.")]
             }
@@ -239,7 +239,7 @@ pub mod tests {
         let all =
             Answer::new(&[], mallocs(), vec![killed(), killed()], vec![None, None]).bad_ends();
         assert_eq!(all, ["Runs ended with signal 9, whatever the malloc."]);
-        // Interrupted before the second one's turn: nobody's fault.
+        // Interrupted before the second one's turn: not counted against either.
         let mut first = Answer::new(&[], mallocs(), vec![killed(), vec![]], vec![None, None]);
         assert_eq!(first.remarks().len(), 1);
         first.interrupted = Some(Interrupted { signal: 9, whole_runs: 0 });

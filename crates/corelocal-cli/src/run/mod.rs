@@ -127,7 +127,7 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
         }
     }
     progress.show("counting hits", &chosen);
-    // A run more, whose time is nobody's.
+    // One more run, whose time is not counted.
     let mut tallies: Vec<Option<Tally>> = mallocs.iter().map(|_| None).collect();
     for (malloc, (tally, runs)) in mallocs.iter().zip(tallies.iter_mut().zip(&runs)) {
         *tally = runs.iter().find_map(|run| run.tally.clone());

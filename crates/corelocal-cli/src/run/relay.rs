@@ -79,8 +79,8 @@ pub fn came() -> Option<i32> {
     Some(CAME.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
 }
 
-/// Ends this process by the signal that ended the program, without a second core file. Returns only if
-/// the signal ends nobody.
+/// Ends this process by the signal that ended the program, without a second core file. Returns only if the signal
+/// does not end a process.
 pub fn end_by(signal: libc::c_int) {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a valid limit, a valid disposition, a valid set, and our own number.

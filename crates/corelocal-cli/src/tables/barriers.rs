@@ -113,7 +113,7 @@ impl Meeting for Pthread {
 
 impl Drop for Pthread {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it is no longer used.
         unsafe { libc::pthread_barrier_destroy(self.0.get()) };
     }
 }

@@ -123,7 +123,7 @@ impl Counters {
         unsafe { function(self.area, self.slots.as_ptr(), times) };
     }
 
-    /// The sum of all counters: exact once those who add are done.
+    /// The sum of all counters. Exact if all additions happen before the call.
     pub fn total(&self) -> u64 {
         let words = (0..self.capacity)
             .flat_map(|slot| (0..IN_TURN).map(move |nth| slot * SLOT_LEN / size_of::<i64>() + nth));
@@ -131,7 +131,7 @@ impl Counters {
             // SAFETY: inside the mapping, aligned; zero or written by the sections alone, whole
             // words at a time.
             let word = unsafe { AtomicI64::from_ptr(self.slots.as_ptr().add(word)) };
-            // Relaxed: whoever wants an exact sum has joined the threads that added.
+            // Relaxed: a caller that wants an exact sum has joined the threads that added.
             word.load(Ordering::Relaxed)
         });
         values.sum::<i64>() as u64
@@ -140,7 +140,7 @@ impl Counters {
 
 impl Drop for Counters {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length; whoever could use it borrowed `self`.
+        // SAFETY: mapped by `new` with this length; all users have borrowed `self`.
         unsafe { libc::munmap(self.slots.as_ptr().cast(), self.capacity * SLOT_LEN) };
     }
 }

@@ -1,9 +1,8 @@
-//! Contestants whose work is checked: a counter that loses increments or a pool that loses objects
-//! is not fast but wrong, so it leaves the table.
+//! Contestants whose work is checked: a counter that loses increments or a pool that loses objects is wrong, and
+//! leaves the table.
 //!
-//! Invariant: every operation asked for, also during calibration, is noted where the one who asks
-//! is the only writer, and compared with what the contestant has to show after each round, when all
-//! threads have been joined.
+//! Invariant: every requested operation, also during calibration, is counted in a place with a single writer, and
+//! compared with the contestant's state after each round, when all threads have been joined.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,8 +37,7 @@ pub trait Subject: Send + Sync {
     /// Does `operations`, as thread number `thread`.
     fn work(&self, thread: usize, operations: u64);
 
-    /// Whether it has to show what `asked` operations since it was made must have left; asked when
-    /// nobody works.
+    /// Checks that its state is that after `asked` operations since it was made. Called while no thread works.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! Condition variables: two threads that wake each other in turn, and one that wakes many.
 //!
 //! Invariants:
-//! - Who notifies holds the lock, as the usual way of writing it has it; a row of ours says so to the condition
-//!   variable. Nothing else is done under the lock than to say whose turn it is.
-//! - How many turns there were is counted where the threads meet, and compared with what was asked for.
+//! - The notifying thread holds the lock, as is common; one of corelocal's rows tells the condition variable so.
+//!   Under the lock only the turn is changed.
+//! - Turns are counted where the threads meet, and compared with the requested number.
 
 mod monitors;
 mod ping_pong;

@@ -1,9 +1,9 @@
-//! What it costs to find that a futex need not sleep and that nobody needs waking: the calls that a
-//! lock makes for nothing, and what a private futex saves on them.
+//! The cost of futex calls that neither sleep nor wake: the calls that a lock makes in vain, and what a private futex
+//! saves on them.
 //!
 //! Invariants:
-//! - Every call is tried once before it is timed; a row whose call gives another result than the
-//!   operation should (a seccomp filter, an older kernel) says so and is not timed.
+//! - Every call is tried once before it is timed. A row whose call gives another result than the operation should (a
+//!   seccomp filter, an older kernel) says so and is not timed.
 //! - The words are never woken or changed, so no call sleeps.
 
 use std::sync::atomic::AtomicU32;

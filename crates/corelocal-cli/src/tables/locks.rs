@@ -1,9 +1,9 @@
-//! The mutual exclusion of threads: what one turn costs, and how fairly the turns are given.
+//! Mutual exclusion: what one turn costs, and how fairly the turns are distributed.
 //!
 //! Invariants:
-//! - A turn is lock, one addition to a word behind the lock, unlock; nothing in between turns. Each contestant
-//!   counts in a plain word, so that one that excludes nobody leaves the table.
-//! - pthread's locks are told their kind when they are made, and that they took it is looked at.
+//! - A turn is lock, one addition to a protected word, unlock; no work in between turns. Each contestant counts in a
+//!   plain word, so one that does not exclude leaves the table.
+//! - pthread's locks are told their kind when they are made, and the result is checked.
 
 pub mod foreign;
 mod pthread;

@@ -1,20 +1,20 @@
-//! Mallocs beside each other: how long their work takes and how much memory it costs.
+//! Comparison of mallocs: the time and memory of their loads.
 //!
 //! ```text
-//!   rivals.rs   who takes part
-//!   work.rs     the loads of the suite, and the process that runs one
+//!   rivals.rs      the contestants
+//!   work.rs        the loads of the suite, and the process that runs one
 //!   micro.rs | threads.rs | cfrac.rs | large.rs    the loads
-//!   heap.rs     what loads are made of
-//!   retention.rs     memory of idle threads, and after all was given back
-//!   start.rs    how much later a program starts
-//!   latency.rs    how long requests to a server take
-//!   modes.rs    what it costs to count, to guard and to sample
+//!   heap.rs        common code of the loads
+//!   retention.rs   memory of idle threads, and after all was freed
+//!   start.rs       how much later a program starts
+//!   latency.rs     how long requests to a server take
+//!   modes.rs       the cost of counting, guarding and sampling
 //! ```
 //!
 //! Invariants:
-//! - Every figure is from a process that ran nothing but its load, with the malloc preloaded.
-//! - These tables take minutes. In `report` are a handful of the loads, and memory that is kept unless it is to be
-//!   quick; `bench` measures all.
+//! - Every figure is from a process that ran only its load, with the malloc preloaded.
+//! - These tables take minutes. `report` has a few of the loads, and retained memory unless it is to be quick;
+//!   `bench` measures all.
 
 mod cfrac;
 mod heap;

@@ -1,8 +1,8 @@
-//! A recorder for the crate `metrics`, for rows that record through its macros: the registry of
-//! `metrics-util`, in which the Prometheus exporter and others keep their values.
+//! A recorder for the crate `metrics`, for rows that record through its macros: the registry of `metrics-util`, in
+//! which the Prometheus exporter and others keep their values.
 //!
-//! Invariant: one recorder for the process, as the macros have it; so totals go on from row to row,
-//! and whoever checks one compares with what was there before.
+//! Invariant: one recorder for the process, as the macros require. So totals continue from row to row, and a check
+//! compares with the total before its row.
 
 use std::sync::{Arc, OnceLock};
 
@@ -61,7 +61,7 @@ pub fn counted(name: &'static str) -> anyhow::Result<u64> {
     Ok(registry()?.get_or_create_counter(&key, value))
 }
 
-/// The histogram of this name, as it keeps its values until somebody takes them.
+/// The histogram with this name, which keeps its values until they are taken.
 ///
 /// # Errors
 ///

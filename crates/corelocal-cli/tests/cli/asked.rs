@@ -1,5 +1,5 @@
-//! `corelocal heap` and `corelocal locks` with a program that they run, when signals come, and `clockd`: who is ended,
-//! who is not, and what is left behind.
+//! Signals to `corelocal heap` and `corelocal locks` with a program that they run, and to `clockd`: which processes
+//! end, and what is left behind.
 
 use std::io::{BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -90,7 +90,7 @@ fn signals_that_are_ignored_stay_ignored() {
     }
 }
 
-/// Nor does a publisher of the clock end by them, who waits for signals in another way.
+/// A publisher of the clock, which waits for signals in another way, is not ended by them either.
 #[test]
 fn a_publisher_goes_on_behind_nohup() {
     let (_folder, page) = clock::folder();

@@ -90,7 +90,7 @@ fn chrony_is_believed_where_it_answers() {
     assert_eq!((code, &said["status"]), (Some(0), &Value::from("synchronized")), "{said}");
     let error = said["max_error_ns"].as_u64().expect("an error");
     assert!(error >= 976_562, "{said}");
-    // It falls silent: nobody corrects the clock any more.
+    // chronyd falls silent: the clock is no longer corrected.
     chronyd.be_silent();
     let said = wait_for(&page, "silence", |said| said["status"] == "free-running");
     assert!(said["max_error_ns"].as_u64() >= Some(error), "{said}");
@@ -113,7 +113,7 @@ fn the_kernel_is_asked_where_chrony_is_silent() {
     };
     assert!(daemon.says.contains("says chronyd"), "{}", daemon.says);
     chronyd.be_silent();
-    // What the kernel was told here, nobody knows; but it is not this.
+    // The kernel's own error is unknown here, but it is another one.
     let error = |said: &Value| said["max_error_ns"].as_u64();
     let first = error(&read(&page).1);
     let drift_of_a_minute = 30_000_000;
@@ -165,7 +165,7 @@ fn a_hypervisors_disruptions_are_carried_on() {
         wait_for(&page, "the marker rises", |said| said["disruptions"] == then);
         daemon.signal(libc::SIGKILL);
         daemon.end();
-        // Nobody has watched the device meanwhile.
+        // The device was not watched meanwhile.
         let daemon = Daemon::start(&page, &args).expect("it could before");
         let again = read(&page).1["disruptions"].as_u64();
         assert_eq!(again, Some(if encoding == "vmclock" { then + 1 } else { then }));
@@ -276,7 +276,7 @@ fn a_real_chrony_is_understood() {
             thread::sleep(Duration::from_millis(100));
         }
     }
-    // Whoever follows nobody is not believed, whatever it says of its error.
+    // A chronyd without a source is not believed, whatever error it reports.
     drop(client);
     let args = [&ENCODING[..], &["--source", "chrony", "--chrony", udp.as_str()]].concat();
     assert!(Daemon::start(&page, &args).err().is_some_and(|why| why.contains("chronyd")));

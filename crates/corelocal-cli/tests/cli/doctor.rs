@@ -17,7 +17,7 @@ const PATHS: [&str; 10] = [
     "cpu topology",
 ];
 
-/// Who registers threads here, as `doctor --json` says.
+/// The owner of the threads' registrations, as `doctor --json` reports it.
 fn owner() -> String {
     let diagnosis = json(&corelocal(&["doctor", "--json"]).out);
     diagnosis["caps"]["rseq"]["owner"].as_str().expect("an owner").to_owned()

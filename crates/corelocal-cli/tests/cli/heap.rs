@@ -81,7 +81,7 @@ pub fn heap_of_program(library: &std::path::Path, options: &[&str], how: &str) -
     call.env("CORELOCAL_MALLOC_LIBRARY", library.to_str().expect("text"))
 }
 
-/// What the functions hold, by their names; and who called them.
+/// Checks the memory of the functions, by their names, and their callers.
 fn check(answer: &Value) {
     let process = &answer["processes"][0];
     let sites = process["sites"].as_array().expect("sites");

@@ -103,7 +103,7 @@ fn locks_of_program(options: &[&str], how: &str) -> Call {
     Call::new(&[&["locks"], options, &program].concat()).env(CHILD, how)
 }
 
-/// The hot lock comes first, and who held it is named.
+/// The contended lock comes first, and its owner is named.
 fn check(answer: &Value) {
     let process = &answer["processes"][0];
     let locks = process["locks"].as_array().expect("locks");

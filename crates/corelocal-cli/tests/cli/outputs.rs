@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use crate::{Call, corelocal, json};
 
-/// A stream that nobody reads any more.
+/// A stream whose reader has left.
 fn left() -> OwnedFd {
     let (ours, theirs) = UnixStream::pair().expect("two sockets");
     drop(ours);

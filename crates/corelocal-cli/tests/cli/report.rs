@@ -16,7 +16,7 @@ fn quick() {
     let listed = corelocal(&["bench", "--list"]).out;
     let listed: BTreeSet<&str> =
         listed.lines().filter_map(|l| l.split_whitespace().next()).collect();
-    // Those of mallocs take minutes, and are only for who asks for them; but for a few loads.
+    // Those of mallocs take minutes, and run only on request, except for a few loads.
     let (apart, listed): (BTreeSet<&str>, BTreeSet<&str>) =
         listed.into_iter().partition(|id| id.starts_with("malloc_"));
     assert!(listed.len() >= 5 && apart.len() == 4, "{listed:?} {apart:?}");

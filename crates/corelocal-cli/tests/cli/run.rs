@@ -203,7 +203,7 @@ fn hits_and_misses_are_told() {
     };
     assert!(caches("libc").is_null(), "{mallocs:#}");
     assert!(caches("corelocal")["allocated"].as_u64() > Some(0), "{mallocs:#}");
-    // Who is ended tells nothing; what it started does.
+    // A process that is ended reports nothing; the processes that it started do.
     for (script, words) in [
         ("kill -KILL $$", "not told: it ended by a signal"),
         ("ls /; ls /; kill -KILL $$", "of what the program started"),

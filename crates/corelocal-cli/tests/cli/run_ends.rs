@@ -93,7 +93,7 @@ fn what_cannot_be_written_leaves_the_programs_end() {
             assert!(err.contains(words), "{script}: {err}");
         }
     }
-    // Who reads no further has seen what he wanted.
+    // A reader that closes the pipe has read enough.
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("two sockets");
     drop(ours);
     let theirs = std::os::fd::OwnedFd::from(theirs);

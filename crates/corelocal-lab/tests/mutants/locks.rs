@@ -43,7 +43,7 @@ struct Lock {
     freezes: bool,
 }
 
-// SAFETY: the pair of a part belongs to who holds it; that is what is put to the test.
+// SAFETY: a part's pair belongs to the lock's owner; this is what the test checks.
 unsafe impl Sync for Lock {}
 
 impl Lock {

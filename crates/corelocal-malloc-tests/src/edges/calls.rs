@@ -61,7 +61,7 @@ pub fn zeroed() -> String {
 }
 
 pub fn realloc(at: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: of this type in C; who calls has the memory, or null.
+    // SAFETY: of this type in C; the caller owns the memory, or passes null.
     unsafe { required::<Realloc>("realloc")(at, size) }
 }
 

@@ -179,11 +179,11 @@ fn take(size: usize) -> *mut c_void {
 }
 
 fn free(at: *mut c_void) {
-    // SAFETY: of this type in C; who calls has the memory, or null.
+    // SAFETY: of this type in C; the caller owns the memory, or passes null.
     unsafe { required::<Free>("free")(at) }
 }
 
-/// Nobody has the name.
+/// A name that does not exist.
 fn absent() -> String {
     "absent".to_owned()
 }

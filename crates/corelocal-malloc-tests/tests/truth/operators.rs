@@ -50,7 +50,7 @@ fn operators_of_the_programs_own() {
     }
 }
 
-/// A plugin in C++ of a program in C, as extensions of Python are: nobody else sees its C++ library.
+/// A plugin in C++ of a program in C, like extensions of Python: its C++ library is not visible to other files.
 #[test]
 fn a_plugin_with_a_library_of_its_own() {
     const TEST: &str = "a_plugin_with_a_library_of_its_own";

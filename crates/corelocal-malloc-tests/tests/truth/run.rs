@@ -66,7 +66,7 @@ pub fn only_ours(test: &str) -> Option<Malloc> {
             assert_eq!(Path::new(whose.trim()), library, "the library is not preloaded");
             Some(ours)
         }
-        // One that is named and is not there is a fault of who named it.
+        // A library that was named explicitly and is missing is an error.
         Err(why) if std::env::var_os("CORELOCAL_MALLOC_LIBRARY").is_some() => panic!("{why}"),
         Err(why) => {
             crate::skip(test, &why);

@@ -74,8 +74,8 @@ fn forks_under_load() {
     }
 }
 
-/// A child that shares its parent's memory, and was not made by `vfork`, may take some only where nobody else runs in it:
-/// critical sections of a process that borrows another's memory are not known to the kernel.
+/// A child that shares its parent's memory, and was not made by `vfork`, may allocate only if no other thread runs in
+/// it: the kernel does not know critical sections of a process in another's memory.
 #[test]
 fn children_that_share_the_memory() {
     for malloc in all("children_that_share_the_memory") {

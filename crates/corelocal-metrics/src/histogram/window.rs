@@ -1,12 +1,11 @@
-//! The recent part of what a histogram has counted.
+//! The recent part of a histogram's counts.
 //!
-//! Counters of buckets only grow; so what is recent is the difference to what they once were. Readers, who
-//! come now and then, keep what they saw: no clock is read where values are recorded.
+//! Counters of buckets only grow, so the recent part is the difference from earlier counts. Readers keep the counts
+//! that they have read, so no clock is read when values are recorded.
 //!
 //! # Invariant
-//! What is kept as `newer` was seen `length` after what is kept as `older`, or later. So the difference to
-//! `older` covers at least `length`, unless the window is younger, and less than twice that and once the longest time
-//! between two reads.
+//! `newer` was read at least `length` after `older`. So the difference from `older` covers at least `length`, unless
+//! the window is younger, and less than twice that plus the longest time between two reads.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
-//! A copy of the calling thread's stack, from which somebody with time and memory can tell later who called whom.
+//! A copy of the calling thread's stack, from which another process can recover the calling functions later.
 //!
-//! Walking the stack here would take the unwinder of the language's runtime, which may take the dynamic linker's
-//! locks, allocate, and be absent. To copy the stack takes a system call; the copy is walked elsewhere, with the
-//! tables of the program's files.
+//! Walking the stack here would need the unwinder of the language's runtime, which may take the dynamic linker's
+//! locks, allocate, or be absent. Copying the stack takes one system call. The copy is walked elsewhere, with the
+//! unwind tables of the program's files.
 //!
 //! # Invariants
 //! 1. No memory is read that may not be: beyond the page that the stack pointer is in, the kernel reads, and stops
@@ -22,11 +22,11 @@ const PAGE: usize = 4096;
 /// The longest copy.
 pub(crate) const MOST_BYTES: usize = 4 * PAGE;
 
-/// The registers of this function, and up to `len` bytes of stack from its stack pointer on, [`MOST_BYTES`] at most,
-/// copied to `into`; how many bytes there were. Nothing, on an architecture whose registers are not known here.
+/// The registers of this function, and up to `len` bytes of stack from its stack pointer on, at most [`MOST_BYTES`],
+/// copied to `into`. Returns the number of bytes. `None` on architectures without register access.
 ///
 /// # Safety
-/// `into` may be written to, `len` bytes of it, and is aligned to 8.
+/// - `into` is valid for writes of `len` bytes, and aligned to 8.
 #[inline(never)]
 pub(crate) unsafe fn copy(into: *mut u8, len: usize) -> Option<([u64; REGISTERS], usize)> {
     let registers = registers()?;
@@ -41,10 +41,11 @@ pub(crate) fn registers() -> Option<[u64; REGISTERS]> {
     arch::registers()
 }
 
-/// The stack of a function with these registers, as [`copy`].
+/// The stack of a function with these registers. See [`copy`].
 ///
 /// # Safety
-/// As [`copy`]; and that function has called this one, through whatever others.
+/// - As [`copy`].
+/// - That function has called this one, directly or through others.
 pub(crate) unsafe fn copy_of(registers: &[u64; REGISTERS], into: *mut u8, len: usize) -> usize {
     let len = len.min(MOST_BYTES);
     let from = registers[STACK_POINTER] as usize;

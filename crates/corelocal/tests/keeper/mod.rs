@@ -23,7 +23,7 @@ impl Keeper {
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: both were just opened and belong to nobody else.
+        // SAFETY: both were just opened, and are owned by nothing else.
         let [waits, done] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
         // SAFETY: the child makes system calls only (the head's invariant).
         let child = unsafe { libc::fork() };
@@ -44,7 +44,7 @@ impl Keeper {
     }
 }
 
-/// Returns when a byte comes, or nobody is left who could send one, or the parent is another.
+/// Returns when a byte comes, when all senders are gone, or when the parent has changed.
 fn wait_for_the_end(waits: i32) {
     // SAFETY: no arguments.
     let parent = unsafe { libc::getppid() };

@@ -163,7 +163,7 @@ fn work<O: Ours>(
     }
 }
 
-/// Who owns both mutexes, and whether they are to be made consistent.
+/// The owners of both mutexes, and whether they are to be made consistent.
 #[derive(Clone, Copy)]
 struct Owner {
     thread: usize,

@@ -1,9 +1,9 @@
-//! What goes in comes out once, whole: a storm of threads and signal handlers that put new tokens into
-//! containers and take some out, beside consumers, and whoever takes slots and memory back.
+//! Every item comes out once, whole: a storm of threads and signal handlers that put new tokens into containers and
+//! take some out, with consumers, and with threads that take slots and memory back.
 //!
-//! A token is a number that nobody else puts in. It is seen where it comes out, or where it is refused.
+//! A token is a unique number. It is recorded where it comes out, or where it is refused.
 //!
-//! Invariant: a program has one such storm at a time, for the tokens are the program's.
+//! Invariant: a program has one such storm at a time, since the tokens are global.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::thread;
@@ -28,7 +28,7 @@ pub trait Contained {
     /// What one of the threads that consume does, over and over.
     fn consume(round: u32);
 
-    /// Takes out all that is left, when nobody else does anything; false where that cannot be done.
+    /// Takes out all that is left, while no other thread is active. False if that cannot be done.
     fn empty() -> bool;
 
     /// Whether nothing is left.
@@ -59,8 +59,8 @@ pub fn see_wide(item: Wide) {
     see(item[0]);
 }
 
-/// The storm, of 16 threads that take so many steps each. False where it cannot be judged, since nobody
-/// could empty the containers.
+/// The storm, of 16 threads with this many steps each. False if the result is unknown, since the containers could not
+/// be emptied.
 pub fn no_token_is_lost_or_doubled<C: Contained>(each: u64) -> bool {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -1,8 +1,8 @@
-//! Making times of stored counter values: what a tracer does with its events when somebody looks at them.
+//! Converting stored counter values to times: what a tracer does with its events when they are examined.
 //!
 //! Invariants:
-//! - Everybody converts the same values, a thousand in a row; a figure is for one of them.
-//! - Ours are checked to be the times of the clock.
+//! - All contestants convert the same values, a thousand in a row; a figure is for one of them.
+//! - corelocal's results are checked against the clock.
 
 use std::hint::black_box;
 use std::thread;

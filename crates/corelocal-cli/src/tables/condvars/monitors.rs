@@ -114,7 +114,7 @@ monitor!(parking_lot::Mutex<Scene>, parking_lot::Condvar, ParkingLotGuard);
 monitor!(usync::Mutex<Scene>, usync::Condvar, UsyncGuard);
 monitor!(sync::Mutex<Scene>, sync::Condvar, Guard);
 
-/// Ours, when who notifies says that it holds the lock.
+/// corelocal's, with notifications that say that the lock is held.
 pub struct ToldOfLock(Both<sync::Mutex<Scene>, sync::Condvar>);
 
 impl Monitor for ToldOfLock {

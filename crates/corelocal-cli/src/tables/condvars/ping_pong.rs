@@ -1,7 +1,7 @@
 //! What threads do with a condition variable while they are timed.
 //!
-//! Invariant: a thread that notifies all finds every other one waiting. Each counts itself under the lock that
-//! it then lets go of by waiting, so who holds the lock and counts all of them knows that.
+//! Invariant: a thread that notifies all finds every other one waiting. Each counts itself under the lock that its
+//! wait then unlocks, so a thread that holds the lock and reads the full count knows that.
 
 use std::sync::OnceLock;
 use std::thread::{self, Thread};

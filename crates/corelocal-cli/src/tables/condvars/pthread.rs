@@ -1,8 +1,8 @@
-//! The condition variable of libc, and a lock of it.
+//! The condition variable of libc, and its mutex.
 //!
 //! Invariants:
 //! - The memory of both does not move: they are used where they were made.
-//! - Who holds the lock has the scene alone.
+//! - The owner of the lock has exclusive access to the scene.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -59,7 +59,7 @@ impl Monitor for Pthread {
 
 impl Drop for Pthread {
     fn drop(&mut self) {
-        // SAFETY: nobody uses them any more.
+        // SAFETY: they are no longer used.
         unsafe {
             libc::pthread_cond_destroy(self.0.condition.get());
             libc::pthread_mutex_destroy(self.0.lock.get());

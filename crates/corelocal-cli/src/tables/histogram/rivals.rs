@@ -61,8 +61,7 @@ pub fn hdr_in_mutex() -> Made {
     recording(Mutex::new(hdr()?), record, |hdr| locked(hdr).len())
 }
 
-/// Its shared kind: threads record into histograms of their own, which are put together when
-/// somebody reads.
+/// Its shared kind: threads record into their own histograms, which are merged when they are read.
 pub fn hdr_recorders() -> Made {
     struct Recorders {
         shared: Mutex<SyncHistogram<u64>>,

@@ -1,10 +1,10 @@
-//! The locks of nsync and Abseil, which are for reading too, each with a condition variable: behind a safe
-//! door, where the build found the library; or the reason why there is none.
+//! The locks of nsync and Abseil, for reading and writing, each with a condition variable: a safe interface, if the
+//! build found the library, or the reason why it did not.
 //!
 //! Invariants:
-//! - What the C and C++ beside this file make of a `Place` stays where it is, and is at most that large, which
-//!   is asserted there.
-//! - Who holds it for writing has the value alone; who holds it for reading reads it. A guard's thread holds it.
+//! - The object that the C and C++ beside this file make of a `Place` stays where it is, and is at most that large,
+//!   which is asserted there.
+//! - A writer has exclusive access to the value; readers read it. A guard's thread holds the lock.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -128,7 +128,7 @@ struct Behind<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the locks are made for it; the value is alone with whoever writes it (invariant 2).
+// SAFETY: the locks are made for it; a writer has exclusive access to the value (invariant 2).
 unsafe impl<T: Send, L: Library> Send for Foreign<T, L> {}
 // SAFETY: likewise, and read by several.
 unsafe impl<T: Send + Sync, L: Library> Sync for Foreign<T, L> {}
@@ -172,7 +172,7 @@ impl<T, L: Library> Foreign<T, L> {
 
 impl<T, L: Library> Drop for Foreign<T, L> {
     fn drop(&mut self) {
-        // SAFETY: initialised, and nobody uses it any more.
+        // SAFETY: initialised, and no longer used.
         unsafe { (Self::functions().destroy)(&self.behind.place) };
     }
 }

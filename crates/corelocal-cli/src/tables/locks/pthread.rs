@@ -83,7 +83,7 @@ impl Subject for Turns {
 
 impl Drop for Turns {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it is no longer used.
         unsafe { libc::pthread_mutex_destroy(self.lock.get()) };
     }
 }

@@ -1,9 +1,9 @@
-//! What the loads of the malloc tables are made of: memory taken and given back through the C names, so
-//! that it is the preloaded malloc's; random numbers; threads that begin together.
+//! Common code of the malloc tables' loads: allocation and deallocation through the C names, so that the preloaded
+//! malloc is used; random numbers; threads that begin together.
 //!
 //! Invariants:
-//! 1. A pointer from `take` and its kin is given back once, by `give`.
-//! 2. What is taken is written to, by a volatile store: a compiler must not see that nobody needs it.
+//! 1. A pointer from `take` or its variants is freed once, by `give`.
+//! 2. Memory is written to, by a volatile store, so that the compiler cannot remove the allocation.
 
 use std::sync::Barrier;
 use std::thread;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece(*mut u8);
 
-// SAFETY: who has the pointer may use the memory, on whatever thread; it is given back once (1).
+// SAFETY: any thread that has the pointer may use the memory; it is freed once (invariant 1).
 unsafe impl Send for Piece {}
 // SAFETY: as above; a shared piece is only copied.
 unsafe impl Sync for Piece {}
@@ -49,7 +49,7 @@ impl Piece {
     /// The first word.
     ///
     /// # Safety
-    /// The piece has 8 bytes that were written, and nobody writes to it.
+    /// - The piece has 8 initialised bytes, and no thread writes to it.
     pub unsafe fn marked(self) -> u64 {
         // SAFETY: by the contract.
         unsafe { self.0.cast::<u64>().read_volatile() }

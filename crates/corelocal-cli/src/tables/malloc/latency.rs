@@ -214,7 +214,7 @@ fn answer_all(mut connection: TcpStream, cache: &[Mutex<Option<Vec<u8>>>]) {
             debug_assert!(!name.is_empty());
         }
         let sum: u64 = body.iter().map(|&byte| u64::from(byte)).sum();
-        // What was there goes, whoever made it; outside of the lock, as it should be.
+        // The old entry is dropped, whichever thread made it; outside of the lock.
         let old = cache[slot].lock().ok().and_then(|mut entry| entry.replace(body.clone()));
         drop(old);
         let mut answer = Vec::with_capacity(12 + body.len());

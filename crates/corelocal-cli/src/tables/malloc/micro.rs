@@ -107,8 +107,7 @@ pub fn churn(threads: usize, live: usize, doublings: u32, times: u64) -> Did {
             unsafe { give(*slot) };
             *slot = take(random.size(16, doublings));
         }
-        // Not part of the load, but a hundredth of it at most where times are long; and it must be
-        // given back by somebody.
+        // Not part of the load, but at most a hundredth of it where times are long; and the memory must be freed.
         if let Ok(mut slots) = slots.lock() {
             slots.insert(0, own);
         }

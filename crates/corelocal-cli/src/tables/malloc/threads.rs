@@ -136,8 +136,8 @@ pub fn mstress(threads: usize, times: u64) -> Did {
                     _ => {
                         let mine = made(&mut random);
                         let slot = &shared[random.below(SHARED)];
-                        // Release, to the acquire of whoever swaps it out: what was written into it
-                        // comes along (1).
+                        // Release: partner is the Acquire of the thread that swaps it out, which then sees the
+                        // content (invariant 1).
                         let other = slot.swap(mine.into_word(), Ordering::AcqRel);
                         drop_checked(Piece::from_word(other));
                     }

@@ -17,7 +17,7 @@ pub fn in_stack() -> Made {
         }
 
         fn drain(&self, each: &mut dyn FnMut(Item)) {
-            // What cannot be drained is missed by whoever counts.
+            // Objects that cannot be drained are missing in the count.
             let _ = self.0.drain_all(each);
         }
     }

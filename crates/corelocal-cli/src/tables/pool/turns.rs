@@ -45,7 +45,7 @@ pub trait Store: Send + Sync + 'static {
     /// The object, if there is no room for it.
     fn give(&self, item: Item) -> Result<(), Item>;
 
-    /// Takes everything, whoever gave it; called when nobody else uses the pool.
+    /// Takes all objects, whichever thread gave them. Called while no other thread uses the pool.
     fn drain(&self, each: &mut dyn FnMut(Item)) {
         while let Some(item) = self.take() {
             each(item);
@@ -140,7 +140,7 @@ impl Counts {
     }
 }
 
-/// The item after somebody may have used it, of which the compiler must know nothing.
+/// The item, as if other code had used it, so that the compiler can assume nothing about it.
 #[inline(always)]
 fn used(item: Item) -> Item {
     // SAFETY: the pointer is the one that the box was, and nothing else has it.

@@ -227,7 +227,7 @@ impl Shift {
             // All are joined, whatever became of the first.
             let ends: Vec<thread::Result<End>> =
                 producers.into_iter().map(ScopedJoinHandle::join).collect();
-            // Release: partner is the Acquire of the consumer, who then finds what is left.
+            // Release: partner is the Acquire of the consumer, which then finds the remaining items.
             course.done.store(true, Ordering::Release);
             let consumer = consumer.map(ScopedJoinHandle::join);
             if let Some(error) = refused {
@@ -269,7 +269,7 @@ impl Shift {
         let mut end = End::default();
         let mut permitted = 0;
         loop {
-            // Acquire: partner is the Release of whoever joined the producers.
+            // Acquire: partner is the Release of the thread that joined the producers.
             let done = course.done.load(Ordering::Acquire);
             let cpu = thread_cpu_time();
             let now = self.queue.drain(BATCH);

@@ -45,7 +45,7 @@ pub trait Subject: Send + Sync {
     /// Why it cannot; it becomes the row's reason.
     fn act(&self, slot: u32) -> anyhow::Result<Option<u64>>;
 
-    /// What is in there, when nobody is busy.
+    /// The remaining content, while no thread works.
     fn left(&self) -> u64;
 }
 

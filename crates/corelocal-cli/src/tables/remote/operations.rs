@@ -129,7 +129,7 @@ pub fn stack() -> Made {
 }
 
 pub fn queue() -> Made {
-    /// Whoever finds that there is room puts in so many, and then there is none until all are out.
+    /// A thread that finds room puts in this many. Then there is none until all are out.
     const ITEMS: u64 = 64;
     struct Bounded(Queue<u64>, AtomicBool);
     let push = |queue: &Bounded| {

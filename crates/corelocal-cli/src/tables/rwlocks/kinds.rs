@@ -4,7 +4,7 @@ use corelocal::sync::{RwLock, Scope};
 
 use crate::tables::locks::foreign::{Foreign, Library};
 
-/// Two numbers that are the same whenever nobody writes.
+/// Two numbers that are equal whenever no writer is active.
 #[derive(Default)]
 pub struct Pair(u64, u64);
 
@@ -21,7 +21,7 @@ impl Pair {
         self.0
     }
 
-    /// Somebody is writing.
+    /// Whether a writer is active.
     #[inline(always)]
     pub fn is_torn(&self) -> bool {
         self.0 != self.1

@@ -95,8 +95,8 @@ impl<K: Kind> ReadWrite for Pthread<K> {
 
     #[inline]
     fn read<R>(&self, f: impl FnOnce(&Pair) -> R) -> R {
-        // SAFETY: an initialised lock at a fixed address, unlocked by the thread that locked it; in between
-        // nobody writes the numbers.
+        // SAFETY: an initialised lock at a fixed address, unlocked by the thread that locked it; in between the
+        // numbers do not change.
         unsafe {
             libc::pthread_rwlock_rdlock(self.behind.lock.get());
             let result = f(&*self.behind.pair.get());
@@ -118,7 +118,7 @@ impl<K: Kind> ReadWrite for Pthread<K> {
 
 impl<K> Drop for Pthread<K> {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it is no longer used.
         unsafe { libc::pthread_rwlock_destroy(self.behind.lock.get()) };
     }
 }

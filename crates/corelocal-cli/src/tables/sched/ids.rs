@@ -227,7 +227,7 @@ struct Look {
 /// Reads of the ids between two rests: some tens of microseconds.
 const READS: usize = 20_000;
 
-/// One rest out of this many is a sleep, the others leave the cpu to whoever wants it.
+/// One pause out of this many is a sleep; the others yield the cpu.
 const REST: usize = 8;
 
 impl Look {

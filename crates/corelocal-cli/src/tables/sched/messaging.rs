@@ -232,8 +232,8 @@ fn forked(stage: &Stage, index: usize, parent: u32) -> ! {
     unsafe { libc::_exit(if done { 0 } else { 1 }) }
 }
 
-/// All tasks as threads. They are not scoped: after an error nobody could join those that wait for
-/// the start, and the end of the process ends them.
+/// All tasks as threads. They are not scoped: after an error the threads that wait for the start could not be joined,
+/// and end with the process.
 fn threads(stage: Stage) -> anyhow::Result<Duration> {
     let stage = Arc::new(stage);
     let mut tasks = Vec::with_capacity(stage.load.count());

@@ -1,7 +1,7 @@
-//! Whether the kernel has an rseq area of the calling thread, whoever registered it.
+//! Whether the calling thread has an rseq area registered with the kernel, by libc or by this library.
 //!
-//! Libc's account (`__rseq_size`) is missing in older libcs and the library registers a thread when
-//! asked about it, so the kernel is asked instead.
+//! `__rseq_size` is missing in older libcs, and the library registers a thread when it is asked, so this asks the
+//! kernel.
 //!
 //! Invariant: asking changes nothing.
 

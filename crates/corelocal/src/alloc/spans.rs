@@ -377,4 +377,4 @@ const _: () = assert!(CHUNK / 16 <= 64 * IN_A_WORD, "a bit for each of the small
 
 #[cfg(test)]
 #[path = "spans_tests.rs"]
-mod tests;
+pub(in crate::alloc) mod tests;

@@ -3,7 +3,8 @@ use crate::alloc::class::CLASSES;
 use crate::alloc::range::kind_of;
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::ops::Deref;
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::vec;
 use std::vec::Vec;
 
@@ -16,9 +17,27 @@ fn place(class: usize) -> Place {
 const ALONE: usize = CLASSES - 5;
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
+/// Held for reading by tests with lists of their own, and for writing by those that release spans of all lists of the
+/// process: these would move spans of the former to the process's lists.
+pub(in crate::alloc) static RELEASE: RwLock<()> = RwLock::new(());
+
 /// Lists that no other test has.
-fn spans() -> Spans {
-    Spans::new()
+struct OwnSpans {
+    spans: Spans,
+    _no_release: RwLockReadGuard<'static, ()>,
+}
+
+impl Deref for OwnSpans {
+    type Target = Spans;
+
+    fn deref(&self) -> &Spans {
+        &self.spans
+    }
+}
+
+fn spans() -> OwnSpans {
+    let _no_release = RELEASE.read().unwrap_or_else(PoisonError::into_inner);
+    OwnSpans { spans: Spans::new(), _no_release }
 }
 
 #[test]

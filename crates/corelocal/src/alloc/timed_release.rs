@@ -220,7 +220,8 @@ const _: () = assert!(MOST_CHUNKS * CHUNK == 64 << 20, "as the module's text say
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alloc::spans::Place;
+    use crate::alloc::spans::{Place, tests::RELEASE};
+    use std::sync::PoisonError;
 
     #[test]
     fn a_clock_that_is_behind_ticks() {
@@ -237,6 +238,7 @@ mod tests {
     /// Parts that the kernel refused because they were locked are tried again while memory is short.
     #[test]
     fn refused_parts_are_tried_again_under_pressure() {
+        let _alone = RELEASE.write().unwrap_or_else(PoisonError::into_inner);
         let range = Range::make().unwrap();
         // A class that no other test of this process uses.
         let place = Place::new(range, 28);

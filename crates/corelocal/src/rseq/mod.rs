@@ -167,7 +167,6 @@ pub(crate) const SEGMENT: usize = 4096;
 /// # Safety
 /// - For all of them: in the slot of every id below `object`'s bound, the memory that the section accesses is valid,
 ///   8-byte aligned, and written only by sections of the same kind of id (invariant 4).
-/// is valid, 8-byte aligned, and written by sections of the same kind of id alone (invariant 4).
 macro_rules! sections {
     ($(
         $(#[$doc:meta])*

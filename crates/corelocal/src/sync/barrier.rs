@@ -31,7 +31,7 @@
 //! 2. The leader of a round adds to `released` after its round is over; the leader of a later round may be faster. So
 //!    when `released` passes a round, that round is over, although a later leader may have reported it: that one saw
 //!    the end of the earlier round in `state`, with everything that came before. The leader of a private barrier adds
-//!    1. For a shared barrier a thread reads `released`, then `state`, and exchanges `released` for the round in
+//!    one. In a shared barrier a thread reads `released`, then `state`, and exchanges `released` for the round in
 //!    `state`. Leaders and waiters may do that in any order and any number of times: `released` never passes `state`,
 //!    never decreases, and becomes right whatever it was.
 //! 3. A thread that gives up removes itself from its round, unless the round is over and it has been released. In

@@ -169,7 +169,7 @@ pub const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "E0597",
-        "let x; { let p: percpu::PerCpu<u8> = percpu::PerCpu::new(|| 1); x = p.parts(); } drop(x);",
+        "let x; { let p: percpu::PerCpu<u8> = percpu::PerCpu::new(|| 1); x = p.shards(); } drop(x);",
     ),
     (
         "E0597",

@@ -155,7 +155,8 @@ fn no_slot_is_left() {
             counter.add(1);
             assert_eq!(counter.get(), sum + 1);
             if cid::policy() != Policy::Lease {
-                assert_eq!(cid::in_use::<Cid>(), 1);
+                // A thread that is migrated between the assignment and the addition gets a second slot.
+                assert!((1..=2).contains(&cid::in_use::<Cid>()), "{}", cid::in_use::<Cid>());
             }
         },
     );

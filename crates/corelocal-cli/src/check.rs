@@ -130,7 +130,7 @@ fn text(answer: &Answer, width: usize) -> String {
             }
         }
         for member in &checked.skipped {
-            let _ = writeln!(out, "{BOLD}{member}{BOLD:#}: no ELF file, not checked");
+            let _ = writeln!(out, "{BOLD}{member}{BOLD:#}: not an ELF file, not checked");
         }
     }
     let sum = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });

@@ -8,11 +8,11 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use corelocal_lab::torture::{Selection, Share};
 
-/// Fast paths of this machine's kernel: which there are, what they cost, what they save.
+/// Show, measure and check the fast paths of this machine's kernel.
 #[derive(Debug, Parser)]
 #[command(name = "corelocal", version, propagate_version = true)]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -20,36 +20,33 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show what kernel, libc and processor offer, what corelocal uses, and what to do about the rest
+    /// Show what kernel, libc and processor support, which fast paths are active, and how to enable the rest
     Doctor(DoctorArgs),
-    /// Measure everything beside its rivals; write report.html and report.json
+    /// Measure all tables beside their rivals, and write report.html and report.json
     Report(ReportArgs),
-    /// Measure some tables, or list them
+    /// Measure single tables, or list them
     Bench(BenchArgs),
     /// Check the critical sections (rseq) of any program, library or object file without running it
     Check(CheckArgs),
-    /// Disturb the library's critical sections at every instruction, and see that nothing is lost
+    /// Disturb the library's critical sections at every instruction, and check that no operation is lost
     Torture(TortureArgs),
-    /// Show who waits for which lock, how long, and who made others wait: in a process that runs, or in
-    /// a program that is run for it
+    /// Show lock contention, with waiters and holders, of a running process or of a program to run
     Locks(LocksArgs),
-    /// Show who has how much memory: from files that corelocal's malloc wrote, or of a program that is
-    /// run for it
+    /// Show heap use by call site, from files written by corelocal's malloc or of a program to run
     Heap(HeapArgs),
-    /// Run a program with another malloc, and show its time and its memory, also beside other mallocs
+    /// Run a program with another malloc, and show its time and memory, also beside other mallocs
     Run(RunArgs),
-    /// Show the clock's back-ends: what they cost, whether they agree, how far they drift; or a
-    /// published clock
+    /// Show the clock's back-ends (cost, agreement, drift), or a published clock
     Clock(ClockArgs),
-    /// Publish this machine's clock, with its bounds, in memory that other processes read
+    /// Publish this machine's clock and its error bound in memory that other processes read
     Clockd(ClockdArgs),
-    /// A process in which one of the clock's back-ends is looked at
+    /// A process in which one of the clock's back-ends is observed
     #[command(name = crate::clock::SUBCOMMAND, hide = true)]
     ClockObserver(ClockObserverArgs),
     /// The process that is disturbed
     #[command(name = crate::torture::VICTIM, hide = true)]
     Victim(VictimArgs),
-    /// What a table runs in a process of its own
+    /// A process in which a table runs one measurement
     #[command(name = crate::bench::child::SUBCOMMAND, hide = true)]
     Child(ChildArgs),
 }
@@ -68,16 +65,16 @@ pub struct DoctorArgs {
 /// Arguments of `report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Short rounds: about half a minute in all
+    /// Short rounds: about half a minute in total
     #[arg(long)]
     pub quick: bool,
-    /// Where the page goes
+    /// The file for the page
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     pub html: PathBuf,
-    /// Where the figures go
+    /// The file for the figures
     #[arg(long, value_name = "FILE", default_value = "report.json")]
     pub json: PathBuf,
-    /// An older report.json: show what changed and what is noise
+    /// Compare with an older report.json: show what changed and what is noise
     #[arg(long, value_name = "OLD.json")]
     pub compare: Option<PathBuf>,
 }
@@ -97,10 +94,10 @@ pub struct BenchArgs {
     /// Rounds of a second where threads contend: how fair locks are (minutes for each table)
     #[arg(long, conflicts_with = "quick")]
     pub long: bool,
-    /// Also write the figures here
+    /// Also write the figures to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// An older report.json: show what changed and what is noise
+    /// Compare with an older report.json: show what changed and what is noise
     #[arg(long, value_name = "OLD.json")]
     pub compare: Option<PathBuf>,
 }
@@ -117,7 +114,7 @@ pub struct CheckArgs {
     /// Exit with 1 for warnings too
     #[arg(long)]
     pub strict: bool,
-    /// Leave out what this rule finds; may be given again
+    /// Ignore findings of this rule; may be repeated
     #[arg(
         long,
         value_name = "RULE",
@@ -130,14 +127,14 @@ pub struct CheckArgs {
 /// Arguments of `torture`.
 #[derive(Debug, Args)]
 pub struct TortureArgs {
-    /// Try these alone: SECTION@INSTRUCTION+DISTURBANCE, as a failure names them, or a part of it
+    /// Try only this: SECTION@INSTRUCTION+DISTURBANCE, as a failure names it, or a part of it
     #[arg(long, value_name = "TRIPLE", default_value = "", hide_default_value = true)]
     pub only: Selection,
-    /// Try every N-th instruction alone, beginning with the K-th
+    /// Try only every N-th instruction, beginning with the K-th
     #[arg(long, value_name = "K/N", default_value = "1/1", hide_default_value = true)]
     #[arg(conflicts_with = "only")]
     pub share: Share,
-    /// Disturb at random and at full speed for so long (60s, 5m), without ptrace
+    /// Disturb at random and at full speed for this time (60s, 5m), without ptrace
     #[arg(long = "for", value_name = "TIME", value_parser = crate::torture::parse_time)]
     #[arg(conflicts_with_all = ["only", "share"])]
     pub time: Option<Duration>,
@@ -149,7 +146,7 @@ pub struct TortureArgs {
 /// Arguments of `clock`.
 #[derive(Debug, Args)]
 pub struct ClockArgs {
-    /// For how long to watch the clocks drift (10s, 10m, 8h)
+    /// How long to watch the clocks drift (10s, 10m, 8h)
     #[arg(long, value_name = "TIME", default_value = "5s")]
     #[arg(value_parser = crate::torture::parse_time)]
     pub watch: Duration,
@@ -171,32 +168,32 @@ pub struct ClockArgs {
 /// Arguments of `clockd`.
 #[derive(Debug, Args)]
 pub struct ClockdArgs {
-    /// Where to publish, in a directory that no other user may write to; /run/corelocal/ENCODING if not given,
-    /// $XDG_RUNTIME_DIR/corelocal/ENCODING for others than root
+    /// The file to publish to, in a directory that no other user may write to. Default: /run/corelocal/ENCODING for
+    /// root, $XDG_RUNTIME_DIR/corelocal/ENCODING for other users
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// How the page is laid out, and so what it tells
+    /// The format of the page, which determines its content
     #[arg(long, value_enum, default_value_t = crate::clockd::Encoding::Vmclock)]
     pub encoding: crate::clockd::Encoding,
     /// Time between publications, at most 4s
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     #[arg(value_parser = crate::clockd::parse_every)]
     pub every: Duration,
-    /// Who is asked how far the clock may be off
+    /// The source for the clock's error
     #[arg(long, value_enum, default_value_t = crate::clockd::source::Source::Auto)]
     pub source: crate::clockd::source::Source,
-    /// Where chronyd answers: its socket, or an address with a port; if not given
-    /// /run/chrony/chronyd.sock and, while root alone may listen there, port 323 of this machine
+    /// Where chronyd answers: its socket, or an address with a port. Default: /run/chrony/chronyd.sock and, while
+    /// only root may listen there, port 323 of this machine
     #[arg(long, value_name = "WHERE", value_parser = crate::clockd::chrony::Place::parse)]
     pub chrony: Option<crate::clockd::chrony::Place>,
-    /// The hypervisor's page, whose disruptions are carried on if it is there
+    /// The hypervisor's page, whose disruptions are copied if it exists
     #[arg(long, value_name = "FILE", default_value = crate::clockd::device::DEVICE)]
     pub vmclock: PathBuf,
-    /// The clock is right to within this (40us, 5ms), whatever anybody was told: for a machine
-    /// that follows its host's clock, say
+    /// The clock's maximum error (40us, 5ms), overriding the source: for a machine that follows its host's clock, for
+    /// example
     #[arg(long, value_name = "ERROR", value_parser = crate::clockd::parse_error)]
     pub max_error: Option<Duration>,
-    /// End after so long
+    /// End after this time
     #[arg(long = "for", value_name = "TIME", value_parser = crate::torture::parse_time)]
     pub time: Option<Duration>,
 }
@@ -206,23 +203,21 @@ pub struct ClockdArgs {
 #[command(override_usage = "corelocal locks [OPTIONS] PROCESS\n       \
                             corelocal locks [OPTIONS] PROGRAM [ARGUMENT]...")]
 pub struct LocksArgs {
-    /// The number of a process that has a profile: it was started with CORELOCAL_LOCKS=ready (or =on) in
-    /// its environment, or began one itself. Or a program to run, with its arguments; its exit code is
-    /// ours, and with --json its output goes to standard error
+    /// The id of a process that has a profile: it was started with CORELOCAL_LOCKS=ready (or =on) in its environment,
+    /// or started one itself. Or a program to run, with its arguments. Its exit code is passed on, and with --json
+    /// its output goes to standard error
     #[arg(value_name = "PROCESS|PROGRAM", required = true)]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub target: Vec<OsString>,
-    /// For how long to look (5s, 10m). A process whose profile is off is looked at for 5s if nothing
-    /// is said; of one whose profile is on, all since it began is shown at once. A program is asked to
-    /// end after that time (SIGTERM), and killed if it has not 10s later
+    /// How long to record (5s, 10m). Default for a process whose profile is off: 5s. If its profile is on, all since
+    /// it began is shown at once. A program is asked to end after this time (SIGTERM), and killed 10s later
     #[arg(long = "for", value_name = "TIME", value_parser = crate::torture::parse_time)]
     pub time: Option<Duration>,
-    /// How many locks or potential deadlocks to show; --json has all
+    /// The number of locks or potential deadlocks to show; --json has all
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
-    /// Show deadlocks instead, those that are there and potential ones: mutexes that were locked in orders
-    /// that contradict each other, at whatever times. A process must have been started with
-    /// CORELOCAL_LOCK_ORDER=on in its environment
+    /// Show deadlocks instead: existing ones, and potential ones from mutexes that were locked in inconsistent
+    /// orders. A process must have been started with CORELOCAL_LOCK_ORDER=on in its environment
     #[arg(long)]
     pub order: bool,
     /// Exit with 1 for deadlocks and potential ones, if the program's exit code is 0
@@ -239,14 +234,13 @@ pub struct LocksArgs {
                             corelocal heap --diff BEFORE [OPTIONS] AFTER\n       \
                             corelocal heap [OPTIONS] [--] PROGRAM [ARGUMENT]...")]
 pub struct HeapArgs {
-    /// Files that a program with corelocal's malloc wrote: it was started with
-    /// CORELOCAL_MALLOC=profile. Without a slash, only a name that ends in .heap is a file. Or a
-    /// program to run with that malloc, with its arguments; its exit code is ours, and with --json
-    /// its output goes to standard error
+    /// Files written by a program with corelocal's malloc that was started with CORELOCAL_MALLOC=profile. Without a
+    /// slash, only a name that ends in .heap is a file. Or a program to run with that malloc, with its arguments. Its
+    /// exit code is passed on, and with --json its output goes to standard error
     #[arg(value_name = "FILE|PROGRAM", required = true)]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub target: Vec<OsString>,
-    /// What else.
+    /// The options.
     #[command(flatten)]
     pub options: HeapOptions,
 }
@@ -258,7 +252,7 @@ pub struct HeapFiles {
     /// The files
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// What else.
+    /// The options.
     #[command(flatten)]
     pub options: HeapOptions,
 }
@@ -266,21 +260,20 @@ pub struct HeapFiles {
 /// Options of `heap`.
 #[derive(Debug, Args)]
 pub struct HeapOptions {
-    /// What was in use when most was, instead of at the end, or when the file was written
+    /// Show the peak, not the end or the time when the file was written
     #[arg(long)]
     pub peak: bool,
-    /// Sample one object for each SIZE bytes that the program asks for, on average
+    /// Sample one object for each SIZE bytes allocated, on average
     #[arg(long, value_name = "SIZE", default_value = "512K")]
     #[arg(value_parser = crate::heap::parse_size)]
     pub rate: u64,
-    /// Look at the program after so long (5s, 10m), and ask it to end (SIGTERM); it is killed if it
-    /// has not 10s later
+    /// Profile the program for this time (5s, 10m), and ask it to end (SIGTERM); it is killed 10s later
     #[arg(long = "for", value_name = "TIME", value_parser = crate::torture::parse_time)]
     pub time: Option<Duration>,
-    /// What came and went since this older profile of the same program; for files
+    /// Show the difference from this older profile of the same program; for files
     #[arg(long, value_name = "BEFORE")]
     pub diff: Option<PathBuf>,
-    /// How many call sites to show
+    /// The number of call sites to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
     /// Write a profile for pprof (`go tool pprof FILE`)
@@ -289,8 +282,8 @@ pub struct HeapOptions {
     /// Write a flame graph
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Write a line for each stack: functions, outermost first, with semicolons between, and bytes;
-    /// with --diff bytes before and after
+    /// Write a line for each stack: functions, outermost first, separated by semicolons, and bytes; with --diff bytes
+    /// before and after
     #[arg(long, value_name = "FILE")]
     pub collapsed: Option<PathBuf>,
     /// Print JSON
@@ -302,25 +295,25 @@ pub struct HeapOptions {
 #[derive(Debug, Args)]
 #[command(override_usage = "corelocal run [OPTIONS] [--] PROGRAM [ARGUMENT]...")]
 pub struct RunArgs {
-    /// A program, with its arguments. Its output, its exit code and the signal that ends it are passed
-    /// on; what is to be told goes to standard error
+    /// A program, with its arguments. Its output, its exit code and the signal that ends it are passed on; messages
+    /// go to standard error
     #[arg(value_name = "PROGRAM", required = true)]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub target: Vec<OsString>,
-    /// The malloc: corelocal, jemalloc, mimalloc, tcmalloc or libc, one that rivals/build has made, or the path of
-    /// a library
+    /// The malloc: corelocal, jemalloc, mimalloc, tcmalloc or libc, one built by rivals/build, or the path of a
+    /// library
     #[arg(long, value_name = "PATH|NAME", default_value = "corelocal")]
     pub malloc: String,
-    /// Run it in turns with libc's malloc, this one, and the others that are installed. Its output is
-    /// shown once; from a terminal it gets no input
+    /// Run the program in turns with libc's malloc, this one, and the others that are installed. Its output is shown
+    /// once; from a terminal it gets no input
     #[arg(long)]
     pub compare: bool,
-    /// How often with each malloc, with --compare
+    /// The number of runs with each malloc, with --compare
     #[arg(long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// Do not count what is asked for, of which hits are a share: corelocal's malloc takes a little
-    /// longer where it does. With --compare that is done in a run more, whose time is not shown
+    /// Skip hit-rate counting, which makes corelocal's malloc slightly slower. With --compare hits are counted in an
+    /// additional run, whose time is not shown
     #[arg(long)]
     pub no_hits: bool,
     /// Write a page with a plot of memory over time to this file

@@ -44,7 +44,7 @@ pub fn finish(text: impl Display, code: ExitCode) -> anyhow::Result<ExitCode> {
 
 /// What to tell when standard output failed.
 pub fn unwritable(error: &io::Error) -> String {
-    format!("cannot write to standard output: {error}; send it to another place")
+    format!("cannot write to standard output: {error}; redirect it elsewhere")
 }
 
 /// Prints an error. Where standard error fails too, the exit code is all there is to tell.

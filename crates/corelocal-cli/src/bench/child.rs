@@ -61,13 +61,13 @@ pub fn run(
     limit: Duration,
 ) -> anyhow::Result<Value> {
     let program = std::env::current_exe().context(
-        "this program cannot find its own file, which it needs for a child process; is /proc \
-         mounted?",
+        "cannot find this program's own file, which is needed for a child process; is /proc mounted?",
     )?;
     let mut command = Command::new(program);
     command.arg(SUBCOMMAND).arg(name).args(args).envs(env.iter().copied());
     let output = output_within(command, limit).with_context(|| format!("child `{name}`"))?;
-    serde_json::from_str(output.trim()).with_context(|| format!("child `{name}` gave no JSON"))
+    serde_json::from_str(output.trim())
+        .with_context(|| format!("the child process `{name}` printed no JSON"))
 }
 
 /// A contestant that measures by its own means, usually through [`run`]: called with its place on
@@ -109,12 +109,13 @@ fn output_within(mut command: Command, limit: Duration) -> anyhow::Result<String
     let stderr = group.child.stderr.take().context("no standard error")?;
     let (stdout, stderr) = (read_aside(stdout), read_aside(stderr));
 
-    let timed_out = || format!("gave no result within {:.1} s and was ended", limit.as_secs_f64());
+    let timed_out =
+        || format!("printed no result within {:.1} s and was killed", limit.as_secs_f64());
     let left = || end.saturating_duration_since(Instant::now());
     let output = stdout.recv_timeout(left()).with_context(timed_out)?;
     let complaint = stderr.recv_timeout(left()).with_context(timed_out)?;
     let status = loop {
-        match group.child.try_wait().context("the process cannot be waited for")? {
+        match group.child.try_wait().context("cannot wait for the process")? {
             Some(status) => break status,
             None if left().is_zero() => bail!(timed_out()),
             // Its output is closed: it is about to end.
@@ -123,7 +124,7 @@ fn output_within(mut command: Command, limit: Duration) -> anyhow::Result<String
     };
     group.waited = true;
     if !status.success() {
-        let last_line = complaint.trim_end().lines().last().unwrap_or("it said nothing");
+        let last_line = complaint.trim_end().lines().last().unwrap_or("it printed no message");
         bail!("ended with {status}: {last_line}");
     }
     Ok(output)

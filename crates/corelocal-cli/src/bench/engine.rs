@@ -192,7 +192,7 @@ impl<B: Body> Contest<B> {
             if row.points.is_empty() && row.unavailable.is_none() {
                 let reason = reasons.into_iter().next().map(|(_, reason)| reason);
                 row.unavailable =
-                    Some(reason.unwrap_or_else(|| "gave no finite figure here".to_owned()));
+                    Some(reason.unwrap_or_else(|| "the result is not a finite number".to_owned()));
             } else {
                 let gaps =
                     reasons.into_iter().map(|(at, why)| format!("{}, {at}: {why}", row.label));

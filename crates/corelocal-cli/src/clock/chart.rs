@@ -103,8 +103,10 @@ fn drawing(all: &[Series], now: f64, total: f64, width: usize) -> String {
     }
     let mut out = String::new();
     let left = (total - now).max(0.0);
-    let _ =
-        writeln!(out, "{DIM}ahead of CLOCK_MONOTONIC, {left:.0} s to go; Ctrl-C ends it{DIM:#}");
+    let _ = writeln!(
+        out,
+        "{DIM}ahead of CLOCK_MONOTONIC, {left:.0} s to go; Ctrl-C ends the watch{DIM:#}"
+    );
     for (row, cells) in grid.iter().enumerate() {
         let label = match row {
             _ if row == zero => "0".to_owned(),

@@ -14,8 +14,8 @@ pub fn obstacle(clocksource: &str) -> Option<String> {
     return (!TRUSTED.contains(&clocksource)).then(|| {
         let source = if clocksource.is_empty() { "unknown" } else { clocksource };
         format!(
-            "the kernel's clock source is {source}, so it does not say that the cpus' counters \
-             agree; publish with --encoding clockbound, which does without"
+            "the kernel's clock source is {source}, so the cpus' counters may disagree; publish with --encoding \
+             clockbound, which needs no counter"
         )
     });
     #[cfg(not(target_arch = "x86_64"))]

@@ -82,7 +82,7 @@ pub fn show(path: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
 
 fn look(path: &Path) -> anyhow::Result<Page> {
     let name = CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| anyhow!("a file's name holds no zero byte"))?;
+        .map_err(|_| anyhow!("a file name cannot contain a NUL byte"))?;
     // A file just made is empty for a moment; a foreign one may be of the next encoding.
     let mut refused = Refusal::Foreign;
     for attempt in [vmclock, clockbound, pvclock] {
@@ -93,7 +93,9 @@ fn look(path: &Path) -> anyhow::Result<Page> {
         }
     }
     Err(match refused {
-        Refusal::Foreign => anyhow!("it is a clock page of no encoding that is known"),
+        Refusal::Foreign => {
+            anyhow!("unknown clock-page encoding (known: vmclock, clockbound, pvclock)")
+        }
         refusal => anyhow!("{refusal}"),
     })
 }
@@ -197,7 +199,7 @@ impl Page {
     fn judged(self) -> Page {
         let user = self.user;
         let doubt = (!self.is_trusted).then(|| {
-            format!("user {user} publishes it, and programs believe their own user and root only")
+            format!("it belongs to user {user}; programs accept pages of their own user and of root only")
         });
         Page { doubt: doubt.or(self.doubt), ..self }
     }
@@ -232,10 +234,10 @@ fn leap(leap: Leap) -> Option<&'static str> {
     match leap {
         Leap::None => None,
         Leap::InsertionAhead => Some("one is inserted at the end of this month"),
-        Leap::DeletionAhead => Some("one is left out at the end of this month"),
+        Leap::DeletionAhead => Some("one is removed at the end of this month"),
         Leap::Inserting => Some("it is 23:59:60"),
         Leap::Inserted => Some("one was inserted at the end of last month"),
-        Leap::Deleted => Some("one was left out at the end of last month"),
+        Leap::Deleted => Some("one was removed at the end of last month"),
         Leap::Unknown => Some("unknown"),
     }
 }
@@ -269,7 +271,7 @@ fn text(page: &Page, width: usize) -> String {
     lines.extend(page.status.clone().map(|status| ("status", status)));
     lines.extend(page.age_s.map(|age| ("published", format!("{age:.3} s ago"))));
     lines.extend(page.max_error_ns.map(|ns| {
-        ("greatest error then", signed_time(ns as f64).trim_start_matches('+').to_owned())
+        ("maximum error then", signed_time(ns as f64).trim_start_matches('+').to_owned())
     }));
     lines.extend(page.leap.map(|leap| ("leap second", leap.to_owned())));
     lines.extend(page.tai_offset_s.map(|tai| ("TAI - UTC", format!("{tai} s"))));
@@ -283,7 +285,7 @@ fn text(page: &Page, width: usize) -> String {
         let _ = writeln!(out, "{DIM}{name:label$}{DIM:#}{text}");
     }
     if let Some(doubt) = &page.doubt {
-        let text = format!("Its time is not to be believed: {doubt}.{}", remedy(page));
+        let text = format!("Its time is invalid: {doubt}.{}", remedy(page));
         let _ = writeln!(out, "\n{WARNING}{}{WARNING:#}", wrap(&text, width, 0));
     }
     out
@@ -292,8 +294,8 @@ fn text(page: &Page, width: usize) -> String {
 fn remedy(page: &Page) -> &'static str {
     match page.status.as_deref() {
         Some("unknown") => {
-            " The kernel of the machine that publishes says that nobody keeps its clock right: start \
-             chrony or another NTP client there, or give clockd --max-error."
+            " The publishing machine's clock is not synchronised: start chrony or another NTP client there, or \
+             give clockd --max-error."
         }
         _ => "",
     }

@@ -43,16 +43,16 @@ pub fn page(answer: &Answer, all: &[Series]) -> anyhow::Result<String> {
         main {
             section.card {
                 h2 { "Ours" }
-                p { "How far each back-end of corelocal's clock was from CLOCK_MONOTONIC, as far "
-                    "as that is certain: 0 where a reading lay between two of the vDSO." }
+                p { "The offset of each back-end of corelocal's clock from CLOCK_MONOTONIC, as a range "
+                    "of possible values: 0 if a reading lay between two of the vDSO." }
                 (plot("ours", &ours, answer.watched_s)?)
                 (table(answer))
             }
             @if every.len() > ours.len() {
                 section.card {
                     h2 { "Ours beside others" }
-                    p { "Others are compared with themselves at the beginning: what they "
-                        "gained or lost since." }
+                    p { "Others are compared with their own first reading: the time that they "
+                        "have gained or lost since." }
                     (plot("all", &every, answer.watched_s)?)
                 }
             }

@@ -150,9 +150,9 @@ fn absence(backend: &str) -> &'static str {
              used kvm-clock since it booted"
         }
         "anchor" => {
-            "the kernel does not use the cpu's counter, so nobody knows that it is any good"
+            "the kernel does not use the cpu's counter as its clock source, so its accuracy is unknown"
         }
-        _ if cfg!(target_arch = "x86_64") => "not to be had here",
+        _ if cfg!(target_arch = "x86_64") => "not available here",
         _ => "for x86-64 only",
     }
 }
@@ -170,7 +170,7 @@ pub fn table(answer: &Answer, width: usize) -> String {
          takes {:.1} ns.",
         answer.vdso_ns
     );
-    let about = "Readings are compared with one of the vDSO before and one after.";
+    let about = "Each reading is compared with one of the vDSO before it and one after it.";
     let _ = writeln!(out, "{DIM}{}{DIM:#}\n", wrap(about, width, 0));
     let mut grid = term::grid(width);
     let over = format!("drift in {:.0} s", answer.watched_s);

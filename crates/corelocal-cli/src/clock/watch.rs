@@ -137,7 +137,7 @@ impl Watch {
         time: Duration,
         every: Duration,
     ) -> anyhow::Result<usize> {
-        let program = std::env::current_exe().context("this program cannot find its own file")?;
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         // It ends with its parent; the time is for a parent that is stopped.
         let patience = time.as_millis().saturating_mul(2).saturating_add(60_000);
@@ -174,7 +174,7 @@ impl Watch {
                 Ok((from, Line::Sight(sight))) if from == nth => return Ok(sight),
                 // Of others, before the watch begins.
                 Ok(_) => {}
-                Err(_) => bail!("its observer said nothing for {} s", FIRST_LOOK.as_secs()),
+                Err(_) => bail!("its observer has not answered for {} s", FIRST_LOOK.as_secs()),
             }
         }
     }

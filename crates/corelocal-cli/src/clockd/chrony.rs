@@ -92,7 +92,7 @@ impl Place {
                     .to_owned()
             }
         };
-        let hint = format!("or give --chrony 127.0.0.1:{PORT} to believe what answers");
+        let hint = format!("or give --chrony 127.0.0.1:{PORT} to accept any answer there");
         (places, Some(format!("UDP port {PORT} was not asked: {why}, {hint}")))
     }
 
@@ -105,7 +105,9 @@ impl Place {
             return Ok(Place::Socket(PathBuf::from(text)));
         }
         let address = text.parse().map(Place::Address);
-        address.map_err(|_| "give the path of a socket, or an address as 127.0.0.1:323".to_owned())
+        address.map_err(|_| {
+            "give the path of a socket, or an address such as 127.0.0.1:323".to_owned()
+        })
     }
 
     fn ask(&self, request: &[u8; BYTES]) -> io::Result<Tracking> {
@@ -236,7 +238,7 @@ impl Tracking {
     /// # Errors
     /// Why the last place gave none.
     pub fn ask(places: &[Place]) -> Result<(Tracking, &Place), String> {
-        let mut why = "chronyd is nowhere to be asked".to_owned();
+        let mut why = "no address of chronyd is known".to_owned();
         for place in places {
             let asked = random()
                 .map_err(|error| io::Error::new(error.kind(), format!("no random number: {error}")))
@@ -270,7 +272,7 @@ impl Tracking {
         let bad = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
         match (half(6), half(8)) {
             (TRACKING_FOLLOWS, 0) if reply.len() >= BYTES => {}
-            (_, status) => return Err(bad(format!("it refuses, with status {status}"))),
+            (_, status) => return Err(bad(format!("it refuses the request with status {status}"))),
         }
         let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|byte| reply[at + byte]));
         let seconds = u64::from(word(56)) << 32 | u64::from(word(60));
@@ -281,7 +283,7 @@ impl Tracking {
             reference: word(28),
             stratum: half(52),
             leap: half(54),
-            measured: measured.ok_or_else(|| bad("its reference time cannot be".to_owned()))?,
+            measured: measured.ok_or_else(|| bad("its reference time is impossible".to_owned()))?,
             correction: number(0),
             last_offset: number(1),
             rms_offset: number(2),

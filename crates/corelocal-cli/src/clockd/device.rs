@@ -40,7 +40,7 @@ impl Device {
     /// A sentence, if there is something that is not such a page.
     pub fn open(path: &Path) -> Result<Option<Device>, String> {
         let name = CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| "a file's name holds no zero byte".to_owned())?;
+            .map_err(|_| "a file name cannot contain a NUL byte".to_owned())?;
         let refused = |why: &dyn std::fmt::Display| format!("{}: {why}", path_line(path));
         let page = match Subscriber::open(&name) {
             Ok(page) => page,

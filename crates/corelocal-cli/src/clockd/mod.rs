@@ -89,7 +89,7 @@ fn publish<P: page::Encoding>(
 ) -> anyhow::Result<ExitCode> {
     let by_counter = args.encoding != Encoding::Clockbound;
     if let Some(why) = counter::obstacle(&machine::clocksource()).filter(|_| by_counter) {
-        anyhow::bail!("cannot publish as {}: {why}", args.encoding.name());
+        anyhow::bail!("cannot publish with the encoding {}: {why}", args.encoding.name());
     }
     let (clock, clock_name) = match args.encoding {
         Encoding::Pvclock => (libc::CLOCK_MONOTONIC, "CLOCK_MONOTONIC"),
@@ -117,8 +117,8 @@ fn publish<P: page::Encoding>(
     let (recovered, last) = (file.publisher.has_recovered(), file.publisher.last().is_some());
     file.publish(&keeper.state(&discipline, is_marker), &keeper)?;
     let took_over = match (recovered, last) {
-        (true, _) => "; its last writer died in a publication, the page goes on",
-        (false, true) => "; the page of an earlier writer goes on",
+        (true, _) => "; its last writer died during a publication; continuing its page",
+        (false, true) => "; continuing the page of an earlier writer",
         (false, false) => "",
     };
     // Publishing goes on if standard output has no reader.
@@ -176,15 +176,15 @@ fn says(discipline: &Discipline, asker: &Asker, keeper: &Keeper) -> String {
         Status::Synchronized | Status::FreeRunning => {
             let most = signed_time(discipline.max_error_ns as f64);
             let free = if discipline.status == Status::FreeRunning { ", uncorrected" } else { "" };
-            format!("right to within {}{free}, {whose}", most.trim_start_matches('+'))
+            format!("accurate to within {}{free}, {whose}", most.trim_start_matches('+'))
         }
         _ if discipline.whose == Whose::Chrony => {
             format!(
-                "nobody keeps it right, {whose}, which follows no source; readers will not trust it"
+                "not synchronised, {whose}, which has no source; readers will not trust it"
             )
         }
-        _ => "the kernel says that nobody keeps its clock right, so readers will not trust it; \
-              start chrony or another NTP client, or give --max-error"
+        _ => "the kernel's clock is not synchronised, so readers will not trust it; start chrony or another NTP \
+             client, or give --max-error"
             .to_owned(),
     };
     let known = match asker.unasked(discipline) {
@@ -192,7 +192,9 @@ fn says(discipline: &Discipline, asker: &Asker, keeper: &Keeper) -> String {
         None => known,
     };
     match keeper.device() {
-        Some(device) => format!("{known}; disruptions are those of {}", path_line(device.path())),
+        Some(device) => {
+            format!("{known}; disruptions are copied from {}", path_line(device.path()))
+        }
         None => known,
     }
 }
@@ -206,7 +208,7 @@ struct File<P: page::Encoding> {
 impl<P: page::Encoding> File<P> {
     fn create(path: &Path) -> anyhow::Result<File<P>> {
         let name = CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| anyhow!("a file's name holds no zero byte"))?;
+            .map_err(|_| anyhow!("a file name cannot contain a NUL byte"))?;
         let publisher = Publisher::<P>::create(&name)
             .map_err(|refusal| anyhow!("cannot publish to {}: {refusal}", path_line(path)))?;
         Ok(File { publisher, path: path.to_owned() })
@@ -250,7 +252,7 @@ pub fn parse_error(text: &str) -> Result<Duration, String> {
     let nanos = digits.parse::<u64>().ok().zip(unit).and_then(|(n, unit)| n.checked_mul(unit));
     match nanos {
         Some(nanos @ 1..=60_000_000_000) => Ok(Duration::from_nanos(nanos)),
-        _ => Err("give an error up to a minute, as 500ns, 40us, 5ms or 1s".to_owned()),
+        _ => Err("give an error of at most a minute, such as 500ns, 40us, 5ms or 1s".to_owned()),
     }
 }
 

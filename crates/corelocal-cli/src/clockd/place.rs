@@ -45,8 +45,8 @@ fn parent(is_root: bool, given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
         // The specification of that variable wants relative ones to be ignored.
         Some(path) if path.is_absolute() => Ok(path),
         _ => bail!(
-            "there is no usual place to publish: XDG_RUNTIME_DIR names no directory; publish as root (in \
-             {RUN}/corelocal), or name a file in a directory of your own with --file"
+            "there is no default file to publish to: XDG_RUNTIME_DIR names no directory; publish as root (in \
+             {RUN}/corelocal), or name a file in your own directory with --file"
         ),
     }
 }

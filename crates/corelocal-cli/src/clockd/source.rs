@@ -110,14 +110,14 @@ impl Asker {
             (None, _) if self.source == Source::Chrony => {
                 let why = self.state.as_ref().err().map_or("", String::as_str);
                 Err(anyhow!(
-                    "{why}; start it, say where it is with --chrony, or leave --source away"
+                    "{why}; start chronyd, give its address with --chrony, or omit --source"
                 ))
             }
             (None, asked) => {
                 let error = asked.err().map_or_else(String::new, |error| error.to_string());
                 Err(anyhow!(
-                    "the kernel does not say how right its clock is (adjtimex: {error}); allow \
-                     adjtimex in the seccomp profile, or say it with --max-error"
+                    "the kernel does not report its clock's error (adjtimex: {error}); allow adjtimex in the \
+                     seccomp profile, or give --max-error"
                 ))
             }
         }
@@ -154,10 +154,10 @@ impl Asker {
     /// The source in use, in words.
     pub fn whose(&self, discipline: &Discipline) -> String {
         match (discipline.whose, &self.state) {
-            (Whose::User, _) => "says --max-error".to_owned(),
-            (Whose::Chrony, Ok(place)) => format!("says chronyd at {place}"),
-            (Whose::Chrony, Err(_)) => "said chronyd, which is silent".to_owned(),
-            (Whose::Kernel, _) => "says the kernel".to_owned(),
+            (Whose::User, _) => "by --max-error".to_owned(),
+            (Whose::Chrony, Ok(place)) => format!("by chronyd at {place}"),
+            (Whose::Chrony, Err(_)) => "last by chronyd, which no longer answers".to_owned(),
+            (Whose::Kernel, _) => "by the kernel".to_owned(),
         }
     }
 
@@ -260,7 +260,7 @@ pub(super) mod tests {
         let mut alone = Asker::new(Source::Chrony, nowhere(), libc::CLOCK_REALTIME, None);
         assert!(alone.ask().unwrap_err().to_string().contains("--chrony"));
         match auto.ask() {
-            Ok(now) => assert_eq!(auto.whose(&now), "says the kernel"),
+            Ok(now) => assert_eq!(auto.whose(&now), "by the kernel"),
             Err(error) => eprintln!("skipped: who_is_asked: {error:#}"),
         }
         let unasked = || (nowhere().0, Some("port 323 was not asked".to_owned()));
@@ -276,7 +276,7 @@ pub(super) mod tests {
         assert!(auto.ask().is_ok_and(|now| now.whose == Whose::Kernel) || auto.said.is_none());
         let now = alone.ask().unwrap();
         assert_eq!((now.status, now.whose), (Status::FreeRunning, Whose::Chrony));
-        assert!(alone.whose(&now).contains("silent"));
+        assert!(alone.whose(&now).contains("no longer answers"));
         if let Some(at) = Instant::now().checked_sub(SILENT * 2) {
             alone.said = Some(Said { at, ..said() });
             assert!(alone.ask().is_err());

@@ -85,8 +85,8 @@ pub fn finding(caps: &Caps, around: &Surroundings) -> Finding {
         source => source,
     };
     let kept = match clock.synchronised {
-        Some(true) => "; somebody keeps it right",
-        Some(false) => "; nobody keeps it right, so times have no bounds",
+        Some(true) => "; synchronised",
+        Some(false) => "; not synchronised, so times have no error bounds",
         None => "",
     };
     let vdso = if caps.vdso.clock_gettime { "clock_gettime" } else { "none" };
@@ -107,7 +107,7 @@ pub fn finding(caps: &Caps, around: &Surroundings) -> Finding {
     let degraded =
         |why: String, remedy: &str| finding.clone().but(State::Degraded, why, Some(remedy));
     if let Some(limit) = &clock.limit {
-        let why = format!("CORELOCAL_CLOCK={limit} forbids better");
+        let why = format!("CORELOCAL_CLOCK={limit} limits the back-end");
         return degraded(why, "unset CORELOCAL_CLOCK");
     }
     if !caps.vdso.clock_gettime {
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(again.state, State::Active);
         assert!(again.why.is_some_and(|why| why.contains("changed") && why.contains("(2 times)")));
         let alone = Clock { synchronised: Some(false), ..Clock::default() };
-        assert!(at(alone, "tsc").offered.contains("nobody keeps it right"));
+        assert!(at(alone, "tsc").offered.contains("not synchronised"));
     }
 
     #[test]

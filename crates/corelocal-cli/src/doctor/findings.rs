@@ -114,8 +114,8 @@ fn sections(caps: &Caps, around: &Surroundings) -> Finding {
         size => format!("kernel: {size} bytes, alignment {}", rseq.align),
     };
     let libc = match rseq.libc_size {
-        None => "libc: does not know rseq",
-        Some(0) => "libc: knows rseq, did not register",
+        None => "libc: does not support rseq",
+        Some(0) => "libc: supports rseq, did not register",
         Some(_) => "libc: registers every thread",
     };
     let offered = format!("{offered}; {libc}");
@@ -126,14 +126,14 @@ fn sections(caps: &Caps, around: &Surroundings) -> Finding {
     let used = match rseq.owner {
         Owner::Libc => format!("libc's registration, {} bytes, {abi}", rseq.len),
         Owner::Corelocal => {
-            format!("our own registration at a thread's first use, {} bytes, {abi}", rseq.len)
+            format!("registered by corelocal at a thread's first use, {} bytes, {abi}", rseq.len)
         }
         Owner::Nobody => "none: atomics on lines that few threads share".to_owned(),
     };
     let finding = Finding::new("critical sections", used, offered);
     match rseq.refusal {
         None if around.rseq_tunable_off => Finding {
-            why: Some("GLIBC_TUNABLES keeps libc from registering".to_owned()),
+            why: Some("GLIBC_TUNABLES prevents libc from registering".to_owned()),
             ..finding
         },
         None => finding,
@@ -149,21 +149,24 @@ fn explain(refusal: Refusal, caps: &Caps, around: &Surroundings) -> (String, &'s
     let (why, remedy) = match refusal {
         Refusal::Disabled => return (refusal.to_string(), "unset CORELOCAL_RSEQ"),
         Refusal::Architecture => {
-            return (refusal.to_string(), "run on x86-64, or help to write the sections");
+            return (
+                refusal.to_string(),
+                "run on x86-64; other architectures have no critical sections yet",
+            );
         }
         Refusal::LibcThread => {
             ("a filter installed after start refuses rseq", "allow rseq in that seccomp filter")
         }
-        Refusal::Vfork => ("this process is a vfork child", "use fork, or run it by exec"),
+        Refusal::Vfork => ("this process is a vfork child", "use fork, or exec the program"),
         Refusal::Kernel(_) if around.valgrind => {
-            ("valgrind does not know rseq", "nothing: results under valgrind stay exact")
+            ("valgrind does not support rseq", "nothing to do: results under valgrind are exact")
         }
         Refusal::Kernel(_) if around.gvisor => {
             ("gVisor's kernel has no rseq", "run it outside of gVisor for speed")
         }
         Refusal::Kernel(Errno::EBUSY | Errno::EINVAL) => (
             "another library has registered an area of its own",
-            "drop that library, or let glibc 2.35 or later register for both",
+            "remove that library, or let glibc 2.35 or later register for both",
         ),
         Refusal::Kernel(_) if around.seccomp => (
             "a seccomp filter refuses rseq",
@@ -182,7 +185,7 @@ const NO_SECTIONS: &str = "threads are not registered, see critical sections";
 fn cpu_number(caps: &Caps) -> Finding {
     let offered = match caps.vdso.getcpu {
         true => "vDSO: getcpu",
-        false => "vDSO: no getcpu, asking costs a system call",
+        false => "vDSO: no getcpu, so reading the cpu number costs a system call",
     };
     match caps.rseq.owner {
         Owner::Nobody => Finding::new("cpu number", "sched_getcpu", offered).but(
@@ -217,8 +220,9 @@ fn not_published(caps: &Caps, kernel: Version, finding: Finding) -> Finding {
     let state = missing(kernel, (6, 3));
     let (why, remedy) = match state {
         State::Degraded if caps.rseq.feature_size == 0 => (
-            "the process is not told which fields there are (AT_RSEQ_FEATURE_SIZE)".to_owned(),
-            "run it without an emulator or loader that makes the auxiliary vector anew",
+            "the auxiliary vector has no AT_RSEQ_FEATURE_SIZE, so the available fields are unknown"
+                .to_owned(),
+            "run it without an emulator or loader that replaces the auxiliary vector",
         ),
         State::Degraded => (
             format!("the registration covers {} bytes only", caps.rseq.len),
@@ -319,7 +323,7 @@ fn slice_extension(caps: &Caps) -> Finding {
     const NAME: &str = "time-slice extension";
     let rseq = &caps.rseq;
     if rseq.slice_available {
-        let used = if rseq.slice_enabled { "enabled" } else { "offered, not switched on" };
+        let used = if rseq.slice_enabled { "enabled" } else { "available, not switched on" };
         return Finding::new(NAME, used, "kernel: rseq slice extension");
     }
     let offered = "kernel: no rseq slice extension";
@@ -364,7 +368,7 @@ fn cpus(caps: &Caps) -> Finding {
     }
     finding.but(
         State::Degraded,
-        "/sys does not tell which cpus are possible, so slots are reserved for all there may be",
+        "/sys does not list the possible cpus, so slots are reserved for the maximum number",
         Some("mount sysfs in the container"),
     )
 }

@@ -75,8 +75,8 @@ impl Seen {
         let last_name = self.last.as_ref().map_or(&self.first_name, |last| &last.name);
         if !self.name.is_empty() && self.name != *last_name {
             let name = one_line(String::from_utf8_lossy(&self.name).into_owned());
-            let why = "which is linked statically, has a malloc of its own, or was started without our environment \
-                       (unless it only gave itself that name)";
+            let why = "which is linked statically, has a built-in malloc, or was started without corelocal's \
+                 environment variables (unless the process only renamed itself)";
             return Some((name, Some(why.to_owned())));
         }
         let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
@@ -86,7 +86,7 @@ impl Seen {
         let program = Program { name: (&last.file).into(), path: last.file.clone() };
         let why = program.without_preload().or_else(|| {
             (!last.is_preloaded).then(|| {
-                "which was started without our environment (LD_PRELOAD, CORELOCAL_MALLOC), as by `env -i`".to_owned()
+                "which was started without LD_PRELOAD and CORELOCAL_MALLOC, for example by `env -i`".to_owned()
             })
         });
         Some((path_line(&last.file), why))
@@ -94,27 +94,27 @@ impl Seen {
 
     /// Why nothing was written.
     pub fn nothing(&self, status: ExitStatus, rate: u64) -> String {
-        let end = "Let it end by itself; or say --for TIME, after which it is asked for a profile; or let it call \
-                   corelocal_malloc_profile(NULL)";
+        let end = "Let it exit normally; or give --for TIME, after which it is asked for a profile; or call \
+             corelocal_malloc_profile(NULL) in it";
         if let Some((name, why)) = self.other() {
             let why = why.unwrap_or_else(|| {
-                "which ended by _exit(2) or a signal, or goes on in the background".to_owned()
+                "which ended by _exit(2) or a signal, or still runs in the background".to_owned()
             });
             return format!(
-                "no process of the program wrote a profile: it became another program, {name}, {why}. Name that program \
-                 itself, if it can have another malloc"
+                "no process of the program wrote a profile: it executed another program, {name}, {why}. Run \
+                 that program directly, if it can use another malloc"
             );
         }
         let why = match (status.signal(), status.code()) {
             (Some(signal), _) => {
-                format!("it ended by signal {signal}, which leaves no time for that")
+                format!("it ended by signal {signal}, which leaves no time to write one")
             }
             (None, Some(127)) => {
-                return "no process of the program wrote a profile: it ended with 127, as the dynamic loader ends what it \
-                        cannot load, and a shell that does not find a command; what they said is above"
+                return "no process of the program wrote a profile: it ended with exit code 127, as if the \
+                     dynamic loader could not load it or a shell did not find a command; see the message above"
                     .to_owned();
             }
-            _ => "it ended by _exit(2), or goes on in the background".to_owned(),
+            _ => "it ended by _exit(2), or still runs in the background".to_owned(),
         };
         format!(
             "no process of the program wrote a profile: {why}. {end} (one object was sampled for each {rate} bytes)"
@@ -127,14 +127,15 @@ impl Seen {
             Some((name, why)) => {
                 let why = why.map_or_else(String::new, |why| format!(", {why}"));
                 format!(
-                    "It has become another program, {name}{why}: name that program itself, if it can have another malloc"
+                    "It executed another program, {name}{why}: run that program directly, if it can use another \
+                     malloc"
                 )
             }
-            None => "Either it had only just begun: say a longer --for TIME; or it took the handler away".to_owned(),
+            None => "Either it had only just started (give a longer --for TIME), or it removed the handler".to_owned(),
         };
         format!(
-            "the program was ended without asking it for a profile: signal {signal}, by which it is asked, would have ended \
-             it, since it has no handler for that. {why}"
+            "the program was ended without a profile: it has no handler for signal {signal}, which requests one \
+             and would have ended it. {why}"
         )
     }
 }
@@ -166,7 +167,7 @@ mod tests {
             let said = same.nothing(status, 7);
             assert!(said.contains(words) && !said.contains("another program"), "{said}");
         }
-        assert!(same.deaf(61).contains("only just begun"));
+        assert!(same.deaf(61).contains("only just started"));
         // Known by its name alone.
         let quick = seen("/bin/sh", "/bin/sh", "server");
         let said = [quick.nothing(ended(0), 7), quick.deaf(61)];
@@ -178,7 +179,7 @@ mod tests {
         let mut other = seen("/bin/sh", "/no/such/server", "server");
         assert!(other.nothing(ended(0), 7).contains("/no/such/server, which ended"));
         other.last.as_mut().expect("a program").is_preloaded = false;
-        assert!(other.deaf(61).contains("without our environment"));
+        assert!(other.deaf(61).contains("started without LD_PRELOAD"));
         // What cannot be looked at is not said to be another.
         assert!(seen("/bin/sh", "/bin/sh", "").nothing(ended(0), 7).contains("_exit(2)"));
         // One that gave itself a name is the same.

@@ -106,7 +106,7 @@ impl Difference {
             let name =
                 |it: Option<String>| it.unwrap_or_else(|| "a program without a name".to_owned());
             bail!(
-                "the first profile is of {}, the second of {}: only those of one program can be compared",
+                "the first profile is of {}, the second of {}: only profiles of the same program can be compared",
                 name(was),
                 name(is)
             );
@@ -236,7 +236,7 @@ pub mod tests {
         let (before, mut after) = (profile(&[100]), profile(&[100]));
         after.1.program = Some("/bin/other".into());
         let said = Difference::of(&before, &after, 10, false).expect_err("two").to_string();
-        assert!(said.contains("/bin/other") && said.contains("one program"), "{said}");
+        assert!(said.contains("/bin/other") && said.contains("same program"), "{said}");
     }
 
     #[test]

@@ -25,8 +25,8 @@ pub fn all(difference: &Difference, width: usize) -> String {
         true => format!("process {}", before.process),
         false => format!("processes {} and {}", before.process, after.process),
     };
-    let when = if difference.is_peak { ", when most was in use" } else { "" };
-    let _ = writeln!(out, "{BOLD}Heap{BOLD:#} of {program}, {of}{when}: what came and went");
+    let when = if difference.is_peak { ", at the peak" } else { "" };
+    let _ = writeln!(out, "{BOLD}Heap{BOLD:#} of {program}, {of}{when}: changes");
     for (name, side) in [("before", before), ("after ", after)] {
         let _ = writeln!(
             out,
@@ -40,7 +40,7 @@ pub fn all(difference: &Difference, width: usize) -> String {
     let grown = signed(difference.grown_bytes, size);
     let _ = writeln!(
         out,
-        "  growth  {grown}, of which {} may be chance",
+        "  growth  {grown}, of which {} may be sampling error",
         size(difference.chance_bytes)
     );
     if difference.sites.is_empty() && difference.left_out == 0 {
@@ -108,7 +108,7 @@ fn remarks(difference: &Difference) -> Vec<String> {
     let mut remarks = Vec::new();
     if difference.left_out > 0 {
         remarks.push(format!(
-            "{} sites that grew by {} together are left out; --top shows more",
+            "{} sites that grew by {} in total are not shown; --top shows more",
             difference.left_out,
             signed(difference.left_out_bytes, size)
         ));
@@ -116,21 +116,21 @@ fn remarks(difference: &Difference) -> Vec<String> {
     let (before, after) = (&difference.before, &difference.after);
     if before.rate != after.rate {
         remarks.push(
-            "the profiles were sampled at two rates: the one with the larger rate is less exact"
+            "the profiles have different sampling rates: the one with the larger rate is less accurate"
                 .to_owned(),
         );
     }
     let is = |what: fn(&Side) -> bool| what(before) || what(after);
     if is(|side| side.missed > 0) {
         remarks.push(format!(
-            "objects should have been sampled and were not, {} before and {} after: there was no room, or no \
-             memory; a larger --rate needs less room",
+            "objects were not sampled as they should have been, {} before and {} after: the sample table was \
+             full, or memory was short; a larger --rate needs less room",
             before.missed, after.missed
         ));
     }
     remarks.extend(unloaded(before.unloaded_libraries.max(after.unloaded_libraries)));
     if is(|side| !side.is_whole) {
-        remarks.push("a file is cut off: something is missing; was the disk full?".to_owned());
+        remarks.push("a file is truncated, so data is missing; was the disk full?".to_owned());
     }
     remarks
 }
@@ -209,7 +209,7 @@ mod tests {
         none.sites.clear();
         // `--top 0`.
         let text = plain(&none, 80);
-        assert!(text.contains("2 sites that grew by -977 KiB together are left out"), "{text}");
+        assert!(text.contains("2 sites that grew by -977 KiB in total are not shown"), "{text}");
         assert!(!text.contains("nothing was sampled") && !text.contains("where"), "{text}");
         none.left_out = 0;
         none.after.process = 4800;

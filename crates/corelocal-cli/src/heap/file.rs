@@ -69,7 +69,10 @@ pub fn is_meant(path: &Path) -> bool {
 pub fn read(path: &Path) -> anyhow::Result<Heap> {
     let name = path_line(path);
     let bytes = input::read(path, input::MOST).with_context(|| {
-        format!("cannot read {name}; name a file that a program wrote which was started with CORELOCAL_MALLOC=profile")
+        format!(
+            "cannot read {name}; give a file written by a program that was started with \
+             CORELOCAL_MALLOC=profile"
+        )
     })?;
     parse(&bytes).with_context(|| format!("cannot use {name}"))
 }
@@ -79,10 +82,10 @@ pub fn parse(bytes: &[u8]) -> anyhow::Result<Heap> {
     let Some(mut rest) = bytes.strip_prefix(MAGIC) else {
         if bytes.starts_with(b"CLHEAP") {
             bail!(
-                "it is of another version of corelocal; look at it with the command of that version"
+                "it was written by another version of corelocal; use the command of that version"
             );
         }
-        bail!("it is no heap profile of corelocal; those are called NAME.PROCESS.NUMBER.heap");
+        bail!("it is not a heap profile of corelocal; their names are NAME.PROCESS.NUMBER.heap");
     };
     let mut heap = Heap::default();
     let mut has_info = false;
@@ -119,7 +122,7 @@ pub fn parse(bytes: &[u8]) -> anyhow::Result<Heap> {
         }
     }
     if !has_info {
-        bail!("it ends before it says anything; was the disk full?");
+        bail!("it is empty or truncated; was the disk full?");
     }
     Ok(heap)
 }
@@ -234,9 +237,9 @@ pub mod tests {
     #[test]
     fn what_is_no_profile_is_refused() {
         let said = |bytes: &[u8]| parse(bytes).expect_err("no profile").to_string();
-        assert!(said(b"").contains("no heap profile"));
+        assert!(said(b"").contains("not a heap profile"));
         assert!(said(b"CLHEAP2\n").contains("another version"));
-        assert!(said(MAGIC).contains("ends before"));
+        assert!(said(MAGIC).contains("truncated"));
         let whole = file(&[1]);
         let cut = parse(&whole[..whole.len() - 1]).expect("most of it");
         assert!(!cut.is_whole && cut.samples.len() == 1);
@@ -264,7 +267,7 @@ pub mod tests {
         let (is_meant, read) =
             is_done.recv_timeout(std::time::Duration::from_secs(60)).expect("no wait");
         assert!(!is_meant);
-        assert!(read.as_ref().is_err_and(|why| why.contains("no heap profile")), "{read:?}");
+        assert!(read.as_ref().is_err_and(|why| why.contains("not a heap profile")), "{read:?}");
     }
 
     proptest! {

@@ -52,7 +52,7 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
     let words = |folder: &Path| words(&before, folder, args.options.rate);
     let malloc = library::ours().map_err(Refusal::unable)?;
     let (program, arguments) =
-        args.target.split_first().context("no program is named").map_err(Refusal::unable)?;
+        args.target.split_first().context("no program was given").map_err(Refusal::unable)?;
     let program = Program::find(program)?;
     program.takes(&malloc)?;
     may_be_profiled(&before).map_err(Refusal::unable)?;
@@ -96,8 +96,8 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
 fn may_be_profiled(before: &str) -> anyhow::Result<()> {
     if before.split(',').any(|word| word == "check") {
         bail!(
-            "the environment says CORELOCAL_MALLOC={before}, and `check` excludes a profile; take that word out: \
-             `unset CORELOCAL_MALLOC`, or set it to the others"
+            "CORELOCAL_MALLOC={before} in the environment includes `check`, which excludes a profile; remove \
+             that word: `unset CORELOCAL_MALLOC`, or set it to the other words"
         );
     }
     Ok(())
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(words("stats,,profile-rate:9,profile:/y"), format!("stats,{ours}"));
         for before in ["check", "stats,check", "check,guard"] {
             let said = may_be_profiled(before).expect_err("no profile").to_string();
-            assert!(said.contains(&format!("={before},")) && said.contains("unset"), "{said}");
+            assert!(said.contains(&format!("={before} ")) && said.contains("unset"), "{said}");
         }
         for before in ["", "stats", "checks", "guard,profile"] {
             assert!(may_be_profiled(before).is_ok(), "{before}");

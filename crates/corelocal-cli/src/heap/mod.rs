@@ -141,7 +141,9 @@ pub fn run(args: &HeapArgs) -> anyhow::Result<ExitCode> {
 /// What came and went between two files.
 fn compared(options: &HeapOptions, before: &Path, after: &[PathBuf]) -> anyhow::Result<ExitCode> {
     let [after] = after else {
-        bail!("--diff compares two files of one program: `corelocal heap --diff BEFORE AFTER`");
+        bail!(
+            "--diff compares two files of the same program: `corelocal heap --diff BEFORE AFTER`"
+        );
     };
     let told = |path: &Path| -> anyhow::Result<(Heap, Told)> {
         let heap = file::read(path)?;
@@ -204,7 +206,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     };
     let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
     size.filter(|size| (1..1 << 40).contains(size))
-        .ok_or_else(|| "give a number of bytes, with K, M or G perhaps: 512K".to_owned())
+        .ok_or_else(|| "give a number of bytes, optionally with K, M or G, such as 512K".to_owned())
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use super::file::{Heap, Sample};
 use crate::output::{complain, one_line, shared_line};
 
 /// What is said of callers that the copy of the stack has no room for.
-const BEYOND: &str = "[callers beyond the copy of the stack]";
+const BEYOND: &str = "[callers beyond the copied part of the stack]";
 
 /// The call site of the memory that the malloc's library requests from libc, whichever call caused it: its thread
 /// uses libc's memory.

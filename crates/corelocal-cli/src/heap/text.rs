@@ -50,7 +50,7 @@ fn others(folded: &[Folded], width: usize) -> String {
     }
     term::keep_whole(&mut grid, |index| index < 4);
     format!(
-        "{BOLD}{processes} more processes{BOLD:#} have little, or as much as one above; --json tells of each\n\n{}",
+        "{BOLD}{processes} more processes{BOLD:#} have little, or the same as one above; --json has all\n\n{}",
         term::lines(&grid)
     )
 }
@@ -58,7 +58,7 @@ fn others(folded: &[Folded], width: usize) -> String {
 fn one(process: &Process, width: usize) -> String {
     let mut out = String::new();
     let program = process.program.rsplit('/').next().unwrap_or_default();
-    let when = if process.is_peak { ", when most was in use" } else { "" };
+    let when = if process.is_peak { ", at the peak" } else { "" };
     let _ = writeln!(out, "{BOLD}Heap{BOLD:#} of {program}, process {}{when}", process.process);
     let _ = writeln!(
         out,
@@ -123,7 +123,7 @@ fn remarks(process: &Process) -> Vec<String> {
     let mut remarks = Vec::new();
     if process.left_out > 0 {
         remarks.push(format!(
-            "{} sites with {} are left out; --top shows more",
+            "{} sites with {} are not shown; --top shows more",
             process.left_out,
             size(process.left_out_bytes)
         ));
@@ -136,21 +136,21 @@ fn remarks(process: &Process) -> Vec<String> {
             .saturating_add(process.rate.saturating_mul(4))
     {
         remarks.push(format!(
-            "{} were in use {} before; --peak shows by whom",
+            "{} were in use {} before; --peak shows the call sites",
             size(process.peak_bytes),
             time(process.since_peak_ns)
         ));
     }
     if process.missed > 0 {
         remarks.push(format!(
-            "{} objects should have been sampled and were not: there was no room, or no memory. So all \
-             is more than shown; a larger --rate needs less room",
+            "{} objects were not sampled as they should have been: the sample table was full, or memory was \
+             short. So the true figures are larger; a larger --rate needs less room",
             process.missed
         ));
     }
     remarks.extend(unloaded(process.unloaded_libraries));
     if !process.is_whole {
-        remarks.push("the file is cut off: something is missing; was the disk full?".to_owned());
+        remarks.push("the file is truncated, so data is missing; was the disk full?".to_owned());
     }
     remarks
 }
@@ -163,8 +163,8 @@ pub fn unloaded(libraries: u64) -> Option<String> {
         more => format!("{more} libraries were"),
     };
     Some(format!(
-        "{which} unloaded before the profile was written: what it had asked for is shown as an address, or as if the \
-         library had asked for it that was loaded at its place later. Without dlclose(3) each keeps its own"
+        "{which} unloaded before the profile was written: its memory is shown by address, or attributed to the \
+         library that was loaded at the same address later. Without dlclose(3) each keeps its own"
     ))
 }
 
@@ -257,7 +257,7 @@ mod tests {
     fn no_site_is_wanted() {
         let none = Process { sites: Vec::new(), ..process() };
         let text = plain(&all(&[none], &[], 100));
-        assert!(text.contains("4 sites with 9.42 MiB are left out"), "{text}");
+        assert!(text.contains("4 sites with 9.42 MiB are not shown"), "{text}");
         assert!(!text.contains("nothing was sampled") && !text.contains("where"), "{text}");
     }
 

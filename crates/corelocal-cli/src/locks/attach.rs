@@ -122,9 +122,7 @@ fn watch(process: u32, profile: &Profile, end: Instant) -> Option<String> {
         }
         let (locks, waits) = totals(profile.locks().map(|lock| lock.waits));
         let left = end.saturating_duration_since(Instant::now()).as_secs_f64();
-        bar.set_message(format!(
-            "{locks} locks, {waits} waits; {left:.0} s to go, Ctrl-C ends the look"
-        ));
+        bar.set_message(format!("{locks} locks, {waits} waits; {left:.0} s to go, Ctrl-C ends it"));
         bar.tick();
         thread::sleep(TURN.min(end.saturating_duration_since(Instant::now())));
     }
@@ -148,7 +146,7 @@ fn spinner() -> ProgressBar {
 /// What a process keeps. Nothing if the process is to have it, but had no reason to make it until then.
 pub fn wait_for<K: Kept>(process: u32, end: Instant) -> anyhow::Result<Option<K>> {
     if !Path::new(&format!("/proc/{process}")).exists() {
-        bail!("there is no process {process}; `ps` lists those that there are");
+        bail!("there is no process {process}; `ps` lists the running ones");
     }
     loop {
         let mut refused = None;
@@ -172,9 +170,9 @@ fn find<K: Kept>(process: u32, refused: &mut Option<anyhow::Error>) -> anyhow::R
     let descriptors = match fs::read_dir(&folder) {
         Ok(descriptors) => descriptors,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            bail!("process {process} belongs to somebody else: look at it as its user, or as root")
+            bail!("process {process} belongs to another user: run this as that user, or as root")
         }
-        Err(error) => return Err(error).context(format!("cannot look into process {process}")),
+        Err(error) => return Err(error).context(format!("cannot read process {process}")),
     };
     let open_files = descriptors.flatten().filter_map(|descriptor| {
         let target = fs::read_link(descriptor.path()).ok()?;

@@ -35,7 +35,7 @@ pub fn look<T>(
     (variable, read): (&str, impl Fn(&Path, Option<String>) -> Option<T>),
 ) -> anyhow::Result<((Vec<T>, f64), ExitCode)> {
     let folder = Folder::new("locks")?;
-    let (program, args) = target.split_first().context("no program is named")?;
+    let (program, args) = target.split_first().context("no program was given")?;
     let mut command = Command::new(program);
     command.args(args).env(variable, folder.path());
     if is_quiet {

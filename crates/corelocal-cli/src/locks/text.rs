@@ -25,9 +25,9 @@ const MOST_CALLS: usize = 12;
 /// All processes.
 pub fn all(processes: &[Process], seconds: f64, width: usize) -> String {
     if processes.is_empty() {
-        let text = "Nobody waited for a lock of corelocal. Locks of std, parking_lot or pthread are not seen; \
-                    a program that uses corelocal's and never waits has nothing to show; nor has one that found \
-                    no 5 MiB of memory for its profile.";
+        let text = "No thread waited for a lock of corelocal. Locks of std, parking_lot and pthread are not \
+             recorded. A program whose locks are never contended has nothing to show, nor has one without 5 MiB \
+             of memory for its profile.";
         return wrap(text, width, 0) + "\n";
     }
     let mut out = String::new();
@@ -43,7 +43,7 @@ fn one(process: &Process, seconds: f64, width: usize) -> String {
     let program = process.program.rsplit('/').next().unwrap_or_default();
     let _ = writeln!(
         out,
-        "{BOLD}Waits for locks{BOLD:#} of {program}, process {}, in {} s; most time lost first",
+        "{BOLD}Waits for locks{BOLD:#} of {program}, process {}, in {} s; longest total wait first",
         process.process,
         figure((seconds * 100.0).round() / 100.0),
     );
@@ -54,10 +54,10 @@ fn one(process: &Process, seconds: f64, width: usize) -> String {
     if !locks.is_empty() {
         let _ = write!(out, "\n{}", table(&locks, width));
     } else if !is_nothing_wanted {
-        let _ = writeln!(out, "\n  nobody waited for a lock");
+        let _ = writeln!(out, "\n  no thread waited for a lock");
     }
     if !others.is_empty() {
-        let text = "Waits until something happened: no time lost, where that is what a thread is there for";
+        let text = "Waits for events: not lost time, if waiting for events is the thread's purpose";
         let _ = write!(out, "\n{}\n\n{}", wrap(text, width, 0), table(&others, width));
     }
     for lock in locks.iter().chain(&others).filter(|lock| has_more(lock)).take(TOLD_MORE) {
@@ -98,15 +98,14 @@ fn more(lock: &Lock, width: usize) -> String {
         writeln!(out, "{BOLD}{}{BOLD:#} {DIM}{}, {}{DIM:#}", lock.lock, lock.kind, lock.address);
     let _ = writeln!(out, "  waits  {}", bars(&lock.histogram));
     if lock.gave_up > 0 {
-        let _ = writeln!(out, "  {} of {} waits ended without it", lock.gave_up, lock.waits);
+        let _ = writeln!(out, "  {} of {} waits timed out", lock.gave_up, lock.waits);
     }
     if lock.waiting > 0 {
         let verb = if lock.waiting == 1 { "thread waits" } else { "threads wait" };
         let _ = writeln!(out, "  {} {verb} at the moment", lock.waiting);
     }
     if let Some(place) = &lock.worst_holder {
-        let what =
-            if lock.is_lock { "worst holder, kept others waiting for" } else { "came after" };
+        let what = if lock.is_lock { "longest holder, delayed others for" } else { "came after" };
         out.push_str(&whereabouts(what, place, width));
     }
     if let Some(place) = &lock.longest_wait {
@@ -143,7 +142,7 @@ pub fn calls(frames: &[Call], width: usize) -> String {
         let _ = writeln!(out, "        {DIM}and {} more{DIM:#}", frames.len() - MOST_CALLS);
     }
     if frames.is_empty() {
-        let _ = writeln!(out, "        {DIM}where, is not known on this processor{DIM:#}");
+        let _ = writeln!(out, "        {DIM}the stack is not available on this processor{DIM:#}");
     }
     out
 }
@@ -151,16 +150,16 @@ pub fn calls(frames: &[Call], width: usize) -> String {
 fn remarks(process: &Process) -> Vec<String> {
     let mut remarks = Vec::new();
     if process.left_out > 0 {
-        remarks.push(format!("{} more are left out; --top shows more", process.left_out));
+        remarks.push(format!("{} more are not shown; --top shows more", process.left_out));
     }
     if process.missed_waits > 0 {
         remarks.push(format!(
-            "{} waits are not counted: they were for more locks than there is room for, which is 1024",
+            "{} waits are not counted: there were more than 1024 locks",
             process.missed_waits
         ));
     }
     if process.missed_stacks > 0 {
-        remarks.push("some stacks were not kept: there is room for 256".to_owned());
+        remarks.push("some stacks were not recorded: there were more than 256".to_owned());
     }
     remarks
 }
@@ -247,13 +246,13 @@ mod tests {
 
     #[test]
     fn nothing_to_show_is_said() {
-        assert!(all(&[], 1.0, 100).starts_with("Nobody waited"));
+        assert!(all(&[], 1.0, 100).starts_with("No thread waited"));
         let process = Process { program: "/x".to_owned(), ..Process::default() };
-        assert!(plain(&all(&[process], 1.0, 100)).contains("nobody waited for a lock"));
+        assert!(plain(&all(&[process], 1.0, 100)).contains("no thread waited for a lock"));
         // `--top 0`.
         let process = Process { left_out: 3, ..Process::default() };
         let text = plain(&all(&[process], 1.0, 100));
-        assert!(text.contains("3 more are left out") && !text.contains("nobody"), "{text}");
+        assert!(text.contains("3 more are not shown") && !text.contains("no thread"), "{text}");
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub fn ours_if_missing() {
     let (cargo, manifest) = (std::env::var_os("CARGO"), std::env::var_os("CARGO_MANIFEST_DIR"));
     let (Some(folder), Some(cargo), Some(manifest)) = (folder, cargo, manifest) else { return };
     let Some(build) = Build::of(&folder, &PathBuf::from(manifest)) else { return };
-    eprintln!("building {PACKAGE}, whose library is not there yet");
+    eprintln!("building {PACKAGE}, whose library does not exist yet");
     let mut command = Command::new(cargo);
     command.args(build.args()).stdin(Stdio::null()).stdout(Stdio::null());
     match command.status() {

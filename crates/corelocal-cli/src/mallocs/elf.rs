@@ -63,7 +63,7 @@ impl Elf {
 pub fn open(path: &Path) -> io::Result<File> {
     let is_regular = |meta: Metadata| match meta.is_file() {
         true => Ok(()),
-        false => Err(io::Error::other("it is no regular file")),
+        false => Err(io::Error::other("it is not a regular file")),
     };
     is_regular(fs::metadata(path)?)?;
     // The name may lead elsewhere by now.
@@ -181,7 +181,7 @@ mod tests {
         for path in [&*path, Path::new("/dev/zero"), dir.path()] {
             let refused = [read(path).map(drop), interpreter(path).map(drop)];
             for refused in refused {
-                assert!(refused.unwrap_err().to_string().contains("no regular file"));
+                assert!(refused.unwrap_err().to_string().contains("not a regular file"));
             }
         }
     }

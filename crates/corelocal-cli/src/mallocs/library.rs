@@ -115,8 +115,8 @@ impl Known {
         let found = self.sonames.iter().find_map(|soname| loaded(soname).ok());
         found.with_context(|| {
             format!(
-                "not installed: the dynamic loader finds no {}; `apt install {package}`, or put its folder \
-                 into LD_LIBRARY_PATH",
+                "not installed: the dynamic loader does not find {}; `apt install {package}`, or add its folder \
+                 to LD_LIBRARY_PATH",
                 self.sonames[0]
             )
         })
@@ -132,8 +132,8 @@ impl Known {
         match reason.and_then(|path| std::fs::read_to_string(path).ok()) {
             Some(why) => bail!("not built: {}; `rivals/build` tries again", why.trim()),
             None => bail!(
-                "not built: there is no {} beside this program; `rivals/build` makes it of the crate \
-                 {name}, in target/rivals/",
+                "not built: there is no {} beside this program; `rivals/build` builds it from the crate {name}, \
+                 in target/rivals/",
                 self.sonames[0]
             ),
         }
@@ -155,7 +155,7 @@ pub fn named(name: &str) -> anyhow::Result<Malloc> {
             None => {
                 let names: Vec<&str> = KNOWN.iter().map(|known| known.id).collect();
                 bail!(
-                    "no malloc is called `{name}`: name corelocal, libc, {}, or the path of a library",
+                    "unknown malloc `{name}` (known: corelocal, libc, {}, or the path of a library)",
                     names.join(", ")
                 )
             }
@@ -174,8 +174,8 @@ pub fn ours() -> anyhow::Result<Malloc> {
             let places = ["", "deps", "../lib", "../lib/corelocal"];
             let found = beside_this_program(&places, OURS).with_context(|| {
                 format!(
-                    "there is no {OURS} beside this program: `{BUILD}` makes one, in target/release/; or \
-                     name it in {VARIABLE}"
+                    "there is no {OURS} beside this program: `{BUILD}` builds it, in target/release/; or set \
+                     {VARIABLE} to its path"
                 )
             })?;
             checked(&found)?
@@ -231,7 +231,9 @@ fn given(path: &Path) -> anyhow::Result<PathBuf> {
     }
     let name = path.to_string_lossy();
     loaded(&name).with_context(|| match path.exists() {
-        true => format!("{name} is a name for the dynamic loader; for the file here name ./{name}"),
+        true => format!(
+            "{name} is a name for the dynamic loader; for the file in this folder give ./{name}"
+        ),
         false => format!("cannot use the malloc {name}"),
     })
 }
@@ -251,7 +253,8 @@ fn checked(path: &Path) -> anyhow::Result<PathBuf> {
     let whole =
         path.canonicalize().map_err(|error| anyhow!("cannot use the malloc {name}: {error}"))?;
     let found = elf::read(&whole).with_context(|| format!("cannot read the malloc {name}"))?;
-    let found = found.with_context(|| format!("{name} is no shared library (no ELF file)"))?;
+    let found =
+        found.with_context(|| format!("{name} is not a shared library (not an ELF file)"))?;
     if let Ok(Some(this)) = elf::read(Path::new("/proc/self/exe")) {
         if !this.fits(&found) {
             bail!(
@@ -262,12 +265,13 @@ fn checked(path: &Path) -> anyhow::Result<PathBuf> {
         }
     }
     if !found.is_dynamic {
-        bail!("{name} is no shared library: it can be linked to, but not preloaded");
+        bail!("{name} is not a shared library: it can be linked, but not preloaded");
     }
     let text = whole.to_string_lossy();
     if text.contains([':', ' ']) || whole.to_str().is_none() {
         bail!(
-            "{name} has a colon, a space or no text in its path, which LD_PRELOAD cannot hold; copy it elsewhere"
+            "the path of {name} contains a colon, a space or invalid text, which LD_PRELOAD cannot contain; \
+             copy it elsewhere"
         );
     }
     loaded(&text)
@@ -286,8 +290,8 @@ fn loaded(preload: &str) -> anyhow::Result<PathBuf> {
     };
     if path.as_os_str().is_empty() || path != wanted || is_libc(&path) {
         bail!(
-            "a process with {preload} preloaded has its malloc from {}; `LD_PRELOAD={preload} true` shows \
-             what the dynamic loader says",
+            "a process with {preload} preloaded has its malloc from {}; `LD_PRELOAD={preload} true` shows the \
+             dynamic loader's message",
             path_line(&path)
         );
     }
@@ -336,12 +340,15 @@ mod tests {
         let said = |path: &Path| format!("{:#}", file(path).unwrap_err());
         assert!(said(&path).contains("No such file"), "{}", said(&path));
         std::fs::write(&path, "text").unwrap();
-        assert!(said(&path).contains("no ELF file"), "{}", said(&path));
-        assert!(said(dir.path()).contains("no regular file"), "{}", said(dir.path()));
+        assert!(said(&path).contains("not an ELF file"), "{}", said(&path));
+        assert!(said(dir.path()).contains("not a regular file"), "{}", said(dir.path()));
         let spaced = dir.path().join("a b.so");
         std::fs::copy("/proc/self/exe", &spaced).unwrap();
         let text = said(&spaced);
-        assert!(text.contains("LD_PRELOAD cannot hold") || text.contains("no shared"), "{text}");
+        assert!(
+            text.contains("LD_PRELOAD cannot contain") || text.contains("not a shared"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -372,6 +379,6 @@ mod tests {
         // What is there is looked at.
         std::fs::write(dir.path().join("no_such_rival.so"), "text").unwrap();
         let error = format!("{:#}", known.built("no-such-sys", find).unwrap_err());
-        assert!(error.contains("no ELF file"), "{error}");
+        assert!(error.contains("not an ELF file"), "{error}");
     }
 }

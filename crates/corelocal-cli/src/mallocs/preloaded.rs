@@ -77,7 +77,7 @@ fn without_malloc(
     let libcs = if kept.is_empty() { malloc.clone() } else { ask(OsStr::new(""))? };
     if !library::is_libc(&libcs) && Path::new(FOR_ALL).exists() {
         bail!(
-            "libc's malloc cannot be had: programs have the one of {} even without LD_PRELOAD; take it out of \
+            "libc's malloc cannot be used: programs get that of {} even without LD_PRELOAD; remove it from \
              {FOR_ALL}",
             path_line(&libcs)
         );
@@ -92,8 +92,8 @@ fn without_malloc(
         let (out, rest): (Vec<_>, Vec<_>) = kept.into_iter().partition(brings);
         if out.is_empty() {
             bail!(
-                "libc's malloc cannot be had: LD_PRELOAD brings the one of {}, but no library in it does so \
-                 alone; unset LD_PRELOAD",
+                "libc's malloc cannot be used: LD_PRELOAD loads that of {}, but no single library in it does; \
+                 unset LD_PRELOAD",
                 path_line(&malloc)
             );
         }
@@ -118,7 +118,7 @@ fn is_file(entry: &OsStr, file: &Path) -> bool {
 fn asked(value: &OsStr) -> anyhow::Result<PathBuf> {
     match value.to_str() {
         Some(value) => library::with_preload(value),
-        None => bail!("LD_PRELOAD is no text; unset LD_PRELOAD"),
+        None => bail!("LD_PRELOAD is not valid UTF-8; unset LD_PRELOAD"),
     }
 }
 
@@ -127,8 +127,8 @@ fn unasked(entries: Vec<OsString>) -> anyhow::Result<(Vec<OsString>, Vec<OsStrin
     let is_name = |entry: &&OsString| !entry.as_bytes().contains(&b'/');
     if let Some(name) = entries.iter().find(is_name) {
         bail!(
-            "whether {} of LD_PRELOAD is a malloc is not known: this program was linked without a dynamic \
-             loader and cannot ask one; unset LD_PRELOAD",
+            "it is unknown whether {} in LD_PRELOAD is a malloc: this program was linked without a dynamic \
+             loader; unset LD_PRELOAD",
             path_line(Path::new(name))
         );
     }

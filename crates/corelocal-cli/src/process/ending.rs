@@ -30,8 +30,8 @@ impl Ending {
         let Err(error) = signal(child, number) else { return };
         let process = child.id();
         complain(format_args!(
-            "the program cannot be ended, and is waited for: signal {number} to process {process}: {error}. If it runs as \
-             another user, let that user end it: sudo kill {process}"
+            "the program could not be ended (signal {number} to process {process}: {error}); waiting for it. If \
+             it runs as another user, end it as that user: sudo kill {process}"
         ));
         self.is_told = true;
     }
@@ -46,7 +46,7 @@ impl Ending {
         } else {
             let (seconds, process) = (PATIENCE.as_secs(), child.id());
             complain(format_args!(
-                "the program has not ended within {seconds} s of SIGTERM, and is waited for; to end it at once: \
+                "the program has not ended within {seconds} s after SIGTERM; waiting for it. To end it at once: \
                  kill -KILL {process}"
             ));
             self.is_told = true;

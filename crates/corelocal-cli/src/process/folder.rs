@@ -104,7 +104,7 @@ fn room(place: &Path) -> f64 {
 /// A new folder there; or why there is none.
 fn make(place: &Path, what: &str) -> Result<TempDir, String> {
     match place.to_str() {
-        None => return Err("its name is no text".to_owned()),
+        None => return Err("its name is not valid UTF-8".to_owned()),
         Some(name) if name.contains(',') => return Err("its name has a comma".to_owned()),
         Some(name) if name.len() > LONGEST => return Err("its name is too long".to_owned()),
         Some(_) => {}

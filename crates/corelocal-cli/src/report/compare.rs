@@ -121,14 +121,13 @@ pub fn load(path: &Path) -> anyhow::Result<Report> {
     let name = path_line(path);
     let bytes = match input::read(path, LONGEST) {
         Err(e) if e.kind() == ErrorKind::NotFound => bail!(
-            "cannot compare with {name}: there is no such file; \
-             give a report.json that an earlier `corelocal report` wrote"
+            "cannot compare with {name}: it does not exist; give a report.json of an earlier `corelocal report`"
         ),
         Err(e) if e.kind() == ErrorKind::FileTooLarge => bail!(
             "cannot compare with {name}: {e}, and a report has less than one; \
              give a report.json that an earlier `corelocal report` wrote"
         ),
-        Err(e) => bail!("cannot compare with {name}: {e}; give a report.json that you may read"),
+        Err(e) => bail!("cannot compare with {name}: {e}; give a readable report.json"),
         Ok(bytes) => bytes,
     };
     parse(&bytes).map_err(|problem| anyhow!("cannot compare with {name}: {problem}"))
@@ -137,8 +136,8 @@ pub fn load(path: &Path) -> anyhow::Result<Report> {
 fn parse(bytes: &[u8]) -> Result<Report, String> {
     let value: Value = serde_json::from_slice(bytes).map_err(|e| {
         if e.is_eof() {
-            "the file ends too early, perhaps its writer was interrupted; \
-             use another report or measure again"
+            "the file is truncated, perhaps because its writer was interrupted; use another report or measure \
+             again"
                 .to_owned()
         } else {
             format!("it is not JSON ({e}); give the report.json, not another output")

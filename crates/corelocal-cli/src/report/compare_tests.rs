@@ -100,8 +100,8 @@ fn every_damage_has_its_sentence() {
     let whole = include_bytes!("../../tests/fixtures/report-a.json");
     let newer = br#"{"schema": 9, "version": "4.2.0", "tables": []}"#;
     let cases: [(&[u8], &str); 8] = [
-        (b"", "ends too early"),
-        (&whole[..whole.len() / 2], "ends too early"),
+        (b"", "truncated"),
+        (&whole[..whole.len() / 2], "truncated"),
         (b"<!doctype html>", "not JSON"),
         (&[0xff, 0x00, 0xfe], "not JSON"),
         (b"[1, 2]", "not a corelocal report"),
@@ -121,7 +121,7 @@ fn an_absent_or_unreadable_file_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let absent = dir.path().join("old.json");
     let problem = load(&absent).unwrap_err().to_string();
-    assert!(problem.contains("old.json: there is no such file"), "{problem}");
+    assert!(problem.contains("old.json: it does not exist"), "{problem}");
     let problem = load(dir.path()).unwrap_err().to_string();
     assert!(problem.contains("directory"), "{problem}");
 }
@@ -134,7 +134,7 @@ fn a_pipe_without_a_writer_is_not_waited_for() {
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::spawn(move || done.send(load(&pipe).unwrap_err().to_string()));
     let problem = is_done.recv_timeout(std::time::Duration::from_secs(60)).expect("no wait");
-    assert!(problem.contains("ends too early"), "{problem}");
+    assert!(problem.contains("truncated"), "{problem}");
 }
 
 #[test]

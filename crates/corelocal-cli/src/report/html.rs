@@ -70,7 +70,7 @@ fn header(report: &Report) -> Markup {
     html! {
         header {
             p.brand { "corelocal " (report.version) }
-            h1 { "What data local to its core saves on this machine" }
+            h1 { "What core-local data saves on this machine" }
             p.about {
                 (report.machine.cpu_model) " · Linux " (report.machine.kernel) " · "
                 time datetime=(report.created) { (day(&report.created)) }
@@ -126,7 +126,7 @@ fn machine(machine: &Machine) -> Markup {
             h2 { "The machine" }
             dl { @for (name, value) in stamp::fields(machine) { div { dt { (name) } dd { (value) } } } }
             @if !machine.paths.is_empty() {
-                h3 { "Paths in use" }
+                h3 { "Active fast paths" }
                 dl {
                     @for (name, state) in &machine.paths { div { dt { (name) } dd { (state) } } }
                 }
@@ -278,15 +278,17 @@ fn crosswise(table: &Table, matrix: &Matrix) -> Markup {
 }
 
 fn compared(comparison: &Comparison) -> Markup {
-    let lists =
-        [("Measured only then", &comparison.only_old), ("Measured only now", &comparison.only_new)];
+    let lists = [
+        ("Only in the old report", &comparison.only_old),
+        ("Only in the new report", &comparison.only_new),
+    ];
     html! {
         section.card id="compare" {
             h2 { "Compared with " (day(&comparison.old_created)) }
             p { (comparison.summary()) " Then: corelocal " (comparison.old_version) "." }
             @if !comparison.differences.is_empty() {
                 div.noise {
-                    b { "The reports were not taken alike, so a change may come from this:" }
+                    b { "The reports were made with different settings, which may explain a change:" }
                     ul {
                         @for d in &comparison.differences { li { (d.field) ": " (d.new) ", was " (d.old) } }
                     }
@@ -344,7 +346,7 @@ fn footer(report: &Report) -> Markup {
     html! {
         footer {
             p {
-                "Every figure is the median over rounds in which all contestants of a table took "
+                "Every figure is the median over rounds in which all contestants of a table take "
                 "turns; the whisker and q1–q3 hold the middle half of the rounds. A ratio is the "
                 "median of the rounds' own ratios; above 1 is better than the baseline."
             }

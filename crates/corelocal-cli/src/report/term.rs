@@ -150,7 +150,8 @@ pub fn comparison(comparison: &Comparison, width: usize) -> String {
     let _ = writeln!(out, "{BOLD}Compared with {old_created}, corelocal {old_version}{BOLD:#}");
     let _ = writeln!(out, "{}", wrap(&comparison.summary(), width, 0));
     if !comparison.differences.is_empty() {
-        let text = "warning: the reports were not taken alike, so a change may come from this:";
+        let text =
+            "warning: the reports were made with different settings, which may explain a change:";
         let _ = writeln!(out, "{WARNING}{}{WARNING:#}", wrap(text, width, 2));
         for d in &comparison.differences {
             let text = wrap(
@@ -165,9 +166,10 @@ pub fn comparison(comparison: &Comparison, width: usize) -> String {
         let _ = writeln!(out, "\n  {} ({})", table.title, table.unit);
         out.push_str(&changes(&table.changes, width));
     }
-    for (heading, names) in
-        [("Measured only then", &comparison.only_old), ("Measured only now", &comparison.only_new)]
-    {
+    for (heading, names) in [
+        ("Only in the old report", &comparison.only_old),
+        ("Only in the new report", &comparison.only_new),
+    ] {
         if !names.is_empty() {
             let _ = writeln!(out, "\n{heading}");
         }

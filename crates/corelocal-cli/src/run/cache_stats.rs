@@ -72,7 +72,7 @@ impl Place {
         match Folder::new("run") {
             Ok(folder) => Some(Place { folder, counts }),
             Err(why) => {
-                remark(format_args!("note: what caches do is not counted: {why:#}\n"));
+                remark(format_args!("note: cache hits are not counted: {why:#}\n"));
                 None
             }
         }

@@ -42,7 +42,7 @@ pub fn page(answer: &Answer) -> anyhow::Result<String> {
         main {
             section.card {
                 h2 { "Memory over time" }
-                p { "Resident memory of the program and of what it started, in the run of median length." }
+                p { "Resident memory of the program and its descendants, in the run of median length." }
                 (plot(answer)?)
             }
             section.card {
@@ -90,9 +90,9 @@ fn table(answer: &Answer) -> Markup {
             }
         }
         p.muted {
-            "Medians over runs that took turns, after one that is not counted. Ratio: the figure as a multiple of that with \
-             libc's malloc; less is better. Hits: the share of what was asked for that waited in a cache; other mallocs \
-             do not tell."
+            "Medians of alternating runs, after one that is not counted. Ratio: the figure as a multiple of \
+             that with libc's malloc; lower is better. Hits: the share of allocations that were served from a \
+             cache; other mallocs do not report it."
         }
     }
 }

@@ -46,7 +46,7 @@ impl Input {
             // A terminal, or a device as /dev/null.
             return Ok(Input::Nothing);
         }
-        let mut kept = in_memory().context("there is no room to keep standard input")?;
+        let mut kept = in_memory().context("no space to store standard input")?;
         io::copy(&mut &*ours, &mut kept).context("standard input cannot be read")?;
         Ok(Input::Kept(kept))
     }

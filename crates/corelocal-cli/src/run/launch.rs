@@ -115,8 +115,8 @@ pub fn once(
         (waited, looks.join().unwrap_or_default())
     });
     let wall_s = begin.elapsed().as_secs_f64();
-    let (status, usage) = waited
-        .map_err(|error| Refusal::unable(anyhow!("the program cannot be waited for: {error}")))?;
+    let (status, usage) =
+        waited.map_err(|error| Refusal::unable(anyhow!("cannot wait for the program: {error}")))?;
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     Ok(Run {
         status,

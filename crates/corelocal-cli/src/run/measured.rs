@@ -93,12 +93,12 @@ impl Answer {
             None => self.bad_ends(),
             // An interrupted run ends like this, with any malloc.
             Some(Interrupted { signal, whole_runs: 0 }) => {
-                vec![format!("Interrupted by signal {signal}: figures are of a part of one run.")]
+                vec![format!("Interrupted by signal {signal}: the figures cover part of one run.")]
             }
             Some(Interrupted { signal, whole_runs }) => {
                 let runs = if whole_runs == 1 { "run" } else { "runs" };
                 let sentence = format!(
-                    "Interrupted by signal {signal}: figures are of the {whole_runs} {runs} before."
+                    "Interrupted by signal {signal}: the figures cover the {whole_runs} {runs} before."
                 );
                 [vec![sentence], self.bad_ends()].concat()
             }
@@ -110,12 +110,12 @@ impl Answer {
         let mut ran = self.mallocs.iter().filter(|malloc| malloc.wall_s.is_some());
         let Some(first) = ran.next() else { return Vec::new() };
         if !first.well && ran.all(|malloc| malloc.ended == first.ended) {
-            return vec![format!("Runs ended with {}, whatever the malloc.", first.ended)];
+            return vec![format!("Runs ended with {}, with every malloc.", first.ended)];
         }
         let bad = self.mallocs.iter().filter(|malloc| !malloc.well);
         let sentence = |malloc: &Measured| {
             format!(
-                "With {} a run ended with {}; `corelocal run --malloc {} -- ...` shows what it says.",
+                "With {} a run ended with {}; `corelocal run --malloc {} -- ...` shows its messages.",
                 malloc.label, malloc.ended, malloc.malloc
             )
         };
@@ -238,17 +238,20 @@ pub mod tests {
         let killed = || vec![run(1.0, 1, 9)];
         let all =
             Answer::new(&[], mallocs(), vec![killed(), killed()], vec![None, None]).bad_ends();
-        assert_eq!(all, ["Runs ended with signal 9, whatever the malloc."]);
+        assert_eq!(all, ["Runs ended with signal 9, with every malloc."]);
         // Interrupted before the second one's turn: not counted against either.
         let mut first = Answer::new(&[], mallocs(), vec![killed(), vec![]], vec![None, None]);
         assert_eq!(first.remarks().len(), 1);
         first.interrupted = Some(Interrupted { signal: 9, whole_runs: 0 });
-        assert_eq!(first.remarks(), ["Interrupted by signal 9: figures are of a part of one run."]);
+        assert_eq!(
+            first.remarks(),
+            ["Interrupted by signal 9: the figures cover part of one run."]
+        );
         // What ended badly before is told.
         let mut answer = answer();
         answer.interrupted = Some(Interrupted { signal: 2, whole_runs: 6 });
         let [first, second] = &answer.remarks()[..] else { panic!("two sentences") };
-        assert_eq!(first, "Interrupted by signal 2: figures are of the 6 runs before.");
+        assert_eq!(first, "Interrupted by signal 2: the figures cover the 6 runs before.");
         assert!(second.contains("exit code 3"), "{second}");
         assert!(
             Answer::new(&[], mallocs(), vec![Vec::new(), Vec::new()], vec![None, None])

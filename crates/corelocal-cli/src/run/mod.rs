@@ -67,7 +67,7 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
     }
     let chosen = library::named(&args.malloc).map_err(Refusal::unable)?;
     let (program, arguments) =
-        args.target.split_first().context("no program is named").map_err(Refusal::unable)?;
+        args.target.split_first().context("no program was given").map_err(Refusal::unable)?;
     let program = Program::find(program)?;
     program.takes(&chosen)?;
     let mallocs = if args.compare { all(&chosen) } else { vec![chosen.clone()] };
@@ -193,14 +193,14 @@ fn notes(program: &Program, mallocs: &[Malloc], preloaded: &Preloaded) {
     let note = |text: String| remark(format_args!("note: {text}\n"));
     for taken in &preloaded.taken {
         note(format!(
-            "LD_PRELOAD has the malloc {}, which is left out where the program is to have libc's",
+            "LD_PRELOAD contains the malloc {}, which is removed for the runs with libc's malloc",
             path_line(Path::new(taken))
         ));
     }
     // One that is given a malloc was refused.
     if let ([Malloc { library: None, .. }], Some(how)) = (mallocs, program.malloc_inside()) {
         let shown = path_line(&program.path);
-        note(format!("{shown} {how}: its malloc is inside, and it is that one that runs"));
+        note(format!("{shown} {how}: it has a built-in malloc, which is used"));
     }
 }
 

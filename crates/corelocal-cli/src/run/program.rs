@@ -71,7 +71,7 @@ impl Program {
             let runnable = found.iter().find(|path| may_run(path)).or(found.first()).cloned();
             runnable.filter(|_| !name.is_empty()).ok_or_else(|| {
                 Refusal::missing(format!(
-                    "there is no program {shown} in PATH; give its path if it is elsewhere"
+                    "there is no program {shown} in PATH; if it is elsewhere, give its path"
                 ))
             })?
         };
@@ -81,10 +81,10 @@ impl Program {
             }
             Err(error) => Err(Refusal::unfit(format!("cannot run {shown}: {error}"))),
             Ok(meta) if !meta.is_file() => {
-                Err(Refusal::unfit(format!("cannot run {shown}: it is no file")))
+                Err(Refusal::unfit(format!("cannot run {shown}: it is not a file")))
             }
             Ok(_) if !may_run(&path) => Err(Refusal::unfit(format!(
-                "cannot run {shown}: you may not execute {}",
+                "cannot run {shown}: no permission to execute {}",
                 path_line(&path)
             ))),
             Ok(_) => Ok(Program { name: name.to_owned(), path }),
@@ -96,12 +96,12 @@ impl Program {
         let shown = path_line(&self.path);
         let why = match (error.raw_os_error(), self.interpreter()) {
             (Some(libc::ENOENT), Ok(other)) if other != self.path => format!(
-                "cannot run {shown}: its first line names {}, which is not there",
+                "cannot run {shown}: its first line names {}, which does not exist",
                 path_line(&other)
             ),
             (Some(libc::ENOEXEC), _) => format!(
-                "cannot run {shown}: it is no program, and has no first line that names one; for a script of \
-                 the shell say `sh {shown}`"
+                "cannot run {shown}: it is neither a program nor a script with a #! line; for a shell script \
+                 use `sh {shown}`"
             ),
             _ => format!("cannot run {shown}: {error}"),
         };
@@ -121,15 +121,18 @@ impl Program {
         };
         if gains_rights(&program) {
             return Err(Refusal::unfit(format!(
-                "{shown} gains rights when it starts (setuid, setgid or capabilities), so the dynamic loader \
-                 preloads nothing that is asked for; run it as the user it becomes"
+                "{shown} gains privileges when it starts (setuid, setgid or capabilities), so the dynamic \
+                 loader ignores LD_PRELOAD; run it as the user that it becomes"
             )));
         }
         // A program that may be executed but not read is run as it is.
         let Ok(Some(elf)) = elf::read(&program) else { return Ok(()) };
         if let Some(how) = symbols::malloc_inside(&program) {
-            let what = "its malloc is inside and cannot be replaced; build it as a dynamic program without one";
-            return Err(Refusal::unfit(format!("{shown} {how}: {what}, or with the malloc in it")));
+            let what = "it has a built-in malloc that cannot be replaced; build it as a dynamic program without \
+                 one";
+            return Err(Refusal::unfit(format!(
+                "{shown} {how}: {what}, or with this malloc linked in"
+            )));
         }
         match elf::read(library) {
             Ok(Some(brings)) if !elf.fits(&brings) => Err(Refusal::unfit(format!(
@@ -151,7 +154,7 @@ impl Program {
     pub fn without_preload(&self) -> Option<String> {
         if gains_rights(&self.path) {
             return Some(
-                "which gains rights when it starts (setuid, setgid or capabilities)".to_owned(),
+                "which gains privileges when it starts (setuid, setgid or capabilities)".to_owned(),
             );
         }
         Some(format!("which {}", self.malloc_inside()?))
@@ -312,6 +315,6 @@ mod tests {
         // The bit goes with the owner.
         fs::set_permissions(&program.path, fs::Permissions::from_mode(0o4755)).unwrap();
         assert!(gains_rights(&program.path));
-        assert!(program.takes(&malloc()).unwrap_err().why.to_string().contains("gains rights"));
+        assert!(program.takes(&malloc()).unwrap_err().why.to_string().contains("gains privileges"));
     }
 }

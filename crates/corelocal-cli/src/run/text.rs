@@ -60,31 +60,31 @@ fn single(answer: &Answer, one: &Measured) -> String {
 
 /// What caches did: of our malloc, since others do not tell.
 fn caches(one: &Measured) -> Vec<(&'static str, String)> {
-    const NOT_TOLD: &str = "it ended by a signal or by _exit(2), became another program, or \
-                            changed its user or root";
+    const NOT_TOLD: &str = "it ended by a signal or by _exit(2), executed another program, or changed its user \
+         or root";
     if !one.ours {
         return Vec::new();
     }
     let Some(tally) = &one.caches else {
-        return vec![("hits", format!("not told: {NOT_TOLD}"))];
+        return vec![("hits", format!("not reported: {NOT_TOLD}"))];
     };
     let of = |share: Option<f64>, all: Option<u64>, what: &str| {
         Some(format!("{} of {} {what}", percent(share?), count(all?)))
     };
-    let taken = of(tally.hits(), tally.allocated, "objects that were asked for");
-    let given = of(tally.room(), tally.freed, "given back");
+    let taken = of(tally.hits(), tally.allocated, "allocated objects");
+    let given = of(tally.room(), tally.freed, "freed objects");
     let hits = match (taken, given) {
         (Some(taken), given) => {
             [Some(taken), given].into_iter().flatten().collect::<Vec<_>>().join(", ")
         }
-        (None, _) if tally.allocated.is_some() => "nothing was asked for".to_owned(),
+        (None, _) if tally.allocated.is_some() => "no allocations".to_owned(),
         (None, _) => "not counted (--no-hits)".to_owned(),
     };
-    let misses = format!("{} to take, {} to give", count(tally.refills), count(tally.spills));
+    let misses = format!("{} on malloc, {} on free", count(tally.refills), count(tally.spills));
     let misses = match (tally.processes, tally.has_program) {
         (1, true) => misses,
         (several, true) => format!("{misses}; in {several} processes"),
-        (_, false) => format!("{misses}; of what the program started, without itself: {NOT_TOLD}"),
+        (_, false) => format!("{misses}; of the program's children, without itself: {NOT_TOLD}"),
     };
     vec![("hits", hits), ("misses", misses)]
 }
@@ -94,11 +94,11 @@ fn table(answer: &Answer, mallocs: &[Measured], width: usize) -> String {
     let rounds = mallocs.iter().filter_map(|m| Some(m.wall_s.as_ref()?.n)).max().unwrap_or(0);
     let runs = match rounds {
         1 => "one run each".to_owned(),
-        _ => format!("medians of {rounds} runs each, in turns"),
+        _ => format!("medians of {rounds} alternating runs each"),
     };
     let _ = writeln!(
         out,
-        "{BOLD}{}{BOLD:#} {DIM}{runs}; ratio to {}: less is better{DIM:#}\n",
+        "{BOLD}{}{BOLD:#} {DIM}{runs}; ratio to {}: lower is better{DIM:#}\n",
         name(answer),
         mallocs.first().map_or("", |base| base.label.as_str()),
     );
@@ -163,7 +163,7 @@ fn with(malloc: &Measured) -> String {
 fn kib(stat: Option<&Stat>) -> String {
     match stat {
         Some(stat) => size((stat.median * 1024.0) as u64),
-        None => "not seen: the program was too short".to_owned(),
+        None => "not measured: the program ended too early".to_owned(),
     }
 }
 

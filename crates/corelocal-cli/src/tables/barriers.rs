@@ -28,7 +28,7 @@ impl Table for Barriers {
     }
 
     fn title(&self) -> &'static str {
-        "Meeting at a barrier"
+        "Barrier"
     }
 
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
@@ -38,8 +38,8 @@ impl Table for Barriers {
 
 impl Barriers {
     fn on(&self, threads: &[usize]) -> Contest<Lockstep> {
-        let about = "From one meeting of all threads to the next, while they do nothing else. cpu us: of \
-                     all threads together.";
+        let about = "The time from one meeting of all threads to the next, without other work. cpu us: the sum \
+             of all threads.";
         Contest::new(self, about)
             .unit("us", Better::Lower)
             .baseline(BASELINE)
@@ -101,7 +101,7 @@ impl Meeting for Pthread {
         let failed = unsafe {
             libc::pthread_barrier_init(barrier.get(), std::ptr::null(), threads.try_into()?)
         };
-        ensure!(failed == 0, "libc has no such barrier here");
+        ensure!(failed == 0, "this libc has no such barrier");
         Ok(Self(barrier))
     }
 

@@ -56,8 +56,8 @@ pub type Made = anyhow::Result<Arc<dyn Subject>>;
 pub fn agree(asked: u64, counted: u64) -> anyhow::Result<()> {
     ensure!(
         asked == counted,
-        "was asked to count to {asked} and has {counted}, so its speed means nothing; run \
-         `corelocal doctor` and report this together with what it prints"
+        "should have counted to {asked} and has {counted}, so its speed is meaningless; please report this with \
+         the output of `corelocal doctor`"
     );
     Ok(())
 }
@@ -240,7 +240,7 @@ mod tests {
         let mut crew = checked::<Crew<'_>>(forgetful);
         crew.prepare(Some(1.0), &PLAN).unwrap();
         let reason = crew.round().unwrap_err().to_string();
-        assert!(reason.contains("asked to count to"), "{reason}");
+        assert!(reason.contains("should have counted to"), "{reason}");
     }
 
     #[test]

@@ -162,9 +162,9 @@ fn about(clocksource: &str) -> String {
         name => format!("the clock source {name}"),
     };
     format!(
-        "The cost of one reading of the time under {source}. The counter rows are the floor: a \
-         clock that reads the counter cannot be cheaper. {DRIFT}: how far the clock ran away from \
-         CLOCK_MONOTONIC while the table was measured; 0 where it may not have."
+        "The cost of one reading of the time under {source}. The counter rows are the minimum for a clock that \
+         reads the counter. {DRIFT}: the drift from CLOCK_MONOTONIC while the table was measured; 0 if there \
+         may have been none."
     )
 }
 
@@ -181,10 +181,9 @@ fn slow_source(clocksource: &str) -> Option<String> {
     ];
     (!clocksource.is_empty() && !READABLE.contains(&clocksource)).then(|| {
         format!(
-            "The vDSO cannot read the clock source {clocksource}, so every clock but the coarse \
-             ones and time() makes a system call. If \
-             /sys/devices/system/clocksource/clocksource0/available_clocksource lists tsc or \
-             kvm-clock and the kernel did not mark it unstable, write that name to \
+            "The vDSO cannot read the clock source {clocksource}, so every clock except the coarse ones and \
+             time() makes a system call. If /sys/devices/system/clocksource/clocksource0/available_clocksource \
+             lists tsc or kvm-clock and the kernel did not mark it unstable, write that name to \
              current_clocksource beside it."
         )
     })

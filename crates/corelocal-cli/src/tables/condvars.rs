@@ -48,8 +48,8 @@ impl Table for Condvars {
 
     fn title(&self) -> &'static str {
         match self.play {
-            Play::RoundTrips => "Two threads that wake each other through a condition variable",
-            Play::NotifyAll => "Waking all who wait for a condition variable",
+            Play::RoundTrips => "Condition variable: ping-pong of two threads",
+            Play::NotifyAll => "Condition variable: notify all",
         }
     }
 
@@ -63,10 +63,9 @@ impl Condvars {
         let contest = match self.play {
             Play::RoundTrips => Contest::new(
                 self,
-                "A round trip: each of two threads locks, waits for its turn, gives the turn to the \
-                 other one, notifies it and unlocks. On one cpu that is what the calls and the \
-                 switching cost. With a cpu for each a thread looks for a while, or the kernel has to \
-                 wake a cpu that sleeps.",
+                "A round trip: each of two threads locks, waits for its turn, gives the turn to the other one, \
+                 notifies it and unlocks. On one cpu this is the cost of the calls and of switching. With a cpu \
+                 for each a thread spins for a while, or the kernel has to wake an idle cpu.",
             )
             .over("cpus", &[1, 2]),
             Play::NotifyAll => Contest::new(

@@ -50,13 +50,12 @@ impl Table for Counter {
 impl Counter {
     fn on(&self, threads: &[usize]) -> Contest<Contestant> {
         let (name, url, hardware) = RSEQ_2018;
-        let about = "Cpu time for one increment of one counter that all threads add to. Each \
-                     total is checked. glibc's sched_getcpu reads the rseq area since 2.35; when \
-                     the figures were published it went through the vDSO, which has a row of its \
-                     own. The crate metrics records into metrics-util's Registry, as the Prometheus \
-                     exporter does. One word incremented over and over may be bound by the latency from \
-                     store to load; several counters in turn are the next table. The last row is a process of its \
-                     own with CORELOCAL_RSEQ=off: what a thread pays where rseq is refused.";
+        let about = "Cpu time for one increment of one counter that all threads add to. Each total is checked. \
+             glibc's sched_getcpu reads the rseq area since 2.35; when the figures were published it went \
+             through the vDSO, which has a row of its own. The crate metrics records into metrics-util's \
+             Registry, as the Prometheus exporter does. Incrementing one word repeatedly may be limited by the \
+             latency from store to load; the next table has several counters in turn. The last row is a \
+             separate process with CORELOCAL_RSEQ=off: the cost where rseq is refused.";
         Contest::new(self, about)
             .source(name, url, hardware)
             .baseline(GETCPU_ATOMIC)

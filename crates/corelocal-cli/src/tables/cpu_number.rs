@@ -88,10 +88,10 @@ impl Table for CpuNumber {
     }
 }
 
-const ABOUT: &str = "The cost of learning which cpu, concurrency id or node a thread runs on, loop included. \
-     corelocal's three register a thread that libc did not, at its first call. The ratio is to the \
-     empty loop: 1 means that the answer costs nothing. The published libc figure is the vDSO's: \
-     since 2.35 glibc reads the rseq area itself.";
+const ABOUT: &str = "The cost of reading a thread's cpu, concurrency id or node, including the loop. \
+     corelocal's three functions register a thread that libc did not, at its first call. The ratio is to the \
+     empty loop: 1 means no cost. The published libc figure is the vDSO's: since 2.35 glibc reads the rseq area \
+     itself.";
 
 /// The contestant, or a row that says why there is none.
 fn or_why(

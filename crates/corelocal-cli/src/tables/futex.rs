@@ -48,7 +48,7 @@ impl Table for Futex {
     }
 
     fn title(&self) -> &'static str {
-        "Futex calls that find nothing to do"
+        "Futex calls without effect"
     }
 
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
@@ -56,9 +56,9 @@ impl Table for Futex {
         let file = FileWord::map();
         let contest = Contest::new(
             self,
-            "WAIT where the word has already changed, and WAKE where nobody waits. A private futex \
-             is found by its address alone; for a shared one the kernel first looks up the page. \
-             The last three rows are what any system call costs.",
+            "WAIT when the word has already changed, and WAKE without waiters. The kernel finds a private futex \
+             by its address alone; for a shared one it first looks up the page. The last three rows are the \
+             cost of any system call.",
         )
         .source(
             "Eric Dumazet, FUTEX: new PRIVATE futexes, 2007",

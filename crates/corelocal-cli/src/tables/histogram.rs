@@ -36,11 +36,10 @@ impl Table for Histogram {
 
 impl Histogram {
     fn on(&self, threads: &[usize]) -> Contest<Checked<Crew<'static>>> {
-        let about = "Cpu time for one value recorded into one histogram that all threads share, \
-                     with the computation of the value, which spans seven orders of magnitude \
-                     like latencies do. Buckets are 1 % wide, corelocal's default ones 3 %. The number of values is checked. \
-                     metrics-util's AtomicBucket sorts nothing: it keeps each value until \
-                     somebody takes them all, here after every round.";
+        let about = "Cpu time for one value recorded into one histogram that all threads share, with the \
+             computation of the value, which spans seven orders of magnitude like latencies do. Buckets are 1 % \
+             wide, corelocal's default ones 3 %. The number of values is checked. metrics-util's AtomicBucket \
+             does not sort: it keeps each value until all are taken, here after every round.";
         Contest::new(self, about)
             .baseline(BASELINE)
             .over("threads", threads)

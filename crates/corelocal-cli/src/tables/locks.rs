@@ -31,7 +31,7 @@ impl Table for Locks {
     }
 
     fn title(&self) -> &'static str {
-        "One lock for all threads"
+        "Contended mutex"
     }
 
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
@@ -41,10 +41,9 @@ impl Table for Locks {
 
 impl Locks {
     fn on(&self, threads: &[usize]) -> Contest<Checked<Crew<'static>>> {
-        let about = "Cpu time for locking, adding one and unlocking, while all threads do nothing else. \
-                     most/least: what the luckiest thread did over what the unluckiest did. longest ms: the \
-                     longest that a thread waited for its turn, or was kept from running. The sum is \
-                     checked.";
+        let about = "Cpu time for locking, adding one and unlocking, without other work. most/least: the turns \
+             of the thread with the most over those of the thread with the fewest. longest ms: the longest time \
+             that a thread waited for its turn, or was not running. The sum is checked.";
         Contest::new(self, about)
             .baseline(BASELINE)
             .headline("mutex")
@@ -139,7 +138,7 @@ locked! {
     usync::Mutex<u64>: Self::new(0), |lock| lock.lock();
     sync::Mutex<u64>: Self::new(0), |lock| lock.lock();
     sync::Mutex<u64, sync::Shared>: Self::with_scope(0), |lock| lock.lock();
-    sync::PiMutex<u64>: Self::new(0), |lock| lock.lock().expect("a lock of this thread alone");
+    sync::PiMutex<u64>: Self::new(0), |lock| lock.lock().expect("a lock of this thread only");
     // SAFETY: it stays where it is as long as threads use it, and they forget no guard.
     sync::RobustMutex<u64>: unsafe { Self::with_scope(0) }, |lock| unharmed(lock.lock());
     // SAFETY: likewise.

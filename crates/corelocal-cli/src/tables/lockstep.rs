@@ -102,7 +102,7 @@ pub fn together<R: Send>(
         })
     };
     thread::scope(|scope| {
-        let mut closed = gate.write().map_err(|_| anyhow!("nobody was there to poison it"))?;
+        let mut closed = gate.write().map_err(|_| anyhow!("no thread poisons it"))?;
         let (life, mut threads, mut refused) = (&life, Vec::with_capacity(cpus.len()), None);
         for nth in 0..cpus.len() {
             let there = there.clone();

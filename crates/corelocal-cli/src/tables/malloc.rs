@@ -45,13 +45,13 @@ impl Table for Suite {
     }
 
     fn title(&self) -> &'static str {
-        "Mallocs: time and memory of common loads"
+        "Mallocs: time and memory"
     }
 
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
-        let about = "Time of an operation, a piece of memory taken and given back as a rule, with the \
-                     malloc preloaded. On several threads it is the time of those that had a cpu, \
-                     waiting included. Peak MiB is the most that was resident and no file's.";
+        let about = "Time of an operation, usually one malloc and free, with the malloc preloaded. On several \
+             threads it is the time of those that had a cpu, including waits. Peak MiB is the maximum of \
+             resident anonymous memory.";
         let names: Vec<&str> = work::WORKS.iter().map(|work| work.name).collect();
         let contest =
             Contest::new(self, about).baseline(rivals::BASELINE).over_names("load", &names);

@@ -44,11 +44,10 @@ impl Table for Memory {
             id: self.id().to_owned(),
             title: self.title().to_owned(),
             about: format!(
-                "Resident memory of a process that is confined to so many cpus, those with the \
-                 highest numbers, of {} possible ones. The arrays have a page for each id up to \
-                 the largest that is met. The containers are measured: the pages of the cores \
-                 that used them, and those of the bookkeeping, which all containers of a size \
-                 share.",
+                "Resident memory of a process that is confined to this many cpus, those with the highest \
+                 numbers, of {} possible ones. The arrays have a page for each id up to the largest one in use. \
+                 The containers are measured: the pages of the cores that used them, and those of the metadata, \
+                 which all containers of a size share.",
                 cx.machine.cpus_possible
             ),
             source: None,

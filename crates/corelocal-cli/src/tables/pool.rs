@@ -27,7 +27,7 @@ impl Table for Pool {
     }
 
     fn title(&self) -> &'static str {
-        "The object pool"
+        "Object pool"
     }
 
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
@@ -37,11 +37,10 @@ impl Table for Pool {
 
 impl Pool {
     fn on(&self, threads: &[usize]) -> Contest<Checked<Crew<'static>>> {
-        let about = "Cpu time for taking one object out of a pool that all threads share and \
-                     giving it back. That no object is lost or given to two threads is checked. \
-                     The thread-local row is no pool: its objects end with their thread, and what \
-                     one thread gives back no other can take. Below it is what a pool of small \
-                     objects has to beat, the allocator.";
+        let about = "Cpu time for taking one object out of a pool that all threads share and putting it back. \
+             It is checked that no object is lost or given to two threads. The thread-local row is not a pool: \
+             its objects end with their thread, and other threads cannot take them. Below it is the allocator, \
+             which a pool of small objects has to beat.";
         Contest::new(self, about)
             .baseline(BASELINE)
             .over("threads", threads)

@@ -26,7 +26,7 @@ impl Table for Queue {
     }
 
     fn title(&self) -> &'static str {
-        "The queue of many producers"
+        "Queue with many producers"
     }
 
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
@@ -41,10 +41,9 @@ impl Table for Queue {
 impl Queue {
     fn among(&self, producers: &[usize]) -> Contest<Relay> {
         let about = format!(
-            "Cpu time for one push of a word into an unbounded queue, while one consumer empties \
-             it. Producers wait, unmeasured, when {} items are under way: a consumer seldom keeps \
-             up. Both ends: the cpu time of pushing and taking out one item. That everything \
-             arrives is checked.",
+            "Cpu time for one push of a word into an unbounded queue, while one consumer empties it. Producers \
+             wait, unmeasured, when {} items are queued, since a consumer rarely keeps up. Both ends: the cpu \
+             time of pushing and taking out one item. It is checked that every item arrives.",
             relay::MOST_WAITING
         );
         Contest::new(self, about)

@@ -22,7 +22,7 @@ impl Table for Remote {
     }
 
     fn title(&self) -> &'static str {
-        "Reaching into another core's slot"
+        "Access to another core's slot"
     }
 
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
@@ -34,13 +34,12 @@ impl Table for Remote {
 
 impl Remote {
     fn among(&self, busy: &[usize]) -> Contest<Afar> {
-        let about = "Time of one operation from afar, while other threads use the same container, each \
-                     on its core, without pause. Alone, a thread drains its own slot. The barrier is \
-                     the floor of all that freeze: it interrupts every cpu that runs this process. \
-                     Taking a counter's value and emptying a queue need none. A lock is waited for: \
-                     where its holder was preempted, until it runs again; its users pause for half \
-                     a microsecond in between. What is taken out is checked. A drain is meant to \
-                     stay under 20 us.";
+        let about = "Time of one operation on another core's slot, while other threads use the same container, \
+             each on its core, without pause. Alone, a thread drains its own slot. The barrier is the minimum \
+             for all operations that freeze: it interrupts every cpu that runs this process. Taking a counter's \
+             value and emptying a queue need none. An operation on a lock waits for its holder; if that was \
+             preempted, until it runs again. The lock's users pause for half a microsecond in between. The \
+             results are checked. A drain should stay under 20 us.";
         Contest::new(self, about)
             .unit("us", schema::Better::Lower)
             .over("busy threads", busy)

@@ -66,9 +66,9 @@ impl Table for RwLocks {
 
     fn title(&self) -> &'static str {
         match self.turns {
-            Turns::Read => "One read-write lock for all threads: reading",
-            Turns::Write => "A read-write lock of one thread: writing",
-            Turns::Mixed => "One read-write lock for all threads: 1 % writes",
+            Turns::Read => "Shared read-write lock: readers",
+            Turns::Write => "Uncontended read-write lock: writer",
+            Turns::Mixed => "Contended read-write lock: 1 % writes",
         }
     }
 
@@ -81,9 +81,8 @@ impl RwLocks {
     fn on(&self, threads: &[usize], cx: &Context<'_>) -> schema::Table {
         match self.turns {
             Turns::Read => {
-                let about = "Cpu time for locking to read, reading and unlocking. Nobody waits for \
-                             anybody: from two threads on it is the lock's cache line that goes from cpu \
-                             to cpu.";
+                let about = "Cpu time for locking to read, reading and unlocking. No thread waits for another. \
+                     From two threads on the cost is that of the lock's cache line moving between cpus.";
                 rows::<_, READS_ONLY>(
                     Contest::new(self, about).over("threads", threads),
                     checked::<Threads>,
@@ -95,9 +94,8 @@ impl RwLocks {
                 rows::<_, WRITES_ONLY>(Contest::new(self, about), checked::<OneThread>).measure(cx)
             }
             Turns::Mixed => {
-                let about = "Cpu time for a turn of a thread that reads 99 times and writes once, while \
-                             all threads do nothing else. most/least and longest ms: as for `locks`. What \
-                             is read and the sum are checked.";
+                let about = "Cpu time for a turn of a thread that reads 99 times and writes once, without other \
+                     work. most/least and longest ms: as for `locks`. The values read and the sum are checked.";
                 rows::<_, MIXTURE>(Contest::new(self, about).over("threads", threads), contending)
                     .measure(cx)
             }
@@ -216,7 +214,7 @@ impl<L: ReadWrite, const PERIOD: u64> Subject for Worked<L, PERIOD> {
     fn check(&self, _asked: u64) -> anyhow::Result<()> {
         // Relaxed: as above.
         let torn = self.torn.load(Ordering::Relaxed);
-        ensure!(torn == 0, "let {torn} readers in beside a writer, so its speed means nothing");
+        ensure!(torn == 0, "let {torn} readers in beside a writer, so its speed is meaningless");
         agree(sum(&self.writes), self.lock.read(Pair::first))
     }
 }

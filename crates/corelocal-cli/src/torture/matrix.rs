@@ -63,7 +63,7 @@ fn matrix(out: &mut String, section: &Section, width: usize) {
                 let why = wrap(&format!("FAIL {triple}: {why}"), width.saturating_sub(2), 5);
                 let why = why.replacen("FAIL", &format!("{FAIL}FAIL{FAIL:#}"), 1);
                 let _ = writeln!(out, "  {}", why.replace('\n', "\n  "));
-                let _ = writeln!(out, "       again: corelocal torture --only '{triple}'");
+                let _ = writeln!(out, "       to repeat: corelocal torture --only '{triple}'");
             }
         }
     }
@@ -108,7 +108,11 @@ fn coverage(out: &mut String, report: &Report, width: usize) {
         _ => None,
     });
     skipped.into_iter().for_each(|text| paragraph(SKIPPED, text));
-    paragraph(DIM, "no process is killed in a section: no structure lives in shared memory".into());
+    paragraph(
+        DIM,
+        "processes are not killed in a section: no structure with sections is in shared memory"
+            .into(),
+    );
     for forgotten in &coverage.unreached {
         let (function, address) = (&forgotten.function, forgotten.address);
         paragraph(
@@ -121,7 +125,7 @@ fn coverage(out: &mut String, report: &Report, width: usize) {
         );
     }
     for name in &coverage.idle {
-        paragraph(FAIL, format!("the workload {name} passes through no critical section"));
+        paragraph(FAIL, format!("the workload {name} runs no critical section"));
     }
 }
 
@@ -159,15 +163,18 @@ mod tests {
     fn a_failure_says_how_to_see_it_again() {
         let failed = Verdict::Failed("it was lost".to_owned());
         let report = report(&[Verdict::Ok, failed]);
-        let expected = "\
-counter/add in operate
+        let expected = "counter/add in operate
                                 stop  signal
-   3  add qword ptr [rax], rbx  ok    FAIL
+   3  add qword ptr \
+             [rax], rbx  ok    FAIL
   FAIL counter/add@3+signal: it was lost
-       again: corelocal torture --only 'counter/add@3+signal'
+       to repeat: corelocal torture \
+             --only 'counter/add@3+signal'
 
-3 critical sections in this program: 1 reached by workloads, 2 inlined copies of these
-no process is killed in a section: no structure lives in shared memory
+3 critical sections in this program: 1 reached by workloads, 2 \
+             inlined copies of these
+processes are not killed in a section: no structure with sections is in \
+             shared memory
 2 triples: 1 ok, 1 failed, 0 not reached, 0 skipped, in 1.0 s
 ";
         assert_eq!(plain(&report, 100), expected);

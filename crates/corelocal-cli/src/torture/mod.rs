@@ -75,8 +75,7 @@ pub fn victim(args: &VictimArgs) -> anyhow::Result<ExitCode> {
 
 fn victim_command() -> anyhow::Result<Command> {
     let program = std::env::current_exe().context(
-        "this program cannot find its own file, which it needs for a child process; is /proc \
-         mounted?",
+        "cannot find this program's own file, which is needed for a child process; is /proc mounted?",
     )?;
     let mut command = Command::new(program);
     command.arg(VICTIM);
@@ -173,7 +172,7 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     match time {
         // A day is more than anybody waits, and far from where clocks overflow.
         Some(millis @ 1..=86_400_000) => Ok(Duration::from_millis(millis)),
-        _ => Err("give a time up to a day, as 60s, 500ms or 5m".to_owned()),
+        _ => Err("give a time of at most a day, such as 60s, 500ms or 5m".to_owned()),
     }
 }
 

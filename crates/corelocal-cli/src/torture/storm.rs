@@ -58,7 +58,7 @@ pub fn rage(time: Duration, json: bool) -> anyhow::Result<ExitCode> {
         let _ = child.kill();
         totals.violations.push(format!("it hung for {} s", SILENCE.as_secs()));
     }
-    let status = child.wait().context("the disturbed process cannot be waited for")?;
+    let status = child.wait().context("cannot wait for the disturbed process")?;
     if !status.success() && !hangs {
         totals.violations.push(format!("the disturbed process ended early: {status}"));
     }
@@ -87,10 +87,10 @@ fn text(totals: &Totals, time: Duration) -> String {
             o.items,
             "in and out of stacks, pools, rings, queues, words, the malloc".to_owned(),
         ),
-        ("  drains", o.drains, "of all items from afar".to_owned()),
-        ("  locks", o.locks, "of a core's part, some from afar".to_owned()),
+        ("  drains", o.drains, "of all items, from another core".to_owned()),
+        ("  locks", o.locks, "of a core's shard, some from another core".to_owned()),
         ("  lives", o.lives, "of containers: made, used, dropped".to_owned()),
-        ("aborts", totals.aborts, "sections that the kernel sent back".to_owned()),
+        ("aborts", totals.aborts, "sections that the kernel aborted".to_owned()),
         ("fallbacks", totals.fallbacks, "operations that used atomics in the end".to_owned()),
         ("signals", totals.signals, "whose handlers operated too".to_owned()),
         ("moves", totals.moves, "changes of a thread's affinity".to_owned()),

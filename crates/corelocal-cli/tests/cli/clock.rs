@@ -173,7 +173,7 @@ fn a_killed_writer_is_followed_by_another() {
         assert!(code == Some(0) || died_within, "{said}");
         let next = trusting("a_killed_writer_is_followed_by_another", encoding, &page);
         let next = next.expect("the first one could");
-        assert!(next.says.contains("goes on"), "{}", next.says);
+        assert!(next.says.contains("continuing"), "{}", next.says);
         let (code, said) = read(&page);
         assert_eq!(code, Some(0), "{said}");
         assert_eq!(said["recoveries"], u64::from(died_within));
@@ -196,7 +196,7 @@ fn a_writer_that_died_in_a_publication() {
     assert!(code == Some(1) && doubt.contains("in the middle of a publication"), "{said}");
 
     let next = Daemon::start(&page, &args).expect("it recovers");
-    assert!(next.says.contains("died in a publication, the page goes on"), "{}", next.says);
+    assert!(next.says.contains("died during a publication; continuing its page"), "{}", next.says);
     let (code, said) = read(&page);
     assert_eq!((code, &said["recoveries"]), (Some(0), &Value::from(1)), "{said}");
     assert_eq!(said["disruptions"], 1, "{said}");

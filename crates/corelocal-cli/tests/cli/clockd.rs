@@ -80,9 +80,9 @@ fn chrony_is_believed_where_it_answers() {
     let (_folder, page) = folder();
     let args = [&ENCODING[..], &["--source", "chrony", "--chrony", &chronyd.address]].concat();
     let daemon = Daemon::start(&page, &args).expect("it answers");
-    let whose = format!("says chronyd at {}", chronyd.address);
+    let whose = format!("by chronyd at {}", chronyd.address);
     assert!(
-        daemon.says.contains("right to within") && daemon.says.contains(&whose),
+        daemon.says.contains("accurate to within") && daemon.says.contains(&whose),
         "{}",
         daemon.says
     );
@@ -111,7 +111,7 @@ fn the_kernel_is_asked_where_chrony_is_silent() {
         Ok(daemon) => daemon,
         Err(why) => return skip("the_kernel_is_asked_where_chrony_is_silent", &why),
     };
-    assert!(daemon.says.contains("says chronyd"), "{}", daemon.says);
+    assert!(daemon.says.contains("by chronyd"), "{}", daemon.says);
     chronyd.be_silent();
     // The kernel's own error is unknown here, but it is another one.
     let error = |said: &Value| said["max_error_ns"].as_u64();
@@ -159,7 +159,7 @@ fn a_hypervisors_disruptions_are_carried_on() {
                 continue;
             }
         };
-        assert!(daemon.says.contains("disruptions are those of"), "{}", daemon.says);
+        assert!(daemon.says.contains("disruptions are copied from"), "{}", daemon.says);
         assert_eq!(read(&page).1["disruptions"], first);
         publish(43, 4);
         wait_for(&page, "the marker rises", |said| said["disruptions"] == then);
@@ -251,7 +251,7 @@ fn a_real_chrony_is_understood() {
         let args = [&ENCODING[..], &["--source", "chrony", "--chrony", place]].concat();
         loop {
             match Daemon::start(&page, &args) {
-                Ok(daemon) if daemon.says.contains("right to within") => {
+                Ok(daemon) if daemon.says.contains("accurate to within") => {
                     assert!(daemon.says.contains(place), "{}", daemon.says);
                     let (code, said) = read(&page);
                     assert_eq!(

@@ -97,7 +97,7 @@ fn a_libc_told_not_to_register_is_stood_in_for() {
         return skip(test, "rseq is not available");
     }
     let done = Call::new(&["doctor"]).env("GLIBC_TUNABLES", "glibc.pthread.rseq=0").done();
-    assert!(done.out.contains("our own registration"), "{}", done.out);
+    assert!(done.out.contains("registered by corelocal"), "{}", done.out);
 }
 
 #[test]

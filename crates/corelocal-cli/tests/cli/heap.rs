@@ -262,11 +262,11 @@ fn two_profiles_are_compared() {
 #[test]
 fn what_is_no_profile_is_refused() {
     for (content, words) in [
-        ("", "no heap profile"),
-        ("text", "no heap profile"),
+        ("", "not a heap profile"),
+        ("text", "not a heap profile"),
         ("CLHEAP9\n", "another version"),
-        ("CLHEAP1\n", "ends before"),
-        ("CLHEAP1\n\u{1}\0\0\0\u{7f}\u{7f}\u{7f}\u{7f}", "ends before"),
+        ("CLHEAP1\n", "empty or truncated"),
+        ("CLHEAP1\n\u{1}\0\0\0\u{7f}\u{7f}\u{7f}\u{7f}", "empty or truncated"),
     ] {
         let done = Call::new(&["heap", "x.heap"]).file("x.heap", content).done();
         assert_eq!((done.code, done.out.as_str()), (Some(3), ""), "{}", done.whole());
@@ -288,12 +288,12 @@ fn a_bare_name_is_a_program() {
     };
     for (name, options) in [("true", &[][..]), ("true", &["--"]), ("./x.heap.old", &[])] {
         let done = read(name, options);
-        let is_read = done.err.contains("ends before");
+        let is_read = done.err.contains("empty or truncated");
         assert_eq!(is_read, name.contains('/'), "{name}: {}", done.whole());
         // Else it looks for the malloc to run the program with.
         let is_run = done.err.contains("/no/such/library.so");
         assert_eq!(is_run, !is_read, "{name}: {}", done.whole());
     }
     let done = read("x.heap", &[]);
-    assert!(done.code == Some(3) && done.err.contains("ends before"), "{}", done.whole());
+    assert!(done.code == Some(3) && done.err.contains("empty or truncated"), "{}", done.whole());
 }

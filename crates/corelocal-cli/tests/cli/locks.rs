@@ -166,7 +166,7 @@ fn a_program_is_run_and_told_of() {
         "Waits for locks of",
         "locks::HOT",
         "rwlock write",
-        "worst holder",
+        "longest holder",
         "hold_for_long",
     ] {
         assert!(table.out.contains(text), "{text}: {}", table.whole());
@@ -178,7 +178,7 @@ fn a_program_is_run_and_told_of() {
 fn the_programs_exit_code_is_ours() {
     let done = locks_of_program(&[], "exit-7").done();
     assert_eq!(done.code, Some(7), "{}", done.whole());
-    assert!(done.out.contains("Nobody waited for a lock"), "{}", done.whole());
+    assert!(done.out.contains("No thread waited for a lock"), "{}", done.whole());
     assert_eq!(corelocal(&["locks", "sh", "-c", "kill -KILL $$"]).code, Some(137));
 }
 
@@ -313,7 +313,7 @@ fn where_there_is_no_profile_it_says_what_to_do() {
     let idle = Running::start("idle", Some("ready"));
     let done = idle.look(&["--for", "100ms"]);
     assert_eq!(done.code, Some(0), "{}", done.whole());
-    assert!(done.out.contains("Nobody waited for a lock"), "{}", done.whole());
+    assert!(done.out.contains("No thread waited for a lock"), "{}", done.whole());
     let done = corelocal(&["locks", "./no/such/program"]);
     assert_eq!((done.code, done.out.as_str()), (Some(3), ""), "{}", done.whole());
     assert!(done.err.contains("cannot run ./no/such/program"), "{}", done.whole());

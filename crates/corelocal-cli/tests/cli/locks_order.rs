@@ -149,8 +149,8 @@ fn what_is_no_danger_is_not_found() {
     for how in ["agree", "guarded"] {
         let done = order_of_program(&["--strict"], how);
         assert_eq!(done.code, Some(0), "{}", done.whole());
-        assert!(done.out.contains("no orders that contradict each other"), "{}", done.whole());
-        assert_eq!(done.out.contains("No danger"), how == "guarded", "{}", done.whole());
+        assert!(done.out.contains("no inconsistent lock orders"), "{}", done.whole());
+        assert_eq!(done.out.contains("Safe, because"), how == "guarded", "{}", done.whole());
     }
 }
 

@@ -163,7 +163,7 @@ fn mallocs_are_compared() {
     // The exit code is that of the malloc that was asked for; the output is libc's.
     assert_eq!(output.status.code(), Some(3), "{out}{err}");
     assert_eq!(out, "once\ntext\n", "{err}");
-    for text in ["medians of 2 runs", "libm-test.so", "peak MiB", "exit code 3"] {
+    for text in ["medians of 2 alternating runs", "libm-test.so", "peak MiB", "exit code 3"] {
         assert!(err.contains(text), "{text}: {err}");
     }
     let page = fs::read_to_string(folder.path().join("page.html")).expect("a page");
@@ -238,8 +238,8 @@ fn what_cannot_be_run_is_refused() {
     for (program, code, words) in [
         ("no-such-program-anywhere", 127, "in PATH"),
         ("./no/such/program", 127, "there is no program"),
-        ("/", 126, "it is no file"),
-        ("/etc/passwd", 126, "may not execute"),
+        ("/", 126, "it is not a file"),
+        ("/etc/passwd", 126, "no permission to execute"),
     ] {
         let done = corelocal(&["run", "--malloc", "libc", program]);
         assert_eq!((done.code, done.out.as_str()), (Some(code), ""), "{}", done.whole());
@@ -247,7 +247,7 @@ fn what_cannot_be_run_is_refused() {
     }
     for (malloc, words) in [
         ("./no/such/lib.so", "No such file"),
-        ("/etc/passwd", "no ELF file"),
+        ("/etc/passwd", "not an ELF file"),
         ("libno_such_library.so.1", "libno_such_library.so.1"),
     ] {
         let done = corelocal(&["run", "--malloc", malloc, "true"]);
@@ -258,14 +258,14 @@ fn what_cannot_be_run_is_refused() {
     let call = Call::new(&["run", "--malloc", "libno_such.so.2", "true"]);
     let done = call.file("libno_such.so.2", "text").done();
     assert_eq!((done.code, done.out.as_str()), (Some(125), ""), "{}", done.whole());
-    assert!(done.err.contains("name ./libno_such.so.2"), "{}", done.err);
+    assert!(done.err.contains("give ./libno_such.so.2"), "{}", done.err);
     // The program is not run when what is asked for cannot be written.
     let done =
         corelocal(&["run", "--malloc", "libc", "--html", "no/such/page.html", "echo", "ran"]);
     assert_eq!((done.code, done.out.as_str()), (Some(125), ""), "{}", done.whole());
     assert!(done.err.contains("no/such/page.html"), "{}", done.err);
     for (text, words) in
-        [("#!/no/such/shell\n", "/no/such/shell, which"), ("words\n", "no program")]
+        [("#!/no/such/shell\n", "/no/such/shell, which"), ("words\n", "neither a program")]
     {
         let call = Call::new(&["run", "--malloc", "libc", "./script"]).file("script", text);
         let script = call.folder.path().join("script");

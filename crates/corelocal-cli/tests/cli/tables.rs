@@ -58,10 +58,10 @@ fn a_damaged_comparison_costs_only_itself() {
     let newer = good.replacen("\"schema\": 1", "\"schema\": 999", 1);
     assert_ne!(newer, good);
     for (content, words) in [
-        (cut, "the file ends too early"),
+        (cut, "the file is truncated"),
         ("{\"tables\": 3}", "not a corelocal report"),
         ("figures: none", "it is not JSON"),
-        ("", "the file ends too early"),
+        ("", "the file is truncated"),
         (&newer, "report schema 999"),
     ] {
         let call = Call::new(&["bench", TABLE, "--quick", "--compare", "old.json"]);
@@ -69,7 +69,7 @@ fn a_damaged_comparison_costs_only_itself() {
         assert_complaint(&done, &["cannot compare with old.json", words]);
     }
     let missing = corelocal(&["bench", TABLE, "--quick", "--compare", "old.json"]);
-    assert_complaint(&missing, &["there is no such file"]);
+    assert_complaint(&missing, &["it does not exist"]);
 }
 
 #[test]

@@ -64,11 +64,11 @@ fn one(process: &Process, seconds: f64, width: usize) -> String {
         && process.left_out == 0
         && !process.has_ended_early
     {
-        let _ = writeln!(out, "\n  no deadlock, and no orders that contradict each other");
+        let _ = writeln!(out, "\n  no deadlock, and no inconsistent lock orders");
     }
     for potential in guarded {
         let text = format!(
-            "No danger, as {} was held each time: {}",
+            "Safe, because {} was held each time: {}",
             list(potential.guarded_by.iter()),
             list(potential.steps.iter().map(|step| &step.held)),
         );
@@ -131,8 +131,8 @@ fn circle(potential: &Potential, width: usize) -> String {
     let mut out = String::new();
     let what = match potential.steps.len() {
         1 => "a thread locks a mutex that it holds",
-        2 => "two orders that contradict each other",
-        _ => "orders that lead back to where they began",
+        2 => "two inconsistent orders",
+        _ => "a cycle of orders",
     };
     let _ = writeln!(out, "{WARNING}Potential deadlock:{WARNING:#} {what}\n");
     let rows = potential.steps.iter().map(|step| {
@@ -145,8 +145,7 @@ fn circle(potential: &Potential, width: usize) -> String {
         out.push_str(&place(&format!("then {}", step.taken.lock), &step.taken_at, width));
     }
     if potential.is_of_one_thread && potential.steps.len() > 1 {
-        let text = "All of it was seen in one thread, which cannot wait for itself so. It is a deadlock once two \
-                    threads do it.";
+        let text = "All of it happened in one thread, which is no deadlock. It is one when two threads do it.";
         let _ = writeln!(out, "  {}", wrap(text, width.saturating_sub(2), 2));
     }
     out
@@ -160,15 +159,16 @@ fn remarks(process: &Process) -> Vec<String> {
     let mut remarks = Vec::new();
     if process.left_out > 0 {
         let what = count(process.left_out, "potential deadlock is", "potential deadlocks are");
-        remarks.push(format!("{what} left out; --top shows more, up to {MOST_STEPS} steps in all"));
+        remarks
+            .push(format!("{what} not shown; --top shows more, up to {MOST_STEPS} steps in total"));
     }
     if process.deadlocks_left_out > 0 {
         let what = count(process.deadlocks_left_out, "deadlock is", "deadlocks are");
-        remarks.push(format!("{what} left out; those of {MOST_STUCK} threads in all are shown"));
+        remarks.push(format!("{what} not shown; at most {MOST_STUCK} threads are shown"));
     }
     if process.has_ended_early {
-        let text = "There may be more: the search for circles ended early, as there were too many orders, or a \
-                    signal came";
+        let text = "There may be more: the search for cycles ended early, because there were too many orders or \
+             a signal came";
         remarks.push(text.to_owned());
     }
     let Missed { threads, depth, pairs } = process.missed;
@@ -177,12 +177,9 @@ fn remarks(process: &Process) -> Vec<String> {
             remarks.push(format!("{times} times a lock was not recorded: {why}"));
         }
     };
-    missed(
-        threads,
-        "more threads held mutexes at the same time than there is room for, which is 256",
-    );
-    missed(depth, "its thread held more mutexes than there is room for, which is 16");
-    missed(pairs, "there were more pairs than there is room for, which is 1024");
+    missed(threads, "more than 256 threads held mutexes at the same time");
+    missed(depth, "its thread held more than 16 mutexes");
+    missed(pairs, "there were more than 1024 pairs of mutexes");
     remarks
 }
 
@@ -276,6 +273,6 @@ mod tests {
         assert!(all(&[], 1.0, 100).starts_with("No mutex was locked while"));
         let process = Process { program: "/x".to_owned(), pairs: 1, ..Process::default() };
         let text = plain(&all(&[process], 1.0, 100));
-        assert!(text.contains("no deadlock, and no orders"), "{text}");
+        assert!(text.contains("no deadlock, and no inconsistent"), "{text}");
     }
 }

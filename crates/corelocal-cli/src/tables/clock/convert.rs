@@ -30,14 +30,13 @@ impl Table for ClockConvert {
     }
 
     fn title(&self) -> &'static str {
-        "Making times of stored counter values"
+        "Converting time stamps to times"
     }
 
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
         cx.plan.rounds /= FEWER;
-        let about = "For one of a thousand values that were stored within some milliseconds. A \
-                     multiplication of 128 bits is how it is usually done; corelocal's converter \
-                     also looks which rate and epoch each value belongs to.";
+        let about = "For one of a thousand values that were stored within some milliseconds. The usual way is a \
+             multiplication of 128 bits. corelocal's converter also finds the rate and epoch of each value.";
         let stored = Stored::new()?;
         let contest = Contest::new(self, about)
             .baseline(BASELINE)
@@ -69,7 +68,7 @@ impl Stored {
                 return Ok(stored);
             }
         }
-        Err(anyhow!("the clocks are disrupted all the time"))
+        Err(anyhow!("the clocks are disrupted continually"))
     }
 
     fn take() -> Stored {

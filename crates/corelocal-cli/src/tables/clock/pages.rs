@@ -32,17 +32,16 @@ impl Table for ClockPage {
     }
 
     fn title(&self) -> &'static str {
-        "Publishing a clock, and reading it elsewhere"
+        "Published clock pages"
     }
 
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
         cx.plan.rounds /= FEWER;
         let folder = Folder::new()?;
-        let about = "A page in shared memory that one process writes and others read. Publishing \
-                     is one write of the whole content; a cached read finds that nothing was \
-                     published since the last one; bounds are the earliest and the latest time it \
-                     may be now, by CLOCK_REALTIME and the page of ClockBound, or by the cpu's \
-                     counter and a page like a hypervisor's (vmclock).";
+        let about = "A page in shared memory that one process writes and others read. Publishing is one write \
+             of the whole content; a cached read finds the page unchanged; bounds are the earliest and the \
+             latest time that it may be now, by CLOCK_REALTIME and the page of ClockBound, or by the cpu's \
+             counter and a page like a hypervisor's (vmclock).";
         let contest = Contest::new(self, about);
         let contest = publishing(contest, &folder)?;
         let contest = reading(contest, &folder)?;

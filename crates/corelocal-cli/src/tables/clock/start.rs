@@ -33,15 +33,14 @@ impl Table for ClockStart {
     }
 
     fn title(&self) -> &'static str {
-        "The first reading of a clock"
+        "First clock reading in a process"
     }
 
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
         cx.plan.long_rounds = cx.plan.long_rounds.min(ROUNDS);
-        let about = "Wall time of the first reading in a new process, with what the clock does \
-                     before main. corelocal's first readings come from the vDSO, while the better \
-                     back-end is compared with it in passing; settle() waits until that is done, \
-                     which takes some ticks of the kernel.";
+        let about = "Wall time of the first reading in a new process, with what the clock does before main. \
+             corelocal's first readings come from the vDSO, while the better back-end is compared with it in \
+             passing; settle() waits for the end of the comparison, which takes some ticks of the kernel.";
         let contest = Contest::new(self, about)
             .unit("us", schema::Better::Lower)
             .baseline("quanta")

@@ -149,11 +149,11 @@ impl Monitor for Both<sync::PiMutex<Scene>, sync::PiCondvar> {
     }
 
     fn lock(&self) -> Self::Guard<'_> {
-        self.lock.lock().expect("a lock of these threads alone")
+        self.lock.lock().expect("a lock of these threads only")
     }
 
     fn wait<'a>(&'a self, guard: Self::Guard<'a>) -> Self::Guard<'a> {
-        self.condition.wait(guard).expect("a lock of these threads alone")
+        self.condition.wait(guard).expect("a lock of these threads only")
     }
 
     fn notify_one(&self, guard: &Self::Guard<'_>) {

@@ -19,8 +19,8 @@ pub const CROWD: usize = 32;
 
 /// Round trips of two threads, on so many cpus.
 pub fn round_trips<M: Monitor>(cpus: usize) -> anyhow::Result<Steps> {
-    let allowed = affinity::allowed().context("the cpus to use are not known")?;
-    ensure!(cpus <= allowed.len(), "there is one cpu only");
+    let allowed = affinity::allowed().context("the cpus to use are unknown")?;
+    ensure!(cpus <= allowed.len(), "there is only one cpu");
     // Low numbers tend to serve interrupts.
     let [first, second] = [allowed.len() - 1, allowed.len() - cpus].map(|nth| Some(allowed[nth]));
     let monitor = M::new()?;

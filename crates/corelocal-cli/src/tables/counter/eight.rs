@@ -21,16 +21,15 @@ impl Table for CounterEight {
     }
 
     fn title(&self) -> &'static str {
-        "Eight counters in turn"
+        "Eight counters, one thread"
     }
 
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
         let contest: Contest<Checked<Loop<'static>>> = Contest::new(
             self,
-            "The cost of one increment when one thread adds to eight counters in turn, as a \
-             program that counts several things does. Then no increment waits for the one before, \
-             as it does where a single word travels from store to load again and again, and the \
-             figure shows the work that an increment takes.",
+            "The cost of one increment when one thread adds to eight counters in turn, as a program that counts \
+             several things does. So an increment does not wait for the store of the previous one, and the \
+             figure shows the work of an increment.",
         );
         Ok(contest
             .baseline(GETCPU_ATOMIC)

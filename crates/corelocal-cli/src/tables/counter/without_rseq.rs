@@ -74,7 +74,7 @@ impl Body for Contestant {
 
 /// In the child: one round, after one that warms up, with as many threads and for as long as it is told.
 pub fn child(args: &[String]) -> anyhow::Result<Value> {
-    let [threads, slice] = args else { anyhow::bail!("wants threads and nanoseconds") };
+    let [threads, slice] = args else { anyhow::bail!("expected threads and nanoseconds") };
     let (threads, slice): (usize, u64) = (threads.parse()?, slice.parse()?);
     ensure!(policy() == Policy::Lease, "rseq is on although it was switched off");
     let plan = Plan { slice: Duration::from_nanos(slice), ..Plan::QUICK };

@@ -19,7 +19,7 @@ struct Place(UnsafeCell<[u64; 4]>);
 type Function = unsafe extern "C" fn(*const Place);
 
 /// What the C does with a place; each is a call of the library and nothing else.
-#[cfg_attr(not(any(nsync, absl)), allow(dead_code, reason = "there is no library to make one of"))]
+#[cfg_attr(not(any(nsync, absl)), allow(dead_code, reason = "the library is missing"))]
 pub struct Functions {
     init: Function,
     destroy: Function,
@@ -149,7 +149,7 @@ impl<T, L: Library> Foreign<T, L> {
     fn functions() -> Functions {
         match L::FUNCTIONS {
             Ok(functions) => functions,
-            Err(_) => unreachable!("without its library none was made"),
+            Err(_) => unreachable!("the library is missing"),
         }
     }
 

@@ -41,7 +41,7 @@ pub fn turns(kinds: &[Kind]) -> Made {
         }
         failed | libc::pthread_mutex_init(made.lock.get(), at)
     };
-    ensure!(failed == 0, "libc has no such lock here");
+    ensure!(failed == 0, "this libc has no such lock");
     Ok(made)
 }
 

@@ -87,7 +87,7 @@ pub fn factor(times: u64) -> anyhow::Result<Did> {
     // (3), with the number before the last: its complete quotient is the one that was made last.
     let square = squared_modulo_n(before.value());
     let expected = if terms % 2 == 0 { d.value() % N } else { N - d.value() % N };
-    ensure!(square == expected, "the numbers are wrong: a piece was overwritten");
+    ensure!(square == expected, "the numbers are wrong: an object was overwritten");
     Ok(Did::alone(terms * NUMBERS, wall))
 }
 

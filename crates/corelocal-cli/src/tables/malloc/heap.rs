@@ -69,7 +69,7 @@ impl Piece {
     #[inline(always)]
     fn new(pointer: *mut libc::c_void) -> Self {
         let pointer = pointer.cast::<u8>();
-        assert!(!pointer.is_null(), "the malloc gave nothing");
+        assert!(!pointer.is_null(), "the malloc returned null");
         // SAFETY: the piece has a byte: nothing here is asked for with size 0.
         unsafe { pointer.write_volatile(1) };
         Piece(pointer)
@@ -91,7 +91,7 @@ pub fn take_zeroed(size: usize) -> Piece {
     if !pointer.is_null() {
         // SAFETY: within the piece, which calloc has set to zero.
         let byte = unsafe { pointer.cast::<u8>().add(size / 2).read_volatile() };
-        assert_eq!(byte, 0, "calloc gave memory that is not zero");
+        assert_eq!(byte, 0, "calloc returned memory that is not zero");
     }
     Piece::new(pointer)
 }

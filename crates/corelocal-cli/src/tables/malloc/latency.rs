@@ -62,9 +62,9 @@ impl Table for Latency {
 
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
         let about = format!(
-            "Time of a request over loopback, with the malloc preloaded: the mean, and what 99 of 100 \
-             and 999 of 1000 do not exceed. {CLIENTS} connections; a request takes and gives back some \
-             {} pieces and replaces one of {CACHE} entries of a cache that all threads share.",
+            "Time of a request over loopback, with the malloc preloaded: the mean, p99 and p99.9. {CLIENTS} \
+             connections; a request allocates and frees some {} objects and replaces one of {CACHE} entries of \
+             a cache that all threads share.",
             FIELDS * 2
         );
         let contest = Contest::new(self, about)
@@ -138,7 +138,7 @@ impl Body for Server {
 
 /// In the child: microseconds of requests.
 fn child(args: &[String]) -> anyhow::Result<Value> {
-    let [requests] = args else { anyhow::bail!("wants a number of requests") };
+    let [requests] = args else { anyhow::bail!("expected a number of requests") };
     let mut nanos = serve(requests.parse()?)?;
     nanos.sort_unstable();
     let at = |share: f64| nanos[((nanos.len() - 1) as f64 * share) as usize] as f64 / 1e3;
@@ -148,7 +148,7 @@ fn child(args: &[String]) -> anyhow::Result<Value> {
 
 /// Nanoseconds of each request that counts.
 fn serve(requests: usize) -> anyhow::Result<Vec<u64>> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no loopback here")?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no loopback device")?;
     let address = listener.local_addr()?;
     let cache: Vec<Mutex<Option<Vec<u8>>>> = (0..CACHE).map(|_| Mutex::default()).collect();
     let warm_up = requests / 10;
@@ -185,10 +185,10 @@ fn ask_all(mut connection: TcpStream, seed: u64, requests: usize) -> anyhow::Res
         let begin = Instant::now();
         connection.write_all(&request).context("a request could not be sent")?;
         let mut head = [0; 12];
-        connection.read_exact(&mut head).context("the server gave no answer")?;
+        connection.read_exact(&mut head).context("the server did not answer")?;
         let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
         ensure!(length <= answer.len(), "an answer of {length} bytes");
-        connection.read_exact(&mut answer[..length]).context("the server gave half an answer")?;
+        connection.read_exact(&mut answer[..length]).context("the server sent half an answer")?;
         nanos.push(begin.elapsed().as_nanos() as u64);
         let sum = u64::from_le_bytes([
             head[4], head[5], head[6], head[7], head[8], head[9], head[10], head[11],
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn figures_are_in_order() {
         let Ok(value) = child(&["40".to_owned()]) else {
-            return eprintln!("skipped: figures_are_in_order: no loopback here");
+            return eprintln!("skipped: figures_are_in_order: no loopback device");
         };
         let figure = |name: &str| value[name].as_f64().unwrap();
         assert!(figure("p99") <= figure("p999") && figure("mean") <= figure("p999"));

@@ -100,7 +100,7 @@ pub fn churn(threads: usize, live: usize, doublings: u32, times: u64) -> Did {
     let wall = together(threads, |nth| {
         let mut random = Random::new(100 + nth as u64);
         let own = slots.lock().ok().and_then(|mut slots| slots.pop());
-        let mut own = own.expect("there is one for each thread");
+        let mut own = own.expect("each thread has one");
         for _ in 0..each {
             let slot = &mut own[random.below(live)];
             // SAFETY: taken before, and replaced.

@@ -52,7 +52,7 @@ impl Table for Modes {
     }
 
     fn title(&self) -> &'static str {
-        "The malloc: what it costs to watch"
+        "The malloc's checking and profiling modes"
     }
 
     fn in_report(&self, _is_quick: bool) -> bool {
@@ -60,8 +60,8 @@ impl Table for Modes {
     }
 
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
-        let about = "Time of a piece of memory taken and given back, by a C program's functions in loops that do \
-                     nothing else, with `CORELOCAL_MALLOC` as each row says.";
+        let about = "Time of one malloc and free by a C program in a loop without other work, with \
+             `CORELOCAL_MALLOC` as each row says.";
         let names: Vec<&str> = LOADS.iter().map(|load| load.0).collect();
         let contest = Contest::new(self, about).baseline(BASELINE).over_names("load", &names);
         let ours = match CAN_ASK {
@@ -101,14 +101,14 @@ fn measure(malloc: &Malloc, words: &str, load: Option<f64>, scale: f64) -> anyho
     let task = serde_json::to_string(&Task { load: load.unwrap_or(0.0) as usize, scale })?;
     let env = [("CORELOCAL_MALLOC", words)];
     let figures = work::under_with(malloc, CHILD, &[task], &env, LIMIT)?;
-    figures["ns"].as_f64().context("the process does not tell how long it took")
+    figures["ns"].as_f64().context("the process reported no time")
 }
 
 /// In the child.
 fn child_of_a_mode(args: &[String]) -> anyhow::Result<Value> {
-    let [task] = args else { anyhow::bail!("wants one task") };
+    let [task] = args else { anyhow::bail!("expected one task") };
     let Task { load, scale } = serde_json::from_str(task)?;
-    let (_, ops, run) = LOADS.get(load).context("no such load")?;
+    let (_, ops, run) = LOADS.get(load).context("unknown load")?;
     let did = run((*ops as f64 * scale).max(1.0) as u64);
     let ns = did.wall.as_nanos() as f64 / did.ops.max(1) as f64;
     Ok(serde_json::json!({ "malloc": work::whose(), "ns": ns }))

@@ -57,7 +57,7 @@ impl Table for Retention {
     }
 
     fn title(&self) -> &'static str {
-        "Mallocs: memory that is kept"
+        "Mallocs: retained memory"
     }
 
     fn in_report(&self, quick: bool) -> bool {
@@ -99,10 +99,10 @@ impl Table for Retention {
         Ok(schema::Table {
             id: self.id().to_owned(),
             title: self.title().to_owned(),
-            about: "MiB that are resident and no file's. Each of 1000 threads takes and gives back \
-                    1 MiB in pieces of 64 to 1023 bytes, and sleeps; later they end. Another process \
-                    takes 550 MiB in such pieces, gives back 98 of 100 at random, then the others, \
-                    sleeps for 3 s, and then goes on for 3 s with 1 MiB of such pieces every 10 ms."
+            about: "Resident anonymous MiB. Each of 1000 threads allocates and frees 1 MiB in objects of 64 to \
+                 1023 bytes, and sleeps; later they end. Another process allocates 550 MiB in such objects, \
+                 frees 98 of 100 at random, then the others, sleeps for 3 s, and then continues for 3 s with 1 \
+                 MiB of such objects every 10 ms."
                 .to_owned(),
             source: None,
             unit: "MiB".to_owned(),
@@ -146,23 +146,25 @@ fn looks(malloc: &Malloc, words: &str, size: Size) -> anyhow::Result<[f64; 7]> {
         let looks: Vec<f64> = serde_json::from_value(value["kib"].clone())?;
         all.extend(looks.into_iter().map(|kib| kib / 1024.0));
     }
-    all.try_into().map_err(|_| anyhow!("a process told of too few moments"))
+    all.try_into().map_err(|_| anyhow!("a process reported too few samples"))
 }
 
 /// In the child.
 fn child(args: &[String]) -> anyhow::Result<Value> {
-    let [what, size] = args else { anyhow::bail!("wants a load and its size") };
+    let [what, size] = args else { anyhow::bail!("expected a load and its size") };
     let size: Size = serde_json::from_str(size)?;
     let looks = match what.as_str() {
         "idle" => idle(size)?,
         "retain" => retain(size)?,
-        _ => anyhow::bail!("no such load"),
+        _ => anyhow::bail!("unknown load"),
     };
     Ok(json!({ "malloc": whose(), "kib": looks }))
 }
 
 fn look() -> anyhow::Result<u64> {
-    Process::This.anonymous().context("this process cannot see its own memory; is /proc mounted?")
+    Process::This
+        .anonymous()
+        .context("this process cannot read its own memory use; is /proc mounted?")
 }
 
 /// Threads that sleep after they have used memory; then they end.

@@ -24,7 +24,7 @@ impl Table for Start {
     }
 
     fn title(&self) -> &'static str {
-        "Mallocs: start of a program"
+        "Mallocs: program start"
     }
 
     fn in_report(&self, _: bool) -> bool {
@@ -32,7 +32,7 @@ impl Table for Start {
     }
 
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
-        let about = "From the start of `true` until its end was seen, with the malloc preloaded.";
+        let about = "From the start of `true` until its end, with the malloc preloaded.";
         let contest =
             Contest::new(self, about).unit("us", Better::Lower).baseline(rivals::BASELINE);
         let contest = rivals::enter(contest, |malloc| probe(move |_| start(&malloc)));

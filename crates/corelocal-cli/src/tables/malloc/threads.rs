@@ -109,7 +109,7 @@ pub fn mstress(threads: usize, times: u64) -> Did {
         if piece.is_some() {
             // SAFETY: `made` has marked it, and it is this thread's (1).
             unsafe {
-                assert_eq!(piece.marked() % 1021, 77, "a piece was overwritten");
+                assert_eq!(piece.marked() % 1021, 77, "an object was overwritten");
                 give(piece);
             }
         }

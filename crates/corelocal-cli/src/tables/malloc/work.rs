@@ -108,7 +108,7 @@ pub const WORKS: &[Work] = works![
     "mstress, 2 threads", 500_000, |ops| Ok(threads::mstress(2, ops));
     "mstress, 16 threads", 500_000, |ops| Ok(threads::mstress(16, ops));
     "shelves, 4 threads", 1_000_000, |ops| Ok(threads::shelves(4, ops, false));
-    "shelves handed on", 1_000_000, |ops| Ok(threads::shelves(4, ops, true));
+    "buffers handed over", 1_000_000, |ops| Ok(threads::shelves(4, ops, true));
     "factor", 500_000, cfrac::factor;
     "large 1-8 M", 100, |ops| Ok(large::churn(ops));
 ];
@@ -171,7 +171,7 @@ pub fn under_with(
     let preload = malloc.alone();
     let env: Vec<_> = env.iter().copied().chain([("LD_PRELOAD", &*preload)]).collect();
     let value = child::run(child, args, &env, limit)?;
-    let had = value["malloc"].as_str().context("the process does not tell whose malloc it had")?;
+    let had = value["malloc"].as_str().context("the process did not report its malloc")?;
     match &malloc.library {
         Some(library) => ensure!(
             library.as_os_str() == OsStr::new(had),
@@ -193,9 +193,9 @@ pub fn whose() -> String {
 
 /// In the child.
 pub fn child(args: &[String]) -> anyhow::Result<Value> {
-    let [task] = args else { anyhow::bail!("wants one task") };
+    let [task] = args else { anyhow::bail!("expected one task") };
     let Task { work, scale } = serde_json::from_str(task)?;
-    let work = WORKS.get(work).context("no such load")?;
+    let work = WORKS.get(work).context("unknown load")?;
     let did = run(work, scale)?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let peak_kib = Process::This.peak_anonymous();

@@ -202,7 +202,7 @@ impl Look {
 
 /// In the child.
 pub fn child(args: &[String]) -> anyhow::Result<Value> {
-    let [look] = args else { bail!("one argument is needed, the look") };
+    let [look] = args else { bail!("one argument is needed, the scenario") };
     let look: Look = serde_json::from_str(look)?;
     Ok(serde_json::to_value(look.run()?)?)
 }

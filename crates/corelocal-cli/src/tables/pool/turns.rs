@@ -122,19 +122,19 @@ impl Counts {
     ///
     /// What is wrong with it.
     pub fn check(&self, found: Vec<Item>, gone: u64) -> anyhow::Result<()> {
-        ensure!(!self.failed.load(Ordering::Relaxed), "a thread could not work");
+        ensure!(!self.failed.load(Ordering::Relaxed), "a thread failed");
         let numbers: BTreeSet<u64> = found.iter().map(|item| item.number).collect();
         if numbers.len() < found.len() {
             let twice = found.len() - numbers.len();
             // Dropped twice they would take the process with them.
             mem::forget(found);
-            bail!("gave out {twice} objects twice, so its speed means nothing");
+            bail!("returned {twice} objects twice, so its speed is meaningless");
         }
         let made = self.made.swap(0, Ordering::Relaxed);
         let there = numbers.len() as u64 + self.refused.swap(0, Ordering::Relaxed) + gone;
         ensure!(
             there == made && numbers.last().is_none_or(|&last| last < made),
-            "{made} objects were made and {there} found, so its speed means nothing"
+            "{made} objects were made and {there} found, so its speed is meaningless"
         );
         Ok(())
     }

@@ -119,7 +119,7 @@ impl Body for Relay {
         let (put, got) = (producers.passed, consumer.passed);
         ensure!(
             put == got,
-            "was given {} items and passed on {}, or others than these, so its speed means nothing",
+            "got {} items and delivered {}, or different ones, so its speed is meaningless",
             put.items,
             got.items
         );
@@ -349,7 +349,7 @@ mod tests {
         };
         for faulty in [losing, doubling, swapping] {
             let reason = run(faulty).unwrap_err().to_string();
-            assert!(reason.contains("means nothing"), "{reason}");
+            assert!(reason.contains("meaningless"), "{reason}");
         }
     }
 

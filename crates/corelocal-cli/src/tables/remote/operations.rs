@@ -53,7 +53,7 @@ where
 fn sections() -> anyhow::Result<()> {
     ensure!(
         cid::policy() != cid::Policy::Lease,
-        "no rseq here: threads have no slots that could be taken away; `corelocal doctor` says why"
+        "no rseq: threads have no slots that could be taken away; `corelocal doctor` says why"
     );
     Ok(())
 }

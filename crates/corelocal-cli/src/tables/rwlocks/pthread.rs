@@ -89,7 +89,7 @@ impl<K: Kind> ReadWrite for Pthread<K> {
             let failed = libc::pthread_rwlockattr_init(at) | K::tell(at);
             failed | libc::pthread_rwlock_init(behind.lock.get(), at)
         };
-        ensure!(failed == 0, "libc has no such lock here");
+        ensure!(failed == 0, "this libc has no such lock");
         Ok(Pthread { behind, kind: PhantomData })
     }
 

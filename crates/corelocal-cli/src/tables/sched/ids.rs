@@ -104,7 +104,7 @@ impl Table for Ids {
     }
 
     fn title(&self) -> &'static str {
-        "The largest id that per-core memory meets"
+        "Largest id that indexes per-core memory"
     }
 
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
@@ -150,9 +150,9 @@ impl Table for Ids {
             id: self.id().to_owned(),
             title: self.title().to_owned(),
             about: format!(
-                "Memory indexed by an id must reach up to the largest one. A process with few \
-                 threads or few cpus sees small concurrency ids (mm_cid, Linux 6.3), while its cpu \
-                 numbers are those of the cpus it happens to be on; here they go up to {}.",
+                "Memory indexed by an id must extend to the largest one. A process with few threads or few cpus \
+                 has small concurrency ids (mm_cid, Linux 6.3), while its cpu numbers depend on the cpus it \
+                 runs on; here they go up to {}.",
                 cx.machine.cpus_possible.saturating_sub(1)
             ),
             source: None,
@@ -164,9 +164,8 @@ impl Table for Ids {
             headline: None,
             rows: mm_cid.chain(cpu_id).collect(),
             notes: vec![format!(
-                "Confining threads that run does not always bring their ids down: those rows \
-                     show them {} ms later. So arrays are sized by possible cpus, not by allowed \
-                     ones.",
+                "Confining running threads does not always lower their ids: those rows show them {} ms later. \
+                 So arrays must be sized by possible cpus, not by allowed ones.",
                 SETTLING.as_millis()
             )],
             noise: watch.finish(),
@@ -208,11 +207,8 @@ fn filled(mut row: Row, seen: &Seen, id: impl Fn(&Largest) -> Result<u32, String
 fn why_no_mm_cid() -> String {
     match Registration::of_this_thread().refusal {
         Some(refusal) => format!("no thread is registered for rseq here: {refusal}"),
-        None => {
-            "this kernel publishes no mm_cid, which came with Linux 6.3; corelocal uses cpu_id \
-                 in its place"
-                .to_owned()
-        }
+        None => "this kernel has no mm_cid, which needs Linux 6.3; corelocal uses cpu_id instead"
+            .to_owned(),
     }
 }
 
@@ -267,13 +263,13 @@ impl Look {
         let seen = seen.into_iter().collect::<io::Result<Vec<Largest>>>();
         let seen = seen.context("a running thread could not be confined")?;
         let largest = seen.into_iter().reduce(Largest::or);
-        largest.context("there was no thread to look")
+        largest.context("there was no observing thread")
     }
 }
 
 /// In the child.
 fn look(args: &[String]) -> anyhow::Result<Value> {
-    let [look] = args else { bail!("one argument is needed, the look") };
+    let [look] = args else { bail!("one argument is needed, the scenario") };
     let look: Look = serde_json::from_str(look)?;
     Ok(serde_json::to_value(look.run()?)?)
 }

@@ -77,7 +77,7 @@ impl Load {
         let env = [("GLIBC_TUNABLES", tunables.as_str())];
         let env = if self.registered { &[][..] } else { &env };
         let took = child::run(CHILD, &[serde_json::to_string(&self)?], env, LIMIT)?;
-        Ok(Duration::from_secs_f64(took.as_f64().context("the child gave no number")?))
+        Ok(Duration::from_secs_f64(took.as_f64().context("the child process printed no number")?))
     }
 
     fn run(self) -> anyhow::Result<Duration> {
@@ -123,7 +123,7 @@ const AS_ASKED: u8 = 1;
 impl Stage {
     fn set(load: Load) -> anyhow::Result<Self> {
         // Before any task starts, with the kernel's own reason.
-        is_registered().map_err(|errno| anyhow!("the kernel does not offer rseq here: {errno}"))?;
+        is_registered().map_err(|errno| anyhow!("the kernel does not support rseq: {errno}"))?;
         let sockets = || -> io::Result<_> {
             let channels = (0..load.groups * PEERS).map(|_| UnixStream::pair());
             Ok((channels.collect::<io::Result<Vec<Channel>>>()?, UnixStream::pair()?))
@@ -150,7 +150,7 @@ impl Stage {
     fn not_as_asked(&self) -> String {
         if self.load.registered {
             match Registration::of_this_thread().refusal {
-                Some(refusal) => format!("no thread can be registered here: {refusal}"),
+                Some(refusal) => format!("threads cannot be registered: {refusal}"),
                 None => "some threads could not be registered".to_owned(),
             }
         } else {

@@ -91,10 +91,10 @@ impl Messaging {
         };
         let plural = if groups == 1 { "" } else { "s" };
         let about = format!(
-            "{groups} group{plural} of {PEERS} senders and {PEERS} receivers, {tasks} that pass \
-             messages of 100 bytes through sockets: each sender writes to each receiver {loops} \
-             times. The load is sized for this machine, so compare the ratios with the published \
-             ones, not the times. At 1.00x registration costs the scheduler nothing."
+            "{groups} group{plural} of {PEERS} senders and {PEERS} receivers, {tasks} that pass messages of 100 \
+             bytes through sockets: each sender writes to each receiver {loops} times. The load is sized for \
+             this machine, so compare the ratios with the published ones, not the times. At 1.00x registration \
+             does not slow the scheduler down."
         );
         let contest = Contest::new(self, about);
         match self.tasks {

@@ -21,7 +21,7 @@
 //!                    │ stack empty: a batch in        │ stack full: a batch out
 //!   middle end   the class's depot, an array of pointers; behind it the fullest span      central.rs, spans.rs
 //!                    │ no span with a free object     │ a span becomes empty
-//!   back end     chunks of 32 KiB, lowest address first; large objects                    store.rs, large.rs
+//!   back end     chunks of 64 KiB, lowest address first; large objects                    store.rs, large.rs
 //!                    │ map                            │ give back idle memory
 //!                the kernel
 //! ```

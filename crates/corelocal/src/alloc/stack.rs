@@ -4,7 +4,7 @@
 //! Invariants:
 //! 1. The fields are at the offsets that the sections use; the items follow them.
 //! 2. The first `count` items are valid. `count` is stored last, so the stack is valid after each store.
-//! 3. `top` is a guess of the top item, and may be wrong. A pop compares it with the item that it finds (DESIGN.md).
+//! 3. `top` is a guess of the top item, and may be wrong. A pop compares it with the item that it finds (docs/design/malloc.md).
 //! 4. `left_of_next` belongs to the next stack: one more than the number of its objects that may be popped without
 //!    being counted (`instrumented.rs`). Values 0 and 1 change by compare-exchange only; larger values change only in
 //!    sections, or under the rules for the stack itself.

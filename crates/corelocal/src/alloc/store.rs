@@ -3,7 +3,7 @@
 //! One bit for each chunk says whether it has an owner. Runs are claimed by compare-exchange, first fit from the
 //! lowest address on. So memory in use stays dense: low huge pages are full and high ones empty. No lock exists that
 //! a fork could leave held or that a signal handler could wait for. Filling the fullest huge page first is no better
-//! (DESIGN.md has the experiment). With several NUMA nodes, each has its own part of the range (`node_ranges.rs`).
+//! (docs/design/malloc.md has the experiment). With several NUMA nodes, each has its own part of the range (`node_ranges.rs`).
 //!
 //! ```text
 //!   used:  0 ── claim ──► 1 ── release ──► 0

@@ -182,11 +182,11 @@ fn hits_and_misses_are_told() {
     // Misses are known in any case.
     let done = with_ours(&library, &["--no-hits", "ls", "/"]);
     assert_eq!(done.code, Some(0), "{}", done.whole());
-    for text in ["not counted (--no-hits)", " to take, "] {
+    for text in ["not counted (--no-hits)", " on malloc, "] {
         assert!(done.err.contains(text), "{text}: {}", done.whole());
     }
     let done = with_ours(&library, &["ls", "/"]);
-    for text in [" % of ", "asked for, ", " given back\n"] {
+    for text in [" % of ", " allocated objects, ", " on free\n"] {
         assert!(done.err.contains(text), "{text}: {}", done.whole());
     }
     let done = with_ours(&library, &["--json", "ls", "/"]);
@@ -205,8 +205,8 @@ fn hits_and_misses_are_told() {
     assert!(caches("corelocal")["allocated"].as_u64() > Some(0), "{mallocs:#}");
     // A process that is ended reports nothing; the processes that it started do.
     for (script, words) in [
-        ("kill -KILL $$", "not told: it ended by a signal"),
-        ("ls /; ls /; kill -KILL $$", "of what the program started"),
+        ("kill -KILL $$", "not reported: it ended by a signal"),
+        ("ls /; ls /; kill -KILL $$", "of the program's children"),
     ] {
         let mut call = Call::new(&["run", "sh", "-c", script]);
         let output = call.command.env("CORELOCAL_MALLOC_LIBRARY", &library).output();

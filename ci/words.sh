@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Plain language: comments and documents name the thread, process or caller that acts, instead of "who", "whoever",
+# "nobody" or "somebody", and documents have no sentences of more than 35 words. The numbers below may only fall.
+# Beside: it measures nothing, and builds nothing with cargo.
+# Needs: git and awk.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
+
+# At most so many lines of comments and of documents with one of the words, and so many long sentences.
+most_comments=0
+most_documents=22
+most_sentences=13
+
+words='(^|[^[:alnum:]_])([Ww]ho|[Ww]hoever|[Nn]obody|[Ss]omebody)([^[:alnum:]_]|$)'
+
+# comments FILE...: FILE:LINE:TEXT of each comment with one of the words.
+comments() {
+    awk -v words="$words" '
+        match($0, /^[[:space:]]*\/\/|[[:space:]]\/\/ /) && substr($0, RSTART) ~ words {
+            print FILENAME ":" FNR ":" $0
+        }' "$@"
+}
+
+# lines FILE...: the same of documents, without blocks of code.
+lines() {
+    awk -v words="$words" '
+        FNR == 1 { code = 0 }
+        /^ *```/ { code = !code }
+        !code && $0 ~ words { print FILENAME ":" FNR ":" $0 }' "$@"
+}
+
+# sentences FILE...: FILE: SENTENCE of each with more than 35 words. Blocks of code, tables and headings have none;
+# an item of a list is a paragraph of its own.
+sentences() {
+    awk '
+        function count(text, parts, words, n, i, j) {
+            gsub(/`[^`]*`/, "code", text)
+            gsub(/\]\([^)]*\)/, "]", text)
+            n = split(text, parts, /[.!?:;]["'"'"')*]*[[:space:]]+/)
+            for (i = 1; i <= n; i++) {
+                j = split(parts[i], words, /[[:space:]]+/)
+                if (j > 35) print name ": " parts[i]
+            }
+        }
+        function flush() { if (paragraph != "") count(paragraph); paragraph = "" }
+        FNR == 1 { flush(); code = 0; name = FILENAME }
+        /^ *```/ { flush(); code = !code; next }
+        code { next }
+        /^ *(\||#|$|<)/ { flush(); next }
+        /^ *([-*]|[0-9]+\.) / { flush() }
+        { sub(/^ *([-*]|[0-9]+\.)? */, ""); paragraph = paragraph " " $0 }
+        END { flush() }' "$@"
+}
+
+# at_most NUMBER WHAT: standard input has at most so many lines.
+at_most() {
+    local found
+    found=$(cat)
+    local number
+    number=$(grep -c . <<<"$found" || true)
+    if [ "$number" -gt "$1" ]; then
+        printf '%s\n' "$found" >&2
+        fail "$number $2, where at most $1 may be: name the thread, process, caller or owner that acts, and split long sentences"
+    fi
+    echo "$number $2, at most $1"
+    [ "$number" -ge "$1" ] || echo "write the new number into ci/words.sh"
+}
+
+mapfile -d '' -t rust < <(git ls-files -z '*.rs')
+mapfile -d '' -t documents < <(git ls-files -z README.md DESIGN.md 'docs/*.md' 'docs/**/*.md')
+comments "${rust[@]}" | at_most "$most_comments" "comment lines with one of the words"
+lines "${documents[@]}" | at_most "$most_documents" "lines of documents with one of the words"
+sentences "${documents[@]}" | at_most "$most_sentences" "sentences of more than 35 words in documents"

@@ -55,7 +55,7 @@ pub fn forks_in_handlers(forks: u64, mib: u64) -> Outcome {
         // SAFETY: the thread's own `errno`.
         let errno = unsafe { *libc::__errno_location() };
         fork_and_wait();
-        // SAFETY: as above.
+        // SAFETY: the thread's own `errno`.
         unsafe { *libc::__errno_location() = errno };
     }
     drop(take(mib));

@@ -72,7 +72,7 @@ unsafe extern "C" fn destructor(value: *mut c_void) {
         unsafe { (value.cast::<Value>().read(), value) };
     let temporary = object(again);
     give(own);
-    // SAFETY: as above.
+    // SAFETY: a value of ours, which the key no longer has.
     unsafe { libc::free(value) };
     give(temporary);
     if again > 0 {

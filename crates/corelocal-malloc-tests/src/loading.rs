@@ -56,7 +56,7 @@ fn once(library: &CString) -> Result<(), String> {
         if bytes.iter().any(|&byte| byte != 0x5a) {
             return Err(format!("what {library:?} left has changed"));
         }
-        // SAFETY: as above; given back once.
+        // SAFETY: the library allocated it and left it; freed once.
         unsafe { libc::free(kept) };
     }
     Ok(())

@@ -16,13 +16,13 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         BYTES.fetch_add(layout.size(), Relaxed);
         ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller passes a layout of non-zero size, as `GlobalAlloc` requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         BYTES.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller passes an object of this allocator with its layout, as `GlobalAlloc` requires.
         unsafe { System.dealloc(at, layout) }
     }
 }

@@ -34,7 +34,7 @@ pub struct Memory(NonNull<u8>);
 
 // SAFETY: the mapping belongs to no thread; concurrent use is as (2) says.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: the mapping belongs to no thread; concurrent use is as (2) says.
 unsafe impl Sync for Memory {}
 
 impl Memory {

@@ -90,7 +90,7 @@ fn twice_at_once() {
 
 #[test]
 fn twice_by_two_threads() {
-    // SAFETY: likewise.
+    // SAFETY: unsound, as intended: the child is ended when the object is freed again.
     let said = last_words("twice_by_two_threads", || unsafe {
         let object = alloc::allocate(100) as usize;
         thread::spawn(move || alloc::deallocate(object as *mut u8)).join().unwrap();
@@ -101,7 +101,7 @@ fn twice_by_two_threads() {
 
 #[test]
 fn twice_a_large_one() {
-    // SAFETY: likewise.
+    // SAFETY: unsound, as intended: the child is ended when the object is freed again.
     let said = last_words("twice_a_large_one", || unsafe {
         let object = alloc::allocate(3 << 20);
         alloc::deallocate(object);
@@ -112,7 +112,7 @@ fn twice_a_large_one() {
 
 #[test]
 fn size_of_a_freed_one() {
-    // SAFETY: likewise.
+    // SAFETY: unsound, as intended: the child is ended when it asks for the size.
     let said = last_words("size_of_a_freed_one", || unsafe {
         let object = alloc::allocate(100);
         alloc::deallocate(object);
@@ -123,7 +123,7 @@ fn size_of_a_freed_one() {
 
 #[test]
 fn the_inside_of_a_small_one() {
-    // SAFETY: likewise.
+    // SAFETY: unsound, as intended: the child is ended by the free of an inner pointer.
     let said = last_words("the_inside_of_a_small_one", || unsafe {
         alloc::deallocate(alloc::allocate(1000).add(16));
     });
@@ -132,7 +132,7 @@ fn the_inside_of_a_small_one() {
 
 #[test]
 fn another_size() {
-    // SAFETY: likewise.
+    // SAFETY: unsound, as intended: the child is ended by the free with another size.
     let said = last_words("another_size", || unsafe {
         let object = CoreLocal.alloc(Layout::from_size_align(100, 8).unwrap());
         CoreLocal.dealloc(object, Layout::from_size_align(104, 8).unwrap());
@@ -145,7 +145,7 @@ fn another_size() {
 
 #[test]
 fn another_size_of_an_aligned_one() {
-    // SAFETY: likewise.
+    // SAFETY: unsound, as intended: the child is ended by the free with another size.
     let said = last_words("another_size_of_an_aligned_one", || unsafe {
         alloc::deallocate_aligned_sized(alloc::allocate_aligned(256, 300), 256, 200);
     });
@@ -154,7 +154,7 @@ fn another_size_of_an_aligned_one() {
 
 #[test]
 fn another_size_of_a_large_one() {
-    // SAFETY: likewise.
+    // SAFETY: unsound, as intended: the child is ended by the free with another size.
     let said = last_words("another_size_of_a_large_one", || unsafe {
         alloc::deallocate_sized(alloc::allocate(2 << 20), 3 << 20);
     });
@@ -203,7 +203,8 @@ fn written_to_after_quarantine() {
 
 #[test]
 fn reallocated_ones_are_freed() {
-    // SAFETY: as above; the object has moved though there was room.
+    // SAFETY: unsound, as intended: the object has moved though there was room, so the old pointer is detected as
+    // freed.
     let said = last_words("reallocated_ones_are_freed", || unsafe {
         let object = alloc::allocate(100);
         let moved = alloc::reallocate(object, 101);

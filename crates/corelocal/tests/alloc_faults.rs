@@ -27,7 +27,7 @@ fn twice_in_a_row() {
 
 #[test]
 fn later() {
-    // SAFETY: likewise, when the object comes to its span a second time.
+    // SAFETY: unsound, as intended: detected when the object reaches its span a second time.
     let said = last_words("later", || unsafe {
         let (one, other) = (alloc::allocate(100), alloc::allocate(100));
         [one, other, one].into_iter().for_each(|object| alloc::deallocate(object));
@@ -38,7 +38,7 @@ fn later() {
 
 #[test]
 fn large_ones() {
-    // SAFETY: likewise.
+    // SAFETY: unsound, as intended: detected by the second free.
     let said = last_words("large_ones", || unsafe {
         let object = alloc::allocate(3 << 20);
         alloc::deallocate(object);
@@ -49,7 +49,7 @@ fn large_ones() {
 
 #[test]
 fn inside_of_a_large_one() {
-    // SAFETY: likewise.
+    // SAFETY: unsound, as intended: detected by the free of an inner pointer.
     let said = last_words("inside_of_a_large_one", || unsafe {
         alloc::deallocate(alloc::allocate(3 << 20).add(1 << 20));
     });
@@ -58,7 +58,7 @@ fn inside_of_a_large_one() {
 
 #[test]
 fn inside_of_a_small_one() {
-    // SAFETY: likewise, when it comes to its span.
+    // SAFETY: unsound, as intended: detected when the pointer reaches its span.
     let said = last_words("inside_of_a_small_one", || unsafe {
         alloc::deallocate(alloc::allocate(1000).add(16));
         alloc::trim(0);
@@ -68,7 +68,7 @@ fn inside_of_a_small_one() {
 
 #[test]
 fn another_size() {
-    // SAFETY: likewise, when it comes to a span.
+    // SAFETY: unsound, as intended: detected when the object reaches a span of another class.
     let said = last_words("another_size", || unsafe {
         let object = CoreLocal.alloc(Layout::from_size_align(100, 8).unwrap());
         CoreLocal.dealloc(object, Layout::from_size_align(1000, 8).unwrap());
@@ -79,7 +79,7 @@ fn another_size() {
 
 #[test]
 fn foreign_ones() {
-    // SAFETY: likewise.
+    // SAFETY: unsound, as intended: detected by the free of a foreign pointer.
     let said = last_words("foreign_ones", || unsafe {
         let mut local = 0u64;
         alloc::deallocate(alloc::allocate(1));

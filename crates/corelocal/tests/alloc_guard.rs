@@ -73,7 +73,7 @@ fn read_after_it_was_freed() {
 
 #[test]
 fn written_by_another_thread() {
-    // SAFETY: likewise.
+    // SAFETY: unsound, as intended: the access raises a signal that ends the child.
     let (line, said) = last_words("written_by_another_thread", libc::SIGSEGV, || unsafe {
         let object = guarded(5000) as usize;
         let freeing = thread::Builder::new().name("who frees".into());
@@ -89,7 +89,7 @@ fn written_by_another_thread() {
 
 #[test]
 fn behind_the_end() {
-    // SAFETY: likewise.
+    // SAFETY: unsound, as intended: the access raises a signal that ends the child.
     let (line, said) = last_words("behind_the_end", libc::SIGSEGV, || unsafe {
         guarded_at(160, true).add(160).write_volatile(1);
     });
@@ -100,7 +100,7 @@ fn behind_the_end() {
 
 #[test]
 fn before_the_beginning() {
-    // SAFETY: likewise.
+    // SAFETY: unsound, as intended: the access raises a signal that ends the child.
     let (line, said) = last_words("before_the_beginning", libc::SIGSEGV, || unsafe {
         guarded_at(100, false).sub(3).read_volatile();
     });
@@ -123,7 +123,7 @@ fn slack_behind_the_end() {
 
 #[test]
 fn slack_before_the_beginning() {
-    // SAFETY: likewise.
+    // SAFETY: unsound, as intended: within the page; detected when the object is freed.
     let (line, _) = last_words("slack_before_the_beginning", libc::SIGABRT, || unsafe {
         let object = guarded_at(160, true);
         object.sub(9).write(1);

@@ -348,7 +348,7 @@ fn memory_stays_up_to_a_target() {
                 // SAFETY: ours, of so many bytes.
                 unsafe { object.write_bytes(1, 64) };
                 if nth % 300 != 0 {
-                    // SAFETY: likewise, once.
+                    // SAFETY: an object of this malloc, freed once.
                     unsafe { alloc::deallocate(*object) };
                 }
             }

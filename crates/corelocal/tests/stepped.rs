@@ -123,7 +123,7 @@ fn stepped(operation: fn() -> bool) -> (bool, u64) {
     unsafe { libc::raise(libc::SIGTRAP) };
     let is_right = operation();
     STEPPING.store(false, Ordering::Relaxed);
-    // SAFETY: likewise; the next trap ends stepping, this one at the latest.
+    // SAFETY: the handler is installed; stepping ends at the next trap, at the latest at this one.
     unsafe { libc::raise(libc::SIGTRAP) };
     (is_right, STEPS.load(Ordering::Relaxed))
 }

@@ -345,7 +345,7 @@ fn every_exclusive_lock() {
     // SAFETY: kept, and no guard of it is forgotten.
     let robust = unsafe { RobustMutex::new(0) };
     wait_together::<RobustMutex<u64>, _>(robust, |lock| lock.lock().unwrap(), |it| it.unwrap());
-    // SAFETY: as above.
+    // SAFETY: kept, and no guard of it is forgotten.
     let robust = unsafe { RobustPiMutex::with_scope(0) };
     wait_together::<RobustPiMutex<u64>, _>(robust, |lock| lock.lock().unwrap(), |it| it.unwrap());
     let inherits = PiMutex::new(0);
@@ -527,7 +527,7 @@ impl Oracle for Pthread {
     }
 
     fn give(&self, permits: u32, all: bool) {
-        // SAFETY: as above.
+        // SAFETY: initialised, and not moved while they are used; the permits are used under the mutex.
         unsafe {
             libc::pthread_mutex_lock(self.mutex.get());
             *self.permits.get() += permits;

@@ -62,7 +62,7 @@ fair! {
     rwlock: RwLock::new(()), it => it.write();
     // SAFETY: dropped once no thread owns it; no guard is forgotten.
     robust: Box::pin(unsafe { RobustMutex::<()>::new(()) }), it => it.lock().unwrap();
-    // SAFETY: likewise.
+    // SAFETY: dropped once no thread owns it; no guard is forgotten.
     shared_robust: Box::pin(unsafe { RobustMutex::<(), Shared>::with_scope(()) }),
         it => it.lock().unwrap();
     inheriting: Box::pin(PiMutex::new(())), it => it.lock().unwrap();

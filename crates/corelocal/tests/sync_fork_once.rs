@@ -174,7 +174,7 @@ fn no_thread_of_a_child_begins_what_goes_on() {
                     std::ptr::null_mut()
                 }
                 let at = Box::into_raw(Box::new((&lock, &runs)));
-                // SAFETY: as above.
+                // SAFETY: `at` is leaked, so the thread that `ask` runs in may use it until the process ends.
                 unsafe {
                     let mut thread = std::mem::zeroed();
                     libc::alarm(10);

@@ -261,7 +261,7 @@ impl Oracle for Pthread {
     }
 
     fn try_lock(&self) -> Option<PthreadGuard<'_>> {
-        // SAFETY: as above.
+        // SAFETY: the mutex is initialised, and not moved while it is used.
         let result = unsafe { libc::pthread_mutex_trylock(self.0.get()) };
         assert!(result == 0 || result == libc::EBUSY);
         (result == 0).then(|| PthreadGuard(self))
@@ -274,7 +274,7 @@ impl Oracle for Pthread {
         until.tv_nsec += MOMENT.as_nanos() as i64;
         until.tv_sec += until.tv_nsec / 1_000_000_000;
         until.tv_nsec %= 1_000_000_000;
-        // SAFETY: as above.
+        // SAFETY: the mutex is initialised, and not moved while it is used; `until` is readable.
         let result = unsafe { libc::pthread_mutex_timedlock(self.0.get(), &raw const until) };
         assert!(result == 0 || result == libc::ETIMEDOUT);
         (result == 0).then(|| PthreadGuard(self))

@@ -409,7 +409,7 @@ fn a_middle_priority_does_not_keep_the_highest_waiting() {
     let inherits = leaked::<_, Private>(());
     let (waited, before_middle) = inversion(|| inherits.lock().unwrap());
     assert!(before_middle, "the highest waited for the middle one: {waited:?}");
-    // SAFETY: likewise.
+    // SAFETY: leaked, so neither moved nor freed.
     let both: &RobustPiMutex<()> = kept(unsafe { RobustPiMutex::with_scope(()) });
     let (waited_robust, before_middle) = inversion(|| both.lock().unwrap());
     assert!(before_middle, "the highest waited for the middle one: {waited_robust:?}");

@@ -351,10 +351,10 @@ fn mixture<S: Scope, W: Waiting>() {
                 Err(RobustError::OwnerDied(_)) => assert!(ours_held[which]),
                 Err(error) => panic!("{error:?}"),
             }
-            // SAFETY: as above.
+            // SAFETY: a valid mutex that is leaked.
             let code = unsafe { libc::pthread_mutex_trylock(theirs[which].0.get()) };
             assert_eq!(code, if theirs_held[which] { libc::EOWNERDEAD } else { 0 });
-            // SAFETY: as above.
+            // SAFETY: a valid mutex that is leaked.
             unsafe { libc::pthread_mutex_unlock(theirs[which].0.get()) };
         }
     }
@@ -364,7 +364,7 @@ fn mixture<S: Scope, W: Waiting>() {
 struct Both(&'static std::cell::UnsafeCell<libc::pthread_mutex_t>);
 // SAFETY: a mutex is for threads.
 unsafe impl Send for Both {}
-// SAFETY: likewise.
+// SAFETY: a mutex is for threads.
 unsafe impl Sync for Both {}
 
 struct Mutex<W: Waiting>(RobustMutex<(), Private, W>);

@@ -314,7 +314,7 @@ fn a_copied_guard_of_a_shared_lock_unlocks_nothing() {
     drop(guard);
     let guard = lock.upgradable_read();
     mapped::succeeds(mapped::child(|| {
-        // SAFETY: as above.
+        // SAFETY: a copy of a guard that the child does not use.
         let copied = || unsafe { std::ptr::read(&guard) };
         drop(copied());
         drop(RwLockUpgradableGuard::downgrade(copied()));
@@ -324,7 +324,7 @@ fn a_copied_guard_of_a_shared_lock_unlocks_nothing() {
     drop(guard);
     let guard = lock.write();
     mapped::succeeds(mapped::child(|| {
-        // SAFETY: as above.
+        // SAFETY: a copy of a guard that the child does not use.
         let copied = || unsafe { std::ptr::read(&guard) };
         drop(copied());
         drop(RwLockWriteGuard::downgrade(copied()));

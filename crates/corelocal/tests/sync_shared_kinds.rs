@@ -132,7 +132,7 @@ fn each_kind_works_between_two_processes() {
     let all = unsafe { SharedBox::create_nameless(All::new()) }.unwrap();
     all.group.add(1);
     let child = fork(|| {
-        // SAFETY: as above.
+        // SAFETY: only this child inherits the descriptor, and it uses this type.
         match unsafe { SharedBox::<All>::from_descriptor(all.descriptor()) } {
             Ok(mine) if !std::ptr::eq(&*mine, &*all) => other_side(&mine, each),
             _ => 1,
@@ -182,7 +182,7 @@ fn each_kind_has_a_layout_of_its_own() {
     assert_eq!(layouts.len(), count);
     // SAFETY: only this process has its descriptor.
     let number = unsafe { SharedBox::create_nameless(AtomicU64::new(0)) }.unwrap();
-    // SAFETY: likewise; opened as something else it is refused.
+    // SAFETY: only this process has the descriptor; the wrong type is refused.
     let refused =
         unsafe { SharedBox::<shared::SharedMutex<()>>::from_descriptor(number.descriptor()) };
     assert!(matches!(refused.err(), Some(SharedError::Layout { .. })));

@@ -143,7 +143,7 @@ fn a_group_shares_an_object_by_name() {
     };
     let meta = fs::metadata(name.path()).unwrap();
     assert_eq!(meta.permissions().mode() & 0o777, 0o660);
-    // SAFETY: as above.
+    // SAFETY: the file is not truncated.
     let open_of = |owner| unsafe { SharedBox::<AtomicU64>::open_of_user(&name.0, owner) };
     let member = as_user(ALICE, || {
         let by_default = open::<AtomicU64>(&name).err();
@@ -157,12 +157,12 @@ fn a_group_shares_an_object_by_name() {
         as_user(BOB, || i32::from(open_of(0).err() != Some(SharedError::Kernel(Errno::EACCES))));
     assert_eq!(stranger.wait(), End::Code(0));
     let third = as_user(ALICE, || {
-        // SAFETY: as above; to a group of its own.
+        // SAFETY: the name exists, so no object is created and no file is mapped.
         let made = unsafe { SharedBox::create_for_group(&name.0, ALICE, AtomicU64::new(1)) };
         if made.err() != Some(SharedError::Exists) {
             return 1;
         }
-        // SAFETY: as above; refused, and nothing is left of it.
+        // SAFETY: the creation is refused, so no file is mapped.
         let made =
             unsafe { SharedBox::create_for_group("corelocal-users-x", BOB, AtomicU64::new(1)) };
         i32::from(made.err() != Some(SharedError::Kernel(Errno::EPERM))) * 2
@@ -276,7 +276,7 @@ fn any_bytes_in_an_object_of_an_untrusted_user_do_no_harm_to_memory() {
     std::panic::set_hook(quiet);
     // A file that was changed is not opened again.
     attacker.0[0].store(0, Ordering::Relaxed);
-    // SAFETY: as above.
+    // SAFETY: nothing else uses the descriptor.
     let again = unsafe { SharedBox::<Everything>::from_untrusted(made.descriptor()) };
     assert_eq!(again.err(), Some(SharedError::Foreign));
 }
@@ -361,7 +361,7 @@ fn untrusted_objects_are_sealed() {
     }
     // SAFETY: a descriptor of ours, given to another user, as if that one had made it.
     assert_eq!(unsafe { libc::fchown(made.descriptor(), ALICE, ALICE) }, 0);
-    // SAFETY: as above.
+    // SAFETY: a descriptor of this process, which no other process uses.
     let opened = unsafe {
         (
             SharedBox::<AtomicU64>::from_descriptor(made.descriptor()).err(),

@@ -90,7 +90,7 @@ struct Pthread(Box<UnsafeCell<libc::pthread_barrier_t>>);
 
 // SAFETY: it is made for several threads.
 unsafe impl Send for Pthread {}
-// SAFETY: likewise.
+// SAFETY: a barrier is for use by several threads.
 unsafe impl Sync for Pthread {}
 
 impl Meeting for Pthread {

@@ -148,7 +148,7 @@ impl Drop for Counters {
 // SAFETY: the memory is not bound to a thread, and the words are changed only by critical sections,
 // in the slot of the id their thread runs under, and read as atomics.
 unsafe impl Send for Counters {}
-// SAFETY: as above.
+// SAFETY: only critical sections change the words, in the slot of their thread's id, and they are read as atomics.
 unsafe impl Sync for Counters {}
 
 #[cfg(test)]

@@ -242,7 +242,8 @@ fn with_counter_rows(contest: Contest<Watched>) -> Contest<Watched> {
         .row(counter_row(RDTSC), loop_of(|| unsafe { _rdtsc() }).into())
         .row(
             counter_row(LFENCE_RDTSC),
-            // SAFETY: as above; lfence belongs to SSE2, part of x86-64.
+            // SAFETY: the counter is readable: every x86-64 has it, and nothing here sets PR_SET_TSC. lfence belongs
+            // to SSE2, part of x86-64.
             loop_of(|| unsafe {
                 _mm_lfence();
                 _rdtsc()

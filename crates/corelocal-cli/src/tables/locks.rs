@@ -141,7 +141,7 @@ locked! {
     sync::PiMutex<u64>: Self::new(0), |lock| lock.lock().expect("a lock of this thread only");
     // SAFETY: it stays where it is as long as threads use it, and they forget no guard.
     sync::RobustMutex<u64>: unsafe { Self::with_scope(0) }, |lock| unharmed(lock.lock());
-    // SAFETY: likewise.
+    // SAFETY: it stays where it is as long as threads use it, and they forget no guard.
     sync::RobustPiMutex<u64>: unsafe { Self::with_scope(0) }, |lock| unharmed(lock.lock());
 }
 

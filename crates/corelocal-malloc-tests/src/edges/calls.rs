@@ -81,7 +81,7 @@ pub fn kept(call: impl FnOnce(*mut c_void) -> *mut c_void) -> String {
     // SAFETY: memory of so many bytes.
     unsafe { ptr::write_bytes(at.cast::<u8>(), 0x5a, 100) };
     let text = given(|| call(at));
-    // SAFETY: as above.
+    // SAFETY: memory of 100 bytes, written above.
     let same =
         unsafe { std::slice::from_raw_parts(at.cast::<u8>(), 100) }.iter().all(|&b| b == 0x5a);
     free(at);

@@ -139,7 +139,7 @@ pub fn mallinfo2() -> String {
     // SAFETY: takes nothing.
     let before = unsafe { call() };
     let pieces: Vec<*mut c_void> = (0..1000).map(|_| take(10_000)).collect();
-    // SAFETY: as above.
+    // SAFETY: the function takes no arguments.
     let after = unsafe { call() };
     pieces.into_iter().for_each(free);
     // arena and hblkhd, what came from the system; uordblks, what is in use.
@@ -219,7 +219,7 @@ pub fn nothrow(new: &str, size: usize) -> String {
     // SAFETY: of this type in C++'s ABI for Linux; the second argument is an object without content.
     let Some(new) = (unsafe { function::<New>(new) }) else { return absent() };
     let nothing = 0_u8;
-    // SAFETY: as above.
+    // SAFETY: `new` has this type; its second argument is an object without content.
     let text = given(|| unsafe { new(size, ptr::from_ref(&nothing).cast()) });
     // Whatever it says in errno.
     text.split(' ').next().unwrap_or_default().to_owned()

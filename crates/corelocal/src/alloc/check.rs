@@ -327,7 +327,8 @@ pub(super) fn deallocate_other(range: Range, object: *mut u8, given: usize) {
     if !is_closed {
         return store::release(range, first, chunks);
     }
-    // SAFETY: whole chunks as above. After a refusal the memory stays in use while the object waits.
+    // SAFETY: whole chunks of an object that this thread has taken back. After a refusal the memory stays in use
+    // while the object waits.
     let _ = unsafe { pages::advise(object, chunks * CHUNK, libc::MADV_DONTNEED) };
     let item = (first | chunks << 32) as u64;
     if !quarantine::LARGE.push((item, chunks * CHUNK)) {

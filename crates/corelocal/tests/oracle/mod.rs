@@ -145,12 +145,12 @@ fn work<O: Ours>(
             }
             Step::Unlock => {
                 held = None;
-                // SAFETY: as above; the thread owns it.
+                // SAFETY: a valid mutex that is leaked; this thread owns it.
                 (unsafe { libc::pthread_mutex_unlock(mutex) }, 0)
             }
             Step::MakeConsistent => {
                 held = held.map(O::make_consistent);
-                // SAFETY: as above; the thread owns it, and its last owner died.
+                // SAFETY: a valid mutex that is leaked; this thread owns it, and its last owner died.
                 (unsafe { pthread_mutex_consistent(mutex) }, 0)
             }
             Step::Die => {

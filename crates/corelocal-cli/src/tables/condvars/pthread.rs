@@ -20,7 +20,8 @@ struct Behind {
 
 // SAFETY: lock and condition variable are made for it; the scene is its owner's alone (invariant 2).
 unsafe impl Send for Pthread {}
-// SAFETY: likewise.
+// SAFETY: the lock and the condition variable are for use by several threads; only the lock's owner accesses the
+// scene (invariant 2).
 unsafe impl Sync for Pthread {}
 
 impl Monitor for Pthread {

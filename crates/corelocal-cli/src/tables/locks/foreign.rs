@@ -130,7 +130,7 @@ struct Behind<T> {
 
 // SAFETY: the locks are made for it; a writer has exclusive access to the value (invariant 2).
 unsafe impl<T: Send, L: Library> Send for Foreign<T, L> {}
-// SAFETY: likewise, and read by several.
+// SAFETY: the locks are for use by several threads; readers only get shared references (invariant 2).
 unsafe impl<T: Send + Sync, L: Library> Sync for Foreign<T, L> {}
 
 impl<T, L: Library> Foreign<T, L> {
@@ -164,7 +164,7 @@ impl<T, L: Library> Foreign<T, L> {
     /// For reading.
     #[inline(always)]
     pub fn read(&self) -> Reads<'_, T, L> {
-        // SAFETY: as above.
+        // SAFETY: initialised, and not held by this thread.
         unsafe { (Self::functions().read)(&self.behind.place) };
         Reads(self)
     }

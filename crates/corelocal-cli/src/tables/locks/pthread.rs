@@ -52,7 +52,7 @@ struct Turns {
 
 // SAFETY: the lock is made for it, and the number is used by its owner alone.
 unsafe impl Send for Turns {}
-// SAFETY: likewise.
+// SAFETY: the lock is for use by several threads, and only its owner uses the number.
 unsafe impl Sync for Turns {}
 
 impl Turns {

@@ -15,7 +15,7 @@ pub struct Piece(*mut u8);
 
 // SAFETY: any thread that has the pointer may use the memory; it is freed once (invariant 1).
 unsafe impl Send for Piece {}
-// SAFETY: as above; a shared piece is only copied.
+// SAFETY: any thread that has the pointer may use the memory; a shared piece is only copied.
 unsafe impl Sync for Piece {}
 
 impl Piece {

@@ -39,7 +39,7 @@ pub fn larson(threads: usize, times: u64) -> Did {
         if left > 1 {
             scope.spawn(move || generation(scope, pieces, random, each, left - 1));
         } else {
-            // SAFETY: as above.
+            // SAFETY: allocated before, and freed once: the vector is consumed (1).
             pieces.into_iter().for_each(|piece| unsafe { give(piece) });
         }
     }
@@ -90,7 +90,7 @@ pub fn xmalloc(threads: usize, times: u64) -> Did {
                 // SAFETY: written by the maker before it was handed on by the lock (1).
                 unsafe { give(batch.into_word().cast::<Piece>().add(at).read()) };
             }
-            // SAFETY: as above.
+            // SAFETY: allocated by the maker, and freed once, after its last piece.
             unsafe { give(batch) };
             left.fetch_sub(1, Ordering::Relaxed);
         }
@@ -185,11 +185,12 @@ pub fn shelves(threads: usize, times: u64, hand_on: bool) -> Did {
                 }
             }
         }
-        // SAFETY: as above.
+        // SAFETY: allocated above, or by the thread that handed them on (1); freed once, since the vector is
+        // consumed.
         kept.into_iter().for_each(|piece| unsafe { give(piece) });
     });
     for piece in desks.into_iter().flat_map(|desk| desk.into_inner().unwrap_or_default()) {
-        // SAFETY: as above.
+        // SAFETY: allocated by a thread that has ended (1); freed once, since the vector is consumed.
         unsafe { give(piece) };
     }
     Did::on(threads, passes * (threads * BATCH) as u64, wall)

@@ -73,7 +73,7 @@ struct Behind {
 
 // SAFETY: the lock is made for it; the numbers are used under it.
 unsafe impl<K> Send for Pthread<K> {}
-// SAFETY: likewise.
+// SAFETY: the lock is for use by several threads; the numbers are used under it.
 unsafe impl<K> Sync for Pthread<K> {}
 
 impl<K: Kind> ReadWrite for Pthread<K> {
@@ -107,7 +107,8 @@ impl<K: Kind> ReadWrite for Pthread<K> {
 
     #[inline]
     fn write(&self, f: impl FnOnce(&mut Pair)) {
-        // SAFETY: as above; in between the numbers are this thread's.
+        // SAFETY: an initialised lock at a fixed address, unlocked by the thread that locked it; until then this
+        // thread has exclusive access to the numbers.
         unsafe {
             libc::pthread_rwlock_wrlock(self.behind.lock.get());
             f(&mut *self.behind.pair.get());

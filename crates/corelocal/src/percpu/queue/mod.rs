@@ -283,7 +283,8 @@ impl<T, I: SlotIndex> Queue<T, I> {
         }
         let (from, n) = (words.as_ptr(), Words::<T>::COUNT as u64);
         self.slots.run(move |index, slots: &Slots| {
-            // SAFETY: as above for the slots; `n` words are at `from`.
+            // SAFETY: `run` gives slots of one kind of id, with room for `n` words at the end by the slot's
+            // invariants; `n` words are readable at `from`.
             unsafe { rseq::queue_push_words(index, slots, from, n) }
         })
     }

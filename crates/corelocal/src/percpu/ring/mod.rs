@@ -122,7 +122,8 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Ring<T, CAPACITY, I
         } else {
             let (from, n) = (words.as_ptr(), Words::<T>::COUNT as u64);
             self.slots.run(move |index, slots: &Slots| {
-                // SAFETY: as above, with places of `n` words each, as many as are at `from`.
+                // SAFETY: `run` gives slots of one kind of id, with `mask + 1` places of `n` words each; `n` words
+                // are readable at `from`.
                 unsafe { rseq::ring_push_words(index, slots, from, n, mask) }
             })
         };

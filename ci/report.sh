@@ -10,7 +10,7 @@ out=$target/ci
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$out"
-cargo build --release --locked
+cargo build --release --locked -p corelocal-cli
 cargo build --release --locked -p corelocal-malloc # Else the tables of mallocs have no row of ours.
 (cd "$scratch" && "$target/release/corelocal" report --quick)
 cp "$scratch"/report.json "$scratch"/report.html "$out"

@@ -78,7 +78,7 @@ fn open_regular(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() {
         Ok(file)
     } else {
-        Err(io::Error::other("it is no regular file"))
+        Err(io::Error::other("it is not a regular file"))
     }
 }
 

@@ -298,7 +298,7 @@ fn woke_nobody(returned: libc::c_long) -> Result<(), String> {
     match returned {
         0 => Ok(()),
         -1 => Err(failed(last_errno())),
-        some => Err(format!("the call woke {some} waiters of a word that nobody waits for")),
+        some => Err(format!("the call woke {some} waiters of a word without waiters")),
     }
 }
 

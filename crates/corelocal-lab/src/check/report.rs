@@ -143,9 +143,9 @@ rules! {
         "write 0 into the descriptor's second word; the flags were withdrawn";
     Layout "layout" Error
         "`__rseq_cs` does not consist of whole descriptors."
-        "let nothing but 32-byte descriptors into __rseq_cs, each after .balign 32";
+        "put only 32-byte descriptors into __rseq_cs, each after .balign 32";
     Range "range" Error
-        "Start and length do not describe a stretch of executable code."
+        "Start and length do not describe a range of executable code."
         "take start_ip and the length from labels of one block of assembly";
     AbortInside "abort-inside" Error
         "The abort handler lies in the section; the kernel kills the thread."
@@ -163,7 +163,7 @@ rules! {
         "An entry of `__rseq_cs_ptr_array` names no descriptor in `__rseq_cs`."
         "let each entry hold the address of one descriptor in __rseq_cs";
     Duplicate "duplicate" Warning
-        "Two descriptors are about the same code."
+        "Two descriptors describe the same code."
         "give each copy of the code labels of its own, and one descriptor";
     Overlap "overlap" Error
         "Two sections overlap in part."
@@ -172,23 +172,24 @@ rules! {
         "A shared object with sections can be unloaded while a thread's rseq_cs still names one."
         "link with -z nodelete, or let the object keep itself loaded and declare it by a section __rseq_stays";
     Undecodable "undecodable" Error
-        "Bytes in the section are no instruction."
+        "Bytes in the section are not a valid instruction."
         "keep data out of the section and check its labels";
     Boundary "boundary" Error
         "The end, or the target of a branch, is in the middle of an instruction."
         "take ends and targets from labels";
     Call "call" Error
-        "A call, system call, interrupt or trap inside."
+        "The section contains a call, system call, interrupt or trap."
         "do it before the section or after it";
     Stack "stack" Error
-        "The stack pointer moves inside; the abort handler would find it anywhere."
+        "The section moves the stack pointer; after an abort its value is unknown."
         "keep values in registers and leave the stack pointer alone";
     IndirectBranch "indirect-branch" Error
-        "A jump to a computed address, or a return, inside."
+        "The section contains a jump to a computed address, or a return."
         "branch to labels, and return after the section";
     Locked "locked" Error
-        "A locked instruction inside."
-        "use the plain instruction: within a section nobody else is on this cpu; data that other cpus change as well does not belong into it";
+        "The section contains a locked instruction."
+        "use the plain instruction: during a section no other thread runs on this cpu; keep data that other \
+         cpus change out of the section";
     NeverLeaves "never-leaves" Error
         "A path through the section never leaves it."
         "let every path reach the end or an exit";
@@ -199,14 +200,15 @@ rules! {
         "The section ends before the store that follows it."
         "move the end label behind the committing store";
     CommitNotLast "commit-not-last" Error
-        "Instructions follow the committing store; aborted there, a retry commits again."
+        "Instructions follow the committing store; after an abort there, a retry commits again."
         "make the committing store the last instruction";
     CommitInParts "commit-in-parts" Error
         "The committing store is a repeated string instruction, which can be interrupted half-way."
         "commit with a single store";
     StoreBeforeCommit "store-before-commit" Warning
         "A store precedes the committing one."
-        "right only if nobody sees that memory until the commit: then declare it in __rseq_prepare; otherwise make it the commit";
+        "if no other thread reads that memory before the commit, declare the store in __rseq_prepare; otherwise \
+         make it the commit";
     StrayPrepare "stray-prepare" Warning
         "An entry of `__rseq_prepare` names no store before the commit of a section."
         "let each entry hold the distance from itself to such a store";

@@ -134,7 +134,7 @@ impl Run<'_> {
     fn check(&self, number: usize) -> Result<(), Lost> {
         match self.session.plain(&self.plan.workloads[number])? {
             None => Ok(()),
-            Some(complaint) => Err(Lost(format!("was wrong: {complaint}"))),
+            Some(complaint) => Err(Lost(format!("gave a wrong result: {complaint}"))),
         }
     }
 
@@ -153,7 +153,7 @@ impl Run<'_> {
                 let verdict = match disturbance {
                     _ if unreached => Verdict::NotReached,
                     Disturbance::Migrate if self.cpus.len() < 2 => {
-                        Verdict::Skipped("this process may use one cpu only".to_owned())
+                        Verdict::Skipped("this process may use only one cpu".to_owned())
                     }
                     _ => self.triple(job, step, disturbance, !tried.is_empty())?,
                 };

@@ -184,7 +184,7 @@ pub fn faults() -> Vec<&'static str> {
     let said = (0..200).find_map(|_| fight(Lock::new(false)));
     println!("{name:34}{:26}{}", "", said.as_deref().unwrap_or("–"));
     match said {
-        None if cpus < 2 => eprintln!("skipped: {name}: this process may use one cpu only"),
+        None if cpus < 2 => eprintln!("skipped: {name}: this process may use only one cpu"),
         None => faults.push(name),
         Some(_) => {}
     }

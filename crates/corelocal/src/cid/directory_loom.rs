@@ -115,7 +115,7 @@ fn loom_a_compaction_leaves_the_lowest_slots() {
             thread::spawn(move || machine.directory.assign(1, 0..SLOTS as u32))
         };
         let directory = &machine.directory;
-        let end = directory.begin(me()).expect("nobody else compacts");
+        let end = directory.begin(me()).expect("no other thread compacts");
         let ours: std::vec::Vec<u32> =
             (0..end).filter(|slot| directory.revoke(*slot, me()).is_ok()).collect();
         ours.into_iter().for_each(|slot| directory.thaw(slot, me()));

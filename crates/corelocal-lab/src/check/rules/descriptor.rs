@@ -25,14 +25,16 @@ pub fn check(image: &Image<'_>, descriptor: &Descriptor) -> Vec<Breach> {
 
 fn version(_: &Image<'_>, descriptor: &Descriptor) -> Option<Breach> {
     (descriptor.version != 0).then(|| {
-        let message = format!("version {}, and the kernel knows 0 alone", descriptor.version);
+        let message =
+            format!("the version is {}, and the kernel accepts only 0", descriptor.version);
         Breach::new(Rule::Version, descriptor.address, message)
     })
 }
 
 fn flags(_: &Image<'_>, descriptor: &Descriptor) -> Option<Breach> {
     (descriptor.flags != 0).then(|| {
-        let message = format!("flags {:#x} instead of 0", descriptor.flags);
+        let message =
+            format!("the flags are {:#x}, and the kernel accepts only 0", descriptor.flags);
         Breach::new(Rule::Flags, descriptor.address, message)
     })
 }
@@ -40,7 +42,7 @@ fn flags(_: &Image<'_>, descriptor: &Descriptor) -> Option<Breach> {
 fn range(image: &Image<'_>, descriptor: &Descriptor) -> Option<Breach> {
     let available = image.code_at(descriptor.start).len() as u64;
     let message = if available == 0 {
-        format!("the section starts at {:#x}, which is no executable code", descriptor.start)
+        format!("the section starts at {:#x}, which is not executable code", descriptor.start)
     } else if descriptor.length == 0 {
         "the section has length 0".to_owned()
     } else if descriptor.length > MAX_LEN {
@@ -66,7 +68,7 @@ fn abort_inside(_: &Image<'_>, descriptor: &Descriptor) -> Option<Breach> {
 
 fn abort_not_code(image: &Image<'_>, descriptor: &Descriptor) -> Option<Breach> {
     image.code_at(descriptor.abort).is_empty().then(|| {
-        let message = format!("the abort handler {:#x} is no executable code", descriptor.abort);
+        let message = format!("the abort handler {:#x} is not executable code", descriptor.abort);
         Breach::new(Rule::AbortNotCode, descriptor.address, message)
     })
 }
@@ -102,7 +104,7 @@ pub fn together(image: &Image<'_>) -> Vec<(Option<usize>, Breach)> {
 fn layout(image: &Image<'_>) -> Vec<(Option<usize>, Breach)> {
     let breach = |(address, length): &(u64, usize)| {
         let message = format!(
-            "{length} bytes at the end of __rseq_cs, and a descriptor has {DESCRIPTOR_LEN}"
+            "{length} bytes are left over at the end of __rseq_cs; a descriptor has {DESCRIPTOR_LEN}"
         );
         (None, Breach::new(Rule::Layout, *address, message))
     };
@@ -122,8 +124,10 @@ fn stray_entries(image: &Image<'_>) -> Vec<(Option<usize>, Breach)> {
     let stray = image.entries.iter().filter(|entry| !known.contains(&entry.target));
     stray
         .map(|entry| {
-            let message =
-                format!("the entry names {:#x}, no descriptor in __rseq_cs", entry.target);
+            let message = format!(
+                "the entry names {:#x}, which is not a descriptor in __rseq_cs",
+                entry.target
+            );
             (None, Breach::new(Rule::StrayEntry, entry.address, message))
         })
         .collect()
@@ -140,7 +144,7 @@ fn overlaps(image: &Image<'_>) -> Vec<(Option<usize>, Breach)> {
     for (index, descriptor) in order {
         if let Some(first) = seen.insert((descriptor.start, descriptor.length), descriptor.address)
         {
-            let message = format!("the descriptor at {first:#x} is about the same code");
+            let message = format!("the descriptor at {first:#x} describes the same code");
             found.push((Some(index), Breach::new(Rule::Duplicate, descriptor.address, message)));
             continue;
         }

@@ -17,7 +17,7 @@ pub fn check(descriptor: &Descriptor, steps: &[Step]) -> Vec<Breach> {
 pub fn undecodable(failure: Failure) -> Breach {
     match failure {
         Failure::Invalid(address) => {
-            Breach::new(Rule::Undecodable, address, "the bytes here are no instruction")
+            Breach::new(Rule::Undecodable, address, "these bytes are not a valid instruction")
         }
         Failure::Straddles(address) => Breach::new(
             Rule::Boundary,
@@ -44,13 +44,13 @@ fn is_indirect(step: &Step) -> bool {
 }
 
 fn indirect_branch(step: &Step) -> Option<Breach> {
-    let message = "where this goes is not in the code";
+    let message = "the target of this branch is not known before it runs";
     is_indirect(step).then(|| Breach::new(Rule::IndirectBranch, step.address(), message))
 }
 
 fn locked(step: &Step) -> Option<Breach> {
-    let message = "this locks the bus: either a waste, or other cpus change that word too, and then \
-                   the section protects nothing";
+    let message = "this locks the bus. Either the lock is unnecessary, or other cpus change that word too, and \
+         then the section does not protect it";
     step.locked.then(|| Breach::new(Rule::Locked, step.address(), message))
 }
 
@@ -85,8 +85,8 @@ fn never_leaves(descriptor: &Descriptor, steps: &[Step]) -> Option<Breach> {
     let reached = reachable(steps, 0);
     let stuck = (0..steps.len()).find(|index| reached[*index] && !leaves[*index])?;
     let message = format!(
-        "from here no path leads out of the section; a thread that gets here stays until it is \
-         aborted, and comes back by the handler {:#x}",
+        "from here no path leads out of the section: a thread stays here until the kernel aborts it and resumes \
+         it at the handler {:#x}",
         descriptor.abort
     );
     Some(Breach::new(Rule::NeverLeaves, steps[stuck].address(), message))

@@ -136,7 +136,8 @@ fn notes(image: &Image<'_>) -> Vec<String> {
         );
     }
     if !image.descriptors.is_empty() && !image.is_decoded() {
-        notes.push(format!("{} is not decoded: descriptors only", image.architecture()));
+        notes
+            .push(format!("{} is not decoded: only descriptors are checked", image.architecture()));
         if image.signature().is_none() {
             notes.push("the signature of this architecture is not known: not checked".to_owned());
         }

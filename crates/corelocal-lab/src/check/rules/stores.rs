@@ -33,8 +33,10 @@ pub fn undeserved(image: &Image<'_>, sections: &Sections) -> Vec<Breach> {
         sections.values().flatten().flat_map(|steps| prepared(steps)).collect();
     let stray = image.prepared.iter().filter(|entry| !prepared.contains(&entry.target));
     let breach = |entry: &Entry| {
-        let message =
-            format!("the entry names {:#x}, no store before the commit of a section", entry.target);
+        let message = format!(
+            "the entry names {:#x}, which is not a store before the commit of a section",
+            entry.target
+        );
         Breach::new(Rule::StrayPrepare, entry.address, message)
     };
     stray.map(breach).collect()
@@ -74,8 +76,7 @@ fn none(image: &Image<'_>, descriptor: &Descriptor) -> Breach {
     let end = descriptor.end();
     let after = decode::from(image, end).next();
     if after.is_some_and(|instruction| decode::stores(&instruction)) {
-        let message = "the section stores nothing and ends right before this store, which an abort \
-                       does not prevent";
+        let message = "the section stores nothing and ends right before this store: an abort does not undo it";
         return Breach::new(Rule::CommitOutside, end, message);
     }
     Breach::new(Rule::NoCommit, descriptor.start, "the section stores nothing")
@@ -99,7 +100,7 @@ fn one(steps: &[Step], stores: &[usize], index: usize) -> Vec<Breach> {
         )],
         (false, _) if step.instruction.is_string_instruction() && step.repeats() => vec![breach(
             Rule::CommitInParts,
-            "this commits in steps, and can be aborted between them",
+            "this commits in several steps, and the section can be aborted between them",
         )],
         (false, _) => Vec::new(),
     }

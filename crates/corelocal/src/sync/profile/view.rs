@@ -280,7 +280,7 @@ impl fmt::Display for ProfileError {
             ProfileError::System(errno) => errno.fmt(f),
             ProfileError::Untrusted { owner } => write!(
                 f,
-                "it belongs to user {owner}, who could cut it short, which would end this program: look at it as \
+                "it belongs to user {owner}, and truncating it would kill this program: run this command as \
                  that user, or start the program with CORELOCAL_LOCKS=ready instead of a folder"
             ),
             ProfileError::WritableByOthers { mode } => write!(

@@ -91,7 +91,7 @@ impl Model {
         assert!(self.raw.try_upgradable() || self.raw.lock_cold(Kind::Upgradable, None));
         let before = self.value();
         (self.ways.upgrade)(&self.raw);
-        assert_eq!(self.value(), before, "somebody wrote in between");
+        assert_eq!(self.value(), before, "another thread wrote in between");
         self.add();
         (self.ways.unlock_write)(&self.raw);
     }

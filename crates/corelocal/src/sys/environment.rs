@@ -32,7 +32,7 @@ pub(crate) fn is_there() -> bool {
 /// The value of a variable. Async-signal-safe, and no call of libc.
 ///
 /// # Safety
-/// The value is used at once: as in libc's `getenv`, a change of the environment ends it.
+/// - The value is used at once: as in libc's `getenv`, a change of the environment ends it.
 pub unsafe fn variable<'a>(name: &CStr) -> Option<&'a CStr> {
     // SAFETY: libc's own word.
     let mut at = unsafe { environ };
@@ -57,7 +57,7 @@ pub unsafe fn variable<'a>(name: &CStr) -> Option<&'a CStr> {
 /// The value in an entry `name=value`, if it is of this name.
 ///
 /// # Safety
-/// A string that ends with a zero byte.
+/// - `entry` is a string that ends with a zero byte.
 unsafe fn value_of<'a>(entry: *const c_char, name: &[u8]) -> Option<&'a CStr> {
     for (nth, byte) in name.iter().chain(b"=").enumerate() {
         // SAFETY: no byte before it was the zero.
@@ -134,7 +134,7 @@ mod imp {
     /// The first word that is a kind of an entry.
     ///
     /// # Safety
-    /// There is one, and it can be read up to that.
+    /// - A null pointer ends the array, and all words up to it can be read.
     unsafe fn behind_pointers(mut at: *const usize) -> *const usize {
         // SAFETY: the caller guarantees that all words up to the first kind can be read.
         unsafe {

@@ -200,6 +200,8 @@ impl File {
         File::open_with(link, flags)
     }
 
+    /// `openat(AT_FDCWD, path, flags | O_CLOEXEC, 0600)`, see openat(2).
+    #[doc(alias = "openat")]
     fn open_with(path: &CStr, flags: i32) -> Result<File, Errno> {
         let (at, flags) = (libc::AT_FDCWD as usize, (flags | libc::O_CLOEXEC) as usize);
         // SAFETY: the path ends with NUL and outlives the call.
@@ -220,7 +222,10 @@ impl File {
         Ok(unsafe { stat.assume_init() }.st_mode)
     }
 
+    /// `fstatfs(fd, &stat)`, see fstatfs(2).
+    ///
     /// The number of its file system's kind. `errno` stays.
+    #[doc(alias = "fstatfs")]
     fn file_system(&self) -> Result<u32, Errno> {
         let mut status = MaybeUninit::<libc::statfs>::zeroed();
         let args = [self.0, status.as_mut_ptr() as usize, 0, 0, 0, 0];
@@ -234,7 +239,7 @@ impl File {
     /// The file of a descriptor, which is closed with it.
     ///
     /// # Safety
-    /// It is open, and the caller's alone.
+    /// - The descriptor is open, and only the caller uses it.
     #[cfg(not(any(loom, miri)))]
     pub(crate) unsafe fn of_descriptor(descriptor: usize) -> File {
         File(descriptor)
@@ -252,7 +257,10 @@ impl File {
         unsafe { libc::unlink(path.as_ptr()) };
     }
 
+    /// `write(fd, bytes, len)`, see write(2).
+    ///
     /// Writes all of it, and waits where it must; `EFBIG` past the limit of the process.
+    #[doc(alias = "write")]
     pub(crate) fn write_all(&self, mut bytes: &[u8]) -> Result<(), Errno> {
         while !bytes.is_empty() {
             let args = [self.0, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0];
@@ -271,7 +279,10 @@ impl File {
         Ok(())
     }
 
+    /// `ppoll(&{fd, POLLOUT}, 1, NULL, NULL)`, see ppoll(2).
+    ///
     /// Waits until a write would take something, or fail.
+    #[doc(alias = "ppoll")]
     #[cold]
     fn wait_for_room(&self) -> Result<(), Errno> {
         let mut what = libc::pollfd { fd: self.0 as i32, events: libc::POLLOUT, revents: 0 };
@@ -280,6 +291,8 @@ impl File {
         retry(|| unsafe { syscall(libc::SYS_ppoll, args) }).map(drop)
     }
 
+    /// `read(fd, buffer, len)`, see read(2).
+    ///
     /// Reads up to `buffer.len()` bytes; 0 at the end of the file.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let args = [self.0, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0];

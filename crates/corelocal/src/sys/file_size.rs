@@ -15,7 +15,10 @@ const SIGXFSZ: u64 = 1 << (libc::SIGXFSZ - 1);
 /// Bytes of a set.
 const LEN: usize = size_of::<u64>();
 
+/// `rt_sigprocmask(SIG_BLOCK, {SIGXFSZ}, &before)`, see sigprocmask(2).
+///
 /// Makes a call that returns `EFBIG` past the limit, without the signal.
+#[doc(alias = "sigprocmask")]
 pub fn without_sigxfsz<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     // Miri has no signals.
     if cfg!(miri) {

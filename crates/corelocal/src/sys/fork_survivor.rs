@@ -190,8 +190,11 @@ fn first_thread() -> Option<u64> {
     is_near.then(|| (of_first.wrapping_sub(distance) as u64 >> PAGE_SHIFT) % THREADS)
 }
 
+/// `kcmp(pid, getppid(), KCMP_VM, 0, 0)`, see kcmp(2).
+///
 /// Whether the calling thread, the first one of its process, is a forked one, and no child of `vfork` that
 /// runs in its parent's memory. For the latter libc registers nothing with the kernel.
+#[doc(alias = "kcmp")]
 fn is_in_own_memory(process: u32) -> bool {
     if robust_list(0).is_some() || clear_tid_address().is_some() {
         return true;
@@ -205,7 +208,10 @@ fn is_in_own_memory(process: u32) -> bool {
     order.is_ok_and(|order| order as isize > 0)
 }
 
+/// `get_robust_list(tid, &head, &len)`, see get_robust_list(2).
+///
 /// Where the list of a thread of this process begins, 0 for the calling one; `None` if none is registered.
+#[doc(alias = "get_robust_list")]
 fn robust_list(thread: u32) -> Option<usize> {
     let (mut head, mut len) = (0usize, 0usize);
     let args = [thread as usize, &raw mut head as usize, &raw mut len as usize, 0, 0, 0];
@@ -214,7 +220,10 @@ fn robust_list(thread: u32) -> Option<usize> {
     (head != 0).then_some(head)
 }
 
+/// `prctl(PR_GET_TID_ADDRESS, &address)`, see prctl(2).
+///
 /// What the kernel clears when the calling thread ends.
+#[doc(alias = "prctl")]
 fn clear_tid_address() -> Option<usize> {
     const PR_GET_TID_ADDRESS: c_int = 40;
     let mut address = 0usize;
@@ -224,12 +233,17 @@ fn clear_tid_address() -> Option<usize> {
     (address != 0).then_some(address)
 }
 
+/// `gettid()`, see gettid(2).
+///
 /// The calling thread's number. Not libc's: it may remember another process's.
+#[doc(alias = "gettid")]
 fn thread_number() -> Option<u32> {
     // SAFETY: no arguments.
     unsafe { syscall(libc::SYS_gettid, [0; 6]) }.ok().map(|number| number as u32)
 }
 
+/// `getpid()`, see getpid(2).
+#[doc(alias = "getpid")]
 pub(super) fn process_id() -> Option<u32> {
     // SAFETY: no arguments.
     unsafe { syscall(libc::SYS_getpid, [0; 6]) }.ok().map(|number| number as u32)

@@ -12,10 +12,13 @@ const MADV_COLLAPSE: i32 = 25;
 /// The process has none at all (`PR_SET_THP_DISABLE`). Since Linux 6.18 it may want those that it is asked for.
 const DISABLED: usize = 1;
 
+/// `prctl(PR_GET_THP_DISABLE)`, see prctl(2).
+///
 /// Bytes of a huge page, if the machine has such pages and wants any, and so does the process; `None` also where
 /// the machine does not say.
 ///
 /// Reads two files of /sys.
+#[doc(alias = "prctl")]
 pub(crate) fn wanted() -> Option<usize> {
     // Miri's machine has no /sys.
     if cfg!(miri) {
@@ -75,7 +78,7 @@ pub(crate) unsafe fn collapse(at: *mut u8, len: usize) -> Result<(), Errno> {
 /// `ENOMEM` where the process has too many mappings.
 ///
 /// # Safety
-/// As [`collapse`].
+/// - The conditions of [`collapse`] hold.
 pub(crate) unsafe fn allow(at: *mut u8, len: usize) -> Result<(), Errno> {
     // SAFETY: the caller guarantees the range; the advice changes no contents.
     unsafe { pages::advise(at, len, libc::MADV_HUGEPAGE) }
@@ -85,7 +88,7 @@ pub(crate) unsafe fn allow(at: *mut u8, len: usize) -> Result<(), Errno> {
 /// which is just as well.
 ///
 /// # Safety
-/// The range lies in one `map` or `reserve`.
+/// - The range lies in one `map` or `reserve`.
 pub(crate) unsafe fn forbid(at: *mut u8, len: usize) {
     // SAFETY: the caller guarantees the range; the advice changes no contents.
     let _ = unsafe { pages::advise(at, len, libc::MADV_NOHUGEPAGE) };

@@ -42,6 +42,8 @@ fn look_up() -> usize {
     address
 }
 
+/// `clock_gettime(clock, time)`, see clock_gettime(2).
+#[doc(alias = "clock_gettime")]
 unsafe extern "C" fn by_call(clock: libc::clockid_t, time: *mut libc::timespec) -> c_int {
     if cfg!(miri) {
         // SAFETY: the caller's place for the answer.

@@ -48,8 +48,11 @@ fn map_as(map: fn(usize) -> Option<*mut u8>, len: usize) -> Option<*mut u8> {
     }
 }
 
+/// `munlock(at, len)`, see munlock(2).
+///
 /// Unlocks pages that were never written to, if they are locked. The call that unlocks is made only where it is
 /// needed, since a seccomp filter may end a process over a call that it does not know.
+#[doc(alias = "munlock")]
 fn unlock(at: *mut u8, len: usize) {
     // SAFETY: the caller's, and all zero.
     if unsafe { pages::advise(at, len, libc::MADV_DONTNEED) }.is_err() {

@@ -93,6 +93,8 @@ impl fmt::Debug for Commands {
     }
 }
 
+/// `membarrier(MEMBARRIER_CMD_QUERY, 0, 0)`, see membarrier(2).
+///
 /// The commands this kernel has.
 ///
 /// Kernels without commit 809232619f5b (Linux 5.17 and its stable releases have it) leave the rseq
@@ -101,27 +103,36 @@ impl fmt::Debug for Commands {
 /// # Errors
 /// `ENOSYS` before Linux 4.3, on cpus reserved by `nohz_full`, or under a seccomp filter; `EPERM`
 /// under another.
+#[doc(alias = "MEMBARRIER_CMD_QUERY")]
 pub fn query() -> Result<Commands, Errno> {
     membarrier(0, 0, 0).map(|mask| Commands(mask as u32))
 }
 
+/// `membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0)`, see membarrier(2).
+///
 /// Makes the process's first [`private_expedited`] cheap. It may take milliseconds when other
 /// threads run, so call it before it matters; a repetition costs one system call.
 ///
 /// # Errors
 /// `EINVAL` or `ENOSYS` where the kernel has no such command; `EPERM` under a seccomp filter.
+#[doc(alias = "MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED")]
 pub fn register_private_expedited() -> Result<(), Errno> {
     membarrier(Commands::REGISTER_PRIVATE_EXPEDITED.0, 0, 0).map(drop)
 }
 
+/// `membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0)`, see membarrier(2).
+///
 /// Makes the process's first [`private_expedited_rseq`] cheap; see [`register_private_expedited`].
 ///
 /// # Errors
 /// As for [`register_private_expedited`].
+#[doc(alias = "MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ")]
 pub fn register_private_expedited_rseq() -> Result<(), Errno> {
     membarrier(Commands::REGISTER_PRIVATE_EXPEDITED_RSEQ.0, 0, 0).map(drop)
 }
 
+/// `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0)`, see membarrier(2).
+///
 /// Every thread of this process passes a full memory barrier between the call and its return.
 ///
 /// It orders what this thread does before and after against plain, compiler-ordered accesses of the
@@ -129,12 +140,15 @@ pub fn register_private_expedited_rseq() -> Result<(), Errno> {
 ///
 /// # Errors
 /// `EINVAL` before Linux 4.14; `ENOSYS` or `EPERM` under a seccomp filter.
+#[doc(alias = "MEMBARRIER_CMD_PRIVATE_EXPEDITED")]
 pub fn private_expedited() -> Result<(), Errno> {
     registered(register_private_expedited, || {
         membarrier(Commands::PRIVATE_EXPEDITED.0, 0, 0).map(drop)
     })
 }
 
+/// `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, 0, 0)`, see membarrier(2).
+///
 /// Ends every critical section that another thread of this process is in at the call: by the return
 /// it has committed or was aborted. The caller's own thread, not in a section, is passed over.
 ///
@@ -143,17 +157,21 @@ pub fn private_expedited() -> Result<(), Errno> {
 /// # Errors
 /// `EINVAL` before Linux 5.10 or where the kernel has no rseq; `ENOSYS` or `EPERM` under a seccomp
 /// filter.
+#[doc(alias = "MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ")]
 pub fn private_expedited_rseq() -> Result<(), Errno> {
     registered(register_private_expedited_rseq, || {
         membarrier(Commands::PRIVATE_EXPEDITED_RSEQ.0, 0, 0).map(drop)
     })
 }
 
+/// `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, MEMBARRIER_CMD_FLAG_CPU, cpu)`, see membarrier(2).
+///
 /// [`private_expedited_rseq`] for the thread that runs on `cpu`, for sections indexed by cpu. A cpu
 /// that is offline or does not exist runs nothing: `Ok`.
 ///
 /// # Errors
 /// As for [`private_expedited_rseq`].
+#[doc(alias = "MEMBARRIER_CMD_FLAG_CPU")]
 pub fn private_expedited_rseq_on(cpu: u32) -> Result<(), Errno> {
     let flag_cpu = 1;
     registered(register_private_expedited_rseq, || {
@@ -172,6 +190,7 @@ fn registered(
     }
 }
 
+/// `membarrier(command, flags, cpu)`, see membarrier(2).
 fn membarrier(command: u32, flags: u32, cpu: u32) -> Result<usize, Errno> {
     let args = [command as usize, flags as usize, cpu as usize, 0, 0, 0];
     // SAFETY: no argument is an address.

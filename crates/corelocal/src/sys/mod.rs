@@ -88,7 +88,10 @@ pub mod without_libc {
     pub use super::syscall::syscall;
 }
 
+/// `getpid()`, see getpid(2).
+///
 /// The process id; 0 where the kernel does not say.
+#[doc(alias = "getpid")]
 #[doc(hidden)]
 pub fn process_id() -> u32 {
     // SAFETY: no arguments.
@@ -109,7 +112,10 @@ pub(crate) fn current_node() -> Option<u32> {
     current_cpu_and_node().map(|(_, node)| node)
 }
 
+/// `getcpu(&cpu, &node)`, see getcpu(2).
+///
 /// The calling thread's cpu and that cpu's NUMA node, asked of the vDSO at once, or of the kernel.
+#[doc(alias = "getcpu")]
 pub(crate) fn current_cpu_and_node() -> Option<(u32, u32)> {
     /// What vdso(7) says of `__vdso_getcpu`.
     type Getcpu = unsafe extern "C" fn(*mut u32, *mut u32, *mut u8) -> core::ffi::c_int;
@@ -137,7 +143,10 @@ pub(crate) fn current_cpu_and_node() -> Option<(u32, u32)> {
     asked.ok().map(|_| (cpu, node))
 }
 
+/// `sigaltstack(NULL, &old)`, see sigaltstack(2).
+///
 /// Whether the calling thread runs on the stack that it has for signals (`sigaltstack(2)`), which may be short.
+#[doc(alias = "sigaltstack")]
 #[cfg(not(any(loom, miri)))]
 pub(crate) fn is_on_signal_stack() -> bool {
     let mut stack = core::mem::MaybeUninit::<libc::stack_t>::zeroed();

@@ -27,13 +27,13 @@ pub(crate) mod sealed {
         /// The calling thread keeps the lock from here on, like any other holder.
         ///
         /// # Safety
-        /// The lock was taken from a holder that is gone, by this guard, which is the only one.
+        /// - The lock was taken from a holder that is gone, by this guard, which is the only one.
         unsafe fn keep(&self) {}
 
         /// The lock is again one whose holder, of this tag, is gone.
         ///
         /// # Safety
-        /// The calling thread holds the lock, and the guard is not used after that, nor dropped.
+        /// - The calling thread holds the lock, and the guard is not used after that, nor dropped.
         unsafe fn abandon(&self, gone: u64);
     }
 }
@@ -78,8 +78,8 @@ impl<G: OrphanedGuard> Orphaned<G> {
     /// Takes the value as it is: as any store of the gone thread left it.
     ///
     /// # Safety
-    /// The caller knows that the value is valid, whatever the gone thread was doing. Nearly no type promises
-    /// that: a `Vec` that an `insert` stopped in the middle of has the same element twice.
+    /// - The caller knows that the value is valid, whatever the gone thread was doing. Nearly no type promises that:
+    ///   a `Vec` that an `insert` stopped in the middle of has the same element twice.
     pub unsafe fn accept(self) -> G {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: taken once, for `self` is not dropped.

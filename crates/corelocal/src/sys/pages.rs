@@ -30,6 +30,8 @@ pub(super) fn map_readable(len: usize) -> Option<*mut u8> {
     map_with(len, libc::PROT_READ)
 }
 
+/// `mmap(NULL, len, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)`, see mmap(2).
+#[doc(alias = "mmap")]
 fn map_with(len: usize, protection: i32) -> Option<*mut u8> {
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
     // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing.
@@ -44,7 +46,7 @@ fn map_with(len: usize, protection: i32) -> Option<*mut u8> {
 /// Forbids huge pages in a mapping, if one fits into it.
 ///
 /// # Safety
-/// As for [`advise`].
+/// - The conditions of [`advise`] hold.
 pub(super) unsafe fn forbid_huge_pages(at: *mut u8, len: usize) {
     if len >= HUGE_PAGE {
         // A kernel without transparent huge pages refuses the advice, which is harmless. SAFETY: the caller
@@ -72,10 +74,14 @@ pub(crate) enum Ground {
     Reserved,
 }
 
+/// `mmap(at, len, protection, MAP_FIXED or MAP_FIXED_NOREPLACE, -1, 0)`, see mmap(2).
+///
 /// Maps zeroed, lazily populated, private memory at an address. Readable, and writable if `is_writable`.
 ///
 /// # Safety
-/// The range begins and ends with a page. On reserved ground nothing refers to what is there.
+/// - The range begins and ends with a page.
+/// - On reserved ground nothing refers to what is there.
+#[doc(alias = "mmap")]
 pub(crate) unsafe fn map_at(
     at: usize,
     len: usize,
@@ -103,12 +109,15 @@ pub(crate) unsafe fn map_at(
     }
 }
 
+/// `munmap(at, len)`, see munmap(2).
+///
 /// Unmaps pages that [`map_at`] mapped; on reserved ground it keeps the address space reserved. False if the process
 /// has too many mappings; then nothing has changed.
 ///
 /// # Safety
 /// - The range begins and ends at page boundaries, was mapped by `map_at` on this ground, and no reference to it is
 ///   left.
+#[doc(alias = "munmap")]
 pub(crate) unsafe fn unmap_at(at: usize, len: usize, ground: Ground) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
     let none = [at, len, libc::PROT_NONE as usize, flags as usize, usize::MAX, 0];
@@ -126,12 +135,14 @@ pub(crate) unsafe fn unmap_at(at: usize, len: usize, ground: Ground) -> bool {
     done.is_ok()
 }
 
+/// `mmap(NULL, len, PROT_NONE, MAP_NORESERVE, -1, 0)`, see mmap(2).
+///
 /// Reserves `len` bytes of address space, which must not be accessed before it is [opened](open). `None` if the
 /// kernel or a limit of the process (`RLIMIT_AS`) refuses.
 ///
 /// It does not count as committed memory where the kernel limits commitments, nor as data, and core dumps leave it
 /// out.
-/// leave it out.
+#[doc(alias = "mmap")]
 pub(crate) fn reserve(len: usize) -> Option<*mut u8> {
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
     let args = [0, len, libc::PROT_NONE as usize, flags, usize::MAX, 0];
@@ -145,7 +156,7 @@ pub(crate) fn reserve(len: usize) -> Option<*mut u8> {
 /// Opens pages of one `reserve`, and lets core dumps have them; false as in [`open`].
 ///
 /// # Safety
-/// As [`open`].
+/// - The conditions of [`open`] hold.
 pub(crate) unsafe fn open_reserved(at: *mut u8, len: usize) -> bool {
     let (start, end) = whole_pages(at, len);
     // SAFETY: the caller guarantees the range.
@@ -163,11 +174,14 @@ fn whole_pages(at: *mut u8, len: usize) -> (usize, usize) {
     (page_start(at as usize), (at as usize + len).next_multiple_of(page_size()))
 }
 
+/// `mprotect(at, len, PROT_READ | PROT_WRITE)`, see mprotect(2).
+///
 /// Makes the reserved pages that a range lies in readable and writable; what was opened before stays as it is. False
 /// when the kernel has no memory to promise.
 ///
 /// # Safety
-/// The range lies in one `reserve`, and nothing beside it in its first and last page is to stay closed.
+/// - The range lies in one `reserve`, and nothing beside it in its first and last page is to stay closed.
+#[doc(alias = "mprotect")]
 pub(crate) unsafe fn open(at: *mut u8, len: usize) -> bool {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     let (start, end) = whole_pages(at, len);
@@ -175,11 +189,14 @@ pub(crate) unsafe fn open(at: *mut u8, len: usize) -> bool {
     unsafe { call(libc::SYS_mprotect, [start, end - start, protection, 0, 0, 0]) }.is_ok()
 }
 
+/// `mprotect(at, len, PROT_NONE)`, see mprotect(2).
+///
 /// Removes all access to pages until they are opened again. False if the kernel cannot record it.
 ///
 /// # Safety
 /// - The range lies in one `reserve`, and begins and ends at page boundaries.
 /// - No reference to it is left.
+#[doc(alias = "mprotect")]
 pub(crate) unsafe fn close(at: *mut u8, len: usize) -> bool {
     let args = [at as usize, len, libc::PROT_NONE as usize, 0, 0, 0];
     // SAFETY: the caller guarantees the range, to which no reference is left.
@@ -219,7 +236,10 @@ fn address_space() -> Option<usize> {
     core::str::from_utf8(pages).ok()?.parse::<usize>().ok()?.checked_mul(page_size())
 }
 
+/// `prlimit(0, RLIMIT_AS, NULL, &limit)`, see prlimit(2).
+///
 /// `usize::MAX` without one.
+#[doc(alias = "getrlimit")]
 fn address_limit() -> usize {
     let mut limit = libc::rlimit64 { rlim_cur: libc::RLIM64_INFINITY, rlim_max: 0 };
     let args = [0, libc::RLIMIT_AS as usize, 0, &raw mut limit as usize, 0, 0];
@@ -230,10 +250,13 @@ fn address_limit() -> usize {
     }
 }
 
+/// `madvise(at, len, advice)`, see madvise(2).
+///
 /// Gives the kernel advice about pages.
 ///
 /// # Safety
-/// The range lies in one `map`, and the advice's effect on its contents is wanted.
+/// - The range lies in one `map`, and the advice's effect on its contents is wanted.
+#[doc(alias = "madvise")]
 pub(crate) unsafe fn advise(at: *mut u8, len: usize, advice: i32) -> Result<(), Errno> {
     let args = [at as usize, len, advice as usize, 0, 0, 0];
     // SAFETY: the caller guarantees that the advice does no harm to the range.
@@ -254,18 +277,24 @@ pub(crate) unsafe fn give_back(at: *mut u8, len: usize) -> Result<(), Errno> {
     }
 }
 
+/// `munmap(at, len)`, see munmap(2).
+///
 /// Unmaps pages.
 ///
 /// # Safety
 /// - `at` and `len` are those of one `map`.
 /// - No reference to the memory is left.
+#[doc(alias = "munmap")]
 pub(crate) unsafe fn unmap(at: *mut u8, len: usize) {
     // The only possible errors are those of wrong arguments. SAFETY: the caller guarantees one whole mapping, to
     // which no reference is left.
     let _ = unsafe { call(libc::SYS_munmap, [at as usize, len, 0, 0, 0, 0]) };
 }
 
+/// `mincore(at, page, &state)`, see mincore(2).
+///
 /// Whether the page of this address is in memory. False also of one that was swapped out.
+#[doc(alias = "mincore")]
 pub(crate) fn is_resident(at: *mut u8) -> bool {
     let mut state = 0u8;
     let page = at.map_addr(page_start);
@@ -274,16 +303,22 @@ pub(crate) fn is_resident(at: *mut u8) -> bool {
     unsafe { call(libc::SYS_mincore, args) }.is_ok() && state & 1 != 0
 }
 
+/// `msync(at, len, MS_ASYNC)`, see msync(2).
+///
 /// Whether something is mapped in each page of a range, which begins and ends with a page.
+#[doc(alias = "msync")]
 pub(crate) fn is_mapped(at: *mut u8, len: usize) -> bool {
     let args = [at as usize, len, libc::MS_ASYNC as usize, 0, 0, 0];
     // SAFETY: with this flag the kernel looks for gaps between mappings and does nothing (`mm/msync.c`).
     unsafe { call(libc::SYS_msync, args) }.is_ok()
 }
 
+/// `mincore(at, len, states)`, see mincore(2).
+///
 /// Calls `f` with each page of the range that is resident; with every page where the kernel does not say.
 ///
 /// Pages may come and go meanwhile.
+#[doc(alias = "mincore")]
 pub(crate) fn for_each_resident(at: *mut u8, len: usize, mut f: impl FnMut(*mut u8)) {
     const AT_ONCE: usize = 512;
     let page_size = page_size();
@@ -303,22 +338,28 @@ pub(crate) fn for_each_resident(at: *mut u8, len: usize, mut f: impl FnMut(*mut 
     }
 }
 
+/// `mbind(at, len, MPOL_LOCAL, NULL, 0, 0)`, see mbind(2).
+///
 /// Places future pages of the range on the node of the thread that first writes to them, whatever the policy of the
 /// process or the thread (`mbind(2)`; fails without NUMA, and behind a seccomp filter).
 ///
 /// # Safety
 /// - The range lies in one `map`, and begins and ends at page boundaries.
+#[doc(alias = "mbind")]
 pub(crate) unsafe fn place_locally(at: *mut u8, len: usize) -> Result<(), Errno> {
     const MPOL_LOCAL: usize = 4;
     // SAFETY: the caller guarantees the range; no nodes are named, so no mask is read.
     unsafe { call(libc::SYS_mbind, [at as usize, len, MPOL_LOCAL, 0, 0, 0]) }.map(|_| ())
 }
 
+/// `mbind(at, len, MPOL_PREFERRED, &nodes, 64, 0)`, see mbind(2).
+///
 /// Makes pages that come into being in the range lie on a node below 64, as long as that has memory, whatever the
 /// policy of the process or the thread is (`mbind(2)`; fails without NUMA, and behind a filter).
 ///
 /// # Safety
-/// The range lies in one `map` or `reserve`, and begins and ends with a page.
+/// - The range lies in one `map` or `reserve`, and begins and ends with a page.
+#[doc(alias = "mbind")]
 #[cfg(not(loom))]
 pub(crate) unsafe fn place_on(at: *mut u8, len: usize, node: u32) -> Result<(), Errno> {
     let mask = 1u64 << node;
@@ -329,8 +370,11 @@ pub(crate) unsafe fn place_on(at: *mut u8, len: usize, node: u32) -> Result<(), 
     unsafe { call(libc::SYS_mbind, args) }.map(|_| ())
 }
 
+/// `get_mempolicy(&policy, NULL, 0, NULL, 0)`, see get_mempolicy(2).
+///
 /// Returns whether the calling thread, or the process that started this one, has set a memory policy
 /// (`get_mempolicy(2)`).
+#[doc(alias = "get_mempolicy")]
 #[cfg(not(loom))]
 pub(crate) fn has_policy() -> Result<bool, Errno> {
     let mut policy = libc::MPOL_DEFAULT;
@@ -339,6 +383,8 @@ pub(crate) fn has_policy() -> Result<bool, Errno> {
     Ok(policy != libc::MPOL_DEFAULT)
 }
 
+/// `move_pages(0, count, pages, NULL, nodes, 0)`, see move_pages(2).
+///
 /// Stores the nodes of the pages of some addresses in `nodes`, one word for each: negative if there is no page, or it
 /// is the shared page of zeros (`move_pages(2)`). False if the kernel does not report them.
 ///
@@ -346,6 +392,7 @@ pub(crate) fn has_policy() -> Result<bool, Errno> {
 /// made inaccessible for a moment to observe its users (automatic NUMA balancing).
 ///
 /// There must be at most as many addresses as words.
+#[doc(alias = "move_pages")]
 pub(crate) fn nodes_of(pages: &[*mut u8], nodes: &mut [i32]) -> bool {
     let len = pages.len().min(nodes.len());
     let args = [0, len, pages.as_ptr() as usize, 0, nodes.as_mut_ptr() as usize, 0];

@@ -38,7 +38,7 @@ pub(crate) fn page_size() -> Option<usize> {
 /// A system call whose first two arguments are an address and a length.
 ///
 /// # Safety
-/// As [`syscall`].
+/// - The conditions of [`syscall`] hold.
 pub(super) unsafe fn call(number: libc::c_long, mut args: [usize; 6]) -> Result<usize, Errno> {
     let Some(page) = page_size() else {
         // SAFETY: the caller guarantees the arguments.
@@ -62,7 +62,7 @@ pub(super) unsafe fn call(number: libc::c_long, mut args: [usize; 6]) -> Result<
 }
 
 /// # Safety
-/// As [`syscall`].
+/// - The conditions of [`syscall`] hold.
 unsafe fn map_aligned(mut args: [usize; 6], page: usize) -> Result<usize, Errno> {
     let len = args[1];
     args[1] = len + page;
@@ -80,7 +80,7 @@ unsafe fn map_aligned(mut args: [usize; 6], page: usize) -> Result<usize, Errno>
 }
 
 /// # Safety
-/// As [`syscall`].
+/// - The conditions of [`syscall`] hold.
 unsafe fn remap_aligned(args: [usize; 6], page: usize) -> Result<usize, Errno> {
     let [at, old, new, ..] = args;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
@@ -96,7 +96,7 @@ unsafe fn remap_aligned(args: [usize; 6], page: usize) -> Result<usize, Errno> {
 /// A page is in memory if any of the machine's pages in it is.
 ///
 /// # Safety
-/// As [`syscall`].
+/// - The conditions of [`syscall`] hold.
 unsafe fn look(args: [usize; 6], page: usize) -> Result<usize, Errno> {
     let [at, len, states, ..] = args;
     for nth in 0..len / page {

@@ -17,10 +17,13 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
+    /// `pipe2(ends, O_CLOEXEC | O_NONBLOCK)`, see pipe2(2).
+    ///
     /// Opens one.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`; whatever a seccomp filter says.
+    #[doc(alias = "pipe2")]
     pub(crate) fn new() -> Result<Pipe, Errno> {
         let mut ends = [0i32; 2];
         let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
@@ -30,9 +33,12 @@ impl Pipe {
         Ok(Pipe { read: ends[0] as usize, write: ends[1] as usize })
     }
 
+    /// `write(pipe, from, N)` and `read(pipe, to, N)`, see pipe(7).
+    ///
     /// Copies the memory at `from`, which may be any address; whether all of it was there.
     ///
     /// Others may write to that memory meanwhile: then the copy is of any mixture.
+    #[doc(alias = "write")]
     pub(crate) fn copy<const N: usize>(&self, from: *const u8, to: &mut [u8; N]) -> bool {
         const { assert!(N <= 4096) };
         // SAFETY: the kernel only reads from the address, and says if it cannot.

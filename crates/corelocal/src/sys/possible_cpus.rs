@@ -83,7 +83,10 @@ fn from_mask_size() -> Option<u32> {
 /// A set of cpus as the kernel has it.
 type Mask = [u8; MOST as usize / 8];
 
+/// `sched_getaffinity(0, size, mask)`, see sched_getaffinity(2).
+///
 /// The calling thread's cpus; how many bytes of the mask the kernel wrote.
+#[doc(alias = "sched_getaffinity")]
 fn affinity(mask: &mut Mask) -> Option<usize> {
     let args = [0, mask.len(), mask.as_mut_ptr() as usize, 0, 0, 0];
     // SAFETY: the buffer is writable and borrowed by nothing else.

@@ -102,7 +102,7 @@ fn untagged(pointer: *mut u8) -> Entry {
 }
 
 /// # Safety
-/// `entry` is that of links or of a head.
+/// - `entry` is that of links or of a head.
 #[inline(always)]
 unsafe fn next_of<'a>(entry: Entry) -> &'a AtomicPtr<u8> {
     // SAFETY: an entry is the address of its `next`; it is valid (3).
@@ -110,7 +110,7 @@ unsafe fn next_of<'a>(entry: Entry) -> &'a AtomicPtr<u8> {
 }
 
 /// # Safety
-/// `entry` is that of links.
+/// - `entry` is that of links.
 #[inline(always)]
 unsafe fn prev_of<'a>(entry: Entry) -> &'a AtomicPtr<u8> {
     // SAFETY: `prev` lies right before `next`; the entry is valid (3).
@@ -184,7 +184,10 @@ fn find() -> Result<Thread<'static>, Errno> {
     Ok(Thread { number: thread_id::current(), head, uncounted })
 }
 
+/// `get_robust_list(0, &head, &len)`, see get_robust_list(2).
+///
 /// The head that the kernel knows of this thread; null if none.
+#[doc(alias = "get_robust_list")]
 #[cfg(not(loom))]
 fn registered() -> Result<*mut Head, Errno> {
     let (mut head, mut len) = (core::ptr::null_mut::<Head>(), 0usize);
@@ -225,7 +228,10 @@ pub(super) fn all_lists_are_libcs() -> bool {
     !HAS_OWN_LIST.load(Ordering::Acquire)
 }
 
+/// `set_robust_list(head, sizeof head)`, see set_robust_list(2).
+///
 /// A list of our own: for a thread that libc did not start, or a child that libc did not fork.
+#[doc(alias = "set_robust_list")]
 #[cfg(not(loom))]
 fn register_own(block: &'static Block) -> Result<*mut Head, Errno> {
     // SeqCst, with the fence: the kernel has the list only after another thread can see this. Partner: the Acquire in
@@ -305,7 +311,7 @@ impl<'a> Thread<'a> {
     /// Puts a lock that was just locked, and is pending, into the list: first, as libc does.
     ///
     /// # Safety
-    /// The links are in no list, and stay where they are until they are taken out.
+    /// - The links are in no list, and stay where they are until they are taken out.
     #[inline(always)]
     pub(crate) unsafe fn link(self, links: &Links, inherits: bool) {
         let (entry, end) = (links.entry(), self.end());
@@ -324,7 +330,7 @@ impl<'a> Thread<'a> {
     /// Takes a lock that is pending out of the list, before it is unlocked.
     ///
     /// # Safety
-    /// The links are in this thread's list.
+    /// - The links are in this thread's list.
     #[inline(always)]
     pub(crate) unsafe fn unlink(self, links: &Links) {
         let prev = links.prev.load(Ordering::Relaxed);

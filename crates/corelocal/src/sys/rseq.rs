@@ -145,7 +145,7 @@ static AT_LOAD: extern "C" fn() = {
 /// Reads a field of the calling thread's area.
 ///
 /// # Safety
-/// `at` is `area()` plus an offset of [`field`], or `cid()`.
+/// - `at` is `area()` plus an offset of [`field`], or `cid()`.
 #[inline(always)]
 pub(crate) unsafe fn read(at: isize) -> u32 {
     // SAFETY: the caller guarantees a field of the area in use.
@@ -324,6 +324,8 @@ fn own_field(offset: isize) -> &'static AtomicU32 {
     unsafe { AtomicU32::from_ptr(at) }
 }
 
+/// `rseq(area, len, flags, signature)`, see rseq(2).
+#[doc(alias = "rseq")]
 fn rseq_call(len: u32, flags: u32) -> Result<(), Errno> {
     let area = arch::thread_address(arch::own_area_offset());
     let args = [area as usize, len as usize, flags as usize, arch::SIGNATURE as usize, 0, 0];

@@ -386,7 +386,10 @@ pub(crate) fn status_of(path: &CStr) -> Result<FileStatus, Errno> {
     status_by(|stat| unsafe { libc::lstat(path.as_ptr(), stat) })
 }
 
+/// `renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE)`, see renameat2(2).
+///
 /// Gives a file another name; `EEXIST` if that one is taken.
+#[doc(alias = "renameat2")]
 pub(crate) fn rename_new(from: &CStr, to: &CStr) -> Result<(), Errno> {
     let (at, flags) = (libc::AT_FDCWD, libc::RENAME_NOREPLACE);
     // Not every libc has a function for it.

@@ -62,7 +62,10 @@ pub(crate) unsafe fn copy_of(registers: &[u64; REGISTERS], into: *mut u8, len: u
     })
 }
 
+/// `gettid()` and `prctl(PR_GET_NAME, name)`, see gettid(2) and prctl(2).
+///
 /// The calling thread's number, and its name.
+#[doc(alias = "gettid")]
 pub(crate) fn this_thread() -> (u32, [u8; NAME_BYTES]) {
     let mut name = [0; NAME_BYTES];
     let args = [libc::PR_GET_NAME as usize, name.as_mut_ptr() as usize, 0, 0, 0, 0];
@@ -73,11 +76,14 @@ pub(crate) fn this_thread() -> (u32, [u8; NAME_BYTES]) {
     }
 }
 
+/// `process_vm_readv(getpid(), &into, 1, &from, 1, 0)`, see process_vm_readv(2).
+///
 /// Copies what the kernel can read from `from` on, up to `len` bytes, [`MOST_BYTES`] at most; how many bytes. `None`
 /// where it does not.
 ///
 /// # Safety
-/// As [`copy`].
+/// - The conditions of [`copy`] hold.
+#[doc(alias = "process_vm_readv")]
 pub(crate) unsafe fn copy_by_kernel(into: *mut u8, from: usize, len: usize) -> Option<usize> {
     // SAFETY: no arguments.
     let me = unsafe { syscall(libc::SYS_getpid, [0; 6]) }.ok()?;

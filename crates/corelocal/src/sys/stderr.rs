@@ -57,13 +57,18 @@ impl Write for Line {
     }
 }
 
+/// `write(fd, text, len)`, see write(2).
+#[doc(alias = "write")]
 fn write_to(descriptor: usize, text: &[u8]) -> Result<usize, Errno> {
     let args = [descriptor, text.as_ptr() as usize, text.len(), 0, 0, 0];
     // SAFETY: the kernel reads the text.
     without_sigxfsz(|| unsafe { syscall(libc::SYS_write, args) })
 }
 
+/// `fcntl(2, F_GETFD)`, see fcntl(2).
+///
 /// Whether the calling thread has a standard error.
+#[doc(alias = "fcntl")]
 fn is_open() -> bool {
     let args = [libc::STDERR_FILENO as usize, libc::F_GETFD as usize, 0, 0, 0, 0];
     // SAFETY: numbers.
@@ -71,7 +76,10 @@ fn is_open() -> bool {
     flags != Err(Errno::EBADF)
 }
 
+/// `pidfd_getfd(pidfd_open(pid, 0), 2, 0)`, see pidfd_getfd(2).
+///
 /// A copy of the descriptor of another process, or of this one's first thread.
+#[doc(alias = "pidfd_getfd")]
 #[cold]
 #[inline(never)]
 fn copied(process: usize) -> Result<File, Errno> {

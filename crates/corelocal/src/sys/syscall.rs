@@ -13,8 +13,8 @@ use super::errno::Errno;
 /// Makes system call `number`; unused arguments are 0.
 ///
 /// # Safety
-/// The arguments must be what that call expects: every address among them valid for the access the
-/// kernel makes through it, for as long as the kernel makes it.
+/// - The arguments must be what that call expects: every address among them valid for the access the kernel makes
+///   through it, for as long as the kernel makes it.
 #[inline(always)]
 pub unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
     // SAFETY: the caller guarantees that the call with these arguments is sound.

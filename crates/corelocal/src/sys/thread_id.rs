@@ -95,6 +95,8 @@ pub(crate) fn current() -> u32 {
     }
 }
 
+/// `gettid()`, see gettid(2).
+#[doc(alias = "gettid")]
 #[cold]
 fn ask() -> u32 {
     // SAFETY: no arguments. The call cannot fail.
@@ -150,7 +152,10 @@ fn is_guest() -> bool {
     Block::current().is_some_and(|block| block.number() != ask())
 }
 
+/// `tgkill(getpid(), number, 0)`, see tgkill(2).
+///
 /// Whether this number is that of no thread of this process. `false` if the kernel does not say.
+#[doc(alias = "tgkill")]
 #[cold]
 pub(crate) fn is_stranger(number: u32) -> bool {
     // SAFETY: no preconditions.

@@ -196,6 +196,8 @@ struct Affinity {
     mask_bits: usize,
 }
 
+/// `sched_getaffinity(0, size, mask)`, see sched_getaffinity(2).
+#[doc(alias = "sched_getaffinity")]
 fn read_affinity() -> Result<Affinity, Errno> {
     let mut words = [0u64; CpuSet::CAPACITY / 64];
     let args = [0, size_of_val(&words), words.as_mut_ptr() as usize, 0, 0, 0];

@@ -15,7 +15,7 @@ pub struct WipeOnFork<T: 'static> {
 
 impl<T: Sync + 'static> WipeOnFork<T> {
     /// # Safety
-    /// A `T` may be all zero, however often others hold on to it while a fork makes it so in the child.
+    /// - A `T` may be all zero, however often others hold on to it while a fork makes it so in the child.
     pub const unsafe fn new() -> WipeOnFork<T> {
         const { assert!(align_of::<T>() <= 4096) };
         WipeOnFork { at: AtomicPtr::new(ptr::null_mut()) }

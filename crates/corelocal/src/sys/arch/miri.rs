@@ -9,7 +9,7 @@ use core::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 /// As that of the other architectures.
 ///
 /// # Safety
-/// As [`crate::sys::syscall::syscall`].
+/// - The conditions of [`crate::sys::syscall::syscall`] hold.
 pub(crate) unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> isize {
     let [a, b, c, d, _, f] = args;
     // SAFETY: the caller vouches for the arguments of each call.

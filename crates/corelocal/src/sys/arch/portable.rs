@@ -88,7 +88,7 @@ pub(crate) use vfork;
 /// Every field reads as "unregistered".
 ///
 /// # Safety
-/// None is needed; the signature is that of the other architectures.
+/// - None is needed; the signature is that of the other architectures.
 #[inline(always)]
 pub(crate) unsafe fn read_field(_offset: isize) -> u32 {
     u32::MAX
@@ -97,13 +97,13 @@ pub(crate) unsafe fn read_field(_offset: isize) -> u32 {
 /// There is no field.
 ///
 /// # Safety
-/// As for [`read_field`].
+/// - The conditions of [`read_field`] hold.
 pub(crate) unsafe fn write_field(_offset: isize, _value: u32) {}
 
 /// There is no field.
 ///
 /// # Safety
-/// As for [`read_field`].
+/// - The conditions of [`read_field`] hold.
 pub(crate) unsafe fn take_lowest_bit(_offset: isize) -> bool {
     true
 }
@@ -126,7 +126,7 @@ pub(crate) fn registers() -> Option<[u64; crate::sys::stack::REGISTERS]> {
 /// Not needed: without registers no stack is copied.
 ///
 /// # Safety
-/// None is needed; the signature is that of the other architectures.
+/// - None is needed; the signature is that of the other architectures.
 pub(crate) unsafe fn copy_words(_to: *mut u8, _from: usize, _words: usize) {}
 
 #[cfg(miri)]
@@ -135,7 +135,7 @@ pub(crate) use super::miri::syscall;
 /// Makes a system call; an error is its negated number.
 ///
 /// # Safety
-/// As [`crate::sys::syscall::syscall`].
+/// - The conditions of [`crate::sys::syscall::syscall`] hold.
 #[cfg(not(miri))]
 pub(crate) unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;

@@ -35,7 +35,7 @@ pub(crate) fn lfence_rdtsc() -> Halves {
 /// The counter, read after every earlier load is done, by one instruction.
 ///
 /// # Safety
-/// The cpu has it: see [`has_rdtscp`].
+/// - The cpu has it: see [`has_rdtscp`].
 #[inline(always)]
 pub(crate) unsafe fn rdtscp() -> Halves {
     let (low, high);

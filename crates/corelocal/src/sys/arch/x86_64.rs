@@ -171,7 +171,7 @@ pub(crate) fn read_own_word(at: usize) -> u32 {
 /// Reads the 32-bit field at `offset` from the thread pointer.
 ///
 /// # Safety
-/// `offset` lies in the rseq area of libc or in our own.
+/// - `offset` lies in the rseq area of libc or in our own.
 #[inline(always)]
 pub(crate) unsafe fn read_field(offset: isize) -> u32 {
     let value: u32;
@@ -191,7 +191,7 @@ pub(crate) unsafe fn read_field(offset: isize) -> u32 {
 /// Writes such a field.
 ///
 /// # Safety
-/// `offset` is that of a field in the rseq area of libc or in our own, which the kernel lets the thread write.
+/// - `offset` is that of a field in the rseq area of libc or in our own, which the kernel lets the thread write.
 #[inline(always)]
 pub(crate) unsafe fn write_field(offset: isize, value: u32) {
     // SAFETY: the caller names a writable, aligned field of this thread's TLS.
@@ -209,7 +209,7 @@ pub(crate) unsafe fn write_field(offset: isize, value: u32) {
 /// cpu comes before it or after; no other thread has the field.
 ///
 /// # Safety
-/// As for [`write_field`].
+/// - The conditions of [`write_field`] hold.
 #[inline(always)]
 pub(crate) unsafe fn take_lowest_bit(offset: isize) -> bool {
     let was: u8;
@@ -356,7 +356,7 @@ pub(crate) unsafe fn copy_words(to: *mut u8, from: usize, words: usize) {
 /// Makes a system call; an error is its negated number.
 ///
 /// # Safety
-/// As [`crate::sys::syscall::syscall`].
+/// - The conditions of [`crate::sys::syscall::syscall`] hold.
 #[inline(always)]
 pub(crate) unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> isize {
     let result: isize;

@@ -21,10 +21,13 @@ const SYS_FUTEX_REQUEUE: libc::c_long = 456;
 /// Waiters and wakers meet if their masks share a bit; all do.
 const ANY: usize = u32::MAX as usize;
 
+/// `futex_wait(word, expected, ANY, flags, timeout, CLOCK_MONOTONIC)`, Linux 6.7, `kernel/futex/syscalls.c`.
+///
 /// [`futex::wait`](super::wait()) by way of `futex_wait`.
 ///
 /// # Errors
 /// `ENOSYS` before Linux 6.7 or under a seccomp filter.
+#[doc(alias = "futex_wait")]
 #[inline]
 pub fn wait(
     word: &AtomicU32,
@@ -45,10 +48,13 @@ pub fn wait(
     Wake::from_result(unsafe { syscall(SYS_FUTEX_WAIT, args) })
 }
 
+/// `futex_wake(word, ANY, waiters, flags)`, Linux 6.7, `kernel/futex/syscalls.c`.
+///
 /// [`futex::wake`](super::wake()) by way of `futex_wake`.
 ///
 /// # Errors
 /// `ENOSYS` before Linux 6.7 or under a seccomp filter; else as for [`futex::wake`](super::wake()).
+#[doc(alias = "futex_wake")]
 #[inline]
 pub fn wake(word: *const AtomicU32, waiters: u32, scope: Scope) -> Result<usize, Errno> {
     let waiters = waiters.min(i32::MAX as u32) as usize;
@@ -57,6 +63,8 @@ pub fn wake(word: *const AtomicU32, waiters: u32, scope: Scope) -> Result<usize,
     unsafe { syscall(SYS_FUTEX_WAKE, [word as usize, ANY, waiters, flags, 0, 0]) }
 }
 
+/// `futex_requeue(words, 0, wake, requeue)`, Linux 6.7, `kernel/futex/syscalls.c`.
+///
 /// [`futex::requeue`](super::requeue()) by way of `futex_requeue`.
 ///
 /// The call has flags for each word, but newer kernels refuse two words of different scopes, and
@@ -65,6 +73,7 @@ pub fn wake(word: *const AtomicU32, waiters: u32, scope: Scope) -> Result<usize,
 /// # Errors
 /// `ENOSYS` before Linux 6.7 or under a seccomp filter; else as for
 /// [`futex::requeue`](super::requeue()).
+#[doc(alias = "futex_requeue")]
 pub fn requeue(
     word: &AtomicU32,
     expected: u32,

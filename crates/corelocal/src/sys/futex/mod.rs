@@ -83,6 +83,8 @@ impl Requeue {
     }
 }
 
+/// `futex(word, FUTEX_WAIT_BITSET, expected, deadline, NULL, ANY)`, see futex(2).
+///
 /// Sleeps while `word` holds `expected`, until woken or until `deadline`.
 ///
 /// The comparison and the falling asleep are one step with respect to [`wake`]: a waker that has
@@ -101,6 +103,7 @@ impl Requeue {
 ///
 /// # Errors
 /// `ENOSYS` or `EPERM` under a seccomp filter that refuses futexes; nothing else occurs.
+#[doc(alias("FUTEX_WAIT", "FUTEX_WAIT_BITSET"))]
 #[inline]
 pub fn wait(
     word: &AtomicU32,
@@ -117,16 +120,19 @@ pub fn wait(
     })
 }
 
-/// `futex(FUTEX_WAKE)`: wakes up to `waiters` threads that wait for `word`, and returns their number.
+/// `futex(word, FUTEX_WAKE, waiters)`, see futex(2).
+///
+/// Wakes up to `waiters` threads that wait for `word`, and returns their number.
 ///
 /// The word is not accessed: its memory may be freed, for example that of a lock after it was unlocked. A private
 /// wake then finds no waiter, and a shared one may return `EFAULT`. At worst a thread that waits at the same address
 /// for another object wakes spuriously.
 ///
 /// # Errors
-/// - `EFAULT` as above.
+/// - `EFAULT` if the memory of a shared futex is gone.
 /// - `EINVAL` if a thread waits for the word as a priority-inheritance lock.
 /// - `ENOSYS` or `EPERM` under a seccomp filter that refuses futexes.
+#[doc(alias = "FUTEX_WAKE")]
 #[inline]
 pub fn wake(word: *const AtomicU32, waiters: u32, scope: Scope) -> Result<usize, Errno> {
     // The kernel's count is signed.
@@ -148,7 +154,9 @@ pub fn wake_all(word: *const AtomicU32, scope: Scope) -> Result<usize, Errno> {
     wake(word, u32::MAX, scope)
 }
 
-/// `futex(FUTEX_CMP_REQUEUE)`: if `word` holds `expected`, wakes up to `wake` of its waiters and requeues up to
+/// `futex(word, FUTEX_CMP_REQUEUE, wake, requeue, target, expected)`, see futex(2).
+///
+/// If `word` holds `expected`, wakes up to `wake` of its waiters and requeues up to
 /// `requeue` others to `target`, without running them.
 ///
 /// A condition variable moves its waiters to the mutex this way.
@@ -161,6 +169,7 @@ pub fn wake_all(word: *const AtomicU32, scope: Scope) -> Result<usize, Errno> {
 /// # Errors
 /// - `EINVAL` if a thread waits for a word as a priority-inheritance lock.
 /// - `ENOSYS` or `EPERM` under a seccomp filter that refuses futexes.
+#[doc(alias = "FUTEX_CMP_REQUEUE")]
 #[inline]
 pub fn requeue(
     word: &AtomicU32,
@@ -183,7 +192,7 @@ pub fn requeue(
 /// addresses.
 ///
 /// # Safety
-/// Addresses must be valid for what `operation` does with them, for as long as it may sleep.
+/// - Addresses must be valid for what `operation` does with them, for as long as it may sleep.
 #[inline(always)]
 unsafe fn futex(
     operation: libc::c_int,

@@ -24,6 +24,8 @@ pub enum Lock {
     TimedOut,
 }
 
+/// `futex(word, FUTEX_LOCK_PI2, 0, deadline)`, see futex(2).
+///
 /// Acquires the lock in `word`, asleep until it is free or until `deadline`.
 ///
 /// Signal handlers run and the wait goes on.
@@ -33,6 +35,7 @@ pub enum Lock {
 /// it is just exiting (kernels before 5.5: repeat); `EPERM` if the owner is a kernel thread;
 /// `EINVAL` if the word is waited for as an ordinary futex; `ENOMEM`; `ENOSYS` where the kernel has
 /// no such locks.
+#[doc(alias("FUTEX_LOCK_PI", "FUTEX_LOCK_PI2"))]
 pub fn lock(word: &AtomicU32, deadline: Option<Deadline>, scope: Scope) -> Result<Lock, Errno> {
     let acquire = |operation: libc::c_int, deadline: &Option<Deadline>| {
         let timeout = deadline::pointer(deadline) as usize;
@@ -58,11 +61,14 @@ pub fn lock(word: &AtomicU32, deadline: Option<Deadline>, scope: Scope) -> Resul
     }
 }
 
-/// `futex(FUTEX_TRYLOCK_PI)`: acquires the lock in `word` if it is free or its owner is dead, which the kernel knows
+/// `futex(word, FUTEX_TRYLOCK_PI)`, see futex(2).
+///
+/// Acquires the lock in `word` if it is free or its owner is dead, which the kernel knows
 /// better than the word. Returns whether it was acquired.
 ///
 /// # Errors
 /// As for [`lock`], except that a live owner is `Ok(false)`.
+#[doc(alias = "FUTEX_TRYLOCK_PI")]
 pub fn try_lock(word: &AtomicU32, scope: Scope) -> Result<bool, Errno> {
     // SAFETY: the kernel reads and updates the word, an atomic that is borrowed.
     match unsafe { futex(libc::FUTEX_TRYLOCK_PI, scope, address(word), 0, 0, 0, 0) } {
@@ -72,16 +78,21 @@ pub fn try_lock(word: &AtomicU32, scope: Scope) -> Result<bool, Errno> {
     }
 }
 
+/// `futex(word, FUTEX_UNLOCK_PI)`, see futex(2).
+///
 /// Releases the lock in `word` and hands it to its highest waiter.
 ///
 /// # Errors
 /// `EPERM` if the calling thread does not own the lock; `EINVAL` if the word is waited for as an
 /// ordinary futex; `ENOSYS` where the kernel has no such locks.
+#[doc(alias = "FUTEX_UNLOCK_PI")]
 pub fn unlock(word: &AtomicU32, scope: Scope) -> Result<(), Errno> {
     // SAFETY: the kernel reads and updates the word, an atomic that is borrowed.
     unsafe { futex(libc::FUTEX_UNLOCK_PI, scope, address(word), 0, 0, 0, 0) }.map(drop)
 }
 
+/// `futex(word, FUTEX_WAIT_REQUEUE_PI, expected, deadline, lock)`, see futex(2).
+///
 /// Sleeps while `word` holds `expected`, until [`requeue`] moves the thread to `lock` and the lock
 /// is its own: the waiting half of a condition variable with priority inheritance.
 ///
@@ -91,6 +102,7 @@ pub fn unlock(word: &AtomicU32, scope: Scope) -> Result<(), Errno> {
 /// # Errors
 /// `EINVAL` if both words are the same or `word` was woken by other means; `ENOSYS` where the kernel
 /// has no such locks; those of [`lock()`] for `lock`.
+#[doc(alias = "FUTEX_WAIT_REQUEUE_PI")]
 pub fn wait_requeue(
     word: &AtomicU32,
     expected: u32,
@@ -107,6 +119,8 @@ pub fn wait_requeue(
     })
 }
 
+/// `futex(word, FUTEX_CMP_REQUEUE_PI, 1, requeue, lock, expected)`, see futex(2).
+///
 /// If `word` holds `expected`: gives `lock` to its highest waiter if the lock is free, and lets up
 /// to `requeue` others wait for `lock`. They must have been put to sleep by [`wait_requeue`] with
 /// the same `lock`.
@@ -114,6 +128,7 @@ pub fn wait_requeue(
 /// # Errors
 /// `EINVAL` if both words are the same or a waiter expects another lock; `ENOSYS` where the kernel
 /// has no such locks; those of [`lock()`] for `lock`.
+#[doc(alias = "FUTEX_CMP_REQUEUE_PI")]
 pub fn requeue(
     word: &AtomicU32,
     expected: u32,

@@ -51,6 +51,8 @@ pub enum WakeAny {
     Interrupted,
 }
 
+/// `futex_waitv(waiters, len, 0, deadline, CLOCK_MONOTONIC)`, Linux 5.16, `kernel/futex/syscalls.c`.
+///
 /// Sleeps while every word holds the value its waiter expects, until one is woken or until
 /// `deadline`.
 ///
@@ -69,6 +71,7 @@ pub enum WakeAny {
 /// # Errors
 /// `EINVAL` unless there are 1 to [`MAX_WAITERS`] waiters; `ENOMEM`; `ENOSYS` before Linux 5.16 or
 /// under a seccomp filter.
+#[doc(alias = "futex_waitv")]
 pub fn wait_any(waiters: &[Waiter<'_>], deadline: Option<Deadline>) -> Result<WakeAny, Errno> {
     let timeout = deadline::pointer(&deadline) as usize;
     let clock = libc::CLOCK_MONOTONIC as usize;

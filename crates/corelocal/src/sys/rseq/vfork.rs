@@ -41,8 +41,8 @@ const MASK_BYTES: usize = size_of::<u64>();
 /// `vfork(2)`, as the body of a function of that name.
 ///
 /// # Safety
-/// The caller is a function without arguments that returns a `pid_t` by C's convention, does nothing else, and has
-/// no frame; its caller keeps to what `vfork` demands, except that its child may use this library.
+/// - The caller is a function without arguments that returns a `pid_t` by C's convention, does nothing else, and has
+///   no frame; its caller keeps to what `vfork` demands, except that its child may use this library.
 #[inline(always)]
 pub unsafe fn vfork() -> libc::pid_t {
     // SAFETY: the caller keeps the conditions of `vfork`.
@@ -101,6 +101,8 @@ fn register_anew() {
     }
 }
 
+/// `rseq(area, len, flags, signature)`, see rseq(2).
+#[doc(alias = "rseq")]
 fn register(len: u32, flags: u32) -> Result<(), Errno> {
     let at = arch::thread_address(area());
     let args = [at as usize, len as usize, flags as usize, arch::SIGNATURE as usize, 0, 0];
@@ -109,6 +111,8 @@ fn register(len: u32, flags: u32) -> Result<(), Errno> {
     unsafe { syscall(libc::SYS_rseq, args) }.map(|_| ())
 }
 
+/// `rt_sigprocmask(SIG_SETMASK, mask, before)`, see sigprocmask(2).
+#[doc(alias = "sigprocmask")]
 fn set_mask(mask: &u64, before: *mut u64) {
     let args = [
         libc::SIG_SETMASK as usize,

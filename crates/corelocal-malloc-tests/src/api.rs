@@ -17,7 +17,7 @@ pub fn find(name: &str) -> Option<*mut c_void> {
 /// A function of this type.
 ///
 /// # Safety
-/// `F` is a function pointer of the type that the name has in C.
+/// - `F` is a function pointer of the type that the name has in C.
 pub unsafe fn function<F>(name: &str) -> Option<F> {
     assert_eq!(size_of::<F>(), size_of::<*mut c_void>());
     // SAFETY: as large as a pointer, and of the right type by the contract.

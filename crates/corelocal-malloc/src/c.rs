@@ -65,7 +65,7 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 /// `realloc(3)`. With size 0 it frees the object and returns null, as in glibc.
 ///
 /// # Safety
-/// The conditions of [`free`] hold for `ptr`.
+/// - The conditions of [`free`] hold for `ptr`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     if size == 0 && !ptr.is_null() {
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
 /// `reallocarray(3)`.
 ///
 /// # Safety
-/// The conditions of [`free`] hold for `ptr`.
+/// - The conditions of [`free`] hold for `ptr`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reallocarray(ptr: *mut c_void, count: usize, size: usize) -> *mut c_void {
     match count.checked_mul(size) {
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn reallocarray(ptr: *mut c_void, count: usize, size: usiz
 /// `posix_memalign(3)`. Does not change `errno`.
 ///
 /// # Safety
-/// `to` is valid for a write.
+/// - `to` is valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: usize, size: usize) -> c_int {
     if !align.is_power_of_two() || align % WORD != 0 {
@@ -158,7 +158,7 @@ pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
 /// `malloc_usable_size(3)`.
 ///
 /// # Safety
-/// `ptr` is null, or an object of this library that has not been freed.
+/// - `ptr` is null, or an object of this library that has not been freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {
     // SAFETY: C's contract: null, or an object that the caller owns.
@@ -194,7 +194,7 @@ macro_rules! also {
             /// An alternative name of the function.
             ///
             /// # Safety
-            /// The conditions of the function.
+            /// - The conditions of the function.
             #[unsafe(no_mangle)]
             #[allow(unused_unsafe)]
             pub unsafe extern "C" fn $name($($operand: $type),*) $(-> $result)? {

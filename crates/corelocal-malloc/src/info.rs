@@ -81,7 +81,7 @@ pub extern "C" fn corelocal_malloc_stats(fd: c_int, json: c_int) -> c_int {
 /// `malloc_info(3)`: XML in glibc's shape, with elements of our own.
 ///
 /// # Safety
-/// `stream` is an open stream.
+/// - `stream` is an open stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut libc::FILE) -> c_int {
     if options != 0 {

@@ -16,7 +16,7 @@ use super::text_output::Out;
 /// determines. Returns 0, or -1 and `errno`, which is `EINVAL` if there is no profile. Allocates nothing.
 ///
 /// # Safety
-/// `path` is null or a C string.
+/// - `path` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn corelocal_malloc_profile(path: *const c_char) -> c_int {
     let written = if path.is_null() {

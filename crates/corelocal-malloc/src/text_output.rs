@@ -31,7 +31,7 @@ impl Out {
     }
 
     /// # Safety
-    /// The stream stays open as long as this is used.
+    /// - The stream stays open as long as this is used.
     pub(crate) unsafe fn to_stream(stream: *mut libc::FILE) -> Out {
         Out::new(To::Stream(stream))
     }

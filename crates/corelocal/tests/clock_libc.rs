@@ -16,7 +16,7 @@ static AHEAD: AtomicI64 = AtomicI64::new(0);
 /// libc's function, as libfaketime has it.
 ///
 /// # Safety
-/// As `clock_gettime(2)`.
+/// - As `clock_gettime(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::timespec) -> i32 {
     // SAFETY: the caller's place for the time.

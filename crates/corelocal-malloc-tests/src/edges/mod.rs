@@ -145,7 +145,7 @@ pub fn run() -> Outcome {
 /// A function that every libc has.
 ///
 /// # Safety
-/// As for [`function`].
+/// - The conditions of [`function`] hold.
 unsafe fn required<F>(name: &str) -> F {
     // SAFETY: by the contract.
     unsafe { function(name) }.unwrap_or_else(|| panic!("no {name}"))

@@ -124,14 +124,14 @@ impl Object {
 }
 
 /// # Safety
-/// `len` bytes at `at` may be written to.
+/// - `len` bytes at `at` may be written to.
 unsafe fn fill(at: usize, len: usize, byte: u8) {
     // SAFETY: the function's contract.
     unsafe { core::ptr::with_exposed_provenance_mut::<u8>(at).write_bytes(byte, len) };
 }
 
 /// # Safety
-/// `len` bytes at `at` may be read.
+/// - `len` bytes at `at` may be read.
 pub(super) unsafe fn find_other(at: usize, len: usize, byte: u8) -> Option<usize> {
     // SAFETY: the function's contract. A faulty program may write to them at the same time; either value will do.
     let bytes =

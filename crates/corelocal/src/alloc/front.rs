@@ -165,7 +165,7 @@ pub(super) unsafe fn push(kind: usize, object: *mut u8) {
 /// both.
 ///
 /// # Safety
-/// The conditions of [`push`].
+/// - The conditions of [`push`].
 #[inline(always)]
 pub(super) unsafe fn push_sized(kind: usize, object: *mut u8, size: usize) {
     if push_section(&FREED, stack::at(kind), object as u64).is_straight() {

@@ -416,7 +416,7 @@ unsafe fn move_object(ptr: *mut u8, kind: usize, usable: usize, size: usize) -> 
 /// As [`reallocate`], for an object that may have to move.
 ///
 /// # Safety
-/// The conditions of [`reallocate`]; `ptr` is not null.
+/// - The conditions of [`reallocate`]; `ptr` is not null.
 #[inline(never)]
 unsafe fn resize(ptr: *mut u8, size: usize) -> *mut u8 {
     // SAFETY: an object that the caller owns.
@@ -481,7 +481,7 @@ unsafe fn move_exact(ptr: *mut u8, before: usize, size: usize) -> *mut u8 {
 /// The number of bytes of an object that may be used: at least as many as were asked for. 0 for null.
 ///
 /// # Safety
-/// The conditions of [`deallocate`].
+/// - The conditions of [`deallocate`].
 pub unsafe fn usable_size(ptr: *mut u8) -> usize {
     if let Some(size) = debug::exact_size(ptr) {
         return size;

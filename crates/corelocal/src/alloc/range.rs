@@ -153,8 +153,8 @@ pub(super) fn kind_of(ptr: *mut u8) -> Option<usize> {
 /// As [`kind_of`], for `free`.
 ///
 /// # Safety
-/// The map's byte for the object's chunk does not change during the call: the object belongs to the caller, or its
-/// chunk is neither claimed nor released.
+/// - The map's byte for the object's chunk does not change during the call: the object belongs to the caller, or its
+///   chunk is neither claimed nor released.
 #[inline(always)]
 pub(super) unsafe fn kind_of_object(object: *mut u8) -> Option<usize> {
     let (base, chunk) = place_of(object)?;

@@ -111,7 +111,7 @@ pub(super) fn begin(spans: &Spans, place: Place, chunk: usize, only_resting: boo
 /// Gives the parts to the kernel, and returns how many bytes.
 ///
 /// # Safety
-/// The objects in the parts are held by the caller.
+/// - The objects in the parts are held by the caller.
 pub(super) unsafe fn give_back(place: Place, chunk: usize, parts: u64) -> usize {
     let (start, part) = (place.range.address(chunk), part(place.shape()));
     let (mut left, mut bytes) = (parts, 0);

@@ -49,7 +49,7 @@ impl Trace {
     /// Records the calling thread's stack.
     ///
     /// # Safety
-    /// The caller owns the trace.
+    /// - The caller owns the trace.
     #[inline(never)]
     pub(super) unsafe fn take(&self) {
         // SAFETY: the caller owns the trace.
@@ -67,7 +67,7 @@ impl Trace {
     /// Records the calling thread's stack at the point where a signal interrupted it.
     ///
     /// # Safety
-    /// The caller owns the trace.
+    /// - The caller owns the trace.
     pub(super) unsafe fn take_interrupted(&self, registers: [u64; REGISTERS]) {
         // SAFETY: the caller owns the trace.
         let moment = unsafe { &mut *self.0.get() };

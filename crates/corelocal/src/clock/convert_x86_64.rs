@@ -76,7 +76,7 @@ pub(super) const FAR: u64 = 1 << 52;
 /// What is written for a tick that is not from the origin to 2^52 behind it means nothing.
 ///
 /// # Safety
-/// Invariant 1.
+/// - Invariant 1.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn fill(straight: &Straight, ticks: &[Ticks], times: &mut [u64]) -> u64 {
     let &Straight { origin, length: until, rate, base } = straight;
@@ -124,7 +124,7 @@ pub(super) unsafe fn fill(straight: &Straight, ticks: &[Ticks], times: &mut [u64
 /// is unsure half of the time for ticks of the last moments before the segment's end.
 ///
 /// # Safety
-/// Invariant 1.
+/// - Invariant 1.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn are_within(straight: &Straight, ticks: &[Ticks]) -> bool {
     let &Straight { origin, length, .. } = straight;

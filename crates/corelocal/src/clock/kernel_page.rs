@@ -125,7 +125,7 @@ impl KernelPage {
     /// The data at an address, which is a multiple of 128; otherwise `None`.
     ///
     /// # Safety
-    /// Invariant 1.
+    /// - Invariant 1.
     pub(super) unsafe fn at(address: usize, layout: Layout, fence: Fence) -> Option<KernelPage> {
         let is_page = address != 0 && address % Self::ALIGNMENT == 0;
         is_page.then_some(KernelPage(address | layout as usize | fence as usize))
@@ -140,7 +140,7 @@ impl KernelPage {
     /// The page of a word.
     ///
     /// # Safety
-    /// The word is another page's [`word`](Self::word).
+    /// - The word is another page's [`word`](Self::word).
     #[inline(always)]
     pub(super) unsafe fn of_word(word: usize) -> KernelPage {
         KernelPage(word)

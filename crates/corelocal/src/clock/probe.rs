@@ -220,7 +220,7 @@ fn is_pvclock(copy: &Aligned, counter: u64) -> bool {
 /// KVM's page.
 ///
 /// # Safety
-/// The address is one that [`probe`] found.
+/// - The address is one that [`probe`] found.
 #[inline(always)]
 pub(super) unsafe fn pvclock_at<'a>(address: usize) -> Option<&'a pvclock::Page> {
     // SAFETY: the kernel maps the page for as long as the process, and KVM writes to it.

@@ -62,7 +62,7 @@ unsafe impl<L: Protecting + ?Sized, H: Holding<L>> Sync for ArcGuard<L, H> where
 
 impl<L: Protecting + ?Sized, H: Holding<L>> ArcGuard<L, H> {
     /// # Safety
-    /// The calling thread holds the lock in this mode, with this key, on behalf of this guard alone.
+    /// - The calling thread holds the lock in this mode, with this key, on behalf of this guard alone.
     #[inline(always)]
     pub(super) unsafe fn new(lock: Arc<L>, key: H::Key) -> Self {
         ArcGuard { lock, key, stays: PhantomData }
@@ -84,7 +84,7 @@ impl<L: Protecting + ?Sized, H: Holding<L>> ArcGuard<L, H> {
     /// Moves the `Arc` out of the guard.
     ///
     /// # Safety
-    /// The guard is neither used nor dropped afterwards.
+    /// - The guard is neither used nor dropped afterwards.
     pub(super) unsafe fn take_lock(this: &Self) -> Arc<L> {
         // SAFETY: read once, since the guard is neither used nor dropped afterwards.
         unsafe { core::ptr::read(&this.lock) }

@@ -47,14 +47,14 @@ pub(super) mod sealed {
         /// Releases the lock.
         ///
         /// # Safety
-        /// The guard is not used until `reacquire`.
+        /// - The guard is not used until `reacquire`.
         unsafe fn release(&self);
 
         /// Takes the lock again, after a sleep on a condition variable or at the place to which `adopt` moved the
         /// thread.
         ///
         /// # Safety
-        /// `release` was called before.
+        /// - `release` was called before.
         unsafe fn reacquire(&self);
 
         /// The address of the lock.
@@ -100,7 +100,7 @@ pub(super) mod sealed {
 /// [`sealed::CondvarGuard::adopt`] for a lock that is held.
 ///
 /// # Safety
-/// The caller holds the lock.
+/// - The caller holds the lock.
 pub(super) unsafe fn adopt<S: Scope>(
     lock: &Lock<S>,
     requeue: &mut dyn FnMut(u32, sealed::Place<'_>) -> u32,

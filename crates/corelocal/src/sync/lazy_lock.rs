@@ -75,7 +75,7 @@ impl<T: RefUnwindSafe + UnwindSafe, F: UnwindSafe> RefUnwindSafe for LazyLock<T,
 
 impl<T, F> LazyLock<T, F> {
     /// # Safety
-    /// The value is initialised.
+    /// - The value is initialised.
     #[inline(always)]
     unsafe fn value(&self) -> &T {
         // SAFETY: the value is initialised, and is not written while `self` is shared (invariant 2).

@@ -35,7 +35,7 @@ impl<S: Scope> RawMutex<S> {
     /// In a forked child: unlocks if another thread of the parent owned the lock at the fork. Returns whether it did.
     ///
     /// # Safety
-    /// The protected value is valid, whatever that thread was doing, or is made valid before it is used.
+    /// - The protected value is valid, whatever that thread was doing, or is made valid before it is used.
     pub unsafe fn forget_holder(&self) -> bool {
         self.lock.forget_holder()
     }

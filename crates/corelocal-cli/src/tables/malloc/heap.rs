@@ -40,7 +40,7 @@ impl Piece {
     /// Writes `value` into the first word.
     ///
     /// # Safety
-    /// The piece has 8 bytes, and is not shared.
+    /// - The piece has 8 bytes, and is not shared.
     pub unsafe fn mark(self, value: u64) {
         // SAFETY: by the contract; malloc aligns to 8 bytes at least.
         unsafe { self.0.cast::<u64>().write_volatile(value) };
@@ -58,7 +58,7 @@ impl Piece {
     /// Touches every page of its `size` bytes.
     ///
     /// # Safety
-    /// The piece has so many bytes, and is not shared.
+    /// - The piece has `size` bytes, and is not shared.
     pub unsafe fn touch(self, size: usize) {
         for at in (0..size).step_by(4096) {
             // SAFETY: within the piece, by the contract.
@@ -106,7 +106,7 @@ pub fn take_aligned(align: usize, size: usize) -> Piece {
 /// `realloc`.
 ///
 /// # Safety
-/// The piece is there, and is gone afterwards.
+/// - The piece is there, and is gone afterwards.
 #[inline(always)]
 pub unsafe fn resize(piece: Piece, size: usize) -> Piece {
     // SAFETY: by the contract.
@@ -116,7 +116,7 @@ pub unsafe fn resize(piece: Piece, size: usize) -> Piece {
 /// `free`.
 ///
 /// # Safety
-/// The piece is there, or [`Piece::NONE`]; it is gone afterwards.
+/// - The piece is there, or [`Piece::NONE`]; it is gone afterwards.
 #[inline(always)]
 pub unsafe fn give(piece: Piece) {
     // SAFETY: by the contract.

@@ -104,8 +104,9 @@ impl Page {
     /// does not begin with the magic, a sufficient size and version 2.
     ///
     /// # Safety
-    /// At a proper address there are 80 bytes of memory, readable for as long as `'a`, which others, a
-    /// daemon among them, change by atomic stores only. For [`write`](Page::write) they are writable too.
+    /// - A non-null, aligned address is that of 80 bytes of memory, readable for as long as `'a`.
+    /// - A daemon and other writers change them by atomic stores only.
+    /// - For [`write`](Page::write) they are also writable.
     pub unsafe fn from_ptr<'a>(at: *const u8) -> Option<&'a Page> {
         // SAFETY: the caller guarantees a readable page.
         let page: &Page = unsafe { layout::at(at) }?;

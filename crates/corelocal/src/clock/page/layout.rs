@@ -55,8 +55,8 @@ pub trait Layout: Sized + Send + Sync + 'static {
 /// The page at an address; `None` if the address is null or not aligned.
 ///
 /// # Safety
-/// At a proper address there is as much memory as a page takes, readable for as long as `'a`, which others
-/// change by atomic stores only.
+/// - A non-null, aligned address is that of a page, readable for as long as `'a`.
+/// - Other writers change it by atomic stores only.
 pub(super) unsafe fn at<'a, P: Layout>(address: *const u8) -> Option<&'a P> {
     let page = address.cast::<P>();
     if page.is_null() || !page.is_aligned() {

@@ -179,9 +179,9 @@ impl Page {
     /// The page at an address; `None` if the address is null or no multiple of 8.
     ///
     /// # Safety
-    /// At a proper address there are 32 bytes of memory, readable for as long as `'a`, which others, the
-    /// hypervisor among them, change by atomic stores only. For [`write`](Page::write) they are
-    /// writable too.
+    /// - A non-null, aligned address is that of 32 bytes of memory, readable for as long as `'a`.
+    /// - The hypervisor and other writers change them by atomic stores only.
+    /// - For [`write`](Page::write) they are also writable.
     pub unsafe fn from_ptr<'a>(at: *const u8) -> Option<&'a Page> {
         // SAFETY: the caller guarantees a readable page.
         unsafe { layout::at(at) }

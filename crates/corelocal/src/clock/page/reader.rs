@@ -73,7 +73,7 @@ const DEVICE: &CStr = c"/dev/vmclock0";
 /// The page in a mapping of `FILE_BYTES`.
 ///
 /// # Safety
-/// The mapping is that long and readable.
+/// - The mapping is that long and readable.
 #[inline(always)]
 pub(super) unsafe fn page_in<P: Encoding>(mapping: &Mapping) -> &P {
     // SAFETY: the caller guarantees that it is readable; it is page-aligned and borrowed from the mapping. A page
@@ -84,7 +84,7 @@ pub(super) unsafe fn page_in<P: Encoding>(mapping: &Mapping) -> &P {
 /// The annex in a mapping of `FILE_BYTES`.
 ///
 /// # Safety
-/// As for [`page_in`].
+/// - The conditions of [`page_in`] hold.
 #[inline(always)]
 pub(super) unsafe fn annex_in<P: Encoding>(mapping: &Mapping) -> &Annex {
     // SAFETY: as in `page_in`; `ANNEX_AT` keeps it within the mapping and aligned (`Layout`).

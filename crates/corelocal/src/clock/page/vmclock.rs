@@ -167,9 +167,9 @@ impl Page {
     /// does not begin with the magic, a sufficient size and version 1.
     ///
     /// # Safety
-    /// At a proper address there are 112 bytes of memory, readable for as long as `'a`, which others, the
-    /// hypervisor among them, change by atomic stores only. For [`write`](Page::write) they are
-    /// writable too.
+    /// - A non-null, aligned address is that of 112 bytes of memory, readable for as long as `'a`.
+    /// - The hypervisor and other writers change them by atomic stores only.
+    /// - For [`write`](Page::write) they are also writable.
     pub unsafe fn from_ptr<'a>(at: *const u8) -> Option<&'a Page> {
         // SAFETY: the caller guarantees a readable page.
         let page: &Page = unsafe { layout::at(at) }?;

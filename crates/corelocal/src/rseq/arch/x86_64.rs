@@ -140,7 +140,7 @@ macro_rules! section {
 /// Section `add`.
 ///
 /// # Safety
-/// As [`crate::rseq::add`].
+/// - The conditions of [`crate::rseq::add`] hold.
 #[inline(always)]
 pub(crate) unsafe fn add(index: Index, object: &Slots, n: i64) -> Exit {
     section!(index, object, "add qword ptr [{scratch}], {n}"; n = in(reg) n,)
@@ -149,7 +149,7 @@ pub(crate) unsafe fn add(index: Index, object: &Slots, n: i64) -> Exit {
 /// Section `increment`.
 ///
 /// # Safety
-/// As [`crate::rseq::increment`].
+/// - The conditions of [`crate::rseq::increment`] hold.
 #[inline(always)]
 pub(crate) unsafe fn increment(index: Index, object: &Slots) -> Exit {
     section!(index, object, "add qword ptr [{scratch}], 1";)
@@ -158,7 +158,7 @@ pub(crate) unsafe fn increment(index: Index, object: &Slots) -> Exit {
 /// Section `add_at`.
 ///
 /// # Safety
-/// As [`crate::rseq::add_at`].
+/// - The conditions of [`crate::rseq::add_at`] hold.
 #[inline(always)]
 pub(crate) unsafe fn add_at(index: Index, object: &Slots, offset: usize, n: i64) -> Exit {
     section!(index, object, "add qword ptr [{scratch} + {offset}], {n}";
@@ -168,7 +168,7 @@ pub(crate) unsafe fn add_at(index: Index, object: &Slots, offset: usize, n: i64)
 /// Section `store_greater`.
 ///
 /// # Safety
-/// As [`crate::rseq::store_greater`].
+/// - The conditions of [`crate::rseq::store_greater`] hold.
 #[inline(always)]
 pub(crate) unsafe fn store_greater(index: Index, object: &Slots, n: i64) -> Exit {
     section!(
@@ -184,7 +184,7 @@ pub(crate) unsafe fn store_greater(index: Index, object: &Slots, n: i64) -> Exit
 /// Section `store_if_equal`.
 ///
 /// # Safety
-/// As [`crate::rseq::store_if_equal`].
+/// - The conditions of [`crate::rseq::store_if_equal`] hold.
 #[inline(always)]
 pub(crate) unsafe fn store_if_equal(index: Index, object: &Slots, expected: u64, n: u64) -> Exit {
     section!(
@@ -200,7 +200,7 @@ pub(crate) unsafe fn store_if_equal(index: Index, object: &Slots, expected: u64,
 /// Section `exchange`.
 ///
 /// # Safety
-/// As [`crate::rseq::exchange`].
+/// - The conditions of [`crate::rseq::exchange`] hold.
 #[inline(always)]
 pub(crate) unsafe fn exchange(index: Index, object: &Slots, n: u64) -> Yielded {
     let old: u64;
@@ -218,7 +218,7 @@ pub(crate) unsafe fn exchange(index: Index, object: &Slots, n: u64) -> Yielded {
 /// Section `add_fetch`.
 ///
 /// # Safety
-/// As [`crate::rseq::add_fetch`].
+/// - The conditions of [`crate::rseq::add_fetch`] hold.
 #[inline(always)]
 pub(crate) unsafe fn add_fetch(index: Index, object: &Slots, n: u64) -> Yielded {
     let new: u64;
@@ -237,7 +237,7 @@ pub(crate) unsafe fn add_fetch(index: Index, object: &Slots, n: u64) -> Yielded 
 /// Section `store_if_equal_at`.
 ///
 /// # Safety
-/// As [`crate::rseq::store_if_equal_at`].
+/// - The conditions of [`crate::rseq::store_if_equal_at`] hold.
 #[inline(always)]
 pub(crate) unsafe fn store_if_equal_at(
     index: Index,
@@ -259,7 +259,7 @@ pub(crate) unsafe fn store_if_equal_at(
 /// Section `exchange_at`.
 ///
 /// # Safety
-/// As [`crate::rseq::exchange_at`].
+/// - The conditions of [`crate::rseq::exchange_at`] hold.
 #[inline(always)]
 pub(crate) unsafe fn exchange_at(index: Index, object: &Slots, offset: usize, n: u64) -> Yielded {
     let old: u64;
@@ -277,7 +277,7 @@ pub(crate) unsafe fn exchange_at(index: Index, object: &Slots, offset: usize, n:
 /// Section `add_fetch_at`.
 ///
 /// # Safety
-/// As [`crate::rseq::add_fetch_at`].
+/// - The conditions of [`crate::rseq::add_fetch_at`] hold.
 #[inline(always)]
 pub(crate) unsafe fn add_fetch_at(index: Index, object: &Slots, offset: usize, n: u64) -> Yielded {
     let new: u64;
@@ -296,7 +296,7 @@ pub(crate) unsafe fn add_fetch_at(index: Index, object: &Slots, offset: usize, n
 /// Section `push`.
 ///
 /// # Safety
-/// As [`crate::rseq::push`].
+/// - The conditions of [`crate::rseq::push`] hold.
 #[inline(always)]
 pub(crate) unsafe fn push(
     index: Index,
@@ -320,7 +320,7 @@ pub(crate) unsafe fn push(
 /// Section `pop`.
 ///
 /// # Safety
-/// As [`crate::rseq::pop`].
+/// - The conditions of [`crate::rseq::pop`] hold.
 #[inline(always)]
 pub(crate) unsafe fn pop(index: Index, object: &Slots) -> Popped {
     let item: MaybeUninit<u64>;
@@ -342,7 +342,7 @@ pub(crate) unsafe fn pop(index: Index, object: &Slots) -> Popped {
 /// item.
 ///
 /// # Safety
-/// As [`crate::rseq::push_some`].
+/// - The conditions of [`crate::rseq::push_some`] hold.
 #[inline(always)]
 pub(crate) unsafe fn push_some(
     index: Index,
@@ -386,7 +386,7 @@ pub(crate) unsafe fn push_some(
 /// what they copy: a load that spans two recent stores would wait for both to reach the cache.
 ///
 /// # Safety
-/// As [`crate::rseq::pop_some`].
+/// - The conditions of [`crate::rseq::pop_some`] hold.
 #[inline(always)]
 pub(crate) unsafe fn pop_some(
     index: Index,
@@ -460,7 +460,7 @@ macro_rules! pop_limited {
 /// arrives last.
 ///
 /// # Safety
-/// As [`crate::rseq::pop_at`].
+/// - The conditions of [`crate::rseq::pop_at`] hold.
 #[inline(always)]
 pub(crate) unsafe fn pop_at(index: Index, object: &Slots, offset: usize) -> Popped {
     let item: MaybeUninit<u64>;
@@ -478,7 +478,7 @@ pub(crate) unsafe fn pop_at(index: Index, object: &Slots, offset: usize) -> Popp
 /// The critical section `pop_counted_at`. The remaining number passes through the item's register.
 ///
 /// # Safety
-/// As [`crate::rseq::pop_counted_at`].
+/// - The conditions of [`crate::rseq::pop_counted_at`] hold.
 #[inline(always)]
 pub(crate) unsafe fn pop_counted_at(index: Index, object: &Slots, offset: usize) -> Popped {
     let item: MaybeUninit<u64>;
@@ -500,7 +500,7 @@ pub(crate) unsafe fn pop_counted_at(index: Index, object: &Slots, offset: usize)
 /// Section `push_at`.
 ///
 /// # Safety
-/// As [`crate::rseq::push_at`].
+/// - The conditions of [`crate::rseq::push_at`] hold.
 #[inline(always)]
 pub(crate) unsafe fn push_at(index: Index, object: &Slots, offset: usize, item: u64) -> Exit {
     section!(
@@ -523,7 +523,7 @@ pub(crate) unsafe fn push_at(index: Index, object: &Slots, offset: usize, item: 
 /// Section `ring_push` of one word.
 ///
 /// # Safety
-/// As [`crate::rseq::ring_push`].
+/// - The conditions of [`crate::rseq::ring_push`] hold.
 #[inline(always)]
 pub(crate) unsafe fn ring_push(
     index: Index,
@@ -551,7 +551,7 @@ pub(crate) unsafe fn ring_push(
 /// Section `ring_push`.
 ///
 /// # Safety
-/// As [`crate::rseq::ring_push_words`].
+/// - The conditions of [`crate::rseq::ring_push_words`] hold.
 #[inline(always)]
 pub(crate) unsafe fn ring_push_words(
     index: Index,
@@ -586,7 +586,7 @@ pub(crate) unsafe fn ring_push_words(
 /// Section `queue_push` of one word.
 ///
 /// # Safety
-/// As [`crate::rseq::queue_push`].
+/// - The conditions of [`crate::rseq::queue_push`] hold.
 #[inline(always)]
 pub(crate) unsafe fn queue_push(index: Index, object: &Slots, item: MaybeUninit<u64>) -> Exit {
     section!(
@@ -605,7 +605,7 @@ pub(crate) unsafe fn queue_push(index: Index, object: &Slots, item: MaybeUninit<
 /// Section `queue_push`.
 ///
 /// # Safety
-/// As [`crate::rseq::queue_push_words`].
+/// - The conditions of [`crate::rseq::queue_push_words`] hold.
 #[inline(always)]
 pub(crate) unsafe fn queue_push_words(
     index: Index,
@@ -635,7 +635,7 @@ pub(crate) unsafe fn queue_push_words(
 /// Section `queue_link`.
 ///
 /// # Safety
-/// As [`crate::rseq::queue_link`].
+/// - The conditions of [`crate::rseq::queue_link`] hold.
 #[inline(always)]
 pub(crate) unsafe fn queue_link(
     index: Index,
@@ -662,7 +662,7 @@ pub(crate) unsafe fn queue_link(
 /// Section `clear_if_clear`. On x86-64 each store is a release.
 ///
 /// # Safety
-/// As [`crate::rseq::clear_if_clear`].
+/// - The conditions of [`crate::rseq::clear_if_clear`] hold.
 #[inline(always)]
 pub(crate) unsafe fn clear_if_clear(area: isize, gate: *const u32, word: *mut u32) -> Exit {
     let scratch: u64;

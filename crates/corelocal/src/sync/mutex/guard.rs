@@ -137,7 +137,7 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
 /// Unlocks while `f` runs, and locks again.
 ///
 /// # Safety
-/// The calling thread owns the lock through a guard that is not used until this returns or unwinds.
+/// - The calling thread owns the lock through a guard that is not used until this returns or unwinds.
 pub(super) unsafe fn unlocked_while<S: Scope, R>(lock: &Lock<S>, f: impl FnOnce() -> R) -> R {
     struct Relock<'a, S: Scope>(&'a Lock<S>);
     impl<S: Scope> Drop for Relock<'_, S> {

@@ -383,7 +383,7 @@ impl<S: Scope> Lock<S> {
     /// Unlocks.
     ///
     /// # Safety
-    /// The caller owns the lock.
+    /// - The caller owns the lock.
     #[inline]
     pub(in crate::sync) unsafe fn unlock(&self) {
         // SAFETY: the caller owns the lock.
@@ -407,7 +407,7 @@ impl<S: Scope> Lock<S> {
     /// Unlocks, for a caller that knows the owner's tag. Does nothing if that is another process's.
     ///
     /// # Safety
-    /// The caller owns the lock under this tag, or is a forked copy of the process that does.
+    /// - The caller owns the lock under this tag, or is a forked copy of the process that does.
     #[inline(always)]
     pub(super) unsafe fn unlock_as(&self, tag: u32) {
         if owner::is_another_process::<S>(tag) {

@@ -40,7 +40,7 @@ mod imp {
     /// Unlocks if the queue is empty; false if a compare-exchange must do it.
     ///
     /// # Safety
-    /// The caller owns the lock.
+    /// - The caller owns the lock.
     #[inline(always)]
     pub(in crate::sync::mutex) unsafe fn let_go<S: Scope>(lock: &Lock<S>) -> bool {
         // A waiter in another process cannot fence this one.

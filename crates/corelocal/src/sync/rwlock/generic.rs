@@ -48,7 +48,7 @@ impl<S: Scope> RawRwLock<S> {
     /// whether it did.
     ///
     /// # Safety
-    /// The protected value is valid, whatever that thread was doing, or is made valid before it is used.
+    /// - The protected value is valid, whatever that thread was doing, or is made valid before it is used.
     pub unsafe fn forget_writer(&self) -> bool {
         self.raw.forget_writer()
     }
@@ -56,8 +56,8 @@ impl<S: Scope> RawRwLock<S> {
     /// As [`RwLock::forget_readers`](super::RwLock::forget_readers).
     ///
     /// # Safety
-    /// No thread of this process has a read guard of this lock, neither from before the fork (in the thread that
-    /// called it) nor from after it: those readers would be removed, too.
+    /// - No thread of this process has a read guard of this lock, neither from before the fork (in the thread that
+    ///   called it) nor from after it: those readers would be removed, too.
     pub unsafe fn forget_readers(&self) {
         self.raw.forget_readers();
     }

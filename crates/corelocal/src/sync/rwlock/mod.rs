@@ -302,8 +302,8 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
     /// In a forked child: removes the readers that were there at the fork.
     ///
     /// # Safety
-    /// No thread of this process has a read guard of this lock, neither from before the fork (in the thread that
-    /// called it) nor from after it: those readers would be removed, too.
+    /// - No thread of this process has a read guard of this lock, neither from before the fork (in the thread that
+    ///   called it) nor from after it: those readers would be removed, too.
     pub unsafe fn forget_readers(&self) {
         self.raw.forget_readers();
     }

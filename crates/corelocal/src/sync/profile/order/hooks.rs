@@ -100,7 +100,7 @@ fn place(page: &'static Page) -> Option<(&'static Thread, Writing<'static>)> {
 }
 
 /// # Safety
-/// This is called by a function with these registers.
+/// - This is called by a function with these registers.
 #[cold]
 #[inline(never)]
 unsafe fn begin(
@@ -156,7 +156,7 @@ fn give_up(page: &Page, thread: &Thread, at: usize) {
 }
 
 /// # Safety
-/// As [`begin`].
+/// - The conditions of [`begin`] hold.
 #[cold]
 #[inline(never)]
 unsafe fn took_slowly(key: Key, registers: &Registers) -> bool {

@@ -244,7 +244,7 @@ impl Thread {
     /// Uses a free slot of the entry for the mutex, which a function with these registers locks. Returns the slot.
     ///
     /// # Safety
-    /// As [`Piece::take`].
+    /// - The conditions of [`Piece::take`] hold.
     pub(super) unsafe fn enter(
         &self,
         (key, registers): (Key, &Registers),

@@ -28,7 +28,7 @@ impl Piece {
     /// Records the stack of a function with these registers.
     ///
     /// # Safety
-    /// That function has called this one, directly or indirectly.
+    /// - That function has called this one, directly or indirectly.
     #[inline(never)]
     pub(super) unsafe fn take(&self, registers: &Registers) {
         let Some(_writing) = self.sequence.write() else { return };

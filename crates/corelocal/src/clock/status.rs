@@ -112,11 +112,11 @@ pub struct Status {
     pub epoch: u64,
     /// Readings that were compared with the vDSO's around them, and lay between.
     pub validated: u64,
-    /// How often, and why, a back-end was given up for the next.
+    /// How often, and why, the clock fell back to the next back-end.
     pub fallbacks: Fallbacks,
 }
 
-/// How often each [`Cause`] made the clock give a back-end up.
+/// How often each [`Cause`] made the clock fall back to the next back-end.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fallbacks([u32; Cause::ALL.len()]);
 

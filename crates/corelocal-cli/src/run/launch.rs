@@ -232,6 +232,15 @@ mod tests {
 
     #[test]
     fn a_peak_between_two_looks_is_seen() {
+        // The kernel's figure is ignored where it may be that of this process (`by_kernel`), whose other tests may have
+        // used more.
+        let ours = Process::This.peak();
+        if ours.is_none_or(|kib| kib > 64 << 10) {
+            eprintln!(
+                "skipped: a_peak_between_two_looks_is_seen: this process had {ours:?} KiB, the program has 80 MiB"
+            );
+            return;
+        }
         // A child of the child, which is waited for.
         let run = sh(
             "sh -c 'x=0123456789abcdef; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21; \

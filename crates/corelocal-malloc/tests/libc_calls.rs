@@ -15,7 +15,7 @@ use place::{Place, library};
 /// The names in the first column of the section's table.
 fn listed() -> BTreeSet<String> {
     let doc = std::fs::read_to_string("../../docs/malloc.md").expect("the malloc's page");
-    let section = doc.split("## What it calls of libc").nth(1).expect("the section");
+    let section = doc.split("## Which functions of libc it calls").nth(1).expect("the section");
     let section = section.split("\n## ").next().unwrap_or(section);
     let rows = section.lines().filter(|line| line.starts_with("| `"));
     let first = rows.filter_map(|line| line.split(" | ").next());

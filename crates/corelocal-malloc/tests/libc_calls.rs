@@ -1,6 +1,6 @@
 //! The libc functions that the malloc calls: a preloaded library may define such a function, and allocate in it.
 //!
-//! The list is the one in docs/malloc.md, "What it calls of libc". The imports of the shared object are checked
+//! The list is the one in docs/malloc.md, "Which functions of libc it calls". The imports of the shared object are checked
 //! against it, and a library that wraps functions which others wrap, and allocates in them, is preloaded behind the
 //! malloc.
 

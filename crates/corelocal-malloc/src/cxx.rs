@@ -217,7 +217,6 @@ fn if_some(object: &*mut c_void) -> bool {
 /// Defines the operators of these names: `new` and `new[]`, or `delete` and `delete[]`. Each runs the block. If the
 /// program defines operators itself, or the block's result is not acceptable, it calls the next definition of its
 /// name instead, if there is one.
-/// under this name, if one does.
 macro_rules! operators {
     ($($abi:literal $one:literal $array:literal: $name:ident $operands:tt $(-> $result:ty)?, $should:ident $body:block)+) => {
         $(mod $name {

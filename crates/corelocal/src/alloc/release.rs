@@ -86,7 +86,6 @@ pub fn release_idle() -> usize {
 /// The calling thread must hold nothing of the malloc's; code that runs out of memory under a class's lock releases
 /// it first. While another thread does the same, waits up to 100 ms: caches are empty then, and their objects are on
 /// the way.
-/// another thread does the same it waits, 100 ms at most: caches are empty then, and their objects are under way.
 #[cold]
 pub(super) fn reclaim(range: Range) {
     const WAITS: usize = 100;

@@ -179,7 +179,6 @@ impl Events {
         let (pvclock, word) = (known(&self.pvclock), known(&self.word));
         // Acquire: partner is the Release in `replace`. The thread that stored the known values had looked before. So
         // clocks that are read from here on are not earlier than they were then.
-        // clock that is read from here on is earlier than it was then.
         fence(Ordering::Acquire);
         let seen = look();
 

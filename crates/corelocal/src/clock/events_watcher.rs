@@ -82,7 +82,6 @@ impl Watcher {
     ///
     /// A change that the descriptor reported is always counted, also if the clock was set by less than a microsecond,
     /// or set back before this call.
-    /// was undone before anybody looked.
     pub fn look(&mut self) -> Epoch {
         let mut expired = 0u64;
         // SAFETY: an open timerfd (1), and eight bytes to write to.

@@ -46,7 +46,6 @@ use crate::rseq::{self, Exit, Index, Slots, Yielded};
 /// # Where it may be used
 /// Like [`Counter`](super::Counter): in any thread, in signal handlers, during thread exit, and in the child after
 /// `fork`. The exception for `vfork` is the same.
-/// after `fork`. The exception for `vfork` is the same.
 ///
 /// # Memory
 /// 24 bytes, and 8 bytes on each core that used it.

@@ -66,7 +66,6 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
     ///
     /// `Err` says what to do instead. Pass a closure that owns what it captures: operands captured by reference would
     /// have to live in memory.
-    /// reference, operands would have to live in memory.
     #[inline(always)]
     pub(super) fn run<E: Ended>(
         &self,

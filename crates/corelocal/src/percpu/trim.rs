@@ -99,7 +99,6 @@ pub(super) fn of_regions<'a>(regions: impl Iterator<Item = &'a Region>) -> Memor
 ///
 /// # Errors
 /// [`Busy`]: another trim is running, or `membarrier(2)` is refused.
-/// [`Busy`]: another trim is under way, or `membarrier(2)` is refused.
 ///
 /// ```
 /// use corelocal::percpu;

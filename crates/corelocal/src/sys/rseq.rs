@@ -344,7 +344,6 @@ fn rseq_call(len: u32, flags: u32) -> Result<(), Errno> {
 /// The first process that asks counts as the owner. If a child asks first, its id is recorded, and its parent counts
 /// as such a child from then on, and does without registrations. So [`vfork()`] asks before there is a child; code
 /// that makes one in another way can do the same.
-/// in another way may ask, too.
 pub fn in_vfork_child() -> bool {
     // SAFETY: 0 is no process's id.
     static OWNER: WipeOnFork<AtomicU32> = unsafe { WipeOnFork::new() };

@@ -61,7 +61,6 @@ const LOCK_MODE: u32 = 0o600;
 ///
 /// In a forked child [`publish`](Publisher::publish) is refused. If the parent dies before it drops the publisher,
 /// the child keeps the lock until it ends or calls `exec`.
-/// ends or calls `exec`, should the parent die before it drops the publisher.
 pub struct Publisher<P: Encoding> {
     mapping: Mapping,
     lock: SharedFile,

@@ -227,7 +227,6 @@ impl Slot {
     ///
     /// If a second call returns the same value, no item was pushed in between: `read` is the same place, since the
     /// segment is the same, and so was `end`; and no list was taken from `newest`.
-    /// segment is, and so was `end`; nothing was taken from `newest`.
     pub(super) fn look(&self) -> Option<Progress> {
         self.look_pausing(|_| ())
     }

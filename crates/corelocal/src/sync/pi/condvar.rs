@@ -74,7 +74,6 @@ impl<S: Scope> PiCondvar<S> {
     /// Those of [`PiMutex::lock`](super::PiMutex::lock); the mutex is not locked then. [`LockError::Refused`] also if
     /// the kernel or a filter would not let a notification move the waiter (`FUTEX_CMP_REQUEUE_PI`). A filter that is
     /// installed while a thread waits is not noticed: that thread sleeps until its deadline.
-    /// comes while a thread waits is not noticed: that thread sleeps until its deadline.
     pub fn wait<'a, T: ?Sized>(
         &self,
         guard: PiMutexGuard<'a, T, S>,

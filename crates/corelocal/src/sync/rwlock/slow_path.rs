@@ -430,7 +430,6 @@ impl<S: Scope> Raw<S> {
     ///
     /// Readers are anonymous. But there were some at the fork, and one thread of those is still here, the first of
     /// the process. If that thread waits, only readers that came after the fork can leave.
-    /// the process. If that one waits, only readers that came since the fork can let go.
     fn waits_for_gone_readers(&self, kind: Kind, state: State) -> bool {
         kind == Kind::Writer
             && state.readers() > 0

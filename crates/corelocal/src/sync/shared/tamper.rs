@@ -59,7 +59,6 @@ use super::{
 ///   of those. `u64` is not such a type, since a compiler may load it twice; nor is `AtomicBool`, for which 2 is
 ///   invalid.
 /// - No word of it is used as an address, an index or a length without a check.
-/// - No word of it is an address, an index or a length that is used without a check.
 pub unsafe trait TamperSafe: SharedSafe + Sync {}
 
 macro_rules! tamper_safe {

@@ -19,6 +19,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`rcu`] | data that is read all the time and replaced now and then |
 //! | `alloc` | memory: a malloc whose caches belong to cores, not to threads |
 //! | [`clock`] | time, read in place |
 //! | [`sync`] | locks and their kin |
@@ -59,6 +60,7 @@ mod alloc {
 pub mod cid;
 pub mod clock;
 pub mod percpu;
+pub mod rcu;
 pub mod rseq;
 pub mod sync;
 pub mod sys;

@@ -10,7 +10,7 @@ mod soundness;
 use compiler::{Compiler, LIFETIME};
 use soundness::{
     ACCEPTED, GENERICS, GENERICS_OF_STD, Generic, Needs, PLAIN, PLAIN_OF_STD, REFUSED,
-    REFUSED_TYPES, Varies,
+    REFUSED_OF_STD, REFUSED_TYPES, Varies,
 };
 
 /// A program of one line, and the errors of which it has one.
@@ -92,7 +92,8 @@ fn of_lifetimes() -> Vec<Program> {
         let long = name.replace("'g", "'static");
         add(format!("fn f<'g>(x: {name}) -> {long} {{ x }}"), OUTLIVES);
     }
-    for (error, text) in REFUSED {
+    let of_std = if cfg!(feature = "std") { REFUSED_OF_STD } else { &[] };
+    for (error, text) in REFUSED.iter().chain(of_std) {
         add(format!("fn f() {{ {text} }}"), core::slice::from_ref(error));
     }
     programs

@@ -25,6 +25,7 @@ const LAYERS: &[&[&str]] = &[
     &["cid"],
     &["percpu"],
     &["alloc", "sync", "clock"],
+    &["rcu"],
 ];
 
 fn layer(module: &str) -> Option<usize> {

@@ -7,7 +7,8 @@ use crate::primitive::atomic::AtomicU32;
 use crate::sys::futex::{Deadline, Scope};
 use crate::sys::sleep;
 
-pub(super) use imp::{heavy_barrier, light_barrier, nap};
+pub(super) use imp::nap;
+pub(crate) use imp::{heavy_barrier, light_barrier};
 
 /// Sleeps while `word` holds `expected`, for at most `most`. May return spuriously.
 #[cold]

@@ -34,6 +34,8 @@ mod per_cpu;
 mod pool;
 mod queue;
 #[cfg(not(loom))]
+mod reader_counts;
+#[cfg(not(loom))]
 mod region;
 mod remote;
 mod ring;
@@ -50,6 +52,8 @@ pub use crate::sys::orphaned::{Orphaned, OrphanedGuard};
 pub use area::Area;
 #[cfg(not(any(loom, miri)))]
 pub(crate) use block::Block;
+#[cfg(not(loom))]
+pub(crate) use blocking::{heavy_barrier, light_barrier};
 pub use core_word::{Mismatch, Word};
 pub use counter::Counter;
 pub use counter_vec::{CounterVec, OutOfRange};
@@ -60,6 +64,8 @@ pub use max::{Max, Min};
 pub use per_cpu::{IntoIter, Iter, IterMut, PerCpu, Unavailable};
 pub use pool::{Pool, Pooled};
 pub use queue::Queue;
+#[cfg(not(loom))]
+pub(crate) use reader_counts::{Group, ReaderCounts};
 pub use ring::Ring;
 pub use shard::Shard;
 #[cfg(not(any(loom, miri)))]

@@ -61,7 +61,7 @@ pub mod topology;
 pub(crate) mod trust;
 pub(crate) mod try_lock;
 pub mod vdso;
-mod wipe_on_fork;
+pub(crate) mod wipe_on_fork;
 
 use crate::primitive::global::{AtomicUsize, Ordering};
 pub use caps::{Caps, Release, Vdso};

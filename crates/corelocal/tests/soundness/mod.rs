@@ -91,6 +91,9 @@ pub const GENERICS_OF_STD: &[Generic] = &[
     generic("sync::Poison<{}>", Covariantly, Send, Sync),
     generic("sync::PoisonGuard<'g, {}>", Varies::Never, Send, Sync),
     generic("sync::Poisoned<{}>", Covariantly, Send, Sync),
+    generic("rcu::Rcu<Box<{}>>", Varies::Never, Both, Both),
+    generic("rcu::Rcu<Option<std::sync::Arc<{}>>>", Varies::Never, Both, Both),
+    generic("rcu::NotCurrent<'g, Box<{}>>", Varies::Never, Both, Sync),
     generic("sync::ArcMutexGuard<{}>", Varies::Never, Never, Both),
     generic("sync::ArcMutexGuard<{}, sync::Shared>", Varies::Never, Never, Both),
     generic("sync::Orphaned<sync::ArcMutexGuard<{}>>", Varies::Never, Never, Both),
@@ -143,6 +146,33 @@ pub const PLAIN: &[(&str, bool, bool)] = &[
     ("clock::page::Subscriber<clock::page::vmclock::Page>", true, true),
     ("clock::page::Publisher<clock::page::vmclock::Page>", true, true),
     ("alloc::CoreLocal", true, true),
+    ("rcu::Domain", true, true),
+    ("rcu::Guard", false, false),
+    ("rcu::Ticket", true, false),
+];
+
+/// As [`REFUSED`], of the feature `std`.
+pub const REFUSED_OF_STD: &[(&str, &str)] = &[
+    // A version outlives its guard, or the pointer to it.
+    (
+        "E0597",
+        "let r = rcu::Rcu::new(Box::new(1)); let x; { let g = rcu::read(); x = r.load(&g); } drop(x);",
+    ),
+    (
+        "E0597",
+        "let g = rcu::read(); let x; { let r = rcu::Rcu::new(Box::new(1)); x = r.load(&g); } drop(x);",
+    ),
+    (
+        "E0505",
+        "let r = rcu::Rcu::new(Box::new(1)); let g = rcu::read(); let x = r.load(&g); drop(g); drop(x);",
+    ),
+    // A version escapes from a change.
+    (
+        "E0521",
+        "let r = rcu::Rcu::new(Box::new(1)); let mut x = None; r.rcu(|old| { x = Some(old); Box::new(2) }); drop(x);",
+    ),
+    // What is deferred borrows.
+    ("E0597", "let x = 1; let y = &x; rcu::defer(move || drop(y));"),
 ];
 
 /// Programs that do not compile, each with the error it has.

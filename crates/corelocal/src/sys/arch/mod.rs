@@ -20,7 +20,7 @@ pub(crate) mod tsc;
 #[cfg(miri)]
 mod miri;
 
-/// The 18 words that a thread has for itself, in static TLS behind its rseq area (`own_word`), by the file that uses them.
+/// The words that a thread has for itself, in static TLS behind its rseq area (`own_word`), by the file that uses them.
 pub(crate) mod own_words {
     /// `sys/thread.rs`.
     pub(crate) const LEASE: usize = 0;
@@ -35,9 +35,14 @@ pub(crate) mod own_words {
     pub(crate) const HOOK: usize = 16;
     /// `sys/thread.rs`.
     pub(crate) const FALLBACKS: usize = 17;
+    /// `rcu/survivors.rs`: guards that the thread has begun, and has ended.
+    pub(crate) const GUARDS_BEGUN: usize = 18;
+    pub(crate) const GUARDS_ENDED: usize = 19;
 }
 
 pub(super) use imp::*;
+#[cfg(not(loom))]
+pub(crate) use imp::{HAS_OWN_WORDS, increment_own_word};
 #[cfg(not(loom))]
 pub(crate) use imp::{load_here, opaque, thread_pointer};
 pub(crate) use imp::{own_word, read_own_word};

@@ -22,7 +22,7 @@ global_asm!(
     ".hidden __corelocal_rseq_0_1",
     ".globl __corelocal_rseq_0_1",
     ".type __corelocal_rseq_0_1, @object",
-    ".size __corelocal_rseq_0_1, 128",
+    ".size __corelocal_rseq_0_1, 192",
     ".balign 64",
     "__corelocal_rseq_0_1:",
     ".long 0",  // cpu_id_start
@@ -32,7 +32,7 @@ global_asm!(
     ".long 0",  // node_id
     ".long {no_id}", // mm_cid: the kernel has not written one
     ".zero 36",
-    ".zero 72", // the words of `own_word`
+    ".zero 136", // the words of `own_word`: 34, with room for more
     ".popsection",
     no_id = const crate::sys::rseq::NO_ID,
 );
@@ -159,6 +159,19 @@ pub(crate) fn own_word(at: usize) -> Option<&'static crate::primitive::global::A
     // SAFETY: static TLS of the calling thread, aligned, behind the area; used by this thread
     // alone, its signal handlers included, while it lives.
     Some(unsafe { crate::primitive::global::AtomicU32::from_ptr(word) })
+}
+
+/// Whether threads have such words.
+pub(crate) const HAS_OWN_WORDS: bool = true;
+
+/// Adds 1 to such a word. One instruction, so a signal handler that does the same is counted.
+#[inline(always)]
+pub(crate) fn increment_own_word(at: usize) {
+    let offset = own_word_offset(at);
+    // SAFETY: the offset is that of a word behind our own area, in static TLS of the calling thread.
+    unsafe {
+        asm!("inc dword ptr fs:[{offset}]", offset = in(reg) offset, options(nostack));
+    }
 }
 
 /// What such a word holds: one load.

@@ -1,0 +1,478 @@
+//! A domain: readers, and writers that wait for them.
+//!
+//! # Data flow
+//! `read` → the domain's word (generation and period) → critical section `add_at` on this core's count of begins. The
+//! end of a guard → the same section on the count of ends, on whichever core the thread is then. `synchronize` → steps
+//! of `grace_period.rs` until all guards from before have ended.
+//!
+//! # Invariants
+//! 1. All of a domain is in a page that a fork wipes ([`Core`]). So a child begins with no readers and no grace
+//!    period. Guards from before the fork are the business of `survivors.rs`: a guard has the word of its beginning,
+//!    with the generation in it, and compares it at its end.
+//! 2. A guard counts in the group of readers that its word says: the period, and the lowest bits of the generation. So a
+//!    begin or an end that a signal handler interrupts, which forks and returns in the child, counts in a group that
+//!    the child does not use.
+//! 3. A word is 0 until the domain is first used in a process, and has FENCED if `membarrier(2)` was refused then. Both
+//!    lead readers to the cold path. FENCED never changes within a process.
+//! 4. Between the begin of a guard and its accesses, and between these and its end, there is a barrier: a compiler's,
+//!    whose partner is the membarrier of a grace period, or with FENCED a full one.
+
+use core::cell::Cell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::sync::atomic::fence;
+use core::time::Duration;
+
+use super::error::Error;
+use super::grace_period::{Number, Progress, Readers, Step};
+use super::survivors;
+use crate::percpu::{Group, ReaderCounts, heavy_barrier, light_barrier};
+use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sys::futex::{Deadline, Scope};
+use crate::sys::wipe_on_fork::WipeOnFork;
+use crate::sys::{Errno, forks, sleep};
+
+#[cfg(feature = "std")]
+use super::deferred::Deferred;
+
+/// ```text
+///   31      30 21   20       5   4        3 0
+///   FENCED  0       generation   period   0
+/// ```
+/// The period and the bits above it are where they make the offset of the counts, 16 bytes for each group of readers.
+mod word {
+    use crate::percpu::Group;
+
+    pub(super) const FENCED: u32 = 1 << 31;
+    const PERIOD_SHIFT: u32 = 4;
+    pub(super) const PERIOD: u32 = 1 << PERIOD_SHIFT;
+    const GENERATION_SHIFT: u32 = PERIOD_SHIFT + 1;
+
+    /// The first word of a generation.
+    pub(super) fn first(generation: u32) -> u32 {
+        generation << GENERATION_SHIFT
+    }
+
+    /// The group of readers (2), as the offset of its counts.
+    #[inline(always)]
+    pub(super) fn group(word: u32) -> Group {
+        const { assert!(1 << PERIOD_SHIFT == Group::LEN) };
+        Group::at(word as usize)
+    }
+
+    pub(super) fn period(word: u32) -> u32 {
+        word >> PERIOD_SHIFT & 1
+    }
+
+    /// The same word with this period.
+    pub(super) fn with_period(word: u32, period: u32) -> u32 {
+        word & !PERIOD | period << PERIOD_SHIFT
+    }
+
+    /// Whether it is set, and not FENCED: positive as a signed number.
+    #[inline(always)]
+    pub(super) fn is_plain(word: u32) -> bool {
+        word as i32 > 0
+    }
+
+    /// Whether a guard that began with one may end as plainly with the other: they differ in the period at most, and
+    /// the first one is not FENCED.
+    #[inline(always)]
+    pub(super) fn is_plain_end(began: u32, now: u32) -> bool {
+        (now & !FENCED ^ began) & !PERIOD == 0
+    }
+
+    pub(super) fn generation(word: u32) -> u32 {
+        (word & !FENCED) >> GENERATION_SHIFT
+    }
+}
+
+/// What readers and grace periods use. All bytes 0 is valid: no readers, and no grace period yet.
+#[repr(C)]
+pub(super) struct Core {
+    /// First, so that critical sections need no other address.
+    counts: ReaderCounts,
+    word: AtomicU32,
+    /// 1 while a thread takes steps for all that wait. A hint: it saves barriers.
+    driver: AtomicU32,
+    /// Counts ends of grace periods; waiting threads sleep on it.
+    changes: AtomicU32,
+    progress: Progress,
+}
+
+/// A set of readers and the grace periods that wait for them.
+///
+/// Readers of one domain delay grace periods of that domain only. Domains are statics:
+///
+/// ```
+/// use corelocal::rcu::Domain;
+///
+/// static SESSIONS: Domain = Domain::new();
+///
+/// let guard = SESSIONS.read();
+/// // … use what the domain protects …
+/// drop(guard);
+/// SESSIONS.synchronize().unwrap();
+/// ```
+///
+/// A domain takes a page of memory at its first use, and 128 bytes for each core in use. Without memory it shares one
+/// set of counts with other such domains, which in a forked child may then wait for guards of threads that do not exist
+/// there.
+pub struct Domain {
+    core: WipeOnFork<Core>,
+    #[cfg(feature = "std")]
+    pub(super) deferred: Deferred,
+}
+
+/// For all domains that find no memory.
+static WITHOUT_MEMORY: Core = Core {
+    word: AtomicU32::new(0),
+    progress: Progress::new(),
+    driver: AtomicU32::new(0),
+    changes: AtomicU32::new(0),
+    counts: ReaderCounts::new(),
+};
+
+impl Domain {
+    /// A domain with the default limits for deferred memory: 1 MiB and 64 MiB.
+    #[must_use]
+    pub const fn new() -> Domain {
+        Domain {
+            // SAFETY: all bytes 0 is valid. A thread that uses it while a fork wipes it fails to change it in the child
+            // (invariant 2; `grace_period.rs`, invariant 4).
+            core: unsafe { WipeOnFork::new() },
+            #[cfg(feature = "std")]
+            deferred: Deferred::new(),
+        }
+    }
+
+    /// Begins a guard. While it exists, no grace period that begins later ends.
+    ///
+    /// Guards nest, and may end in any order. Lock-free and async-signal-safe: two nanoseconds for begin and end, a few
+    /// system calls at the domain's first use.
+    ///
+    /// # Memory ordering
+    /// What a thread published before a grace period began is visible to guards that this grace period does not wait
+    /// for.
+    #[inline(always)]
+    pub fn read(&'static self) -> Guard {
+        let (core, word) = self.begin();
+        Guard { core, domain: self, word, not_send: PhantomData }
+    }
+
+    #[inline(always)]
+    fn begin(&'static self) -> (&'static Core, u32) {
+        if let Some(core) = self.core.known() {
+            // Relaxed: any period will do (`grace_period.rs`, invariant 3).
+            let word = core.word.load(Ordering::Relaxed);
+            if word::is_plain(word) {
+                survivors::begin();
+                core.counts.begin(word::group(word));
+                light_barrier();
+                return (core, word);
+            }
+        }
+        self.begin_cold()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_cold(&'static self) -> (&'static Core, u32) {
+        let (core, word) = self.prepared();
+        survivors::begin();
+        if word::is_plain(word) {
+            core.counts.begin(word::group(word));
+            light_barrier();
+        } else {
+            core.counts.begin_atomically(word::group(word));
+            // SeqCst: partner is the barrier of a grace period. (4)
+            fence(Ordering::SeqCst);
+        }
+        (core, word)
+    }
+
+    /// The domain's memory, and its word, which is set from now on in this process.
+    #[cold]
+    fn prepared(&self) -> (&'static Core, u32) {
+        let core = self.core.get_or(&WITHOUT_MEMORY);
+        let word = core.word.load(Ordering::Relaxed);
+        if word != 0 {
+            return (core, word);
+        }
+        survivors::prepare();
+        let plain = word::first(forks::generation());
+        let fresh = if heavy_barrier().is_ok() { plain } else { plain | word::FENCED };
+        // Relaxed: the word is all there is to see.
+        match core.word.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => (core, fresh),
+            Err(word) => (core, word),
+        }
+    }
+
+    /// Waits for a grace period: until every guard of this domain that exists now has ended.
+    ///
+    /// Calls at the same time share grace periods. Under a guard of this domain the calling thread would wait for
+    /// itself, for ever.
+    ///
+    /// # Errors
+    /// [`Error::InCallback`] in a deferred function of this domain, [`Error::Refused`] if the kernel refuses
+    /// `membarrier(2)` since the first use. Then guards may exist: free nothing.
+    pub fn synchronize(&'static self) -> Result<(), Error> {
+        self.wait(&self.start_poll(), None)
+    }
+
+    /// Like [`synchronize`](Self::synchronize), but waits no longer than this.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], besides those of `synchronize`.
+    pub fn synchronize_timeout(&'static self, span: Duration) -> Result<(), Error> {
+        self.wait(&self.start_poll(), Some(Deadline::after(span)))
+    }
+
+    /// Begins to wait for a grace period, without blocking: [`Ticket::is_complete`] tells when it has ended.
+    ///
+    /// ```
+    /// use corelocal::rcu;
+    ///
+    /// let guard = rcu::read();
+    /// let ticket = rcu::start_poll();
+    /// assert_eq!(ticket.is_complete(), Ok(false));
+    /// drop(guard);
+    /// while !ticket.is_complete().unwrap() {}
+    /// ```
+    #[must_use]
+    pub fn start_poll(&'static self) -> Ticket {
+        let (core, number) = self.next_grace_period();
+        Ticket { core, domain: self, number: Cell::new(number) }
+    }
+
+    fn next_grace_period(&'static self) -> (&'static Core, Number) {
+        let (core, word) = self.prepared();
+        (core, core.progress.ticket(word::generation(word)))
+    }
+
+    fn wait(&'static self, ticket: &Ticket, deadline: Option<Deadline>) -> Result<(), Error> {
+        const SPINS: u32 = 16;
+        const SHORTEST: Duration = Duration::from_micros(50);
+        const LONGEST: Duration = Duration::from_millis(1);
+        #[cfg(feature = "std")]
+        if self.deferred.is_running_here() {
+            return Err(Error::InCallback);
+        }
+        let core = ticket.core;
+        let (mut looks, mut pause) = (0, SHORTEST);
+        loop {
+            let number = ticket.of_this_process();
+            // Acquire: partner is the Release in `takes_a_step`, so that no end after this load is missed.
+            let changes = core.changes.load(Ordering::Acquire);
+            if core.is_complete(number) {
+                return Ok(());
+            }
+            if core.takes_a_step(number)? {
+                continue;
+            }
+            if deadline.is_some_and(|deadline| deadline.remaining().is_zero()) {
+                return Err(Error::TimedOut);
+            }
+            looks += 1;
+            if looks < SPINS {
+                core::hint::spin_loop();
+                continue;
+            }
+            let most = deadline.map_or(pause, |deadline| pause.min(deadline.remaining()));
+            sleep::wait(&core.changes, changes, Some(Deadline::after(most)), Scope::Private);
+            pause = LONGEST.min(pause * 2);
+        }
+    }
+}
+
+impl Default for Domain {
+    fn default() -> Self {
+        Domain::new()
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain").finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    fn is_complete(&self, number: Number) -> bool {
+        self.progress.is_complete(number) && survivors::are_gone()
+    }
+
+    /// Takes a step. False if readers are in the way, or guards from before a fork, or another thread is at it.
+    fn takes_a_step(&self, number: Number) -> Result<bool, Error> {
+        // Acquire and Release: a hint, but so the steps of one driver come before those of the next.
+        if self.progress.is_complete(number) || self.driver.swap(1, Ordering::Acquire) != 0 {
+            return Ok(false);
+        }
+        let step = self.progress.step(number, self);
+        self.driver.store(0, Ordering::Release);
+        if self.progress.is_complete(number) {
+            // Release: partner is the Acquire in `wait`.
+            self.changes.fetch_add(1, Ordering::Release);
+            sleep::wake(&self.changes, u32::MAX, Scope::Private);
+        }
+        step.map(|step| step == Step::Changed).map_err(Error::Refused)
+    }
+
+    /// The group of readers in which a period of this process is counted. (2)
+    fn group(&self, period: u32) -> Group {
+        word::group(word::with_period(self.word.load(Ordering::Relaxed), period))
+    }
+
+    /// Ends a guard that began with this word in FENCED, or before a fork.
+    #[cold]
+    #[inline(never)]
+    fn end_cold(&self, began: u32) {
+        let now = self.word.load(Ordering::Relaxed);
+        if word::generation(now) != word::generation(began) {
+            survivors::end_one();
+            return;
+        }
+        // SeqCst: partner is the barrier of a grace period. (4)
+        fence(Ordering::SeqCst);
+        self.counts.end_atomically(word::group(began));
+        survivors::end();
+    }
+}
+
+impl Readers for Core {
+    fn period(&self) -> u32 {
+        word::period(self.word.load(Ordering::Relaxed))
+    }
+
+    fn flip(&self, from: u32) {
+        let word = self.word.load(Ordering::Relaxed);
+        if word != 0 && word::period(word) == from {
+            // Relaxed: readers may see it late, and grace periods see it in the state's order. Failure: another thread
+            // has flipped, or the process has forked.
+            let flipped = word ^ word::PERIOD;
+            let _ = self.word.compare_exchange(word, flipped, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    fn begun(&self, period: u32) -> i64 {
+        self.counts.begun(self.group(period))
+    }
+
+    fn ended(&self, period: u32) -> i64 {
+        self.counts.ended(self.group(period))
+    }
+
+    fn barrier(&self) -> Result<(), Errno> {
+        if self.word.load(Ordering::Relaxed) & word::FENCED != 0 {
+            // SeqCst: partners are the fences of readers. (4)
+            fence(Ordering::SeqCst);
+            return Ok(());
+        }
+        heavy_barrier()
+    }
+}
+
+/// While it exists, no grace period of its domain that begins later ends: what a thread loads under it is not freed.
+///
+/// It belongs to its thread (`!Send`). One that is forgotten (`core::mem::forget`) delays grace periods for ever.
+#[must_use = "a guard that is dropped at once protects nothing"]
+pub struct Guard {
+    core: &'static Core,
+    domain: &'static Domain,
+    /// The domain's word at the beginning.
+    word: u32,
+    /// The thread's own count (`survivors.rs`) is that of the thread that began it.
+    not_send: PhantomData<*mut ()>,
+}
+
+impl Guard {
+    /// The domain whose grace periods wait for it.
+    #[inline(always)]
+    pub fn domain(&self) -> &'static Domain {
+        self.domain
+    }
+}
+
+impl Drop for Guard {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let (core, word) = (self.core, self.word);
+        light_barrier();
+        // Relaxed: only a fork, which this thread made, changes more than the period.
+        if word::is_plain_end(word, core.word.load(Ordering::Relaxed)) {
+            core.counts.end(word::group(word));
+            survivors::end();
+        } else {
+            core.end_cold(word);
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").finish_non_exhaustive()
+    }
+}
+
+/// A grace period that a program asks for now and then. See [`Domain::start_poll`].
+#[derive(Clone)]
+pub struct Ticket {
+    core: &'static Core,
+    domain: &'static Domain,
+    number: Cell<Number>,
+}
+
+impl Ticket {
+    /// Whether the grace period has ended: whether every guard that existed when the ticket was made has ended.
+    ///
+    /// Takes steps towards the end, as long as no guard is in the way, with a few calls of `membarrier(2)` at most. Never
+    /// blocks. In a forked child a ticket from before stands for the child's next grace period.
+    ///
+    /// # Errors
+    /// As for [`Domain::synchronize`].
+    pub fn is_complete(&self) -> Result<bool, Error> {
+        #[cfg(feature = "std")]
+        if self.domain.deferred.is_running_here() {
+            return Err(Error::InCallback);
+        }
+        loop {
+            let number = self.of_this_process();
+            if self.core.is_complete(number) {
+                return Ok(true);
+            }
+            if !self.core.takes_a_step(number)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The grace period; in a forked child another one than before.
+    fn of_this_process(&self) -> Number {
+        if self.number.get().generation()
+            != word::generation(self.core.word.load(Ordering::Relaxed))
+        {
+            self.number.set(self.domain.next_grace_period().1);
+        }
+        self.number.get()
+    }
+
+    /// The domain that it is of.
+    pub fn domain(&self) -> &'static Domain {
+        self.domain
+    }
+
+    /// Waits until the grace period has ended.
+    ///
+    /// # Errors
+    /// As for [`Domain::synchronize`].
+    pub fn wait(&self) -> Result<(), Error> {
+        self.domain.wait(self, None)
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,125 @@
+//! Read-copy-update (RCU): data that is read all the time and replaced now and then.
+//!
+//! A reader holds a [`Guard`] while it uses the data. Beginning and ending one adds to two words of the thread's own
+//! core, by critical sections: no atomic instruction, no shared cache line, no registration of threads. A writer
+//! publishes a new version, waits for a *grace period*, and frees the old version. A grace period has ended when every
+//! guard that was there at its beginning has ended.
+//!
+//! - [`read`] begins a guard in the global [`Domain`]. Programs can have domains of their own, whose guards and grace
+//!   periods are independent of each other.
+//! - [`synchronize`] waits for a grace period, [`start_poll`] lets a program look whether one has ended.
+//! - With the feature `std`, `Rcu` is a pointer to the current version, and `defer` runs a function after a grace
+//!   period.
+//!
+//! ```
+//! # #[cfg(feature = "std")] {
+//! use std::sync::Arc;
+//! use corelocal::rcu::{self, Rcu};
+//!
+//! let routes = Rcu::new(Arc::new(vec!["a", "b"]));
+//! {
+//!     let guard = rcu::read();
+//!     assert_eq!(routes.load(&guard).len(), 2);
+//! } // the guard ends
+//! routes.store(Arc::new(vec!["c"])); // the old version is freed when no guard is left that may use it
+//! assert_eq!(routes.load_full()[0], "c");
+//! # }
+//! ```
+//!
+//! # Cost
+//! A guard takes two nanoseconds. A grace period takes microseconds: one `membarrier(2)` if no guard is there, else two
+//! or more, and as long as the longest guard. No reader ever waits.
+//!
+//! # Which threads
+//! Guards work in every thread, in signal handlers, before `main` and at thread exit, and nest. Threads that cannot run
+//! critical sections (old kernels, seccomp, valgrind) count by atomics. Where `membarrier(2)` is refused from the
+//! start, readers run a full barrier instead.
+//!
+//! # After fork
+//! In the child, guards of threads that do not exist there block nothing. Guards of the thread that forked still
+//! protect: while it has guards from before the fork, no grace period of the child ends.
+//!
+//! # Design
+//! `grace_period.rs` has the algorithm and its invariants, `domain.rs` what a domain consists of, `survivors.rs` what
+//! happens in a forked child.
+
+#[cfg(all(feature = "std", not(loom)))]
+mod deferred;
+#[cfg(not(loom))]
+mod domain;
+#[cfg(not(loom))]
+mod error;
+#[cfg_attr(loom, allow(dead_code))]
+mod grace_period;
+#[cfg(all(feature = "std", not(loom)))]
+mod pointer;
+#[cfg(not(loom))]
+mod survivors;
+
+#[cfg(not(loom))]
+pub use domain::{Domain, Guard, Ticket};
+#[cfg(not(loom))]
+pub use error::Error;
+#[cfg(not(loom))]
+pub use global::*;
+#[cfg(all(feature = "std", not(loom)))]
+pub use pointer::{NotCurrent, Pointer, Rcu, Shared};
+
+/// The functions of the global domain.
+#[cfg(not(loom))]
+mod global {
+    use super::{Domain, Error, Guard, Ticket};
+    use core::time::Duration;
+
+    /// The domain of the functions of this module, and of [`Rcu::new`](super::Rcu::new).
+    pub static GLOBAL: Domain = Domain::new();
+
+    /// [`Domain::read`] of the global domain.
+    #[inline(always)]
+    pub fn read() -> Guard {
+        GLOBAL.read()
+    }
+
+    /// [`Domain::synchronize`] of the global domain.
+    ///
+    /// # Errors
+    /// As for [`Domain::synchronize`].
+    pub fn synchronize() -> Result<(), Error> {
+        GLOBAL.synchronize()
+    }
+
+    /// [`Domain::synchronize_timeout`] of the global domain.
+    ///
+    /// # Errors
+    /// As for [`Domain::synchronize_timeout`].
+    pub fn synchronize_timeout(span: Duration) -> Result<(), Error> {
+        GLOBAL.synchronize_timeout(span)
+    }
+
+    /// [`Domain::start_poll`] of the global domain.
+    #[must_use]
+    pub fn start_poll() -> Ticket {
+        GLOBAL.start_poll()
+    }
+
+    /// [`Domain::defer`] of the global domain.
+    #[cfg(feature = "std")]
+    pub fn defer(run: impl FnOnce() + Send + 'static) {
+        GLOBAL.defer(run);
+    }
+
+    /// [`Domain::defer_drop`] of the global domain.
+    #[cfg(feature = "std")]
+    pub fn defer_drop<T: ?Sized + Send + 'static>(value: std::boxed::Box<T>) {
+        GLOBAL.defer_drop(value);
+    }
+
+    /// [`Domain::barrier`] of the global domain.
+    ///
+    /// # Errors
+    /// As for [`Domain::barrier`].
+    #[cfg(feature = "std")]
+    pub fn barrier() -> Result<(), Error> {
+        GLOBAL.barrier()
+    }
+}

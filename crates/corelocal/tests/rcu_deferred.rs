@@ -1,0 +1,245 @@
+//! Versions of data, and functions that run after a grace period.
+#![cfg(feature = "std")]
+
+mod forked;
+mod sandbox;
+mod storm;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use corelocal::rcu::{self, Domain, Error, NotCurrent, Rcu};
+
+const SOON: Duration = Duration::from_millis(50);
+const LONG: Duration = Duration::from_secs(20);
+
+/// Counts its drops, and is poisoned by them.
+struct Counted {
+    value: u64,
+    drops: Arc<AtomicU64>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.value = u64::MAX;
+        self.drops.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn versions_are_dropped_once() {
+    static DOMAIN: Domain = Domain::new();
+    let drops = Arc::new(AtomicU64::new(0));
+    let counted = |value| Counted { value, drops: drops.clone() };
+    let boxed = Rcu::new_in(Box::new(counted(1)), &DOMAIN);
+    let shared = Rcu::new_in(Arc::new(counted(2)), &DOMAIN);
+    let optional = Rcu::new_in(None::<Box<Counted>>, &DOMAIN);
+    let guard = DOMAIN.read();
+    let old = boxed.load(&guard);
+    boxed.store(Box::new(counted(3)));
+    assert_eq!((old.value, boxed.load(&guard).value), (1, 3));
+    let full = shared.load_full();
+    let swapped = shared.swap(Arc::new(counted(4)));
+    assert!(Arc::ptr_eq(&full, &swapped));
+    assert_eq!((full.value, shared.load(&guard).value), (2, 4));
+    assert!(optional.load(&guard).is_none());
+    optional.store(Some(Box::new(counted(5))));
+    assert_eq!(optional.load(&guard).map(|it| it.value), Some(5));
+    optional.store(None);
+    assert_eq!(drops.load(Ordering::Relaxed), 0);
+    drop(guard);
+    DOMAIN.barrier().unwrap();
+    // The first box, and what was optional. The first `Arc` is ours still.
+    assert_eq!(drops.load(Ordering::Relaxed), 2);
+    drop((full, swapped));
+    drop((boxed, shared, optional));
+    assert_eq!(drops.load(Ordering::Relaxed), 5);
+    assert_eq!(DOMAIN.deferred_bytes(), 0);
+}
+
+#[test]
+fn compare_and_swap_takes_what_is_current() {
+    let number = Rcu::new(Box::new(1));
+    let guard = rcu::read();
+    let one = number.load(&guard);
+    assert_eq!(number.compare_and_swap(one, Box::new(2), &guard).unwrap(), &1);
+    let found: NotCurrent<Box<i32>> =
+        number.compare_and_swap(one, Box::new(3), &guard).unwrap_err();
+    assert_eq!((*found.current, *found.new), (2, 3));
+    assert_eq!(format!("{number:?}"), "Rcu(2)");
+}
+
+#[test]
+fn changes_are_not_lost() {
+    let sum = Rcu::new(Box::new(0));
+    let each = storm::scaled(20_000);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..each).for_each(|_| sum.rcu(|sum| Box::new(sum + 1))));
+        }
+    });
+    assert_eq!(*sum.load(&rcu::read()), 4 * each);
+    rcu::barrier().unwrap();
+}
+
+#[test]
+#[should_panic(expected = "the guard is of another domain than this Rcu")]
+fn a_guard_of_another_domain_is_refused() {
+    static DOMAIN: Domain = Domain::new();
+    let number = Rcu::new(Box::new(1));
+    number.load(&DOMAIN.read());
+}
+
+/// Readers find what was stored, and nothing that was dropped.
+#[test]
+fn no_dropped_version_is_read() {
+    static DOMAIN: Domain = Domain::new();
+    let drops = Arc::new(AtomicU64::new(0));
+    let new = |value| Arc::new(Counted { value, drops: drops.clone() });
+    let current = Rcu::new_in(new(0), &DOMAIN);
+    let is_over = AtomicBool::new(false);
+    let changes = storm::scaled(200_000);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut last = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let guard = DOMAIN.read();
+                    let version = current.load(&guard);
+                    assert!(version.value != u64::MAX && version.value >= last);
+                    last = version.value;
+                    assert!(current.load_full().value >= last);
+                }
+            });
+        }
+        (1..=changes).for_each(|value| current.store(new(value)));
+        is_over.store(true, Ordering::Relaxed);
+    });
+    DOMAIN.barrier().unwrap();
+    assert_eq!(drops.load(Ordering::Relaxed), changes);
+}
+
+#[test]
+fn functions_run_in_order_after_a_grace_period() {
+    static DOMAIN: Domain = Domain::new();
+    static RAN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+    let guard = DOMAIN.read();
+    (0..1000).for_each(|nth| DOMAIN.defer(move || RAN.lock().unwrap().push(nth)));
+    thread::sleep(SOON);
+    assert!(RAN.lock().unwrap().is_empty() && DOMAIN.deferred_bytes() > 0);
+    drop(guard);
+    DOMAIN.barrier().unwrap();
+    assert_eq!(*RAN.lock().unwrap(), (0..1000).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_panic_is_counted() {
+    static DOMAIN: Domain = Domain::new();
+    let (sender, receiver) = mpsc::channel();
+    DOMAIN.defer(|| panic!("planned"));
+    DOMAIN.defer(move || sender.send(7).unwrap());
+    DOMAIN.barrier().unwrap();
+    assert_eq!((receiver.recv(), DOMAIN.panics()), (Ok(7), 1));
+}
+
+#[test]
+fn a_deferred_function_does_not_wait_for_itself() {
+    static DOMAIN: Domain = Domain::new();
+    let (sender, receiver) = mpsc::channel();
+    DOMAIN.defer(move || {
+        DOMAIN.defer(|| ()); // allowed
+        let ticket = DOMAIN.start_poll().is_complete();
+        sender.send((DOMAIN.synchronize(), DOMAIN.barrier(), ticket.map(drop))).unwrap();
+    });
+    DOMAIN.barrier().unwrap();
+    let refused = Err(Error::InCallback);
+    assert_eq!(receiver.recv().unwrap(), (refused, refused, refused));
+    DOMAIN.barrier().unwrap();
+    assert_eq!(DOMAIN.deferred_bytes(), 0);
+}
+
+/// Behind a reader that stays, memory is bounded; all of it goes when the reader ends.
+#[test]
+fn memory_is_bounded() {
+    static DOMAIN: Domain = Domain::new();
+    const HARD: usize = 1 << 20;
+    DOMAIN.set_limits(HARD / 4, HARD);
+    let guard = DOMAIN.read();
+    let mut refused = None;
+    while refused.is_none() {
+        refused = DOMAIN.try_defer(1000, || ()).err();
+        assert!(DOMAIN.deferred_bytes() < HARD + 2000);
+    }
+    let waiting = thread::spawn(move || DOMAIN.defer(refused.unwrap()));
+    thread::sleep(SOON);
+    assert!(!waiting.is_finished());
+    // Under a guard it would wait for ever, and does not.
+    DOMAIN.defer(|| ());
+    drop(guard);
+    waiting.join().unwrap();
+    let begin = Instant::now();
+    while DOMAIN.deferred_bytes() > 0 {
+        assert!(begin.elapsed() < LONG);
+        thread::yield_now();
+    }
+}
+
+/// A process of one thread stays one.
+#[test]
+fn a_process_of_one_thread_runs_them_itself() {
+    static DOMAIN: Domain = Domain::new();
+    static RAN: AtomicU64 = AtomicU64::new(0);
+    forked::judge(|| {
+        let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+        for _ in 0..10_000 {
+            DOMAIN.defer(|| _ = RAN.fetch_add(1, Ordering::Relaxed));
+        }
+        let some = RAN.load(Ordering::Relaxed) > 5_000;
+        DOMAIN.barrier().is_ok() && some && RAN.load(Ordering::Relaxed) == 10_000 && threads() == 1
+    })
+    .succeeds();
+}
+
+/// The background thread of the parent is not in the child.
+#[test]
+fn a_child_has_a_thread_of_its_own() {
+    static DOMAIN: Domain = Domain::new();
+    static RAN: AtomicU64 = AtomicU64::new(0);
+    let count = || _ = RAN.fetch_add(1, Ordering::Relaxed);
+    DOMAIN.defer(count);
+    DOMAIN.barrier().unwrap();
+    for _ in 0..storm::scaled(50) {
+        (0..100).for_each(|_| DOMAIN.defer(count));
+        forked::judge(|| {
+            DOMAIN.defer(count);
+            DOMAIN.barrier() == Ok(()) && DOMAIN.deferred_bytes() == 0
+        })
+        .succeeds();
+    }
+    DOMAIN.barrier().unwrap();
+    assert_eq!(RAN.load(Ordering::Relaxed), 1 + 100 * storm::scaled(50));
+}
+
+#[test]
+fn refused_later_nothing_is_freed() {
+    sandbox::run_in_child(
+        "refused_later_nothing_is_freed",
+        |_| (),
+        || {
+            static DOMAIN: Domain = Domain::new();
+            static RAN: AtomicBool = AtomicBool::new(false);
+            DOMAIN.defer(|| ());
+            DOMAIN.barrier().unwrap();
+            // For threads that are made from now on, and this one.
+            sandbox::refuse(libc::SYS_membarrier, sandbox::When::Always, libc::EPERM);
+            assert!(matches!(DOMAIN.synchronize(), Err(Error::Refused(_))));
+            let guard = DOMAIN.read();
+            DOMAIN.defer(|| RAN.store(true, Ordering::Relaxed));
+            thread::sleep(SOON);
+            assert!(!RAN.load(Ordering::Relaxed));
+            drop(guard);
+        },
+    );
+}

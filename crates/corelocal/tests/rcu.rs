@@ -150,6 +150,26 @@ fn no_free_object_is_read() {
     assert_eq!(poisoned(&DOMAIN, storm::scaled(5_000_000), &wait), 0);
 }
 
+/// Beside threads that take slots from ids and give memory back.
+#[test]
+fn no_free_object_is_read_beside_trims() {
+    static DOMAIN: Domain = Domain::new();
+    static IS_OVER: AtomicBool = AtomicBool::new(false);
+    let trims = thread::spawn(|| {
+        while !IS_OVER.load(Ordering::Relaxed) {
+            let _ = corelocal::percpu::trim();
+            if let Ok(frozen) = corelocal::cid::freeze(0) {
+                drop(frozen);
+            }
+        }
+    });
+    let wait = || DOMAIN.synchronize_timeout(LONG).unwrap();
+    assert_eq!(poisoned(&DOMAIN, storm::scaled(200_000), &wait), 0);
+    IS_OVER.store(true, Ordering::Relaxed);
+    trims.join().unwrap();
+    assert_eq!(DOMAIN.synchronize_timeout(LONG), Ok(()));
+}
+
 /// Without a grace period the same readers find free objects: the test above could fail.
 #[test]
 fn without_a_grace_period_free_objects_are_read() {

@@ -148,7 +148,7 @@ impl Domain {
 
     /// Begins a guard. While it exists, no grace period that begins later ends.
     ///
-    /// Guards nest, and may end in any order. Lock-free and async-signal-safe: two nanoseconds for begin and end, a few
+    /// Guards nest, and may end in any order. Lock-free and async-signal-safe: a few nanoseconds for begin and end, a few
     /// system calls at the domain's first use.
     ///
     /// # Memory ordering

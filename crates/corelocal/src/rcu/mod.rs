@@ -27,7 +27,7 @@
 //! ```
 //!
 //! # Cost
-//! A guard takes two nanoseconds. A grace period takes microseconds: one `membarrier(2)` if no guard is there, else two
+//! A guard takes a few nanoseconds. A grace period takes microseconds: one `membarrier(2)` if no guard is there, else two
 //! or more, and as long as the longest guard. No reader ever waits.
 //!
 //! # Which threads

@@ -160,6 +160,33 @@ fn a_deferred_function_does_not_wait_for_itself() {
     assert_eq!(DOMAIN.deferred_bytes(), 0);
 }
 
+/// The background thread runs the functions of all domains.
+#[test]
+fn a_deferred_function_may_wait_for_another_domain() {
+    static ONE: Domain = Domain::new();
+    static OTHER: Domain = Domain::new();
+    let (sender, receiver) = mpsc::channel();
+    ONE.defer(move || {
+        OTHER.set_limits(100, 100);
+        (0..10).for_each(|_| OTHER.defer_bytes(1000, || ()));
+        sender.send((OTHER.synchronize(), OTHER.barrier())).unwrap();
+    });
+    assert_eq!(receiver.recv_timeout(LONG), Ok((Ok(()), Ok(()))));
+    ONE.barrier().unwrap();
+}
+
+/// An idle background thread is woken.
+#[test]
+fn what_is_deferred_later_runs_without_a_barrier() {
+    static DOMAIN: Domain = Domain::new();
+    for _ in 0..20 {
+        let (sender, receiver) = mpsc::channel();
+        DOMAIN.defer(move || sender.send(()).unwrap());
+        assert_eq!(receiver.recv_timeout(LONG), Ok(()));
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Behind a reader that stays, memory is bounded; all of it goes when the reader ends.
 #[test]
 fn memory_is_bounded() {

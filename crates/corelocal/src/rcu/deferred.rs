@@ -23,6 +23,7 @@ use std::thread;
 use super::domain::Domain;
 use super::error::Error;
 use super::survivors;
+use crate::percpu::{heavy_barrier, light_barrier};
 use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::Errno;
 use crate::sys::forks::{self, Identity};
@@ -79,7 +80,9 @@ static DOMAINS: AtomicPtr<Domain> = AtomicPtr::new(ptr::null_mut());
 static THREAD: AtomicU32 = AtomicU32::new(0);
 /// Counts reasons for the background thread to look; it sleeps on it.
 static WORK: AtomicU32 = AtomicU32::new(0);
-/// 1 while the background thread sleeps without a deadline.
+/// The identity of the background thread.
+static THREAD_IDENTITY: AtomicU64 = AtomicU64::new(0);
+/// 1 while the background thread has nothing to do, and sleeps.
 static IS_IDLE: AtomicU32 = AtomicU32::new(0);
 
 impl Deferred {
@@ -250,7 +253,8 @@ impl Domain {
         // Acquire: partner is the Release in `run_batch`.
         let room = self.deferred.room.load(Ordering::Acquire);
         self.list();
-        if has_thread() || may_have_thread() && start_thread() {
+        // A function of another domain runs on the background thread, which would wait for itself.
+        if !is_thread() && (has_thread() || may_have_thread() && start_thread()) {
             if let Some(errno) = self.deferred.refused() {
                 return Err(Error::Refused(errno));
             }
@@ -270,6 +274,8 @@ impl Domain {
         let item = Box::into_raw(Box::new(Item { head, function })).cast::<Head>();
         let before = self.deferred.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.deferred.push(item, item);
+        // Partner: the barrier of the background thread, which then sees this item, or this thread sees that it is idle.
+        light_barrier();
         let calls = self.deferred.calls.fetch_add(1, Ordering::Relaxed);
         let soft = self.deferred.soft.load(Ordering::Relaxed);
         let is_due = before < soft && before + bytes >= soft;
@@ -428,6 +434,12 @@ fn has_thread() -> bool {
     THREAD.load(Ordering::Relaxed) == forks::generation()
 }
 
+/// Whether the caller is the background thread.
+fn is_thread() -> bool {
+    // Relaxed: a thread sees its own store.
+    THREAD_IDENTITY.load(Ordering::Relaxed) == Identity::of_this_thread().number()
+}
+
 /// Whether this process has several threads already.
 fn may_have_thread() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.take(2).count() > 1)
@@ -469,6 +481,7 @@ fn without_signals<T>(f: impl FnOnce() -> T) -> T {
 }
 
 fn run_for_ever() {
+    THREAD_IDENTITY.store(Identity::of_this_thread().number(), Ordering::Relaxed);
     loop {
         // Acquire: partner is the Release in `provide_runner`.
         let work = WORK.load(Ordering::Acquire);
@@ -477,12 +490,11 @@ fn run_for_ever() {
             has_items |= !domain.deferred.list.load(Ordering::Relaxed).is_null();
         }
         if !has_items {
-            // SeqCst: either this thread sees the item that is pushed now, or its pusher sees that it is idle.
-            IS_IDLE.store(1, Ordering::SeqCst);
-            core::sync::atomic::fence(Ordering::SeqCst);
+            IS_IDLE.store(1, Ordering::Relaxed);
+            // Partner: the barrier in `defer_now`. Refused, a call may miss that this thread is idle: so it looks now and
+            // then.
+            let most = heavy_barrier().is_err().then(|| Deadline::after(Duration::from_millis(20)));
             if domains().all(|domain| domain.deferred.list.load(Ordering::Relaxed).is_null()) {
-                // A pusher may miss that this thread is idle: so it looks now and then.
-                let most = Some(Deadline::after(Duration::from_millis(20)));
                 sleep::wait(&WORK, work, most, Scope::Private);
             }
             IS_IDLE.store(0, Ordering::Relaxed);

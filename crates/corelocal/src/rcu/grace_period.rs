@@ -119,7 +119,6 @@ impl Number {
 pub(super) struct Progress(AtomicU64);
 
 impl Progress {
-    #[cfg_attr(loom, allow(dead_code))]
     #[cfg(not(loom))]
     pub(super) const fn new() -> Progress {
         Progress(AtomicU64::new(0))

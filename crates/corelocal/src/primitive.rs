@@ -55,6 +55,8 @@ pub(crate) mod cell {
 }
 
 pub(crate) mod global {
+    #[cfg(all(feature = "std", not(loom)))]
+    pub(crate) use core::sync::atomic::AtomicI64;
     pub(crate) use core::sync::atomic::{
         AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };

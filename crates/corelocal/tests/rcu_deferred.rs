@@ -5,6 +5,7 @@ mod forked;
 mod sandbox;
 mod storm;
 
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -122,7 +123,7 @@ fn no_dropped_version_is_read() {
 }
 
 #[test]
-fn functions_run_in_order_after_a_grace_period() {
+fn functions_run_after_a_grace_period() {
     static DOMAIN: Domain = Domain::new();
     static RAN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
     let guard = DOMAIN.read();
@@ -131,7 +132,9 @@ fn functions_run_in_order_after_a_grace_period() {
     assert!(RAN.lock().unwrap().is_empty() && DOMAIN.deferred_bytes() > 0);
     drop(guard);
     DOMAIN.barrier().unwrap();
-    assert_eq!(*RAN.lock().unwrap(), (0..1000).collect::<Vec<_>>());
+    let mut ran = RAN.lock().unwrap();
+    ran.sort_unstable();
+    assert!(ran.iter().copied().eq(0..1000));
 }
 
 #[test]
@@ -173,6 +176,38 @@ fn a_deferred_function_may_wait_for_another_domain() {
     });
     assert_eq!(receiver.recv_timeout(LONG), Ok((Ok(()), Ok(()))));
     ONE.barrier().unwrap();
+}
+
+/// A reader that stays delays the functions of its domain only.
+#[test]
+fn a_reader_delays_no_other_domain() {
+    static ONE: Domain = Domain::new();
+    static OTHER: Domain = Domain::new();
+    let guard = ONE.read();
+    for domain in [&ONE, &OTHER, &ONE] {
+        let (sender, receiver) = mpsc::channel();
+        domain.defer(move || sender.send(()).unwrap());
+        let ran = receiver.recv_timeout(if ptr::eq(domain, &ONE) { SOON } else { LONG });
+        assert_eq!(ran.is_ok(), ptr::eq(domain, &OTHER));
+    }
+    drop(guard);
+    ONE.barrier().unwrap();
+}
+
+/// A function that forks, in the child: it is still a deferred function there, and the others run.
+#[test]
+fn a_deferred_function_may_fork() {
+    static DOMAIN: Domain = Domain::new();
+    static RAN: AtomicU64 = AtomicU64::new(0);
+    let count = || _ = RAN.fetch_add(1, Ordering::Relaxed);
+    forked::judge(move || {
+        DOMAIN.defer(|| {
+            forked::judge(|| DOMAIN.barrier() == Err(Error::InCallback)).succeeds();
+        });
+        (0..100).for_each(|_| DOMAIN.defer(count));
+        DOMAIN.barrier() == Ok(()) && RAN.load(Ordering::Relaxed) == 100
+    })
+    .succeeds();
 }
 
 /// An idle background thread is woken.

@@ -1,101 +1,119 @@
 //! Functions that run after a grace period.
 //!
 //! # Data flow
-//! `defer` → a box on the domain's list. A batch, all of the list, waits for one grace period; then its functions run, in
-//! the order of their calls. In a process of several threads one background thread does this for all domains. In a
-//! process of one thread, which never gets a second one, `defer` does it now and then.
+//! `defer` → the core's part of one of two queues, and its bytes → the core's word `near`, from which they go to `total`
+//! in larger amounts. The *runner* makes the other queue the current one, takes the items of the former one as a batch,
+//! waits for a grace period, and runs their functions. The runner is the background thread (`background.rs`) in a process
+//! of several threads. In a process of one thread, which never gets a second one, `defer` takes its steps now and then.
 //!
 //! # Invariants
-//! 1. One thread at a time takes a batch and runs it, the *runner*. So batches run in the order of their calls. A runner
-//!    that a fork left behind is replaced, and its batch is lost in the child: it stays allocated.
-//! 2. `bytes` is what the items on the list and in the batch take. It falls after an item has run, so what is deferred
-//!    never exceeds the hard limit by more than what threads push that hold guards, and so cannot wait.
-//! 3. Items refer to nothing that ends: domains are statics, and functions are `'static`.
+//! 1. One thread at a time is the runner: it holds [`Deferred::runner`]. A runner that a fork left behind is replaced, and
+//!    its batch is lost in the child: it stays allocated.
+//! 2. The grace period of a batch begins after its last item has been taken, and so after what the item's function frees
+//!    was made unreachable.
+//! 3. `takes` counts batches that have begun, `runs` those that have ended. Calls push to the queue `takes % 2`, and the
+//!    next batch is of that queue. So what was deferred before `takes` was `n` is in batch `n + 1` or earlier, and batches
+//!    are not prolonged by later calls.
+//! 4. `total` lacks less than `chunk` bytes for each core. `ceiling` is the hard limit less that. `total` falls after a
+//!    function has run, so deferred memory exceeds the hard limit only by what threads defer that cannot wait.
+//! 5. A fork may come between a push and the count of its bytes, or between a run and its subtraction. So a child takes
+//!    all items for its first batch, and sets the total to their bytes.
+//! 6. Items refer to nothing that ends: domains are statics, and functions are `'static`.
 
+use core::cell::UnsafeCell;
 use core::mem;
 use core::ptr;
+use core::sync::atomic::fence;
 use core::time::Duration;
+use std::alloc::{Layout, handle_alloc_error};
 use std::boxed::Box;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::mpsc;
-use std::thread;
+use std::vec::Vec;
 
-use super::domain::Domain;
+use super::background;
+use super::deferral::Deferral;
+use super::domain::{Domain, Ticket};
 use super::error::Error;
 use super::survivors;
-use crate::percpu::{heavy_barrier, light_barrier};
-use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use crate::sys::Errno;
+use crate::cid;
+use crate::percpu::{Queue, Word, light_barrier};
+use crate::primitive::global::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::forks::{self, Identity};
 use crate::sys::futex::{Deadline, Scope};
-use crate::sys::sleep;
+use crate::sys::{Errno, sleep};
 
-/// How long the background thread collects items before it waits for a grace period, unless the soft limit is reached.
-const COLLECT: Duration = Duration::from_millis(2);
-/// In a process of one thread, every so many calls look whether a grace period has ended.
-const CALLS: u64 = 64;
-
-/// One deferred function: the head of an `Item<F>`.
-struct Head {
-    next: *mut Head,
-    bytes: usize,
-    /// Frees the item, and runs its function.
-    run: unsafe fn(*mut Head),
-}
-
-#[repr(C)]
-struct Item<F> {
-    head: Head,
-    function: F,
-}
+/// The most bytes that a core collects before it adds them to the total.
+const LONGEST_CHUNK: usize = 16 << 10;
+/// The bytes of functions that have run are subtracted after so many functions.
+const RUN_AT_ONCE: u32 = 64;
 
 /// What a domain defers.
 pub(super) struct Deferred {
-    list: AtomicPtr<Head>,
-    bytes: AtomicUsize,
+    queues: [Queue<Deferral>; 2],
+    near: Word,
+    /// What cores have added of their bytes, less what has run.
+    total: AtomicI64,
+    /// 0 until the first call has set it and `ceiling`. (4)
+    chunk: AtomicUsize,
+    ceiling: AtomicI64,
     soft: AtomicUsize,
     hard: AtomicUsize,
-    /// The number of calls.
-    calls: AtomicU64,
+    takes: AtomicU64,
+    runs: AtomicU64,
+    /// `barrier` waits until so many batches have run.
+    wanted: AtomicU64,
     panics: AtomicU64,
     /// The identity of the runner; 0 if there is none.
     runner: AtomicU64,
-    /// The bytes of the runner's batch that have not run yet, so that a child can subtract what it has lost.
-    of_batch: AtomicUsize,
+    batch: UnsafeCell<Batch>,
+    /// 1 while there are items in the batch.
+    has_batch: AtomicU32,
+    /// The generation of the process whose bytes are counted. (5)
+    counted_in: AtomicU32,
     /// 1 while the runner is in the functions of its batch.
     is_running: AtomicU32,
     /// The error with which the kernel refused the last grace period; 0 if it did not.
     refused: AtomicU32,
-    /// Counts batches that have run; threads at the hard limit sleep on it.
-    room: AtomicU32,
-    /// The next domain in the list of all that have deferred something.
-    next: AtomicPtr<Domain>,
+    /// Counts batches that have run; threads that wait for them sleep on it.
+    pub(super) room: AtomicU32,
+    /// The next domain in the list of all that have deferred something (`background.rs`).
+    pub(super) next: AtomicPtr<Domain>,
     /// 1 once the domain is in that list.
-    is_listed: AtomicU32,
+    pub(super) is_listed: AtomicU32,
 }
 
-/// All domains that have deferred something.
-static DOMAINS: AtomicPtr<Domain> = AtomicPtr::new(ptr::null_mut());
-/// The generation of the process that has the background thread; 0 before the first.
-static THREAD: AtomicU32 = AtomicU32::new(0);
-/// Counts reasons for the background thread to look; it sleeps on it.
-static WORK: AtomicU32 = AtomicU32::new(0);
-/// The identity of the background thread.
-static THREAD_IDENTITY: AtomicU64 = AtomicU64::new(0);
-/// 1 while the background thread has nothing to do, and sleeps.
-static IS_IDLE: AtomicU32 = AtomicU32::new(0);
+// SAFETY: `batch` is accessed by the runner only. (1)
+unsafe impl Sync for Deferred {}
+
+/// Items that wait for a grace period.
+struct Batch {
+    items: Vec<Deferral>,
+    ticket: Option<Ticket>,
+}
+
+/// The calling thread is the runner while this exists.
+struct Runner<'a> {
+    deferred: &'a Deferred,
+}
 
 impl Deferred {
     pub(super) const fn new() -> Deferred {
         Deferred {
-            list: AtomicPtr::new(ptr::null_mut()),
-            bytes: AtomicUsize::new(0),
+            queues: [Queue::new(), Queue::new()],
+            near: Word::new(),
+            total: AtomicI64::new(0),
+            chunk: AtomicUsize::new(0),
+            ceiling: AtomicI64::new(i64::MAX),
             soft: AtomicUsize::new(1 << 20),
             hard: AtomicUsize::new(64 << 20),
-            calls: AtomicU64::new(0),
+            takes: AtomicU64::new(0),
+            runs: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
             panics: AtomicU64::new(0),
             runner: AtomicU64::new(0),
-            of_batch: AtomicUsize::new(0),
+            batch: UnsafeCell::new(Batch { items: Vec::new(), ticket: None }),
+            has_batch: AtomicU32::new(0),
+            counted_in: AtomicU32::new(0),
             is_running: AtomicU32::new(0),
             refused: AtomicU32::new(0),
             room: AtomicU32::new(0),
@@ -107,47 +125,103 @@ impl Deferred {
     /// Whether the caller is a deferred function of this domain.
     pub(super) fn is_running_here(&self) -> bool {
         // Relaxed: a thread sees its own store.
-        let runner = self.runner.load(Ordering::Relaxed);
-        runner != 0
-            && runner == Identity::of_this_thread().number()
-            && self.is_running.load(Ordering::Relaxed) != 0
+        let (runner, me) = (self.runner.load(Ordering::Relaxed), Identity::of_this_thread());
+        let runner_is_here = || {
+            let runner = Identity::of_number(runner);
+            // In a child that the function itself has made, too.
+            runner.is_alike(me) && !runner.is_gone(me)
+        };
+        runner != 0 && runner_is_here() && self.is_running.load(Ordering::Relaxed) != 0
     }
 
-    fn refused(&self) -> Option<Errno> {
+    /// The error with which the kernel refuses grace periods.
+    pub(super) fn refused(&self) -> Option<Errno> {
         let errno = self.refused.load(Ordering::Relaxed);
         (errno != 0).then_some(Errno(errno as i32))
     }
 
-    fn push(&self, first: *mut Head, last: *mut Head) {
-        let mut head = self.list.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: the caller's item, which no other thread has yet.
-            unsafe { (*last).next = head };
-            // Release: partner is the Acquire in `take`.
-            match self.list.compare_exchange_weak(head, first, Ordering::Release, Ordering::Relaxed)
-            {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
+    /// Whether a grace period is due at once.
+    pub(super) fn is_due(&self) -> bool {
+        self.total.load(Ordering::Relaxed) >= self.soft.load(Ordering::Relaxed) as i64
     }
 
-    /// All items, the first call first.
-    fn take(&self) -> *mut Head {
-        // Acquire: partner is the Release in `push`.
-        let mut from = self.list.swap(ptr::null_mut(), Ordering::Acquire);
-        let mut batch = ptr::null_mut();
-        while !from.is_null() {
-            // SAFETY: items of the list, which this thread has taken.
-            let next = unsafe { mem::replace(&mut (*from).next, batch) };
-            batch = mem::replace(&mut from, next);
+    /// Whether there is something for a runner.
+    pub(super) fn has_work(&self) -> bool {
+        let is_behind = |runs: u64| runs < self.wanted.load(Ordering::Relaxed);
+        self.has_batch.load(Ordering::Relaxed) != 0
+            || is_behind(self.runs.load(Ordering::Relaxed))
+            || self.queues.iter().any(|queue| !queue.is_empty())
+    }
+
+    fn runner(&self) -> Option<Runner<'_>> {
+        let me = Identity::of_this_thread();
+        let before = self.runner.load(Ordering::Relaxed);
+        let is_free = before == 0 || Identity::of_number(before).is_gone(me);
+        // Acquire: partner is the Release of the runner before.
+        let taken = is_free
+            && self
+                .runner
+                .compare_exchange(before, me.number(), Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        if taken && before != 0 {
+            // What a runner that is gone left behind is lost. (1)
+            // SAFETY: this thread is the runner, and the old value, which may be half-written, is not used.
+            unsafe { self.batch.get().write(Batch { items: Vec::new(), ticket: None }) };
+            self.is_running.store(0, Ordering::Relaxed);
+            self.ends_batch();
         }
-        batch
+        taken.then_some(Runner { deferred: self })
+    }
+
+    /// The batch has run, or is lost.
+    fn ends_batch(&self) {
+        self.has_batch.store(0, Ordering::Relaxed);
+        // Release: partner is the Acquire in `barrier`.
+        self.runs.store(self.takes.load(Ordering::Relaxed), Ordering::Release);
+    }
+
+    /// Adds the core's bytes to the total. Whether the soft limit was reached by it.
+    #[cold]
+    fn add_to_total(&self) -> bool {
+        let bytes = self.near.exchange(0) as i64;
+        let before = self.total.fetch_add(bytes, Ordering::Relaxed);
+        let soft = self.soft.load(Ordering::Relaxed) as i64;
+        if self.chunk.load(Ordering::Relaxed) == 0 {
+            self.divide();
+        }
+        before < soft && before + bytes >= soft
+    }
+
+    /// Sets `chunk` and `ceiling`. (4)
+    fn divide(&self) {
+        let (hard, cores) = (self.hard.load(Ordering::Relaxed), cid::capacity() as usize);
+        let chunk = (hard / 16 / cores).clamp(1, LONGEST_CHUNK);
+        let ceiling = hard.saturating_sub(chunk * cores) as i64;
+        self.ceiling.store(ceiling, Ordering::Relaxed);
+        self.chunk.store(chunk, Ordering::Relaxed);
+    }
+
+    /// The bytes that are not in the total yet.
+    fn near(&self) -> i64 {
+        self.near.iter().map(|(_, bytes)| bytes as i64).sum()
+    }
+
+    fn has_room(&self) -> bool {
+        // Relaxed: a limit.
+        self.total.load(Ordering::Relaxed) <= self.ceiling.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Runner<'_> {
+    fn drop(&mut self) {
+        // Release: partner is the Acquire in `runner`.
+        self.deferred.runner.store(0, Ordering::Release);
     }
 }
 
 /// Calls of these functions at the hard limit wait until there is room, except under a guard, of whichever domain, and in
-/// deferred functions. There they would wait for themselves; so they exceed the limit.
+/// deferred functions. There they would wait for themselves; so they exceed the limit. Functions run in no particular
+/// order.
 impl Domain {
     /// Sets the limits for deferred memory, in bytes.
     ///
@@ -157,11 +231,13 @@ impl Domain {
         // Relaxed: numbers without further meaning.
         self.deferred.soft.store(soft.min(hard), Ordering::Relaxed);
         self.deferred.hard.store(hard, Ordering::Relaxed);
+        self.deferred.divide();
     }
 
-    /// The bytes that are deferred now.
+    /// The bytes that are deferred now. Linear in the number of cores in use.
     pub fn deferred_bytes(&self) -> usize {
-        self.deferred.bytes.load(Ordering::Relaxed)
+        // Below 0 while a function has run before its bytes are counted.
+        (self.deferred.total.load(Ordering::Relaxed) + self.deferred.near()).max(0) as usize
     }
 
     /// How many deferred functions have panicked. The others run all the same.
@@ -174,16 +250,19 @@ impl Domain {
     /// It runs on a background thread (`corelocal-rcu`) in a process of several threads, else in a later call of this
     /// function. It counts with its own size; a function that frees more memory should say so:
     /// [`defer_bytes`](Self::defer_bytes).
+    ///
+    /// A few nanoseconds, without a locked instruction. A function of more than 8 bytes is put into a box.
     pub fn defer(&'static self, run: impl FnOnce() + Send + 'static) {
         self.defer_bytes(0, run);
     }
 
     /// Like [`defer`](Self::defer), for a function that frees so many bytes besides its own.
+    #[inline]
     pub fn defer_bytes(&'static self, bytes: usize, run: impl FnOnce() + Send + 'static) {
-        if !self.has_room() {
+        if !self.deferred.has_room() {
             self.wait_for_room();
         }
-        self.defer_now(bytes, run);
+        self.defer_now(Deferral::new(bytes, run));
     }
 
     /// Like [`defer_bytes`](Self::defer_bytes), but returns the function at the hard limit instead of waiting.
@@ -195,49 +274,43 @@ impl Domain {
         bytes: usize,
         run: F,
     ) -> Result<(), F> {
-        if !self.has_room() {
+        if !self.deferred.has_room() {
             return Err(run);
         }
-        self.defer_now(bytes, run);
+        self.defer_now(Deferral::new(bytes, run));
         Ok(())
     }
 
     /// Drops the value after a grace period. It counts with its size.
+    #[inline]
     pub fn defer_drop<T: ?Sized + Send + 'static>(&'static self, value: Box<T>) {
         self.defer_bytes(size_of_val(&*value), move || drop(value));
     }
 
-    /// Waits until all functions that were deferred before the call have run.
+    /// Waits until all functions that were deferred before the call have run: two grace periods at most.
     ///
     /// # Errors
     /// [`Error::InCallback`] in a deferred function of this domain, [`Error::Refused`] as for
     /// [`synchronize`](Self::synchronize).
     pub fn barrier(&'static self) -> Result<(), Error> {
-        if self.deferred.is_running_here() {
+        let deferred = &self.deferred;
+        if deferred.is_running_here() {
             return Err(Error::InCallback);
         }
-        let (done, is_done) = mpsc::channel();
-        self.defer_now(0, move || {
-            let _ = done.send(());
-        });
-        loop {
-            match is_done.try_recv() {
-                // Disconnected: the function has been called, too, since nothing else drops it.
-                Ok(()) | Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
-                Err(mpsc::TryRecvError::Empty) => {}
-            }
+        // SeqCst: partner is the fence in `take`. A batch that this load does not see yet finds what was deferred.
+        fence(Ordering::SeqCst);
+        let last = deferred.takes.load(Ordering::Relaxed) + 2; // (3)
+        deferred.wanted.fetch_max(last, Ordering::Relaxed);
+        // Acquire: partner is the Release in `ends_batch`.
+        while deferred.runs.load(Ordering::Acquire) < last {
             self.wait_for_runner()?;
         }
-    }
-
-    fn has_room(&self) -> bool {
-        // Relaxed: a limit.
-        self.deferred.bytes.load(Ordering::Relaxed) < self.deferred.hard.load(Ordering::Relaxed)
+        Ok(())
     }
 
     #[cold]
     fn wait_for_room(&'static self) {
-        while !self.has_room()
+        while !self.deferred.has_room()
             && survivors::of_this_thread() == 0
             && !self.deferred.is_running_here()
         {
@@ -248,19 +321,17 @@ impl Domain {
         }
     }
 
-    /// Lets a batch run, by the background thread or here, and waits for a while.
+    /// Lets the runner go on, here if there is no other thread for it, and waits for a while.
     fn wait_for_runner(&'static self) -> Result<(), Error> {
-        // Acquire: partner is the Release in `run_batch`.
+        // Acquire: partner is the Release in `run`.
         let room = self.deferred.room.load(Ordering::Acquire);
-        self.list();
-        // A function of another domain runs on the background thread, which would wait for itself.
-        if !is_thread() && (has_thread() || may_have_thread() && start_thread()) {
+        background::list(self);
+        if background::is_there_for_others() {
             if let Some(errno) = self.deferred.refused() {
                 return Err(Error::Refused(errno));
             }
-            WORK.fetch_add(1, Ordering::Release);
-            sleep::wake(&WORK, 1, Scope::Private);
-        } else if self.run_batch(true)? {
+            background::wake();
+        } else if self.run()? {
             return Ok(());
         }
         let soon = Some(Deadline::after(Duration::from_millis(1)));
@@ -268,244 +339,105 @@ impl Domain {
         Ok(())
     }
 
-    fn defer_now<F: FnOnce() + Send + 'static>(&'static self, bytes: usize, function: F) {
-        let bytes = bytes + size_of::<Item<F>>();
-        let head = Head { next: ptr::null_mut(), bytes, run: run::<F> };
-        let item = Box::into_raw(Box::new(Item { head, function })).cast::<Head>();
-        let before = self.deferred.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.deferred.push(item, item);
+    #[inline]
+    fn defer_now(&'static self, item: Deferral) {
+        let deferred = &self.deferred;
+        let bytes = item.bytes();
+        // Relaxed: either queue will do. (3)
+        let queue = &deferred.queues[deferred.takes.load(Ordering::Relaxed) as usize % 2];
+        if queue.push(item).is_err() {
+            handle_alloc_error(Layout::new::<Deferral>());
+        }
         // Partner: the barrier of the background thread, which then sees this item, or this thread sees that it is idle.
         light_barrier();
-        let calls = self.deferred.calls.fetch_add(1, Ordering::Relaxed);
-        let soft = self.deferred.soft.load(Ordering::Relaxed);
-        let is_due = before < soft && before + bytes >= soft;
-        if is_due || calls % CALLS == 0 || IS_IDLE.load(Ordering::Relaxed) != 0 {
-            self.provide_runner(is_due, calls);
+        let near = deferred.near.add_fetch(bytes as u64);
+        // Relaxed: 0 is the first call.
+        if near >= deferred.chunk.load(Ordering::Relaxed) as u64 || background::is_idle() {
+            self.provide_runner();
         }
     }
 
     /// Ensures that the items run: by the background thread, or here.
     #[cold]
-    fn provide_runner(&'static self, is_due: bool, calls: u64) {
-        self.list();
-        let is_idle = IS_IDLE.swap(0, Ordering::Relaxed) != 0;
-        // To count threads takes microseconds.
-        let may_start = is_due || calls % (16 * CALLS) == 0;
-        if has_thread() || may_start && may_have_thread() && start_thread() {
-            if is_due || is_idle {
-                WORK.fetch_add(1, Ordering::Release);
-                sleep::wake(&WORK, 1, Scope::Private);
-            }
-        } else if self.start_poll().is_complete() == Ok(true) {
-            // Probably another one ends at once, too. Otherwise the items stay.
-            let _ = self.run_batch(false);
+    #[inline(never)]
+    fn provide_runner(&'static self) {
+        let is_due = self.deferred.add_to_total();
+        background::list(self);
+        if !background::is_provided(is_due) {
+            // Refused: the items stay.
+            let _ = self.run();
         }
     }
 
-    /// Enters the domain into the list of all.
-    fn list(&'static self) {
-        if self.deferred.is_listed.swap(1, Ordering::Relaxed) != 0 {
-            return;
-        }
-        let mut head = DOMAINS.load(Ordering::Relaxed);
-        loop {
-            self.deferred.next.store(head, Ordering::Relaxed);
-            let own = ptr::from_ref(self).cast_mut();
-            // Release: partner is the Acquire in `domains`.
-            match DOMAINS.compare_exchange(head, own, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
-    }
-
-    /// Runs all items that are there. Unless it `may_wait`, only if the grace period ends at once. False if there was
-    /// nothing to do, or another thread is at it.
-    fn run_batch(&'static self, may_wait: bool) -> Result<bool, Error> {
+    /// Goes on as the runner, without blocking. True if a batch has run.
+    pub(super) fn run(&'static self) -> Result<bool, Error> {
         let deferred = &self.deferred;
-        let me = Identity::of_this_thread();
-        if deferred.list.load(Ordering::Relaxed).is_null() {
-            return Ok(false);
+        let Some(runner) = deferred.runner() else { return Ok(false) };
+        // SAFETY: this thread is the runner until the end of this function, and refers to it nowhere else. (1)
+        let batch = unsafe { &mut *deferred.batch.get() };
+        if batch.ticket.is_none() {
+            deferred.take(batch);
         }
-        let runner = deferred.runner.load(Ordering::Relaxed);
-        let is_free = runner == 0 || Identity::of_number(runner).is_gone(me);
-        // Acquire: partner is the Release at the end.
-        if !is_free
-            || deferred
-                .runner
-                .compare_exchange(runner, me.number(), Ordering::Acquire, Ordering::Relaxed)
-                .is_err()
-        {
-            return Ok(false);
+        let generation = forks::generation();
+        if deferred.counted_in.load(Ordering::Relaxed) != generation {
+            deferred.recount(batch);
+            deferred.counted_in.store(generation, Ordering::Relaxed);
         }
-        // What a runner that is gone left behind is lost. (1)
-        let lost = deferred.of_batch.swap(0, Ordering::Relaxed);
-        deferred.bytes.fetch_sub(lost, Ordering::Relaxed);
-        deferred.is_running.store(0, Ordering::Relaxed);
-        let batch = deferred.take();
-        deferred.of_batch.store(bytes_of(batch), Ordering::Relaxed);
-        let ended = if may_wait {
-            self.synchronize().map(|()| true)
-        } else {
-            self.start_poll().is_complete()
-        };
-        let has_run = ended == Ok(true) && !batch.is_null();
-        if has_run {
-            deferred.is_running.store(1, Ordering::Relaxed);
-            self.run_all(batch);
-            deferred.is_running.store(0, Ordering::Relaxed);
-        } else if !batch.is_null() {
-            // The last one of the batch is the first one on the list again.
-            deferred.of_batch.store(0, Ordering::Relaxed);
-            deferred.put_back(batch);
-        }
+        // Order: invariant 2.
+        let ticket = batch.ticket.get_or_insert_with(|| self.start_poll());
+        let ended = if batch.items.is_empty() { Ok(true) } else { ticket.is_complete() };
         let refused = if let Err(Error::Refused(errno)) = ended { errno.0 } else { 0 };
         deferred.refused.store(refused as u32, Ordering::Relaxed);
-        // Release: partners are the Acquires in `wait_for_runner` and above.
-        deferred.runner.store(0, Ordering::Release);
-        if has_run {
+        if ended? {
+            batch.ticket = None;
+            deferred.is_running.store(1, Ordering::Relaxed);
+            deferred.run_all(&mut batch.items);
+            deferred.is_running.store(0, Ordering::Relaxed);
+            deferred.ends_batch();
+            drop(runner);
+            // Release: partner is the Acquire in `wait_for_runner`.
             deferred.room.fetch_add(1, Ordering::Release);
             sleep::wake(&deferred.room, u32::MAX, Scope::Private);
+            return Ok(true);
         }
-        ended.map(|_| has_run)
-    }
-
-    fn run_all(&'static self, mut batch: *mut Head) {
-        let deferred = &self.deferred;
-        while !batch.is_null() {
-            // SAFETY: items of the batch, which this thread has taken.
-            let (next, bytes, run) = unsafe { ((*batch).next, (*batch).bytes, (*batch).run) };
-            // SAFETY: a boxed item whose function is `run`'s, once.
-            if panic::catch_unwind(AssertUnwindSafe(|| unsafe { run(batch) })).is_err() {
-                deferred.panics.fetch_add(1, Ordering::Relaxed);
-            }
-            deferred.of_batch.fetch_sub(bytes, Ordering::Relaxed);
-            deferred.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            batch = next;
-        }
+        Ok(false)
     }
 }
 
 impl Deferred {
-    /// Puts a batch, the first call first, under what is on the list by now.
-    fn put_back(&self, batch: *mut Head) {
-        // Later calls come before it on the list. Their order is that of the next batch only if nothing came in between;
-        // else these run before the others: both were deferred, and no order is promised between threads.
-        let (mut first, mut rest) = (ptr::null_mut::<Head>(), batch);
-        let last = batch;
-        while !rest.is_null() {
-            // SAFETY: items of the batch, which this thread has taken.
-            let next = unsafe { mem::replace(&mut (*rest).next, first) };
-            first = mem::replace(&mut rest, next);
-        }
-        self.push(first, last);
+    /// Takes what is in the current queue. The other one is current from now on.
+    fn take(&self, batch: &mut Batch) {
+        let takes = self.takes.fetch_add(1, Ordering::Relaxed);
+        // SeqCst: partner is the fence in `barrier`.
+        fence(Ordering::SeqCst);
+        self.queues[takes as usize % 2].take_all(&mut batch.items);
+        self.has_batch.store(u32::from(!batch.items.is_empty()), Ordering::Relaxed);
     }
-}
 
-/// The bytes of a batch that the calling thread has taken.
-fn bytes_of(batch: *mut Head) -> usize {
-    let (mut all, mut at) = (0, batch);
-    while !at.is_null() {
-        // SAFETY: items of the batch, which no other thread has.
-        let head = unsafe { &*at };
-        (all, at) = (all + head.bytes, head.next);
+    /// Takes everything, and counts it. (5)
+    fn recount(&self, batch: &mut Batch) {
+        batch.ticket = None;
+        self.queues.iter().for_each(|queue| queue.take_all(&mut batch.items));
+        self.has_batch.store(u32::from(!batch.items.is_empty()), Ordering::Relaxed);
+        let bytes: usize = batch.items.iter().map(Deferral::bytes).sum();
+        self.total.store(bytes as i64 - self.near(), Ordering::Relaxed);
     }
-    all
-}
 
-/// Frees an item, and runs its function.
-///
-/// # Safety
-/// - `head` is that of a boxed `Item<F>`, which the caller owns.
-unsafe fn run<F: FnOnce()>(head: *mut Head) {
-    // SAFETY: the caller owns this boxed item.
-    let item = unsafe { Box::from_raw(head.cast::<Item<F>>()) };
-    (item.function)();
-}
-
-fn domains() -> impl Iterator<Item = &'static Domain> {
-    // Acquire: partner is the Release in `list`.
-    // SAFETY: null, or a static domain (3).
-    let of = |at: &AtomicPtr<Domain>| unsafe { at.load(Ordering::Acquire).as_ref::<'static>() };
-    core::iter::successors(of(&DOMAINS), move |domain| of(&domain.deferred.next))
-}
-
-fn has_thread() -> bool {
-    THREAD.load(Ordering::Relaxed) == forks::generation()
-}
-
-/// Whether the caller is the background thread.
-fn is_thread() -> bool {
-    // Relaxed: a thread sees its own store.
-    THREAD_IDENTITY.load(Ordering::Relaxed) == Identity::of_this_thread().number()
-}
-
-/// Whether this process has several threads already.
-fn may_have_thread() -> bool {
-    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.take(2).count() > 1)
-}
-
-/// Starts the background thread of this process. False if it cannot be made.
-fn start_thread() -> bool {
-    let generation = forks::generation();
-    let before = THREAD.load(Ordering::Relaxed);
-    // Relaxed: what the thread reads is published by itself.
-    let is_first = before != generation
-        && THREAD
-            .compare_exchange(before, generation, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok();
-    if !is_first {
-        return has_thread();
-    }
-    let is_made = without_signals(|| {
-        thread::Builder::new().name("corelocal-rcu".into()).spawn(run_for_ever).is_ok()
-    });
-    if !is_made {
-        THREAD.store(0, Ordering::Relaxed);
-    }
-    is_made
-}
-
-/// Runs `f` with all signals blocked, so that a thread that it makes handles none of the program's.
-fn without_signals<T>(f: impl FnOnce() -> T) -> T {
-    let (mut all, mut before) = (mem::MaybeUninit::uninit(), mem::MaybeUninit::uninit());
-    // SAFETY: places for results, initialised in this order.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-    }
-    let result = f();
-    // SAFETY: the mask that the call above has stored.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
-    result
-}
-
-fn run_for_ever() {
-    THREAD_IDENTITY.store(Identity::of_this_thread().number(), Ordering::Relaxed);
-    loop {
-        // Acquire: partner is the Release in `provide_runner`.
-        let work = WORK.load(Ordering::Acquire);
-        let mut has_items = false;
-        for domain in domains() {
-            has_items |= !domain.deferred.list.load(Ordering::Relaxed).is_null();
-        }
-        if !has_items {
-            IS_IDLE.store(1, Ordering::Relaxed);
-            // Partner: the barrier in `defer_now`. Refused, a call may miss that this thread is idle: so it looks now and
-            // then.
-            let most = heavy_barrier().is_err().then(|| Deadline::after(Duration::from_millis(20)));
-            if domains().all(|domain| domain.deferred.list.load(Ordering::Relaxed).is_null()) {
-                sleep::wait(&WORK, work, most, Scope::Private);
+    /// Runs the functions.
+    fn run_all(&self, items: &mut Vec<Deferral>) {
+        const KEPT: usize = 4096;
+        let (mut ran, mut bytes) = (0, 0);
+        for item in items.drain(..) {
+            bytes += item.bytes() as i64;
+            if panic::catch_unwind(AssertUnwindSafe(|| item.run())).is_err() {
+                self.panics.fetch_add(1, Ordering::Relaxed);
             }
-            IS_IDLE.store(0, Ordering::Relaxed);
-            continue;
-        }
-        sleep::wait(&WORK, work, Some(Deadline::after(COLLECT)), Scope::Private);
-        for domain in domains() {
-            // Refused: the items stay, and this thread looks again later.
-            if domain.run_batch(true).is_err() {
-                sleep::nap(Duration::from_millis(100));
+            ran += 1;
+            if ran % RUN_AT_ONCE == 0 {
+                self.total.fetch_sub(mem::take(&mut bytes), Ordering::Relaxed);
             }
         }
+        self.total.fetch_sub(bytes, Ordering::Relaxed);
+        items.shrink_to(KEPT);
     }
 }

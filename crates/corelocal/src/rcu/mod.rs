@@ -44,6 +44,10 @@
 //! happens in a forked child.
 
 #[cfg(all(feature = "std", not(loom)))]
+mod background;
+#[cfg(all(feature = "std", not(loom)))]
+mod deferral;
+#[cfg(all(feature = "std", not(loom)))]
 mod deferred;
 #[cfg(not(loom))]
 mod domain;
@@ -63,7 +67,7 @@ pub use error::Error;
 #[cfg(not(loom))]
 pub use global::*;
 #[cfg(all(feature = "std", not(loom)))]
-pub use pointer::{NotCurrent, Pointer, Rcu, Shared};
+pub use pointer::{NeverNull, NotCurrent, Pointer, Rcu, Shared};
 
 /// The functions of the global domain.
 #[cfg(not(loom))]

@@ -23,7 +23,6 @@ use crate::primitive::global::{AtomicPtr, Ordering};
 /// - `into_raw` and `from_raw` convert a value into a pointer and back, and nothing but `from_raw` or `borrow` uses the
 ///   pointer.
 /// - `borrow` returns a reference that is valid as long as the value is not dropped.
-/// - Only an `Option` has null pointers.
 pub unsafe trait Pointer: Sized {
     /// What it points to.
     type Target;
@@ -70,86 +69,65 @@ pub unsafe trait Shared: Pointer {
     unsafe fn clone_raw(at: *mut Self::Target) -> Self;
 }
 
-// SAFETY: as the methods' texts say, with the conversions of `Box`.
-unsafe impl<T> Pointer for Box<T> {
-    type Target = T;
-    type Ref<'g>
-        = &'g T
-    where
-        T: 'g;
+/// The pointers that are never null.
+macro_rules! plain {
+    ($($pointer:ident)+) => {
+        $(
+            // SAFETY: the conversions of the standard library, in both directions.
+            unsafe impl<T> Pointer for $pointer<T> {
+                type Target = T;
+                type Ref<'g>
+                    = &'g T
+                where
+                    T: 'g;
 
-    #[inline(always)]
-    fn into_raw(this: Self) -> *mut T {
-        Box::into_raw(this)
-    }
+                #[inline(always)]
+                fn into_raw(this: Self) -> *mut T {
+                    $pointer::into_raw(this) as *mut T
+                }
 
-    unsafe fn from_raw(at: *mut T) -> Self {
-        // SAFETY: the caller guarantees a box's pointer.
-        unsafe { Box::from_raw(at) }
-    }
+                unsafe fn from_raw(at: *mut T) -> Self {
+                    // SAFETY: the caller guarantees a result of `into_raw`, used once.
+                    unsafe { $pointer::from_raw(at) }
+                }
 
-    #[inline(always)]
-    unsafe fn borrow<'g>(at: *mut T) -> &'g T
-    where
-        T: 'g,
-    {
-        // SAFETY: the caller guarantees a value that lives for `'g`.
-        unsafe { &*at }
-    }
+                #[inline(always)]
+                unsafe fn borrow<'g>(at: *mut T) -> &'g T
+                where
+                    T: 'g,
+                {
+                    // SAFETY: the caller guarantees a value that lives for `'g`.
+                    unsafe { &*at }
+                }
 
-    fn as_raw<'g>(this: &'g T) -> *mut T
-    where
-        T: 'g,
-    {
-        ptr::from_ref(this).cast_mut()
-    }
+                fn as_raw<'g>(this: &'g T) -> *mut T
+                where
+                    T: 'g,
+                {
+                    ptr::from_ref(this).cast_mut()
+                }
 
-    fn bytes(_at: *mut T) -> usize {
-        size_of::<T>()
-    }
+                fn bytes(_at: *mut T) -> usize {
+                    size_of::<T>()
+                }
+            }
+
+            // SAFETY: the standard library guarantees it.
+            unsafe impl<T> NeverNull for $pointer<T> {}
+        )+
+    };
 }
 
-// SAFETY: as the methods' texts say, with the conversions of `Arc`.
-unsafe impl<T> Pointer for Arc<T> {
-    type Target = T;
-    type Ref<'g>
-        = &'g T
-    where
-        T: 'g;
+plain!(Box Arc);
 
-    #[inline(always)]
-    fn into_raw(this: Self) -> *mut T {
-        Arc::into_raw(this).cast_mut()
-    }
-
-    unsafe fn from_raw(at: *mut T) -> Self {
-        // SAFETY: the caller guarantees an `Arc`'s pointer.
-        unsafe { Arc::from_raw(at) }
-    }
-
-    #[inline(always)]
-    unsafe fn borrow<'g>(at: *mut T) -> &'g T
-    where
-        T: 'g,
-    {
-        // SAFETY: the caller guarantees a value that lives for `'g`.
-        unsafe { &*at }
-    }
-
-    fn as_raw<'g>(this: &'g T) -> *mut T
-    where
-        T: 'g,
-    {
-        ptr::from_ref(this).cast_mut()
-    }
-
-    fn bytes(_at: *mut T) -> usize {
-        size_of::<T>()
-    }
-}
+/// A pointer of which an `Option` can be held: null is its `None`.
+///
+/// # Safety
+/// - `into_raw` returns no null pointer.
+pub unsafe trait NeverNull: Pointer {}
 
 // SAFETY: the pointer's own, or null for `None`.
-unsafe impl<P: Pointer> Pointer for Option<P> {
+unsafe impl<P: NeverNull> Pointer for Option<P> {
     type Target = P::Target;
     type Ref<'g>
         = Option<P::Ref<'g>>
@@ -199,7 +177,7 @@ unsafe impl<T> Shared for Arc<T> {
 }
 
 // SAFETY: that of the value, if there is one.
-unsafe impl<P: Shared> Shared for Option<P> {
+unsafe impl<P: Shared + NeverNull> Shared for Option<P> {
     unsafe fn clone_raw(at: *mut P::Target) -> Self {
         // SAFETY: not null, so a value's, as the caller guarantees.
         (!at.is_null()).then(|| unsafe { P::clone_raw(at) })

@@ -223,6 +223,16 @@ impl<T, I: SlotIndex> Queue<T, I> {
         core::iter::from_fn(|| self.try_pop())
     }
 
+    /// Like [`drain`](Queue::drain) into a vector, with one lock for each slot. For queues that no thread pushes to at
+    /// that time, or few.
+    #[cfg(all(feature = "std", not(loom)))]
+    pub(crate) fn take_all(&self, items: &mut std::vec::Vec<T>) {
+        for slot in self.slots.slots().chain(self.slots.shared()) {
+            // SAFETY: this queue's slots hold its items only, each of which is taken once.
+            unsafe { slot.pop_all(|words: Words<T>| items.push(words.into_item())) };
+        }
+    }
+
     /// Whether the queue was empty at some moment during the call.
     ///
     /// `true`: at that moment no slot held an item. An item that another thread is about to return from a `pop`

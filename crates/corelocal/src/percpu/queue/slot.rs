@@ -275,6 +275,23 @@ impl Slot {
         unsafe { self.pop_own(&locked).or_else(|| self.pop_shared(&locked)) }
     }
 
+    /// Calls `f` on all items, until there are none. `f` runs under the slot's lock.
+    ///
+    /// # Safety
+    /// - All items of the slot are `T`s.
+    #[cfg(all(feature = "std", not(loom)))]
+    pub(super) unsafe fn pop_all<T>(&self, mut f: impl FnMut(Words<T>)) {
+        if self.seems_empty() {
+            return;
+        }
+        let Some(locked) = self.consumers.consumer.try_lock() else { return };
+        // SAFETY: the caller guarantees that all items are `T`s, and the lock is held.
+        let pop = || unsafe { self.pop_own(&locked).or_else(|| self.pop_shared(&locked)) };
+        while let Some(words) = pop() {
+            f(words);
+        }
+    }
+
     /// # Safety
     /// - All items of the slot are `T`s.
     unsafe fn pop_own<T>(&self, locked: &Locked<'_>) -> Option<Words<T>> {

@@ -195,7 +195,7 @@ rules! {
         "let every path reach the end or an exit";
     NoCommit "no-commit" Warning
         "The section stores nothing."
-        "end the section with its store; one that only reads needs no change";
+        "end the section with its store, or declare in __rseq_prepare, by its first instruction, that it only reads";
     CommitOutside "commit-outside" Error
         "The section ends before the store that follows it."
         "move the end label behind the committing store";
@@ -210,8 +210,9 @@ rules! {
         "if no other thread reads that memory before the commit, declare the store in __rseq_prepare; otherwise \
          make it the commit";
     StrayPrepare "stray-prepare" Warning
-        "An entry of `__rseq_prepare` names no store before the commit of a section."
-        "let each entry hold the distance from itself to such a store";
+        "An entry of `__rseq_prepare` names neither a store before the commit of a section nor the first instruction \
+         of one that stores nothing."
+        "let each entry hold the distance from itself to such an instruction";
     UpdateBeforeCommit "update-before-commit" Error
         "Memory is read, modified and written before the commit; each retry does it again."
         "compute in a register, and store once, last";

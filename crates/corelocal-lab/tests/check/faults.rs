@@ -78,6 +78,7 @@ fn faults() -> Vec<(Rule, Section)> {
             "cmp $0, %rdx\n je 8f\n 7: pause\n jmp 7b\n 8: addq %rdx, (%rsi)\n",
         ),
         body(Rule::NoCommit, "mov (%rsi), %rax\n"),
+        declared(Rule::StrayPrepare, SOUND.body, "4b"),
         (
             Rule::CommitOutside,
             Section { body: "mov (%rsi), %rax\n", after: "mov %rax, (%rdx)\n ret\n", ..SOUND },

@@ -50,6 +50,16 @@ fn shapes() -> Vec<(&'static str, Section, &'static [Rule])> {
             &[],
         ),
         (
+            "a load of a pointer and the word there, declared to store nothing, and a store of the word afterwards",
+            Section {
+                body: "mov (%rsi), %rax\n test %rax, %rax\n jle 5f\n mov (%rax), %rax\n",
+                after: "mov %rax, -8(%rsp)\n ret\n",
+                prepared: "4b",
+                ..SOUND
+            },
+            &[],
+        ),
+        (
             "a batch: a loop of copies, then the index; retried from the store to rseq_cs",
             Section {
                 body: "mov 16(%rdi), %r8\n movzwq (%r8), %r9\n mov %rdx, %r11\n 7: dec %r11\n\

@@ -5,7 +5,8 @@
 //! other store is a commit.
 //!
 //! Nor does the code say whether other threads can see a preparation. Its author may declare that they cannot, for
-//! each such store separately. A declaration does not excuse faults that are certain.
+//! each such store separately. In the same way, by its first instruction, a section is declared that stores nothing. A
+//! declaration does not excuse faults that are certain.
 
 use std::collections::HashSet;
 
@@ -18,7 +19,8 @@ use crate::check::report::Rule;
 pub fn check(image: &Image<'_>, descriptor: &Descriptor, steps: &[Step]) -> Vec<Breach> {
     let stores = stores_in(steps);
     if stores.is_empty() {
-        return vec![none(image, descriptor)];
+        let is_declared = image.is_prepared(descriptor.start);
+        return if is_declared { Vec::new() } else { vec![none(image, descriptor)] };
     }
     let found = stores.iter().flat_map(|index| one(steps, &stores, *index));
     let is_declared = |breach: &Breach| {
@@ -27,14 +29,15 @@ pub fn check(image: &Image<'_>, descriptor: &Descriptor, steps: &[Step]) -> Vec<
     found.filter(|breach| !is_declared(breach)).collect()
 }
 
-/// Declarations about instructions that are not preparations: they are in no section, or are its commit.
+/// Declarations about other instructions than preparations and the first ones of sections that store nothing.
 pub fn undeserved(image: &Image<'_>, sections: &Sections) -> Vec<Breach> {
     let prepared: HashSet<u64> =
         sections.values().flatten().flat_map(|steps| prepared(steps)).collect();
     let stray = image.prepared.iter().filter(|entry| !prepared.contains(&entry.target));
     let breach = |entry: &Entry| {
         let message = format!(
-            "the entry names {:#x}, which is not a store before the commit of a section",
+            "the entry names {:#x}, which is neither a store before the commit of a section nor the first \
+             instruction of one that stores nothing",
             entry.target
         );
         Breach::new(Rule::StrayPrepare, entry.address, message)
@@ -42,9 +45,12 @@ pub fn undeserved(image: &Image<'_>, sections: &Sections) -> Vec<Breach> {
     stray.map(breach).collect()
 }
 
-/// The addresses of the stores before the commit.
+/// The addresses of the stores before the commit; the first instruction's if there are no stores.
 fn prepared(steps: &[Step]) -> Vec<u64> {
     let stores = stores_in(steps);
+    if stores.is_empty() {
+        return steps.first().map(Step::address).into_iter().collect();
+    }
     let prepares = stores.iter().filter(|index| prepares(steps, &stores, **index));
     prepares.map(|index| steps[*index].address()).collect()
 }

@@ -160,6 +160,17 @@ impl Domain {
         Guard { core, domain: self, word, not_send: PhantomData }
     }
 
+    /// Like [`read`](Self::read), without critical sections at begin and end.
+    #[cfg(feature = "std")]
+    pub(super) fn read_by_atomics(&'static self) -> Guard {
+        let (core, word) = self.prepared();
+        survivors::begin();
+        core.counts.begin_atomically(word::group(word));
+        // SeqCst: partner is the barrier of a grace period. (4)
+        fence(Ordering::SeqCst);
+        Guard { core, domain: self, word: word | word::FENCED, not_send: PhantomData }
+    }
+
     #[inline(always)]
     fn begin(&'static self) -> (&'static Core, u32) {
         if let Some(core) = self.core.known() {

@@ -9,7 +9,7 @@
 //!   periods are independent of each other.
 //! - [`synchronize`] waits for a grace period, [`start_poll`] lets a program look whether one has ended.
 //! - With the feature `std`, `Rcu` is a pointer to the current version, and `defer` runs a function after a grace
-//!   period.
+//!   period. `RcuCopy` is a small value that readers copy without a guard.
 //!
 //! ```
 //! # #[cfg(feature = "std")] {
@@ -40,11 +40,21 @@
 //! protect: while it has guards from before the fork, no grace period of the child ends.
 //!
 //! # Design
-//! `grace_period.rs` has the algorithm and its invariants, `domain.rs` what a domain consists of, `survivors.rs` what
-//! happens in a forked child.
+//! ```text
+//!   grace_period.rs   the algorithm and its invariants
+//!   domain.rs         what a domain consists of
+//!   survivors.rs      guards from before a fork, in the child
+//!   pointer.rs        a pointer to the current version
+//!   copy.rs           a value that readers copy
+//!   deferred.rs       functions that run after a grace period: their queues and limits
+//!   deferral.rs       one such function
+//!   background.rs     the thread that runs them
+//! ```
 
 #[cfg(all(feature = "std", not(loom)))]
 mod background;
+#[cfg(all(feature = "std", not(loom)))]
+mod copy;
 #[cfg(all(feature = "std", not(loom)))]
 mod deferral;
 #[cfg(all(feature = "std", not(loom)))]
@@ -60,6 +70,8 @@ mod pointer;
 #[cfg(not(loom))]
 mod survivors;
 
+#[cfg(all(feature = "std", not(loom)))]
+pub use copy::RcuCopy;
 #[cfg(not(loom))]
 pub use domain::{Domain, Guard, Ticket};
 #[cfg(not(loom))]

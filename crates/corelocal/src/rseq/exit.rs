@@ -71,6 +71,9 @@ pub(crate) type Yielded = (Exit, u64);
 /// Like [`Yielded`], for a section that returns an item: bytes of any type, possibly with padding.
 pub(crate) type Popped = (Exit, MaybeUninit<u64>);
 
+/// The words that a section loads. They are valid only if it was not aborted.
+pub(crate) type Loaded<const N: usize> = (Exit, [MaybeUninit<u64>; N]);
+
 /// The results of critical sections.
 pub(crate) trait Ended: Copy {
     #[doc(hidden)]
@@ -91,6 +94,13 @@ impl Ended for Exit {
 }
 
 impl Ended for Yielded {
+    #[inline(always)]
+    fn exit(self) -> Exit {
+        self.0
+    }
+}
+
+impl<const N: usize> Ended for Loaded<N> {
     #[inline(always)]
     fn exit(self) -> Exit {
         self.0

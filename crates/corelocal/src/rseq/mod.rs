@@ -127,6 +127,13 @@
 //!     if area.cpu_id < 0: unavailable
 //!     if *gate != 0: mismatch
 //!     *word = 0                               commit
+//!
+//! load(area, pointer) -> words:               1, 2, 4 or 8 words; no slot is looked for
+//!     area.rseq_cs = descriptor of what follows
+//!     if area.cpu_id < 0: unavailable
+//!     at = *pointer
+//!     if at <= 0: mismatch                    signed
+//!     words = at[..]                          nothing but registers: there is no commit
 //! ```
 //!
 //! # Invariants
@@ -145,7 +152,7 @@ mod operand;
 pub mod slice;
 mod stats;
 
-pub(crate) use exit::{Ended, Exit, Popped, Yielded};
+pub(crate) use exit::{Ended, Exit, Loaded, Popped, Yielded};
 pub use ids::{cid, cpu_id, node_id};
 #[cfg_attr(loom, allow(unused_imports))] // The model has no regions.
 pub(crate) use operand::{Index, SLOT_SHIFT, Slots, is_offset, offset, slot_at};
@@ -350,6 +357,35 @@ sections! {
 pub(crate) unsafe fn clear_if_clear(area: isize, gate: *const u32, word: *mut u32) -> Exit {
     // SAFETY: the caller guarantees the thread's area and two valid words.
     unsafe { arch::clear_if_clear(area, gate, word) }
+}
+
+/// The critical section `load`: loads a pointer, and the words at it.
+///
+/// A [fence](crate::sys::membarrier::private_expedited_rseq) after a change of the pointer guarantees that no thread is
+/// between a load of the old pointer and its last load from there.
+///
+/// # Memory ordering
+/// The load of the pointer is an Acquire.
+///
+/// # Safety
+/// - `area` is that of [`sys::rseq`](crate::sys::rseq::area).
+/// - `pointer` is valid. While its value is positive as a signed number, it is the address of `N` words that are valid
+///   for reads until such a fence, and aligned to 16 bytes if there are several.
+#[cfg_attr(any(loom, not(feature = "std")), allow(dead_code))] // Only `rcu::RcuCopy` uses it.
+#[inline(always)]
+pub(crate) unsafe fn load<const N: usize>(area: isize, pointer: *const *const u8) -> Loaded<N> {
+    // SAFETY: the caller guarantees the thread's area, a valid pointer, and words that stay.
+    unsafe { arch::load(area, pointer) }
+}
+
+/// [`load`] of a word, with microseconds between the two loads.
+///
+/// # Safety
+/// - As [`load`].
+#[cfg(all(test, feature = "std", target_arch = "x86_64", not(any(miri, loom, corelocal_model))))]
+pub(crate) unsafe fn load_slowly(area: isize, pointer: *const *const u8) -> Loaded<1> {
+    // SAFETY: the caller keeps the conditions.
+    unsafe { arch::load_slowly(area, pointer) }
 }
 
 /// Runs a section on the cold path until it commits or mismatches.

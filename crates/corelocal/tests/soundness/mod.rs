@@ -93,6 +93,7 @@ pub const GENERICS_OF_STD: &[Generic] = &[
     generic("sync::Poisoned<{}>", Covariantly, Send, Sync),
     generic("rcu::Rcu<Box<{}>>", Varies::Never, Both, Both),
     generic("rcu::Rcu<Option<std::sync::Arc<{}>>>", Varies::Never, Both, Both),
+    generic("rcu::RcuCopy<{}>", Varies::Never, Send, Send),
     generic("rcu::NotCurrent<'g, Box<{}>>", Varies::Never, Both, Sync),
     generic("sync::ArcMutexGuard<{}>", Varies::Never, Never, Both),
     generic("sync::ArcMutexGuard<{}, sync::Shared>", Varies::Never, Never, Both),

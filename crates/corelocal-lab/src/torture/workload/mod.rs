@@ -11,6 +11,7 @@
 //!   limited.rs          stacks with a limit, as in a malloc
 //!   queues.rs           queues, with room in the segment and without
 //!   mutexes.rs          uncontended mutexes
+//!   copies.rs           values that readers copy
 //! ```
 //!
 //! # A round
@@ -29,6 +30,7 @@
 mod batches;
 mod cells;
 mod content;
+mod copies;
 mod items;
 mod limited;
 mod mutexes;
@@ -101,6 +103,7 @@ pub fn library() -> Vec<Workload> {
         limited::workloads,
         queues::workloads,
         mutexes::workloads,
+        copies::workloads,
     ];
     of.into_iter().flat_map(|workloads: fn() -> Vec<Workload>| workloads()).collect()
 }

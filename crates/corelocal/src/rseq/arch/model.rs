@@ -2,7 +2,7 @@
 
 use core::mem::MaybeUninit;
 
-use crate::rseq::{Exit, Index, Popped, Slots, Yielded};
+use crate::rseq::{Exit, Index, Loaded, Popped, Slots, Yielded};
 
 const UNAVAILABLE: Exit = Exit(Exit::UNAVAILABLE);
 
@@ -26,6 +26,13 @@ macro_rules! unavailable {
 #[inline(always)]
 pub(crate) unsafe fn clear_if_clear(_: isize, _: *const u32, _: *mut u32) -> Exit {
     UNAVAILABLE
+}
+
+/// # Safety
+/// - No conditions.
+#[inline(always)]
+pub(crate) unsafe fn load<const N: usize>(_: isize, _: *const *const u8) -> Loaded<N> {
+    (UNAVAILABLE, [MaybeUninit::uninit(); N])
 }
 
 unavailable! {

@@ -38,7 +38,7 @@ const GUARDED: usize = if cfg!(target_pointer_width = "64") { 1 << (usize::BITS 
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Of readers without critical sections.
-static GUARDS: Domain = Domain::new();
+static GUARDS: Domain = Domain::named("RcuCopy");
 
 /// One version: a value, and zeros after it.
 #[repr(C, align(64))]

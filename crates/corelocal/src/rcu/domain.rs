@@ -13,7 +13,8 @@
 //!    begin or an end that a signal handler interrupts, which forks and returns in the child, counts in a group that
 //!    the child does not use.
 //! 3. A word is 0 until the domain is first used in a process, and has FENCED if `membarrier(2)` was refused then. Both
-//!    lead readers to the cold path. FENCED never changes within a process.
+//!    lead readers to the cold path, and so does COLD alone, in which they are tracked. FENCED never changes within a
+//!    process.
 //! 4. Between the begin of a guard and its accesses, and between these and its end, there is a barrier: a compiler's,
 //!    whose partner is the membarrier of a grace period, or with FENCED a full one.
 
@@ -25,7 +26,10 @@ use core::time::Duration;
 
 use super::error::Error;
 use super::grace_period::{Number, Progress, Readers, Step};
+use super::stall::{About, Watch};
 use super::survivors;
+#[cfg(feature = "std")]
+use super::tracked;
 use crate::percpu::{Group, ReaderCounts, heavy_barrier, light_barrier};
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::{Deadline, Scope};
@@ -36,14 +40,18 @@ use crate::sys::{Errno, forks, sleep};
 use super::deferred::Deferred;
 
 /// ```text
-///   31      30 21   20       5   4        3 0
-///   FENCED  0       generation   period   0
+///   31    30      29  21   20       5   4        3 0
+///   COLD  FENCED  entry    generation   period   0
 /// ```
 /// The period and the bits above it are where they make the offset of the counts, 16 bytes for each group of readers.
+/// Readers take the cold path if COLD is set: in FENCED, and while they are tracked. Only the word of a guard has an entry
+/// (`tracked.rs`).
 mod word {
     use crate::percpu::Group;
 
-    pub(super) const FENCED: u32 = 1 << 31;
+    pub(super) const COLD: u32 = 1 << 31;
+    pub(super) const FENCED: u32 = 1 << 30;
+    pub(super) const ENTRY_SHIFT: u32 = 21;
     const PERIOD_SHIFT: u32 = 4;
     pub(super) const PERIOD: u32 = 1 << PERIOD_SHIFT;
     const GENERATION_SHIFT: u32 = PERIOD_SHIFT + 1;
@@ -69,21 +77,21 @@ mod word {
         word & !PERIOD | period << PERIOD_SHIFT
     }
 
-    /// Whether it is set, and not FENCED: positive as a signed number.
+    /// Whether it is set, and not COLD: positive as a signed number.
     #[inline(always)]
     pub(super) fn is_plain(word: u32) -> bool {
         word as i32 > 0
     }
 
     /// Whether a guard that began with one may end as plainly with the other: they differ in the period at most, and
-    /// the first one is not FENCED.
+    /// the first one is not COLD.
     #[inline(always)]
     pub(super) fn is_plain_end(began: u32, now: u32) -> bool {
-        (now & !FENCED ^ began) & !PERIOD == 0
+        (now & !(COLD | FENCED) ^ began) & !PERIOD == 0
     }
 
     pub(super) fn generation(word: u32) -> u32 {
-        (word & !FENCED) >> GENERATION_SHIFT
+        (word % (1 << ENTRY_SHIFT)) >> GENERATION_SHIFT
     }
 }
 
@@ -98,6 +106,7 @@ pub(super) struct Core {
     /// Counts ends of grace periods; waiting threads sleep on it.
     changes: AtomicU32,
     progress: Progress,
+    watch: Watch,
 }
 
 /// A set of readers and the grace periods that wait for them.
@@ -120,6 +129,9 @@ pub(super) struct Core {
 /// there.
 pub struct Domain {
     core: WipeOnFork<Core>,
+    about: About,
+    /// 1 while readers are tracked.
+    is_tracking: AtomicU32,
     #[cfg(feature = "std")]
     pub(super) deferred: Deferred,
 }
@@ -130,14 +142,25 @@ static WITHOUT_MEMORY: Core = Core {
     progress: Progress::new(),
     driver: AtomicU32::new(0),
     changes: AtomicU32::new(0),
+    watch: Watch::new(),
     counts: ReaderCounts::new(),
 };
 
 impl Domain {
     /// A domain with the default limits for deferred memory: 1 MiB and 64 MiB.
     #[must_use]
+    #[track_caller]
     pub const fn new() -> Domain {
+        Domain::named("")
+    }
+
+    /// Like [`new`](Self::new), with a name for reports.
+    #[must_use]
+    #[track_caller]
+    pub const fn named(name: &'static str) -> Domain {
         Domain {
+            about: About::new(name),
+            is_tracking: AtomicU32::new(0),
             // SAFETY: all bytes 0 is valid. A thread that uses it while a fork wipes it fails to change it in the child
             // (invariant 2; `grace_period.rs`, invariant 4).
             core: unsafe { WipeOnFork::new() },
@@ -168,7 +191,7 @@ impl Domain {
         core.counts.begin_atomically(word::group(word));
         // SeqCst: partner is the barrier of a grace period. (4)
         fence(Ordering::SeqCst);
-        Guard { core, domain: self, word: word | word::FENCED, not_send: PhantomData }
+        Guard { core, domain: self, word: word | word::COLD, not_send: PhantomData }
     }
 
     #[inline(always)]
@@ -194,12 +217,36 @@ impl Domain {
         if word::is_plain(word) {
             core.counts.begin(word::group(word));
             light_barrier();
-        } else {
-            core.counts.begin_atomically(word::group(word));
-            // SeqCst: partner is the barrier of a grace period. (4)
-            fence(Ordering::SeqCst);
+            return (core, word);
+        }
+        core.counts.begin_atomically(word::group(word));
+        // SeqCst: partner is the barrier of a grace period. (4)
+        fence(Ordering::SeqCst);
+        #[cfg(feature = "std")]
+        if self.is_tracking.load(Ordering::Relaxed) != 0 {
+            return (core, word | tracked::begin(self) << word::ENTRY_SHIFT);
         }
         (core, word)
+    }
+
+    pub(super) fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// Notes thread, time and stack of each guard that begins from now on, so that reports of stalls have them. For
+    /// debugging: each guard then costs microseconds. At most 511 guards at a time are noted.
+    ///
+    /// Do not use it in a program whose signal handlers have guards: it allocates.
+    #[cfg(feature = "std")]
+    pub fn track_readers(&'static self, is_on: bool) {
+        self.is_tracking.store(u32::from(is_on), Ordering::Relaxed);
+        let (core, _) = self.prepared();
+        let changed = |word: u32| {
+            let is_cold = is_on || word & word::FENCED != 0;
+            Some(word & !word::COLD | if is_cold { word::COLD } else { 0 })
+        };
+        // Relaxed: readers may see it late.
+        let _ = core.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
     }
 
     /// The domain's memory, and its word, which is set from now on in this process.
@@ -212,7 +259,9 @@ impl Domain {
         }
         survivors::prepare();
         let plain = word::first(forks::generation());
-        let fresh = if heavy_barrier().is_ok() { plain } else { plain | word::FENCED };
+        let fenced = if heavy_barrier().is_ok() { 0 } else { word::FENCED | word::COLD };
+        let tracked = if self.is_tracking.load(Ordering::Relaxed) != 0 { word::COLD } else { 0 };
+        let fresh = plain | fenced | tracked;
         // Relaxed: the word is all there is to see.
         match core.word.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => (core, fresh),
@@ -279,7 +328,7 @@ impl Domain {
             if core.is_complete(number) {
                 return Ok(());
             }
-            if core.takes_a_step(number)? {
+            if core.takes_a_step(number, self)? {
                 continue;
             }
             if deadline.is_some_and(|deadline| deadline.remaining().is_zero()) {
@@ -298,6 +347,7 @@ impl Domain {
 }
 
 impl Default for Domain {
+    #[track_caller]
     fn default() -> Self {
         Domain::new()
     }
@@ -305,7 +355,10 @@ impl Default for Domain {
 
 impl fmt::Debug for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Domain").finish_non_exhaustive()
+        f.debug_struct("Domain")
+            .field("name", &self.name())
+            .field("location", &self.location())
+            .finish_non_exhaustive()
     }
 }
 
@@ -315,9 +368,15 @@ impl Core {
     }
 
     /// Takes a step. False if readers are in the way, or guards from before a fork, or another thread is at it.
-    fn takes_a_step(&self, number: Number) -> Result<bool, Error> {
+    fn takes_a_step(&self, number: Number, domain: &'static Domain) -> Result<bool, Error> {
+        if self.progress.is_complete(number) {
+            if !survivors::are_gone() {
+                domain.is_waiting(&self.watch, number.get(), survivors::left);
+            }
+            return Ok(false);
+        }
         // Acquire and Release: a hint, but so the steps of one driver come before those of the next.
-        if self.progress.is_complete(number) || self.driver.swap(1, Ordering::Acquire) != 0 {
+        if self.driver.swap(1, Ordering::Acquire) != 0 {
             return Ok(false);
         }
         let step = self.progress.step(number, self);
@@ -327,7 +386,17 @@ impl Core {
             self.changes.fetch_add(1, Ordering::Release);
             sleep::wake(&self.changes, u32::MAX, Scope::Private);
         }
+        if step == Ok(Step::Waiting) {
+            let last = self.progress.last(number.generation());
+            domain.is_waiting(&self.watch, last, || self.guards());
+        }
         step.map(|step| step == Step::Changed).map_err(Error::Refused)
+    }
+
+    /// The readers inside now, or some more.
+    fn guards(&self) -> i64 {
+        let ended = self.ended(0) + self.ended(1);
+        self.begun(0) + self.begun(1) - ended
     }
 
     /// The group of readers in which a period of this process is counted. (2)
@@ -335,10 +404,12 @@ impl Core {
         word::group(word::with_period(self.word.load(Ordering::Relaxed), period))
     }
 
-    /// Ends a guard that began with this word in FENCED, or before a fork.
+    /// Ends a guard that began with this word in COLD, or before a fork.
     #[cold]
     #[inline(never)]
     fn end_cold(&self, began: u32) {
+        #[cfg(feature = "std")]
+        tracked::end((began & !(word::COLD | word::FENCED)) >> word::ENTRY_SHIFT);
         let now = self.word.load(Ordering::Relaxed);
         if word::generation(now) != word::generation(began) {
             survivors::end_one();
@@ -452,7 +523,7 @@ impl Ticket {
             if self.core.is_complete(number) {
                 return Ok(true);
             }
-            if !self.core.takes_a_step(number)? {
+            if !self.core.takes_a_step(number, self.domain)? {
                 return Ok(false);
             }
         }

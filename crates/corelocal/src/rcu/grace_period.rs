@@ -109,6 +109,10 @@ impl Number {
         Number(self.0 + (1 << NUMBER_SHIFT))
     }
 
+    pub(super) fn get(self) -> u64 {
+        self.0
+    }
+
     /// The generation of the process that it is from.
     pub(super) fn generation(self) -> u32 {
         (self.0 >> GENERATION_SHIFT) as u32
@@ -143,6 +147,11 @@ impl Progress {
         // sees what the caller published before.
         fence(Ordering::SeqCst);
         self.state(generation, Ordering::Relaxed).0.begun().next()
+    }
+
+    /// The number of the last grace period that has begun.
+    pub(super) fn last(&self, generation: u32) -> u64 {
+        self.state(generation, Ordering::Relaxed).0.begun().0
     }
 
     /// Whether this grace period has ended. Its generation must be the current one.

@@ -43,6 +43,8 @@
 //! ```text
 //!   grace_period.rs   the algorithm and its invariants
 //!   domain.rs         what a domain consists of
+//!   stall.rs          reports of grace periods that take too long
+//!   tracked.rs        guards whose threads are known, for such reports
 //!   survivors.rs      guards from before a fork, in the child
 //!   pointer.rs        a pointer to the current version
 //!   copy.rs           a value that readers copy
@@ -68,7 +70,11 @@ mod grace_period;
 #[cfg(all(feature = "std", not(loom)))]
 mod pointer;
 #[cfg(not(loom))]
+mod stall;
+#[cfg(not(loom))]
 mod survivors;
+#[cfg(all(feature = "std", not(loom)))]
+mod tracked;
 
 #[cfg(all(feature = "std", not(loom)))]
 pub use copy::RcuCopy;
@@ -80,6 +86,10 @@ pub use error::Error;
 pub use global::*;
 #[cfg(all(feature = "std", not(loom)))]
 pub use pointer::{NeverNull, NotCurrent, Pointer, Rcu, Shared};
+#[cfg(not(loom))]
+pub use stall::{Stall, set_stall_hook};
+#[cfg(all(feature = "std", not(loom)))]
+pub use tracked::Reader;
 
 /// The functions of the global domain.
 #[cfg(not(loom))]
@@ -88,7 +98,7 @@ mod global {
     use core::time::Duration;
 
     /// The domain of the functions of this module, and of [`Rcu::new`](super::Rcu::new).
-    pub static GLOBAL: Domain = Domain::new();
+    pub static GLOBAL: Domain = Domain::named("global");
 
     /// [`Domain::read`] of the global domain.
     #[inline(always)]

@@ -101,6 +101,12 @@ pub(super) fn end_one() {
     end();
 }
 
+/// The guards from before the fork that the first thread of this process still has, or 0 if that is not known.
+pub(super) fn left() -> i64 {
+    let left = LEFT.known().map_or(0, |left| left.load(Ordering::Relaxed));
+    i64::from(left.saturating_sub(1))
+}
+
 /// Whether no thread of this process has a guard from before its fork.
 pub(super) fn are_gone() -> bool {
     if forks::is_first_generation() {

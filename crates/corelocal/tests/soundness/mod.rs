@@ -150,6 +150,7 @@ pub const PLAIN: &[(&str, bool, bool)] = &[
     ("rcu::Domain", true, true),
     ("rcu::Guard", false, false),
     ("rcu::Ticket", true, false),
+    ("rcu::Stall", true, true),
 ];
 
 /// As [`REFUSED`], of the feature `std`.

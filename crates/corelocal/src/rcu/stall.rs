@@ -1,0 +1,253 @@
+//! Reports of grace periods that take too long.
+//!
+//! A thread that looks at a grace period and finds guards in the way compares the time since the first such look with the
+//! domain's limit. Beyond it, it calls the hook, once for the limit, once for twice the limit, and so on.
+//!
+//! # Invariants
+//! 1. `since` belongs to the grace period of `number`: both are set by the thread that exchanges `number`. A thread that
+//!    comes in between sees a time that is too early or too late, so a report may be early by one grace period. Reports
+//!    decide nothing.
+//! 2. The hook runs while the reporting thread is between two looks, and holds nothing.
+
+use core::fmt;
+use core::mem;
+use core::panic::Location;
+use core::ptr;
+use core::time::Duration;
+
+use super::domain::Domain;
+use super::survivors;
+#[cfg(feature = "std")]
+use super::tracked;
+use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sys::kernel_clock;
+#[cfg(not(feature = "std"))]
+use crate::sys::stderr::Line;
+
+const DEFAULT_LIMIT: u64 = 1_000_000_000;
+
+/// What is said of a domain, and when.
+pub(super) struct About {
+    name: &'static str,
+    location: &'static Location<'static>,
+    /// In nanoseconds.
+    limit: AtomicU64,
+    stalls: AtomicU64,
+}
+
+impl About {
+    #[track_caller]
+    pub(super) const fn new(name: &'static str) -> About {
+        About {
+            name,
+            location: Location::caller(),
+            limit: AtomicU64::new(DEFAULT_LIMIT),
+            stalls: AtomicU64::new(0),
+        }
+    }
+}
+
+/// How long a grace period has been waiting for guards. All bytes 0 is valid: none has.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// The number of the grace period. (1)
+    number: AtomicU64,
+    /// When a thread first found guards in the way, in nanoseconds.
+    since: AtomicU64,
+    reports: AtomicU32,
+}
+
+impl Watch {
+    pub(super) const fn new() -> Watch {
+        Watch { number: AtomicU64::new(0), since: AtomicU64::new(0), reports: AtomicU32::new(0) }
+    }
+
+    /// A thread has found guards in the way of this grace period. Tells how long it has been waiting, if that is to be
+    /// reported, and by this thread.
+    pub(super) fn look(&self, number: u64, limit: Duration) -> Option<Duration> {
+        let now = kernel_clock::nanoseconds(libc::CLOCK_MONOTONIC);
+        let known = self.number.load(Ordering::Relaxed);
+        if known != number {
+            let exchange =
+                self.number.compare_exchange(known, number, Ordering::Relaxed, Ordering::Relaxed);
+            if exchange.is_ok() {
+                self.since.store(now, Ordering::Relaxed);
+                self.reports.store(0, Ordering::Relaxed);
+            }
+            return None;
+        }
+        let waited = Duration::from_nanos(now.saturating_sub(self.since.load(Ordering::Relaxed)));
+        let reports = self.reports.load(Ordering::Relaxed);
+        let due = limit.saturating_mul(1u32.checked_shl(reports).unwrap_or(u32::MAX));
+        let is_mine = waited >= due
+            && self
+                .reports
+                .compare_exchange(reports, reports + 1, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        is_mine.then_some(waited)
+    }
+}
+
+/// A grace period that takes longer than the domain's limit: see [`set_stall_hook`].
+///
+/// It is printed as one line, or several if readers are tracked.
+pub struct Stall {
+    domain: &'static Domain,
+    duration: Duration,
+    guards: i64,
+}
+
+impl Stall {
+    /// The domain.
+    pub fn domain(&self) -> &'static Domain {
+        self.domain
+    }
+
+    /// How long the grace period has been waiting for guards.
+    pub fn duration(&self) -> Duration {
+        self.duration
+    }
+
+    /// How many guards of the domain there are, whether the grace period waits for them or began before them.
+    pub fn guards(&self) -> u64 {
+        self.guards.max(0) as u64
+    }
+
+    /// Whether the reporting thread has a guard itself, of whichever domain. If it is of this one, and the thread waits for
+    /// the grace period, it waits for ever.
+    pub fn is_own(&self) -> bool {
+        survivors::of_this_thread() > 0
+    }
+
+    /// The guards of the domain whose threads are known: see [`Domain::track_readers`].
+    #[cfg(feature = "std")]
+    pub fn readers(&self) -> std::vec::Vec<super::Reader> {
+        tracked::readers(self.domain)
+    }
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let About { name, location, .. } = self.domain.about();
+        let (duration, guards) = (self.duration, self.guards());
+        let s = if guards == 1 { "" } else { "s" };
+        f.write_str("a grace period of the RCU domain ")?;
+        if !name.is_empty() {
+            write!(f, "`{name}` ")?;
+        }
+        write!(f, "of {location} has been waiting for {duration:.1?} behind {guards} guard{s}")?;
+        if self.is_own() {
+            f.write_str("; the waiting thread has one itself")?;
+        }
+        #[cfg(feature = "std")]
+        {
+            let readers = self.readers();
+            if readers.is_empty() {
+                f.write_str("; call Domain::track_readers to learn where they began")?;
+            }
+            for reader in readers {
+                write!(f, "\n{reader}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stall")
+            .field("domain", &self.domain.name())
+            .field("duration", &self.duration)
+            .field("guards", &self.guards)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A hook, or null for the default one.
+static HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// Sets what is called when a grace period takes longer than the limit of its domain, in place of a line on stderr.
+///
+/// The hook runs in a thread that waits for the grace period, or in the background thread. It must not wait for one itself.
+///
+/// ```
+/// use corelocal::rcu;
+///
+/// rcu::set_stall_hook(|stall| eprintln!("{stall}"));
+/// ```
+pub fn set_stall_hook(hook: fn(&Stall)) {
+    // Release: partner is the Acquire in `report`.
+    HOOK.store(hook as *mut (), Ordering::Release);
+}
+
+fn report(stall: &Stall) {
+    // Acquire: partner is the Release in `set_stall_hook`.
+    let hook = HOOK.load(Ordering::Acquire);
+    if hook.is_null() {
+        #[cfg(feature = "std")]
+        std::eprintln!("corelocal: {stall}");
+        #[cfg(not(feature = "std"))]
+        Line::print(format_args!("corelocal: {stall}"));
+        return;
+    }
+    // SAFETY: a function of this type, from `set_stall_hook`.
+    let hook = unsafe { mem::transmute::<*mut (), fn(&Stall)>(hook) };
+    hook(stall);
+}
+
+impl Domain {
+    /// The name that it was made with; empty if it has none.
+    pub fn name(&self) -> &'static str {
+        self.about().name
+    }
+
+    /// Where it was made.
+    pub fn location(&self) -> &'static Location<'static> {
+        self.about().location
+    }
+
+    /// How many reports of stalled grace periods there were.
+    pub fn stalls(&self) -> u64 {
+        self.about().stalls.load(Ordering::Relaxed)
+    }
+
+    /// Sets how long a grace period may take until that is reported: 1 s in the beginning, and never with
+    /// [`Duration::MAX`]. It is reported again after twice the time, four times, and so on.
+    pub fn set_stall_limit(&self, limit: Duration) {
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        self.about().limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// This grace period waits for guards.
+    #[cold]
+    pub(super) fn is_waiting(&'static self, watch: &Watch, number: u64, guards: impl Fn() -> i64) {
+        let limit = Duration::from_nanos(self.about().limit.load(Ordering::Relaxed));
+        if let Some(duration) = watch.look(number, limit) {
+            self.about().stalls.fetch_add(1, Ordering::Relaxed);
+            report(&Stall { domain: self, duration, guards: guards() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_double() {
+        let watch = Watch::new();
+        let look = |number| watch.look(number, Duration::ZERO).is_some();
+        assert!(!look(4) && look(4));
+        let watch = Watch::new();
+        let limit = Duration::from_millis(20);
+        let (mut last, mut reports) = (Duration::ZERO, 0);
+        while reports < 3 {
+            if let Some(waited) = watch.look(4, limit) {
+                assert!(waited >= limit * (1 << reports) && waited > last);
+                (last, reports) = (waited, reports + 1);
+            }
+        }
+        // The next one begins anew.
+        assert!(watch.look(8, limit).is_none() && watch.look(8, Duration::MAX).is_none());
+    }
+}

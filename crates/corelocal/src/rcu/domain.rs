@@ -30,8 +30,9 @@ use super::stall::{About, Watch};
 use super::survivors;
 #[cfg(feature = "std")]
 use super::tracked;
+use super::word;
 use crate::percpu::{Group, ReaderCounts, heavy_barrier, light_barrier};
-use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::futex::{Deadline, Scope};
 use crate::sys::wipe_on_fork::WipeOnFork;
 use crate::sys::{Errno, forks, sleep};
@@ -39,68 +40,12 @@ use crate::sys::{Errno, forks, sleep};
 #[cfg(feature = "std")]
 use super::deferred::Deferred;
 
-/// ```text
-///   31    30      29  21   20       5   4        3 0
-///   COLD  FENCED  entry    generation   period   0
-/// ```
-/// The period and the bits above it are where they make the offset of the counts, 16 bytes for each group of readers.
-/// Readers take the cold path if COLD is set: in FENCED, and while they are tracked. Only the word of a guard has an entry
-/// (`tracked.rs`).
-mod word {
-    use crate::percpu::Group;
-
-    pub(super) const COLD: u32 = 1 << 31;
-    pub(super) const FENCED: u32 = 1 << 30;
-    pub(super) const ENTRY_SHIFT: u32 = 21;
-    const PERIOD_SHIFT: u32 = 4;
-    pub(super) const PERIOD: u32 = 1 << PERIOD_SHIFT;
-    const GENERATION_SHIFT: u32 = PERIOD_SHIFT + 1;
-
-    /// The first word of a generation.
-    pub(super) fn first(generation: u32) -> u32 {
-        generation << GENERATION_SHIFT
-    }
-
-    /// The group of readers (2), as the offset of its counts.
-    #[inline(always)]
-    pub(super) fn group(word: u32) -> Group {
-        const { assert!(1 << PERIOD_SHIFT == Group::LEN) };
-        Group::at(word as usize)
-    }
-
-    pub(super) fn period(word: u32) -> u32 {
-        word >> PERIOD_SHIFT & 1
-    }
-
-    /// The same word with this period.
-    pub(super) fn with_period(word: u32, period: u32) -> u32 {
-        word & !PERIOD | period << PERIOD_SHIFT
-    }
-
-    /// Whether it is set, and not COLD: positive as a signed number.
-    #[inline(always)]
-    pub(super) fn is_plain(word: u32) -> bool {
-        word as i32 > 0
-    }
-
-    /// Whether a guard that began with one may end as plainly with the other: they differ in the period at most, and
-    /// the first one is not COLD.
-    #[inline(always)]
-    pub(super) fn is_plain_end(began: u32, now: u32) -> bool {
-        (now & !(COLD | FENCED) ^ began) & !PERIOD == 0
-    }
-
-    pub(super) fn generation(word: u32) -> u32 {
-        (word % (1 << ENTRY_SHIFT)) >> GENERATION_SHIFT
-    }
-}
-
 /// What readers and grace periods use. All bytes 0 is valid: no readers, and no grace period yet.
 #[repr(C)]
 pub(super) struct Core {
     /// First, so that critical sections need no other address.
     counts: ReaderCounts,
-    word: AtomicU32,
+    word: AtomicU64,
     /// 1 while a thread takes steps for all that wait. A hint: it saves barriers.
     driver: AtomicU32,
     /// Counts ends of grace periods; waiting threads sleep on it.
@@ -137,14 +82,9 @@ pub struct Domain {
 }
 
 /// For all domains that find no memory.
-static WITHOUT_MEMORY: Core = Core {
-    word: AtomicU32::new(0),
-    progress: Progress::new(),
-    driver: AtomicU32::new(0),
-    changes: AtomicU32::new(0),
-    watch: Watch::new(),
-    counts: ReaderCounts::new(),
-};
+static WITHOUT_MEMORY: Core = Core::new();
+/// Of all domains before their first use. Its word stays 0.
+static UNUSED: Core = Core::new();
 
 impl Domain {
     /// A domain with the default limits for deferred memory: 1 MiB and 64 MiB.
@@ -163,7 +103,7 @@ impl Domain {
             is_tracking: AtomicU32::new(0),
             // SAFETY: all bytes 0 is valid. A thread that uses it while a fork wipes it fails to change it in the child
             // (invariant 2; `grace_period.rs`, invariant 4).
-            core: unsafe { WipeOnFork::new() },
+            core: unsafe { WipeOnFork::with_placeholder(&UNUSED) },
             #[cfg(feature = "std")]
             deferred: Deferred::new(),
         }
@@ -191,27 +131,26 @@ impl Domain {
         core.counts.begin_atomically(word::group(word));
         // SeqCst: partner is the barrier of a grace period. (4)
         fence(Ordering::SeqCst);
-        Guard { core, domain: self, word: word | word::COLD, not_send: PhantomData }
+        Guard { core, domain: self, word: word::in_a_guard(word, 0), not_send: PhantomData }
     }
 
     #[inline(always)]
-    fn begin(&'static self) -> (&'static Core, u32) {
-        if let Some(core) = self.core.known() {
-            // Relaxed: any period will do (`grace_period.rs`, invariant 3).
-            let word = core.word.load(Ordering::Relaxed);
-            if word::is_plain(word) {
-                survivors::begin();
-                core.counts.begin(word::group(word));
-                light_barrier();
-                return (core, word);
-            }
+    fn begin(&'static self) -> (&'static Core, u64) {
+        let core = self.core.now();
+        // Relaxed: any period will do (`grace_period.rs`, invariant 3).
+        let word = core.word.load(Ordering::Relaxed);
+        if word::is_plain(word) {
+            survivors::begin();
+            core.counts.begin(word::group(word));
+            light_barrier();
+            return (core, word);
         }
         self.begin_cold()
     }
 
     #[cold]
     #[inline(never)]
-    fn begin_cold(&'static self) -> (&'static Core, u32) {
+    fn begin_cold(&'static self) -> (&'static Core, u64) {
         let (core, word) = self.prepared();
         survivors::begin();
         if word::is_plain(word) {
@@ -224,9 +163,9 @@ impl Domain {
         fence(Ordering::SeqCst);
         #[cfg(feature = "std")]
         if self.is_tracking.load(Ordering::Relaxed) != 0 {
-            return (core, word | tracked::begin(self) << word::ENTRY_SHIFT);
+            return (core, word::in_a_guard(word, tracked::begin(self)));
         }
-        (core, word)
+        (core, word::in_a_guard(word, 0))
     }
 
     pub(super) fn about(&self) -> &About {
@@ -241,7 +180,7 @@ impl Domain {
     pub fn track_readers(&'static self, is_on: bool) {
         self.is_tracking.store(u32::from(is_on), Ordering::Relaxed);
         let (core, _) = self.prepared();
-        let changed = |word: u32| {
+        let changed = |word: u64| {
             let is_cold = is_on || word & word::FENCED != 0;
             Some(word & !word::COLD | if is_cold { word::COLD } else { 0 })
         };
@@ -251,7 +190,7 @@ impl Domain {
 
     /// The domain's memory, and its word, which is set from now on in this process.
     #[cold]
-    fn prepared(&self) -> (&'static Core, u32) {
+    fn prepared(&self) -> (&'static Core, u64) {
         let core = self.core.get_or(&WITHOUT_MEMORY);
         let word = core.word.load(Ordering::Relaxed);
         if word != 0 {
@@ -363,6 +302,17 @@ impl fmt::Debug for Domain {
 }
 
 impl Core {
+    const fn new() -> Core {
+        Core {
+            word: AtomicU64::new(0),
+            progress: Progress::new(),
+            driver: AtomicU32::new(0),
+            changes: AtomicU32::new(0),
+            watch: Watch::new(),
+            counts: ReaderCounts::new(),
+        }
+    }
+
     fn is_complete(&self, number: Number) -> bool {
         self.progress.is_complete(number) && survivors::are_gone()
     }
@@ -407,9 +357,9 @@ impl Core {
     /// Ends a guard that began with this word in COLD, or before a fork.
     #[cold]
     #[inline(never)]
-    fn end_cold(&self, began: u32) {
+    fn end_cold(&self, began: u64) {
         #[cfg(feature = "std")]
-        tracked::end((began & !(word::COLD | word::FENCED)) >> word::ENTRY_SHIFT);
+        tracked::end(word::entry(began));
         let now = self.word.load(Ordering::Relaxed);
         if word::generation(now) != word::generation(began) {
             survivors::end_one();
@@ -463,7 +413,7 @@ pub struct Guard {
     core: &'static Core,
     domain: &'static Domain,
     /// The domain's word at the beginning.
-    word: u32,
+    word: u64,
     /// The thread's own count (`survivors.rs`) is that of the thread that began it.
     not_send: PhantomData<*mut ()>,
 }

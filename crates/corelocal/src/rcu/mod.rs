@@ -45,6 +45,7 @@
 //!   domain.rs         what a domain consists of
 //!   stall.rs          reports of grace periods that take too long
 //!   tracked.rs        guards whose threads are known, for such reports
+//!   word.rs           the word of a domain, and of a guard
 //!   survivors.rs      guards from before a fork, in the child
 //!   pointer.rs        a pointer to the current version
 //!   copy.rs           a value that readers copy
@@ -75,6 +76,8 @@ mod stall;
 mod survivors;
 #[cfg(all(feature = "std", not(loom)))]
 mod tracked;
+#[cfg(not(loom))]
+mod word;
 
 #[cfg(all(feature = "std", not(loom)))]
 pub use copy::RcuCopy;

@@ -29,7 +29,7 @@ static LEFT: WipeOnFork<AtomicU32> = unsafe { WipeOnFork::new() };
 #[inline(always)]
 pub(super) fn begin() {
     if HAS_OWN_WORDS {
-        arch::increment_own_word(own_words::GUARDS_BEGUN);
+        arch::increment_own_word::<{ own_words::GUARDS_BEGUN }>();
     } else {
         selected().fetch_add(1, Ordering::Relaxed);
     }
@@ -39,7 +39,7 @@ pub(super) fn begin() {
 #[inline(always)]
 pub(super) fn end() {
     if HAS_OWN_WORDS {
-        arch::increment_own_word(own_words::GUARDS_ENDED);
+        arch::increment_own_word::<{ own_words::GUARDS_ENDED }>();
     } else {
         selected().fetch_sub(1, Ordering::Relaxed);
     }

@@ -31,6 +31,10 @@
 //!     locate
 //!     *(slot + offset) += n                   commit
 //!
+//! increment_at(object, offset):
+//!     locate
+//!     *(slot + offset) += 1                   commit
+//!
 //! store_greater(object, n):
 //!     locate
 //!     if word >= n: mismatch                  signed
@@ -212,6 +216,12 @@ sections! {
     /// # Safety
     /// - That word is as [`sections`] requires.
     fn add_at(offset: usize, n: i64) -> Exit;
+
+    /// Adds 1, wrapping, to the word at `offset` bytes into the slot.
+    ///
+    /// # Safety
+    /// - That word is as [`sections`] requires.
+    fn increment_at(offset: usize) -> Exit;
 
     /// Stores `n` in the slot's word if it is greater than the current value.
     ///

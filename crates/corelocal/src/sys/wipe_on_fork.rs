@@ -11,22 +11,47 @@ use core::ptr;
 /// A `T` in such memory, mapped when it is first wanted.
 pub struct WipeOnFork<T: 'static> {
     at: AtomicPtr<T>,
+    /// What `at` is before that: null, or a placeholder.
+    first: *mut T,
 }
+
+// SAFETY: shared references to a `T` are all there is.
+unsafe impl<T: Sync + 'static> Sync for WipeOnFork<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync + 'static> Send for WipeOnFork<T> {}
 
 impl<T: Sync + 'static> WipeOnFork<T> {
     /// # Safety
     /// - A `T` may be all zero, however often others hold on to it while a fork makes it so in the child.
     pub const unsafe fn new() -> WipeOnFork<T> {
         const { assert!(align_of::<T>() <= 4096) };
-        WipeOnFork { at: AtomicPtr::new(ptr::null_mut()) }
+        WipeOnFork { at: AtomicPtr::new(ptr::null_mut()), first: ptr::null_mut() }
+    }
+
+    /// Like [`new`](Self::new), with what [`now`](Self::now) returns before the first `get`.
+    ///
+    /// # Safety
+    /// - As [`new`](Self::new).
+    pub const unsafe fn with_placeholder(placeholder: &'static T) -> WipeOnFork<T> {
+        let first = ptr::from_ref(placeholder).cast_mut();
+        WipeOnFork { at: AtomicPtr::new(first), first }
+    }
+
+    /// The placeholder before the first `get`. Only for those that have one. Async-signal-safe; one load.
+    #[inline(always)]
+    pub fn now(&self) -> &'static T {
+        // Acquire: partner is the Release in `map`.
+        // SAFETY: the placeholder, or mapped for good: see `known`.
+        unsafe { &*self.at.load(Ordering::Acquire) }
     }
 
     /// `None` before the first `get`. Async-signal-safe; one load.
     #[inline(always)]
     pub fn known(&self) -> Option<&'static T> {
         // Acquire: partner is the Release in `map`.
+        let at = self.at.load(Ordering::Acquire);
         // SAFETY: null, or mapped there for good, all zero to begin with, which the promise of `new` allows.
-        unsafe { self.at.load(Ordering::Acquire).as_ref() }
+        if ptr::eq(at, self.first) { None } else { unsafe { at.as_ref() } }
     }
 
     /// `None` where the kernel has no memory, or none that it wipes. Async-signal-safe; one load, system calls at
@@ -51,7 +76,7 @@ impl<T: Sync + 'static> WipeOnFork<T> {
         let at = ptr::from_ref(fallback).cast_mut();
         // Release: partner is the Acquire in `known`. Acquire: as there, if another thread was faster.
         let settled =
-            self.at.compare_exchange(ptr::null_mut(), at, Ordering::Release, Ordering::Acquire);
+            self.at.compare_exchange(self.first, at, Ordering::Release, Ordering::Acquire);
         match settled {
             Ok(_) => fallback,
             // SAFETY: as in `known`.
@@ -69,7 +94,7 @@ impl<T: Sync + 'static> WipeOnFork<T> {
         let is_ours = is_wiped
             && self
                 .at
-                .compare_exchange(ptr::null_mut(), at.cast(), Ordering::Release, Ordering::Relaxed)
+                .compare_exchange(self.first, at.cast(), Ordering::Release, Ordering::Relaxed)
                 .is_ok();
         if !is_ours {
             // SAFETY: no other thread has seen it.

@@ -39,6 +39,7 @@ unavailable! {
     add(n: i64) -> Exit = UNAVAILABLE;
     increment() -> Exit = UNAVAILABLE;
     add_at(offset: usize, n: i64) -> Exit = UNAVAILABLE;
+    increment_at(offset: usize) -> Exit = UNAVAILABLE;
     store_greater(n: i64) -> Exit = UNAVAILABLE;
     store_if_equal(expected: u64, n: u64) -> Exit = UNAVAILABLE;
     exchange(n: u64) -> Yielded = (UNAVAILABLE, 0);

@@ -166,6 +166,15 @@ pub(crate) unsafe fn add_at(index: Index, object: &Slots, offset: usize, n: i64)
         offset = in(reg) offset, n = in(reg) n,)
 }
 
+/// Section `increment_at`.
+///
+/// # Safety
+/// - The conditions of [`crate::rseq::increment_at`] hold.
+#[inline(always)]
+pub(crate) unsafe fn increment_at(index: Index, object: &Slots, offset: usize) -> Exit {
+    section!(index, object, "add qword ptr [{scratch} + {offset}], 1"; offset = in(reg) offset,)
+}
+
 /// Section `store_greater`.
 ///
 /// # Safety

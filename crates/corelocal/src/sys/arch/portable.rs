@@ -73,7 +73,7 @@ pub(crate) fn own_word(_at: usize) -> Option<&'static crate::primitive::global::
 pub(crate) const HAS_OWN_WORDS: bool = false;
 
 /// There is no such word.
-pub(crate) fn increment_own_word(_at: usize) {}
+pub(crate) fn increment_own_word<const AT: usize>() {}
 
 /// Reads a word that is never written.
 pub(crate) fn read_own_word(_at: usize) -> u32 {

@@ -166,11 +166,15 @@ pub(crate) const HAS_OWN_WORDS: bool = true;
 
 /// Adds 1 to such a word. One instruction, so a signal handler that does the same is counted.
 #[inline(always)]
-pub(crate) fn increment_own_word(at: usize) {
-    let offset = own_word_offset(at);
-    // SAFETY: the offset is that of a word behind our own area, in static TLS of the calling thread.
+pub(crate) fn increment_own_word<const AT: usize>() {
+    // SAFETY: the address is that of a word behind our own area, in static TLS of the calling thread.
     unsafe {
-        asm!("inc dword ptr fs:[{offset}]", offset = in(reg) offset, options(nostack));
+        asm!(
+            "inc dword ptr fs:[{area} + {word}]",
+            area = in(reg) own_area_offset(),
+            word = const OWN_AREA_LEN + 4 * AT,
+            options(nostack),
+        );
     }
 }
 

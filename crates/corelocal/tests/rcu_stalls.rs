@@ -1,4 +1,4 @@
-//! Reports of grace periods that take too long, and who is in their way.
+//! Reports of grace periods that take too long, and of the readers in their way.
 #![cfg(feature = "std")]
 
 mod forked;

@@ -1,6 +1,6 @@
 //! Compiles the C and C++ that tables compare with, where there is a compiler and the library that it
 //! is for. Without them the build goes on and those rows say what is missing: see
-//! `src/tables/baseline.rs`, `src/tables/pool/librseq.rs` and `src/tables/locks/foreign.rs`.
+//! `src/tables/baseline.rs`, `src/tables/pool/librseq.rs`, `src/tables/locks/foreign.rs` and `src/tables/rcu/urcu.rs`.
 
 use std::env;
 use std::process::Command;
@@ -9,16 +9,20 @@ const BASELINE: &str = "src/tables/baseline.c";
 const LIBRSEQ: &str = "src/tables/pool/librseq.c";
 const NSYNC: &str = "src/tables/locks/nsync.c";
 const ABSL: &str = "src/tables/locks/absl.cc";
+const URCU: &str = "src/tables/rcu/urcu.c";
+/// Its flavours: the library's name, as pkg-config knows it, and the function names' part.
+const FLAVOURS: [(&str, &str); 3] =
+    [("liburcu-memb", "memb"), ("liburcu-bp", "bp"), ("liburcu-qsbr", "qsbr")];
 
 fn main() {
-    for source in [BASELINE, LIBRSEQ, NSYNC, ABSL] {
+    for source in [BASELINE, LIBRSEQ, NSYNC, ABSL, URCU] {
         println!("cargo::rerun-if-changed={source}");
     }
     // Where pkg-config and the compiler look.
     for name in ["PKG_CONFIG_PATH", "PKG_CONFIG_SYSROOT_DIR", "CPATH", "LIBRARY_PATH"] {
         println!("cargo::rerun-if-env-changed={name}");
     }
-    for cfg in ["c_baseline", "librseq", "nsync", "absl"] {
+    for cfg in ["c_baseline", "librseq", "nsync", "absl", "urcu"] {
         println!("cargo::rustc-check-cfg=cfg({cfg})");
     }
     if target("CARGO_CFG_TARGET_OS") != "linux" {
@@ -43,6 +47,7 @@ fn main() {
     if let Some(found) = Found::by_pkg_config("absl_synchronization") {
         found.offer("absl", ABSL);
     }
+    offer_urcu();
 }
 
 fn target(name: &str) -> String {
@@ -77,12 +82,31 @@ impl Found {
             return;
         }
         println!("cargo::rustc-cfg={cfg}");
+        self.link();
+    }
+
+    fn link(&self) {
         for folder in self.flags("-L") {
             println!("cargo::rustc-link-search=native={}", &folder[2..]);
         }
         for library in self.flags("-l") {
             println!("cargo::rustc-link-lib={}", &library[2..]);
         }
+    }
+}
+
+/// All flavours or none.
+fn offer_urcu() {
+    let found = FLAVOURS.map(|(name, part)| Some((Found::by_pkg_config(name)?, part)));
+    let is_compiled = |of: &Option<(Found, &str)>| {
+        let Some((found, part)) = of else { return false };
+        let define = format!("-DFLAVOUR_{}", part.to_uppercase());
+        let cflags: Vec<&str> = found.flags("-I").chain([&*define]).collect();
+        compile(URCU, &format!("corelocal_urcu_{part}"), &cflags)
+    };
+    if found.iter().all(is_compiled) {
+        println!("cargo::rustc-cfg=urcu");
+        found.iter().flatten().for_each(|(found, _)| found.link());
     }
 }
 

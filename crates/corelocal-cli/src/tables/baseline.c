@@ -84,6 +84,28 @@ enum outcome { COMMITTED, ABORTED, UNREGISTERED };
 				} while (outcome != COMMITTED);                                    \
 			}                                                                          \
 		}                                                                                  \
+	}                                                                                          \
+                                                                                                   \
+	/* Reads so many times, with 1 added before and after it; how often the value was right. */ \
+	uint64_t corelocal_c_read_##name(ptrdiff_t area, int64_t *words, uint64_t **at,            \
+					 uint64_t expected, uint64_t times)                        \
+	{                                                                                          \
+		uint64_t right = 0;                                                                \
+		for (; times > 0; times--) {                                                       \
+			enum outcome outcome;                                                      \
+			do {                                                                       \
+				outcome = add_##name(area, words, 1);                              \
+				if (outcome == UNREGISTERED)                                       \
+					return right;                                              \
+			} while (outcome != COMMITTED);                                            \
+			right += *__atomic_load_n(at, __ATOMIC_RELAXED) == expected;               \
+			do {                                                                       \
+				outcome = add_##name(area, words + 1, 1);                          \
+				if (outcome == UNREGISTERED)                                       \
+					return right;                                              \
+			} while (outcome != COMMITTED);                                            \
+		}                                                                                  \
+		return right;                                                                      \
 	}
 
 DEFINE_ADD(cpu_id, "4")

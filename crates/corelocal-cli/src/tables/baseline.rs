@@ -8,7 +8,7 @@
 
 use std::io;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
 
 use anyhow::{Context as _, bail};
 use corelocal::sys::Registration;
@@ -32,10 +32,13 @@ pub enum Id {
 
 /// Area's offset, first word, number of repetitions.
 type AddFn = unsafe extern "C" fn(isize, *mut i64, u64);
+/// The same, with a pointer to a value and that value before the number. How often it was there.
+type ReadFn = unsafe extern "C" fn(isize, *mut i64, *const AtomicPtr<u64>, u64, u64) -> u64;
 
 struct Functions {
     add: AddFn,
     add_in_turn: AddFn,
+    read: ReadFn,
 }
 
 #[cfg(c_baseline)]
@@ -45,14 +48,32 @@ fn functions(id: Id) -> anyhow::Result<Functions> {
         fn corelocal_c_add_mm_cid(area: isize, word: *mut i64, times: u64);
         fn corelocal_c_add_in_turn_cpu_id(area: isize, words: *mut i64, times: u64);
         fn corelocal_c_add_in_turn_mm_cid(area: isize, words: *mut i64, times: u64);
+        fn corelocal_c_read_cpu_id(
+            area: isize,
+            words: *mut i64,
+            at: *const AtomicPtr<u64>,
+            expected: u64,
+            times: u64,
+        ) -> u64;
+        fn corelocal_c_read_mm_cid(
+            area: isize,
+            words: *mut i64,
+            at: *const AtomicPtr<u64>,
+            expected: u64,
+            times: u64,
+        ) -> u64;
     }
     Ok(match id {
-        Id::Cpu => {
-            Functions { add: corelocal_c_add_cpu_id, add_in_turn: corelocal_c_add_in_turn_cpu_id }
-        }
-        Id::MmCid => {
-            Functions { add: corelocal_c_add_mm_cid, add_in_turn: corelocal_c_add_in_turn_mm_cid }
-        }
+        Id::Cpu => Functions {
+            add: corelocal_c_add_cpu_id,
+            add_in_turn: corelocal_c_add_in_turn_cpu_id,
+            read: corelocal_c_read_cpu_id,
+        },
+        Id::MmCid => Functions {
+            add: corelocal_c_add_mm_cid,
+            add_in_turn: corelocal_c_add_in_turn_mm_cid,
+            read: corelocal_c_read_mm_cid,
+        },
     })
 }
 
@@ -112,6 +133,18 @@ impl Counters {
     /// Adds 1 to each of the counters in turn, `times` times.
     pub fn add_in_turn(&self, times: u64) {
         self.run(self.functions.add_in_turn, times);
+    }
+
+    /// Reads the value that `at` points to, `times` times, each between additions of 1 to the first and the second
+    /// counter. How often it was `expected`.
+    ///
+    /// # Safety
+    /// - `at` points to a valid value until the call returns.
+    pub unsafe fn read(&self, at: &AtomicPtr<u64>, expected: u64, times: u64) -> u64 {
+        // As in `run`.
+        corelocal::rseq::cpu_id();
+        // SAFETY: as in `run`; the caller guarantees a valid value.
+        unsafe { (self.functions.read)(self.area, self.slots.as_ptr(), at, expected, times) }
     }
 
     fn run(&self, function: AddFn, times: u64) {

@@ -19,6 +19,7 @@ pub mod malloc;
 pub mod memory;
 pub mod pool;
 pub mod queue;
+pub mod rcu;
 mod recorder;
 pub mod remote;
 pub mod rwlocks;
@@ -46,6 +47,9 @@ pub fn all() -> &'static [&'static dyn Table] {
         &condvars::Condvars::ROUND_TRIP,
         &condvars::Condvars::ALL,
         &barriers::Barriers,
+        &rcu::Read,
+        &rcu::Write,
+        &rcu::Wait,
         &clock::Clock,
         &clock::start::ClockStart,
         &clock::convert::ClockConvert,

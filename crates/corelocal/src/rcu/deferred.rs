@@ -68,7 +68,7 @@ pub(super) struct Deferred {
     batch: UnsafeCell<Batch>,
     /// 1 while there are items in the batch.
     has_batch: AtomicU32,
-    /// The generation of the process whose bytes are counted. (5)
+    /// The generation of the process whose bytes are counted; 0 before the first call. (5)
     counted_in: AtomicU32,
     /// 1 while the runner is in the functions of its batch.
     is_running: AtomicU32,
@@ -186,6 +186,12 @@ impl Deferred {
         let bytes = self.near.exchange(0) as i64;
         let before = self.total.fetch_add(bytes, Ordering::Relaxed);
         let soft = self.soft.load(Ordering::Relaxed) as i64;
+        // The first call of all: nothing is counted wrongly yet.
+        let of_none = self.counted_in.load(Ordering::Relaxed) == 0;
+        if of_none {
+            let now = forks::generation();
+            let _ = self.counted_in.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        }
         if self.chunk.load(Ordering::Relaxed) == 0 {
             self.divide();
         }
@@ -379,9 +385,9 @@ impl Domain {
             deferred.take(batch);
         }
         let generation = forks::generation();
-        if deferred.counted_in.load(Ordering::Relaxed) != generation {
+        let counted_in = deferred.counted_in.swap(generation, Ordering::Relaxed);
+        if counted_in != generation && counted_in != 0 {
             deferred.recount(batch);
-            deferred.counted_in.store(generation, Ordering::Relaxed);
         }
         // Order: invariant 2.
         let ticket = batch.ticket.get_or_insert_with(|| self.start_poll());
@@ -429,8 +435,10 @@ impl Deferred {
         let (mut ran, mut bytes) = (0, 0);
         for item in items.drain(..) {
             bytes += item.bytes() as i64;
-            if panic::catch_unwind(AssertUnwindSafe(|| item.run())).is_err() {
+            if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| item.run())) {
                 self.panics.fetch_add(1, Ordering::Relaxed);
+                // Dropped, it might panic.
+                mem::forget(payload);
             }
             ran += 1;
             if ran % RUN_AT_ONCE == 0 {

@@ -168,7 +168,8 @@ static HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
 /// Sets what is called when a grace period takes longer than the limit of its domain, in place of a line on stderr.
 ///
-/// The hook runs in a thread that waits for the grace period, or in the background thread. It must not wait for one itself.
+/// The hook runs in a thread that waits for the grace period, or in the background thread. It must neither wait for one
+/// itself nor panic.
 ///
 /// ```
 /// use corelocal::rcu;
@@ -185,7 +186,11 @@ fn report(stall: &Stall) {
     let hook = HOOK.load(Ordering::Acquire);
     if hook.is_null() {
         #[cfg(feature = "std")]
-        std::eprintln!("corelocal: {stall}");
+        {
+            use std::io::Write;
+            // Refused, there is nothing more to do.
+            let _ = std::writeln!(std::io::stderr(), "corelocal: {stall}");
+        }
         #[cfg(not(feature = "std"))]
         Line::print(format_args!("corelocal: {stall}"));
         return;
@@ -215,7 +220,7 @@ impl Domain {
     /// [`Duration::MAX`]. It is reported again after twice the time, four times, and so on.
     pub fn set_stall_limit(&self, limit: Duration) {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        self.about().limit.store(limit, Ordering::Relaxed);
+        self.about().limit.store(limit.max(1), Ordering::Relaxed);
     }
 
     /// This grace period waits for guards.

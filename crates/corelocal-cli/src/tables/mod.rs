@@ -50,6 +50,7 @@ pub fn all() -> &'static [&'static dyn Table] {
         &rcu::Read,
         &rcu::Write,
         &rcu::Wait,
+        &rcu::Map,
         &clock::Clock,
         &clock::start::ClockStart,
         &clock::convert::ClockConvert,

@@ -6,10 +6,12 @@
 //! - Figures of `rcu_write` are of all threads of a process, those that a library starts too, until all old versions have
 //!   been freed. Each is measured in a process of its own.
 
+mod maps;
 mod readers;
 mod urcu;
 mod writers;
 
+pub use self::maps::Map;
 pub use self::writers::{Wait, Write};
 
 use std::sync::Arc;

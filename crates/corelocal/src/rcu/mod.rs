@@ -9,7 +9,8 @@
 //!   periods are independent of each other.
 //! - [`synchronize`] waits for a grace period, [`start_poll`] lets a program look whether one has ended.
 //! - With the feature `std`, `Rcu` is a pointer to the current version, and `defer` runs a function after a grace
-//!   period. `RcuCopy` is a small value that readers copy without a guard.
+//!   period. `RcuCopy` is a small value that readers copy without a guard,
+//!   `RcuHashMap` a map.
 //!
 //! ```
 //! # #[cfg(feature = "std")] {
@@ -49,6 +50,8 @@
 //!   survivors.rs      guards from before a fork, in the child
 //!   pointer.rs        a pointer to the current version
 //!   copy.rs           a value that readers copy
+//!   map.rs            a hash map whose readers take no lock
+//!   table.rs          its buckets, and how they move
 //!   deferred.rs       functions that run after a grace period: their queues and limits
 //!   deferral.rs       one such function
 //!   background.rs     the thread that runs them
@@ -69,11 +72,15 @@ mod error;
 #[cfg_attr(loom, allow(dead_code))]
 mod grace_period;
 #[cfg(all(feature = "std", not(loom)))]
+mod map;
+#[cfg(all(feature = "std", not(loom)))]
 mod pointer;
 #[cfg(not(loom))]
 mod stall;
 #[cfg(not(loom))]
 mod survivors;
+#[cfg(all(feature = "std", not(loom)))]
+mod table;
 #[cfg(all(feature = "std", not(loom)))]
 mod tracked;
 #[cfg(not(loom))]
@@ -87,6 +94,8 @@ pub use domain::{Domain, Guard, Ticket};
 pub use error::Error;
 #[cfg(not(loom))]
 pub use global::*;
+#[cfg(all(feature = "std", not(loom)))]
+pub use map::{Iter, RcuHashMap};
 #[cfg(all(feature = "std", not(loom)))]
 pub use pointer::{NeverNull, NotCurrent, Pointer, Rcu, Shared};
 #[cfg(not(loom))]

@@ -94,6 +94,8 @@ pub const GENERICS_OF_STD: &[Generic] = &[
     generic("rcu::Rcu<Box<{}>>", Varies::Never, Both, Both),
     generic("rcu::Rcu<Option<std::sync::Arc<{}>>>", Varies::Never, Both, Both),
     generic("rcu::RcuCopy<{}>", Varies::Never, Send, Send),
+    generic("rcu::RcuHashMap<{}, u8>", Varies::Never, Both, Both),
+    generic("rcu::RcuHashMap<u8, {}>", Varies::Never, Both, Both),
     generic("rcu::NotCurrent<'g, Box<{}>>", Varies::Never, Both, Sync),
     generic("sync::ArcMutexGuard<{}>", Varies::Never, Never, Both),
     generic("sync::ArcMutexGuard<{}, sync::Shared>", Varies::Never, Never, Both),
@@ -106,7 +108,12 @@ pub const GENERICS_OF_STD: &[Generic] = &[
 ];
 
 /// As [`PLAIN`], of the feature `std`.
-pub const PLAIN_OF_STD: &[(&str, bool, bool)] = &[("sync::ArcPermit", true, true)];
+pub const PLAIN_OF_STD: &[(&str, bool, bool)] = &[
+    ("sync::ArcPermit", true, true),
+    ("rcu::Iter<'g, u8, u8>", true, true),
+    ("rcu::Iter<'g, std::cell::Cell<u8>, u8>", false, false),
+    ("rcu::Iter<'g, u8, std::cell::Cell<u8>>", false, false),
+];
 
 /// Types without a parameter, or with a certain one, and whether they are `Send` and `Sync`.
 pub const PLAIN: &[(&str, bool, bool)] = &[
@@ -167,6 +174,18 @@ pub const REFUSED_OF_STD: &[(&str, &str)] = &[
     (
         "E0505",
         "let r = rcu::Rcu::new(Box::new(1)); let g = rcu::read(); let x = r.load(&g); drop(g); drop(x);",
+    ),
+    (
+        "E0597",
+        "let m = rcu::RcuHashMap::<u8, u8>::new(); let x; { let g = rcu::read(); x = m.get(&1, &g); } drop(x);",
+    ),
+    (
+        "E0597",
+        "let g = rcu::read(); let x; { let m = rcu::RcuHashMap::<u8, u8>::new(); x = m.get(&1, &g); } drop(x);",
+    ),
+    (
+        "E0505",
+        "let m = rcu::RcuHashMap::<u8, u8>::new(); let g = rcu::read(); let i = m.iter(&g); drop(g); drop(i);",
     ),
     // A version escapes from a change.
     (

@@ -1,0 +1,248 @@
+//! The map of RCU against a map of std, and beside readers while it grows and shrinks.
+#![cfg(feature = "std")]
+
+mod storm;
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use corelocal::rcu::{self, Domain, RcuHashMap};
+use proptest::prelude::*;
+
+/// The hash is the number itself.
+#[derive(Default)]
+struct Plain(u64);
+
+impl Hasher for Plain {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        self.0 = u64::from_ne_bytes(word);
+    }
+}
+
+/// All hashes are the same.
+#[derive(Default)]
+struct Same;
+
+impl Hasher for Same {
+    fn finish(&self) -> u64 {
+        7
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+}
+
+type Hashes<H> = BuildHasherDefault<H>;
+
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Insert(u16, u32),
+    Remove(u16),
+    Get(u16),
+    GetOrInsert(u16, u32),
+    Look,
+    /// So many keys at once, so that the map grows, or shrinks.
+    InsertMany(u16),
+    RemoveMany(u16),
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let call = prop_oneof![
+        (any::<u16>(), any::<u32>()).prop_map(|(key, value)| Call::Insert(key % 512, value)),
+        any::<u16>().prop_map(|key| Call::Remove(key % 512)),
+        any::<u16>().prop_map(|key| Call::Get(key % 512)),
+        (any::<u16>(), any::<u32>()).prop_map(|(key, value)| Call::GetOrInsert(key % 512, value)),
+        Just(Call::Look),
+        (0..600u16).prop_map(Call::InsertMany),
+        (0..600u16).prop_map(Call::RemoveMany),
+    ];
+    proptest::collection::vec(call, 0..60)
+}
+
+/// Does the calls on both maps, which must agree.
+fn compare<H: Hasher + Default>(calls: &[Call]) {
+    static DOMAIN: Domain = Domain::new();
+    let map = RcuHashMap::with_hasher_in(Hashes::<H>::default(), &DOMAIN);
+    let mut oracle = HashMap::new();
+    for call in calls {
+        match *call {
+            Call::Insert(key, value) => {
+                assert_eq!(map.insert(key, value), oracle.insert(key, value).is_some());
+            }
+            Call::Remove(key) => assert_eq!(map.remove(&key), oracle.remove(&key).is_some()),
+            Call::Get(key) => assert_eq!(map.get(&key, &DOMAIN.read()), oracle.get(&key)),
+            Call::GetOrInsert(key, value) => {
+                let guard = DOMAIN.read();
+                let found = map.get_or_insert_with(key, || value, &guard);
+                assert_eq!(found, oracle.entry(key).or_insert(value));
+            }
+            Call::Look => {
+                let guard = DOMAIN.read();
+                let mut all: Vec<_> = map.iter(&guard).collect();
+                all.sort_unstable();
+                assert!(all.into_iter().eq(oracle.iter().collect::<BTreeMap<_, _>>()));
+            }
+            Call::InsertMany(keys) => (0..keys).for_each(|key| {
+                map.insert(key, 0);
+                oracle.insert(key, 0);
+            }),
+            Call::RemoveMany(keys) => (0..keys).for_each(|key| {
+                assert_eq!(map.remove(&key), oracle.remove(&key).is_some());
+            }),
+        }
+        assert_eq!((map.len(), map.is_empty()), (oracle.len(), oracle.is_empty()));
+    }
+    let guard = DOMAIN.read();
+    assert!((0..600).all(|key| map.get(&key, &guard) == oracle.get(&key)));
+}
+
+proptest! {
+    #[test]
+    fn it_is_like_std(calls in calls()) {
+        compare::<Plain>(&calls);
+        compare::<std::hash::DefaultHasher>(&calls);
+    }
+
+    #[test]
+    fn it_is_like_std_with_one_chain(calls in calls()) {
+        compare::<Same>(&calls);
+    }
+}
+
+#[test]
+fn keys_may_be_borrowed() {
+    let map: RcuHashMap<String, Vec<u8>> = RcuHashMap::new();
+    map.insert("one".into(), vec![1]);
+    let guard = rcu::read();
+    assert_eq!(map.get("one", &guard), Some(&vec![1]));
+    assert!(map.contains_key("one", &guard) && !map.contains_key("two", &guard));
+    assert_eq!(format!("{map:?}"), "{\"one\": [1]}");
+    assert!(map.remove("one") && !map.remove("one"));
+    assert_eq!(map.get("one", &guard), None);
+}
+
+#[test]
+#[should_panic(expected = "the guard is of another domain than this map")]
+fn a_guard_of_another_domain_is_refused() {
+    static DOMAIN: Domain = Domain::new();
+    RcuHashMap::<u8, u8>::new().get(&1, &DOMAIN.read());
+}
+
+/// Counts its drops, and is poisoned by them.
+struct Counted(u64, Arc<AtomicU64>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0 = u64::MAX;
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn each_value_is_dropped_once() {
+    static DOMAIN: Domain = Domain::new();
+    let drops = Arc::new(AtomicU64::new(0));
+    let map = RcuHashMap::new_in(&DOMAIN);
+    let guard = DOMAIN.read();
+    for n in 0..3000 {
+        map.insert(n % 1000, Counted(n, drops.clone()));
+    }
+    (0..500).for_each(|key| assert!(map.remove(&key)));
+    assert_eq!(drops.load(Ordering::Relaxed), 0);
+    drop(guard);
+    DOMAIN.barrier().unwrap();
+    assert_eq!(drops.load(Ordering::Relaxed), 2500);
+    drop(map);
+    assert_eq!(drops.load(Ordering::Relaxed), 3000);
+}
+
+/// Readers and iterators beside writers that make the map grow and shrink all the time.
+#[test]
+fn what_stays_is_always_found() {
+    static DOMAIN: Domain = Domain::new();
+    const STAY: u64 = 100;
+    let most = storm::scaled(20_000).max(2_000);
+    let drops = Arc::new(AtomicU64::new(0));
+    let map = RcuHashMap::new_in(&DOMAIN);
+    (0..STAY).for_each(|key| _ = map.insert(key, Counted(key, drops.clone())));
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for nth in 0..3 {
+            let (map, is_over) = (&map, &is_over);
+            scope.spawn(move || {
+                let mut key = nth;
+                while !is_over.load(Ordering::Relaxed) {
+                    let guard = DOMAIN.read();
+                    if nth == 0 {
+                        let mut seen = [0; STAY as usize];
+                        for (key, value) in map.iter(&guard) {
+                            assert!(value.0 == *key, "{key} has {}", value.0);
+                            if *key < STAY {
+                                seen[*key as usize] += 1;
+                            }
+                        }
+                        assert_eq!(seen, [1; STAY as usize]);
+                    } else {
+                        key = (key * 31 + 7) % STAY;
+                        assert_eq!(map.get(&key, &guard).map(|value| value.0), Some(key));
+                        if let Some(other) = map.get(&(STAY + key * 17), &guard) {
+                            assert_eq!(other.0, STAY + key * 17);
+                        }
+                    }
+                }
+            });
+        }
+        let _tell = storm::Tell(&is_over);
+        let writers: Vec<_> = (0..2)
+            .map(|nth| {
+                let (map, drops) = (&map, &drops);
+                scope.spawn(move || {
+                    let keys = || (STAY + nth..STAY + most).step_by(2);
+                    for _ in 0..10 {
+                        keys().for_each(|key| {
+                            assert!(!map.insert(key, Counted(key, drops.clone())));
+                        });
+                        keys().for_each(|key| assert!(map.remove(&key)));
+                        // What stays is replaced, too.
+                        (nth..STAY).step_by(2).for_each(|key| {
+                            assert!(map.insert(key, Counted(key, drops.clone())));
+                        });
+                    }
+                })
+            })
+            .collect();
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    });
+    assert_eq!(map.len() as u64, STAY);
+    DOMAIN.barrier().unwrap();
+    assert_eq!(drops.load(Ordering::Relaxed), 10 * (most + STAY));
+}
+
+/// Threads that want the same key get the same value.
+#[test]
+fn one_value_wins() {
+    let map = RcuHashMap::new();
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|nth| {
+                let map = &map;
+                scope.spawn(move || {
+                    let guard = rcu::read();
+                    let keys = 0..storm::scaled(5_000);
+                    keys.map(|key| *map.get_or_insert_with(key, || nth, &guard)).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let got: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert!(got.iter().all(|values| *values == got[0]));
+    });
+    assert_eq!(map.len() as u64, storm::scaled(5_000));
+}

@@ -21,7 +21,7 @@ use super::survivors;
 use super::tracked;
 use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::sys::kernel_clock;
-#[cfg(not(feature = "std"))]
+#[cfg(not(any(feature = "std", miri)))]
 use crate::sys::stderr::Line;
 
 const DEFAULT_LIMIT: u64 = 1_000_000_000;
@@ -191,7 +191,7 @@ fn report(stall: &Stall) {
             // Refused, there is nothing more to do.
             let _ = std::writeln!(std::io::stderr(), "corelocal: {stall}");
         }
-        #[cfg(not(feature = "std"))]
+        #[cfg(not(any(feature = "std", miri)))]
         Line::print(format_args!("corelocal: {stall}"));
         return;
     }

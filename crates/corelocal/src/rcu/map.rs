@@ -367,7 +367,7 @@ where
     }
 }
 
-/// A node or a table that nobody finds any more. Dropped, it is freed.
+/// A node or a table that is not part of the map any more. Dropped, it is freed.
 struct Removed<T>(*mut T);
 
 // SAFETY: it stands for a `T` in a box.

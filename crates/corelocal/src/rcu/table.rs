@@ -10,13 +10,13 @@
 //! # Invariants
 //! 1. A bucket's chain is changed under its lock. A node is in one chain of a table, of the bucket that its hash selects.
 //! 2. A bucket is moved under its lock: its nodes are linked into the next table's buckets by that table's link, and then
-//!    its head is MOVED. Nobody uses these buckets of the next table before that. From then on the old bucket's chain is not
-//!    changed any more, and nobody enters it.
+//!    its head is MOVED. Before that no other thread uses these buckets of the next table. From then on the old bucket's
+//!    chain is not changed, and no thread enters it.
 //! 3. A node that is removed from its chain keeps its links, so that readers go on from there. It is freed after a grace
 //!    period.
 //! 4. The next move, which uses the former link again, begins when a grace period has passed since the last bucket was
-//!    moved. So nobody walks by that link then. And so whoever has a guard meets at most two tables after the one it
-//!    loaded first is current: that one and the next.
+//!    moved. So no thread walks by that link then. And so a thread with a guard meets two tables at most: the one that was
+//!    current when it looked, and the next one.
 
 use core::ptr;
 use std::boxed::Box;
@@ -126,7 +126,7 @@ impl<K, V> Table<K, V> {
     /// Moves all buckets to another table, of twice or half the length, whose link is the other one.
     ///
     /// # Safety
-    /// - Nobody else moves, and a grace period has passed since the last move. (4)
+    /// - No other thread moves, and a grace period has passed since the last move. (4)
     /// - `to` stays as long as this table.
     pub(super) unsafe fn move_to(&self, to: *mut Table<K, V>) {
         // Release: partner is the Acquire in `next`.
@@ -167,7 +167,7 @@ impl<K, V> Table<K, V> {
                 at = ptr::null_mut();
             }
             core::iter::from_fn(move || {
-                // SAFETY: a node of the chain, which this owns: nobody else uses the table.
+                // SAFETY: a node of the chain, which this owns: no other thread uses the table.
                 let mut node = (!at.is_null()).then(|| unsafe { Box::from_raw(at) })?;
                 at = *node.links[link].get_mut();
                 Some(node)

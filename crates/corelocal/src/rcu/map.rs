@@ -179,23 +179,9 @@ impl<K: Hash + Eq, V, S: BuildHasher> RcuHashMap<K, V, S> {
     {
         self.check(guard);
         let hash = self.hasher.hash_one(key);
-        let mut table = self.table();
-        let mut at = loop {
-            match table.head(table.index(hash)) {
-                Some(head) => break head,
-                // SAFETY: this thread has a guard.
-                None => table = unsafe { table.next() }?,
-            }
-        };
-        // SAFETY: null, or a node that this thread has found under its guard. (3)
-        while let Some(node) = unsafe { at.as_ref() } {
-            if node.hash == hash && node.key.borrow() == key {
-                return Some(&node.value);
-            }
-            // SAFETY: as above.
-            at = unsafe { node.next(table.link) };
-        }
-        None
+        let is_it = |node: &Node<K, V>| node.key.borrow() == key;
+        // SAFETY: the caller's guard, of this domain. (3)
+        unsafe { self.table().find(hash, is_it) }.map(|node| &node.value)
     }
 
     /// Whether the key is in the map.

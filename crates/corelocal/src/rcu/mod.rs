@@ -79,7 +79,8 @@ mod pointer;
 mod stall;
 #[cfg(not(loom))]
 mod survivors;
-#[cfg(all(feature = "std", not(loom)))]
+#[cfg(any(all(feature = "std", not(loom)), all(test, loom)))]
+#[cfg_attr(loom, allow(dead_code))]
 mod table;
 #[cfg(all(feature = "std", not(loom)))]
 mod tracked;

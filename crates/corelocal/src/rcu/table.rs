@@ -21,7 +21,7 @@
 use core::ptr;
 use std::boxed::Box;
 
-use crate::primitive::global::{AtomicPtr, Ordering};
+use crate::primitive::atomic::{AtomicPtr, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 
 /// One key with its value.
@@ -97,6 +97,35 @@ impl<K, V> Table<K, V> {
         hash as usize & (self.buckets.len() - 1)
     }
 
+    /// The node with this hash that `is_it`, in this table or the next one.
+    ///
+    /// # Safety
+    /// - The caller has a guard since it has found this table, and uses the node while it has the guard.
+    #[inline(always)]
+    pub(super) unsafe fn find<'g>(
+        &self,
+        hash: u64,
+        is_it: impl Fn(&Node<K, V>) -> bool,
+    ) -> Option<&'g Node<K, V>> {
+        let mut table = self;
+        let mut at = loop {
+            match table.head(table.index(hash)) {
+                Some(head) => break head,
+                // SAFETY: the caller has a guard.
+                None => table = unsafe { table.next() }?,
+            }
+        };
+        // SAFETY: null, or a node that the caller has found under its guard.
+        while let Some(node) = unsafe { at.as_ref::<'g>() } {
+            if node.hash == hash && is_it(node) {
+                return Some(node);
+            }
+            // SAFETY: as above.
+            at = unsafe { node.next(table.link) };
+        }
+        None
+    }
+
     /// The first node of a bucket; `None` if it has been moved.
     #[inline(always)]
     pub(super) fn head(&self, index: usize) -> Option<*mut Node<K, V>> {
@@ -159,6 +188,7 @@ impl<K, V> Table<K, V> {
     }
 
     /// Takes the nodes of all buckets.
+    #[cfg(not(loom))]
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Box<Node<K, V>>> + use<'_, K, V> {
         let link = self.link;
         self.buckets.iter_mut().flat_map(move |bucket| {
@@ -232,3 +262,7 @@ impl<K, V> Place<'_, K, V> {
         self.node
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "table_loom.rs"]
+mod loom_tests;

@@ -163,6 +163,22 @@ fn a_deferred_function_does_not_wait_for_itself() {
     assert_eq!(DOMAIN.deferred_bytes(), 0);
 }
 
+/// In a process of one thread it runs in a call of `defer` or `barrier`.
+#[test]
+fn a_deferred_function_of_one_thread_does_not_wait_for_itself() {
+    static DOMAIN: Domain = Domain::new();
+    static REFUSED: AtomicU64 = AtomicU64::new(0);
+    forked::judge(|| {
+        DOMAIN.defer(|| {
+            DOMAIN.defer(|| ());
+            let refused = [DOMAIN.synchronize(), DOMAIN.barrier()];
+            REFUSED.store(u64::from(refused == [Err(Error::InCallback); 2]), Ordering::Relaxed);
+        });
+        DOMAIN.barrier() == Ok(()) && REFUSED.load(Ordering::Relaxed) == 1
+    })
+    .succeeds();
+}
+
 /// The background thread runs the functions of all domains.
 #[test]
 fn a_deferred_function_may_wait_for_another_domain() {

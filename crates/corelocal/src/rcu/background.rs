@@ -19,7 +19,7 @@ use crate::sys::sleep;
 const COLLECT: Duration = Duration::from_millis(2);
 /// How long it pauses while guards are in the way: at first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
-/// To count threads takes microseconds, so only every so many calls do it.
+/// To count threads takes microseconds. A process that had one thread is taken to have one for so many calls.
 const CALLS: u32 = 16;
 
 /// All domains that have deferred something.
@@ -33,8 +33,8 @@ static WORK: AtomicU32 = AtomicU32::new(0);
 /// The generation of the process whose thread is awake, or is known not to be there; 0 while the thread sleeps for lack of
 /// work.
 static AWAKE: AtomicU32 = AtomicU32::new(0);
-/// Counts calls that found no thread.
-static LOOKS: AtomicU32 = AtomicU32::new(0);
+/// For how many calls this process is taken to have one thread.
+static ALONE: AtomicU32 = AtomicU32::new(0);
 
 /// Whether an item that is deferred needs a call of [`is_provided`]. Three loads.
 #[inline(always)]
@@ -54,8 +54,14 @@ pub(super) fn is_provided(is_due: bool) -> bool {
     let generation = forks::generation();
     let was_idle = AWAKE.swap(generation, Ordering::Relaxed) != generation;
     let may_start = || {
-        let looks = LOOKS.fetch_add(1, Ordering::Relaxed);
-        (is_due || looks % CALLS == 0) && has_several_threads()
+        let alone = ALONE.load(Ordering::Relaxed);
+        if alone > 0 && !is_due {
+            ALONE.store(alone - 1, Ordering::Relaxed);
+            return false;
+        }
+        let has_several = has_several_threads();
+        ALONE.store(if has_several { 0 } else { CALLS }, Ordering::Relaxed);
+        has_several
     };
     let is_there = has_thread() || may_start() && start();
     if is_there && (is_due || was_idle) {

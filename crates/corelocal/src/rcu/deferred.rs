@@ -170,7 +170,8 @@ impl Deferred {
             self.is_running.store(0, Ordering::Relaxed);
             self.ends_batch();
         }
-        taken.then_some(Runner { deferred: self })
+        // Made only then: dropped, it gives up what it stands for.
+        taken.then(|| Runner { deferred: self })
     }
 
     /// The batch has run, or is lost.
@@ -447,5 +448,22 @@ impl Deferred {
         }
         self.total.fetch_sub(bytes, Ordering::Relaxed);
         items.shrink_to(KEPT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_runner_takes_nothing_from_the_first() {
+        let deferred = Deferred::new();
+        let first = deferred.runner();
+        assert!(first.is_some());
+        for _ in 0..2 {
+            assert!(deferred.runner().is_none());
+        }
+        drop(first);
+        assert!(deferred.runner().is_some());
     }
 }

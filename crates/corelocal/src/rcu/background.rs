@@ -6,6 +6,7 @@
 use core::mem;
 use core::ptr;
 use core::time::Duration;
+use std::os::unix::fs::MetadataExt;
 use std::thread;
 
 use super::domain::Domain;
@@ -19,8 +20,6 @@ use crate::sys::sleep;
 const COLLECT: Duration = Duration::from_millis(2);
 /// How long it pauses while guards are in the way: at first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
-/// To count threads takes microseconds. A process that had one thread is taken to have one for so many calls.
-const CALLS: u32 = 16;
 
 /// All domains that have deferred something.
 static DOMAINS: AtomicPtr<Domain> = AtomicPtr::new(ptr::null_mut());
@@ -33,8 +32,6 @@ static WORK: AtomicU32 = AtomicU32::new(0);
 /// The generation of the process whose thread is awake, or is known not to be there; 0 while the thread sleeps for lack of
 /// work.
 static AWAKE: AtomicU32 = AtomicU32::new(0);
-/// For how many calls this process is taken to have one thread.
-static ALONE: AtomicU32 = AtomicU32::new(0);
 
 /// Whether an item that is deferred needs a call of [`is_provided`]. Three loads.
 #[inline(always)]
@@ -53,17 +50,7 @@ pub(super) fn wake() {
 pub(super) fn is_provided(is_due: bool) -> bool {
     let generation = forks::generation();
     let was_idle = AWAKE.swap(generation, Ordering::Relaxed) != generation;
-    let may_start = || {
-        let alone = ALONE.load(Ordering::Relaxed);
-        if alone > 0 && !is_due {
-            ALONE.store(alone - 1, Ordering::Relaxed);
-            return false;
-        }
-        let has_several = has_several_threads();
-        ALONE.store(if has_several { 0 } else { CALLS }, Ordering::Relaxed);
-        has_several
-    };
-    let is_there = has_thread() || may_start() && start();
+    let is_there = has_thread() || has_several_threads() && start();
     if is_there && (is_due || was_idle) {
         wake();
     }
@@ -106,7 +93,14 @@ fn has_thread() -> bool {
     THREAD.load(Ordering::Relaxed) == forks::generation()
 }
 
+/// One system call in a process of one thread. Linux counts the threads among the links of this folder; where that is not
+/// so, they are counted in it.
 fn has_several_threads() -> bool {
+    const LINKS_OF_ONE: u64 = 3;
+    let links = std::fs::metadata("/proc/self/task").map(|folder| folder.nlink());
+    if matches!(links, Ok(LINKS_OF_ONE)) {
+        return false;
+    }
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.take(2).count() > 1)
 }
 

@@ -1,7 +1,7 @@
 //! A domain: readers, and writers that wait for them.
 //!
 //! # Data flow
-//! `read` → the domain's word (generation and period) → critical section `add_at` on this core's count of begins. The
+//! `read` → the domain's word (generation and period) → critical section `increment_at` on this core's count of begins. The
 //! end of a guard → the same section on the count of ends, on whichever core the thread is then. `synchronize` → steps
 //! of `grace_period.rs` until all guards from before have ended.
 //!
@@ -136,7 +136,8 @@ impl Domain {
 
     #[inline(always)]
     fn begin(&'static self) -> (&'static Core, u64) {
-        let core = self.core.now();
+        // SAFETY: made with a placeholder, in `named`.
+        let core = unsafe { self.core.now() };
         // Relaxed: any period will do (`grace_period.rs`, invariant 3).
         let word = core.word.load(Ordering::Relaxed);
         if word::is_plain(word) {

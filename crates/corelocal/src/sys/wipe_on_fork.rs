@@ -37,11 +37,14 @@ impl<T: Sync + 'static> WipeOnFork<T> {
         WipeOnFork { at: AtomicPtr::new(first), first }
     }
 
-    /// The placeholder before the first `get`. Only for those that have one. Async-signal-safe; one load.
+    /// The placeholder before the first `get`. Async-signal-safe; one load.
+    ///
+    /// # Safety
+    /// - It was made [with a placeholder](Self::with_placeholder).
     #[inline(always)]
-    pub fn now(&self) -> &'static T {
+    pub unsafe fn now(&self) -> &'static T {
         // Acquire: partner is the Release in `map`.
-        // SAFETY: the placeholder, or mapped for good: see `known`.
+        // SAFETY: the placeholder, which the caller guarantees, or mapped for good: see `known`.
         unsafe { &*self.at.load(Ordering::Acquire) }
     }
 

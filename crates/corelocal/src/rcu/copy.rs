@@ -80,7 +80,7 @@ struct Version {
 /// there.
 ///
 /// Threads that cannot run critical sections (old kernels, seccomp, valgrind, other processors than x86-64) read under a
-/// guard of their own, a few nanoseconds more. So do all threads where `membarrier(2)` is refused, or lacks its RSEQ
+/// guard, which takes nanoseconds, or tens of them where guards count by atomics. So do all threads where `membarrier(2)` is refused, or lacks its RSEQ
 /// command (before Linux 5.10).
 ///
 /// # Memory
@@ -151,7 +151,10 @@ impl<T: Copy> RcuCopy<T> {
         match rseq::retry(first, prepare, || self.section::<N>()) {
             // SAFETY: as in `load_words`.
             Some((exit, words)) if exit.is_straight() => unsafe { value(&words) },
-            _ => self.load_by_guard(),
+            _ => {
+                let _guard = GUARDS.read();
+                self.look().1
+            }
         }
     }
 
@@ -195,12 +198,12 @@ impl<T: Copy> RcuCopy<T> {
     pub fn rcu(&self, mut change: impl FnMut(T) -> T) {
         let mut fresh = Box::new(Version::new(self.initial));
         loop {
-            let guard = GUARDS.read_by_atomics();
+            let guard = GUARDS.read();
             let (before, value) = self.look();
             let serial = serial(before);
             drop(guard);
             *fresh = Version::new(change(value));
-            let guard = GUARDS.read_by_atomics();
+            let guard = GUARDS.read();
             // Acquire: as in `look`.
             let is_current =
                 self.at.load(Ordering::Acquire) == before && self::serial(before) == serial;
@@ -235,11 +238,11 @@ impl<T: Copy> RcuCopy<T> {
         // of membarrier, which begins with one.
         let is_fenced = old.addr() & GUARDED != 0 || membarrier::private_expedited_rseq().is_ok();
         if is_fenced {
-            // SAFETY: from `Box::into_raw`. No section is between the loads of the pointer and of its words: those from
-            // before the fence were aborted, or have ended. So only guards may have found it. (2)
-            let old = unsafe { Box::from_raw(untagged(old)) };
+            // No section is between the loads of the pointer and of its words: those from before the fence were aborted, or
+            // have ended. So only threads with guards may have found it. (2)
+            let old = Retired(untagged(old));
             if GUARDS.synchronize_timeout(PATIENCE).is_err() {
-                GUARDS.defer_drop(old);
+                GUARDS.defer_bytes(size_of::<Version>(), move || drop(old));
             }
         }
         value
@@ -256,6 +259,19 @@ impl Version {
         // SAFETY: long enough, as `RcuCopy::new` asserts.
         unsafe { words.as_mut_ptr().cast::<T>().write_unaligned(value) };
         Version { words, serial }
+    }
+}
+
+/// A version that no section reads any more. Dropped, it is freed.
+struct Retired(*mut Version);
+
+// SAFETY: it stands for a box of plain words.
+unsafe impl Send for Retired {}
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        // SAFETY: from `Box::into_raw`, once, after a grace period.
+        drop(unsafe { Box::from_raw(self.0) });
     }
 }
 

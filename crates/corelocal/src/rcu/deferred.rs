@@ -75,7 +75,7 @@ pub(super) struct Deferred {
     /// The error with which the kernel refused the last grace period; 0 if it did not.
     refused: AtomicU32,
     /// Counts batches that have run; threads that wait for them sleep on it.
-    pub(super) room: AtomicU32,
+    room: AtomicU32,
     /// The next domain in the list of all that have deferred something (`background.rs`).
     pub(super) next: AtomicPtr<Domain>,
     /// 1 once the domain is in that list.

@@ -56,8 +56,8 @@ const RARE: u64 = 64;
 ///
 /// # Where it may be used
 /// Reading: wherever guards may be used, if the key's `Hash` and `Eq` may. Writing allocates memory and takes a lock, so not
-/// in signal handlers. `Hash` and `Eq` of keys must not use the map. In a child of `fork` a bucket that another thread was
-/// just changing stays locked, like a [`Mutex`].
+/// in signal handlers. `Hash` and `Eq` of keys must not use the map. In a child of `fork`, `insert` and `remove` panic if
+/// another thread was just changing the key's bucket at the fork, as a [`Mutex`] does. Reading goes on.
 ///
 /// # Memory
 /// 16 bytes for each bucket, of which there are about as many as keys or up to eight times as many. What is removed is freed

@@ -166,9 +166,9 @@ impl<K, V> Table<K, V> {
         for first in 0..less {
             // All that have nodes of the same buckets of `to`: one, or two.
             let from = || (first..all).step_by(less).map(|index| &self.buckets[index]);
-            let locks = from().map(|bucket| bucket.lock.lock());
             // Of the two locks, the lower one first. Others take one at a time.
-            let locks: std::vec::Vec<_> = locks.collect();
+            let mut locks = from().map(|bucket| bucket.lock.lock());
+            let locks = [locks.next(), locks.next()];
             for bucket in from() {
                 let mut at = bucket.head.load(Ordering::Relaxed);
                 // SAFETY: nodes of the chain, whose lock this thread has.
@@ -233,8 +233,8 @@ impl<K, V> Locked<'_, K, V> {
         }
     }
 
-    /// Puts a node in this place, before a grace period can end that began before. Returns the one that was there, which
-    /// the caller owns.
+    /// Puts a node in this place, instead of the one that is there. Returns that one, which the caller then owns; null if
+    /// there was none. (3)
     pub(super) fn put(&self, place: &Place<'_, K, V>, new: Box<Node<K, V>>) -> *mut Node<K, V> {
         // SAFETY: null, or a node of the chain.
         let after = unsafe { place.node.as_ref() }

@@ -438,8 +438,9 @@ impl Deferred {
             bytes += item.bytes() as i64;
             if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| item.run())) {
                 self.panics.fetch_add(1, Ordering::Relaxed);
-                // Dropped, it might panic.
-                mem::forget(payload);
+                // What a payload's own drop panics with is not dropped any more.
+                let _ =
+                    panic::catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(mem::forget);
             }
             ran += 1;
             if ran % RUN_AT_ONCE == 0 {

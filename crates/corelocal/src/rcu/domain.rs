@@ -254,13 +254,16 @@ impl Domain {
     fn wait(&'static self, ticket: &Ticket, deadline: Option<Deadline>) -> Result<(), Error> {
         const SPINS: u32 = 16;
         const SHORTEST: Duration = Duration::from_micros(50);
-        const LONGEST: Duration = Duration::from_millis(1);
+        /// A pause, and the share of the wait so far that a pause may take: many threads that wait for a long reader
+        /// must not keep the processor busy.
+        const LONG: Duration = Duration::from_millis(1);
+        const SHARE: u32 = 32;
         #[cfg(feature = "std")]
         if self.deferred.is_running_here() {
             return Err(Error::InCallback);
         }
         let core = ticket.core;
-        let (mut looks, mut pause) = (0, SHORTEST);
+        let (mut looks, mut pause, mut waited) = (0, SHORTEST, Duration::ZERO);
         loop {
             let number = ticket.of_this_process();
             // Acquire: partner is the Release in `takes_a_step`, so that no end after this load is missed.
@@ -281,7 +284,8 @@ impl Domain {
             }
             let most = deadline.map_or(pause, |deadline| pause.min(deadline.remaining()));
             sleep::wait(&core.changes, changes, Some(Deadline::after(most)), Scope::Private);
-            pause = LONGEST.min(pause * 2);
+            waited += most;
+            pause = (pause * 2).min(LONG.max(waited / SHARE));
         }
     }
 }

@@ -1,8 +1,10 @@
-//! Checkers for restartable sequences, for corelocal and for all other programs that use them.
+//! Checkers for restartable sequences, for corelocal and for all other programs that use them; models of the kernel.
 //!
 //! The kernel may abort a critical section (rseq) at any of its instructions. Compilers do not know this, and a test
 //! meets the wrong moment once in a million runs. So this crate works on the machine code itself: [`check`] reads it
 //! without running it, and [`torture`] runs it and disturbs it at every instruction.
+//!
+//! [`sim`] has the kernel's halves of these protocols as models, and explores all their interleavings.
 //!
 //! [`callers`] recovers the callers from the copy of a stack and the program's files. [`input`] reads files that a
 //! user names.
@@ -11,4 +13,5 @@ pub mod callers;
 pub mod check;
 mod demangle;
 pub mod input;
+pub mod sim;
 pub mod torture;

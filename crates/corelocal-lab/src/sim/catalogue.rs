@@ -1,0 +1,134 @@
+//! The models by name: correct ones, and ones with a planted fault, which the explorer must find.
+
+use std::ops::ControlFlow;
+
+use super::explore::{Limits, Outcome, Progress, explore};
+use super::preemptions::Bounded;
+use super::random::{Advance, Simulation};
+use super::schedule::Schedule;
+use super::{Costs, Model, Step, cid, pvclock};
+
+/// A model by name.
+pub struct Entry {
+    /// `protocol/variant`.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub about: &'static str,
+    /// What a planted fault leads to, as a part of the failure's message. `None` for a correct model.
+    pub fault: Option<&'static str>,
+    /// The model.
+    pub case: Box<dyn Case>,
+}
+
+/// How to search a model.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// The bound on states.
+    pub limits: Limits,
+    /// The bound on preemptions, if any.
+    pub preemptions: Option<u8>,
+}
+
+/// What a search found, and the schedule of the failure.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// How far the search went.
+    pub outcome: Outcome,
+    /// The schedule that leads to the failure.
+    pub schedule: Option<Schedule>,
+}
+
+/// What came of a random simulation.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    /// Steps taken, over all runs.
+    pub steps: u64,
+    /// How often the model came to its end, and began again.
+    pub runs: u64,
+    /// What the steps cost.
+    pub costs: Costs,
+    /// A number made of all steps: the same for the same seed.
+    pub trace: u64,
+    /// The schedule that led to a failure.
+    pub failure: Option<Schedule>,
+}
+
+/// A model, without its types.
+pub trait Case {
+    /// Searches all states, or those within a bound.
+    fn explore(
+        &self,
+        options: Options,
+        watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Found;
+
+    /// Takes this many steps at random. A model that ends begins again.
+    fn simulate(&self, seed: u64, steps: u64) -> Simulated;
+}
+
+impl<M: Model + Clone> Case for M {
+    fn explore(
+        &self,
+        options: Options,
+        watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Found {
+        match options.preemptions {
+            None => found(self, options.limits, watch),
+            Some(preemptions) => {
+                found(&Bounded { model: self.clone(), preemptions }, options.limits, watch)
+            }
+        }
+    }
+
+    fn simulate(&self, seed: u64, steps: u64) -> Simulated {
+        let mut simulated =
+            Simulated { steps, runs: 0, costs: Costs::default(), trace: 0, failure: None };
+        let mut simulation = Simulation::new(self, seed);
+        let mut path: Vec<Step> = Vec::new();
+        for taken in 0..steps {
+            match simulation.advance() {
+                Advance::Stepped(step) => {
+                    let word =
+                        u64::from_le_bytes([step.actor, step.what, step.with, 1, 0, 0, 0, 0]);
+                    simulated.trace =
+                        (simulated.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(5);
+                    if path.len() < LONGEST_SCHEDULE {
+                        path.push(step);
+                    }
+                }
+                Advance::Ended => {
+                    simulation.restart();
+                    simulated.runs += 1;
+                    path.clear();
+                }
+                Advance::Failed(step, message) => {
+                    simulated.steps = taken + 1;
+                    path.push(step);
+                    simulated.failure =
+                        Some(Schedule { message: Some(message), ..Schedule::of(self, &path) });
+                    break;
+                }
+            }
+        }
+        simulated.costs = simulation.costs;
+        simulated
+    }
+}
+
+/// A failure after more steps than this is reported without all of its steps.
+const LONGEST_SCHEDULE: usize = 100_000;
+
+fn found<M: Model>(
+    model: &M,
+    limits: Limits,
+    watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+) -> Found {
+    let outcome = explore(model, limits, watch);
+    let schedule = outcome.failure.as_ref().map(|failure| Schedule::of_failure(model, failure));
+    Found { outcome, schedule }
+}
+
+/// All models.
+pub fn catalogue() -> Vec<Entry> {
+    [pvclock::entries(), cid::entries()].into_iter().flatten().collect()
+}

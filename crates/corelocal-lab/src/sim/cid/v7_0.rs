@@ -1,0 +1,549 @@
+//! Linux 6.19 and later: ids belong to tasks, or to cpus when there are more tasks than ids.
+//!
+//! ```text
+//!   users > max ids        task mode ──▶ transit ──▶ cpu mode     the task that forks walks over all tasks
+//!   users < threshold      cpu mode ──▶ transit ──▶ task mode     the task that exits walks over all cpus
+//! ```
+//! In task mode a task keeps its id while it sleeps, in cpu mode a cpu keeps it. So a switch costs no atomic operation
+//! in either. During a transition ids have the TRANSIT bit, and are given back at the next switch: else the walk could
+//! wait for the lock of a cpu that waits for an id which only the walk can free.
+//!
+//! The walk holds the map's mutex, and each cpu's lock for one task or cpu at a time.
+//!
+//! Sources: kernel/sched/sched.h (`mm_cid_schedin`, `mm_cid_schedout`), kernel/sched/core.c (`sched_mm_cid_fork`,
+//! `mm_cid_fixup_tasks_to_cpus`), commits 77d7dc8bef48 (6.19), 192d852129b1 (7.0).
+
+use super::{Costs, MAPS, NONE, Phase, Policy, State, Task, UNSET, USER};
+
+/// Ids owned by tasks or by cpus.
+#[derive(Clone, Copy, Debug)]
+pub struct V7_0 {
+    /// Replaces the kernel's threshold, below which ids go back to tasks: so that small models get there.
+    pub threshold: Option<u8>,
+    /// A planted fault.
+    pub fault: Option<V7_0Fault>,
+}
+
+/// Planted faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum V7_0Fault {
+    /// As in January 2026, before the TRANSIT bit: a walk hands ids over for good.
+    NoTransit,
+    /// As in March 2026: the walk goes over the list of tasks, and misses one that is forked at the time.
+    MissesForked,
+    /// The walk looks at a task without the lock of its cpu.
+    NoLock,
+    /// A task keeps an id in transit when it is switched out.
+    KeepsInTransit,
+    /// A task gives its id back when the walk drops it, and again when it ends.
+    DropsTwice,
+}
+
+const ON_CPU: u16 = 0x4000;
+const TRANSIT: u16 = 0x2000;
+
+// A switch.
+const CURRENT: u8 = 1;
+const OUT: u8 = 2;
+const MODE: u8 = 3;
+const IN: u8 = 4;
+const ALLOCATE: u8 = 5;
+const WAIT: u8 = 6;
+// A fork.
+const ACCOUNT: u8 = 7;
+const CHILD: u8 = 8;
+const CHILD_WAIT: u8 = 9;
+const WALK_TASKS: u8 = 10;
+const TO_CPUS: u8 = 11;
+const LIST: u8 = 12;
+// An exit.
+const LEAVE: u8 = 13;
+const WALK_CPUS: u8 = 14;
+const TO_TASKS: u8 = 15;
+const END: u8 = 16;
+
+/// Whether the task exits, and takes part no more.
+fn leaves(task: &Task) -> bool {
+    matches!(task.op, WALK_CPUS | TO_TASKS | END)
+}
+
+/// Whether a task owns the id.
+fn on_task(id: u16) -> bool {
+    id & (UNSET | ON_CPU | TRANSIT) == 0
+}
+
+fn on_cpu(id: u16) -> bool {
+    id & UNSET == 0 && id & ON_CPU != 0
+}
+
+fn in_transit(id: u16) -> bool {
+    id & UNSET == 0 && id & TRANSIT != 0
+}
+
+fn number(id: u16) -> u16 {
+    id & !(ON_CPU | TRANSIT)
+}
+
+impl V7_0 {
+    fn has(&self, fault: V7_0Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Gives back the id that the task owns.
+    fn drop_of_task<const T: usize, const C: usize>(
+        state: &mut State<T, C>,
+        task: usize,
+        costs: &mut Costs,
+    ) -> Result<(), String> {
+        let id = std::mem::replace(&mut state.tasks[task].cid, UNSET);
+        if on_task(id) { state.free(state.map_of(task), id, costs) } else { Ok(()) }
+    }
+
+    /// Gives back the id that the cpu owns.
+    fn drop_of_cpu<const T: usize, const C: usize>(
+        state: &mut State<T, C>,
+        map: usize,
+        cpu: usize,
+        costs: &mut Costs,
+    ) -> Result<(), String> {
+        let id = state.maps[map].cids[cpu];
+        if on_cpu(id) {
+            state.maps[map].cids[cpu] = number(id);
+            state.free(map, number(id), costs)?;
+        }
+        Ok(())
+    }
+
+    /// Moves an id above the limit below it, if there is room.
+    fn converge<const T: usize, const C: usize>(
+        state: &mut State<T, C>,
+        map: usize,
+        id: u16,
+        costs: &mut Costs,
+    ) -> Result<u16, String> {
+        match state.lowest(map, state.maps[map].max, costs) {
+            Some(lower) => {
+                state.free(map, number(id), costs)?;
+                Ok(lower | id & ON_CPU)
+            }
+            None => Ok(id),
+        }
+    }
+
+    /// The current task runs with the id, which the mode says belongs to it or to the cpu.
+    fn assign<const T: usize, const C: usize>(
+        &self,
+        state: &mut State<T, C>,
+        cpu: usize,
+        mut id: u16,
+    ) {
+        let (task, map) = state.current(cpu).expect("a task gets the id");
+        let mode = state.cpus[cpu].register;
+        if mode & ON_CPU != 0 {
+            id |= ON_CPU;
+        }
+        if mode & TRANSIT != 0 && !self.has(V7_0Fault::NoTransit) {
+            id = number(id) | TRANSIT;
+        }
+        state.maps[map].cids[cpu] = id;
+        state.tasks[task].cid = id;
+        state.resume(cpu);
+    }
+
+    /// The switch's last step, with the mode in the register. Goes on to `ALLOCATE` if there is no id.
+    fn switch_in<const T: usize, const C: usize>(
+        &self,
+        state: &mut State<T, C>,
+        cpu: usize,
+        costs: &mut Costs,
+    ) -> Result<(), String> {
+        let (task, map) = state.current(cpu).expect("there is a task to switch to");
+        let (of_task, of_cpu, mode) =
+            (state.tasks[task].cid, state.maps[map].cids[cpu], state.cpus[cpu].register);
+        let max = state.maps[map].max.into();
+        let id = if mode & ON_CPU != 0 {
+            if on_cpu(of_cpu) && on_cpu(of_task) {
+                let id = if number(of_cpu) < max {
+                    of_cpu
+                } else {
+                    Self::converge(state, map, of_cpu, costs)?
+                };
+                state.maps[map].cids[cpu] = id;
+                state.tasks[task].cid = id;
+                state.resume(cpu);
+                return Ok(());
+            }
+            if on_task(of_task) && on_cpu(of_cpu) {
+                Self::drop_of_task(state, task, costs)?;
+            }
+            match (on_task(of_task), on_cpu(of_cpu)) {
+                (_, true) => Some(of_cpu),
+                (true, false) => Some(of_task),
+                _ => None,
+            }
+        } else {
+            if on_task(of_task) && !on_cpu(of_cpu) {
+                let id = if of_task < max {
+                    of_task
+                } else {
+                    Self::converge(state, map, of_task, costs)?
+                };
+                state.maps[map].cids[cpu] = id;
+                state.tasks[task].cid = id;
+                state.resume(cpu);
+                return Ok(());
+            }
+            if on_task(of_task) {
+                Self::drop_of_cpu(state, map, cpu, costs)?;
+            }
+            match (on_task(of_task), on_cpu(of_cpu)) {
+                (true, _) => Some(of_task),
+                (false, true) => Some(number(of_cpu)),
+                _ => None,
+            }
+        };
+        match id {
+            Some(id) => self.assign(state, cpu, id),
+            None => state.cpus[cpu].op = ALLOCATE,
+        }
+        Ok(())
+    }
+
+    fn switch_out<const T: usize, const C: usize>(
+        &self,
+        state: &mut State<T, C>,
+        cpu: usize,
+        costs: &mut Costs,
+    ) -> Result<(), String> {
+        let Some((prev, map)) = state.previous(cpu) else { return Ok(()) };
+        let id = state.tasks[prev].cid;
+        if !in_transit(id) || self.has(V7_0Fault::KeepsInTransit) {
+            return Ok(());
+        }
+        let (id, mode) = (number(id), state.maps[map].mode);
+        if mode & TRANSIT == 0 && id < state.maps[map].max.into() {
+            let id = id | mode & ON_CPU;
+            state.maps[map].cids[cpu] = id;
+            state.tasks[prev].cid = id;
+            return Ok(());
+        }
+        state.tasks[prev].cid = UNSET;
+        state.free(map, id, costs)
+    }
+
+    /// `mm_update_max_cids`: the limit and the mode that follow from the number of tasks. True if the mode changes.
+    fn update<const T: usize, const C: usize>(&self, state: &mut State<T, C>, map: usize) -> bool {
+        let (cpus, allowed) = (C as u8, state.ever_allowed);
+        let map = &mut state.maps[map];
+        let optimal = allowed.min(map.users);
+        map.max = (optimal + optimal / 4).min(cpus);
+        let was_on_cpu = map.threshold > 0;
+        if !was_on_cpu && map.users > map.max {
+            let threshold = (optimal - optimal / 4).min(cpus / 2).max(1);
+            map.threshold = self.threshold.unwrap_or(threshold);
+        } else if was_on_cpu && map.users < map.threshold {
+            map.threshold = 0;
+        }
+        let changes = was_on_cpu != (map.threshold > 0);
+        if changes {
+            map.mode = if map.threshold > 0 { ON_CPU | TRANSIT } else { TRANSIT };
+        }
+        changes
+    }
+
+    /// What the walk does to the id of a task that runs on its cpu.
+    fn hand_to_cpu<const T: usize, const C: usize>(
+        &self,
+        state: &mut State<T, C>,
+        task: usize,
+        cpu: usize,
+    ) {
+        let map = state.map_of(task);
+        if on_task(state.tasks[task].cid) {
+            let bit = if self.has(V7_0Fault::NoTransit) { ON_CPU } else { TRANSIT };
+            state.tasks[task].cid |= bit;
+            state.maps[map].cids[cpu] = state.tasks[task].cid;
+        }
+    }
+
+    /// The next task of the walk, or one past the last.
+    fn next_task<const T: usize, const C: usize>(
+        &self,
+        state: &State<T, C>,
+        walker: usize,
+    ) -> usize {
+        let map = state.map_of(walker);
+        let takes_part = |task: &Task| match task.phase {
+            Phase::Ready | Phase::Moving | Phase::Running | Phase::Leaving => true,
+            Phase::Forked => !self.has(V7_0Fault::MissesForked),
+            _ => false,
+        };
+        let from = usize::from(state.maps[map].walk);
+        let rest = (from..T).find(|&task| {
+            let is = &state.tasks[task];
+            task != walker && state.map_of(task) == map && takes_part(is) && !leaves(is)
+        });
+        rest.unwrap_or(T)
+    }
+}
+
+impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
+    const VERSIONS: &'static str = "6.19 and later";
+
+    fn first_op(&self, state: &mut State<T, C>, cpu: usize, next: u8) -> u8 {
+        // The lock of this cpu is the task's from now on.
+        if let Some((next, _)) = state.task(next) {
+            state.tasks[next].cpu = cpu as u8;
+        }
+        CURRENT
+    }
+
+    fn switch(&self, state: &mut State<T, C>, cpu: usize, costs: &mut Costs) -> Result<(), String> {
+        match state.cpus[cpu].op {
+            CURRENT => {
+                state.set_current(cpu);
+                state.cpus[cpu].op = OUT;
+            }
+            OUT => {
+                self.switch_out(state, cpu, costs)?;
+                match state.current(cpu) {
+                    Some((task, _)) if !leaves(&state.tasks[task]) => state.cpus[cpu].op = MODE,
+                    _ => state.resume(cpu),
+                }
+            }
+            MODE => {
+                let (_, map) = state.current(cpu).expect("there is a task to switch to");
+                state.cpus[cpu].register = state.maps[map].mode;
+                state.cpus[cpu].op = IN;
+            }
+            IN => self.switch_in(state, cpu, costs)?,
+            op => {
+                let (_, map) = state.current(cpu).expect("there is a task to switch to");
+                let end = if op == ALLOCATE { state.maps[map].max } else { C as u8 };
+                match state.lowest(map, end, costs) {
+                    Some(id) => self.assign(state, cpu, id),
+                    None => state.cpus[cpu].op = WAIT,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn only_looks(&self, state: &State<T, C>, op: u8, cpu: usize) -> bool {
+        matches!(op, WAIT | CHILD_WAIT)
+            && state.current(cpu).is_some_and(|(_, map)| !state.has_free(map, C as u8))
+    }
+
+    /// A walk names tasks by their place, and a fork its child.
+    fn sorts(&self, state: &State<T, C>) -> bool {
+        state.maps.iter().all(|map| map.mutex == NONE)
+            && state.tasks.iter().all(|task| task.op != LIST)
+    }
+
+    fn can_fork(&self, state: &State<T, C>, map: usize) -> bool {
+        state.maps[map].mutex == NONE
+    }
+
+    fn fork(&self, state: &mut State<T, C>, cpu: usize, child: usize) {
+        let (task, map) = state.current(cpu).expect("a task forks while it runs");
+        state.maps[map].mutex = task as u8;
+        (state.tasks[task].op, state.tasks[task].argument) = (ACCOUNT, child as u8);
+    }
+
+    fn exit(&self, state: &mut State<T, C>, cpu: usize, _: &mut Costs) {
+        let (task, map) = state.current(cpu).expect("a task exits while it runs");
+        state.maps[map].mutex = task as u8;
+        state.tasks[task].op = LEAVE;
+    }
+
+    fn can_do(&self, state: &State<T, C>, task: usize) -> bool {
+        let walk = usize::from(state.maps[state.map_of(task)].walk);
+        let has_lock =
+            |cpu: u8| state.cpus[usize::from(cpu)].op != USER && !self.has(V7_0Fault::NoLock);
+        match state.tasks[task].op {
+            WALK_TASKS => {
+                let next = self.next_task(state, task);
+                next == T || !has_lock(state.tasks[next].cpu)
+            }
+            WALK_CPUS => walk >= C || !has_lock(walk as u8),
+            _ => true,
+        }
+    }
+
+    fn work(&self, state: &mut State<T, C>, cpu: usize, costs: &mut Costs) -> Result<(), String> {
+        let (task, map) = state.current(cpu).expect("a task works while it runs");
+        let child = usize::from(state.tasks[task].argument);
+        state.tasks[task].op = match state.tasks[task].op {
+            ACCOUNT => {
+                costs.locks += 1;
+                state.maps[map].users += 1;
+                state.tasks[child].phase = Phase::Forked;
+                state.tasks[child].cpu = cpu as u8;
+                let changes = self.update(state, map);
+                state.maps[map].walk = 0;
+                if changes {
+                    self.hand_to_cpu(state, task, cpu);
+                    WALK_TASKS
+                } else if state.maps[map].mode & ON_CPU == 0 {
+                    CHILD
+                } else {
+                    TO_CPUS
+                }
+            }
+            op @ (CHILD | CHILD_WAIT) => {
+                let end = if op == CHILD { state.maps[map].max } else { C as u8 };
+                match state.lowest(map, end, costs) {
+                    Some(id) => {
+                        state.tasks[child].cid = id;
+                        TO_CPUS
+                    }
+                    None => CHILD_WAIT,
+                }
+            }
+            WALK_TASKS => {
+                let next = self.next_task(state, task);
+                if next == T {
+                    TO_CPUS
+                } else {
+                    costs.locks += 1;
+                    let on = usize::from(state.tasks[next].cpu);
+                    let runs = state.cpus[on].curr == next as u8;
+                    if on_task(state.tasks[next].cid) && runs {
+                        self.hand_to_cpu(state, next, on);
+                    } else if on_task(state.tasks[next].cid) {
+                        let id = state.tasks[next].cid;
+                        Self::drop_of_task(state, next, costs)?;
+                        if self.has(V7_0Fault::DropsTwice) {
+                            state.tasks[next].cid = id;
+                        }
+                    }
+                    state.maps[map].walk = next as u8 + 1;
+                    WALK_TASKS
+                }
+            }
+            TO_CPUS => {
+                state.maps[map].mode &= !TRANSIT;
+                state.maps[map].mutex = NONE;
+                state.maps[map].walk = 0;
+                LIST
+            }
+            LIST => {
+                state.tasks[child].phase = Phase::Ready;
+                USER
+            }
+            LEAVE => {
+                costs.locks += 1;
+                let id = state.tasks[task].cid;
+                state.tasks[task].cid = if in_transit(id) { number(id) } else { id };
+                Self::drop_of_task(state, task, costs)?;
+                state.maps[map].users -= 1;
+                state.tasks[task].cid = UNSET;
+                state.maps[map].walk = 0;
+                if self.update(state, map) { WALK_CPUS } else { TO_TASKS }
+            }
+            WALK_CPUS => {
+                let walk = usize::from(state.maps[map].walk);
+                if walk == C {
+                    TO_TASKS
+                } else {
+                    costs.locks += 1;
+                    Self::hand_to_task(state, map, walk, costs)?;
+                    state.maps[map].walk += 1;
+                    WALK_CPUS
+                }
+            }
+            TO_TASKS => {
+                state.maps[map].mode &= !TRANSIT;
+                state.maps[map].mutex = NONE;
+                state.maps[map].walk = 0;
+                END
+            }
+            _ => {
+                state.tasks[task].phase = Phase::Exiting;
+                USER
+            }
+        };
+        if state.tasks[task].op == USER {
+            state.tasks[task].argument = 0;
+        }
+        Ok(())
+    }
+
+    fn check(&self, state: &State<T, C>) -> Result<(), String> {
+        if state.cpus.iter().any(|cpu| cpu.op != USER) {
+            return Ok(());
+        }
+        (0..MAPS).try_for_each(|map| {
+            let of_tasks =
+                state.tasks.iter().filter(|task| usize::from(task.map) == map).map(|task| task.cid);
+            let of_cpus = state.maps[map].cids.iter().copied().filter(|&id| on_cpu(id));
+            state.allocated_are_owned(
+                map,
+                of_tasks.filter(|&id| on_task(id) || in_transit(id)).chain(of_cpus),
+            )
+        })
+    }
+
+    fn id(&self, state: &State<T, C>, task: usize) -> Option<u16> {
+        let id = state.tasks[task].cid;
+        (id & UNSET == 0).then(|| number(id))
+    }
+
+    fn describe(&self, op: u8) -> (&'static str, &'static str) {
+        match op {
+            CURRENT => ("context_switch", "becomes the previous task: the current one is stored"),
+            OUT => (
+                "mm_cid_schedout",
+                "is current; an id in transit of the previous task is given back",
+            ),
+            MODE => ("mm_cid_schedin", "reads the mode"),
+            IN => ("mm_cid_schedin", "takes its own id or the cpu's, as the mode says"),
+            ALLOCATE => ("mm_get_cid", "allocates an id below the limit"),
+            WAIT => ("mm_get_cid", "waits for a free id, with the lock of the run queue"),
+            ACCOUNT => ("sched_mm_cid_fork", "accounts the new task, and decides the mode"),
+            CHILD => ("mm_get_cid", "allocates an id for the new task"),
+            CHILD_WAIT => ("mm_get_cid", "waits for a free id for the new task"),
+            WALK_TASKS => {
+                ("mm_cid_fixup_task_to_cpu", "moves the next task's id to its cpu, or drops it")
+            }
+            TO_CPUS => ("mm_cid_complete_transit", "ends the transition, and unlocks the mutex"),
+            LIST => ("wake_up_new_task", "puts the new task into the list of tasks, and wakes it"),
+            LEAVE => ("sched_mm_cid_exit", "gives its id back, and decides the mode"),
+            WALK_CPUS => {
+                ("mm_cid_fixup_cpus_to_tasks", "moves the next cpu's id to its task, or drops it")
+            }
+            TO_TASKS => ("mm_cid_complete_transit", "ends the transition, and unlocks the mutex"),
+            _ => ("do_exit", "ends"),
+        }
+    }
+}
+
+impl V7_0 {
+    /// What the walk does to the id of a cpu.
+    fn hand_to_task<const T: usize, const C: usize>(
+        state: &mut State<T, C>,
+        map: usize,
+        cpu: usize,
+        costs: &mut Costs,
+    ) -> Result<(), String> {
+        let current = state.current(cpu).filter(|&(task, of)| {
+            of == map && state.tasks[task].phase == Phase::Running && !leaves(&state.tasks[task])
+        });
+        let of_cpu = state.maps[map].cids[cpu];
+        match current {
+            Some((task, _)) if on_cpu(of_cpu) => {
+                let id = number(of_cpu) | TRANSIT;
+                (state.tasks[task].cid, state.maps[map].cids[cpu]) = (id, id);
+            }
+            _ if on_cpu(of_cpu) => Self::drop_of_cpu(state, map, cpu, costs)?,
+            Some((task, _))
+                if state.tasks[task].cid & UNSET == 0 && !in_transit(state.tasks[task].cid) =>
+            {
+                state.tasks[task].cid |= TRANSIT;
+                state.maps[map].cids[cpu] = state.tasks[task].cid;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! The kernel's halves as models: what the explorer says of each, and whether it says so rightly.
+
+mod plain_search;
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use corelocal_lab::sim::catalogue::{Case, Found, Options, catalogue};
+use corelocal_lab::sim::explore::{FailureKind, Limits, Scope};
+
+fn with<R>(name: &str, run: impl FnOnce(&dyn Case) -> R) -> R {
+    let entries = catalogue();
+    let entry = entries
+        .iter()
+        .find(|entry| entry.name == name)
+        .unwrap_or_else(|| panic!("no model {name}"));
+    run(&*entry.case)
+}
+
+fn explore(name: &str, options: Options) -> Found {
+    with(name, |case| case.explore(options, &mut |_| ControlFlow::Continue(())))
+}
+
+/// A correct model holds in all states; a planted fault is found, and the schedule leads to it.
+#[test]
+fn each_model_is_judged_rightly() {
+    let mut wrong = Vec::new();
+    for entry in catalogue() {
+        let found = entry.case.explore(Options::default(), &mut |_| ControlFlow::Continue(()));
+        let states = found.outcome.progress.states;
+        let message = found.outcome.failure.as_ref().map(|failure| failure.message.as_str());
+        println!("{:40} {states:>9} states, {}", entry.name, message.unwrap_or("holds"));
+        let is_right = match (entry.fault, message) {
+            (None, None) => found.outcome.scope == Scope::Complete,
+            (Some(fault), Some(message)) => message.contains(fault),
+            _ => false,
+        };
+        if !is_right {
+            wrong.push(entry.name);
+        }
+        if let (Some(failure), Some(schedule)) = (&found.outcome.failure, &found.schedule) {
+            assert_eq!(schedule.lines.len(), failure.path.len() + failure.cycle.len());
+            assert_eq!(schedule.repeating > 0, failure.kind == FailureKind::Livelock);
+        }
+    }
+    assert!(wrong.is_empty(), "judged wrongly: {wrong:?}");
+}
+
+#[test]
+fn names_are_unique() {
+    let entries = catalogue();
+    assert_eq!(
+        entries.iter().map(|entry| entry.name).collect::<BTreeSet<_>>().len(),
+        entries.len()
+    );
+}
+
+/// Two bugs of the kernel, and the shortest schedules to them.
+#[test]
+fn known_bugs_are_found_by_short_schedules() {
+    for (name, most) in
+        [("cid/7.0-livelock", 12), ("cid/7.0-misses-forked", 18), ("pvclock/2015", 24)]
+    {
+        let failure = explore(name, Options::default()).outcome.failure.expect("a planted fault");
+        assert!(failure.path.len() <= most, "{name}: {} steps", failure.path.len());
+        assert!(!failure.is_renamed, "{name}");
+    }
+}
+
+/// Few preemptions are enough for most faults, and leave most states out.
+#[test]
+fn preemptions_are_bounded() {
+    let all = explore("pvclock/page-0", Options::default()).outcome;
+    let mut states = 0;
+    for preemptions in 0..4 {
+        let some = explore(
+            "pvclock/page-0",
+            Options { preemptions: Some(preemptions), ..Options::default() },
+        )
+        .outcome;
+        assert_eq!((some.failure.is_some(), some.scope), (false, Scope::Complete));
+        assert!(some.progress.states > states);
+        states = some.progress.states;
+    }
+    assert!(all.failure.is_none());
+    let found =
+        |preemptions| explore("pvclock/2015", Options { preemptions, ..Options::default() });
+    assert!(found(Some(2)).outcome.failure.is_some());
+}
+
+#[test]
+fn a_search_can_be_stopped_and_limited() {
+    let stopped = with("cid/7.0", |case| {
+        case.explore(Options::default(), &mut |progress| {
+            if progress.states > 50_000 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })
+    });
+    assert_eq!(stopped.outcome.scope, Scope::Stopped);
+    assert!(stopped.outcome.progress.states > 50_000 && stopped.outcome.failure.is_none());
+    let limits = Limits { states: 10_000, ..Limits::default() };
+    let full = explore("cid/7.0", Options { limits, ..Options::default() });
+    assert_eq!(full.outcome.scope, Scope::Full);
+}
+
+/// Symmetry leaves states out, and judges as without.
+#[test]
+fn symmetry_changes_no_judgement() {
+    for name in ["cid/6.3", "cid/7.0-flip", "cid/slots-no-number"] {
+        let plain = Limits { symmetry: false, ..Limits::default() };
+        let plain = explore(name, Options { limits: plain, ..Options::default() }).outcome;
+        let sorted = explore(name, Options::default()).outcome;
+        assert_eq!(plain.failure, sorted.failure, "{name}");
+        assert!(sorted.progress.states < plain.progress.states, "{name}");
+    }
+}
+
+/// The same seed gives the same steps in every build: the numbers are from an optimised one.
+#[test]
+fn simulations_repeat() {
+    let traces: [(&str, u64); 4] = [
+        ("pvclock/per-cpu", 0x730b1f46ce8449b0),
+        ("cid/6.4", 0x99477058deffc63d),
+        ("cid/7.0-flip-back", 0x83d101da0b9b0e39),
+        ("cid/slots", 0x2e589b5eb6602419),
+    ];
+    for (name, trace) in traces {
+        let simulated = with(name, |case| case.simulate(7, 20_000));
+        assert!(simulated.failure.is_none());
+        assert_eq!(format!("{:x}", simulated.trace), format!("{trace:x}"), "{name}");
+    }
+}
+
+/// A simulation finds a fault, too, and its schedule ends with it.
+#[test]
+fn a_simulation_finds_a_fault() {
+    let simulated = with("cid/6.3-keeps-twice", |case| case.simulate(1, 1_000_000));
+    let schedule = simulated.failure.expect("a planted fault");
+    assert!(schedule.message.expect("what is wrong").contains("two owners"));
+    assert!(!schedule.lines.is_empty());
+}

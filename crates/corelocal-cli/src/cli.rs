@@ -30,6 +30,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Disturb the library's critical sections at every instruction, and check that no operation is lost
     Torture(TortureArgs),
+    /// Explore models of the kernel's halves: concurrency ids, futexes, pvclock
+    Lab(LabArgs),
     /// Show lock contention, with waiters and holders, of a running process or of a program to run
     Locks(LocksArgs),
     /// Show heap use by call site, from files written by corelocal's malloc or of a program to run
@@ -138,6 +140,65 @@ pub struct TortureArgs {
     #[arg(long = "for", value_name = "TIME", value_parser = crate::torture::parse_time)]
     #[arg(conflicts_with_all = ["only", "share"])]
     pub time: Option<Duration>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `lab`.
+#[derive(Debug, Args)]
+pub struct LabArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: LabCommand,
+}
+
+/// What `lab` does.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// List the models
+    List,
+    /// Search all interleavings of models, and show the shortest schedule to what is wrong
+    Explore(ExploreArgs),
+    /// Run models at random, and show what their steps cost
+    Simulate(SimulateArgs),
+}
+
+/// Arguments of `lab explore`.
+#[derive(Debug, Args)]
+pub struct ExploreArgs {
+    /// Models as `lab list` names them, or protocols (cid, futex, pvclock)
+    #[arg(value_name = "MODEL", required = true)]
+    pub models: Vec<String>,
+    /// Search only schedules that preempt a thread which could go on at most so many times
+    #[arg(long, value_name = "N")]
+    pub preemptions: Option<u8>,
+    /// Give up after so many states (about 150 bytes of memory each)
+    #[arg(long, value_name = "N", default_value_t = 20_000_000)]
+    pub states: usize,
+    /// Count symmetric states singly
+    #[arg(long)]
+    pub no_symmetry: bool,
+    /// Also write a page with a sequence diagram of each failure
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `lab simulate`.
+#[derive(Debug, Args)]
+pub struct SimulateArgs {
+    /// Models as `lab list` names them, or protocols (cid, futex, pvclock)
+    #[arg(value_name = "MODEL", required = true)]
+    pub models: Vec<String>,
+    /// The same seed gives the same steps
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// How many steps
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub steps: u64,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -1,10 +1,10 @@
 //! `corelocal`: what this machine's kernel fast paths are, what they cost, and what they save.
 //!
 //! Exit codes: 0 done; 1 done, but with a complaint (`doctor --strict` on degraded paths, an output
-//! that could not be written, a fault that `check` or `torture` found, a clock that is not to be
+//! that could not be written, a fault that `check`, `torture` or `lab` found, a clock that is not to be
 //! believed or cannot be published); 2 the command line is wrong;
 //! 3 `check` or `heap` could not read a file, `torture` cannot be tried here, or `locks` cannot look at the
-//! process. `locks` and `heap` give back the exit code of the program that they ran; `run` too, or ends by the
+//! process, `lab` did not see all states. `locks` and `heap` give back the exit code of the program that they ran; `run` too, or ends by the
 //! signal that ended the program. `run` and `heap` give 125 to 127 as env(1) does.
 
 mod bench;
@@ -14,6 +14,7 @@ mod clock;
 mod clockd;
 mod doctor;
 mod heap;
+mod lab;
 mod locks;
 mod machine;
 mod mallocs;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         cli::Command::Check(args) => check::run(&args),
         cli::Command::Torture(args) => torture::run(&args),
         cli::Command::Clock(args) => clock::run(&args),
+        cli::Command::Lab(args) => lab::run(&args),
         cli::Command::Locks(args) => locks::run(&args),
         cli::Command::Heap(args) => heap::run(&args),
         cli::Command::Clockd(args) => clockd::run(&args),

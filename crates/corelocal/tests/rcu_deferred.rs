@@ -212,7 +212,7 @@ fn a_reader_delays_no_other_domain() {
     let guard = ONE.read();
     for domain in [&ONE, &OTHER, &ONE] {
         let (sender, receiver) = mpsc::channel();
-        // For `ONE` it runs when nobody waits any more.
+        // For `ONE` it runs after the last `recv_timeout`.
         domain.defer(move || _ = sender.send(()));
         let ran = receiver.recv_timeout(if ptr::eq(domain, &ONE) { SOON } else { LONG });
         assert_eq!(ran.is_ok(), ptr::eq(domain, &OTHER));

@@ -10,7 +10,7 @@ pub mod compare;
 mod crosswise;
 pub mod curves;
 pub mod figures;
-mod file;
+pub mod file;
 pub mod headline;
 pub mod html;
 pub mod matrix;

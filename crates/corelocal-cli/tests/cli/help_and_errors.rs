@@ -4,7 +4,7 @@ use crate::corelocal;
 
 #[test]
 fn help_and_errors() {
-    let cases: [(&str, &[&str]); 20] = [
+    let cases: [(&str, &[&str]); 21] = [
         ("help", &["--help"]),
         ("help_doctor", &["doctor", "--help"]),
         ("help_report", &["report", "--help"]),
@@ -13,6 +13,7 @@ fn help_and_errors() {
         ("help_clock", &["clock", "--help"]),
         ("help_clockd", &["clockd", "--help"]),
         ("help_locks", &["locks", "--help"]),
+        ("help_lab_explore", &["lab", "explore", "--help"]),
         ("help_run", &["run", "--help"]),
         ("help_heap", &["heap", "--help"]),
         ("no_heap", &["heap", "no.heap"]),

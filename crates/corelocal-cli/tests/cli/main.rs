@@ -15,6 +15,7 @@ mod heap;
 mod heap_ends;
 mod help_and_errors;
 mod ignored_signals;
+mod lab;
 mod locks;
 mod locks_order;
 mod outputs;

@@ -2,11 +2,13 @@
 
 use std::ops::ControlFlow;
 
+use serde::Serialize;
+
 use super::explore::{Limits, Outcome, Progress, explore};
 use super::preemptions::Bounded;
 use super::random::{Advance, Simulation};
 use super::schedule::Schedule;
-use super::{Costs, Model, Step, cid, pvclock};
+use super::{Costs, Model, Step, cid, futex, pvclock};
 
 /// A model by name.
 pub struct Entry {
@@ -39,7 +41,7 @@ pub struct Found {
 }
 
 /// What came of a random simulation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Simulated {
     /// Steps taken, over all runs.
     pub steps: u64,
@@ -97,6 +99,12 @@ impl<M: Model + Clone> Case for M {
                     }
                 }
                 Advance::Ended => {
+                    if let Err(message) = self.at_rest(&simulation.state) {
+                        simulated.steps = taken;
+                        simulated.failure =
+                            Some(Schedule { message: Some(message), ..Schedule::of(self, &path) });
+                        break;
+                    }
                     simulation.restart();
                     simulated.runs += 1;
                     path.clear();
@@ -130,5 +138,5 @@ fn found<M: Model>(
 
 /// All models.
 pub fn catalogue() -> Vec<Entry> {
-    [pvclock::entries(), cid::entries()].into_iter().flatten().collect()
+    [pvclock::entries(), cid::entries(), futex::entries()].into_iter().flatten().collect()
 }

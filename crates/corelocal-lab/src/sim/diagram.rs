@@ -27,6 +27,7 @@ fn write_text(out: &mut String, schedule: &Schedule, width: usize) -> fmt::Resul
     writeln!(out, " start: {}", schedule.start)?;
     let indent = 8 + lifelines + 1;
     let first_repeating = schedule.lines.len() - schedule.repeating;
+    let mut before = &schedule.start;
     for (number, line) in schedule.lines.iter().enumerate() {
         if schedule.repeating > 0 && number == first_repeating {
             writeln!(out, "{:indent$}these steps repeat for ever:", "")?;
@@ -34,10 +35,11 @@ fn write_text(out: &mut String, schedule: &Schedule, width: usize) -> fmt::Resul
         write!(out, "  {:>4}  {} ", number + 1, row(line, &columns))?;
         let words = format!("{}: {}", line.label.function, line.label.text);
         wrapped(out, &words, indent, width)?;
-        if !line.summary.is_empty() {
+        if line.summary != *before {
             write!(out, "        {} ", row_between(&columns))?;
             wrapped(out, &format!("  → {}", line.summary), indent, width)?;
         }
+        before = &line.summary;
     }
     if let Some(message) = &schedule.message {
         writeln!(out, "  {message}")?;

@@ -12,6 +12,7 @@
 use std::ops::ControlFlow;
 
 use indexmap::IndexSet;
+use serde::Serialize;
 
 use super::{Costs, Kind, Model, Step, livelock, number_of_actors, steps};
 
@@ -33,7 +34,7 @@ impl Default for Limits {
 }
 
 /// How far a search has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Progress {
     /// Distinct states.
     pub states: usize,
@@ -57,7 +58,7 @@ pub struct Outcome {
 }
 
 /// Why a search ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Scope {
     /// All states that can be reached were seen.
     Complete,
@@ -85,7 +86,7 @@ pub struct Failure {
 }
 
 /// The kinds of rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum FailureKind {
     /// A step broke a rule, or led to a state that does.
     Violation,

@@ -7,6 +7,7 @@
 //! | model | of |
 //! |---|---|
 //! | [`cid`] | concurrency ids: how each kernel version gives running threads small numbers |
+//! | [`futex`] | waits and wakes on words, through the kernel's hash table |
 //! | [`pvclock`] | the clock pages that KVM writes for its guests, and the guests' readers |
 //!
 //! # Invariants
@@ -20,6 +21,7 @@ pub mod catalogue;
 pub mod cid;
 pub mod diagram;
 pub mod explore;
+pub mod futex;
 mod livelock;
 pub mod preemptions;
 pub mod pvclock;
@@ -28,6 +30,8 @@ pub mod schedule;
 
 use std::borrow::Cow;
 use std::hash::Hash;
+
+use serde::Serialize;
 
 /// A protocol: actors that take atomic steps on a common state.
 pub trait Model {
@@ -117,7 +121,7 @@ impl Step {
 }
 
 /// What steps cost, summed up over a simulation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Costs {
     /// Atomic read-modify-write operations outside of locks.
     pub atomics: u64,
@@ -128,7 +132,7 @@ pub struct Costs {
 }
 
 /// A step in words.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Label {
     /// The kernel function that the step belongs to, or the program's own.
     pub function: &'static str,

@@ -1,10 +1,12 @@
 //! A schedule in words: the steps of a path, each with the state after it.
 
+use serde::Serialize;
+
 use super::explore::Failure;
 use super::{Costs, Label, Model, Step};
 
 /// One line of a schedule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
     /// The number of the actor.
     pub actor: u8,
@@ -15,7 +17,7 @@ pub struct Line {
 }
 
 /// A schedule that can be drawn.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Schedule {
     /// The names of the actors.
     pub actors: Vec<String>,

@@ -1,5 +1,6 @@
 //! The kernel's halves as models: what the explorer says of each, and whether it says so rightly.
 
+mod oracle;
 mod plain_search;
 
 use std::collections::BTreeSet;

@@ -4,7 +4,9 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 
+use corelocal_lab::sim::cid::{Cids, V6_3, V7_0};
 use corelocal_lab::sim::explore::{Limits, explore};
+use corelocal_lab::sim::futex::{ANY, Age, Futexes, Kernel, Mapping, Op, Scope};
 use corelocal_lab::sim::pvclock::{PER_CPU, Pvclock, STABLE_INSIDE, WRITES, WRITES_2015};
 use corelocal_lab::sim::{Costs, Model, Step};
 use stateright::{Checker, Property};
@@ -58,7 +60,9 @@ fn agrees<M: Model + Clone + Send + Sync + 'static>(model: M) -> usize
 where
     M::State: Send + Sync,
 {
-    let ours = explore(&model, Limits::default(), &mut |_| ControlFlow::Continue(()));
+    let ours = explore(&model, Limits { symmetry: false, ..Limits::default() }, &mut |_| {
+        ControlFlow::Continue(())
+    });
     assert!(ours.failure.is_none());
     let theirs = stateright::Model::checker(Ours(model)).spawn_bfs().join();
     theirs.assert_properties();
@@ -82,4 +86,45 @@ fn pvclock_has_as_many_states() {
             > 10_000
     );
     assert!(agrees(Pvclock { wait_for_all: false, adjusts: true, ..page_0 }) > 10_000);
+}
+
+#[test]
+fn ids_have_as_many_states() {
+    let small = |policy| Cids::<V6_3, 3, 2> {
+        policy,
+        maps: [0, 0, 1],
+        tasks: 3,
+        exits: true,
+        running: false,
+        allowed: 2,
+        confined: 2,
+    };
+    assert!(agrees(small(V6_3 { keeps_twice: false })) > 1_000);
+    let flip = Cids::<V7_0, 3, 2> {
+        policy: V7_0 { threshold: None, fault: None },
+        maps: [0; 3],
+        tasks: 2,
+        exits: false,
+        running: false,
+        allowed: 2,
+        confined: 2,
+    };
+    assert!(agrees(flip) > 10_000);
+}
+
+#[test]
+fn futexes_have_as_many_states() {
+    let waiter = || vec![Op::WaitWhile(0, 0, Scope::Private)];
+    let waker = vec![Op::Store(0, 1), Op::Wake(0, 2, ANY, Scope::Private)];
+    for age in [Age::Private, Age::PerProcess] {
+        let model = Futexes {
+            kernel: Kernel::of(age),
+            processes: [0; 3],
+            programs: [waiter(), waiter(), waker.clone()],
+            mappings: [Mapping::Anonymous; 3],
+            store_buffers: true,
+            timeouts: true,
+        };
+        assert!(agrees(model) > 1_000);
+    }
 }

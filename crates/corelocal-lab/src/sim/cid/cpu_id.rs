@@ -32,6 +32,6 @@ impl<const T: usize, const C: usize> Policy<T, C> for CpuIds {
     }
 
     fn describe(&self, _: u8) -> (&'static str, &'static str) {
-        ("rseq_update_cpu_node_id", "gets the number of its cpu")
+        ("rseq_update_cpu_node_id", "stores the current task, which gets the number of its cpu")
     }
 }

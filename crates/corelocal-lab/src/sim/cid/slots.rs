@@ -29,7 +29,7 @@ pub enum SlotFault {
     NoNumber,
     /// The offset is read before the section begins.
     ReadOutside,
-    /// A claim that could not be published is given back without a look at who owns the slot now.
+    /// A claim that could not be published is given back without a look at the slot's owner.
     BlindRelease,
     /// The freezer takes the slot from its cpu, and forgets the owner's word.
     LeavesOwner,
@@ -237,7 +237,10 @@ impl<const T: usize, const C: usize> Policy<T, C> for Slots {
 
     fn describe(&self, op: u8) -> (&'static str, &'static str) {
         match op {
-            CURRENT => ("context_switch", "becomes the previous task, and its section is aborted"),
+            CURRENT => (
+                "context_switch",
+                "stores the current task; a section of the previous one is aborted",
+            ),
             ENTER => ("section", "reads the slot of its cpu"),
             COMMIT => ("section", "commits to the slot, and leaves the section"),
             CLAIM => ("Directory::assign", "claims the lowest free slot (cmpxchg)"),

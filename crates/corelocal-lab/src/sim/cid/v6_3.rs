@@ -88,13 +88,12 @@ impl<const T: usize, const C: usize> Policy<T, C> for V6_3 {
     fn describe(&self, op: u8) -> (&'static str, &'static str) {
         match op {
             HAND_OVER => {
-                ("switch_mm_cid", "becomes the previous task; a task of the same map gets its id")
+                ("switch_mm_cid", "stores the current task; one of the same map gets the id")
             }
-            PUT => (
-                "mm_cid_put",
-                "is interrupted: the id of the previous task is given back, under the map's lock",
-            ),
-            _ => ("mm_cid_get", "gets the lowest free id, under the map's lock"),
+            PUT => {
+                ("mm_cid_put", "the id of the previous task is given back, under the map's lock")
+            }
+            _ => ("mm_cid_get", "get the lowest free id, under the map's lock"),
         }
     }
 }

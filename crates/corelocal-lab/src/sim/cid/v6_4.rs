@@ -331,40 +331,30 @@ impl<const T: usize, const C: usize> Policy<T, C> for V6_4 {
         })
     }
 
+    fn is_before_current(&self, op: u8) -> bool {
+        op <= CURRENT || self.has(V6_4Fault::LateCurrent)
+    }
+
     fn describe(&self, op: u8) -> (&'static str, &'static str) {
         match op {
             FETCH => (
                 "sched_mm_cid_migrate_to",
-                "is current; the next task comes from another cpu, which may need no id now",
+                "the task comes from another cpu; does that still need its id?",
             ),
-            MARK => {
-                ("sched_mm_cid_migrate_to", "is current; the other cpu's id is marked (cmpxchg)")
+            MARK => ("sched_mm_cid_migrate_to", "the other cpu's id is marked (cmpxchg)"),
+            LOOK => ("sched_mm_cid_migrate_to", "does the other cpu run a task of the map?"),
+            TAKE => ("sched_mm_cid_migrate_to", "the other cpu's id is taken (cmpxchg)"),
+            MOVE => {
+                ("sched_mm_cid_migrate_to", "the id that was taken is this cpu's, or given back")
             }
-            LOOK => {
-                ("sched_mm_cid_migrate_to", "is current; does the other cpu run a task of the map?")
-            }
-            TAKE => {
-                ("sched_mm_cid_migrate_to", "is current; the other cpu's id is taken (cmpxchg)")
-            }
-            MOVE => (
-                "sched_mm_cid_migrate_to",
-                "is current; the id that was taken is this cpu's, or given back",
-            ),
-            CURRENT | LATE => {
-                ("context_switch", "becomes the previous task: the current one is stored")
-            }
-            PUT => (
-                "mm_cid_put_lazy",
-                "is current; the id of the previous task is given back if it is marked",
-            ),
-            GET => ("mm_cid_get", "takes the cpu's id, if it has one that is not marked"),
-            ALLOCATE => ("__mm_cid_get", "allocates an id for the cpu"),
-            MARK_OTHER => ("sched_mm_cid_remote_clear", "marks the id of another cpu (cmpxchg)"),
-            LOOK_OTHER => {
-                ("sched_mm_cid_remote_clear", "looks whether that cpu runs a task of the map")
-            }
-            TAKE_OTHER => ("sched_mm_cid_remote_clear", "takes the marked id (cmpxchg)"),
-            _ => ("__mm_cid_put", "gives the id back"),
+            CURRENT | LATE => ("context_switch", "stores the current task"),
+            PUT => ("mm_cid_put_lazy", "the id of the previous task is given back if it is marked"),
+            GET => ("mm_cid_get", "take the cpu's id, if it has one that is not marked"),
+            ALLOCATE => ("__mm_cid_get", "allocate an id for the cpu"),
+            MARK_OTHER => ("sched_mm_cid_remote_clear", "mark the id of another cpu (cmpxchg)"),
+            LOOK_OTHER => ("sched_mm_cid_remote_clear", "does that cpu run a task of the map?"),
+            TAKE_OTHER => ("sched_mm_cid_remote_clear", "take the marked id (cmpxchg)"),
+            _ => ("__mm_cid_put", "give the id back"),
         }
     }
 }
@@ -408,7 +398,10 @@ impl V6_4 {
                 Ok(None)
             }
             LOOK => Ok(Some(TAKE)),
-            TAKE => Ok(Self::unset_if(state, map, from, id | LAZY, costs).then_some(MOVE)),
+            TAKE => Ok(Self::unset_if(state, map, from, id | LAZY, costs).then(|| {
+                state.maps[map].recent[from] = UNSET;
+                MOVE
+            })),
             _ => {
                 let has_id = state.cpus[cpu].register & HAS_ID != 0;
                 if has_id && !self.has(V6_4Fault::Overwrites) {

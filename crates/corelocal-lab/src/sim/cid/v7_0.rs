@@ -67,6 +67,11 @@ fn leaves(task: &Task) -> bool {
     matches!(task.op, WALK_CPUS | TO_TASKS | END)
 }
 
+/// A quarter more than are needed, so that ids change less often.
+fn limit(optimal: u8, cpus: usize) -> u8 {
+    (optimal + optimal / 4).min(cpus as u8)
+}
+
 /// Whether a task owns the id.
 fn on_task(id: u16) -> bool {
     id & (UNSET | ON_CPU | TRANSIT) == 0
@@ -236,7 +241,7 @@ impl V7_0 {
         let (cpus, allowed) = (C as u8, state.ever_allowed);
         let map = &mut state.maps[map];
         let optimal = allowed.min(map.users);
-        map.max = (optimal + optimal / 4).min(cpus);
+        map.max = limit(optimal, C);
         let was_on_cpu = map.threshold > 0;
         if !was_on_cpu && map.users > map.max {
             let threshold = (optimal - optimal / 4).min(cpus / 2).max(1);
@@ -289,6 +294,10 @@ impl V7_0 {
 
 impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
     const VERSIONS: &'static str = "6.19 and later";
+
+    fn first_limit(&self, users: u8, allowed: u8) -> u8 {
+        limit(users.min(allowed), C)
+    }
 
     fn first_op(&self, state: &mut State<T, C>, cpu: usize, next: u8) -> u8 {
         // The lock of this cpu is the task's from now on.
@@ -491,15 +500,12 @@ impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
 
     fn describe(&self, op: u8) -> (&'static str, &'static str) {
         match op {
-            CURRENT => ("context_switch", "becomes the previous task: the current one is stored"),
-            OUT => (
-                "mm_cid_schedout",
-                "is current; an id in transit of the previous task is given back",
-            ),
-            MODE => ("mm_cid_schedin", "reads the mode"),
-            IN => ("mm_cid_schedin", "takes its own id or the cpu's, as the mode says"),
-            ALLOCATE => ("mm_get_cid", "allocates an id below the limit"),
-            WAIT => ("mm_get_cid", "waits for a free id, with the lock of the run queue"),
+            CURRENT => ("context_switch", "stores the current task"),
+            OUT => ("mm_cid_schedout", "an id in transit of the previous task is given back"),
+            MODE => ("mm_cid_schedin", "read the mode"),
+            IN => ("mm_cid_schedin", "take its own id or the cpu's, as the mode says"),
+            ALLOCATE => ("mm_get_cid", "allocate an id below the limit"),
+            WAIT => ("mm_get_cid", "wait for a free id, with the lock of the run queue"),
             ACCOUNT => ("sched_mm_cid_fork", "accounts the new task, and decides the mode"),
             CHILD => ("mm_get_cid", "allocates an id for the new task"),
             CHILD_WAIT => ("mm_get_cid", "waits for a free id for the new task"),

@@ -1,0 +1,191 @@
+//! `corelocal lab explore`: all interleavings of models, and the shortest schedule to what is wrong.
+
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use corelocal_lab::sim::catalogue::{Entry, Found, Options};
+use corelocal_lab::sim::diagram;
+use corelocal_lab::sim::explore::{FailureKind, Limits, Progress, Scope};
+use corelocal_lab::sim::schedule::Schedule;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::{chosen, html};
+use crate::cli::ExploreArgs;
+use crate::output::{self, complain};
+use crate::process::signals;
+use crate::report::{file, term};
+
+const INCOMPLETE: u8 = 3;
+
+/// What was found about a model.
+#[derive(Serialize)]
+pub struct Finding {
+    pub model: &'static str,
+    pub about: &'static str,
+    /// Whether a fault is planted.
+    pub is_faulty: bool,
+    /// "complete, N states", or what else the search covers.
+    pub covers: String,
+    #[serde(flatten)]
+    pub progress: Progress,
+    pub scope: Scope,
+    pub seconds: f64,
+    pub failure: Option<FailureKind>,
+    pub schedule: Option<Schedule>,
+    /// As the list says.
+    pub is_as_listed: bool,
+}
+
+/// The command.
+pub fn run(args: &ExploreArgs) -> anyhow::Result<ExitCode> {
+    let entries = match chosen(&args.models) {
+        Ok(entries) => entries,
+        Err(error) => {
+            complain(error);
+            return Ok(ExitCode::from(2));
+        }
+    };
+    if let Some(path) = &args.html {
+        file::try_out(path).with_context(|| format!("cannot write {}", output::path_line(path)))?;
+    }
+    signals::note();
+    let limits = Limits { states: args.states, symmetry: !args.no_symmetry };
+    let options = Options { limits, preemptions: args.preemptions };
+    let mut findings = Vec::new();
+    for entry in &entries {
+        findings.push(search(entry, options));
+        if signals::came() {
+            break;
+        }
+    }
+    if let Some(path) = &args.html {
+        let page = html::page(&findings);
+        file::write(path, page.as_bytes())
+            .with_context(|| format!("cannot write {}", output::path_line(path)))?;
+    }
+    let code = if findings
+        .iter()
+        .any(|finding| !finding.is_as_listed && finding.scope != Scope::Stopped)
+    {
+        let unknown = |finding: &Finding| finding.is_as_listed || finding.scope == Scope::Full;
+        if findings.iter().all(unknown) { ExitCode::from(INCOMPLETE) } else { ExitCode::FAILURE }
+    } else if signals::came() {
+        ExitCode::from(INCOMPLETE)
+    } else {
+        ExitCode::SUCCESS
+    };
+    if args.json {
+        return output::finish(serde_json::to_string_pretty(&findings)? + "\n", code);
+    }
+    output::finish(text(&findings, term::width()), code)
+}
+
+fn search(entry: &Entry, options: Options) -> Finding {
+    let began = Instant::now();
+    let style = ProgressStyle::with_template("  {spinner} {wide_msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new_spinner().with_style(style);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let found = entry.case.explore(options, &mut |progress| {
+        let Progress { states, waiting, depth, .. } = progress;
+        bar.set_message(format!(
+            "{}: {} states, {} waiting, depth {depth}",
+            entry.name,
+            grouped(*states),
+            grouped(*waiting)
+        ));
+        if signals::came() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    bar.finish_and_clear();
+    let Found { outcome, schedule } = found;
+    let message = outcome.failure.as_ref().map(|failure| failure.message.as_str());
+    let is_as_listed = match (entry.fault, message) {
+        (None, None) => outcome.scope == Scope::Complete,
+        (Some(fault), Some(message)) => message.contains(fault),
+        _ => false,
+    };
+    let states = grouped(outcome.progress.states);
+    let covers = match (outcome.scope, options.preemptions) {
+        (Scope::Complete, None) => format!("complete, {states} states"),
+        (Scope::Complete, Some(preemptions)) => {
+            format!("up to {preemptions} preemptions, {states} states")
+        }
+        (Scope::Failed, _) => format!("failure after {states} states"),
+        (Scope::Stopped, _) => format!("stopped after {states} states"),
+        (Scope::Full, _) => {
+            format!("ended after {states} states: raise --states, or bound --preemptions")
+        }
+    };
+    Finding {
+        model: entry.name,
+        about: entry.about,
+        is_faulty: entry.fault.is_some(),
+        covers,
+        progress: outcome.progress,
+        scope: outcome.scope,
+        seconds: began.elapsed().as_secs_f64(),
+        failure: outcome.failure.map(|failure| failure.kind),
+        schedule,
+        is_as_listed,
+    }
+}
+
+fn text(findings: &[Finding], width: usize) -> String {
+    let mut grid = term::grid(width);
+    grid.set_header(["MODEL", "RESULT", "SEARCH", "TIME"].map(term::heading));
+    for finding in findings {
+        let result = finding.result();
+        grid.add_row([
+            finding.model.into(),
+            result,
+            finding.covers.clone(),
+            format!("{:.2} s", finding.seconds),
+        ]);
+    }
+    term::keep_whole(&mut grid, |column| column == 0 || column == 3);
+    let mut text = term::lines(&grid);
+    if let [Finding { schedule: Some(schedule), .. }] = findings {
+        text += "\n";
+        text += &diagram::text(schedule, width);
+    } else if findings.iter().any(|finding| finding.schedule.is_some()) {
+        text += "\nexplore one model to see its schedule, or give --html FILE for all\n";
+    }
+    text
+}
+
+impl Finding {
+    /// What was found, in words.
+    pub fn result(&self) -> String {
+        let message = self.schedule.as_ref().and_then(|schedule| schedule.message.as_deref());
+        match (message, self.is_faulty) {
+            (Some(message), true) if self.is_as_listed => format!("fault found: {message}"),
+            (Some(message), _) => format!("wrong: {message}"),
+            (None, _) if self.scope != Scope::Complete => "nothing wrong so far".into(),
+            (None, false) => "holds".into(),
+            (None, true) => "the planted fault was not found".into(),
+        }
+    }
+}
+
+/// A number with its thousands apart.
+pub fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let groups =
+        digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
+    groups.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_apart() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+}

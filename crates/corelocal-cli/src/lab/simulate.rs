@@ -1,0 +1,79 @@
+//! `corelocal lab simulate`: one random schedule of a model, and what its steps cost.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use corelocal_lab::sim::catalogue::Simulated;
+use corelocal_lab::sim::diagram;
+use serde::Serialize;
+
+use super::chosen;
+use super::explore::grouped;
+use crate::cli::SimulateArgs;
+use crate::output::{self, complain};
+use crate::report::term;
+
+#[derive(Serialize)]
+struct Answer {
+    model: &'static str,
+    seed: u64,
+    seconds: f64,
+    #[serde(flatten)]
+    simulated: Simulated,
+}
+
+/// The command.
+pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
+    let entries = match chosen(&args.models) {
+        Ok(entries) => entries,
+        Err(error) => {
+            complain(error);
+            return Ok(ExitCode::from(2));
+        }
+    };
+    let simulate = |entry: &corelocal_lab::sim::catalogue::Entry| {
+        let began = Instant::now();
+        let simulated = entry.case.simulate(args.seed, args.steps);
+        Answer {
+            model: entry.name,
+            seed: args.seed,
+            seconds: began.elapsed().as_secs_f64(),
+            simulated,
+        }
+    };
+    let answers = entries.iter().map(simulate).collect::<Vec<_>>();
+    let failed = |(answer, fault): (&Answer, Option<&str>)| {
+        answer.simulated.failure.is_some() && fault.is_none()
+    };
+    let wrong = answers.iter().zip(entries.iter().map(|entry| entry.fault)).any(failed);
+    let code = if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    if args.json {
+        return output::finish(serde_json::to_string_pretty(&answers)? + "\n", code);
+    }
+    let mut grid = term::grid(term::width());
+    let titles = ["MODEL", "STEPS", "STEPS/S", "ATOMICS", "LOCKS", "TRACE", "RESULT"];
+    grid.set_header(titles.map(term::heading));
+    for Answer { model, seconds, simulated, .. } in &answers {
+        let Simulated { steps, costs, trace, failure, .. } = simulated;
+        let per_unit = |count: u64| format!("{:.2}", count as f64 / costs.units.max(1) as f64);
+        let message = failure.as_ref().and_then(|schedule| schedule.message.clone());
+        grid.add_row([
+            (*model).to_owned(),
+            grouped(*steps as usize),
+            format!("{:.1} M", *steps as f64 / seconds.max(1e-9) / 1e6),
+            per_unit(costs.atomics),
+            per_unit(costs.locks),
+            format!("{trace:016x}"),
+            message.unwrap_or_else(|| "no failure".into()),
+        ]);
+    }
+    term::keep_whole(&mut grid, |column| column < 6);
+    let mut text = term::lines(&grid);
+    text += "\natomics and locks: per context switch, system call or read of the clock\n";
+    if let [Answer { simulated: Simulated { failure: Some(schedule), .. }, .. }] = &answers[..] {
+        if schedule.lines.len() <= 100 {
+            text += &diagram::text(schedule, term::width());
+        }
+    }
+    output::finish(text, code)
+}

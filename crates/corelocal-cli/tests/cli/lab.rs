@@ -1,0 +1,112 @@
+//! `corelocal lab`: lists, searches, pages, and what a wrong or stopped one says.
+
+use std::io::Read as _;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use crate::{Call, corelocal, json};
+
+const INCOMPLETE: i32 = 3;
+
+#[test]
+fn models_are_listed() {
+    let done = corelocal(&["lab", "list"]);
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    for name in ["pvclock/2015", "cid/7.0-livelock", "futex/no-barrier"] {
+        assert!(done.out.contains(name), "{}", done.whole());
+    }
+}
+
+#[test]
+fn a_fault_is_found_and_drawn() {
+    let done = corelocal(&["lab", "explore", "futex/no-barrier", "--html", "page.html"]);
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    for part in [
+        "fault found: T0 sleeps for ever",
+        "step  T0",
+        "futex_hb_waiters_pending",
+        "becomes visible",
+    ] {
+        assert!(done.out.contains(part), "{part}: {}", done.whole());
+    }
+    let page = done.read("page.html");
+    assert!(page.contains("<svg") && page.contains("futex_hb_waiters_pending"), "{page}");
+}
+
+#[test]
+fn a_protocol_is_searched_as_json() {
+    let done = corelocal(&["lab", "explore", "pvclock", "--json"]);
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    let findings = json(&done.out);
+    let findings = findings.as_array().expect("a list");
+    assert!(findings.len() > 10 && findings.iter().all(|finding| finding["is_as_listed"] == true));
+    let faulty =
+        findings.iter().find(|finding| finding["model"] == "pvclock/2015").expect("a model");
+    assert_eq!(faulty["failure"], "Violation");
+    assert!(faulty["schedule"]["lines"].as_array().expect("steps").len() > 5);
+}
+
+#[test]
+fn bounds_are_told() {
+    let few = corelocal(&["lab", "explore", "cid/7.0", "--states", "1000"]);
+    assert_eq!(few.code, Some(INCOMPLETE), "{}", few.whole());
+    assert!(few.out.contains("raise --states"), "{}", few.whole());
+    let bounded = corelocal(&["lab", "explore", "cid/7.0", "--preemptions", "0"]);
+    assert_eq!(bounded.code, Some(0), "{}", bounded.whole());
+    assert!(bounded.out.contains("up to 0 preemptions"), "{}", bounded.whole());
+}
+
+#[test]
+fn an_unknown_model_is_told() {
+    for command in ["explore", "simulate"] {
+        let done = corelocal(&["lab", command, "futex/no-barier"]);
+        assert_eq!(done.code, Some(2), "{}", done.whole());
+        assert!(done.err.contains("do you mean futex/no-barrier?"), "{}", done.whole());
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_told_first() {
+    let done = corelocal(&[
+        "lab",
+        "explore",
+        "cid/slots",
+        "--no-symmetry",
+        "--html",
+        "no/such/folder/page.html",
+    ]);
+    assert_eq!(done.code, Some(1), "{}", done.whole());
+    assert!(done.err.contains("page.html"), "{}", done.whole());
+}
+
+#[test]
+fn simulations_repeat() {
+    let run = |seed| {
+        json(
+            &corelocal(&[
+                "lab", "simulate", "cid/6.4", "--steps", "10000", "--seed", seed, "--json",
+            ])
+            .out,
+        )
+    };
+    let trace = |seed| run(seed)[0]["trace"].as_u64().expect("a number");
+    assert_eq!(trace("7"), trace("7"));
+    assert_ne!(trace("7"), trace("8"));
+}
+
+#[test]
+fn a_stopped_search_says_what_is_known() {
+    let mut call = Call::new(&["lab", "explore", "cid/slots", "--no-symmetry"]);
+    call.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = call.command.spawn().expect("the program starts");
+    // Signals are noted from the first millisecond on; the search takes seconds.
+    thread::sleep(Duration::from_millis(700));
+    // SAFETY: a child of ours, which has not been waited for.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+    let status = crate::ended(&mut child);
+    let mut out = String::new();
+    child.stdout.take().expect("a pipe").read_to_string(&mut out).expect("text");
+    assert_eq!(status.code(), Some(INCOMPLETE), "{out}");
+    assert!(out.contains("stopped after"), "{out}");
+}

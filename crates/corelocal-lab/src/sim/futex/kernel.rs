@@ -1,0 +1,570 @@
+//! The kernel's steps of each operation, in the versions that differ.
+
+use super::{ANY, Answer, Costs, Futexes, Key, Mapping, NONE, OWNER_DIED, Op, Scope, State};
+
+/// How a kernel implements futexes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// When it was.
+    pub age: Age,
+    /// Whether a wake without a barrier looks for waiters. A planted fault.
+    pub no_barrier: bool,
+    /// Whether the value is tested before the bucket is locked. A planted fault.
+    pub tests_early: bool,
+    /// Whether a waiter is counted after its value was tested. A planted fault.
+    pub counts_late: bool,
+    /// Whether a requeue locks both buckets without a look whether they are the same. A planted fault.
+    pub locks_twice: bool,
+    /// Whether waiters stay in the old table when a larger one replaces it. A planted fault.
+    pub forgets_old_table: bool,
+    /// Whether a requeued waiter keeps its old key. A planted fault.
+    pub keeps_key: bool,
+}
+
+/// The kernels that differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Age {
+    /// 2.6.21 and before: every operation takes the map's lock, and no flag is known.
+    Before2007,
+    /// 2.6.22 to 6.16: private keys need no lock of the map.
+    Private,
+    /// 6.17 and later: private keys are in a table of the process.
+    PerProcess,
+}
+
+impl Kernel {
+    /// A correct kernel.
+    pub const fn of(age: Age) -> Kernel {
+        Kernel {
+            age,
+            no_barrier: false,
+            tests_early: false,
+            counts_late: false,
+            locks_twice: false,
+            forgets_old_table: false,
+            keeps_key: false,
+        }
+    }
+
+    /// Whether wakers look at a count of waiters before they lock (3.14 and later; here: since PRIVATE).
+    pub(super) fn counts_waiters(self) -> bool {
+        self.age != Age::Before2007
+    }
+}
+
+/// The next step of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Phase {
+    #[default]
+    User,
+    /// The lock of the map, before 2007.
+    MapLock,
+    GetKey,
+    CountWaiter,
+    LooksForWaiters,
+    LockBucket,
+    LockSecondBucket,
+    TestValue,
+    Queue,
+    MapUnlock,
+    Asleep,
+    Act,
+    WakeThreads,
+    /// A wait that timed out.
+    Unqueue,
+    MapWrite,
+    MapWriteUnlock,
+}
+
+impl Kernel {
+    /// The steps of a wait, up to the sleep.
+    fn steps_of_a_wait(self) -> &'static [Phase] {
+        use Phase::*;
+        match self {
+            Kernel { age: Age::Before2007, .. } => {
+                &[MapLock, GetKey, LockBucket, TestValue, Queue, MapUnlock]
+            }
+            Kernel { tests_early: true, .. } => {
+                &[GetKey, TestValue, CountWaiter, LockBucket, Queue]
+            }
+            Kernel { counts_late: true, .. } => {
+                &[GetKey, LockBucket, TestValue, CountWaiter, Queue]
+            }
+            _ => &[GetKey, CountWaiter, LockBucket, TestValue, Queue],
+        }
+    }
+
+    fn after(self, phase: Phase) -> Phase {
+        let steps = self.steps_of_a_wait();
+        let at = steps.iter().position(|&step| step == phase);
+        at.and_then(|at| steps.get(at + 1)).copied().unwrap_or(Phase::Asleep)
+    }
+
+    fn counts_before_the_test(self) -> bool {
+        let at = |phase| self.steps_of_a_wait().iter().position(|&step| step == phase);
+        at(Phase::CountWaiter).is_some_and(|counts| Some(counts) < at(Phase::TestValue))
+    }
+}
+
+impl Op {
+    /// The words of a system call, and its flag.
+    fn words(self) -> Option<(u8, Option<u8>, Scope)> {
+        match self {
+            Op::Wait(word, .., scope)
+            | Op::WaitWhile(word, _, scope)
+            | Op::Wake(word, .., scope) => Some((word, None, scope)),
+            Op::Requeue { word, target, scope, .. } => Some((word, Some(target), scope)),
+            Op::WakeOp { word, other, scope, .. } => Some((word, Some(other), scope)),
+            Op::Die(word) => Some((word, None, Scope::Shared)),
+            Op::Store(..) | Op::Exchange(..) | Op::Map | Op::Resize => None,
+        }
+    }
+
+    /// Whether the operation is about this word.
+    pub(super) fn names(self, word: u8) -> bool {
+        match self {
+            Op::Store(of, _) | Op::Exchange(of, _) => of == word,
+            _ => self.words().is_some_and(|(one, other, _)| one == word || other == Some(word)),
+        }
+    }
+
+    fn is_wait(self) -> bool {
+        matches!(self, Op::Wait(..) | Op::WaitWhile(..))
+    }
+
+    fn bits(self) -> u8 {
+        match self {
+            Op::Wait(_, _, bits, _) | Op::Wake(_, _, bits, _) => bits,
+            _ => ANY,
+        }
+    }
+
+    /// The value that the word must have.
+    fn expected(self) -> Option<u8> {
+        match self {
+            Op::Wait(_, expected, ..) | Op::WaitWhile(_, expected, _) => Some(expected),
+            Op::Requeue { expected, .. } => expected,
+            _ => None,
+        }
+    }
+}
+
+impl<const T: usize> Futexes<T> {
+    fn key(&self, thread: usize, word: u8, scope: Scope, state: &State<T>) -> Key {
+        let process = self.processes[thread];
+        let is_private = match scope {
+            Scope::Private => true,
+            Scope::Shared => false,
+            Scope::Global | Scope::GlobalOnce => state.threads[thread].is_private,
+        };
+        match self.mappings[usize::from(word)] {
+            _ if is_private => Key::new(Key::PRIVATE, process, word),
+            Mapping::File => Key::new(Key::INODE, 0, word),
+            Mapping::Anonymous => Key::new(Key::MM_SHARED, process, word),
+        }
+    }
+
+    /// The bucket of a key: words 0 and 2 share one.
+    pub(super) fn bucket(&self, state: &State<T>, key: Key) -> usize {
+        let odd = usize::from(key.word() % 2);
+        if key.kind() == Key::PRIVATE && self.kernel.age == Age::PerProcess {
+            let is_small = state.tables[key.process()].size == 0;
+            2 + 2 * key.process() + if is_small { 0 } else { odd }
+        } else {
+            odd
+        }
+    }
+
+    /// The buckets of an operation, in the order in which they are locked: that of their addresses.
+    fn buckets(&self, state: &State<T>, thread: usize, op: Op) -> (usize, Option<usize>) {
+        let keys = state.threads[thread].keys;
+        let (one, other) = (self.bucket(state, keys[0]), self.bucket(state, keys[1]));
+        let has_two = matches!(op, Op::Requeue { .. } | Op::WakeOp { .. });
+        let second = has_two && (one != other || self.kernel.locks_twice);
+        (one.min(other), second.then_some(one.max(other)))
+    }
+
+    fn uses_table(&self, thread: usize, op: Op, state: &State<T>) -> bool {
+        let private =
+            |(word, _, scope)| self.key(thread, word, scope, state).kind() == Key::PRIVATE;
+        self.kernel.age == Age::PerProcess && op.words().is_some_and(private)
+    }
+
+    /// Whether the thread has a step to take: it does not sleep, and what it needs is free.
+    pub(super) fn can_go_on(&self, state: &State<T>, thread: usize) -> bool {
+        let me = &state.threads[thread];
+        let Some(op) = self.op(thread, state) else { return false };
+        let process = usize::from(self.processes[thread]);
+        // A locked operation waits for the thread's own stores.
+        let is_ordered = me.buffer.is_none();
+        let is_free = |bucket: usize| state.locks[bucket] == NONE;
+        match me.phase {
+            // One store fits into the buffer.
+            Phase::User => {
+                is_ordered || !matches!(op, Op::Store(..) | Op::Exchange(..) | Op::Die(_))
+            }
+            // The references that other kinds of keys take are atomic.
+            Phase::GetKey => {
+                let (word, _, scope) = op.words().expect("a system call has a word");
+                is_ordered || self.key(thread, word, scope, state).kind() == Key::PRIVATE
+            }
+            Phase::MapLock => is_ordered && state.maps[process] != NONE,
+            Phase::MapWrite => is_ordered && state.maps[process] == 0,
+            Phase::LooksForWaiters => is_ordered || self.kernel.no_barrier,
+            Phase::CountWaiter => is_ordered,
+            Phase::LockBucket => is_ordered && is_free(self.buckets(state, thread, op).0),
+            Phase::LockSecondBucket => self.buckets(state, thread, op).1.is_none_or(is_free),
+            Phase::Unqueue => {
+                !state.queue.contains(&(thread as u8)) || is_free(self.bucket(state, me.keys[0]))
+            }
+            Phase::Asleep => false,
+            _ => true,
+        }
+    }
+
+    /// Takes the thread's next step.
+    pub(super) fn go_on(
+        &self,
+        state: &mut State<T>,
+        thread: usize,
+        costs: &mut Costs,
+    ) -> Result<(), String> {
+        let op = self.op(thread, state).ok_or("a thread goes on after its end")?;
+        let process = usize::from(self.processes[thread]);
+        let phase = state.threads[thread].phase;
+        let is_old = self.kernel.age == Age::Before2007;
+        let next = match phase {
+            Phase::User => return self.begin(state, thread, op, costs),
+            Phase::MapLock => {
+                costs.atomics += 1;
+                state.maps[process] += 1;
+                Phase::GetKey
+            }
+            Phase::GetKey => match self.get_key(state, thread, op, costs) {
+                Some(next) => next,
+                None => return Ok(()),
+            },
+            Phase::CountWaiter => {
+                costs.atomics += 1;
+                let bucket = self.bucket(state, state.threads[thread].keys[0]);
+                state.waiters[bucket] += 1;
+                self.kernel.after(phase)
+            }
+            Phase::LooksForWaiters => {
+                let bucket = self.bucket(state, state.threads[thread].keys[0]);
+                if state.waiters[bucket] == 0 {
+                    self.end(state, thread, Answer::Count(0));
+                    return Ok(());
+                }
+                Phase::LockBucket
+            }
+            Phase::LockBucket => {
+                costs.locks += 1;
+                let (first, second) = self.buckets(state, thread, op);
+                state.locks[first] = thread as u8;
+                match second {
+                    _ if op.is_wait() => self.kernel.after(phase),
+                    Some(_) => Phase::LockSecondBucket,
+                    None => Phase::Act,
+                }
+            }
+            Phase::LockSecondBucket => {
+                costs.locks += 1;
+                let second = self.buckets(state, thread, op).1.expect("there are two");
+                state.locks[second] = thread as u8;
+                Phase::Act
+            }
+            Phase::TestValue => {
+                let (word, ..) = op.words().expect("a wait has a word");
+                if op.expected() != Some(self.load(state, thread, word)) {
+                    if self.kernel.counts_before_the_test() {
+                        let bucket = self.bucket(state, state.threads[thread].keys[0]);
+                        state.waiters[bucket] -= 1;
+                    }
+                    self.leave(state, thread);
+                    state.maps[process] -= u8::from(is_old);
+                    self.end(state, thread, Answer::Differs);
+                    return Ok(());
+                }
+                self.kernel.after(phase)
+            }
+            Phase::Queue => {
+                state.threads[thread].bits = op.bits();
+                state.enqueue(thread);
+                self.leave(state, thread);
+                self.kernel.after(phase)
+            }
+            Phase::Act => {
+                let answer = self.act(state, thread, op, costs);
+                self.leave(state, thread);
+                if answer == Answer::Differs {
+                    state.maps[process] -= u8::from(is_old);
+                    self.end(state, thread, answer);
+                    return Ok(());
+                }
+                if is_old { Phase::MapUnlock } else { Phase::WakeThreads }
+            }
+            Phase::MapUnlock => {
+                costs.atomics += 1;
+                state.maps[process] -= 1;
+                if op.is_wait() && !state.queue.contains(&(thread as u8)) {
+                    // It was woken before it slept.
+                    self.end(state, thread, Answer::Count(0));
+                    return Ok(());
+                }
+                if op.is_wait() { Phase::Asleep } else { Phase::WakeThreads }
+            }
+            Phase::WakeThreads => {
+                let wakes = state.threads[thread].wakes;
+                for woken in (0..T).filter(|woken| wakes & (1 << woken) != 0) {
+                    // One that timed out meanwhile may sleep again by now: that is another wait.
+                    let is_queued = state.queue.contains(&(woken as u8));
+                    if state.threads[woken].phase == Phase::Asleep && !is_queued {
+                        self.end(state, woken, Answer::Count(0));
+                    }
+                }
+                let count = state.threads[thread].woken;
+                self.end(state, thread, Answer::Count(count));
+                return Ok(());
+            }
+            Phase::Unqueue => {
+                // A waker that was faster has taken it from the queue.
+                let is_queued = state.queue.contains(&(thread as u8));
+                if is_queued {
+                    self.take_from_queue(state, thread);
+                }
+                self.end(
+                    state,
+                    thread,
+                    if is_queued { Answer::TimedOut } else { Answer::Count(0) },
+                );
+                return Ok(());
+            }
+            Phase::MapWrite => {
+                costs.atomics += 1;
+                state.maps[process] = NONE;
+                Phase::MapWriteUnlock
+            }
+            Phase::MapWriteUnlock => {
+                state.maps[process] = 0;
+                self.end(state, thread, Answer::Count(0));
+                return Ok(());
+            }
+            Phase::Asleep => return Err(format!("T{thread} goes on while it sleeps")),
+        };
+        state.threads[thread].phase = next;
+        Ok(())
+    }
+
+    /// What a program does in user mode, up to the system call.
+    fn begin(
+        &self,
+        state: &mut State<T>,
+        thread: usize,
+        op: Op,
+        costs: &mut Costs,
+    ) -> Result<(), String> {
+        let process = usize::from(self.processes[thread]);
+        costs.units += u64::from(op.words().is_some());
+        match op {
+            Op::Store(word, value) if self.store_buffers => {
+                state.threads[thread].buffer = Some((word, value));
+                self.end(state, thread, Answer::None);
+            }
+            Op::Store(word, value) | Op::Exchange(word, value) => {
+                costs.atomics += u64::from(matches!(op, Op::Exchange(..)));
+                self.store(state, thread, word, value);
+                self.end(state, thread, Answer::None);
+            }
+            Op::WaitWhile(word, value, _) if self.load(state, thread, word) != value => {
+                state.threads[thread].at += 1;
+            }
+            Op::Resize => {
+                state.tables[process].is_replaced |= state.tables[process].size == 0;
+                self.end(state, thread, Answer::Count(0));
+            }
+            Op::Map => state.threads[thread].phase = Phase::MapWrite,
+            _ => {
+                if let Op::Die(word) = op {
+                    costs.atomics += 1;
+                    let value = self.load(state, thread, word);
+                    self.store(state, thread, word, value | OWNER_DIED);
+                }
+                state.threads[thread].is_private = state.is_private[process];
+                let is_old = self.kernel.age == Age::Before2007;
+                state.threads[thread].phase = if is_old { Phase::MapLock } else { Phase::GetKey };
+            }
+        }
+        Ok(())
+    }
+
+    /// `None`: the operation has ended.
+    fn get_key(
+        &self,
+        state: &mut State<T>,
+        thread: usize,
+        op: Op,
+        costs: &mut Costs,
+    ) -> Option<Phase> {
+        let (word, other, scope) = op.words().expect("a system call has a word");
+        let process = usize::from(self.processes[thread]);
+        let key = self.key(thread, word, scope, state);
+        if self.does_not_know_the_flag(state, thread, op) {
+            state.maps[process] -= 1;
+            self.unknown_flag(state, thread, scope);
+            return None;
+        }
+        // A reference to the inode or the map, and one less at the end.
+        if key.kind() != Key::PRIVATE {
+            costs.atomics += 2;
+        }
+        if self.uses_table(thread, op, state) {
+            let table = state.tables[process];
+            if table.is_replaced && table.users == 0 {
+                self.replace_table(state, process);
+            }
+            state.tables[process].users += 1;
+            state.threads[thread].uses_table = true;
+        }
+        let second = other.map_or(key, |other| self.key(thread, other, scope, state));
+        state.threads[thread].keys = [key, second];
+        Some(match op {
+            _ if op.is_wait() => self.kernel.after(Phase::GetKey),
+            Op::Wake(..) | Op::Die(_) if self.kernel.counts_waiters() => Phase::LooksForWaiters,
+            _ => Phase::LockBucket,
+        })
+    }
+
+    pub(super) fn does_not_know_the_flag(&self, state: &State<T>, thread: usize, op: Op) -> bool {
+        let private =
+            |(word, _, scope)| self.key(thread, word, scope, state).kind() == Key::PRIVATE;
+        self.kernel.age == Age::Before2007 && op.words().is_some_and(private)
+    }
+
+    /// ENOSYS: a program that keeps the flag in one word clears it, and tries again.
+    fn unknown_flag(&self, state: &mut State<T>, thread: usize, scope: Scope) {
+        if matches!(scope, Scope::Global | Scope::GlobalOnce) {
+            state.is_private[usize::from(self.processes[thread])] = false;
+        }
+        if scope == Scope::Global {
+            state.threads[thread].phase = Phase::User;
+        } else {
+            self.end(state, thread, Answer::Unknown);
+        }
+    }
+
+    /// The process has a larger table: its waiters go to their new buckets.
+    fn replace_table(&self, state: &mut State<T>, process: usize) {
+        state.tables[process] = super::Table { size: 1, users: 0, is_replaced: false };
+        if self.kernel.forgets_old_table {
+            return;
+        }
+        let mut moved = [0, 0];
+        for &thread in state.queue.iter().filter(|&&thread| thread != NONE) {
+            let key = state.threads[usize::from(thread)].keys[0];
+            if key.kind() == Key::PRIVATE && key.process() == process {
+                moved[usize::from(key.word() % 2)] += 1;
+            }
+        }
+        state.waiters[2 + 2 * process..][..2].copy_from_slice(&moved);
+    }
+
+    /// What an operation does with its buckets locked.
+    fn act(&self, state: &mut State<T>, thread: usize, op: Op, costs: &mut Costs) -> Answer {
+        let keys = state.threads[thread].keys;
+        match op {
+            Op::Wake(_, count, bits, _) => self.wake(state, thread, keys[0], count.max(1), bits),
+            Op::Die(_) => self.wake(state, thread, keys[0], 1, ANY),
+            Op::Requeue { word, wake, requeue, expected, .. } => {
+                if expected.is_some_and(|expected| expected != self.load(state, thread, word)) {
+                    return Answer::Differs;
+                }
+                self.wake(state, thread, keys[0], wake, ANY);
+                state.threads[thread].woken += self.requeue(state, keys, requeue);
+            }
+            Op::WakeOp { wake, other, set, compare, wake_other, .. } => {
+                costs.atomics += 1;
+                let old = self.load(state, thread, other);
+                self.store(state, thread, other, set);
+                self.wake(state, thread, keys[0], wake.max(1), ANY);
+                if old == compare {
+                    self.wake(state, thread, keys[1], wake_other.max(1), ANY);
+                }
+            }
+            _ => {}
+        }
+        Answer::None
+    }
+
+    /// Takes up to `count` waiters from the queue, in its order. The thread wakes them later, without the lock.
+    fn wake(&self, state: &mut State<T>, waker: usize, key: Key, count: u8, bits: u8) {
+        let mut left = count;
+        for queued in state.queue.into_iter().filter(|&queued| queued != NONE) {
+            let thread = usize::from(queued);
+            let matches =
+                state.threads[thread].keys[0] == key && state.threads[thread].bits & bits != 0;
+            if matches && left > 0 {
+                self.take_from_queue(state, thread);
+                state.threads[waker].wakes |= 1 << thread;
+                state.threads[waker].woken += 1;
+                left -= 1;
+            }
+        }
+    }
+
+    fn take_from_queue(&self, state: &mut State<T>, thread: usize) {
+        state.dequeue(thread);
+        if self.kernel.counts_waiters() {
+            let bucket = self.bucket(state, state.threads[thread].keys[0]);
+            state.waiters[bucket] = state.waiters[bucket].saturating_sub(1);
+        }
+    }
+
+    /// Lets up to `count` waiters of the first key wait for the second, and returns their number.
+    fn requeue(&self, state: &mut State<T>, [from, to]: [Key; 2], count: u8) -> u8 {
+        let (old, new) = (self.bucket(state, from), self.bucket(state, to));
+        let mut moved = 0;
+        for queued in state.queue.into_iter().filter(|&queued| queued != NONE) {
+            let thread = usize::from(queued);
+            if moved == count || state.threads[thread].keys[0] != from {
+                continue;
+            }
+            moved += 1;
+            if self.kernel.counts_waiters() {
+                state.waiters[old] -= 1;
+                state.waiters[new] += 1;
+            }
+            // In another bucket it becomes the last one; in the same it keeps its place.
+            if old != new {
+                state.dequeue(thread);
+                state.enqueue(thread);
+            }
+            if !self.kernel.keeps_key {
+                state.threads[thread].keys[0] = to;
+            }
+        }
+        moved
+    }
+
+    /// Unlocks the buckets, and lets go of the table.
+    fn leave(&self, state: &mut State<T>, thread: usize) {
+        state
+            .locks
+            .iter_mut()
+            .filter(|holder| usize::from(**holder) == thread)
+            .for_each(|holder| *holder = NONE);
+        if std::mem::take(&mut state.threads[thread].uses_table) {
+            state.tables[usize::from(self.processes[thread])].users -= 1;
+        }
+    }
+
+    /// The operation returns. A program that waits while a word has a value looks at it again.
+    fn end(&self, state: &mut State<T>, thread: usize, answer: Answer) {
+        let looks_again = matches!(self.op(thread, state), Some(Op::WaitWhile(..)));
+        self.leave(state, thread);
+        let me = &mut state.threads[thread];
+        let (at, buffer) = (me.at + u8::from(!looks_again), me.buffer);
+        let answer = if answer == Answer::None { me.answer } else { answer };
+        *me = super::Thread { at, buffer, answer, ..super::Thread::default() };
+    }
+}

@@ -30,7 +30,7 @@ pub enum Command {
     Check(CheckArgs),
     /// Disturb the library's critical sections at every instruction, and check that no operation is lost
     Torture(TortureArgs),
-    /// Explore models of the kernel's halves: concurrency ids, futexes, pvclock
+    /// Explore models of the kernel's halves: critical sections, concurrency ids, futexes, pvclock
     Lab(LabArgs),
     /// Show lock contention, with waiters and holders, of a running process or of a program to run
     Locks(LocksArgs),
@@ -167,7 +167,7 @@ pub enum LabCommand {
 /// Arguments of `lab explore`.
 #[derive(Debug, Args)]
 pub struct ExploreArgs {
-    /// Models as `lab list` names them, or protocols (cid, futex, pvclock)
+    /// Models as `lab list` names them, or the first part of their names (cid, futex, pvclock, rseq)
     #[arg(value_name = "MODEL", required = true)]
     pub models: Vec<String>,
     /// Search only schedules that preempt a thread which could go on at most so many times
@@ -190,7 +190,7 @@ pub struct ExploreArgs {
 /// Arguments of `lab simulate`.
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
-    /// Models as `lab list` names them, or protocols (cid, futex, pvclock)
+    /// Models as `lab list` names them, or the first part of their names (cid, futex, pvclock, rseq)
     #[arg(value_name = "MODEL", required = true)]
     pub models: Vec<String>,
     /// The same seed gives the same steps

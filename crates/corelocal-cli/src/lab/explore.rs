@@ -23,8 +23,8 @@ const INCOMPLETE: u8 = 3;
 /// What was found about a model.
 #[derive(Serialize)]
 pub struct Finding {
-    pub model: &'static str,
-    pub about: &'static str,
+    pub model: String,
+    pub about: String,
     /// Whether a fault is planted.
     pub is_faulty: bool,
     /// "complete, N states", or what else the search covers.
@@ -120,8 +120,8 @@ fn search(entry: &Entry, options: Options) -> Finding {
         }
     };
     Finding {
-        model: entry.name,
-        about: entry.about,
+        model: entry.name.to_string(),
+        about: entry.about.to_string(),
         is_faulty: entry.fault.is_some(),
         covers,
         progress: outcome.progress,
@@ -139,7 +139,7 @@ fn text(findings: &[Finding], width: usize) -> String {
     for finding in findings {
         let result = finding.result();
         grid.add_row([
-            finding.model.into(),
+            finding.model.clone(),
             result,
             finding.covers.clone(),
             format!("{:.2} s", finding.seconds),

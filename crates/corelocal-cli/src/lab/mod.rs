@@ -13,7 +13,10 @@ mod simulate;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+use corelocal_lab::check;
 use corelocal_lab::sim::catalogue::{Entry, catalogue};
+use corelocal_lab::sim::rseq;
 
 use crate::cli::{LabArgs, LabCommand};
 use crate::output;
@@ -31,35 +34,55 @@ pub fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
 fn list() -> anyhow::Result<ExitCode> {
     let mut grid = term::grid(term::width());
     grid.set_header(["MODEL", "KIND", "WHAT IT IS"].map(term::heading));
-    for Entry { name, about, fault, .. } in catalogue() {
-        grid.add_row([name, if fault.is_some() { "fault" } else { "correct" }, about]);
+    for Entry { name, about, fault, .. } in all(true)? {
+        grid.add_row([&*name, if fault.is_some() { "fault" } else { "correct" }, &*about]);
     }
     term::keep_whole(&mut grid, |column| column < 2);
     output::finish(term::lines(&grid), ExitCode::SUCCESS)
 }
 
-/// The models that the names mean: a model, or all of a protocol.
+/// All models. Those of critical sections are made from this program's own file.
+fn all(with_sections: bool) -> anyhow::Result<Vec<Entry>> {
+    let mut entries = catalogue();
+    if with_sections {
+        let program = std::env::current_exe()
+            .context("cannot find this program's own file; is /proc mounted?")?;
+        let data = std::fs::read(&program)
+            .with_context(|| format!("cannot read {}", output::path_line(&program)))?;
+        let codes =
+            check::sections("this program", &data).map_err(|why| anyhow::anyhow!("{why}"))?;
+        let of_sections = rseq::entries(&codes);
+        entries.extend(
+            of_sections
+                .map_err(|why| anyhow::anyhow!("a critical section cannot be explored: {why}"))?,
+        );
+    }
+    Ok(entries)
+}
+
+/// The models that the names mean: a model, or all whose names begin so, up to a slash.
 fn chosen(names: &[String]) -> anyhow::Result<Vec<Entry>> {
+    let with_sections =
+        names.iter().any(|name| !["cid", "futex", "pvclock"].iter().any(|of| name.starts_with(of)));
+    let mut rest = all(with_sections)?;
     let mut entries: Vec<Entry> = Vec::new();
     for name in names {
-        let of_protocol =
-            |entry: &Entry| entry.name.split('/').next() == Some(name.trim_end_matches('/'));
-        let (mut exact, rest): (Vec<_>, Vec<_>) =
-            catalogue().into_iter().partition(|entry| entry.name == name);
-        if exact.is_empty() {
-            let known = rest.iter().map(|entry| entry.name).collect::<Vec<_>>();
-            exact = rest.into_iter().filter(of_protocol).collect();
-            if exact.is_empty() {
-                let near = |known: &&&str| (strsim::jaro_winkler(name, known) * 1e6) as u64;
-                let nearest = known.iter().max_by_key(near).copied().unwrap_or_default();
-                anyhow::bail!(
-                    "there is no model {name}; do you mean {nearest}? `corelocal lab list` shows all"
-                );
-            }
+        let name = name.trim_end_matches('/');
+        let is_meant = |known: &str| {
+            known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if !rest.iter().chain(&entries).any(|entry| is_meant(&entry.name)) {
+            let near = |entry: &&Entry| (strsim::jaro_winkler(name, &entry.name) * 1e6) as u64;
+            let nearest =
+                rest.iter().max_by_key(near).map(|entry| &*entry.name).unwrap_or_default();
+            anyhow::bail!(
+                "there is no model {name}; do you mean {nearest}? `corelocal lab list` shows all"
+            );
         }
-        let is_new = |entry: &Entry| entries.iter().all(|known| known.name != entry.name);
-        let new = exact.into_iter().filter(is_new).collect::<Vec<_>>();
-        entries.extend(new);
+        let (meant, others): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|entry| is_meant(&entry.name));
+        entries.extend(meant);
+        rest = others;
     }
     Ok(entries)
 }

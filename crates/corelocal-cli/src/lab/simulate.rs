@@ -15,7 +15,7 @@ use crate::report::term;
 
 #[derive(Serialize)]
 struct Answer {
-    model: &'static str,
+    model: String,
     seed: u64,
     seconds: f64,
     #[serde(flatten)]
@@ -35,7 +35,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         let began = Instant::now();
         let simulated = entry.case.simulate(args.seed, args.steps);
         Answer {
-            model: entry.name,
+            model: entry.name.to_string(),
             seed: args.seed,
             seconds: began.elapsed().as_secs_f64(),
             simulated,
@@ -58,7 +58,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         let per_unit = |count: u64| format!("{:.2}", count as f64 / costs.units.max(1) as f64);
         let message = failure.as_ref().and_then(|schedule| schedule.message.clone());
         grid.add_row([
-            (*model).to_owned(),
+            model.clone(),
             grouped(*steps as usize),
             format!("{:.1} M", *steps as f64 / seconds.max(1e-9) / 1e6),
             per_unit(costs.atomics),

@@ -8,6 +8,7 @@
 //! ```text
 //!   elf.rs      the file: sections, relocations, symbols
 //!   load.rs     descriptors with resolved addresses, and their code
+//!   code.rs     the code of sections, for a model that runs it
 //!   decode.rs   one section's instructions and their successors
 //!   rules/      one function per rule: a section in, findings out
 //!   names.rs    functions and source lines for addresses
@@ -27,6 +28,7 @@
 //! # Ok::<(), corelocal_lab::check::Unreadable>(())
 //! ```
 
+pub mod code;
 mod decode;
 mod elf;
 mod load;
@@ -103,6 +105,15 @@ pub fn bytes(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
         return archive(name, data);
     }
     Ok(Checked { reports: vec![one(name, data)?], skipped: Vec::new() })
+}
+
+/// The code of the critical sections in an ELF file, without those that cannot be decoded.
+///
+/// # Errors
+/// It is no ELF file.
+pub fn sections(name: &str, data: &[u8]) -> Result<Vec<code::Code>, Unreadable> {
+    let elf = elf::Elf::parse(data).map_err(|why| Unreadable::new(format!("{name}: {why}")))?;
+    Ok(code::of(&elf))
 }
 
 fn one(name: &str, data: &[u8]) -> Result<Report, Unreadable> {

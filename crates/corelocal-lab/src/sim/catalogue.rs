@@ -1,5 +1,6 @@
 //! The models by name: correct ones, and ones with a planted fault, which the explorer must find.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use serde::Serialize;
@@ -13,9 +14,9 @@ use super::{Costs, Model, Step, cid, futex, pvclock};
 /// A model by name.
 pub struct Entry {
     /// `protocol/variant`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// What it is, in one line.
-    pub about: &'static str,
+    pub about: Cow<'static, str>,
     /// What a planted fault leads to, as a part of the failure's message. `None` for a correct model.
     pub fault: Option<&'static str>,
     /// The model.
@@ -136,7 +137,19 @@ fn found<M: Model>(
     Found { outcome, schedule }
 }
 
-/// All models.
+impl Entry {
+    /// A model, and what it is.
+    pub(super) fn new(
+        name: impl Into<Cow<'static, str>>,
+        about: impl Into<Cow<'static, str>>,
+        fault: Option<&'static str>,
+        case: impl Case + 'static,
+    ) -> Entry {
+        Entry { name: name.into(), about: about.into(), fault, case: Box::new(case) }
+    }
+}
+
+/// All models that do not need a program: see [`super::rseq::entries`] for those that do.
 pub fn catalogue() -> Vec<Entry> {
     [pvclock::entries(), cid::entries(), futex::entries()].into_iter().flatten().collect()
 }

@@ -9,6 +9,7 @@
 //! | [`cid`] | concurrency ids: how each kernel version gives running threads small numbers |
 //! | [`futex`] | waits and wakes on words, through the kernel's hash table |
 //! | [`pvclock`] | the clock pages that KVM writes for its guests, and the guests' readers |
+//! | [`rseq`] | critical sections of finished programs, and how the kernel restarts them |
 //!
 //! # Invariants
 //! 1. A model is a function: the same state and step give the same next state, in every build.
@@ -26,6 +27,7 @@ mod livelock;
 pub mod preemptions;
 pub mod pvclock;
 pub mod random;
+pub mod rseq;
 pub mod schedule;
 
 use std::borrow::Cow;

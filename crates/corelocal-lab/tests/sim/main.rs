@@ -6,8 +6,10 @@ mod plain_search;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use corelocal_lab::sim::catalogue::{Case, Found, Options, catalogue};
+use corelocal_lab::sim::catalogue::{Case, Entry, Found, Options, catalogue};
 use corelocal_lab::sim::explore::{FailureKind, Limits, Scope};
+use corelocal_lab::sim::rseq;
+use corelocal_lab::{check, torture};
 
 fn with<R>(name: &str, run: impl FnOnce(&dyn Case) -> R) -> R {
     let entries = catalogue();
@@ -23,14 +25,13 @@ fn explore(name: &str, options: Options) -> Found {
 }
 
 /// A correct model holds in all states; a planted fault is found, and the schedule leads to it.
-#[test]
-fn each_model_is_judged_rightly() {
+fn are_judged_rightly(entries: Vec<Entry>) {
     let mut wrong = Vec::new();
-    for entry in catalogue() {
+    for entry in entries {
         let found = entry.case.explore(Options::default(), &mut |_| ControlFlow::Continue(()));
         let states = found.outcome.progress.states;
         let message = found.outcome.failure.as_ref().map(|failure| failure.message.as_str());
-        println!("{:40} {states:>9} states, {}", entry.name, message.unwrap_or("holds"));
+        println!("{:50} {states:>9} states, {}", entry.name, message.unwrap_or("holds"));
         let is_right = match (entry.fault, message) {
             (None, None) => found.outcome.scope == Scope::Complete,
             (Some(fault), Some(message)) => message.contains(fault),
@@ -48,10 +49,37 @@ fn each_model_is_judged_rightly() {
 }
 
 #[test]
+fn each_model_is_judged_rightly() {
+    are_judged_rightly(catalogue());
+}
+
+/// The library's own sections, from the file of this program.
+#[test]
+fn each_section_is_judged_rightly() {
+    let workloads = std::hint::black_box(torture::library()).len();
+    let program = std::env::current_exe().expect("the file of this program");
+    let data = std::fs::read(program).expect("the file of this program");
+    let codes = check::sections("this program", &data).expect("an ELF file");
+    if codes.is_empty() {
+        return eprintln!(
+            "skipped: each_section_is_judged_rightly: there are no critical sections on this architecture"
+        );
+    }
+    let entries = rseq::entries(&codes).expect("operands for each section");
+    let mut sections =
+        entries.iter().filter_map(|entry| entry.name.rsplit_once('/')).map(|(section, _)| section);
+    let sections = sections.by_ref().collect::<BTreeSet<_>>().len();
+    println!("{workloads} workloads, {sections} sections");
+    assert!(sections > 20, "{sections} sections");
+    assert_eq!(entries.iter().filter(|entry| entry.fault.is_some()).count(), 8);
+    are_judged_rightly(entries);
+}
+
+#[test]
 fn names_are_unique() {
     let entries = catalogue();
     assert_eq!(
-        entries.iter().map(|entry| entry.name).collect::<BTreeSet<_>>().len(),
+        entries.iter().map(|entry| &*entry.name).collect::<BTreeSet<_>>().len(),
         entries.len()
     );
 }

@@ -1,6 +1,6 @@
 //! The models of this protocol by name, and what the policies cost.
 
-use super::super::catalogue::{Case, Entry};
+use super::super::catalogue::Entry;
 use super::super::random::{Advance, Simulation};
 use super::{
     Cids, CpuIds, Policy, SlotFault, Slots, State, V6_3, V6_4, V6_4Fault, V7_0, V7_0Fault,
@@ -17,14 +17,6 @@ fn one_map<P>(policy: P, tasks: u8, exits: bool) -> Cids<P, 4, 3> {
 }
 
 pub(in crate::sim) fn entries() -> Vec<Entry> {
-    fn entry(
-        name: &'static str,
-        about: &'static str,
-        fault: Option<&'static str>,
-        case: impl Case + 'static,
-    ) -> Entry {
-        Entry { name, about, fault, case: Box::new(case) }
-    }
     let v6_4 = V6_4 { prefers_recent: false, waits: true, fault: None };
     let v7_0 = V7_0 { threshold: None, fault: None };
     let slots = Slots { freezes: 1, fault: None };
@@ -40,138 +32,146 @@ pub(in crate::sim) fn entries() -> Vec<Entry> {
         confined: 2,
     };
     vec![
-        entry("cid/cpu-id", "the cpu number, 3 tasks of 2 maps on 2 cpus", None, small(CpuIds)),
-        entry(
+        Entry::new(
+            "cid/cpu-id",
+            "the cpu number, 3 tasks of 2 maps on 2 cpus",
+            None,
+            small(CpuIds),
+        ),
+        Entry::new(
             "cid/6.3",
             "Linux 6.3: the lowest free id, handed over between tasks of a map",
             None,
             small(V6_3 { keeps_twice: false }),
         ),
-        entry("cid/6.4", "Linux 6.4: ids of cpus, given back lazily", None, small(v6_4)),
-        entry(
+        Entry::new("cid/6.4", "Linux 6.4: ids of cpus, given back lazily", None, small(v6_4)),
+        Entry::new(
             "cid/6.14",
             "Linux 6.14: the same, which prefers ids used before",
             None,
             small(V6_4 { prefers_recent: true, ..v6_4 }),
         ),
-        entry(
+        Entry::new(
             "cid/7.0",
             "Linux 6.19 and later: ids of tasks or cpus, 3 tasks of 2 maps on 2 cpus",
             None,
             small(v7_0),
         ),
-        entry(
+        Entry::new(
             "cid/7.0-flip",
             "the same, a third task is forked on 2 cpus: ids go from tasks to cpus",
             None,
             Cids { exits: false, ..three(v7_0) },
         ),
-        entry(
+        Entry::new(
             "cid/7.0-flip-back",
             "the same, tasks exit: ids go back to tasks",
             None,
             three(V7_0 { threshold: Some(2), ..v7_0 }),
         ),
-        entry(
+        Entry::new(
             "cid/slots",
             "this library's compact slots, with slots that are frozen",
             None,
             small(slots),
         ),
-        entry(
+        Entry::new(
             "cid/6.3-keeps-twice",
             "a hand-over leaves the id with the task that had it, too",
             Some("two owners"),
             small(V6_3 { keeps_twice: true }),
         ),
-        entry(
+        Entry::new(
             "cid/6.4-late-current",
             "a cpu looks at its id before it stores its current task",
             two,
             small(has(V6_4Fault::LateCurrent)),
         ),
-        entry("cid/6.4-no-look", "an id is taken without a look at the cpu's current task", two, {
-            small(has(V6_4Fault::NoLook))
-        }),
-        entry(
+        Entry::new(
+            "cid/6.4-no-look",
+            "an id is taken without a look at the cpu's current task",
+            two,
+            small(has(V6_4Fault::NoLook)),
+        ),
+        Entry::new(
             "cid/6.4-late-taker",
             "an id is marked while another cpu, which has marked it before, is about to take it",
             two,
             small(V6_4 { waits: false, ..v6_4 }),
         ),
-        entry(
+        Entry::new(
             "cid/6.4-never-frees",
             "a cpu gives up an id that others have marked, and does not free it",
             Some("no owner"),
             small(has(V6_4Fault::NeverFrees)),
         ),
-        entry(
+        Entry::new(
             "cid/6.4-overwrites",
             "a moved id is stored over the id that the cpu has",
             Some("no owner"),
             small(has(V6_4Fault::Overwrites)),
         ),
-        entry(
+        Entry::new(
             "cid/6.4-plain-mark",
             "an id is marked by a plain store",
             Some("freed twice"),
             small(has(V6_4Fault::PlainMark)),
         ),
-        entry(
+        Entry::new(
             "cid/7.0-livelock",
             "as in January 2026: a walk hands ids over for good, and waits for a cpu that waits for an id",
             Some("without progress"),
             one_map(V7_0 { fault: Some(V7_0Fault::NoTransit), ..v7_0 }, 3, false),
         ),
-        entry(
+        Entry::new(
             "cid/7.0-misses-forked",
             "as in March 2026: the walk misses a task that is forked at the time, and its id",
             Some("without progress"),
             one_map(V7_0 { fault: Some(V7_0Fault::MissesForked), ..v7_0 }, 2, false),
         ),
-        entry(
+        Entry::new(
             "cid/7.0-no-lock",
             "the walk looks at a task without the lock of its cpu",
             Some("no owner"),
             Cids { exits: false, ..three(V7_0 { fault: Some(V7_0Fault::NoLock), ..v7_0 }) },
         ),
-        entry(
+        Entry::new(
             "cid/7.0-keeps-in-transit",
             "a task keeps an id in transit when it is switched out",
             Some("no owner"),
             three(V7_0 { threshold: Some(2), fault: Some(V7_0Fault::KeepsInTransit) }),
         ),
-        entry(
+        Entry::new(
             "cid/7.0-drops-twice",
             "the walk drops the id of a task, which keeps it",
             Some("is owned, and free"),
             Cids { exits: false, ..three(V7_0 { fault: Some(V7_0Fault::DropsTwice), ..v7_0 }) },
         ),
-        entry(
+        Entry::new(
             "cid/slots-no-fence",
             "a slot is used without a fence after it was taken",
             two,
             small(Slots { fault: Some(SlotFault::NoFence), ..slots }),
         ),
-        entry(
+        Entry::new(
             "cid/slots-no-number",
             "a late publisher does not see that its slot was frozen",
             two,
             small(Slots { fault: Some(SlotFault::NoNumber), ..slots }),
         ),
-        entry(
+        Entry::new(
             "cid/slots-read-outside",
             "the slot is read before the section begins",
             Some("use slot"),
             small(Slots { fault: Some(SlotFault::ReadOutside), ..slots }),
         ),
-        entry(
+        Entry::new(
             "cid/slots-blind-release",
             "a claim is given back without a look at the owner",
             two,
             small(Slots { fault: Some(SlotFault::BlindRelease), ..slots }),
         ),
-        entry(
+        Entry::new(
             "cid/slots-leaves-owner",
             "a frozen slot still has the owner's word of its cpu",
             two,

@@ -1,6 +1,6 @@
 //! The models of this protocol by name.
 
-use super::super::catalogue::{Case, Entry};
+use super::super::catalogue::Entry;
 use super::kernel::{Age, Kernel};
 use super::{ANY, Futexes, Mapping, Op, Scope};
 use Scope::{Global, GlobalOnce, Private, Shared};
@@ -58,14 +58,6 @@ fn fallback(scope: Scope) -> Futexes<2> {
 }
 
 pub(in crate::sim) fn entries() -> Vec<Entry> {
-    fn entry(
-        name: &'static str,
-        about: &'static str,
-        fault: Option<&'static str>,
-        case: impl Case + 'static,
-    ) -> Entry {
-        Entry { name, about, fault, case: Box::new(case) }
-    }
     let sleeps = Some("sleeps for ever");
     let bits = |wakes: [u8; 2]| {
         let waiter = |bits| vec![Op::Wait(0, 0, bits, Private)];
@@ -98,143 +90,153 @@ pub(in crate::sim) fn entries() -> Vec<Entry> {
         threads(kernel, [vec![Op::WaitWhile(0, 0, scope)], waker, vec![Op::Map]])
     };
     vec![
-        entry(
+        Entry::new(
             "futex/private",
             "2 waiters and a waker, PRIVATE, Linux 6.17: the table of the process",
             None,
             wait_and_wake(TODAY, Private),
         ),
-        entry(
+        Entry::new(
             "futex/private-2007",
             "the same, Linux 2.6.22 to 6.16: one table",
             None,
             wait_and_wake(SINCE_2007, Private),
         ),
-        entry(
+        Entry::new(
             "futex/shared",
             "the same without the flag: key 10",
             None,
             wait_and_wake(TODAY, Shared),
         ),
-        entry(
+        Entry::new(
             "futex/before-2007",
             "the same, Linux 2.6.21: eight steps, with the map's lock",
             None,
             wait_and_wake(BEFORE_2007, Shared),
         ),
-        entry(
+        Entry::new(
             "futex/before-2007-mmap",
             "the same, beside a thread that changes the map",
             None,
             maps(BEFORE_2007, Shared),
         ),
-        entry(
+        Entry::new(
             "futex/private-mmap",
             "PRIVATE beside a thread that changes the map",
             None,
             maps(TODAY, Private),
         ),
-        entry("futex/timeouts", "waits that may time out", None, timeouts),
-        entry(
+        Entry::new("futex/timeouts", "waits that may time out", None, timeouts),
+        Entry::new(
             "futex/requeue",
             "one waiter is woken, the other moved to another word",
             None,
             requeue(TODAY, 1),
         ),
-        entry(
+        Entry::new(
             "futex/requeue-same-bucket",
             "the same, where both words share a bucket",
             None,
             requeue(TODAY, 2),
         ),
-        entry("futex/requeue-to-itself", "the target is the word itself", None, requeue(TODAY, 0)),
-        entry("futex/bitset", "2 waiters with bits, woken by their bits", None, bits([2, 1])),
-        entry("futex/wake-op", "one call sets a word, and wakes waiters of two", None, wake_op()),
-        entry(
+        Entry::new(
+            "futex/requeue-to-itself",
+            "the target is the word itself",
+            None,
+            requeue(TODAY, 0),
+        ),
+        Entry::new("futex/bitset", "2 waiters with bits, woken by their bits", None, bits([2, 1])),
+        Entry::new(
+            "futex/wake-op",
+            "one call sets a word, and wakes waiters of two",
+            None,
+            wake_op(),
+        ),
+        Entry::new(
             "futex/processes",
             "2 processes and a word of a file: key 01",
             None,
             processes(TODAY, Shared, Shared),
         ),
-        entry(
+        Entry::new(
             "futex/owner-death",
             "the owner of a robust lock ends; the waiter does not say PRIVATE",
             None,
             owner_death(Shared),
         ),
-        entry(
+        Entry::new(
             "futex/resize",
             "the table of the process is replaced by a larger one",
             None,
             resize(TODAY),
         ),
-        entry(
+        Entry::new(
             "futex/fallback",
             "the flag in one word, on a kernel that does not know it: ENOSYS, and again",
             None,
             fallback(Global),
         ),
-        entry(
+        Entry::new(
             "futex/bitset-differs",
             "a wake names other bits than the waiter",
             sleeps,
             bits([2, 2]),
         ),
-        entry(
+        Entry::new(
             "futex/no-barrier",
             "a wake looks for waiters without a barrier after the store",
             sleeps,
             wait_and_wake(Kernel { no_barrier: true, ..TODAY }, Private),
         ),
-        entry(
+        Entry::new(
             "futex/counts-late",
             "a waiter is counted after its value was tested",
             sleeps,
             wait_and_wake(Kernel { counts_late: true, ..TODAY }, Private),
         ),
-        entry(
+        Entry::new(
             "futex/tests-early",
             "the value is tested before the bucket is locked",
             sleeps,
             wait_and_wake(Kernel { tests_early: true, ..TODAY }, Private),
         ),
-        entry(
+        Entry::new(
             "futex/private-and-shared",
             "a PRIVATE waiter and a waker without the flag",
             sleeps,
             processes(TODAY, Private, Shared),
         ),
-        entry(
+        Entry::new(
             "futex/private-processes",
             "PRIVATE between processes",
             sleeps,
             processes(TODAY, Private, Private),
         ),
-        entry(
+        Entry::new(
             "futex/owner-death-private",
             "the owner of a robust lock ends; the waiter says PRIVATE",
             sleeps,
             owner_death(Private),
         ),
-        entry(
+        Entry::new(
             "futex/requeue-to-itself-locked",
             "a requeue to the word itself locks its bucket twice",
             Some("for a lock"),
             requeue(Kernel { locks_twice: true, ..TODAY }, 0),
         ),
-        entry(
+        Entry::new(
             "futex/requeue-keeps-key",
             "a waiter that was moved keeps its old key",
             sleeps,
             requeue(Kernel { keeps_key: true, ..TODAY }, 1),
         ),
-        entry(
+        Entry::new(
             "futex/resize-forgets",
             "waiters stay in the old table",
             Some("counts no waiter"),
             resize(Kernel { forgets_old_table: true, ..TODAY }),
         ),
-        entry(
+        Entry::new(
             "futex/fallback-once",
             "the flag in one word; a wake is not tried again after ENOSYS",
             sleeps,

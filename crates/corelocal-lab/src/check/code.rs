@@ -1,0 +1,124 @@
+//! The code of critical sections, for a model that runs it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use super::decode::{self, Edge};
+use super::elf::Elf;
+use super::load::{Descriptor, Image};
+use super::names::Names;
+
+/// One critical section: its instructions, and those of its exits, up to the instruction after it.
+#[derive(Clone, Debug)]
+pub struct Code {
+    /// Where it was written, as "sums.rs:253", or its address.
+    pub name: String,
+    /// `start_ip`.
+    pub start: u64,
+    /// The address after the section.
+    pub end: u64,
+    /// `abort_ip`.
+    pub abort: u64,
+    /// The instructions, by address.
+    pub instructions: BTreeMap<u64, Instruction>,
+    /// The stores that are declared to be invisible until the commit.
+    pub prepared: BTreeSet<u64>,
+}
+
+impl Code {
+    /// The instructions of the section, without those that only fill space.
+    pub fn inside(&self) -> impl Iterator<Item = &Instruction> {
+        let inside =
+            self.instructions.range(self.start..self.end).map(|(_, instruction)| instruction);
+        inside.filter(|instruction| instruction.mnemonic() != Mnemonic::Nop)
+    }
+
+    /// The number of instructions of the section before this address.
+    fn place(&self, address: u64) -> usize {
+        self.inside().take_while(|instruction| instruction.ip() < address).count()
+    }
+
+    /// The instructions without addresses and names of registers: the same for all copies of a section.
+    pub fn shape(&self) -> Vec<String> {
+        let mut names = BTreeMap::new();
+        self.inside().map(|instruction| shape_of(instruction, self, &mut names)).collect()
+    }
+}
+
+fn shape_of(instruction: &Instruction, code: &Code, names: &mut BTreeMap<u32, usize>) -> String {
+    let mut number = |register: Register| {
+        let next = names.len();
+        *names.entry(register.full_register() as u32).or_insert(next)
+    };
+    let mut text = format!("{:?}", instruction.mnemonic());
+    for operand in 0..instruction.op_count() {
+        text += &match instruction.op_kind(operand) {
+            OpKind::Register => format!(" r{}", number(instruction.op_register(operand))),
+            OpKind::Memory => {
+                let parts = [instruction.memory_base(), instruction.memory_index()];
+                let [base, index] = parts.map(|part| match part {
+                    Register::None => "-".to_owned(),
+                    Register::RIP => "rip".to_owned(),
+                    register => format!("r{}", number(register)),
+                });
+                let (scale, at) =
+                    (instruction.memory_index_scale(), instruction.memory_displacement64());
+                format!(" [{base}+{scale}*{index}+{at:x}]")
+            }
+            OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16 => {
+                // Where to, by instructions: a short branch and a near one are the same.
+                let target = instruction.near_branch_target();
+                let is_inside = (code.start..=code.end).contains(&target);
+                if is_inside { format!(" to {}", code.place(target)) } else { " out".into() }
+            }
+            _ => format!(" {:x}", instruction.immediate(operand)),
+        };
+    }
+    text
+}
+
+/// The sections that were decoded; others are left out.
+pub fn of(elf: &Elf<'_>) -> Vec<Code> {
+    let image = Image::load(elf);
+    if !image.is_decoded() {
+        return Vec::new();
+    }
+    let names = Names::of(elf, image.descriptors.iter().map(|descriptor| descriptor.start));
+    image.descriptors.iter().filter_map(|descriptor| one(&image, &names, descriptor)).collect()
+}
+
+fn one(image: &Image<'_>, names: &Names, descriptor: &Descriptor) -> Option<Code> {
+    let steps = decode::section(image, descriptor).ok()?;
+    let mut instructions = BTreeMap::new();
+    let mut exits = vec![descriptor.abort];
+    for step in &steps {
+        instructions.insert(step.address(), step.instruction);
+        if step.next.contains(&Edge::Exit) {
+            exits.push(step.instruction.near_branch_target());
+        }
+    }
+    for exit in exits {
+        for instruction in decode::from(image, exit).take(8) {
+            instructions.insert(instruction.ip(), instruction);
+            if instruction.flow_control() != FlowControl::Next {
+                break;
+            }
+        }
+    }
+    let place = names.place(descriptor.start);
+    let is_ours = |line: &&String| !line.contains("/rseq/") && !line.contains("/rustc/");
+    let parts =
+        place.source.iter().find(is_ours).map(|line| line.rsplit('/').take(2).collect::<Vec<_>>());
+    let name = parts.map_or_else(
+        || format!("{:#x}", descriptor.start),
+        |parts| parts.into_iter().rev().collect::<Vec<_>>().join("/"),
+    );
+    let prepared = steps
+        .iter()
+        .map(|step| step.address())
+        .filter(|&address| image.is_prepared(address))
+        .collect();
+    let (start, end, abort) = (descriptor.start, descriptor.end(), descriptor.abort);
+    Some(Code { name, start, end, abort, instructions, prepared })
+}

@@ -1,0 +1,4 @@
+//! The models beside the running kernel.
+
+mod futexes;
+mod registrations;

@@ -285,8 +285,8 @@ fn compare(controller: &Controller<'_>, numbers: &mut Numbers, program: u64, cou
         // What it does to others is done when it has returned.
         controller.settled(thread);
         let told = || format!("program {program}: {script:?}");
-        for of in 0..THREADS {
-            if !slept[of] && of != thread {
+        for (of, slept) in slept.into_iter().enumerate() {
+            if !slept && of != thread {
                 continue;
             }
             let returned = controller.settled(of);
@@ -310,7 +310,7 @@ fn compare(controller: &Controller<'_>, numbers: &mut Numbers, program: u64, cou
                 assert_eq!(controller.result(of), expected, "T{of}'s result after {}", told());
                 counts.mismatches += u32::from(expected < 0);
             }
-            counts.wakes += u32::from(slept[of]);
+            counts.wakes += u32::from(slept);
         }
         counts.moves +=
             u32::from(matches!(op, Op::Requeue { .. }) && controller.result(thread) > 0);

@@ -162,6 +162,8 @@ pub enum LabCommand {
     Explore(ExploreArgs),
     /// Run models at random, and show what their steps cost
     Simulate(SimulateArgs),
+    /// Show how many concurrency ids and how much per-core memory a process uses, under each kernel's policy
+    Plan(PlanArgs),
 }
 
 /// Arguments of `lab explore`.
@@ -180,6 +182,38 @@ pub struct ExploreArgs {
     #[arg(long)]
     pub no_symmetry: bool,
     /// Also write a page with a sequence diagram of each failure
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `lab plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Containers of a machine, as TOML: cpus, kernel, and a list [[container]] with name, allowed, threads
+    #[arg(value_name = "FILE.toml", conflicts_with_all = ["cpus", "allowed", "once_allowed", "threads", "kernel"])]
+    pub file: Option<PathBuf>,
+    /// The number of possible cpus [default: this machine's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8192))]
+    pub cpus: Option<u32>,
+    /// The cpus that the process may run on: 0-15,32 [default: all, or this process's]
+    #[arg(long, value_name = "LIST")]
+    pub allowed: Option<String>,
+    /// Cpus that it was allowed to run on before
+    #[arg(long, value_name = "LIST")]
+    pub once_allowed: Option<String>,
+    /// The number of its threads [default: one for each allowed cpu]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    pub threads: Option<u32>,
+    /// A kernel version, to be marked: 6.12
+    #[arg(long, value_name = "VERSION")]
+    pub kernel: Option<String>,
+    /// Mark the kernel of this machine
+    #[arg(long, conflicts_with_all = ["cpus", "kernel", "file"])]
+    pub this_machine: bool,
+    /// Also write a page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Print JSON

@@ -9,6 +9,7 @@
 
 mod explore;
 mod html;
+mod plan;
 mod simulate;
 
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ pub fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
         LabCommand::List => list(),
         LabCommand::Explore(args) => explore::run(args),
         LabCommand::Simulate(args) => simulate::run(args),
+        LabCommand::Plan(args) => plan::run(args),
     }
 }
 

@@ -96,6 +96,58 @@ fn simulations_repeat() {
 }
 
 #[test]
+fn a_process_is_planned() {
+    let done = corelocal(&[
+        "lab",
+        "plan",
+        "--cpus",
+        "384",
+        "--allowed",
+        "368-383",
+        "--threads",
+        "64",
+        "--json",
+    ]);
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    let answers = json(&done.out);
+    let policies = answers[0]["policies"].as_array().expect("a list");
+    let usual: Vec<_> = policies.iter().map(|policy| policy["usual"].as_u64()).collect();
+    assert_eq!(usual, [384, 16, 16, 16, 16].map(Some));
+    let here = corelocal(&["lab", "plan", "--this-machine"]);
+    assert!(here.code == Some(0) && here.out.contains(" ←"), "{}", here.whole());
+}
+
+#[test]
+fn containers_are_planned_from_a_file() {
+    let good = "cpus = 64\nkernel = \"6.19\"\n\n[[container]]\nname = \"web\"\nallowed = \"0-3\"\nonce_allowed = \"0-63\"\n\
+                threads = 64\n";
+    let done = Call::new(&["lab", "plan", "plan.toml", "--html", "plan.html"])
+        .file("plan.toml", good)
+        .done();
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    assert!(
+        done.out.contains("web: 64 threads, 4 of 64 cpus allowed (once 64)"),
+        "{}",
+        done.whole()
+    );
+    assert!(
+        done.out.contains("Linux 6.19 and later: start the process within its 4 cpus"),
+        "{}",
+        done.whole()
+    );
+    assert!(done.read("plan.html").contains("<h2>web</h2>"));
+    let wrong = [
+        ("cpus = 64\n\n[[container]]\nnaem = 1\n", "line 4"),
+        (&*good.replace("0-3", "0-64"), "container web"),
+    ];
+    for (text, part) in wrong {
+        let done = Call::new(&["lab", "plan", "plan.toml"]).file("plan.toml", text).done();
+        assert_eq!(done.code, Some(2), "{}", done.whole());
+        assert!(done.err.contains(part) && done.err.contains("plan.toml"), "{}", done.whole());
+    }
+}
+
+#[test]
 fn a_stopped_search_says_what_is_known() {
     let mut call = Call::new(&["lab", "explore", "cid/slots", "--no-symmetry"]);
     call.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

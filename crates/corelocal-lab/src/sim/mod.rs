@@ -24,6 +24,7 @@ pub mod diagram;
 pub mod explore;
 pub mod futex;
 mod livelock;
+pub mod plan;
 pub mod preemptions;
 pub mod pvclock;
 pub mod random;

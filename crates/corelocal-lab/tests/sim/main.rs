@@ -2,6 +2,7 @@
 
 mod oracle;
 mod plain_search;
+mod plan;
 mod reality;
 
 use std::collections::BTreeSet;

@@ -1,0 +1,159 @@
+//! How many concurrency ids a process uses, by rules: for each kernel's policy, the most and the usual number.
+//!
+//! The rules follow from the models, and a simulation of the models never exceeds them (`tests/sim/plan.rs`).
+//!
+//! | kernel | ids at most | usually |
+//! |---|---|---|
+//! | before 6.3 | numbers of the allowed cpus | the same |
+//! | 6.3 | min(threads, allowed cpus) | the same |
+//! | 6.4 to 6.13 | cpus that were ever allowed: an idle cpu keeps its id for 100 ms | min(threads, allowed cpus) |
+//! | 6.14 to 6.18 | the same | min(threads, cpus ever allowed) |
+//! | 6.19 and later | possible cpus, while ids change hands | each thread's while there are few, then each cpu's |
+
+use serde::Serialize;
+
+/// How a kernel gives out ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Policy {
+    /// Before 6.3: the cpu number.
+    CpuNumbers,
+    /// 6.3.
+    LowestFree,
+    /// 6.4 to 6.13.
+    Lazy,
+    /// 6.14 to 6.18.
+    Recent,
+    /// 6.19 and later.
+    TasksOrCpus,
+}
+
+impl Policy {
+    /// All, in order.
+    pub const ALL: [Policy; 5] =
+        [Policy::CpuNumbers, Policy::LowestFree, Policy::Lazy, Policy::Recent, Policy::TasksOrCpus];
+
+    /// The policy of a kernel version.
+    pub fn of(major: u32, minor: u32) -> Policy {
+        match (major, minor) {
+            (..6, _) | (6, 0..3) => Policy::CpuNumbers,
+            (6, 3) => Policy::LowestFree,
+            (6, 4..14) => Policy::Lazy,
+            (6, 14..19) => Policy::Recent,
+            _ => Policy::TasksOrCpus,
+        }
+    }
+
+    /// The kernels that have it.
+    pub fn kernels(self) -> &'static str {
+        match self {
+            Policy::CpuNumbers => "before 6.3",
+            Policy::LowestFree => "6.3",
+            Policy::Lazy => "6.4 to 6.13",
+            Policy::Recent => "6.14 to 6.18",
+            Policy::TasksOrCpus => "6.19 and later",
+        }
+    }
+}
+
+/// A process on a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Process {
+    /// The number of possible cpus of the machine.
+    pub possible: u32,
+    /// The numbers of the cpus that the process may run on.
+    pub allowed: Vec<u32>,
+    /// The number of cpus that it was ever allowed to run on.
+    pub ever_allowed: u32,
+    /// Its threads.
+    pub threads: u32,
+}
+
+/// How many ids the process uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ids {
+    /// One more than the largest id that can occur.
+    pub most: u32,
+    /// One more than the largest id after a second.
+    pub usual: u32,
+    /// Slots of this library, which are compact: at most one for each id in use.
+    pub slots: u32,
+    /// What to change, if that helps.
+    pub advice: Option<String>,
+}
+
+/// The ids of a process under a policy.
+pub fn ids(policy: Policy, process: &Process) -> Ids {
+    let Process { possible, threads, .. } = *process;
+    let allowed = process.allowed.len() as u32;
+    let ever = process.ever_allowed.max(allowed).min(possible);
+    let busy = threads.min(allowed);
+    let highest = process.allowed.iter().max().map_or(0, |cpu| cpu + 1);
+    let optimal = threads.min(ever);
+    let limit = (optimal + optimal / 4).min(possible);
+    let (most, usual, slots) = match policy {
+        Policy::CpuNumbers => (highest, highest, allowed),
+        Policy::LowestFree => (busy, busy, busy),
+        Policy::Lazy => (ever, busy, busy),
+        Policy::Recent => (ever, optimal, optimal),
+        Policy::TasksOrCpus if threads <= limit => (possible, threads, threads),
+        Policy::TasksOrCpus => (possible, limit.min(ever), limit.min(ever)),
+    };
+    let advice = match policy {
+        Policy::CpuNumbers if highest > allowed => Some(format!(
+            "an array by cpu number needs {highest} entries for {allowed} cpus: use compact slots, as this library does"
+        )),
+        Policy::Recent | Policy::TasksOrCpus if ever > allowed && usual > busy => Some(format!(
+            "start the process within its {allowed} cpus: confined later, it keeps ids for the {ever} that it had"
+        )),
+        _ if threads >= 4 * allowed => Some(format!(
+            "{threads} threads share {allowed} cpus: memory by thread would be {} times that by core",
+            threads / allowed.max(1)
+        )),
+        _ => None,
+    };
+    Ids { most, usual, slots, advice }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(allowed: std::ops::Range<u32>, threads: u32) -> Process {
+        let allowed: Vec<u32> = allowed.collect();
+        Process { possible: 384, ever_allowed: allowed.len() as u32, allowed, threads }
+    }
+
+    #[test]
+    fn kernels_have_policies() {
+        let versions = [(5, 10), (6, 2), (6, 3), (6, 12), (6, 18), (6, 19), (7, 2)];
+        let policies = versions.map(|(major, minor)| Policy::of(major, minor));
+        use Policy::*;
+        assert_eq!(
+            policies,
+            [CpuNumbers, CpuNumbers, LowestFree, Lazy, Recent, TasksOrCpus, TasksOrCpus]
+        );
+    }
+
+    #[test]
+    fn a_small_part_of_a_large_machine() {
+        let high = process(368..384, 64);
+        let usual = Policy::ALL.map(|policy| ids(policy, &high).usual);
+        assert_eq!(usual, [384, 16, 16, 16, 16]);
+        assert_eq!(ids(Policy::CpuNumbers, &high).slots, 16);
+        assert!(ids(Policy::CpuNumbers, &high).advice.is_some());
+    }
+
+    #[test]
+    fn few_threads() {
+        let few = process(0..16, 3);
+        assert_eq!(Policy::ALL.map(|policy| ids(policy, &few).usual), [16, 3, 3, 3, 3]);
+    }
+
+    #[test]
+    fn confined_later() {
+        let late = Process { ever_allowed: 8, ..process(0..2, 16) };
+        let late = Process { possible: 8, ..late };
+        assert_eq!(Policy::ALL.map(|policy| ids(policy, &late).usual), [2, 2, 2, 8, 8]);
+        assert!(ids(Policy::TasksOrCpus, &late).advice.is_some());
+    }
+}

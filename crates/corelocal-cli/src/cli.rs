@@ -160,10 +160,29 @@ pub enum LabCommand {
     List,
     /// Search all interleavings of models, and show the shortest schedule to what is wrong
     Explore(ExploreArgs),
+    /// Explore a scenario from a file, or a shipped one
+    Run(ScenarioArgs),
     /// Run models at random, and show what their steps cost
     Simulate(SimulateArgs),
     /// Show how many concurrency ids and how much per-core memory a process uses, under each kernel's policy
     Plan(PlanArgs),
+}
+
+/// Arguments of `lab run`.
+#[derive(Debug, Args)]
+pub struct ScenarioArgs {
+    /// A file, or the name of a shipped scenario
+    #[arg(value_name = "FILE.toml", required_unless_present = "list")]
+    pub file: Option<PathBuf>,
+    /// List the shipped scenarios
+    #[arg(long, conflicts_with = "file")]
+    pub list: bool,
+    /// Print a shipped scenario, as a beginning for one's own
+    #[arg(long, conflicts_with = "list")]
+    pub print: bool,
+    /// How to search, and what to write.
+    #[command(flatten)]
+    pub search: SearchArgs,
 }
 
 /// Arguments of `lab explore`.
@@ -172,6 +191,14 @@ pub struct ExploreArgs {
     /// Models as `lab list` names them, or the first part of their names (cid, futex, pvclock, rseq)
     #[arg(value_name = "MODEL", required = true)]
     pub models: Vec<String>,
+    /// How to search, and what to write.
+    #[command(flatten)]
+    pub search: SearchArgs,
+}
+
+/// How `lab explore` and `lab run` search.
+#[derive(Debug, Args)]
+pub struct SearchArgs {
     /// Search only schedules that preempt a thread which could go on at most so many times
     #[arg(long, value_name = "N")]
     pub preemptions: Option<u8>,

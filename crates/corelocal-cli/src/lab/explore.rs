@@ -12,8 +12,8 @@ use corelocal_lab::sim::schedule::Schedule;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::{chosen, html};
-use crate::cli::ExploreArgs;
+use super::{chosen, html, scenario};
+use crate::cli::{ExploreArgs, ScenarioArgs, SearchArgs};
 use crate::output::{self, complain};
 use crate::process::signals;
 use crate::report::{file, term};
@@ -41,13 +41,45 @@ pub struct Finding {
 
 /// The command.
 pub fn run(args: &ExploreArgs) -> anyhow::Result<ExitCode> {
-    let entries = match chosen(&args.models) {
-        Ok(entries) => entries,
+    match chosen(&args.models) {
+        Ok(entries) => explore(&entries, &args.search),
         Err(error) => {
             complain(error);
-            return Ok(ExitCode::from(2));
+            Ok(ExitCode::from(2))
         }
-    };
+    }
+}
+
+/// `lab run`.
+pub fn run_scenario(args: &ScenarioArgs) -> anyhow::Result<ExitCode> {
+    let Some(path) = &args.file else { return list_scenarios() };
+    if let Some((_, text)) =
+        scenario::SHIPPED.iter().find(|(name, _)| args.print && path.as_os_str() == *name)
+    {
+        return output::finish(text, ExitCode::SUCCESS);
+    }
+    match scenario::load(path) {
+        Ok(entry) => explore(&[entry], &args.search),
+        Err(why) => {
+            complain(why);
+            Ok(ExitCode::from(2))
+        }
+    }
+}
+
+fn list_scenarios() -> anyhow::Result<ExitCode> {
+    let mut grid = term::grid(term::width());
+    grid.set_header(["SCENARIO", "WHAT IT IS"].map(term::heading));
+    for (name, _) in scenario::SHIPPED {
+        let about =
+            scenario::load(name.as_ref()).map_or_else(|why| why, |entry| entry.about.into_owned());
+        grid.add_row([name, &about]);
+    }
+    term::keep_whole(&mut grid, |column| column == 0);
+    output::finish(term::lines(&grid), ExitCode::SUCCESS)
+}
+
+fn explore(entries: &[Entry], args: &SearchArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.html {
         file::try_out(path).with_context(|| format!("cannot write {}", output::path_line(path)))?;
     }
@@ -55,7 +87,7 @@ pub fn run(args: &ExploreArgs) -> anyhow::Result<ExitCode> {
     let limits = Limits { states: args.states, symmetry: !args.no_symmetry };
     let options = Options { limits, preemptions: args.preemptions };
     let mut findings = Vec::new();
-    for entry in &entries {
+    for entry in entries {
         findings.push(search(entry, options));
         if signals::came() {
             break;

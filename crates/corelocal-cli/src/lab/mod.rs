@@ -10,6 +10,7 @@
 mod explore;
 mod html;
 mod plan;
+mod scenario;
 mod simulate;
 
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ pub fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         LabCommand::List => list(),
         LabCommand::Explore(args) => explore::run(args),
+        LabCommand::Run(args) => explore::run_scenario(args),
         LabCommand::Simulate(args) => simulate::run(args),
         LabCommand::Plan(args) => plan::run(args),
     }

@@ -148,6 +148,45 @@ fn containers_are_planned_from_a_file() {
 }
 
 #[test]
+fn scenarios_are_run() {
+    let list = corelocal(&["lab", "run", "--list"]);
+    assert_eq!((list.code, list.out.lines().count() >= 12), (Some(0), true), "{}", list.whole());
+    let shipped = corelocal(&["lab", "run", "lost-wake"]);
+    assert!(
+        shipped.code == Some(0) && shipped.out.contains("futex_hb_waiters_pending"),
+        "{}",
+        shipped.whole()
+    );
+    // A shipped one, printed and changed: what is expected no longer happens.
+    let text = corelocal(&["lab", "run", "lost-wake", "--print"]).out.replace("faults", "# faults");
+    let done = Call::new(&["lab", "run", "mine.toml"]).file("mine.toml", &text).done();
+    assert_eq!(done.code, Some(1), "{}", done.whole());
+}
+
+#[test]
+fn wrong_scenarios_show_the_line() {
+    let head = "title = \"x\"\n\n[futex]\nkernel = \"6.17\"\n\n[[futex.thread]]\n";
+    let wrong = [
+        (format!("{head}program = [\n  \"store 0 1\",\n  \"wake 0 two private\",\n]\n"), "line 9"),
+        (head.replace("6.17", "6.99") + "program = []\n", "line 4"),
+        ("title = \"x\"\n[cid]\npolicy = \"6.4\"\ntasks = [0]\ncpus = 9\n".into(), "line 5"),
+        ("title = \"x\"\n[cid\n".into(), "line 2"),
+        ("title = \"x\"\n".into(), "[futex], [cid] and [pvclock]"),
+    ];
+    for (text, part) in wrong {
+        let done = Call::new(&["lab", "run", "wrong.toml"]).file("wrong.toml", &text).done();
+        assert_eq!(done.code, Some(2), "{}", done.whole());
+        assert!(
+            done.err.contains("wrong.toml") && done.err.contains(part),
+            "{part}: {}",
+            done.whole()
+        );
+    }
+    let none = corelocal(&["lab", "run", "none.toml"]);
+    assert!(none.code == Some(2) && none.err.contains("live-migration"), "{}", none.whole());
+}
+
+#[test]
 fn a_stopped_search_says_what_is_known() {
     let mut call = Call::new(&["lab", "explore", "cid/slots", "--no-symmetry"]);
     call.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

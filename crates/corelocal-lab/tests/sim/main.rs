@@ -3,7 +3,6 @@
 mod oracle;
 mod plain_search;
 mod plan;
-mod reality;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
 //! The system call `rseq(2)`: which registrations it accepts, what it refuses, and what it leaves in the area.
 //!
 //! One thread's calls do not meet those of others, so this is a function, without interleavings. It is compared with
-//! the running kernel in `tests/sim/reality.rs`.
+//! the running kernel in `tests/reality`.
 //!
 //! | after | the registration |
 //! |---|---|
@@ -14,6 +14,9 @@
 /// `RSEQ_FLAG_UNREGISTER`.
 pub const UNREGISTER: u32 = 1;
 
+/// `RSEQ_FLAG_SLICE_EXT_DEFAULT_ON`.
+pub const SLICE_DEFAULT_ON: u32 = 2;
+
 /// The length that the first kernels had, and still the shortest that is accepted.
 pub const ORIGINAL_LENGTH: u32 = 32;
 
@@ -24,6 +27,11 @@ pub struct Abi {
     pub feature_size: u32,
     /// AT_RSEQ_ALIGN, 0 where the kernel does not tell.
     pub align: u32,
+    /// Whether a registration reads the area at once (fd881d0a085f, 6.14 and many stable kernels). Others take the null
+    /// address, and then have no registration.
+    pub reads_area: bool,
+    /// Whether [`SLICE_DEFAULT_ON`] is known (7.0).
+    pub has_slices: bool,
 }
 
 /// The arguments of a call.
@@ -33,7 +41,7 @@ pub struct Call {
     pub address: u64,
     /// Its length.
     pub length: u32,
-    /// 0, or [`UNREGISTER`].
+    /// 0, [`UNREGISTER`], or [`SLICE_DEFAULT_ON`].
     pub flags: u32,
     /// The signature before abort handlers.
     pub signature: u32,
@@ -89,7 +97,8 @@ impl Registration {
             self.area = None;
             return Ok(());
         }
-        if flags != 0 {
+        let known = if abi.has_slices { SLICE_DEFAULT_ON } else { 0 };
+        if flags & !known != 0 {
             return Err(Refusal::Invalid);
         }
         if let Some((registered, of_length, with)) = self.area {
@@ -110,6 +119,9 @@ impl Registration {
         };
         if !fits {
             return Err(Refusal::Invalid);
+        }
+        if address == 0 && !abi.reads_area {
+            return Ok(());
         }
         if !is_mapped(address) {
             return Err(Refusal::Fault);
@@ -133,8 +145,9 @@ impl Registration {
 mod tests {
     use super::*;
 
-    const TODAY: Abi = Abi { feature_size: 28, align: 32 };
-    const V2: Abi = Abi { feature_size: 33, align: 64 };
+    const TODAY: Abi = Abi { feature_size: 28, align: 32, reads_area: true, has_slices: false };
+    const V2: Abi = Abi { feature_size: 33, align: 64, reads_area: true, has_slices: true };
+    const OLD: Abi = Abi { feature_size: 0, align: 0, reads_area: false, has_slices: false };
     const AREA: Call = Call { address: 0x1000, length: 32, flags: 0, signature: 7 };
 
     fn answers(abi: Abi, calls: &[Call]) -> Vec<Result<(), Refusal>> {
@@ -170,11 +183,15 @@ mod tests {
         assert_eq!(long(33, 0x1020), Err(Refusal::Invalid));
         assert_eq!(long(32, 0x1020), Ok(()));
         assert_eq!(long(28, 0x1000), Err(Refusal::Invalid));
+        let slices = Call { flags: SLICE_DEFAULT_ON, ..AREA };
         assert_eq!(
-            answers(Abi { feature_size: 0, align: 0 }, &[Call { length: 64, ..AREA }])[0],
-            Err(Refusal::Invalid)
+            (answers(V2, &[slices])[0], answers(TODAY, &[slices])[0]),
+            (Ok(()), Err(Refusal::Invalid))
         );
-        assert_eq!(answers(TODAY, &[Call { address: 0, ..AREA }])[0], Err(Refusal::Fault));
+        assert_eq!(answers(OLD, &[Call { length: 64, ..AREA }])[0], Err(Refusal::Invalid));
+        let null = Call { address: 0, ..AREA };
+        assert_eq!(answers(TODAY, &[null])[0], Err(Refusal::Fault));
+        assert_eq!(answers(OLD, &[null, null, AREA]), [Ok(()); 3]);
     }
 
     #[test]

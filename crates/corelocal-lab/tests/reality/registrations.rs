@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use corelocal_lab::sim::random::Numbers;
-use corelocal_lab::sim::rseq::registration::{Abi, Call, Refusal, Registration, UNREGISTER};
+use corelocal_lab::sim::rseq::registration::{
+    Abi, Call, Refusal, Registration, SLICE_DEFAULT_ON, UNREGISTER,
+};
 
 const CHILD: &str = "CORELOCAL_TEST_REGISTRATIONS";
 const SEQUENCES: u64 = 500;
@@ -26,7 +28,7 @@ fn registrations() {
     }
     let program = std::env::current_exe().expect("the file of this program");
     let mut child = Command::new(program);
-    child.args(["--exact", "reality::registrations::registrations", "--nocapture"]);
+    child.args(["--exact", "registrations::registrations", "--nocapture"]);
     let output = child
         .env(CHILD, "1")
         .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
@@ -61,7 +63,6 @@ fn compare() {
     let base = areas.0.as_mut_ptr() as u64;
     // SAFETY: the auxiliary vector has these entries, or 0.
     let [feature_size, align] = [27, 28].map(|entry| unsafe { libc::getauxval(entry) } as u32);
-    let abi = Abi { feature_size, align };
     let none = Call { address: base + 8, length: 32, flags: 0, signature: 0 };
     match rseq(none) {
         libc::EINVAL => {}
@@ -70,6 +71,16 @@ fn compare() {
         }
         other => return eprintln!("skipped: registrations: rseq(2) answers {other}"),
     }
+    // Which of the two kinds it is was changed in stable kernels, too, so the version does not tell.
+    let reads_area = rseq(Call { address: 0, ..none }) != 0;
+    let area = Call { address: base, ..none };
+    let has_slices = rseq(Call { flags: SLICE_DEFAULT_ON, ..area }) == 0;
+    assert!(
+        !has_slices || rseq(Call { flags: UNREGISTER, ..area }) == 0,
+        "a registration that does not end"
+    );
+    let abi = Abi { feature_size, align, reads_area, has_slices };
+    println!("{abi:?}");
     pin();
     // SAFETY: no preconditions.
     let cpu = unsafe { libc::sched_getcpu() } as u32;

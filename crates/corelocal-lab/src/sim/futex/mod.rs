@@ -23,6 +23,7 @@
 
 mod entries;
 mod kernel;
+mod queue;
 mod words;
 
 use std::borrow::Cow;

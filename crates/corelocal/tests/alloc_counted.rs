@@ -75,7 +75,7 @@ fn what_was_asked_for_is_counted() {
         for (size, objects) in [(24, of_24), (100, of_100 + of_112), (2000, of_2000)] {
             let class = class_of(size);
             // An interrupted one may count twice.
-            let most = objects + objects / 1000;
+            let most = objects + objects / 1000 + 10;
             assert!((objects..=most).contains(&class.allocated), "{class:?} {objects}");
             assert_eq!((class.freed, class.in_use), (class.allocated, 0));
             assert!(class.refills > 0 && class.refills < class.allocated, "{class:?}");

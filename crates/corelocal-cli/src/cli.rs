@@ -219,7 +219,7 @@ pub struct SearchArgs {
 /// Arguments of `lab plan`.
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// Containers of a machine, as TOML: cpus, kernel, and a list [[container]] with name, allowed, threads
+    /// Containers of a machine, as TOML: cpus, kernel, and a list `[[container]]` with name, allowed, threads
     #[arg(value_name = "FILE.toml", conflicts_with_all = ["cpus", "allowed", "once_allowed", "threads", "kernel"])]
     pub file: Option<PathBuf>,
     /// The number of possible cpus [default: this machine's]

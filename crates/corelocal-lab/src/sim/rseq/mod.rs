@@ -6,7 +6,7 @@
 //!   runs the section                      section that rseq_cs names? clear rseq_cs, go on at the abort handler
 //!   commits, or leaves                    before a return to user space: cpu_id and mm_cid of this cpu
 //! ```
-//! The code is that of finished programs, as [`crate::check`] decodes it; [`cpu`] runs it.
+//! The code is that of finished programs, as [`crate::check`] decodes it; `cpu.rs` runs it.
 //!
 //! # Rules
 //! 1. A section that commits is atomic: run again from its beginning, alone, just before its commit, it would do the

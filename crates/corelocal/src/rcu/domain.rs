@@ -254,10 +254,11 @@ impl Domain {
     fn wait(&'static self, ticket: &Ticket, deadline: Option<Deadline>) -> Result<(), Error> {
         const SPINS: u32 = 16;
         const SHORTEST: Duration = Duration::from_micros(50);
-        /// A pause, and the share of the wait so far that a pause may take: many threads that wait for a long reader
-        /// must not keep the processor busy.
+        /// A pause, and the share of the wait so far that a pause may take, up to `LONGEST`: many threads that wait for
+        /// a long reader must not keep the processor busy.
         const LONG: Duration = Duration::from_millis(1);
         const SHARE: u32 = 32;
+        const LONGEST: Duration = Duration::from_millis(100);
         #[cfg(feature = "std")]
         if self.deferred.is_running_here() {
             return Err(Error::InCallback);
@@ -285,7 +286,7 @@ impl Domain {
             let most = deadline.map_or(pause, |deadline| pause.min(deadline.remaining()));
             sleep::wait(&core.changes, changes, Some(Deadline::after(most)), Scope::Private);
             waited += most;
-            pause = (pause * 2).min(LONG.max(waited / SHARE));
+            pause = (pause * 2).min((waited / SHARE).clamp(LONG, LONGEST));
         }
     }
 }

@@ -13,6 +13,9 @@
 //! Sources: kernel/sched/sched.h (`mm_cid_schedin`, `mm_cid_schedout`), kernel/sched/core.c (`sched_mm_cid_fork`,
 //! `mm_cid_fixup_tasks_to_cpus`), commits 77d7dc8bef48 (6.19), 192d852129b1 (7.0).
 
+mod switch;
+mod walk;
+
 use super::{Costs, MAPS, NONE, Phase, Policy, State, Task, UNSET, USER};
 
 /// Ids owned by tasks or by cpus.
@@ -92,203 +95,6 @@ fn number(id: u16) -> u16 {
 impl V7_0 {
     fn has(&self, fault: V7_0Fault) -> bool {
         self.fault == Some(fault)
-    }
-
-    /// Gives back the id that the task owns.
-    fn drop_of_task<const T: usize, const C: usize>(
-        state: &mut State<T, C>,
-        task: usize,
-        costs: &mut Costs,
-    ) -> Result<(), String> {
-        let id = std::mem::replace(&mut state.tasks[task].cid, UNSET);
-        if on_task(id) { state.free(state.map_of(task), id, costs) } else { Ok(()) }
-    }
-
-    /// Gives back the id that the cpu owns.
-    fn drop_of_cpu<const T: usize, const C: usize>(
-        state: &mut State<T, C>,
-        map: usize,
-        cpu: usize,
-        costs: &mut Costs,
-    ) -> Result<(), String> {
-        let id = state.maps[map].cids[cpu];
-        if on_cpu(id) {
-            state.maps[map].cids[cpu] = number(id);
-            state.free(map, number(id), costs)?;
-        }
-        Ok(())
-    }
-
-    /// Moves an id above the limit below it, if there is room.
-    fn converge<const T: usize, const C: usize>(
-        state: &mut State<T, C>,
-        map: usize,
-        id: u16,
-        costs: &mut Costs,
-    ) -> Result<u16, String> {
-        match state.lowest(map, state.maps[map].max, costs) {
-            Some(lower) => {
-                state.free(map, number(id), costs)?;
-                Ok(lower | id & ON_CPU)
-            }
-            None => Ok(id),
-        }
-    }
-
-    /// The current task runs with the id, which the mode says belongs to it or to the cpu.
-    fn assign<const T: usize, const C: usize>(
-        &self,
-        state: &mut State<T, C>,
-        cpu: usize,
-        mut id: u16,
-    ) {
-        let (task, map) = state.current(cpu).expect("a task gets the id");
-        let mode = state.cpus[cpu].register;
-        if mode & ON_CPU != 0 {
-            id |= ON_CPU;
-        }
-        if mode & TRANSIT != 0 && !self.has(V7_0Fault::NoTransit) {
-            id = number(id) | TRANSIT;
-        }
-        state.maps[map].cids[cpu] = id;
-        state.tasks[task].cid = id;
-        state.resume(cpu);
-    }
-
-    /// The switch's last step, with the mode in the register. Goes on to `ALLOCATE` if there is no id.
-    fn switch_in<const T: usize, const C: usize>(
-        &self,
-        state: &mut State<T, C>,
-        cpu: usize,
-        costs: &mut Costs,
-    ) -> Result<(), String> {
-        let (task, map) = state.current(cpu).expect("there is a task to switch to");
-        let (of_task, of_cpu, mode) =
-            (state.tasks[task].cid, state.maps[map].cids[cpu], state.cpus[cpu].register);
-        let max = state.maps[map].max.into();
-        let id = if mode & ON_CPU != 0 {
-            if on_cpu(of_cpu) && on_cpu(of_task) {
-                let id = if number(of_cpu) < max {
-                    of_cpu
-                } else {
-                    Self::converge(state, map, of_cpu, costs)?
-                };
-                state.maps[map].cids[cpu] = id;
-                state.tasks[task].cid = id;
-                state.resume(cpu);
-                return Ok(());
-            }
-            if on_task(of_task) && on_cpu(of_cpu) {
-                Self::drop_of_task(state, task, costs)?;
-            }
-            match (on_task(of_task), on_cpu(of_cpu)) {
-                (_, true) => Some(of_cpu),
-                (true, false) => Some(of_task),
-                _ => None,
-            }
-        } else {
-            if on_task(of_task) && !on_cpu(of_cpu) {
-                let id = if of_task < max {
-                    of_task
-                } else {
-                    Self::converge(state, map, of_task, costs)?
-                };
-                state.maps[map].cids[cpu] = id;
-                state.tasks[task].cid = id;
-                state.resume(cpu);
-                return Ok(());
-            }
-            if on_task(of_task) {
-                Self::drop_of_cpu(state, map, cpu, costs)?;
-            }
-            match (on_task(of_task), on_cpu(of_cpu)) {
-                (true, _) => Some(of_task),
-                (false, true) => Some(number(of_cpu)),
-                _ => None,
-            }
-        };
-        match id {
-            Some(id) => self.assign(state, cpu, id),
-            None => state.cpus[cpu].op = ALLOCATE,
-        }
-        Ok(())
-    }
-
-    fn switch_out<const T: usize, const C: usize>(
-        &self,
-        state: &mut State<T, C>,
-        cpu: usize,
-        costs: &mut Costs,
-    ) -> Result<(), String> {
-        let Some((prev, map)) = state.previous(cpu) else { return Ok(()) };
-        let id = state.tasks[prev].cid;
-        if !in_transit(id) || self.has(V7_0Fault::KeepsInTransit) {
-            return Ok(());
-        }
-        let (id, mode) = (number(id), state.maps[map].mode);
-        if mode & TRANSIT == 0 && id < state.maps[map].max.into() {
-            let id = id | mode & ON_CPU;
-            state.maps[map].cids[cpu] = id;
-            state.tasks[prev].cid = id;
-            return Ok(());
-        }
-        state.tasks[prev].cid = UNSET;
-        state.free(map, id, costs)
-    }
-
-    /// `mm_update_max_cids`: the limit and the mode that follow from the number of tasks. True if the mode changes.
-    fn update<const T: usize, const C: usize>(&self, state: &mut State<T, C>, map: usize) -> bool {
-        let (cpus, allowed) = (C as u8, state.ever_allowed);
-        let map = &mut state.maps[map];
-        let optimal = allowed.min(map.users);
-        map.max = limit(optimal, C);
-        let was_on_cpu = map.threshold > 0;
-        if !was_on_cpu && map.users > map.max {
-            let threshold = (optimal - optimal / 4).min(cpus / 2).max(1);
-            map.threshold = self.threshold.unwrap_or(threshold);
-        } else if was_on_cpu && map.users < map.threshold {
-            map.threshold = 0;
-        }
-        let changes = was_on_cpu != (map.threshold > 0);
-        if changes {
-            map.mode = if map.threshold > 0 { ON_CPU | TRANSIT } else { TRANSIT };
-        }
-        changes
-    }
-
-    /// What the walk does to the id of a task that runs on its cpu.
-    fn hand_to_cpu<const T: usize, const C: usize>(
-        &self,
-        state: &mut State<T, C>,
-        task: usize,
-        cpu: usize,
-    ) {
-        let map = state.map_of(task);
-        if on_task(state.tasks[task].cid) {
-            let bit = if self.has(V7_0Fault::NoTransit) { ON_CPU } else { TRANSIT };
-            state.tasks[task].cid |= bit;
-            state.maps[map].cids[cpu] = state.tasks[task].cid;
-        }
-    }
-
-    /// The next task of the walk, or one past the last.
-    fn next_task<const T: usize, const C: usize>(
-        &self,
-        state: &State<T, C>,
-        walker: usize,
-    ) -> usize {
-        let map = state.map_of(walker);
-        let takes_part = |task: &Task| match task.phase {
-            Phase::Ready | Phase::Moving | Phase::Running | Phase::Leaving => true,
-            Phase::Forked => !self.has(V7_0Fault::MissesForked),
-            _ => false,
-        };
-        let from = usize::from(state.maps[map].walk);
-        let rest = (from..T).find(|&task| {
-            let is = &state.tasks[task];
-            task != walker && state.map_of(task) == map && takes_part(is) && !leaves(is)
-        });
-        rest.unwrap_or(T)
     }
 }
 
@@ -431,9 +237,7 @@ impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
                 }
             }
             TO_CPUS => {
-                state.maps[map].mode &= !TRANSIT;
-                state.maps[map].mutex = NONE;
-                state.maps[map].walk = 0;
+                Self::complete_transit(state, map);
                 LIST
             }
             LIST => {
@@ -462,9 +266,7 @@ impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
                 }
             }
             TO_TASKS => {
-                state.maps[map].mode &= !TRANSIT;
-                state.maps[map].mutex = NONE;
-                state.maps[map].walk = 0;
+                Self::complete_transit(state, map);
                 END
             }
             _ => {
@@ -521,35 +323,5 @@ impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
             TO_TASKS => ("mm_cid_complete_transit", "ends the transition, and unlocks the mutex"),
             _ => ("do_exit", "ends"),
         }
-    }
-}
-
-impl V7_0 {
-    /// What the walk does to the id of a cpu.
-    fn hand_to_task<const T: usize, const C: usize>(
-        state: &mut State<T, C>,
-        map: usize,
-        cpu: usize,
-        costs: &mut Costs,
-    ) -> Result<(), String> {
-        let current = state.current(cpu).filter(|&(task, of)| {
-            of == map && state.tasks[task].phase == Phase::Running && !leaves(&state.tasks[task])
-        });
-        let of_cpu = state.maps[map].cids[cpu];
-        match current {
-            Some((task, _)) if on_cpu(of_cpu) => {
-                let id = number(of_cpu) | TRANSIT;
-                (state.tasks[task].cid, state.maps[map].cids[cpu]) = (id, id);
-            }
-            _ if on_cpu(of_cpu) => Self::drop_of_cpu(state, map, cpu, costs)?,
-            Some((task, _))
-                if state.tasks[task].cid & UNSET == 0 && !in_transit(state.tasks[task].cid) =>
-            {
-                state.tasks[task].cid |= TRANSIT;
-                state.maps[map].cids[cpu] = state.tasks[task].cid;
-            }
-            _ => {}
-        }
-        Ok(())
     }
 }

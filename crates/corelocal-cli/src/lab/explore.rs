@@ -32,6 +32,8 @@ pub struct Finding {
     #[serde(flatten)]
     pub progress: Progress,
     pub scope: Scope,
+    /// All states were seen, without a bound on preemptions.
+    pub is_everything: bool,
     pub seconds: f64,
     pub failure: Option<FailureKind>,
     pub schedule: Option<Schedule>,
@@ -53,9 +55,15 @@ pub fn run(args: &ExploreArgs) -> anyhow::Result<ExitCode> {
 /// `lab run`.
 pub fn run_scenario(args: &ScenarioArgs) -> anyhow::Result<ExitCode> {
     let Some(path) = &args.file else { return list_scenarios() };
-    if let Some((_, text)) =
-        scenario::SHIPPED.iter().find(|(name, _)| args.print && path.as_os_str() == *name)
-    {
+    if args.print {
+        let shipped = scenario::SHIPPED.iter().find(|(name, _)| path.as_os_str() == *name);
+        let Some((_, text)) = shipped else {
+            let name = output::path_line(path);
+            complain(format_args!(
+                "{name} is no shipped scenario: `corelocal lab run --list` shows them"
+            ));
+            return Ok(ExitCode::from(2));
+        };
         return output::finish(text, ExitCode::SUCCESS);
     }
     match scenario::load(path) {
@@ -98,16 +106,12 @@ fn explore(entries: &[Entry], args: &SearchArgs) -> anyhow::Result<ExitCode> {
         file::write(path, page.as_bytes())
             .with_context(|| format!("cannot write {}", output::path_line(path)))?;
     }
-    let code = if findings
-        .iter()
-        .any(|finding| !finding.is_as_listed && finding.scope != Scope::Stopped)
-    {
-        let unknown = |finding: &Finding| finding.is_as_listed || finding.scope == Scope::Full;
-        if findings.iter().all(unknown) { ExitCode::from(INCOMPLETE) } else { ExitCode::FAILURE }
-    } else if signals::came() {
-        ExitCode::from(INCOMPLETE)
-    } else {
-        ExitCode::SUCCESS
+    let code = match () {
+        () if findings.iter().any(Finding::is_wrong) => ExitCode::FAILURE,
+        () if findings.iter().all(|finding| finding.is_as_listed) && !signals::came() => {
+            ExitCode::SUCCESS
+        }
+        () => ExitCode::from(INCOMPLETE),
     };
     if args.json {
         return output::finish(serde_json::to_string_pretty(&findings)? + "\n", code);
@@ -158,6 +162,7 @@ fn search(entry: &Entry, options: Options) -> Finding {
         covers,
         progress: outcome.progress,
         scope: outcome.scope,
+        is_everything: outcome.scope == Scope::Complete && options.preemptions.is_none(),
         seconds: began.elapsed().as_secs_f64(),
         failure: outcome.failure.map(|failure| failure.kind),
         schedule,
@@ -189,13 +194,22 @@ fn text(findings: &[Finding], width: usize) -> String {
 }
 
 impl Finding {
+    /// Whether it is not as listed, and a longer search would not change that.
+    fn is_wrong(&self) -> bool {
+        !self.is_as_listed && (self.failure.is_some() || self.is_everything)
+    }
+
     /// What was found, in words.
     pub fn result(&self) -> String {
         let message = self.schedule.as_ref().and_then(|schedule| schedule.message.as_deref());
         match (message, self.is_faulty) {
             (Some(message), true) if self.is_as_listed => format!("fault found: {message}"),
             (Some(message), _) => format!("wrong: {message}"),
-            (None, _) if self.scope != Scope::Complete => "nothing wrong so far".into(),
+            (None, _)
+                if !self.is_everything && (self.is_faulty || self.scope != Scope::Complete) =>
+            {
+                "nothing wrong so far".into()
+            }
             (None, false) => "holds".into(),
             (None, true) => "the planted fault was not found".into(),
         }

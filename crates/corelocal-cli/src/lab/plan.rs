@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use corelocal::sys::Caps;
 use corelocal_lab::sim::plan::{Ids, Policy, Process, ids};
-use maud::{DOCTYPE, PreEscaped, html};
+use maud::html;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::affinity;
@@ -230,45 +230,24 @@ fn text(answer: &Answer, width: usize) -> String {
             of each core, for each length of objects. malloc caches: at most; only what the program frees fills them\n"
 }
 
-const STYLE: &str = "
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1f2328; background: #fff; }
-table { border-collapse: collapse; font-size: 0.9rem; }
-th, td { text-align: right; padding: 0.3rem 1.2rem 0.3rem 0; border-bottom: 1px solid #d8dee4; }
-th:first-child, td:first-child { text-align: left; }
-tr.chosen td { font-weight: 600; }
-.wide { overflow-x: auto; }
-";
-
 fn page(answers: &[Answer]) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width";
-                title { "corelocal lab plan" }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                h1 { "Concurrency ids and per-core memory" }
-                @for answer in answers {
-                    h2 { (answer.name) }
-                    p { (summary(&answer.process)) }
-                    div.wide {
-                        table {
-                            tr { @for title in TITLES { th { (title.to_lowercase()) } } }
-                            @for row in &answer.policies {
-                                tr.chosen[answer.kernel == Some(row.policy)] { @for cell in cells(row) { td { (cell) } } }
-                            }
-                        }
+    let body = html! {
+        h1 { "Concurrency ids and per-core memory" }
+        @for answer in answers {
+            h2 { (answer.name) }
+            p { (summary(&answer.process)) }
+            div.wide {
+                table {
+                    tr { @for title in TITLES { th { (title.to_lowercase()) } } }
+                    @for row in &answer.policies {
+                        tr.chosen[answer.kernel == Some(row.policy)] { @for cell in cells(row) { td { (cell) } } }
                     }
-                    @for (kernel, advice) in advice(answer) { p { "Linux " (kernel) ": " (advice) } }
                 }
             }
+            @for (kernel, advice) in advice(answer) { p { "Linux " (kernel) ": " (advice) } }
         }
     };
-    page.into_string()
+    super::html::frame("corelocal lab plan", &body)
 }
 
 #[cfg(test)]

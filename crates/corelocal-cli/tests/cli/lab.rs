@@ -55,6 +55,10 @@ fn bounds_are_told() {
     let bounded = corelocal(&["lab", "explore", "cid/7.0", "--preemptions", "0"]);
     assert_eq!(bounded.code, Some(0), "{}", bounded.whole());
     assert!(bounded.out.contains("up to 0 preemptions"), "{}", bounded.whole());
+    // Within a bound a planted fault need not be found.
+    let fault = corelocal(&["lab", "explore", "futex/no-barrier", "--preemptions", "0"]);
+    assert_eq!(fault.code, Some(INCOMPLETE), "{}", fault.whole());
+    assert!(fault.out.contains("nothing wrong so far"), "{}", fault.whole());
 }
 
 #[test]
@@ -93,6 +97,15 @@ fn simulations_repeat() {
     let trace = |seed| run(seed)[0]["trace"].as_u64().expect("a number");
     assert_eq!(trace("7"), trace("7"));
     assert_ne!(trace("7"), trace("8"));
+    // A failure after so many steps is told without them.
+    let late =
+        corelocal(&["lab", "simulate", "cid/6.4-late-taker", "--steps", "1000000", "--json"]);
+    assert_eq!(late.code, Some(0), "{}", late.whole());
+    let late = json(&late.out);
+    assert!(
+        late[0]["steps"].as_u64() > Some(100_000) && late[0]["failure"]["message"].is_string(),
+        "{late}"
+    );
 }
 
 #[test]
@@ -184,6 +197,12 @@ fn wrong_scenarios_show_the_line() {
     }
     let none = corelocal(&["lab", "run", "none.toml"]);
     assert!(none.code == Some(2) && none.err.contains("live-migration"), "{}", none.whole());
+    let not_shipped = corelocal(&["lab", "run", "mine.toml", "--print"]);
+    assert!(
+        not_shipped.code == Some(2) && not_shipped.err.contains("--list"),
+        "{}",
+        not_shipped.whole()
+    );
 }
 
 #[test]

@@ -95,15 +95,14 @@ impl<M: Model + Clone> Case for M {
                         u64::from_le_bytes([step.actor, step.what, step.with, 1, 0, 0, 0, 0]);
                     simulated.trace =
                         (simulated.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(5);
-                    if path.len() < LONGEST_SCHEDULE {
+                    if path.len() <= LONGEST_SCHEDULE {
                         path.push(step);
                     }
                 }
                 Advance::Ended => {
                     if let Err(message) = self.at_rest(&simulation.state) {
                         simulated.steps = taken;
-                        simulated.failure =
-                            Some(Schedule { message: Some(message), ..Schedule::of(self, &path) });
+                        simulated.failure = Some(failure(self, &path, message));
                         break;
                     }
                     simulation.restart();
@@ -113,8 +112,7 @@ impl<M: Model + Clone> Case for M {
                 Advance::Failed(step, message) => {
                     simulated.steps = taken + 1;
                     path.push(step);
-                    simulated.failure =
-                        Some(Schedule { message: Some(message), ..Schedule::of(self, &path) });
+                    simulated.failure = Some(failure(self, &path, message));
                     break;
                 }
             }
@@ -124,8 +122,14 @@ impl<M: Model + Clone> Case for M {
     }
 }
 
-/// A failure after more steps than this is reported without all of its steps.
+/// A failure after more steps than this is reported without its schedule.
 const LONGEST_SCHEDULE: usize = 100_000;
+
+/// The schedule of these steps, of which there are all if they are not too many.
+fn failure<M: Model>(model: &M, path: &[Step], message: String) -> Schedule {
+    let path = if path.len() > LONGEST_SCHEDULE { &[] } else { path };
+    Schedule { message: Some(message), ..Schedule::of(model, path) }
+}
 
 fn found<M: Model>(
     model: &M,

@@ -66,18 +66,22 @@ impl<'m, M: Model> Simulation<'m, M> {
     pub fn restart(&mut self) {
         self.state = self.model.initial();
     }
+}
 
-    /// Takes steps of this actor until it has no step that it must take.
-    pub fn run_to_rest(&mut self, actor: u8) -> Result<(), String> {
-        loop {
-            self.possible.clear();
-            self.model.steps_of(&self.state, actor, &mut self.possible);
-            let Some(&step) = self.possible.iter().find(|step| step.kind == Kind::Must) else {
-                return Ok(());
-            };
-            self.model.take(&mut self.state, step, &mut self.costs)?;
-            self.model.invariant(&self.state)?;
-        }
+/// Takes steps of this actor until it has no step that it must take.
+///
+/// # Errors
+/// The rule that a step broke.
+pub fn run_to_rest<M: Model>(model: &M, state: &mut M::State, actor: u8) -> Result<(), String> {
+    let mut possible = Vec::new();
+    loop {
+        possible.clear();
+        model.steps_of(state, actor, &mut possible);
+        let Some(&step) = possible.iter().find(|step| step.kind == Kind::Must) else {
+            return Ok(());
+        };
+        model.take(state, step, &mut Costs::default())?;
+        model.invariant(state)?;
     }
 }
 

@@ -1,10 +1,8 @@
 //! The clock pages that KVM writes for two vCPUs, in a random order of updates and entries.
 
-use corelocal_lab::sim::pvclock::{
-    BEGIN_UPDATE, HOST_ACTOR, Pvclock, STABLE_INSIDE, State, WRITES,
-};
-use corelocal_lab::sim::random::Numbers;
-use corelocal_lab::sim::{Costs, Kind, Model, Step};
+use corelocal_lab::sim::pvclock::{BEGIN_UPDATE, HOST_ACTOR, Pvclock, STABLE_INSIDE, WRITES};
+use corelocal_lab::sim::random::{Numbers, run_to_rest};
+use corelocal_lab::sim::{Costs, Model, Step};
 use corelocal_vmm::Machine;
 
 const VCPUS: usize = 2;
@@ -38,7 +36,7 @@ fn clock_pages() {
     for event in 0..EVENTS {
         match numbers.below(VCPUS + 1) {
             vcpu if vcpu < VCPUS => {
-                run(&model, &mut state, vcpu as u8);
+                run_to_rest(&model, &mut state, vcpu as u8).expect("a correct model");
                 vcpus[vcpu].step().expect("a step of the guest");
             }
             _ => {
@@ -48,7 +46,7 @@ fn clock_pages() {
                     .expect("an update");
                 // The vCPUs leave, then the host requests.
                 for actor in [0, 1, HOST_ACTOR] {
-                    run(&model, &mut state, actor);
+                    run_to_rest(&model, &mut state, actor).expect("a correct model");
                 }
                 machine
                     .set_clock(u64::from(update) * EPOCH + EPOCH / 2)
@@ -71,15 +69,4 @@ fn page(machine: &Machine, vcpu: usize) -> Option<u8> {
     let (version, time) =
         unsafe { (page.cast::<u32>().read_volatile(), page.cast::<u64>().add(2).read_volatile()) };
     (version % 2 == 0).then_some((time / EPOCH) as u8)
-}
-
-/// Takes all steps that the actor must.
-fn run(model: &Pvclock, state: &mut State, actor: u8) {
-    let mut steps = Vec::new();
-    loop {
-        steps.clear();
-        model.steps_of(state, actor, &mut steps);
-        let Some(&step) = steps.iter().find(|step| step.kind == Kind::Must) else { return };
-        model.take(state, step, &mut Costs::default()).expect("a step of the host");
-    }
 }

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corelocal_lab::sim::futex::{Age, Answer, Futexes, Kernel, Mapping, Op, Scope, State, WORDS};
-use corelocal_lab::sim::random::Numbers;
-use corelocal_lab::sim::{Costs, Kind, Model};
+use corelocal_lab::sim::Model;
+use corelocal_lab::sim::futex::{Age, Answer, Futexes, Kernel, Mapping, Op, Scope, WORDS};
+use corelocal_lab::sim::random::{Numbers, run_to_rest};
 
 const PROGRAMS: u32 = 500;
 const OPERATIONS: usize = 16;
@@ -286,7 +286,7 @@ fn compare(controller: &Controller<'_>, numbers: &mut Numbers, program: u32, cou
         script.push((thread, op));
         let slept = [0, 1, 2].map(|thread| state.sleeps(thread));
         model.programs[thread].push(op);
-        run(&model, &mut state, thread);
+        run_to_rest(&model, &mut state, thread as u8).expect("a correct model");
         controller.send(thread, arguments(controller.shared, op));
         // What it does to others is done when it has returned.
         controller.settled(thread);
@@ -334,17 +334,6 @@ fn compare(controller: &Controller<'_>, numbers: &mut Numbers, program: u32, cou
                 "word {word} after program {program}: {script:?}"
             );
         }
-    }
-}
-
-/// Runs the model's thread until it has returned, or sleeps.
-fn run(model: &Futexes<THREADS>, state: &mut State<THREADS>, thread: usize) {
-    let mut steps = Vec::new();
-    loop {
-        steps.clear();
-        model.steps_of(state, thread as u8, &mut steps);
-        let Some(&step) = steps.iter().find(|step| step.kind == Kind::Must) else { return };
-        model.take(state, step, &mut Costs::default()).expect("the model is correct");
     }
 }
 

@@ -23,7 +23,8 @@ pub(super) const OFFSETS: u64 = 0x1_0000;
 pub(super) const OBJECT: u64 = 0x2_0000;
 pub(super) const SLOTS: u64 = 0x4_0000;
 pub(super) const SLOT_DISTANCE: u64 = 0x400;
-pub(super) const SLOT_WORDS: usize = 24;
+/// As many as a ring needs whose places are as many and as long as the largest number that is tried.
+pub(super) const SLOT_WORDS: usize = 32;
 /// A buffer for each thread.
 pub(super) const BUFFERS: u64 = 0x5_0000;
 pub(super) const BUFFER_WORDS: usize = 4;

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::explore::{Limits, Outcome, Progress, explore};
 use super::preemptions::Bounded;
 use super::random::{Advance, Simulation};
+use super::rseq::process;
 use super::schedule::Schedule;
 use super::{Costs, Model, Step, cid, futex, pvclock};
 
@@ -155,5 +156,8 @@ impl Entry {
 
 /// All models that do not need a program: see [`super::rseq::entries`] for those that do.
 pub fn catalogue() -> Vec<Entry> {
-    [pvclock::entries(), cid::entries(), futex::entries()].into_iter().flatten().collect()
+    [process::entries(), pvclock::entries(), cid::entries(), futex::entries()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

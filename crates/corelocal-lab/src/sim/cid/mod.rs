@@ -67,8 +67,8 @@ pub const FORK: u8 = 201;
 /// [`Step::what`]: ends the running task.
 pub const EXIT: u8 = 202;
 const CONFINE: u8 = 203;
-/// Added to an op that a task begins.
-const BEGIN: u8 = 100;
+/// [`Step::what`]: added to an op that a task begins, such as to look for unused ids.
+pub const BEGIN: u8 = 100;
 
 impl<P: Policy<T, C>, const T: usize, const C: usize> Cids<P, T, C> {
     /// The running task of each cpu, and its id, while no switch is under way.

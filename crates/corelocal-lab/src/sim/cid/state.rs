@@ -97,6 +97,11 @@ impl<const T: usize, const C: usize> State<T, C> {
         (id & UNSET == 0).then_some(id & !FLAGS)
     }
 
+    /// The number of ids of the map that are allocated.
+    pub fn ids_in_use(&self, map: usize) -> u32 {
+        self.maps[map].allocated.count_ones()
+    }
+
     pub(super) fn map_of(&self, task: usize) -> usize {
         self.tasks[task].map.into()
     }

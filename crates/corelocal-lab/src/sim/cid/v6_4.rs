@@ -266,9 +266,9 @@ impl<const T: usize, const C: usize> Policy<T, C> for V6_4 {
         if map != 0 {
             return;
         }
-        let others =
-            (0..C).filter(|&other| other != cpu && Self::valid(state, map, other).is_some());
-        others.for_each(|other| begins(MARK_OTHER, other as u8));
+        // That of its own cpu, too: the next switch gives it back.
+        let marks = (0..C).filter(|&other| Self::valid(state, map, other).is_some());
+        marks.for_each(|other| begins(MARK_OTHER, other as u8));
     }
 
     /// Interrupts are off while an id has no owner.

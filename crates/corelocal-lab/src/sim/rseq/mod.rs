@@ -19,8 +19,10 @@
 //! Sources: kernel/rseq.c, include/linux/rseq_entry.h (6.19), include/uapi/linux/rseq.h, kernel/sched/membarrier.c.
 
 mod cpu;
+pub mod descriptor;
 mod entries;
 mod memory;
+pub(super) mod process;
 pub mod registration;
 mod setup;
 

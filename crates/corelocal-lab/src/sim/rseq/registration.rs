@@ -61,7 +61,7 @@ pub enum Refusal {
 }
 
 /// A thread's registration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Registration {
     area: Option<(u64, u32, u32)>,
 }

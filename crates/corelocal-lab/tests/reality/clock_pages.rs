@@ -5,6 +5,8 @@ use corelocal_lab::sim::random::{Numbers, run_to_rest};
 use corelocal_lab::sim::{Costs, Model, Step};
 use corelocal_vmm::Machine;
 
+use crate::common::agree;
+
 const VCPUS: usize = 2;
 const EVENTS: usize = 200;
 /// Updates set the clock to a multiple of this, in nanoseconds, so that a page tells which one wrote it.
@@ -58,8 +60,13 @@ fn clock_pages() {
         assert_eq!(of_model, of_kvm, "after event {event} of update {update}");
         differing += u32::from(of_kvm[0] != of_kvm[1]);
     }
-    println!("{EVENTS} events, {update} updates; the pages differed after {differing}");
     assert!(differing > 10, "the pages have hardly differed");
+    agree(
+        "clock pages that KVM writes",
+        EVENTS as u32,
+        "update, or entry of one of two vCPUs",
+        format_args!("{update} updates, different pages after {differing} events"),
+    );
 }
 
 /// The update that wrote the page of this vCPU; `None` while its version is odd.

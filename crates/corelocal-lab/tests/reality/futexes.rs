@@ -16,6 +16,8 @@ use corelocal_lab::sim::Model;
 use corelocal_lab::sim::futex::{Age, Answer, Futexes, Kernel, Mapping, Op, Scope, WORDS};
 use corelocal_lab::sim::random::{Numbers, run_to_rest};
 
+use crate::common::{Zeroed, agree, scaled, share};
+
 const PROGRAMS: u32 = 500;
 const OPERATIONS: usize = 16;
 const THREADS: usize = 3;
@@ -42,6 +44,9 @@ struct Shared {
     /// The word that both processes have.
     word: AtomicU32,
 }
+
+// SAFETY: it consists of atomics.
+unsafe impl Zeroed for Shared {}
 
 /// The other words, of which each process has its own.
 static OWN: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
@@ -204,7 +209,7 @@ extern "C" fn nothing(_: libc::c_int) {}
 
 #[test]
 fn futexes() {
-    let shared = map();
+    let shared = share::<Shared>();
     // SAFETY: a handler that does nothing. Without SA_RESTART it ends a wait.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -232,12 +237,7 @@ fn futexes() {
     let pid = std::process::id();
     let controller = Controller { shared, pids: [pid, pid, child as u32] };
     let mut numbers = Numbers(3);
-    // Fewer where each takes long, as on an emulated machine.
-    let scale = std::env::var("CORELOCAL_TEST_SCALE")
-        .ok()
-        .and_then(|scale| scale.parse::<f64>().ok())
-        .unwrap_or(1.0);
-    let programs = ((f64::from(PROGRAMS) * scale) as u32).clamp(PROGRAMS / 10, PROGRAMS);
+    let programs = scaled(PROGRAMS);
     let mut counts = Counts::default();
     for program in 0..programs {
         compare(&controller, &mut numbers, program, &mut counts);
@@ -246,15 +246,20 @@ fn futexes() {
     threads.into_iter().for_each(|thread| thread.join().expect("a worker"));
     // SAFETY: a child of ours.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
-    println!("{programs} programs of {OPERATIONS} operations: {counts:?}, no difference");
     let Counts { sleeps, wakes, moves, mismatches } = counts;
     assert!(
         [sleeps, wakes, moves, mismatches].iter().all(|&count| count > programs / 10),
         "little has happened"
     );
+    agree(
+        "futexes",
+        programs,
+        "random program of 16 operations by three threads of two processes",
+        format_args!("{sleeps} sleeps, {wakes} wake-ups, {moves} moves, {mismatches} other values"),
+    );
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Counts {
     sleeps: u32,
     wakes: u32,
@@ -368,18 +373,5 @@ fn draw(numbers: &mut Numbers, may_wait: bool) -> Op {
             scope,
         },
         _ => Op::Wake(word, below(3), bits, scope),
-    }
-}
-
-/// Memory that the child has, too.
-fn map() -> &'static Shared {
-    let length = size_of::<Shared>();
-    // SAFETY: new memory, zeroed, which is never unmapped; zeros are a `Shared`.
-    unsafe {
-        let (read_write, flags) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-        let memory = libc::mmap(std::ptr::null_mut(), length, read_write, flags, -1, 0);
-        assert!(memory != libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
-        &*memory.cast::<Shared>()
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use corelocal_lab::sim::plan::{Policy, Process, ids};
 
+use crate::common::{agree, allowed, confine, release};
+
 const RUN: Duration = Duration::from_millis(150);
 
 #[test]
@@ -15,15 +17,11 @@ fn ids_are_within_the_rules() {
             "skipped: ids_are_within_the_rules: this kernel has no concurrency ids, or they are not used"
         );
     }
-    let release =
-        std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a kernel has a release");
-    let mut parts = release.split('.').map(|part| part.parse::<u32>());
-    let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else {
-        panic!("{release}")
-    };
+    let (major, minor) = release();
     let policy = Policy::of(major, minor);
     let allowed = allowed();
     let possible = corelocal::sys::Caps::get().topology.possible.set.count() as u32;
+    let mut ends = Vec::new();
     for threads in [16, 128] {
         for confined in [allowed.len(), 1] {
             let now = &allowed[..confined];
@@ -36,17 +34,19 @@ fn ids_are_within_the_rules() {
                 threads: threads + 64,
             };
             let told = ids(policy, &process);
-            println!(
-                "{threads} threads on {confined} cpus: ids below {}, the rules say {}",
-                largest + 1,
-                told.most
-            );
             assert!(
                 largest < told.most,
                 "{threads} threads on {confined} cpus: id {largest}, {policy:?}: {told:?}"
             );
+            ends.push(format!("{} of {}", largest + 1, told.most));
         }
     }
+    agree(
+        "range of ids",
+        ends.len() as u32,
+        "free run of 16 or 128 threads, on all cpus or on one",
+        format_args!("ids below {}", ends.join(", ")),
+    );
 }
 
 /// The largest id that any of the threads has seen.
@@ -66,22 +66,4 @@ fn largest(threads: u32, cpus: &[u32]) -> u32 {
         is_over.store(true, Ordering::Relaxed);
     });
     largest.into_inner()
-}
-
-fn allowed() -> Vec<u32> {
-    // SAFETY: a set of this size, written by the kernel.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set);
-        (0..libc::CPU_SETSIZE as u32).filter(|&cpu| libc::CPU_ISSET(cpu as usize, &set)).collect()
-    }
-}
-
-fn confine(cpus: &[u32]) {
-    // SAFETY: a set of this size; the calling thread.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu as usize, &mut set));
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
-    }
 }

@@ -10,6 +10,8 @@ use corelocal_lab::sim::rseq::registration::{
     Abi, Call, Refusal, Registration, SLICE_DEFAULT_ON, UNREGISTER,
 };
 
+use crate::common::agree;
+
 const CHILD: &str = "CORELOCAL_TEST_REGISTRATIONS";
 const SEQUENCES: u64 = 500;
 const CALLS: usize = 12;
@@ -32,12 +34,15 @@ fn registrations() {
     let output = child
         .env(CHILD, "1")
         .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
+        // With one thread its output would begin within a line of the harness.
+        .env("RUST_TEST_THREADS", "2")
         .output()
         .expect("a child");
     let text = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
-    text.lines().filter(|line| line.starts_with("skipped")).for_each(|line| eprintln!("{line}"));
     assert!(output.status.success(), "{text}");
+    let passes_on = |line: &&str| line.starts_with("skipped") || line.starts_with("agreement");
+    text.lines().filter(passes_on).for_each(|line| println!("{line}"));
 }
 
 fn rseq(call: Call) -> i32 {
@@ -80,7 +85,6 @@ fn compare() {
         "a registration that does not end"
     );
     let abi = Abi { feature_size, align, reads_area, has_slices };
-    println!("{abi:?}");
     pin();
     // SAFETY: no preconditions.
     let cpu = unsafe { libc::sched_getcpu() } as u32;
@@ -112,14 +116,17 @@ fn compare() {
         let _ = registration.address().is_none() || ends.any(|end| rseq(end) == 0);
         areas.0 = [[0; 32]; 4];
     }
-    println!(
-        "{SEQUENCES} sequences of {CALLS} calls, answers {seen:?}, {} differences",
-        differences.len()
-    );
     for answer in [0, libc::EINVAL, libc::EPERM, libc::EBUSY, libc::EFAULT] {
         assert!(seen.contains_key(&answer), "no call was answered by {answer}");
     }
     assert!(differences.is_empty(), "{differences:#?}");
+    let refused = seen.values().sum::<usize>() - seen[&0];
+    agree(
+        "registrations by rseq(2)",
+        SEQUENCES as u32,
+        "random sequence of 12 calls",
+        format_args!("{} accepted, {refused} refused with four errors", seen[&0]),
+    );
 }
 
 /// A call that is often the right one.

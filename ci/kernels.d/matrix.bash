@@ -178,3 +178,46 @@ software: they show behaviour, never speed.
 $(matrix "$@")
 PAGE
 }
+
+# agreements LOG...: docs/kernel-agreement.md.
+agreements() {
+    local log
+    cat <<PAGE
+# Models and kernels
+
+Made by \`ci/kernels --models\` on $(date -u +%Y-%m-%d); not to be edited. Each number says how many random cases were the
+same in a model of \`corelocal lab\` and in the kernel; one difference is a failed test. [kernel-halves.md](kernel-halves.md)
+says what is compared, and explains where kernels differ.
+
+PAGE
+    for log; do
+        records agreement "$log" | sed "s/^/$(kernel "$log") | /"
+    done | awk -F ' [|] ' -v kernels="$(for log; do kernel "$log"; done | tr '\n' ' ')" '
+        {
+            if (!(($2, $4) in known)) { known[$2, $4]; what[++rows] = $2 " | " $4 }
+            number[$2 " | " $4, $1] = $3
+        }
+        END {
+            count = split(kernels, kernel, " ")
+            printf "compared\teach"
+            for (i = 1; i <= count; i++) printf "\t%s", kernel[i]
+            print ""
+            for (row = 1; row <= rows; row++) {
+                split(what[row], part, " [|] ")
+                printf "%s\t%s", part[1], part[2]
+                for (i = 1; i <= count; i++)
+                    printf "\t%s", (what[row], kernel[i]) in number ? number[what[row], kernel[i]] : "-"
+                print ""
+            }
+        }
+    ' | columns
+    printf '\nWhat happened in them:\n\n'
+    {
+        printf 'compared\tkernel\tseen\n'
+        for log; do
+            records agreement "$log" | awk -F ' [|] ' -v kernel="$(kernel "$log")" '{ print $1 "\t" kernel "\t" $4 }'
+        done | sort -t "$(printf '\t')" -k 1,1 -s
+    } | columns
+    printf '\nNot compared:\n\n'
+    tests_with skipped "$@"
+}

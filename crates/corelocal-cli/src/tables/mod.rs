@@ -55,6 +55,7 @@ pub fn all() -> &'static [&'static dyn Table] {
         &clock::start::ClockStart,
         &clock::convert::ClockConvert,
         &clock::pages::ClockPage,
+        &clock::pvclock::Pvclock,
         &sched::Messaging::PROCESSES,
         &sched::Messaging::THREADS,
         &sched::ids::Ids,

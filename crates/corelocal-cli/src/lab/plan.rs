@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use corelocal::sys::Caps;
-use corelocal_lab::sim::plan::{Ids, Policy, Process, ids};
+use corelocal_lab::sim::plan::{Ids, Policy, Process, ids, simulated};
 use maud::html;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,8 @@ struct Row {
     policy: Policy,
     #[serde(flatten)]
     ids: Ids,
+    /// What random schedules reach, where the rules leave a range.
+    simulated: Option<(u32, u32)>,
     containers_kib: u64,
     malloc_kib: u64,
 }
@@ -147,7 +149,9 @@ fn answer(
     let row = |policy| {
         let ids = ids(policy, &process);
         let slots = u64::from(ids.slots);
-        Row { policy, containers_kib: slots * CONTAINERS_KIB, malloc_kib: slots * MALLOC_KIB, ids }
+        let simulated = simulated(policy, &process);
+        let (containers_kib, malloc_kib) = (slots * CONTAINERS_KIB, slots * MALLOC_KIB);
+        Row { policy, containers_kib, malloc_kib, ids, simulated }
     };
     let policies = Policy::ALL.map(row).into();
     Answer { name, process, kernel, policies }
@@ -194,12 +198,19 @@ fn size(kib: u64) -> String {
     if kib < 10_240 { format!("{kib} KiB") } else { format!("{} MiB", kib / 1024) }
 }
 
-const TITLES: [&str; 6] = ["LINUX", "IDS BELOW", "USUALLY", "SLOTS", "CONTAINERS", "MALLOC CACHES"];
+const TITLES: [&str; 7] =
+    ["LINUX", "IDS BELOW", "USUALLY", "SIMULATED", "SLOTS", "CONTAINERS", "MALLOC CACHES"];
 
-fn cells(row: &Row) -> [String; 6] {
-    let Row { policy, ids, containers_kib, malloc_kib } = row;
+fn cells(row: &Row) -> [String; 7] {
+    let Row { policy, ids, simulated, containers_kib, malloc_kib } = row;
     let [most, usual, slots] = [ids.most, ids.usual, ids.slots].map(|count| count.to_string());
-    [policy.kernels().into(), most, usual, slots, size(*containers_kib), size(*malloc_kib)]
+    let simulated = match simulated {
+        None => "-".into(),
+        Some((least, most)) if least == most => most.to_string(),
+        Some((least, most)) => format!("{least} to {most}"),
+    };
+    let [containers, malloc] = [containers_kib, malloc_kib].map(|&kib| size(kib));
+    [policy.kernels().into(), most, usual, simulated, slots, containers, malloc]
 }
 
 fn advice(answer: &Answer) -> Vec<(&'static str, &str)> {
@@ -226,7 +237,7 @@ fn text(answer: &Answer, width: usize) -> String {
     for (kernel, advice) in advice(answer) {
         text += &format!("\nLinux {kernel}: {advice}\n");
     }
-    text + "\nids: numbers below this; usually: after a second. slots: compact, as this library assigns them. containers: 4 KiB\n\
+    text + "\nids: numbers below this; usually: after a second; simulated: in random schedules, where rules leave a range. slots: compact, as this library assigns them. containers: 4 KiB\n\
             of each core, for each length of objects. malloc caches: at most; only what the program frees fills them\n"
 }
 

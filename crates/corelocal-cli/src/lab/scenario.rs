@@ -252,7 +252,7 @@ fn of_cid(of: &CidScenario) -> Result<Box<dyn Case>, Wrong> {
         _ => wrong(cpus, "a machine has 4 cpus here: 1 to 4 of them"),
     };
     let allowed = in_range(&of.cpus)?;
-    let confined = of.confined.as_ref().map(in_range).transpose()?.unwrap_or(CPUS as u8);
+    let confined = of.confined.as_ref().map(in_range).transpose()?.unwrap_or(allowed);
     // Tasks that never exist are of no map.
     let maps = std::array::from_fn(|task| match task {
         task if task < tasks.len() => tasks[task],
@@ -280,6 +280,7 @@ fn of_cid(of: &CidScenario) -> Result<Box<dyn Case>, Wrong> {
             running: true,
             allowed,
             confined,
+            possible: CPUS as u8,
         })
     }
     let cpus = (allowed, confined);

@@ -1,6 +1,7 @@
 //! How many concurrency ids a process uses, by rules: for each kernel's policy, the most and the usual number.
 //!
-//! The rules follow from the models, and a simulation of the models never exceeds them (`tests/sim/plan.rs`).
+//! The rules follow from the models, and a simulation of the models never exceeds them (`tests/sim/plan.rs`). Where the
+//! rules leave a range, [`simulated`] says what random schedules reach.
 //!
 //! | kernel | ids at most | usually |
 //! |---|---|---|
@@ -11,6 +12,8 @@
 //! | 6.19 and later | possible cpus, while ids change hands | each thread's while there are few, then each cpu's |
 
 use serde::Serialize;
+
+use super::cid::{self, Cids, V6_4, V7_0, settled};
 
 /// How a kernel gives out ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -114,6 +117,55 @@ pub fn ids(policy: Policy, process: &Process) -> Ids {
     Ids { most, usual, slots, advice }
 }
 
+/// The most tasks and cpus that are simulated.
+pub const SIMULATED: usize = 64;
+
+/// Schedules, each of so many steps.
+const SEEDS: u64 = 4;
+const STEPS: u64 = 200_000;
+
+/// One more than the largest id with which a thread runs after a while, in random schedules: the least and the most of
+/// several. `None` where the rules leave no range, or the process is too large.
+///
+/// Threads run, sleep and move at random, and unused ids are looked for at random, too. A process that was confined has run
+/// on all its cpus before.
+pub fn simulated(policy: Policy, process: &Process) -> Option<(u32, u32)> {
+    let fewest = process.threads.min(process.allowed.len() as u32);
+    if ids(policy, process).most == fewest {
+        return None;
+    }
+    let lazy = V6_4 { prefers_recent: policy == Policy::Recent, waits: true, fault: None };
+    match policy {
+        Policy::CpuNumbers | Policy::LowestFree => None,
+        Policy::Lazy | Policy::Recent => range(lazy, process),
+        Policy::TasksOrCpus => range(V7_0 { threshold: None, fault: None }, process),
+    }
+}
+
+fn range<P: cid::Policy<SIMULATED, SIMULATED>>(policy: P, process: &Process) -> Option<(u32, u32)> {
+    let is_small =
+        |count: u32| u8::try_from(count).ok().filter(|&count| usize::from(count) <= SIMULATED);
+    let tasks = is_small(process.threads)?;
+    let confined = is_small(process.allowed.len() as u32)?;
+    let allowed = is_small(process.ever_allowed.max(process.allowed.len() as u32))?;
+    let model = Cids::<P, SIMULATED, SIMULATED> {
+        policy,
+        // The others never exist.
+        maps: std::array::from_fn(|task| if task < usize::from(tasks) { 0 } else { u8::MAX }),
+        tasks,
+        exits: false,
+        running: false,
+        allowed,
+        confined,
+        // How many more cpus there are makes no difference.
+        possible: process.possible.min(SIMULATED as u32) as u8,
+    };
+    let ends: Result<Vec<u32>, String> =
+        (0..SEEDS).map(|seed| settled(&model, seed, STEPS)).collect();
+    let ends = ends.ok()?;
+    Some((*ends.iter().min()?, *ends.iter().max()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +199,22 @@ mod tests {
     fn few_threads() {
         let few = process(0..16, 3);
         assert_eq!(Policy::ALL.map(|policy| ids(policy, &few).usual), [16, 3, 3, 3, 3]);
+    }
+
+    #[test]
+    fn simulations_where_rules_leave_a_range() {
+        let late = Process { possible: 8, ever_allowed: 8, ..process(0..2, 16) };
+        for policy in Policy::ALL {
+            let most = ids(policy, &late).most;
+            match simulated(policy, &late) {
+                None => assert_eq!(most, 2, "{policy:?}"),
+                Some((least, last)) => {
+                    assert!(1 <= least && least <= last && last <= most, "{policy:?}")
+                }
+            }
+        }
+        let large = process(0..100, 200);
+        assert_eq!(simulated(Policy::TasksOrCpus, &large), None);
     }
 
     #[test]

@@ -313,6 +313,7 @@ fn compare<N: Naive, P: Policy<TASKS, CPUS>>(
         running: false,
         allowed: CPUS as u8,
         confined: CPUS as u8,
+        possible: CPUS as u8,
     };
     let mut naive = N::default();
     let mut state = model.initial();
@@ -376,6 +377,7 @@ fn compare_slots(choices: &[u16]) -> Result<(), TestCaseError> {
         running: false,
         allowed: CPUS as u8,
         confined: CPUS as u8,
+        possible: CPUS as u8,
     };
     let mut naive: BTreeMap<(usize, usize), u16> = BTreeMap::new();
     let mut state = model.initial();

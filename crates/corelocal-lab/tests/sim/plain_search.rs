@@ -98,6 +98,7 @@ fn ids_have_as_many_states() {
         running: false,
         allowed: 2,
         confined: 2,
+        possible: 2,
     };
     assert!(agrees(small(V6_3 { keeps_twice: false })) > 1_000);
     let flip = Cids::<V7_0, 3, 2> {
@@ -108,6 +109,7 @@ fn ids_have_as_many_states() {
         running: false,
         allowed: 2,
         confined: 2,
+        possible: 2,
     };
     assert!(agrees(flip) > 10_000);
 }

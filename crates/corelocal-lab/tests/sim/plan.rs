@@ -21,6 +21,7 @@ fn within<P: Policy<THREADS, CPUS>>(
         running: false,
         allowed,
         confined,
+        possible: CPUS as u8,
     };
     for seed in 0..4 {
         let measured = measure(&model, seed, 50_000).expect("a correct policy");

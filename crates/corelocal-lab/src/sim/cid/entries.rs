@@ -2,18 +2,28 @@
 
 use super::super::catalogue::Entry;
 use super::super::random::{Advance, Simulation};
+use super::super::{Costs, Model, Step};
 use super::{
-    Cids, CpuIds, Policy, SlotFault, Slots, State, V6_3, V6_4, V6_4Fault, V7_0, V7_0Fault,
+    CONFINE, Cids, CpuIds, Policy, SlotFault, Slots, State, V6_3, V6_4, V6_4Fault, V7_0, V7_0Fault,
 };
 
 /// Three tasks of two maps on two cpus.
 fn small<P>(policy: P) -> Cids<P, 3, 2> {
-    Cids { policy, maps: [0, 0, 1], tasks: 3, exits: true, running: false, allowed: 2, confined: 2 }
+    Cids {
+        policy,
+        maps: [0, 0, 1],
+        tasks: 3,
+        exits: true,
+        running: false,
+        allowed: 2,
+        confined: 2,
+        possible: 2,
+    }
 }
 
 /// Four tasks of one map on three cpus: as many as there are cpus at the beginning, and one that is forked.
 fn one_map<P>(policy: P, tasks: u8, exits: bool) -> Cids<P, 4, 3> {
-    Cids { policy, maps: [0; 4], tasks, exits, running: true, allowed: 3, confined: 3 }
+    Cids { policy, maps: [0; 4], tasks, exits, running: true, allowed: 3, confined: 3, possible: 3 }
 }
 
 pub(in crate::sim) fn entries() -> Vec<Entry> {
@@ -30,6 +40,7 @@ pub(in crate::sim) fn entries() -> Vec<Entry> {
         running: false,
         allowed: 2,
         confined: 2,
+        possible: 2,
     };
     vec![
         Entry::new(
@@ -189,6 +200,41 @@ pub struct Measured {
     pub atomics: f64,
     /// Locks taken per switch.
     pub locks: f64,
+}
+
+/// One more than the largest id with which a task of map 0 runs in the second half of a random schedule. Tasks that are
+/// confined have run on all cpus for as long before.
+pub fn settled<P: Policy<T, C>, const T: usize, const C: usize>(
+    model: &Cids<P, T, C>,
+    seed: u64,
+    steps: u64,
+) -> Result<u32, String> {
+    /// It is slower to look than to take a step.
+    const EACH: u64 = 16;
+    let free = Cids { confined: model.allowed, ..*model };
+    let mut before = Simulation::new(&free, seed);
+    if model.confined < model.allowed {
+        for _ in 0..steps {
+            if let Advance::Failed(_, message) = before.advance() {
+                return Err(message);
+            }
+        }
+        model.take(&mut before.state, Step::may(0, CONFINE), &mut Costs::default())?;
+    }
+    let mut simulation = Simulation::new(model, seed + 1);
+    simulation.state = before.state;
+    let mut end = 0;
+    for step in 0..steps {
+        if let Advance::Failed(_, message) = simulation.advance() {
+            return Err(message);
+        }
+        if step >= steps / 2 && step % EACH == 0 {
+            let running = model.running(&simulation.state);
+            let ids = running.into_iter().flatten().filter_map(|(_, id)| id);
+            end = end.max(ids.map(|id| u32::from(id) + 1).max().unwrap_or(0));
+        }
+    }
+    Ok(end)
 }
 
 /// Runs a policy at random, and tells the ids that were in use and what the switches cost.

@@ -30,7 +30,7 @@ use std::borrow::Cow;
 
 pub use cpu_id::CpuIds;
 pub(super) use entries::entries;
-pub use entries::{Measured, measure};
+pub use entries::{Measured, measure, settled};
 pub use policy::Policy;
 pub use slots::{SlotFault, Slots};
 pub use state::{Cpu, Map, State, Task};
@@ -41,7 +41,7 @@ pub use v7_0::{V7_0, V7_0Fault};
 
 use super::{Costs, Label, Model, Step};
 
-/// `T` tasks, `C` cpus, and a policy.
+/// `T` tasks, `C` cpus, of which fewer may be possible, and a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Cids<P, const T: usize, const C: usize> {
     /// How ids are given out.
@@ -56,8 +56,10 @@ pub struct Cids<P, const T: usize, const C: usize> {
     pub running: bool,
     /// The number of cpus that tasks may run on, from cpu 0 on.
     pub allowed: u8,
-    /// The number of cpus that they may run on after they were confined. `C`: they are not.
+    /// The number of cpus that they may run on after they were confined. As many as `allowed`: they are not.
     pub confined: u8,
+    /// The number of possible cpus of the machine, at most `C`.
+    pub possible: u8,
 }
 
 /// [`Step::what`]: switches to the task that `with` names, 255 for the idle one.
@@ -94,10 +96,9 @@ impl<P: Policy<T, C>, const T: usize, const C: usize> Model for Cids<P, T, C> {
             (0..usize::from(self.tasks)).filter(|&task| self.maps[task] == map).count() as u8
         };
         let map = |map| {
-            let max = self.policy.first_limit(users(map), self.allowed);
             let [cids, recent] = [[UNSET; C]; 2];
             let (users, mutex) = (users(map), NONE);
-            Map { allocated: 0, cids, recent, users, max, threshold: 0, mode: 0, mutex, walk: 0 }
+            Map { allocated: 0, cids, recent, users, max: 0, threshold: 0, mode: 0, mutex, walk: 0 }
         };
         let mut state = State {
             tasks: std::array::from_fn(|task| Task {
@@ -112,9 +113,11 @@ impl<P: Policy<T, C>, const T: usize, const C: usize> Model for Cids<P, T, C> {
             cpus: [Cpu { curr: NONE, prev: NONE, op: USER, next: NONE, register: 0 }; C],
             maps: [map(0), map(1)],
             is_confined: false,
+            possible: self.possible,
             allowed: self.allowed,
             ever_allowed: self.allowed,
         };
+        (0..MAPS).for_each(|map| self.policy.begin(&mut state, map));
         let running = if self.running { self.tasks.min(self.allowed) } else { 0 };
         for cpu in 0..running {
             let mut step = Step::may(cpu, SWITCH).with(cpu);
@@ -145,7 +148,7 @@ impl<P: Policy<T, C>, const T: usize, const C: usize> Model for Cids<P, T, C> {
             steps.push(Step::must(actor, state.tasks[task].op).with(task as u8));
             return;
         }
-        if actor == 0 && !state.is_confined && usize::from(self.confined) < C {
+        if actor == 0 && !state.is_confined && self.confined < self.allowed {
             steps.push(Step::may(actor, CONFINE));
         }
         if actor < state.allowed {
@@ -225,8 +228,9 @@ impl<P: Policy<T, C>, const T: usize, const C: usize> Model for Cids<P, T, C> {
                 continue;
             }
             let Some(id) = self.policy.id(state, task) else { continue };
-            if usize::from(id) >= C {
-                return Err(format!("task {task} has id {id} on a machine with {C} cpus"));
+            if id >= self.possible.into() {
+                let possible = self.possible;
+                return Err(format!("task {task} has id {id} on a machine with {possible} cpus"));
             }
             if seen[map] & (1 << id) != 0 {
                 return Err(format!("two running tasks of map {map} have id {id}"));

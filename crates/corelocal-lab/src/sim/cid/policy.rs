@@ -8,10 +8,9 @@ pub trait Policy<const T: usize, const C: usize>: Copy {
     /// The kernels that have it.
     const VERSIONS: &'static str;
 
-    /// The limit of ids of a map at the beginning.
-    fn first_limit(&self, users: u8, allowed: u8) -> u8 {
-        _ = (users, allowed);
-        0
+    /// Sets what the policy keeps of a map, for its tasks at the beginning.
+    fn begin(&self, state: &mut State<T, C>, map: usize) {
+        _ = (state, map);
     }
 
     /// The first op of a switch to this task. `NONE` is the idle task.

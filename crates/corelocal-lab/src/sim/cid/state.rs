@@ -84,6 +84,8 @@ pub struct State<const T: usize, const C: usize> {
     pub(super) cpus: [Cpu; C],
     pub(super) maps: [Map<C>; MAPS],
     pub(super) is_confined: bool,
+    /// The number of possible cpus.
+    pub(super) possible: u8,
     /// The number of cpus that tasks may run on.
     pub(super) allowed: u8,
     /// The most that it has been. The kernel's count never shrinks.

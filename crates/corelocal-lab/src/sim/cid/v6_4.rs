@@ -25,7 +25,7 @@ use super::{Costs, MAPS, Phase, Policy, State, UNSET, USER};
 pub struct V6_4 {
     /// The rules of 6.14.
     pub prefers_recent: bool,
-    /// Whether an id is marked only when no other cpu or task is about to take one. The kernel has no such rule. But it
+    /// Whether an id is marked only when no other cpu or task is about to take it. The kernel has no such rule. But it
     /// marks an id only after 100 ms without use, or when a task moves, and to take one takes less than a microsecond.
     pub waits: bool,
     /// A planted fault.
@@ -111,12 +111,17 @@ impl V6_4 {
         costs: &mut Costs,
     ) -> bool {
         costs.atomics += 1;
-        let takes = |task: &super::Task| matches!(task.op, LOOK_OTHER | TAKE_OTHER | FREE_OTHER);
-        let is_alone = || {
-            let cpus = state.cpus.iter().all(|cpu| !matches!(cpu.op, LOOK | TAKE | MOVE));
-            cpus && !state.tasks.iter().any(takes)
+        let is_taken = || {
+            let looks = |of: &super::Cpu| {
+                let from = state.task(of.next).map(|(next, _)| usize::from(state.tasks[next].cpu));
+                matches!(of.op, LOOK | TAKE) && from == Some(cpu)
+            };
+            let takes = |of: &super::Task| {
+                matches!(of.op, LOOK_OTHER | TAKE_OTHER) && usize::from(of.argument) == cpu
+            };
+            state.cpus.iter().any(looks) || state.tasks.iter().any(takes)
         };
-        if self.waits && !is_alone() {
+        if self.waits && is_taken() {
             return false;
         }
         let marks = state.maps[map].cids[cpu] == id || self.has(V6_4Fault::PlainMark);
@@ -149,7 +154,7 @@ impl V6_4 {
         costs: &mut Costs,
     ) -> Option<u16> {
         if !self.prefers_recent {
-            return state.lowest(map, C as u8, costs);
+            return state.lowest(map, state.possible, costs);
         }
         let most = state.ever_allowed.min(state.maps[map].users);
         state.maps[map].max = state.maps[map].max.min(most);
@@ -255,7 +260,7 @@ impl<const T: usize, const C: usize> Policy<T, C> for V6_4 {
         let next = if late { state.task(state.cpus[cpu].next) } else { state.current(cpu) };
         op == ALLOCATE
             && next.is_some_and(|(_, map)| {
-                let end = if self.prefers_recent { state.ever_allowed } else { C as u8 };
+                let end = if self.prefers_recent { state.ever_allowed } else { state.possible };
                 !state.has_free(map, end)
             })
     }

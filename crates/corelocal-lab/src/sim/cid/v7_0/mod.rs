@@ -71,8 +71,8 @@ fn leaves(task: &Task) -> bool {
 }
 
 /// A quarter more than are needed, so that ids change less often.
-fn limit(optimal: u8, cpus: usize) -> u8 {
-    (optimal + optimal / 4).min(cpus as u8)
+fn limit(optimal: u8, possible: u8) -> u8 {
+    (optimal + optimal / 4).min(possible)
 }
 
 /// Whether a task owns the id.
@@ -101,8 +101,9 @@ impl V7_0 {
 impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
     const VERSIONS: &'static str = "6.19 and later";
 
-    fn first_limit(&self, users: u8, allowed: u8) -> u8 {
-        limit(users.min(allowed), C)
+    fn begin(&self, state: &mut State<T, C>, map: usize) {
+        self.update(state, map);
+        Self::complete_transit(state, map);
     }
 
     fn first_op(&self, state: &mut State<T, C>, cpu: usize, next: u8) -> u8 {
@@ -134,7 +135,7 @@ impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
             IN => self.switch_in(state, cpu, costs)?,
             op => {
                 let (_, map) = state.current(cpu).expect("there is a task to switch to");
-                let end = if op == ALLOCATE { state.maps[map].max } else { C as u8 };
+                let end = if op == ALLOCATE { state.maps[map].max } else { state.possible };
                 match state.lowest(map, end, costs) {
                     Some(id) => self.assign(state, cpu, id),
                     None => state.cpus[cpu].op = WAIT,
@@ -146,7 +147,7 @@ impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
 
     fn only_looks(&self, state: &State<T, C>, op: u8, cpu: usize) -> bool {
         matches!(op, WAIT | CHILD_WAIT)
-            && state.current(cpu).is_some_and(|(_, map)| !state.has_free(map, C as u8))
+            && state.current(cpu).is_some_and(|(_, map)| !state.has_free(map, state.possible))
     }
 
     /// A walk names tasks by their place, and a fork its child.
@@ -206,7 +207,7 @@ impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
                 }
             }
             op @ (CHILD | CHILD_WAIT) => {
-                let end = if op == CHILD { state.maps[map].max } else { C as u8 };
+                let end = if op == CHILD { state.maps[map].max } else { state.possible };
                 match state.lowest(map, end, costs) {
                     Some(id) => {
                         state.tasks[child].cid = id;

@@ -10,13 +10,13 @@ impl V7_0 {
         state: &mut State<T, C>,
         map: usize,
     ) -> bool {
-        let (cpus, allowed) = (C as u8, state.ever_allowed);
+        let (possible, allowed) = (state.possible, state.ever_allowed);
         let map = &mut state.maps[map];
         let optimal = allowed.min(map.users);
-        map.max = limit(optimal, C);
+        map.max = limit(optimal, possible);
         let was_on_cpu = map.threshold > 0;
         if !was_on_cpu && map.users > map.max {
-            let threshold = (optimal - optimal / 4).min(cpus / 2).max(1);
+            let threshold = (optimal - optimal / 4).min(possible / 2).max(1);
             map.threshold = self.threshold.unwrap_or(threshold);
         } else if was_on_cpu && map.users < map.threshold {
             map.threshold = 0;

@@ -3,7 +3,7 @@
 //! ```text
 //!   a thread's program          its section                         the kernel, before a return to user space
 //!   register                    0  rseq_cs = descriptor             is an area registered? does rseq_cs name a
-//!   add ──────────────────────▶ 1  cpu = cpu_id; negative: 9        descriptor? Descriptor::fixup
+//!   add ──────────────────────▶ 1  cpu = cpu_id; negative: 9        descriptor? descriptor::fixup
 //!   fork, vfork, exec, …        2  value = counters[cpu]            cpu_id = the number of this cpu
 //!                               3  counters[cpu] = value + 1
 //!                               8  (abort handler) to 0
@@ -394,7 +394,7 @@ impl Model for Process {
             Some(map) => {
                 let Map { counters, atomic, commits, .. } = &state.maps[map];
                 Err(format!(
-                    "map {map} has counters {counters:?} and {atomic} after {commits} commits: a count is lost"
+                    "a count is lost in map {map}: counters {counters:?}, atomic {atomic}, {commits} commits"
                 ))
             }
             None => Ok(()),
@@ -408,9 +408,9 @@ impl Model for Process {
     fn summary(&self, state: &State) -> String {
         let maps = state.maps.iter().enumerate().map(|(number, map)| {
             let Map { counters, atomic, commits, .. } = map;
+            let [first, second] = counters;
             format!(
-                "map {number}: {} and {atomic} of {commits}",
-                counters.map(|count| count.to_string()).join(" ")
+                "map {number}: counters {first} and {second}, atomic {atomic}, {commits} commits"
             )
         });
         maps.collect::<Vec<_>>().join(", ")

@@ -211,6 +211,9 @@ pub struct SearchArgs {
     /// Also write a page with a sequence diagram of each failure
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Also write the sequence diagram of the failure, of one model
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -1,6 +1,7 @@
 //! `corelocal lab explore`: all interleavings of models, and the shortest schedule to what is wrong.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -88,8 +89,16 @@ fn list_scenarios() -> anyhow::Result<ExitCode> {
 }
 
 fn explore(entries: &[Entry], args: &SearchArgs) -> anyhow::Result<ExitCode> {
-    if let Some(path) = &args.html {
-        file::try_out(path).with_context(|| format!("cannot write {}", output::path_line(path)))?;
+    if args.svg.is_some() && entries.len() > 1 {
+        let count = entries.len();
+        complain(format_args!(
+            "--svg is for one model, and {count} are named: use --html, or name one"
+        ));
+        return Ok(ExitCode::from(2));
+    }
+    let cannot_write = |path: &Path| format!("cannot write {}", output::path_line(path));
+    for path in args.html.iter().chain(&args.svg) {
+        file::try_out(path).with_context(|| cannot_write(path))?;
     }
     signals::note();
     let limits = Limits { states: args.states, symmetry: !args.no_symmetry };
@@ -103,8 +112,18 @@ fn explore(entries: &[Entry], args: &SearchArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(path) = &args.html {
         let page = html::page(&findings);
-        file::write(path, page.as_bytes())
-            .with_context(|| format!("cannot write {}", output::path_line(path)))?;
+        file::write(path, page.as_bytes()).with_context(|| cannot_write(path))?;
+    }
+    if let Some(path) = &args.svg {
+        let schedule = findings.first().and_then(|finding| finding.schedule.as_ref());
+        match schedule {
+            Some(schedule) => file::write(path, diagram::svg(schedule).as_bytes())
+                .with_context(|| cannot_write(path))?,
+            None => complain(format_args!(
+                "no failure was found, so {} is not written",
+                output::path_line(path)
+            )),
+        }
     }
     let code = match () {
         () if findings.iter().any(Finding::is_wrong) => ExitCode::FAILURE,

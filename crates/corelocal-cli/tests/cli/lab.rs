@@ -220,3 +220,24 @@ fn a_stopped_search_says_what_is_known() {
     assert_eq!(status.code(), Some(INCOMPLETE), "{out}");
     assert!(out.contains("stopped after"), "{out}");
 }
+
+/// The drawings of docs/kernel-halves.md are what the command writes now.
+#[test]
+fn drawings_are_current() {
+    let drawings = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/drawings");
+    let folder = tempfile::tempdir().expect("a folder");
+    for model in ["rseq/vfork-section", "cid/7.0-livelock", "futex/no-barrier", "pvclock/2015"] {
+        let file = model.replace('/', "-") + ".svg";
+        let made = folder.path().join(&file);
+        let done = corelocal(&["lab", "explore", model, "--svg", made.to_str().expect("UTF-8")]);
+        assert_eq!(done.code, Some(0), "{}", done.whole());
+        let read = |path: &std::path::Path| std::fs::read_to_string(path).expect("a drawing");
+        assert!(
+            read(&made) == read(&std::path::Path::new(drawings).join(&file)),
+            "docs/drawings/{file} is old: corelocal lab explore {model} --svg docs/drawings/{file}"
+        );
+    }
+    let two = corelocal(&["lab", "explore", "pvclock", "--svg", "no.svg"]);
+    assert_eq!(two.code, Some(2), "{}", two.whole());
+    assert!(two.err.contains("one model"), "{}", two.whole());
+}

@@ -92,7 +92,8 @@ fn wrapped(out: &mut String, words: &str, indent: usize, width: usize) -> fmt::R
 
 const LANE: usize = 110;
 const ROW: usize = 34;
-const TEXT: usize = 620;
+/// The width of a character, more rather than less.
+const CHARACTER: usize = 7;
 
 /// The schedule as an SVG element, for a page of its own or within another.
 pub fn svg(schedule: &Schedule) -> String {
@@ -103,12 +104,20 @@ pub fn svg(schedule: &Schedule) -> String {
 
 fn write_svg(out: &mut String, schedule: &Schedule) -> fmt::Result {
     let lanes = schedule.actors.len() * LANE;
-    let (width, height) = (lanes + TEXT, (schedule.lines.len() + 3) * ROW);
+    let words = |number: usize, line: &Line| {
+        format!("{}. {}: {}", number + 1, line.label.function, line.label.text)
+    };
+    let start = format!("start: {}", schedule.start);
+    let lines = schedule.lines.iter().enumerate();
+    let texts = lines.flat_map(|(number, line)| [words(number, line), line.summary.clone()]);
+    let longest = texts.chain([start.clone()]).map(|text| text.chars().count()).max().unwrap_or(0);
+    let (width, height) = (lanes + longest * CHARACTER, (schedule.lines.len() + 3) * ROW);
     writeln!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
          font-family=\"system-ui, sans-serif\" font-size=\"13\" role=\"img\">"
     )?;
+    writeln!(out, "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>")?;
     for (at, name) in schedule.actors.iter().enumerate() {
         let x = centre(at);
         writeln!(
@@ -119,12 +128,9 @@ fn write_svg(out: &mut String, schedule: &Schedule) -> fmt::Result {
         let end = height - ROW;
         writeln!(out, "<line x1=\"{x}\" y1=\"26\" x2=\"{x}\" y2=\"{end}\" stroke=\"#8a8f98\"/>")?;
     }
-    writeln!(
-        out,
-        "<text x=\"{lanes}\" y=\"18\" fill=\"#6b7078\">start: {}</text>",
-        escaped(&schedule.start)
-    )?;
+    writeln!(out, "<text x=\"{lanes}\" y=\"18\" fill=\"#6b7078\">{}</text>", escaped(&start))?;
     let first_repeating = schedule.lines.len() - schedule.repeating;
+    let mut before = &schedule.start;
     for (number, line) in schedule.lines.iter().enumerate() {
         let y = (number + 1) * ROW + 12;
         let x = centre(line.actor.into());
@@ -144,14 +150,17 @@ fn write_svg(out: &mut String, schedule: &Schedule) -> fmt::Result {
             )?;
         }
         writeln!(out, "<circle cx=\"{x}\" cy=\"{y}\" r=\"5\" fill=\"{colour}\"/>")?;
-        let words = format!("{}. {}: {}", number + 1, line.label.function, line.label.text);
-        writeln!(out, "<text x=\"{lanes}\" y=\"{}\">{}</text>", y - 1, escaped(&words))?;
-        let below = y + 14;
-        writeln!(
-            out,
-            "<text x=\"{lanes}\" y=\"{below}\" fill=\"#6b7078\" font-size=\"11\">{}</text>",
-            escaped(&line.summary)
-        )?;
+        let words = escaped(&words(number, line));
+        writeln!(out, "<text x=\"{lanes}\" y=\"{}\">{words}</text>", y - 1)?;
+        if line.summary != *before {
+            let below = y + 14;
+            writeln!(
+                out,
+                "<text x=\"{lanes}\" y=\"{below}\" fill=\"#6b7078\" font-size=\"11\">→ {}</text>",
+                escaped(&line.summary)
+            )?;
+        }
+        before = &line.summary;
     }
     if let Some(message) = &schedule.message {
         let y = height - 12;

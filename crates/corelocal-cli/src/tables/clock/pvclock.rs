@@ -1,7 +1,7 @@
 //! What the two readers of a pvclock page cost, before and after the change of 2015, and the parts that they are made of.
 //!
 //! Invariants:
-//! - Both readers read a page of this process, which nobody writes, so neither tries twice.
+//! - Both readers read a page of this process that is never written, so neither tries twice.
 //! - Barriers and readings of the cpu number are those of the vDSO of that time: `lfence` and `lsl`.
 
 use crate::bench::loops::Loop;

@@ -19,6 +19,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `trace` | a flight recorder of events, in buffers of each core |
 //! | [`rcu`] | data that is read all the time and replaced now and then |
 //! | `alloc` | memory: a malloc whose caches belong to cores, not to threads |
 //! | [`clock`] | time, read in place |
@@ -64,3 +65,5 @@ pub mod rcu;
 pub mod rseq;
 pub mod sync;
 pub mod sys;
+#[cfg(not(any(loom, miri)))]
+pub mod trace;

@@ -25,7 +25,7 @@ const LAYERS: &[&[&str]] = &[
     &["cid"],
     &["percpu"],
     &["alloc", "sync", "clock"],
-    &["rcu"],
+    &["rcu", "trace"],
 ];
 
 fn layer(module: &str) -> Option<usize> {

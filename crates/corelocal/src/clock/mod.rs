@@ -120,6 +120,8 @@ pub use instant::{Instant, Timestamp};
 #[cfg(not(loom))]
 pub use mock::MockClocks;
 pub use status::{Backend, Cause, Fallbacks, Source, Status};
+#[cfg(not(any(miri, loom)))]
+pub(crate) use ticks::are_counted as ticks_are_counted;
 pub use ticks::{Stamp, Ticks};
 
 use selector::{Selector, Truth};

@@ -110,6 +110,15 @@ impl Stamp {
     }
 }
 
+/// Whether ticks are readings of the cpu's counter now, and not nanoseconds.
+#[cfg(not(any(miri, loom)))]
+pub(crate) fn are_counted() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return events::word().counter().is_some();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 /// Reads what ticks are counted in.
 #[inline(always)]
 pub(super) fn read<const ORDERED: bool>(word: events::Word) -> Ticks {

@@ -126,6 +126,23 @@
 //!     *link = first                           prepared: read once `end` has left the segment
 //!     end = past                              commit
 //!
+//! trace_push(object, thread, from, n): n words, at least one; buffer: used, owner, …, records
+//!     locate
+//!     buffer = word
+//!     if buffer == 0: mismatch                no buffer yet
+//!     if buffer.owner != thread + area.cpu_id: mismatch
+//!     if buffer.used + 8 + 8 * n > TRACE_BUFFER: mismatch
+//!     buffer[used] = the time stamp counter   prepared
+//!     buffer[used + 8..] = from[..n]          prepared
+//!     buffer.used += 8 + 8 * n                commit
+//!
+//! trace_push_at(object, thread, from, n):
+//!     the same, of n words whose first one is the time
+//!
+//! trace_context(object, owner, from, n):
+//!     as trace_push_at, for any owner
+//!     buffer.used, buffer.owner = …, owner    commit: one store of 16 bytes
+//!
 //! clear_if_clear(area, gate, word):           two words of 32 bits anywhere; no slot is looked for
 //!     area.rseq_cs = descriptor of what follows
 //!     if area.cpu_id < 0: unavailable
@@ -172,6 +189,9 @@ pub(crate) const MAX_ATTEMPTS: u32 = 32;
 
 /// The length of a queue's segments, which are aligned to it: a section recognises by an address that one is full.
 pub(crate) const SEGMENT: usize = 4096;
+
+/// The length of a trace buffer.
+pub(crate) const TRACE_BUFFER: usize = 64 << 10;
 
 /// The critical sections as functions, each as specified above.
 ///
@@ -349,6 +369,27 @@ sections! {
     ///   it is 0, or the end of a segment whose first word no other thread writes.
     /// - `past` is such a multiple only if it is the end of the new segment.
     fn queue_link(first: *mut u8, past: *mut u8) -> Exit;
+
+    /// Appends a record of `n` words, at least one, behind the time, to the slot's trace buffer. Mismatches if there is
+    /// no buffer, if it is full, or if another thread or cpu was the last to append.
+    ///
+    /// # Safety
+    /// - The slot's first word is as [`sections`] requires: 0, or the address of a buffer of [`TRACE_BUFFER`] bytes, aligned to
+    ///   16, whose first two words are `used` and `owner`, and which sections under this slot's ids write only.
+    /// - `from` is valid for reads of `n` words.
+    fn trace_push(thread: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit;
+
+    /// [`trace_push`] of a record whose first word is the time.
+    ///
+    /// # Safety
+    /// - As [`trace_push`].
+    fn trace_push_at(thread: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit;
+
+    /// [`trace_push_at`] for any owner; this is the owner afterwards.
+    ///
+    /// # Safety
+    /// - As [`trace_push`].
+    fn trace_context(owner: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit;
 }
 
 /// The critical section `clear_if_clear`: stores 0 in a word if another word is 0.

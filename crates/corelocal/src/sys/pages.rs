@@ -43,6 +43,25 @@ fn map_with(len: usize, protection: i32) -> Option<*mut u8> {
     Some(at)
 }
 
+/// Maps `len` bytes of zeroed memory that processes share: of a new file without a name but this one, for people. Its
+/// descriptor stays open, so that other processes find it in /proc.
+#[cfg(not(any(loom, miri)))]
+pub(crate) fn map_shared(name: &core::ffi::CStr, len: usize) -> Result<*mut u8, Errno> {
+    let flags = libc::MFD_CLOEXEC as usize;
+    // SAFETY: a name that ends in a zero byte; a descriptor just opened; a new mapping at an address of the kernel's choice.
+    unsafe {
+        let file = call(libc::SYS_memfd_create, [name.as_ptr() as usize, flags, 0, 0, 0, 0])?;
+        let made = call(libc::SYS_ftruncate, [file, len, 0, 0, 0, 0]).and_then(|_| {
+            let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+            call(libc::SYS_mmap, [0, len, protection, libc::MAP_SHARED as usize, file, 0])
+        });
+        if made.is_err() {
+            let _ = call(libc::SYS_close, [file, 0, 0, 0, 0, 0]);
+        }
+        made.map(|at| at as *mut u8)
+    }
+}
+
 /// Forbids huge pages in a mapping, if one fits into it.
 ///
 /// # Safety

@@ -48,6 +48,16 @@ pub(super) fn run(
             cpu.write_vector(0, [low, high])
         }
         Mnemonic::Xorps => cpu.write_vector(0, [0, 0]),
+        Mnemonic::Punpcklqdq => {
+            let ([low, _], [high, _]) = (cpu.read_vector(0)?, cpu.read_vector(1)?);
+            cpu.write_vector(0, [low, high])
+        }
+        // The counter stands still: a section that is run again does the same.
+        Mnemonic::Rdtsc => {
+            cpu.registers.general[Register::RAX.number()] = 0;
+            cpu.registers.general[Register::RDX.number()] = 0;
+            Ok(())
+        }
         Mnemonic::Lea => {
             let (address, _) = cpu.address();
             cpu.write(0, address)

@@ -28,10 +28,10 @@ pub(super) const SLOT_WORDS: usize = 32;
 /// A buffer for each thread.
 pub(super) const BUFFERS: u64 = 0x5_0000;
 pub(super) const BUFFER_WORDS: usize = 4;
-/// Segments of queues, of which only the first words exist.
+/// Segments of queues, or trace buffers, of which only the first words exist.
 pub(super) const SEGMENTS: u64 = 0x6_0000;
 pub(super) const SEGMENT: u64 = 0x1000;
-const SEGMENT_WORDS: usize = 12;
+const SEGMENT_WORDS: usize = 24;
 /// A pointer to one of two objects, each of eight words.
 pub(super) const POINTER: u64 = 0x7_0000;
 pub(super) const CELLS: u64 = 0x8_0000;
@@ -100,6 +100,9 @@ pub(super) fn initial(first: impl Fn(usize) -> u64) -> Vec<u64> {
         }
     };
     for id in 0..IDS {
+        // A trace buffer: used, and its owner, which is thread 1 on the cpu of this id.
+        set(SEGMENTS + SEGMENT * id as u64, 16);
+        set(SEGMENTS + SEGMENT * id as u64 + 8, 1 + id as u64);
         set(OFFSETS + 8 * id as u64, CARRY + SLOT_DISTANCE * id as u64);
         let slot = SLOTS + SLOT_DISTANCE * id as u64;
         // A stack with a limit is one word on: top, limit 3, count. A ring's head is 64 bytes on.

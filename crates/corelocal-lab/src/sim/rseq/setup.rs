@@ -69,7 +69,9 @@ fn operands(code: &Code) -> Option<BTreeMap<usize, Role>> {
     }
     let mut factory = InstructionInfoFactory::new();
     for of in inside.iter().skip(if locates { 6 } else { 2 }) {
-        let has_memory = (0..of.op_count()).any(|operand| of.op_kind(operand) == OpKind::Memory);
+        // `lea` computes with numbers.
+        let has_memory = of.mnemonic() != Mnemonic::Lea
+            && (0..of.op_count()).any(|operand| of.op_kind(operand) == OpKind::Memory);
         let [base, index] =
             [of.memory_base(), of.memory_index()].map(|part| number(part).filter(|_| has_memory));
         let is_new = |register: &Option<usize>| register.is_some_and(|register| !written[register]);
@@ -134,8 +136,8 @@ pub(super) fn find(code: &Code) -> Result<Vec<Setup>, String> {
     let mut found: BTreeMap<(u64, bool), (usize, Setup)> = BTreeMap::new();
     let mut why = String::new();
     let room = |id: usize| SEGMENTS + SEGMENT * id as u64;
-    let firsts: [&dyn Fn(usize) -> u64; 6] =
-        [&|_| 1, &|_| 2, &|_| 0, &|id| room(id) + 8, &|id| room(id) + SEGMENT, &|_| 3];
+    let firsts: [&dyn Fn(usize) -> u64; 7] =
+        [&|_| 1, &|_| 2, &|_| 0, &|id| room(id) + 8, &|id| room(id) + SEGMENT, &|_| 3, &room];
     let choices = 3_usize.pow(numbers.len().min(4) as u32);
     for first in firsts {
         for choice in 0..choices {
@@ -168,7 +170,10 @@ pub(super) fn find(code: &Code) -> Result<Vec<Setup>, String> {
             let registers = [of(0), of(1)];
             let setup =
                 Setup { registers, words, locates: has(Role::Id), has_pointer: has(Role::Pointer) };
-            match alone(code, &setup.registers[0], &mut setup.words.clone(), 0) {
+            // What one of the ids cannot use is not meant.
+            let of_other = alone(code, &setup.registers[1], &mut setup.words.clone(), 1);
+            let end = alone(code, &setup.registers[0], &mut setup.words.clone(), 0);
+            match of_other.and(end) {
                 Ok(end) => {
                     // The shortest way to each end, and the longest to the commit.
                     let short = found

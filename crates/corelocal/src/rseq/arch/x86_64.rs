@@ -31,7 +31,7 @@ use core::arch::asm;
 use core::arch::x86_64::__m128i;
 use core::mem::MaybeUninit;
 
-use crate::rseq::{Exit, Index, Loaded, Popped, SEGMENT, Slots, Yielded};
+use crate::rseq::{Exit, Index, Loaded, Popped, SEGMENT, Slots, TRACE_BUFFER, Yielded};
 
 macro_rules! prologue {
     () => {
@@ -91,7 +91,7 @@ macro_rules! epilogue {
 /// A store before the commit to memory that other threads do not read until then. It is declared, so that `corelocal
 /// check` does not warn of it.
 macro_rules! prepare {
-    ($store:literal) => {
+    ($store:expr) => {
         concat!(
             "38:\n",
             ".pushsection __rseq_prepare, \"a\", @progbits\n",
@@ -666,6 +666,145 @@ pub(crate) unsafe fn queue_link(
         "mov qword ptr [{scratch}], {past}";
         first = in(reg) first, past = in(reg) past, segment = const SEGMENT,
         end = out(reg) _, link = out(reg) _,
+    )
+}
+
+/// For trace buffers: loads the buffer's address into `scratch`.
+macro_rules! trace_buffer {
+    () => {
+        concat!(
+            "mov {scratch}, qword ptr [{scratch}]\n",
+            "test {scratch}, {scratch}\n",
+            "jz 36f\n",
+        )
+    };
+}
+
+/// Leaves for `mismatch` if another thread or cpu was the last to append.
+macro_rules! trace_owner {
+    () => {
+        concat!(
+            "mov {used:e}, dword ptr fs:[{area} + 4]\n",
+            "add {used}, {thread}\n",
+            "cmp qword ptr [{scratch} + 8], {used}\n",
+            "jne 36f\n",
+        )
+    };
+}
+
+/// Reserves the words of a record, with so many bytes besides: `used` is their offset, `next` the one behind.
+macro_rules! trace_reserve {
+    ($besides:literal) => {
+        concat!(
+            "mov {used}, qword ptr [{scratch}]\n",
+            "lea {next}, [{used} + 8*{n} + ",
+            $besides,
+            "]\n",
+            "cmp {next}, {limit}\n",
+            "ja 36f\n",
+            "add {used}, {scratch}\n",
+        )
+    };
+}
+
+/// Copies the words of a record behind `$besides` bytes. Changes rax and rdx.
+macro_rules! trace_copy {
+    ($besides:literal) => {
+        concat!(
+            "mov rdx, {n}\n",
+            "37:\n",
+            "mov rax, qword ptr [{from} + 8*rdx - 8]\n",
+            prepare!(concat!("mov qword ptr [{used} + 8*rdx - 8 + ", $besides, "], rax")),
+            "sub rdx, 1\n",
+            "jnz 37b\n",
+        )
+    };
+}
+
+/// Section `trace_push`. It names rax and rdx, which unoptimised code copies afterwards, so the exits clear what it
+/// changes.
+///
+/// # Safety
+/// - The conditions of [`crate::rseq::trace_push`] hold.
+#[inline(always)]
+pub(crate) unsafe fn trace_push(
+    index: Index,
+    object: &Slots,
+    thread: u64,
+    from: *const MaybeUninit<u64>,
+    n: u64,
+) -> Exit {
+    section!(
+        index,
+        object,
+        trace_buffer!(),
+        trace_owner!(),
+        trace_reserve!("8"),
+        "rdtsc",
+        prepare!("mov dword ptr [{used}], eax"),
+        prepare!("mov dword ptr [{used} + 4], edx"),
+        trace_copy!("8"),
+        "mov qword ptr [{scratch}], {next}";
+        yields "xor eax, eax; xor edx, edx; xor {used:e}, {used:e}; xor {next:e}, {next:e}";
+        thread = in(reg) thread, from = in(reg) from, n = in(reg) n, limit = const TRACE_BUFFER,
+        used = out(reg) _, next = out(reg) _, out("rax") _, out("rdx") _,
+    )
+}
+
+/// Section `trace_push_at`.
+///
+/// # Safety
+/// - The conditions of [`crate::rseq::trace_push_at`] hold.
+#[inline(always)]
+pub(crate) unsafe fn trace_push_at(
+    index: Index,
+    object: &Slots,
+    thread: u64,
+    from: *const MaybeUninit<u64>,
+    n: u64,
+) -> Exit {
+    section!(
+        index,
+        object,
+        trace_buffer!(),
+        trace_owner!(),
+        trace_reserve!("0"),
+        trace_copy!("0"),
+        "mov qword ptr [{scratch}], {next}";
+        yields "xor eax, eax; xor edx, edx; xor {used:e}, {used:e}; xor {next:e}, {next:e}";
+        thread = in(reg) thread, from = in(reg) from, n = in(reg) n, limit = const TRACE_BUFFER,
+        used = out(reg) _, next = out(reg) _, out("rax") _, out("rdx") _,
+    )
+}
+
+/// Section `trace_context`. The commit is one instruction, so an abort leaves both words or none. Other cpus read `used`
+/// only.
+///
+/// # Safety
+/// - The conditions of [`crate::rseq::trace_context`] hold.
+#[inline(always)]
+pub(crate) unsafe fn trace_context(
+    index: Index,
+    object: &Slots,
+    owner: u64,
+    from: *const MaybeUninit<u64>,
+    n: u64,
+) -> Exit {
+    section!(
+        index,
+        object,
+        trace_buffer!(),
+        trace_reserve!("0"),
+        trace_copy!("0"),
+        "movq {both}, {next}",
+        "movq {high}, {owner}",
+        "punpcklqdq {both}, {high}",
+        "movaps xmmword ptr [{scratch}], {both}";
+        yields "xor eax, eax; xor edx, edx; xor {used:e}, {used:e}; xor {next:e}, {next:e}; \
+            xorps {both}, {both}; xorps {high}, {high}";
+        owner = in(reg) owner, from = in(reg) from, n = in(reg) n, limit = const TRACE_BUFFER,
+        used = out(reg) _, next = out(reg) _, out("rax") _, out("rdx") _,
+        both = out(xmm_reg) _, high = out(xmm_reg) _,
     )
 }
 

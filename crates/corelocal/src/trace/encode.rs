@@ -1,0 +1,202 @@
+//! Fields of events, as bytes of a record.
+//!
+//! # Invariants
+//! 1. The encoder writes within its words, and cuts what is longer.
+//! 2. The words of a finished record are initialised. The first four bytes of fields lie in the upper half of the first word, whose lower half is written last.
+
+use core::mem::MaybeUninit;
+
+use super::format::{MOST_WORDS, Type, WAS_CUT};
+
+/// Where fields begin, in bytes.
+const FIRST: usize = 4;
+
+/// A record in the making: its words without the time.
+pub struct Encoder {
+    words: [MaybeUninit<u64>; MOST_WORDS],
+    /// Bytes in use.
+    at: usize,
+}
+
+impl Encoder {
+    /// A record without fields.
+    #[inline(always)]
+    #[allow(clippy::new_without_default, reason = "of the macro alone")]
+    pub const fn new() -> Encoder {
+        Encoder { words: [MaybeUninit::uninit(); MOST_WORDS], at: FIRST }
+    }
+
+    #[inline(always)]
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) {
+        if self.at + N <= 8 * MOST_WORDS {
+            // SAFETY: within the words (1).
+            unsafe {
+                self.words.as_mut_ptr().cast::<u8>().add(self.at).cast::<[u8; N]>().write(bytes)
+            };
+            self.at += N;
+        }
+    }
+
+    /// A length, and as many bytes as there is room for.
+    #[inline]
+    fn put_some(&mut self, bytes: &[u8]) {
+        let room = (8 * MOST_WORDS).saturating_sub(self.at + 2);
+        let len = bytes.len().min(room);
+        let cut = if len < bytes.len() { WAS_CUT } else { 0 };
+        self.put((len as u16 | cut).to_le_bytes());
+        if len > 0 {
+            // SAFETY: as many bytes as there is room for behind the length (1).
+            unsafe {
+                let to = self.words.as_mut_ptr().cast::<u8>().add(self.at);
+                core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len);
+            }
+            self.at += len;
+        }
+    }
+
+    /// The words, the first of which names the site.
+    #[inline(always)]
+    pub(super) fn finish(&mut self, site: u16) -> &[MaybeUninit<u64>] {
+        while self.at % 8 != 0 {
+            self.put([0]);
+        }
+        let n = self.at / 8;
+        let first = u32::from(site) | (n as u32) << 16;
+        let words = self.words.as_mut_ptr();
+        // SAFETY: the lower half of the first word (2).
+        unsafe { words.cast::<u32>().write(first.to_le()) };
+        // SAFETY: at most as many as there are (1).
+        unsafe { core::slice::from_raw_parts(words, n) }
+    }
+}
+
+/// A value that an event can have as a field.
+///
+/// Sealed: the types are those of [`Type`].
+pub trait Field: sealed::Sealed {
+    /// The type in the recording.
+    const TYPE: Type;
+
+    #[doc(hidden)]
+    fn put(&self, into: &mut Encoder);
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! numbers {
+    ($($type:ty: $of:ident;)+) => {
+        $(
+            impl sealed::Sealed for $type {}
+            impl Field for $type {
+                const TYPE: Type = Type::$of;
+
+                #[inline(always)]
+                fn put(&self, into: &mut Encoder) {
+                    into.put(self.to_le_bytes());
+                }
+            }
+        )+
+    };
+}
+
+numbers! {
+    u8: U8;
+    u16: U16;
+    u32: U32;
+    u64: U64;
+    i8: I8;
+    i16: I16;
+    i32: I32;
+    i64: I64;
+    f32: F32;
+    f64: F64;
+}
+
+#[cfg(target_pointer_width = "64")]
+numbers! {
+    usize: U64;
+    isize: I64;
+}
+
+impl sealed::Sealed for bool {}
+impl Field for bool {
+    const TYPE: Type = Type::Bool;
+
+    #[inline(always)]
+    fn put(&self, into: &mut Encoder) {
+        into.put([u8::from(*self)]);
+    }
+}
+
+impl sealed::Sealed for str {}
+impl Field for str {
+    const TYPE: Type = Type::Str;
+
+    #[inline]
+    fn put(&self, into: &mut Encoder) {
+        into.put_some(self.as_bytes());
+    }
+}
+
+impl sealed::Sealed for [u8] {}
+impl Field for [u8] {
+    const TYPE: Type = Type::Bytes;
+
+    #[inline]
+    fn put(&self, into: &mut Encoder) {
+        into.put_some(self);
+    }
+}
+
+impl<T: Field + ?Sized> sealed::Sealed for &T {}
+impl<T: Field + ?Sized> Field for &T {
+    const TYPE: Type = T::TYPE;
+
+    #[inline(always)]
+    fn put(&self, into: &mut Encoder) {
+        T::put(self, into);
+    }
+}
+
+/// The type of a field's value, for the macro.
+#[doc(hidden)]
+pub const fn type_of<T: Field + ?Sized>(_: &T) -> Type {
+    T::TYPE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_packed() {
+        let mut encoder = Encoder::new();
+        7_u32.put(&mut encoder);
+        assert_eq!(encoder.finish(5).len(), 1);
+        true.put(&mut encoder);
+        (-1_i16).put(&mut encoder);
+        let words = encoder.finish(5);
+        assert_eq!(words.len(), 2);
+        // SAFETY: both words were written, the second one with zeros at its end.
+        let words = unsafe { [words[0].assume_init(), words[1].assume_init()] };
+        assert_eq!(words, [7 << 32 | 2 << 16 | 5, 0xff_ff01]);
+    }
+
+    #[test]
+    fn long_strings_are_cut() {
+        let mut encoder = Encoder::new();
+        let long = [b'x'; 1000];
+        long[..].put(&mut encoder);
+        // There is no room any more.
+        7_u64.put(&mut encoder);
+        "".put(&mut encoder);
+        assert_eq!(encoder.finish(1).len(), MOST_WORDS);
+        assert_eq!(encoder.at, 8 * MOST_WORDS);
+        let length = encoder.words.as_ptr().cast::<u8>().wrapping_add(FIRST).cast::<u16>();
+        // SAFETY: written by `put_some`.
+        let length = unsafe { length.read_unaligned() };
+        assert_eq!(length, (8 * MOST_WORDS - FIRST - 2) as u16 | WAS_CUT);
+    }
+}

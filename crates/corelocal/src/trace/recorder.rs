@@ -1,0 +1,232 @@
+//! Recording an event: one critical section, and what makes its buffer ready.
+//!
+//! # Data flow
+//! ```text
+//!   record    trace_push: the core's buffer has room, and this thread was the last one there ─▶ done
+//!   otherwise, in `record_cold`:
+//!     another thread, or another cpu      trace_context: a record of thread and cpu, then again
+//!     no buffer, or a full one            begin another; store_if_equal in the core's word; then again
+//!     no critical sections, or too many   a lane: a buffer that the thread takes for itself while it appends
+//!       aborts
+//!     no buffer to begin                  lost, and counted
+//! ```
+//! # Invariants
+//! 1. No thread waits for another one: each step takes effect at once, or another way is taken.
+//! 2. A lane's buffer is in the table, or in the hands of one thread. A signal handler that interrupts that thread finds
+//!    another lane.
+
+use core::mem::MaybeUninit;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+
+use super::encode::Encoder;
+use super::format::{BUFFER_LEN, CONTEXT, MOST_WORDS};
+use super::memory::{Buffer, Recording, SLOTS, STAMPED};
+use super::site::{self, Site};
+use super::{Lost, StartError};
+use crate::cid::private::Sealed as _;
+use crate::cid::{self, Cid};
+use crate::clock::Ticks;
+use crate::rseq::{self, Exit};
+use crate::sys::{thread_id, thread_serial};
+
+/// Bits for the cpu in what names a thread on a cpu.
+const CPU_BITS: u32 = 13;
+const LIMIT: u64 = BUFFER_LEN as u64;
+const _: () = assert!(BUFFER_LEN == rseq::TRACE_BUFFER);
+/// How often a buffer is made ready for one event.
+const ATTEMPTS: u32 = 16;
+
+/// Threads without critical sections leave their buffers here for the next one.
+static LANES: [AtomicPtr<Buffer>; 16] = [const { AtomicPtr::new(null_mut()) }; 16];
+
+/// The number of the calling thread, with room for the cpu's. `None` where threads have no words of their own.
+#[inline(always)]
+fn thread() -> Option<u64> {
+    thread_serial::current().map(|serial| serial << CPU_BITS)
+}
+
+/// Records an event of a registered site that is on.
+#[doc(hidden)]
+#[inline(always)]
+pub fn record(site: &'static Site, encoder: &mut Encoder) {
+    let Some(number) = site.number() else { return };
+    let words = encoder.finish(number);
+    let exit = match thread() {
+        // SAFETY: the slots of `STAMPED` lead to buffers of `LIMIT` bytes that sections under their ids write only.
+        Some(thread) => unsafe {
+            rseq::trace_push(Cid::index(), &STAMPED, thread, words.as_ptr(), words.len() as u64)
+        },
+        None => Exit::COLD,
+    };
+    if !exit.is_straight() {
+        record_cold(site, words);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn record_cold(site: &'static Site, words: &[MaybeUninit<u64>]) {
+    let Some(recording) = Recording::here() else {
+        // A child of a process that records.
+        return site::all().for_each(|site| site.switch(false));
+    };
+    let mut all = [MaybeUninit::uninit(); MOST_WORDS + 1];
+    let len = words.len().min(MOST_WORDS) + 1;
+    all[1..len].copy_from_slice(&words[..len - 1]);
+    let all = &mut all[..len];
+    for _ in 0..ATTEMPTS {
+        let Some(thread) = thread() else { break };
+        let pushed = match STAMPED.base().is_null() {
+            // The time is read within the section: a preemption before it makes no difference.
+            false => rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
+                // SAFETY: as in `record`.
+                unsafe {
+                    rseq::trace_push(Cid::index(), &STAMPED, thread, words.as_ptr(), len as u64 - 1)
+                }
+            }),
+            true => run(all, |from, n| {
+                // SAFETY: as in `record`.
+                unsafe { rseq::trace_push_at(Cid::index(), &SLOTS, thread, from, n) }
+            }),
+        };
+        match pushed {
+            None => break,
+            Some(exit) if exit.is_committed() => return,
+            Some(_) => {
+                if !make_ready(&recording, thread, len) {
+                    return lose(&recording, site, Lost::NoBuffer);
+                }
+            }
+        }
+    }
+    if !push_by_lane(&recording, all) {
+        lose(&recording, site, Lost::NoBuffer);
+    }
+}
+
+fn lose(recording: &Recording, site: &Site, why: Lost) {
+    recording.count_lost(why);
+    site.count_lost();
+}
+
+/// Runs a section on words, of which the first one becomes the time. `None`: no section can run.
+fn run(
+    words: &mut [MaybeUninit<u64>],
+    section: impl Fn(*const MaybeUninit<u64>, u64) -> Exit,
+) -> Option<Exit> {
+    rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
+        words[0] = MaybeUninit::new(Ticks::now().as_raw());
+        section(words.as_ptr(), words.len() as u64)
+    })
+}
+
+/// Makes this core's buffer ready for a record of so many words of the calling thread. False: there is no buffer.
+fn make_ready(recording: &Recording, thread: u64, words: usize) -> bool {
+    let Some(offset) = cid::offset_of_this_thread::<Cid>() else { return true };
+    let slot = SLOTS.base().wrapping_add(offset as usize);
+    // SAFETY: the first word of a slot, all of which are mapped. It is a hint: the thread may run elsewhere by now.
+    let old = unsafe { &*slot.cast::<AtomicU64>() }.load(Ordering::Relaxed);
+    // SAFETY: 0, or a buffer, which stays.
+    let buffer = unsafe { core::ptr::with_exposed_provenance::<Buffer>(old as usize).as_ref() };
+    let (mut context, cpu) = context();
+    let needed = 8 * (words + context.len()) as u64;
+    if buffer.is_some_and(|buffer| buffer.used.load(Ordering::Relaxed) + needed <= LIMIT) {
+        let owner = thread + u64::from(cpu);
+        let pushed = run(&mut context, |from, n| {
+            // SAFETY: as in `record`.
+            unsafe { rseq::trace_context(Cid::index(), &SLOTS, owner, from, n) }
+        });
+        if pushed.is_none_or(Exit::is_committed) {
+            return true;
+        }
+    }
+    let Some(new) = recording.begin() else { return false };
+    let address = core::ptr::from_ref(new).expose_provenance() as u64;
+    let stored = rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
+        // SAFETY: the slot's first word is written by sections only.
+        unsafe { rseq::store_if_equal(Cid::index(), &SLOTS, old, address) }
+    });
+    match (stored.is_some_and(Exit::is_committed), buffer) {
+        (true, Some(full)) => full.release(),
+        (true, None) => {}
+        (false, _) => new.release(),
+    }
+    true
+}
+
+/// A record of the calling thread: its id, its cpu, its name; and the cpu. The first word is for the time.
+fn context() -> ([MaybeUninit<u64>; 5], u32) {
+    let mut name = [0_u64; 2];
+    // SAFETY: room for 16 bytes, which the kernel ends by a zero.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    // SAFETY: no preconditions.
+    let cpu = unsafe { libc::sched_getcpu() } as u32;
+    let first = u64::from(cpu) << 32 | 4 << 16 | u64::from(CONTEXT);
+    let words = [0, first, thread_id::current().into(), name[0], name[1]];
+    (words.map(MaybeUninit::new), cpu)
+}
+
+/// Appends a record to a buffer that no other thread has meanwhile.
+fn push_by_lane(recording: &Recording, words: &mut [MaybeUninit<u64>]) -> bool {
+    let tid = u64::from(thread_id::current());
+    let first = tid as usize % LANES.len();
+    let lanes = || LANES[first..].iter().chain(&LANES[..first]);
+    // Acquire: partner is the Release below. (2)
+    let taken = lanes().find_map(|lane| {
+        // SAFETY: null, or a buffer, which stays.
+        unsafe { lane.swap(null_mut(), Ordering::Acquire).as_ref() }
+    });
+    let Some(mut buffer) = taken.or_else(|| recording.begin()) else { return false };
+    let (mut context, cpu) = context();
+    if buffer.used.load(Ordering::Relaxed) + 8 * (words.len() + context.len()) as u64 > LIMIT {
+        let Some(new) = recording.begin() else { return false };
+        core::mem::replace(&mut buffer, new).release();
+    }
+    let owner = (tid << CPU_BITS) + u64::from(cpu);
+    if buffer.owner.load(Ordering::Relaxed) != owner {
+        append(buffer, &mut context);
+        buffer.owner.store(owner, Ordering::Relaxed);
+    }
+    append(buffer, words);
+    let this = core::ptr::from_ref(buffer).cast_mut();
+    let is_kept = lanes().any(|lane| {
+        // Release: partner is the Acquire above.
+        lane.compare_exchange(null_mut(), this, Ordering::Release, Ordering::Relaxed).is_ok()
+    });
+    if !is_kept {
+        buffer.release();
+    }
+    true
+}
+
+/// Appends a record to a buffer of the calling thread that has room for it.
+fn append(buffer: &Buffer, words: &mut [MaybeUninit<u64>]) {
+    words[0] = MaybeUninit::new(Ticks::now().as_raw());
+    let used = buffer.used.load(Ordering::Relaxed);
+    for (nth, word) in words.iter().enumerate() {
+        // SAFETY: the words of a finished record are initialised, as are those of `context`.
+        let word = unsafe { word.assume_init() };
+        buffer.word(used as usize / 8 + nth).store(word, Ordering::Relaxed);
+    }
+    // Release: partner is the Acquire in `dump`.
+    buffer.used.store(used + 8 * words.len() as u64, Ordering::Release);
+}
+
+/// Starts a recording, with all sites on.
+pub(super) fn start(buffers: usize) -> Result<(), StartError> {
+    let recording = Recording::make(buffers)?;
+    // Partner: the fence in `Site::register`.
+    fence(Ordering::SeqCst);
+    site::all().for_each(|site| {
+        recording.describe(site);
+        site.switch(true);
+    });
+    Ok(())
+}
+
+/// Describes the site in the recording. False: there is none.
+pub(super) fn describe(site: &Site) -> bool {
+    let recording = Recording::here();
+    recording.inspect(|recording| recording.describe(site)).is_some()
+}

@@ -1,0 +1,176 @@
+//! Call sites: the places in a program that record an event.
+//!
+//! A site is a static. It registers itself when it is first reached: it gets a number, joins a list, and is described in
+//! the recording. Threads that come at the same time, and signal handlers, all do so, with the same result: none waits for
+//! another one, and no event is lost.
+//!
+//! ```text
+//!   state   0           new
+//!           1 to 4095   on: its number
+//!           OFF | n     off
+//!           OFF         off, without a number: there are too many sites
+//! ```
+//! # Invariants
+//! 1. A number, once drawn, belongs to the site for the life of the process and its children.
+//! 2. A site is on the list from when it has a number. The list only grows; sites are never unloaded (`sys/nodelete.rs`).
+//! 3. The number and the text of a site are complete before it is on the list.
+
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+
+use super::format::{MOST_SITES, SITE_LEN, SITE_TEXT, Type};
+use super::recorder;
+
+const OFF: u32 = 1 << 31;
+const TEXT_LEN: usize = SITE_LEN - SITE_TEXT;
+
+/// A place in the program that records an event: see [`event!`](crate::event).
+pub struct Site {
+    state: AtomicU32,
+    number: AtomicU32,
+    len: AtomicU32,
+    name: &'static str,
+    next: AtomicPtr<Site>,
+    lost: AtomicU64,
+    text: [AtomicU8; TEXT_LEN],
+}
+
+/// The site that was registered last.
+static LAST: AtomicPtr<Site> = AtomicPtr::new(null_mut());
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+impl Site {
+    #[doc(hidden)]
+    pub const fn new(name: &'static str) -> Site {
+        Site {
+            state: AtomicU32::new(0),
+            number: AtomicU32::new(0),
+            len: AtomicU32::new(0),
+            name,
+            next: AtomicPtr::new(null_mut()),
+            lost: AtomicU64::new(0),
+            text: [const { AtomicU8::new(0) }; TEXT_LEN],
+        }
+    }
+
+    /// Whether the event may be recorded: the site is on, or new.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn is_wanted(&self) -> bool {
+        // Relaxed: a switch takes effect some time later.
+        self.state.load(Ordering::Relaxed) & OFF == 0
+    }
+
+    /// The number, if the site is on and not new.
+    #[inline(always)]
+    pub(super) fn number(&self) -> Option<u16> {
+        let state = self.state.load(Ordering::Relaxed);
+        (state.wrapping_sub(1) < MOST_SITES as u32).then_some(state as u16)
+    }
+
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn is_new(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == 0
+    }
+
+    /// The event's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// How many of its events were lost.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_lost(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Registers a new site with these fields.
+    #[doc(hidden)]
+    #[cold]
+    #[inline(never)]
+    pub fn register(&'static self, fields: &[(&str, Type)]) {
+        let mut len = self.put(0, self.name.as_bytes());
+        for (name, of) in fields {
+            if len + 2 + name.len() <= TEXT_LEN {
+                len = self.put(len, &[b'\n', *of as u8]);
+                len = self.put(len, name.as_bytes());
+            }
+        }
+        self.len.store(len as u32, Ordering::Relaxed);
+        let new = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
+        // Release: partner is the Acquire in `all`, by the list.
+        let drawn = self.number.compare_exchange(0, new, Ordering::Release, Ordering::Relaxed);
+        let (number, is_first) = (drawn.err().unwrap_or(new), drawn.is_ok());
+        if number as usize > MOST_SITES {
+            return self.state.store(OFF, Ordering::Relaxed);
+        }
+        if is_first {
+            self.join();
+        }
+        let is_on = recorder::describe(self);
+        let state = if is_on { number } else { OFF | number };
+        // Another thread may have been faster, and the site was switched meanwhile.
+        let _ = self.state.compare_exchange(0, state, Ordering::Relaxed, Ordering::Relaxed);
+        // Partner: the fence in `start`. Either this sees the recording, or `start` sees that the site is off.
+        fence(Ordering::SeqCst);
+        // The first one may have joined the list after `start` went through it.
+        if if is_on { is_first } else { recorder::describe(self) } {
+            self.switch(true);
+        }
+    }
+
+    /// Joins the list.
+    fn join(&'static self) {
+        let mut last = LAST.load(Ordering::Relaxed);
+        loop {
+            self.next.store(last, Ordering::Relaxed);
+            let this = core::ptr::from_ref(self).cast_mut();
+            // Release: partner is the Acquire in `all`; all but the state is set (3).
+            match LAST.compare_exchange_weak(last, this, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => last = now,
+            }
+        }
+    }
+
+    /// Appends bytes to the text, as many as fit. Returns where it ends.
+    fn put(&self, at: usize, bytes: &[u8]) -> usize {
+        let room = TEXT_LEN - at;
+        for (to, byte) in self.text[at..].iter().zip(bytes) {
+            to.store(*byte, Ordering::Relaxed);
+        }
+        at + bytes.len().min(room)
+    }
+
+    /// The number and the text of a registered site.
+    pub(super) fn description(&self) -> (u16, &[AtomicU8]) {
+        let number = self.number.load(Ordering::Relaxed) as u16;
+        (number, &self.text[..self.len.load(Ordering::Relaxed) as usize])
+    }
+
+    /// Switches a registered site on or off.
+    pub(super) fn switch(&self, is_on: bool) {
+        let (set, clear) = if is_on { (0, OFF) } else { (OFF, 0) };
+        // Relaxed: a switch takes effect some time later.
+        let _ = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| {
+            let has_number = state & !OFF != 0;
+            has_number.then_some(state & !clear | set)
+        });
+    }
+}
+
+/// All registered sites.
+pub(super) fn all() -> impl Iterator<Item = &'static Site> {
+    // Acquire: partner is the Release in `register`.
+    let last = LAST.load(Ordering::Acquire);
+    // SAFETY: null, or a site on the list, which is a static (2).
+    let first = unsafe { last.as_ref() };
+    core::iter::successors(first, |site| {
+        // SAFETY: as above.
+        unsafe { site.next.load(Ordering::Relaxed).as_ref() }
+    })
+}

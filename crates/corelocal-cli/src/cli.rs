@@ -38,6 +38,8 @@ pub enum Command {
     Heap(HeapArgs),
     /// Run a program with another malloc, and show its time and memory, also beside other mallocs
     Run(RunArgs),
+    /// Show a recording of the library's tracer
+    Trace(TraceArgs),
     /// Show the clock's back-ends (cost, agreement, drift), or a published clock
     Clock(ClockArgs),
     /// Publish this machine's clock and its error bound in memory that other processes read
@@ -166,6 +168,40 @@ pub enum LabCommand {
     Simulate(SimulateArgs),
     /// Show how many concurrency ids and how much per-core memory a process uses, under each kernel's policy
     Plan(PlanArgs),
+}
+
+/// Arguments of `trace`.
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: TraceCommand,
+}
+
+/// What `trace` does.
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    /// Show the events of a recording, in the order of time
+    View(ViewArgs),
+}
+
+/// Arguments of `trace view`.
+#[derive(Debug, Args)]
+pub struct ViewArgs {
+    /// A file that corelocal::trace::dump wrote
+    pub file: PathBuf,
+    /// Only events whose names begin so
+    #[arg(long, value_name = "PREFIX")]
+    pub name: Option<String>,
+    /// Only events of a thread: its id, or its name
+    #[arg(long, value_name = "THREAD")]
+    pub thread: Option<String>,
+    /// Only the last events
+    #[arg(long, value_name = "N")]
+    pub last: Option<usize>,
+    /// Print JSON, an object in each line
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `lab run`.

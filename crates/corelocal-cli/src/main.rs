@@ -4,7 +4,7 @@
 //! that could not be written, a fault that `check`, `torture` or `lab` found, a clock that is not to be
 //! believed or cannot be published); 2 the command line is wrong;
 //! 3 `check` or `heap` could not read a file, `torture` cannot be tried here, or `locks` cannot look at the
-//! process, `lab` did not see all states. `locks` and `heap` give back the exit code of the program that they ran; `run` too, or ends by the
+//! process, `lab` did not see all states, `trace` left out parts of a damaged file. `locks` and `heap` give back the exit code of the program that they ran; `run` too, or ends by the
 //! signal that ended the program. `run` and `heap` give 125 to 127 as env(1) does.
 
 mod bench;
@@ -25,6 +25,7 @@ mod report;
 mod run;
 mod tables;
 mod torture;
+mod trace;
 mod units;
 
 use std::process::ExitCode;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         cli::Command::Heap(args) => heap::run(&args),
         cli::Command::Clockd(args) => clockd::run(&args),
         cli::Command::Run(args) => run::run(&args),
+        cli::Command::Trace(args) => trace::run(&args),
         cli::Command::ClockObserver(args) => clock::observe(&args),
         cli::Command::Victim(args) => torture::victim(&args),
         cli::Command::Child(args) => measure::child(&args),

@@ -24,6 +24,7 @@ mod recorder;
 pub mod remote;
 pub mod rwlocks;
 pub mod sched;
+pub mod trace;
 
 use std::fmt;
 
@@ -56,6 +57,7 @@ pub fn all() -> &'static [&'static dyn Table] {
         &clock::convert::ClockConvert,
         &clock::pages::ClockPage,
         &clock::pvclock::Pvclock,
+        &trace::Trace,
         &sched::Messaging::PROCESSES,
         &sched::Messaging::THREADS,
         &sched::ids::Ids,

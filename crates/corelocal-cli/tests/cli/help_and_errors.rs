@@ -4,7 +4,7 @@ use crate::corelocal;
 
 #[test]
 fn help_and_errors() {
-    let cases: [(&str, &[&str]); 21] = [
+    let cases: [(&str, &[&str]); 22] = [
         ("help", &["--help"]),
         ("help_doctor", &["doctor", "--help"]),
         ("help_report", &["report", "--help"]),
@@ -14,6 +14,7 @@ fn help_and_errors() {
         ("help_clockd", &["clockd", "--help"]),
         ("help_locks", &["locks", "--help"]),
         ("help_lab_explore", &["lab", "explore", "--help"]),
+        ("help_trace_view", &["trace", "view", "--help"]),
         ("help_run", &["run", "--help"]),
         ("help_heap", &["heap", "--help"]),
         ("no_heap", &["heap", "no.heap"]),

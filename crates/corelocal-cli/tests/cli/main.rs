@@ -26,6 +26,7 @@ mod run_ends;
 mod run_inside;
 mod tables;
 mod torture;
+mod trace;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -1,0 +1,74 @@
+//! Reads recordings of [`corelocal::trace`]: events in the order of time.
+//!
+//! ```no_run
+//! let bytes = std::fs::read("server.trace")?;
+//! let recording = corelocal_trace::Recording::parse(bytes)?;
+//! for event in recording.events() {
+//!     println!("{} {} {:?}", event.time, event.name, event.fields);
+//! }
+//! for problem in recording.problems() {
+//!     eprintln!("{problem}");
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Invariants
+//! 1. Nothing in a file is believed: each number is checked once, where it is read. A damaged part is left out, and is
+//!    reported by its place; what is whole is delivered.
+//! 2. The memory in use is that of the file, and a few words for each of its buffers and sites.
+//!
+//! The layout is in [`corelocal::trace::format`].
+
+#![forbid(unsafe_code)]
+
+mod clock;
+mod events;
+mod file;
+
+use std::fmt;
+
+pub use events::{Event, Events, Value};
+pub use file::{Recording, Site};
+
+/// Why a file cannot be read at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ParseError {
+    /// It does not begin as a recording does.
+    NotARecording,
+    /// It ends within the header.
+    TooShort {
+        /// Its length in bytes.
+        len: usize,
+    },
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ParseError::NotARecording => f.write_str(
+                "not a recording of corelocal's tracer: corelocal::trace::dump writes one",
+            ),
+            ParseError::TooShort { len } => {
+                write!(f, "a recording of {len} bytes, which ends within its header")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+/// A part of a file that was left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it begins, in bytes.
+    pub at: usize,
+    /// What is wrong with it.
+    pub what: &'static str,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at byte {}: {}", self.at, self.what)
+    }
+}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use corelocal_lab::torture::{Selection, Share};
 
 /// Show, measure and check the fast paths of this machine's kernel.
@@ -183,6 +183,28 @@ pub struct TraceArgs {
 pub enum TraceCommand {
     /// Show the events of a recording, in the order of time
     View(ViewArgs),
+    /// Write a recording in another format
+    Export(ExportArgs),
+}
+
+/// Arguments of `trace export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// A file that corelocal::trace::dump wrote
+    pub file: PathBuf,
+    /// The format: chrome-json opens in ui.perfetto.dev
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::ChromeJson)]
+    pub to: Format,
+    /// The file to write [default: FILE.json]
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// A format of other programs.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Format {
+    /// Chrome's JSON.
+    ChromeJson,
 }
 
 /// Arguments of `trace view`.

@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chrome;
 mod clock;
 mod events;
 mod file;

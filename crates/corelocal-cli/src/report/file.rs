@@ -7,7 +7,7 @@
 //!   through that descriptor.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind};
 use std::os::fd::FromRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
@@ -30,14 +30,25 @@ enum Destination {
 /// # Errors
 /// What the kernel refuses. A regular file is then as it was.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    write_with(path, |to| to.write_all(content))
+}
+
+/// Writes a file by a function, which is given where to write.
+///
+/// # Errors
+/// What the kernel refuses, or the function returns. A regular file is then as it was.
+pub fn write_with<T>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn io::Write) -> io::Result<T>,
+) -> io::Result<T> {
     match find(path)? {
-        Destination::Direct => File::options().write(true).open(path)?.write_all(content),
-        Destination::Descriptor(mut file) => file.write_all(content),
+        Destination::Direct => write(&mut File::options().write(true).open(path)?),
+        Destination::Descriptor(mut file) => write(&mut file),
         Destination::File(path) => {
             let mut draft = draft(&path)?;
-            draft.write_all(content)?;
+            let written = write(&mut draft)?;
             draft.persist(&path)?;
-            Ok(())
+            Ok(written)
         }
     }
 }
@@ -113,6 +124,7 @@ fn draft(path: &Path) -> io::Result<NamedTempFile> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
     use std::os::fd::AsRawFd as _;
     use std::os::unix::fs::symlink;
 

@@ -10,30 +10,18 @@ use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
-use corelocal_lab::input;
-use corelocal_trace::{Event, Recording, Value};
+use corelocal_trace::{Event, Value};
 
+use super::{UNREADABLE, open, tell_problems};
 use crate::cli::ViewArgs;
-use crate::output::{self, complain, one_line, remark};
+use crate::output::{self, one_line};
 
-const UNREADABLE: u8 = 3;
 /// Lines that are printed at once.
 const LINES: usize = 4096;
-/// Problems that are told one by one.
-const TOLD: usize = 10;
 
 /// The command.
 pub fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
-    let name = output::path_line(&args.file);
-    let read = input::read(&args.file, input::MOST).map_err(|error| error.to_string());
-    let recording =
-        match read.and_then(|bytes| Recording::parse(bytes).map_err(|error| error.to_string())) {
-            Ok(recording) => recording,
-            Err(why) => {
-                complain(format_args!("cannot read {name}: {why}"));
-                return Ok(ExitCode::from(UNREADABLE));
-            }
-        };
+    let Some(recording) = open(&args.file) else { return Ok(ExitCode::from(UNREADABLE)) };
     let mut events = recording.events();
     let wanted = |event: &Event<'_>| {
         let is_named = args.name.as_ref().is_none_or(|prefix| event.name.starts_with(prefix));
@@ -58,20 +46,7 @@ pub fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     if !print(&mut lines)? {
         return Ok(ExitCode::SUCCESS);
     }
-    if recording.lost() > 0 {
-        remark(format_args!(
-            "{} events were lost: all buffers were in use; start with more bytes\n",
-            recording.lost()
-        ));
-    }
-    let problems: Vec<_> = recording.problems().iter().chain(events.problems()).collect();
-    for problem in problems.iter().take(TOLD) {
-        complain(format_args!("{name}, {problem}"));
-    }
-    if problems.len() > TOLD {
-        complain(format_args!("{name}: and {} more", problems.len() - TOLD));
-    }
-    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNREADABLE) })
+    Ok(tell_problems(&args.file, &recording, &events))
 }
 
 /// Prints and removes the lines. False: the reader wants no more.

@@ -73,6 +73,26 @@ fn what_is_whole_of_a_damaged_file() {
 }
 
 #[test]
+fn chrome_json() {
+    let to = file("whole.json");
+    let done =
+        corelocal(&["trace", "export", &file("whole.trace"), "--to", "chrome-json", "-o", &to]);
+    assert_eq!((done.code, &*done.out), (Some(0), ""), "{}", done.whole());
+    assert!(done.err.contains("ui.perfetto.dev"), "{}", done.whole());
+    let page = json(&std::fs::read_to_string(&to).expect("a file"));
+    let events = page["traceEvents"].as_array().expect("a list");
+    let of = |name: &str| events.iter().filter(|event| event["name"] == name).collect::<Vec<_>>();
+    let numbers = of("test::number");
+    assert!(numbers.iter().enumerate().all(|(nth, event)| event["args"]["nth"] == nth));
+    let times: Vec<f64> = numbers.iter().filter_map(|event| event["ts"].as_f64()).collect();
+    assert!(times.len() == 10_000 && times.windows(2).all(|pair| pair[0] <= pair[1]));
+    assert_eq!(of("test::first")[0]["args"]["path"], "/a\u{1b}[31m");
+    assert!(!of("thread_name").is_empty());
+    let full = corelocal(&["trace", "export", &file("whole.trace"), "-o", "/dev/full"]);
+    assert_eq!(full.code, Some(1), "{}", full.whole());
+}
+
+#[test]
 fn other_files() {
     let own = std::env::current_exe().expect("this program");
     for name in [own.to_str().expect("UTF-8"), "no/such.trace", "/dev/null"] {

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! # Data flow
-//! `event!` → the site's state: off, new, or on → `Encoder`: fields as words → [`record`] → one critical section,
+//! `event!` → the site's state: off, new, or on → `Encoder`: fields as words → `record` → one critical section,
 //! `trace_push`, appends the time and the words to the core's buffer.
 //!
 //! ```text
@@ -66,7 +66,8 @@ use memory::Recording;
 /// The name is a path. Fields are numbers, `bool`, `&str` and `&[u8]`, in the order in which they are written. A record has
 /// up to [`MOST_BYTES`](format::MOST_BYTES) bytes of fields; a string or blob that does not fit is cut.
 ///
-/// The values are computed only if the event is recorded.
+/// The values are computed only if the event is recorded. In a generic function the type of a field must not depend on the
+/// function's type parameters: one description stands for all of its copies.
 ///
 /// ```
 /// # let (path, len) = ("/", 3_u64);

@@ -180,8 +180,9 @@ fn push_by_lane(recording: &Recording, words: &mut [MaybeUninit<u64>]) -> bool {
     let Some(mut buffer) = taken.or_else(|| recording.begin()) else { return false };
     let (mut context, cpu) = context();
     if buffer.used.load(Ordering::Relaxed) + 8 * (words.len() + context.len()) as u64 > LIMIT {
+        buffer.release();
         let Some(new) = recording.begin() else { return false };
-        core::mem::replace(&mut buffer, new).release();
+        buffer = new;
     }
     let owner = (tid << CPU_BITS) + u64::from(cpu);
     if buffer.owner.load(Ordering::Relaxed) != owner {

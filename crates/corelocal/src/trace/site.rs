@@ -102,7 +102,7 @@ impl Site {
         }
         self.len.store(len as u32, Ordering::Relaxed);
         let new = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
-        // Release: partner is the Acquire in `all`, by the list.
+        // Release: a number that is read from the list, or after this, has its text (3).
         let drawn = self.number.compare_exchange(0, new, Ordering::Release, Ordering::Relaxed);
         let (number, is_first) = (drawn.err().unwrap_or(new), drawn.is_ok());
         if number as usize > MOST_SITES {

@@ -5,6 +5,7 @@
 #![cfg(all(target_os = "linux", feature = "std"))]
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -75,6 +76,10 @@ impl Dump {
         let mut at = word(header::BUFFERS_AT) as usize;
         let mut buffers = Vec::new();
         for _ in 0..word(header::BUFFERS) {
+            if word(at + format::buffer::TICKET) == 0 {
+                at += BUFFER_LEN;
+                continue;
+            }
             let end = at + word(at) as usize;
             let mut records = Vec::new();
             let mut thread = 0;
@@ -351,4 +356,94 @@ fn a_child_records_nothing() {
         .map(|record| record.words[0] >> 32)
         .collect();
     assert_eq!(values, [1, 4]);
+}
+
+/// A process that records into a file is killed at any time: the file has a prefix of each thread's events.
+#[test]
+fn a_prefix_survives_a_kill() {
+    let folder =
+        tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder");
+    if let Some(path) = std::env::var_os("CORELOCAL_TEST_TRACE_FILE") {
+        let path = std::ffi::CString::new(path.into_encoded_bytes()).expect("no zero bytes");
+        trace::start(Options::flight_recorder().max_bytes(16 << 20).file(&path))
+            .expect("a recording");
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..u64::MAX).for_each(|nth| event!(test::number, nth = nth)));
+            }
+        });
+    }
+    let path = folder.path().join("killed.trace");
+    let kills = scale(2000) / 10;
+    let mut most = 0;
+    for nth in 0..kills.min(200) {
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "a_prefix_survives_a_kill"])
+            .env("CORELOCAL_TEST_TRACE_FILE", &path)
+            .env("RUST_TEST_THREADS", "2")
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("a child");
+        let is_there = || {
+            let mut first = [0; 8];
+            let read = std::fs::File::open(&path).and_then(|mut file| file.read_exact(&mut first));
+            read.is_ok() && first == format::MAGIC.to_le_bytes()
+        };
+        let began = std::time::Instant::now();
+        while !is_there() && began.elapsed() < Duration::from_secs(20) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_micros(nth * 37 % 5000));
+        child.kill().expect("a child");
+        child.wait().expect("a child");
+        let dump = Dump::parse(&std::fs::read(&path).expect("a recording"));
+        std::fs::remove_file(&path).expect("a recording");
+        let mut seen: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        let records = dump.buffers.iter().flatten().filter(|record| record.words.len() == 2);
+        for record in records {
+            let value = record.words[1] << 32 | record.words[0] >> 32;
+            seen.entry(record.thread).or_default().push(value);
+        }
+        for (thread, mut values) in seen {
+            values.sort_unstable();
+            let first = values[0];
+            let is_whole = values.iter().copied().eq(first..first + values.len() as u64);
+            assert!(is_whole, "kill {nth}: a gap in thread {thread}");
+            assert!(first == 0 || values.len() > 100_000, "kill {nth}: the beginning is missing");
+            most = most.max(values.len());
+        }
+    }
+    println!("{kills} kills; at most {most} events of a thread");
+    assert!(most > 0);
+}
+
+#[test]
+fn files_of_recordings() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("own.trace");
+    if !is_child("files_of_recordings", &[]) {
+        return;
+    }
+    let c_path = |path: &std::path::Path| {
+        std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero bytes")
+    };
+    let start = |path: &std::path::Path, bytes: usize| {
+        trace::start(Options::flight_recorder().max_bytes(bytes).file(&c_path(path)))
+    };
+    // What is no recording stays as it is.
+    std::fs::write(&path, "precious").expect("a file");
+    for other in [&path, folder.path(), "/dev/null".as_ref(), &folder.path().join("no/such")] {
+        assert!(matches!(start(other, 0), Err(StartError::NoFile(_))), "{}", other.display());
+    }
+    assert_eq!(std::fs::read(&path).expect("a file"), b"precious");
+    // No file system is so large.
+    let large = folder.path().join("large.trace");
+    assert!(matches!(start(&large, 1 << 50), Err(StartError::NoFile(_))));
+    assert!(!large.exists());
+    std::fs::write(&path, format::MAGIC.to_le_bytes()).expect("a file");
+    start(&path, 0).expect("a recording");
+    event!(test::filed, nth = 7_u32);
+    assert!(folder.path().join("own.trace.old").exists());
+    let dump = Dump::parse(&std::fs::read(&path).expect("a recording"));
+    assert_eq!(dump.of("test::filed").concat()[0].words[0] >> 32, 7);
 }

@@ -43,23 +43,79 @@ fn map_with(len: usize, protection: i32) -> Option<*mut u8> {
     Some(at)
 }
 
-/// Maps `len` bytes of zeroed memory that processes share: of a new file without a name but this one, for people. Its
-/// descriptor stays open, so that other processes find it in /proc.
+/// Where memory is that processes share.
 #[cfg(not(any(loom, miri)))]
-pub(crate) fn map_shared(name: &core::ffi::CStr, len: usize) -> Result<*mut u8, Errno> {
-    let flags = libc::MFD_CLOEXEC as usize;
-    // SAFETY: a name that ends in a zero byte; a descriptor just opened; a new mapping at an address of the kernel's choice.
+#[derive(Clone, Copy)]
+pub(crate) enum Shared<'a> {
+    /// In a file without a name; this one is for people.
+    Unnamed(&'a core::ffi::CStr),
+    /// In a new file. One that is there is renamed first if it begins with this word: `.old` is appended to its name.
+    File(&'a core::ffi::CStr, u64),
+}
+
+/// Maps `len` bytes of zeroed memory that processes share. The descriptor stays open, so that other processes find the
+/// memory in /proc. All of a named file is allocated: else a full file system would be a SIGBUS later.
+#[cfg(not(any(loom, miri)))]
+pub(crate) fn map_shared(place: Shared<'_>, len: usize) -> Result<*mut u8, Errno> {
+    let file = match place {
+        Shared::Unnamed(name) => {
+            let flags = libc::MFD_CLOEXEC as usize;
+            // SAFETY: a name that ends in a zero byte.
+            unsafe { call(libc::SYS_memfd_create, [name.as_ptr() as usize, flags, 0, 0, 0, 0])? }
+        }
+        Shared::File(path, magic) => create_anew(path, magic)?,
+    };
+    let allocate = match place {
+        Shared::Unnamed(_) => (libc::SYS_ftruncate, [file, len, 0, 0, 0, 0]),
+        Shared::File(..) => (libc::SYS_fallocate, [file, 0, 0, len, 0, 0]),
+    };
+    // SAFETY: a descriptor just opened; a new mapping at an address of the kernel's choice.
     unsafe {
-        let file = call(libc::SYS_memfd_create, [name.as_ptr() as usize, flags, 0, 0, 0, 0])?;
-        let made = call(libc::SYS_ftruncate, [file, len, 0, 0, 0, 0]).and_then(|_| {
+        let made = call(allocate.0, allocate.1).and_then(|_| {
             let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
             call(libc::SYS_mmap, [0, len, protection, libc::MAP_SHARED as usize, file, 0])
         });
         if made.is_err() {
             let _ = call(libc::SYS_close, [file, 0, 0, 0, 0, 0]);
+            if let Shared::File(path, _) = place {
+                File::remove(path);
+            }
         }
         made.map(|at| at as *mut u8)
     }
+}
+
+/// Creates a file. One that is there is renamed first if it begins with `magic`, else it stays, and the call fails.
+/// Returns the descriptor.
+#[cfg(not(any(loom, miri)))]
+fn create_anew(path: &core::ffi::CStr, magic: u64) -> Result<usize, Errno> {
+    let here = libc::AT_FDCWD as usize;
+    let open = |flags: i32| {
+        let flags = (flags | libc::O_CLOEXEC | libc::O_NOFOLLOW) as usize;
+        // SAFETY: a path that ends in a zero byte.
+        unsafe { call(libc::SYS_openat, [here, path.as_ptr() as usize, flags, 0o600, 0, 0]) }
+    };
+    let create = || open(libc::O_RDWR | libc::O_CREAT | libc::O_EXCL);
+    match create() {
+        Err(Errno::EEXIST) => {}
+        made => return made,
+    }
+    let there = open(libc::O_RDONLY | libc::O_NONBLOCK)?;
+    let mut first = 0_u64;
+    // SAFETY: a descriptor just opened, and room for eight bytes.
+    let read = unsafe {
+        let read = call(libc::SYS_pread64, [there, &raw mut first as usize, 8, 0, 0, 0]);
+        let _ = call(libc::SYS_close, [there, 0, 0, 0, 0, 0]);
+        read
+    };
+    if (read, u64::from_le(first)) != (Ok(8), magic) {
+        return Err(Errno::EEXIST);
+    }
+    let old = PathBuf::join(&[path.to_bytes(), b".old"])?;
+    let (from, to) = (path.as_ptr() as usize, old.as_c_str().as_ptr() as usize);
+    // SAFETY: two paths that end in a zero byte.
+    unsafe { call(libc::SYS_renameat2, [here, from, here, to, 0, 0])? };
+    create()
 }
 
 /// Forbids huge pages in a mapping, if one fits into it.

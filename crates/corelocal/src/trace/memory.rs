@@ -12,10 +12,11 @@ use super::format::{
     BUFFER_HEADER_LEN, BUFFER_LEN, HEADER_LEN, MAGIC, MOST_SITES, SITE_LEN, SITE_TEXT,
     SITE_TEXT_LEN, header,
 };
-use super::{Lost, StartError};
+use super::{Lost, Options, StartError};
 use crate::cid;
 use crate::clock::{self, Ticks};
 use crate::rseq::{SLOT_SHIFT, Slots};
+use crate::sys::pages::Shared;
 use crate::sys::{self, Errno, lazy_mapping, pages};
 
 /// A buffer's header; records follow it. The layout is that of `format::buffer`.
@@ -72,11 +73,12 @@ impl Recording {
     }
 
     /// Makes a recording with so many buffers.
-    pub(super) fn make(buffers: usize) -> Result<Recording, StartError> {
+    pub(super) fn make(options: Options<'_>) -> Result<Recording, StartError> {
+        let buffers = options.buffers;
         if IS_STARTING.swap(1, Ordering::Acquire) != 0 {
             return Err(StartError::AlreadyStarted);
         }
-        let recording = map(buffers).inspect_err(|_| IS_STARTING.store(0, Ordering::Release))?;
+        let recording = map(options).inspect_err(|_| IS_STARTING.store(0, Ordering::Release))?;
         let word = |at: usize, value: u64| recording.start[at / 8].store(value, Ordering::Relaxed);
         let [ticks, monotonic] = now();
         word(header::BUFFERS_AT, BUFFERS_AT as u64);
@@ -190,12 +192,16 @@ pub(super) fn now() -> [u64; 2] {
     [Ticks::now_ordered().as_raw(), clock::monotonic()]
 }
 
-fn map(buffers: usize) -> Result<Recording, StartError> {
+fn map(Options { buffers, file }: Options<'_>) -> Result<Recording, StartError> {
     let own = (cid::capacity() as usize) << SLOT_SHIFT;
     let page = sys::page_size::page_size();
     let len = buffers.checked_mul(BUFFER_LEN).and_then(|len| len.checked_add(BUFFERS_AT));
     let len = len.ok_or(StartError::NoMemory(Errno(libc::ENOMEM)))?;
-    let at = pages::map_shared(c"corelocal-trace", len).map_err(StartError::NoMemory)?;
+    let (place, failed): (_, fn(Errno) -> StartError) = match file {
+        None => (Shared::Unnamed(c"corelocal-trace"), StartError::NoMemory),
+        Some(path) => (Shared::File(path, MAGIC), StartError::NoFile),
+    };
+    let at = pages::map_shared(place, len).map_err(failed)?;
     let slots = lazy_mapping::map(own + page).ok_or(StartError::NoMemory(Errno(libc::ENOMEM)))?;
     // SAFETY: the mapping just made, all zero. (2)
     unsafe { pages::advise(slots, own + page, libc::MADV_WIPEONFORK) }

@@ -46,6 +46,7 @@ mod memory;
 mod recorder;
 mod site;
 
+use core::ffi::CStr;
 use core::fmt;
 
 #[doc(hidden)]
@@ -95,22 +96,40 @@ macro_rules! event {
 
 /// What is recorded, and how much of it is kept.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct Options<'a> {
     buffers: usize,
+    file: Option<&'a CStr>,
 }
 
-impl Options {
-    /// The last events are kept, up to 16 MiB of them.
-    pub const fn flight_recorder() -> Options {
-        Options { buffers: 256 }
+impl<'a> Options<'a> {
+    /// The last events are kept in memory, up to 16 MiB of them.
+    pub const fn flight_recorder() -> Options<'a> {
+        Options { buffers: 256, file: None }
+    }
+
+    /// Keeps the events in a new file of this path, so that they outlive the process, however it ends. The file should be
+    /// in memory: in /dev/shm. `corelocal trace view` shows it.
+    ///
+    /// A recording that is there, of a process before, is renamed first: `.old` is appended to its name. Another file
+    /// stays, and the start fails.
+    ///
+    /// ```no_run
+    /// use corelocal::trace::{self, Options};
+    ///
+    /// trace::start(Options::flight_recorder().file(c"/dev/shm/server.trace"))?;
+    /// # Ok::<(), trace::StartError>(())
+    /// ```
+    #[must_use]
+    pub const fn file(self, path: &'a CStr) -> Options<'a> {
+        Options { file: Some(path), ..self }
     }
 
     /// Keeps up to so many bytes of events, at least 256 KiB. Each core that records has 64 KiB of them; with fewer than
     /// two buffers for each busy core, events are lost.
     #[must_use]
-    pub const fn max_bytes(self, bytes: usize) -> Options {
+    pub const fn max_bytes(self, bytes: usize) -> Options<'a> {
         let buffers = bytes / BUFFER_LEN;
-        Options { buffers: if buffers < 4 { 4 } else { buffers } }
+        Options { buffers: if buffers < 4 { 4 } else { buffers }, ..self }
     }
 }
 
@@ -122,6 +141,8 @@ pub enum StartError {
     AlreadyStarted,
     /// The kernel gives no shared memory (memfd_create(2), mmap(2)), or none that a fork wipes.
     NoMemory(Errno),
+    /// The file cannot be made, or its file system has no room for it (fallocate(2)).
+    NoFile(Errno),
 }
 
 impl fmt::Display for StartError {
@@ -130,6 +151,12 @@ impl fmt::Display for StartError {
             StartError::AlreadyStarted => f.write_str("a recording was started before"),
             StartError::NoMemory(errno) => {
                 write!(f, "no shared memory for a recording: {errno}; ask for fewer bytes")
+            }
+            StartError::NoFile(errno) => {
+                write!(
+                    f,
+                    "the recording's file cannot be made: {errno}; name another one, or ask for fewer bytes"
+                )
             }
         }
     }
@@ -150,9 +177,9 @@ pub enum Lost {
 /// Takes address space of the bytes to keep, and a page for each core. The clock is started.
 ///
 /// # Errors
-/// One was started before, or there is no memory.
-pub fn start(options: Options) -> Result<(), StartError> {
-    recorder::start(options.buffers)
+/// One was started before, there is no memory, or the file cannot be made.
+pub fn start(options: Options<'_>) -> Result<(), StartError> {
+    recorder::start(options)
 }
 
 /// The state of the recording in this process.

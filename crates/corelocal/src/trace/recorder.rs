@@ -23,7 +23,7 @@ use super::encode::Encoder;
 use super::format::{BUFFER_LEN, CONTEXT, MOST_WORDS};
 use super::memory::{Buffer, Recording, SLOTS, STAMPED};
 use super::site::{self, Site};
-use super::{Lost, StartError};
+use super::{Lost, Options, StartError};
 use crate::cid::private::Sealed as _;
 use crate::cid::{self, Cid};
 use crate::clock::Ticks;
@@ -215,8 +215,8 @@ fn append(buffer: &Buffer, words: &mut [MaybeUninit<u64>]) {
 }
 
 /// Starts a recording, with all sites on.
-pub(super) fn start(buffers: usize) -> Result<(), StartError> {
-    let recording = Recording::make(buffers)?;
+pub(super) fn start(options: Options<'_>) -> Result<(), StartError> {
+    let recording = Recording::make(options)?;
     // Partner: the fence in `Site::register`.
     fence(Ordering::SeqCst);
     site::all().for_each(|site| {

@@ -110,7 +110,7 @@ fn coverage(out: &mut String, report: &Report, width: usize) {
     skipped.into_iter().for_each(|text| paragraph(SKIPPED, text));
     paragraph(
         DIM,
-        "processes are not killed in a section: no structure with sections is in shared memory"
+        "processes are not killed in a section: what the tracer leaves behind then is tested by tests/trace.rs"
             .into(),
     );
     for forgotten in &coverage.unreached {

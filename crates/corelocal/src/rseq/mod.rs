@@ -136,11 +136,8 @@
 //!     buffer[used + 8..] = from[..n]          prepared
 //!     buffer.used += 8 + 8 * n                commit
 //!
-//! trace_push_at(object, thread, from, n):
-//!     the same, of n words whose first one is the time
-//!
 //! trace_context(object, owner, from, n):
-//!     as trace_push_at, for any owner
+//!     as trace_push, for any owner; the first of the n words is the time
 //!     buffer.used, buffer.owner = …, owner    commit: one store of 16 bytes
 //!
 //! clear_if_clear(area, gate, word):           two words of 32 bits anywhere; no slot is looked for
@@ -379,13 +376,7 @@ sections! {
     /// - `from` is valid for reads of `n` words.
     fn trace_push(thread: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit;
 
-    /// [`trace_push`] of a record whose first word is the time.
-    ///
-    /// # Safety
-    /// - As [`trace_push`].
-    fn trace_push_at(thread: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit;
-
-    /// [`trace_push_at`] for any owner; this is the owner afterwards.
+    /// [`trace_push`] for any owner, of words whose first one is the time. This is the owner afterwards.
     ///
     /// # Safety
     /// - As [`trace_push`].

@@ -14,6 +14,8 @@
 //! 1. No thread waits for another one: each step takes effect at once, or another way is taken.
 //! 2. A lane's buffer is in the table, or in the hands of one thread. A signal handler that interrupts that thread finds
 //!    another lane.
+//! 3. A forked child writes nothing into its parent's memory: it looks for the recording after each section that failed,
+//!    and before each step that changes shared memory. Between such a look and its step a signal handler must not fork.
 
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
@@ -46,6 +48,26 @@ fn thread() -> Option<u64> {
     thread_serial::current().map(|serial| serial << CPU_BITS)
 }
 
+/// [`record`] by the section `trace_context`, for the tests that disturb it: an event of two words.
+#[doc(hidden)]
+#[inline(always)]
+pub fn record_as_owner(site: &'static Site, encoder: &mut Encoder) {
+    let Some(number) = site.number() else { return };
+    let words = encoder.finish(number);
+    let exit = match (thread(), words) {
+        (Some(thread), &[first, second]) => {
+            let owner = thread + u64::from(rseq::cpu_id());
+            let words = [MaybeUninit::new(Ticks::now().as_raw()), first, second];
+            // SAFETY: as in `record`.
+            unsafe { rseq::trace_context(Cid::index(), &STAMPED, owner, words.as_ptr(), 3) }
+        }
+        _ => Exit::COLD,
+    };
+    if !exit.is_straight() {
+        record_cold(site, words);
+    }
+}
+
 /// Records an event of a registered site that is on.
 #[doc(hidden)]
 #[inline(always)]
@@ -67,58 +89,50 @@ pub fn record(site: &'static Site, encoder: &mut Encoder) {
 #[cold]
 #[inline(never)]
 fn record_cold(site: &'static Site, words: &[MaybeUninit<u64>]) {
-    let Some(recording) = Recording::here() else {
-        // A child of a process that records.
-        return site::all().for_each(|site| site.switch(false));
-    };
     let mut all = [MaybeUninit::uninit(); MOST_WORDS + 1];
     let len = words.len().min(MOST_WORDS) + 1;
     all[1..len].copy_from_slice(&words[..len - 1]);
     let all = &mut all[..len];
     for _ in 0..ATTEMPTS {
-        let Some(thread) = thread() else { break };
-        let pushed = match STAMPED.base().is_null() {
-            // The time is read within the section: a preemption before it makes no difference.
-            false => rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
-                // SAFETY: as in `record`.
-                unsafe {
-                    rseq::trace_push(Cid::index(), &STAMPED, thread, words.as_ptr(), len as u64 - 1)
-                }
-            }),
-            true => run(all, |from, n| {
-                // SAFETY: as in `record`.
-                unsafe { rseq::trace_push_at(Cid::index(), &SLOTS, thread, from, n) }
-            }),
-        };
+        // Where ticks are not the counter's, no section can read the time.
+        let Some(thread) = thread().filter(|_| !STAMPED.base().is_null()) else { break };
+        let pushed = rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
+            // SAFETY: as in `record`.
+            unsafe {
+                rseq::trace_push(Cid::index(), &STAMPED, thread, words.as_ptr(), len as u64 - 1)
+            }
+        });
         match pushed {
             None => break,
             Some(exit) if exit.is_committed() => return,
             Some(_) => {
+                let Some(recording) = here() else { return };
                 if !make_ready(&recording, thread, len) {
-                    return lose(&recording, site, Lost::NoBuffer);
+                    return lose(site);
                 }
             }
         }
     }
+    let Some(recording) = here() else { return };
     if !push_by_lane(&recording, all) {
-        lose(&recording, site, Lost::NoBuffer);
+        lose(site);
     }
 }
 
-fn lose(recording: &Recording, site: &Site, why: Lost) {
-    recording.count_lost(why);
-    site.count_lost();
+/// The recording. In a forked child, which has none, all sites are switched off.
+fn here() -> Option<Recording> {
+    let recording = Recording::here();
+    if recording.is_none() {
+        site::all().for_each(|site| site.switch(false));
+    }
+    recording
 }
 
-/// Runs a section on words, of which the first one becomes the time. `None`: no section can run.
-fn run(
-    words: &mut [MaybeUninit<u64>],
-    section: impl Fn(*const MaybeUninit<u64>, u64) -> Exit,
-) -> Option<Exit> {
-    rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
-        words[0] = MaybeUninit::new(Ticks::now().as_raw());
-        section(words.as_ptr(), words.len() as u64)
-    })
+fn lose(site: &Site) {
+    if let Some(recording) = here() {
+        recording.count_lost(Lost::NoBuffer);
+        site.count_lost();
+    }
 }
 
 /// Makes this core's buffer ready for a record of so many words of the calling thread. False: there is no buffer.
@@ -133,15 +147,18 @@ fn make_ready(recording: &Recording, thread: u64, words: usize) -> bool {
     let needed = 8 * (words + context.len()) as u64;
     if buffer.is_some_and(|buffer| buffer.used.load(Ordering::Relaxed) + needed <= LIMIT) {
         let owner = thread + u64::from(cpu);
-        let pushed = run(&mut context, |from, n| {
+        context[0] = MaybeUninit::new(Ticks::now().as_raw());
+        let (from, n) = (context.as_ptr(), context.len() as u64);
+        let pushed = rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
             // SAFETY: as in `record`.
-            unsafe { rseq::trace_context(Cid::index(), &SLOTS, owner, from, n) }
+            unsafe { rseq::trace_context(Cid::index(), &STAMPED, owner, from, n) }
         });
         if pushed.is_none_or(Exit::is_committed) {
             return true;
         }
     }
-    let Some(new) = recording.begin() else { return false };
+    // The sections above end without a commit in a child whose fork has interrupted them: its slots are empty.
+    let Some(new) = here().and_then(|_| recording.begin()) else { return false };
     let address = core::ptr::from_ref(new).expose_provenance() as u64;
     let stored = rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
         // SAFETY: the slot's first word is written by sections only.
@@ -150,6 +167,8 @@ fn make_ready(recording: &Recording, thread: u64, words: usize) -> bool {
     match (stored.is_some_and(Exit::is_committed), buffer) {
         (true, Some(full)) => full.release(),
         (true, None) => {}
+        // A forked child has not begun the buffer: its parent has.
+        (false, _) if here().is_none() => {}
         (false, _) => new.release(),
     }
     true

@@ -12,6 +12,7 @@
 //!   queues.rs           queues, with room in the segment and without
 //!   mutexes.rs          uncontended mutexes
 //!   copies.rs           values that readers copy
+//!   trace.rs            events of the tracer
 //! ```
 //!
 //! # A round
@@ -36,6 +37,7 @@ mod limited;
 mod mutexes;
 mod numbers;
 mod queues;
+mod trace;
 mod word_sections;
 
 use std::cell::UnsafeCell;
@@ -104,6 +106,7 @@ pub fn library() -> Vec<Workload> {
         queues::workloads,
         mutexes::workloads,
         copies::workloads,
+        trace::workloads,
     ];
     of.into_iter().flat_map(|workloads: fn() -> Vec<Workload>| workloads()).collect()
 }

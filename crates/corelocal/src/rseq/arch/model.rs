@@ -60,6 +60,5 @@ unavailable! {
     queue_push_words(from: *const MaybeUninit<u64>, n: u64) -> Exit = UNAVAILABLE;
     queue_link(first: *mut u8, past: *mut u8) -> Exit = UNAVAILABLE;
     trace_push(thread: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit = UNAVAILABLE;
-    trace_push_at(thread: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit = UNAVAILABLE;
     trace_context(owner: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit = UNAVAILABLE;
 }

@@ -751,32 +751,6 @@ pub(crate) unsafe fn trace_push(
     )
 }
 
-/// Section `trace_push_at`.
-///
-/// # Safety
-/// - The conditions of [`crate::rseq::trace_push_at`] hold.
-#[inline(always)]
-pub(crate) unsafe fn trace_push_at(
-    index: Index,
-    object: &Slots,
-    thread: u64,
-    from: *const MaybeUninit<u64>,
-    n: u64,
-) -> Exit {
-    section!(
-        index,
-        object,
-        trace_buffer!(),
-        trace_owner!(),
-        trace_reserve!("0"),
-        trace_copy!("0"),
-        "mov qword ptr [{scratch}], {next}";
-        yields "xor eax, eax; xor edx, edx; xor {used:e}, {used:e}; xor {next:e}, {next:e}";
-        thread = in(reg) thread, from = in(reg) from, n = in(reg) n, limit = const TRACE_BUFFER,
-        used = out(reg) _, next = out(reg) _, out("rax") _, out("rdx") _,
-    )
-}
-
 /// Section `trace_context`. The commit is one instruction, so an abort leaves both words or none. Other cpus read `used`
 /// only.
 ///

@@ -1,0 +1,96 @@
+//! Events of the tracer: the critical sections that append a record to the core's buffer.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use corelocal::event;
+use corelocal::trace::{self, Encoder, Field as _, Options, Site};
+
+use super::{Content, DONE, Model, Operands, Workload, workload};
+
+/// The result in a forked child, which records nothing.
+const OFF: i64 = -1;
+
+/// The number of the round's events, and the sum of their numbers.
+const RECORDED: Model = Model {
+    operands: |_| Operands { target: 1, other: 1 << 20 },
+    step: |all, n, result| {
+        if result == DONE {
+            all[0] += 1;
+            all[1] += n;
+        }
+        result == DONE || result == OFF
+    },
+    look: |all| all[1],
+    parted: false,
+};
+
+/// Marks the events of a round: those of earlier ones are still in the buffers.
+struct Round(AtomicU32);
+
+impl Round {
+    const fn new() -> Round {
+        Round(AtomicU32::new(0))
+    }
+
+    fn begin(&self) -> Content {
+        // One recording serves all rounds. If there is no memory for it, each operation is off.
+        let _ = trace::start(Options::flight_recorder().max_bytes(1 << 20));
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Content::of([0, 0])
+    }
+
+    fn number(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The number of this round's events, and their sum.
+    fn recorded(&self, name: &str) -> [i64; 2] {
+        let mut all = [0; 2];
+        trace::each_record(name, |[first, second]| {
+            if (first >> 32) as u32 == self.number() {
+                all[0] += 1;
+                all[1] += second as i64;
+            }
+        });
+        all
+    }
+}
+
+fn result() -> i64 {
+    if trace::status().is_some() { DONE } else { OFF }
+}
+
+static CONTEXT: Site = Site::new("torture::context");
+
+pub fn workloads() -> Vec<Workload> {
+    let push = workload! {
+        "trace/push", Round, RECORDED, false;
+        begin(round, _) round.begin();
+        operate(round, n) {
+            event!(torture::push, round = round.number(), n = n);
+            result()
+        };
+        look(round) round.recorded("torture::push")[1];
+        end(round) Content::of(round.recorded("torture::push"));
+    };
+    let context = workload! {
+        "trace/context", Round, RECORDED, false;
+        begin(round, _) {
+            if CONTEXT.is_new() {
+                CONTEXT.register(&[]);
+            }
+            round.begin()
+        };
+        operate(round, n) {
+            let mut encoder = Encoder::new();
+            round.number().put(&mut encoder);
+            n.put(&mut encoder);
+            trace::record_as_owner(&CONTEXT, &mut encoder);
+            result()
+        };
+        look(round) round.recorded("torture::context")[1];
+        end(round) Content::of(round.recorded("torture::context"));
+    };
+    // A buffer is not in a slot.
+    [push, context].map(|workload| Workload { to_slot: false, ..workload }).into()
+}

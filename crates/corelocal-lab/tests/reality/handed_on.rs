@@ -10,6 +10,7 @@
 //! below the number in use, which is one at most, and switches. A thread that was off its cpu for so long that its id
 //! may have been cleared meanwhile makes the script void: it is begun again.
 
+use std::io::Write as _;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -50,6 +51,7 @@ struct Desk {
     beat: AtomicU32,
     id: AtomicU32,
     is_ready: AtomicU32,
+    tid: AtomicU32,
 }
 
 /// What the two processes share.
@@ -116,6 +118,27 @@ fn has_turn(shared: &Shared, number: usize) -> bool {
     }
 }
 
+/// Whether a thread of this process sleeps. Without a heap: also in a forked child.
+fn is_asleep(process: &str, desk: &Desk) -> bool {
+    let mut path = [0_u8; 64];
+    let tid = desk.tid.load(Ordering::Acquire);
+    if write!(&mut path[..63], "/proc/{process}/task/{tid}/stat").is_err() {
+        return false;
+    }
+    let mut stat = [0_u8; 256];
+    // SAFETY: a path that ends in a zero byte; room for as many bytes.
+    let len = unsafe {
+        let file = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let len = libc::read(file, stat.as_mut_ptr().cast(), stat.len());
+        libc::close(file);
+        len
+    };
+    // The state follows the name, which ends with the last parenthesis.
+    let stat = &stat[..len.max(0) as usize];
+    let end = stat.iter().rposition(|&byte| byte == b')');
+    end.is_some_and(|end| stat.get(end + 2) == Some(&b'S'))
+}
+
 struct Begin {
     shared: &'static Shared,
     number: usize,
@@ -126,6 +149,8 @@ extern "C" fn worker(begin: *mut libc::c_void) -> *mut libc::c_void {
     let Begin { shared, number } = unsafe { begin.cast::<Begin>().read() };
     confine(&[shared.pins[number].load(Ordering::Relaxed)]);
     let desk = &shared.desks[number];
+    // SAFETY: no preconditions.
+    desk.tid.store(unsafe { libc::gettid() } as u32, Ordering::Release);
     set(&desk.is_ready);
     loop {
         wait(&desk.turn, 0);
@@ -152,8 +177,9 @@ fn first(shared: &'static Shared, cpus: &[u32]) {
             return;
         }
         wait(&shared.desks[number].is_ready, 0);
-        // Until it sleeps.
-        thread::sleep(Duration::from_millis(2));
+        while !is_asleep("self", &shared.desks[number]) {
+            thread::sleep(Duration::from_micros(200));
+        }
     }
     note_delay(shared, &mut last);
     set(&shared.desks[0].is_ready);
@@ -377,6 +403,10 @@ impl Script {
     /// Waits until ids have settled: then all are those of the model.
     fn compare(&mut self, event: String) -> Result<(), Late> {
         self.history.push(event);
+        let child = self.child.to_string();
+        for &sleeper in self.asleep.iter().flatten() {
+            self.wait_for(|shared| is_asleep(&child, &shared.desks[sleeper]));
+        }
         thread::sleep(COMPACTION);
         self.model.compact();
         for &thread in self.running.iter().flatten() {

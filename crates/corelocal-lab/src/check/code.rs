@@ -78,6 +78,9 @@ fn shape_of(instruction: &Instruction, code: &Code, names: &mut BTreeMap<u32, us
     text
 }
 
+/// An exit has no more instructions: a number, registers that are cleared, a jump, and what fills space.
+const EXIT: usize = 24;
+
 /// The sections that were decoded; others are left out.
 pub fn of(elf: &Elf<'_>) -> Vec<Code> {
     let image = Image::load(elf);
@@ -99,7 +102,7 @@ fn one(image: &Image<'_>, names: &Names, descriptor: &Descriptor) -> Option<Code
         }
     }
     for exit in exits {
-        for instruction in decode::from(image, exit).take(8) {
+        for instruction in decode::from(image, exit).take(EXIT) {
             instructions.insert(instruction.ip(), instruction);
             if instruction.flow_control() != FlowControl::Next {
                 break;

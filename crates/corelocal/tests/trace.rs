@@ -256,7 +256,9 @@ fn storm(threads: u64, events: u64) {
     for records in &dump.buffers {
         assert!(records.windows(2).all(|pair| pair[0].time <= pair[1].time), "time goes back");
     }
-    let signals = dump.of("test::signal").concat();
+    // There is no site if no signal came in time.
+    let has_signals = dump.sites.values().any(|text| text.starts_with("test::signal"));
+    let signals = if has_signals { dump.of("test::signal").concat() } else { Vec::new() };
     assert!(
         signals.iter().all(|record| record.thread == record.words[1] << 32 | record.words[0] >> 32)
     );

@@ -179,8 +179,7 @@ fn context() -> ([MaybeUninit<u64>; 5], u32) {
     let mut name = [0_u64; 2];
     // SAFETY: room for 16 bytes, which the kernel ends by a zero.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-    // SAFETY: no preconditions.
-    let cpu = unsafe { libc::sched_getcpu() } as u32;
+    let cpu = rseq::cpu_id();
     let first = u64::from(cpu) << 32 | 4 << 16 | u64::from(CONTEXT);
     let words = [0, first, thread_id::current().into(), name[0], name[1]];
     (words.map(MaybeUninit::new), cpu)

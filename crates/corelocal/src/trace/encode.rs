@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! 1. The encoder writes within its words, and cuts what is longer.
-//! 2. The words of a finished record are initialised. The first four bytes of fields lie in the upper half of the first word, whose lower half is written last.
+//! 2. The words of a finished record are initialised. The first four bytes of fields lie in the upper half of the first
+//!    word, whose lower half is written last.
 
 use core::mem::MaybeUninit;
 

@@ -51,7 +51,7 @@ static BUFFERS: AtomicU64 = AtomicU64::new(0);
 static TICKETS: AtomicU64 = AtomicU64::new(0);
 static IS_STARTING: AtomicU32 = AtomicU32::new(0);
 
-/// The words of the cores' buffers, for sections that are given the time.
+/// The words of the cores' buffers. Bound from the start of a recording on, with and without a counted clock.
 pub(super) static SLOTS: Slots = Slots::new();
 /// The same, for sections that read the counter. Bound only where ticks are counted by it.
 pub(super) static STAMPED: Slots = Slots::new();
@@ -75,6 +75,7 @@ impl Recording {
     /// Makes a recording with so many buffers.
     pub(super) fn make(options: Options<'_>) -> Result<Recording, StartError> {
         let buffers = options.buffers;
+        // Acquire: partner is the Release after a start that failed.
         if IS_STARTING.swap(1, Ordering::Acquire) != 0 {
             return Err(StartError::AlreadyStarted);
         }
@@ -125,7 +126,7 @@ impl Recording {
                 continue;
             }
             buffer.ticket.store(0, Ordering::Relaxed);
-            // Partner: the fence in `dump`. A reader that sees what is stored from here on sees the ticket 0, or a new one.
+            // Partner: the fence in `copy` of dump.rs. A reader that sees what is stored from here on sees the ticket 0, or a new one.
             fence(Ordering::Release);
             let [ticks, monotonic] = now();
             buffer.owner.store(0, Ordering::Relaxed);

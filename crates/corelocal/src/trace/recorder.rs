@@ -228,7 +228,7 @@ fn append(buffer: &Buffer, words: &mut [MaybeUninit<u64>]) {
         let word = unsafe { word.assume_init() };
         buffer.word(used as usize / 8 + nth).store(word, Ordering::Relaxed);
     }
-    // Release: partner is the Acquire in `dump`.
+    // Release: partners are the Acquires in dump.rs.
     buffer.used.store(used + 8 * words.len() as u64, Ordering::Release);
 }
 

@@ -38,7 +38,7 @@ pub enum Command {
     Heap(HeapArgs),
     /// Run a program with another malloc, and show its time and memory, also beside other mallocs
     Run(RunArgs),
-    /// Show a recording of the library's tracer
+    /// Record events of a program, and show recordings of the library's tracer
     Trace(TraceArgs),
     /// Show the clock's back-ends (cost, agreement, drift), or a published clock
     Clock(ClockArgs),
@@ -181,43 +181,143 @@ pub struct TraceArgs {
 /// What `trace` does.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
+    /// Run a program and record its events, and those of its children, to disk
+    Record(RecordArgs),
+    /// Say whether a process records, how many events it has, and how many were lost
+    Status(LiveArgs),
+    /// List the events and spans that a process has reached
+    List(LiveArgs),
+    /// Write the events that a process has in memory to a file
+    Dump(DumpArgs),
+    /// Switch events of a process on
+    Enable(SwitchArgs),
+    /// Switch events of a process off
+    Disable(SwitchArgs),
     /// Show the events of a recording, in the order of time
     View(ViewArgs),
     /// Write a recording in another format
     Export(ExportArgs),
+    /// Write what is whole in a damaged recording, or in one that a killed process has left, to a new file
+    Recover(RecoverArgs),
+}
+
+/// Arguments of `trace record`.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// The program to run, with its arguments. Its exit code is passed on
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub program: Vec<OsString>,
+    /// The file to write; those of further processes have their numbers behind this name [default: corelocal.trace]
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Record only events whose names match, with * for any part of a name; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    pub only: Vec<String>,
+    /// Memory for events of each process until they are written
+    #[arg(long, value_name = "BYTES", default_value = "16M")]
+    pub max_bytes: String,
+}
+
+/// Arguments of `trace status` and `trace list`.
+#[derive(Debug, Args)]
+pub struct LiveArgs {
+    /// The id of the process
+    pub process: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `trace dump`.
+#[derive(Debug, Args)]
+pub struct DumpArgs {
+    /// The id of the process
+    pub process: u32,
+    /// The file to write [default: PROCESS.trace]
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Arguments of `trace enable` and `trace disable`.
+#[derive(Debug, Args)]
+pub struct SwitchArgs {
+    /// The id of the process
+    pub process: u32,
+    /// Names of events, with * for any part of a name. It holds for events that are reached later, too
+    pub pattern: String,
+}
+
+/// Which events of a recording are wanted.
+#[derive(Debug, Args)]
+pub struct FilterArgs {
+    /// Only events whose names begin so, or match, with * for any part of a name
+    #[arg(long, value_name = "PATTERN")]
+    pub name: Option<String>,
+    /// Only events of a thread: its id, or its name
+    #[arg(long, value_name = "THREAD")]
+    pub thread: Option<String>,
+    /// Only events from this time on: 2026-11-26T09:39:28.2+00:00
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<jiff::Timestamp>,
+    /// Only events up to this time
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<jiff::Timestamp>,
 }
 
 /// Arguments of `trace export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// A file that corelocal::trace::dump wrote
+    /// A recording
     pub file: PathBuf,
-    /// The format: chrome-json opens in ui.perfetto.dev
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::ChromeJson)]
+    /// The format: perfetto and chrome-json open in ui.perfetto.dev, ctf and ctf2 in babeltrace2 and Trace Compass
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Perfetto)]
     pub to: Format,
-    /// The file to write [default: FILE.json]
+    /// The file to write, or the folder for ctf and ctf2 [default: FILE with an ending]
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Begin another file of Perfetto's format after so many bytes: the browser takes about 2 GB
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
+    pub split: u64,
+    /// What is exported.
+    #[command(flatten)]
+    pub filter: FilterArgs,
 }
 
 /// A format of other programs.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
+    /// Perfetto's protobuf.
+    Perfetto,
     /// Chrome's JSON.
     ChromeJson,
+    /// The Common Trace Format 1.8.
+    Ctf,
+    /// The Common Trace Format 2.
+    Ctf2,
+    /// An object in each line.
+    JsonLines,
+    /// As `view` shows it.
+    Text,
+}
+
+/// Arguments of `trace recover`.
+#[derive(Debug, Args)]
+pub struct RecoverArgs {
+    /// A recording
+    pub file: PathBuf,
+    /// The file to write [default: FILE.recovered]
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 /// Arguments of `trace view`.
 #[derive(Debug, Args)]
 pub struct ViewArgs {
-    /// A file that corelocal::trace::dump wrote
+    /// A recording
     pub file: PathBuf,
-    /// Only events whose names begin so
-    #[arg(long, value_name = "PREFIX")]
-    pub name: Option<String>,
-    /// Only events of a thread: its id, or its name
-    #[arg(long, value_name = "THREAD")]
-    pub thread: Option<String>,
+    /// What is shown.
+    #[command(flatten)]
+    pub filter: FilterArgs,
     /// Only the last events
     #[arg(long, value_name = "N")]
     pub last: Option<usize>,

@@ -1,17 +1,21 @@
 //! The events of all buffers, merged in the order of time.
+//!
+//! # Invariants
+//! 1. A buffer is in memory from when it was begun, in the order of time, to its last record.
+//! 2. Records of a buffer are delivered in its order.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
-use corelocal::trace::format::{CONTEXT, Type, WAS_CUT};
+use corelocal::trace::format::{CONTEXT, CURRENT, Kind, SPAN_END};
 use serde::Serialize;
 
-use crate::file::Recording;
-use crate::{Problem, Site};
+use crate::file::{Recording, word};
+use crate::{Problem, Site, Value};
 
-/// An event.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// An event, or the begin or end of a span.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Event<'r> {
     /// Nanoseconds since 1970.
     pub time: u64,
@@ -20,66 +24,72 @@ pub struct Event<'r> {
     /// See `thread`.
     pub cpu: u32,
     /// The thread's name.
-    pub thread_name: String,
+    pub thread_name: Arc<str>,
+    /// What happened.
+    pub what: What,
+    /// The span that begins or ends; of an event, the one that the thread is in. 0: none.
+    pub span: u64,
+    /// The parent of a span that begins. 0: none.
+    pub parent: u64,
     /// The event's name.
     pub name: &'r str,
-    /// Names and values of its fields.
-    pub fields: Vec<(&'r str, Value<'r>)>,
+    /// Its site.
+    pub site: &'r Site,
+    /// The number of its site, from 1 on.
+    pub site_number: u16,
+    /// Names and values of its fields. The last ones are missing if the record had no room for them.
+    pub fields: Vec<(&'r str, Value)>,
 }
 
-/// The value of a field.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Value<'r> {
-    /// Of an unsigned type.
-    Unsigned(u64),
-    /// Of a signed type.
-    Signed(i64),
-    /// Of a floating-point type.
-    Float(f64),
-    /// Of `bool`.
-    Bool(bool),
-    /// Of a string, with replacement characters where it is not UTF-8. Ends with an ellipsis if it was cut.
-    Str(Cow<'r, str>),
-    /// Of a blob. `true`: it was cut.
-    Bytes(&'r [u8], bool),
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum What {
+    /// An event.
+    Event,
+    /// A span begins.
+    Begin,
+    /// A span ends.
+    End,
 }
 
 /// The events of a recording, in the order of time.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Events<'r> {
     recording: &'r Recording,
-    buffers: Vec<Buffer>,
-    /// The time of each buffer's next event.
+    /// Of each buffer, what is known of it while it is read.
+    buffers: Vec<Option<Box<Reader>>>,
+    /// The time of each buffer's next event, or when it was begun.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     problems: Vec<Problem>,
+    unnamed: Arc<str>,
 }
 
 /// How far a buffer was read.
-#[derive(Clone, Debug)]
-struct Buffer {
+#[derive(Debug)]
+struct Reader {
+    records: Vec<u8>,
     at: usize,
-    end: usize,
     thread: u32,
     cpu: u32,
-    thread_name: String,
+    thread_name: Arc<str>,
+    span: u64,
 }
 
 impl<'r> Events<'r> {
     pub(crate) fn new(recording: &'r Recording) -> Events<'r> {
-        let buffer = |&(at, end): &(usize, usize)| Buffer {
-            at,
-            end,
-            thread: 0,
-            cpu: 0,
-            thread_name: String::new(),
-        };
-        let buffers: Vec<Buffer> = recording.buffers().iter().map(buffer).collect();
-        let count = buffers.len();
-        let mut events =
-            Events { recording, buffers, next: BinaryHeap::new(), problems: Vec::new() };
-        (0..count).for_each(|number| events.seek(number));
-        events
+        let buffers = recording.buffers();
+        let begins = buffers
+            .iter()
+            .enumerate()
+            .map(|(number, buffer)| Reverse((recording.clock().time(buffer.begin), number)));
+        Events {
+            recording,
+            buffers: buffers.iter().map(|_| None).collect(),
+            next: begins.collect(),
+            problems: Vec::new(),
+            unnamed: "".into(),
+        }
     }
 
     /// The records that were left out so far.
@@ -87,114 +97,132 @@ impl<'r> Events<'r> {
         &self.problems
     }
 
-    /// Notes the time of the buffer's next event, if it has one.
-    fn seek(&mut self, number: usize) {
-        loop {
-            let Buffer { at, end, .. } = self.buffers[number];
-            if at >= end {
-                return;
-            }
-            let Some((ticks, first)) = self.recording.word(at).zip(self.recording.word(at + 8))
-            else {
-                return self.give_up(number, "a record is cut short");
-            };
-            let len = 8 + 8 * (first >> 16 & 0xffff) as usize;
-            if len == 8 || at + len > end {
-                return self.give_up(
-                    number,
-                    "a record with a wrong length: the rest of its buffer is left out",
-                );
-            }
-            match first as u16 {
-                CONTEXT => self.take_context(number, first),
-                site if self.recording.site(site).is_none() => {
-                    self.problems.push(Problem { at, what: "a record of an unknown site" });
+    /// Reads the records of a buffer.
+    fn load(&mut self, number: usize) {
+        let place = self.recording.buffers()[number];
+        let problem = |what| Problem { at: place.at, what };
+        match self.recording.records(&place) {
+            Ok(records) => {
+                if records.len() < place.len {
+                    self.problems.push(problem("the file ends within a buffer"));
                 }
-                _ => return self.next.push(Reverse((self.recording.clock().time(ticks), number))),
+                let thread_name = Arc::clone(&self.unnamed);
+                let reader = Reader { records, at: 0, thread: 0, cpu: 0, thread_name, span: 0 };
+                self.buffers[number] = Some(Box::new(reader));
+                self.seek(number);
             }
-            self.buffers[number].at += len;
+            Err(_) => self.problems.push(problem("a buffer cannot be read")),
         }
     }
 
-    fn give_up(&mut self, number: usize, what: &'static str) {
-        let at = std::mem::replace(&mut self.buffers[number].at, usize::MAX);
-        self.problems.push(Problem { at, what });
+    /// Notes the time of the buffer's next event. If it has none, the buffer is released.
+    fn seek(&mut self, number: usize) {
+        while let Some(reader) = &mut self.buffers[number] {
+            let Reader { records, at, .. } = &mut **reader;
+            let (at, end) = (*at, records.len());
+            if at == end {
+                break;
+            }
+            let [ticks, first] = [at, at + 8].map(|at| word(records, at));
+            let len = 8 + 8 * (first >> 16 & 0xffff) as usize;
+            let place = self.recording.buffers()[number].at + at as u64;
+            if end - at < 16 || len == 8 || len > end - at {
+                let what = "a record with a wrong length: the rest of its buffer is left out";
+                self.problems.push(Problem { at: place, what });
+                break;
+            }
+            match first as u16 {
+                CONTEXT => reader.take_context(at, first),
+                CURRENT => reader.span = two_words(&reader.records[at..at + len])[0],
+                site if self.recording.site(site & !SPAN_END).is_none() => {
+                    self.problems.push(Problem { at: place, what: "a record of an unknown site" });
+                }
+                _ => return self.next.push(Reverse((self.recording.clock().time(ticks), number))),
+            }
+            reader.at += len;
+        }
+        self.buffers[number] = None;
     }
+}
 
-    fn take_context(&mut self, number: usize, first: u64) {
-        let at = self.buffers[number].at;
-        let name = self.recording.bytes(at + 24, 16).unwrap_or_default();
+impl Reader {
+    fn take_context(&mut self, at: usize, first: u64) {
+        let name = self.records.get(at + 24..at + 40).unwrap_or_default();
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-        let buffer = &mut self.buffers[number];
-        buffer.thread = self.recording.word(at + 16).unwrap_or_default() as u32;
-        buffer.cpu = (first >> 32) as u32;
-        buffer.thread_name = String::from_utf8_lossy(name).into_owned();
+        let name = String::from_utf8_lossy(name);
+        if *name != *self.thread_name {
+            self.thread_name = name.into();
+        }
+        self.thread = word(&self.records, at + 16) as u32;
+        self.cpu = (first >> 32) as u32;
+        self.span = word(&self.records, at + 40);
     }
+}
+
+/// The first two words of a record's fields.
+fn two_words(record: &[u8]) -> [u64; 2] {
+    [12, 20].map(|at| word(record, at))
 }
 
 impl<'r> Iterator for Events<'r> {
     type Item = Event<'r>;
 
     fn next(&mut self) -> Option<Event<'r>> {
-        let Reverse((time, number)) = self.next.pop()?;
-        let Buffer { at, thread, cpu, ref thread_name, .. } = self.buffers[number];
-        let thread_name = thread_name.clone();
-        let recording = self.recording;
-        // `seek` has found this record, and its site.
-        let first = recording.word(at + 8)?;
-        let len = 8 * (first >> 16 & 0xffff) as usize;
-        let site = recording.site(first as u16)?;
-        let bytes = recording.bytes(at + 12, len - 4)?;
-        self.buffers[number].at += 8 + len;
-        self.seek(number);
-        let time = time.wrapping_add(recording.realtime());
-        let fields = fields(site, bytes);
-        Some(Event { time, thread, cpu, thread_name, name: &site.name, fields })
+        loop {
+            let Reverse((time, number)) = self.next.pop()?;
+            let Some(reader) = &mut self.buffers[number] else {
+                // It was begun now. (1)
+                self.load(number);
+                continue;
+            };
+            let at = reader.at;
+            // `seek` has found this record, and its site.
+            let first = word(&reader.records, at + 8);
+            let len = 8 + 8 * (first >> 16 & 0xffff) as usize;
+            let site_number = first as u16 & !SPAN_END;
+            let site = self.recording.site(site_number)?;
+            let record = reader.records.get(at..at + len)?;
+            let [id, other] = two_words(record);
+            let (what, span, parent, now) = match (first as u16 & SPAN_END, site.kind) {
+                (0, Kind::Event) => (What::Event, reader.span, 0, reader.span),
+                // A thread is in its span from here on; in that of a task when it has entered it.
+                (0, Kind::Span) => (What::Begin, id, other, id),
+                (0, Kind::TaskSpan) => (What::Begin, id, other, reader.span),
+                (_, Kind::TaskSpan) => (What::End, id, 0, reader.span),
+                _ => (What::End, id, 0, other),
+            };
+            let fields = match what {
+                What::Event => fields(site, record.get(12..).unwrap_or_default()),
+                What::Begin => fields(site, record.get(28..).unwrap_or_default()),
+                What::End => Vec::new(),
+            };
+            let event = Event {
+                time: time.wrapping_add(self.recording.realtime()),
+                thread: reader.thread,
+                cpu: reader.cpu,
+                thread_name: Arc::clone(&reader.thread_name),
+                what,
+                span,
+                parent,
+                name: &site.name,
+                site,
+                site_number,
+                fields,
+            };
+            reader.span = now;
+            reader.at += len;
+            self.seek(number);
+            return Some(event);
+        }
     }
 }
 
 /// The fields of a record, as many as it has room for.
-fn fields<'r>(site: &'r Site, mut bytes: &'r [u8]) -> Vec<(&'r str, Value<'r>)> {
+fn fields<'r>(site: &'r Site, mut bytes: &[u8]) -> Vec<(&'r str, Value)> {
     let mut fields = Vec::with_capacity(site.fields.len());
     for (name, of) in &site.fields {
-        let Some(value) = value(*of, &mut bytes) else { break };
+        let Some(value) = Value::take(*of, &mut bytes) else { break };
         fields.push((name.as_str(), value));
     }
     fields
-}
-
-/// Takes a value from the beginning of the bytes.
-fn value<'r>(of: Type, bytes: &mut &'r [u8]) -> Option<Value<'r>> {
-    let (len, was_cut) = match of.size() {
-        Some(len) => (len, false),
-        None => {
-            let len = u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?);
-            (usize::from(len & !WAS_CUT), len & WAS_CUT != 0)
-        }
-    };
-    let taken = take(bytes, len)?;
-    let mut word = [0; 8];
-    if of.size().is_some() {
-        word[..len].copy_from_slice(taken);
-    }
-    let unsigned = u64::from_le_bytes(word);
-    Some(match of {
-        Type::U8 | Type::U16 | Type::U32 | Type::U64 => Value::Unsigned(unsigned),
-        Type::I8 => Value::Signed((unsigned as i8).into()),
-        Type::I16 => Value::Signed((unsigned as i16).into()),
-        Type::I32 => Value::Signed((unsigned as i32).into()),
-        Type::I64 => Value::Signed(unsigned as i64),
-        Type::F32 => Value::Float(f32::from_bits(unsigned as u32).into()),
-        Type::F64 => Value::Float(f64::from_bits(unsigned)),
-        Type::Bool => Value::Bool(unsigned != 0),
-        Type::Str if was_cut => Value::Str(format!("{}…", String::from_utf8_lossy(taken)).into()),
-        Type::Str => Value::Str(String::from_utf8_lossy(taken)),
-        Type::Bytes => Value::Bytes(taken, was_cut),
-    })
-}
-
-fn take<'r>(bytes: &mut &'r [u8], len: usize) -> Option<&'r [u8]> {
-    let (taken, rest) = bytes.split_at_checked(len)?;
-    *bytes = rest;
-    Some(taken)
 }

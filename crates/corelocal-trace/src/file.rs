@@ -1,69 +1,148 @@
 //! A recording as a file: its header, its sites, and where its buffers are.
 
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
 use corelocal::trace::format::{
-    BUFFER_HEADER_LEN, BUFFER_LEN, HEADER_LEN, MAGIC, MOST_SITES, SITE_LEN, SITE_TEXT,
-    SITE_TEXT_LEN, Type, buffer, header,
+    BUFFER_HEADER_LEN, BUFFER_LEN, FieldType, HEADER_LEN, Kind, MAGIC, MOST_SITES, SITE_IS_ON,
+    SITE_KIND, SITE_LEN, SITE_LOST, SITE_TEXT, SITE_TEXT_LEN, STREAM, buffer, header,
 };
 use serde::Serialize;
 
 use crate::clock::Clock;
 use crate::events::Events;
-use crate::{ParseError, Problem};
+use crate::{OpenError, ParseError, Problem};
 
 /// The most buffers of a recording: a TiB.
 const MOST_BUFFERS: u64 = 1 << 24;
 
 /// A recording.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Recording {
-    bytes: Vec<u8>,
+    bytes: Bytes,
+    header: Box<[u8; HEADER_LEN]>,
     sites: Vec<Option<Site>>,
-    /// Where each buffer's records are: from the first byte to behind the last one.
-    buffers: Vec<(usize, usize)>,
+    buffers: Vec<Buffer>,
     clock: Clock,
     problems: Vec<Problem>,
 }
 
-/// A place in the program that records an event.
+/// Where the bytes of a recording are.
+#[derive(Debug)]
+enum Bytes {
+    Memory(Vec<u8>),
+    File(File),
+}
+
+/// A buffer's records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffer {
+    /// Where they begin, and how many bytes they have.
+    pub(crate) at: u64,
+    pub(crate) len: usize,
+    /// Ticks when the buffer was begun.
+    pub(crate) begin: u64,
+}
+
+/// A place in the program that records an event or a span.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Site {
     /// The event's name.
     pub name: String,
+    /// What it records.
+    #[serde(skip)]
+    pub kind: Kind,
+    /// Whether it was on at the end.
+    pub is_on: bool,
+    /// How many of its events were lost.
+    pub lost: u64,
     /// Names and types of its fields.
     #[serde(skip)]
-    pub fields: Vec<(String, Type)>,
+    pub fields: Vec<(String, FieldType)>,
+}
+
+impl Bytes {
+    /// Reads from this place on, as much as there is and has room.
+    fn read(&self, at: u64, mut to: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        match self {
+            Bytes::Memory(bytes) => {
+                let from = usize::try_from(at).ok().and_then(|at| bytes.get(at..));
+                let from = from.unwrap_or_default();
+                done = from.len().min(to.len());
+                to[..done].copy_from_slice(&from[..done]);
+            }
+            Bytes::File(file) => {
+                while !to.is_empty() {
+                    match file.read_at(to, at.saturating_add(done as u64)) {
+                        Ok(0) => break,
+                        Ok(read) => {
+                            done += read;
+                            to = &mut to[read..];
+                        }
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(done)
+    }
 }
 
 impl Recording {
-    /// Reads a recording from the bytes of a file.
+    /// Opens a file: a dump, a recording to disk, or the memory of a process. Its buffers are read when their events are.
     ///
     /// Linear in the number of buffers and sites.
     ///
     /// # Errors
-    /// It is no recording, or ends within the header. Other damage is in [`problems`](Recording::problems).
+    /// It cannot be read, or is no recording. Other damage is in [`problems`](Recording::problems).
+    pub fn open(path: impl AsRef<Path>) -> Result<Recording, OpenError> {
+        let file = File::open(path).map_err(OpenError::Io)?;
+        Recording::read(Bytes::File(file))
+    }
+
+    /// Reads a recording from the bytes of a file.
+    ///
+    /// # Errors
+    /// As of [`open`](Recording::open).
     pub fn parse(bytes: Vec<u8>) -> Result<Recording, ParseError> {
-        if bytes.get(..8).is_none_or(|first| first != MAGIC.to_le_bytes()) {
-            return Err(ParseError::NotARecording);
+        Recording::read(Bytes::Memory(bytes)).map_err(|error| match error {
+            OpenError::Parse(error) => error,
+            // Memory can be read.
+            OpenError::Io(_) => ParseError::NotARecording,
+        })
+    }
+
+    fn read(bytes: Bytes) -> Result<Recording, OpenError> {
+        let mut header = Box::new([0; HEADER_LEN]);
+        let len = bytes.read(0, &mut *header).map_err(OpenError::Io)?;
+        if len < 8 || header[..8] != MAGIC.to_le_bytes() {
+            return Err(OpenError::Parse(ParseError::NotARecording));
         }
-        if bytes.len() < HEADER_LEN {
-            return Err(ParseError::TooShort { len: bytes.len() });
+        if len < HEADER_LEN {
+            return Err(OpenError::Parse(ParseError::TooShort { len }));
         }
         let mut recording = Recording {
             bytes,
+            header,
             sites: Vec::new(),
             buffers: Vec::new(),
             clock: Clock::default(),
             problems: Vec::new(),
         };
-        recording.find_sites();
-        let readings = recording.find_buffers();
+        recording.find_sites()?;
+        let readings = recording.find_buffers()?;
         recording.clock = Clock::new(readings);
         Ok(recording)
     }
 
     /// The events, in the order of time; of the same time, in that of buffers.
     ///
-    /// Logarithmic in the number of buffers for each event.
+    /// Logarithmic in the number of buffers for each event. Takes memory for the buffers that were in use at the same time.
     pub fn events(&self) -> Events<'_> {
         Events::new(self)
     }
@@ -71,6 +150,12 @@ impl Recording {
     /// The sites that are described.
     pub fn sites(&self) -> impl Iterator<Item = &Site> {
         self.sites.iter().flatten()
+    }
+
+    /// The same, with their numbers.
+    pub(crate) fn numbered_sites(&self) -> impl Iterator<Item = (&Site, u16)> {
+        let numbered = self.sites.iter().zip(1..);
+        numbered.filter_map(|(site, number)| site.as_ref().map(|site| (site, number)))
     }
 
     /// The site with this number.
@@ -86,15 +171,69 @@ impl Recording {
 
     /// The process that was recorded.
     pub fn process(&self) -> u64 {
-        self.word(header::PROCESS).unwrap_or_default()
+        self.word(header::PROCESS)
     }
 
     /// Events that were lost as all buffers were in use.
     pub fn lost(&self) -> u64 {
-        self.word(header::LOST).unwrap_or_default()
+        self.word(header::LOST)
     }
 
-    pub(crate) fn buffers(&self) -> &[(usize, usize)] {
+    /// How often buffers were begun.
+    pub fn begun(&self) -> u64 {
+        self.word(header::TICKETS)
+    }
+
+    /// The bytes of events that the memory has room for.
+    pub fn room(&self) -> u64 {
+        self.word(header::BUFFERS).saturating_mul(BUFFER_LEN as u64)
+    }
+
+    /// The error number of the last attempt to write the file of a recording to disk.
+    pub fn disk_error(&self) -> Option<i32> {
+        let error = self.word(header::DISK_ERROR) as i32;
+        (error != 0).then_some(error)
+    }
+
+    /// Whether it is a file that was written, and not the memory of a process.
+    pub fn is_file(&self) -> bool {
+        self.word(header::PACKED) != 0
+    }
+
+    /// Writes a recording of all that is whole: sites that are described, and of each buffer the whole records.
+    ///
+    /// # Errors
+    /// Reading or writing fails.
+    pub fn write_whole(&self, to: &mut dyn io::Write) -> io::Result<()> {
+        let mut header = *self.header;
+        let mut set =
+            |at: usize, word: u64| header[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        set(header::BUFFERS_AT, (HEADER_LEN + self.sites.len() * SITE_LEN) as u64);
+        set(header::SITES, self.sites.len() as u64);
+        set(header::PACKED, STREAM);
+        to.write_all(&header)?;
+        let mut described = vec![0; self.sites.len() * SITE_LEN];
+        self.bytes.read(HEADER_LEN as u64, &mut described)?;
+        to.write_all(&described)?;
+        for place in &self.buffers {
+            let mut head = [0; BUFFER_HEADER_LEN];
+            self.bytes.read(place.at - BUFFER_HEADER_LEN as u64, &mut head)?;
+            let records = self.records(place)?;
+            let len = whole(&records);
+            let used = (BUFFER_HEADER_LEN + len) as u64;
+            head[buffer::USED..buffer::USED + 8].copy_from_slice(&used.to_le_bytes());
+            to.write_all(&head)?;
+            to.write_all(&records[..len])?;
+        }
+        Ok(())
+    }
+
+    /// A lower bound of the time of all events, and an upper one for files that are complete: nanoseconds since 1970.
+    pub fn time_of_start(&self) -> u64 {
+        self.clock.time(self.word(header::START)).wrapping_add(self.realtime())
+    }
+
+    pub(crate) fn buffers(&self) -> &[Buffer] {
         &self.buffers
     }
 
@@ -104,84 +243,123 @@ impl Recording {
 
     /// Nanoseconds from CLOCK_MONOTONIC to CLOCK_REALTIME.
     pub(crate) fn realtime(&self) -> u64 {
-        self.word(header::REALTIME).unwrap_or_default()
+        self.word(header::REALTIME)
     }
 
-    /// Bytes of the file; `None` if it ends before.
-    pub(crate) fn bytes(&self, at: usize, len: usize) -> Option<&[u8]> {
-        self.bytes.get(at..at.checked_add(len)?)
+    /// The records of a buffer: as much of them as there is.
+    pub(crate) fn records(&self, of: &Buffer) -> io::Result<Vec<u8>> {
+        let mut records = vec![0; of.len];
+        let len = self.bytes.read(of.at, &mut records)?;
+        records.truncate(len);
+        Ok(records)
     }
 
-    /// A word of the file.
-    pub(crate) fn word(&self, at: usize) -> Option<u64> {
-        Some(u64::from_le_bytes(self.bytes(at, 8)?.try_into().ok()?))
+    /// A word of the header.
+    fn word(&self, at: usize) -> u64 {
+        word(&*self.header, at)
     }
 
-    fn problem(&mut self, at: usize, what: &'static str) {
+    fn problem(&mut self, at: u64, what: &'static str) {
         self.problems.push(Problem { at, what });
     }
 
-    fn find_sites(&mut self) {
-        let count = self.word(header::SITES).unwrap_or_default();
+    fn find_sites(&mut self) -> Result<(), OpenError> {
+        let count = self.word(header::SITES);
         if count > MOST_SITES as u64 {
-            self.problem(header::SITES, "more sites than a recording has");
+            self.problem(header::SITES as u64, "more sites than a recording has");
         }
-        for number in 0..count.min(MOST_SITES as u64) as usize {
-            let at = HEADER_LEN + number * SITE_LEN;
-            let bytes = self.bytes(at, SITE_LEN);
-            // One that was just being registered has no description yet, and not all numbers have a site.
-            let is_new = bytes.is_some_and(|bytes| bytes[0] == 0);
-            let site = bytes.and_then(site);
-            if site.is_none() && !is_new {
-                self.problem(at, "the description of a site is not complete");
+        let count = count.min(MOST_SITES as u64) as usize;
+        let mut described = vec![0; count * SITE_LEN];
+        let len = self.bytes.read(HEADER_LEN as u64, &mut described).map_err(OpenError::Io)?;
+        for (number, bytes) in described.chunks_exact(SITE_LEN).enumerate() {
+            let end = (number + 1) * SITE_LEN;
+            let site = if end <= len { site(bytes) } else { None };
+            if site.is_none() {
+                let at = (HEADER_LEN + number * SITE_LEN) as u64;
+                self.problem(at, "a site without a description");
             }
             self.sites.push(site);
         }
+        Ok(())
     }
 
-    /// Finds the buffers that have records. Returns the readings of clocks.
-    fn find_buffers(&mut self) -> Vec<(u64, u64)> {
-        let word = |of: &Recording, at: usize| of.word(at).unwrap_or_default();
-        let reading = |of: &Recording, at: usize| (word(of, at), word(of, at + 8));
-        let mut readings = vec![reading(self, header::START), reading(self, header::END)];
-        let count = word(self, header::BUFFERS);
+    /// Finds the buffers. Returns all readings of the clocks.
+    fn find_buffers(&mut self) -> Result<Vec<(u64, u64)>, OpenError> {
+        let reading = |bytes: &[u8], at: usize| (word(bytes, at), word(bytes, at + 8));
+        let mut readings =
+            vec![reading(&*self.header, header::START), reading(&*self.header, header::END)];
+        let packed = self.word(header::PACKED);
+        let count = self.word(header::BUFFERS);
         if count > MOST_BUFFERS {
-            self.problem(header::BUFFERS, "more buffers than a recording has");
-            return readings;
+            self.problem(header::BUFFERS as u64, "more buffers than a recording has");
         }
-        let is_packed = word(self, header::IS_PACKED) != 0;
-        let mut at = usize::try_from(word(self, header::BUFFERS_AT)).unwrap_or(usize::MAX);
+        let count = if packed == STREAM { MOST_BUFFERS } else { count.min(MOST_BUFFERS) };
+        let mut at = self.word(header::BUFFERS_AT);
+        // The buffer with each ticket: a later one has all of an earlier one.
+        let mut tickets: HashMap<u64, usize> = HashMap::new();
         for _ in 0..count {
-            let Some(used) = self.word(at.saturating_add(buffer::USED)) else {
+            let mut head = [0; BUFFER_HEADER_LEN];
+            let len = self.bytes.read(at, &mut head).map_err(OpenError::Io)?;
+            if len == 0 && packed == STREAM {
+                break;
+            }
+            if len < head.len() {
                 self.problem(at, "the file ends before its last buffer");
                 break;
-            };
+            }
+            let [used, ticket] = [buffer::USED, buffer::TICKET].map(|at| word(&head, at));
             let is_valid =
                 (BUFFER_HEADER_LEN as u64..=BUFFER_LEN as u64).contains(&used) && used % 8 == 0;
-            let is_empty = used == 0 || self.word(at + buffer::TICKET) == Some(0);
-            if is_packed && !is_valid {
+            let is_empty = used == 0 || ticket == 0;
+            if packed != 0 && !is_valid {
                 self.problem(at, "a buffer without a length: the ones behind it are not found");
                 break;
             }
             if is_valid && !is_empty {
-                let end = at + used as usize;
-                if end > self.bytes.len() {
-                    self.problem(at, "the file ends within a buffer");
+                let found = Buffer {
+                    at: at.saturating_add(BUFFER_HEADER_LEN as u64),
+                    len: used as usize - BUFFER_HEADER_LEN,
+                    begin: word(&head, buffer::BEGIN),
+                };
+                readings.push(reading(&head, buffer::BEGIN));
+                let next = self.buffers.len();
+                match tickets.insert(ticket, next).filter(|_| packed == STREAM) {
+                    Some(earlier) if self.buffers[earlier].len <= found.len => {
+                        self.buffers[earlier] = found;
+                        tickets.insert(ticket, earlier);
+                    }
+                    _ => self.buffers.push(found),
                 }
-                self.buffers.push((at + BUFFER_HEADER_LEN, end.min(self.bytes.len())));
-                readings.push(reading(self, at + buffer::BEGIN));
             } else if !is_empty {
                 self.problem(at, "a buffer with a wrong length");
             }
-            at = at.saturating_add(if is_packed { used as usize } else { BUFFER_LEN });
+            at = at.saturating_add(if packed != 0 { used } else { BUFFER_LEN as u64 });
         }
-        readings
+        Ok(readings)
     }
+}
+
+/// How many bytes the whole records at the beginning have.
+fn whole(records: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        let len = 8 + 8 * (word(records, at + 8) >> 16 & 0xffff) as usize;
+        if len == 8 || len > records.len() - at {
+            return at;
+        }
+        at += len;
+    }
+}
+
+/// The word at this place; 0 behind the end.
+pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
+    let word = at.checked_add(8).and_then(|end| bytes.get(at..end));
+    word.and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
 /// The site that these bytes describe.
 fn site(bytes: &[u8]) -> Option<Site> {
-    let len = u32::from_le_bytes(bytes.get(SITE_TEXT_LEN..SITE_TEXT_LEN + 4)?.try_into().ok()?);
+    let len = word(bytes, 0) >> (8 * SITE_TEXT_LEN);
     let text = bytes.get(SITE_TEXT..)?.get(..len as usize)?;
     if bytes[0] != 1 {
         return None;
@@ -189,9 +367,12 @@ fn site(bytes: &[u8]) -> Option<Site> {
     let text = String::from_utf8_lossy(text);
     let mut lines = text.split('\n');
     let name = lines.next()?.to_owned();
-    let field = |line: &str| {
-        let of = Type::of_letter(*line.as_bytes().first()?)?;
-        Some((line.get(1..)?.to_owned(), of))
-    };
-    Some(Site { name, fields: lines.map(field).collect::<Option<_>>()? })
+    let field = |line: &str| FieldType::of_line(line).map(|(of, name)| (name.to_owned(), of));
+    Some(Site {
+        name,
+        kind: Kind::of_number(bytes[SITE_KIND])?,
+        is_on: bytes[SITE_IS_ON] == 1,
+        lost: word(bytes, SITE_LOST),
+        fields: lines.map(field).collect::<Option<_>>()?,
+    })
 }

@@ -1,8 +1,7 @@
 //! Reads recordings of [`corelocal::trace`]: events in the order of time.
 //!
 //! ```no_run
-//! let bytes = std::fs::read("server.trace")?;
-//! let recording = corelocal_trace::Recording::parse(bytes)?;
+//! let recording = corelocal_trace::Recording::open("server.trace")?;
 //! for event in recording.events() {
 //!     println!("{} {} {:?}", event.time, event.name, event.fields);
 //! }
@@ -15,7 +14,7 @@
 //! # Invariants
 //! 1. Nothing in a file is believed: each number is checked once, where it is read. A damaged part is left out, and is
 //!    reported by its place; what is whole is delivered.
-//! 2. The memory in use is that of the file, and a few words for each of its buffers and sites.
+//! 2. The memory in use is that of the buffers that were in use at the same time, and a few words for each buffer and site.
 //!
 //! The layout is in [`corelocal::trace::format`].
 
@@ -23,13 +22,40 @@
 
 pub mod chrome;
 mod clock;
+pub mod ctf;
 mod events;
 mod file;
+pub mod json_lines;
+pub mod perfetto;
+mod spans;
+mod value;
 
-use std::fmt;
+use std::{fmt, io};
 
-pub use events::{Event, Events, Value};
+pub use corelocal::trace::format::Kind;
+pub use events::{Event, Events, What};
 pub use file::{Recording, Site};
+pub use value::{Value, hex};
+
+/// Why a file cannot be read at all.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The kernel refuses.
+    Io(io::Error),
+    /// It is no recording.
+    Parse(ParseError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Io(error) => error.fmt(f),
+            OpenError::Parse(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
 
 /// Why a file cannot be read at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +89,7 @@ impl std::error::Error for ParseError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where it begins, in bytes.
-    pub at: usize,
+    pub at: u64,
     /// What is wrong with it.
     pub what: &'static str,
 }

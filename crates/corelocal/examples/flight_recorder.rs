@@ -2,45 +2,57 @@
 //!
 //! ```sh
 //! cargo run -p corelocal --features std --example flight_recorder
-//! corelocal trace view slow.trace
+//! corelocal trace view slow.1.trace
+//! corelocal trace export slow.1.trace    # opens in ui.perfetto.dev
 //! ```
 
-use std::path::PathBuf;
+use std::ffi::CString;
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use corelocal::event;
 use corelocal::trace::{self, Options};
+use corelocal::{event, span};
 
 const SLOW: Duration = Duration::from_millis(20);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    trace::start(Options::flight_recorder())?;
+    let file = std::env::args().nth(1).unwrap_or_else(|| "slow.%n.trace".into());
+    trace::start(Options::flight_recorder().dump_to(&CString::new(file)?))?;
     let status = trace::smoke_test()?;
     println!("recording, {} events lost", status.lost);
-    let file = std::env::args_os().nth(1).map_or_else(|| "slow.trace".into(), PathBuf::from);
-    thread::scope(|scope| {
-        for worker in 0..4_u32 {
-            let file = &file;
-            scope.spawn(move || (0..1000).try_for_each(|number| serve(worker, number, file)));
-        }
-    });
+
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let server = thread::spawn(move || serve(&listener));
+    for number in 0..300_u32 {
+        let mut stream = TcpStream::connect(address)?;
+        stream.write_all(&number.to_le_bytes())?;
+        let mut answer = [0; 2];
+        stream.read_exact(&mut answer)?;
+    }
+    server.join().expect("the server")?;
+    // The dump is made in the background.
+    thread::sleep(Duration::from_millis(200));
     Ok(())
 }
 
-/// Serves a request; one of them is slow.
-fn serve(worker: u32, number: u32, file: &PathBuf) -> std::io::Result<()> {
-    let began = Instant::now();
-    event!(server::request, worker = worker, number = number, path = "/index.html");
-    if (worker, number) == (2, 700) {
-        event!(server::waits, on = "disk");
-        thread::sleep(2 * SLOW);
-    }
-    let took = began.elapsed();
-    event!(server::response, worker = worker, number = number, micros = took.as_micros() as u64);
-    if took > SLOW && worker == 2 {
-        let bytes = trace::dump(file)?;
-        println!("request {number} took {took:?}: {} has {bytes} bytes", file.display());
+/// Serves 300 requests; one of them is slow.
+fn serve(listener: &TcpListener) -> io::Result<()> {
+    for stream in listener.incoming().take(300) {
+        let mut stream = stream?;
+        let _request = trace::dump_if_slow(span!(server::request), SLOW);
+        let mut number = [0; 4];
+        stream.read_exact(&mut number)?;
+        let number = u32::from_le_bytes(number);
+        event!(server::parsed, number = number, path = "/index.html");
+        if number == 250 {
+            let _wait = span!(server::waits, on = "disk");
+            thread::sleep(2 * SLOW);
+        }
+        let _answer = span!(server::answers, bytes = 2_u32);
+        stream.write_all(b"ok")?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `trace` | a flight recorder of events, in buffers of each core |
+//! | `trace` | events and spans, in buffers of each core |
 //! | [`rcu`] | data that is read all the time and replaced now and then |
 //! | `alloc` | memory: a malloc whose caches belong to cores, not to threads |
 //! | [`clock`] | time, read in place |

@@ -97,7 +97,7 @@ impl Dump {
             }
             assert_eq!(record, end, "the last record ends where the buffer does");
             buffers.push(records);
-            at = if word(header::IS_PACKED) == 1 { end } else { at + BUFFER_LEN };
+            at = if word(header::PACKED) == format::DUMP { end } else { at + BUFFER_LEN };
         }
         Dump { sites, buffers, lost: word(header::LOST) }
     }
@@ -161,11 +161,24 @@ fn fields_and_states() {
     let long = "x".repeat(2000);
     event!(test::long, text = &*long);
     trace::smoke_test().expect("a recording");
-    assert_eq!(trace::switch("test::off", false), 0);
     for nth in 0..3_u64 {
         event!(test::off, nth = nth);
-        assert_eq!(trace::switch("test::off", nth == 1), 1);
+        assert_eq!(trace::switch("test::o*f", nth == 1), Ok(1));
     }
+    // A rule holds for sites that are reached later.
+    assert_eq!(trace::switch("test::later", false), Ok(0));
+    event!(test::later);
+    for nth in 0..3_u64 {
+        event!(test::ordered, nth = nth);
+        assert!(trace::switch("*", nth == 1).is_ok_and(|sites| sites > 3));
+    }
+    assert!(trace::switch("*", true).is_ok());
+    for nth in 0..24 {
+        let switched = trace::switch(&format!("x{nth}"), true);
+        assert_eq!(switched.is_ok(), nth < 23, "{nth}: {switched:?}");
+    }
+    assert!(trace::switch(&"x".repeat(127), true).is_err());
+    assert!(trace::switch("x3", false).is_ok(), "the same pattern");
     let dump = Dump::take();
     let fields = dump.of("test::fields").concat();
     assert_eq!(

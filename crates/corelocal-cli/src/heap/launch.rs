@@ -21,12 +21,12 @@ use anyhow::{Context as _, bail};
 use super::cause::Seen;
 use super::file::{self, Heap};
 use crate::cli::HeapArgs;
-use crate::locks::proc_files;
 use crate::mallocs::library;
 use crate::output::path_line;
 use crate::process::ending::{Ending, PATIENCE, code, signal};
 use crate::process::folder::Folder;
 use crate::process::ignored_signals;
+use crate::process::proc_files;
 use crate::process::signals;
 use crate::run::program::{Program, Refusal};
 

@@ -1,29 +1,20 @@
 //! A process that runs: its profile, by way of /proc, and what to do where there is none.
 //!
-//! A process that has a profile keeps a descriptor of it open. So /proc/PROCESS/fd leads to it, for the user of the
-//! process and for root. A forked child has a copy of that descriptor; the profile says whose it is.
-//!
-//! Invariants:
-//! - A profile that was off is off again at the end.
-//! - A file is believed if the library's rules for memory of other users allow it (`Profile::open`).
+//! Invariant: a profile that was off is off again at the end.
 
 use std::ffi::CString;
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::anyhow;
 use corelocal::sync::profile::{LockProfile, Profile};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::proc_files;
 use super::summary::Process;
-use crate::output::one_line;
-use crate::process::proc_folder;
-use crate::process::signals;
+use crate::process::kept::{Kept, wait_for};
+use crate::process::{proc_files, signals};
 
 /// How long a look takes that begins with switching on.
 const LOOK: Duration = Duration::from_secs(5);
@@ -36,25 +27,15 @@ pub const FILE: &str = "corelocal-locks.";
 pub const ORDER_FILE: &str = "corelocal-order.";
 const NAMELESS: &str = "/memfd:corelocal (deleted)";
 
-/// What a process keeps in memory for those that look at it.
-pub trait Kept: Sized {
-    /// What the environment of the process has if there is to be one.
-    const VARIABLE: &str;
-    /// What is in its value then.
-    fn is_wish(value: &[u8]) -> bool;
-    /// The one in a file; else what is wrong with the file.
-    fn open(path: &Path) -> anyhow::Result<Self>;
-    /// The number of its process, as that knows itself.
-    fn process(&self) -> u32;
-    /// Why a process of this number and name has none, and what to do.
-    fn none(process: u32, name: &str) -> anyhow::Error;
-}
-
 impl Kept for Profile {
     const VARIABLE: &str = "CORELOCAL_LOCKS";
 
     fn is_wish(value: &[u8]) -> bool {
         matches!(value, b"on" | b"ready" | [b'/', ..])
+    }
+
+    fn may_be(target: &Path, _at: &Path) -> bool {
+        may_be_profile(target)
     }
 
     fn open(path: &Path) -> anyhow::Result<Profile> {
@@ -143,104 +124,16 @@ fn spinner() -> ProgressBar {
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
-/// What a process keeps. Nothing if the process is to have it, but had no reason to make it until then.
-pub fn wait_for<K: Kept>(process: u32, end: Instant) -> anyhow::Result<Option<K>> {
-    if !Path::new(&format!("/proc/{process}")).exists() {
-        bail!("there is no process {process}; `ps` lists the running ones");
-    }
-    loop {
-        let mut refused = None;
-        if let Some(kept) = find(process, &mut refused)? {
-            return Ok(Some(kept));
-        }
-        if !is_to_have_one::<K>(process) {
-            let name = proc_files::text(process, "comm");
-            return Err(K::none(process, &one_line(name.trim_end().to_owned())));
-        }
-        if Instant::now() >= end || signals::came() {
-            return refused.map_or(Ok(None), Err);
-        }
-        thread::sleep(TURN);
-    }
-}
-
-/// What a process keeps, if it is there; else why a file that may be it cannot be read.
-fn find<K: Kept>(process: u32, refused: &mut Option<anyhow::Error>) -> anyhow::Result<Option<K>> {
-    let folder = proc_folder::of(process).join("fd");
-    let descriptors = match fs::read_dir(&folder) {
-        Ok(descriptors) => descriptors,
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            bail!("process {process} belongs to another user: run this as that user, or as root")
-        }
-        Err(error) => return Err(error).context(format!("cannot read process {process}")),
-    };
-    let open_files = descriptors.flatten().filter_map(|descriptor| {
-        let target = fs::read_link(descriptor.path()).ok()?;
-        may_be_profile(&target).then(|| descriptor.path())
-    });
-    for path in open_files {
-        match K::open(&path) {
-            Ok(kept) if is_of(&kept, process) => return Ok(Some(kept)),
-            Ok(_) => {}
-            Err(why) => *refused = Some(why.context(format!("cannot read {}", path.display()))),
-        }
-    }
-    let mut mapped = mapped_files(process).into_iter().filter_map(|path| K::open(&path).ok());
-    Ok(mapped.find(|kept| is_of(kept, process)))
-}
-
-/// The same by way of the process's memory, which root may open: a program may have closed all descriptors.
-fn mapped_files(process: u32) -> Vec<PathBuf> {
-    let maps = proc_files::maps(process).ok().flatten().unwrap_or_default();
-    let paths = maps.lines().filter_map(|line| {
-        let mut fields = line.splitn(6, ' ');
-        let (range, target) = (fields.next()?, fields.nth(4)?.trim_start());
-        let path = format!("/proc/{process}/map_files/{}", without_leading_zeros(range)?);
-        may_be_profile(Path::new(target)).then(|| PathBuf::from(path))
-    });
-    paths.collect()
-}
-
-/// As the names of `map_files` have it.
-fn without_leading_zeros(range: &str) -> Option<String> {
-    let (start, end) = range.split_once('-')?;
-    let number = |text| u64::from_str_radix(text, 16).ok();
-    Some(format!("{:x}-{:x}", number(start)?, number(end)?))
-}
-
-fn may_be_profile(target: &Path) -> bool {
+/// Whether a target is that of a profile, or of a record of the order of locks.
+pub fn may_be_profile(target: &Path) -> bool {
     let name = target.file_name().unwrap_or_default().as_bytes();
     target.as_os_str() == NAMELESS
         || [FILE, ORDER_FILE].iter().any(|file| name.starts_with(file.as_bytes()))
 }
 
-/// Whether it is of this process.
-fn is_of(kept: &impl Kept, process: u32) -> bool {
-    kept.process() == own_number(process).unwrap_or(process)
-}
-
-/// By what number the process knows itself: another one, if it is in a container.
-fn own_number(process: u32) -> Option<u32> {
-    let status = proc_files::text(process, "status");
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    numbers.split_whitespace().last()?.parse().ok()
-}
-
-/// Whether the environment of the process says that it is to have one.
-fn is_to_have_one<K: Kept>(process: u32) -> bool {
-    let environment = proc_files::environment(process);
-    let named = |variable: &[u8]| {
-        let rest = variable.strip_prefix(K::VARIABLE.as_bytes())?.strip_prefix(b"=")?;
-        Some(K::is_wish(rest))
-    };
-    environment.split(|byte| *byte == 0).find_map(named) == Some(true)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read as _;
-    use std::process::{Child, Command, Stdio};
 
     #[test]
     fn descriptors() {
@@ -259,70 +152,8 @@ mod tests {
     }
 
     #[test]
-    fn memory_has_names_too() {
-        let me = std::process::id();
-        assert!(mapped_files(me).is_empty());
-        assert_eq!(without_leading_zeros("00400000-7f00").as_deref(), Some("400000-7f00"));
-        assert_eq!(without_leading_zeros("x"), None);
-    }
-
-    /// A shell that waits until it is dropped.
-    struct Shell(Child);
-
-    impl Shell {
-        fn start(script: &str) -> io::Result<Shell> {
-            let mut command = Command::new("sh");
-            command.args(["-c", &format!("{script}\necho begun; read line")]);
-            command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            command.env(Profile::VARIABLE, "ready");
-            let mut shell = Shell(command.spawn()?);
-            let mut said = [0; 6];
-            shell.0.stdout.as_mut().expect("a pipe").read_exact(&mut said)?;
-            Ok(shell)
-        }
-    }
-
-    impl Drop for Shell {
-        fn drop(&mut self) {
-            // It may have ended.
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-
-    #[test]
-    fn the_environment_tells_whether_a_program_is_to_have_a_profile() {
-        let shell = Shell::start("").expect("a shell");
-        assert!(is_to_have_one::<Profile>(shell.0.id()));
-    }
-
-    #[test]
-    fn a_process_may_have_any_name() {
-        let script = r"printf 'caf\351' > /proc/$$/comm";
-        let shell = Shell::start(script).expect("a shell");
-        let process = shell.0.id();
-        let name = proc_files::text(process, "comm");
-        if name != "caf\u{fffd}\n" {
-            return eprintln!("skipped: a_process_may_have_any_name: it is called {name:?}");
-        }
-        if own_number(std::process::id()).is_none() {
-            return eprintln!("skipped: a_process_may_have_any_name: no NSpid (Linux 4.1)");
-        }
-        assert!(own_number(process).is_some());
-    }
-
-    #[test]
     fn totals_saturate() {
         assert_eq!(totals([3, 0, 4].into_iter()), (2, 7));
         assert_eq!(totals([u64::MAX, 1].into_iter()), (2, u64::MAX));
-    }
-
-    #[test]
-    fn what_is_said_where_there_is_none() {
-        let me = std::process::id();
-        let said = wait_for::<Profile>(me, Instant::now()).expect_err("no profile").to_string();
-        assert!(said.contains(&me.to_string()) && said.contains("CORELOCAL_LOCKS=ready"), "{said}");
-        let nobody = wait_for::<Profile>(u32::MAX, Instant::now()).expect_err("nobody").to_string();
-        assert!(nobody.starts_with("there is no process 4294967295"), "{nobody}");
     }
 }

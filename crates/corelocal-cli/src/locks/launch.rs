@@ -94,7 +94,7 @@ fn process_of(path: &Path) -> Option<u32> {
 /// program knows itself by another number, and the number of a process that has ended may be another's. So the process of
 /// that number must map the profile, as its writer does until it ends or becomes another program.
 fn maps_of_writer(profile: &Path) -> Option<String> {
-    let maps = super::proc_files::maps(process_of(profile)?).ok().flatten()?;
+    let maps = crate::process::proc_files::maps(process_of(profile)?).ok().flatten()?;
     let is_profile = |line: &str| {
         line.find('/').is_some_and(|at| line.as_bytes()[at..] == *profile.as_os_str().as_bytes())
     };

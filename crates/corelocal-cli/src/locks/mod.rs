@@ -4,7 +4,6 @@
 //! ```text
 //!   launch.rs       a program, and the profiles of all processes that it starts
 //!   attach.rs       a process: where its profile is, and what to do if there is none
-//!   proc_files.rs   files of /proc/PROCESS, up to a limit
 //!   summary.rs      converts a profile to numbers, names and places
 //!   call_stacks.rs  converts stacks to names of functions
 //!   text.rs         the table
@@ -21,7 +20,6 @@ mod attach;
 mod call_stacks;
 pub(crate) mod launch;
 mod order;
-pub(crate) mod proc_files;
 mod summary;
 pub(crate) mod text;
 
@@ -80,7 +78,7 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
 /// A program that is run for it.
 fn launched(args: &LocksArgs) -> anyhow::Result<((Vec<Process>, f64), ExitCode)> {
     let read = |path: &Path, maps| {
-        let profile = <Profile as attach::Kept>::open(path).ok()?;
+        let profile = <Profile as crate::process::kept::Kept>::open(path).ok()?;
         Some(Process::of(&profile, None, &[], None, maps)).filter(|process| !process.is_empty())
     };
     let looked = launch::look(&args.target, args.time, args.json, ("CORELOCAL_LOCKS", read))?;

@@ -10,8 +10,8 @@ use corelocal_lab::callers::{Files, Program};
 use serde::Serialize;
 
 use super::call_stacks::{self, Place};
-use super::proc_files;
 use crate::output::{complain, path_line};
+use crate::process::proc_files;
 use crate::process::proc_folder;
 use crate::units::nanos;
 

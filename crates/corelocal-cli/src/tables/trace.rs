@@ -95,7 +95,7 @@ fn off() -> Loop<'static> {
         event!(bench_off::number, number = 7_u32);
     }
     record();
-    trace::switch("bench_off::", false);
+    let _ = trace::switch("bench_off::*", false);
     loop_of(record)
 }
 

@@ -1,43 +1,136 @@
 //! `corelocal trace export`: a recording in another format.
 
-use std::io::{BufWriter, Write as _};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use corelocal_trace::{Recording, chrome};
+use corelocal_trace::{Event, Recording, chrome, ctf, json_lines, perfetto};
+use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{UNREADABLE, open, tell_problems};
+use super::{Filter, UNREADABLE, open, tell_problems, text};
 use crate::cli::{ExportArgs, Format};
-use crate::output;
+use crate::output::{path_line, remark};
+use crate::process::signals;
 use crate::report::file;
+
+/// After so many events the progress is shown.
+const STEP: u64 = 1 << 14;
 
 /// The command.
 pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let Some(recording) = open(&args.file) else { return Ok(ExitCode::from(UNREADABLE)) };
     let to = args.output.clone().unwrap_or_else(|| {
         let mut name = args.file.clone().into_os_string();
-        name.push(".json");
+        name.push(args.to.ending());
         PathBuf::from(name)
     });
-    let name = output::path_line(&to);
-    let events = file::write_with(&to, |to| {
-        let mut to = BufWriter::new(to);
-        let events = write(&recording, args.to, &mut to)?;
-        to.flush()?;
-        Ok(events)
-    });
-    let events = events.with_context(|| format!("cannot write {name}"))?;
-    output::remark(format_args!("wrote {name}: open it in ui.perfetto.dev\n"));
+    let name = path_line(&to);
+    let mut events = recording.events();
+    let filter = Filter::new(&args.filter);
+    let bar = bar();
+    let mut count = 0_u64;
+    let mut shown = events
+        .by_ref()
+        .take_while(|_| {
+            count += 1;
+            if count % STEP == 0 {
+                bar.set_message(format!("{count} events"));
+                bar.tick();
+            }
+            // What was written so far is kept.
+            !signals::came()
+        })
+        .filter(|event| filter.is_wanted(event));
+    let written = write(&recording, args, &mut shown, &to);
+    bar.finish_and_clear();
+    let files = written.with_context(|| format!("cannot write {name}"))?;
+    if signals::came() {
+        remark(format_args!("interrupted: {name} has a part of the events\n"));
+    }
+    match files {
+        1 => remark(format_args!("wrote {name}: {}\n", args.to.hint())),
+        files => remark(format_args!("wrote {name} and {} more: {}\n", files - 1, args.to.hint())),
+    }
     Ok(tell_problems(&args.file, &recording, &events))
 }
 
+/// Returns the number of files.
 fn write<'r>(
     recording: &'r Recording,
-    format: Format,
-    to: &mut dyn std::io::Write,
-) -> std::io::Result<corelocal_trace::Events<'r>> {
-    match format {
-        Format::ChromeJson => chrome::write(recording, to),
+    args: &ExportArgs,
+    events: &mut dyn Iterator<Item = Event<'r>>,
+    to: &Path,
+) -> io::Result<u64> {
+    let one_file = |write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>| {
+        file::write_with(to, |to| {
+            let mut to = BufWriter::new(to);
+            write(&mut to)?;
+            to.flush()
+        })
+    };
+    match args.to {
+        Format::ChromeJson => one_file(&mut |to| chrome::write(recording, events, to))?,
+        Format::JsonLines => one_file(&mut |to| json_lines::write(events, to))?,
+        Format::Text => one_file(&mut |to| {
+            for event in &mut *events {
+                writeln!(to, "{}", text::line(&event))?;
+            }
+            Ok(())
+        })?,
+        Format::Ctf => ctf::write(recording, events, to, ctf::Version::V1_8)?,
+        Format::Ctf2 => ctf::write(recording, events, to, ctf::Version::V2)?,
+        Format::Perfetto => {
+            let mut files = 0;
+            let mut next = || -> io::Result<Box<dyn Write>> {
+                files += 1;
+                let file = File::create(part(to, files))?;
+                Ok(Box::new(BufWriter::with_capacity(1 << 16, file)))
+            };
+            perfetto::write(recording, events, &mut next, args.split)?;
+            return Ok(files);
+        }
     }
+    Ok(1)
+}
+
+/// The first file has the name, the others have their number behind it.
+fn part(to: &Path, number: u64) -> PathBuf {
+    if number == 1 {
+        return to.to_owned();
+    }
+    let mut name = to.to_owned().into_os_string();
+    name.push(format!(".{number}"));
+    name.into()
+}
+
+impl Format {
+    /// What is appended to a file's name.
+    fn ending(self) -> &'static str {
+        match self {
+            Format::Perfetto => ".perfetto-trace",
+            Format::ChromeJson => ".json",
+            Format::JsonLines => ".jsonl",
+            Format::Text => ".txt",
+            Format::Ctf => ".ctf",
+            Format::Ctf2 => ".ctf2",
+        }
+    }
+
+    fn hint(self) -> &'static str {
+        match self {
+            Format::Perfetto | Format::ChromeJson => "open it in ui.perfetto.dev",
+            Format::JsonLines => "an object in each line",
+            Format::Text => "an event in each line",
+            Format::Ctf => "`babeltrace2` shows the folder, Trace Compass opens it",
+            Format::Ctf2 => "`babeltrace2` shows the folder, from version 2.1 on",
+        }
+    }
+}
+
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("  {spinner} {wide_msg}");
+    ProgressBar::new_spinner()
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }

@@ -6,15 +6,14 @@
 //! - What was left out of a damaged file is told on standard error, after all that is whole was printed.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
-use corelocal_trace::{Event, Value};
+use corelocal_trace::json_lines;
 
-use super::{UNREADABLE, open, tell_problems};
+use super::{Filter, UNREADABLE, open, tell_problems, text};
 use crate::cli::ViewArgs;
-use crate::output::{self, one_line};
+use crate::output;
 
 /// Lines that are printed at once.
 const LINES: usize = 4096;
@@ -23,19 +22,10 @@ const LINES: usize = 4096;
 pub fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     let Some(recording) = open(&args.file) else { return Ok(ExitCode::from(UNREADABLE)) };
     let mut events = recording.events();
-    let wanted = |event: &Event<'_>| {
-        let is_named = args.name.as_ref().is_none_or(|prefix| event.name.starts_with(prefix));
-        let is_by = args.thread.as_ref().is_none_or(|thread| {
-            *thread == event.thread_name || *thread == event.thread.to_string()
-        });
-        is_named && is_by
-    };
-    let line = if args.json { json } else { text };
+    let filter = Filter::new(&args.filter);
+    let line = if args.json { json_lines::line } else { text::line };
     let mut lines: VecDeque<String> = VecDeque::new();
-    for event in events.by_ref() {
-        if !wanted(&event) {
-            continue;
-        }
+    for event in events.by_ref().filter(|event| filter.is_wanted(event)) {
         lines.push_back(line(&event));
         match args.last {
             Some(last) if lines.len() > last => drop(lines.pop_front()),
@@ -61,55 +51,4 @@ fn print(lines: &mut VecDeque<String>) -> anyhow::Result<bool> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => anyhow::bail!(output::unwritable(&error)),
     }
-}
-
-fn json(event: &Event<'_>) -> String {
-    let fields = event.fields.iter().map(|(name, value)| {
-        let value = match value {
-            Value::Bytes(bytes, _) => hex(bytes).into(),
-            value => serde_json::to_value(value).unwrap_or_default(),
-        };
-        ((*name).to_owned(), value)
-    });
-    let Event { time, thread, cpu, thread_name, name, .. } = event;
-    let fields: serde_json::Map<String, serde_json::Value> = fields.collect();
-    serde_json::json!({
-        "time": time, "name": name, "thread": thread, "thread_name": thread_name, "cpu": cpu, "fields": fields,
-    })
-    .to_string()
-}
-
-fn text(event: &Event<'_>) -> String {
-    let Event { time, thread, cpu, thread_name, name, fields } = event;
-    let when = jiff::Timestamp::from_nanosecond((*time).into()).unwrap_or_default();
-    let when = when.to_zoned(jiff::tz::TimeZone::system());
-    let mut line = format!(
-        "{} {:<15} {thread:>7} cpu {cpu:<3} {}",
-        when.strftime("%F %H:%M:%S.%9f"),
-        one_line(thread_name.clone()),
-        one_line((*name).to_owned()),
-    );
-    for (name, value) in fields {
-        // To a string: never fails.
-        let _ = match value {
-            Value::Unsigned(number) => write!(line, " {name}={number}"),
-            Value::Signed(number) => write!(line, " {name}={number}"),
-            Value::Float(number) => write!(line, " {name}={number}"),
-            Value::Bool(is) => write!(line, " {name}={is}"),
-            Value::Str(text) => write!(line, " {name}={text:?}"),
-            Value::Bytes(bytes, was_cut) => {
-                write!(line, " {name}={}{}", hex(bytes), if *was_cut { "…" } else { "" })
-            }
-        };
-    }
-    line
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        // To a string: never fails.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }

@@ -4,7 +4,7 @@ use crate::corelocal;
 
 #[test]
 fn help_and_errors() {
-    let cases: [(&str, &[&str]); 23] = [
+    let cases: [(&str, &[&str]); 25] = [
         ("help", &["--help"]),
         ("help_doctor", &["doctor", "--help"]),
         ("help_report", &["report", "--help"]),
@@ -16,6 +16,8 @@ fn help_and_errors() {
         ("help_lab_explore", &["lab", "explore", "--help"]),
         ("help_trace_view", &["trace", "view", "--help"]),
         ("help_trace_export", &["trace", "export", "--help"]),
+        ("help_trace_record", &["trace", "record", "--help"]),
+        ("help_trace", &["trace", "--help"]),
         ("help_run", &["run", "--help"]),
         ("help_heap", &["heap", "--help"]),
         ("no_heap", &["heap", "no.heap"]),

@@ -41,12 +41,13 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// What changes which paths are taken.
-const OURS: [&str; 9] = [
+const OURS: [&str; 10] = [
     "CORELOCAL_MALLOC",
     "CORELOCAL_RSEQ",
     "CORELOCAL_CLOCK",
     "CORELOCAL_LOCKS",
     "CORELOCAL_LOCK_ORDER",
+    "CORELOCAL_TRACE",
     "CORELOCAL_MALLOC_LIBRARY",
     "CORELOCAL_MALLOCS",
     "GLIBC_TUNABLES",

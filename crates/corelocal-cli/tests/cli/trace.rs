@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use corelocal::event;
 use corelocal::trace::{self, Options};
+use corelocal::{event, span, task_span};
 use tempfile::TempDir;
 
 use crate::{corelocal, json};
@@ -18,7 +18,10 @@ fn folder() -> &'static TempDir {
         let folder = tempfile::tempdir().expect("a folder");
         trace::start(Options::flight_recorder().max_bytes(1 << 20)).expect("a recording");
         event!(test::first, path = "/a\u{1b}[31m", len = 7_u32, blob = &[1_u8, 0xab][..]);
+        let outer = span!(test::outer, list = [1_u16, 2]);
         (0..10_000_u32).for_each(|nth| event!(test::number, nth = nth));
+        drop(task_span!(test::task, yes = true));
+        drop(outer);
         trace::dump(folder.path().join("whole.trace")).expect("a dump");
         folder
     })
@@ -30,25 +33,41 @@ fn file(name: &str) -> String {
 
 #[test]
 fn events_are_shown() {
-    let whole = corelocal(&["trace", "view", &file("whole.trace"), "--name", "test::"]);
+    let whole = corelocal(&["trace", "view", &file("whole.trace"), "--name", "test::*r*"]);
     assert_eq!(whole.code, Some(0), "{}", whole.whole());
     let lines: Vec<&str> = whole.out.lines().collect();
-    assert_eq!(lines.len(), 10_001);
+    assert_eq!(lines.len(), 10_003);
     // A control character of the program does not reach the terminal.
     assert!(
         lines[0].contains(r#"test::first path="/a\u{1b}[31m" len=7 blob=01ab"#),
         "{}",
         lines[0]
     );
-    assert!(lines[10_000].ends_with("test::number nth=9999"), "{}", lines[10_000]);
-    let last = corelocal(&["trace", "view", &file("whole.trace"), "--last", "2", "--json"]);
+    assert!(lines[1].ends_with("begin test::outer list=[1, 2]"), "{}", lines[1]);
+    assert!(lines[10_001].ends_with("test::number nth=9999"), "{}", lines[10_001]);
+    assert!(lines[10_002].ends_with("end test::outer"), "{}", lines[10_002]);
+    let last = corelocal(&["trace", "view", &file("whole.trace"), "--last", "5", "--json"]);
     let last: Vec<_> = last.out.lines().map(json).collect();
-    assert_eq!(last.len(), 2);
+    let names: Vec<_> =
+        last.iter().map(|event| format!("{} {}", event["what"], event["name"])).collect();
+    let expected = [
+        "event test::number",
+        "event test::number",
+        "begin test::task",
+        "end test::task",
+        "end test::outer",
+    ];
     assert_eq!(
-        (&last[1]["name"], &last[1]["fields"]["nth"]),
-        (&"test::number".into(), &9999.into())
+        names,
+        expected.map(|name| name.replace(' ', "\" \"")).map(|name| format!("\"{name}\""))
     );
+    assert_eq!(last[1]["fields"]["nth"], 9999);
+    let outer = &last[4]["span"];
+    assert!(*outer != 0 && last[1]["span"] == *outer && last[2]["parent"] == *outer);
     let thread = last[1]["thread"].to_string();
+    let until =
+        corelocal(&["trace", "view", &file("whole.trace"), "--until", "2020-01-01T00:00:00Z"]);
+    assert_eq!((until.code, &*until.out), (Some(0), ""), "{}", until.err);
     let by_thread = corelocal(&[
         "trace",
         "view",
@@ -69,7 +88,15 @@ fn what_is_whole_of_a_damaged_file() {
     let done = corelocal(&["trace", "view", cut.to_str().expect("UTF-8")]);
     assert_eq!(done.code, Some(UNREADABLE), "{}", done.err);
     assert!(done.err.contains("the file ends within a buffer"), "{}", done.err);
-    assert!(done.out.lines().count() > 5_000, "{}", done.err);
+    let count = done.out.lines().count();
+    assert!(count > 5_000, "{}", done.err);
+    // The recovered file is whole, and has the same events.
+    let recovered = file("recovered.trace");
+    let done = corelocal(&["trace", "recover", cut.to_str().expect("UTF-8"), "-o", &recovered]);
+    assert_eq!(done.code, Some(UNREADABLE), "{}", done.err);
+    assert!(done.err.contains(&format!("{count} events")), "{}", done.err);
+    let done = corelocal(&["trace", "view", &recovered]);
+    assert_eq!((done.code, done.out.lines().count()), (Some(0), count), "{}", done.err);
 }
 
 #[test]
@@ -88,7 +115,15 @@ fn chrome_json() {
     assert!(times.len() == 10_000 && times.windows(2).all(|pair| pair[0] <= pair[1]));
     assert_eq!(of("test::first")[0]["args"]["path"], "/a\u{1b}[31m");
     assert!(!of("thread_name").is_empty());
-    let full = corelocal(&["trace", "export", &file("whole.trace"), "-o", "/dev/full"]);
+    let phases =
+        |name: &str| of(name).iter().map(|event| event["ph"].to_string()).collect::<String>();
+    // An end needs no name, but has it.
+    assert_eq!(
+        (phases("test::outer"), phases("test::task")),
+        ("\"B\"\"E\"".into(), "\"b\"\"e\"".into())
+    );
+    let full =
+        corelocal(&["trace", "export", &file("whole.trace"), "--to", "text", "-o", "/dev/full"]);
     assert_eq!(full.code, Some(1), "{}", full.whole());
 }
 
@@ -99,5 +134,191 @@ fn other_files() {
         let done = corelocal(&["trace", "view", name]);
         assert_eq!((done.code, &*done.out), (Some(UNREADABLE), ""), "{}", done.whole());
         assert!(done.err.contains(name) && done.err.contains("cannot read"), "{}", done.whole());
+    }
+}
+
+#[test]
+fn perfetto_is_split_by_size() {
+    let to = file("split.perfetto-trace");
+    let export = ["trace", "export", &file("whole.trace"), "-o", &to];
+    let one = corelocal(&export);
+    assert_eq!(one.code, Some(0), "{}", one.whole());
+    let len = |path: &str| std::fs::metadata(path).map(|meta| meta.len()).unwrap_or_default();
+    let whole = len(&to);
+    let split = corelocal(&[&export[..], &["--split", "300000"]].concat());
+    assert!(split.err.contains("and 1 more"), "{}", split.whole());
+    let parts = [len(&to), len(&format!("{to}.2"))];
+    assert!(
+        parts[0] > 300_000 && parts[0] < 301_000 && parts[0] + parts[1] > whole,
+        "{whole}: {parts:?}"
+    );
+}
+
+/// The formats of other programs have the same events.
+#[test]
+fn common_trace_format() {
+    for (format, is_readable) in [("ctf", true), ("ctf2", false)] {
+        let to = file(format);
+        let done = corelocal(&["trace", "export", &file("whole.trace"), "--to", format, "-o", &to]);
+        assert_eq!(done.code, Some(0), "{}", done.whole());
+        let again =
+            corelocal(&["trace", "export", &file("whole.trace"), "--to", format, "-o", &to]);
+        assert!(again.code == Some(1) && again.err.contains("not empty"), "{}", again.whole());
+        let shown = std::process::Command::new("babeltrace2").arg(&to).output();
+        let Ok(shown) = shown else {
+            return crate::skip("common_trace_format", "there is no babeltrace2");
+        };
+        if !shown.status.success() && !is_readable {
+            return crate::skip(
+                "common_trace_format",
+                "babeltrace2 is older than 2.1, and cannot read version 2",
+            );
+        }
+        let (out, err) =
+            (String::from_utf8_lossy(&shown.stdout), String::from_utf8_lossy(&shown.stderr));
+        let lines: Vec<&str> = out.lines().filter(|line| line.contains(" test::")).collect();
+        assert_eq!(lines.len(), 10_005, "{err}");
+        let first = lines[0];
+        assert!(first.contains("len = 7, len_of_2 = 2, blob = ["), "{first}");
+        assert!(
+            lines[1].contains("test::outer:begin")
+                && lines[1].contains("list = [ [0] = 1, [1] = 2 ]"),
+            "{}",
+            lines[1]
+        );
+        let numbers = lines[2..].iter().take(10_000).enumerate();
+        assert!({ numbers }.all(|(nth, line)| line.ends_with(&format!("{{ nth = {nth} }}"))));
+    }
+}
+
+/// What the children of the tests below are told by.
+const CHILD: &str = "CORELOCAL_TEST_TRACE_CHILD";
+
+/// A program that records: this one again.
+fn program(events: &str) -> std::process::Command {
+    let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "trace::child", "--nocapture"]).env(CHILD, events);
+    command.env_remove("CORELOCAL_TRACE").stdout(std::process::Stdio::null());
+    command
+}
+
+/// Not a test: the children's program. It forks, and both record so many events.
+#[test]
+fn child() {
+    let Some(events) = std::env::var(CHILD).ok().and_then(|events| events.parse::<u64>().ok())
+    else {
+        return;
+    };
+    let record = |name: &str| {
+        for nth in 0..events {
+            event!(child::number, nth = nth, by = name);
+            // A process that is looked at runs until it is killed.
+            if events == u64::MAX {
+                event!(child::other);
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+    };
+    if events < u64::MAX {
+        // SAFETY: the child records, and ends.
+        let forked = unsafe { libc::fork() };
+        if forked == 0 {
+            record("forked");
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(0) };
+        }
+        // SAFETY: a child of ours.
+        unsafe { libc::waitpid(forked, std::ptr::null_mut(), 0) };
+    }
+    record("first");
+}
+
+#[test]
+fn programs_are_recorded_to_disk() {
+    let program = std::env::current_exe().expect("this program");
+    let record = crate::Call::new(&[
+        "trace",
+        "record",
+        "-o",
+        "out.trace",
+        "--only",
+        "child::*",
+        "--",
+        program.to_str().expect("UTF-8"),
+        "--exact",
+        "trace::child",
+        "--nocapture",
+    ]);
+    let done = record.env(CHILD, "50000").done();
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    let files: Vec<_> =
+        std::fs::read_dir(done.folder.path()).expect("a folder").flatten().collect();
+    assert_eq!(files.len(), 2, "{files:?} {}", done.err);
+    let mut all = Vec::new();
+    for file in files {
+        let events = corelocal(&["trace", "view", file.path().to_str().expect("UTF-8"), "--json"]);
+        assert_eq!(events.code, Some(0), "{}", events.err);
+        let events: Vec<_> = events.out.lines().map(json).collect();
+        let is_whole = events.iter().enumerate().all(|(nth, event)| event["fields"]["nth"] == nth);
+        assert!(is_whole && events.len() == 50_000, "{} events; {}", events.len(), done.err);
+        all.push(events[0]["fields"]["by"].to_string());
+    }
+    all.sort();
+    assert_eq!(all, ["\"first\"", "\"forked\""]);
+    let none = crate::Call::new(&["trace", "record", "--", "true"]).done();
+    assert!(none.code == Some(0) && none.err.contains("nothing was recorded"), "{}", none.whole());
+    let left: Vec<_> = std::fs::read_dir(none.folder.path()).expect("a folder").flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+    let wrong = corelocal(&["trace", "record", "-o", "/no/such/file", "--", "true"]);
+    assert_eq!(wrong.code, Some(1), "{}", wrong.whole());
+}
+
+#[test]
+fn running_processes() {
+    let mut child =
+        program(&u64::MAX.to_string()).env("CORELOCAL_TRACE", "on").spawn().expect("a child");
+    let process = child.id().to_string();
+    let began = std::time::Instant::now();
+    let mut listed = corelocal(&["trace", "list", &process]);
+    while !listed.out.contains("child::other") && began.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        listed = corelocal(&["trace", "list", &process]);
+    }
+    assert!(listed.out.contains("yes event"), "{}", listed.whole());
+    assert!(listed.out.contains("child::number(nth: u64, by: str)"), "{}", listed.whole());
+    let status = corelocal(&["trace", "status", &process, "--json"]);
+    let status = json(&status.out);
+    assert!(status["events"].as_u64() > Some(0) && status["lost"] == 0, "{status}");
+
+    let off = corelocal(&["trace", "disable", &process, "*number"]);
+    assert!(off.code == Some(0) && off.out.contains("1 sites"), "{}", off.whole());
+    let dump = |name: &str| {
+        let to = file(name);
+        let done = corelocal(&["trace", "dump", &process, "-o", &to]);
+        assert_eq!(done.code, Some(0), "{}", done.whole());
+        let shown = corelocal(&["trace", "view", &to]);
+        assert_eq!(shown.code, Some(0), "{}", shown.err);
+        ["child::number", "child::other"].map(|name| shown.out.matches(name).count())
+    };
+    let first = dump("first.trace");
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let second = dump("second.trace");
+    assert!(first[0] == second[0] && first[1] < second[1], "{first:?} {second:?}");
+    let on = corelocal(&["trace", "enable", &process, "*"]);
+    assert_eq!(on.code, Some(0), "{}", on.whole());
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert!(dump("third.trace")[0] > second[0]);
+    let wrong = corelocal(&["trace", "disable", &process, &"x".repeat(200)]);
+    assert!(wrong.code == Some(1) && wrong.err.contains("126 bytes"), "{}", wrong.whole());
+    child.kill().expect("a child");
+    child.wait().expect("a child");
+
+    let own = std::process::id().to_string();
+    folder();
+    let here = corelocal(&["trace", "status", &own]);
+    assert!(here.out.contains("recording") && here.code == Some(0), "{}", here.whole());
+    for (process, why) in [("1", "process 1"), ("4294967295", "no process")] {
+        let none = corelocal(&["trace", "status", process]);
+        assert!(none.code == Some(1) && none.err.contains(why), "{}", none.whole());
     }
 }

@@ -3,7 +3,6 @@
 //! It takes a step for each domain in turn, and waits for none of them: a reader that stays in one domain delays the
 //! functions of that domain only.
 
-use core::mem;
 use core::ptr;
 use core::time::Duration;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +13,7 @@ use crate::percpu::heavy_barrier;
 use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::sys::forks::{self, Identity};
 use crate::sys::futex::{Deadline, Scope};
-use crate::sys::sleep;
+use crate::sys::{signals, sleep};
 
 /// How long it collects items before it begins a grace period, unless a soft limit is reached.
 const COLLECT: Duration = Duration::from_millis(2);
@@ -116,27 +115,13 @@ fn start() -> bool {
     if !is_first {
         return has_thread();
     }
-    let is_made = without_signals(|| {
+    let is_made = signals::without(|| {
         thread::Builder::new().name("corelocal-rcu".into()).spawn(run_for_ever).is_ok()
     });
     if !is_made {
         THREAD.store(0, Ordering::Relaxed);
     }
     is_made
-}
-
-/// Runs `f` with all signals blocked, so that a thread that it makes handles none of the program's.
-fn without_signals<T>(f: impl FnOnce() -> T) -> T {
-    let (mut all, mut before) = (mem::MaybeUninit::uninit(), mem::MaybeUninit::uninit());
-    // SAFETY: places for results, initialised in this order.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-    }
-    let result = f();
-    // SAFETY: the mask that the call above has stored.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
-    result
 }
 
 fn run_for_ever() {

@@ -47,6 +47,10 @@ pub(crate) mod rseq;
 #[cfg(feature = "serde")]
 mod serialize;
 pub(crate) mod shared_file;
+#[cfg(not(any(loom, miri)))]
+pub(crate) mod shared_memory;
+#[cfg(feature = "std")]
+pub(crate) mod signals;
 pub(crate) mod sleep;
 pub(crate) mod stack;
 #[cfg(not(any(loom, miri)))]

@@ -1,8 +1,9 @@
-//! A copy of the recording, while events are recorded.
+//! A copy of the recording, while events are recorded: of this process, or of another one by way of its file.
 //!
 //! # Invariants
 //! 1. A buffer is copied whole, up to its last commit, or not at all: if it was begun again meanwhile, its ticket differs.
-//! 2. What is copied is read by atomics: other threads write it.
+//! 2. What is copied is read by atomics, or by the kernel: other threads write it.
+//! 3. Numbers that come from another process are checked once, after they were copied.
 
 use core::sync::atomic::Ordering;
 
@@ -33,18 +34,26 @@ pub fn each_record(name: &str, mut each: impl FnMut([u64; 2])) {
 #[cfg(feature = "std")]
 mod to_files {
     use std::boxed::Box;
+    use std::fs::File;
     use std::io::{self, Write};
+    use std::os::unix::fs::FileExt as _;
     use std::path::Path;
     use std::vec::Vec;
 
-    use core::sync::atomic::{Ordering, fence};
+    use core::sync::atomic::fence;
 
-    use crate::trace::format::{BUFFER_HEADER_LEN, BUFFER_LEN, HEADER_LEN, SITE_LEN, header};
-    use crate::trace::memory::{self, Buffer, Recording};
+    use super::*;
+    use crate::clock;
+    use crate::trace::format::{DUMP, HEADER_LEN, MAGIC, MOST_SITES, SITE_LEN, buffer, header};
+    use crate::trace::memory;
+
+    /// The most buffers of a recording: a TiB.
+    const MOST_BUFFERS: u64 = 1 << 24;
 
     /// Writes the events that are kept to a file, which `corelocal trace view` shows. Returns its length in bytes.
     ///
-    /// Events are recorded meanwhile. The file is written under another name, and renamed when it is complete.
+    /// Events are recorded meanwhile. The file is written under another name, and renamed when it is complete. Takes memory
+    /// of the bytes that are kept.
     ///
     /// # Errors
     /// The process records nothing, or the file cannot be written.
@@ -52,7 +61,7 @@ mod to_files {
         let path = path.as_ref();
         let mut name = std::ffi::OsString::from(path);
         name.push(std::format!(".{}.part", std::process::id()));
-        let made = std::fs::File::create(&name).and_then(|file| {
+        let made = File::create(&name).and_then(|file| {
             let mut writer = io::BufWriter::new(file);
             let len = dump_to(&mut writer)?;
             writer.flush()?;
@@ -73,55 +82,159 @@ mod to_files {
         let not_recording = "this process records nothing: call corelocal::trace::start";
         let recording = Recording::here()
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, not_recording))?;
+        copy_from(&recording, to)
+    }
+
+    /// Memory of a recording.
+    #[doc(hidden)]
+    pub trait Source {
+        /// Reads words from this offset on. Returns how many there are.
+        fn words(&self, at: usize, words: &mut [u64]) -> io::Result<usize>;
+    }
+
+    impl Source for Recording {
+        fn words(&self, at: usize, words: &mut [u64]) -> io::Result<usize> {
+            Ok(self.read(at, words))
+        }
+    }
+
+    impl Source for File {
+        fn words(&self, at: usize, words: &mut [u64]) -> io::Result<usize> {
+            let mut bytes = [0; 8 << 10];
+            let mut done = 0;
+            while done < words.len() {
+                let most = (bytes.len() / 8).min(words.len() - done);
+                let read = self.read_at(&mut bytes[..8 * most], (at + 8 * done) as u64)?;
+                for word in bytes[..read].chunks_exact(8) {
+                    words[done] = u64::from_le_bytes(word.try_into().unwrap_or_default());
+                    done += 1;
+                }
+                if read < 8 * most {
+                    break;
+                }
+            }
+            Ok(done)
+        }
+    }
+
+    /// The header of a recording, as it is in memory, with numbers that are possible.
+    #[derive(Clone)]
+    pub(in crate::trace) struct Header {
+        pub(in crate::trace) words: [u64; HEADER_LEN / 8],
+    }
+
+    impl Header {
+        /// Reads it.
+        pub(in crate::trace) fn read(from: &dyn Source) -> io::Result<Header> {
+            let mut header = Header { words: [0; HEADER_LEN / 8] };
+            let len = from.words(0, &mut header.words)?;
+            let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            if len < header.words.len() || header.get(header::MAGIC) != MAGIC {
+                return wrong("it is no recording of corelocal's tracer");
+            }
+            let is_possible = header.get(header::BUFFERS) <= MOST_BUFFERS
+                && header.get(header::SITES) <= MOST_SITES as u64
+                && header.get(header::BUFFERS_AT) <= (1 << 30)
+                && header.get(header::BUFFERS_AT) % 8 == 0
+                && header.get(header::PACKED) == 0;
+            if !is_possible {
+                return wrong(
+                    "its header is damaged, or it is a file and not the memory of a process",
+                );
+            }
+            Ok(header)
+        }
+
+        pub(in crate::trace) fn get(&self, at: usize) -> u64 {
+            self.words[at / 8]
+        }
+
+        pub(in crate::trace) fn set(&mut self, at: usize, value: u64) {
+            self.words[at / 8] = value;
+        }
+
+        /// Where a buffer is.
+        pub(in crate::trace) fn buffer(&self, number: u64) -> usize {
+            (self.get(header::BUFFERS_AT) + number * BUFFER_LEN as u64) as usize
+        }
+
+        /// Notes the time of now, if this process counts as the recorded one does.
+        pub(in crate::trace) fn set_end(&mut self) {
+            if self.get(header::IS_COUNTED) == u64::from(clock::ticks_are_counted()) {
+                let [ticks, monotonic] = memory::now();
+                self.set(header::END, ticks);
+                self.set(header::END + 8, monotonic);
+            }
+        }
+
+        pub(in crate::trace) fn bytes(&self) -> Vec<u8> {
+            self.words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        }
+    }
+
+    /// Copies the memory of a recording, packed, to a writer. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// It is none, or reading or writing fails.
+    #[doc(hidden)]
+    pub fn copy_from(from: &dyn Source, to: &mut dyn Write) -> io::Result<u64> {
         // The buffers first: what describes their sites is there before their records.
+        let header = Header::read(from)?;
         let mut words = Box::new([0; BUFFER_LEN / 8]);
         let mut buffers: Vec<u8> = Vec::new();
         let mut count = 0_u64;
-        for buffer in recording.buffers() {
-            if let Some(len) = copy(buffer, &mut words) {
+        for number in 0..header.get(header::BUFFERS) {
+            if let Some(len) = copy(from, header.buffer(number), &mut words)? {
                 buffers.extend(words[..len].iter().flat_map(|word| word.to_le_bytes()));
                 count += 1;
             }
         }
-        let [ticks, monotonic] = memory::now();
-        let sites = recording.word(header::SITES).load(Ordering::Acquire) as usize;
-        let buffers_at = HEADER_LEN + sites * SITE_LEN;
-        let header = (0..HEADER_LEN).step_by(8).map(|at| match at {
-            header::BUFFERS_AT => buffers_at as u64,
-            header::BUFFERS => count,
-            header::SITES => sites as u64,
-            header::IS_PACKED => 1,
-            header::END => ticks,
-            at if at == header::END + 8 => monotonic,
-            at => recording.word(at).load(Ordering::Relaxed),
-        });
-        let sites = (0..sites * SITE_LEN).step_by(8).map(|at| recording.site_word(at));
-        let front: Vec<u8> = header.chain(sites).flat_map(u64::to_le_bytes).collect();
+        let mut header = Header::read(from)?;
+        let sites = header.get(header::SITES) as usize;
+        header.set(header::BUFFERS_AT, (HEADER_LEN + sites * SITE_LEN) as u64);
+        header.set(header::BUFFERS, count);
+        header.set(header::PACKED, DUMP);
+        header.set_end();
+        let mut front = header.bytes();
+        let mut described = std::vec![0; sites * SITE_LEN / 8];
+        from.words(HEADER_LEN, &mut described)?;
+        front.extend(described.iter().flat_map(|word| word.to_le_bytes()));
         to.write_all(&front)?;
         to.write_all(&buffers)?;
         Ok((front.len() + buffers.len()) as u64)
     }
 
     /// Copies a buffer. Returns the number of words; `None` if it was never begun, or was begun again meanwhile.
-    fn copy(buffer: &Buffer, words: &mut [u64; BUFFER_LEN / 8]) -> Option<usize> {
-        // Acquire: partner is the Release in `begin`.
-        let ticket = buffer.ticket.load(Ordering::Acquire);
-        // Acquire: partners are the commits of sections, and the Release in `append`.
-        let used = buffer.used.load(Ordering::Acquire) as usize;
-        if ticket == 0 || !(BUFFER_HEADER_LEN..=BUFFER_LEN).contains(&used) {
-            return None;
+    pub(in crate::trace) fn copy(
+        from: &dyn Source,
+        at: usize,
+        words: &mut [u64; BUFFER_LEN / 8],
+    ) -> io::Result<Option<usize>> {
+        let mut head = [0; 4];
+        if from.words(at, &mut head)? < head.len() {
+            return Ok(None);
+        }
+        // Partners: the Release in `Buffer::reset`, the commits of sections, and the Release in `append`.
+        fence(Ordering::Acquire);
+        let [used, ticket] = [buffer::USED, buffer::TICKET].map(|at| head[at / 8]);
+        let used = used as usize;
+        if ticket == 0 || !(BUFFER_HEADER_LEN..=BUFFER_LEN).contains(&used) || used % 8 != 0 {
+            return Ok(None);
         }
         let len = used / 8;
-        for (nth, word) in words[..len].iter_mut().enumerate() {
-            *word = buffer.word(nth).load(Ordering::Relaxed);
+        if from.words(at, &mut words[..len])? < len {
+            return Ok(None);
         }
         // The copied header may be newer than `used`.
         words[0] = used as u64;
-        // Partner: the fence in `begin`. If a word above is of a later use, so is the ticket.
+        // Partner: the fence in `Buffer::reset`. If a word above is of a later use, so is the ticket.
         fence(Ordering::Acquire);
-        (buffer.ticket.load(Ordering::Relaxed) == ticket).then_some(len)
+        let again = from.words(at, &mut head)?;
+        Ok((again == head.len() && head[buffer::TICKET / 8] == ticket).then_some(len))
     }
 }
 
 #[cfg(feature = "std")]
-pub use to_files::{dump, dump_to};
+pub(super) use to_files::{Header, copy};
+#[cfg(feature = "std")]
+pub use to_files::{Source, copy_from, dump, dump_to};

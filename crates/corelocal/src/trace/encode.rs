@@ -7,7 +7,7 @@
 
 use core::mem::MaybeUninit;
 
-use super::format::{MOST_WORDS, Type, WAS_CUT};
+use super::format::{FieldType, MOST_WORDS, Type, WAS_CUT};
 
 /// Where fields begin, in bytes.
 const FIRST: usize = 4;
@@ -28,23 +28,41 @@ impl Encoder {
     }
 
     #[inline(always)]
-    fn put<const N: usize>(&mut self, bytes: [u8; N]) {
+    pub(super) fn put<const N: usize>(&mut self, bytes: [u8; N]) {
         if self.at + N <= 8 * MOST_WORDS {
             // SAFETY: within the words (1).
             unsafe {
                 self.words.as_mut_ptr().cast::<u8>().add(self.at).cast::<[u8; N]>().write(bytes)
             };
             self.at += N;
+        } else {
+            self.fill();
         }
+    }
+
+    /// Leaves no room: else a later, smaller field would be read in place of one that does not fit.
+    #[cold]
+    fn fill(&mut self) {
+        while self.at < 8 * MOST_WORDS {
+            self.put([0]);
+        }
+    }
+
+    /// The length of so many bytes, of which as many follow as there is room for: whole elements of this size. Returns their
+    /// number.
+    #[inline(always)]
+    fn put_len(&mut self, bytes: usize, element: usize) -> usize {
+        let room = (8 * MOST_WORDS).saturating_sub(self.at + 2);
+        let len = if bytes <= room { bytes } else { room - room % element };
+        let cut = if len < bytes { WAS_CUT } else { 0 };
+        self.put((len as u16 | cut).to_le_bytes());
+        len
     }
 
     /// A length, and as many bytes as there is room for.
     #[inline]
     fn put_some(&mut self, bytes: &[u8]) {
-        let room = (8 * MOST_WORDS).saturating_sub(self.at + 2);
-        let len = bytes.len().min(room);
-        let cut = if len < bytes.len() { WAS_CUT } else { 0 };
-        self.put((len as u16 | cut).to_le_bytes());
+        let len = self.put_len(bytes.len(), 1);
         if len > 0 {
             // SAFETY: as many bytes as there is room for behind the length (1).
             unsafe {
@@ -55,14 +73,14 @@ impl Encoder {
         }
     }
 
-    /// The words, the first of which names the site.
+    /// The words, the first of which says what happened at which site.
     #[inline(always)]
-    pub(super) fn finish(&mut self, site: u16) -> &[MaybeUninit<u64>] {
+    pub(super) fn finish(&mut self, what: u16) -> &[MaybeUninit<u64>] {
         while self.at % 8 != 0 {
             self.put([0]);
         }
         let n = self.at / 8;
-        let first = u32::from(site) | (n as u32) << 16;
+        let first = u32::from(what) | (n as u32) << 16;
         let words = self.words.as_mut_ptr();
         // SAFETY: the lower half of the first word (2).
         unsafe { words.cast::<u32>().write(first.to_le()) };
@@ -73,10 +91,10 @@ impl Encoder {
 
 /// A value that an event can have as a field.
 ///
-/// Sealed: the types are those of [`Type`].
+/// Sealed: the types are those of [`Type`], slices and arrays of numbers, and references to these.
 pub trait Field: sealed::Sealed {
     /// The type in the recording.
-    const TYPE: Type;
+    const TYPE: FieldType;
 
     #[doc(hidden)]
     fn put(&self, into: &mut Encoder);
@@ -91,7 +109,7 @@ macro_rules! numbers {
         $(
             impl sealed::Sealed for $type {}
             impl Field for $type {
-                const TYPE: Type = Type::$of;
+                const TYPE: FieldType = FieldType { of: Type::$of, is_array: false };
 
                 #[inline(always)]
                 fn put(&self, into: &mut Encoder) {
@@ -101,6 +119,27 @@ macro_rules! numbers {
         )+
     };
 }
+
+macro_rules! arrays {
+    ($($type:ty)+) => {
+        $(
+            impl sealed::Sealed for [$type] {}
+            impl Field for [$type] {
+                const TYPE: FieldType = FieldType { is_array: true, ..<$type>::TYPE };
+
+                #[inline]
+                fn put(&self, into: &mut Encoder) {
+                    let len = into.put_len(size_of_val(self), size_of::<$type>());
+                    self[..len / size_of::<$type>()].iter().for_each(|number| number.put(into));
+                }
+            }
+        )+
+    };
+}
+
+arrays! { u16 u32 u64 i8 i16 i32 i64 f32 f64 }
+#[cfg(target_pointer_width = "64")]
+arrays! { usize isize }
 
 numbers! {
     u8: U8;
@@ -123,7 +162,7 @@ numbers! {
 
 impl sealed::Sealed for bool {}
 impl Field for bool {
-    const TYPE: Type = Type::Bool;
+    const TYPE: FieldType = FieldType { of: Type::Bool, is_array: false };
 
     #[inline(always)]
     fn put(&self, into: &mut Encoder) {
@@ -133,7 +172,7 @@ impl Field for bool {
 
 impl sealed::Sealed for str {}
 impl Field for str {
-    const TYPE: Type = Type::Str;
+    const TYPE: FieldType = FieldType { of: Type::Str, is_array: false };
 
     #[inline]
     fn put(&self, into: &mut Encoder) {
@@ -143,7 +182,7 @@ impl Field for str {
 
 impl sealed::Sealed for [u8] {}
 impl Field for [u8] {
-    const TYPE: Type = Type::Bytes;
+    const TYPE: FieldType = FieldType { of: Type::Bytes, is_array: false };
 
     #[inline]
     fn put(&self, into: &mut Encoder) {
@@ -151,9 +190,22 @@ impl Field for [u8] {
     }
 }
 
+impl<T, const N: usize> sealed::Sealed for [T; N] where [T]: Field {}
+impl<T, const N: usize> Field for [T; N]
+where
+    [T]: Field,
+{
+    const TYPE: FieldType = <[T]>::TYPE;
+
+    #[inline(always)]
+    fn put(&self, into: &mut Encoder) {
+        self.as_slice().put(into);
+    }
+}
+
 impl<T: Field + ?Sized> sealed::Sealed for &T {}
 impl<T: Field + ?Sized> Field for &T {
-    const TYPE: Type = T::TYPE;
+    const TYPE: FieldType = T::TYPE;
 
     #[inline(always)]
     fn put(&self, into: &mut Encoder) {
@@ -163,7 +215,7 @@ impl<T: Field + ?Sized> Field for &T {
 
 /// The type of a field's value, for the macro.
 #[doc(hidden)]
-pub const fn type_of<T: Field + ?Sized>(_: &T) -> Type {
+pub const fn type_of<T: Field + ?Sized>(_: &T) -> FieldType {
     T::TYPE
 }
 
@@ -183,6 +235,20 @@ mod tests {
         // SAFETY: both words were written, the second one with zeros at its end.
         let words = unsafe { [words[0].assume_init(), words[1].assume_init()] };
         assert_eq!(words, [7 << 32 | 2 << 16 | 5, 0xff_ff01]);
+    }
+
+    #[test]
+    fn arrays_are_cut_between_elements() {
+        let mut encoder = Encoder::new();
+        [1_u16, 2].put(&mut encoder);
+        assert_eq!(encoder.at, FIRST + 2 + 4);
+        [7_u64; 100].put(&mut encoder);
+        assert_eq!(encoder.at, FIRST + 2 + 4 + 2 + 60 * 8);
+        // There is room for a byte, but the field before it did not fit.
+        7_u32.put(&mut encoder);
+        7_u8.put(&mut encoder);
+        assert_eq!(encoder.at, 8 * MOST_WORDS);
+        assert_eq!(<[f64; 3]>::TYPE, FieldType { of: Type::F64, is_array: true });
     }
 
     #[test]

@@ -1,22 +1,35 @@
-//! The layout of a recording: in the memory that is shared, and in the file of a dump.
+//! The layout of a recording: in the memory that is shared, and in files.
 //!
 //! ```text
 //!   0            header: HEADER_LEN bytes
 //!   HEADER_LEN   sites: SITE_LEN bytes each, in the order of their numbers, from 1 on
-//!   buffers_at   buffers: BUFFER_LEN bytes each; in a dump one behind the other, each as long as it is used
+//!   buffers_at   buffers: BUFFER_LEN bytes each; in a packed file one behind the other, each as long as it is used
 //!
 //!   a buffer     BUFFER_HEADER_LEN bytes: used, owner, ticket, state, the clocks when it was begun; then records
 //!   a record     word 0: the time in ticks
-//!                word 1: bits 0 to 15 the site, 16 to 31 the number of words from this one on, 32 to 63 fields
+//!                word 1: bits 0 to 15 the site and what happened, 16 to 31 the number of words from this one on,
+//!                        32 to 63 fields
 //!                further words: fields
 //! ```
-//! Fields are packed, little endian, without padding. A string or a blob begins with its length (16 bits), whose highest
-//! bit says that it was cut.
+//! Bits 0 to 15 of a record's second word:
+//!
+//! | value | the record | its fields |
+//! |---|---|---|
+//! | [`CONTEXT`] | which thread records on which cpu | cpu (32 bits); thread id, 16 bytes of its name, its span |
+//! | [`CURRENT`] | the thread goes on in another span | id of the span, or 0 |
+//! | site | an event | those of the event |
+//! | site of a span | a span begins | ids of the span and its parent, those of the span |
+//! | site + [`SPAN_END`] | it ends | ids of the span, and of the one in which the thread goes on |
+//!
+//! Fields are packed, little endian, without padding. A string, blob or array begins with its length in bytes (16 bits),
+//! whose highest bit says that it was cut.
+//!
+//! Of two buffers of a packed file with the same ticket, the later one has all that the earlier one has.
 //!
 //! A reader believes none of this: it checks each number that it takes from there, once, after it has copied it.
 
 /// The first word of a recording.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"corltrc1");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"corltrc2");
 /// The length of the header.
 pub const HEADER_LEN: usize = 4096;
 /// The length of the description of a site.
@@ -27,8 +40,12 @@ pub const MOST_SITES: usize = 4095;
 pub const BUFFER_LEN: usize = 64 << 10;
 /// The length of a buffer's header.
 pub const BUFFER_HEADER_LEN: usize = 128;
-/// The number of the site whose records say which thread runs where: its id, its cpu, its name.
+/// In place of a site's number: the record says which thread runs where.
 pub const CONTEXT: u16 = 0;
+/// In place of a site's number: the thread goes on in another span.
+pub const CURRENT: u16 = 1 << 14;
+/// Added to a site's number: the span ends.
+pub const SPAN_END: u16 = 1 << 15;
 /// The most bytes of fields in a record.
 pub const MOST_BYTES: usize = 8 * MOST_WORDS - 4;
 /// The most words of a record, without the time.
@@ -46,17 +63,58 @@ pub mod header {
     pub const SITES: usize = 24;
     /// The process.
     pub const PROCESS: usize = 32;
-    /// 1 in a dump, whose buffers are as long as they are used.
-    pub const IS_PACKED: usize = 40;
+    /// Not 0 in a packed file, whose buffers are as long as they are used: [`DUMP`](super::DUMP) or
+    /// [`STREAM`](super::STREAM).
+    pub const PACKED: usize = 40;
     /// Nanoseconds from CLOCK_MONOTONIC to CLOCK_REALTIME at the start.
     pub const REALTIME: usize = 48;
     /// Ticks and CLOCK_MONOTONIC in nanoseconds at the start.
     pub const START: usize = 56;
-    /// The same when the dump was made; 0 in memory.
+    /// The same when the file was written; 0 in memory.
     pub const END: usize = 72;
     /// Lost events, by [`Lost`](crate::trace::Lost).
     pub const LOST: usize = 88;
+    /// How often buffers were begun.
+    pub const TICKETS: usize = 96;
+    /// The buffers in use: the first ones.
+    pub const IN_USE: usize = 104;
+    /// 1 if full buffers wait for a reader, that copies them to a file.
+    pub const IS_DRAINED: usize = 112;
+    /// How often buffers were handed over to that reader.
+    pub const HANDED_OVER: usize = 120;
+    /// A futex word (32 bits): the background thread sleeps on it, and each request adds 1.
+    pub const WORK: usize = 128;
+    /// The least age of events that are kept, in nanoseconds.
+    pub const MIN_AGE: usize = 136;
+    /// How many rules say which sites are on: see [`RULE_LEN`](super::RULE_LEN).
+    pub const RULES: usize = 144;
+    /// 1 if ticks are those of the time stamp counter, 0 if they are nanoseconds.
+    pub const IS_COUNTED: usize = 152;
+    /// Counts requests of other processes.
+    pub const REQUESTED: usize = 160;
+    /// The number of the request that was answered last (32 bits, a futex word).
+    pub const ANSWERED: usize = 168;
+    /// The answer: how many sites match, or all ones.
+    pub const ANSWER: usize = 176;
+    /// 1 if there is a background thread, which answers.
+    pub const HAS_THREAD: usize = 184;
+    /// The error number of the last attempt to write the file of a recording to disk; 0 if it was written.
+    pub const DISK_ERROR: usize = 192;
+    /// The text of a request: `+` or `-`, a pattern, a zero byte.
+    pub const REQUEST: usize = 512;
+    /// The rules.
+    pub const FIRST_RULE: usize = 1024;
 }
+
+/// In [`header::PACKED`]: the header has the number of buffers.
+pub const DUMP: u64 = 1;
+/// In [`header::PACKED`]: buffers follow to the end of the file.
+pub const STREAM: u64 = 2;
+
+/// The length of a rule: a byte that is 1 for on and 2 for off, and a pattern of names, which a zero byte ends.
+pub const RULE_LEN: usize = 128;
+/// The maximum number of rules.
+pub const MOST_RULES: usize = (HEADER_LEN - header::FIRST_RULE) / RULE_LEN;
 
 /// Where a buffer's header has its fields. All are words of 64 bits.
 pub mod buffer {
@@ -66,11 +124,20 @@ pub mod buffer {
     pub const OWNER: usize = 8;
     /// Counts the buffers that were begun; 0 while one is made ready.
     pub const TICKET: usize = 16;
-    /// In use by a core or a thread, or not.
+    /// [`FREE`](super::FREE), [`OPEN`](super::OPEN) or [`FULL`](super::FULL).
     pub const STATE: usize = 24;
     /// Ticks and CLOCK_MONOTONIC in nanoseconds when it was begun.
     pub const BEGIN: usize = 32;
+    /// CLOCK_MONOTONIC in nanoseconds when a core or thread gave it back; 0 if that never happened.
+    pub const ENDED: usize = 48;
 }
+
+/// State of a buffer: no core or thread has it.
+pub const FREE: u64 = 0;
+/// State of a buffer: a core or a thread has it.
+pub const OPEN: u64 = 1;
+/// State of a buffer: it waits for the reader that copies it to a file.
+pub const FULL: u64 = 2;
 
 /// The type of a field, by the letter that a site's description has for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,12 +206,65 @@ impl Type {
     }
 }
 
-/// In the length of a string or blob: only its beginning was recorded.
+/// The type of a field: a value, or an array of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldType {
+    /// The type, or that of an element.
+    pub of: Type,
+    /// Whether it is an array.
+    pub is_array: bool,
+}
+
+impl From<Type> for FieldType {
+    fn from(of: Type) -> FieldType {
+        FieldType { of, is_array: false }
+    }
+}
+
+impl FieldType {
+    /// The type and the name of a field, from a line of a site's text.
+    pub fn of_line(line: &str) -> Option<(FieldType, &str)> {
+        let (is_array, line) =
+            line.strip_prefix(ARRAY as char).map_or((false, line), |line| (true, line));
+        let of = Type::of_letter(*line.as_bytes().first()?)?;
+        // An array of strings has no meaning.
+        let is_possible = !is_array || of.size().is_some();
+        is_possible.then_some((FieldType { of, is_array }, line.get(1..)?))
+    }
+}
+
+/// Before the letter of a type: an array of it.
+pub const ARRAY: u8 = b'[';
+/// In the length of a string, blob or array: only its beginning was recorded.
 pub const WAS_CUT: u16 = 1 << 15;
 
-// The description of a site: 1 when it is complete, the length of the text, the text. The text is the event's name, and
-// for each field a line feed, the letter of its type, and its name.
-/// Where a site has the length of its text, in bytes.
+/// Where a site has what it is; its first byte is 1 when the description is complete.
+pub const SITE_KIND: usize = 1;
+/// Where a site says whether it is on: 1, or 0.
+pub const SITE_IS_ON: usize = 2;
+/// Where a site has the length of its text, in bytes: 32 bits.
 pub const SITE_TEXT_LEN: usize = 4;
-/// Where a site has its text.
-pub const SITE_TEXT: usize = 8;
+/// Where a site has the number of its lost events: 64 bits.
+pub const SITE_LOST: usize = 8;
+/// Where a site has its text: the event's name, and for each field a line feed, [`ARRAY`] if it is one, the letter of its
+/// type, and its name.
+pub const SITE_TEXT: usize = 32;
+
+/// What a site records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Events.
+    Event = 0,
+    /// Spans of one thread: they begin and end there, the inner one first.
+    Span = 1,
+    /// Spans of tasks: they may end on another thread, and overlap.
+    TaskSpan = 2,
+}
+
+impl Kind {
+    /// The kind with this number.
+    pub fn of_number(number: u8) -> Option<Kind> {
+        [Kind::Event, Kind::Span, Kind::TaskSpan].into_iter().find(|kind| *kind as u8 == number)
+    }
+}

@@ -2,21 +2,26 @@
 //!
 //! # Invariants
 //! 1. Both mappings stay until the process ends.
-//! 2. The cores' words are wiped by a fork, and so is the word [`Recording::here`] reads: a child finds no recording.
-//! 3. A buffer belongs to one core's slot, to one thread, or to none; `state` says whether.
+//! 2. The cores' words are wiped by a fork, and so is the page behind them, with the word that [`Recording::here`] reads
+//!    and the lanes: a child finds no recording. It may make one of its own, whose words are the same.
+//! 3. A buffer belongs to one core's slot, to one thread, to the reader that copies it to a file, or to none; `state` says
+//!    which.
+//! 4. A buffer whose last event is younger than the minimum age is begun again only if all buffers are in use.
 
+use core::ffi::CStr;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::format::{
-    BUFFER_HEADER_LEN, BUFFER_LEN, HEADER_LEN, MAGIC, MOST_SITES, SITE_LEN, SITE_TEXT,
-    SITE_TEXT_LEN, header,
+    BUFFER_HEADER_LEN, BUFFER_LEN, FREE, FULL, HEADER_LEN, MAGIC, MOST_SITES, OPEN, SITE_IS_ON,
+    SITE_KIND, SITE_LEN, SITE_LOST, SITE_TEXT, SITE_TEXT_LEN, header,
 };
-use super::{Lost, Options, StartError};
+use super::options::{self, Options, StartError};
+use super::{Lost, Site};
 use crate::cid;
 use crate::clock::{self, Ticks};
 use crate::rseq::{SLOT_SHIFT, Slots};
-use crate::sys::pages::Shared;
+use crate::sys::shared_memory::{self, Place};
 use crate::sys::{self, Errno, lazy_mapping, pages};
 
 /// A buffer's header; records follow it. The layout is that of `format::buffer`.
@@ -25,17 +30,15 @@ pub(super) struct Buffer {
     pub(super) used: AtomicU64,
     pub(super) owner: AtomicU64,
     pub(super) ticket: AtomicU64,
-    pub(super) state: AtomicU64,
+    state: AtomicU64,
     begin: [AtomicU64; 2],
+    ended: AtomicU64,
 }
-
-/// No core or thread has it.
-pub(super) const FREE: u64 = 0;
-/// A core or a thread has it.
-pub(super) const OPEN: u64 = 1;
 
 /// Where buffers begin: after the header and the sites, on a boundary of their own length.
 const BUFFERS_AT: usize = (HEADER_LEN + MOST_SITES * SITE_LEN).next_multiple_of(BUFFER_LEN);
+/// The buffers that a recording with a minimum age begins with.
+const FIRST_IN_USE: usize = 4;
 
 /// The recording of this process.
 #[derive(Clone, Copy)]
@@ -44,53 +47,129 @@ pub(super) struct Recording {
     buffers: usize,
 }
 
+/// What every fork wipes, beside the slots.
+#[repr(C)]
+struct Own {
+    is_here: AtomicU64,
+    is_made_in_child: AtomicU64,
+    rules_are_changed: AtomicU64,
+    lanes: [AtomicPtr<Buffer>; 16],
+}
+
 /// The start of the shared memory; null before.
 static START: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 static BUFFERS: AtomicU64 = AtomicU64::new(0);
-/// Counts the buffers that were begun.
-static TICKETS: AtomicU64 = AtomicU64::new(0);
+static MIN_AGE: AtomicU64 = AtomicU64::new(0);
+/// 1 if the program has started a recording, 2 if the environment has.
 static IS_STARTING: AtomicU32 = AtomicU32::new(0);
+/// Events that were lost before a child had made a recording.
+static EARLY_LOST: AtomicU64 = AtomicU64::new(0);
 
 /// The words of the cores' buffers. Bound from the start of a recording on, with and without a counted clock.
 pub(super) static SLOTS: Slots = Slots::new();
 /// The same, for sections that read the counter. Bound only where ticks are counted by it.
 pub(super) static STAMPED: Slots = Slots::new();
 
+/// By what a recording was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum By {
+    Program = 1,
+    Environment = 2,
+}
+
+impl Own {
+    /// `None` before the first recording.
+    fn get() -> Option<&'static Own> {
+        // SAFETY: null, or the page between slots and shared slots, which stays (1). Zeros are valid.
+        unsafe { SLOTS.base().cast::<Own>().as_ref() }
+    }
+}
+
+/// 1 while a thread of this process changes the rules.
+pub(super) fn rules_are_changed() -> Option<&'static AtomicU64> {
+    Own::get().map(|own| &own.rules_are_changed)
+}
+
+/// Threads without critical sections leave their buffers here for the next one. `None` before the first recording.
+pub(super) fn lanes() -> Option<&'static [AtomicPtr<Buffer>; 16]> {
+    Own::get().map(|own| &own.lanes)
+}
+
 impl Recording {
-    /// The recording, if one was started in this process.
+    /// The recording, if this process has one.
     pub(super) fn here() -> Option<Recording> {
-        let base = SLOTS.base();
-        // SAFETY: null, or the word between slots and shared slots, which stays (1).
-        let is_here = unsafe { base.cast::<AtomicU64>().as_ref() }?;
-        if is_here.load(Ordering::Relaxed) == 0 {
+        // Acquire: partner is the Release in `publish`.
+        if Own::get()?.is_here.load(Ordering::Acquire) == 0 {
             return None;
         }
-        // SAFETY: set before the slots were bound; the header's words stay (1).
+        // SAFETY: set before the word above was; the header's words stay (1).
         let start = unsafe {
-            START.load(Ordering::Acquire).cast::<[AtomicU64; HEADER_LEN / 8]>().as_ref()
+            START.load(Ordering::Relaxed).cast::<[AtomicU64; HEADER_LEN / 8]>().as_ref()
         }?;
         Some(Recording { start, buffers: BUFFERS.load(Ordering::Relaxed) as usize })
     }
 
-    /// Makes a recording with so many buffers.
-    pub(super) fn make(options: Options<'_>) -> Result<Recording, StartError> {
-        let buffers = options.buffers;
+    /// Makes the recording of a process. `None` if the environment has started one, in place of the program's.
+    pub(super) fn make(options: Options<'_>, by: By) -> Result<Option<Recording>, StartError> {
         // Acquire: partner is the Release after a start that failed.
-        if IS_STARTING.swap(1, Ordering::Acquire) != 0 {
-            return Err(StartError::AlreadyStarted);
+        let before =
+            IS_STARTING.compare_exchange(0, by as u32, Ordering::Acquire, Ordering::Acquire);
+        match before {
+            Ok(_) => {}
+            Err(other) if by == By::Program && other == By::Environment as u32 => {
+                IS_STARTING.store(by as u32, Ordering::Relaxed);
+                return Ok(None);
+            }
+            Err(_) => return Err(StartError::AlreadyStarted),
         }
-        let recording = map(options).inspect_err(|_| IS_STARTING.store(0, Ordering::Release))?;
-        let word = |at: usize, value: u64| recording.start[at / 8].store(value, Ordering::Relaxed);
-        let [ticks, monotonic] = now();
-        word(header::BUFFERS_AT, BUFFERS_AT as u64);
-        word(header::BUFFERS, buffers as u64);
-        word(header::PROCESS, sys::process_id().into());
-        word(header::REALTIME, clock::realtime().wrapping_sub(monotonic));
-        word(header::START, ticks);
-        word(header::START + 8, monotonic);
-        // Release: a reader that sees the first word sees the others.
-        recording.start[0].store(MAGIC, Ordering::Release);
-        Ok(recording)
+        let made = map_slots().map_err(StartError::NoMemory).and_then(|()| {
+            options::keep_for_children(options).map_err(StartError::NoMemory)?;
+            map(options)
+        });
+        let recording = made.inspect_err(|_| IS_STARTING.store(0, Ordering::Release))?;
+        recording.publish();
+        Ok(Some(recording))
+    }
+
+    /// Makes the recording of a forked child, if its parent's options say so. `None` if another thread, or the code that
+    /// this signal handler has interrupted, is making it.
+    pub(super) fn make_in_child() -> Option<Recording> {
+        let options = options::for_children()?;
+        let own = Own::get()?;
+        if own.is_made_in_child.swap(1, Ordering::Relaxed) != 0 {
+            EARLY_LOST.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        // The parent's, which is mapped here too.
+        let before = START.load(Ordering::Relaxed).cast::<[AtomicU64; HEADER_LEN / 8]>();
+        let recording = map(options).ok()?;
+        // SAFETY: a child has options only if its parent has a recording, whose mapping stays (1).
+        let before = unsafe { &*before };
+        for (to, rule) in
+            recording.start[header::FIRST_RULE / 8..].iter().zip(&before[header::FIRST_RULE / 8..])
+        {
+            to.store(rule.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let rules = before[header::RULES / 8].load(Ordering::Relaxed);
+        recording.word(header::RULES).store(rules, Ordering::Relaxed);
+        let early = EARLY_LOST.swap(0, Ordering::Relaxed);
+        recording.word(header::LOST).fetch_add(early, Ordering::Relaxed);
+        super::site::all().for_each(|site| recording.describe(site));
+        recording.publish();
+        Some(recording)
+    }
+
+    /// Whether it is the recording of this process still: not if a signal handler has forked, and this is the child.
+    pub(super) fn is_current(&self) -> bool {
+        Recording::here().is_some_and(|now| core::ptr::eq(now.start, self.start))
+    }
+
+    fn publish(&self) {
+        if let Some(own) = Own::get() {
+            // Release: partner is the Acquire in `here`.
+            own.is_here.store(1, Ordering::Release);
+        }
     }
 
     /// The word of the header at this offset.
@@ -98,7 +177,44 @@ impl Recording {
         &self.start[at / 8]
     }
 
-    pub(super) fn buffer(&self, number: usize) -> &'static Buffer {
+    /// The lower half of a word of the header, as a futex word.
+    #[cfg(feature = "std")]
+    pub(super) fn futex_word(&self, at: usize) -> &'static AtomicU32 {
+        // SAFETY: within the mapping, which stays (1). The upper half is not used.
+        unsafe { &*core::ptr::from_ref(self.word(at)).cast::<AtomicU32>() }
+    }
+
+    /// A byte of the header or of the sites.
+    pub(super) fn byte(&self, at: usize) -> &'static AtomicU8 {
+        debug_assert!(at < BUFFERS_AT);
+        let at = core::ptr::from_ref(self.start).cast::<u8>().wrapping_add(at);
+        // SAFETY: within the mapping, which stays (1). All accesses are atomic.
+        unsafe { &*at.cast::<AtomicU8>() }
+    }
+
+    /// The word at any offset; `None` behind the end.
+    #[cfg(feature = "std")]
+    pub(super) fn any_word(&self, at: usize) -> Option<&'static AtomicU64> {
+        let is_there = at % 8 == 0 && at < BUFFERS_AT + self.buffers * BUFFER_LEN;
+        let word = core::ptr::from_ref(self.start).cast::<u8>().wrapping_add(at);
+        // SAFETY: within the mapping, which stays (1).
+        is_there.then(|| unsafe { &*word.cast::<AtomicU64>() })
+    }
+
+    /// Reads words from this offset on, as many as there are in the mapping.
+    #[cfg(feature = "std")]
+    pub(super) fn read(&self, at: usize, words: &mut [u64]) -> usize {
+        let len = BUFFERS_AT + self.buffers * BUFFER_LEN;
+        let count = words.len().min(len.saturating_sub(at) / 8);
+        let first = core::ptr::from_ref(self.start).cast::<u8>().wrapping_add(at / 8 * 8);
+        for (nth, word) in words[..count].iter_mut().enumerate() {
+            // SAFETY: a word of the mapping, which stays (1); accesses to its bytes are atomic.
+            *word = unsafe { &*first.cast::<AtomicU64>().add(nth) }.load(Ordering::Relaxed);
+        }
+        count
+    }
+
+    fn buffer(&self, number: usize) -> &'static Buffer {
         debug_assert!(number < self.buffers);
         let at = core::ptr::from_ref(self.start)
             .cast::<u8>()
@@ -112,64 +228,79 @@ impl Recording {
         (0..this.buffers).map(move |number| this.buffer(number))
     }
 
-    /// Begins a buffer: the one that was begun longest ago, and that no core or thread has. `None` if they have all.
+    /// Begins a buffer: of those that no core or thread has, the one that was begun longest ago. `None` if there is none.
     pub(super) fn begin(&self) -> Option<&'static Buffer> {
+        let in_use = self.word(header::IN_USE);
+        let is_all = |n: usize| n >= self.buffers;
         for _ in 0..2 * self.buffers {
-            let ticket = TICKETS.fetch_add(1, Ordering::Relaxed) + 1;
-            let buffer = self.buffer(ticket as usize % self.buffers);
-            // Acquire: partner is the Release in `Buffer::release`.
-            if buffer
-                .state
-                .compare_exchange(FREE, OPEN, Ordering::Acquire, Ordering::Relaxed)
-                .is_err()
-            {
-                continue;
+            let ticket = self.word(header::TICKETS).fetch_add(1, Ordering::Relaxed) + 1;
+            let n = in_use.load(Ordering::Relaxed) as usize;
+            let buffer = self.buffer(ticket as usize % n);
+            if (is_all(n) || buffer.is_old()) && buffer.take() {
+                return Some(buffer.reset(ticket));
             }
-            buffer.ticket.store(0, Ordering::Relaxed);
-            // Partner: the fence in `copy` of dump.rs. A reader that sees what is stored from here on sees the ticket 0, or a new one.
-            fence(Ordering::Release);
-            let [ticks, monotonic] = now();
-            buffer.owner.store(0, Ordering::Relaxed);
-            buffer.begin[0].store(ticks, Ordering::Relaxed);
-            buffer.begin[1].store(monotonic, Ordering::Relaxed);
-            buffer.used.store(BUFFER_HEADER_LEN as u64, Ordering::Relaxed);
-            // Release: a reader that sees the ticket sees the header.
-            buffer.ticket.store(ticket, Ordering::Release);
-            return Some(buffer);
+            // The word counts the buffers in use, so it is the number of the next one. (4)
+            if !is_all(n) {
+                let next = n as u64 + 1;
+                let is_ours =
+                    in_use.compare_exchange(n as u64, next, Ordering::Relaxed, Ordering::Relaxed);
+                if is_ours.is_ok() && self.buffer(n).take() {
+                    return Some(self.buffer(n).reset(ticket));
+                }
+            }
         }
         None
     }
 
+    /// Gives a buffer back: it may be begun again, after a reader has copied it if there is one.
+    pub(super) fn release(&self, buffer: &Buffer) {
+        buffer.ended.store(clock::monotonic(), Ordering::Relaxed);
+        let is_drained = self.word(header::IS_DRAINED).load(Ordering::Relaxed) != 0;
+        let state = if is_drained { FULL } else { FREE };
+        // Release: partners are the Acquires in `take` and, in another process, in drain.rs.
+        buffer.state.store(state, Ordering::Release);
+        if is_drained {
+            self.word(header::HANDED_OVER).fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Where the description of a site is.
+    fn place(number: u16) -> usize {
+        HEADER_LEN + (usize::from(number) - 1) * SITE_LEN
+    }
+
     /// Describes a registered site.
-    pub(super) fn describe(&self, site: &super::Site) {
+    pub(super) fn describe(&self, site: &Site) {
         let (number, text) = site.description();
-        let at = HEADER_LEN + (usize::from(number) - 1) * SITE_LEN;
-        let at = core::ptr::from_ref(self.start).cast::<u8>().wrapping_add(at);
-        // SAFETY: the place of this site, which is number 1 to `MOST_SITES`; other threads store the same bytes.
-        let bytes = unsafe { core::slice::from_raw_parts(at.cast::<AtomicU8>(), SITE_LEN) };
-        for (to, from) in bytes[SITE_TEXT..].iter().zip(text) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        let at = Recording::place(number);
+        let store = |offset: usize, byte: u8| self.byte(at + offset).store(byte, Ordering::Relaxed);
+        // Other threads may store the same bytes.
+        for (nth, byte) in text.iter().enumerate() {
+            store(SITE_TEXT + nth, byte.load(Ordering::Relaxed));
         }
-        for (to, from) in
-            bytes[SITE_TEXT_LEN..SITE_TEXT].iter().zip((text.len() as u32).to_le_bytes())
-        {
-            to.store(from, Ordering::Relaxed);
+        for (nth, byte) in (text.len() as u32).to_le_bytes().into_iter().enumerate() {
+            store(SITE_TEXT_LEN + nth, byte);
         }
+        store(SITE_KIND, site.kind() as u8);
+        store(SITE_IS_ON, site.is_on().into());
         // Release: a reader that sees it sees the text.
-        bytes[0].store(1, Ordering::Release);
-        self.word(header::SITES).fetch_max(number.into(), Ordering::Relaxed);
+        self.byte(at).store(1, Ordering::Release);
+        self.word(header::SITES).fetch_max(number.into(), Ordering::Release);
     }
 
-    /// A word of the sites' descriptions.
-    #[cfg(feature = "std")]
-    pub(super) fn site_word(&self, at: usize) -> u64 {
-        let at = core::ptr::from_ref(self.start).cast::<u8>().wrapping_add(HEADER_LEN + at);
-        // SAFETY: a word of the sites' descriptions; bytes of it may be stored at the same time, by atomics.
-        unsafe { &*at.cast::<AtomicU64>() }.load(Ordering::Acquire)
+    /// Notes whether a registered site is on.
+    pub(super) fn note(&self, site: &Site) {
+        let at = Recording::place(site.description().0) + SITE_IS_ON;
+        self.byte(at).store(site.is_on().into(), Ordering::Relaxed);
     }
 
-    pub(super) fn count_lost(&self, why: Lost) {
+    /// Counts a lost event of a registered site.
+    pub(super) fn count_lost(&self, site: &Site, why: Lost) {
         self.word(header::LOST + 8 * why as usize).fetch_add(1, Ordering::Relaxed);
+        let first = self.byte(Recording::place(site.description().0) + SITE_LOST);
+        // SAFETY: an aligned word of the mapping, which stays (1).
+        let word = unsafe { &*core::ptr::from_ref(first).cast::<AtomicU64>() };
+        word.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -181,10 +312,32 @@ impl Buffer {
         unsafe { &*core::ptr::from_ref(self).cast::<AtomicU64>().add(at) }
     }
 
-    /// Gives the buffer back: it may be begun again.
-    pub(super) fn release(&self) {
-        // Release: partner is the Acquire in `begin`.
-        self.state.store(FREE, Ordering::Release);
+    /// Whether the last event is older than the minimum age, or there is none.
+    fn is_old(&self) -> bool {
+        let ended = self.ended.load(Ordering::Relaxed);
+        let age = MIN_AGE.load(Ordering::Relaxed);
+        ended == 0 || clock::monotonic().saturating_sub(ended) > age
+    }
+
+    /// Takes the buffer, if no core or thread has it.
+    fn take(&self) -> bool {
+        // Acquire: partner is the Release in `release`.
+        self.state.compare_exchange(FREE, OPEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Makes a buffer that was taken empty.
+    fn reset(&'static self, ticket: u64) -> &'static Buffer {
+        self.ticket.store(0, Ordering::Relaxed);
+        // Partner: the fence in `copy` of dump.rs. A reader that sees what is stored from here on sees the ticket 0, or a new one.
+        fence(Ordering::Release);
+        let [ticks, monotonic] = now();
+        self.owner.store(0, Ordering::Relaxed);
+        self.begin[0].store(ticks, Ordering::Relaxed);
+        self.begin[1].store(monotonic, Ordering::Relaxed);
+        self.used.store(BUFFER_HEADER_LEN as u64, Ordering::Relaxed);
+        // Release: a reader that sees the ticket sees the header.
+        self.ticket.store(ticket, Ordering::Release);
+        self
     }
 }
 
@@ -193,34 +346,63 @@ pub(super) fn now() -> [u64; 2] {
     [Ticks::now_ordered().as_raw(), clock::monotonic()]
 }
 
-fn map(Options { buffers, file }: Options<'_>) -> Result<Recording, StartError> {
+/// Maps the words of the cores and the page behind them, unless a start that failed has done so.
+fn map_slots() -> Result<(), Errno> {
+    if Own::get().is_some() {
+        return Ok(());
+    }
     let own = (cid::capacity() as usize) << SLOT_SHIFT;
     let page = sys::page_size::page_size();
-    let len = buffers.checked_mul(BUFFER_LEN).and_then(|len| len.checked_add(BUFFERS_AT));
-    let len = len.ok_or(StartError::NoMemory(Errno(libc::ENOMEM)))?;
-    let (place, failed): (_, fn(Errno) -> StartError) = match file {
-        None => (Shared::Unnamed(c"corelocal-trace"), StartError::NoMemory),
-        Some(path) => (Shared::File(path, MAGIC), StartError::NoFile),
-    };
-    let at = pages::map_shared(place, len).map_err(failed)?;
-    let slots = lazy_mapping::map(own + page).ok_or(StartError::NoMemory(Errno(libc::ENOMEM)))?;
+    let slots = lazy_mapping::map(own + page).ok_or(Errno(libc::ENOMEM))?;
     // SAFETY: the mapping just made, all zero. (2)
-    unsafe { pages::advise(slots, own + page, libc::MADV_WIPEONFORK) }
-        .map_err(StartError::NoMemory)?;
+    unsafe { pages::advise(slots, own + page, libc::MADV_WIPEONFORK) }?;
     let base = slots.wrapping_add(own);
-    // SAFETY: the first word of the page behind the slots.
-    unsafe { &*base.cast::<AtomicU64>() }.store(1, Ordering::Relaxed);
-    BUFFERS.store(buffers as u64, Ordering::Relaxed);
-    // Release: partner is the Acquire in `here`.
-    START.store(at, Ordering::Release);
     SLOTS.bind(base);
     if clock::ticks_are_counted() {
         STAMPED.bind(base);
     }
-    Recording::here().ok_or(StartError::NoMemory(Errno(libc::ENOMEM)))
+    Ok(())
 }
 
-/// The number of buffers that were begun so far.
-pub(super) fn begun() -> u64 {
-    TICKETS.load(Ordering::Relaxed)
+/// Maps the shared memory, and writes its header. Async-signal-safe.
+fn map(options: Options<'_>) -> Result<Recording, StartError> {
+    let buffers = options.buffers;
+    let len = buffers.checked_mul(BUFFER_LEN).and_then(|len| len.checked_add(BUFFERS_AT));
+    let len = len.ok_or(StartError::NoMemory(Errno(libc::ENOMEM)))?;
+    let shared = match options.file {
+        None => shared_memory::map(Place::Unnamed(NAME), len).map_err(StartError::NoMemory)?,
+        Some(path) => {
+            let path = options::expand(path, 0).map_err(StartError::NoFile)?;
+            let place = Place::File(path.as_c_str(), MAGIC);
+            shared_memory::map(place, len).map_err(StartError::NoFile)?
+        }
+    };
+    START.store(shared, Ordering::Relaxed);
+    BUFFERS.store(buffers as u64, Ordering::Relaxed);
+    MIN_AGE.store(options.min_age, Ordering::Relaxed);
+    // SAFETY: the start of a mapping of zeros, which stays (1).
+    let start = unsafe { &*shared.cast::<[AtomicU64; HEADER_LEN / 8]>() };
+    let recording = Recording { start, buffers };
+    let in_use = if options.min_age == 0 { buffers } else { FIRST_IN_USE.min(buffers) };
+    let [ticks, monotonic] = now();
+    for (at, value) in [
+        (header::BUFFERS_AT, BUFFERS_AT as u64),
+        (header::BUFFERS, buffers as u64),
+        (header::PROCESS, sys::process_id().into()),
+        (header::REALTIME, clock::realtime().wrapping_sub(monotonic)),
+        (header::START, ticks),
+        (header::START + 8, monotonic),
+        (header::IN_USE, in_use as u64),
+        (header::IS_DRAINED, options.is_drained.into()),
+        (header::MIN_AGE, options.min_age),
+        (header::IS_COUNTED, clock::ticks_are_counted().into()),
+    ] {
+        recording.word(at).store(value, Ordering::Relaxed);
+    }
+    // Release: a reader that sees the first word sees the others.
+    recording.word(header::MAGIC).store(MAGIC, Ordering::Release);
+    Ok(recording)
 }
+
+/// The name of the memory, for people, and for those that look for it in /proc.
+const NAME: &CStr = c"corelocal-trace";

@@ -18,12 +18,20 @@
 //! `trace_push`, appends the time and the words to the core's buffer.
 //!
 //! ```text
-//!   site.rs       call sites: registered at first use, switched on and off
-//!   encode.rs     fields of events, as words
-//!   recorder.rs   the hot path, and what makes a core's buffer ready
-//!   memory.rs     the shared memory: header, descriptions of sites, buffers
-//!   dump.rs       a copy of it, while events are recorded
-//!   format.rs     the layout, for readers
+//!   site.rs         call sites: registered at first use, switched on and off
+//!   rules.rs        which of them are on, by patterns of their names
+//!   encode.rs       fields of events, as words
+//!   span.rs         spans: two records each, with ids
+//!   recorder.rs     the hot path, and what makes a core's buffer ready
+//!   memory.rs       the shared memory: header, descriptions of sites, buffers
+//!   options.rs      what is recorded, and how much of it is kept
+//!   environment.rs  the same, from CORELOCAL_TRACE
+//!   background.rs   the background thread: dumps, requests of other processes, the file of a recording to disk
+//!   triggers.rs     what makes a dump: a signal, a panic, the exit, slow spans
+//!   dump.rs         a copy of the memory, while events are recorded
+//!   drain.rs        a file with all buffers, one after the other
+//!   remote.rs       requests to the background thread of another process
+//!   format.rs       the layout, for readers
 //! ```
 //! A buffer has 64 KiB. A core, or a thread without critical sections, has one at a time; a full one may be begun again
 //! once all others were begun after it. So the memory follows the activity: a busy core has more of the last events.
@@ -35,38 +43,69 @@
 //!
 //! # Where it may be used
 //! Everywhere: in signal handlers, inside a malloc, before `main`, at thread exit. An event does not allocate, block or
-//! panic. A child of `fork` records nothing: its sites are switched off at the first event. In a child of `vfork` an event
-//! may be lost without being counted.
-
-mod dump;
-mod encode;
-pub mod format;
-mod memory;
-mod recorder;
-mod site;
-
-use core::ffi::CStr;
-use core::fmt;
-
-#[doc(hidden)]
-pub use dump::each_record;
-#[doc(hidden)]
-pub use encode::{Encoder, Field, type_of};
-#[doc(hidden)]
-pub use recorder::{record, record_as_owner};
-pub use site::Site;
+//! panic. A child of `fork` records into memory of its own, if [`Options::children`] says so; else its sites are switched
+//! off at the first event. In a child of `vfork` an event may be lost without being counted.
 
 #[cfg(feature = "std")]
-pub use dump::{dump, dump_to};
+mod background;
+#[cfg(feature = "std")]
+mod drain;
+mod dump;
+mod encode;
+#[cfg(feature = "std")]
+mod environment;
+pub mod format;
+mod memory;
+mod options;
+mod recorder;
+#[cfg(feature = "std")]
+mod remote;
+mod rules;
+mod site;
+mod span;
+#[cfg(feature = "std")]
+mod triggers;
 
-use crate::sys::Errno;
-use format::{BUFFER_LEN, header};
-use memory::Recording;
+use core::fmt;
+
+#[cfg(feature = "std")]
+pub use background::{flush, request_dump};
+#[cfg(feature = "std")]
+#[doc(hidden)]
+pub use drain::{Drain, Memory};
+#[doc(hidden)]
+pub use dump::each_record;
+#[cfg(feature = "std")]
+#[doc(hidden)]
+pub use dump::{Source, copy_from};
+#[cfg(feature = "std")]
+pub use dump::{dump, dump_to};
+#[doc(hidden)]
+pub use encode::{Encoder, Field, type_of};
+pub use options::{Options, StartError};
+#[doc(hidden)]
+pub use recorder::{record, record_as_owner};
+#[cfg(feature = "std")]
+#[doc(hidden)]
+pub use remote::Remote;
+pub use rules::SwitchError;
+#[doc(hidden)]
+pub use rules::matches;
+pub use site::Site;
+#[doc(hidden)]
+pub use span::{__begin, Begun};
+pub use span::{Around, Entered, Span, SpanId, TaskSpan, current as current_span};
+#[cfg(feature = "std")]
+pub use triggers::{DumpIfSlow, dump_if_slow};
+
+use format::{Kind, header};
+use memory::By;
 
 /// Records an event with the values of fields, if a recording was [started](start) and the site is on.
 ///
-/// The name is a path. Fields are numbers, `bool`, `&str` and `&[u8]`, in the order in which they are written. A record has
-/// up to [`MOST_BYTES`](format::MOST_BYTES) bytes of fields; a string or blob that does not fit is cut.
+/// The name is a path. Fields are numbers, `bool`, `&str`, `&[u8]`, and slices and arrays of numbers, in the order in which
+/// they are written. A record has up to [`MOST_BYTES`](format::MOST_BYTES) bytes of fields; a string, blob or array that
+/// does not fit is cut.
 ///
 /// The values are computed only if the event is recorded. In a generic function the type of a field must not depend on the
 /// function's type parameters: one description stands for all of its copies.
@@ -79,91 +118,34 @@ use memory::Recording;
 #[macro_export]
 macro_rules! event {
     ($name:path $(, $field:ident = $value:expr)* $(,)?) => {{
-        static SITE: $crate::trace::Site = $crate::trace::Site::new(stringify!($name));
+        static SITE: $crate::trace::Site =
+            $crate::trace::Site::new($crate::trace::format::Kind::Event, stringify!($name));
         if SITE.is_wanted() {
             let mut encoder = $crate::trace::Encoder::new();
-            match ($(&$value,)*) {
-                ($($field,)*) => {
-                    if SITE.is_new() {
-                        SITE.register(&[$((stringify!($field), $crate::trace::type_of($field)),)*]);
-                    }
-                    $($crate::trace::Field::put($field, &mut encoder);)*
-                }
-            }
-            $crate::trace::record(&SITE, &mut encoder);
+            $crate::trace::__record!(SITE, encoder $(, $field = $value)*);
         }
     }};
 }
 
-/// What is recorded, and how much of it is kept.
-#[derive(Clone, Copy, Debug)]
-pub struct Options<'a> {
-    buffers: usize,
-    file: Option<&'a CStr>,
-}
-
-impl<'a> Options<'a> {
-    /// The last events are kept in memory, up to 16 MiB of them.
-    pub const fn flight_recorder() -> Options<'a> {
-        Options { buffers: 256, file: None }
-    }
-
-    /// Keeps the events in a new file of this path, so that they outlive the process, however it ends. The file should be
-    /// in memory: in /dev/shm. `corelocal trace view` shows it.
-    ///
-    /// A recording that is there, of a process before, is renamed first: `.old` is appended to its name. Another file
-    /// stays, and the start fails.
-    ///
-    /// ```no_run
-    /// use corelocal::trace::{self, Options};
-    ///
-    /// trace::start(Options::flight_recorder().file(c"/dev/shm/server.trace"))?;
-    /// # Ok::<(), trace::StartError>(())
-    /// ```
-    #[must_use]
-    pub const fn file(self, path: &'a CStr) -> Options<'a> {
-        Options { file: Some(path), ..self }
-    }
-
-    /// Keeps up to so many bytes of events, at least 256 KiB. Each core that records has 64 KiB of them; with fewer than
-    /// two buffers for each busy core, events are lost.
-    #[must_use]
-    pub const fn max_bytes(self, bytes: usize) -> Options<'a> {
-        let buffers = bytes / BUFFER_LEN;
-        Options { buffers: if buffers < 4 { 4 } else { buffers }, ..self }
-    }
-}
-
-/// Why no recording was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StartError {
-    /// One was started before: there is one in a process.
-    AlreadyStarted,
-    /// The kernel gives no shared memory (memfd_create(2), mmap(2)), or none that a fork wipes.
-    NoMemory(Errno),
-    /// The file cannot be made, or its file system has no room for it (fallocate(2)).
-    NoFile(Errno),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::AlreadyStarted => f.write_str("a recording was started before"),
-            StartError::NoMemory(errno) => {
-                write!(f, "no shared memory for a recording: {errno}; ask for fewer bytes")
-            }
-            StartError::NoFile(errno) => {
-                write!(
-                    f,
-                    "the recording's file cannot be made: {errno}; name another one, or ask for fewer bytes"
-                )
+/// For `event!` and `span!`: registers a new site, and records it with the values.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __record {
+    ($site:ident, $encoder:ident $(, $field:ident = $value:expr)*) => {
+        match ($(&$value,)*) {
+            ($($field,)*) => {
+                if $site.is_new() {
+                    $site.register(&[$((stringify!($field), $crate::trace::type_of($field)),)*]);
+                }
+                $($crate::trace::Field::put($field, &mut $encoder);)*
+                $crate::trace::record(&$site, &mut $encoder);
             }
         }
-    }
+    };
 }
 
-impl core::error::Error for StartError {}
+#[doc(hidden)]
+pub use __record;
 
 /// Why an event was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,18 +157,34 @@ pub enum Lost {
 
 /// Starts recording, with all sites on. There is one recording in a process, and it never ends.
 ///
-/// Takes address space of the bytes to keep, and a page for each core. The clock is started.
+/// Takes address space of the bytes to keep, and a page for each core. The clock is started. With the feature `std` a
+/// background thread is started, too, unless the options say otherwise: it sleeps until it has something to do.
+///
+/// If the environment has `CORELOCAL_TRACE`, that has started a recording before `main`, whose options hold.
 ///
 /// # Errors
 /// One was started before, there is no memory, or the file cannot be made.
 pub fn start(options: Options<'_>) -> Result<(), StartError> {
-    recorder::start(options)
+    start_by(options, By::Program)
+}
+
+fn start_by(options: Options<'_>, by: By) -> Result<(), StartError> {
+    #[cfg(feature = "std")]
+    background::check(&options)?;
+    let made = recorder::start(options, by)?;
+    #[cfg(feature = "std")]
+    if let Some(recording) = made {
+        background::start(recording, options)?;
+    }
+    let _ = made;
+    Ok(())
 }
 
 /// The state of the recording in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Status {
-    /// Buffers that were begun.
+    /// How often buffers were begun.
     pub buffers: u64,
     /// Events that were lost as all buffers were in use.
     pub lost: u64,
@@ -194,17 +192,30 @@ pub struct Status {
 
 /// Returns the state of the recording. `None` if this process records nothing: none was started, or it is a forked child.
 pub fn status() -> Option<Status> {
-    let recording = Recording::here()?;
-    let lost = recording.word(header::LOST).load(core::sync::atomic::Ordering::Relaxed);
-    Some(Status { buffers: memory::begun(), lost })
+    let recording = memory::Recording::here()?;
+    let word = |at: usize| recording.word(at).load(core::sync::atomic::Ordering::Relaxed);
+    Some(Status { buffers: word(header::TICKETS), lost: word(header::LOST) })
 }
 
-/// Switches all sites whose names begin so on or off. Returns their number. Sites that were not reached yet are not among
-/// them, and are on when they are.
-pub fn switch(prefix: &str, is_on: bool) -> usize {
-    let is_here = Recording::here().is_some();
-    let sites = site::all().filter(|site| site.name().starts_with(prefix));
-    sites.map(|site| site.switch(is_on && is_here)).count()
+/// Switches all sites whose names match a pattern on or off, also those that are reached later. `*` stands for any part of
+/// a name. Returns how many sites match so far.
+///
+/// The last pattern that matches a name decides. Not async-signal-safe.
+///
+/// ```
+/// use corelocal::trace::{self, Options};
+///
+/// trace::start(Options::flight_recorder())?;
+/// trace::switch("*", false)?;
+/// trace::switch("http::*", true)?; // these alone
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// Nothing is recorded; the pattern is too long; there are 24 patterns, which `*` would replace; another thread does the
+/// same and is not ready.
+pub fn switch(pattern: &str, is_on: bool) -> Result<usize, SwitchError> {
+    rules::add(pattern, is_on)
 }
 
 /// Why the smoke test failed.
@@ -243,12 +254,19 @@ impl core::error::Error for SmokeTestError {}
 /// # Errors
 /// Nothing is recorded, or the event was lost.
 pub fn smoke_test() -> Result<Status, SmokeTestError> {
-    static SITE: Site = Site::new("corelocal::smoke_test");
+    static SITE: Site = Site::new(Kind::Event, "corelocal::smoke_test");
+    if recorder::here().is_none() {
+        return Err(SmokeTestError::NotRecording);
+    }
     let status = status().ok_or(SmokeTestError::NotRecording)?;
     if SITE.is_new() {
         SITE.register(&[]);
     }
-    record(&SITE, &mut Encoder::new());
+    let Some(number) = SITE.any_number() else {
+        return Err(SmokeTestError::NotFound { lost: status.lost });
+    };
+    // Also if sites are off.
+    recorder::record_as(&SITE, number, &mut Encoder::new());
     let mut is_found = false;
     each_record(SITE.name(), |_| is_found = true);
     match is_found {

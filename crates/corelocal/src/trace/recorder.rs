@@ -16,6 +16,8 @@
 //!    another lane.
 //! 3. A forked child writes nothing into its parent's memory: it looks for the recording after each section that failed,
 //!    and before each step that changes shared memory. Between such a look and its step a signal handler must not fork.
+//! 4. The slots of `STAMPED` and `SLOTS` lead to buffers of `LIMIT` bytes, which stay, and of which sections alone write the
+//!    records.
 
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
@@ -23,9 +25,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
 use super::encode::Encoder;
 use super::format::{BUFFER_LEN, CONTEXT, MOST_WORDS};
-use super::memory::{Buffer, Recording, SLOTS, STAMPED};
+use super::memory::{Buffer, By, Recording, SLOTS, STAMPED, lanes};
+use super::options::{Options, StartError};
 use super::site::{self, Site};
-use super::{Lost, Options, StartError};
+use super::{Lost, rules, span};
 use crate::cid::private::Sealed as _;
 use crate::cid::{self, Cid};
 use crate::clock::Ticks;
@@ -39,43 +42,27 @@ const _: () = assert!(BUFFER_LEN == rseq::TRACE_BUFFER);
 /// How often a buffer is made ready for one event.
 const ATTEMPTS: u32 = 16;
 
-/// Threads without critical sections leave their buffers here for the next one.
-static LANES: [AtomicPtr<Buffer>; 16] = [const { AtomicPtr::new(null_mut()) }; 16];
-
 /// The number of the calling thread, with room for the cpu's. `None` where threads have no words of their own.
 #[inline(always)]
 fn thread() -> Option<u64> {
     thread_serial::current().map(|serial| serial << CPU_BITS)
 }
 
-/// [`record`] by the section `trace_context`, for the tests that disturb it: an event of two words.
-#[doc(hidden)]
-#[inline(always)]
-pub fn record_as_owner(site: &'static Site, encoder: &mut Encoder) {
-    let Some(number) = site.number() else { return };
-    let words = encoder.finish(number);
-    let exit = match (thread(), words) {
-        (Some(thread), &[first, second]) => {
-            let owner = thread + u64::from(rseq::cpu_id());
-            let words = [MaybeUninit::new(Ticks::now().as_raw()), first, second];
-            // SAFETY: as in `record`.
-            unsafe { rseq::trace_context(Cid::index(), &STAMPED, owner, words.as_ptr(), 3) }
-        }
-        _ => Exit::COLD,
-    };
-    if !exit.is_straight() {
-        record_cold(site, words);
-    }
-}
-
 /// Records an event of a registered site that is on.
 #[doc(hidden)]
 #[inline(always)]
 pub fn record(site: &'static Site, encoder: &mut Encoder) {
-    let Some(number) = site.number() else { return };
-    let words = encoder.finish(number);
+    if let Some(number) = site.number() {
+        record_as(site, number, encoder);
+    }
+}
+
+/// Records what happened at a registered site: `what` has its number.
+#[inline(always)]
+pub(super) fn record_as(site: &'static Site, what: u16, encoder: &mut Encoder) {
+    let words = encoder.finish(what);
     let exit = match thread() {
-        // SAFETY: the slots of `STAMPED` lead to buffers of `LIMIT` bytes that sections under their ids write only.
+        // SAFETY: the slots lead to buffers that sections write only (4).
         Some(thread) => unsafe {
             rseq::trace_push(Cid::index(), &STAMPED, thread, words.as_ptr(), words.len() as u64)
         },
@@ -89,17 +76,13 @@ pub fn record(site: &'static Site, encoder: &mut Encoder) {
 #[cold]
 #[inline(never)]
 fn record_cold(site: &'static Site, words: &[MaybeUninit<u64>]) {
-    let mut all = [MaybeUninit::uninit(); MOST_WORDS + 1];
-    let len = words.len().min(MOST_WORDS) + 1;
-    all[1..len].copy_from_slice(&words[..len - 1]);
-    let all = &mut all[..len];
     for _ in 0..ATTEMPTS {
         // Where ticks are not the counter's, no section can read the time.
         let Some(thread) = thread().filter(|_| !STAMPED.base().is_null()) else { break };
         let pushed = rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
-            // SAFETY: as in `record`.
+            // SAFETY: the slots lead to buffers that sections write only (4).
             unsafe {
-                rseq::trace_push(Cid::index(), &STAMPED, thread, words.as_ptr(), len as u64 - 1)
+                rseq::trace_push(Cid::index(), &STAMPED, thread, words.as_ptr(), words.len() as u64)
             }
         });
         match pushed {
@@ -107,22 +90,22 @@ fn record_cold(site: &'static Site, words: &[MaybeUninit<u64>]) {
             Some(exit) if exit.is_committed() => return,
             Some(_) => {
                 let Some(recording) = here() else { return };
-                if !make_ready(&recording, thread, len) {
+                if !make_ready(&recording, thread, words.len() + 1) {
                     return lose(site);
                 }
             }
         }
     }
     let Some(recording) = here() else { return };
-    if !push_by_lane(&recording, all) {
+    if !push_by_lane(&recording, words) {
         lose(site);
     }
 }
 
-/// The recording. In a forked child, which has none, all sites are switched off.
-fn here() -> Option<Recording> {
-    let recording = Recording::here();
-    if recording.is_none() {
+/// The recording. A forked child makes its own, if its parent's options say so; else all its sites are switched off.
+pub(super) fn here() -> Option<Recording> {
+    let recording = Recording::here().or_else(Recording::make_in_child);
+    if recording.is_none() && !super::options::are_for_children() {
         site::all().for_each(|site| site.switch(false));
     }
     recording
@@ -130,8 +113,7 @@ fn here() -> Option<Recording> {
 
 fn lose(site: &Site) {
     if let Some(recording) = here() {
-        recording.count_lost(Lost::NoBuffer);
-        site.count_lost();
+        site.lose(&recording, Lost::NoBuffer);
     }
 }
 
@@ -150,102 +132,125 @@ fn make_ready(recording: &Recording, thread: u64, words: usize) -> bool {
         context[0] = MaybeUninit::new(Ticks::now().as_raw());
         let (from, n) = (context.as_ptr(), context.len() as u64);
         let pushed = rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
-            // SAFETY: as in `record`.
+            // SAFETY: the slots lead to buffers that sections write only (4).
             unsafe { rseq::trace_context(Cid::index(), &STAMPED, owner, from, n) }
         });
         if pushed.is_none_or(Exit::is_committed) {
             return true;
         }
     }
-    // The sections above end without a commit in a child whose fork has interrupted them: its slots are empty.
-    let Some(new) = here().and_then(|_| recording.begin()) else { return false };
+    // The sections above end without a commit in a child whose fork has interrupted them: its slots are empty. (3)
+    if !recording.is_current() {
+        return true;
+    }
+    let Some(new) = recording.begin() else { return false };
     let address = core::ptr::from_ref(new).expose_provenance() as u64;
     let stored = rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
-        // SAFETY: the slot's first word is written by sections only.
+        // SAFETY: the slot's first word is written by sections only (4).
         unsafe { rseq::store_if_equal(Cid::index(), &SLOTS, old, address) }
     });
     match (stored.is_some_and(Exit::is_committed), buffer) {
-        (true, Some(full)) => full.release(),
+        (true, Some(full)) => recording.release(full),
         (true, None) => {}
-        // A forked child has not begun the buffer: its parent has.
-        (false, _) if here().is_none() => {}
-        (false, _) => new.release(),
+        // A forked child has not begun the buffer: its parent has. (3)
+        (false, _) if !recording.is_current() => {}
+        (false, _) => recording.release(new),
     }
     true
 }
 
-/// A record of the calling thread: its id, its cpu, its name; and the cpu. The first word is for the time.
-fn context() -> ([MaybeUninit<u64>; 5], u32) {
+/// A record of the calling thread: its id, its cpu, its name, its span; and the cpu. The first word is for the time.
+fn context() -> ([MaybeUninit<u64>; 6], u32) {
     let mut name = [0_u64; 2];
     // SAFETY: room for 16 bytes, which the kernel ends by a zero.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
     let cpu = rseq::cpu_id();
-    let first = u64::from(cpu) << 32 | 4 << 16 | u64::from(CONTEXT);
-    let words = [0, first, thread_id::current().into(), name[0], name[1]];
+    let first = u64::from(cpu) << 32 | 5 << 16 | u64::from(CONTEXT);
+    let thread = thread_id::current().into();
+    let words = [0, first, thread, name[0], name[1], span::current().as_raw()];
     (words.map(MaybeUninit::new), cpu)
 }
 
 /// Appends a record to a buffer that no other thread has meanwhile.
-fn push_by_lane(recording: &Recording, words: &mut [MaybeUninit<u64>]) -> bool {
+fn push_by_lane(recording: &Recording, words: &[MaybeUninit<u64>]) -> bool {
+    let Some(lanes) = lanes() else { return false };
     let tid = u64::from(thread_id::current());
-    let first = tid as usize % LANES.len();
-    let lanes = || LANES[first..].iter().chain(&LANES[..first]);
+    let first = tid as usize % lanes.len();
+    let lanes = || lanes[first..].iter().chain(&lanes[..first]);
     // Acquire: partner is the Release below. (2)
     let taken = lanes().find_map(|lane| {
         // SAFETY: null, or a buffer, which stays.
         unsafe { lane.swap(null_mut(), Ordering::Acquire).as_ref() }
     });
     let Some(mut buffer) = taken.or_else(|| recording.begin()) else { return false };
-    let (mut context, cpu) = context();
-    if buffer.used.load(Ordering::Relaxed) + 8 * (words.len() + context.len()) as u64 > LIMIT {
-        buffer.release();
+    let (context, cpu) = context();
+    let needed = 8 * (words.len() + 1 + context.len()) as u64;
+    if buffer.used.load(Ordering::Relaxed) + needed > LIMIT {
+        recording.release(buffer);
         let Some(new) = recording.begin() else { return false };
         buffer = new;
     }
     let owner = (tid << CPU_BITS) + u64::from(cpu);
     if buffer.owner.load(Ordering::Relaxed) != owner {
-        append(buffer, &mut context);
+        append(buffer, &context[1..]);
         buffer.owner.store(owner, Ordering::Relaxed);
     }
     append(buffer, words);
     let this = core::ptr::from_ref(buffer).cast_mut();
-    let is_kept = lanes().any(|lane| {
+    let is_kept = lanes().any(|lane: &AtomicPtr<Buffer>| {
         // Release: partner is the Acquire above.
         lane.compare_exchange(null_mut(), this, Ordering::Release, Ordering::Relaxed).is_ok()
     });
     if !is_kept {
-        buffer.release();
+        recording.release(buffer);
     }
     true
 }
 
-/// Appends a record to a buffer of the calling thread that has room for it.
-fn append(buffer: &Buffer, words: &mut [MaybeUninit<u64>]) {
-    words[0] = MaybeUninit::new(Ticks::now().as_raw());
+/// Appends the time and these words to a buffer of the calling thread that has room for them.
+fn append(buffer: &Buffer, words: &[MaybeUninit<u64>]) {
     let used = buffer.used.load(Ordering::Relaxed);
-    for (nth, word) in words.iter().enumerate() {
+    let at = used as usize / 8;
+    buffer.word(at).store(Ticks::now().as_raw(), Ordering::Relaxed);
+    for (nth, word) in words.iter().take(MOST_WORDS).enumerate() {
         // SAFETY: the words of a finished record are initialised, as are those of `context`.
         let word = unsafe { word.assume_init() };
-        buffer.word(used as usize / 8 + nth).store(word, Ordering::Relaxed);
+        buffer.word(at + 1 + nth).store(word, Ordering::Relaxed);
     }
     // Release: partners are the Acquires in dump.rs.
-    buffer.used.store(used + 8 * words.len() as u64, Ordering::Release);
+    buffer.used.store(used + 8 * (1 + words.len()) as u64, Ordering::Release);
 }
 
-/// Starts a recording, with all sites on.
-pub(super) fn start(options: Options<'_>) -> Result<(), StartError> {
-    let recording = Recording::make(options)?;
+/// Starts a recording, with all sites on, unless the environment has started one.
+pub(super) fn start(options: Options<'_>, by: By) -> Result<Option<Recording>, StartError> {
+    let made = Recording::make(options, by)?;
     // Partner: the fence in `Site::register`.
     fence(Ordering::SeqCst);
-    site::all().for_each(|site| {
-        recording.describe(site);
-        site.switch(true);
-    });
-    Ok(())
+    if let Some(recording) = made {
+        site::all().for_each(|site| {
+            recording.describe(site);
+            rules::apply(&recording, site);
+        });
+    }
+    Ok(made)
 }
 
-/// Describes the site in the recording. False: there is none.
-pub(super) fn describe(site: &Site) -> bool {
-    let recording = Recording::here();
-    recording.inspect(|recording| recording.describe(site)).is_some()
+/// [`record`] by the section `trace_context`, for the tests that disturb it: an event of two words.
+#[doc(hidden)]
+#[inline(always)]
+pub fn record_as_owner(site: &'static Site, encoder: &mut Encoder) {
+    let Some(number) = site.number() else { return };
+    let words = encoder.finish(number);
+    let exit = match (thread(), words) {
+        (Some(thread), &[first, second]) => {
+            let owner = thread + u64::from(rseq::cpu_id());
+            let words = [MaybeUninit::new(Ticks::now().as_raw()), first, second];
+            // SAFETY: the slots lead to buffers that sections write only (4).
+            unsafe { rseq::trace_context(Cid::index(), &STAMPED, owner, words.as_ptr(), 3) }
+        }
+        _ => Exit::COLD,
+    };
+    if !exit.is_straight() {
+        record_cold(site, words);
+    }
 }

@@ -15,24 +15,33 @@
 //! 2. A site is on the list from when it has a number. The list only grows; sites are never unloaded (`sys/nodelete.rs`).
 //! 3. The number and the text of a site are complete before it is on the list.
 
+use core::fmt;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-use super::format::{MOST_SITES, SITE_LEN, SITE_TEXT, Type};
-use super::recorder;
+use super::format::{ARRAY, FieldType, Kind, MOST_SITES, SITE_LEN, SITE_TEXT};
+use super::memory::Recording;
+use super::{Lost, recorder, rules};
 
 const OFF: u32 = 1 << 31;
 const TEXT_LEN: usize = SITE_LEN - SITE_TEXT;
 
-/// A place in the program that records an event: see [`event!`](crate::event).
+/// A place in the program that records an event or a span: see [`event!`](crate::event) and [`span!`](crate::span).
 pub struct Site {
     state: AtomicU32,
     number: AtomicU32,
     len: AtomicU32,
+    kind: Kind,
     name: &'static str,
     next: AtomicPtr<Site>,
     lost: AtomicU64,
     text: [AtomicU8; TEXT_LEN],
+}
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Site").field(&self.name).finish()
+    }
 }
 
 /// The site that was registered last.
@@ -41,8 +50,9 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 
 impl Site {
     #[doc(hidden)]
-    pub const fn new(name: &'static str) -> Site {
+    pub const fn new(kind: Kind, name: &'static str) -> Site {
         Site {
+            kind,
             state: AtomicU32::new(0),
             number: AtomicU32::new(0),
             len: AtomicU32::new(0),
@@ -59,6 +69,13 @@ impl Site {
     pub fn is_wanted(&self) -> bool {
         // Relaxed: a switch takes effect some time later.
         self.state.load(Ordering::Relaxed) & OFF == 0
+    }
+
+    /// The number, if the site has one, on or off.
+    #[inline(always)]
+    pub(super) fn any_number(&self) -> Option<u16> {
+        let number = self.state.load(Ordering::Relaxed) & !OFF;
+        (number != 0).then_some(number as u16)
     }
 
     /// The number, if the site is on and not new.
@@ -79,26 +96,38 @@ impl Site {
         self.name
     }
 
+    /// What it records.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// How many of its events were lost.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    pub(super) fn count_lost(&self) {
+    /// Counts an event that was lost, here and in the recording.
+    pub(super) fn lose(&self, recording: &Recording, why: Lost) {
         self.lost.fetch_add(1, Ordering::Relaxed);
+        recording.count_lost(self, why);
     }
 
     /// Registers a new site with these fields.
     #[doc(hidden)]
     #[cold]
     #[inline(never)]
-    pub fn register(&'static self, fields: &[(&str, Type)]) {
+    pub fn register(&'static self, fields: &[(&str, FieldType)]) {
+        #[cfg(feature = "std")]
+        super::environment::link();
         let mut len = self.put(0, self.name.as_bytes());
-        for (name, of) in fields {
-            if len + 2 + name.len() <= TEXT_LEN {
-                len = self.put(len, &[b'\n', *of as u8]);
-                len = self.put(len, name.as_bytes());
+        for (name, FieldType { of, is_array }) in fields {
+            // A field that has no room, and those behind it, are not described, and so not shown.
+            if len + 3 + name.len() > TEXT_LEN {
+                break;
             }
+            len = self.put(len, if *is_array { &[b'\n', ARRAY] } else { b"\n" });
+            len = self.put(len, &[*of as u8]);
+            len = self.put(len, name.as_bytes());
         }
         self.len.store(len as u32, Ordering::Relaxed);
         let new = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
@@ -111,15 +140,16 @@ impl Site {
         if is_first {
             self.join();
         }
-        let is_on = recorder::describe(self);
-        let state = if is_on { number } else { OFF | number };
+        let is_recorded =
+            recorder::here().is_some_and(|recording| rules::say(&recording, self.name));
+        let state = if is_recorded { number } else { OFF | number };
         // Another thread may have been faster, and the site was switched meanwhile.
         let _ = self.state.compare_exchange(0, state, Ordering::Relaxed, Ordering::Relaxed);
-        // Partner: the fence in `start`. Either this sees the recording, or `start` sees that the site is off.
+        // Partner: the fences in `start` and `rules::add`. Either this sees the recording, or `start` sees the site.
         fence(Ordering::SeqCst);
-        // The first one may have joined the list after `start` went through it.
-        if if is_on { is_first } else { recorder::describe(self) } {
-            self.switch(true);
+        if let Some(recording) = recorder::here() {
+            recording.describe(self);
+            rules::apply(&recording, self);
         }
     }
 
@@ -152,6 +182,12 @@ impl Site {
         (number, &self.text[..self.len.load(Ordering::Relaxed) as usize])
     }
 
+    /// Whether it is on.
+    #[inline(always)]
+    pub(super) fn is_on(&self) -> bool {
+        self.number().is_some()
+    }
+
     /// Switches a registered site on or off.
     pub(super) fn switch(&self, is_on: bool) {
         let (set, clear) = if is_on { (0, OFF) } else { (OFF, 0) };
@@ -170,7 +206,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Site> {
     // SAFETY: null, or a site on the list, which is a static (2).
     let first = unsafe { last.as_ref() };
     core::iter::successors(first, |site| {
-        // SAFETY: as above.
+        // SAFETY: null, or a site on the list, which is a static (2).
         unsafe { site.next.load(Ordering::Relaxed).as_ref() }
     })
 }

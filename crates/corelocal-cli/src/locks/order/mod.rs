@@ -24,10 +24,12 @@ use anyhow::anyhow;
 use corelocal::sync::profile::order::LockOrder;
 use serde::Serialize;
 
-use super::attach::{self, Kept};
-use super::{UNABLE, launch, proc_files, process_number};
+use super::attach;
+use super::{UNABLE, launch, process_number};
 use crate::cli::LocksArgs;
 use crate::output::{self, complain};
+use crate::process::kept::{self, Kept};
+use crate::process::proc_files;
 use crate::process::signals;
 use crate::report::term;
 use analysis::{Look, Process};
@@ -51,6 +53,10 @@ impl Kept for LockOrder {
 
     fn is_wish(value: &[u8]) -> bool {
         matches!(value, b"on" | [b'/', ..])
+    }
+
+    fn may_be(target: &Path, _at: &Path) -> bool {
+        attach::may_be_profile(target)
     }
 
     fn open(path: &Path) -> anyhow::Result<LockOrder> {
@@ -121,7 +127,7 @@ fn read(path: &Path, maps: Option<String>, how: Look) -> Option<Process> {
 fn attached(process: u32, args: &LocksArgs) -> anyhow::Result<(Vec<Process>, f64)> {
     let end = args.time.map(|time| Instant::now() + time);
     let order: Option<LockOrder> =
-        attach::wait_for(process, end.unwrap_or_else(|| Instant::now() + FIRST))?;
+        kept::wait_for(process, end.unwrap_or_else(|| Instant::now() + FIRST))?;
     let Some(order) = order else { return Ok((Vec::new(), 0.0)) };
     let mut maps = None;
     while !signals::came() {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use corelocal::event;
+use corelocal::trace::format::Kind;
 use corelocal::trace::{self, Encoder, Field as _, Options, Site};
 
 use super::{Content, DONE, Model, Operands, Workload, workload};
@@ -34,7 +35,7 @@ impl Round {
 
     fn begin(&self) -> Content {
         // One recording serves all rounds. If there is no memory for it, each operation is off.
-        let _ = trace::start(Options::flight_recorder().max_bytes(1 << 20));
+        let _ = trace::start(Options::flight_recorder().max_bytes(1 << 20).no_thread());
         self.0.fetch_add(1, Ordering::Relaxed);
         Content::of([0, 0])
     }
@@ -60,7 +61,7 @@ fn result() -> i64 {
     if trace::status().is_some() { DONE } else { OFF }
 }
 
-static CONTEXT: Site = Site::new("torture::context");
+static CONTEXT: Site = Site::new(Kind::Event, "torture::context");
 
 pub fn workloads() -> Vec<Workload> {
     let push = workload! {

@@ -75,6 +75,11 @@ pub(crate) const HAS_OWN_WORDS: bool = false;
 /// There is no such word.
 pub(crate) fn increment_own_word<const AT: usize>() {}
 
+/// There is none: each number is 0.
+pub(crate) fn take_number_of_own_word<const AT: usize>() -> u32 {
+    0
+}
+
 /// Reads a word that is never written.
 pub(crate) fn read_own_word(_at: usize) -> u32 {
     0

@@ -178,6 +178,24 @@ pub(crate) fn increment_own_word<const AT: usize>() {
     }
 }
 
+/// Adds 1 to such a word, and returns what it held. One instruction, so a signal handler that does the same draws another
+/// number.
+#[inline(always)]
+pub(crate) fn take_number_of_own_word<const AT: usize>() -> u32 {
+    let mut number = 1_u32;
+    // SAFETY: the address is that of a word behind our own area, in static TLS of the calling thread.
+    unsafe {
+        asm!(
+            "xadd dword ptr fs:[{area} + {word}], {number:e}",
+            area = in(reg) own_area_offset(),
+            word = const OWN_AREA_LEN + 4 * AT,
+            number = inout(reg) number,
+            options(nostack),
+        );
+    }
+    number
+}
+
 /// What such a word holds: one load.
 #[inline(always)]
 pub(crate) fn read_own_word(at: usize) -> u32 {

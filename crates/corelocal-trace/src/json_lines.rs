@@ -1,0 +1,37 @@
+//! JSON lines: an object for each event, and for the begin and the end of each span.
+//!
+//! ```json
+//! {"time":1764151768201446891,"what":"event","name":"server::request","thread":16718,"thread_name":"worker","cpu":0,"span":0,"parent":0,"fields":{"number":999}}
+//! ```
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::Event;
+
+/// An event as a line, without its end.
+pub fn line(event: &Event<'_>) -> String {
+    let fields = event.fields.iter().map(|(name, value)| ((*name).to_owned(), value.to_json()));
+    let fields: Map<String, Json> = fields.collect();
+    let Event { time, what, thread, cpu, thread_name, name, span, parent, .. } = event;
+    json!({
+        "time": time, "what": what, "name": name, "thread": thread, "thread_name": &**thread_name, "cpu": cpu, "span": span,
+        "parent": parent, "fields": fields,
+    })
+    .to_string()
+}
+
+/// Writes the events.
+///
+/// # Errors
+/// The writer fails.
+pub fn write<'r>(
+    events: &mut dyn Iterator<Item = Event<'r>>,
+    to: &mut dyn Write,
+) -> io::Result<()> {
+    for event in events {
+        writeln!(to, "{}", line(&event))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,417 @@
+//! Perfetto's protobuf: opens in ui.perfetto.dev.
+//!
+//! A thread has a track, with its events as instants and its spans as slices. A span of a task has a track of its own.
+//! Names are interned: a packet has their number, and their text the first time.
+//!
+//! # Invariants
+//! 1. Events are written as they come: the memory in use does not grow with their number.
+//! 2. Each file explains itself: it begins without interned names and without tracks, and the spans that are open begin
+//!    again.
+//!
+//! The numbers of the fields are those of `protos/perfetto/trace` in Perfetto's repository.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use prost::Message;
+
+use crate::spans::{Open, Spans, Track};
+use crate::{Event, Recording, Value, What};
+
+/// Messages, as far as they are written here.
+mod proto {
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct TracePacket {
+        #[prost(message, tag = "6")]
+        pub clock_snapshot: Option<ClockSnapshot>,
+        #[prost(uint64, optional, tag = "8")]
+        pub timestamp: Option<u64>,
+        #[prost(uint32, optional, tag = "10")]
+        pub trusted_packet_sequence_id: Option<u32>,
+        #[prost(message, optional, tag = "11")]
+        pub track_event: Option<TrackEvent>,
+        #[prost(message, optional, tag = "12")]
+        pub interned_data: Option<InternedData>,
+        #[prost(uint32, optional, tag = "13")]
+        pub sequence_flags: Option<u32>,
+        #[prost(message, optional, tag = "60")]
+        pub track_descriptor: Option<TrackDescriptor>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct ClockSnapshot {
+        #[prost(message, repeated, tag = "1")]
+        pub clocks: Vec<Clock>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Clock {
+        #[prost(uint32, optional, tag = "1")]
+        pub clock_id: Option<u32>,
+        #[prost(uint64, optional, tag = "2")]
+        pub timestamp: Option<u64>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct InternedData {
+        #[prost(message, repeated, tag = "2")]
+        pub event_names: Vec<InternedName>,
+        #[prost(message, repeated, tag = "3")]
+        pub debug_annotation_names: Vec<InternedName>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct InternedName {
+        #[prost(uint64, optional, tag = "1")]
+        pub iid: Option<u64>,
+        #[prost(string, optional, tag = "2")]
+        pub name: Option<String>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct TrackDescriptor {
+        #[prost(uint64, optional, tag = "1")]
+        pub uuid: Option<u64>,
+        #[prost(string, optional, tag = "2")]
+        pub name: Option<String>,
+        #[prost(message, optional, tag = "3")]
+        pub process: Option<ProcessDescriptor>,
+        #[prost(message, optional, tag = "4")]
+        pub thread: Option<ThreadDescriptor>,
+        #[prost(uint64, optional, tag = "5")]
+        pub parent_uuid: Option<u64>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct ProcessDescriptor {
+        #[prost(int32, optional, tag = "1")]
+        pub pid: Option<i32>,
+        #[prost(string, optional, tag = "6")]
+        pub process_name: Option<String>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct ThreadDescriptor {
+        #[prost(int32, optional, tag = "1")]
+        pub pid: Option<i32>,
+        #[prost(int32, optional, tag = "2")]
+        pub tid: Option<i32>,
+        #[prost(string, optional, tag = "5")]
+        pub thread_name: Option<String>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct TrackEvent {
+        #[prost(message, repeated, tag = "4")]
+        pub debug_annotations: Vec<DebugAnnotation>,
+        #[prost(enumeration = "Type", optional, tag = "9")]
+        pub r#type: Option<i32>,
+        #[prost(uint64, optional, tag = "10")]
+        pub name_iid: Option<u64>,
+        #[prost(uint64, optional, tag = "11")]
+        pub track_uuid: Option<u64>,
+        #[prost(string, optional, tag = "23")]
+        pub name: Option<String>,
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+    #[repr(i32)]
+    pub enum Type {
+        Unspecified = 0,
+        SliceBegin = 1,
+        SliceEnd = 2,
+        Instant = 3,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct DebugAnnotation {
+        #[prost(uint64, optional, tag = "1")]
+        pub name_iid: Option<u64>,
+        #[prost(message, repeated, tag = "12")]
+        pub array_values: Vec<DebugAnnotation>,
+        #[prost(oneof = "Value", tags = "2, 3, 4, 5, 6")]
+        pub value: Option<Value>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub enum Value {
+        #[prost(bool, tag = "2")]
+        Bool(bool),
+        #[prost(uint64, tag = "3")]
+        Uint(u64),
+        #[prost(int64, tag = "4")]
+        Int(i64),
+        #[prost(double, tag = "5")]
+        Double(f64),
+        #[prost(string, tag = "6")]
+        String(String),
+    }
+}
+
+use proto::{
+    DebugAnnotation, InternedData, InternedName, TracePacket, TrackDescriptor, TrackEvent, Type,
+};
+
+/// The only sequence of packets.
+const SEQUENCE: u32 = 1;
+/// Flags of a packet: interned names begin anew; the packet needs earlier ones.
+const CLEARED: u32 = 1;
+const NEEDS: u32 = 2;
+/// CLOCK_REALTIME and CLOCK_BOOTTIME: times are the same in both.
+const CLOCKS: [u32; 2] = [1, 6];
+/// The track of the process.
+const PROCESS: u64 = 1;
+/// Added to a thread's id: its track.
+const THREAD: u64 = 1 << 56;
+
+/// Writes the events, to one file after the other: the next one is asked for when one has this many bytes.
+///
+/// Linear in the number of events.
+///
+/// # Errors
+/// A writer fails, or cannot be made.
+pub fn write<'r>(
+    recording: &'r Recording,
+    events: &mut dyn Iterator<Item = Event<'r>>,
+    next_file: &mut dyn FnMut() -> io::Result<Box<dyn Write>>,
+    most_bytes: u64,
+) -> io::Result<()> {
+    let mut spans = Spans::default();
+    let mut names: HashMap<u32, Arc<str>> = HashMap::new();
+    let mut file = File::new(recording, next_file()?)?;
+    let mut last = recording.time_of_start();
+    for event in events {
+        last = event.time;
+        if file.len > most_bytes {
+            file.finish(&spans, last)?;
+            file = File::new(recording, next_file()?)?;
+            for (track, open) in spans.open() {
+                file.begin_again(track, &open, &names, last)?;
+            }
+        }
+        if names.get(&event.thread) != Some(&event.thread_name) {
+            names.insert(event.thread, Arc::clone(&event.thread_name));
+        }
+        match event.what {
+            What::Event => {
+                let thread = Track::Thread(event.thread);
+                file.event(Type::Instant, thread, &event, &event.thread_name)?;
+            }
+            What::Begin => {
+                let track = spans.begin(&event);
+                file.event(Type::SliceBegin, track, &event, &event.thread_name)?;
+            }
+            What::End => {
+                let (track, ended) = spans.end(&event);
+                ended.iter().try_for_each(|_| file.end(track, event.time))?;
+            }
+        }
+    }
+    file.finish(&spans, last)
+}
+
+/// A file, and what it has explained so far.
+struct File {
+    to: Box<dyn Write>,
+    len: u64,
+    process: i32,
+    /// Threads' names.
+    threads: HashMap<u32, Arc<str>>,
+    /// Numbers of events' names and of fields' names.
+    events: HashMap<String, u64>,
+    fields: HashMap<String, u64>,
+    bytes: Vec<u8>,
+}
+
+impl File {
+    fn new(recording: &Recording, to: Box<dyn Write>) -> io::Result<File> {
+        let process = recording.process() as i32;
+        let mut file = File {
+            to,
+            len: 0,
+            process,
+            threads: HashMap::new(),
+            events: HashMap::new(),
+            fields: HashMap::new(),
+            bytes: Vec::new(),
+        };
+        let time = recording.time_of_start();
+        let clock = |id| proto::Clock { clock_id: Some(id), timestamp: Some(time) };
+        let clocks = CLOCKS.map(clock).to_vec();
+        file.packet(TracePacket {
+            clock_snapshot: Some(proto::ClockSnapshot { clocks }),
+            sequence_flags: Some(CLEARED),
+            ..TracePacket::default()
+        })?;
+        let name = format!("process {process}");
+        let process = proto::ProcessDescriptor { pid: Some(process), process_name: Some(name) };
+        file.describe(TrackDescriptor {
+            uuid: Some(PROCESS),
+            process: Some(process),
+            ..TrackDescriptor::default()
+        })?;
+        Ok(file)
+    }
+
+    fn packet(&mut self, packet: TracePacket) -> io::Result<()> {
+        let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
+        self.bytes.clear();
+        // Field 1 of the trace: a message of this length.
+        self.bytes.push(1 << 3 | 2);
+        prost::encoding::encode_varint(packet.encoded_len() as u64, &mut self.bytes);
+        packet.encode_raw(&mut self.bytes);
+        self.len += self.bytes.len() as u64;
+        self.to.write_all(&self.bytes)
+    }
+
+    fn describe(&mut self, track: TrackDescriptor) -> io::Result<()> {
+        self.packet(TracePacket { track_descriptor: Some(track), ..TracePacket::default() })
+    }
+
+    /// The number of a track, which is described if it is new.
+    fn track(&mut self, track: Track, name: &str, thread_name: &Arc<str>) -> io::Result<u64> {
+        match track {
+            Track::Thread(tid) => {
+                let uuid = THREAD + u64::from(tid);
+                if self.threads.get(&tid) != Some(thread_name) {
+                    self.threads.insert(tid, Arc::clone(thread_name));
+                    let thread = proto::ThreadDescriptor {
+                        pid: Some(self.process),
+                        tid: Some(tid as i32),
+                        thread_name: Some(thread_name.to_string()),
+                    };
+                    self.describe(TrackDescriptor {
+                        uuid: Some(uuid),
+                        parent_uuid: Some(PROCESS),
+                        thread: Some(thread),
+                        ..TrackDescriptor::default()
+                    })?;
+                }
+                Ok(uuid)
+            }
+            Track::Task(id) => {
+                let uuid = task(id);
+                self.describe(TrackDescriptor {
+                    uuid: Some(uuid),
+                    parent_uuid: Some(PROCESS),
+                    name: Some(name.to_owned()),
+                    ..TrackDescriptor::default()
+                })?;
+                Ok(uuid)
+            }
+        }
+    }
+
+    fn event(
+        &mut self,
+        of: Type,
+        track: Track,
+        event: &Event<'_>,
+        thread_name: &Arc<str>,
+    ) -> io::Result<()> {
+        let track = self.track(track, event.name, thread_name)?;
+        let mut interned = InternedData::default();
+        let name = intern(&mut self.events, event.name, &mut interned.event_names);
+        let mut annotations = Vec::with_capacity(event.fields.len() + 2);
+        let fields = &mut self.fields;
+        let mut annotate = |name: &str, value: &Value| {
+            let iid = intern(fields, name, &mut interned.debug_annotation_names);
+            annotations.push(DebugAnnotation { name_iid: Some(iid), ..annotation(value) });
+        };
+        event.fields.iter().for_each(|(name, value)| annotate(name, value));
+        annotate("cpu", &Value::Unsigned(event.cpu.into()));
+        if event.what == What::Begin && event.parent != 0 {
+            annotate("parent", &Value::Str(format!("{:#x}", event.parent)));
+        }
+        let is_new = interned != InternedData::default();
+        self.packet(TracePacket {
+            timestamp: Some(event.time),
+            track_event: Some(TrackEvent {
+                debug_annotations: annotations,
+                r#type: Some(of as i32),
+                name_iid: Some(name),
+                track_uuid: Some(track),
+                name: None,
+            }),
+            interned_data: is_new.then_some(interned),
+            sequence_flags: Some(NEEDS),
+            ..TracePacket::default()
+        })
+    }
+
+    /// A span that began in an earlier file.
+    fn begin_again(
+        &mut self,
+        track: Track,
+        open: &Open<'_>,
+        names: &HashMap<u32, Arc<str>>,
+        time: u64,
+    ) -> io::Result<()> {
+        let unknown: Arc<str> = "".into();
+        let uuid =
+            self.track(track, &open.site.name, names.get(&open.thread).unwrap_or(&unknown))?;
+        self.slice(Type::SliceBegin, uuid, time, Some(open.site.name.clone()))
+    }
+
+    fn end(&mut self, track: Track, time: u64) -> io::Result<()> {
+        let track = match track {
+            Track::Thread(tid) => THREAD + u64::from(tid),
+            Track::Task(id) => task(id),
+        };
+        self.slice(Type::SliceEnd, track, time, None)
+    }
+
+    fn slice(&mut self, of: Type, track: u64, time: u64, name: Option<String>) -> io::Result<()> {
+        self.packet(TracePacket {
+            timestamp: Some(time),
+            track_event: Some(TrackEvent {
+                r#type: Some(of as i32),
+                track_uuid: Some(track),
+                name,
+                ..TrackEvent::default()
+            }),
+            sequence_flags: Some(NEEDS),
+            ..TracePacket::default()
+        })
+    }
+
+    /// Ends the spans that are open, the inner ones first.
+    fn finish(&mut self, spans: &Spans<'_>, time: u64) -> io::Result<()> {
+        spans.open().into_iter().rev().try_for_each(|(track, _)| self.end(track, time))?;
+        self.to.flush()
+    }
+}
+
+/// The number of a task's track.
+fn task(id: u64) -> u64 {
+    // Neither the process's nor a thread's: these have other highest bytes.
+    id | 1 << 63
+}
+
+/// The number of a name, which is added to `new` the first time.
+fn intern(known: &mut HashMap<String, u64>, name: &str, new: &mut Vec<InternedName>) -> u64 {
+    if let Some(iid) = known.get(name) {
+        return *iid;
+    }
+    let iid = known.len() as u64 + 1;
+    known.insert(name.to_owned(), iid);
+    new.push(InternedName { iid: Some(iid), name: Some(name.to_owned()) });
+    iid
+}
+
+fn annotation(value: &Value) -> DebugAnnotation {
+    let value = match value {
+        Value::Unsigned(number) => proto::Value::Uint(*number),
+        Value::Signed(number) => proto::Value::Int(*number),
+        Value::Float(number) => proto::Value::Double(*number),
+        Value::Bool(is) => proto::Value::Bool(*is),
+        Value::Str(text) => proto::Value::String(text.clone()),
+        Value::Bytes(bytes, _) => proto::Value::String(crate::hex(bytes)),
+        Value::Array(values, _) => {
+            let array_values = values.iter().map(annotation).collect();
+            return DebugAnnotation { array_values, ..DebugAnnotation::default() };
+        }
+    };
+    DebugAnnotation { value: Some(value), ..DebugAnnotation::default() }
+}

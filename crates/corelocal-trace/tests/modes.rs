@@ -1,0 +1,438 @@
+//! How recordings are made: spans, to disk, in children, by the environment, and what makes a dump.
+//!
+//! A process has one recording, so each test runs in a process of its own: this program again, with the test's name.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use corelocal::trace::{self, Options, SpanId, StartError};
+use corelocal::{event, span, task_span};
+use corelocal_trace::{Event, Recording, What};
+
+const CHILD: &str = "CORELOCAL_TEST_TRACE";
+const FOLDER: &str = "CORELOCAL_TEST_TRACE_FOLDER";
+
+/// The folder, if this is the child that is to run the test.
+fn child_of(test: &str) -> Option<PathBuf> {
+    let is_this = std::env::var_os(CHILD).is_some_and(|of| of == test);
+    is_this.then(|| std::env::var_os(FOLDER).expect("a folder").into())
+}
+
+/// Runs the test in a child.
+fn run(test: &str, folder: &Path, variables: &[(&str, &str)]) -> Output {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", test, "--nocapture"])
+        .env_remove("CORELOCAL_TRACE")
+        .envs([(CHILD, test)])
+        .env(FOLDER, folder)
+        .envs(variables.iter().copied())
+        .output()
+        .expect("a child")
+}
+
+fn run_well(test: &str, folder: &Path, variables: &[(&str, &str)]) {
+    let output = run(test, folder, variables);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+}
+
+fn c_path(folder: &Path, name: &str) -> CString {
+    CString::new(folder.join(name).as_os_str().as_bytes()).expect("no zero bytes")
+}
+
+fn open(folder: &Path, name: &str) -> Recording {
+    let recording = Recording::open(folder.join(name)).expect("a recording");
+    assert_eq!(recording.problems(), []);
+    recording
+}
+
+/// Events of the tests.
+fn events(recording: &Recording) -> Vec<Event<'_>> {
+    recording.events().filter(|event| event.name.starts_with("test::")).collect()
+}
+
+/// A recording of this process so far.
+fn dump() -> Recording {
+    let mut bytes = Vec::new();
+    trace::dump_to(&mut bytes).expect("a dump");
+    Recording::parse(bytes).expect("a recording")
+}
+
+fn until(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(60), "too late");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn spans() {
+    let folder = tempfile::tempdir().expect("a folder");
+    if child_of("spans").is_none() {
+        run_well("spans", folder.path(), &[]);
+        return run_well("spans", folder.path(), &[("CORELOCAL_RSEQ", "off")]);
+    }
+    assert_eq!(span!(test::early).id(), SpanId::NONE);
+    trace::start(Options::flight_recorder().max_bytes(1 << 20)).expect("a recording");
+    let parent = {
+        let outer = span!(test::outer, n = 1_u8);
+        assert!(outer.id() != SpanId::NONE && trace::current_span() == outer.id());
+        event!(test::within);
+        {
+            let inner = span!(test::inner);
+            event!(test::deep);
+            assert_eq!(trace::current_span(), inner.id());
+        }
+        event!(test::within);
+        outer.id()
+    };
+    assert_eq!(trace::current_span(), SpanId::NONE);
+    let task = task_span!(parent: parent; test::task, what = "x");
+    let id = task.id();
+    event!(test::outside);
+    thread::spawn(move || {
+        let entered = task.enter();
+        event!(test::within);
+        drop(span!(test::inner));
+        drop(entered);
+        event!(test::outside);
+    })
+    .join()
+    .expect("no panic");
+    let mut future = std::pin::pin!(task_span!(test::future).around(async {
+        event!(test::within);
+        trace::current_span()
+    }));
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let ready = std::future::Future::poll(future.as_mut(), &mut cx);
+    let std::task::Poll::Ready(in_future) = ready else { panic!("it does not wait") };
+    let recording = dump();
+    let all = events(&recording);
+    let shown: Vec<String> = all
+        .iter()
+        .map(|event| {
+            let name = |id: u64| match all
+                .iter()
+                .find(|event| event.what == What::Begin && event.span == id)
+            {
+                Some(begin) => &begin.name[6..],
+                None => "-",
+            };
+            let what = match event.what {
+                What::Event => "",
+                What::Begin => "begin ",
+                What::End => "end ",
+            };
+            format!(
+                "{what}{} in {}, parent {}",
+                &event.name[6..],
+                name(event.span),
+                name(event.parent)
+            )
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "begin outer in outer, parent -",
+            "within in outer, parent -",
+            "begin inner in inner, parent outer",
+            "deep in inner, parent -",
+            "end inner in inner, parent -",
+            "within in outer, parent -",
+            "end outer in outer, parent -",
+            "begin task in task, parent outer",
+            "outside in -, parent -",
+            "within in task, parent -",
+            "begin inner in inner, parent task",
+            "end inner in inner, parent -",
+            "outside in -, parent -",
+            "end task in task, parent -",
+            "begin future in future, parent -",
+            "within in future, parent -",
+        ]
+    );
+    assert_eq!((all[7].span, all[14].span), (id.as_raw(), in_future.as_raw()));
+    assert_eq!(all[0].fields.len(), 1);
+}
+
+/// Ids of spans of many threads differ.
+#[test]
+fn ids_of_spans() {
+    let ids: Vec<Vec<u64>> = thread::scope(|scope| {
+        let drawn = || (0..1000).map(|_| task_span!(test::ids).id().as_raw()).collect();
+        let folder = tempfile::tempdir().expect("a folder");
+        // Without a recording there are no spans.
+        let _ = trace::start(Options::flight_recorder().file(&c_path(folder.path(), "x")));
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(drawn)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let mut all = ids.concat();
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert!(all.len() == count && all[0] != 0, "{} of {count}", all.len());
+}
+
+#[test]
+fn to_disk() {
+    const EVENTS: u64 = 1_000_000;
+    if let Some(folder) = child_of("to_disk") {
+        let options = Options::to_disk(c"test.trace").max_bytes(2 << 20);
+        std::env::set_current_dir(&folder).expect("a folder");
+        trace::start(options).expect("a recording");
+        // The thread has descriptors of its own.
+        std::env::set_current_dir("/").expect("a folder");
+        for nth in 0..EVENTS {
+            event!(test::number, nth = nth);
+            if nth % 1000 == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            if nth == EVENTS / 2 {
+                trace::flush().expect("a file");
+                let now = open(&folder, "test.trace");
+                assert_eq!(events(&now).len() as u64, nth + 1);
+            }
+        }
+        assert_eq!(trace::status().expect("a recording").lost, 0);
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    for rseq in ["on", "off"] {
+        run_well("to_disk", folder.path(), &[("CORELOCAL_RSEQ", rseq)]);
+        let recording = open(folder.path(), "test.trace");
+        let events = events(&recording);
+        assert_eq!(events.len() as u64, EVENTS);
+        let numbers = events.iter().enumerate();
+        assert!(
+            { numbers }
+                .all(|(nth, event)| event.fields[0].1
+                    == corelocal_trace::Value::Unsigned(nth as u64))
+        );
+    }
+}
+
+/// A full disk: events wait, are lost when buffers are full, and are counted.
+#[test]
+fn to_a_full_disk() {
+    if let Some(folder) = child_of("to_a_full_disk") {
+        let wrong = trace::start(Options::to_disk(c"/no/such/file"));
+        assert!(matches!(wrong, Err(StartError::NoFile(_))), "{wrong:?}");
+        trace::start(Options::to_disk(&c_path(&folder, "full.trace")).max_bytes(1 << 20))
+            .expect("a recording");
+        // The file may have no more bytes than the header and some buffers. The thread gets no signal.
+        let limit = libc::rlimit { rlim_cur: 2 << 20, rlim_max: 2 << 20 };
+        // SAFETY: a limit.
+        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
+        let mut events = 0_u64;
+        while trace::status().expect("a recording").lost == 0 {
+            event!(test::number, nth = events);
+            events += 1;
+            assert!(events < 100_000_000);
+        }
+        assert!(trace::flush().is_err());
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = run("to_a_full_disk", folder.path(), &[]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && err.contains("cannot be written"), "{err}");
+    let recording = open(folder.path(), "full.trace");
+    let events = events(&recording);
+    assert!(events.len() > 30_000, "{}", events.len());
+    let numbers = events.iter().enumerate();
+    assert!(
+        { numbers }
+            .all(|(nth, event)| event.fields[0].1 == corelocal_trace::Value::Unsigned(nth as u64))
+    );
+}
+
+/// A program that closes all of its descriptors harms neither the recording nor its own files.
+#[test]
+fn closed_descriptors() {
+    if let Some(folder) = child_of("closed_descriptors") {
+        trace::start(Options::to_disk(&c_path(&folder, "closed.trace"))).expect("a recording");
+        event!(test::number, nth = 1_u64);
+        // SAFETY: this test uses none of them any more.
+        unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+        let files: Vec<_> = (0..20)
+            .map(|nth| std::fs::File::create(folder.join(format!("own{nth}"))).expect("a file"))
+            .collect();
+        event!(test::number, nth = 2_u64);
+        trace::flush().expect("a file");
+        assert!(files.iter().all(|file| file.metadata().expect("a file").len() == 0));
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    run_well("closed_descriptors", folder.path(), &[]);
+    assert_eq!(events(&open(folder.path(), "closed.trace")).len(), 2);
+}
+
+/// Memory grows to what the minimum age needs, and younger events are kept.
+#[test]
+fn min_age() {
+    if child_of("min_age").is_some() {
+        let options =
+            Options::flight_recorder().max_bytes(16 << 20).min_age(Duration::from_millis(500));
+        trace::start(options).expect("a recording");
+        let began = Instant::now();
+        let (mut nth, mut last) = (0_u64, 0);
+        while began.elapsed() < Duration::from_secs(2) {
+            for _ in 0..2000 {
+                event!(test::number, nth = nth);
+                nth += 1;
+            }
+            if began.elapsed() < Duration::from_millis(1500) {
+                last = nth;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let recording = dump();
+        let kept = events(&recording);
+        let first = &kept[0].fields[0].1;
+        let corelocal_trace::Value::Unsigned(first) = first else { panic!("{first:?}") };
+        // At least the last half second.
+        assert!(*first <= last, "{first} of {nth}, {last}");
+        // 24 bytes an event; without the minimum age all would have been kept.
+        let (bytes, most) = (24 * kept.len(), 24 * nth as usize);
+        assert!(bytes < most && bytes < 16 << 20, "{bytes} of {most}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    run_well("min_age", folder.path(), &[]);
+}
+
+#[test]
+fn children() {
+    if let Some(folder) = child_of("children") {
+        let options = Options::flight_recorder().max_bytes(0).children();
+        trace::start(options.file(&c_path(&folder, "%p.trace"))).expect("a recording");
+        trace::switch("test::off", false).expect("a recording");
+        event!(test::parent);
+        // SAFETY: the child records, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            for nth in 0..100_000_u64 {
+                event!(test::child, nth = nth);
+                event!(test::off);
+            }
+            let is_recording = trace::smoke_test().is_ok()
+                && trace::status().is_some_and(|status| status.lost == 0);
+            // The rules are those of the parent.
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!is_recording)) };
+        }
+        let mut status = -1;
+        // SAFETY: a child of ours.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(status, 0);
+        event!(test::parent);
+        let names = |process: u32| {
+            let recording = open(&folder, &format!("{process}.trace"));
+            assert_eq!(recording.process(), u64::from(process));
+            let events = events(&recording);
+            let mut names: Vec<_> = events.iter().map(|event| event.name.to_owned()).collect();
+            (names.len(), names.pop())
+        };
+        assert_eq!(names(std::process::id()), (2, Some("test::parent".into())));
+        let (count, last) = names(child as u32);
+        assert!(count > 5_000 && last.as_deref() == Some("test::child"), "{count} {last:?}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    run_well("children", folder.path(), &[]);
+}
+
+#[test]
+fn dumps() {
+    if let Some(folder) = child_of("dumps") {
+        let options = Options::flight_recorder().max_bytes(0);
+        for options in
+            [options.dump_on_panic(), options.dump_at_exit(), options.dump_on_signal(libc::SIGUSR2)]
+        {
+            assert_eq!(trace::start(options), Err(StartError::NoPath));
+        }
+        let path = c_path(&folder, "dump.%n.trace");
+        let options = options.dump_to(&path);
+        assert_eq!(trace::start(options.dump_on_signal(libc::SIGKILL)), Err(StartError::NoSignal));
+        assert_eq!(trace::start(options.dump_on_signal(1000)), Err(StartError::NoSignal));
+        let options = options.dump_on_panic().dump_at_exit().dump_on_signal(libc::SIGUSR2);
+        trace::start(options.dump_pause(Duration::from_secs(3600))).expect("a recording");
+        let is_there = |number: u32| folder.join(format!("dump.{number}.trace")).exists();
+        event!(test::first);
+        // SAFETY: a signal that is handled.
+        unsafe { libc::kill(libc::getpid(), libc::SIGUSR2) };
+        until(|| is_there(1));
+        assert!(thread::spawn(|| panic!("as wanted")).join().is_err());
+        assert!(is_there(2));
+        for _ in 0..3 {
+            let _span = trace::dump_if_slow(span!(test::slow), Duration::ZERO);
+            thread::sleep(Duration::from_millis(1));
+        }
+        until(|| is_there(3));
+        drop(trace::dump_if_slow(span!(test::fast), Duration::from_secs(3600)));
+        // SAFETY: the child exits without a dump.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            std::process::exit(0);
+        }
+        // SAFETY: a child of ours.
+        unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+        assert!(!is_there(4), "one dump an hour, and none of a child");
+        event!(test::last);
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    run_well("dumps", folder.path(), &[]);
+    let names = |number: u32| {
+        let recording = open(folder.path(), &format!("dump.{number}.trace"));
+        events(&recording).iter().map(|event| event.name[6..].to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(1), ["first"]);
+    assert_eq!(names(2), ["first"]);
+    assert_eq!(names(3)[..3], ["first", "slow", "slow"]);
+    assert_eq!(names(4).last().map(String::as_str), Some("last"));
+}
+
+#[test]
+fn environment() {
+    if let Some(folder) = child_of("environment") {
+        let is_on = trace::status().is_some();
+        event!(test::number, nth = 1_u32);
+        event!(test::other);
+        // The environment's options hold.
+        let started = trace::start(Options::flight_recorder().file(&c_path(&folder, "not.trace")));
+        assert_eq!(started, Ok(()));
+        assert_eq!(folder.join("not.trace").exists(), !is_on);
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_str().expect("UTF-8");
+    let value =
+        format!("file={path}/a.trace,exit,dump={path}/b.trace,off=*,on=*number,max-bytes=1M");
+    run_well("environment", folder.path(), &[("CORELOCAL_TRACE", &value)]);
+    for name in ["a.trace", "b.trace"] {
+        let recording = open(folder.path(), name);
+        let names: Vec<_> = events(&recording).iter().map(|event| event.name.to_owned()).collect();
+        assert_eq!(names, ["test::number"], "{name}");
+    }
+    for (value, why) in [
+        ("exit", "dumps need a path"),
+        ("file=/no/such/file", "cannot be made"),
+        ("max-bytes=9,yes", "`yes` is wrong (known: on, file=PATH"),
+    ] {
+        let output = run("environment", folder.path(), &[("CORELOCAL_TRACE", value)]);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{value}: {err}");
+        assert!(
+            err.contains("corelocal: CORELOCAL_TRACE: ") && err.contains(why),
+            "{value}: {err}"
+        );
+        std::fs::remove_file(folder.path().join("not.trace")).expect("a file");
+    }
+}

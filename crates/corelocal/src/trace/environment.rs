@@ -1,0 +1,187 @@
+//! `CORELOCAL_TRACE`: starts a recording before `main`, in a program that records events and may not start one itself.
+//!
+//! ```text
+//!   CORELOCAL_TRACE=on                                  a flight recorder in memory
+//!   CORELOCAL_TRACE=file=/dev/shm/%p.trace,max-bytes=64M,min-age=10s
+//!   CORELOCAL_TRACE=disk=/var/tmp/%p.trace,off=*,on=http::*
+//!   CORELOCAL_TRACE=dump=/var/tmp/%p.%n.trace,signal=USR2,panic,exit
+//! ```
+//! # Invariants
+//! 1. A program whose environment another user may have made (`AT_SECURE`) takes nothing from it.
+//! 2. A value that is wrong is reported on standard error, and nothing is recorded.
+
+use core::ffi::{CStr, c_int};
+use core::time::Duration;
+use std::boxed::Box;
+use std::ffi::CString;
+use std::format;
+use std::string::String;
+use std::vec::Vec;
+
+use super::memory::By;
+use super::options::Options;
+use crate::sys::environment;
+use crate::sys::stderr::Line;
+
+const NAME: &CStr = c"CORELOCAL_TRACE";
+const KNOWN: &str = "on, file=PATH, disk=PATH, max-bytes=N, min-age=TIME, children, on=PATTERN, off=PATTERN, dump=PATH, \
+                     signal=NAME, pause=TIME, panic, exit, no-thread";
+
+/// Runs before `main`.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = {
+    extern "C" fn at_load() {
+        if environment::is_there() && !environment::is_foreign() {
+            // SAFETY: before `main`, and copied at once.
+            let value = unsafe { environment::variable(NAME) }.map(CString::from);
+            if let Some(value) = value {
+                start(&value);
+            }
+        }
+    }
+    at_load
+};
+
+/// Makes the linker keep `AT_LOAD` in each program that has a site: an object file of an archive is linked only if code
+/// needs it.
+pub(super) fn link() {
+    core::hint::black_box(&AT_LOAD);
+}
+
+fn start(value: &CStr) {
+    let complain = |why: &dyn core::fmt::Display| {
+        Line::print(format_args!("corelocal: CORELOCAL_TRACE: {why}\n"));
+    };
+    let Ok(value) = value.to_str() else { return complain(&"it is not UTF-8") };
+    if matches!(value, "" | "off") {
+        return;
+    }
+    let wish = match Wish::parse(value) {
+        Ok(wish) => wish,
+        Err(why) => return complain(&why),
+    };
+    if let Err(why) = super::start_by(wish.options, By::Environment) {
+        return complain(&why);
+    }
+    for (pattern, is_on) in wish.switches {
+        if let Err(why) = super::switch(&pattern, is_on) {
+            complain(&why);
+        }
+    }
+}
+
+/// What the variable asks for.
+struct Wish {
+    options: Options<'static>,
+    switches: Vec<(String, bool)>,
+}
+
+impl Wish {
+    fn parse(value: &str) -> Result<Wish, String> {
+        let mut options = Options::flight_recorder();
+        let mut switches = Vec::new();
+        for part in value.split(',').map(str::trim) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let wrong = || format!("`{part}` is wrong (known: {KNOWN})");
+            let time = || time(value).ok_or_else(wrong);
+            options = match name {
+                "on" if value.is_empty() => options,
+                "on" | "off" if !value.is_empty() => {
+                    switches.push((value.into(), name == "on"));
+                    options
+                }
+                "file" => options.file(path(value)?),
+                "disk" => options.disk(path(value)?),
+                "dump" => options.dump_to(path(value)?),
+                "max-bytes" => options.max_bytes(bytes(value).ok_or_else(wrong)?),
+                "min-age" => options.min_age(time()?),
+                "pause" => options.dump_pause(time()?),
+                "signal" => options.dump_on_signal(signal(value).ok_or_else(wrong)?),
+                "children" if value.is_empty() => options.children(),
+                "panic" if value.is_empty() => options.dump_on_panic(),
+                "exit" if value.is_empty() => options.dump_at_exit(),
+                "no-thread" if value.is_empty() => options.no_thread(),
+                "drained" if value.is_empty() => options.drained(),
+                _ => return Err(wrong()),
+            };
+        }
+        Ok(Wish { options, switches })
+    }
+}
+
+/// The path for the life of the process.
+fn path(value: &str) -> Result<&'static CStr, String> {
+    match CString::new(value) {
+        Ok(path) if !value.is_empty() => Ok(Box::leak(path.into_boxed_c_str())),
+        _ => Err("a path is missing".into()),
+    }
+}
+
+/// A number of bytes: `64M`.
+fn bytes(value: &str) -> Option<usize> {
+    let unit = match value.as_bytes().last()? {
+        b'K' => 10,
+        b'M' => 20,
+        b'G' => 30,
+        _ => 0,
+    };
+    let digits = value.trim_end_matches(['K', 'M', 'G']);
+    digits.parse::<usize>().ok()?.checked_shl(unit).filter(|bytes| bytes >> unit > 0)
+}
+
+/// A time: `10s`, `500ms`, `2m`.
+fn time(value: &str) -> Option<Duration> {
+    let (digits, unit) = value.split_at(value.find(|c: char| !c.is_ascii_digit())?);
+    let number: u64 = digits.parse().ok()?;
+    match unit {
+        "ms" => Some(Duration::from_millis(number)),
+        "s" => Some(Duration::from_secs(number)),
+        "m" => number.checked_mul(60).map(Duration::from_secs),
+        _ => None,
+    }
+}
+
+/// A signal by its number, or its name with or without `SIG`.
+fn signal(value: &str) -> Option<c_int> {
+    let name = value.strip_prefix("SIG").unwrap_or(value);
+    match name {
+        "HUP" => Some(libc::SIGHUP),
+        "QUIT" => Some(libc::SIGQUIT),
+        "USR1" => Some(libc::SIGUSR1),
+        "USR2" => Some(libc::SIGUSR2),
+        "WINCH" => Some(libc::SIGWINCH),
+        _ => name.parse().ok().filter(|signal| (1..=64).contains(signal)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values() {
+        let wish = Wish::parse("file=/x/%p,max-bytes=1M,min-age=2m,off=*,on=a::*,children");
+        let Wish { options, switches } = wish.unwrap();
+        assert_eq!((options.buffers, options.min_age), (16, 120_000_000_000));
+        assert_eq!(options.file, Some(c"/x/%p"));
+        assert!(options.is_for_children && !options.is_drained);
+        assert_eq!(switches, [("*".into(), false), ("a::*".into(), true)]);
+        let Wish { options, .. } =
+            Wish::parse("disk=x,dump=y,signal=SIGUSR2,exit,pause=10ms").unwrap();
+        assert!(options.is_drained && options.background.is_dumped_at_exit);
+        assert_eq!(options.background.signal, libc::SIGUSR2);
+        for wrong in [
+            "yes",
+            "max-bytes=",
+            "max-bytes=0",
+            "max-bytes=x",
+            "min-age=1h",
+            "file=",
+            "signal=99",
+            "exit=1",
+        ] {
+            assert!(Wish::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What makes a dump: a signal, a panic, the exit, and spans that last too long.
+//!
+//! # Invariants
+//! 1. A forked child of the process that has started the recording makes no dump of it, and none at its exit.
+//! 2. A signal handler only wakes the background thread.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+use std::boxed::Box;
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::OnceLock;
+
+use super::background::{flush, request_dump};
+use super::dump::dump;
+use super::options::{Background, StartError, expand};
+use crate::clock::{self, Instant};
+use crate::sys::stderr::Line;
+use crate::sys::{self, signals};
+
+/// Where dumps go.
+static DUMPS: OnceLock<CString> = OnceLock::new();
+static DUMPS_MADE: AtomicU64 = AtomicU64::new(0);
+/// The least nanoseconds between two dumps of slow spans.
+static PAUSE: AtomicU64 = AtomicU64::new(0);
+/// When the last one was asked for, of CLOCK_MONOTONIC.
+static LAST_SLOW: AtomicU64 = AtomicU64::new(0);
+/// The process that has started the recording.
+static PROCESS: AtomicU64 = AtomicU64::new(0);
+
+/// Checks the options, before a recording is made.
+pub(super) fn check(background: &Background<'_>) -> Result<(), StartError> {
+    let Background { dumps, signal, is_dumped_on_panic, is_dumped_at_exit, .. } = *background;
+    if dumps.is_none() && (signal != 0 || is_dumped_on_panic || is_dumped_at_exit) {
+        return Err(StartError::NoPath);
+    }
+    if signal != 0 && !signals::is_default(signal) {
+        return Err(StartError::NoSignal);
+    }
+    Ok(())
+}
+
+/// Starts what the options ask for.
+pub(super) fn start(background: &Background<'_>) -> Result<(), StartError> {
+    PROCESS.store(sys::process_id().into(), Ordering::Relaxed);
+    if let Some(path) = background.dumps {
+        // It is empty: there is one recording in a process.
+        let _ = DUMPS.set(path.into());
+    }
+    PAUSE.store(background.pause.as_nanos().min(u64::MAX.into()) as u64, Ordering::Relaxed);
+    if background.signal != 0 && !signals::handle(background.signal, on_signal) {
+        return Err(StartError::NoSignal);
+    }
+    if background.is_dumped_on_panic {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if is_own_process() {
+                dump_now();
+            }
+            before(info);
+        }));
+    }
+    // SAFETY: functions that stay: the library is never unloaded.
+    unsafe {
+        if background.is_dumped_at_exit {
+            libc::atexit(dump_at_exit);
+        }
+        if background.disk.is_some() {
+            libc::atexit(flush_at_exit);
+        }
+    }
+    Ok(())
+}
+
+extern "C" fn on_signal(_: c_int) {
+    // SAFETY: the calling thread's own.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as it was when the thread was interrupted.
+    let before = unsafe { errno.read() };
+    request_dump();
+    // SAFETY: the calling thread's own.
+    unsafe { errno.write(before) };
+}
+
+extern "C" fn dump_at_exit() {
+    if is_own_process() {
+        dump_now();
+    }
+}
+
+extern "C" fn flush_at_exit() {
+    if is_own_process() {
+        // What is wrong was said by the background thread.
+        let _ = flush();
+    }
+}
+
+fn is_own_process() -> bool {
+    PROCESS.load(Ordering::Relaxed) == u64::from(sys::process_id())
+}
+
+/// Dumps to the path of the options. Says on standard error if that fails.
+pub(super) fn dump_now() {
+    let Some(path) = DUMPS.get() else { return };
+    let number = DUMPS_MADE.fetch_add(1, Ordering::Relaxed) + 1;
+    let made = expand(path, number).map_err(|errno| io::Error::from_raw_os_error(errno.0));
+    let made = made.and_then(|path| dump(OsStr::from_bytes(path.as_bytes())));
+    if let Err(error) = made {
+        let path = path.to_bytes().escape_ascii();
+        Line::print(format_args!("corelocal: the recording cannot be dumped to {path}: {error}\n"));
+    }
+}
+
+/// A span, or any other value, whose life is measured: see [`dump_if_slow`].
+#[derive(Debug)]
+pub struct DumpIfSlow<S> {
+    span: Option<S>,
+    began: Instant,
+    limit: Duration,
+}
+
+/// Asks for a dump if the span lasts longer than the limit: the background thread makes it, at the path of
+/// [`Options::dump_to`](super::Options::dump_to). There is at least a minute between two such dumps, or
+/// [`Options::dump_pause`](super::Options::dump_pause).
+///
+/// ```
+/// use core::time::Duration;
+/// use corelocal::{span, trace};
+///
+/// let _span = trace::dump_if_slow(span!(server::request), Duration::from_millis(100));
+/// ```
+#[must_use = "the span ends when this is dropped: bind it to a name"]
+pub fn dump_if_slow<S>(span: S, limit: Duration) -> DumpIfSlow<S> {
+    DumpIfSlow { span: Some(span), began: Instant::now(), limit }
+}
+
+impl<S> Drop for DumpIfSlow<S> {
+    fn drop(&mut self) {
+        // First: the dump has the end of the span.
+        drop(self.span.take());
+        if self.began.elapsed() <= self.limit || DUMPS.get().is_none() {
+            return;
+        }
+        let now = clock::monotonic();
+        let last = LAST_SLOW.load(Ordering::Relaxed);
+        let is_due = last == 0 || now.saturating_sub(last) >= PAUSE.load(Ordering::Relaxed);
+        // Of several threads one asks.
+        if is_due
+            && LAST_SLOW.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            request_dump();
+        }
+    }
+}

@@ -74,8 +74,8 @@ pub fn write<'r>(
 
 fn args(event: &Event<'_>) -> Map<String, Json> {
     let mut args: Map<String, Json> = Map::new();
-    for (name, value) in &event.fields {
-        args.insert((*name).to_owned(), value.to_json());
+    for (name, value) in event.present_fields() {
+        args.insert(name.to_owned(), value.to_json());
     }
     args.insert("cpu".to_owned(), event.cpu.into());
     if event.what == What::Begin && event.parent != 0 {

@@ -41,6 +41,14 @@ pub struct Event<'r> {
     pub fields: Vec<(&'r str, Value)>,
 }
 
+impl<'r> Event<'r> {
+    /// The fields that have a value.
+    pub fn present_fields(&self) -> impl Iterator<Item = (&'r str, &Value)> {
+        let fields = self.fields.iter().map(|(name, value)| (*name, value));
+        fields.filter(|(_, value)| *value != &Value::Missing)
+    }
+}
+
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -12,7 +12,7 @@ use crate::Event;
 
 /// An event as a line, without its end.
 pub fn line(event: &Event<'_>) -> String {
-    let fields = event.fields.iter().map(|(name, value)| ((*name).to_owned(), value.to_json()));
+    let fields = event.present_fields().map(|(name, value)| (name.to_owned(), value.to_json()));
     let fields: Map<String, Json> = fields.collect();
     let Event { time, what, thread, cpu, thread_name, name, span, parent, .. } = event;
     json!({

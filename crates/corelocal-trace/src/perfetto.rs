@@ -319,7 +319,7 @@ impl File {
             let iid = intern(fields, name, &mut interned.debug_annotation_names);
             annotations.push(DebugAnnotation { name_iid: Some(iid), ..annotation(value) });
         };
-        event.fields.iter().for_each(|(name, value)| annotate(name, value));
+        event.present_fields().for_each(|(name, value)| annotate(name, value));
         annotate("cpu", &Value::Unsigned(event.cpu.into()));
         if event.what == What::Begin && event.parent != 0 {
             annotate("parent", &Value::Str(format!("{:#x}", event.parent)));
@@ -407,6 +407,7 @@ fn annotation(value: &Value) -> DebugAnnotation {
         Value::Float(number) => proto::Value::Double(*number),
         Value::Bool(is) => proto::Value::Bool(*is),
         Value::Str(text) => proto::Value::String(text.clone()),
+        Value::Missing => return DebugAnnotation::default(),
         Value::Bytes(bytes, _) => proto::Value::String(crate::hex(bytes)),
         Value::Array(values, _) => {
             let array_values = values.iter().map(annotation).collect();

@@ -22,6 +22,8 @@ pub enum Value {
     Bytes(Vec<u8>, bool),
     /// Of an array of numbers. `true`: it was cut.
     Array(Vec<Value>, bool),
+    /// None: of a field whose values are of any type.
+    Missing,
 }
 
 impl Value {
@@ -35,6 +37,7 @@ impl Value {
             Value::Str(text) => text.as_str().into(),
             Value::Bytes(bytes, _) => hex(bytes).into(),
             Value::Array(values, _) => values.iter().map(Value::to_json).collect(),
+            Value::Missing => Json::Null,
         }
     }
 
@@ -42,6 +45,16 @@ impl Value {
     pub(crate) fn take(of: FieldType, bytes: &mut &[u8]) -> Option<Value> {
         if let (Some(len), false) = (of.of.size(), of.is_array) {
             return Some(number(of.of, take(bytes, len)?));
+        }
+        if of.of == Type::Any {
+            return match take(bytes, 1)?[0] {
+                0 => Some(Value::Missing),
+                letter => match Type::of_letter(letter)? {
+                    // A value of any type is not in another one.
+                    Type::Any => None,
+                    of => Value::take(of.into(), bytes),
+                },
+            };
         }
         let len = u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?);
         let was_cut = len & WAS_CUT != 0;
@@ -75,7 +88,7 @@ fn number(of: Type, bytes: &[u8]) -> Value {
         Type::F32 => Value::Float(f32::from_bits(unsigned as u32).into()),
         Type::F64 => Value::Float(f64::from_bits(unsigned)),
         Type::Bool => Value::Bool(unsigned != 0),
-        Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::Str | Type::Bytes => {
+        Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::Str | Type::Bytes | Type::Any => {
             Value::Unsigned(unsigned)
         }
     }

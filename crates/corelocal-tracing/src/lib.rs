@@ -1,11 +1,15 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod layer;
+
 use std::fmt;
 
 use corelocal::clock::{Clocks, Instant, SystemClocks, Timestamp};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
+
+pub use layer::TraceLayer;
 
 /// How many digits follow the seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

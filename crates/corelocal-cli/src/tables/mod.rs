@@ -17,6 +17,7 @@ pub mod locks;
 mod lockstep;
 pub mod malloc;
 pub mod memory;
+mod object;
 pub mod pool;
 pub mod queue;
 pub mod rcu;
@@ -58,6 +59,7 @@ pub fn all() -> &'static [&'static dyn Table] {
         &clock::pages::ClockPage,
         &clock::pvclock::Pvclock,
         &trace::Trace,
+        &trace::TraceThreads,
         &sched::Messaging::PROCESSES,
         &sched::Messaging::THREADS,
         &sched::ids::Ids,

@@ -23,7 +23,7 @@ pub fn line(event: &Event<'_>) -> String {
         event.cpu,
         one_line(event.name.to_owned()),
     );
-    for (name, value) in &event.fields {
+    for (name, value) in event.present_fields() {
         let _ = write!(line, " {name}=");
         put(&mut line, value);
     }
@@ -37,6 +37,7 @@ fn put(line: &mut String, value: &Value) {
         Value::Signed(number) => write!(line, "{number}"),
         Value::Float(number) => write!(line, "{number}"),
         Value::Bool(is) => write!(line, "{is}"),
+        Value::Missing => Ok(()),
         Value::Str(text) => write!(line, "{text:?}"),
         Value::Bytes(bytes, was_cut) => {
             write!(line, "{}{}", hex(bytes), if *was_cut { "…" } else { "" })

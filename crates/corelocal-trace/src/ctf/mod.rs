@@ -7,7 +7,7 @@
 //!   events           id, time; context: thread, cpu, thread's name, span; fields
 //! ```
 //! All is little endian, and aligned to bytes. An event's class is its site; the begin of a span has a class of its own, and
-//! so has the end. An array, a blob has its length before it; a string ends with a zero byte.
+//! so has the end. A value of any type is a string; an array, a blob has its length before it; a string ends with a zero byte.
 //!
 //! # Invariants
 //! 1. Both versions have the same stream, so one encoder serves both; only the metadata differ.
@@ -218,6 +218,11 @@ fn string(to: &mut Vec<u8>, text: &str) {
 /// A field; zeros for one that the record has no room for.
 fn field(to: &mut Vec<u8>, of: FieldType, value: Option<&Value>) {
     match value {
+        value if of.of == Type::Any => match value {
+            None | Some(Value::Missing) => to.push(0),
+            Some(Value::Str(text)) => string(to, text),
+            Some(value) => string(to, &value.to_json().to_string()),
+        },
         Some(Value::Str(text)) => string(to, text),
         Some(Value::Bytes(bytes, _)) => {
             to.extend((bytes.len() as u16).to_le_bytes());

@@ -90,6 +90,6 @@ fn type_name(of: Type) -> &'static str {
         Type::I64 => "i64",
         Type::F32 => "f32",
         Type::F64 => "f64",
-        Type::Str => "string { encoding = UTF8; }",
+        Type::Str | Type::Any => "string { encoding = UTF8; }",
     }
 }

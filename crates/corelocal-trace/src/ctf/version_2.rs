@@ -102,7 +102,7 @@ fn value(of: Type) -> Json {
         Type::I8 | Type::I16 | Type::I32 | Type::I64 => integer("signed", bits),
         Type::F32 | Type::F64 => fixed("fixed-length-floating-point-number"),
         Type::Bool => fixed("fixed-length-boolean"),
-        Type::Str => json!({ "type": "null-terminated-string" }),
+        Type::Str | Type::Any => json!({ "type": "null-terminated-string" }),
         Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::Bytes => integer("unsigned", bits),
     }
 }

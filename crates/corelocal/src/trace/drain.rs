@@ -55,8 +55,9 @@ pub struct Drain {
     to: File,
     /// Where the file ends.
     at: u64,
-    /// How many buffers were handed over at the last look.
+    /// How many buffers were handed over at the last look, and where that has ended.
     handed_over: u64,
+    next: usize,
     /// Sites that are described in the file.
     sites: usize,
     /// Of each buffer: the ticket and the length that were written last.
@@ -78,7 +79,7 @@ impl Drain {
         let written = std::vec![(0, 0); header.get(header::BUFFERS) as usize];
         let words = Box::new([0; BUFFER_LEN / 8]);
         let mut drain =
-            Drain { memory, to, at: BUFFERS_AT, handed_over: u64::MAX, sites: 0, written, words };
+            Drain { memory, to, at: BUFFERS_AT, handed_over: 0, next: 0, sites: 0, written, words };
         drain.describe(header)?;
         Ok(drain)
     }
@@ -94,12 +95,22 @@ impl Drain {
             return Ok(0);
         }
         let began = self.at;
-        for number in 0..self.written.len() {
-            if let Err(error) = self.copy_buffer(header.buffer(number as u64), number, all) {
-                // It ends with whole buffers again. (1)
-                let _ = self.to.set_len(self.at);
-                return Err(error);
+        let buffers = self.written.len();
+        let mut left = if all { u64::MAX } else { handed_over.wrapping_sub(self.handed_over) };
+        for _ in 0..buffers {
+            if left == 0 {
+                break;
             }
+            let number = self.next % buffers;
+            match self.copy_buffer(header.buffer(number as u64), number, all) {
+                Ok(is_full) => left -= u64::from(is_full),
+                Err(error) => {
+                    // It ends with whole buffers again. (1)
+                    let _ = self.to.set_len(self.at);
+                    return Err(error);
+                }
+            }
+            self.next = number + 1;
         }
         // The sites of the buffers above are described by now.
         self.describe(Header::read(&*self.memory)?)?;
@@ -107,14 +118,15 @@ impl Drain {
         Ok(self.at - began)
     }
 
-    fn copy_buffer(&mut self, place: usize, number: usize, all: bool) -> io::Result<()> {
+    /// Copies a buffer that is full, or, with `all`, any. Whether it was full.
+    fn copy_buffer(&mut self, place: usize, number: usize, all: bool) -> io::Result<bool> {
         let mut head = [0; BUFFER_HEADER_LEN / 8];
         if self.memory.words(place, &mut head)? < head.len() {
-            return Ok(());
+            return Ok(false);
         }
         let is_full = head[buffer::STATE / 8] == FULL;
         if !is_full && !all {
-            return Ok(());
+            return Ok(false);
         }
         if let Some(len) = copy(&*self.memory, place, &mut self.words)? {
             let ticket = self.words[buffer::TICKET / 8];
@@ -130,7 +142,7 @@ impl Drain {
         if is_full {
             self.memory.give_back(place)?;
         }
-        Ok(())
+        Ok(is_full)
     }
 
     /// Writes the header, and describes sites that are new.

@@ -100,20 +100,18 @@ mod to_files {
 
     impl Source for File {
         fn words(&self, at: usize, words: &mut [u64]) -> io::Result<usize> {
-            let mut bytes = [0; 8 << 10];
-            let mut done = 0;
-            while done < words.len() {
-                let most = (bytes.len() / 8).min(words.len() - done);
-                let read = self.read_at(&mut bytes[..8 * most], (at + 8 * done) as u64)?;
-                for word in bytes[..read].chunks_exact(8) {
-                    words[done] = u64::from_le_bytes(word.try_into().unwrap_or_default());
-                    done += 1;
-                }
-                if read < 8 * most {
-                    break;
+            let mut bytes = std::vec![0; 8 * words.len()];
+            let mut len = 0;
+            while len < bytes.len() {
+                match self.read_at(&mut bytes[len..], (at + len) as u64)? {
+                    0 => break,
+                    read => len += read,
                 }
             }
-            Ok(done)
+            for (word, bytes) in words.iter_mut().zip(bytes[..len].chunks_exact(8)) {
+                *word = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+            }
+            Ok(len / 8)
         }
     }
 

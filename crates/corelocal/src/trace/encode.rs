@@ -5,6 +5,7 @@
 //! 2. The words of a finished record are initialised. The first four bytes of fields lie in the upper half of the first
 //!    word, whose lower half is written last.
 
+use core::fmt;
 use core::mem::MaybeUninit;
 
 use super::format::{FieldType, MOST_WORDS, Type, WAS_CUT};
@@ -59,12 +60,52 @@ impl Encoder {
         len
     }
 
+    /// A value of a type that is known at run time: its letter, and the value.
+    pub fn put_any<T: Field + ?Sized>(&mut self, value: &T) {
+        self.put([T::TYPE.of as u8]);
+        value.put(self);
+    }
+
+    /// In place of such a value: there is none.
+    pub fn put_missing(&mut self) {
+        self.put([0]);
+    }
+
+    /// A text of a type that is known at run time.
+    pub fn put_any_text(&mut self, text: fmt::Arguments<'_>) {
+        self.put([Type::Str as u8]);
+        self.put_text(text);
+    }
+
+    /// A string: as much of the text as there is room for. Nothing is allocated.
+    pub(super) fn put_text(&mut self, text: fmt::Arguments<'_>) {
+        let at = self.at;
+        self.put([0; 2]);
+        let mut writer = Text { encoder: self, was_cut: false };
+        // A value that fails to format is cut there.
+        let is_whole = fmt::write(&mut writer, text).is_ok() && !writer.was_cut;
+        let len = self.at.saturating_sub(at + 2) as u16 | if is_whole { 0 } else { WAS_CUT };
+        if at + 2 <= 8 * MOST_WORDS {
+            // SAFETY: within the words (1).
+            let to = unsafe { self.words.as_mut_ptr().cast::<u8>().add(at) };
+            // SAFETY: two bytes of them, written above.
+            unsafe { to.cast::<[u8; 2]>().write(len.to_le_bytes()) };
+        }
+    }
+
     /// A length, and as many bytes as there is room for.
     #[inline]
     fn put_some(&mut self, bytes: &[u8]) {
         let len = self.put_len(bytes.len(), 1);
+        self.put_bytes(&bytes[..len]);
+    }
+
+    /// As many of these bytes as there is room for.
+    #[inline]
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        let len = bytes.len().min(8 * MOST_WORDS - self.at);
         if len > 0 {
-            // SAFETY: as many bytes as there is room for behind the length (1).
+            // SAFETY: as many bytes as there is room for (1).
             unsafe {
                 let to = self.words.as_mut_ptr().cast::<u8>().add(self.at);
                 core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len);
@@ -89,6 +130,21 @@ impl Encoder {
     }
 }
 
+/// Writes to the end of a record.
+struct Text<'e> {
+    encoder: &'e mut Encoder,
+    was_cut: bool,
+}
+
+impl fmt::Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let before = self.encoder.at;
+        self.encoder.put_bytes(text.as_bytes());
+        self.was_cut |= self.encoder.at - before < text.len();
+        Ok(())
+    }
+}
+
 /// A value that an event can have as a field.
 ///
 /// Sealed: the types are those of [`Type`], slices and arrays of numbers, and references to these.
@@ -100,7 +156,7 @@ pub trait Field: sealed::Sealed {
     fn put(&self, into: &mut Encoder);
 }
 
-mod sealed {
+pub(super) mod sealed {
     pub trait Sealed {}
 }
 
@@ -249,6 +305,23 @@ mod tests {
         7_u8.put(&mut encoder);
         assert_eq!(encoder.at, 8 * MOST_WORDS);
         assert_eq!(<[f64; 3]>::TYPE, FieldType { of: Type::F64, is_array: true });
+    }
+
+    #[test]
+    fn texts() {
+        let mut encoder = Encoder::new();
+        encoder.put_any(&7_u16);
+        encoder.put_missing();
+        encoder.put_any_text(format_args!("{}{}", "a", 12));
+        assert_eq!(encoder.at, FIRST + 3 + 1 + 3 + 3);
+        encoder.put_text(format_args!("{:1000}", 0));
+        assert_eq!(encoder.at, 8 * MOST_WORDS);
+        encoder.put_text(format_args!("no room"));
+        assert_eq!(encoder.finish(1).len(), MOST_WORDS);
+        let length = encoder.words.as_ptr().cast::<u8>().wrapping_add(FIRST + 10).cast::<u16>();
+        // SAFETY: written by `put_text`.
+        let length = unsafe { length.read_unaligned() };
+        assert_eq!(length, (8 * MOST_WORDS - FIRST - 12) as u16 | WAS_CUT);
     }
 
     #[test]

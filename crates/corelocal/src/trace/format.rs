@@ -100,6 +100,8 @@ pub mod header {
     pub const HAS_THREAD: usize = 184;
     /// The error number of the last attempt to write the file of a recording to disk; 0 if it was written.
     pub const DISK_ERROR: usize = 192;
+    /// A random number that makes ids of spans those of this process: see `TraceParent`.
+    pub const SPAN_KEY: usize = 200;
     /// The text of a request: `+` or `-`, a pattern, a zero byte.
     pub const REQUEST: usize = 512;
     /// The rules.
@@ -169,11 +171,13 @@ pub enum Type {
     Str = b's',
     /// `&[u8]`.
     Bytes = b'y',
+    /// A letter of another type, and a value of it; or 0, and none.
+    Any = b'a',
 }
 
 impl Type {
     /// All.
-    pub const ALL: [Type; 13] = [
+    pub const ALL: [Type; 14] = [
         Type::U8,
         Type::U16,
         Type::U32,
@@ -187,6 +191,7 @@ impl Type {
         Type::Bool,
         Type::Str,
         Type::Bytes,
+        Type::Any,
     ];
 
     /// The type with this letter.
@@ -201,7 +206,7 @@ impl Type {
             Type::U16 | Type::I16 => Some(2),
             Type::U32 | Type::I32 | Type::F32 => Some(4),
             Type::U64 | Type::I64 | Type::F64 => Some(8),
-            Type::Str | Type::Bytes => None,
+            Type::Str | Type::Bytes | Type::Any => None,
         }
     }
 }

@@ -395,6 +395,7 @@ fn map(options: Options<'_>) -> Result<Recording, StartError> {
         (header::IN_USE, in_use as u64),
         (header::IS_DRAINED, options.is_drained.into()),
         (header::MIN_AGE, options.min_age),
+        (header::SPAN_KEY, super::trace_parent::random()),
         (header::IS_COUNTED, clock::ticks_are_counted().into()),
     ] {
         recording.word(at).store(value, Ordering::Relaxed);

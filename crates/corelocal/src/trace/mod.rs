@@ -22,6 +22,7 @@
 //!   rules.rs        which of them are on, by patterns of their names
 //!   encode.rs       fields of events, as words
 //!   span.rs         spans: two records each, with ids
+//!   trace_parent.rs the header of W3C's trace context, which joins spans of several processes
 //!   recorder.rs     the hot path, and what makes a core's buffer ready
 //!   memory.rs       the shared memory: header, descriptions of sites, buffers
 //!   options.rs      what is recorded, and how much of it is kept
@@ -63,6 +64,7 @@ mod remote;
 mod rules;
 mod site;
 mod span;
+mod trace_parent;
 #[cfg(feature = "std")]
 mod triggers;
 
@@ -95,6 +97,9 @@ pub use site::Site;
 #[doc(hidden)]
 pub use span::{__begin, Begun};
 pub use span::{Around, Entered, Span, SpanId, TaskSpan, current as current_span};
+pub use trace_parent::{ParseTraceParentError, TraceParent};
+#[doc(hidden)]
+pub use trace_parent::{combine, parse as parse_trace_parent};
 #[cfg(feature = "std")]
 pub use triggers::{DumpIfSlow, dump_if_slow};
 

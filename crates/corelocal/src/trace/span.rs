@@ -101,9 +101,27 @@ impl Begun {
         Begun { site, id }
     }
 
+    /// Its id.
+    pub fn id(&self) -> SpanId {
+        self.id
+    }
+
+    /// Makes it the current span of the calling thread. Returns the one before.
+    pub fn enter(&self) -> SpanId {
+        let before = set_current(self.id);
+        self.note_current(self.id);
+        before
+    }
+
+    /// Makes that one current again.
+    pub fn leave(&self, before: SpanId) {
+        set_current(before);
+        self.note_current(before);
+    }
+
     /// Records its end, and in which span the thread goes on.
     #[inline(always)]
-    fn end(self, goes_on: SpanId) {
+    pub fn end(self, goes_on: SpanId) {
         // A span that was begun ends, although its site may be off by now.
         let Some(number) = self.site.any_number() else { return };
         let mut encoder = Encoder::new();
@@ -206,11 +224,7 @@ impl TaskSpan {
     /// it.
     #[inline]
     pub fn enter(&self) -> Entered<'_> {
-        let before = self.begun.map_or(SpanId::NONE, |begun| {
-            let before = set_current(begun.id);
-            begun.note_current(begun.id);
-            before
-        });
+        let before = self.begun.map_or(SpanId::NONE, |begun| begun.enter());
         Entered { span: self, before, of_this_thread: PhantomData }
     }
 
@@ -253,8 +267,7 @@ impl Drop for Entered<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(begun) = self.span.begun {
-            set_current(self.before);
-            begun.note_current(self.before);
+            begun.leave(self.before);
         }
     }
 }

@@ -8,9 +8,7 @@
 
 use std::ffi::c_void;
 
-use anyhow::Context as _;
-
-use crate::mallocs::library;
+use super::super::object::{self, Object};
 
 /// A clock of `corelocal-rivals`.
 #[derive(Clone, Copy)]
@@ -28,7 +26,7 @@ pub struct Rival {
 /// # Errors
 /// When the shared object is not where a build leaves it, or cannot be loaded.
 pub fn rival(name: &str) -> anyhow::Result<Rival> {
-    let object = rivals()?;
+    let object = object::rivals()?;
     let symbol = |what| object.symbol(&format!("corelocal_{name}_{what}"));
     let (reads, nanos, fast) = (symbol("reads")?, symbol("nanos")?, symbol("fast")?);
     // SAFETY: functions of these types (2).
@@ -47,16 +45,7 @@ pub fn rival(name: &str) -> anyhow::Result<Rival> {
 /// # Errors
 /// As for [`rival`].
 pub fn load_rivals() -> anyhow::Result<()> {
-    rivals().map(|_| ())
-}
-
-fn rivals() -> anyhow::Result<Object> {
-    // Where cargo puts it, beside the command's dependencies; the tests are there themselves.
-    let name = "libcorelocal_rivals.so";
-    let path = library::beside_this_program(&["deps", ""], name).with_context(|| {
-        format!("{name} is not beside this program: run the one that `cargo build` left in target/")
-    })?;
-    Object::load(&path.to_string_lossy())
+    object::rivals().map(|_| ())
 }
 
 /// Abseil's `absl::GetCurrentTimeNanos`.
@@ -89,39 +78,6 @@ pub fn absl() -> anyhow::Result<extern "C" fn() -> i64> {
     anyhow::bail!(
         "no libabsl_time here; on Debian it is in the package libabsl20240722 or its like"
     )
-}
-
-/// A loaded object.
-struct Object(*mut c_void);
-
-#[cfg(not(target_feature = "crt-static"))]
-impl Object {
-    fn load(name: &str) -> anyhow::Result<Object> {
-        let path = std::ffi::CString::new(name)?;
-        // SAFETY: the name ends with NUL; constructors of these objects keep to themselves.
-        let object = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        anyhow::ensure!(!object.is_null(), "{name} cannot be loaded");
-        Ok(Object(object))
-    }
-
-    fn symbol(&self, name: &str) -> anyhow::Result<*mut c_void> {
-        let symbol = std::ffi::CString::new(name)?;
-        // SAFETY: an object that stays loaded (1); the name ends with NUL.
-        let symbol = unsafe { libc::dlsym(self.0, symbol.as_ptr()) };
-        anyhow::ensure!(!symbol.is_null(), "there is no {name} in it");
-        Ok(symbol)
-    }
-}
-
-#[cfg(target_feature = "crt-static")]
-impl Object {
-    fn load(_: &str) -> anyhow::Result<Object> {
-        anyhow::bail!("a static program loads no shared objects")
-    }
-
-    fn symbol(&self, _: &str) -> anyhow::Result<*mut c_void> {
-        Ok(self.0)
-    }
 }
 
 #[cfg(test)]

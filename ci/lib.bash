@@ -226,3 +226,16 @@ without_loader() {
     # shellcheck disable=SC2034 # For who calls.
     options=("${optimised[@]}" --target "$(host)")
 }
+
+# python_with NAME PACKAGE...: prints a Python that has these packages of PyPI, in an environment of this name in .cache/.
+# Fails where they are missing and cannot be had.
+python_with() {
+    local place=$root/.cache/python-$1 wanted=${*:2}
+    if [ "$(cat "$place/packages" 2>/dev/null)" != "$wanted" ]; then
+        echo "installing $wanted from PyPI into .cache/" >&2
+        rm -rf "$place"
+        python3 -m venv "$place" && "$place/bin/pip" install -q "${@:2}" >&2 || return 1
+        echo "$wanted" >"$place/packages"
+    fi
+    echo "$place/bin/python"
+}

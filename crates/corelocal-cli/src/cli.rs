@@ -197,6 +197,8 @@ pub enum TraceCommand {
     View(ViewArgs),
     /// Write a recording in another format
     Export(ExportArgs),
+    /// Write a page about a recording: spans by thread, threads by cpu, rates, durations, losses
+    Report(TraceReportArgs),
     /// Write what is whole in a damaged recording, or in one that a killed process has left, to a new file
     Recover(RecoverArgs),
 }
@@ -272,9 +274,13 @@ pub struct ExportArgs {
     /// The format: perfetto and chrome-json open in ui.perfetto.dev, ctf and ctf2 in babeltrace2 and Trace Compass
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Perfetto)]
     pub to: Format,
-    /// The file to write, or the folder for ctf and ctf2 [default: FILE with an ending]
+    /// The file to write; for ctf and ctf2 the folder; for parquet also s3://BUCKET/PREFIX; for otlp the address of a
+    /// collector [default: FILE with an ending, http://localhost:4318/v1/traces]
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// For parquet: write files below a folder, one for each hour: date=2026-11-26/hour=09/…
+    #[arg(long)]
+    pub partition: bool,
     /// Begin another file of Perfetto's format after so many bytes: the browser takes about 2 GB
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     pub split: u64,
@@ -294,10 +300,24 @@ pub enum Format {
     Ctf,
     /// The Common Trace Format 2.
     Ctf2,
+    /// Tables for DuckDB and Spark (needs the feature `export`).
+    Parquet,
+    /// Spans for an OpenTelemetry collector (needs the feature `export`).
+    Otlp,
     /// An object in each line.
     JsonLines,
     /// As `view` shows it.
     Text,
+}
+
+/// Arguments of `trace report`.
+#[derive(Debug, Args)]
+pub struct TraceReportArgs {
+    /// A recording
+    pub file: PathBuf,
+    /// The page to write [default: FILE.html]
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 /// Arguments of `trace recover`.

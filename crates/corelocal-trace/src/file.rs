@@ -174,6 +174,18 @@ impl Recording {
         self.word(header::PROCESS)
     }
 
+    /// The name of the machine.
+    pub fn host(&self) -> String {
+        let name = &self.header[header::HOST..header::HOST + 64];
+        String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default())
+            .into_owned()
+    }
+
+    /// The number that makes ids of spans those of this process.
+    pub(crate) fn span_key(&self) -> u64 {
+        self.word(header::SPAN_KEY)
+    }
+
     /// Events that were lost as all buffers were in use.
     pub fn lost(&self) -> u64 {
         self.word(header::LOST)

@@ -25,7 +25,12 @@ mod clock;
 pub mod ctf;
 mod events;
 mod file;
+mod identities;
 pub mod json_lines;
+#[cfg(feature = "export")]
+pub mod otlp;
+#[cfg(feature = "export")]
+pub mod parquet;
 pub mod perfetto;
 mod spans;
 mod value;
@@ -35,6 +40,7 @@ use std::{fmt, io};
 pub use corelocal::trace::format::Kind;
 pub use events::{Event, Events, What};
 pub use file::{Recording, Site};
+pub use identities::{Identities, Identity};
 pub use value::{Value, hex};
 
 /// Why a file cannot be read at all.

@@ -245,11 +245,12 @@ fn to_a_full_disk() {
     let recording = open(folder.path(), "full.trace");
     let events = events(&recording);
     assert!(events.len() > 30_000, "{}", events.len());
-    let numbers = events.iter().enumerate();
-    assert!(
-        { numbers }
-            .all(|(nth, event)| event.fields[0].1 == corelocal_trace::Value::Unsigned(nth as u64))
-    );
+    // A buffer of another core may not have been full, and is missing.
+    let number = |event: &Event<'_>| match event.fields[0].1 {
+        corelocal_trace::Value::Unsigned(number) => number,
+        ref other => panic!("{other:?}"),
+    };
+    assert!(events.windows(2).all(|pair| number(&pair[0]) < number(&pair[1])));
 }
 
 /// A program that closes all of its descriptors harms neither the recording nor its own files.

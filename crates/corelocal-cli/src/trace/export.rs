@@ -7,14 +7,15 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use corelocal_trace::{Event, Recording, chrome, ctf, json_lines, perfetto};
-use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Filter, UNREADABLE, open, tell_problems, text};
+use super::{Filter, UNREADABLE, open, spinner, tell_problems, text};
 use crate::cli::{ExportArgs, Format};
 use crate::output::{path_line, remark};
 use crate::process::signals;
 use crate::report::file;
 
+/// Where a collector of this machine listens.
+const COLLECTOR: &str = "http://localhost:4318/v1/traces";
 /// After so many events the progress is shown.
 const STEP: u64 = 1 << 14;
 
@@ -22,6 +23,9 @@ const STEP: u64 = 1 << 14;
 pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let Some(recording) = open(&args.file) else { return Ok(ExitCode::from(UNREADABLE)) };
     let to = args.output.clone().unwrap_or_else(|| {
+        if args.to == Format::Otlp {
+            return COLLECTOR.into();
+        }
         let mut name = args.file.clone().into_os_string();
         name.push(args.to.ending());
         PathBuf::from(name)
@@ -29,7 +33,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let name = path_line(&to);
     let mut events = recording.events();
     let filter = Filter::new(&args.filter);
-    let bar = bar();
+    let bar = spinner();
     let mut count = 0_u64;
     let mut shown = events
         .by_ref()
@@ -81,6 +85,8 @@ fn write<'r>(
         })?,
         Format::Ctf => ctf::write(recording, events, to, ctf::Version::V1_8)?,
         Format::Ctf2 => ctf::write(recording, events, to, ctf::Version::V2)?,
+        Format::Parquet => return parquet(recording, args, events, to),
+        Format::Otlp => return otlp(recording, events, to),
         Format::Perfetto => {
             let mut files = 0;
             let mut next = || -> io::Result<Box<dyn Write>> {
@@ -94,6 +100,61 @@ fn write<'r>(
     }
     Ok(1)
 }
+
+/// To a file or below a folder, or by way of a temporary folder to an object store.
+#[cfg(feature = "export")]
+fn parquet<'r>(
+    recording: &'r Recording,
+    args: &ExportArgs,
+    events: &mut dyn Iterator<Item = Event<'r>>,
+    to: &Path,
+) -> io::Result<u64> {
+    use corelocal_trace::parquet;
+    let address = to.to_str().filter(|to| to.starts_with("s3://"));
+    let Some(address) = address else {
+        return Ok(parquet::write(recording, events, to, args.partition)?.len() as u64);
+    };
+    let folder = tempfile::tempdir()?;
+    let file = match args.partition {
+        true => folder.path().to_owned(),
+        false => {
+            folder.path().join(format!("{}-{}.parquet", recording.host(), recording.process()))
+        }
+    };
+    let files = parquet::write(recording, events, &file, args.partition)?;
+    parquet::upload(folder.path(), &files, address).map(|files| files as u64)
+}
+
+#[cfg(feature = "export")]
+fn otlp<'r>(
+    recording: &'r Recording,
+    events: &mut dyn Iterator<Item = Event<'r>>,
+    to: &Path,
+) -> io::Result<u64> {
+    let address = to.to_str().unwrap_or_default();
+    let spans = corelocal_trace::otlp::send(recording, events, address)?;
+    remark(format_args!("sent {spans} spans\n"));
+    Ok(1)
+}
+
+#[cfg(not(feature = "export"))]
+fn parquet<'r>(
+    _: &'r Recording,
+    _: &ExportArgs,
+    _: &mut dyn Iterator<Item = Event<'r>>,
+    _: &Path,
+) -> io::Result<u64> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, NOT_BUILT))
+}
+
+#[cfg(not(feature = "export"))]
+fn otlp<'r>(_: &'r Recording, _: &mut dyn Iterator<Item = Event<'r>>, _: &Path) -> io::Result<u64> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, NOT_BUILT))
+}
+
+#[cfg(not(feature = "export"))]
+const NOT_BUILT: &str = "this command was built without the feature `export`: build it with \
+                         `cargo build --release -p corelocal-cli --features export`";
 
 /// The first file has the name, the others have their number behind it.
 fn part(to: &Path, number: u64) -> PathBuf {
@@ -115,6 +176,7 @@ impl Format {
             Format::Text => ".txt",
             Format::Ctf => ".ctf",
             Format::Ctf2 => ".ctf2",
+            Format::Parquet | Format::Otlp => ".parquet",
         }
     }
 
@@ -125,12 +187,8 @@ impl Format {
             Format::Text => "an event in each line",
             Format::Ctf => "`babeltrace2` shows the folder, Trace Compass opens it",
             Format::Ctf2 => "`babeltrace2` shows the folder, from version 2.1 on",
+            Format::Parquet => "a table for DuckDB, Spark and others",
+            Format::Otlp => "a collector has the spans",
         }
     }
-}
-
-fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("  {spinner} {wide_msg}");
-    ProgressBar::new_spinner()
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }

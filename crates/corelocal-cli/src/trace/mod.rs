@@ -6,6 +6,7 @@
 //!   view.rs      text or JSON lines
 //!   text.rs      a line of text
 //!   export.rs    other formats
+//!   report/      a page about it
 //!   recover.rs   a whole file from a damaged one
 //! ```
 //!
@@ -16,6 +17,7 @@ mod export;
 mod live;
 mod record;
 mod recover;
+mod report;
 mod text;
 mod view;
 
@@ -25,6 +27,7 @@ use std::process::ExitCode;
 use corelocal::trace::matches;
 use corelocal_lab::input;
 use corelocal_trace::{Event, Events, Recording};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{FilterArgs, TraceArgs, TraceCommand};
 use crate::output::{self, complain, remark};
@@ -44,6 +47,7 @@ pub fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
         TraceCommand::Disable(args) => live::switch(args, false),
         TraceCommand::View(args) => view::run(args),
         TraceCommand::Export(args) => export::run(args),
+        TraceCommand::Report(args) => report::run(args),
         TraceCommand::Recover(args) => recover::run(args),
     }
 }
@@ -60,6 +64,13 @@ fn open(path: &Path) -> Option<Recording> {
     opened
         .inspect_err(|why| complain(format_args!("cannot read {}: {why}", output::path_line(path))))
         .ok()
+}
+
+/// Progress of unknown length.
+fn spinner() -> ProgressBar {
+    let style = ProgressStyle::with_template("  {spinner} {wide_msg}");
+    ProgressBar::new_spinner()
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
 /// Which events are wanted.

@@ -154,6 +154,46 @@ fn perfetto_is_split_by_size() {
     );
 }
 
+#[test]
+fn page() {
+    let to = file("page.html");
+    let done = corelocal(&["trace", "report", &file("whole.trace"), "-o", &to]);
+    assert_eq!((done.code, &*done.out), (Some(0), ""), "{}", done.whole());
+    let page = std::fs::read_to_string(&to).expect("a page");
+    for text in
+        ["Recording of process", "test::outer", "test::task", "10\u{202f}000", "No event was lost"]
+    {
+        assert!(page.contains(text), "{text}");
+    }
+    // It loads nothing, and a control character of the program is not in it.
+    assert!(!page.contains("http") && !page.contains('\u{1b}'));
+    let full = corelocal(&["trace", "report", &file("whole.trace"), "-o", "/dev/full"]);
+    assert_eq!(full.code, Some(1), "{}", full.whole());
+}
+
+#[test]
+fn parquet() {
+    let to = file("out.parquet");
+    let done = corelocal(&["trace", "export", &file("whole.trace"), "--to", "parquet", "-o", &to]);
+    if cfg!(feature = "export") {
+        assert_eq!(done.code, Some(0), "{}", done.whole());
+        let bytes = std::fs::read(&to).expect("a file");
+        assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+        let refused = corelocal(&[
+            "trace",
+            "export",
+            &file("whole.trace"),
+            "--to",
+            "otlp",
+            "-o",
+            "http://127.0.0.1:9/",
+        ]);
+        assert_eq!(refused.code, Some(1), "{}", refused.whole());
+    } else {
+        assert!(done.code == Some(1) && done.err.contains("--features export"), "{}", done.whole());
+    }
+}
+
 /// The formats of other programs have the same events.
 #[test]
 fn common_trace_format() {

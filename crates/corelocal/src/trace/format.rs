@@ -104,6 +104,8 @@ pub mod header {
     pub const SPAN_KEY: usize = 200;
     /// The text of a request: `+` or `-`, a pattern, a zero byte.
     pub const REQUEST: usize = 512;
+    /// The name of the machine, which a zero byte ends: 64 bytes.
+    pub const HOST: usize = 768;
     /// The rules.
     pub const FIRST_RULE: usize = 1024;
 }

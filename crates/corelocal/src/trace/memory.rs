@@ -160,6 +160,19 @@ impl Recording {
         Some(recording)
     }
 
+    /// Notes the name of the machine. Async-signal-safe.
+    fn name_host(&self) {
+        let mut names = core::mem::MaybeUninit::<libc::utsname>::zeroed();
+        // SAFETY: a place for the result, of which zeros are a valid value.
+        let names = unsafe {
+            libc::uname(names.as_mut_ptr());
+            names.assume_init()
+        };
+        for (nth, byte) in names.nodename.iter().take(63).enumerate() {
+            self.byte(header::HOST + nth).store(*byte as u8, Ordering::Relaxed);
+        }
+    }
+
     /// Whether it is the recording of this process still: not if a signal handler has forked, and this is the child.
     pub(super) fn is_current(&self) -> bool {
         Recording::here().is_some_and(|now| core::ptr::eq(now.start, self.start))
@@ -400,6 +413,7 @@ fn map(options: Options<'_>) -> Result<Recording, StartError> {
     ] {
         recording.word(at).store(value, Ordering::Relaxed);
     }
+    recording.name_host();
     // Release: a reader that sees the first word sees the others.
     recording.word(header::MAGIC).store(MAGIC, Ordering::Release);
     Ok(recording)

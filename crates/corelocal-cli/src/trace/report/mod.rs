@@ -1,0 +1,45 @@
+//! `corelocal trace report`: a recording as one page.
+
+mod page;
+mod summary;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use self::summary::Summary;
+use super::{UNREADABLE, open, spinner, tell_problems};
+use crate::cli::TraceReportArgs;
+use crate::output::{path_line, remark};
+use crate::process::signals;
+use crate::report::file;
+
+/// After so many events the progress is shown.
+const STEP: u64 = 1 << 14;
+
+/// The command.
+pub fn run(args: &TraceReportArgs) -> anyhow::Result<ExitCode> {
+    let Some(recording) = open(&args.file) else { return Ok(ExitCode::from(UNREADABLE)) };
+    let to = args.output.clone().unwrap_or_else(|| {
+        let mut name = args.file.clone().into_os_string();
+        name.push(".html");
+        PathBuf::from(name)
+    });
+    let bar = spinner();
+    let mut count = 0_u64;
+    let (summary, events) = Summary::of(&recording, &mut || {
+        count += 1;
+        if count % STEP == 0 {
+            bar.set_message(format!("{count} events, in two passes"));
+            bar.tick();
+        }
+        !signals::came()
+    });
+    bar.finish_and_clear();
+    let page = page::page(&recording, &summary, &path_line(&args.file));
+    let name = path_line(&to);
+    file::write(&to, page.as_bytes()).with_context(|| format!("cannot write {name}"))?;
+    remark(format_args!("wrote {name}: open it in a browser\n"));
+    Ok(tell_problems(&args.file, &recording, &events))
+}

@@ -109,8 +109,13 @@ fn a_prefix() {
     assert_eq!(last, whole);
 }
 
+/// How many files are damaged: `PROPTEST_CASES`, or 10,000.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(10_000)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     /// Damaged files: no panic, and no more events than their bytes have room for.
     #[test]

@@ -362,3 +362,16 @@ fn running_processes() {
         assert!(none.code == Some(1) && none.err.contains(why), "{}", none.whole());
     }
 }
+
+/// Without shared memory the table says why our rows are missing.
+#[test]
+fn no_shared_memory() {
+    let call = crate::Call::new(&["bench", "trace", "--quick"]);
+    match call.done_refused(libc::SYS_memfd_create, libc::ENOSYS) {
+        Err(why) => crate::skip("no_shared_memory", &why),
+        Ok(done) => {
+            assert_eq!(done.code, Some(0), "{}", done.whole());
+            assert!(done.out.contains("no shared memory for a recording"), "{}", done.whole());
+        }
+    }
+}

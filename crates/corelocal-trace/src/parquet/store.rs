@@ -1,6 +1,6 @@
 //! Object stores: `s3://BUCKET/PREFIX`, by the crate `object_store`.
 //!
-//! Where the store is, and who may write, is said as for other programs: `AWS_ENDPOINT_URL`, `AWS_REGION`,
+//! The place of the store and the credentials are those of other programs: `AWS_ENDPOINT_URL`, `AWS_REGION`,
 //! `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`.
 
 use std::fs::File;

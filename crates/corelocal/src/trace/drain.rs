@@ -19,7 +19,7 @@ use std::vec::Vec;
 
 use core::sync::atomic::Ordering;
 
-use super::dump::{Header, Source, copy};
+use super::dump::{Header, Source, bytes_of, copy};
 use super::format::{
     BUFFER_HEADER_LEN, BUFFER_LEN, FREE, FULL, HEADER_LEN, MOST_SITES, SITE_LEN, STREAM, buffer,
     header,
@@ -29,23 +29,26 @@ use super::memory::Recording;
 /// Memory of a recording, whose full buffers can be given back.
 #[doc(hidden)]
 pub trait Memory: Source + Send {
-    /// Gives back the buffer at this offset, which is full.
-    fn give_back(&self, at: usize) -> io::Result<()>;
+    /// Gives back the buffer at this offset, which is full: so many have been.
+    fn give_back(&self, at: usize, count: u64) -> io::Result<()>;
 }
 
 impl Memory for Recording {
-    fn give_back(&self, at: usize) -> io::Result<()> {
+    fn give_back(&self, at: usize, count: u64) -> io::Result<()> {
         // Release: partner is the Acquire in `Buffer::take`. The copy was made before.
         if let Some(state) = self.any_word(at + buffer::STATE) {
             state.store(FREE, Ordering::Release);
         }
+        // Release: partner is the Acquire in `Recording::begin`.
+        self.word(header::GIVEN_BACK).store(count, Ordering::Release);
         Ok(())
     }
 }
 
 impl Memory for File {
-    fn give_back(&self, at: usize) -> io::Result<()> {
-        self.write_all_at(&FREE.to_le_bytes(), (at + buffer::STATE) as u64)
+    fn give_back(&self, at: usize, count: u64) -> io::Result<()> {
+        self.write_all_at(&FREE.to_le_bytes(), (at + buffer::STATE) as u64)?;
+        self.write_all_at(&count.to_le_bytes(), header::GIVEN_BACK as u64)
     }
 }
 
@@ -58,6 +61,9 @@ pub struct Drain {
     /// How many buffers were handed over at the last look, and where that has ended.
     handed_over: u64,
     next: usize,
+    given_back: u64,
+    /// Events that were lost, as the file's descriptions of sites have them.
+    lost: u64,
     /// Sites that are described in the file.
     sites: usize,
     /// Of each buffer: the ticket and the length that were written last.
@@ -78,8 +84,18 @@ impl Drain {
         to.set_len(0)?;
         let written = std::vec![(0, 0); header.get(header::BUFFERS) as usize];
         let words = Box::new([0; BUFFER_LEN / 8]);
-        let mut drain =
-            Drain { memory, to, at: BUFFERS_AT, handed_over: 0, next: 0, sites: 0, written, words };
+        let mut drain = Drain {
+            memory,
+            to,
+            at: BUFFERS_AT,
+            handed_over: 0,
+            next: 0,
+            given_back: header.get(header::GIVEN_BACK),
+            lost: 0,
+            sites: 0,
+            written,
+            words,
+        };
         drain.describe(header)?;
         Ok(drain)
     }
@@ -132,21 +148,25 @@ impl Drain {
             let ticket = self.words[buffer::TICKET / 8];
             let is_new = self.written[number] != (ticket, len) && 8 * len > BUFFER_HEADER_LEN;
             if is_new {
-                let bytes: Vec<u8> =
-                    self.words[..len].iter().flat_map(|word| word.to_le_bytes()).collect();
+                let bytes = bytes_of(&self.words[..len]);
                 self.to.write_all_at(&bytes, self.at)?;
                 self.at += bytes.len() as u64;
                 self.written[number] = (ticket, len);
             }
         }
         if is_full {
-            self.memory.give_back(place)?;
+            self.given_back += 1;
+            self.memory.give_back(place, self.given_back)?;
         }
         Ok(is_full)
     }
 
-    /// Writes the header, and describes sites that are new.
+    /// Writes the header, and describes sites that are new, or all of them if events were lost.
     fn describe(&mut self, mut header: Header) -> io::Result<()> {
+        let lost = header.get(header::LOST);
+        if lost != self.lost {
+            (self.lost, self.sites) = (lost, 0);
+        }
         let sites = header.get(header::SITES) as usize;
         header.set(header::BUFFERS_AT, BUFFERS_AT);
         header.set(header::PACKED, STREAM);
@@ -155,7 +175,7 @@ impl Drain {
             let first = HEADER_LEN + self.sites * SITE_LEN;
             let mut words = std::vec![0; (sites - self.sites) * SITE_LEN / 8];
             self.memory.words(first, &mut words)?;
-            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let bytes = bytes_of(&words);
             self.to.write_all_at(&bytes, first as u64)?;
             // The last ones may be incomplete still: a number is drawn before the description is written.
             let is_described = |site: &[u64]| site[0] as u8 == 1;

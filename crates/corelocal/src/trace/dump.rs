@@ -115,6 +115,15 @@ mod to_files {
         }
     }
 
+    /// The bytes of words, little endian.
+    pub(in crate::trace) fn bytes_of(words: &[u64]) -> Vec<u8> {
+        let mut bytes = std::vec![0; 8 * words.len()];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
     /// The header of a recording, as it is in memory, with numbers that are possible.
     #[derive(Clone)]
     pub(in crate::trace) struct Header {
@@ -166,7 +175,7 @@ mod to_files {
         }
 
         pub(in crate::trace) fn bytes(&self) -> Vec<u8> {
-            self.words.iter().flat_map(|word| word.to_le_bytes()).collect()
+            bytes_of(&self.words)
         }
     }
 
@@ -183,7 +192,7 @@ mod to_files {
         let mut count = 0_u64;
         for number in 0..header.get(header::BUFFERS) {
             if let Some(len) = copy(from, header.buffer(number), &mut words)? {
-                buffers.extend(words[..len].iter().flat_map(|word| word.to_le_bytes()));
+                buffers.extend(bytes_of(&words[..len]));
                 count += 1;
             }
         }
@@ -196,7 +205,7 @@ mod to_files {
         let mut front = header.bytes();
         let mut described = std::vec![0; sites * SITE_LEN / 8];
         from.words(HEADER_LEN, &mut described)?;
-        front.extend(described.iter().flat_map(|word| word.to_le_bytes()));
+        front.extend(bytes_of(&described));
         to.write_all(&front)?;
         to.write_all(&buffers)?;
         Ok((front.len() + buffers.len()) as u64)
@@ -233,6 +242,6 @@ mod to_files {
 }
 
 #[cfg(feature = "std")]
-pub(super) use to_files::{Header, copy};
+pub(super) use to_files::{Header, bytes_of, copy};
 #[cfg(feature = "std")]
 pub use to_files::{Source, copy_from, dump, dump_to};

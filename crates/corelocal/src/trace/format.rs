@@ -102,6 +102,8 @@ pub mod header {
     pub const DISK_ERROR: usize = 192;
     /// A random number that makes ids of spans those of this process: see `TraceParent`.
     pub const SPAN_KEY: usize = 200;
+    /// Counts buffers that were given back: by their owners, or by the reader that copies them to a file.
+    pub const GIVEN_BACK: usize = 208;
     /// The text of a request: `+` or `-`, a pattern, a zero byte.
     pub const REQUEST: usize = 512;
     /// The name of the machine, which a zero byte ends: 64 bytes.

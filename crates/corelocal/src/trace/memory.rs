@@ -53,6 +53,8 @@ struct Own {
     is_here: AtomicU64,
     is_made_in_child: AtomicU64,
     rules_are_changed: AtomicU64,
+    /// How many buffers had been given back, plus 1, when a search found none.
+    none_at: AtomicU64,
     lanes: [AtomicPtr<Buffer>; 16],
 }
 
@@ -243,6 +245,13 @@ impl Recording {
 
     /// Begins a buffer: of those that no core or thread has, the one that was begun longest ago. `None` if there is none.
     pub(super) fn begin(&self) -> Option<&'static Buffer> {
+        // Else each event that is lost would search all buffers.
+        let none_at = &Own::get()?.none_at;
+        // Acquire: partner is the Release in `release` and in drain.rs. A buffer that was given back is found.
+        let given_back = self.word(header::GIVEN_BACK).load(Ordering::Acquire) + 1;
+        if none_at.load(Ordering::Relaxed) == given_back {
+            return None;
+        }
         let in_use = self.word(header::IN_USE);
         let is_all = |n: usize| n >= self.buffers;
         for _ in 0..2 * self.buffers {
@@ -262,6 +271,7 @@ impl Recording {
                 }
             }
         }
+        none_at.store(given_back, Ordering::Relaxed);
         None
     }
 
@@ -272,9 +282,9 @@ impl Recording {
         let state = if is_drained { FULL } else { FREE };
         // Release: partners are the Acquires in `take` and, in another process, in drain.rs.
         buffer.state.store(state, Ordering::Release);
-        if is_drained {
-            self.word(header::HANDED_OVER).fetch_add(1, Ordering::Release);
-        }
+        let counter = if is_drained { header::HANDED_OVER } else { header::GIVEN_BACK };
+        // Release: partners are the Acquires in `begin` and in drain.rs.
+        self.word(counter).fetch_add(1, Ordering::Release);
     }
 
     /// Where the description of a site is.

@@ -20,8 +20,7 @@ const SLOW: Duration = Duration::from_millis(20);
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = std::env::args().nth(1).unwrap_or_else(|| "slow.%n.trace".into());
     trace::start(Options::flight_recorder().dump_to(&CString::new(file)?))?;
-    let status = trace::smoke_test()?;
-    println!("recording, {} events lost", status.lost);
+    println!("{}", trace::smoke_test()?);
 
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;

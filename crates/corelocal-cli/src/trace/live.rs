@@ -11,10 +11,12 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, anyhow};
-use corelocal::trace::{self, Remote, format};
+use corelocal::trace::format::{self, FieldType};
+use corelocal::trace::{self, Remote};
 use corelocal_trace::{Kind, Recording, Site};
 use serde::Serialize;
 
+use super::linked;
 use crate::cli::{DumpArgs, LiveArgs, SwitchArgs};
 use crate::output::{self, one_line, path_line, remark};
 use crate::process::kept::{Kept, wait_for};
@@ -132,42 +134,68 @@ pub fn status(args: &LiveArgs) -> anyhow::Result<ExitCode> {
     output::finish(text, ExitCode::SUCCESS)
 }
 
+/// A line of `list`.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    kind: &'static str,
+    is_reached: bool,
+    is_on: bool,
+    lost: u64,
+    /// Names and types; unknown before the site is reached.
+    fields: Vec<String>,
+}
+
 /// `corelocal trace list PROCESS`.
 pub fn list(args: &LiveArgs) -> anyhow::Result<ExitCode> {
     let Live { recording, .. } = find(args.process)?;
-    let mut sites: Vec<&Site> = recording.sites().collect();
-    sites.sort_by(|a, b| a.name.cmp(&b.name));
+    let reached = |site: &Site| Listed {
+        name: site.name.clone(),
+        kind: kind(site.kind),
+        is_reached: true,
+        is_on: site.is_on,
+        lost: site.lost,
+        fields: site.fields.iter().map(field).collect(),
+    };
+    let mut all: Vec<Listed> = recording.sites().map(reached).collect();
+    for (name, of) in linked::sites(args.process) {
+        if all.iter().all(|site| site.name != name) {
+            let kind = kind(of);
+            let fields = Vec::new();
+            all.push(Listed { name, kind, is_reached: false, is_on: false, lost: 0, fields });
+        }
+    }
+    all.sort_by(|a, b| a.name.cmp(&b.name));
     if args.json {
-        let sites: Vec<_> = sites
-            .iter()
-            .map(|site| {
-                let fields: Vec<_> = site.fields.iter().map(|(name, _)| name).collect();
-                serde_json::json!({
-                    "name": site.name, "kind": kind(site), "is_on": site.is_on, "lost": site.lost, "fields": fields,
-                })
-            })
-            .collect();
         return output::finish(
-            format!("{}\n", serde_json::to_string_pretty(&sites)?),
+            format!("{}\n", serde_json::to_string_pretty(&all)?),
             ExitCode::SUCCESS,
         );
     }
-    let mut text = format!("{:<4}{:<6}{:>8}  NAME AND FIELDS\n", "ON", "KIND", "LOST");
-    for site in sites {
-        let fields = site.fields.iter().map(|(name, of)| match of.is_array {
-            true => format!("{name}: [{:?}]", of.of),
-            false => format!("{name}: {:?}", of.of),
-        });
-        let fields = fields.collect::<Vec<_>>().join(", ").to_lowercase();
-        let on = if site.is_on { "yes" } else { "no" };
-        let name = one_line(site.name.clone());
-        text += &format!("{on:<4}{:<6}{:>8}  {name}({fields})\n", kind(site), site.lost);
+    let mut text = format!("{:<5}{:<6}{:>8}  NAME AND FIELDS\n", "ON", "KIND", "LOST");
+    for site in all {
+        let name = one_line(site.name);
+        text += &match site.is_reached {
+            true => format!(
+                "{:<5}{:<6}{:>8}  {name}({})\n",
+                if site.is_on { "yes" } else { "no" },
+                site.kind,
+                site.lost,
+                site.fields.join(", ")
+            ),
+            false => format!("{:<5}{:<6}{:>8}  {name}, not reached yet\n", "-", site.kind, "-"),
+        };
     }
     output::finish(text, ExitCode::SUCCESS)
 }
 
-fn kind(site: &Site) -> &'static str {
-    match site.kind {
+fn field((name, of): &(String, FieldType)) -> String {
+    let letter = format!("{:?}", of.of).to_lowercase();
+    if of.is_array { format!("{name}: [{letter}]") } else { format!("{name}: {letter}") }
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
         Kind::Event => "event",
         Kind::Span => "span",
         Kind::TaskSpan => "task",

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   live.rs      the recording of a running process
+//!   linked.rs    its sites that were not reached yet
 //!   record.rs    a program that is started for it, to disk
 //!   view.rs      text or JSON lines
 //!   text.rs      a line of text
@@ -14,6 +15,7 @@
 //! not be read, or parts of it were left out.
 
 mod export;
+mod linked;
 mod live;
 mod record;
 mod recover;

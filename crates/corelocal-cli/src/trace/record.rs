@@ -48,7 +48,11 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let output = args.output.clone().unwrap_or_else(|| "corelocal.trace".into());
     // What cannot be written is said before the program runs.
     File::create(&output).with_context(|| format!("cannot write {}", path_line(&output)))?;
-    let child = command.spawn().with_context(|| {
+    let child = command.spawn().inspect_err(|_| {
+        // It is empty.
+        let _ = std::fs::remove_file(&output);
+    });
+    let child = child.with_context(|| {
         let program = path_line(Path::new(program));
         format!("cannot run {program}; name a program, with its path if it is not in PATH")
     })?;

@@ -238,7 +238,8 @@ const CHILD: &str = "CORELOCAL_TEST_TRACE_CHILD";
 fn program(events: &str) -> std::process::Command {
     let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "trace::child", "--nocapture"]).env(CHILD, events);
-    command.env_remove("CORELOCAL_TRACE").stdout(std::process::Stdio::null());
+    command.env_remove("CORELOCAL_TRACE");
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     command
 }
 
@@ -313,18 +314,30 @@ fn programs_are_recorded_to_disk() {
     assert_eq!(wrong.code, Some(1), "{}", wrong.whole());
 }
 
+/// A child that is killed at the end, also of a test that fails.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn running_processes() {
-    let mut child =
-        program(&u64::MAX.to_string()).env("CORELOCAL_TRACE", "on").spawn().expect("a child");
-    let process = child.id().to_string();
+    let child = program(&u64::MAX.to_string()).env("CORELOCAL_TRACE", "on").spawn();
+    let child = Killed(child.expect("a child"));
+    let process = child.0.id().to_string();
     let began = std::time::Instant::now();
     let mut listed = corelocal(&["trace", "list", &process]);
-    while !listed.out.contains("child::other") && began.elapsed().as_secs() < 60 {
+    while !listed.out.contains("child::other()") && began.elapsed().as_secs() < 60 {
         std::thread::sleep(std::time::Duration::from_millis(10));
         listed = corelocal(&["trace", "list", &process]);
     }
-    assert!(listed.out.contains("yes event"), "{}", listed.whole());
+    assert!(listed.out.contains("yes  event"), "{}", listed.whole());
+    assert!(listed.out.contains("test::first, not reached yet"), "{}", listed.whole());
     assert!(listed.out.contains("child::number(nth: u64, by: str)"), "{}", listed.whole());
     let status = corelocal(&["trace", "status", &process, "--json"]);
     let status = json(&status.out);
@@ -350,8 +363,7 @@ fn running_processes() {
     assert!(dump("third.trace")[0] > second[0]);
     let wrong = corelocal(&["trace", "disable", &process, &"x".repeat(200)]);
     assert!(wrong.code == Some(1) && wrong.err.contains("126 bytes"), "{}", wrong.whole());
-    child.kill().expect("a child");
-    child.wait().expect("a child");
+    drop(child);
 
     let own = std::process::id().to_string();
     folder();

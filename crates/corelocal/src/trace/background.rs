@@ -38,6 +38,8 @@ const MOST_PAUSE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 static DUMP_IS_WANTED: AtomicBool = AtomicBool::new(false);
+/// Whether the thread has a file.
+static IS_TO_DISK: AtomicBool = AtomicBool::new(false);
 /// Flushes that were asked for, and that are done; the error number of the last one.
 static FLUSHES: AtomicU32 = AtomicU32::new(0);
 static FLUSHED: AtomicU32 = AtomicU32::new(0);
@@ -90,6 +92,7 @@ fn start_thread(recording: Recording, disk: Option<OsString>) -> Result<(), Star
             // The other end waits for it.
             Err(error) => drop(to.send(Err(StartError::NoFile(errno(error))))),
             Ok(drain) => {
+                IS_TO_DISK.store(drain.is_some(), Ordering::Relaxed);
                 recording.word(header::HAS_THREAD).store(1, Ordering::Relaxed);
                 let _ = to.send(Ok(()));
                 run(&recording, drain)
@@ -205,9 +208,7 @@ pub fn request_dump() -> bool {
 /// # Errors
 /// The file cannot be written, or not within ten seconds.
 pub fn flush() -> io::Result<()> {
-    let is_to_disk = Recording::here()
-        .is_some_and(|recording| recording.word(header::IS_DRAINED).load(Ordering::Relaxed) != 0);
-    if !is_to_disk {
+    if !IS_TO_DISK.load(Ordering::Relaxed) {
         return Ok(());
     }
     // Release: partner is the Acquire in `write`.

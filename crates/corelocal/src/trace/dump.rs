@@ -14,8 +14,24 @@ use super::site;
 /// Calls `each` with the first two words of the records of this site, without the time: for tests. Async-signal-safe.
 #[doc(hidden)]
 pub fn each_record(name: &str, mut each: impl FnMut([u64; 2])) {
-    let Some(recording) = Recording::here() else { return };
     let number = site::all().find(|site| site.name() == name).map(|site| site.description().0);
+    each_of_all(|words| {
+        if Some(words[0] as u16) == number {
+            each(words);
+        }
+    });
+}
+
+/// How many records are in memory. Async-signal-safe.
+pub(super) fn count() -> u64 {
+    let mut count = 0;
+    each_of_all(|_| count += 1);
+    count
+}
+
+/// Calls `each` with the first two words of all records, without the time.
+fn each_of_all(mut each: impl FnMut([u64; 2])) {
+    let Some(recording) = Recording::here() else { return };
     for buffer in recording.buffers() {
         // Acquire: partners are the commits of sections, and the Release in `append`.
         let end = (buffer.used.load(Ordering::Acquire) as usize / 8).min(BUFFER_LEN / 8);
@@ -23,9 +39,7 @@ pub fn each_record(name: &str, mut each: impl FnMut([u64; 2])) {
         while at + 1 < end {
             let first = buffer.word(at + 1).load(Ordering::Relaxed);
             let second = if at + 2 < end { buffer.word(at + 2).load(Ordering::Relaxed) } else { 0 };
-            if Some(first as u16) == number {
-                each([first, second]);
-            }
+            each([first, second]);
             at += 1 + (first >> 16 & 0xffff).max(1) as usize;
         }
     }

@@ -12,7 +12,6 @@
 
 use core::ffi::{CStr, c_int};
 use core::time::Duration;
-use std::boxed::Box;
 use std::ffi::CString;
 use std::format;
 use std::string::String;
@@ -57,7 +56,8 @@ fn start(value: &CStr) {
     if matches!(value, "" | "off") {
         return;
     }
-    let wish = match Wish::parse(value) {
+    let paths = paths(value);
+    let wish = match Wish::parse(value, &paths) {
         Ok(wish) => wish,
         Err(why) => return complain(&why),
     };
@@ -72,16 +72,27 @@ fn start(value: &CStr) {
 }
 
 /// What the variable asks for.
-struct Wish {
-    options: Options<'static>,
+struct Wish<'a> {
+    options: Options<'a>,
     switches: Vec<(String, bool)>,
 }
 
-impl Wish {
-    fn parse(value: &str) -> Result<Wish, String> {
+/// The values of all parts as strings for C: of those that are paths, with the zero byte that they need.
+fn paths(value: &str) -> Vec<CString> {
+    let values = value.split(',').map(|part| part.trim().split_once('=').unwrap_or_default().1);
+    // The value of a variable has no zero byte.
+    values.map(|value| CString::new(value).unwrap_or_default()).collect()
+}
+
+impl<'a> Wish<'a> {
+    fn parse(value: &str, paths: &'a [CString]) -> Result<Wish<'a>, String> {
         let mut options = Options::flight_recorder();
         let mut switches = Vec::new();
-        for part in value.split(',').map(str::trim) {
+        for (part, path) in value.split(',').map(str::trim).zip(paths) {
+            let path = || match path.is_empty() {
+                true => Err(format!("`{part}`: a path is missing")),
+                false => Ok(path.as_c_str()),
+            };
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let wrong = || format!("`{part}` is wrong (known: {KNOWN})");
             let time = || time(value).ok_or_else(wrong);
@@ -91,9 +102,9 @@ impl Wish {
                     switches.push((value.into(), name == "on"));
                     options
                 }
-                "file" => options.file(path(value)?),
-                "disk" => options.disk(path(value)?),
-                "dump" => options.dump_to(path(value)?),
+                "file" => options.file(path()?),
+                "disk" => options.disk(path()?),
+                "dump" => options.dump_to(path()?),
                 "max-bytes" => options.max_bytes(bytes(value).ok_or_else(wrong)?),
                 "min-age" => options.min_age(time()?),
                 "pause" => options.dump_pause(time()?),
@@ -107,14 +118,6 @@ impl Wish {
             };
         }
         Ok(Wish { options, switches })
-    }
-}
-
-/// The path for the life of the process.
-fn path(value: &str) -> Result<&'static CStr, String> {
-    match CString::new(value) {
-        Ok(path) if !value.is_empty() => Ok(Box::leak(path.into_boxed_c_str())),
-        _ => Err("a path is missing".into()),
     }
 }
 
@@ -161,14 +164,17 @@ mod tests {
 
     #[test]
     fn values() {
-        let wish = Wish::parse("file=/x/%p,max-bytes=1M,min-age=2m,off=*,on=a::*,children");
+        let value = "file=/x/%p,max-bytes=1M,min-age=2m,off=*,on=a::*,children";
+        let paths_of_value = paths(value);
+        let wish = Wish::parse(value, &paths_of_value);
         let Wish { options, switches } = wish.unwrap();
         assert_eq!((options.buffers, options.min_age), (16, 120_000_000_000));
         assert_eq!(options.file, Some(c"/x/%p"));
         assert!(options.is_for_children && !options.is_drained);
         assert_eq!(switches, [("*".into(), false), ("a::*".into(), true)]);
-        let Wish { options, .. } =
-            Wish::parse("disk=x,dump=y,signal=SIGUSR2,exit,pause=10ms").unwrap();
+        let value = "disk=x,dump=y,signal=SIGUSR2,exit,pause=10ms";
+        let paths_of_value = paths(value);
+        let Wish { options, .. } = Wish::parse(value, &paths_of_value).unwrap();
         assert!(options.is_drained && options.background.is_dumped_at_exit);
         assert_eq!(options.background.signal, libc::SIGUSR2);
         for wrong in [
@@ -181,7 +187,7 @@ mod tests {
             "signal=99",
             "exit=1",
         ] {
-            assert!(Wish::parse(wrong).is_err(), "{wrong}");
+            assert!(Wish::parse(wrong, &paths(wrong)).is_err(), "{wrong}");
         }
     }
 }

@@ -277,3 +277,31 @@ impl Kind {
         [Kind::Event, Kind::Span, Kind::TaskSpan].into_iter().find(|kind| *kind as u8 == number)
     }
 }
+
+/// What the static of a site begins with, in the data of a program's file.
+pub const LINKED_MARKER: [u8; 16] = *b"corelocal\0site\x012";
+/// Where such a static has its text.
+#[cfg(target_pointer_width = "64")]
+pub const LINKED_TEXT: usize = 72;
+#[cfg(target_pointer_width = "32")]
+pub const LINKED_TEXT: usize = 64;
+
+/// A site in the data of a program's file, which is there before it is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkedSite<'a> {
+    /// The event's name, as much of it as a description has room for.
+    pub name: &'a [u8],
+    /// What it records.
+    pub kind: Kind,
+}
+
+impl<'a> LinkedSite<'a> {
+    /// The site whose static begins these bytes.
+    pub fn read(bytes: &'a [u8]) -> Option<LinkedSite<'a>> {
+        let rest = bytes.strip_prefix(&LINKED_MARKER)?;
+        let kind = Kind::of_number(*rest.first()?)?;
+        let len = u32::from_le_bytes(rest.get(4..8)?.try_into().ok()?);
+        let text = bytes.get(LINKED_TEXT..LINKED_TEXT + SITE_LEN - SITE_TEXT)?;
+        Some(LinkedSite { name: text.get(..len as usize)?, kind })
+    }
+}

@@ -126,8 +126,10 @@ impl Recording {
             Err(_) => return Err(StartError::AlreadyStarted),
         }
         let made = map_slots().map_err(StartError::NoMemory).and_then(|()| {
+            let recording = map(options)?;
+            // Last: a child that has options finds the memory of its parent.
             options::keep_for_children(options).map_err(StartError::NoMemory)?;
-            map(options)
+            Ok(recording)
         });
         let recording = made.inspect_err(|_| IS_STARTING.store(0, Ordering::Release))?;
         recording.publish();
@@ -145,7 +147,11 @@ impl Recording {
         }
         // The parent's, which is mapped here too.
         let before = START.load(Ordering::Relaxed).cast::<[AtomicU64; HEADER_LEN / 8]>();
-        let recording = map(options).ok()?;
+        let Ok(recording) = map(options) else {
+            // No event tries again: its sites are switched off.
+            options::have_none_for_children();
+            return None;
+        };
         // SAFETY: a child has options only if its parent has a recording, whose mapping stays (1).
         let before = unsafe { &*before };
         for (to, rule) in

@@ -223,6 +223,23 @@ pub fn switch(pattern: &str, is_on: bool) -> Result<usize, SwitchError> {
     rules::add(pattern, is_on)
 }
 
+/// What a smoke test has found. Prints as "recording, 17 records in memory, 0 events lost".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SmokeTest {
+    /// Records in memory: events, begins and ends of spans, and changes of threads.
+    pub records: u64,
+    /// Events that were lost so far.
+    pub lost: u64,
+}
+
+impl fmt::Display for SmokeTest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SmokeTest { records, lost } = self;
+        write!(f, "recording, {records} records in memory, {lost} events lost")
+    }
+}
+
 /// Why the smoke test failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -258,7 +275,7 @@ impl core::error::Error for SmokeTestError {}
 ///
 /// # Errors
 /// Nothing is recorded, or the event was lost.
-pub fn smoke_test() -> Result<Status, SmokeTestError> {
+pub fn smoke_test() -> Result<SmokeTest, SmokeTestError> {
     static SITE: Site = Site::new(Kind::Event, "corelocal::smoke_test");
     if recorder::here().is_none() {
         return Err(SmokeTestError::NotRecording);
@@ -275,7 +292,7 @@ pub fn smoke_test() -> Result<Status, SmokeTestError> {
     let mut is_found = false;
     each_record(SITE.name(), |_| is_found = true);
     match is_found {
-        true => Ok(status),
+        true => Ok(SmokeTest { records: dump::count(), lost: status.lost }),
         false => Err(SmokeTestError::NotFound { lost: status.lost }),
     }
 }

@@ -258,6 +258,11 @@ pub(super) fn keep_for_children(options: Options<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
+/// In a child whose recording cannot be made: it and its children record nothing.
+pub(super) fn have_none_for_children() {
+    CHILD_BUFFERS.store(0, Ordering::Relaxed);
+}
+
 /// Whether children have a recording of their own.
 pub(super) fn are_for_children() -> bool {
     CHILD_BUFFERS.load(Ordering::Relaxed) != 0

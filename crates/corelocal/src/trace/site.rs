@@ -19,7 +19,9 @@ use core::fmt;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-use super::format::{ARRAY, FieldType, Kind, MOST_SITES, SITE_LEN, SITE_TEXT};
+use super::format::{
+    ARRAY, FieldType, Kind, LINKED_MARKER, LINKED_TEXT, MOST_SITES, SITE_LEN, SITE_TEXT,
+};
 use super::memory::Recording;
 use super::{Lost, recorder, rules};
 
@@ -27,16 +29,23 @@ const OFF: u32 = 1 << 31;
 const TEXT_LEN: usize = SITE_LEN - SITE_TEXT;
 
 /// A place in the program that records an event or a span: see [`event!`](crate::event) and [`span!`](crate::span).
+///
+/// Its first fields are what readers of the program's file find: see `format::LinkedSite`.
+#[repr(C)]
 pub struct Site {
+    marker: [u8; LINKED_MARKER.len()],
+    kind: Kind,
+    name_len: u32,
     state: AtomicU32,
     number: AtomicU32,
     len: AtomicU32,
-    kind: Kind,
     name: &'static str,
     next: AtomicPtr<Site>,
     lost: AtomicU64,
     text: [AtomicU8; TEXT_LEN],
 }
+
+const _: () = assert!(core::mem::offset_of!(Site, text) == LINKED_TEXT);
 
 impl fmt::Debug for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,15 +60,26 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 impl Site {
     #[doc(hidden)]
     pub const fn new(kind: Kind, name: &'static str) -> Site {
+        // The text begins with the name, so that it is in the program's file.
+        let bytes = name.as_bytes();
+        let len = if bytes.len() < TEXT_LEN { bytes.len() } else { TEXT_LEN };
+        let mut text = [const { AtomicU8::new(0) }; TEXT_LEN];
+        let mut at = 0;
+        while at < len {
+            text[at] = AtomicU8::new(bytes[at]);
+            at += 1;
+        }
         Site {
+            marker: LINKED_MARKER,
             kind,
+            name_len: len as u32,
             state: AtomicU32::new(0),
             number: AtomicU32::new(0),
             len: AtomicU32::new(0),
             name,
             next: AtomicPtr::new(null_mut()),
             lost: AtomicU64::new(0),
-            text: [const { AtomicU8::new(0) }; TEXT_LEN],
+            text,
         }
     }
 
@@ -119,7 +139,7 @@ impl Site {
     pub fn register(&'static self, fields: &[(&str, FieldType)]) {
         #[cfg(feature = "std")]
         super::environment::link();
-        let mut len = self.put(0, self.name.as_bytes());
+        let mut len = self.name_len as usize;
         for (name, FieldType { of, is_array }) in fields {
             // A field that has no room, and those behind it, are not described, and so not shown.
             if len + 3 + name.len() > TEXT_LEN {

@@ -82,6 +82,7 @@ pub const GENERICS: &[Generic] = &[
     generic("sync::MappedMutexGuard<'g, {}, sync::Shared>", Varies::Never, Never, Sync),
     generic("sync::RwLockReadGuard<'g, {}, sync::Shared>", Covariantly, Never, Sync),
     generic("sync::RwLockWriteGuard<'g, {}, sync::Shared>", Varies::Never, Never, Sync),
+    generic("trace::Around<{}>", Covariantly, Send, Sync),
     generic("sync::RobustMutexGuard<'g, {}, sync::Shared>", Varies::Never, Never, Sync),
     generic("sync::PiMutexGuard<'g, {}, sync::Shared>", Varies::Never, Never, Sync),
 ];
@@ -97,6 +98,7 @@ pub const GENERICS_OF_STD: &[Generic] = &[
     generic("rcu::RcuHashMap<{}, u8>", Varies::Never, Both, Both),
     generic("rcu::RcuHashMap<u8, {}>", Varies::Never, Both, Both),
     generic("rcu::NotCurrent<'g, Box<{}>>", Varies::Never, Both, Sync),
+    generic("trace::DumpIfSlow<{}>", Covariantly, Send, Sync),
     generic("sync::ArcMutexGuard<{}>", Varies::Never, Never, Both),
     generic("sync::ArcMutexGuard<{}, sync::Shared>", Varies::Never, Never, Both),
     generic("sync::Orphaned<sync::ArcMutexGuard<{}>>", Varies::Never, Never, Both),
@@ -158,6 +160,12 @@ pub const PLAIN: &[(&str, bool, bool)] = &[
     ("rcu::Guard", false, false),
     ("rcu::Ticket", true, false),
     ("rcu::Stall", true, true),
+    ("trace::Options<'g>", true, true),
+    ("trace::Site", true, true),
+    ("trace::Span", false, false),
+    ("trace::TaskSpan", true, true),
+    ("trace::Entered<'g>", false, false),
+    ("trace::TraceParent", true, true),
 ];
 
 /// As [`REFUSED`], of the feature `std`.
@@ -198,6 +206,9 @@ pub const REFUSED_OF_STD: &[(&str, &str)] = &[
 
 /// Programs that do not compile, each with the error it has.
 pub const REFUSED: &[(&str, &str)] = &[
+    // A span ends while a thread is in it.
+    ("E0597", "let e; { let s = task_span!(a::b); e = s.enter(); } drop(e);"),
+    ("E0505", "let s = task_span!(a::b); let e = s.enter(); drop(s); drop(e);"),
     // A guard, an iterator or a reference outlives what it borrows.
     ("E0597", "let x; { let l = sync::Mutex::new(1); x = l.lock(); } drop(x);"),
     ("E0597", "let x; { let l = sync::RwLock::new(1); x = l.read(); } drop(x);"),

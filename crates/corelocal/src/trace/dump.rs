@@ -54,7 +54,7 @@ mod to_files {
     use std::path::Path;
     use std::vec::Vec;
 
-    use core::sync::atomic::fence;
+    use core::sync::atomic::{AtomicU64, fence};
 
     use super::*;
     use crate::clock;
@@ -72,9 +72,12 @@ mod to_files {
     /// # Errors
     /// The process records nothing, or the file cannot be written.
     pub fn dump(path: impl AsRef<Path>) -> io::Result<u64> {
+        // Threads may dump to the same path at once: each has a name of its own.
+        static DUMPS: AtomicU64 = AtomicU64::new(0);
+        let number = DUMPS.fetch_add(1, Ordering::Relaxed);
         let path = path.as_ref();
         let mut name = std::ffi::OsString::from(path);
-        name.push(std::format!(".{}.part", std::process::id()));
+        name.push(std::format!(".{}.{number}.part", std::process::id()));
         let made = File::create(&name).and_then(|file| {
             let mut writer = io::BufWriter::new(file);
             let len = dump_to(&mut writer)?;

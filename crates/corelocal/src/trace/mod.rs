@@ -175,7 +175,9 @@ pub fn start(options: Options<'_>) -> Result<(), StartError> {
 
 fn start_by(options: Options<'_>, by: By) -> Result<(), StartError> {
     #[cfg(feature = "std")]
-    background::check(&options)?;
+    if memory::Recording::here().is_none() {
+        background::check(&options)?;
+    }
     let made = recorder::start(options, by)?;
     #[cfg(feature = "std")]
     if let Some(recording) = made {

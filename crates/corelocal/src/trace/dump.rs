@@ -149,7 +149,7 @@ mod to_files {
 
     impl Header {
         /// Reads it.
-        pub(in crate::trace) fn read(from: &dyn Source) -> io::Result<Header> {
+        pub(in crate::trace) fn read(from: &(impl Source + ?Sized)) -> io::Result<Header> {
             let mut header = Header { words: [0; HEADER_LEN / 8] };
             let len = from.words(0, &mut header.words)?;
             let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));
@@ -230,7 +230,7 @@ mod to_files {
 
     /// Copies a buffer. Returns the number of words; `None` if it was never begun, or was begun again meanwhile.
     pub(in crate::trace) fn copy(
-        from: &dyn Source,
+        from: &(impl Source + ?Sized),
         at: usize,
         words: &mut [u64; BUFFER_LEN / 8],
     ) -> io::Result<Option<usize>> {

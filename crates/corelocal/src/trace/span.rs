@@ -293,7 +293,7 @@ impl<F: Future> Future for Around<F> {
 }
 
 /// Begins a span of the calling thread, if a recording was [started](crate::trace::start) and the site is on. Returns a
-/// [`Span`](crate::trace::Span), which ends it when it is dropped.
+/// [`Span`], which ends it when it is dropped.
 ///
 /// Name and fields are those of [`event!`](crate::event). Its parent is the span that the thread is in, unless another id
 /// is given.
@@ -315,7 +315,7 @@ macro_rules! span {
     };
 }
 
-/// Begins a span of a task, as [`span!`] does for a thread: returns a [`TaskSpan`](crate::trace::TaskSpan), which is `Send`.
+/// Begins a span of a task, as [`span!`] does for a thread: returns a [`TaskSpan`], which is `Send`.
 ///
 /// ```
 /// let span = corelocal::task_span!(db::query, table = "users");

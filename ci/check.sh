@@ -22,5 +22,14 @@ for program in "${programs[@]}"; do
     grep -qE '^1 file, [1-9][0-9]* sections?: sound$' <<<"$verdict" ||
         fail "no critical sections in $program"
 done
+# The example has a fault, and without it none.
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cc -c -O2 -g examples/counter.c -o "$scratch/counter.o"
+sed 's/lock addq/addq/' examples/counter.c >"$scratch/sound.c"
+cc -c -O2 -g "$scratch/sound.c" -o "$scratch/sound.o"
+verdict=$("$target/debug/corelocal" check "$scratch/counter.o") && fail "examples/counter.c: $verdict"
+grep -q 'error: locked in count' <<<"$verdict" || fail "examples/counter.c: $verdict"
+"${check[@]}" "$scratch/sound.o"
 # Most sections are inlined into programs; the archive has what is left.
 "${check[@]}" "$target/debug/libcorelocal.rlib"

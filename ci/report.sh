@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Main job: `report --quick` writes a report.json that parses and a report.html that a browser
 # shows, as wide as a phone and as a screen, without a word on its console. Screenshots stay in
-# target/ci/ for a human to look at. And what the optimised command is made of: its critical sections, explored.
+# target/ci/ for a human to look at. And what the optimised command is made of: its critical sections, explored, and the
+# malloc that it carries.
 # Needs: cargo and a C linker; jq; chromium for the page.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
@@ -11,7 +12,21 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$out"
 cargo build --release --locked -p corelocal-cli
-cargo build --release --locked -p corelocal-malloc # Else the tables of mallocs have no row of ours.
+# The malloc that it carries: unpacked once, mended if it was changed, and no library of this machine beside libc's.
+command=$target/release/corelocal
+export XDG_CACHE_HOME=$scratch/cache
+malloc=$("$command" malloc-path)
+[[ $malloc == "$scratch"/cache/* ]] || fail "the command carries no malloc: $malloc"
+LD_PRELOAD=$malloc CORELOCAL_MALLOC=stats true 2>"$scratch/stats"
+[ -s "$scratch/stats" ] || fail "no statistics of the malloc that the command carries"
+made=$(stat -c %i "$malloc")
+[ "$("$command" malloc-path)" = "$malloc" ] && [ "$(stat -c %i "$malloc")" = "$made" ] || fail "$malloc is unpacked twice"
+echo changed >>"$malloc"
+"$command" run -- true 2>"$scratch/run" || fail "$(<"$scratch/run")"
+grep -qF "$malloc" "$scratch/run" || fail "run does not say which library it uses: $(<"$scratch/run")"
+! tail -c 8 "$malloc" | grep -q changed || fail "a changed library is used"
+needed=$(ldd "$command")
+! grep -E 'nsync|absl|urcu|rseq|lttng' <<<"$needed" || fail "the command needs a rival's library to start"
 # Optimised, sections are inlined into more places, and share registers that they do not share elsewhere.
 "$target/release/corelocal" lab explore rseq >"$scratch/sections" || fail "$(<"$scratch/sections")"
 (cd "$scratch" && "$target/release/corelocal" report --quick)

@@ -38,6 +38,8 @@ pub enum Command {
     Heap(HeapArgs),
     /// Run a program with another malloc, and show its time and memory, also beside other mallocs
     Run(RunArgs),
+    /// Print the path of corelocal's malloc, for LD_PRELOAD
+    MallocPath,
     /// Record events of a program, and show recordings of the library's tracer
     Trace(TraceArgs),
     /// Show the clock's back-ends (cost, agreement, drift), or a published clock
@@ -72,6 +74,12 @@ pub struct ReportArgs {
     /// Short rounds: about half a minute in total
     #[arg(long)]
     pub quick: bool,
+    /// Measure for about so many minutes in total; shorter rounds give wider spreads
+    #[arg(long, value_name = "N", conflicts_with = "quick", value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub minutes: Option<u32>,
+    /// Only these tables, with commas between them; `bench --list` shows their names
+    #[arg(long, value_name = "TABLES", value_delimiter = ',')]
+    pub only: Vec<String>,
     /// The file for the page
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     pub html: PathBuf,

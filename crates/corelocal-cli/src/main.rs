@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         cli::Command::Heap(args) => heap::run(&args),
         cli::Command::Clockd(args) => clockd::run(&args),
         cli::Command::Run(args) => run::run(&args),
+        cli::Command::MallocPath => mallocs::print_path(),
         cli::Command::Trace(args) => trace::run(&args),
         cli::Command::ClockObserver(args) => clock::observe(&args),
         cli::Command::Victim(args) => torture::victim(&args),

@@ -19,8 +19,8 @@ use crate::bench::{Context, Table, child};
 use crate::cli::{BenchArgs, ChildArgs, ReportArgs};
 use crate::doctor;
 use crate::machine::{self, Counts};
-use crate::mallocs::build;
 use crate::output::{self, complain, path_line};
+use crate::process::signals;
 use crate::report::schema::{Machine, Report, SCHEMA_VERSION};
 use crate::report::{self, compare, term};
 use crate::tables;
@@ -36,9 +36,15 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         html: Some(&args.html),
         compare: args.compare.as_deref(),
     };
-    let chosen: Vec<&dyn Table> =
-        tables::all().iter().copied().filter(|table| table.in_report(args.quick)).collect();
-    measure(&chosen, Rounds { quick: args.quick, long: false }, &outputs)
+    let Ok(mut chosen) = choose(&args.only) else { return Ok(ExitCode::from(2)) };
+    if args.only.is_empty() {
+        chosen = tables::all().to_vec();
+        chosen.retain(|table| table.in_report(args.quick));
+    }
+    if !outputs.may_be_written() {
+        return Ok(ExitCode::FAILURE);
+    }
+    measure(&chosen, Rounds { quick: args.quick, long: false, minutes: args.minutes }, &outputs)
 }
 
 /// `corelocal bench`.
@@ -46,22 +52,25 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     if args.list {
         return output::finish(list(), ExitCode::SUCCESS);
     }
-    let mut chosen = Vec::new();
-    for name in &args.names {
-        match tables::find(name) {
-            Ok(table) if chosen.iter().all(|known: &&dyn Table| known.id() != table.id()) => {
-                chosen.push(table);
-            }
-            Ok(_) => {}
-            Err(unknown) => {
-                complain(unknown);
-                return Ok(ExitCode::from(2));
-            }
-        }
-    }
+    let Ok(chosen) = choose(&args.names) else { return Ok(ExitCode::from(2)) };
     let outputs =
         Outputs { json: args.json.as_deref(), html: None, compare: args.compare.as_deref() };
-    measure(&chosen, Rounds { quick: args.quick, long: args.long }, &outputs)
+    if !outputs.may_be_written() {
+        return Ok(ExitCode::FAILURE);
+    }
+    measure(&chosen, Rounds { quick: args.quick, long: args.long, minutes: None }, &outputs)
+}
+
+/// The tables of these names, each once. An unknown name is reported.
+fn choose(names: &[String]) -> Result<Vec<&'static dyn Table>, tables::UnknownTable> {
+    let mut chosen: Vec<&dyn Table> = Vec::new();
+    for name in names {
+        let table = tables::find(name).inspect_err(|unknown| complain(unknown))?;
+        if chosen.iter().all(|known| known.id() != table.id()) {
+            chosen.push(table);
+        }
+    }
+    Ok(chosen)
 }
 
 /// The hidden command: one line of JSON on standard output.
@@ -78,21 +87,31 @@ struct Outputs<'a> {
 }
 
 impl Outputs<'_> {
-    fn any_file(&self) -> bool {
-        self.json.is_some() || self.html.is_some()
+    /// Tried before minutes are spent on figures. What cannot be written is reported.
+    fn may_be_written(&self) -> bool {
+        let problems: Vec<String> =
+            self.files().filter_map(|path| report::may_write(path).err()).collect();
+        problems.iter().for_each(complain);
+        problems.is_empty()
+    }
+
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        self.json.into_iter().chain(self.html)
     }
 }
 
-/// How long the rounds are; full if neither.
+/// How long the rounds are; full if none is given.
 #[derive(Clone, Copy)]
 struct Rounds {
     quick: bool,
     long: bool,
+    minutes: Option<u32>,
 }
 
 impl Rounds {
-    fn plan(self) -> Plan {
+    fn plan(self, tables: usize) -> Plan {
         match self {
+            Rounds { minutes: Some(minutes), .. } => Plan::within(minutes, tables),
             Rounds { quick: true, .. } => Plan::QUICK,
             Rounds { long: true, .. } => Plan::LONG,
             _ => Plan::FULL,
@@ -117,21 +136,26 @@ fn measure(
         }
     };
 
-    if chosen.iter().any(|table| table.id().starts_with("malloc")) {
-        build::ours_if_missing();
-    }
     let width = term::width();
     let mut screen = Screen::default();
     screen.show(term::stamp(&machine, width));
     let mut measured = Vec::new();
-    for table in chosen {
-        if screen.lost.is_some() && !outputs.any_file() {
+    signals::note();
+    for (nth, table) in chosen.iter().enumerate() {
+        if screen.lost.is_some() && outputs.files().next().is_none() {
             break;
         }
-        let mut cx = Context::new(rounds.plan(), &machine);
+        let mut cx = Context::new(rounds.plan(chosen.len()), &machine).nth(nth, chosen.len());
         cx.in_report = outputs.html.is_some();
         let result = table.run(&mut cx);
-        cx.progress().finish_and_clear();
+        cx.progress().finish();
+        if signals::came() {
+            complain(format_args!(
+                "interrupted: the table `{}` and those after it are missing",
+                table.id()
+            ));
+            break;
+        }
         match result.with_context(|| format!("the table `{}` was not measured", table.id())) {
             Ok(table) => {
                 screen.show(term::table(&table, width));
@@ -151,6 +175,7 @@ fn measure(
         command: command_line(),
         quick: rounds.quick,
         long: rounds.long,
+        interrupted: signals::came(),
         elapsed_s: began.elapsed().as_secs_f64(),
         machine,
         tables: measured,
@@ -172,7 +197,11 @@ fn measure(
         complain(output::unwritable(&error));
         failed = true;
     }
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(match failed {
+        _ if report.interrupted => ExitCode::from(130),
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
 }
 
 fn stamp() -> Machine {

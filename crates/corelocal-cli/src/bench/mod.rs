@@ -6,7 +6,7 @@
 //!   bench/mod.rs    Table, Context, Contest (the list of contestants)
 //!   bench/engine.rs rounds: everybody, once, in changing order, again and again
 //!   loops | threads | child      the three kinds of contestant
-//!   stats | noise | affinity     medians, disturbance, pinning
+//!   stats | noise | affinity | progress     medians, disturbance, pinning, progress
 //! ```
 //!
 //! Invariants:
@@ -20,13 +20,13 @@ pub mod child;
 pub mod engine;
 pub mod loops;
 pub mod noise;
+pub mod progress;
 pub mod stats;
 pub mod threads;
 
-use indicatif::{ProgressBar, ProgressStyle};
-
 use crate::report::schema::{self, Better, Machine, Noise, Published, Row, Source};
 use engine::Plan;
+use progress::Progress;
 
 /// One table of the report.
 pub trait Table: Sync {
@@ -64,20 +64,23 @@ pub struct Context<'a> {
     pub machine: &'a Machine,
     /// Whether it is one of all tables of a report, and is to be short if it would take minutes.
     pub in_report: bool,
-    progress: ProgressBar,
+    progress: Progress,
 }
 
 impl<'a> Context<'a> {
-    /// Progress is drawn on standard error, and only when that is a terminal.
+    /// For one table, without lines of progress.
     pub fn new(plan: Plan, machine: &'a Machine) -> Self {
-        let style = ProgressStyle::with_template("  {bar:24} {percent:>3}%  {wide_msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
-        let progress = ProgressBar::no_length().with_style(style);
-        Self { plan, machine, in_report: false, progress }
+        Self { plan, machine, in_report: false, progress: Progress::new(String::new()) }
     }
 
-    /// The bar; a table that measures by its own means advances it itself.
-    pub fn progress(&self) -> &ProgressBar {
+    /// For this table of so many.
+    pub fn nth(mut self, nth: usize, of: usize) -> Self {
+        self.progress = Progress::new(format!("table {} of {of}", nth + 1));
+        self
+    }
+
+    /// A table that measures by its own means advances it itself.
+    pub fn progress(&self) -> &Progress {
         &self.progress
     }
 }
@@ -113,7 +116,8 @@ impl<B> Contest<B> {
                 x_label: None,
                 x_names: Vec::new(),
                 baseline: None,
-                headline: None,
+                tile: None,
+                is_sized: false,
                 rows: Vec::new(),
                 notes: Vec::new(),
                 noise: Noise::default(),
@@ -144,9 +148,11 @@ impl<B> Contest<B> {
         self
     }
 
-    /// Id of our row that does what the baseline does, where others of ours do something else.
-    pub fn headline(mut self, row: &str) -> Self {
-        self.table.headline = Some(row.to_owned());
+    /// What a report shows first of this table: our row beside the first of these others that was measured.
+    pub fn tile(mut self, title: &str, ours: &str, versus: &[&str]) -> Self {
+        let versus = versus.iter().map(|&row| row.to_owned()).collect();
+        self.table.tile =
+            Some(schema::Tile { title: title.to_owned(), ours: ours.to_owned(), versus });
         self
     }
 
@@ -168,6 +174,12 @@ impl<B> Contest<B> {
     /// Of all things that have names, these numbers alone.
     pub fn only(mut self, numbers: &[usize]) -> Self {
         self.xs.retain(|x| numbers.contains(&(*x as usize)));
+        self
+    }
+
+    /// The load is sized for the machine: its figures are compared by their ratios only.
+    pub fn sized(mut self) -> Self {
+        self.table.is_sized = true;
         self
     }
 

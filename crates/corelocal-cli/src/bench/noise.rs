@@ -139,6 +139,37 @@ fn cpu_time(usage: &libc::rusage) -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
+/// Whether other programs or guests disturbed a measurement.
+pub fn is_disturbed(noise: &Noise) -> bool {
+    advice(noise).is_some()
+}
+
+/// Whether one was disturbed less than another.
+pub fn is_quieter(noise: &Noise, than: &Noise) -> bool {
+    let amount = |noise: &Noise| {
+        let shares =
+            noise.steal.unwrap_or(0.0) / STEAL_LIMIT + noise.others.unwrap_or(0.0) / OTHERS_LIMIT;
+        shares + noise.involuntary_per_s / SWITCH_LIMIT
+    };
+    amount(noise) < amount(than)
+}
+
+/// That of measurements after each other.
+pub fn of_all(noises: &[Noise]) -> Noise {
+    let wall_s: f64 = noises.iter().map(|noise| noise.wall_s).sum();
+    let mean = |value: &dyn Fn(&Noise) -> Option<f64>| {
+        let weighted = noises.iter().map(|noise| Some(value(noise)? * noise.wall_s));
+        Some(weighted.sum::<Option<f64>>()? / wall_s).filter(|mean| mean.is_finite())
+    };
+    Noise {
+        wall_s,
+        steal: mean(&|noise| noise.steal),
+        others: mean(&|noise| noise.others),
+        involuntary_per_s: mean(&|noise| Some(noise.involuntary_per_s)).unwrap_or(0.0),
+        pinned: noises.first().and_then(|noise| noise.pinned),
+    }
+}
+
 /// What is wrong and what to do; `None` when the machine was quiet enough.
 pub fn advice(noise: &Noise) -> Option<String> {
     let mut parts = Vec::new();
@@ -227,6 +258,17 @@ mod tests {
         let noisy = Noise { involuntary_per_s: 400.0, pinned: Some(3), ..quiet };
         let switched = advice(&noisy).unwrap();
         assert!(switched.contains("400 times") && switched.contains("cpu 3"), "{switched}");
+    }
+
+    #[test]
+    fn means_weigh_the_time() {
+        let noise =
+            |wall_s: f64, steal: f64| Noise { wall_s, steal: Some(steal), ..Noise::default() };
+        let all = of_all(&[noise(1.0, 0.4), noise(3.0, 0.0)]);
+        assert_eq!((all.wall_s, all.steal, all.others), (4.0, Some(0.1), None));
+        assert_eq!(of_all(&[]).steal, None);
+        assert!(is_quieter(&noise(1.0, 0.1), &noise(9.0, 0.2)));
+        assert!(is_disturbed(&noise(1.0, 0.1)) && !is_disturbed(&noise(1.0, 0.01)));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 
-use super::{CAN_ASK, Malloc, elf};
+use super::{CAN_ASK, Malloc, carried, elf};
 use crate::bench::child;
 use crate::output::{one_line, path_line};
 
@@ -23,7 +23,7 @@ pub const VARIABLE: &str = "CORELOCAL_MALLOC_LIBRARY";
 /// The variable that names more libraries to measure, with colons between.
 pub const MORE: &str = "CORELOCAL_MALLOCS";
 /// The library's name.
-const OURS: &str = "libcorelocal_malloc.so";
+pub const OURS: &str = "libcorelocal_malloc.so";
 const BUILD: &str = "cargo build --release -p corelocal-malloc";
 
 /// The child process that tells where its malloc is.
@@ -163,19 +163,21 @@ pub fn named(name: &str) -> anyhow::Result<Malloc> {
     }
 }
 
-/// The one of corelocal.
+/// The one of corelocal: the file that [`VARIABLE`] names, else the one that this command carries. A debug build carries
+/// none, and takes the one that cargo made beside it.
 ///
 /// # Errors
-/// When its library is not there: how to build it.
+/// When there is none, or it cannot be unpacked or preloaded: what to do.
 pub fn ours() -> anyhow::Result<Malloc> {
     let library = match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         Some(path) => given(Path::new(&path)).with_context(|| format!("in {VARIABLE}"))?,
+        None if carried::is_there() => checked(&carried::unpacked()?)?,
         None => {
-            let places = ["", "deps", "../lib", "../lib/corelocal"];
-            let found = beside_this_program(&places, OURS).with_context(|| {
+            let found = beside_this_program(&["", "deps"], OURS).with_context(|| {
                 format!(
-                    "there is no {OURS} beside this program: `{BUILD}` builds it, in target/release/; or set \
-                     {VARIABLE} to its path"
+                    "this command carries no malloc ({}), and there is no {OURS} beside it: `{BUILD}` builds one, in \
+                     target/release/; set {VARIABLE} to its path",
+                    carried::WHY_NOT
                 )
             })?;
             checked(&found)?

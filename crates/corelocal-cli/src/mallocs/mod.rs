@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   library.rs  which there are: the dynamic loader is asked
-//!   build.rs    ours is made where it is missing
+//!   carried.rs  ours, which this command has inside
 //!   elf.rs      what a file is, as far as preloading depends on it
 //!   symbols.rs  whether a program brings a malloc itself
 //!   preloaded.rs  a malloc that `LD_PRELOAD` holds already is not libc's
@@ -14,7 +14,7 @@
 //!   Nothing is concluded from names of files.
 //! - No malloc but libc's is ever loaded into this process.
 
-pub mod build;
+pub mod carried;
 pub mod elf;
 pub mod library;
 pub mod preloaded;
@@ -24,6 +24,15 @@ pub mod symbols;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::output;
+
+/// `corelocal malloc-path`.
+pub fn print_path() -> anyhow::Result<ExitCode> {
+    let path = library::ours()?.alone();
+    output::finish(format_args!("{path}\n"), ExitCode::SUCCESS)
+}
 
 /// A malloc that programs can be given.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,6 +9,10 @@ use std::collections::BTreeSet;
 
 use super::figures::{NONE, align, figure, ratio, spread};
 use super::schema::{Point, Published, Row, Table};
+use super::tiles::Outcome;
+
+/// Behind a figure that was measured while the machine was disturbed.
+pub const DISTURBED: &str = "~";
 
 /// One column of figures.
 pub struct Column {
@@ -16,6 +20,8 @@ pub struct Column {
     pub heading: String,
     /// One for each row.
     pub cells: Vec<String>,
+    /// For ratios, what those of our rows mean.
+    outcomes: Vec<Option<Outcome>>,
 }
 
 impl Column {
@@ -23,8 +29,44 @@ impl Column {
         let cell = |row| text(row).unwrap_or_else(|| NONE.to_owned());
         let mut cells: Vec<String> = table.rows.iter().map(cell).collect();
         align(&mut cells);
-        Self { heading, cells }
+        Self { heading, cells, outcomes: Vec::new() }
     }
+
+    /// Of the ratios at one `x`.
+    fn of_ratios(heading: String, table: &Table, x: Option<f64>) -> Self {
+        let point = |row: &'_ Row| row.points.iter().position(|point| point.x == x);
+        let at = |row: &Row| point(row).and_then(|nth| row.points[nth].ratio);
+        let base = table.rows.iter().find(|row| Some(&row.id) == table.baseline.as_ref());
+        let stat = |row: &Row| point(row).map(|nth| row.points[nth].stat);
+        let base = base.and_then(stat);
+        let outcome = |row: &Row| {
+            let judged = at(row).filter(|_| row.ours);
+            judged.map(|ratio| Outcome::of(ratio, stat(row).as_ref(), base.as_ref()))
+        };
+        let outcomes = table.rows.iter().map(outcome).collect();
+        Self { outcomes, ..Self::new(heading, table, |row| at(row).map(ratio)) }
+    }
+
+    /// What a ratio of one of our rows means.
+    pub fn outcome(&self, row: usize) -> Option<Outcome> {
+        self.outcomes.get(row).copied().flatten()
+    }
+
+    /// A cell's class in the style sheet.
+    pub fn class(&self, row: usize) -> String {
+        let outcome = self.outcome(row).map_or("", Outcome::class);
+        format!("number {outcome}").trim_end().to_owned()
+    }
+}
+
+/// A point's median, with a mark if the machine was disturbed.
+pub fn median(point: &Point) -> Option<String> {
+    Some(marked(point, figure(point.stat.median)))
+}
+
+/// The same, marked like it.
+pub fn marked(point: &Point, figure: String) -> String {
+    if point.disturbed { figure + DISTURBED } else { figure }
 }
 
 /// Median, spread, ratio and other units of a table with one point to a row.
@@ -33,11 +75,11 @@ pub fn single(table: &Table) -> Vec<Column> {
         Column::new(heading.to_owned(), table, |row| text(row.points.first()?))
     };
     let mut columns = vec![
-        column(&format!("median {}", table.unit), &|p| Some(figure(p.stat.median))),
+        column(&format!("median {}", table.unit), &median),
         spread_column("q1–q3".to_owned(), table, None),
     ];
     if table.baseline.is_some() {
-        columns.push(column("ratio", &|p| p.ratio.map(ratio)));
+        columns.push(Column::of_ratios("ratio".to_owned(), table, None));
     }
     for extra in extras(table) {
         columns.push(column(extra, &|p| Some(figure(p.extra.get(extra)?.median))));
@@ -49,12 +91,20 @@ pub fn single(table: &Table) -> Vec<Column> {
 fn spread_column(heading: String, table: &Table, x: Option<f64>) -> Column {
     let cell = |row: &Row| row.points.iter().find(|p| p.x == x).map(|p| spread(&p.stat));
     let cells = table.rows.iter().map(|row| cell(row).unwrap_or_else(|| NONE.to_owned()));
-    Column { heading, cells: cells.collect() }
+    Column { heading, cells: cells.collect(), outcomes: Vec::new() }
 }
 
 /// The quartiles of a scaling table, one column for each `x`.
 pub fn spreads(table: &Table) -> Vec<Column> {
     x_values(table).iter().map(|&x| spread_column(figure(x), table, Some(x))).collect()
+}
+
+/// For each row of a scaling table the widest quartile range, in percent of its median.
+pub fn widest_spread(table: &Table) -> Column {
+    let range = |point: &Point| 100.0 * (point.stat.q3 - point.stat.q1) / point.stat.median;
+    let widest =
+        |row: &Row| row.points.iter().map(range).filter(|x| x.is_finite()).reduce(f64::max);
+    Column::new("spread".to_owned(), table, |row| widest(row).map(|range| format!("{range:.0}%")))
 }
 
 /// One column for each `x` of a scaling table.
@@ -69,8 +119,12 @@ pub fn scaling(table: &Table, text: &dyn Fn(&Point) -> Option<String>) -> Vec<Co
 pub fn last_ratio(table: &Table) -> Option<(String, Column)> {
     table.baseline.as_ref()?;
     let x = *x_values(table).last()?;
-    let at_x = |row: &Row| row.points.iter().find(|p| p.x == Some(x))?.ratio.map(ratio);
-    Some((figure(x), Column::new("ratio".to_owned(), table, at_x)))
+    Some((figure(x), Column::of_ratios("ratio".to_owned(), table, Some(x))))
+}
+
+/// The ratios of a scaling table, one column for each `x`.
+pub fn ratios(table: &Table) -> Vec<Column> {
+    x_values(table).iter().map(|&x| Column::of_ratios(figure(x), table, Some(x))).collect()
 }
 
 /// For each row the figures published for it, one to a line; `None` when no row has any. The

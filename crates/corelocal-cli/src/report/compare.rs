@@ -3,8 +3,9 @@
 //! Invariants:
 //! - Points meet by `(table id, unit, row id, x)`; a point that only one report has is listed,
 //!   never dropped in silence.
-//! - A change counts only when it is larger than both reports' quartile ranges together and at
-//!   least [`SMALLEST_CHANGE`]: run-to-run differences below that mean nothing.
+//! - A change counts only where neither machine was disturbed, the quartiles of each report lie outside of the other's
+//!   rounds but outliers, and the medians differ by [`SMALLEST_CHANGE`] and by both quartile ranges together.
+//! - A load that was sized for the machine is compared by its ratios to the baseline.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -15,7 +16,7 @@ use serde_json::Value;
 
 use crate::output::path_line;
 
-use super::schema::{Better, Report, Row, SCHEMA_VERSION, Stat, Table};
+use super::schema::{Better, Point, Report, Row, SCHEMA_VERSION, Stat, Table};
 use super::stamp::{self, Difference};
 
 /// The share of the old median below which a change is always noise.
@@ -184,9 +185,9 @@ pub fn compare(old: &Report, new: &Report) -> Comparison {
     for table in &new.tables {
         let before = counterpart(old, table);
         let changes: Vec<Change> = points(table)
-            .filter_map(|(row, x, stat)| {
-                let was = find(before?, &row.id, x)?;
-                Some(change(table, row, x, was, stat))
+            .filter_map(|(row, point)| {
+                let was = find(before?, &row.id, point.x)?;
+                Some(change(table, row, was, point))
             })
             .collect();
         if !changes.is_empty() {
@@ -231,12 +232,12 @@ fn only_in(report: &Report, other: &Report) -> Vec<String> {
     missing
 }
 
-fn points(table: &Table) -> impl Iterator<Item = (&Row, Option<f64>, &Stat)> {
-    table.rows.iter().flat_map(|row| row.points.iter().map(move |p| (row, p.x, &p.stat)))
+fn points(table: &Table) -> impl Iterator<Item = (&Row, &Point)> {
+    table.rows.iter().flat_map(|row| row.points.iter().map(move |point| (row, point)))
 }
 
-fn find<'a>(table: &'a Table, row: &str, x: Option<f64>) -> Option<&'a Stat> {
-    points(table).find(|(r, px, _)| r.id == row && *px == x).map(|(_, _, stat)| stat)
+fn find<'a>(table: &'a Table, row: &str, x: Option<f64>) -> Option<&'a Point> {
+    points(table).find(|(r, point)| r.id == row && point.x == x).map(|(_, point)| point)
 }
 
 fn label(table: &Table, row: &Row, x: Option<f64>) -> String {
@@ -248,23 +249,59 @@ fn label(table: &Table, row: &Row, x: Option<f64>) -> String {
     }
 }
 
-fn change(table: &Table, row: &Row, x: Option<f64>, old: &Stat, new: &Stat) -> Change {
+fn change(table: &Table, row: &Row, was: &Point, is: &Point) -> Change {
+    let (old, new, better) = match (was.ratio, is.ratio) {
+        // A ratio has no spread of its own: it has that of the figures.
+        (Some(then), Some(now)) if table.is_sized => {
+            (scaled(&was.stat, then), scaled(&is.stat, now), Better::Higher)
+        }
+        _ => (was.stat, is.stat, table.better),
+    };
     let difference = new.median - old.median;
+    let verdict = if was.disturbed || is.disturbed || (table.is_sized && is.ratio.is_none()) {
+        Verdict::Noise
+    } else {
+        verdict(better, &old, &new)
+    };
     Change {
-        label: label(table, row, x),
+        label: label(table, row, is.x),
         old: old.median,
         new: new.median,
         percent: (old.median != 0.0).then(|| 100.0 * difference / old.median.abs()),
-        verdict: verdict(table.better, old, new),
+        verdict,
     }
 }
 
+/// The same spread around another median.
+fn scaled(stat: &Stat, median: f64) -> Stat {
+    let times = |value: f64| value * median / stat.median;
+    Stat {
+        median,
+        q1: times(stat.q1),
+        q3: times(stat.q3),
+        min: times(stat.min),
+        max: times(stat.max),
+        n: stat.n,
+    }
+}
+
+/// Where rounds lie that are no outliers (Tukey, Exploratory Data Analysis, 1977).
+fn fences(stat: &Stat) -> (f64, f64) {
+    let reach = 1.5 * (stat.q3 - stat.q1);
+    ((stat.q1 - reach).max(stat.min), (stat.q3 + reach).min(stat.max))
+}
+
 /// Judges one point: see the invariants above.
-fn verdict(better: Better, old: &Stat, new: &Stat) -> Verdict {
+pub fn verdict(better: Better, old: &Stat, new: &Stat) -> Verdict {
     let difference = new.median - old.median;
     let spread = (old.q3 - old.q1) + (new.q3 - new.q1);
     let size = difference.abs();
-    if size == 0.0 || size <= spread || size < SMALLEST_CHANGE * old.median.abs() {
+    let is_within = |inner: &Stat, outer: &Stat| {
+        let (low, high) = fences(outer);
+        inner.q1 <= high && low <= inner.q3
+    };
+    let overlaps = is_within(old, new) || is_within(new, old);
+    if size == 0.0 || overlaps || size <= spread || size < SMALLEST_CHANGE * old.median.abs() {
         return Verdict::Noise;
     }
     match (better, difference < 0.0) {

@@ -96,6 +96,34 @@ fn a_vanished_zero_has_no_percentage() {
 }
 
 #[test]
+fn what_was_disturbed_is_noise() {
+    let (old, mut new) = (a(), b());
+    assert!(compare(&old, &new).count(Verdict::Slower) > 0);
+    let rows = new.tables.iter_mut().flat_map(|table| &mut table.rows);
+    rows.flat_map(|row| &mut row.points).for_each(|point| point.disturbed = true);
+    let found = compare(&old, &new);
+    assert_eq!([Verdict::Faster, Verdict::Slower].map(|verdict| found.count(verdict)), [0, 0]);
+}
+
+#[test]
+fn a_load_that_is_sized_for_the_machine_is_compared_by_ratios() {
+    let (mut old, mut new) = (a(), a());
+    for table in old.tables.iter_mut().chain(&mut new.tables) {
+        table.is_sized = true;
+    }
+    // Another load: all figures are twice as large, and their ratios the same.
+    for point in new.tables.iter_mut().flat_map(|t| &mut t.rows).flat_map(|r| &mut r.points) {
+        let Stat { median, q1, q3, min, max, .. } = &mut point.stat;
+        [median, q1, q3, min, max].into_iter().for_each(|value| *value *= 2.0);
+    }
+    let found = compare(&old, &new);
+    assert_eq!([Verdict::Faster, Verdict::Slower].map(|verdict| found.count(verdict)), [0, 0]);
+    let row = new.tables[0].rows.iter_mut().find(|row| row.ours).unwrap();
+    row.points[0].ratio = row.points[0].ratio.map(|ratio| 2.0 * ratio);
+    assert_eq!(compare(&old, &new).count(Verdict::Faster), 1);
+}
+
+#[test]
 fn every_damage_has_its_sentence() {
     let whole = include_bytes!("../../tests/fixtures/report-a.json");
     let newer = br#"{"schema": 9, "version": "4.2.0", "tables": []}"#;
@@ -106,7 +134,7 @@ fn every_damage_has_its_sentence() {
         (&[0xff, 0x00, 0xfe], "not JSON"),
         (b"[1, 2]", "not a corelocal report"),
         (br#"{"schema": "one", "tables": []}"#, "not a corelocal report"),
-        (newer, "corelocal 4.2.0 wrote it with report schema 9, and this program reads up to 1"),
+        (newer, "corelocal 4.2.0 wrote it with report schema 9, and this program reads up to 2"),
         (br#"{"schema": 1, "tables": []}"#, "damaged corelocal report (missing field `version`)"),
     ];
     for (bytes, expected) in cases {

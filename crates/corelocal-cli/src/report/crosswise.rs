@@ -61,7 +61,7 @@ fn block(matrix: &Matrix, columns: &[&Contestant], width: usize) -> String {
         let mut cells = vec![Cell::new(name)];
         cells.extend(columns.iter().map(|column| {
             let cell = Cell::new(&column.cells[nth]).set_alignment(CellAlignment::Right);
-            if column.ours { cell.add_attribute(Attribute::Bold).fg(Color::Green) } else { cell }
+            if column.ours { cell.add_attribute(Attribute::Bold).fg(Color::Cyan) } else { cell }
         }));
         if matrix.is_mean(nth) {
             cells = cells.into_iter().map(|cell| cell.add_attribute(Attribute::Bold)).collect();

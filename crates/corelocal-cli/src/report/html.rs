@@ -8,12 +8,12 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::columns::{self, Column};
-use super::compare::{Change, Comparison, SMALLEST_CHANGE, Verdict};
-use super::figures::{NONE, figure, percent, ratio};
-use super::headline::{Headline, headlines};
+use super::columns::{self, Column, DISTURBED};
+use super::compare::{Change, Comparison, Verdict};
+use super::figures::{NONE, figure, percent, ratio, spread};
 use super::matrix::{self, Matrix};
 use super::schema::{Better, Machine, Report, Row, Table};
+use super::tiles::{Outcome, Side, Tile, tiles};
 use super::{bars, curves, stamp};
 use crate::bench::noise;
 
@@ -32,7 +32,7 @@ pub fn page(report: &Report, comparison: Option<&Comparison>) -> anyhow::Result<
     let body = html! {
         (header(report))
         main {
-            (headline_section(report))
+            (tile_section(report))
             (machine(&report.machine))
             @for table in tables { (table) }
             @if let Some(comparison) = comparison { (compared(comparison)) }
@@ -70,12 +70,41 @@ fn header(report: &Report) -> Markup {
     html! {
         header {
             p.brand { "corelocal " (report.version) }
-            h1 { "What core-local data saves on this machine" }
+            h1 { "How fast corelocal is on this machine" }
             p.about {
                 (report.machine.cpu_model) " · Linux " (report.machine.kernel) " · "
                 time datetime=(report.created) { (day(&report.created)) }
                 @if report.quick { " · short rounds (--quick): expect wider spreads" }
             }
+            @if let Some(remark) = disturbed(report) { p.noise { b { "Disturbed. " } (remark) } }
+        }
+    }
+}
+
+/// What the page's head says if the machine was disturbed.
+fn disturbed(report: &Report) -> Option<String> {
+    let tables =
+        report.tables.iter().filter(|table| table.rows.iter().any(|row| table.is_disturbed(row)));
+    let titles: Vec<&str> = tables.map(|table| table.title.as_str()).collect();
+    let all = report.tables.len();
+    (!titles.is_empty()).then(|| {
+        format!(
+            "Other programs or guests used the cpus while {} of {all} tables were measured, also when they were measured \
+             again. Their figures have the mark {DISTURBED}, and may be wrong: {}.",
+            titles.len(),
+            titles.join(", ")
+        )
+    })
+}
+
+fn tile_section(report: &Report) -> Markup {
+    let tiles = tiles(report);
+    html! {
+        @if !tiles.is_empty() {
+            section.tiles aria-label="Results" { @for each in &tiles { (tile(each)) } }
+        }
+        details.contents {
+            summary { "All " (report.tables.len()) " tables" }
             nav aria-label="Tables" {
                 @for table in &report.tables { a href={ "#table-" (table.id) } { (table.title) } }
             }
@@ -83,38 +112,25 @@ fn header(report: &Report) -> Markup {
     }
 }
 
-fn headline_section(report: &Report) -> Markup {
-    let headlines = headlines(report);
+fn tile(tile: &Tile) -> Markup {
+    let unit = &tile.table.unit;
+    let side = |side: &Side| {
+        let range = side.spread.map(|stat| format!(" ({})", spread(&stat))).unwrap_or_default();
+        format!("{} {unit}{range}", figure(side.median))
+    };
+    let (factor, verb, not) = match tile.outcome {
+        Outcome::Equal => ("as fast".to_owned(), "as", "beside"),
+        Outcome::Better => (ratio(tile.factor), "as fast as", "not"),
+        Outcome::Worse => (ratio(1.0 / tile.factor), "the time of", "not"),
+    };
     html! {
-        @if !headlines.is_empty() {
-            section.tiles aria-label="Headline figures" {
-                @for headline in &headlines { (tile(headline)) }
-            }
-        }
-    }
-}
-
-fn tile(headline: &Headline) -> Markup {
-    let Headline { table, ours, point, baseline: (base, base_point), .. } = headline;
-    // Some baselines are a floor that nothing can beat: reaching it is the point.
-    let equal = (headline.ratio - 1.0).abs() < SMALLEST_CHANGE;
-    let (instead_of, not) =
-        if equal { (" costs as much as ", "beside") } else { (" instead of ", "not") };
-    html! {
-        article.tile {
-            h2 { (table.title) }
-            p.big { (ratio(headline.ratio)) }
-            p {
-                b { (ours.label) } (instead_of) (base.label) ": "
-                (figure(point.stat.median)) " " (table.unit) ", " (not) " "
-                (figure(base_point.stat.median)) " " (table.unit)
-                @if let (Some(x), Some(label)) = (point.x, &table.x_label) {
-                    ", with " (label) " = " (figure(x))
-                }
-                "."
-            }
-            @if let (Some((x, ratio_there)), Some(label)) = (headline.at_largest, &table.x_label) {
-                p.muted { (ratio(ratio_there)) " with " (label) " = " (figure(x)) "." }
+        a.tile.(tile.outcome.class()) href={ "#table-" (tile.table.id) } {
+            h2 { (tile.title) }
+            p.big { (factor) @if tile.is_disturbed { span.mark { " " (DISTURBED) } } }
+            p { (verb) " " b { (tile.versus.row.label) } }
+            p.muted {
+                (tile.ours.row.label) ": " (side(&tile.ours)) ", " (not) " " (side(&tile.versus))
+                @if let Some(place) = &tile.place { "; " (place) }
             }
         }
     }
@@ -194,12 +210,12 @@ fn figures(table: &Table) -> Markup {
         return html! { @for matrix in matrix::matrices(table) { (crosswise(table, &matrix)) } };
     }
     let by = |what: &str| format!("{what} by {x_label}");
-    let medians = columns::scaling(table, &|p| Some(figure(p.stat.median)));
+    let medians = columns::scaling(table, &columns::median);
     html! {
         (grid(table, &by(&format!("Median {}", table.unit)), &medians, columns::published(table)))
         (grid(table, &by("First to third quartile"), &columns::spreads(table), None))
         @if let Some(base) = baseline(table) {
-            @let ratios = columns::scaling(table, &|p| p.ratio.map(ratio));
+            @let ratios = columns::ratios(table);
             (grid(table, &by(&format!("Ratio (times better than {base})")), &ratios, None))
         }
         @for extra in columns::extras(table) {
@@ -229,7 +245,6 @@ fn grid(
     columns: &[Column],
     published: Option<Vec<String>>,
 ) -> Markup {
-    let cells = |row: usize| columns.iter().map(move |column| &column.cells[row]);
     let class = |row: &Row| if row.ours { "ours" } else { "" };
     html! {
         div.scroll tabindex="0" role="group" aria-label={ (table.title) " " (caption) } {
@@ -244,7 +259,7 @@ fn grid(
                     @for (i, row) in table.rows.iter().enumerate() {
                         tr class=(class(row)) {
                             th scope="row" { (row.label) }
-                            @for cell in cells(i) { td.number { (cell) } }
+                            @for column in columns { td class=(column.class(i)) { (column.cells[i]) } }
                             @if let Some(published) = &published { td.published { (published[i]) } }
                         }
                     }
@@ -262,13 +277,17 @@ fn crosswise(table: &Table, matrix: &Matrix) -> Markup {
                 caption { (matrix.caption) }
                 thead { tr {
                     th scope="col" { "" }
-                    @for column in &matrix.columns { th.number scope="col" { (column.heading) } }
+                    @for column in &matrix.columns {
+                        th.number.ours[column.ours] scope="col" { (column.heading) }
+                    }
                 } }
                 tbody {
                     @for (nth, name) in matrix.lines.iter().enumerate() {
-                        tr.ours[matrix.is_mean(nth)] {
+                        tr.mean[matrix.is_mean(nth)] {
                             th scope="row" { (name) }
-                            @for column in &matrix.columns { td.number { (column.cells[nth]) } }
+                            @for column in &matrix.columns {
+                                td.number.ours[column.ours] { (column.cells[nth]) }
+                            }
                         }
                     }
                 }
@@ -347,8 +366,9 @@ fn footer(report: &Report) -> Markup {
         footer {
             p {
                 "Every figure is the median over rounds in which all contestants of a table take "
-                "turns; the whisker and q1–q3 hold the middle half of the rounds. A ratio is the "
-                "median of the rounds' own ratios; above 1 is better than the baseline."
+                "turns; the whisker and q1–q3 hold the middle half of the rounds, as do the ranges in the "
+                "results at the top. A ratio is the median of the rounds' own ratios; above 1 is better than the "
+                "baseline, and green; below 1 is worse, and red; grey is no difference beyond the spread."
             }
             p {
                 "Measured in " (figure(report.elapsed_s)) " s by " code { (report.command) }

@@ -64,7 +64,7 @@ fn text_never_becomes_markup() {
 fn says_what_the_report_says() {
     let page = with_comparison();
     for expected in [
-        "<p class=\"big\">26.4x</p>",
+        "<p class=\"big\">36.6x</p>",
         "gs segment</b> was not measured",
         "logarithmic scale",
         "Xeon E5-2630 v3 at 2.40 GHz, one thread",
@@ -98,13 +98,29 @@ fn an_empty_or_odd_report_still_makes_a_page() {
 }
 
 #[test]
-fn a_floor_that_is_reached_is_not_called_a_saving() {
+fn a_tile_says_whether_ours_is_better() {
     let mut report = a();
-    assert!(!page(&report, None).unwrap().contains("costs as much as"));
-    for row in &mut report.tables[0].rows {
-        row.points.iter_mut().for_each(|point| point.ratio = Some(1.02));
-    }
-    assert!(page(&report, None).unwrap().contains(" costs as much as "));
+    let has = |report: &Report, class: &str| page(report, None).unwrap().contains(class);
+    assert!(has(&report, "class=\"tile better\""));
+    let table = report.tables.iter_mut().find(|table| table.tile.is_some()).unwrap();
+    let tile = table.tile.as_mut().unwrap();
+    (tile.ours, tile.versus) = ("shared".to_owned(), vec!["cpu".to_owned()]);
+    assert!(has(&report, "class=\"tile worse\"") && !has(&report, "class=\"tile better\""));
+    let table = report.tables.iter_mut().find(|table| table.tile.is_some()).unwrap();
+    table.tile.as_mut().unwrap().versus = vec!["shared".to_owned()];
+    assert!(has(&report, "class=\"tile even\"") && has(&report, "<p class=\"big\">as fast</p>"));
+}
+
+#[test]
+fn what_was_disturbed_is_marked() {
+    let mut report = a();
+    assert!(!page(&report, None).unwrap().contains("<b>Disturbed. </b>"));
+    let rows = report.tables.iter_mut().flat_map(|table| &mut table.rows);
+    let points = rows.filter(|row| row.id == "cpu").flat_map(|row| &mut row.points);
+    points.for_each(|point| point.disturbed = true);
+    let page = page(&report, None).unwrap();
+    assert!(page.contains("<b>Disturbed. </b>") && page.contains("1 of 3 tables"));
+    assert!(page.contains("<span class=\"mark\"> ~</span>") && page.contains("~</td>"));
 }
 
 #[test]

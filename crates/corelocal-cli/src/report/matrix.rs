@@ -44,6 +44,9 @@ pub fn matrices(table: &Table) -> Vec<Matrix> {
         &|point| Some(point.stat.median),
         brief,
     )];
+    let range = |point: &Point| Some(100.0 * (point.stat.q3 - point.stat.q1) / point.stat.median);
+    let percent = |value: f64| format!("{value:.0}%");
+    all.push(matrix(table, "quartile range, of the median".to_owned(), &range, percent));
     let base = table.rows.iter().find(|row| Some(&row.id) == table.baseline.as_ref());
     if let Some(base) = base {
         let caption = format!("times better than {}", base.label);
@@ -69,8 +72,8 @@ fn matrix(
     let common: Vec<f64> = xs.iter().filter(has_all).copied().collect();
     let column = |row: &&Row| {
         let figures = xs.iter().map(|&x| at(row, x));
-        let mean = geometric_mean(common.iter().filter_map(|&x| at(row, x)));
-        let cells = figures.chain([mean]).map(|v| v.map_or(NONE.to_owned(), text));
+        let mean_of_all = mean(common.iter().filter_map(|&x| at(row, x)));
+        let cells = figures.chain([mean_of_all]).map(|v| v.map_or(NONE.to_owned(), text));
         let mut cells: Vec<String> = cells.collect();
         align(&mut cells);
         Contestant { heading: row.label.clone(), ours: row.ours, cells }
@@ -84,8 +87,8 @@ fn matrix(
     Matrix { caption, lines, columns: measured.iter().map(column).collect() }
 }
 
-/// `None` of no values.
-fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+/// The geometric mean; `None` of no values.
+pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (count, sum) = values.fold((0, 0.0), |(count, sum), value| (count + 1, sum + value.ln()));
     (count > 0).then(|| (sum / f64::from(count)).exp())
 }
@@ -111,8 +114,8 @@ mod tests {
 
     #[test]
     fn means_by_hand() {
-        assert_eq!(geometric_mean([2.0, 8.0].into_iter()).map(|mean| mean.round()), Some(4.0));
-        assert_eq!(geometric_mean([].into_iter()), None);
+        assert_eq!(mean([2.0, 8.0].into_iter()).map(|mean| mean.round()), Some(4.0));
+        assert_eq!(mean([].into_iter()), None);
     }
 
     #[test]

@@ -11,13 +11,13 @@ mod crosswise;
 pub mod curves;
 pub mod figures;
 pub mod file;
-pub mod headline;
 pub mod html;
 pub mod matrix;
 pub mod scale;
 pub mod schema;
 pub mod stamp;
 pub mod term;
+pub mod tiles;
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// The version written to `report.json`.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// One run of `corelocal report` or `corelocal bench`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub struct Report {
     /// Whether the long rounds of `--long` were.
     #[serde(default)]
     pub long: bool,
+    /// Whether a signal ended the run: some tables are missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
     /// Seconds the whole run took.
     pub elapsed_s: f64,
     /// Where it ran.
@@ -91,9 +94,12 @@ pub struct Table {
     pub x_names: Vec<String>,
     /// Row that ratios refer to.
     pub baseline: Option<String>,
-    /// Our row that answers the baseline's question; `None` where the best one does.
-    #[serde(default)]
-    pub headline: Option<String>,
+    /// The comparison that the page shows first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tile: Option<Tile>,
+    /// Whether the load is sized for the machine, so that reports are compared by ratios.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_sized: bool,
     /// The contestants.
     pub rows: Vec<Row>,
     /// Remarks that belong under the table.
@@ -102,7 +108,23 @@ pub struct Table {
     pub noise: Noise,
 }
 
+/// Which rows a reader would compare, at the largest `x` or over all loads.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Tile {
+    /// What they do, in plain words.
+    pub title: String,
+    /// Our row.
+    pub ours: String,
+    /// What it is compared with: the first of these rows that was measured.
+    pub versus: Vec<String>,
+}
+
 impl Table {
+    /// Whether the machine was disturbed while a point of this row was measured.
+    pub fn is_disturbed(&self, row: &Row) -> bool {
+        row.points.iter().any(|point| point.disturbed)
+    }
+
     /// What `x` is called: its name where it has one.
     pub fn x_name(&self, x: f64) -> String {
         let name = self.x_names.get(x as usize).filter(|_| x >= 0.0 && x.fract() == 0.0);
@@ -162,6 +184,9 @@ pub struct Point {
     pub ratio: Option<f64>,
     /// The same measurement in other units, for example `cycles` or `Mops/s`.
     pub extra: BTreeMap<String, Stat>,
+    /// The machine was disturbed meanwhile, also when it was measured again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disturbed: bool,
 }
 
 /// Median and spread over rounds.

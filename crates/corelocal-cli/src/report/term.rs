@@ -19,8 +19,9 @@ use super::compare::{Change, Comparison, Verdict};
 use super::crosswise::crosswise;
 use super::figures::{NONE, align, brief, figure, percent, wrap};
 use super::matrix;
-use super::schema::{Machine, Source, Table};
+use super::schema::{Machine, Point, Source, Table};
 use super::stamp;
+use super::tiles::Outcome;
 use crate::bench::noise;
 
 /// Stands before our own rows, in a column of its own.
@@ -74,8 +75,11 @@ pub fn table(table: &Table, width: usize) -> String {
             }
         }
         Some(x_label) => {
-            let mut medians = columns::scaling(table, &|p| Some(brief(p.stat.median)));
-            let mut caption = format!("median {} by {x_label}", table.unit);
+            let median = |p: &Point| Some(columns::marked(p, brief(p.stat.median)));
+            let mut medians = columns::scaling(table, &median);
+            let mut caption =
+                format!("median {} by {x_label}; spread: the widest quartile range", table.unit);
+            medians.push(columns::widest_spread(table));
             if let Some((x, column)) = columns::last_ratio(table) {
                 let _ = write!(caption, "; ratio at {x} {x_label}");
                 medians.push(column);
@@ -103,12 +107,18 @@ fn figures(table: &Table, columns: Vec<Column>, width: usize) -> String {
     grid.set_header(header);
     for (i, row) in table.rows.iter().enumerate() {
         let mut cells = vec![Cell::new(if row.ours { OURS } else { "" }), Cell::new(&row.label)];
-        cells.extend(
-            columns.iter().map(|c| Cell::new(&c.cells[i]).set_alignment(CellAlignment::Right)),
-        );
+        cells.extend(columns.iter().map(|c| {
+            let cell = Cell::new(&c.cells[i]).set_alignment(CellAlignment::Right);
+            match c.outcome(i) {
+                Some(Outcome::Better) => cell.fg(Color::Green),
+                Some(Outcome::Worse) => cell.fg(Color::Red),
+                _ => cell,
+            }
+        }));
         if row.ours {
-            let ours = |c: Cell| c.add_attribute(Attribute::Bold).fg(Color::Green);
+            let ours = |c: Cell| c.add_attribute(Attribute::Bold);
             cells = cells.into_iter().map(ours).collect();
+            cells[1] = cells[1].clone().fg(Color::Cyan);
         }
         let published = published.iter().map(|cells| &cells[i]);
         cells.extend(published.map(|text| Cell::new(text).add_attribute(Attribute::Dim)));
@@ -139,6 +149,12 @@ fn remarks(table: &Table, width: usize) -> String {
     }
     if let Some(advice) = noise::advice(&table.noise) {
         remark(WARNING, format!("noise: {advice}"));
+    }
+    if table.rows.iter().any(|row| table.is_disturbed(row)) {
+        remark(
+            WARNING,
+            format!("{}: measured while the machine was disturbed, and again", columns::DISTURBED),
+        );
     }
     if out.is_empty() { out } else { format!("\n{out}") }
 }

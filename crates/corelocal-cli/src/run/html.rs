@@ -70,6 +70,7 @@ fn table(answer: &Answer) -> Markup {
                     @for name in ["time s", "ratio", "user s", "kernel s", "cpu ratio", "peak MiB", "ratio", "final MiB", "hits"] {
                         th.number { (name) }
                     }
+                    th { "beside " (answer.mallocs.first().map_or("", |base| base.label.as_str())) }
                 } }
                 tbody {
                     @for malloc in &answer.mallocs {
@@ -84,6 +85,7 @@ fn table(answer: &Answer) -> Markup {
                             td.number { (times(malloc.peak_ratio)) }
                             td.number { (cell(&malloc.final_kib, 1024.0)) }
                             td.number { (hits(malloc)) }
+                            td { (malloc.verdict.as_deref().unwrap_or_default()) }
                         }
                     }
                 }

@@ -8,13 +8,14 @@
 //! 1. The program is waited for whatever happens to our looks.
 //! 2. Looks are bounded in number: when there are too many, every other one goes.
 
-use std::ffi::OsString;
-use std::io;
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, iter};
 
 use anyhow::anyhow;
 
@@ -80,15 +81,11 @@ pub fn once(
     wanted: Wanted,
 ) -> Result<Run, Refusal> {
     let place = if malloc.ours { Place::new(wanted) } else { None };
+    let modes = place.as_ref().map(|place| place.words(std::env::var_os(MODES)));
+    let exec = Exec::new(program, arguments, preload, modes);
+    let exec = exec.map_err(|error| program.unfit(&error))?;
     let mut command = Command::new(&program.path);
-    command.arg0(&program.name).args(arguments).stdin(stdin);
-    match preload {
-        Some(value) => command.env("LD_PRELOAD", value),
-        None => command.env_remove("LD_PRELOAD"),
-    };
-    if let Some(place) = &place {
-        command.env(MODES, place.words(std::env::var_os(MODES)));
-    }
+    command.stdin(stdin);
     match output {
         Output::AsOurs => {}
         Output::ToError => {
@@ -99,8 +96,9 @@ pub fn once(
         }
     }
     ignored_signals::give_to(&mut command);
-    // Until it has become the program, the child may be in our memory.
-    let of_ours = Process::This.peak();
+    // SAFETY: between fork and exec it makes a system call, with memory that was there before.
+    unsafe { command.pre_exec(move || Err(exec.call())) };
+    let of_ours = Process::This.anonymous();
     let begin = Instant::now();
     let child = command.spawn().map_err(|error| program.unfit(&error))?;
     let process = child.id();
@@ -129,11 +127,64 @@ pub fn once(
     })
 }
 
+/// A call of execve(2) for a child of fork(2). Rust's own child is one of vfork(2), of which the kernel counts all of our
+/// memory as its own; of this one it counts our anonymous memory alone.
+struct Exec {
+    path: CString,
+    /// The texts that the pointers lead to.
+    _texts: [Vec<CString>; 2],
+    /// Arguments and environment, each with a null pointer at its end.
+    pointers: [Vec<*const libc::c_char>; 2],
+}
+
+// SAFETY: the pointers lead to its own texts, which nothing changes.
+unsafe impl Send for Exec {}
+// SAFETY: as above.
+unsafe impl Sync for Exec {}
+
+impl Exec {
+    fn new(
+        program: &Program,
+        arguments: &[OsString],
+        preload: Option<OsString>,
+        modes: Option<OsString>,
+    ) -> io::Result<Exec> {
+        let arguments = iter::once(&program.name).chain(arguments);
+        let arguments: io::Result<Vec<CString>> =
+            arguments.map(|word| text(word.as_bytes())).collect();
+        let is_kept = |name: &OsString| name != "LD_PRELOAD" && (name != MODES || modes.is_none());
+        let kept = std::env::vars_os().filter(|(name, _)| is_kept(name));
+        let kept: Vec<(OsString, OsString)> = kept.collect();
+        let set = [("LD_PRELOAD", preload), (MODES, modes)].into_iter();
+        let set = set.filter_map(|(name, value)| Some((name.into(), value?)));
+        let variables = kept.into_iter().chain(set).map(|(name, value): (OsString, OsString)| {
+            text(&[name.as_bytes(), b"=", value.as_bytes()].concat())
+        });
+        let texts = [arguments?, variables.collect::<io::Result<_>>()?];
+        let pointers = texts.each_ref().map(|texts| {
+            texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+        });
+        Ok(Exec { path: text(program.path.as_os_str().as_bytes())?, _texts: texts, pointers })
+    }
+
+    /// Makes the call. Returns the reason if it fails.
+    fn call(&self) -> io::Error {
+        let [arguments, variables] = self.pointers.each_ref().map(|pointers| pointers.as_ptr());
+        // SAFETY: texts that end with NUL, and arrays of them that end with a null pointer.
+        unsafe { libc::execve(self.path.as_ptr(), arguments, variables) };
+        io::Error::last_os_error()
+    }
+}
+
+fn text(bytes: &[u8]) -> io::Result<CString> {
+    Ok(CString::new(bytes)?)
+}
+
 /// The most KiB of the program, or of a process that it waited for, as the kernel tells after its end: nothing, if
 /// that may be what the child had before it became the program.
 fn by_kernel(usage: &libc::rusage, of_ours: Option<u64>) -> Option<u64> {
-    /// What we may have grown by meanwhile.
-    const MORE_KIB: u64 = 1024;
+    /// What we may have grown by meanwhile, and pages of files that the child touches.
+    const MORE_KIB: u64 = 512;
     let most = u64::try_from(usage.ru_maxrss).ok()?;
     of_ours.filter(|ours| most > ours + MORE_KIB).map(|_| most)
 }
@@ -232,9 +283,9 @@ mod tests {
 
     #[test]
     fn a_peak_between_two_looks_is_seen() {
-        // The kernel's figure is ignored where it may be that of this process (`by_kernel`), whose other tests may have
-        // used more.
-        let ours = Process::This.peak();
+        // The kernel's figure is ignored where it may be that of this process (`by_kernel`), whose other tests may use
+        // more.
+        let ours = Process::This.anonymous();
         if ours.is_none_or(|kib| kib > 64 << 10) {
             eprintln!(
                 "skipped: a_peak_between_two_looks_is_seen: this process had {ours:?} KiB, the program has 80 MiB"

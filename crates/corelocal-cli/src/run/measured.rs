@@ -1,6 +1,8 @@
 //! Runs become figures: medians over rounds, and what they are of those with libc's malloc.
 //!
-//! Invariant: a ratio is the quotient of two medians that are shown.
+//! Invariants:
+//! - A ratio is the quotient of two figures as they are shown.
+//! - A difference is called one if the rounds lie apart, by the rules of `report --compare`.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
@@ -11,7 +13,9 @@ use serde::Serialize;
 use super::cache_stats::Tally;
 use super::launch::Run;
 use crate::mallocs::Malloc;
-use crate::report::schema::Stat;
+use crate::report::compare::{self, Verdict};
+use crate::report::figures::figure;
+use crate::report::schema::{Better, Stat};
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -23,6 +27,8 @@ pub struct Answer {
     pub mallocs: Vec<Measured>,
     /// If a comparison was ended before all runs were done.
     pub interrupted: Option<Interrupted>,
+    /// What disturbed the machine meanwhile.
+    pub noise: Option<String>,
 }
 
 /// How a comparison was ended.
@@ -49,6 +55,8 @@ pub struct Measured {
     pub wall_s: Option<Stat>,
     pub user_s: Option<Stat>,
     pub system_s: Option<Stat>,
+    /// Both.
+    pub cpu_s: Option<Stat>,
     pub peak_kib: Option<Stat>,
     /// At the last look before the end.
     pub final_kib: Option<Stat>,
@@ -58,6 +66,8 @@ pub struct Measured {
     pub cpu_ratio: Option<f64>,
     /// The peak as a multiple of that with libc's malloc: less than 1 is less memory.
     pub peak_ratio: Option<f64>,
+    /// How it compares with libc's malloc, in words.
+    pub verdict: Option<String>,
     /// Seconds, and KiB that were resident, in the run of median length.
     pub resident: Vec<(f64, u64)>,
     /// What caches did, if it is our malloc and a process told of it.
@@ -84,11 +94,17 @@ impl Answer {
             command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             mallocs: measured.collect(),
             interrupted: None,
+            noise: None,
         }
     }
 
     /// What is to be known of all runs, in sentences.
     pub fn remarks(&self) -> Vec<String> {
+        let noise = self.noise.iter().map(|noise| format!("Noise: {noise}"));
+        self.ends().into_iter().chain(noise).collect()
+    }
+
+    fn ends(&self) -> Vec<String> {
         match self.interrupted {
             None => self.bad_ends(),
             // An interrupted run ends like this, with any malloc.
@@ -135,18 +151,46 @@ fn stat(runs: &[Run], figure: Figure) -> Option<Stat> {
     Stat::of(&runs.iter().filter_map(figure).collect::<Vec<f64>>())
 }
 
-/// The sum of the medians of these figures, as it is shown.
-fn median(runs: &[Run], figures: &[Figure]) -> Option<f64> {
-    figures.iter().map(|figure| Some(stat(runs, *figure)?.median)).sum()
+/// A time or a number of MiB as it is shown.
+fn shown(value: f64) -> Option<f64> {
+    figure(value).parse().ok()
+}
+
+/// The kinds of figures that are compared, as a reader calls them, and their units.
+const KINDS: [(&str, Figure, f64); 3] = [
+    ("time", WALL, 1.0),
+    ("cpu time", |run| Some(run.user_s + run.system_s), 1.0),
+    ("peak memory", PEAK, 1024.0),
+];
+
+/// `7 % less time, 30 % less peak memory`, of runs beside those with libc's malloc.
+fn verdict_of(runs: &[Run], base: &[Run]) -> Option<String> {
+    let mut words = Vec::new();
+    for (name, of, unit) in KINDS {
+        let (Some(is), Some(was)) = (stat(runs, of), stat(base, of)) else { continue };
+        let change = 100.0 * (shown(is.median / unit)? / shown(was.median / unit)? - 1.0);
+        match compare::verdict(Better::Lower, &was, &is) {
+            Verdict::Faster => words.push(format!("{:.0} % less {name}", -change)),
+            Verdict::Slower => words.push(format!("{change:.0} % more {name}")),
+            Verdict::Changed | Verdict::Noise => {}
+        }
+    }
+    Some(if words.is_empty() { "no difference".to_owned() } else { words.join(", ") })
 }
 
 impl Measured {
     fn new(malloc: Malloc, runs: &[Run], base: &[Run]) -> Self {
         let is_base = malloc.library.is_none();
-        let ratio = |figures: &[Figure]| {
-            let ratio = median(runs, figures)? / median(base, figures)?;
+        let ratio = |nth: usize| {
+            let (_, of, unit) = KINDS[nth];
+            let shown = |runs| shown(stat(runs, of)?.median / unit);
+            let ratio = shown(runs)? / shown(base)?;
             Some(ratio).filter(|ratio| !is_base && ratio.is_finite())
         };
+        let (ratios, verdict) = (
+            [ratio(0), ratio(1), ratio(2)],
+            verdict_of(runs, base).filter(|_| !is_base && !base.is_empty()),
+        );
         let stat = |figure: Figure| stat(runs, figure);
         let bad = runs.iter().find(|run| !run.status.success());
         let shown = bad.or(runs.first()).map(|run| ended(run.status)).unwrap_or_default();
@@ -165,9 +209,11 @@ impl Measured {
             system_s: stat(SYSTEM),
             peak_kib: stat(PEAK),
             final_kib: stat(|run| Some(run.resident.last()?.1 as f64)),
-            wall_ratio: ratio(&[WALL]),
-            cpu_ratio: ratio(&[USER, SYSTEM]),
-            peak_ratio: ratio(&[PEAK]),
+            cpu_s: stat(KINDS[1].1),
+            wall_ratio: ratios[0],
+            cpu_ratio: ratios[1],
+            peak_ratio: ratios[2],
+            verdict,
             resident: middle.map(|run| run.resident.clone()).unwrap_or_default(),
             caches: None,
         }
@@ -209,7 +255,7 @@ pub mod tests {
             library: Some("/x/libcorelocal_malloc.so".into()),
         };
         let libc = Malloc { label: "glibc 2.36".to_owned(), ..Malloc::of_libc() };
-        let slow = vec![run(2.0, 40_960, 0), run(3.0, 40_960, 0), run(4.0, 81_920, 0)];
+        let slow = vec![run(2.0, 40_960, 0), run(3.0, 40_960, 0), run(4.0, 45_056, 0)];
         let fast = vec![run(1.0, 20_480, 0), run(1.5, 20_480, 3 << 8), run(2.0, 20_480, 0)];
         let command = ["program".into(), "argument".into()];
         Answer::new(&command, vec![libc, ours], vec![slow, fast], vec![None, Some(tally())])
@@ -222,8 +268,10 @@ pub mod tests {
         assert_eq!(libc.wall_s.unwrap().median, 3.0);
         assert_eq!((libc.wall_ratio, ours.wall_ratio), (None, Some(0.5)));
         assert_eq!(ours.peak_ratio, Some(0.5));
-        // Of what is shown: the medians of both kinds of cpu time.
-        assert_eq!(ours.cpu_ratio, Some((0.75 + 0.25) / (1.5 + 0.25)));
+        assert_eq!(ours.cpu_ratio, Some(1.0 / 1.75));
+        // Three rounds whose quartiles overlap.
+        assert_eq!(ours.verdict.as_deref(), Some("50 % less peak memory"));
+        assert_eq!(libc.verdict, None);
         assert_eq!(ours.final_kib.unwrap().median, 5120.0);
         assert_eq!((ours.ended.as_str(), ours.well), ("exit code 3", false));
         assert_eq!(ours.resident.len(), 3);

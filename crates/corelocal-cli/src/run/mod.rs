@@ -37,6 +37,7 @@ use std::process::{ExitCode, ExitStatus};
 use anyhow::{Context as _, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::bench::noise::{self, Watch};
 use crate::cli::RunArgs;
 use crate::mallocs::preloaded::Preloaded;
 use crate::mallocs::{Malloc, library};
@@ -85,6 +86,7 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
         (false, true) => Wanted::Misses,
         (false, false) => Wanted::Hits,
     };
+    let watch = Watch::start(false, None);
     let mut once = |malloc: &Malloc, output, wanted| {
         let stdin = input.next().map_err(Refusal::unable)?;
         launch::once(&program, arguments, malloc, preloaded.with(malloc), stdin, output, wanted)
@@ -126,6 +128,7 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
             is_first = false;
         }
     }
+    let noise = noise::advice(&watch.finish()).filter(|_| args.compare);
     progress.show("counting hits", &chosen);
     // One more run, whose time is not counted.
     let mut tallies: Vec<Option<Tally>> = mallocs.iter().map(|_| None).collect();
@@ -145,6 +148,7 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
     let whole_runs = if is_first { 0 } else { runs.iter().map(Vec::len).sum() };
     let status = status.context("nothing was run").map_err(Refusal::unable)?;
     let mut answer = Answer::new(&args.target, mallocs, runs, tallies);
+    answer.noise = noise;
     answer.interrupted = interrupted.map(|signal| Interrupted { signal, whole_runs });
     Ok((answer, status))
 }

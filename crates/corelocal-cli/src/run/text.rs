@@ -102,16 +102,19 @@ fn table(answer: &Answer, mallocs: &[Measured], width: usize) -> String {
         name(answer),
         mallocs.first().map_or("", |base| base.label.as_str()),
     );
-    let headings = ["time s", "ratio", "cpu s", "ratio", "peak MiB", "ratio", "final MiB", "hits"];
+    let headings =
+        ["time s", "spread", "ratio", "cpu s", "ratio", "peak MiB", "ratio", "final MiB", "hits"];
     let mut grid = term::grid(width);
     let mut header = vec![term::heading("")];
     header.extend(headings.map(|text| term::heading(text).set_alignment(CellAlignment::Right)));
     grid.set_header(header);
     let median = |stat: &Option<Stat>, unit: f64| stat.as_ref().map(|stat| stat.median / unit);
-    let columns: [Vec<Option<String>>; 8] = [
+    let spread = |stat: &Stat| format!("{:.0}%", 100.0 * (stat.q3 - stat.q1) / stat.median);
+    let columns: [Vec<Option<String>>; 9] = [
         of(mallocs, |m| median(&m.wall_s, 1.0).map(figure)),
+        of(mallocs, |m| m.wall_s.as_ref().filter(|stat| stat.n > 1).map(spread)),
         of(mallocs, |m| m.wall_ratio.map(ratio)),
-        of(mallocs, |m| Some(figure(median(&m.user_s, 1.0)? + median(&m.system_s, 1.0)?))),
+        of(mallocs, |m| median(&m.cpu_s, 1.0).map(figure)),
         of(mallocs, |m| m.cpu_ratio.map(ratio)),
         of(mallocs, |m| median(&m.peak_kib, 1024.0).map(figure)),
         of(mallocs, |m| m.peak_ratio.map(ratio)),
@@ -130,13 +133,19 @@ fn table(answer: &Answer, mallocs: &[Measured], width: usize) -> String {
             columns.iter().map(|cells| Cell::new(&cells[nth]).set_alignment(CellAlignment::Right)),
         );
         if malloc.ours {
-            let ours = |cell: Cell| cell.add_attribute(Attribute::Bold).fg(Color::Green);
-            cells = cells.into_iter().map(ours).collect();
+            cells = cells.into_iter().map(|cell| cell.add_attribute(Attribute::Bold)).collect();
+            cells[0] = cells[0].clone().fg(Color::Cyan);
         }
         grid.add_row(cells);
     }
     term::keep_whole(&mut grid, |index| index > 0);
     out.push_str(&term::lines(&grid));
+    let verdicts: Vec<(&str, &str)> =
+        mallocs.iter().filter_map(|m| Some((m.label.as_str(), m.verdict.as_deref()?))).collect();
+    let longest = verdicts.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+    for (nth, (label, verdict)) in verdicts.iter().enumerate() {
+        let _ = writeln!(out, "{}{label:longest$}  {verdict}", if nth == 0 { "\n" } else { "" });
+    }
     for text in answer.remarks() {
         let _ = writeln!(out, "\n{WARNING}{}{WARNING:#}", wrap(&text, width.max(40), 2));
     }

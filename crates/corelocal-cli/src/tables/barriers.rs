@@ -43,7 +43,6 @@ impl Barriers {
         Contest::new(self, about)
             .unit("us", Better::Lower)
             .baseline(BASELINE)
-            .headline("barrier")
             .over("threads", threads)
             .row(Row::new("std", "std Barrier"), lockstep(meetings::<std::sync::Barrier>))
             .row(Row::new(BASELINE, "pthread"), lockstep(meetings::<Pthread>))

@@ -48,7 +48,7 @@ impl Table for Clock {
         let source = &cx.machine.clocksource;
         let contest = Contest::new(self, about(source))
             .baseline(MONOTONIC)
-            .headline("ours-monotonic")
+            .tile("Reading the clock", "ours-now", &["instant"])
             .row(Row::new(MONOTONIC, "vDSO CLOCK_MONOTONIC"), vdso(libc::CLOCK_MONOTONIC))
             .row(Row::new("vdso-realtime", "vDSO CLOCK_REALTIME"), vdso(libc::CLOCK_REALTIME))
             .row(

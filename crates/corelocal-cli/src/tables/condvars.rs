@@ -67,7 +67,8 @@ impl Condvars {
                  notifies it and unlocks. On one cpu this is the cost of the calls and of switching. With a cpu \
                  for each a thread spins for a while, or the kernel has to wake an idle cpu.",
             )
-            .over("cpus", &[1, 2]),
+            .over("cpus", &[1, 2])
+            .tile("Handing a turn to another thread", "condvar", &["std"]),
             Play::NotifyAll => Contest::new(
                 self,
                 format!(
@@ -77,7 +78,7 @@ impl Condvars {
                 ),
             ),
         };
-        self.rows(contest.unit("us", Better::Lower).baseline(BASELINE).headline("condvar"))
+        self.rows(contest.unit("us", Better::Lower).baseline(BASELINE))
     }
 
     fn rows(&self, contest: Contest<Lockstep>) -> Contest<Lockstep> {

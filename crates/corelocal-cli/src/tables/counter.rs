@@ -60,6 +60,7 @@ impl Counter {
             .source(name, url, hardware)
             .baseline(GETCPU_ATOMIC)
             .over("threads", threads)
+            .tile("Counting events", "cid", &["sharded", GETCPU_ATOMIC])
             .row(
                 Row::new(GETCPU_ATOMIC, "sched_getcpu + atomic add")
                     .published(15.3, "ns", XEON)

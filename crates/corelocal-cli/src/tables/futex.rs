@@ -66,6 +66,7 @@ impl Table for Futex {
             "a Pentium M at 1.6 GHz, SMP kernel on one processor",
         )
         .baseline(BASELINE)
+        .tile("A futex wait that does not sleep", "ours-wait", &["wait-private"])
         .cycles();
         let contest = with_waits(contest, &words);
         let contest = with_file_waits(contest, &file);

@@ -43,6 +43,7 @@ impl Histogram {
         Contest::new(self, about)
             .baseline(BASELINE)
             .over("threads", threads)
+            .tile("Recording a latency", "default", &["hdr-recorders"])
             .row(Row::new(BASELINE, "hdrhistogram in a std Mutex"), checked(rivals::hdr_in_mutex))
             .row(
                 Row::new("hdr-recorders", "hdrhistogram, a Recorder per thread"),

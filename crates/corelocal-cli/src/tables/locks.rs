@@ -46,7 +46,7 @@ impl Locks {
              that a thread waited for its turn, or was not running. The sum is checked.";
         Contest::new(self, about)
             .baseline(BASELINE)
-            .headline("mutex")
+            .tile("A mutex that many threads want", "mutex", &[BASELINE])
             .over("threads", threads)
             .row(Row::new("std", "std Mutex"), contending(turns::<std::sync::Mutex<u64>>))
             .row(

@@ -53,8 +53,10 @@ impl Table for Suite {
              threads it is the time of those that had a cpu, including waits. Peak MiB is the maximum of \
              resident anonymous memory.";
         let names: Vec<&str> = work::WORKS.iter().map(|work| work.name).collect();
-        let contest =
-            Contest::new(self, about).baseline(rivals::BASELINE).over_names("load", &names);
+        let contest = Contest::new(self, about)
+            .baseline(rivals::BASELINE)
+            .over_names("load", &names)
+            .tile("Allocating and freeing memory", "corelocal", &[rivals::BASELINE]);
         let contest = match cx.in_report {
             true => contest.only(&work::FEW).note(
                 "`corelocal bench malloc` measures all loads, and `corelocal bench malloc_memory malloc_latency \

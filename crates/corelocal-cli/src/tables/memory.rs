@@ -39,7 +39,7 @@ impl Table for Memory {
             Ok((cpus, look.in_child()?))
         });
         let seen: Vec<(usize, Seen)> = seen.collect::<anyhow::Result<_>>()?;
-        cx.progress().finish_and_clear();
+        cx.progress().finish();
         Ok(schema::Table {
             id: self.id().to_owned(),
             title: self.title().to_owned(),
@@ -56,7 +56,8 @@ impl Table for Memory {
             x_label: Some("cpus used".to_owned()),
             x_names: Vec::new(),
             baseline: None,
-            headline: None,
+            tile: None,
+            is_sized: false,
             rows: rows(&seen),
             notes: Vec::new(),
             noise: watch.finish(),
@@ -94,7 +95,13 @@ fn filled(mut row: Row, seen: &[(usize, Seen)], bytes: impl Fn(&Seen) -> Option<
         .iter()
         .filter_map(|(cpus, seen)| {
             let stat = Stat::of(&[bytes(seen)? as f64 / 1024.0])?;
-            Some(Point { x: Some(*cpus as f64), stat, ratio: None, extra: BTreeMap::new() })
+            Some(Point {
+                x: Some(*cpus as f64),
+                stat,
+                ratio: None,
+                extra: BTreeMap::new(),
+                disturbed: false,
+            })
         })
         .collect();
     if row.points.is_empty() {

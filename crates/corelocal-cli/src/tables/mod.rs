@@ -34,9 +34,9 @@ use crate::bench::Table;
 /// Every table.
 pub fn all() -> &'static [&'static dyn Table] {
     &[
-        &cpu_number::CpuNumber,
         &counter::Counter,
         &counter::CounterEight,
+        &cpu_number::CpuNumber,
         &histogram::Histogram,
         &pool::Pool,
         &queue::Queue,

@@ -1,10 +1,14 @@
-//! Shared objects that a table loads: what must not run in every process of this command.
+//! Shared objects that a table loads: code that must not run in every process of this command, and libraries that the
+//! machine may lack.
 //!
-//! Invariant: an object is loaded once and stays.
+//! # Invariants
+//! 1. An object is loaded once and stays.
+//! 2. This command starts without any of the libraries.
 
 use std::ffi::c_void;
+use std::process::Command;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use crate::mallocs::library;
 
@@ -21,6 +25,75 @@ pub fn rivals() -> anyhow::Result<Object> {
     Object::load(&path.to_string_lossy())
 }
 
+/// C or C++ that is compiled when a table runs, against a library that this machine may have.
+pub struct Source {
+    /// Names and contents of files. The first one is compiled.
+    pub files: &'static [(&'static str, &'static str)],
+    /// For the compiler: the library, and definitions.
+    pub flags: &'static [&'static str],
+    /// Debian's packages.
+    pub packages: &'static str,
+}
+
+impl Source {
+    /// Compiles and loads it.
+    ///
+    /// # Errors
+    /// The compiler or the library is missing: what to install.
+    pub fn load(&self) -> anyhow::Result<Object> {
+        self.compile()?.load()
+    }
+
+    /// Compiles it.
+    ///
+    /// # Errors
+    /// As for `load`.
+    pub fn compile(&self) -> anyhow::Result<Compiled> {
+        let compiled = Compiled(tempfile::tempdir()?);
+        let folder = compiled.0.path();
+        for (name, text) in self.files {
+            std::fs::write(folder.join(name), text)?;
+        }
+        let source = self.files.first().map_or("", |(name, _)| name);
+        let (variable, usual) = match source.ends_with(".cc") {
+            true => ("CXX", "c++"),
+            false => ("CC", "cc"),
+        };
+        let compiler = std::env::var_os(variable).unwrap_or_else(|| usual.into());
+        let mut command = Command::new(&compiler);
+        // As cheap as in a program that is linked to the library.
+        command.args(["-O2", "-shared", "-fPIC", "-fno-plt", "-ftls-model=initial-exec", "-I."]);
+        if cfg!(target_arch = "x86_64") {
+            // Laid out as the Rust code beside it: see `.cargo/config.toml`.
+            command.arg("-Wa,-mbranches-within-32B-boundaries");
+        }
+        command.args([source, "-o", OBJECT]).args(self.flags).current_dir(folder);
+        let made = command.output();
+        let packages = self.packages;
+        match made {
+            Ok(ended) if ended.status.success() => Ok(compiled),
+            Ok(_) => bail!("not installed: {usual} cannot compile {source}; install {packages}"),
+            Err(_) => bail!("not installed: there is no {usual}; install it and {packages}"),
+        }
+    }
+}
+
+/// The name of a compiled object.
+const OBJECT: &str = "object.so";
+
+/// A compiled object, in a folder that is removed with this.
+pub struct Compiled(tempfile::TempDir);
+
+impl Compiled {
+    /// Loads it.
+    ///
+    /// # Errors
+    /// A library that it needs cannot be loaded.
+    pub fn load(&self) -> anyhow::Result<Object> {
+        Object::load(&self.0.path().join(OBJECT).to_string_lossy())
+    }
+}
+
 /// A loaded object.
 pub struct Object(*mut c_void);
 
@@ -30,7 +103,14 @@ impl Object {
         let path = std::ffi::CString::new(name)?;
         // SAFETY: the name ends with NUL; constructors of these objects keep to themselves.
         let object = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        anyhow::ensure!(!object.is_null(), "{name} cannot be loaded");
+        if object.is_null() {
+            // SAFETY: a text that ends with NUL, until the thread's next call, or null.
+            let why = unsafe { libc::dlerror() };
+            anyhow::ensure!(!why.is_null(), "{name} cannot be loaded");
+            // SAFETY: as above.
+            let why = unsafe { std::ffi::CStr::from_ptr(why) }.to_string_lossy().into_owned();
+            anyhow::bail!("the dynamic loader: {}", crate::output::one_line(why));
+        }
         Ok(Object(object))
     }
 
@@ -51,5 +131,39 @@ impl Object {
 
     pub fn symbol(&self, _: &str) -> anyhow::Result<*mut c_void> {
         Ok(self.0)
+    }
+}
+
+#[cfg(all(test, not(target_feature = "crt-static")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_missing_says_what_to_install() {
+        let source = Source {
+            files: &[("none.c", "#include <no_such_library.h>\n")],
+            flags: &[],
+            packages: "libno-dev",
+        };
+        let error = source.load().err().expect("no such library").to_string();
+        assert!(error.starts_with("not installed: ") && error.contains("libno-dev"), "{error}");
+    }
+
+    #[test]
+    fn a_function_is_compiled_and_called() {
+        let source = Source {
+            files: &[("three.c", "int corelocal_three(void) { return 3; }\n")],
+            flags: &[],
+            packages: "gcc",
+        };
+        let object = match source.load() {
+            Err(why) => return eprintln!("skipped: a_function_is_compiled_and_called: {why}"),
+            Ok(object) => object,
+        };
+        let three = object.symbol("corelocal_three").unwrap();
+        // SAFETY: a function of this type, above.
+        let three = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> i32>(three) };
+        assert_eq!(three(), 3);
+        assert!(object.symbol("corelocal_four").is_err());
     }
 }

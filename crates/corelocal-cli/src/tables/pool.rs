@@ -44,6 +44,7 @@ impl Pool {
         Contest::new(self, about)
             .baseline(BASELINE)
             .over("threads", threads)
+            .tile("An object from a pool, and back", "pool", &["array-queue"])
             .row(Row::new(BASELINE, "parking_lot Mutex<Vec>"), checked(rivals::in_mutex))
             .row(Row::new("object-pool", "object-pool Pool"), checked(rivals::in_object_pool))
             .row(Row::new("array-queue", "crossbeam ArrayQueue"), checked(rivals::in_array_queue))

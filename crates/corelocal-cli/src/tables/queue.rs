@@ -49,6 +49,7 @@ impl Queue {
         Contest::new(self, about)
             .baseline(BASELINE)
             .over("producers", producers)
+            .tile("Sending through a queue", "ours", &["seg-queue"])
             .row(Row::new(BASELINE, "crossbeam-channel"), relay(rivals::crossbeam_channel))
             .row(Row::new("flume", "flume"), relay(rivals::flume))
             .row(Row::new("mpsc", "std mpsc"), relay(rivals::std_mpsc))

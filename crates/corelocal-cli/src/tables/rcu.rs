@@ -63,7 +63,7 @@ impl Read {
         let contest = Contest::new(self, about)
             .source(name, url, hardware)
             .baseline(BASELINE)
-            .headline("rcu")
+            .tile("Reading data that is replaced now and then", "rcu", &["arc-swap"])
             .over("threads", threads);
         let rows: [(Row, fn() -> Made); 16] = [
             (Row::new("load", "bare load"), || made(readers::Load::new)),

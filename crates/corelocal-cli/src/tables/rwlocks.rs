@@ -84,7 +84,11 @@ impl RwLocks {
                 let about = "Cpu time for locking to read, reading and unlocking. No thread waits for another. \
                      From two threads on the cost is that of the lock's cache line moving between cpus.";
                 rows::<_, READS_ONLY>(
-                    Contest::new(self, about).over("threads", threads),
+                    Contest::new(self, about).over("threads", threads).tile(
+                        "Reading under a lock",
+                        "rwlock",
+                        &[BASELINE],
+                    ),
                     checked::<Threads>,
                 )
                 .measure(cx)
@@ -132,7 +136,7 @@ fn rows<B, const PERIOD: u64>(
             turns::<sync::RwLock<Pair, sync::Shared>, PERIOD>,
         ),
     ];
-    let contest = contest.baseline(BASELINE).headline("rwlock");
+    let contest = contest.baseline(BASELINE);
     rows.into_iter().fold(contest, |contest, (row, made)| contest.row(row, of(made)))
 }
 

@@ -30,13 +30,8 @@ pub const VICTIM: &str = "__torture-victim";
 
 const UNABLE: u8 = 3;
 
-const EXCLUDED: [Exclusion; 2] = [
-    Exclusion { function: "corelocal_c_", reason: "the contestant in C of the benchmark tables" },
-    Exclusion {
-        function: "corelocal_librseq",
-        reason: "librseq, the contestant of the benchmark tables, where it was found",
-    },
-];
+const EXCLUDED: [Exclusion; 1] =
+    [Exclusion { function: "corelocal_c_", reason: "the contestant in C of the benchmark tables" }];
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();

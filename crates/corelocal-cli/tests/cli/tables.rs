@@ -30,7 +30,7 @@ fn a_table_its_file_and_a_comparison_with_it() {
     assert!(first.err.is_empty() && !first.out.contains('\u{1b}'), "{}", first.whole());
     let old = first.read("old.json");
     let report = json(&old);
-    assert_eq!(report["schema"], 1);
+    assert_eq!(report["schema"], 2);
     assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(report["quick"], true);
     let tables = report["tables"].as_array().expect("tables");
@@ -78,11 +78,14 @@ fn a_path_that_cannot_be_written_costs_only_itself() {
         (".", "it is a folder"),
         ("file/r.json", "file is not a folder"),
         ("no/such/r.json", "mkdir -p no/such"),
-        ("/dev/full", "no space is left"),
     ] {
-        let call = Call::new(&["bench", TABLE, "--quick", "--json", path]).file("file", "");
-        assert_complaint(&call.done(), &["cannot write", words]);
+        // Before anything is measured.
+        let done = Call::new(&["bench", TABLE, "--json", path]).file("file", "").done();
+        assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{}", done.whole());
+        assert!(done.err.contains("cannot write") && done.err.contains(words), "{}", done.err);
     }
+    let full = corelocal(&["bench", TABLE, "--quick", "--json", "/dev/full"]);
+    assert_complaint(&full, &["cannot write", "no space is left"]);
 }
 
 #[test]

@@ -40,7 +40,6 @@ impl Table for ClockConvert {
         let stored = Stored::new()?;
         let contest = Contest::new(self, about)
             .baseline(BASELINE)
-            .headline("all")
             .row(Row::new(BASELINE, "one multiplication of 128 bits each"), wide(&stored))
             .row(Row::new("quanta", "quanta Clock::delta_as_nanos"), by_quanta(&stored))
             .row(Row::ours("one", "corelocal Converter::monotonic"), one_by_one(&stored))

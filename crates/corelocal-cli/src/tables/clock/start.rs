@@ -43,7 +43,8 @@ impl Table for ClockStart {
              passing; settle() waits for the end of the comparison, which takes some ticks of the kernel.";
         let contest = Contest::new(self, about)
             .unit("us", schema::Better::Lower)
-            .baseline("quanta")
+            .baseline("instant")
+            .tile("The first reading of the clock", "ours", &["instant"])
             .row(Row::new("instant", "Rust Instant::now"), of("instant"))
             .row(Row::new("coarsetime", "coarsetime Instant::now"), of("coarsetime"))
             .row(Row::new("quanta", "quanta Instant::now"), of("quanta"))

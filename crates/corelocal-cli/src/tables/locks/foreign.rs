@@ -1,5 +1,5 @@
-//! The locks of nsync and Abseil, for reading and writing, each with a condition variable: a safe interface, if the
-//! build found the library, or the reason why it did not.
+//! The locks of nsync and Abseil, for reading and writing, each with a condition variable: a safe interface, if this machine
+//! has the library, or the reason why it does not.
 //!
 //! Invariants:
 //! - The object that the C and C++ beside this file make of a `Place` stays where it is, and is at most that large,
@@ -9,8 +9,9 @@
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::OnceLock;
 
-use anyhow::anyhow;
+use crate::tables::object::Source;
 
 /// Room for a lock and a condition variable.
 #[repr(C, align(16))]
@@ -19,7 +20,6 @@ struct Place(UnsafeCell<[u64; 4]>);
 type Function = unsafe extern "C" fn(*const Place);
 
 /// What the C does with a place; each is a call of the library and nothing else.
-#[cfg_attr(not(any(nsync, absl)), allow(dead_code, reason = "the library is missing"))]
 pub struct Functions {
     init: Function,
     destroy: Function,
@@ -32,10 +32,45 @@ pub struct Functions {
     notify_all: Function,
 }
 
+impl Functions {
+    /// Compiles and loads them; their names have this prefix.
+    fn load(source: &Source, prefix: &str) -> anyhow::Result<Functions> {
+        let object = source.load()?;
+        let function = |name: &str| -> anyhow::Result<Function> {
+            let symbol = object.symbol(&format!("corelocal_{prefix}_{name}"))?;
+            // SAFETY: the sources beside this file define functions of this type.
+            Ok(unsafe { std::mem::transmute::<*mut std::ffi::c_void, Function>(symbol) })
+        };
+        Ok(Functions {
+            init: function("init")?,
+            destroy: function("destroy")?,
+            lock: function("lock")?,
+            unlock: function("unlock")?,
+            read: function("read")?,
+            unread: function("unread")?,
+            wait: function("wait")?,
+            notify_one: function("notify_one")?,
+            notify_all: function("notify_all")?,
+        })
+    }
+}
+
 /// A library that may be there.
 pub trait Library: Send + Sync + 'static {
-    /// Its functions, or what to do to have them.
-    const FUNCTIONS: Result<Functions, &'static str>;
+    /// Returns its functions, or what to do to have them.
+    fn functions() -> Result<&'static Functions, &'static String>;
+}
+
+/// Functions, once they have been asked for.
+type Loaded = OnceLock<Result<Functions, String>>;
+
+fn once(
+    loaded: &'static Loaded,
+    source: &Source,
+    prefix: &str,
+) -> Result<&'static Functions, &'static String> {
+    let load = || Functions::load(source, prefix).map_err(|why| format!("{why:#}"));
+    loaded.get_or_init(load).as_ref()
 }
 
 /// nsync.
@@ -44,81 +79,35 @@ pub struct Nsync;
 /// Abseil.
 pub struct Absl;
 
-#[cfg(any(nsync, absl))]
-macro_rules! functions {
-    ($init:ident, $destroy:ident, $lock:ident, $unlock:ident, $read:ident, $unread:ident, $wait:ident,
-     $notify_one:ident, $notify_all:ident) => {{
-        unsafe extern "C" {
-            fn $init(at: *const Place);
-            fn $destroy(at: *const Place);
-            fn $lock(at: *const Place);
-            fn $unlock(at: *const Place);
-            fn $read(at: *const Place);
-            fn $unread(at: *const Place);
-            fn $wait(at: *const Place);
-            fn $notify_one(at: *const Place);
-            fn $notify_all(at: *const Place);
-        }
-        Functions {
-            init: $init,
-            destroy: $destroy,
-            lock: $lock,
-            unlock: $unlock,
-            read: $read,
-            unread: $unread,
-            wait: $wait,
-            notify_one: $notify_one,
-            notify_all: $notify_all,
-        }
-    }};
-}
-
 impl Library for Nsync {
-    #[cfg(nsync)]
-    const FUNCTIONS: Result<Functions, &'static str> = Ok(functions!(
-        corelocal_nsync_init,
-        corelocal_nsync_destroy,
-        corelocal_nsync_lock,
-        corelocal_nsync_unlock,
-        corelocal_nsync_read,
-        corelocal_nsync_unread,
-        corelocal_nsync_wait,
-        corelocal_nsync_notify_one,
-        corelocal_nsync_notify_all
-    ));
-
-    #[cfg(not(nsync))]
-    const FUNCTIONS: Result<Functions, &'static str> = Err(
-        "not installed: built where neither pkg-config nor the C compiler found nsync; install it \
-         (libnsync-dev) and run `cargo clean -p corelocal-cli`",
-    );
+    fn functions() -> Result<&'static Functions, &'static String> {
+        static LOADED: Loaded = Loaded::new();
+        let source = Source {
+            files: &[("nsync.c", include_str!("nsync.c"))],
+            flags: &["-lnsync"],
+            packages: "libnsync-dev",
+        };
+        once(&LOADED, &source, "nsync")
+    }
 }
 
 impl Library for Absl {
-    #[cfg(absl)]
-    const FUNCTIONS: Result<Functions, &'static str> = Ok(functions!(
-        corelocal_absl_init,
-        corelocal_absl_destroy,
-        corelocal_absl_lock,
-        corelocal_absl_unlock,
-        corelocal_absl_read,
-        corelocal_absl_unread,
-        corelocal_absl_wait,
-        corelocal_absl_notify_one,
-        corelocal_absl_notify_all
-    ));
-
-    #[cfg(not(absl))]
-    const FUNCTIONS: Result<Functions, &'static str> = Err(
-        "not installed: built where pkg-config found no absl_synchronization, or without a C++ \
-         compiler; install both (libabsl-dev, g++) and run `cargo clean -p corelocal-cli`",
-    );
+    fn functions() -> Result<&'static Functions, &'static String> {
+        static LOADED: Loaded = Loaded::new();
+        let source = Source {
+            files: &[("absl.cc", include_str!("absl.cc"))],
+            flags: &["-std=c++17", "-labsl_synchronization", "-labsl_time", "-labsl_base"],
+            packages: "libabsl-dev and g++",
+        };
+        once(&LOADED, &source, "absl")
+    }
 }
 
 /// A value behind a lock of the library, with a condition variable.
 pub struct Foreign<T, L: Library> {
     /// Does not move once it is initialised.
     behind: Box<Behind<T>>,
+    functions: &'static Functions,
     library: PhantomData<L>,
 }
 
@@ -137,27 +126,19 @@ impl<T, L: Library> Foreign<T, L> {
     /// # Errors
     /// The library was not found.
     pub fn new(value: T) -> anyhow::Result<Self> {
-        let functions = L::FUNCTIONS.map_err(|why| anyhow!(why))?;
+        let functions = L::functions().map_err(anyhow::Error::msg)?;
         let behind =
             Box::new(Behind { place: Place(UnsafeCell::default()), value: UnsafeCell::new(value) });
         // SAFETY: large enough, and not moved from now on (invariant 1).
         unsafe { (functions.init)(&behind.place) };
-        Ok(Foreign { behind, library: PhantomData })
-    }
-
-    #[inline(always)]
-    fn functions() -> Functions {
-        match L::FUNCTIONS {
-            Ok(functions) => functions,
-            Err(_) => unreachable!("the library is missing"),
-        }
+        Ok(Foreign { behind, functions, library: PhantomData })
     }
 
     /// For writing.
     #[inline(always)]
     pub fn write(&self) -> Writes<'_, T, L> {
         // SAFETY: initialised, and not held by this thread.
-        unsafe { (Self::functions().lock)(&self.behind.place) };
+        unsafe { (self.functions.lock)(&self.behind.place) };
         Writes(self)
     }
 
@@ -165,7 +146,7 @@ impl<T, L: Library> Foreign<T, L> {
     #[inline(always)]
     pub fn read(&self) -> Reads<'_, T, L> {
         // SAFETY: initialised, and not held by this thread.
-        unsafe { (Self::functions().read)(&self.behind.place) };
+        unsafe { (self.functions.read)(&self.behind.place) };
         Reads(self)
     }
 }
@@ -173,7 +154,7 @@ impl<T, L: Library> Foreign<T, L> {
 impl<T, L: Library> Drop for Foreign<T, L> {
     fn drop(&mut self) {
         // SAFETY: initialised, and no longer used.
-        unsafe { (Self::functions().destroy)(&self.behind.place) };
+        unsafe { (self.functions.destroy)(&self.behind.place) };
     }
 }
 
@@ -184,19 +165,19 @@ impl<T, L: Library> Writes<'_, T, L> {
     /// Unlocks, waits to be notified, and locks again.
     pub fn wait(&mut self) {
         // SAFETY: this thread holds it, and borrows nothing of the value meanwhile.
-        unsafe { (Foreign::<T, L>::functions().wait)(&self.0.behind.place) };
+        unsafe { (self.0.functions.wait)(&self.0.behind.place) };
     }
 
     /// Notifies one that waits.
     pub fn notify_one(&self) {
         // SAFETY: initialised.
-        unsafe { (Foreign::<T, L>::functions().notify_one)(&self.0.behind.place) };
+        unsafe { (self.0.functions.notify_one)(&self.0.behind.place) };
     }
 
     /// Notifies all that wait.
     pub fn notify_all(&self) {
         // SAFETY: initialised.
-        unsafe { (Foreign::<T, L>::functions().notify_all)(&self.0.behind.place) };
+        unsafe { (self.0.functions.notify_all)(&self.0.behind.place) };
     }
 }
 
@@ -222,7 +203,7 @@ impl<T, L: Library> Drop for Writes<'_, T, L> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: this thread holds it for writing.
-        unsafe { (Foreign::<T, L>::functions().unlock)(&self.0.behind.place) };
+        unsafe { (self.0.functions.unlock)(&self.0.behind.place) };
     }
 }
 
@@ -243,7 +224,7 @@ impl<T, L: Library> Drop for Reads<'_, T, L> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: this thread holds it for reading.
-        unsafe { (Foreign::<T, L>::functions().unread)(&self.0.behind.place) };
+        unsafe { (self.0.functions.unread)(&self.0.behind.place) };
     }
 }
 
@@ -251,8 +232,8 @@ impl<T, L: Library> Drop for Reads<'_, T, L> {
 #[cfg(test)]
 pub fn is_missing(row: &str) -> bool {
     match row {
-        "nsync" => Nsync::FUNCTIONS.is_err(),
-        "absl" => Absl::FUNCTIONS.is_err(),
+        "nsync" => Nsync::functions().is_err(),
+        "absl" => Absl::functions().is_err(),
         _ => false,
     }
 }
@@ -263,7 +244,7 @@ mod tests {
 
     fn check<L: Library>() {
         let Ok(lock) = Foreign::<u64, L>::new(1) else {
-            let why = L::FUNCTIONS.err().expect("a reason");
+            let why = L::functions().err().expect("a reason");
             assert!(why.starts_with("not installed: "), "{why}");
             return;
         };

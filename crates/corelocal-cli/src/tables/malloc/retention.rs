@@ -79,7 +79,7 @@ impl Table for Retention {
             .map(|(_, malloc, _)| malloc.clone().map(|_| Default::default()))
             .collect();
         let bar = cx.progress();
-        bar.set_length((rounds * rivals.len()) as u64);
+        bar.begin((rounds * rivals.len()) as u64);
         bar.set_message(self.title());
         for _ in 0..rounds {
             for ((_, malloc, words), samples) in rivals.iter().zip(&mut samples) {
@@ -91,10 +91,10 @@ impl Table for Retention {
                         Err(why) => *samples = Err(format!("{why:#}")),
                     }
                 }
-                bar.inc(1);
+                bar.advance();
             }
         }
-        bar.finish_and_clear();
+        bar.finish();
         let rows = rivals.into_iter().zip(samples).map(|((row, ..), samples)| filled(row, samples));
         Ok(schema::Table {
             id: self.id().to_owned(),
@@ -110,7 +110,8 @@ impl Table for Retention {
             x_label: Some("moment".to_owned()),
             x_names: LOOKS.map(str::to_owned).to_vec(),
             baseline: None,
-            headline: None,
+            tile: None,
+            is_sized: false,
             rows: rows.collect(),
             notes: Vec::new(),
             noise: watch.finish(),
@@ -128,7 +129,13 @@ fn filled(mut row: Row, samples: Result<[Vec<f64>; 7], String>) -> Row {
         Ok(samples) => {
             let stats = samples.iter().enumerate().filter_map(|(x, mib)| {
                 let stat = Stat::of(mib)?;
-                Some(Point { x: Some(x as f64), stat, ratio: None, extra: BTreeMap::new() })
+                Some(Point {
+                    x: Some(x as f64),
+                    stat,
+                    ratio: None,
+                    extra: BTreeMap::new(),
+                    disturbed: false,
+                })
             });
             row.points = stats.collect();
         }

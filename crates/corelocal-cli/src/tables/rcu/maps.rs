@@ -65,8 +65,10 @@ impl Map {
             (Row::new(BASELINE, "papaya"), made::<papaya::HashMap<u64, u64, RandomState>>),
             (Row::ours("rcu", "corelocal RcuHashMap"), made::<RcuHashMap<u64, u64>>),
         ];
-        let contest =
-            Contest::new(self, about).baseline(BASELINE).headline("rcu").over("threads", threads);
+        let contest = Contest::new(self, about)
+            .baseline(BASELINE)
+            .tile("A hash map that is mostly read", "rcu", &[BASELINE])
+            .over("threads", threads);
         rows.into_iter().fold(contest, |contest, (row, made)| contest.row(row, checked(made)))
     }
 }

@@ -1,62 +1,92 @@
-//! liburcu behind a safe interface, if the build found it, or the reason why it did not.
+//! liburcu behind a safe interface, if this machine has it, or the reason why it does not.
 //!
 //! Invariant: the C code registers the calling thread, and unregisters it before it returns.
 
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::mem::transmute;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::Reads;
+use crate::tables::object::Source;
 
 /// A flavour: how its readers are told from threads that have no reference.
 pub trait Flavour: Send + Sync + 'static {
-    /// Its functions, or what to do to have them.
-    const FUNCTIONS: Result<Functions, &'static str>;
+    /// Returns its functions.
+    ///
+    /// # Errors
+    /// The library is missing: what to do.
+    fn functions() -> anyhow::Result<Functions>;
 }
+
+type Read = unsafe extern "C" fn(*const AtomicPtr<u64>, u64, u64) -> u64;
+type Times = unsafe extern "C" fn(u64);
 
 /// What the C code beside this file does; see there.
 #[derive(Clone, Copy)]
-#[cfg_attr(not(urcu), allow(dead_code, reason = "the library is missing"))]
 pub struct Functions {
-    read: unsafe extern "C" fn(*const AtomicPtr<u64>, u64, u64) -> u64,
-    pub free: unsafe extern "C" fn(u64),
-    pub wait: unsafe extern "C" fn(u64),
+    read: Read,
+    pub free: Times,
+    pub wait: Times,
+}
+
+/// Aligned as liburcu's thread-local words are: glibc loads a library with such words only into a program that had some at
+/// its start.
+#[repr(align(128))]
+struct Aligned(Cell<u8>);
+
+thread_local! {
+    static ALIGNED: Aligned = const { Aligned(Cell::new(0)) };
+}
+
+impl Functions {
+    fn load(flags: &'static [&'static str], prefix: &str) -> anyhow::Result<Functions> {
+        ALIGNED.with(|aligned| aligned.0.set(1));
+        let files = &[("urcu.c", include_str!("urcu.c"))];
+        let object = Source { files, flags, packages: "liburcu-dev" }.load()?;
+        let symbol = |name: &str| object.symbol(&format!("corelocal_urcu_{prefix}_{name}"));
+        let (read, free, wait) = (symbol("read")?, symbol("free")?, symbol("wait")?);
+        // SAFETY: urcu.c defines functions of these types.
+        Ok(unsafe {
+            Functions {
+                read: transmute::<*mut c_void, Read>(read),
+                free: transmute::<*mut c_void, Times>(free),
+                wait: transmute::<*mut c_void, Times>(wait),
+            }
+        })
+    }
 }
 
 macro_rules! flavour {
-    ($(#[$doc:meta])* $name:ident $read:ident $free:ident $wait:ident) => {
+    ($(#[$doc:meta])* $name:ident $prefix:literal $define:literal $library:literal) => {
         $(#[$doc])*
         pub struct $name;
 
         impl Flavour for $name {
-            #[cfg(urcu)]
-            const FUNCTIONS: Result<Functions, &'static str> = {
-                unsafe extern "C" {
-                    fn $read(at: *const AtomicPtr<u64>, expected: u64, times: u64) -> u64;
-                    fn $free(times: u64);
-                    fn $wait(times: u64);
-                }
-                Ok(Functions { read: $read, free: $free, wait: $wait })
-            };
-
-            #[cfg(not(urcu))]
-            const FUNCTIONS: Result<Functions, &'static str> = Err(
-                "not installed: built where pkg-config did not find liburcu; install it (liburcu-dev) and run \
-                 `cargo clean -p corelocal-cli`",
-            );
+            fn functions() -> anyhow::Result<Functions> {
+                static LOADED: OnceLock<Result<Functions, String>> = OnceLock::new();
+                let load = || {
+                    Functions::load(&[$define, $library, "-lurcu-common"], $prefix)
+                        .map_err(|why| format!("{why:#}"))
+                };
+                LOADED.get_or_init(load).clone().map_err(anyhow::Error::msg)
+            }
         }
     };
 }
 
 flavour! {
     /// Readers count in words of their own; grace periods use membarrier(2).
-    Memb corelocal_urcu_memb_read corelocal_urcu_memb_free corelocal_urcu_memb_wait
+    Memb "memb" "-DFLAVOUR_MEMB" "-lurcu-memb"
 }
 flavour! {
     /// Like `Memb`; threads need not be registered.
-    Bp corelocal_urcu_bp_read corelocal_urcu_bp_free corelocal_urcu_bp_wait
+    Bp "bp" "-DFLAVOUR_BP" "-lurcu-bp"
 }
 flavour! {
     /// Threads say now and then that they have no reference.
-    Qsbr corelocal_urcu_qsbr_read corelocal_urcu_qsbr_free corelocal_urcu_qsbr_wait
+    Qsbr "qsbr" "-DFLAVOUR_QSBR" "-lurcu-qsbr"
 }
 
 /// A value that is read by this flavour.
@@ -67,7 +97,7 @@ pub struct Urcu {
 
 impl Urcu {
     pub fn new<F: Flavour>(value: u64) -> anyhow::Result<Urcu> {
-        let functions = F::FUNCTIONS.map_err(anyhow::Error::msg)?;
+        let functions = F::functions()?;
         Ok(Urcu { at: AtomicPtr::new(Box::into_raw(Box::new(value))), functions })
     }
 }

@@ -83,8 +83,7 @@ fn contest() -> Contest<Probe<'static>> {
          freed. Nothing reads. Each contestant has a process of its own, whose malloc is libc's. liburcu has a thread \
          that frees, and so has corelocal in a process of several threads; the others free in the threads that \
          replace. arc-swap and RcuCopy free one by one, without deferring.";
-    let contest =
-        Contest::new(&Write, about).baseline(BASELINE).headline(OURS).over_names("threads", PLACES);
+    let contest = Contest::new(&Write, about).baseline(BASELINE).over_names("threads", PLACES);
     FREES.iter().fold(contest, |contest, &(id, label, _)| {
         let is_ours = [OURS, OURS_COPY].contains(&id);
         let row = if is_ours { Row::ours(id, label) } else { Row::new(id, label) };
@@ -142,7 +141,7 @@ fn process_time() -> Duration {
 }
 
 fn in_c<F: Flavour>(items: u64) -> anyhow::Result<u64> {
-    let functions = F::FUNCTIONS.map_err(anyhow::Error::msg)?;
+    let functions = F::functions()?;
     // SAFETY: it makes its items, and frees them.
     unsafe { (functions.free)(items) };
     Ok(items)
@@ -216,7 +215,7 @@ impl Table for Wait {
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
         let about = "Cpu time of one thread that waits for a grace period while no other thread runs and nothing reads. \
              liburcu has no registered threads then.";
-        let contest = Contest::new(self, about).baseline("membarriers").headline("rcu");
+        let contest = Contest::new(self, about).baseline("membarriers");
         let rows: [(Row, Waits); 5] = [
             (Row::new("membarriers", "membarrier(2), three times"), membarriers),
             (Row::new("urcu-memb", "liburcu memb"), wait_in_c::<Memb>),
@@ -246,7 +245,7 @@ fn membarriers() -> anyhow::Result<Loop<'static>> {
 }
 
 fn wait_in_c<F: Flavour>() -> anyhow::Result<Loop<'static>> {
-    let wait = F::FUNCTIONS.map_err(anyhow::Error::msg)?.wait;
+    let wait = F::functions()?.wait;
     // SAFETY: a call without conditions.
     Ok(repeating(move |times| unsafe { wait(times) }))
 }

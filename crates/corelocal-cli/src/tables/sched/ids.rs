@@ -112,8 +112,7 @@ impl Table for Ids {
         let rounds = cx.plan.long_rounds.div_ceil(5);
         let watch = Watch::start(false, None);
         let bar = cx.progress();
-        bar.reset();
-        bar.set_length((rounds * THREADS.len() * PLACES.len()) as u64);
+        bar.begin((rounds * THREADS.len() * PLACES.len()) as u64);
         bar.set_message(self.title());
         let mut seen: [Seen; PLACES.len()] = PLACES.map(|place| match place {
             Place::Confined(cpus) if cpus > cx.machine.cpus_allowed => {
@@ -124,7 +123,7 @@ impl Table for Ids {
         for _ in 0..rounds {
             for (nth, &threads) in THREADS.iter().enumerate() {
                 for (&place, seen) in PLACES.iter().zip(&mut seen) {
-                    bar.inc(1);
+                    bar.advance();
                     let Ok(so_far) = seen else { continue };
                     match (Look { threads, place, time: cx.plan.slice * 3 }).in_child() {
                         Ok(largest) => {
@@ -136,7 +135,7 @@ impl Table for Ids {
                 }
             }
         }
-        bar.finish_and_clear();
+        bar.finish();
         let mm_cid = PLACES.iter().zip(&seen).map(|(place, seen)| {
             let row = Row::new(&place.id(), format!("mm_cid, {}", place.label()));
             filled(row, seen, |largest| largest.mm_cid.ok_or_else(why_no_mm_cid))
@@ -161,7 +160,8 @@ impl Table for Ids {
             x_label: Some("threads".to_owned()),
             x_names: Vec::new(),
             baseline: None,
-            headline: None,
+            tile: None,
+            is_sized: false,
             rows: mm_cid.chain(cpu_id).collect(),
             notes: vec![format!(
                 "Confining running threads does not always lower their ids: those rows show them {} ms later. \
@@ -193,6 +193,7 @@ fn filled(mut row: Row, seen: &Seen, id: impl Fn(&Largest) -> Result<u32, String
                 stat,
                 ratio: None,
                 extra: BTreeMap::new(),
+                disturbed: false,
             }));
         }
         Ok(points)

@@ -96,7 +96,7 @@ impl Messaging {
              this machine, so compare the ratios with the published ones, not the times. At 1.00x registration \
              does not slow the scheduler down."
         );
-        let contest = Contest::new(self, about);
+        let contest = Contest::new(self, about).sized();
         match self.tasks {
             Tasks::Processes => contest
                 .source(

@@ -8,7 +8,6 @@
 //! 2. The object is loaded once: two would record each event twice. Its functions have the types that lttng.c gives them.
 
 use std::ffi::c_void;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::thread;
@@ -17,11 +16,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use tempfile::TempDir;
 
-use crate::tables::object::Object;
+use crate::tables::object::{Compiled, Source};
 
 /// How long the daemon may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 const INSTALL: &str = "install lttng-tools and liblttng-ust-dev";
+const SOURCE: Source = Source {
+    files: &[("lttng.c", include_str!("lttng.c")), ("lttng.h", include_str!("lttng.h"))],
+    flags: &["-llttng-ust"],
+    packages: "lttng-tools and liblttng-ust-dev",
+};
 
 /// A session that records.
 pub struct Lttng {
@@ -51,12 +55,11 @@ impl Lttng {
     /// LTTng is not installed, or its daemon cannot run.
     pub fn start() -> anyhow::Result<Lttng> {
         static LOADED: OnceLock<Functions> = OnceLock::new();
-        let folder = tempfile::tempdir()?;
         let object = match LOADED.get() {
             Some(_) => None,
-            None => Some(compile(folder.path())?),
+            None => Some(SOURCE.compile()?),
         };
-        let session = Session::start(folder)?;
+        let session = Session::start()?;
         if let Some(object) = object {
             let functions = load(&object)?;
             LOADED.get_or_init(|| functions);
@@ -71,8 +74,8 @@ impl Lttng {
     }
 }
 
-fn load(object: &str) -> anyhow::Result<Functions> {
-    let object = Object::load(object)?;
+fn load(object: &Compiled) -> anyhow::Result<Functions> {
+    let object = object.load()?;
     let (events, is_on) =
         (object.symbol("corelocal_lttng_events")?, object.symbol("corelocal_lttng_is_on")?);
     // SAFETY: functions of these types (2).
@@ -84,30 +87,9 @@ fn load(object: &str) -> anyhow::Result<Functions> {
     })
 }
 
-/// Returns the path of the object.
-fn compile(folder: &Path) -> anyhow::Result<String> {
-    let object = folder.join("lttng.so");
-    std::fs::write(folder.join("lttng.h"), include_str!("lttng.h"))?;
-    std::fs::write(folder.join("lttng.c"), include_str!("lttng.c"))?;
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let mut command = Command::new(compiler);
-    command.current_dir(folder).args([
-        "-O2",
-        "-shared",
-        "-fPIC",
-        "-I.",
-        "lttng.c",
-        "-o",
-        "lttng.so",
-        "-llttng-ust",
-    ]);
-    let output = command.output().context("there is no C compiler")?;
-    ensure!(output.status.success(), "LTTng's headers are missing: {INSTALL}");
-    Ok(object.to_str().context("a folder whose name is not UTF-8")?.to_owned())
-}
-
 impl Session {
-    fn start(folder: TempDir) -> anyhow::Result<Session> {
+    fn start() -> anyhow::Result<Session> {
+        let folder = tempfile::tempdir()?;
         let name = format!("corelocal-bench-{}", std::process::id());
         let mut session = Session { name, daemon: None, folder };
         if !session.call(&["--no-sessiond", "list"]) {

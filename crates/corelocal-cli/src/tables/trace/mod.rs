@@ -54,7 +54,7 @@ impl Table for Trace {
             "LTTng-UST on an Intel Xeon E5-2630 v3, one thread",
         )
         .baseline(BASELINE)
-        .headline("event")
+        .tile("Recording an event", "event", &["lttng", BASELINE])
         .row(Row::new("counter", "the counter, unordered"), loop_of(corelocal::clock::Ticks::now));
         let rows = [
             ("event", "corelocal event, 4 bytes", numbers as fn() -> Loop<'static>),
@@ -108,7 +108,6 @@ impl Table for TraceThreads {
         let contest: Contest<Crew<'_>> =
             Contest::new(self, "Cpu time for one event with a number of 32 bits, and its time.")
                 .baseline(BASELINE)
-                .headline("event")
                 .over("threads", cx.plan.threads);
         let row = Row::ours("event", "corelocal event, 4 bytes");
         let contest = match is_on {

@@ -1,0 +1,1 @@
+../../corelocal-malloc/build.rs

@@ -9,7 +9,7 @@ need_rust
 need python3 python3 "reads cargo's metadata"
 cargo fetch --locked
 # NAME of each package that is published; a line with `!` for each that lacks something.
-packages=$(cargo metadata --no-deps --offline --locked --format-version 1 | python3 -c '
+published=$(cargo metadata --no-deps --offline --locked --format-version 1 | python3 -c '
 import json, sys
 for package in json.load(sys.stdin)["packages"]:
     if package["publish"] is not None:
@@ -22,11 +22,11 @@ for package in json.load(sys.stdin)["packages"]:
         if not value:
             print("!", package["name"], "has no", key)
 ')
-! grep '^!' <<<"$packages" >&2 || fail "complete these manifests, or say publish = false"
-[ "$(wc -l <<<"$packages")" -ge 7 ] || fail "packages are missing: $packages"
+! grep '^!' <<<"$published" >&2 || fail "complete these manifests, or say publish = false"
+[ "$(wc -l <<<"$published")" -ge 7 ] || fail "packages are missing: $published"
 
 choice=()
-while read -r name; do choice+=(-p "$name"); done <<<"$packages"
+while read -r name; do choice+=(-p "$name"); done <<<"$published"
 log=$(cargo package --no-verify --offline --locked --allow-dirty "${choice[@]}" 2>&1) || fail "$log"
 ! grep -A 3 '^warning' <<<"$log" >&2 || fail "cargo package warns"
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
@@ -38,4 +38,4 @@ while read -r name; do
         grep -qx "$name-$version/$file" <<<"$files" || fail "the package of $name has no $file"
     done
     echo "$name $version: $(wc -l <<<"$files") files"
-done <<<"$packages"
+done <<<"$published"

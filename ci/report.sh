@@ -20,7 +20,7 @@ malloc=$("$command" malloc-path)
 LD_PRELOAD=$malloc CORELOCAL_MALLOC=stats true 2>"$scratch/stats"
 [ -s "$scratch/stats" ] || fail "no statistics of the malloc that the command carries"
 made=$(stat -c %i "$malloc")
-[ "$("$command" malloc-path)" = "$malloc" ] && [ "$(stat -c %i "$malloc")" = "$made" ] || fail "$malloc is unpacked twice"
+[[ $("$command" malloc-path) == "$malloc" && $(stat -c %i "$malloc") == "$made" ]] || fail "$malloc is unpacked twice"
 echo changed >>"$malloc"
 "$command" run -- true 2>"$scratch/run" || fail "$(<"$scratch/run")"
 grep -qF "$malloc" "$scratch/run" || fail "run does not say which library it uses: $(<"$scratch/run")"

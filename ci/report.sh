@@ -17,7 +17,7 @@ command=$target/release/corelocal
 export XDG_CACHE_HOME=$scratch/cache
 malloc=$("$command" malloc-path)
 [[ $malloc == "$scratch"/cache/* ]] || fail "the command carries no malloc: $malloc"
-LD_PRELOAD=$malloc CORELOCAL_MALLOC=stats true 2>"$scratch/stats"
+env LD_PRELOAD="$malloc" CORELOCAL_MALLOC=stats true 2>"$scratch/stats"
 [ -s "$scratch/stats" ] || fail "no statistics of the malloc that the command carries"
 made=$(stat -c %i "$malloc")
 [[ $("$command" malloc-path) == "$malloc" && $(stat -c %i "$malloc") == "$made" ]] || fail "$malloc is unpacked twice"

@@ -64,8 +64,14 @@ pub fn run(
         "cannot find this program's own file, which is needed for a child process; is /proc mounted?",
     )?;
     let mut command = Command::new(program);
-    command.arg(SUBCOMMAND).arg(name).args(args).envs(env.iter().copied());
+    #[cfg(not(test))]
+    command.arg(SUBCOMMAND).arg(name).args(args);
+    #[cfg(test)]
+    tests::call(&mut command, name, args);
+    command.envs(env.iter().copied());
     let output = output_within(command, limit).with_context(|| format!("child `{name}`"))?;
+    #[cfg(test)]
+    let output = tests::answer(&output);
     serde_json::from_str(output.trim())
         .with_context(|| format!("the child process `{name}` printed no JSON"))
 }
@@ -170,6 +176,37 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    /// In the environment of a child of the tests, whose program is that of the tests: its name and its arguments.
+    const CALL: &str = "CORELOCAL_TEST_CHILD";
+    /// Before the answer, among the lines of the test program.
+    const MARK: &str = "answer of the child: ";
+
+    /// Has the test program run the child.
+    pub(super) fn call(command: &mut Command, name: &str, args: &[String]) {
+        let call = serde_json::to_string(&(name, args)).unwrap();
+        command.args(["bench::child::tests::in_the_child", "--exact", "--nocapture"]);
+        command.env(CALL, call);
+    }
+
+    pub(super) fn answer(output: &str) -> String {
+        let (_, after) = output.split_once(MARK).unwrap_or(("", output));
+        after.lines().next().unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn in_the_child() {
+        let Ok(call) = std::env::var(CALL) else { return };
+        let (name, args): (String, Vec<String>) = serde_json::from_str(&call).unwrap();
+        match dispatch(&name, &args) {
+            Ok(answer) => println!("{MARK}{answer}"),
+            Err(error) => {
+                eprintln!("{error:#}");
+                // SAFETY: ends the process, as the command does.
+                unsafe { libc::_exit(1) };
+            }
+        }
+    }
 
     fn sh(script: &str) -> Command {
         let mut command = Command::new("sh");

@@ -113,9 +113,10 @@ pub fn run(args: &HeapArgs) -> anyhow::Result<ExitCode> {
             (heap, told)
         })
         .collect();
-    // Of what a program starts, only what has something to show.
-    if told.iter().any(|(_, told)| told.samples > 0) && !is_file {
-        told.retain(|(_, told)| told.samples > 0);
+    // The program itself, which is the first, and of what it starts only what has something to show.
+    if !is_file {
+        let mut is_first = true;
+        told.retain(|(_, told)| std::mem::take(&mut is_first) || told.samples > 0);
     }
     let mut code = code;
     for complaint in write(options, &told) {

@@ -224,7 +224,7 @@ fn is_of_malloc(function: &Function) -> bool {
 }
 
 /// What stands between a program and its malloc: the libraries of languages.
-fn is_plumbing(call: &Call) -> bool {
+pub fn is_plumbing(call: &Call) -> bool {
     const NAMES: [&str; 14] = [
         "alloc::",
         "core::",

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::file::Heap;
-use super::sites::{Call, Stack, Told};
+use super::sites::{self, Call, Stack, Told};
 use crate::output::path_line;
 
 /// A process.
@@ -127,7 +127,9 @@ impl Site {
 /// From caller to caller, each time the one by whom most came.
 fn callers(told: &Told, stacks: &[&Stack], all: f64) -> Vec<Caller> {
     let mut callers = Vec::new();
-    let calls = |stack| told.calls_from_site(stack).skip(1).peekable();
+    // Without those of languages' libraries in between.
+    let is_own = |call: &&Call| !sites::is_plumbing(call);
+    let calls = |stack| told.calls_from_site(stack).skip(1).filter(is_own).peekable();
     let mut on_the_way: Vec<_> = stacks.iter().map(|stack| (stack.bytes, calls(stack))).collect();
     loop {
         let mut sums: HashMap<&Call, f64> = HashMap::new();

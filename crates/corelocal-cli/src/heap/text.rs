@@ -9,6 +9,7 @@ use comfy_table::{Cell, CellAlignment};
 
 use super::fold::Folded;
 use super::summary::{Process, Site};
+use crate::output::NO_LINES;
 use crate::report::figures::wrap;
 use crate::report::term;
 use crate::units::{estimate, size, time};
@@ -17,6 +18,8 @@ const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 const WARNING: Style = AnsiColor::Yellow.on_default();
 
+/// From so many samples on the figures are believed to two digits.
+const FEW: usize = 30;
 /// So many sites are told more of.
 const TOLD_MORE: usize = 5;
 /// So many callers of each.
@@ -60,17 +63,8 @@ fn one(process: &Process, width: usize) -> String {
     let program = process.program.rsplit('/').next().unwrap_or_default();
     let when = if process.is_peak { ", at the peak" } else { "" };
     let _ = writeln!(out, "{BOLD}Heap{BOLD:#} of {program}, process {}{when}", process.process);
-    let _ = writeln!(
-        out,
-        "  {} in {} objects; {} samples, one for each {}",
-        size(process.bytes),
-        estimate(process.objects),
-        process.samples,
-        size(process.rate),
-    );
-    if process.sites.is_empty() && process.left_out == 0 {
-        let _ = writeln!(out, "\n  nothing was sampled");
-    } else if !process.sites.is_empty() {
+    let _ = writeln!(out, "  {}", wrap(&amount(process), width.saturating_sub(2), 4));
+    if !process.sites.is_empty() {
         let _ = write!(out, "\n{}", table(process, width));
     }
     for site in process.sites.iter().filter(|site| !site.callers.is_empty()).take(TOLD_MORE) {
@@ -80,6 +74,28 @@ fn one(process: &Process, width: usize) -> String {
         let _ = writeln!(out, "\n{WARNING}{}{WARNING:#}", wrap(&remark, width, 2));
     }
     out
+}
+
+/// How much there is, and how well that is known.
+fn amount(process: &Process) -> String {
+    let (bytes, objects, rate) =
+        (size(process.bytes), estimate(process.objects), size(process.rate));
+    let finer = size((process.rate / 32).max(1))
+        .replace(" KiB", "K")
+        .replace(" MiB", "M")
+        .replace(" B", "");
+    match process.samples {
+        0 => format!(
+            "nothing was sampled, at one object for each {rate}: little is in use; --rate {finer} samples more"
+        ),
+        1 => format!(
+            "about {bytes}, from 1 sample, one for each {rate}; --rate {finer} samples more, and is more exact"
+        ),
+        few if few < FEW => format!(
+            "about {bytes}, from {few} samples, one for each {rate}; --rate {finer} samples more, and is more exact"
+        ),
+        samples => format!("{bytes} in {objects} objects; {samples} samples, one for each {rate}"),
+    }
 }
 
 fn table(process: &Process, width: usize) -> String {
@@ -121,6 +137,12 @@ fn more(site: &Site, width: usize) -> String {
 
 fn remarks(process: &Process) -> Vec<String> {
     let mut remarks = Vec::new();
+    let sources = process.sites.iter().flat_map(|site| {
+        std::iter::once(&site.source).chain(site.callers.iter().map(|caller| &caller.source))
+    });
+    if !process.sites.is_empty() && sources.into_iter().all(Option::is_none) {
+        remarks.push(NO_LINES.to_owned());
+    }
     if process.left_out > 0 {
         remarks.push(format!(
             "{} sites with {} are not shown; --top shows more",

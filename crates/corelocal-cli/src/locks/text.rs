@@ -9,6 +9,7 @@ use comfy_table::{Cell, CellAlignment};
 
 use super::call_stacks::{Call, Place};
 use super::summary::{Bucket, Lock, Process};
+use crate::output::NO_LINES;
 use crate::report::figures::{figure, wrap};
 use crate::report::term;
 use crate::units::time;
@@ -149,6 +150,11 @@ pub fn calls(frames: &[Call], width: usize) -> String {
 
 fn remarks(process: &Process) -> Vec<String> {
     let mut remarks = Vec::new();
+    let places = process.locks.iter().flat_map(|it| it.worst_holder.iter().chain(&it.longest_wait));
+    let mut calls = places.flat_map(|place| &place.frames).peekable();
+    if calls.peek().is_some() && calls.all(|call| call.source.is_none()) {
+        remarks.push(NO_LINES.to_owned());
+    }
     if process.left_out > 0 {
         remarks.push(format!("{} more are not shown; --top shows more", process.left_out));
     }

@@ -133,6 +133,9 @@ fn limited(command: &mut std::process::Command, which: libc::__rlimit_resource_t
 /// Allocates until nothing is left, in pieces of any size, and gets as far once more when all was given back.
 fn exhaust() {
     const MOST: usize = 1 << 18;
+    /// Address space that the map of chunks takes once, when another node's part of the range is used for the first time:
+    /// a thread that was moved to its cpu in between does that.
+    const MAP: usize = 16 << 20;
     for size in [1 << 20, 5 << 20, 100_000, 4000] {
         let mut last = std::ptr::null_mut::<u8>();
         let mut counts = [0; 2];
@@ -157,7 +160,7 @@ fn exhaust() {
             }
         }
         assert!(counts[0] > 10 && counts[0] < MOST, "{size}: {counts:?}");
-        assert!(counts[1] * 10 >= counts[0] * 9, "{size}: {counts:?}");
+        assert!((counts[1] + MAP.div_ceil(size)) * 10 >= counts[0] * 9, "{size}: {counts:?}");
     }
     assert_eq!(churn(1000), 0);
     // SAFETY: null, or an object that stays as it is.

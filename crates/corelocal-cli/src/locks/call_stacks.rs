@@ -75,9 +75,12 @@ fn call(function: Function, file: Option<&Path>, address: u64) -> Call {
 
 /// Without the lock's own functions at the beginning, and what started the thread at the end.
 fn trimmed(mut calls: Vec<Call>) -> Vec<Call> {
-    let last = calls.iter().position(|call| is_beginning(&call.function));
-    calls.truncate(last.filter(|last| *last > 0).unwrap_or(calls.len()));
     let own = calls.iter().take_while(|call| is_of_the_lock(call)).count();
+    let last = calls.iter().position(|call| is_beginning(&call.function));
+    if let Some(last) = last.filter(|last| *last > 0) {
+        // Without line tables a thread's closure is a part of the function that begins it.
+        calls.truncate(if last > own { last } else { last + 1 });
+    }
     // All of it is ours in our own tests.
     if own < calls.len() {
         calls.drain(..own);
@@ -155,6 +158,9 @@ mod tests {
         let left = ["program::hot", "corelocal::sync::once::Once::call_once", "program::main"];
         assert_eq!(trim(&stack), left.map(Arc::from));
         assert_eq!(trim(&stack[..2]).len(), 2);
+        // A closure that was inlined, without line tables.
+        let inlined = [stack[0], stack[1], stack[6], stack[7]];
+        assert_eq!(trim(&inlined), [Arc::from(stack[6])]);
         assert_eq!(trim(&["start_thread"]), ["start_thread"].map(Arc::from));
         assert!(trim(&[]).is_empty());
         for own in [

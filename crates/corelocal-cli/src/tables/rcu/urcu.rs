@@ -2,7 +2,6 @@
 //!
 //! Invariant: the C code registers the calling thread, and unregisters it before it returns.
 
-use std::cell::Cell;
 use std::ffi::c_void;
 use std::mem::transmute;
 use std::sync::OnceLock;
@@ -34,15 +33,15 @@ pub struct Functions {
 /// Aligned as liburcu's thread-local words are: glibc loads a library with such words only into a program that had some at
 /// its start.
 #[repr(align(128))]
-struct Aligned(Cell<u8>);
+struct Aligned(#[expect(dead_code, reason = "its place counts")] u8);
 
 thread_local! {
-    static ALIGNED: Aligned = const { Aligned(Cell::new(0)) };
+    static ALIGNED: Aligned = const { Aligned(0) };
 }
 
 impl Functions {
     fn load(flags: &'static [&'static str], prefix: &str) -> anyhow::Result<Functions> {
-        ALIGNED.with(|aligned| aligned.0.set(1));
+        ALIGNED.with(|aligned| _ = std::hint::black_box(aligned));
         let files = &[("urcu.c", include_str!("urcu.c"))];
         let object = Source { files, flags, packages: "liburcu-dev" }.load()?;
         let symbol = |name: &str| object.symbol(&format!("corelocal_urcu_{prefix}_{name}"));

@@ -19,7 +19,7 @@ use anstyle::{AnsiColor, Style};
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 
-/// Said of stacks without a source line.
+/// Printed when the stacks of a program have no source lines.
 pub const NO_LINES: &str = "no source lines and no inlined functions are known: the program has no line tables. Build it with \
      `CARGO_PROFILE_RELEASE_DEBUG=line-tables-only cargo build --release`, or in C and C++ with -g1";
 

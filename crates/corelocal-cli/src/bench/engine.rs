@@ -54,7 +54,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// All tables in about four minutes.
+    /// All tables in about seven minutes.
     pub const FULL: Self = Self {
         round: Duration::from_millis(4),
         rounds: 101,

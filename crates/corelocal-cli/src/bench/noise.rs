@@ -154,7 +154,7 @@ pub fn is_quieter(noise: &Noise, than: &Noise) -> bool {
     amount(noise) < amount(than)
 }
 
-/// That of measurements after each other.
+/// The noise of several measurements together, weighted by their time.
 pub fn of_all(noises: &[Noise]) -> Noise {
     let wall_s: f64 = noises.iter().map(|noise| noise.wall_s).sum();
     let mean = |value: &dyn Fn(&Noise) -> Option<f64>| {

@@ -20,7 +20,7 @@ pub struct Column {
     pub heading: String,
     /// One for each row.
     pub cells: Vec<String>,
-    /// For ratios, what those of our rows mean.
+    /// Of a column of ratios: how each of our rows compares with the baseline.
     outcomes: Vec<Option<Outcome>>,
 }
 
@@ -32,7 +32,7 @@ impl Column {
         Self { heading, cells, outcomes: Vec::new() }
     }
 
-    /// Of the ratios at one `x`.
+    /// The ratios at one `x`.
     fn of_ratios(heading: String, table: &Table, x: Option<f64>) -> Self {
         let point = |row: &'_ Row| row.points.iter().position(|point| point.x == x);
         let at = |row: &Row| point(row).and_then(|nth| row.points[nth].ratio);
@@ -47,7 +47,7 @@ impl Column {
         Self { outcomes, ..Self::new(heading, table, |row| at(row).map(ratio)) }
     }
 
-    /// What a ratio of one of our rows means.
+    /// How one of our rows compares with the baseline, in a column of ratios.
     pub fn outcome(&self, row: usize) -> Option<Outcome> {
         self.outcomes.get(row).copied().flatten()
     }
@@ -59,12 +59,12 @@ impl Column {
     }
 }
 
-/// A point's median, with a mark if the machine was disturbed.
+/// A point's median, marked if the machine was disturbed.
 pub fn median(point: &Point) -> Option<String> {
     Some(marked(point, figure(point.stat.median)))
 }
 
-/// The same, marked like it.
+/// Appends the mark to a figure of a point that was disturbed.
 pub fn marked(point: &Point, figure: String) -> String {
     if point.disturbed { figure + DISTURBED } else { figure }
 }

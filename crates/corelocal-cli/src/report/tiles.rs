@@ -22,7 +22,7 @@ pub struct Tile<'a> {
     pub versus: Side<'a>,
     /// How many times as good ours is.
     pub factor: f64,
-    /// What that means.
+    /// How ours compares.
     pub outcome: Outcome,
     /// Where: `64 threads`, or over which loads.
     pub place: Option<String>,
@@ -41,7 +41,7 @@ pub struct Side<'a> {
     pub spread: Option<Stat>,
 }
 
-/// What a factor means.
+/// How ours compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Ours is better.

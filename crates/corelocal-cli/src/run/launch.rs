@@ -127,8 +127,8 @@ pub fn once(
     })
 }
 
-/// A call of execve(2) for a child of fork(2). Rust's own child is one of vfork(2), of which the kernel counts all of our
-/// memory as its own; of this one it counts our anonymous memory alone.
+/// A call of execve(2) in a child of fork(2). `Command` would use vfork(2), and the kernel would count all of our memory as
+/// the child's peak; after a fork it counts our anonymous memory alone.
 struct Exec {
     path: CString,
     /// The texts that the pointers lead to.

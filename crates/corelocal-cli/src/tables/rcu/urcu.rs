@@ -30,8 +30,8 @@ pub struct Functions {
     pub wait: Times,
 }
 
-/// Aligned as liburcu's thread-local words are: glibc loads a library with such words only into a program that had some at
-/// its start.
+/// Aligned as liburcu's thread-local words are: glibc loads a library with such words only into a program that has some
+/// itself.
 #[repr(align(128))]
 struct Aligned(#[expect(dead_code, reason = "its place counts")] u8);
 

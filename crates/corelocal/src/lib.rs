@@ -34,12 +34,26 @@
 //! container or behind a seccomp filter that refuses rseq. What changes is the cost:
 //! [`sys::Caps`] and the command `corelocal doctor` tell which fast paths are active and why.
 //! `CORELOCAL_RSEQ=off` in the environment switches them off.
+//!
+//! On systems that are not Linux the library compiles too, so that programs for Linux can be developed there: atomics, std's
+//! clocks and std's parking take the kernel's place. `alloc` is the system's allocator, `trace` and memory that processes
+//! share are missing.
 #![no_std]
 // The portable model answers "unavailable" without a look at its operands.
 #![cfg_attr(any(miri, loom, corelocal_model, not(target_arch = "x86_64")), allow(dead_code))]
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, unused_macros))]
 
-#[cfg(any(test, loom, feature = "std"))]
+#[cfg(any(test, loom, feature = "std", not(target_os = "linux")))]
 extern crate std;
+
+// Elsewhere `libc::NAME` is a name of this crate's stand-in.
+#[cfg(not(target_os = "linux"))]
+extern crate self as libc;
+#[cfg(any(not(target_os = "linux"), all(test, not(any(loom, miri)))))]
+#[cfg_attr(test, allow(dead_code, reason = "its tests alone use it here"))]
+mod elsewhere;
+#[cfg(not(target_os = "linux"))]
+use elsewhere::{kernel::*, names::*, refused::*};
 
 #[cfg(all(test, loom))]
 mod explore;
@@ -47,8 +61,10 @@ mod primitive;
 #[cfg(test)]
 mod scaled;
 
-#[cfg(not(any(loom, miri)))]
+#[cfg(all(target_os = "linux", not(any(loom, miri))))]
 pub mod alloc;
+#[cfg(not(target_os = "linux"))]
+pub use elsewhere::alloc;
 /// What of the malloc models explore.
 #[cfg(loom)]
 mod alloc {
@@ -65,5 +81,5 @@ pub mod rcu;
 pub mod rseq;
 pub mod sync;
 pub mod sys;
-#[cfg(not(any(loom, miri)))]
+#[cfg(all(target_os = "linux", not(any(loom, miri))))]
 pub mod trace;

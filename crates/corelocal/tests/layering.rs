@@ -19,7 +19,7 @@ use proc_macro2::{Delimiter, Spacing, Span, TokenStream, TokenTree};
 
 /// Lowest first; the modules of one line are siblings.
 const LAYERS: &[&[&str]] = &[
-    &["explore", "primitive", "scaled"],
+    &["elsewhere", "explore", "primitive", "scaled"],
     &["sys"],
     &["rseq"],
     &["cid"],

@@ -5,7 +5,6 @@
 
 use core::ptr;
 use core::time::Duration;
-use std::os::unix::fs::MetadataExt;
 use std::thread;
 
 use super::domain::Domain;
@@ -94,13 +93,21 @@ fn has_thread() -> bool {
 
 /// One system call in a process of one thread. Linux counts the threads among the links of this folder; where that is not
 /// so, they are counted in it.
+#[cfg(target_os = "linux")]
 fn has_several_threads() -> bool {
+    use std::os::unix::fs::MetadataExt;
     const LINKS_OF_ONE: u64 = 3;
     let links = std::fs::metadata("/proc/self/task").map(|folder| folder.nlink());
     if matches!(links, Ok(LINKS_OF_ONE)) {
         return false;
     }
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.take(2).count() > 1)
+}
+
+/// Not known.
+#[cfg(not(target_os = "linux"))]
+fn has_several_threads() -> bool {
+    true
 }
 
 /// Starts the thread of this process. False if it cannot be made.

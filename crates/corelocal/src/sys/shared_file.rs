@@ -167,7 +167,7 @@ impl SharedFile {
             return false;
         }
         // SAFETY: an open descriptor (1).
-        let seals = checked(unsafe { libc::fcntl(self.0, libc::F_GET_SEALS) });
+        let seals = checked(unsafe { libc::fcntl(self.0, libc::F_GET_SEALS, 0) });
         seals.is_ok_and(|seals| seals & libc::F_SEAL_SHRINK != 0)
     }
 

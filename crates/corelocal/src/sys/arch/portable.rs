@@ -142,12 +142,14 @@ pub(crate) unsafe fn copy_words(_to: *mut u8, _from: usize, _words: usize) {}
 
 #[cfg(miri)]
 pub(crate) use super::miri::syscall;
+#[cfg(not(target_os = "linux"))]
+pub(crate) use crate::elsewhere::kernel::call as syscall;
 
 /// Makes a system call; an error is its negated number.
 ///
 /// # Safety
 /// - The conditions of [`crate::sys::syscall::syscall`] hold.
-#[cfg(not(miri))]
+#[cfg(all(target_os = "linux", not(miri)))]
 pub(crate) unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;
     // SAFETY: the caller vouches for the arguments; surplus ones are ignored by the kernel.

@@ -1,0 +1,249 @@
+//! A stand-in for the kernel: the few calls that the portable form needs, by std. All others are refused, as by a kernel that
+//! does not know them, and the library falls back as it does there.
+//!
+//! # Invariants
+//! 1. Each result is one that Linux could have returned.
+//! 2. A waiter of a word is woken if the word is changed before the call that wakes: it looks at the word under the lock of
+//!    its bucket, and a waker takes that lock.
+
+#![allow(non_upper_case_globals, reason = "names of Linux")]
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use super::names::*;
+
+std::thread_local! {
+    static ERRNO: Cell<c_int> = const { Cell::new(ENOSYS) };
+    static NUMBER: u32 = {
+        static LAST: AtomicU32 = AtomicU32::new(1);
+        LAST.fetch_add(1, Ordering::Relaxed)
+    };
+}
+
+/// The error number of the calling thread.
+pub fn __errno_location() -> *mut c_int {
+    ERRNO.with(Cell::as_ptr)
+}
+
+/// Waiters of words whose addresses have the same remainder.
+struct Bucket {
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+fn bucket(address: usize) -> &'static Bucket {
+    static BUCKETS: [Bucket; 64] =
+        [const { Bucket { lock: Mutex::new(()), changed: Condvar::new() } }; 64];
+    &BUCKETS[address / 4 % BUCKETS.len()]
+}
+
+/// Makes a call; an error is its negated number.
+///
+/// # Safety
+/// - The conditions of [`crate::sys::syscall::syscall`] hold.
+pub unsafe fn call(number: c_long, args: [usize; 6]) -> isize {
+    let [a, b, c, d, _, _] = args;
+    match number {
+        SYS_mmap => map(b),
+        SYS_munmap => {
+            // SAFETY: a mapping as `map` made it; the caller gives up all of it.
+            unsafe { std::alloc::dealloc(a as *mut u8, layout(b)) };
+            0
+        }
+        SYS_madvise if c == MADV_DONTNEED as usize => {
+            // SAFETY: mapped memory of the caller's, whose content is not needed.
+            unsafe { (a as *mut u8).write_bytes(0, b) };
+            0
+        }
+        SYS_getpid => std::process::id() as isize,
+        SYS_gettid => NUMBER.with(|number| *number as isize),
+        SYS_futex => {
+            let command = b as c_int & !(FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME);
+            match command {
+                // SAFETY: the caller's word, and its deadline or null.
+                FUTEX_WAIT_BITSET => unsafe { wait(a, c as u32, d as *const timespec) },
+                FUTEX_WAKE => {
+                    let bucket = bucket(a);
+                    // Taken after the word was changed: see 2.
+                    drop(bucket.lock.lock().unwrap_or_else(PoisonError::into_inner));
+                    bucket.changed.notify_all();
+                    0
+                }
+                _ => -(ENOSYS as isize),
+            }
+        }
+        _ => -(ENOSYS as isize),
+    }
+}
+
+fn layout(len: usize) -> std::alloc::Layout {
+    // A page at least; lengths are those of mappings that were made.
+    std::alloc::Layout::from_size_align(len.max(1), 1 << 16)
+        .unwrap_or(std::alloc::Layout::new::<u8>())
+}
+
+fn map(len: usize) -> isize {
+    if len == 0 || len > isize::MAX as usize / 2 {
+        return -(ENOMEM as isize);
+    }
+    // SAFETY: not of length 0.
+    let at = unsafe { std::alloc::alloc_zeroed(layout(len)) };
+    if at.is_null() { -(ENOMEM as isize) } else { at as isize }
+}
+
+/// Waits while the word has this value, until the deadline on the monotonic clock.
+///
+/// # Safety
+/// - A word that stays until this returns, and a deadline or null.
+unsafe fn wait(address: usize, value: u32, deadline: *const timespec) -> isize {
+    // SAFETY: the caller's.
+    let word = unsafe { &*(address as *const AtomicU32) };
+    // SAFETY: a time, or null.
+    let deadline = unsafe { deadline.as_ref() };
+    let bucket = bucket(address);
+    let held = bucket.lock.lock().unwrap_or_else(PoisonError::into_inner);
+    if word.load(Ordering::SeqCst) != value {
+        return -(EAGAIN as isize);
+    }
+    let Some(deadline) = deadline else {
+        drop(bucket.changed.wait(held));
+        return 0;
+    };
+    let deadline = Duration::new(deadline.tv_sec as u64, deadline.tv_nsec as u32);
+    let left = deadline.saturating_sub(since_start());
+    if left.is_zero() {
+        return -(ETIMEDOUT as isize);
+    }
+    // A wake-up for no reason is allowed.
+    drop(bucket.changed.wait_timeout(held, left));
+    0
+}
+
+/// The monotonic clock: the time since it was read first.
+fn since_start() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
+}
+
+/// See clock_gettime(2).
+///
+/// # Safety
+/// - `time` is valid for writes.
+pub unsafe fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
+    let now = match clock {
+        CLOCK_REALTIME | CLOCK_REALTIME_COARSE | CLOCK_TAI => {
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+        }
+        _ => since_start(),
+    };
+    let now = timespec { tv_sec: now.as_secs() as i64, tv_nsec: i64::from(now.subsec_nanos()) };
+    // SAFETY: the caller's.
+    unsafe { time.write(now) };
+    0
+}
+
+/// See sched_yield(2).
+///
+/// # Safety
+/// - None is needed.
+pub unsafe fn sched_yield() -> c_int {
+    std::thread::yield_now();
+    0
+}
+
+/// See getpid(2).
+///
+/// # Safety
+/// - None is needed.
+pub unsafe fn getpid() -> pid_t {
+    std::process::id() as pid_t
+}
+
+/// See pthread_self(3).
+///
+/// # Safety
+/// - None is needed.
+pub unsafe fn pthread_self() -> pthread_t {
+    NUMBER.with(|number| *number as pthread_t)
+}
+
+/// See abort(3).
+///
+/// # Safety
+/// - None is needed.
+pub unsafe fn abort() -> ! {
+    std::process::abort()
+}
+
+/// See sysconf(3): the length of a page.
+///
+/// # Safety
+/// - None is needed.
+pub unsafe fn sysconf(_: c_int) -> c_long {
+    1 << 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn futex(word: &AtomicU32, command: c_int, value: u32, deadline: Option<timespec>) -> isize {
+        let deadline = deadline.as_ref().map_or(0, |time| &raw const *time as usize);
+        let args = [word.as_ptr() as usize, command as usize, value as usize, deadline, 0, 0];
+        // SAFETY: a word and a deadline of this function's caller, which outlive the call.
+        unsafe { call(SYS_futex, args) }
+    }
+
+    #[test]
+    fn a_waiter_is_woken_or_times_out() {
+        let word = AtomicU32::new(1);
+        assert_eq!(futex(&word, FUTEX_WAIT_BITSET, 0, None), -(EAGAIN as isize));
+        let past = timespec { tv_sec: 0, tv_nsec: 1 };
+        assert_eq!(futex(&word, FUTEX_WAIT_BITSET, 1, Some(past)), -(ETIMEDOUT as isize));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while word.load(Ordering::SeqCst) == 1 {
+                    futex(&word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 1, None);
+                }
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            word.store(2, Ordering::SeqCst);
+            futex(&word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, u32::MAX, None);
+        });
+    }
+
+    #[test]
+    fn memory_is_zero_and_other_calls_are_refused() {
+        // SAFETY: a mapping of this test's.
+        unsafe {
+            let at = call(SYS_mmap, [0, 1 << 20, 0, 0, 0, 0]);
+            assert!(at > 0 && at % (1 << 16) == 0);
+            let bytes = core::slice::from_raw_parts_mut(at as *mut u8, 1 << 20);
+            assert!(bytes.iter().all(|byte| *byte == 0));
+            bytes.fill(1);
+            let len = bytes.len();
+            assert_eq!(call(SYS_madvise, [at as usize, len, MADV_DONTNEED as usize, 0, 0, 0]), 0);
+            assert_eq!((at as *const u8).add(4096).read(), 0);
+            assert_eq!(call(SYS_munmap, [at as usize, len, 0, 0, 0, 0]), 0);
+            assert_eq!(call(SYS_membarrier, [0; 6]), -(ENOSYS as isize));
+            assert_eq!(call(SYS_mmap, [0, usize::MAX / 2, 0, 0, 0, 0]), -(ENOMEM as isize));
+        }
+    }
+
+    #[test]
+    fn clocks_go_on() {
+        let read = |clock| {
+            let mut time = timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: a place for a time.
+            assert_eq!(unsafe { clock_gettime(clock, &raw mut time) }, 0);
+            Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+        };
+        let first = read(CLOCK_MONOTONIC);
+        assert!(read(CLOCK_MONOTONIC) >= first);
+        assert!(read(CLOCK_REALTIME) > Duration::from_secs(1_600_000_000));
+    }
+}

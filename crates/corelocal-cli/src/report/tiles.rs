@@ -7,7 +7,7 @@
 use super::columns::x_values;
 use super::compare::SMALLEST_CHANGE;
 use super::matrix::mean;
-use super::schema::{Better, Report, Row, Stat, Table};
+use super::schema::{Better, Point, Report, Row, Stat, Table};
 
 /// A comparison.
 #[derive(Debug)]
@@ -39,6 +39,8 @@ pub struct Side<'a> {
     pub median: f64,
     /// `None` for a mean.
     pub spread: Option<Stat>,
+    /// The machine was disturbed meanwhile.
+    is_disturbed: bool,
 }
 
 /// How ours compares.
@@ -102,7 +104,7 @@ fn tile(table: &Table) -> Option<Tile<'_>> {
         Better::Neither => return None,
     };
     let outcome = Outcome::of(factor, ours.spread.as_ref(), versus.spread.as_ref());
-    let is_disturbed = table.is_disturbed(ours.row) || table.is_disturbed(versus.row);
+    let is_disturbed = ours.is_disturbed || versus.is_disturbed;
     let title = named.title.as_str();
     factor.is_finite().then_some(Tile {
         title,
@@ -116,18 +118,20 @@ fn tile(table: &Table) -> Option<Tile<'_>> {
     })
 }
 
-fn at(row: &Row, x: Option<f64>) -> Option<&Stat> {
-    row.points.iter().find(|point| point.x == x).map(|point| &point.stat)
+fn at(row: &Row, x: Option<f64>) -> Option<&Point> {
+    row.points.iter().find(|point| point.x == x)
 }
 
 fn side_at(row: &Row, x: Option<f64>) -> Option<Side<'_>> {
-    let stat = *at(row, x)?;
-    Some(Side { row, median: stat.median, spread: Some(stat) })
+    let Point { stat, disturbed, .. } = at(row, x)?;
+    Some(Side { row, median: stat.median, spread: Some(*stat), is_disturbed: *disturbed })
 }
 
 fn side_of_means<'a>(row: &'a Row, xs: &[f64]) -> Option<Side<'a>> {
-    let median = mean(xs.iter().filter_map(|&x| Some(at(row, Some(x))?.median)))?;
-    Some(Side { row, median, spread: None })
+    let points = || xs.iter().filter_map(|&x| at(row, Some(x)));
+    let median = mean(points().map(|point| point.stat.median))?;
+    let is_disturbed = points().any(|point| point.disturbed);
+    Some(Side { row, median, spread: None, is_disturbed })
 }
 
 #[cfg(test)]

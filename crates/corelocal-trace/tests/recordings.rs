@@ -93,6 +93,25 @@ fn other_files() {
     assert_eq!(Recording::parse(short).err(), Some(ParseError::TooShort { len: 100 }));
 }
 
+/// Of two threads that register a site at once, one draws a number that no site has.
+#[test]
+fn an_unused_number_is_no_damage() {
+    let mut bytes = dump().to_vec();
+    let add = |bytes: &mut [u8], at: usize, more: u64| {
+        let word: &mut [u8; 8] = (&mut bytes[at..at + 8]).try_into().expect("a word");
+        *word = (u64::from_le_bytes(*word) + more).to_le_bytes();
+        u64::from_le_bytes(*word) as usize
+    };
+    add(&mut bytes, format::header::SITES, 1);
+    let end = add(&mut bytes, format::header::BUFFERS_AT, format::SITE_LEN as u64);
+    let place = end - format::SITE_LEN;
+    bytes.splice(place..place, [0; format::SITE_LEN]);
+    let recording = Recording::parse(bytes).expect("a recording");
+    assert_eq!(recording.problems(), []);
+    let whole = Recording::parse(dump().to_vec()).expect("a recording").events().count();
+    assert_eq!(recording.events().count(), whole);
+}
+
 /// A file that was cut short delivers a prefix of each buffer.
 #[test]
 fn a_prefix() {

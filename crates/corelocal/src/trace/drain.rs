@@ -177,7 +177,8 @@ impl Drain {
             self.memory.words(first, &mut words)?;
             let bytes = bytes_of(&words);
             self.to.write_all_at(&bytes, first as u64)?;
-            // The last ones may be incomplete still: a number is drawn before the description is written.
+            // The last ones may be incomplete still: a number is drawn before the description is written. From one on that
+            // is never used (see `Site::register`) all are written each time.
             let is_described = |site: &[u64]| site[0] as u8 == 1;
             let whole =
                 words.chunks_exact(SITE_LEN / 8).take_while(|site| is_described(site)).count();

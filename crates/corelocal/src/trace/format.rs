@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   0            header: HEADER_LEN bytes
-//!   HEADER_LEN   sites: SITE_LEN bytes each, in the order of their numbers, from 1 on
+//!   HEADER_LEN   sites: SITE_LEN bytes each, in the order of their numbers, from 1 on; all 0 if a number is unused
 //!   buffers_at   buffers: BUFFER_LEN bytes each; in a packed file one behind the other, each as long as it is used
 //!
 //!   a buffer     BUFFER_HEADER_LEN bytes: used, owner, ticket, state, the clocks when it was begun; then records

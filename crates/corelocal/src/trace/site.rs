@@ -150,6 +150,7 @@ impl Site {
             len = self.put(len, name.as_bytes());
         }
         self.len.store(len as u32, Ordering::Relaxed);
+        // A number is left unused if another thread registers the site at the same time.
         let new = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
         // Release: a number that is read from the list, or after this, has its text (3).
         let drawn = self.number.compare_exchange(0, new, Ordering::Release, Ordering::Relaxed);

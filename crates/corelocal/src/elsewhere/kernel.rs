@@ -5,14 +5,17 @@
 //! 1. Each result is one that Linux could have returned.
 //! 2. A waiter of a word is woken if the word is changed before the call that wakes: it looks at the word under the lock of
 //!    its bucket, and a waker takes that lock.
+//! 3. A mapping goes back to the allocator, whole, when all of its parts have been unmapped.
 
 #![allow(non_upper_case_globals, reason = "names of Linux")]
 
+use core::alloc::Layout;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
+use std::vec::Vec;
 
 use super::names::*;
 
@@ -20,6 +23,7 @@ std::thread_local! {
     static ERRNO: Cell<c_int> = const { Cell::new(ENOSYS) };
     static NUMBER: u32 = {
         static LAST: AtomicU32 = AtomicU32::new(1);
+        // Relaxed: numbers only have to differ.
         LAST.fetch_add(1, Ordering::Relaxed)
     };
 }
@@ -49,11 +53,8 @@ pub unsafe fn call(number: c_long, args: [usize; 6]) -> isize {
     let [a, b, c, d, _, _] = args;
     match number {
         SYS_mmap => map(b),
-        SYS_munmap => {
-            // SAFETY: a mapping as `map` made it; the caller gives up all of it.
-            unsafe { std::alloc::dealloc(a as *mut u8, layout(b)) };
-            0
-        }
+        // SAFETY: the caller gives up this part of a mapping.
+        SYS_munmap => unsafe { unmap(a, b) },
         SYS_madvise if c == MADV_DONTNEED as usize => {
             // SAFETY: mapped memory of the caller's, whose content is not needed.
             unsafe { (a as *mut u8).write_bytes(0, b) };
@@ -80,19 +81,52 @@ pub unsafe fn call(number: c_long, args: [usize; 6]) -> isize {
     }
 }
 
-fn layout(len: usize) -> std::alloc::Layout {
-    // A page at least; lengths are those of mappings that were made.
-    std::alloc::Layout::from_size_align(len.max(1), 1 << 16)
-        .unwrap_or(std::alloc::Layout::new::<u8>())
+/// The length of a page: the longest that systems have.
+const PAGE: usize = 1 << 16;
+
+/// A mapping that is not unmapped whole.
+struct Mapping {
+    at: usize,
+    len: usize,
+    /// How many bytes of it are still mapped.
+    left: usize,
+    /// What the allocator returned, and for which request.
+    given: (usize, Layout),
 }
 
+static MAPPINGS: Mutex<Vec<Mapping>> = Mutex::new(Vec::new());
+
 fn map(len: usize) -> isize {
-    if len == 0 || len > isize::MAX as usize / 2 {
+    // With room to begin at a page. Without a larger alignment, most allocators return zero pages and do not fill them.
+    let layout = len.checked_add(PAGE).and_then(|len| Layout::from_size_align(len, 16).ok());
+    let Some(layout) = layout.filter(|_| len > 0) else { return -(ENOMEM as isize) };
+    // SAFETY: not of length 0.
+    let given = unsafe { std::alloc::alloc_zeroed(layout) };
+    if given.is_null() {
         return -(ENOMEM as isize);
     }
-    // SAFETY: not of length 0.
-    let at = unsafe { std::alloc::alloc_zeroed(layout(len)) };
-    if at.is_null() { -(ENOMEM as isize) } else { at as isize }
+    let at = given.expose_provenance().next_multiple_of(PAGE);
+    let mapping = Mapping { at, len, left: len, given: (given.expose_provenance(), layout) };
+    MAPPINGS.lock().unwrap_or_else(PoisonError::into_inner).push(mapping);
+    at as isize
+}
+
+/// Unmaps a part of a mapping, or all of it.
+///
+/// # Safety
+/// - The part is mapped, and not used any more.
+unsafe fn unmap(at: usize, len: usize) -> isize {
+    let mut mappings = MAPPINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let holds = |mapping: &Mapping| mapping.at <= at && at + len <= mapping.at + mapping.len;
+    let Some(nth) = mappings.iter().position(holds) else { return -(EINVAL as isize) };
+    let mapping = &mut mappings[nth];
+    mapping.left = mapping.left.saturating_sub(len);
+    if mapping.left == 0 {
+        let (given, layout) = mappings.swap_remove(nth).given;
+        // SAFETY: from the allocator, by this request; nothing of it is mapped any more (3).
+        unsafe { std::alloc::dealloc(core::ptr::with_exposed_provenance_mut(given), layout) };
+    }
+    0
 }
 
 /// Waits while the word has this value, until the deadline on the monotonic clock.
@@ -106,7 +140,8 @@ unsafe fn wait(address: usize, value: u32, deadline: *const timespec) -> isize {
     let deadline = unsafe { deadline.as_ref() };
     let bucket = bucket(address);
     let held = bucket.lock.lock().unwrap_or_else(PoisonError::into_inner);
-    if word.load(Ordering::SeqCst) != value {
+    // Relaxed: the lock orders this with a waker's change (2).
+    if word.load(Ordering::Relaxed) != value {
         return -(EAGAIN as isize);
     }
     let Some(deadline) = deadline else {
@@ -184,7 +219,7 @@ pub unsafe fn abort() -> ! {
 /// # Safety
 /// - None is needed.
 pub unsafe fn sysconf(_: c_int) -> c_long {
-    1 << 16
+    PAGE as c_long
 }
 
 #[cfg(test)]
@@ -221,14 +256,21 @@ mod tests {
         // SAFETY: a mapping of this test's.
         unsafe {
             let at = call(SYS_mmap, [0, 1 << 20, 0, 0, 0, 0]);
-            assert!(at > 0 && at % (1 << 16) == 0);
+            assert!(at > 0 && at as usize % PAGE == 0);
             let bytes = core::slice::from_raw_parts_mut(at as *mut u8, 1 << 20);
             assert!(bytes.iter().all(|byte| *byte == 0));
             bytes.fill(1);
             let len = bytes.len();
             assert_eq!(call(SYS_madvise, [at as usize, len, MADV_DONTNEED as usize, 0, 0, 0]), 0);
             assert_eq!((at as *const u8).add(4096).read(), 0);
-            assert_eq!(call(SYS_munmap, [at as usize, len, 0, 0, 0, 0]), 0);
+            // In parts: the memory is there until the last one.
+            let at = at as usize;
+            for part in [at..at + PAGE, at + 5 * PAGE..at + len, at + PAGE..at + 5 * PAGE] {
+                assert!(MAPPINGS.lock().unwrap().iter().any(|mapping| mapping.at == at));
+                assert_eq!(call(SYS_munmap, [part.start, part.len(), 0, 0, 0, 0]), 0);
+            }
+            assert!(MAPPINGS.lock().unwrap().iter().all(|mapping| mapping.at != at));
+            assert_eq!(call(SYS_munmap, [at, PAGE, 0, 0, 0, 0]), -(EINVAL as isize));
             assert_eq!(call(SYS_membarrier, [0; 6]), -(ENOSYS as isize));
             assert_eq!(call(SYS_mmap, [0, usize::MAX / 2, 0, 0, 0, 0]), -(ENOMEM as isize));
         }

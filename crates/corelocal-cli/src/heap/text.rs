@@ -80,20 +80,22 @@ fn one(process: &Process, width: usize) -> String {
 fn amount(process: &Process) -> String {
     let (bytes, objects, rate) =
         (size(process.bytes), estimate(process.objects), size(process.rate));
-    let finer = size((process.rate / 32).max(1))
-        .replace(" KiB", "K")
-        .replace(" MiB", "M")
-        .replace(" B", "");
+    let finer = match process.rate / 32 {
+        0 => "1".to_owned(),
+        whole if whole % 1024 == 0 => format!("{}K", whole / 1024),
+        other => other.to_string(),
+    };
     match process.samples {
         0 => format!(
             "nothing was sampled, at one object for each {rate}: little is in use; --rate {finer} samples more"
         ),
-        1 => format!(
-            "about {bytes}, from 1 sample, one for each {rate}; --rate {finer} samples more, and is more exact"
-        ),
-        few if few < FEW => format!(
-            "about {bytes}, from {few} samples, one for each {rate}; --rate {finer} samples more, and is more exact"
-        ),
+        few if few < FEW && process.rate > 1 => {
+            let samples = if few == 1 { "sample" } else { "samples" };
+            format!(
+                "about {bytes}, from {few} {samples}, one for each {rate}; --rate {finer} samples more, and is more \
+                 exact"
+            )
+        }
         samples => format!("{bytes} in {objects} objects; {samples} samples, one for each {rate}"),
     }
 }
@@ -254,6 +256,19 @@ mod tests {
 
     fn plain(text: &str) -> String {
         anstream::adapter::strip_str(text).to_string()
+    }
+
+    #[test]
+    fn few_samples_say_how_to_take_more() {
+        let with = |samples, rate| amount(&Process { samples, rate, ..process() });
+        assert!(with(1, 512 << 10).contains("from 1 sample,"), "{}", with(1, 512 << 10));
+        for (rate, finer) in [(512 << 10, "16K"), (4096, "128"), (100_000, "3125")] {
+            let text = with(0, rate);
+            assert!(text.contains(&format!("--rate {finer} samples more")), "{text}");
+            assert!(crate::heap::parse_size(finer).is_ok());
+        }
+        // Each object is sampled: there is nothing more to be had.
+        assert!(!with(2, 1).contains("--rate"));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use std::ffi::c_void;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use anyhow::{Context as _, bail};
 
@@ -76,6 +77,21 @@ impl Source {
             Err(_) => bail!("not installed: there is no {usual}; install it and {packages}"),
         }
     }
+}
+
+/// What a source has once it is loaded, or why it has not.
+pub type Loaded<T> = OnceLock<Result<T, String>>;
+
+/// Loads it at the first call.
+///
+/// # Errors
+/// As at the first call.
+pub fn once<T: Clone>(
+    loaded: &Loaded<T>,
+    load: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let load = || load().map_err(|why| format!("{why:#}"));
+    loaded.get_or_init(load).clone().map_err(anyhow::Error::msg)
 }
 
 /// The name of a compiled object.

@@ -9,9 +9,8 @@
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::OnceLock;
 
-use crate::tables::object::Source;
+use crate::tables::object::{Loaded, Source, once};
 
 /// Room for a lock and a condition variable.
 #[repr(C, align(16))]
@@ -20,6 +19,7 @@ struct Place(UnsafeCell<[u64; 4]>);
 type Function = unsafe extern "C" fn(*const Place);
 
 /// What the C does with a place; each is a call of the library and nothing else.
+#[derive(Clone, Copy)]
 pub struct Functions {
     init: Function,
     destroy: Function,
@@ -57,20 +57,11 @@ impl Functions {
 
 /// A library that may be there.
 pub trait Library: Send + Sync + 'static {
-    /// Returns its functions, or what to do to have them.
-    fn functions() -> Result<&'static Functions, &'static String>;
-}
-
-/// Functions, once they have been asked for.
-type Loaded = OnceLock<Result<Functions, String>>;
-
-fn once(
-    loaded: &'static Loaded,
-    source: &Source,
-    prefix: &str,
-) -> Result<&'static Functions, &'static String> {
-    let load = || Functions::load(source, prefix).map_err(|why| format!("{why:#}"));
-    loaded.get_or_init(load).as_ref()
+    /// Returns its functions.
+    ///
+    /// # Errors
+    /// What to do to have them.
+    fn functions() -> anyhow::Result<Functions>;
 }
 
 /// nsync.
@@ -80,26 +71,26 @@ pub struct Nsync;
 pub struct Absl;
 
 impl Library for Nsync {
-    fn functions() -> Result<&'static Functions, &'static String> {
-        static LOADED: Loaded = Loaded::new();
+    fn functions() -> anyhow::Result<Functions> {
+        static LOADED: Loaded<Functions> = Loaded::new();
         let source = Source {
             files: &[("nsync.c", include_str!("nsync.c"))],
             flags: &["-lnsync"],
             packages: "libnsync-dev",
         };
-        once(&LOADED, &source, "nsync")
+        once(&LOADED, || Functions::load(&source, "nsync"))
     }
 }
 
 impl Library for Absl {
-    fn functions() -> Result<&'static Functions, &'static String> {
-        static LOADED: Loaded = Loaded::new();
+    fn functions() -> anyhow::Result<Functions> {
+        static LOADED: Loaded<Functions> = Loaded::new();
         let source = Source {
             files: &[("absl.cc", include_str!("absl.cc"))],
             flags: &["-std=c++17", "-labsl_synchronization", "-labsl_time", "-labsl_base"],
             packages: "libabsl-dev and g++",
         };
-        once(&LOADED, &source, "absl")
+        once(&LOADED, || Functions::load(&source, "absl"))
     }
 }
 
@@ -107,7 +98,7 @@ impl Library for Absl {
 pub struct Foreign<T, L: Library> {
     /// Does not move once it is initialised.
     behind: Box<Behind<T>>,
-    functions: &'static Functions,
+    functions: Functions,
     library: PhantomData<L>,
 }
 
@@ -126,7 +117,7 @@ impl<T, L: Library> Foreign<T, L> {
     /// # Errors
     /// The library was not found.
     pub fn new(value: T) -> anyhow::Result<Self> {
-        let functions = L::functions().map_err(anyhow::Error::msg)?;
+        let functions = L::functions()?;
         let behind =
             Box::new(Behind { place: Place(UnsafeCell::default()), value: UnsafeCell::new(value) });
         // SAFETY: large enough, and not moved from now on (invariant 1).
@@ -244,7 +235,7 @@ mod tests {
 
     fn check<L: Library>() {
         let Ok(lock) = Foreign::<u64, L>::new(1) else {
-            let why = L::functions().err().expect("a reason");
+            let why = L::functions().err().expect("a reason").to_string();
             assert!(why.starts_with("not installed: "), "{why}");
             return;
         };

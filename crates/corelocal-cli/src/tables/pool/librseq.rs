@@ -6,32 +6,28 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use anyhow::ensure;
 
 use super::turns::{Counts, Item, Object};
 use crate::tables::checked::{Made, Subject};
-use crate::tables::object::Source;
+use crate::tables::object::{Loaded, Source, once};
 
 type Make = unsafe extern "C" fn(*const c_void) -> *mut Object;
 /// Takes objects and puts them back, so many times. Returns 0, or -1 for a thread that cannot be registered.
 type Turns = unsafe extern "C" fn(*const Head, u64, Make, *const c_void) -> libc::c_int;
 
 fn turns() -> anyhow::Result<Turns> {
-    static LOADED: OnceLock<Result<Turns, String>> = OnceLock::new();
-    let load = || -> anyhow::Result<Turns> {
+    static LOADED: Loaded<Turns> = Loaded::new();
+    once(&LOADED, || {
         let files = &[("librseq.c", include_str!("librseq.c"))];
         let source = Source { files, flags: &["-lrseq"], packages: "librseq-dev" };
         let symbol = source.load()?.symbol("corelocal_librseq_turns")?;
         // SAFETY: librseq.c defines a function of this type.
         Ok(unsafe { std::mem::transmute::<*mut c_void, Turns>(symbol) })
-    };
-    LOADED
-        .get_or_init(|| load().map_err(|why| format!("{why:#}")))
-        .clone()
-        .map_err(anyhow::Error::msg)
+    })
 }
 
 /// The first object of a cpu, on lines of the cpu's own.

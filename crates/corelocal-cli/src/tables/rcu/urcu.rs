@@ -4,11 +4,10 @@
 
 use std::ffi::c_void;
 use std::mem::transmute;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::Reads;
-use crate::tables::object::Source;
+use crate::tables::object::{Loaded, Source, once};
 
 /// A flavour: how its readers are told from threads that have no reference.
 pub trait Flavour: Send + Sync + 'static {
@@ -64,12 +63,8 @@ macro_rules! flavour {
 
         impl Flavour for $name {
             fn functions() -> anyhow::Result<Functions> {
-                static LOADED: OnceLock<Result<Functions, String>> = OnceLock::new();
-                let load = || {
-                    Functions::load(&[$define, $library, "-lurcu-common"], $prefix)
-                        .map_err(|why| format!("{why:#}"))
-                };
-                LOADED.get_or_init(load).clone().map_err(anyhow::Error::msg)
+                static LOADED: Loaded<Functions> = Loaded::new();
+                once(&LOADED, || Functions::load(&[$define, $library, "-lurcu-common"], $prefix))
             }
         }
     };

@@ -13,8 +13,8 @@
 //!    begin or an end that a signal handler interrupts, which forks and returns in the child, counts in a group that
 //!    the child does not use.
 //! 3. A word is 0 until the domain is first used in a process, and has FENCED if `membarrier(2)` was refused then. Both
-//!    lead readers to the cold path, and so does COLD alone, in which they are tracked. FENCED never changes within a
-//!    process.
+//!    lead readers to the cold path, and so does COLD alone: while readers are tracked, and in a child whose first thread
+//!    has guards from before the fork. FENCED never changes within a process.
 //! 4. Between the begin of a guard and its accesses, and between these and its end, there is a barrier: a compiler's,
 //!    whose partner is the membarrier of a grace period, or with FENCED a full one.
 
@@ -126,8 +126,8 @@ impl Domain {
     /// Like [`read`](Self::read), without critical sections at begin and end.
     #[cfg(feature = "std")]
     pub(super) fn read_by_atomics(&'static self) -> Guard {
-        let (core, word) = self.prepared();
         survivors::begin();
+        let (core, word) = self.prepared();
         core.counts.begin_atomically(word::group(word));
         // SeqCst: partner is the barrier of a grace period. (4)
         fence(Ordering::SeqCst);
@@ -136,12 +136,13 @@ impl Domain {
 
     #[inline(always)]
     fn begin(&'static self) -> (&'static Core, u64) {
+        // Before the word is loaded (`survivors.rs`, invariant 1).
+        survivors::begin();
         // SAFETY: made with a placeholder, in `named`.
         let core = unsafe { self.core.now() };
         // Relaxed: any period will do (`grace_period.rs`, invariant 3).
         let word = core.word.load(Ordering::Relaxed);
         if word::is_plain(word) {
-            survivors::begin();
             core.counts.begin(word::group(word));
             light_barrier();
             return (core, word);
@@ -149,11 +150,12 @@ impl Domain {
         self.begin_cold()
     }
 
+    /// Begins a guard, which this thread has counted. (`survivors.rs`, invariant 1)
     #[cold]
     #[inline(never)]
     fn begin_cold(&'static self) -> (&'static Core, u64) {
         let (core, word) = self.prepared();
-        survivors::begin();
+        let word = self.without_survivors(core, word);
         if word::is_plain(word) {
             core.counts.begin(word::group(word));
             light_barrier();
@@ -169,6 +171,26 @@ impl Domain {
         (core, word::in_a_guard(word, 0))
     }
 
+    /// Ends COLD in a child whose guards from before the fork are gone, if that was its reason. Returns the word.
+    fn without_survivors(&self, core: &Core, word: u64) -> u64 {
+        if word & word::COLD == 0 || self.is_cold(word) {
+            return word;
+        }
+        let warm = word & !word::COLD;
+        // Relaxed: readers may see it late. Failure: another thread was faster, and this guard begins in the cold path.
+        match core.word.compare_exchange(word, warm, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => warm,
+            Err(_) => word,
+        }
+    }
+
+    /// Returns `true` if guards take the cold path. (3)
+    fn is_cold(&self, word: u64) -> bool {
+        word & word::FENCED != 0
+            || self.is_tracking.load(Ordering::Relaxed) != 0
+            || !survivors::are_gone()
+    }
+
     pub(super) fn about(&self) -> &About {
         &self.about
     }
@@ -181,10 +203,8 @@ impl Domain {
     pub fn track_readers(&'static self, is_on: bool) {
         self.is_tracking.store(u32::from(is_on), Ordering::Relaxed);
         let (core, _) = self.prepared();
-        let changed = |word: u64| {
-            let is_cold = is_on || word & word::FENCED != 0;
-            Some(word & !word::COLD | if is_cold { word::COLD } else { 0 })
-        };
+        let changed =
+            |word: u64| Some(word & !word::COLD | if self.is_cold(word) { word::COLD } else { 0 });
         // Relaxed: readers may see it late.
         let _ = core.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
     }
@@ -199,9 +219,8 @@ impl Domain {
         }
         survivors::prepare();
         let plain = word::first(forks::generation());
-        let fenced = if heavy_barrier().is_ok() { 0 } else { word::FENCED | word::COLD };
-        let tracked = if self.is_tracking.load(Ordering::Relaxed) != 0 { word::COLD } else { 0 };
-        let fresh = plain | fenced | tracked;
+        let fresh = plain | if heavy_barrier().is_ok() { 0 } else { word::FENCED };
+        let fresh = fresh | if self.is_cold(fresh) { word::COLD } else { 0 };
         // Relaxed: the word is all there is to see.
         match core.word.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => (core, fresh),
@@ -327,7 +346,7 @@ impl Core {
     fn takes_a_step(&self, number: Number, domain: &'static Domain) -> Result<bool, Error> {
         if self.progress.is_complete(number) {
             if !survivors::are_gone() {
-                domain.is_waiting(&self.watch, number.get(), survivors::left);
+                domain.is_waiting(&self.watch, number.get(), survivors::known);
             }
             return Ok(false);
         }
@@ -360,21 +379,20 @@ impl Core {
         word::group(word::with_period(self.word.load(Ordering::Relaxed), period))
     }
 
-    /// Ends a guard that began with this word in COLD, or before a fork.
+    /// Ends a guard that began with this word in COLD, or before a fork. Its thread has counted the end.
     #[cold]
     #[inline(never)]
     fn end_cold(&self, began: u64) {
         #[cfg(feature = "std")]
         tracked::end(word::entry(began));
         let now = self.word.load(Ordering::Relaxed);
-        if word::generation(now) != word::generation(began) {
-            survivors::end_one();
-            return;
+        if word::generation(now) == word::generation(began) {
+            // SeqCst: partner is the barrier of a grace period. (4)
+            fence(Ordering::SeqCst);
+            self.counts.end_atomically(word::group(began));
         }
-        // SeqCst: partner is the barrier of a grace period. (4)
-        fence(Ordering::SeqCst);
-        self.counts.end_atomically(word::group(began));
-        survivors::end();
+        // Publishes what is left from before a fork (`survivors.rs`, invariant 2).
+        let _ = survivors::are_gone();
     }
 }
 
@@ -437,10 +455,11 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let (core, word) = (self.core, self.word);
         light_barrier();
+        // Before the word is loaded (`survivors.rs`, invariant 1).
+        survivors::end();
         // Relaxed: only a fork, which this thread made, changes more than the period.
         if word::is_plain_end(word, core.word.load(Ordering::Relaxed)) {
             core.counts.end(word::group(word));
-            survivors::end();
         } else {
             core.end_cold(word);
         }

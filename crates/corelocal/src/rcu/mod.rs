@@ -38,7 +38,7 @@
 //!
 //! # After fork
 //! In the child, guards of threads that do not exist there block nothing. Guards of the thread that forked still
-//! protect: while it has guards from before the fork, no grace period of the child ends.
+//! protect: no grace period of the child ends until that thread has dropped them, and has once been without any guard.
 //!
 //! # Design
 //! ```text

@@ -5,7 +5,8 @@
 //!   COLD  FENCED  IN_A_GUARD   entry    generation   offset of the counts
 //! ```
 //! The offset has the period in one bit, and the lowest bits of the generation above it: see [`Group`].
-//! - COLD leads readers to the cold path: in FENCED, and while they are tracked.
+//! - COLD leads readers to the cold path: in FENCED, while they are tracked, and in a child with guards from before the
+//!   fork.
 //! - FENCED: readers run full barriers, since membarrier(2) is refused.
 //! - IN_A_GUARD and the entry (`tracked.rs`) are in words of guards only, of those that began in COLD. So such a word
 //!   differs from the domain's, and the guard ends in the cold path, too.

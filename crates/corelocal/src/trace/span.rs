@@ -58,10 +58,7 @@ impl SpanId {
 /// The word with the calling thread's span. `None` where threads have no words of their own.
 #[inline(always)]
 fn word() -> Option<&'static AtomicU64> {
-    const { assert!(own_words::SPAN % 2 == 0, "an aligned word of 64 bits") };
-    let first = arch::own_word(own_words::SPAN)?;
-    // SAFETY: two words of the calling thread, zero at first, aligned (asserted above), of this file alone.
-    Some(unsafe { &*first.as_ptr().cast::<AtomicU64>() })
+    arch::own_word_pair(own_words::SPAN)
 }
 
 /// The span that the calling thread is in. Async-signal-safe.

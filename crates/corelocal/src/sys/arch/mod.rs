@@ -35,9 +35,9 @@ pub(crate) mod own_words {
     pub(crate) const HOOK: usize = 16;
     /// `sys/thread.rs`.
     pub(crate) const FALLBACKS: usize = 17;
-    /// `rcu/survivors.rs`: guards that the thread has begun, and has ended.
+    /// `rcu/survivors.rs`: guards that the thread has begun, and has ended; two words each.
     pub(crate) const GUARDS_BEGUN: usize = 18;
-    pub(crate) const GUARDS_ENDED: usize = 19;
+    pub(crate) const GUARDS_ENDED: usize = 24;
     /// `trace/span.rs`: spans that the thread has begun, and two words of the one that it is in.
     pub(crate) const SPANS_BEGUN: usize = 20;
     pub(crate) const SPAN: usize = 22;
@@ -45,7 +45,9 @@ pub(crate) mod own_words {
 
 pub(super) use imp::*;
 #[cfg(not(loom))]
-pub(crate) use imp::{HAS_OWN_WORDS, increment_own_word, take_number_of_own_word};
+pub(crate) use imp::{
+    HAS_OWN_WORDS, increment_own_word_pair, own_word_pair, take_number_of_own_word,
+};
 #[cfg(not(loom))]
 pub(crate) use imp::{load_here, opaque, thread_pointer};
 pub(crate) use imp::{own_word, read_own_word};

@@ -72,8 +72,13 @@ pub(crate) fn own_word(_at: usize) -> Option<&'static crate::primitive::global::
 /// Whether threads have such words.
 pub(crate) const HAS_OWN_WORDS: bool = false;
 
-/// There is no such word.
-pub(crate) fn increment_own_word<const AT: usize>() {}
+/// No thread-local words.
+pub(crate) fn own_word_pair(_at: usize) -> Option<&'static crate::primitive::global::AtomicU64> {
+    None
+}
+
+/// There are no such words.
+pub(crate) fn increment_own_word_pair<const AT: usize>() {}
 
 /// There is none: each number is 0.
 pub(crate) fn take_number_of_own_word<const AT: usize>() -> u32 {

@@ -164,13 +164,24 @@ pub(crate) fn own_word(at: usize) -> Option<&'static crate::primitive::global::A
 /// Whether threads have such words.
 pub(crate) const HAS_OWN_WORDS: bool = true;
 
-/// Adds 1 to such a word. One instruction, so a signal handler that does the same is counted.
+/// Two neighbouring ones of such words, as one of 64 bits.
 #[inline(always)]
-pub(crate) fn increment_own_word<const AT: usize>() {
-    // SAFETY: the address is that of a word behind our own area, in static TLS of the calling thread.
+pub(crate) fn own_word_pair(at: usize) -> Option<&'static crate::primitive::global::AtomicU64> {
+    debug_assert!(at % 2 == 0);
+    let word = thread_address(own_word_offset(at)).cast::<u64>();
+    // SAFETY: static TLS of the calling thread, aligned since `at` is even, behind the area; used by this thread alone, its
+    // signal handlers included, while it lives.
+    Some(unsafe { crate::primitive::global::AtomicU64::from_ptr(word) })
+}
+
+/// Adds 1 to such a pair. One instruction, so a signal handler that does the same is counted.
+#[inline(always)]
+pub(crate) fn increment_own_word_pair<const AT: usize>() {
+    const { assert!(AT % 2 == 0, "an aligned word of 64 bits") };
+    // SAFETY: the address is that of words behind our own area, in static TLS of the calling thread.
     unsafe {
         asm!(
-            "inc dword ptr fs:[{area} + {word}]",
+            "inc qword ptr fs:[{area} + {word}]",
             area = in(reg) own_area_offset(),
             word = const OWN_AREA_LEN + 4 * AT,
             options(nostack),

@@ -246,3 +246,166 @@ fn one_value_wins() {
     });
     assert_eq!(map.len() as u64, storm::scaled(5_000));
 }
+
+/// A key that counts comparisons.
+struct Compared(u64, Arc<AtomicU64>);
+
+impl std::hash::Hash for Compared {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl PartialEq for Compared {
+    fn eq(&self, other: &Compared) -> bool {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0 == other.0
+    }
+}
+
+impl Eq for Compared {}
+
+/// Under one guard, of the global domain, which no grace period can end.
+#[test]
+fn growth_waits_for_no_guard() {
+    const KEYS: u64 = 20_000;
+    let compared = Arc::new(AtomicU64::new(0));
+    let map = RcuHashMap::new();
+    let guard = rcu::read();
+    for key in 0..KEYS {
+        map.get_or_insert_with(Compared(key, compared.clone()), || key, &guard);
+    }
+    assert!((0..KEYS).all(|key| map.get(&Compared(key, compared.clone()), &guard) == Some(&key)));
+    assert!(map.capacity() as u64 > KEYS / 2, "room for {}", map.capacity());
+    let comparisons = compared.load(Ordering::Relaxed);
+    assert!(comparisons < 4 * KEYS, "{comparisons} comparisons for {KEYS} keys");
+    // And shrinking.
+    assert!(map.iter(&guard).all(|(key, _)| map.remove(key)));
+    assert!(map.is_empty() && map.capacity() < 100, "room for {}", map.capacity());
+    drop(guard);
+}
+
+#[test]
+fn room_is_made_and_given_back() {
+    let map: RcuHashMap<u32, u32> = RcuHashMap::new();
+    assert_eq!(map.capacity(), 0);
+    map.shrink_to_fit();
+    map.reserve(1000);
+    let room = map.capacity();
+    assert!(room >= 1000);
+    (0..1000).for_each(|key| _ = map.insert(key, key));
+    assert_eq!(map.capacity(), room);
+    map.clear();
+    assert!(map.is_empty() && map.capacity() < 100);
+    map.insert(1, 1);
+    map.reserve(10_000);
+    map.shrink_to_fit();
+    assert!(map.capacity() < 100);
+    assert!(RcuHashMap::<u8, u8>::with_capacity(500).capacity() >= 500);
+}
+
+#[test]
+fn one_key_is_changed_in_every_way() {
+    use rcu::{Compute, Operation};
+    static MAP: RcuHashMap<&str, u32> = RcuHashMap::new();
+    let guard = rcu::read();
+    assert_eq!((MAP.get("a", &guard), MAP.remove_under("a", &guard)), (None, None));
+    assert_eq!(MAP.insert_under("a", 1, &guard), None);
+    assert_eq!(MAP.insert_under("a", 2, &guard), Some(&1));
+    let refused = MAP.try_insert("a", 3, &guard).unwrap_err();
+    assert_eq!((refused.current, refused.not_inserted), (&2, 3));
+    assert_eq!(MAP.try_insert("b", 3, &guard).ok(), Some(&3));
+    assert_eq!(MAP.update("a", |value| value * 10, &guard), Some(&20));
+    assert_eq!(MAP.update("c", |_| unreachable!(), &guard), None);
+    assert_eq!(MAP.get_key_value("a", &guard), Some((&"a", &20)));
+    assert_eq!(MAP.compute("c", |_| Operation::Abort(7), &guard), Compute::Aborted(7));
+    let remove = |_: Option<_>| Operation::<u32>::Remove;
+    assert_eq!(MAP.compute("c", remove, &guard), Compute::Missing);
+    assert_eq!(MAP.compute("b", remove, &guard), Compute::Removed(&"b", &3));
+    let insert = |_: Option<_>| Operation::<u32>::Insert(9);
+    assert_eq!(MAP.compute("b", insert, &guard), Compute::Inserted(&"b", &9));
+    let updated = Compute::Updated { old: (&"b", &9), new: (&"b", &9) };
+    assert_eq!(MAP.compute("b", insert, &guard), updated);
+    assert_eq!(MAP.remove_under("b", &guard), Some(&9));
+    assert_eq!((MAP.len(), MAP.keys(&guard).count()), (1, 1));
+    assert_eq!(MAP.values(&guard).collect::<Vec<_>>(), [&20]);
+}
+
+/// Threads that count in one map of counters, by an update that depends on the old value.
+#[test]
+fn no_update_is_lost() {
+    let map = RcuHashMap::new();
+    let each = storm::scaled(20_000);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for nth in 0..each {
+                    let guard = rcu::read();
+                    let add = |known: Option<(&u64, &u64)>| {
+                        rcu::Operation::<u64>::Insert(known.map_or(1, |(_, count)| count + 1))
+                    };
+                    map.compute(nth % 7, add, &guard);
+                }
+            });
+        }
+    });
+    let guard = rcu::read();
+    assert_eq!(map.values(&guard).sum::<u64>(), 4 * each);
+}
+
+#[test]
+fn a_map_is_made_of_pairs() {
+    let mut map: RcuHashMap<u32, u32> = (0..100).map(|n| (n, n)).collect();
+    map.extend([(5, 50), (200, 1)]);
+    (&map).extend([(201, 2)]);
+    map.retain(|key, _| key % 5 == 0);
+    let guard = rcu::read();
+    let mut all: Vec<_> = map.iter(&guard).map(|(key, value)| (*key, *value)).collect();
+    all.sort_unstable();
+    let mut expected: Vec<_> =
+        (0..100).step_by(5).map(|n| (n, if n == 5 { 50 } else { n })).collect();
+    expected.push((200, 1));
+    assert_eq!(all, expected);
+}
+
+/// A value whose drop panics.
+struct Fragile(u64, Arc<AtomicU64>);
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        assert!(self.0 != 50, "fragile");
+    }
+}
+
+#[test]
+fn a_panic_while_a_map_is_dropped_leaks_nothing_else() {
+    let drops = Arc::new(AtomicU64::new(0));
+    let map: RcuHashMap<u64, Fragile> = (0..100).map(|n| (n, Fragile(n, drops.clone()))).collect();
+    let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(map)));
+    assert!(dropped.is_err());
+    assert_eq!(drops.load(Ordering::Relaxed), 100);
+}
+
+/// An iterator that is older than many moves yields each key once.
+#[test]
+fn an_iterator_outlasts_moves() {
+    static DOMAIN: Domain = Domain::new();
+    const STAY: u64 = 1000;
+    for taken in [0, 1, 300, 999] {
+        let map = RcuHashMap::new_in(&DOMAIN);
+        (0..STAY).for_each(|key| _ = map.insert(key, key));
+        let guard = DOMAIN.read();
+        let mut iter = map.iter(&guard);
+        let mut seen: Vec<u64> = iter.by_ref().take(taken).map(|(key, _)| *key).collect();
+        for many in [100_000, 50, 3_000, 20_000] {
+            (STAY..STAY + many).for_each(|key| _ = map.insert(key, key));
+            (STAY..STAY + many).for_each(|key| _ = map.remove(&key));
+            map.shrink_to_fit();
+        }
+        seen.extend(iter.map(|(key, _)| *key));
+        seen.retain(|key| *key < STAY);
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(0..STAY), "{taken} before the moves");
+    }
+}

@@ -50,8 +50,7 @@
 //!   survivors.rs      guards from before a fork, in the child
 //!   pointer.rs        a pointer to the current version
 //!   copy.rs           a value that readers copy
-//!   map.rs            a hash map whose readers take no lock
-//!   table.rs          its buckets, and how they move
+//!   map/              a hash map whose readers take no lock
 //!   deferred.rs       functions that run after a grace period: their queues and limits
 //!   deferral.rs       one such function
 //!   background.rs     the thread that runs them
@@ -79,8 +78,9 @@ mod pointer;
 mod stall;
 #[cfg(not(loom))]
 mod survivors;
-#[cfg(any(all(feature = "std", not(loom)), all(test, loom)))]
-#[cfg_attr(loom, allow(dead_code))]
+#[cfg(all(test, loom))]
+#[path = "map/table.rs"]
+#[allow(dead_code)]
 mod table;
 #[cfg(all(feature = "std", not(loom)))]
 mod tracked;
@@ -96,7 +96,7 @@ pub use error::Error;
 #[cfg(not(loom))]
 pub use global::*;
 #[cfg(all(feature = "std", not(loom)))]
-pub use map::{Iter, RcuHashMap};
+pub use map::{Compute, Iter, Keys, Occupied, Operation, RcuHashMap, Values};
 #[cfg(all(feature = "std", not(loom)))]
 pub use pointer::{NeverNull, NotCurrent, Pointer, Rcu, Shared};
 #[cfg(not(loom))]

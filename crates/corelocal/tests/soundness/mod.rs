@@ -97,6 +97,8 @@ pub const GENERICS_OF_STD: &[Generic] = &[
     generic("rcu::RcuCopy<{}>", Varies::Never, Send, Send),
     generic("rcu::RcuHashMap<{}, u8>", Varies::Never, Both, Both),
     generic("rcu::RcuHashMap<u8, {}>", Varies::Never, Both, Both),
+    generic("rcu::Occupied<'g, {}>", Covariantly, Both, Sync),
+    generic("rcu::Operation<{}>", Covariantly, Send, Sync),
     generic("rcu::NotCurrent<'g, Box<{}>>", Varies::Never, Both, Sync),
     generic("trace::DumpIfSlow<{}>", Covariantly, Send, Sync),
     generic("sync::ArcMutexGuard<{}>", Varies::Never, Never, Both),
@@ -113,6 +115,10 @@ pub const GENERICS_OF_STD: &[Generic] = &[
 pub const PLAIN_OF_STD: &[(&str, bool, bool)] = &[
     ("sync::ArcPermit", true, true),
     ("rcu::Iter<'g, u8, u8>", true, true),
+    ("rcu::Compute<'g, u8, u8>", true, true),
+    ("rcu::Compute<'g, std::cell::Cell<u8>, u8>", false, false),
+    ("rcu::Keys<'g, u8, u8>", true, true),
+    ("rcu::Values<'g, u8, u8>", true, true),
     ("rcu::Iter<'g, std::cell::Cell<u8>, u8>", false, false),
     ("rcu::Iter<'g, u8, std::cell::Cell<u8>>", false, false),
 ];

@@ -24,8 +24,8 @@ unsafe impl Sync for Tables {}
 impl Tables {
     /// With these keys, whose hashes they are, and whose values are ten times that.
     fn new(from: usize, to: usize, keys: &[u64]) -> Arc<Tables> {
-        let first = Box::into_raw(Table::new(from, 0));
-        let next = Box::into_raw(Table::new(to, 1));
+        let first = Box::into_raw(Table::new(from));
+        let next = Box::into_raw(Table::new(to));
         let tables = Tables { current: AtomicUsize::new(first.addr()), first, next };
         keys.iter().for_each(|key| tables.insert(*key));
         Arc::new(tables)
@@ -38,14 +38,17 @@ impl Tables {
     }
 
     fn move_all(&self) {
-        // SAFETY: the only move, and both tables stay.
-        unsafe { (*self.first).move_to(self.next) };
+        // SAFETY: the only move; both tables stay.
+        unsafe {
+            (*self.first).next.store(self.next, Ordering::Release);
+            (*self.first).move_all(false);
+        }
         self.current.store(self.next.addr(), Ordering::Release);
     }
 
     fn get(&self, key: u64) -> Option<u64> {
         // SAFETY: nothing is freed before the model's end.
-        unsafe { self.current().find(key, |node| node.key == key) }.map(|node| node.value)
+        unsafe { self.current().find(key, |entry| entry.key == key) }.map(|entry| entry.value)
     }
 
     fn locked<R>(&self, key: u64, change: impl FnOnce(&Locked<'_, u64, u64>) -> R) -> R {
@@ -61,15 +64,21 @@ impl Tables {
 
     fn insert(&self, key: u64) {
         self.locked(key, |bucket| {
-            let place = bucket.find(|node| node.key == key);
-            bucket.put(&place, Node::new(key, key, key * 10));
+            let new = Box::new(Entry { hash: key, key, value: key * 10 });
+            match bucket.find(key, |entry| entry.key == key) {
+                Some(slot) => slot.store(Box::into_raw(new), Ordering::Release),
+                None => bucket.insert(new),
+            }
         });
     }
 
     fn remove(&self, key: u64) -> bool {
-        self.locked(key, |bucket| {
-            let place = bucket.find(|node| node.key == key);
-            !bucket.remove(&place).is_null()
+        self.locked(key, |bucket| match bucket.find(key, |entry| entry.key == key) {
+            Some(slot) => {
+                slot.store(ptr::null_mut(), Ordering::Release);
+                true
+            }
+            None => false,
         })
     }
 }
@@ -113,7 +122,7 @@ fn loom_writers_beside_a_move() {
     });
 }
 
-/// A reader passes nodes that are replaced and removed.
+/// A reader passes entries that are replaced and removed.
 #[test]
 fn loom_a_reader_beside_writers() {
     explore::within(3, || {
@@ -127,20 +136,25 @@ fn loom_a_reader_beside_writers() {
     });
 }
 
-/// A twin of `move_to`: the bucket is marked before its nodes are in the next table, or not in order with them.
+/// A twin of `move_all`: the bucket is marked before its entries are in the next table, or not in order with them.
 fn move_wrongly(tables: &Tables, early: bool, order: Ordering) {
     // SAFETY: both stay until the model's end.
     let (from, to) = unsafe { (&*tables.first, &*tables.next) };
     from.next.store(tables.next, Ordering::Release);
-    let head = from.buckets[0].head.load(Ordering::Relaxed);
+    let bucket = &from.buckets[0];
+    let mark = || bucket.tags.store(bucket.tags.load(Ordering::Relaxed) | MOVED, order);
     if early {
-        from.buckets[0].head.store(moved(), order);
+        mark();
     }
-    // SAFETY: the one node of the bucket.
-    let node = unsafe { &*head };
-    node.links[1].store(ptr::null_mut(), Ordering::Relaxed);
-    to.buckets[to.index(node.hash)].head.store(head, Ordering::Relaxed);
-    from.buckets[0].head.store(moved(), order);
+    for entry in bucket.entries() {
+        // SAFETY: the one entry of the bucket.
+        let hash = unsafe { (*entry).hash };
+        // Relaxed, both: the mark publishes them.
+        let target = &to.buckets[to.index(hash)];
+        target.slots[0].store(entry, Ordering::Relaxed);
+        target.tags.store(tag_of(hash), Ordering::Relaxed);
+    }
+    mark();
 }
 
 fn one_key_moves(early: bool, order: Ordering) {

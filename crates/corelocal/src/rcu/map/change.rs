@@ -1,0 +1,419 @@
+//! What changes one key: one exchange of a slot under the bucket's lock, and everything else in terms of it.
+
+use core::borrow::Borrow;
+use core::fmt;
+use core::hash::{BuildHasher, Hash};
+use core::ptr;
+use std::boxed::Box;
+
+use super::table::Entry;
+use super::{RcuHashMap, Removed};
+use crate::primitive::global::Ordering;
+use crate::rcu::domain::Guard;
+
+/// The key is in the map: see [`RcuHashMap::try_insert`].
+pub struct Occupied<'g, V> {
+    /// The value that is there.
+    pub current: &'g V,
+    /// The value that was not inserted.
+    pub not_inserted: V,
+}
+
+impl<V> fmt::Debug for Occupied<'_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Occupied").finish_non_exhaustive()
+    }
+}
+
+impl<V> fmt::Display for Occupied<'_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the key is in the map already")
+    }
+}
+
+impl<V> core::error::Error for Occupied<'_, V> {}
+
+/// What [`RcuHashMap::compute`] is to do with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation<V, T = ()> {
+    /// Inserts this value, or replaces the present one.
+    Insert(V),
+    /// Removes the key.
+    Remove,
+    /// Leaves the map as it is, and returns this.
+    Abort(T),
+}
+
+/// What [`RcuHashMap::compute`] has done.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Compute<'g, K, V, T = ()> {
+    /// There was none, and this is in the map.
+    Inserted(&'g K, &'g V),
+    /// A value was replaced.
+    Updated {
+        /// What was replaced.
+        old: (&'g K, &'g V),
+        /// What is in the map.
+        new: (&'g K, &'g V),
+    },
+    /// This was removed.
+    Removed(&'g K, &'g V),
+    /// The key was to be removed, and is not there.
+    Missing,
+    /// Nothing was changed.
+    Aborted(T),
+}
+
+/// Which entry an exchange is meant for.
+#[derive(Clone, Copy)]
+enum Expected<K, V> {
+    Any,
+    /// This one; null for none.
+    This(*mut Entry<K, V>),
+}
+
+/// What an exchange did.
+struct Exchanged<K, V> {
+    /// The entry that was there; null if there was none.
+    before: *mut Entry<K, V>,
+    /// Whether the bucket is now such that the table may be too full, or too long.
+    is_noteworthy: bool,
+}
+
+impl<K, V, S> RcuHashMap<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Sets the value of a key. Returns `true` if there was one, which is dropped after a grace period.
+    ///
+    /// Readers find either of them, never neither. An insertion that makes the map grow moves all keys: time linear in their
+    /// number, during which other threads insert and remove. At the hard limit for deferred memory it waits: see
+    /// [`Domain::set_limits`](crate::rcu::Domain::set_limits).
+    pub fn insert(&self, key: K, value: V) -> bool {
+        let guard = self.domain.read();
+        let entry = self.entry(key, value);
+        let hash = entry.hash;
+        let exchanged = self.exchange(hash, Expected::Any, None::<fn(&K) -> bool>, Some(entry));
+        drop(guard);
+        exchanged.is_ok_and(|exchanged| self.finish(exchanged))
+    }
+
+    /// Sets the value of a key. Returns the old value, which is valid as long as the guard.
+    ///
+    /// Like [`insert`](Self::insert), but never waits at the hard limit, since the caller has a guard.
+    pub fn insert_under<'g>(&'g self, key: K, value: V, guard: &'g Guard) -> Option<&'g V> {
+        self.check(guard);
+        let entry = self.entry(key, value);
+        let hash = entry.hash;
+        let exchanged =
+            self.exchange(hash, Expected::Any, None::<fn(&K) -> bool>, Some(entry)).ok()?;
+        // SAFETY: an entry that was in the map under the caller's guard.
+        unsafe { self.old(exchanged) }.map(|entry| &entry.value)
+    }
+
+    /// Removes a key. Returns `true` if it was there. Its value is dropped after a grace period.
+    ///
+    /// At the hard limit for deferred memory it waits: see [`Domain::set_limits`](crate::rcu::Domain::set_limits).
+    pub fn remove<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let guard = self.domain.read();
+        let Some(hash) = self.hash(key) else { return false };
+        let is_it = |known: &K| known.borrow() == key;
+        let exchanged = self.exchange(hash, Expected::Any, Some(is_it), None);
+        drop(guard);
+        exchanged.is_ok_and(|exchanged| self.finish(exchanged))
+    }
+
+    /// Removes a key. Returns its value, which is valid as long as the guard.
+    ///
+    /// Like [`remove`](Self::remove), but never waits at the hard limit, since the caller has a guard.
+    pub fn remove_under<'g, Q>(&'g self, key: &Q, guard: &'g Guard) -> Option<&'g V>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.check(guard);
+        let hash = self.hash(key)?;
+        let is_it = |known: &K| known.borrow() == key;
+        let exchanged = self.exchange(hash, Expected::Any, Some(is_it), None).ok()?;
+        // SAFETY: an entry that was in the map under the caller's guard.
+        unsafe { self.old(exchanged) }.map(|entry| &entry.value)
+    }
+
+    /// Inserts a key that is not there. Returns the new value.
+    ///
+    /// # Errors
+    /// The key is in the map: the value that is there, and the one that was not inserted.
+    pub fn try_insert<'g>(
+        &'g self,
+        key: K,
+        value: V,
+        guard: &'g Guard,
+    ) -> Result<&'g V, Occupied<'g, V>> {
+        self.check(guard);
+        self.insert_new(self.entry(key, value), guard).map(|entry| &entry.value).map_err(
+            |(current, entry)| Occupied { current: &current.value, not_inserted: entry.value },
+        )
+    }
+
+    /// Returns the value of a key, which is made by `make` if there is none.
+    ///
+    /// `make` runs without a lock, so several threads may make a value for the same key: the first one to insert it wins.
+    pub fn get_or_insert_with<'g>(
+        &'g self,
+        key: K,
+        make: impl FnOnce() -> V,
+        guard: &'g Guard,
+    ) -> &'g V {
+        if let Some(value) = self.get(&key, guard) {
+            return value;
+        }
+        match self.insert_new(self.entry(key, make()), guard) {
+            Ok(entry) | Err((entry, _)) => &entry.value,
+        }
+    }
+
+    /// Replaces the value of a key by what `change` makes of it. Returns the new value; `None` if the key is not there.
+    ///
+    /// `change` runs without a lock, and is called again if another thread was faster.
+    pub fn update<'g>(
+        &'g self,
+        key: K,
+        mut change: impl FnMut(&V) -> V,
+        guard: &'g Guard,
+    ) -> Option<&'g V> {
+        let change = |known: Option<(&K, &V)>| match known {
+            Some((_, value)) => Operation::Insert(change(value)),
+            None => Operation::Abort(()),
+        };
+        match self.compute(key, change, guard) {
+            Compute::Updated { new: (_, value), .. } => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Inserts, replaces or removes a key, as `decide` says when it is given the present key and value.
+    ///
+    /// `decide` runs without a lock, and is called again if another thread was faster.
+    ///
+    /// ```
+    /// use corelocal::rcu::{self, Compute, Operation, RcuHashMap};
+    ///
+    /// let hits = RcuHashMap::new();
+    /// let guard = rcu::read();
+    /// let count = |known: Option<(&&str, &u32)>| match known {
+    ///     Some((_, 2)) => Operation::Remove,
+    ///     Some((_, hits)) => Operation::<u32>::Insert(hits + 1),
+    ///     None => Operation::Insert(1),
+    /// };
+    /// assert_eq!(hits.compute("/", count, &guard), Compute::Inserted(&"/", &1));
+    /// assert!(matches!(hits.compute("/", count, &guard), Compute::Updated { .. }));
+    /// assert_eq!(hits.compute("/", count, &guard), Compute::Removed(&"/", &2));
+    /// ```
+    pub fn compute<'g, T>(
+        &'g self,
+        key: K,
+        mut decide: impl FnMut(Option<(&'g K, &'g V)>) -> Operation<V, T>,
+        guard: &'g Guard,
+    ) -> Compute<'g, K, V, T> {
+        self.check(guard);
+        let table = self.table_or_new(0);
+        // SAFETY: the table is there.
+        let hash = unsafe { self.hasher() }.hash_one(&key);
+        // SAFETY: the caller's guard, of this domain.
+        let found = unsafe { table.find(hash, |entry| entry.key == key) };
+        let mut known = found.map_or(ptr::null_mut(), |entry| ptr::from_ref(entry).cast_mut());
+        let mut key = key;
+        loop {
+            // SAFETY: null, or an entry that was found under the caller's guard.
+            let before = unsafe { known.as_ref::<'g>() }.map(|entry| (&entry.key, &entry.value));
+            let expected = Expected::This(known);
+            match (decide(before), before) {
+                (Operation::Abort(value), _) => return Compute::Aborted(value),
+                (Operation::Insert(value), _) => {
+                    let entry = Box::new(Entry { hash, key, value });
+                    let at = ptr::from_ref(&*entry);
+                    match self.exchange(hash, expected, None::<fn(&K) -> bool>, Some(entry)) {
+                        Ok(exchanged) => {
+                            self.finish(exchanged);
+                            // SAFETY: an entry that was in the map under the caller's guard.
+                            let new = unsafe { &*at };
+                            let new = (&new.key, &new.value);
+                            return match before {
+                                Some(old) => Compute::Updated { old, new },
+                                None => Compute::Inserted(new.0, new.1),
+                            };
+                        }
+                        Err((current, entry)) => {
+                            known = current;
+                            match entry {
+                                Some(entry) => key = entry.key,
+                                None => unreachable!("an entry that was not inserted comes back"),
+                            }
+                        }
+                    }
+                }
+                (Operation::Remove, None) => return Compute::Missing,
+                (Operation::Remove, Some((old, value))) => {
+                    match self.exchange(hash, expected, Some(|known: &K| *known == key), None) {
+                        Ok(exchanged) => {
+                            self.finish(exchanged);
+                            return Compute::Removed(old, value);
+                        }
+                        Err((current, _)) => known = current,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Inserts an entry whose key is not there.
+    ///
+    /// # Errors
+    /// The entry that is there, and this one.
+    #[allow(clippy::type_complexity, reason = "an entry, or two")]
+    fn insert_new<'g>(
+        &'g self,
+        entry: Box<Entry<K, V>>,
+        _guard: &'g Guard,
+    ) -> Result<&'g Entry<K, V>, (&'g Entry<K, V>, Box<Entry<K, V>>)> {
+        let (hash, at) = (entry.hash, ptr::from_ref(&*entry));
+        let none = Expected::This(ptr::null_mut());
+        match self.exchange(hash, none, None::<fn(&K) -> bool>, Some(entry)) {
+            Ok(exchanged) => {
+                self.finish(exchanged);
+                // SAFETY: an entry that was in the map under the caller's guard.
+                Ok(unsafe { &*at })
+            }
+            // SAFETY: not null, and in the map under the caller's guard.
+            Err((current, entry)) => Err((unsafe { &*current }, entry.expect("it comes back"))),
+        }
+    }
+
+    /// Makes an entry, and the table if there is none.
+    fn entry(&self, key: K, value: V) -> Box<Entry<K, V>> {
+        // Acquire: partner is the Release of the first table, for the hasher.
+        if self.table.load(Ordering::Acquire).is_null() {
+            let _guard = self.domain.read();
+            let _ = self.table_or_new(0);
+        }
+        // SAFETY: the table is there.
+        let hash = unsafe { self.hasher() }.hash_one(&key);
+        Box::new(Entry { hash, key, value })
+    }
+
+    /// Returns the hash of a key; `None` if there is no table.
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> Option<u64> {
+        // Acquire: partner is the Release of the first table, for the hasher.
+        if self.table.load(Ordering::Acquire).is_null() {
+            return None;
+        }
+        // SAFETY: the table is there.
+        Some(unsafe { self.hasher() }.hash_one(key))
+    }
+
+    /// Puts an entry in the place of the one with the same key, or removes the one of which `is_it` is true, if the one that
+    /// is there is as expected. The caller has a guard, and the table is there.
+    ///
+    /// # Errors
+    /// The entry that is there instead, and the new one.
+    #[allow(clippy::type_complexity, reason = "an entry, or two")]
+    fn exchange(
+        &self,
+        hash: u64,
+        expected: Expected<K, V>,
+        mut is_it: Option<impl FnMut(&K) -> bool>,
+        new: Option<Box<Entry<K, V>>>,
+    ) -> Result<Exchanged<K, V>, (*mut Entry<K, V>, Option<Box<Entry<K, V>>>)> {
+        let mut table = self.table_or_new(0);
+        let bucket = loop {
+            match table.lock(hash) {
+                Some(bucket) => break bucket,
+                // SAFETY: the caller has a guard. A bucket that has been moved is elsewhere.
+                None => table = unsafe { table.next() }.unwrap_or_else(|| self.table_or_new(0)),
+            }
+        };
+        let found = bucket.find(hash, |entry| match (&new, &mut is_it) {
+            (Some(new), _) => entry.key == new.key,
+            (None, Some(is_it)) => is_it(&entry.key),
+            (None, None) => false,
+        });
+        let before = found.map_or(ptr::null_mut(), |slot| slot.load(Ordering::Relaxed));
+        let is_expected = match expected {
+            Expected::Any => true,
+            Expected::This(expected) => before == expected,
+        };
+        let result = match (found, new) {
+            (_, new) if !is_expected => Err((before, new)),
+            // Release: partner is the Acquire of readers, in this arm and the next one.
+            (Some(slot), Some(new)) => {
+                slot.store(Box::into_raw(new), Ordering::Release);
+                Ok(false)
+            }
+            (Some(slot), None) => {
+                slot.store(ptr::null_mut(), Ordering::Release);
+                // Under the lock: a child that finds the lock orphaned counts anew.
+                self.len.sub(1);
+                Ok(bucket.is_empty())
+            }
+            (None, Some(new)) => {
+                bucket.insert(new);
+                self.len.add(1);
+                Ok(bucket.is_long())
+            }
+            (None, None) => Ok(false),
+        };
+        let is_recovered = bucket.is_recovered;
+        drop(bucket);
+        if is_recovered {
+            self.count_anew();
+        }
+        result.map(|is_noteworthy| Exchanged { before, is_noteworthy })
+    }
+
+    /// Counts the keys in a child, where a thread that a fork left behind may have changed the map and not the count.
+    #[cold]
+    pub(super) fn count_anew(&self) {
+        let guard = self.domain.read();
+        let keys = self.iter(&guard).count();
+        self.len.set(keys as i64);
+    }
+
+    /// Resizes the table if it is time, and defers what was replaced. Returns `true` if there was an entry.
+    fn finish(&self, exchanged: Exchanged<K, V>) -> bool {
+        let Exchanged { before, is_noteworthy } = exchanged;
+        if is_noteworthy {
+            self.resize();
+        }
+        if before.is_null() {
+            return false;
+        }
+        let old = Removed(before);
+        self.domain.defer_bytes(size_of::<Entry<K, V>>(), move || drop(old));
+        true
+    }
+
+    /// Like `finish`. Returns the old entry.
+    ///
+    /// # Safety
+    /// - The caller has a guard since before the exchange, for `'g`.
+    unsafe fn old<'g>(&self, exchanged: Exchanged<K, V>) -> Option<&'g Entry<K, V>> {
+        // SAFETY: null, or an entry that was in the map under the caller's guard.
+        let old = unsafe { exchanged.before.as_ref() };
+        self.finish(exchanged);
+        old
+    }
+
+    /// Removes this entry, if it is still in the map. Returns `true` if it was. The caller has a guard.
+    pub(super) fn remove_entry(&self, entry: &Entry<K, V>) -> bool {
+        let this = Expected::This(ptr::from_ref(entry).cast_mut());
+        let is_it = |key: &K| *key == entry.key;
+        let exchanged = self.exchange(entry.hash, this, Some(is_it), None);
+        exchanged.is_ok_and(|exchanged| self.finish(exchanged))
+    }
+}

@@ -1,0 +1,258 @@
+//! What is about all keys of a map: iterators, `clear` and `retain`, conversions, and its end.
+//!
+//! An iterator visits the buckets of the table that was current when it began. A bucket that has been moved since, perhaps
+//! several times, stands for a set of hashes, whose entries are collected from the next tables. So each key is visited in
+//! one bucket.
+
+use core::fmt;
+use core::hash::{BuildHasher, Hash};
+use core::iter::FusedIterator;
+use std::boxed::Box;
+use std::hash::RandomState;
+use std::vec::Vec;
+
+use super::table::{Class, Entry, Table};
+use super::{GLOBAL, RcuHashMap};
+use crate::rcu::domain::Guard;
+
+/// The entries of a table and of those after it, each once.
+struct Entries<'g, K, V> {
+    /// The table that was current in the beginning; `None` for an empty map.
+    table: Option<&'g Table<K, V>>,
+    index: usize,
+    /// Hashes whose buckets have been moved to this table.
+    rest: Vec<(&'g Table<K, V>, Class)>,
+    found: Vec<*mut Entry<K, V>>,
+}
+
+impl<'g, K, V> Entries<'g, K, V> {
+    /// # Safety
+    /// - The caller has a guard for `'g`, or is the only user of the table.
+    unsafe fn new(table: Option<&'g Table<K, V>>) -> Self {
+        Entries { table, index: 0, rest: Vec::new(), found: Vec::new() }
+    }
+
+    fn next(&mut self) -> Option<*mut Entry<K, V>> {
+        loop {
+            if let Some(entry) = self.found.pop() {
+                return Some(entry);
+            }
+            let (table, class) = match self.rest.pop() {
+                Some(rest) => rest,
+                None => {
+                    let table = self.table.filter(|table| self.index < table.len())?;
+                    self.index += 1;
+                    (table, table.class(self.index - 1))
+                }
+            };
+            let mut moved = Vec::new();
+            table.collect(class, &mut self.found, &mut moved);
+            if !moved.is_empty() {
+                // SAFETY: a guard is there since the table was found, or this is the only user.
+                let next = unsafe { table.next() };
+                self.rest.extend(
+                    next.into_iter().flat_map(|next| moved.iter().map(move |class| (next, *class))),
+                );
+            }
+        }
+    }
+}
+
+/// Drops all keys and values of a map, and frees its tables. All of them, also if a drop panics.
+pub(super) fn free<K, V>(first: *mut Table<K, V>) {
+    struct All<'g, K, V> {
+        entries: Entries<'g, K, V>,
+        first: *mut Table<K, V>,
+    }
+    impl<K, V> All<'_, K, V> {
+        fn drop_entries(&mut self) {
+            while let Some(entry) = self.entries.next() {
+                // SAFETY: from a box, and of no other table: entries are found once.
+                drop(unsafe { Box::from_raw(entry) });
+            }
+        }
+    }
+    impl<K, V> Drop for All<'_, K, V> {
+        fn drop(&mut self) {
+            // Again, after a panic.
+            self.drop_entries();
+            while !self.first.is_null() {
+                // SAFETY: from a box; no reference to it is used any more.
+                let table = unsafe { Box::from_raw(self.first) };
+                self.first = table.next_raw();
+            }
+        }
+    }
+    // SAFETY: null, or the table of a map that no other thread uses.
+    let entries = unsafe { Entries::new(first.as_ref()) };
+    All { entries, first }.drop_entries();
+}
+
+impl<K, V, S> RcuHashMap<K, V, S> {
+    /// Returns an iterator over all keys and values.
+    ///
+    /// A key that is in the map until the iterator has ended, and was when it began, is yielded once. Others may be yielded.
+    pub fn iter<'g>(&'g self, guard: &'g Guard) -> Iter<'g, K, V> {
+        self.check(guard);
+        // SAFETY: the caller's guard.
+        Iter(unsafe { Entries::new(self.table()) })
+    }
+
+    /// Returns an iterator over all keys: see [`iter`](Self::iter).
+    pub fn keys<'g>(&'g self, guard: &'g Guard) -> Keys<'g, K, V> {
+        Keys(self.iter(guard))
+    }
+
+    /// Returns an iterator over all values: see [`iter`](Self::iter).
+    pub fn values<'g>(&'g self, guard: &'g Guard) -> Values<'g, K, V> {
+        Values(self.iter(guard))
+    }
+}
+
+impl<K, V, S> RcuHashMap<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Removes the keys of which `keeps` returns `false`. A key whose value is replaced meanwhile stays.
+    pub fn retain(&self, mut keeps: impl FnMut(&K, &V) -> bool) {
+        let guard = self.domain().read();
+        let mut entries = self.iter(&guard).0;
+        while let Some(entry) = entries.next() {
+            // SAFETY: an entry that was found under the guard.
+            let entry = unsafe { &*entry };
+            if !keeps(&entry.key, &entry.value) {
+                self.remove_entry(entry);
+            }
+        }
+    }
+
+    /// Removes all keys that are in the map when it is called.
+    pub fn clear(&self) {
+        self.retain(|_, _| false);
+    }
+}
+
+impl<K, V> RcuHashMap<K, V>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    /// Creates an empty map with room for so many keys, for guards of the global domain.
+    pub fn with_capacity(capacity: usize) -> Self {
+        RcuHashMap::with_capacity_and_hasher(capacity, RandomState::new())
+    }
+}
+
+impl<K, V, S> RcuHashMap<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Creates an empty map with room for so many keys and with this hasher, for guards of the global domain.
+    pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
+        let map = RcuHashMap::with_hasher_in(hasher, &GLOBAL);
+        map.reserve(capacity);
+        map
+    }
+}
+
+impl<K, V, S> FromIterator<(K, V)> for RcuHashMap<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Default,
+{
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        let mut map = RcuHashMap::with_hasher(S::default());
+        map.extend(pairs);
+        map
+    }
+}
+
+impl<K, V, S> Extend<(K, V)> for RcuHashMap<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, pairs: I) {
+        let pairs = pairs.into_iter();
+        self.reserve(pairs.size_hint().0);
+        pairs.for_each(|(key, value)| _ = self.insert(key, value));
+    }
+}
+
+/// The same for a map that is shared: `(&map).extend(…)`.
+impl<K, V, S> Extend<(K, V)> for &RcuHashMap<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, pairs: I) {
+        pairs.into_iter().for_each(|(key, value)| _ = self.insert(key, value));
+    }
+}
+
+/// The keys and values of a map: see [`RcuHashMap::iter`].
+pub struct Iter<'g, K, V>(Entries<'g, K, V>);
+
+// SAFETY: it has a guard's lifetime, and refers to keys and values.
+unsafe impl<K: Sync, V: Sync> Send for Iter<'_, K, V> {}
+// SAFETY: it has a guard's lifetime, and refers to keys and values.
+unsafe impl<K: Sync, V: Sync> Sync for Iter<'_, K, V> {}
+
+impl<'g, K, V> Iterator for Iter<'g, K, V> {
+    type Item = (&'g K, &'g V);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // SAFETY: an entry that was found under the guard.
+        let entry = unsafe { &*self.0.next()? };
+        Some((&entry.key, &entry.value))
+    }
+}
+
+impl<K, V> FusedIterator for Iter<'_, K, V> {}
+
+/// The keys of a map: see [`RcuHashMap::keys`].
+pub struct Keys<'g, K, V>(Iter<'g, K, V>);
+
+impl<'g, K, V> Iterator for Keys<'g, K, V> {
+    type Item = &'g K;
+
+    fn next(&mut self) -> Option<&'g K> {
+        self.0.next().map(|(key, _)| key)
+    }
+}
+
+impl<K, V> FusedIterator for Keys<'_, K, V> {}
+
+/// The values of a map: see [`RcuHashMap::values`].
+pub struct Values<'g, K, V>(Iter<'g, K, V>);
+
+impl<'g, K, V> Iterator for Values<'g, K, V> {
+    type Item = &'g V;
+
+    fn next(&mut self) -> Option<&'g V> {
+        self.0.next().map(|(_, value)| value)
+    }
+}
+
+impl<K, V> FusedIterator for Values<'_, K, V> {}
+
+macro_rules! debug {
+    ($($name:ident)+) => {
+        $(
+            impl<K, V> fmt::Debug for $name<'_, K, V> {
+                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.debug_struct(stringify!($name)).finish_non_exhaustive()
+                }
+            }
+        )+
+    };
+}
+
+debug!(Iter Keys Values);

@@ -275,18 +275,18 @@ fn memory_is_bounded() {
     }
 }
 
-/// A process of one thread stays one.
+/// A process of one thread stays one, and each function is called before `defer` returns.
 #[test]
-fn a_process_of_one_thread_runs_them_itself() {
+fn a_process_of_one_thread_runs_them_at_once() {
     static DOMAIN: Domain = Domain::new();
     static RAN: AtomicU64 = AtomicU64::new(0);
     forked::judge(|| {
         let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
-        for _ in 0..10_000 {
+        let at_once = (1..=1000).all(|nth| {
             DOMAIN.defer(|| _ = RAN.fetch_add(1, Ordering::Relaxed));
-        }
-        let some = RAN.load(Ordering::Relaxed) > 5_000;
-        DOMAIN.barrier().is_ok() && some && RAN.load(Ordering::Relaxed) == 10_000 && threads() == 1
+            RAN.load(Ordering::Relaxed) == nth
+        });
+        at_once && DOMAIN.deferred_bytes() == 0 && threads() == 1
     })
     .succeeds();
 }
@@ -329,6 +329,161 @@ fn refused_later_nothing_is_freed() {
             thread::sleep(SOON);
             assert!(!RAN.load(Ordering::Relaxed));
             drop(guard);
+        },
+    );
+}
+
+/// A domain whose functions the background thread does not run.
+#[test]
+fn functions_run_on_the_caller_that_asks() {
+    static DOMAIN: Domain = Domain::new();
+    static RAN: Mutex<Vec<thread::ThreadId>> = Mutex::new(Vec::new());
+    let note = || RAN.lock().unwrap().push(thread::current().id());
+    let ran = || RAN.lock().unwrap().len();
+    DOMAIN.on_caller();
+    let guard = DOMAIN.read();
+    DOMAIN.defer(note);
+    DOMAIN.flush();
+    assert_eq!(ran(), 0, "under a guard");
+    drop(guard);
+    thread::sleep(SOON);
+    DOMAIN.defer(note);
+    assert_eq!(ran(), 0, "no call of defer, and no other thread");
+    (0..100).for_each(|_| DOMAIN.flush());
+    assert_eq!(ran(), 2);
+    DOMAIN.defer(note);
+    DOMAIN.barrier().unwrap();
+    assert_eq!(ran(), 3);
+    DOMAIN.defer(note);
+    DOMAIN.synchronize().unwrap();
+    assert_eq!(ran(), 4);
+    assert!(RAN.lock().unwrap().iter().all(|id| *id == thread::current().id()));
+    // At the hard limit there is no other thread to wait for.
+    DOMAIN.set_limits(100, 1000);
+    (0..1000).for_each(|_| DOMAIN.defer_bytes(100, || ()));
+    assert!(DOMAIN.deferred_bytes() <= 1000);
+}
+
+/// `Rcu::rcu` waits at the hard limit, too, as do large items.
+#[test]
+fn the_hard_limit_holds_for_every_kind_of_store() {
+    static DOMAIN: Domain = Domain::new();
+    static IS_OVER: AtomicBool = AtomicBool::new(false);
+    const HARD: usize = 1 << 20;
+    DOMAIN.set_limits(HARD / 4, HARD);
+    let (begun, has_begun) = mpsc::channel();
+    let (end, is_end) = mpsc::channel::<()>();
+    let reader = thread::spawn(move || {
+        let guard = DOMAIN.read();
+        begun.send(()).unwrap();
+        let _ = is_end.recv();
+        drop(guard);
+    });
+    has_begun.recv().unwrap();
+    thread::scope(|scope| {
+        for nth in 0..4 {
+            scope.spawn(move || {
+                let current = Rcu::new_in(Arc::new([0_u8; 1000]), &DOMAIN);
+                while !IS_OVER.load(Ordering::Relaxed) {
+                    match nth {
+                        0 => current.rcu(|old| Arc::new(*old)),
+                        1 => current.store(Arc::new([1; 1000])),
+                        2 => drop(current.swap(Arc::new([1; 1000]))),
+                        _ => _ = DOMAIN.try_defer(HARD / 5, || ()),
+                    }
+                }
+            });
+        }
+        let (begin, mut most) = (Instant::now(), 0);
+        while begin.elapsed() < Duration::from_millis(500) {
+            most = most.max(DOMAIN.deferred_bytes());
+        }
+        IS_OVER.store(true, Ordering::Relaxed);
+        drop(end);
+        // All four waited, or were refused.
+        assert!((HARD / 2..=HARD).contains(&most), "{most}");
+    });
+    reader.join().unwrap();
+    DOMAIN.barrier().unwrap();
+    assert_eq!(DOMAIN.deferred_bytes(), 0);
+}
+
+/// It runs on the thread of all domains, which must not wait.
+#[test]
+fn a_deferred_function_does_not_wait_at_the_limit_of_another_domain() {
+    static ONE: Domain = Domain::new();
+    static FULL: Domain = Domain::new();
+    FULL.set_limits(1 << 10, 1 << 12);
+    let (begun, has_begun) = mpsc::channel();
+    let (end, is_end) = mpsc::channel::<()>();
+    let reader = thread::spawn(move || {
+        let guard = FULL.read();
+        begun.send(()).unwrap();
+        let _ = is_end.recv();
+        drop(guard);
+    });
+    has_begun.recv().unwrap();
+    while FULL.try_defer(1 << 10, || ()).is_ok() {}
+    let (sender, receiver) = mpsc::channel();
+    ONE.defer(move || {
+        FULL.defer_bytes(1 << 10, || ());
+        sender.send(()).unwrap();
+    });
+    assert_eq!(receiver.recv_timeout(LONG), Ok(()));
+    drop(end);
+    reader.join().unwrap();
+    FULL.barrier().unwrap();
+    assert_eq!(FULL.deferred_bytes(), 0);
+}
+
+#[test]
+fn every_pair_of_limits_works() {
+    static DOMAIN: Domain = Domain::new();
+    let numbers = [0, 1, 1 << 20, isize::MAX as usize, isize::MAX as usize + 1, usize::MAX];
+    for (soft, hard) in numbers.iter().flat_map(|soft| numbers.map(|hard| (*soft, hard))) {
+        DOMAIN.set_limits(soft, hard);
+        let (sender, receiver) = mpsc::channel();
+        let again = sender.clone();
+        DOMAIN.defer_bytes(usize::MAX, move || sender.send(1).unwrap());
+        DOMAIN.defer(move || again.send(2).unwrap());
+        DOMAIN.barrier().unwrap();
+        assert_eq!(receiver.iter().sum::<i32>(), 3, "{soft}, {hard}");
+        let tried = DOMAIN.try_defer(0, || ());
+        assert!(tried.is_ok(), "{soft}, {hard}");
+        DOMAIN.barrier().unwrap();
+        assert_eq!(DOMAIN.deferred_bytes(), 0, "{soft}, {hard}");
+    }
+    // Of time: none at all, and the longest.
+    for limit in [Duration::ZERO, Duration::MAX] {
+        DOMAIN.set_stall_limit(limit);
+        assert_eq!(DOMAIN.synchronize_timeout(limit), Ok(()));
+    }
+}
+
+/// libc makes no thread: callers run the functions, and the failure is counted.
+#[test]
+fn without_a_background_thread_callers_run_functions() {
+    let test = "without_a_background_thread_callers_run_functions";
+    sandbox::run_in_child(
+        test,
+        |_| (),
+        || {
+            static DOMAIN: Domain = Domain::new();
+            static RAN: AtomicU64 = AtomicU64::new(0);
+            let count = || _ = RAN.fetch_add(1, Ordering::Relaxed);
+            for call in [libc::SYS_clone3, libc::SYS_clone] {
+                sandbox::refuse(call, sandbox::When::Always, libc::EAGAIN);
+            }
+            DOMAIN.defer(count);
+            assert!(rcu::thread_failures() > 0 && RAN.load(Ordering::Relaxed) == 0);
+            DOMAIN.barrier().unwrap();
+            assert_eq!(RAN.load(Ordering::Relaxed), 1);
+            DOMAIN.set_limits(100, 10_000);
+            (0..1000).for_each(|_| DOMAIN.defer_bytes(100, count));
+            assert!(DOMAIN.deferred_bytes() <= 10_000 && RAN.load(Ordering::Relaxed) > 900);
+            DOMAIN.flush();
+            DOMAIN.synchronize().unwrap();
+            assert_eq!(RAN.load(Ordering::Relaxed), 1001);
         },
     );
 }

@@ -2,6 +2,7 @@
 #![cfg(feature = "std")]
 
 mod forked;
+mod sandbox;
 
 use std::process::Command;
 use std::sync::{Mutex, mpsc};
@@ -167,4 +168,28 @@ fn without_a_hook_a_line_is_printed() {
     let lines: Vec<&str> = errors.lines().filter(|line| line.contains("`printed`")).collect();
     assert!(child.status.success() && !lines.is_empty(), "{errors}");
     assert!(lines[0].starts_with("corelocal: a grace period of the RCU domain"), "{errors}");
+}
+
+/// The background thread goes on, and so does the caller.
+#[test]
+fn a_hook_that_panics_is_counted() {
+    static DOMAIN: Domain = Domain::new();
+    sandbox::run_in_child(
+        "a_hook_that_panics_is_counted",
+        |_| (),
+        || {
+            rcu::set_stall_hook(|_| panic!("on purpose"));
+            DOMAIN.set_stall_limit(LIMIT);
+            let (sender, receiver) = mpsc::channel();
+            let guard = DOMAIN.read();
+            DOMAIN.defer(move || sender.send(()).unwrap());
+            while DOMAIN.panics() == 0 {
+                thread::sleep(LIMIT);
+            }
+            assert_eq!(DOMAIN.synchronize_timeout(LIMIT * 9), Err(Error::TimedOut));
+            drop(guard);
+            assert_eq!(receiver.recv_timeout(LONG), Ok(()));
+            assert_eq!(DOMAIN.panics(), DOMAIN.stalls());
+        },
+    );
 }

@@ -38,7 +38,7 @@ use crate::sys::wipe_on_fork::WipeOnFork;
 use crate::sys::{Errno, forks, sleep};
 
 #[cfg(feature = "std")]
-use super::deferred::Deferred;
+use super::deferred::{Deferred, runner};
 
 /// What readers and grace periods use. All bytes 0 is valid: no readers, and no grace period yet.
 #[repr(C)]
@@ -237,7 +237,10 @@ impl Domain {
     /// [`Error::InCallback`] in a deferred function of this domain, [`Error::Refused`] if the kernel refuses
     /// `membarrier(2)` since the first use. Then guards may exist: free nothing.
     pub fn synchronize(&'static self) -> Result<(), Error> {
-        self.wait(&self.start_poll(), None)
+        self.wait(&self.start_poll(), None)?;
+        #[cfg(feature = "std")]
+        self.flush_on_caller();
+        Ok(())
     }
 
     /// Like [`synchronize`](Self::synchronize), but waits no longer than this.
@@ -279,7 +282,7 @@ impl Domain {
         const SHARE: u32 = 32;
         const LONGEST: Duration = Duration::from_millis(100);
         #[cfg(feature = "std")]
-        if self.deferred.is_running_here() {
+        if runner::is_inside_of(self) {
             return Err(Error::InCallback);
         }
         let core = ticket.core;
@@ -490,7 +493,7 @@ impl Ticket {
     /// As for [`Domain::synchronize`].
     pub fn is_complete(&self) -> Result<bool, Error> {
         #[cfg(feature = "std")]
-        if self.domain.deferred.is_running_here() {
+        if runner::is_inside_of(self.domain) {
             return Err(Error::InCallback);
         }
         loop {

@@ -51,17 +51,11 @@
 //!   pointer.rs        a pointer to the current version
 //!   copy.rs           a value that readers copy
 //!   map/              a hash map whose readers take no lock
-//!   deferred.rs       functions that run after a grace period: their queues and limits
-//!   deferral.rs       one such function
-//!   background.rs     the thread that runs them
+//!   deferred/         functions that run after a grace period, their limits, and the thread that runs them
 //! ```
 
 #[cfg(all(feature = "std", not(loom)))]
-mod background;
-#[cfg(all(feature = "std", not(loom)))]
 mod copy;
-#[cfg(all(feature = "std", not(loom)))]
-mod deferral;
 #[cfg(all(feature = "std", not(loom)))]
 mod deferred;
 #[cfg(not(loom))]
@@ -89,6 +83,8 @@ mod word;
 
 #[cfg(all(feature = "std", not(loom)))]
 pub use copy::RcuCopy;
+#[cfg(all(feature = "std", not(loom)))]
+pub use deferred::thread::thread_failures;
 #[cfg(not(loom))]
 pub use domain::{Domain, Guard, Ticket};
 #[cfg(not(loom))]
@@ -151,6 +147,12 @@ mod global {
     #[cfg(feature = "std")]
     pub fn defer_drop<T: ?Sized + Send + 'static>(value: std::boxed::Box<T>) {
         GLOBAL.defer_drop(value);
+    }
+
+    /// [`Domain::flush`] of the global domain.
+    #[cfg(feature = "std")]
+    pub fn flush() {
+        GLOBAL.flush();
     }
 
     /// [`Domain::barrier`] of the global domain.

@@ -330,19 +330,13 @@ where
         guard: &'g Guard,
     ) -> Result<P::Ref<'g>, NotCurrent<'g, P>> {
         self.check(guard);
-        let (old, new) = (P::as_raw(current), P::into_raw(new));
-        // Release: partner is the Acquire of loads. Acquire: for the version that this returns.
-        match self.at.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire) {
+        match self.exchange_if(current, new) {
             Ok(old) => {
                 self.retire(old);
                 Ok(current)
             }
-            Err(found) => {
-                // SAFETY: `found` is the current version's, which the guard protects (2).
-                let current = unsafe { P::borrow(found) };
-                // SAFETY: the new version is the caller's again.
-                Err(NotCurrent { current, new: unsafe { P::from_raw(new) } })
-            }
+            // SAFETY: `found` is the current version's, which the guard protects (2).
+            Err((found, new)) => Err(NotCurrent { current: unsafe { P::borrow(found) }, new }),
         }
     }
 
@@ -350,12 +344,29 @@ where
     pub fn rcu(&self, mut change: impl for<'g> FnMut(P::Ref<'g>) -> P) {
         let guard = self.domain.read();
         let mut current = self.load(&guard);
-        loop {
-            match self.compare_and_swap(current, change(current), &guard) {
-                Ok(_) => return,
-                Err(other) => current = other.current,
+        let old = loop {
+            match self.exchange_if(current, change(current)) {
+                Ok(old) => break old,
+                // SAFETY: the current version's pointer, which the guard protects (2).
+                Err((found, _)) => current = unsafe { P::borrow(found) },
             }
-        }
+        };
+        // Without the guard, so that it waits at the hard limit.
+        drop(guard);
+        self.retire(old);
+    }
+
+    /// Makes `new` the current version if `current` is. Returns the old one's pointer, or the current one's and `new`.
+    fn exchange_if(
+        &self,
+        current: P::Ref<'_>,
+        new: P,
+    ) -> Result<*mut P::Target, (*mut P::Target, P)> {
+        let (old, new) = (P::as_raw(current), P::into_raw(new));
+        // Release: partner is the Acquire of loads. Acquire: for the version that is found.
+        let exchanged = self.at.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire);
+        // SAFETY: the new version is the caller's again.
+        exchanged.map_err(|found| (found, unsafe { P::from_raw(new) }))
     }
 
     fn exchange(&self, new: P) -> *mut P::Target {

@@ -168,8 +168,8 @@ static HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
 /// Sets what is called when a grace period takes longer than the limit of its domain, in place of a line on stderr.
 ///
-/// The hook runs in a thread that waits for the grace period, or in the background thread. It must neither wait for one
-/// itself nor panic.
+/// The hook runs in a thread that waits for the grace period, or in the background thread. It must not wait for one itself.
+/// With the feature `std` a panic of it is caught, and counted by [`Domain::panics`].
 ///
 /// ```
 /// use corelocal::rcu;
@@ -197,6 +197,16 @@ fn report(stall: &Stall) {
     }
     // SAFETY: a function of this type, from `set_stall_hook`.
     let hook = unsafe { mem::transmute::<*mut (), fn(&Stall)>(hook) };
+    #[cfg(feature = "std")]
+    {
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(stall))) {
+            stall.domain.deferred.count_panic();
+            // A payload may panic when it is dropped.
+            mem::forget(payload);
+        }
+    }
+    #[cfg(not(feature = "std"))]
     hook(stall);
 }
 

@@ -57,6 +57,8 @@ pub(crate) mod stack;
 pub(crate) mod stderr;
 mod syscall;
 pub(crate) mod thread;
+#[cfg(all(feature = "std", not(loom)))]
+pub(crate) mod thread_count;
 #[cfg(not(loom))]
 pub(crate) mod thread_id;
 #[cfg(not(loom))]

@@ -77,6 +77,12 @@ pub(crate) fn own_word_pair(_at: usize) -> Option<&'static crate::primitive::glo
     None
 }
 
+/// No symbol of libc.
+#[cfg_attr(any(loom, not(feature = "std")), allow(dead_code))] // `sys/thread_count.rs` uses it.
+pub(crate) fn libc_single_threaded() -> *const u8 {
+    core::ptr::null()
+}
+
 /// There are no such words.
 pub(crate) fn increment_own_word_pair<const AT: usize>() {}
 

@@ -293,6 +293,22 @@ pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
     (offset, size, flags)
 }
 
+/// The address of libc's `__libc_single_threaded`; null where libc has none.
+#[cfg_attr(any(loom, not(feature = "std")), allow(dead_code))] // `sys/thread_count.rs` uses it.
+pub(crate) fn libc_single_threaded() -> *const u8 {
+    let byte;
+    // SAFETY: reads a GOT entry; an undefined weak symbol resolves to 0.
+    unsafe {
+        asm!(
+            ".weak __libc_single_threaded",
+            "mov {byte}, qword ptr [rip + __libc_single_threaded@GOTPCREL]",
+            byte = out(reg) byte,
+            options(nomem, nostack, preserves_flags, pure),
+        );
+    }
+    byte
+}
+
 /// The dynamic linker's functions; none where there is none. `__rseq_stays` declares what they are for
 /// (`sys/nodelete.rs`): `corelocal check` reads it.
 pub(crate) fn loader() -> crate::sys::nodelete::Loader {

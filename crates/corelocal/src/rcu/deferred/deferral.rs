@@ -22,17 +22,24 @@ impl Deferral {
     /// Counts with its own size, and so many bytes besides.
     #[inline]
     pub(super) fn new<F: FnOnce() + Send + 'static>(bytes: usize, function: F) -> Deferral {
-        let own = size_of::<Deferral>();
+        let bytes = Deferral::bytes_of::<F>(bytes);
         if fits::<F>() {
             let mut data = Data::uninit();
             // SAFETY: it is long and aligned enough for an `F`, and this thread's.
             unsafe { data.as_mut_ptr().cast::<F>().write(function) };
-            Deferral { run: run_here::<F>, data, bytes: own.saturating_add(bytes) }
+            Deferral { run: run_here::<F>, data, bytes }
         } else {
             let data = Data::new(Box::into_raw(Box::new(function)).cast());
-            let bytes = (own + size_of::<F>()).saturating_add(bytes);
             Deferral { run: run_boxed::<F>, data, bytes }
         }
+    }
+
+    /// Returns what a function counts with that frees so many bytes.
+    #[inline]
+    pub(super) fn bytes_of<F>(bytes: usize) -> usize {
+        let own = size_of::<Deferral>() + if fits::<F>() { 0 } else { size_of::<F>() };
+        // A quarter of what a sum can hold, so that sums of a batch do not overflow.
+        own.saturating_add(bytes).min(isize::MAX as usize / 4)
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -64,7 +64,7 @@ mod domain;
 mod error;
 #[cfg_attr(loom, allow(dead_code))]
 mod grace_period;
-#[cfg(all(feature = "std", not(loom)))]
+#[cfg(any(all(feature = "std", not(loom)), all(test, loom)))]
 mod map;
 #[cfg(all(feature = "std", not(loom)))]
 mod pointer;
@@ -72,10 +72,6 @@ mod pointer;
 mod stall;
 #[cfg(not(loom))]
 mod survivors;
-#[cfg(all(test, loom))]
-#[path = "map/table.rs"]
-#[allow(dead_code)]
-mod table;
 #[cfg(all(feature = "std", not(loom)))]
 mod tracked;
 #[cfg(not(loom))]

@@ -6,8 +6,8 @@ use core::hash::{BuildHasher, Hash};
 use core::ptr;
 use std::boxed::Box;
 
+use super::hash_map::{RcuHashMap, Removed};
 use super::table::Entry;
-use super::{RcuHashMap, Removed};
 use crate::primitive::global::Ordering;
 use crate::rcu::domain::Guard;
 

@@ -4,8 +4,8 @@ use core::hash::{BuildHasher, Hash};
 use std::boxed::Box;
 use std::thread;
 
+use super::hash_map::{RcuHashMap, Removed};
 use super::table::Table;
-use super::{RcuHashMap, Removed};
 use crate::primitive::global::Ordering;
 use crate::sys::forks::Identity;
 

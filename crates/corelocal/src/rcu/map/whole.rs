@@ -11,9 +11,10 @@ use std::boxed::Box;
 use std::hash::RandomState;
 use std::vec::Vec;
 
+use super::hash_map::RcuHashMap;
 use super::table::{Class, Entry, Table};
-use super::{GLOBAL, RcuHashMap};
 use crate::rcu::domain::Guard;
+use crate::rcu::global::GLOBAL;
 
 /// The entries of a table and of those after it, each once.
 struct Entries<'g, K, V> {

@@ -168,6 +168,30 @@ fn numbers_and_facts() {
     );
 }
 
+/// Of RCU: pointers, copies and maps as far as what they share is.
+#[cfg(feature = "std")]
+fn of_rcu<T: UnwindSafe + RefUnwindSafe + Copy + 'static>() {
+    use corelocal::rcu::*;
+    use std::sync::Arc;
+    is_unwind_safe::<Domain>();
+    is_unwind_safe::<Guard>();
+    is_unwind_safe::<QuiescentReader>();
+    is_unwind_safe::<Ticket>();
+    is_unwind_safe::<Error>();
+    is_unwind_safe::<Stall>();
+    is_unwind_safe::<Reader>();
+    is_unwind_safe::<Rcu<Box<T>>>();
+    is_unwind_safe::<Rcu<Option<Arc<T>>>>();
+    is_unwind_safe::<Cache<&'static Rcu<Arc<T>>, Arc<T>>>();
+    is_unwind_safe::<RcuCopy<T>>();
+    is_unwind_safe::<RcuHashMap<T, T>>();
+    is_unwind_safe::<Iter<'static, T, T>>();
+    is_unwind_safe::<Keys<'static, T, T>>();
+    is_unwind_safe::<Values<'static, T, T>>();
+    is_unwind_safe::<Occupied<'static, T>>();
+    is_unwind_safe::<Compute<'static, T, T>>();
+}
+
 /// It compiles.
 #[test]
 fn they_are_unwind_safe() {
@@ -182,6 +206,8 @@ fn they_are_unwind_safe() {
     written_once::<u8>();
     per_core::<u8>();
     numbers_and_facts();
+    #[cfg(feature = "std")]
+    of_rcu::<u8>();
     is_unwind_safe::<Once>();
     is_unwind_safe::<OnceState>();
 }

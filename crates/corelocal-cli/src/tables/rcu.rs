@@ -56,7 +56,7 @@ impl Read {
         let (name, url, hardware) = RSEQ_2018;
         let about = "Cpu time for lock, dereference of a pointer, comparison of the word there, and unlock, while no \
              thread writes. liburcu is inlined; its threads are registered before and unregistered afterwards. Those of \
-             qsbr say every 1024 reads that they have no reference. The C row adds 1 to \
+             qsbr, and quiescent readers of ours, say every 1024 reads that they have no reference. The C row adds 1 to \
              two words of the core by critical sections, which is the least that readers of this kind do; published \
              are figures of such readers. The bare load frees nothing. \
              Copies of 64 bytes are compared in their first and last word.";
@@ -65,7 +65,7 @@ impl Read {
             .baseline(BASELINE)
             .tile("Reading data that is replaced now and then", "rcu", &["arc-swap"])
             .over("threads", threads);
-        let rows: [(Row, fn() -> Made); 16] = [
+        let rows: [(Row, fn() -> Made); 18] = [
             (Row::new("load", "bare load"), || made(readers::Load::new)),
             (Row::new(BASELINE, "liburcu memb"), || {
                 urcu::Urcu::new::<urcu::Memb>(VALUE).map(subject)
@@ -94,6 +94,10 @@ impl Read {
             (Row::new("std", "std RwLock"), || made(readers::StdLock::new)),
             (Row::new("parking-lot", "parking_lot RwLock"), || made(readers::ParkingLot::new)),
             (Row::ours("rcu", "corelocal Rcu"), || made(readers::Ours::new)),
+            (Row::ours("quiescent", "corelocal Rcu, quiescent reader"), || {
+                made(readers::Quiescent::new)
+            }),
+            (Row::ours("cache", "corelocal Cache"), || made(readers::OursCached::new)),
             (Row::ours("copy", "corelocal RcuCopy, 8 bytes"), || made(readers::Copy::new)),
             (Row::ours("copy-64", "corelocal RcuCopy, 64 bytes"), || made(readers::LongCopy::new)),
         ];

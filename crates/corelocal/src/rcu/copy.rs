@@ -20,6 +20,7 @@ use core::cell::Cell;
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr;
 use core::time::Duration;
 use std::boxed::Box;
@@ -97,6 +98,9 @@ pub struct RcuCopy<T> {
 
 // SAFETY: threads get copies of values that others made, and no references.
 unsafe impl<T: Send> Sync for RcuCopy<T> {}
+
+impl<T: UnwindSafe> UnwindSafe for RcuCopy<T> {}
+impl<T: UnwindSafe> RefUnwindSafe for RcuCopy<T> {}
 
 impl<T: Copy> RcuCopy<T> {
     /// Creates a pointer to this version. Until the first store, a load takes a few nanoseconds more.

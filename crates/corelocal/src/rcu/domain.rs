@@ -21,11 +21,13 @@
 use core::cell::Cell;
 use core::fmt;
 use core::marker::PhantomData;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::sync::atomic::fence;
 use core::time::Duration;
 
 use super::error::Error;
 use super::grace_period::{Number, Progress, Readers, Step};
+use super::quiescent::QuiescentReader;
 use super::stall::{About, Watch};
 use super::survivors;
 #[cfg(feature = "std")]
@@ -251,6 +253,17 @@ impl Domain {
         self.wait(&self.start_poll(), Some(Deadline::after(span)))
     }
 
+    /// Returns a reader for a thread that promises to call [`QuiescentReader::quiescent`] between its tasks.
+    #[must_use]
+    pub fn quiescent_reader(&'static self) -> QuiescentReader {
+        QuiescentReader::new(self)
+    }
+
+    /// Returns how far grace periods have come in this process.
+    pub(super) fn progress(&'static self) -> u64 {
+        self.prepared().0.progress.word()
+    }
+
     /// Begins to wait for a grace period, without blocking: [`Ticket::is_complete`] tells when it has ended.
     ///
     /// ```
@@ -451,7 +464,45 @@ impl Guard {
     pub fn domain(&self) -> &'static Domain {
         self.domain
     }
+
+    /// Ends the guard and begins another one, so that grace periods need not wait for it any longer. What was loaded under
+    /// it cannot be used after that.
+    ///
+    /// ```
+    /// use corelocal::rcu::{self, Rcu};
+    ///
+    /// let number = Rcu::new(Box::new(1));
+    /// let mut guard = rcu::read();
+    /// for n in 0..1000 {
+    ///     let _ = number.load(&guard);
+    ///     guard.repin(); // old versions may be freed now
+    /// }
+    /// ```
+    pub fn repin(&mut self) {
+        let domain = self.domain;
+        // The old guard ends first: a thread that renews one guard all the time would never be without, which a forked child
+        // waits for (`survivors.rs`, invariant 3).
+        // SAFETY: the guard is not used before the other one is in its place; `read` does not unwind.
+        unsafe {
+            core::ptr::drop_in_place(self);
+            core::ptr::write(self, domain.read());
+        }
+    }
+
+    /// Returns how far grace periods of the domain have come in this process.
+    #[inline(always)]
+    pub(super) fn progress(&self) -> u64 {
+        self.core.progress.word()
+    }
 }
+
+// What a panic interrupts under a guard is the caller's; domains, guards and tickets stay as they are.
+impl UnwindSafe for Domain {}
+impl RefUnwindSafe for Domain {}
+impl UnwindSafe for Guard {}
+impl RefUnwindSafe for Guard {}
+impl UnwindSafe for Ticket {}
+impl RefUnwindSafe for Ticket {}
 
 impl Drop for Guard {
     #[inline(always)]

@@ -12,6 +12,8 @@ pub enum Error {
     TimedOut,
     /// The caller is a deferred function of this domain, for which the next grace period waits.
     InCallback,
+    /// The calling thread has a guard, for which it would wait for ever.
+    UnderGuard,
     /// The kernel refuses `membarrier(2)`, which it allowed when the domain was first used: a seccomp filter was
     /// installed since.
     Refused(Errno),
@@ -23,6 +25,9 @@ impl fmt::Display for Error {
             Error::TimedOut => f.write_str("the time is up, and guards from before are still there"),
             Error::InCallback => f.write_str(
                 "a deferred function cannot wait for a grace period of its own domain: use defer instead",
+            ),
+            Error::UnderGuard => f.write_str(
+                "the thread has a guard, for which it would wait for ever: drop the guard before",
             ),
             Error::Refused(errno) => write!(
                 f,

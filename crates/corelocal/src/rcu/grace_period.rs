@@ -149,6 +149,12 @@ impl Progress {
         self.state(generation, Ordering::Relaxed).0.begun().next()
     }
 
+    /// Returns a word that is another one after each step.
+    #[inline(always)]
+    pub(super) fn word(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// The number of the last grace period that has begun.
     pub(super) fn last(&self, generation: u32) -> u64 {
         self.state(generation, Ordering::Relaxed).0.begun().0

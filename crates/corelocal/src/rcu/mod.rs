@@ -44,13 +44,15 @@
 //! ```text
 //!   grace_period.rs   the algorithm and its invariants
 //!   domain.rs         what a domain consists of
+//!   quiescent.rs      a reader for executors and event loops
 //!   stall.rs          reports of grace periods that take too long
 //!   tracked.rs        guards whose threads are known, for such reports
 //!   word.rs           the word of a domain, and of a guard
 //!   survivors.rs      guards from before a fork, in the child
-//!   pointer.rs        a pointer to the current version
+//!   pointer/          a pointer to the current version
 //!   copy.rs           a value that readers copy
 //!   map/              a hash map whose readers take no lock
+//!   serialize.rs      conversions by serde
 //!   deferred/         functions that run after a grace period, their limits, and the thread that runs them
 //! ```
 
@@ -68,6 +70,10 @@ mod grace_period;
 mod map;
 #[cfg(all(feature = "std", not(loom)))]
 mod pointer;
+#[cfg(not(loom))]
+mod quiescent;
+#[cfg(all(feature = "serde", feature = "std", not(loom)))]
+mod serialize;
 #[cfg(not(loom))]
 mod stall;
 #[cfg(not(loom))]
@@ -90,7 +96,9 @@ pub use global::*;
 #[cfg(all(feature = "std", not(loom)))]
 pub use map::{Compute, Iter, Keys, Occupied, Operation, RcuHashMap, Values};
 #[cfg(all(feature = "std", not(loom)))]
-pub use pointer::{NeverNull, NotCurrent, Pointer, Rcu, Shared};
+pub use pointer::{Cache, NeverNull, NotCurrent, Pointer, Rcu, Shared};
+#[cfg(not(loom))]
+pub use quiescent::QuiescentReader;
 #[cfg(not(loom))]
 pub use stall::{Stall, set_stall_hook};
 #[cfg(all(feature = "std", not(loom)))]
@@ -99,7 +107,7 @@ pub use tracked::Reader;
 /// The functions of the global domain.
 #[cfg(not(loom))]
 mod global {
-    use super::{Domain, Error, Guard, Ticket};
+    use super::{Domain, Error, Guard, QuiescentReader, Ticket};
     use core::time::Duration;
 
     /// The domain of the functions of this module, and of [`Rcu::new`](super::Rcu::new).
@@ -109,6 +117,12 @@ mod global {
     #[inline(always)]
     pub fn read() -> Guard {
         GLOBAL.read()
+    }
+
+    /// [`Domain::quiescent_reader`] of the global domain.
+    #[must_use]
+    pub fn quiescent_reader() -> QuiescentReader {
+        GLOBAL.quiescent_reader()
     }
 
     /// [`Domain::synchronize`] of the global domain.

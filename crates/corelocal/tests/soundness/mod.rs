@@ -114,6 +114,7 @@ pub const GENERICS_OF_STD: &[Generic] = &[
 /// As [`PLAIN`], of the feature `std`.
 pub const PLAIN_OF_STD: &[(&str, bool, bool)] = &[
     ("sync::ArcPermit", true, true),
+    ("rcu::Cache<&'static rcu::Rcu<std::sync::Arc<u8>>, std::sync::Arc<u8>>", true, true),
     ("rcu::Iter<'g, u8, u8>", true, true),
     ("rcu::Compute<'g, u8, u8>", true, true),
     ("rcu::Compute<'g, std::cell::Cell<u8>, u8>", false, false),
@@ -164,6 +165,7 @@ pub const PLAIN: &[(&str, bool, bool)] = &[
     ("alloc::CoreLocal", true, true),
     ("rcu::Domain", true, true),
     ("rcu::Guard", false, false),
+    ("rcu::QuiescentReader", false, false),
     ("rcu::Ticket", true, false),
     ("rcu::Stall", true, true),
     ("trace::Options<'g>", true, true),
@@ -200,6 +202,23 @@ pub const REFUSED_OF_STD: &[(&str, &str)] = &[
     (
         "E0505",
         "let m = rcu::RcuHashMap::<u8, u8>::new(); let g = rcu::read(); let i = m.iter(&g); drop(g); drop(i);",
+    ),
+    // A version outlives its task, or a renewed guard, or is changed beside a reader.
+    (
+        "E0502",
+        "let r = rcu::Rcu::new(Box::new(1)); let mut q = rcu::quiescent_reader(); let x = r.load(&q); q.quiescent(); drop(x);",
+    ),
+    (
+        "E0502",
+        "let r = rcu::Rcu::new(Box::new(1)); let mut q = rcu::quiescent_reader(); let x = r.load(&q); q.offline(|| drop(x));",
+    ),
+    (
+        "E0502",
+        "let r = rcu::Rcu::new(Box::new(1)); let mut g = rcu::read(); let x = r.load(&g); g.repin(); drop(x);",
+    ),
+    (
+        "E0502",
+        "let mut r = rcu::Rcu::new(Box::new(1)); let g = rcu::read(); let x = r.load(&g); *r.get_mut() = 2; drop(x);",
     ),
     // A version escapes from a change.
     (

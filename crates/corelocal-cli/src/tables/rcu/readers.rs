@@ -261,6 +261,46 @@ impl Reads for Ours {
     }
 }
 
+/// `Rcu`, by a thread that says after so many reads that it uses nothing, as that of liburcu's qsbr does.
+pub struct Quiescent(Rcu<Box<u64>>);
+
+impl Quiescent {
+    pub fn new(value: u64) -> Quiescent {
+        Quiescent(Rcu::new(Box::new(value)))
+    }
+}
+
+impl Reads for Quiescent {
+    fn reads(&self, expected: u64, times: u64) -> u64 {
+        const QUIET_EVERY: u64 = 1024;
+        let (mut reader, mut nth) = (rcu::quiescent_reader(), 0_u64);
+        count(times, || {
+            let is_right = *self.0.load(&reader) == expected;
+            if nth % QUIET_EVERY == 0 {
+                reader.quiescent();
+            }
+            nth += 1;
+            is_right
+        })
+    }
+}
+
+/// `Rcu`, with a copy that the thread keeps.
+pub struct OursCached(Rcu<std::sync::Arc<u64>>);
+
+impl OursCached {
+    pub fn new(value: u64) -> OursCached {
+        OursCached(Rcu::from_pointee(value))
+    }
+}
+
+impl Reads for OursCached {
+    fn reads(&self, expected: u64, times: u64) -> u64 {
+        let mut cache = rcu::Cache::new(&self.0);
+        count(times, || **black_box(&mut cache).load() == expected)
+    }
+}
+
 /// `RcuCopy` of a word.
 pub struct Copy(RcuCopy<u64>);
 

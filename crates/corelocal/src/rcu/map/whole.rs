@@ -7,6 +7,7 @@
 use core::fmt;
 use core::hash::{BuildHasher, Hash};
 use core::iter::FusedIterator;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use std::boxed::Box;
 use std::hash::RandomState;
 use std::vec::Vec;
@@ -244,9 +245,12 @@ impl<'g, K, V> Iterator for Values<'g, K, V> {
 
 impl<K, V> FusedIterator for Values<'_, K, V> {}
 
-macro_rules! debug {
+macro_rules! traits {
     ($($name:ident)+) => {
         $(
+            impl<K: RefUnwindSafe, V: RefUnwindSafe> UnwindSafe for $name<'_, K, V> {}
+            impl<K: RefUnwindSafe, V: RefUnwindSafe> RefUnwindSafe for $name<'_, K, V> {}
+
             impl<K, V> fmt::Debug for $name<'_, K, V> {
                 fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                     f.debug_struct(stringify!($name)).finish_non_exhaustive()
@@ -256,4 +260,4 @@ macro_rules! debug {
     };
 }
 
-debug!(Iter Keys Values);
+traits!(Iter Keys Values);

@@ -5,11 +5,13 @@ mod forked;
 mod storm;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use corelocal::rcu::{self, Cache, Domain, Error, Rcu, RcuCopy, RcuHashMap};
+use corelocal::rcu::{self, Cache, Domain, Error, LazyRcu, Rcu};
+#[cfg(feature = "serde")]
+use corelocal::rcu::{RcuCopy, RcuHashMap};
 
 const SOON: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(20);
@@ -18,62 +20,18 @@ const LONG: Duration = Duration::from_secs(20);
 fn a_static_is_made_at_its_first_use() {
     static MADE: AtomicU64 = AtomicU64::new(0);
     static DOMAIN: Domain = Domain::new();
-    fn make() -> Arc<u64> {
-        Arc::new(MADE.fetch_add(1, Ordering::Relaxed) + 7)
-    }
-    static BY_LOAD: Rcu<Arc<u64>> = Rcu::lazy_in(make, &DOMAIN);
+    static NUMBER: LazyRcu<Arc<u64>> =
+        LazyRcu::new_in(|| Arc::new(MADE.fetch_add(1, Ordering::Relaxed) + 7), &DOMAIN);
+    assert_eq!(format!("{NUMBER:?}"), "LazyRcu(<not made yet>)");
     let guard = DOMAIN.read();
-    assert_eq!((*BY_LOAD.load(&guard), *BY_LOAD.load(&guard)), (7, 7));
-    assert_eq!((MADE.load(Ordering::Relaxed), Arc::strong_count(&BY_LOAD.load_full())), (1, 2));
-    // By each other use.
-    static BY_STORE: Rcu<Arc<u64>> = Rcu::lazy(make);
-    BY_STORE.store(Arc::new(1));
-    assert_eq!(*BY_STORE.load_full(), 1);
-    static BY_SWAP: Rcu<Arc<u64>> = Rcu::lazy(make);
-    assert!(*BY_SWAP.swap(Arc::new(1)) > 7);
-    static BY_RCU: Rcu<Box<u64>> = Rcu::lazy(|| Box::new(20));
-    BY_RCU.rcu(|old| Box::new(old + 1));
-    assert_eq!(format!("{BY_RCU:?}"), "Rcu(21)");
-    static BY_CACHE: Rcu<Arc<u64>> = Rcu::lazy(|| Arc::new(30));
-    assert_eq!(**Cache::new(&BY_CACHE).load(), 30);
-    static BY_DOMAIN: Rcu<Arc<u64>> = Rcu::lazy_in(make, &DOMAIN);
-    assert!(std::ptr::eq(BY_DOMAIN.domain(), &DOMAIN));
-    let by_end = Rcu::lazy(|| Box::new(40));
-    assert_eq!(*by_end.into_inner(), 40);
-    drop(Rcu::<Box<u64>>::lazy(|| unreachable!("not used")));
-}
-
-#[test]
-fn one_first_version_wins() {
-    static DROPPED: AtomicU64 = AtomicU64::new(0);
-    struct Counted(thread::ThreadId);
-    impl Drop for Counted {
-        fn drop(&mut self) {
-            DROPPED.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-    for _ in 0..storm::scaled(200) {
-        DROPPED.store(0, Ordering::Relaxed);
-        let made = Arc::new(Rcu::lazy(|| {
-            thread::yield_now();
-            Arc::new(Counted(thread::current().id()))
-        }));
-        let start = Arc::new(Barrier::new(4));
-        let threads: Vec<_> = (0..4)
-            .map(|_| {
-                let (made, start) = (made.clone(), start.clone());
-                thread::spawn(move || {
-                    start.wait();
-                    made.load(&rcu::read()).0
-                })
-            })
-            .collect();
-        let seen: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-        assert!(seen.iter().all(|id| *id == seen[0]));
-        let losers = DROPPED.load(Ordering::Relaxed);
-        drop(made);
-        assert_eq!(DROPPED.load(Ordering::Relaxed), losers + 1);
-    }
+    let threads: Vec<_> = (0..4).map(|_| thread::spawn(|| *NUMBER.load_full())).collect();
+    assert!(threads.into_iter().all(|thread| thread.join().unwrap() == 7));
+    assert_eq!((*NUMBER.load(&guard), MADE.load(Ordering::Relaxed)), (7, 1));
+    static BY_STORE: LazyRcu<Arc<u64>> = LazyRcu::new(|| Arc::new(20));
+    assert_eq!(*BY_STORE.swap(Arc::new(1)), 20);
+    assert_eq!(format!("{BY_STORE:?}"), "Rcu(1)");
+    assert_eq!(**Cache::new(&*BY_STORE).load(), 1);
+    drop(LazyRcu::<Box<u64>>::new(|| unreachable!("not used")));
 }
 
 #[test]

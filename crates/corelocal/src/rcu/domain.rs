@@ -138,10 +138,10 @@ impl Domain {
 
     #[inline(always)]
     fn begin(&'static self) -> (&'static Core, u64) {
-        // Before the word is loaded (`survivors.rs`, invariant 1).
-        survivors::begin();
         // SAFETY: made with a placeholder, in `named`.
         let core = unsafe { self.core.now() };
+        // Before the word is loaded (`survivors.rs`, invariant 1).
+        survivors::begin();
         // Relaxed: any period will do (`grace_period.rs`, invariant 3).
         let word = core.word.load(Ordering::Relaxed);
         if word::is_plain(word) {

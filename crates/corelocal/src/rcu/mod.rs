@@ -96,7 +96,7 @@ pub use global::*;
 #[cfg(all(feature = "std", not(loom)))]
 pub use map::{Compute, Iter, Keys, Occupied, Operation, RcuHashMap, Values};
 #[cfg(all(feature = "std", not(loom)))]
-pub use pointer::{Cache, NeverNull, NotCurrent, Pointer, Rcu, Shared};
+pub use pointer::{Cache, LazyRcu, NeverNull, NotCurrent, Pointer, Rcu, Shared};
 #[cfg(not(loom))]
 pub use quiescent::QuiescentReader;
 #[cfg(not(loom))]

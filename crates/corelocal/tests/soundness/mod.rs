@@ -94,6 +94,7 @@ pub const GENERICS_OF_STD: &[Generic] = &[
     generic("sync::Poisoned<{}>", Covariantly, Send, Sync),
     generic("rcu::Rcu<Box<{}>>", Varies::Never, Both, Both),
     generic("rcu::Rcu<Option<std::sync::Arc<{}>>>", Varies::Never, Both, Both),
+    generic("rcu::LazyRcu<Box<{}>>", Varies::Never, Both, Both),
     generic("rcu::RcuCopy<{}>", Varies::Never, Send, Send),
     generic("rcu::RcuHashMap<{}, u8>", Varies::Never, Both, Both),
     generic("rcu::RcuHashMap<u8, {}>", Varies::Never, Both, Both),

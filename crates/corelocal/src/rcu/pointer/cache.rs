@@ -17,11 +17,11 @@ use crate::primitive::global::Ordering;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use corelocal::rcu::{Cache, Rcu};
+/// use corelocal::rcu::{Cache, LazyRcu};
 ///
-/// static LIMIT: Rcu<Arc<u32>> = Rcu::lazy(|| Arc::new(100));
+/// static LIMIT: LazyRcu<Arc<u32>> = LazyRcu::new(|| Arc::new(100));
 ///
-/// let mut limit = Cache::new(&LIMIT); // one for each thread
+/// let mut limit = Cache::new(&*LIMIT); // one for each thread
 /// assert_eq!(**limit.load(), 100);
 /// LIMIT.store(Arc::new(200));
 /// assert_eq!(**limit.load(), 200);

@@ -5,8 +5,6 @@
 //!    thread that made it, which drops it after a grace period.
 //! 2. A reader loads the word under a guard of this domain, and its reference ends with that guard. So the `P` that it
 //!    refers to is not dropped while the reference exists.
-//! 3. A pointer whose first version is made at its first use has [`UNMADE`] in the word, and a domain that is marked, so
-//!    that no guard's domain is equal. The thread that exchanges UNMADE for its version has made it; then the mark goes.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -40,37 +38,23 @@ use crate::rcu::survivors;
 /// assert_eq!(limits.load(&guard).requests, 200);
 /// ```
 ///
-/// A static whose first version is made at its first use, or that has none at first:
+/// A static: without a version at first, or as a [`LazyRcu`](super::LazyRcu) whose first version is made at its first use.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use corelocal::rcu::{self, Rcu};
 ///
-/// static ROUTES: Rcu<Arc<Vec<u32>>> = Rcu::lazy(|| Arc::new(vec![1, 2]));
 /// static BACKUP: Rcu<Option<Arc<String>>> = Rcu::none();
 ///
-/// let guard = rcu::read();
-/// assert_eq!(ROUTES.load(&guard).len(), 2);
-/// assert_eq!(BACKUP.load(&guard), None);
+/// assert_eq!(BACKUP.load(&rcu::read()), None);
 /// ```
 ///
 /// # Memory ordering
 /// A reader that loads a version sees everything that happened before it was stored.
 pub struct Rcu<P: Pointer> {
     pub(super) at: AtomicPtr<P::Target>,
-    /// The domain, with a mark before the first version is made. (3)
-    domain: AtomicPtr<Domain>,
-    make: Option<fn() -> P>,
+    domain: &'static Domain,
     owned: PhantomData<P>,
-}
-
-/// In the word of a pointer whose first version is not made yet. (3)
-static UNMADE: u8 = 0;
-/// The mark: domains are aligned to more than that.
-const MARK: usize = 1;
-
-fn unmade<T>() -> *mut T {
-    (&raw const UNMADE).cast_mut().cast()
 }
 
 // SAFETY: an exchange moves a `P` to another thread, and threads share references to the target.
@@ -102,33 +86,7 @@ impl<P: Pointer> Rcu<P> {
 
     /// Creates a pointer to this version, for guards of this domain.
     pub fn new_in(first: P, domain: &'static Domain) -> Rcu<P> {
-        let (at, domain) = (P::into_raw(first), ptr::from_ref(domain).cast_mut());
-        Rcu {
-            at: AtomicPtr::new(at),
-            domain: AtomicPtr::new(domain),
-            make: None,
-            owned: PhantomData,
-        }
-    }
-
-    /// Creates a pointer whose first version is made by `make` at its first use, for guards of the global domain.
-    ///
-    /// For statics. Several threads that use it first may call `make`; one version wins, and the others are dropped. Loads
-    /// cost as much as those of a pointer that was made with its version.
-    pub const fn lazy(make: fn() -> P) -> Rcu<P> {
-        Rcu::lazy_in(make, &GLOBAL)
-    }
-
-    /// Like [`lazy`](Self::lazy), for guards of this domain.
-    pub const fn lazy_in(make: fn() -> P, domain: &'static Domain) -> Rcu<P> {
-        let domain = ptr::from_ref(domain).cast_mut().wrapping_byte_add(MARK);
-        let at = (&raw const UNMADE).cast_mut().cast();
-        Rcu {
-            at: AtomicPtr::new(at),
-            domain: AtomicPtr::new(domain),
-            make: Some(make),
-            owned: PhantomData,
-        }
+        Rcu { at: AtomicPtr::new(P::into_raw(first)), domain, owned: PhantomData }
     }
 
     /// Creates a pointer to a version of this value.
@@ -139,43 +97,13 @@ impl<P: Pointer> Rcu<P> {
         Rcu::new(P::from(value))
     }
 
-    /// Returns the domain whose guards protect it. Makes the first version if there is none yet.
-    #[inline(always)]
+    /// Returns the domain whose guards protect it.
     pub fn domain(&self) -> &'static Domain {
-        // Acquire: partner is the Release in `make`, for the first version.
-        let domain = self.domain.load(Ordering::Acquire);
-        if domain.addr() & MARK != 0 {
-            return self.make();
-        }
-        // SAFETY: a static domain, without the mark.
-        unsafe { &*domain }
-    }
-
-    /// Makes the first version, unless another thread is faster. Returns the domain.
-    #[cold]
-    #[inline(never)]
-    fn make(&self) -> &'static Domain {
-        let domain = self.domain.load(Ordering::Acquire).map_addr(|at| at & !MARK);
-        if self.at.load(Ordering::Acquire) == unmade()
-            && let Some(make) = self.make
-        {
-            let made = P::into_raw(make());
-            // Release: partner is the Acquire of loads.
-            let (success, failure) = (Ordering::Release, Ordering::Relaxed);
-            if self.at.compare_exchange(unmade(), made, success, failure).is_err() {
-                // SAFETY: the pointer made above, which no thread has seen.
-                drop(unsafe { P::from_raw(made) });
-            }
-        }
-        // Release: partner is the Acquire in `domain` and `load`. Whichever thread stores it, it is the same.
-        self.domain.store(domain, Ordering::Release);
-        // SAFETY: a static domain.
-        unsafe { &*domain }
+        self.domain
     }
 
     /// Returns the current version itself.
     pub fn into_inner(self) -> P {
-        let _ = self.domain();
         let this = core::mem::ManuallyDrop::new(self);
         // SAFETY: the pointer of a `P` that this owned (1), and does not drop. References borrow this, so there are none.
         unsafe { P::from_raw(this.at.load(Ordering::Relaxed)) }
@@ -208,7 +136,7 @@ impl<P: Pointer> Rcu<P> {
     where
         P: Shared,
     {
-        let _guard = self.domain().read();
+        let _guard = self.domain.read();
         // Acquire: partner is the Release of the exchange that stored it.
         let at = self.at.load(Ordering::Acquire);
         // SAFETY: a `P`'s pointer (1), which is not dropped while the guard is there (2).
@@ -217,16 +145,7 @@ impl<P: Pointer> Rcu<P> {
 
     #[inline(always)]
     fn check(&self, guard: &Guard) {
-        // Acquire: partner is the Release in `make`, for the first version.
-        if !ptr::eq(guard.domain(), self.domain.load(Ordering::Acquire)) {
-            self.check_cold(guard);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn check_cold(&self, guard: &Guard) {
-        if !ptr::eq(guard.domain(), self.domain()) {
+        if !ptr::eq(guard.domain(), self.domain) {
             Self::wrong_domain();
         }
     }
@@ -299,7 +218,7 @@ where
     /// [`Domain::synchronize`]. In these cases the new version is current all the same, and the old one is dropped after a
     /// grace period, as by [`store`](Self::store).
     pub fn swap_synchronized(&self, new: P) -> Result<P, Error> {
-        let domain = self.domain();
+        let domain = self.domain;
         let old = self.exchange(new);
         let waited = if survivors::of_this_thread() > 0 {
             Err(Error::UnderGuard)
@@ -330,7 +249,7 @@ where
         &self,
         mut change: impl for<'g> FnMut(P::Ref<'g>) -> Result<P, E>,
     ) -> Result<(), E> {
-        let guard = self.domain().read();
+        let guard = self.domain.read();
         let mut current = self.load(&guard);
         let old = loop {
             match self.exchange_if(current, change(current)?) {
@@ -359,7 +278,6 @@ where
     }
 
     fn exchange(&self, new: P) -> *mut P::Target {
-        let _ = self.domain();
         // Release: partner is the Acquire of loads. Acquire: the old version is dropped by this thread's order.
         self.at.swap(P::into_raw(new), Ordering::AcqRel)
     }
@@ -367,7 +285,7 @@ where
     /// Drops an old version after a grace period.
     fn retire(&self, old: *mut P::Target) {
         let old = Old::<P>(old);
-        self.domain().defer_bytes(P::bytes(old.0), move || drop(old));
+        self.domain.defer_bytes(P::bytes(old.0), move || drop(old));
     }
 }
 
@@ -386,11 +304,8 @@ impl<P: Pointer> Drop for Old<P> {
 
 impl<P: Pointer> Drop for Rcu<P> {
     fn drop(&mut self) {
-        let at = *self.at.get_mut();
-        if at != unmade() {
-            // SAFETY: the pointer of a `P` that this owns (1). References borrow this, so there are none.
-            drop(unsafe { P::from_raw(at) });
-        }
+        // SAFETY: the pointer of a `P` that this owns (1). References borrow this, so there are none.
+        drop(unsafe { P::from_raw(*self.at.get_mut()) });
     }
 }
 
@@ -402,19 +317,13 @@ impl<P: NeverNull> Rcu<Option<P>> {
 
     /// Creates a pointer without a version, for guards of this domain. For statics.
     pub const fn none_in(domain: &'static Domain) -> Self {
-        Rcu {
-            at: AtomicPtr::new(ptr::null_mut()),
-            domain: AtomicPtr::new(ptr::from_ref(domain).cast_mut()),
-            make: None,
-            owned: PhantomData,
-        }
+        Rcu { at: AtomicPtr::new(ptr::null_mut()), domain, owned: PhantomData }
     }
 }
 
 impl<T> Rcu<Box<T>> {
     /// Returns the current version, which no other thread can use.
     pub fn get_mut(&mut self) -> &mut T {
-        let _ = self.domain();
         // SAFETY: the pointer of a box that this owns (1). References borrow this, so there are none.
         unsafe { &mut **self.at.get_mut() }
     }
@@ -423,7 +332,6 @@ impl<T> Rcu<Box<T>> {
 impl<T> Rcu<Arc<T>> {
     /// Returns the current version; `None` if there are other `Arc`s of it.
     pub fn get_mut(&mut self) -> Option<&mut T> {
-        let _ = self.domain();
         // SAFETY: the pointer of an `Arc` that this owns (1), and keeps: it is not dropped.
         let mut version =
             core::mem::ManuallyDrop::new(unsafe { Arc::from_raw(*self.at.get_mut()) });
@@ -451,7 +359,7 @@ where
     for<'g> P::Ref<'g>: fmt::Debug,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let guard = self.domain().read();
+        let guard = self.domain.read();
         f.debug_tuple("Rcu").field(&self.load(&guard)).finish()
     }
 }

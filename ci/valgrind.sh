@@ -25,6 +25,7 @@ declare -A left_out=(
     [clock_bounds]="compares times that a cpu of this speed takes"
 )
 declare -A cannot=(
+    [a_handler_forks_between_any_two_instructions]="valgrind has no trap flag"
     [a_vfork_child_counts_and_the_parent_goes_on]="valgrind makes a fork of a vfork"
     [alloc::chance::tests]="reckons for long, with next to no memory"
     [alloc::trace::tests]="reads bytes of every file in memory, valgrind's own too"

@@ -178,7 +178,7 @@ fn a_hook_that_panics_is_counted() {
         "a_hook_that_panics_is_counted",
         |_| (),
         || {
-            rcu::set_stall_hook(|_| panic!("on purpose"));
+            rcu::set_stall_hook(|_| std::panic::resume_unwind(Box::new(())));
             DOMAIN.set_stall_limit(LIMIT);
             let (sender, receiver) = mpsc::channel();
             let guard = DOMAIN.read();

@@ -547,6 +547,11 @@ impl Ticket {
         if runner::is_inside_of(self.domain) {
             return Err(Error::InCallback);
         }
+        self.poll()
+    }
+
+    /// Like `is_complete`, in a deferred function, too.
+    pub(super) fn poll(&self) -> Result<bool, Error> {
         loop {
             let number = self.of_this_process();
             if self.core.is_complete(number) {

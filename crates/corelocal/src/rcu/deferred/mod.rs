@@ -276,7 +276,7 @@ impl Domain {
         }
         match threads() {
             Threads::One => true,
-            Threads::OneNow => self.start_poll().is_complete() == Ok(true),
+            Threads::OneNow => self.start_poll().poll() == Ok(true),
             Threads::Several => false,
         }
     }

@@ -136,14 +136,14 @@ where
         let mut is_recovered = false;
         if !table.next_raw().is_null() {
             // SAFETY: this thread is the mover; another one that had begun was left behind by a fork. (2)
-            is_recovered = unsafe { table.move_all(true) };
+            is_recovered = unsafe { table.move_all() };
             (table, old[0]) = self.replace(table);
         }
         let buckets = wanted(self.len(), table.len());
         if buckets != table.len() {
             table.begin_move(Table::new(buckets));
             // SAFETY: this thread is the mover, and has just begun.
-            is_recovered |= unsafe { table.move_all(false) };
+            is_recovered |= unsafe { table.move_all() };
             old[1] = self.replace(table).1;
         }
         drop(mover);

@@ -21,8 +21,10 @@
 //! 4. Slots belong to their table, so a move waits for no reader: one that is in an older table finds what was there when the
 //!    bucket was moved. Tables are freed after a grace period, and so are entries.
 //! 5. Wherever a fork leaves a thread behind, the child can go on. A bucket whose lock belonged to such a thread gets its
-//!    tags anew from its entries. A move is resumed: buckets that are MOVED are left as they are; for each other one, what
-//!    the next table has of its hashes is cleared first. Threads lock a bucket of the older table before one of the next.
+//!    tags anew from its entries. If it was being moved, what the next table has of its hashes is cleared before anything
+//!    else is done to it, so that no slot outlives its entry: the lock of a bucket with copies in the next table has an
+//!    owner until it is MOVED. A move is resumed with the buckets that are not. Threads lock a bucket of the older table
+//!    before one of the next.
 
 use core::ptr;
 use std::boxed::Box;
@@ -75,21 +77,9 @@ impl<K, V> Bucket<K, V> {
         }
     }
 
-    /// Locks the chain that begins here. Returns `true` besides if the owner was left behind by a fork.
-    fn lock(&self) -> (MutexGuard<'_, ()>, bool) {
-        match self.lock.lock_checked() {
-            Ok(lock) => (lock, false),
-            Err(orphaned) => {
-                let lock = orphaned.reset(());
-                self.chain().for_each(Bucket::repair);
-                (lock, true)
-            }
-        }
-    }
-
     /// Sets the tags of all entries. The caller has the lock. (5)
     #[cold]
-    fn repair(&self) {
+    fn set_all_tags(&self) {
         for (nth, slot) in self.slots.iter().enumerate() {
             // SAFETY: null, or an entry of this table, whose lock this thread has.
             if let Some(entry) = unsafe { slot.load(Ordering::Relaxed).as_ref() } {
@@ -298,10 +288,42 @@ impl<K, V> Table<K, V> {
         }
     }
 
+    /// Returns the buckets of another table that may have hashes of a bucket of this one.
+    fn targets(&self, index: usize, to: &Table<K, V>) -> impl Iterator<Item = usize> + use<K, V> {
+        (index & (to.len() - 1)..to.len()).step_by(self.len())
+    }
+
+    /// Locks a bucket. Returns `true` besides if a fork had left its owner behind.
+    fn lock_bucket(&self, index: usize) -> (MutexGuard<'_, ()>, bool) {
+        match self.buckets[index].lock.lock_checked() {
+            Ok(lock) => (lock, false),
+            Err(orphaned) => {
+                let lock = orphaned.reset(());
+                self.repair(index);
+                (lock, true)
+            }
+        }
+    }
+
+    /// Ends what the owner of a bucket's lock was doing, which a fork has left behind. The caller has the lock. (5)
+    #[cold]
+    fn repair(&self, index: usize) {
+        let bucket = &self.buckets[index];
+        bucket.chain().for_each(Bucket::set_all_tags);
+        // SAFETY: the next table is freed after this one, whose user the caller is.
+        if let Some(to) = unsafe { self.next() }.filter(|_| !bucket.is_moved()) {
+            for target in self.targets(index, to) {
+                let _lock = to.lock_bucket(target);
+                to.buckets[target].clear(self.class(index));
+            }
+        }
+    }
+
     /// Locks the bucket for this hash; `None` if it has been moved.
     pub(super) fn lock(&self, hash: u64) -> Option<Locked<'_, K, V>> {
-        let bucket = &self.buckets[self.index(hash)];
-        let (lock, is_recovered) = bucket.lock();
+        let index = self.index(hash);
+        let bucket = &self.buckets[index];
+        let (lock, is_recovered) = self.lock_bucket(index);
         (!bucket.is_moved()).then_some(Locked { bucket, is_recovered, _lock: lock })
     }
 
@@ -315,24 +337,19 @@ impl<K, V> Table<K, V> {
     /// bucket's lock behind.
     ///
     /// # Safety
-    /// - No other thread moves, and a move has begun. `is_resumed` unless this thread has just begun it. (5)
-    pub(super) unsafe fn move_all(&self, is_resumed: bool) -> bool {
+    /// - No other thread moves.
+    pub(super) unsafe fn move_all(&self) -> bool {
         // SAFETY: tables are freed by the thread that moves.
         let Some(to) = (unsafe { self.next() }) else { return false };
         let mut is_any_recovered = false;
         for (index, from) in self.buckets.iter().enumerate() {
-            let (_from_lock, is_recovered) = from.lock();
+            let (_from_lock, is_recovered) = self.lock_bucket(index);
             is_any_recovered |= is_recovered;
             if from.is_moved() {
                 continue;
             }
-            let class = self.class(index);
-            let targets = (index & (to.len() - 1)..to.len()).step_by(self.len());
-            for target in targets {
-                let (_to_lock, _) = to.buckets[target].lock();
-                if is_resumed {
-                    to.buckets[target].clear(class);
-                }
+            for target in self.targets(index, to) {
+                let _to_lock = to.lock_bucket(target);
                 for entry in from.entries() {
                     // SAFETY: an entry of the chain, whose lock this thread has.
                     let hash = unsafe { (*entry).hash };

@@ -41,7 +41,7 @@ impl Tables {
         // SAFETY: the only move; both tables stay.
         unsafe {
             (*self.first).next.store(self.next, Ordering::Release);
-            (*self.first).move_all(false);
+            (*self.first).move_all();
         }
         self.current.store(self.next.addr(), Ordering::Release);
     }

@@ -61,7 +61,17 @@ impl<'g, K, V> Entries<'g, K, V> {
 }
 
 /// Drops all keys and values of a map, and frees its tables. All of them, also if a drop panics.
-pub(super) fn free<K, V>(first: *mut Table<K, V>) {
+pub(super) fn free<K, V>(mut first: *mut Table<K, V>) {
+    // SAFETY: null, or a table of a map that no other thread uses. Ends moves that a fork has cut short, so that entries
+    // are in one table.
+    while let Some(next) = unsafe { first.as_ref() }.map(Table::next_raw).filter(|at| !at.is_null())
+    {
+        // SAFETY: the same; the table is not used any more when its buckets have been moved.
+        let table = unsafe { Box::from_raw(first) };
+        // SAFETY: no other thread moves.
+        unsafe { table.move_all() };
+        first = next;
+    }
     struct All<'g, K, V> {
         entries: Entries<'g, K, V>,
         first: *mut Table<K, V>,

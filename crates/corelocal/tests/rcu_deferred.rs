@@ -453,6 +453,13 @@ fn every_pair_of_limits_works() {
         DOMAIN.barrier().unwrap();
         assert_eq!(DOMAIN.deferred_bytes(), 0, "{soft}, {hard}");
     }
+    // Under a guard, where no limit holds, sums stay right.
+    let guard = DOMAIN.read();
+    (0..100).for_each(|_| DOMAIN.defer_bytes(usize::MAX, || ()));
+    assert!(DOMAIN.deferred_bytes() >= 100 << 40);
+    drop(guard);
+    DOMAIN.barrier().unwrap();
+    assert_eq!(DOMAIN.deferred_bytes(), 0);
     // Of time: none at all, and the longest.
     for limit in [Duration::ZERO, Duration::MAX] {
         DOMAIN.set_stall_limit(limit);

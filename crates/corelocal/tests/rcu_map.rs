@@ -392,13 +392,13 @@ fn a_panic_while_a_map_is_dropped_leaks_nothing_else() {
 fn an_iterator_outlasts_moves() {
     static DOMAIN: Domain = Domain::new();
     const STAY: u64 = 1000;
-    for taken in [0, 1, 300, 999] {
+    for taken in [0, 300, 999] {
         let map = RcuHashMap::new_in(&DOMAIN);
         (0..STAY).for_each(|key| _ = map.insert(key, key));
         let guard = DOMAIN.read();
         let mut iter = map.iter(&guard);
         let mut seen: Vec<u64> = iter.by_ref().take(taken).map(|(key, _)| *key).collect();
-        for many in [100_000, 50, 3_000, 20_000] {
+        for many in [10_000, 50, 3_000] {
             (STAY..STAY + many).for_each(|key| _ = map.insert(key, key));
             (STAY..STAY + many).for_each(|key| _ = map.remove(&key));
             map.shrink_to_fit();

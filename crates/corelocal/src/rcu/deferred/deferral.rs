@@ -15,6 +15,9 @@ pub(super) struct Deferral {
 
 type Data = MaybeUninit<*mut u8>;
 
+/// The most bytes that one function counts with: so few that the sum over all that memory has room for does not overflow.
+const MOST: usize = if usize::BITS == 64 { 1 << 40 } else { isize::MAX as usize };
+
 // SAFETY: it stands for a function that is `Send`.
 unsafe impl Send for Deferral {}
 
@@ -38,8 +41,7 @@ impl Deferral {
     #[inline]
     pub(super) fn bytes_of<F>(bytes: usize) -> usize {
         let own = size_of::<Deferral>() + if fits::<F>() { 0 } else { size_of::<F>() };
-        // A quarter of what a sum can hold, so that sums of a batch do not overflow.
-        own.saturating_add(bytes).min(isize::MAX as usize / 4)
+        own.saturating_add(bytes).min(MOST)
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -170,7 +170,7 @@ impl Domain {
         self.defer_bytes(0, run);
     }
 
-    /// Like [`defer`](Self::defer), for a function that frees so many bytes besides its own.
+    /// Like [`defer`](Self::defer), for a function that frees so many bytes besides its own; more than 1 TiB count as 1 TiB.
     #[inline]
     pub fn defer_bytes(&'static self, bytes: usize, run: impl FnOnce() + Send + 'static) {
         if !thread::is_awake() && self.may_run_at_once() {

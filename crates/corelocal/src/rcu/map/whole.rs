@@ -128,6 +128,8 @@ where
     S: BuildHasher,
 {
     /// Removes the keys of which `keeps` returns `false`. A key whose value is replaced meanwhile stays.
+    ///
+    /// It has a guard for as long as it takes, so it does not wait at the hard limit for deferred memory.
     pub fn retain(&self, mut keeps: impl FnMut(&K, &V) -> bool) {
         let guard = self.domain().read();
         let mut entries = self.iter(&guard).0;

@@ -135,7 +135,8 @@ impl Budget {
         let total = self.total.load(Ordering::Relaxed);
         let deferred = total + self.near();
         let most = self.hard() / CREDITS as i64 * (CREDITS as i64 - 1);
-        let fits = if bytes > most { deferred <= 0 } else { deferred + bytes <= most };
+        let fits =
+            if bytes > most { deferred <= 0 } else { deferred.saturating_add(bytes) <= most };
         let more = total.saturating_add(bytes);
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
         if fits && self.total.compare_exchange(total, more, success, failure).is_ok() {

@@ -1,4 +1,4 @@
-//! What changes one key: one exchange of a slot under the bucket's lock, and everything else in terms of it.
+//! What changes one key: one store to a slot under the bucket's lock (`put`, `take`), and everything else in terms of these.
 
 use core::borrow::Borrow;
 use core::fmt;
@@ -7,7 +7,7 @@ use core::ptr;
 use std::boxed::Box;
 
 use super::hash_map::{RcuHashMap, Removed};
-use super::table::Entry;
+use super::table::{Entry, Locked};
 use crate::primitive::global::Ordering;
 use crate::rcu::domain::Guard;
 
@@ -64,7 +64,7 @@ pub enum Compute<'g, K, V, T = ()> {
     Aborted(T),
 }
 
-/// Which entry an exchange is meant for.
+/// Which entry a change is meant for.
 #[derive(Clone, Copy)]
 enum Expected<K, V> {
     Any,
@@ -72,13 +72,25 @@ enum Expected<K, V> {
     This(*mut Entry<K, V>),
 }
 
-/// What an exchange did.
-struct Exchanged<K, V> {
-    /// The entry that was there; null if there was none.
+impl<K, V> Expected<K, V> {
+    fn is(self, found: *mut Entry<K, V>) -> bool {
+        match self {
+            Expected::Any => true,
+            Expected::This(expected) => expected == found,
+        }
+    }
+}
+
+/// What a change did.
+pub(super) struct Changed<K, V> {
+    /// The entry that was there, which the caller now owns; null if there was none.
     before: *mut Entry<K, V>,
-    /// Whether the bucket is now such that the table may be too full, or too long.
+    /// The bucket is now such that the table may be too full, or too long.
     is_noteworthy: bool,
 }
+
+/// Why an entry was not put: the entry that is there instead, and the new one.
+type NotPut<K, V> = (*mut Entry<K, V>, Box<Entry<K, V>>);
 
 impl<K, V, S> RcuHashMap<K, V, S>
 where
@@ -93,11 +105,9 @@ where
     /// [`Domain::set_limits`](crate::rcu::Domain::set_limits).
     pub fn insert(&self, key: K, value: V) -> bool {
         let guard = self.domain.read();
-        let entry = self.entry(key, value);
-        let hash = entry.hash;
-        let exchanged = self.exchange(hash, Expected::Any, None::<fn(&K) -> bool>, Some(entry));
+        let changed = self.put(Expected::Any, self.entry(key, value));
         drop(guard);
-        exchanged.is_ok_and(|exchanged| self.finish(exchanged))
+        changed.is_ok_and(|changed| self.finish(changed))
     }
 
     /// Sets the value of a key. Returns the old value, which is valid as long as the guard.
@@ -105,12 +115,9 @@ where
     /// Like [`insert`](Self::insert), but never waits at the hard limit, since the caller has a guard.
     pub fn insert_under<'g>(&'g self, key: K, value: V, guard: &'g Guard) -> Option<&'g V> {
         self.check(guard);
-        let entry = self.entry(key, value);
-        let hash = entry.hash;
-        let exchanged =
-            self.exchange(hash, Expected::Any, None::<fn(&K) -> bool>, Some(entry)).ok()?;
+        let changed = self.put(Expected::Any, self.entry(key, value)).ok()?;
         // SAFETY: an entry that was in the map under the caller's guard.
-        unsafe { self.old(exchanged) }.map(|entry| &entry.value)
+        unsafe { self.old(changed) }.map(|entry| &entry.value)
     }
 
     /// Removes a key. Returns `true` if it was there. Its value is dropped after a grace period.
@@ -123,10 +130,9 @@ where
     {
         let guard = self.domain.read();
         let Some(hash) = self.hash(key) else { return false };
-        let is_it = |known: &K| known.borrow() == key;
-        let exchanged = self.exchange(hash, Expected::Any, Some(is_it), None);
+        let changed = self.take(hash, Expected::Any, |known| known.borrow() == key);
         drop(guard);
-        exchanged.is_ok_and(|exchanged| self.finish(exchanged))
+        changed.is_ok_and(|changed| self.finish(changed))
     }
 
     /// Removes a key. Returns its value, which is valid as long as the guard.
@@ -139,10 +145,9 @@ where
     {
         self.check(guard);
         let hash = self.hash(key)?;
-        let is_it = |known: &K| known.borrow() == key;
-        let exchanged = self.exchange(hash, Expected::Any, Some(is_it), None).ok()?;
+        let changed = self.take(hash, Expected::Any, |known| known.borrow() == key).ok()?;
         // SAFETY: an entry that was in the map under the caller's guard.
-        unsafe { self.old(exchanged) }.map(|entry| &entry.value)
+        unsafe { self.old(changed) }.map(|entry| &entry.value)
     }
 
     /// Inserts a key that is not there. Returns the new value.
@@ -232,44 +237,47 @@ where
         loop {
             // SAFETY: null, or an entry that was found under the caller's guard.
             let before = unsafe { known.as_ref::<'g>() }.map(|entry| (&entry.key, &entry.value));
-            let expected = Expected::This(known);
             match (decide(before), before) {
                 (Operation::Abort(value), _) => return Compute::Aborted(value),
-                (Operation::Insert(value), _) => {
-                    let entry = Box::new(Entry { hash, key, value });
-                    let at = ptr::from_ref(&*entry);
-                    match self.exchange(hash, expected, None::<fn(&K) -> bool>, Some(entry)) {
-                        Ok(exchanged) => {
-                            self.finish(exchanged);
-                            // SAFETY: an entry that was in the map under the caller's guard.
-                            let new = unsafe { &*at };
-                            let new = (&new.key, &new.value);
-                            return match before {
-                                Some(old) => Compute::Updated { old, new },
-                                None => Compute::Inserted(new.0, new.1),
-                            };
+                (Operation::Remove, None) => return Compute::Missing,
+                (Operation::Remove, Some(old)) => {
+                    match self.take(hash, Expected::This(known), |known| *known == key) {
+                        Ok(changed) => {
+                            self.finish(changed);
+                            return Compute::Removed(old.0, old.1);
                         }
-                        Err((current, entry)) => {
-                            known = current;
-                            match entry {
-                                Some(entry) => key = entry.key,
-                                None => unreachable!("an entry that was not inserted comes back"),
-                            }
-                        }
+                        Err(current) => known = current,
                     }
                 }
-                (Operation::Remove, None) => return Compute::Missing,
-                (Operation::Remove, Some((old, value))) => {
-                    match self.exchange(hash, expected, Some(|known: &K| *known == key), None) {
-                        Ok(exchanged) => {
-                            self.finish(exchanged);
-                            return Compute::Removed(old, value);
+                (Operation::Insert(value), _) => {
+                    let entry = Box::new(Entry { hash, key, value });
+                    match self.put_under(Expected::This(known), entry, guard) {
+                        Ok(Entry { key, value, .. }) => {
+                            return match before {
+                                Some(old) => Compute::Updated { old, new: (key, value) },
+                                None => Compute::Inserted(key, value),
+                            };
                         }
-                        Err((current, _)) => known = current,
+                        Err((current, entry)) => (known, key) = (current, entry.key),
                     }
                 }
             }
         }
+    }
+
+    /// Like `put`, under the caller's guard. Returns the new entry.
+    fn put_under<'g>(
+        &'g self,
+        expected: Expected<K, V>,
+        entry: Box<Entry<K, V>>,
+        _guard: &'g Guard,
+    ) -> Result<&'g Entry<K, V>, NotPut<K, V>> {
+        let at = ptr::from_ref(&*entry);
+        self.put(expected, entry).map(|changed| {
+            self.finish(changed);
+            // SAFETY: an entry that was in the map under the caller's guard.
+            unsafe { &*at }
+        })
     }
 
     /// Inserts an entry whose key is not there.
@@ -280,100 +288,86 @@ where
     fn insert_new<'g>(
         &'g self,
         entry: Box<Entry<K, V>>,
-        _guard: &'g Guard,
+        guard: &'g Guard,
     ) -> Result<&'g Entry<K, V>, (&'g Entry<K, V>, Box<Entry<K, V>>)> {
-        let (hash, at) = (entry.hash, ptr::from_ref(&*entry));
         let none = Expected::This(ptr::null_mut());
-        match self.exchange(hash, none, None::<fn(&K) -> bool>, Some(entry)) {
-            Ok(exchanged) => {
-                self.finish(exchanged);
-                // SAFETY: an entry that was in the map under the caller's guard.
-                Ok(unsafe { &*at })
-            }
-            // SAFETY: not null, and in the map under the caller's guard.
-            Err((current, entry)) => Err((unsafe { &*current }, entry.expect("it comes back"))),
-        }
+        // SAFETY: not null, and in the map under the caller's guard.
+        self.put_under(none, entry, guard).map_err(|(at, entry)| (unsafe { &*at }, entry))
     }
 
-    /// Makes an entry, and the table if there is none.
+    /// Makes an entry, and the table if there is none. The caller has a guard.
     fn entry(&self, key: K, value: V) -> Box<Entry<K, V>> {
-        // Acquire: partner is the Release of the first table, for the hasher.
-        if self.table.load(Ordering::Acquire).is_null() {
-            let _guard = self.domain.read();
-            let _ = self.table_or_new(0);
-        }
+        let _ = self.table_or_new(0);
         // SAFETY: the table is there.
         let hash = unsafe { self.hasher() }.hash_one(&key);
         Box::new(Entry { hash, key, value })
     }
 
-    /// Returns the hash of a key; `None` if there is no table.
+    /// Returns the hash of a key; `None` if there is no table. The caller has a guard.
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> Option<u64> {
-        // Acquire: partner is the Release of the first table, for the hasher.
-        if self.table.load(Ordering::Acquire).is_null() {
-            return None;
-        }
+        let _ = self.table()?;
         // SAFETY: the table is there.
         Some(unsafe { self.hasher() }.hash_one(key))
     }
 
-    /// Puts an entry in the place of the one with the same key, or removes the one of which `is_it` is true, if the one that
-    /// is there is as expected. The caller has a guard, and the table is there.
-    ///
-    /// # Errors
-    /// The entry that is there instead, and the new one.
-    #[allow(clippy::type_complexity, reason = "an entry, or two")]
-    fn exchange(
-        &self,
-        hash: u64,
-        expected: Expected<K, V>,
-        mut is_it: Option<impl FnMut(&K) -> bool>,
-        new: Option<Box<Entry<K, V>>>,
-    ) -> Result<Exchanged<K, V>, (*mut Entry<K, V>, Option<Box<Entry<K, V>>>)> {
+    /// Locks the bucket for this hash. The caller has a guard.
+    fn locked(&self, hash: u64) -> Locked<'_, K, V> {
         let mut table = self.table_or_new(0);
-        let bucket = loop {
+        loop {
             match table.lock(hash) {
-                Some(bucket) => break bucket,
+                Some(bucket) if bucket.is_recovered => {
+                    drop(bucket);
+                    self.count_anew();
+                }
+                Some(bucket) => return bucket,
                 // SAFETY: the caller has a guard. A bucket that has been moved is elsewhere.
                 None => table = unsafe { table.next() }.unwrap_or_else(|| self.table_or_new(0)),
             }
-        };
-        let found = bucket.find(hash, |entry| match (&new, &mut is_it) {
-            (Some(new), _) => entry.key == new.key,
-            (None, Some(is_it)) => is_it(&entry.key),
-            (None, None) => false,
-        });
-        let before = found.map_or(ptr::null_mut(), |slot| slot.load(Ordering::Relaxed));
-        let is_expected = match expected {
-            Expected::Any => true,
-            Expected::This(expected) => before == expected,
-        };
-        let result = match (found, new) {
-            (_, new) if !is_expected => Err((before, new)),
-            // Release: partner is the Acquire of readers, in this arm and the next one.
-            (Some(slot), Some(new)) => {
-                slot.store(Box::into_raw(new), Ordering::Release);
-                Ok(false)
-            }
-            (Some(slot), None) => {
-                slot.store(ptr::null_mut(), Ordering::Release);
-                // Under the lock: a child that finds the lock orphaned counts anew.
-                self.len.sub(1);
-                Ok(bucket.is_empty())
-            }
-            (None, Some(new)) => {
-                bucket.insert(new);
-                self.len.add(1);
-                Ok(bucket.is_long())
-            }
-            (None, None) => Ok(false),
-        };
-        let is_recovered = bucket.is_recovered;
-        drop(bucket);
-        if is_recovered {
-            self.count_anew();
         }
-        result.map(|is_noteworthy| Exchanged { before, is_noteworthy })
+    }
+
+    /// Puts an entry in the place of the one with the same key, or where there is none, if that is as expected. The caller
+    /// has a guard. Keys are counted under the lock: a child that finds it orphaned counts them anew.
+    fn put(
+        &self,
+        expected: Expected<K, V>,
+        entry: Box<Entry<K, V>>,
+    ) -> Result<Changed<K, V>, NotPut<K, V>> {
+        let bucket = self.locked(entry.hash);
+        let found = bucket.find(entry.hash, |known| known.key == entry.key);
+        let before = found.map_or(ptr::null_mut(), |slot| slot.load(Ordering::Relaxed));
+        if !expected.is(before) {
+            return Err((before, entry));
+        }
+        let Some(slot) = found else {
+            bucket.insert(entry);
+            self.len.add(1);
+            return Ok(Changed { before, is_noteworthy: bucket.is_long() });
+        };
+        bucket.replace(slot, entry);
+        Ok(Changed { before, is_noteworthy: false })
+    }
+
+    /// Removes the entry of whose key `is_it` is true, if that is as expected. The caller has a guard.
+    ///
+    /// # Errors
+    /// The entry that is there instead.
+    fn take(
+        &self,
+        hash: u64,
+        expected: Expected<K, V>,
+        mut is_it: impl FnMut(&K) -> bool,
+    ) -> Result<Changed<K, V>, *mut Entry<K, V>> {
+        let bucket = self.locked(hash);
+        let found = bucket.find(hash, |known| is_it(&known.key));
+        let before = found.map_or(ptr::null_mut(), |slot| slot.load(Ordering::Relaxed));
+        if !expected.is(before) {
+            return Err(before);
+        }
+        let Some(slot) = found else { return Ok(Changed { before, is_noteworthy: false }) };
+        bucket.remove(slot);
+        self.len.sub(1);
+        Ok(Changed { before, is_noteworthy: bucket.is_empty() })
     }
 
     /// Counts the keys in a child, where a thread that a fork left behind may have changed the map and not the count.
@@ -385,8 +379,8 @@ where
     }
 
     /// Resizes the table if it is time, and defers what was replaced. Returns `true` if there was an entry.
-    fn finish(&self, exchanged: Exchanged<K, V>) -> bool {
-        let Exchanged { before, is_noteworthy } = exchanged;
+    pub(super) fn finish(&self, changed: Changed<K, V>) -> bool {
+        let Changed { before, is_noteworthy } = changed;
         if is_noteworthy {
             self.resize();
         }
@@ -401,19 +395,17 @@ where
     /// Like `finish`. Returns the old entry.
     ///
     /// # Safety
-    /// - The caller has a guard since before the exchange, for `'g`.
-    unsafe fn old<'g>(&self, exchanged: Exchanged<K, V>) -> Option<&'g Entry<K, V>> {
+    /// - The caller has a guard since before the change, for `'g`.
+    unsafe fn old<'g>(&self, changed: Changed<K, V>) -> Option<&'g Entry<K, V>> {
         // SAFETY: null, or an entry that was in the map under the caller's guard.
-        let old = unsafe { exchanged.before.as_ref() };
-        self.finish(exchanged);
+        let old = unsafe { changed.before.as_ref() };
+        self.finish(changed);
         old
     }
 
-    /// Removes this entry, if it is still in the map. Returns `true` if it was. The caller has a guard.
-    pub(super) fn remove_entry(&self, entry: &Entry<K, V>) -> bool {
+    /// Removes this entry, if it is still in the map. The caller has a guard.
+    pub(super) fn take_entry(&self, entry: &Entry<K, V>) -> Option<Changed<K, V>> {
         let this = Expected::This(ptr::from_ref(entry).cast_mut());
-        let is_it = |key: &K| *key == entry.key;
-        let exchanged = self.exchange(entry.hash, this, Some(is_it), None);
-        exchanged.is_ok_and(|exchanged| self.finish(exchanged))
+        self.take(entry.hash, this, |key| *key == entry.key).ok()
     }
 }

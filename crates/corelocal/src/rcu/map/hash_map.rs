@@ -204,16 +204,11 @@ impl<K: Hash + Eq, V, S: BuildHasher> RcuHashMap<K, V, S> {
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.check(guard);
-        let table = self.table()?;
-        // SAFETY: the table is there.
-        let hash = unsafe { self.hasher() }.hash_one(key);
-        let is_it = |entry: &Entry<K, V>| entry.key.borrow() == key;
-        // SAFETY: the caller's guard, of this domain. (3)
-        unsafe { table.find(hash, is_it) }.map(|entry| &entry.value)
+        self.get_key_value(key, guard).map(|(_, value)| value)
     }
 
     /// Returns the key that is in the map, and its value, valid as long as the guard.
+    #[inline]
     pub fn get_key_value<'g, Q>(&'g self, key: &Q, guard: &'g Guard) -> Option<(&'g K, &'g V)>
     where
         K: Borrow<Q>,
@@ -223,9 +218,9 @@ impl<K: Hash + Eq, V, S: BuildHasher> RcuHashMap<K, V, S> {
         let table = self.table()?;
         // SAFETY: the table is there.
         let hash = unsafe { self.hasher() }.hash_one(key);
-        let is_it = |entry: &Entry<K, V>| entry.key.borrow() == key;
         // SAFETY: the caller's guard, of this domain. (3)
-        unsafe { table.find(hash, is_it) }.map(|entry| (&entry.key, &entry.value))
+        let found = unsafe { table.find(hash, |entry| entry.key.borrow() == key) };
+        found.map(|entry| (&entry.key, &entry.value))
     }
 
     /// Returns `true` if the key is in the map.

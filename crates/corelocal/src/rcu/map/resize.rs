@@ -49,7 +49,7 @@ impl<K, V, S> RcuHashMap<K, V, S> {
             .then(|| Mover(self))
     }
 
-    /// Like `mover`, but waits for another one.
+    /// Makes the calling thread the one that moves, once no other one does.
     fn wait_for_mover(&self) -> Mover<'_, K, V, S> {
         loop {
             match self.mover() {
@@ -81,6 +81,7 @@ impl<K, V, S> RcuHashMap<K, V, S> {
             self.table.store(table, Ordering::Release);
         }
         drop(mover);
+        // Acquire: partner is the Release above, of this thread or of the mover before.
         // SAFETY: not null any more; the caller has a guard.
         unsafe { &*self.table.load(Ordering::Acquire) }
     }
@@ -162,7 +163,7 @@ where
         table: &Table<K, V>,
     ) -> (&Table<K, V>, Option<(usize, Removed<Table<K, V>>)>) {
         let (old, next) = (core::ptr::from_ref(table).cast_mut(), table.next_raw());
-        // Release: partner is the Acquire in `table`.
+        // Release: partner is the Acquire in `RcuHashMap::table`.
         self.table.store(next, Ordering::Release);
         // SAFETY: not null after a move, and freed by the mover only.
         (unsafe { &*next }, Some((table.bytes(), Removed(old))))

@@ -88,10 +88,22 @@ impl<K, V> Bucket<K, V> {
         }
     }
 
+    /// Empties the slots of these hashes. The caller has the lock.
+    #[cold]
+    fn clear(&self, class: Class) {
+        for slot in self.chain().flat_map(|bucket| &bucket.slots) {
+            // SAFETY: null, or an entry, whose lock this thread has.
+            let entry = unsafe { slot.load(Ordering::Relaxed).as_ref() };
+            if entry.is_some_and(|entry| class.has(entry.hash)) {
+                slot.store(ptr::null_mut(), Ordering::Relaxed);
+            }
+        }
+    }
+
     fn set_tag(&self, nth: usize, tag: u64) {
         let shift = nth as u32 * TAG_BITS;
         let others = self.tags.load(Ordering::Relaxed) & !(((1 << TAG_BITS) - 1) << shift);
-        // Release: partner is the Acquire of readers. (2)
+        // Release: partner is the Acquire in `find`. (2)
         self.tags.store(others | tag << shift, Ordering::Release);
     }
 
@@ -110,7 +122,7 @@ impl<K, V> Bucket<K, V> {
     }
 
     fn entries(&self) -> impl Iterator<Item = *mut Entry<K, V>> {
-        // Acquire: partner is the Release that stored it.
+        // Acquire: partner is the Release of `put` or `Locked::replace`.
         let slots = self.chain().flat_map(|bucket| &bucket.slots);
         slots.map(|slot| slot.load(Ordering::Acquire)).filter(|entry| !entry.is_null())
     }
@@ -137,7 +149,7 @@ impl<K, V> Bucket<K, V> {
 
     /// Puts an entry with this hash into a free slot.
     fn put(&self, nth: usize, entry: *mut Entry<K, V>, hash: u64) {
-        // Release: partner is the Acquire of readers. Before the tag. (2)
+        // Release: partner is the Acquire in `find` and `entries`. Before the tag. (2)
         self.slots[nth].store(entry, Ordering::Release);
         self.set_tag(nth, tag_of(hash));
     }
@@ -238,7 +250,7 @@ impl<K, V> Table<K, V> {
             while matches != 0 {
                 let slot = &bucket.slots[(matches.trailing_zeros() / TAG_BITS) as usize];
                 matches &= matches - 1;
-                // Acquire: partner is the Release of `put` or `replace`.
+                // Acquire: partner is the Release of `put` or `Locked::replace`.
                 // SAFETY: null, or an entry that the caller finds under its guard.
                 let entry = unsafe { slot.load(Ordering::Acquire).as_ref::<'g>() };
                 if let Some(entry) = entry.filter(|entry| entry.hash == hash && is_it(entry)) {
@@ -263,6 +275,7 @@ impl<K, V> Table<K, V> {
 
     /// Returns the table that buckets are moved to, as a pointer; null before a move begins.
     pub(super) fn next_raw(&self) -> *mut Table<K, V> {
+        // Acquire: partner is the Release in `begin_move`.
         self.next.load(Ordering::Acquire)
     }
 
@@ -366,20 +379,6 @@ impl<K, V> Table<K, V> {
     }
 }
 
-impl<K, V> Bucket<K, V> {
-    /// Empties the slots of these hashes. The caller has the lock.
-    #[cold]
-    fn clear(&self, class: Class) {
-        for slot in self.chain().flat_map(|bucket| &bucket.slots) {
-            // SAFETY: null, or an entry, whose lock this thread has.
-            let entry = unsafe { slot.load(Ordering::Relaxed).as_ref() };
-            if entry.is_some_and(|entry| class.has(entry.hash)) {
-                slot.store(ptr::null_mut(), Ordering::Relaxed);
-            }
-        }
-    }
-}
-
 impl<K, V> Locked<'_, K, V> {
     /// Finds the slot of the entry with this hash that `is_it`.
     pub(super) fn find(
@@ -394,6 +393,18 @@ impl<K, V> Locked<'_, K, V> {
                 .as_ref()
                 .is_some_and(|entry| entry.hash == hash && is_it(entry))
         })
+    }
+
+    /// Puts another entry with the same key into a slot, whose entry the caller then owns. (4)
+    pub(super) fn replace(&self, slot: &AtomicPtr<Entry<K, V>>, entry: Box<Entry<K, V>>) {
+        // Release: partner is the Acquire in `find` and `entries`.
+        slot.store(Box::into_raw(entry), Ordering::Release);
+    }
+
+    /// Empties a slot, whose entry the caller then owns. (4)
+    pub(super) fn remove(&self, slot: &AtomicPtr<Entry<K, V>>) {
+        // Relaxed: a reader that still finds the entry has a guard.
+        slot.store(ptr::null_mut(), Ordering::Relaxed);
     }
 
     /// Inserts an entry that is not there.

@@ -66,7 +66,7 @@ impl Tables {
         self.locked(key, |bucket| {
             let new = Box::new(Entry { hash: key, key, value: key * 10 });
             match bucket.find(key, |entry| entry.key == key) {
-                Some(slot) => slot.store(Box::into_raw(new), Ordering::Release),
+                Some(slot) => bucket.replace(slot, new),
                 None => bucket.insert(new),
             }
         });
@@ -75,7 +75,7 @@ impl Tables {
     fn remove(&self, key: u64) -> bool {
         self.locked(key, |bucket| match bucket.find(key, |entry| entry.key == key) {
             Some(slot) => {
-                slot.store(ptr::null_mut(), Ordering::Release);
+                bucket.remove(slot);
                 true
             }
             None => false,

@@ -12,6 +12,7 @@ use std::boxed::Box;
 use std::hash::RandomState;
 use std::vec::Vec;
 
+use super::change::Changed;
 use super::hash_map::RcuHashMap;
 use super::table::{Class, Entry, Table};
 use crate::rcu::domain::Guard;
@@ -88,10 +89,9 @@ pub(super) fn free<K, V>(mut first: *mut Table<K, V>) {
         fn drop(&mut self) {
             // Again, after a panic.
             self.drop_entries();
-            while !self.first.is_null() {
+            if !self.first.is_null() {
                 // SAFETY: from a box; no reference to it is used any more.
-                let table = unsafe { Box::from_raw(self.first) };
-                self.first = table.next_raw();
+                drop(unsafe { Box::from_raw(self.first) });
             }
         }
     }
@@ -129,15 +129,18 @@ where
 {
     /// Removes the keys of which `keeps` returns `false`. A key whose value is replaced meanwhile stays.
     ///
-    /// It has a guard for as long as it takes, so it does not wait at the hard limit for deferred memory.
+    /// What is removed is deferred at the end, without a guard, or when `keeps` panics. So it waits at the hard limit for
+    /// deferred memory, unless the caller has a guard.
     pub fn retain(&self, mut keeps: impl FnMut(&K, &V) -> bool) {
+        // Dropped after the guard.
+        let mut removed = AllRemoved { map: self, changes: Vec::new() };
         let guard = self.domain().read();
         let mut entries = self.iter(&guard).0;
         while let Some(entry) = entries.next() {
             // SAFETY: an entry that was found under the guard.
             let entry = unsafe { &*entry };
             if !keeps(&entry.key, &entry.value) {
-                self.remove_entry(entry);
+                removed.changes.extend(self.take_entry(entry));
             }
         }
     }
@@ -145,6 +148,28 @@ where
     /// Removes all keys that are in the map when it is called.
     pub fn clear(&self) {
         self.retain(|_, _| false);
+    }
+}
+
+/// What `retain` has removed. Dropped, it is deferred.
+struct AllRemoved<'a, K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    map: &'a RcuHashMap<K, V, S>,
+    changes: Vec<Changed<K, V>>,
+}
+
+impl<K, V, S> Drop for AllRemoved<'_, K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    fn drop(&mut self) {
+        self.changes.drain(..).for_each(|changed| _ = self.map.finish(changed));
     }
 }
 

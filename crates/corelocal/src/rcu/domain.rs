@@ -239,10 +239,7 @@ impl Domain {
     /// [`Error::InCallback`] in a deferred function of this domain, [`Error::Refused`] if the kernel refuses
     /// `membarrier(2)` since the first use. Then guards may exist: free nothing.
     pub fn synchronize(&'static self) -> Result<(), Error> {
-        self.wait(&self.start_poll(), None)?;
-        #[cfg(feature = "std")]
-        self.flush_on_caller();
-        Ok(())
+        self.wait_and_flush(None)
     }
 
     /// Like [`synchronize`](Self::synchronize), but waits no longer than this.
@@ -250,7 +247,14 @@ impl Domain {
     /// # Errors
     /// [`Error::TimedOut`], besides those of `synchronize`.
     pub fn synchronize_timeout(&'static self, span: Duration) -> Result<(), Error> {
-        self.wait(&self.start_poll(), Some(Deadline::after(span)))
+        self.wait_and_flush(Some(Deadline::after(span)))
+    }
+
+    fn wait_and_flush(&'static self, deadline: Option<Deadline>) -> Result<(), Error> {
+        self.wait(&self.start_poll(), deadline)?;
+        #[cfg(feature = "std")]
+        self.flush_on_caller();
+        Ok(())
     }
 
     /// Returns a reader for a thread that promises to call [`QuiescentReader::quiescent`] between its tasks.

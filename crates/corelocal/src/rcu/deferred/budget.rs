@@ -5,13 +5,16 @@
 //! one from the total, by a compare-exchange, and so do large items for themselves.
 //!
 //! # Invariants
-//! 1. `total` has all bytes that are deferred, and the credits of all cores. It is raised only if it stays within the hard
-//!    limit. So what is deferred stays within it, but for what cannot wait (`force`).
-//! 2. The word of a core is what was reserved there, less its credits. A sum above 0 was not granted yet. A thread that is
-//!    moved between two steps leaves a word too large, and another one too small; their sum is right.
-//! 3. The credits of all cores together are at most a sixteenth of the hard limit. So an item of up to 15 sixteenths finds
-//!    room when nothing is deferred. A larger one is granted when nothing else is deferred. When limits change, credits are
-//!    taken back, as far as the words of other cores can be reached; what is left is not held against later items.
+//! 1. `total` has all bytes that are deferred, and the credits of all cores.
+//! 2. The word of a core is what was reserved there, less its credits. A sum above 0 takes the cold path. A thread that is
+//!    moved to another core between two steps leaves a word too large, and finds the credit of another one; the sum of all
+//!    words is right.
+//! 3. The credits of all cores together are at most a sixteenth of the hard limit, and the total is raised only up to a
+//!    sixteenth below it. So what is deferred stays within the limit, whichever way threads are moved, but for what cannot
+//!    wait (`force`).
+//! 4. An item that fits beside what is deferred is granted, also if the total has no room for it: what else the total has
+//!    is credits. An item of more than 15 sixteenths of the limit is granted when nothing else is deferred. When limits
+//!    change, credits are taken back, as far as the words of other cores can be reached.
 
 use crate::cid;
 use crate::percpu::Word;
@@ -19,7 +22,7 @@ use crate::primitive::global::{AtomicI64, AtomicUsize, Ordering};
 
 /// The largest credit.
 const LARGEST_CREDIT: usize = 16 << 10;
-/// The credits of all cores are at most such a part of the hard limit.
+/// The credits of all cores are at most such a part of the hard limit, and so is what the total leaves of it.
 const CREDITS: usize = 16;
 
 /// Whether bytes are reserved.
@@ -61,7 +64,7 @@ impl Budget {
         self.soft.store(soft.min(hard), Ordering::Relaxed);
         self.hard.store(hard, Ordering::Relaxed);
         self.divide();
-        // What is not reached stays with its core. (3)
+        // What is not reached stays with its core. (4)
         let _ = self.near.drain(|_, left| _ = self.total.fetch_add(left as i64, Ordering::Relaxed));
     }
 
@@ -130,11 +133,11 @@ impl Budget {
         if room == Room::None { self.grant(bytes) } else { room }
     }
 
-    /// Reserves bytes for which the total has no room, if what it has is not deferred but credits. (3)
+    /// Reserves bytes for which the total has no room, if what it has is not deferred but credits. (4)
     fn grant(&self, bytes: i64) -> Room {
         let total = self.total.load(Ordering::Relaxed);
         let deferred = total + self.near();
-        let most = self.hard() / CREDITS as i64 * (CREDITS as i64 - 1);
+        let most = self.most();
         let fits =
             if bytes > most { deferred <= 0 } else { deferred.saturating_add(bytes) <= most };
         let more = total.saturating_add(bytes);
@@ -146,14 +149,16 @@ impl Budget {
         }
     }
 
-    fn hard(&self) -> i64 {
-        self.hard.load(Ordering::Relaxed) as i64
+    /// Returns what the total is raised to at most. (3)
+    fn most(&self) -> i64 {
+        let hard = self.hard.load(Ordering::Relaxed);
+        (hard - hard / CREDITS) as i64
     }
 
-    /// Adds to the total, if it stays within the hard limit. (1)
+    /// Adds to the total, if that leaves the part of the hard limit that it must. (3)
     fn charge(&self, bytes: i64) -> Room {
-        let hard = self.hard();
-        let more = |total: i64| total.checked_add(bytes).filter(|total| *total <= hard);
+        let most = self.most();
+        let more = |total: i64| total.checked_add(bytes).filter(|total| *total <= most);
         match self.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(before) => {
                 let soft = self.soft.load(Ordering::Relaxed) as i64;

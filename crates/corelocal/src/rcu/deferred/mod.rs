@@ -113,7 +113,7 @@ impl Deferred {
             || self.queues.iter().any(|queue| !queue.is_empty())
     }
 
-    /// The batch has run, or is lost.
+    /// Ends a batch that has run, or is lost.
     fn end_batch(&self) {
         // Release: partner is the Acquire in `barrier`.
         self.runs.store(self.takes.load(Ordering::Relaxed), Ordering::Release);
@@ -170,7 +170,8 @@ impl Domain {
         self.defer_bytes(0, run);
     }
 
-    /// Like [`defer`](Self::defer), for a function that frees so many bytes besides its own; more than 1 TiB count as 1 TiB.
+    /// Runs `run` after a grace period, which frees so many bytes besides its own. Like [`defer`](Self::defer); more than 1 TiB
+    /// count as 1 TiB.
     #[inline]
     pub fn defer_bytes(&'static self, bytes: usize, run: impl FnOnce() + Send + 'static) {
         if !thread::is_awake() && self.may_run_at_once() {
@@ -252,7 +253,9 @@ impl Domain {
 
     /// Runs functions whose grace period has ended, where the background thread does not.
     pub(super) fn flush_on_caller(&'static self) {
-        if self.deferred.has_work() && !thread::exists() | self.deferred.is_on_caller() {
+        // A domain that has never deferred anything is in no list.
+        let has_deferred = self.deferred.is_listed.load(Ordering::Relaxed) != 0;
+        if has_deferred && (self.deferred.is_on_caller() || !thread::exists()) {
             self.flush();
         }
     }

@@ -1,7 +1,7 @@
 //! x86-64: access to the rseq area relative to the thread pointer, and the system call instruction.
 //!
 //! Every address of a thread's area is an offset from the thread pointer (`fs`), so one process-wide offset is valid
-//! for all threads. The library's own area is a TLS object of the initial-exec model: 64 bytes and 18 words. It is
+//! for all threads. The library's own area is a TLS object of the initial-exec model: 64 bytes and 34 words. It is
 //! accessed without a call, and therefore also inside a signal handler and inside malloc. Its initial image has
 //! `cpu_id = -1` and `mm_cid = NO_ID`, so a thread looks unregistered from its first instruction on.
 

@@ -333,6 +333,20 @@ fn refused_later_nothing_is_freed() {
     );
 }
 
+/// A thread that has a guard until the sender is dropped.
+fn reader(domain: &'static Domain) -> (mpsc::Sender<()>, thread::JoinHandle<()>) {
+    let (begun, has_begun) = mpsc::channel();
+    let (end, is_over) = mpsc::channel::<()>();
+    let thread = thread::spawn(move || {
+        let guard = domain.read();
+        begun.send(()).unwrap();
+        let _ = is_over.recv();
+        drop(guard);
+    });
+    has_begun.recv().unwrap();
+    (end, thread)
+}
+
 /// A domain whose functions the background thread does not run.
 #[test]
 fn functions_run_on_the_caller_that_asks() {
@@ -357,6 +371,9 @@ fn functions_run_on_the_caller_that_asks() {
     DOMAIN.defer(note);
     DOMAIN.synchronize().unwrap();
     assert_eq!(ran(), 4);
+    DOMAIN.defer(note);
+    DOMAIN.synchronize_timeout(LONG).unwrap();
+    assert_eq!(ran(), 5);
     assert!(RAN.lock().unwrap().iter().all(|id| *id == thread::current().id()));
     // At the hard limit there is no other thread to wait for.
     DOMAIN.set_limits(100, 1000);
@@ -371,15 +388,7 @@ fn the_hard_limit_holds_for_every_kind_of_store() {
     static IS_OVER: AtomicBool = AtomicBool::new(false);
     const HARD: usize = 1 << 20;
     DOMAIN.set_limits(HARD / 4, HARD);
-    let (begun, has_begun) = mpsc::channel();
-    let (end, is_end) = mpsc::channel::<()>();
-    let reader = thread::spawn(move || {
-        let guard = DOMAIN.read();
-        begun.send(()).unwrap();
-        let _ = is_end.recv();
-        drop(guard);
-    });
-    has_begun.recv().unwrap();
+    let (end, reader) = reader(&DOMAIN);
     thread::scope(|scope| {
         for nth in 0..4 {
             scope.spawn(move || {
@@ -414,15 +423,7 @@ fn a_deferred_function_does_not_wait_at_the_limit_of_another_domain() {
     static ONE: Domain = Domain::new();
     static FULL: Domain = Domain::new();
     FULL.set_limits(1 << 10, 1 << 12);
-    let (begun, has_begun) = mpsc::channel();
-    let (end, is_end) = mpsc::channel::<()>();
-    let reader = thread::spawn(move || {
-        let guard = FULL.read();
-        begun.send(()).unwrap();
-        let _ = is_end.recv();
-        drop(guard);
-    });
-    has_begun.recv().unwrap();
+    let (end, reader) = reader(&FULL);
     while FULL.try_defer(1 << 10, || ()).is_ok() {}
     let (sender, receiver) = mpsc::channel();
     ONE.defer(move || {

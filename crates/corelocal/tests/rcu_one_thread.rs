@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corelocal::rcu::{self, Domain, Error, Rcu};
+use corelocal::rcu::{self, Domain, Error, Rcu, RcuHashMap};
 
 const BODY: &str = "CORELOCAL_TEST_BODY";
 const LONG: Duration = Duration::from_secs(20);
@@ -120,6 +120,26 @@ fn under_a_guard_functions_wait() {
     assert_eq!(threads(), 2);
 }
 
+/// A map, too, needs no second thread, also where it holds a guard itself for a while.
+fn a_map_frees_at_once() {
+    let map: RcuHashMap<u32, Arc<Version>> = (0..10).map(|key| (key, Version::new())).collect();
+    assert!(map.insert(1, Version::new()) && map.remove(&2));
+    assert_eq!(live(), 9);
+    map.retain(|key, _| key % 2 == 0);
+    assert_eq!(live(), 4);
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut left = 2;
+        map.retain(|_, _| {
+            left -= 1;
+            if left == 0 { std::panic::resume_unwind(Box::new(())) } else { false }
+        });
+    }));
+    assert!(caught.is_err());
+    assert_eq!((live(), map.len()), (3, 3));
+    map.clear();
+    assert_eq!((live(), threads()), (0, 1));
+}
+
 /// A function that is called at once is a deferred function all the same.
 fn functions_at_once_are_deferred_functions() {
     static DOMAIN: Domain = Domain::new();
@@ -137,6 +157,7 @@ const BODIES: &[(&str, fn())] = &[
     ("stores_free_at_once", stores_free_at_once),
     ("an_early_store_retains_no_later_version", an_early_store_retains_no_later_version),
     ("a_store_calls_no_function_of_another_store", a_store_calls_no_function_of_another_store),
+    ("a_map_frees_at_once", a_map_frees_at_once),
     ("under_a_guard_functions_wait", under_a_guard_functions_wait),
     ("functions_at_once_are_deferred_functions", functions_at_once_are_deferred_functions),
 ];

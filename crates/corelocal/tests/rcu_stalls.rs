@@ -170,6 +170,35 @@ fn without_a_hook_a_line_is_printed() {
     assert!(lines[0].starts_with("corelocal: a grace period of the RCU domain"), "{errors}");
 }
 
+/// A thread that does not say that it is between two tasks, by name and stack, once it has renewed its guard.
+#[test]
+fn a_quiescent_reader_is_reported() {
+    static DOMAIN: Domain = Domain::new();
+    watch(&DOMAIN);
+    DOMAIN.track_readers(true);
+    let (end, is_over) = mpsc::channel::<()>();
+    let (begun, has_begun) = mpsc::channel();
+    let thread = thread::Builder::new()
+        .name("forgetful".into())
+        .spawn(move || {
+            let mut reader = DOMAIN.quiescent_reader();
+            begun.send(()).unwrap();
+            let _ = is_over.recv();
+            reader.quiescent();
+            let _ = reader.offline(|| is_over.recv());
+        })
+        .unwrap();
+    has_begun.recv().unwrap();
+    while DOMAIN.stalls() == 0 {
+        let _ = DOMAIN.synchronize_timeout(LIMIT);
+    }
+    let (text, is_own) = told(&DOMAIN).remove(0);
+    assert!(!is_own && text.contains("(forgetful) has had a guard for"), "{text}");
+    drop(end);
+    thread.join().unwrap();
+    DOMAIN.synchronize_timeout(LONG).unwrap();
+}
+
 /// The background thread goes on, and so does the caller.
 #[test]
 fn a_hook_that_panics_is_counted() {

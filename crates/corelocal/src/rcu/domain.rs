@@ -27,9 +27,11 @@ use core::time::Duration;
 
 use super::error::Error;
 use super::grace_period::{Number, Progress, Readers, Step};
+use super::guard::Guard;
 use super::quiescent::QuiescentReader;
 use super::stall::{About, Watch};
 use super::survivors;
+use super::ticket::Ticket;
 #[cfg(feature = "std")]
 use super::tracked;
 use super::word;
@@ -46,13 +48,13 @@ use super::deferred::{Deferred, runner};
 #[repr(C)]
 pub(super) struct Core {
     /// First, so that critical sections need no other address.
-    counts: ReaderCounts,
-    word: AtomicU64,
+    pub(super) counts: ReaderCounts,
+    pub(super) word: AtomicU64,
     /// 1 while a thread takes steps for all that wait. A hint: it saves barriers.
     driver: AtomicU32,
     /// Counts ends of grace periods; waiting threads sleep on it.
     changes: AtomicU32,
-    progress: Progress,
+    pub(super) progress: Progress,
     watch: Watch,
 }
 
@@ -285,12 +287,16 @@ impl Domain {
         Ticket { core, domain: self, number: Cell::new(number) }
     }
 
-    fn next_grace_period(&'static self) -> (&'static Core, Number) {
+    pub(super) fn next_grace_period(&'static self) -> (&'static Core, Number) {
         let (core, word) = self.prepared();
         (core, core.progress.ticket(word::generation(word)))
     }
 
-    fn wait(&'static self, ticket: &Ticket, deadline: Option<Deadline>) -> Result<(), Error> {
+    pub(super) fn wait(
+        &'static self,
+        ticket: &Ticket,
+        deadline: Option<Deadline>,
+    ) -> Result<(), Error> {
         const SPINS: u32 = 16;
         const SHORTEST: Duration = Duration::from_micros(50);
         /// A pause, and the share of the wait so far that a pause may take, up to `LONGEST`: many threads that wait for
@@ -330,6 +336,10 @@ impl Domain {
     }
 }
 
+// A panic leaves a domain as it is.
+impl UnwindSafe for Domain {}
+impl RefUnwindSafe for Domain {}
+
 impl Default for Domain {
     #[track_caller]
     fn default() -> Self {
@@ -358,12 +368,16 @@ impl Core {
         }
     }
 
-    fn is_complete(&self, number: Number) -> bool {
+    pub(super) fn is_complete(&self, number: Number) -> bool {
         self.progress.is_complete(number) && survivors::are_gone()
     }
 
     /// Takes a step. False if readers are in the way, or guards from before a fork, or another thread is at it.
-    fn takes_a_step(&self, number: Number, domain: &'static Domain) -> Result<bool, Error> {
+    pub(super) fn takes_a_step(
+        &self,
+        number: Number,
+        domain: &'static Domain,
+    ) -> Result<bool, Error> {
         if self.progress.is_complete(number) {
             if !survivors::are_gone() {
                 domain.is_waiting(&self.watch, number.get(), survivors::known);
@@ -402,7 +416,7 @@ impl Core {
     /// Ends a guard that began with this word in COLD, or before a fork. Its thread has counted the end.
     #[cold]
     #[inline(never)]
-    fn end_cold(&self, began: u64) {
+    pub(super) fn end_cold(&self, began: u64) {
         #[cfg(feature = "std")]
         tracked::end(word::entry(began));
         let now = self.word.load(Ordering::Relaxed);
@@ -446,153 +460,5 @@ impl Readers for Core {
             return Ok(());
         }
         heavy_barrier()
-    }
-}
-
-/// While it exists, no grace period of its domain that begins later ends: what a thread loads under it is not freed.
-///
-/// It belongs to its thread (`!Send`). One that is forgotten (`core::mem::forget`) delays grace periods for ever.
-#[must_use = "a guard that is dropped at once protects nothing"]
-pub struct Guard {
-    core: &'static Core,
-    domain: &'static Domain,
-    /// The domain's word at the beginning.
-    word: u64,
-    /// The thread's own count (`survivors.rs`) is that of the thread that began it.
-    not_send: PhantomData<*mut ()>,
-}
-
-impl Guard {
-    /// The domain whose grace periods wait for it.
-    #[inline(always)]
-    pub fn domain(&self) -> &'static Domain {
-        self.domain
-    }
-
-    /// Ends the guard and begins another one, so that grace periods need not wait for it any longer. What was loaded under
-    /// it cannot be used after that.
-    ///
-    /// ```
-    /// use corelocal::rcu::{self, Rcu};
-    ///
-    /// let number = Rcu::new(Box::new(1));
-    /// let mut guard = rcu::read();
-    /// for n in 0..1000 {
-    ///     let _ = number.load(&guard);
-    ///     guard.repin(); // old versions may be freed now
-    /// }
-    /// ```
-    pub fn repin(&mut self) {
-        let domain = self.domain;
-        // The old guard ends first: a thread that renews one guard all the time would never be without, which a forked child
-        // waits for (`survivors.rs`, invariant 3).
-        // SAFETY: the guard is not used before the other one is in its place; `read` does not unwind.
-        unsafe {
-            core::ptr::drop_in_place(self);
-            core::ptr::write(self, domain.read());
-        }
-    }
-
-    /// Returns how far grace periods of the domain have come in this process.
-    #[inline(always)]
-    pub(super) fn progress(&self) -> u64 {
-        self.core.progress.word()
-    }
-}
-
-// What a panic interrupts under a guard is the caller's; domains, guards and tickets stay as they are.
-impl UnwindSafe for Domain {}
-impl RefUnwindSafe for Domain {}
-impl UnwindSafe for Guard {}
-impl RefUnwindSafe for Guard {}
-impl UnwindSafe for Ticket {}
-impl RefUnwindSafe for Ticket {}
-
-impl Drop for Guard {
-    #[inline(always)]
-    fn drop(&mut self) {
-        let (core, word) = (self.core, self.word);
-        light_barrier();
-        // Before the word is loaded (`survivors.rs`, invariant 1).
-        survivors::end();
-        // Relaxed: only a fork, which this thread made, changes more than the period.
-        if word::is_plain_end(word, core.word.load(Ordering::Relaxed)) {
-            core.counts.end(word::group(word));
-        } else {
-            core.end_cold(word);
-        }
-    }
-}
-
-impl fmt::Debug for Guard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").finish_non_exhaustive()
-    }
-}
-
-/// A grace period that a program asks for now and then. See [`Domain::start_poll`].
-#[derive(Clone)]
-pub struct Ticket {
-    core: &'static Core,
-    domain: &'static Domain,
-    number: Cell<Number>,
-}
-
-impl Ticket {
-    /// Whether the grace period has ended: whether every guard that existed when the ticket was made has ended.
-    ///
-    /// Takes steps towards the end, as long as no guard is in the way, with a few calls of `membarrier(2)` at most. Never
-    /// blocks. In a forked child a ticket from before stands for the child's next grace period.
-    ///
-    /// # Errors
-    /// As for [`Domain::synchronize`].
-    pub fn is_complete(&self) -> Result<bool, Error> {
-        #[cfg(feature = "std")]
-        if runner::is_inside_of(self.domain) {
-            return Err(Error::InCallback);
-        }
-        self.poll()
-    }
-
-    /// Like `is_complete`, in a deferred function, too.
-    pub(super) fn poll(&self) -> Result<bool, Error> {
-        loop {
-            let number = self.of_this_process();
-            if self.core.is_complete(number) {
-                return Ok(true);
-            }
-            if !self.core.takes_a_step(number, self.domain)? {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// The grace period; in a forked child another one than before.
-    fn of_this_process(&self) -> Number {
-        if self.number.get().generation()
-            != word::generation(self.core.word.load(Ordering::Relaxed))
-        {
-            self.number.set(self.domain.next_grace_period().1);
-        }
-        self.number.get()
-    }
-
-    /// The domain that it is of.
-    pub fn domain(&self) -> &'static Domain {
-        self.domain
-    }
-
-    /// Waits until the grace period has ended.
-    ///
-    /// # Errors
-    /// As for [`Domain::synchronize`].
-    pub fn wait(&self) -> Result<(), Error> {
-        self.domain.wait(self, None)
-    }
-}
-
-impl fmt::Debug for Ticket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticket").finish_non_exhaustive()
     }
 }

@@ -43,7 +43,9 @@
 //! # Design
 //! ```text
 //!   grace_period.rs   the algorithm and its invariants
-//!   domain.rs         what a domain consists of
+//!   domain.rs         what a domain consists of, and how guards begin
+//!   guard.rs          a guard, and how it ends
+//!   ticket.rs         a grace period that a program looks at
 //!   quiescent.rs      a reader for executors and event loops
 //!   stall.rs          reports of grace periods that take too long
 //!   tracked.rs        guards whose threads are known, for such reports
@@ -66,6 +68,8 @@ mod domain;
 mod error;
 #[cfg_attr(loom, allow(dead_code))]
 mod grace_period;
+#[cfg(not(loom))]
+mod guard;
 #[cfg(any(all(feature = "std", not(loom)), all(test, loom)))]
 mod map;
 #[cfg(all(feature = "std", not(loom)))]
@@ -78,6 +82,8 @@ mod serialize;
 mod stall;
 #[cfg(not(loom))]
 mod survivors;
+#[cfg(not(loom))]
+mod ticket;
 #[cfg(all(feature = "std", not(loom)))]
 mod tracked;
 #[cfg(not(loom))]
@@ -88,11 +94,13 @@ pub use copy::RcuCopy;
 #[cfg(all(feature = "std", not(loom)))]
 pub use deferred::thread::thread_failures;
 #[cfg(not(loom))]
-pub use domain::{Domain, Guard, Ticket};
+pub use domain::Domain;
 #[cfg(not(loom))]
 pub use error::Error;
 #[cfg(not(loom))]
 pub use global::*;
+#[cfg(not(loom))]
+pub use guard::Guard;
 #[cfg(all(feature = "std", not(loom)))]
 pub use map::{Compute, Iter, Keys, Occupied, Operation, RcuHashMap, Values};
 #[cfg(all(feature = "std", not(loom)))]
@@ -101,6 +109,8 @@ pub use pointer::{Cache, LazyRcu, NeverNull, NotCurrent, Pointer, Rcu, Shared};
 pub use quiescent::QuiescentReader;
 #[cfg(not(loom))]
 pub use stall::{Stall, set_stall_hook};
+#[cfg(not(loom))]
+pub use ticket::Ticket;
 #[cfg(all(feature = "std", not(loom)))]
 pub use tracked::Reader;
 

@@ -7,7 +7,8 @@ use core::fmt;
 use core::ops::Deref;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
-use super::domain::{Domain, Guard};
+use super::domain::Domain;
+use super::guard::Guard;
 
 /// A reader for executors and event loops, which promise to call [`quiescent`](Self::quiescent) between tasks.
 ///

@@ -19,7 +19,8 @@ use std::vec::Vec;
 
 use super::deferral::Deferral;
 use crate::primitive::global::{AtomicU64, Ordering};
-use crate::rcu::domain::{Domain, Ticket};
+use crate::rcu::domain::Domain;
+use crate::rcu::ticket::Ticket;
 use crate::sys::forks::Identity;
 
 /// Items that wait for a grace period.

@@ -9,7 +9,7 @@ use std::boxed::Box;
 use super::hash_map::{RcuHashMap, Removed};
 use super::table::{Entry, Locked};
 use crate::primitive::global::Ordering;
-use crate::rcu::domain::Guard;
+use crate::rcu::guard::Guard;
 
 /// The key is in the map: see [`RcuHashMap::try_insert`].
 pub struct Occupied<'g, V> {

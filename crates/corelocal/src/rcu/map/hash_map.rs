@@ -29,8 +29,9 @@ use super::table::{Entry, Table};
 use super::whole;
 use crate::percpu::Gauge;
 use crate::primitive::global::{AtomicPtr, AtomicU64, Ordering};
-use crate::rcu::domain::{Domain, Guard};
+use crate::rcu::domain::Domain;
 use crate::rcu::global::GLOBAL;
+use crate::rcu::guard::Guard;
 
 /// A hash map that is read all the time and changed now and then.
 ///

@@ -15,8 +15,8 @@ use std::vec::Vec;
 use super::change::Changed;
 use super::hash_map::RcuHashMap;
 use super::table::{Class, Entry, Table};
-use crate::rcu::domain::Guard;
 use crate::rcu::global::GLOBAL;
+use crate::rcu::guard::Guard;
 
 /// The entries of a table and of those after it, each once.
 struct Entries<'g, K, V> {

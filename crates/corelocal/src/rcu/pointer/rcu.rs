@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 use super::kinds::{NeverNull, Pointer, Shared};
 use crate::primitive::global::{AtomicPtr, Ordering};
-use crate::rcu::domain::{Domain, Guard};
+use crate::rcu::domain::Domain;
 use crate::rcu::error::Error;
 use crate::rcu::global::GLOBAL;
+use crate::rcu::guard::Guard;
 use crate::rcu::survivors;
 
 /// A pointer to the current version of some data, which readers load under a [`Guard`].

@@ -182,6 +182,8 @@ fn of_rcu<T: UnwindSafe + RefUnwindSafe + Copy + 'static>() {
     is_unwind_safe::<Reader>();
     is_unwind_safe::<Rcu<Box<T>>>();
     is_unwind_safe::<Rcu<Option<Arc<T>>>>();
+    is_unwind_safe::<LazyRcu<Arc<T>>>();
+    is_unwind_safe::<NotCurrent<'static, Box<T>>>();
     is_unwind_safe::<Cache<&'static Rcu<Arc<T>>, Arc<T>>>();
     is_unwind_safe::<RcuCopy<T>>();
     is_unwind_safe::<RcuHashMap<T, T>>();

@@ -70,6 +70,157 @@ fn until(is_so: impl Fn() -> bool) {
     }
 }
 
+/// Puts the calling thread on one of two cpus.
+fn move_to(cpus: [usize; 2], nth: u32) {
+    // SAFETY: zeros are a set of cpus, and the number is that of a cpu.
+    let moved = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpus[nth as usize % 2], &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
+    };
+    assert_eq!(moved, 0);
+}
+
+/// Two cpus that this process may use.
+fn two_cpus() -> Option<[usize; 2]> {
+    // SAFETY: zeros are a set of cpus, which is written to.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
+        set
+    };
+    // SAFETY: numbers below the size of a set.
+    let mut allowed = (0..1024).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) });
+    Some([allowed.next()?, allowed.next()?])
+}
+
+/// Each event with a field `want` is in that span.
+fn are_in_their_spans(recording: &Recording, most_lost: bool) -> u64 {
+    let mut count = 0;
+    for event in recording.events().filter(|event| event.what == What::Event) {
+        for (name, value) in event.present_fields() {
+            if name == "want" {
+                assert_eq!(*value, corelocal_trace::Value::Unsigned(event.span), "{event:?}");
+                count += 1;
+            }
+        }
+    }
+    assert!(most_lost || recording.lost() == 0);
+    count
+}
+
+#[test]
+fn spans_of_threads_that_move() {
+    let folder = tempfile::tempdir().expect("a folder");
+    if child_of("spans_of_threads_that_move").is_none() {
+        for rseq in ["on", "off"] {
+            run_well("spans_of_threads_that_move", folder.path(), &[("CORELOCAL_RSEQ", rseq)]);
+        }
+        return;
+    }
+    let Some(cpus) = two_cpus() else {
+        return eprintln!("skipped: spans_of_threads_that_move: there is one cpu");
+    };
+    trace::start(Options::flight_recorder().max_bytes(64 << 20)).expect("a recording");
+    const ROUNDS: u32 = 1500;
+    thread::scope(|scope| {
+        for worker in 0..4_u32 {
+            scope.spawn(move || {
+                for nth in 0..ROUNDS {
+                    move_to(cpus, nth + worker);
+                    let outer = span!(test::outer);
+                    let id = outer.id().as_raw();
+                    event!(test::within, want = id);
+                    move_to(cpus, nth + worker + 1);
+                    event!(test::within, want = id);
+                    {
+                        let inner = span!(test::inner);
+                        event!(test::within, want = inner.id().as_raw());
+                        move_to(cpus, nth + worker);
+                        event!(test::within, want = inner.id().as_raw());
+                    }
+                    event!(test::within, want = id);
+                    drop(outer);
+                    event!(test::within, want = 0_u64);
+                }
+            });
+        }
+    });
+    assert_eq!(are_in_their_spans(&dump(), false), u64::from(4 * 6 * ROUNDS));
+}
+
+#[test]
+fn spans_when_records_are_lost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    if child_of("spans_when_records_are_lost").is_none() {
+        return run_well("spans_when_records_are_lost", folder.path(), &[]);
+    }
+    // Nothing empties the buffers, so they are full soon, and records of spans are lost among others.
+    trace::start(Options::flight_recorder().max_bytes(1).drained()).expect("a recording");
+    let text = "x".repeat(400);
+    for nth in 0..2000_u32 {
+        let outer = span!(test::outer, text = if nth % 3 == 0 { &*text } else { "" });
+        event!(test::within, want = outer.id().as_raw());
+        drop(outer);
+        event!(test::within, want = 0_u64);
+    }
+    let recording = dump();
+    assert!(recording.lost() > 0 && are_in_their_spans(&recording, true) > 0);
+}
+
+#[test]
+fn guards_in_any_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    if child_of("guards_in_any_order").is_none() {
+        return run_well("guards_in_any_order", folder.path(), &[]);
+    }
+    trace::start(Options::flight_recorder().max_bytes(1 << 20)).expect("a recording");
+    if trace::status().is_none() || span!(test::first).id() == SpanId::NONE {
+        return eprintln!("skipped: guards_in_any_order: threads have no spans here");
+    }
+    let [a, b] = [span!(test::a), span!(test::b)];
+    let id = b.id().as_raw();
+    event!(test::within, want = id);
+    drop(a);
+    event!(test::within, want = id);
+    drop(b);
+    event!(test::within, want = 0_u64);
+    let task = task_span!(test::task);
+    let id = task.id().as_raw();
+    let [first, second] = [task.enter(), task.enter()];
+    drop(first);
+    event!(test::within, want = id);
+    drop(second);
+    event!(test::within, want = 0_u64);
+    // A guard that is never dropped leaves its span open.
+    let outer = span!(test::outer);
+    let forgotten = span!(test::forgotten);
+    let id = forgotten.id().as_raw();
+    std::mem::forget(forgotten);
+    drop(outer);
+    event!(test::within, want = id);
+    assert_eq!(are_in_their_spans(&dump(), false), 6);
+}
+
+#[test]
+fn twenty_thousand_spans_fit_into_a_stack() {
+    let folder = tempfile::tempdir().expect("a folder");
+    if child_of("twenty_thousand_spans_fit_into_a_stack").is_none() {
+        return run_well("twenty_thousand_spans_fit_into_a_stack", folder.path(), &[]);
+    }
+    trace::start(Options::flight_recorder()).expect("a recording");
+    fn nest(depth: u64, text: &str) {
+        if depth > 0 {
+            let _span = span!(test::nested, depth = depth, text = text);
+            nest(depth - 1, text);
+        }
+    }
+    let small = thread::Builder::new().stack_size(8 << 20);
+    small.spawn(|| nest(20_000, "a text")).expect("a thread").join().expect("no panic");
+    let recording = dump();
+    assert_eq!(events(&recording).len(), 40_000);
+}
+
 #[test]
 fn spans() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -8,7 +8,7 @@
 //! ```
 //! # Invariants
 //! 1. A site that was made stays. There are as many as call sites.
-//! 2. The spans that a thread has entered are on a list of its own: leaving one makes the one before current.
+//! 2. The spans that a thread has entered are on a list of its own, so they may be left in any order.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use corelocal::trace::format::{FieldType, Kind, Type};
-use corelocal::trace::{Begun, Encoder, Site, SpanId, record};
+use corelocal::trace::{Begun, Encoder, Place, Site, SpanId, current_span, record, record_encoded};
 use tracing_core::field::{Field, Visit};
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::{Event, Metadata, Subscriber};
@@ -26,10 +26,12 @@ use tracing_subscriber::registry::LookupSpan;
 /// A layer for [`tracing-subscriber`](tracing_subscriber) that records events and spans by
 /// [`corelocal::trace`].
 ///
-/// It records while a recording runs, which is started as always. An event has the name `MODULE:LINE`, a span
-/// `MODULE::NAME`; both have a field `level`. Nothing is allocated for an event. A text is cut where the record is full.
+/// It records while a recording runs, which is started as always. An event has the name `TARGET:LINE`, a span
+/// `TARGET::NAME`; both have a field `level`. The target is the module unless the program names another one. Nothing is
+/// allocated for an event. A text is cut where the record is full.
 ///
-/// Values that are [recorded later](tracing_core::span::Record) are in an event `MODULE::NAME:record` in the span.
+/// Values that are [recorded later](tracing_core::span::Record) are in an event `TARGET::NAME:record` in the span. A span
+/// that follows from others has an event `tracing::follows_from` for each, with the other one's id.
 ///
 /// ```
 /// use corelocal::trace::{self, Options};
@@ -58,10 +60,16 @@ impl TraceLayer {
 #[derive(Clone, Copy)]
 struct OfSpan(Begun);
 
+/// A span that this thread has entered, and the place that ends when it is left.
+type EnteredSpan = (Id, Option<Place>);
+
 thread_local! {
-    /// What was current before each span that this thread has entered.
-    static BEFORE: RefCell<Vec<SpanId>> = const { RefCell::new(Vec::new()) };
+    /// The spans that this thread has entered, the inner one last.
+    static ENTERED: RefCell<Vec<EnteredSpan>> = const { RefCell::new(Vec::new()) };
 }
+
+/// Of the spans that follow from others.
+static FOLLOWS_FROM: Site = Site::new(Kind::Event, "tracing::follows_from");
 
 impl<S> Layer<S> for TraceLayer
 where
@@ -80,7 +88,7 @@ where
         let mut encoder = Encoder::new();
         let begun = Begun::new(site, parent, &mut encoder);
         encode(attributes.metadata(), &mut encoder, |visitor| attributes.record(visitor));
-        record(site, &mut encoder);
+        record_encoded(site, &mut encoder);
         span.extensions_mut().insert(OfSpan(begun));
     }
 
@@ -90,29 +98,55 @@ where
         let Some(site) = later(span.metadata()) else { return };
         let mut encoder = Encoder::new();
         encode(span.metadata(), &mut encoder, |visitor| values.record(visitor));
-        let before = of.0.enter();
-        record(site, &mut encoder);
-        of.0.leave(before);
+        let place = of.0.enter();
+        record_encoded(site, &mut encoder);
+        place.leave();
     }
 
-    fn on_event(&self, event: &Event<'_>, _cx: Context<'_, S>) {
+    fn on_follows_from(&self, id: &Id, follows: &Id, cx: Context<'_, S>) {
+        let (Some(begun), Some(follows)) = (begun(id, &cx), begun(follows, &cx)) else { return };
+        if let Some(wanted) = FOLLOWS_FROM.wanted() {
+            let wanted = wanted.registered(&FOLLOWS_FROM, || [("span", Type::U64.into())]);
+            let place = begun.enter();
+            record(&FOLLOWS_FROM, wanted, (&follows.id().as_raw(), ()));
+            place.leave();
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, cx: Context<'_, S>) {
         let Some(site) = wanted(event.metadata()) else { return };
         let mut encoder = Encoder::new();
         encode(event.metadata(), &mut encoder, |visitor| event.record(visitor));
-        record(site, &mut encoder);
+        // An explicit parent, or none.
+        let parent = (!event.is_contextual()).then(|| {
+            let begun = event.parent().and_then(|id| begun(id, &cx));
+            begun.map_or(SpanId::NONE, |begun| begun.id())
+        });
+        let place = parent.filter(|parent| *parent != current_span());
+        let place = place.map(|parent| Place::new(site, parent));
+        record_encoded(site, &mut encoder);
+        if let Some(place) = place {
+            place.leave();
+        }
     }
 
     fn on_enter(&self, id: &Id, cx: Context<'_, S>) {
-        let Some(begun) = begun(id, &cx) else { return };
-        let before = begun.enter();
-        // A thread that ends has no list any more, and makes no span current.
-        let _ = BEFORE.try_with(|list| list.borrow_mut().push(before));
+        // A thread that ends has no list any more, and enters no span.
+        let _ = ENTERED.try_with(|list| {
+            let place = begun(id, &cx).map(|begun| begun.enter());
+            list.borrow_mut().push((id.clone(), place));
+        });
     }
 
-    fn on_exit(&self, id: &Id, cx: Context<'_, S>) {
-        let Some(begun) = begun(id, &cx) else { return };
-        let before = BEFORE.try_with(|list| list.borrow_mut().pop()).ok().flatten();
-        begun.leave(before.unwrap_or_default());
+    fn on_exit(&self, id: &Id, _cx: Context<'_, S>) {
+        let left = ENTERED.try_with(|list| {
+            let mut list = list.borrow_mut();
+            let nth = list.iter().rposition(|(entered, _)| entered == id)?;
+            list.remove(nth).1
+        });
+        if let Some(place) = left.ok().flatten() {
+            place.leave();
+        }
     }
 
     fn on_close(&self, id: Id, cx: Context<'_, S>) {
@@ -237,10 +271,10 @@ fn sites(metadata: &'static Metadata<'static>) -> Option<&'static Sites> {
 }
 
 fn make(metadata: &Metadata<'_>) -> Sites {
-    let module = metadata.module_path().unwrap_or(metadata.target());
+    let target = metadata.target();
     let (kind, name) = match metadata.is_span() {
-        true => (Kind::TaskSpan, format!("{module}::{}", metadata.name())),
-        false => (Kind::Event, format!("{module}:{}", metadata.line().unwrap_or(0))),
+        true => (Kind::TaskSpan, format!("{target}::{}", metadata.name())),
+        false => (Kind::Event, format!("{target}:{}", metadata.line().unwrap_or(0))),
     };
     let later: &'static str = format!("{name}:record").leak();
     Sites { own: Site::new(kind, name.leak()), later: Site::new(Kind::Event, later) }

@@ -36,10 +36,12 @@ fn events_and_spans() {
         drop((root, child));
         let long = "x".repeat(1000);
         info!(long, after = 1);
+        others();
     }
     let mut bytes = Vec::new();
     trace::dump_to(&mut bytes).expect("a dump");
     let recording = Recording::parse(bytes).expect("a recording");
+    others_are_right(&recording);
     let events: Vec<Event<'_>> =
         recording.events().filter(|event| event.name.starts_with("layer")).collect();
     let of = |id: u64| {
@@ -76,4 +78,63 @@ End layer::outer in outer parent -
     );
     let long = &events[10].fields;
     assert!(matches!(&long[1].1, Value::Str(text) if text.ends_with('…')), "{long:?}");
+}
+
+/// Events that name their spans: by explicit parents, by spans that are left in another order, by odd names. Each `want` is
+/// the name of the span that the event is in.
+fn others() {
+    let explicit = info_span!(target: "others", "explicit");
+    let other = info_span!(target: "others", "other");
+    let entered = other.enter();
+    info!(target: "others", parent: &explicit, want = "explicit");
+    info!(target: "others", want = "other");
+    info!(target: "others", parent: None, want = "");
+    info!(target: "others", want = "other");
+    drop(entered);
+    let [a, b] = [info_span!(target: "others", "a"), info_span!(target: "others", "b")];
+    let [first, second] = [a.clone().entered(), b.clone().entered()];
+    info!(target: "others", want = "b");
+    drop(first);
+    info!(target: "others", want = "b");
+    drop(second);
+    info!(target: "others", want = "");
+    {
+        let _outer = a.enter();
+        {
+            let _inner = a.enter();
+            info!(target: "others", want = "a");
+        }
+        info!(target: "others", want = "a");
+    }
+    info!(target: "others", want = "");
+    b.follows_from(&a);
+    info!(target: "audit::login", user = "joe");
+    let odd = info_span!(target: "others", "a \"name\" with ünïcode\n and more");
+    odd.in_scope(|| info!(target: "others", want = "a \"name\" with ünïcode  and more"));
+}
+
+fn others_are_right(recording: &Recording) {
+    let events: Vec<Event<'_>> = recording.events().collect();
+    let of = |id: u64| {
+        let begin = events.iter().find(|event| event.what == What::Begin && event.span == id);
+        begin.map_or("", |begin| begin.name.strip_prefix("others::").unwrap_or(begin.name))
+    };
+    let mut count = 0;
+    for event in &events {
+        for (_, value) in event.present_fields().filter(|(name, _)| *name == "want") {
+            assert_eq!(*value, Value::Str(of(event.span).into()), "{event:?}");
+            count += 1;
+        }
+    }
+    assert_eq!(count, 11);
+    assert_eq!(recording.problems(), []);
+    let named = |name: &str| {
+        let found = events.iter().find(|event| event.name.starts_with(name));
+        found.unwrap_or_else(|| panic!("no {name}"))
+    };
+    let follows = named("tracing::follows_from");
+    let (_, id) = follows.present_fields().next().expect("a field");
+    let Value::Unsigned(id) = *id else { panic!("{follows:?}") };
+    assert_eq!((of(follows.span), of(id)), ("b", "a"));
+    assert_eq!(named("audit::login:").fields[1].0, "user");
 }

@@ -136,6 +136,8 @@
 //!     buffer[used + 8..] = from[..n]          prepared
 //!     buffer.used += 8 + 8 * n                commit
 //!
+//! trace_push_fixed(object, thread, words):    trace_push of 1 to 4 words, each from a register
+//!
 //! trace_context(object, owner, from, n):
 //!     as trace_push, for any owner; the first of the n words is the time
 //!     buffer.used, buffer.owner = …, owner    commit: one store of 16 bytes
@@ -381,6 +383,22 @@ sections! {
     /// # Safety
     /// - As [`trace_push`].
     fn trace_context(owner: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit;
+}
+
+/// [`trace_push`] of 1 to 4 words.
+///
+/// # Safety
+/// - As [`trace_push`].
+#[inline(always)]
+pub(crate) unsafe fn trace_push_fixed<const N: usize>(
+    index: Index,
+    object: &Slots,
+    thread: u64,
+    words: [u64; N],
+) -> Exit {
+    const { assert!(N >= 1 && N <= 4) };
+    // SAFETY: the caller guarantees what the section needs.
+    unsafe { arch::trace_push_fixed(index, object, thread, words) }
 }
 
 /// The critical section `clear_if_clear`: stores 0 in a word if another word is 0.

@@ -1,5 +1,8 @@
 //! Fields of events, as bytes of a record.
 //!
+//! Fields whose types have a length are packed into up to [`FIXED`] words, which stay in registers. Others go through an
+//! [`Encoder`], in a function of its own, so that its words are not on the stack while a span is open.
+//!
 //! # Invariants
 //! 1. The encoder writes within its words, and cuts what is longer.
 //! 2. The words of a finished record are initialised. The first four bytes of fields lie in the upper half of the first
@@ -152,8 +155,85 @@ pub trait Field: sealed::Sealed {
     /// The type in the recording.
     const TYPE: FieldType;
 
+    /// The bits of a value whose type has a length.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn bits(&self) -> u64 {
+        0
+    }
+
     #[doc(hidden)]
     fn put(&self, into: &mut Encoder);
+}
+
+/// The most words of a record that is packed.
+pub(super) const FIXED: usize = 4;
+
+/// The fields of an event: a pair of the first one and the others, or none.
+#[doc(hidden)]
+pub trait Fields {
+    /// The length of all in bytes; `None` if it differs from record to record.
+    const LEN: Option<usize>;
+
+    /// Packs them, from this byte on.
+    fn pack(&self, words: &mut [u64; FIXED], at: usize);
+
+    /// Appends them.
+    fn put_all(&self, into: &mut Encoder);
+}
+
+impl Fields for () {
+    const LEN: Option<usize> = Some(0);
+
+    #[inline(always)]
+    fn pack(&self, _: &mut [u64; FIXED], _: usize) {}
+
+    #[inline(always)]
+    fn put_all(&self, _: &mut Encoder) {}
+}
+
+impl<F: Field + ?Sized, R: Fields> Fields for (&F, R) {
+    const LEN: Option<usize> = match (F::TYPE.size(), R::LEN) {
+        (Some(first), Some(rest)) => Some(first + rest),
+        _ => None,
+    };
+
+    #[inline(always)]
+    fn pack(&self, words: &mut [u64; FIXED], at: usize) {
+        let (Some(len), Some(shift)) = (F::TYPE.size(), Some(8 * (at % 8))) else { return };
+        let bits = self.0.bits();
+        words[at / 8] |= bits << shift;
+        if at % 8 + len > 8 {
+            words[at / 8 + 1] |= bits >> (64 - shift);
+        }
+        self.1.pack(words, at + len);
+    }
+
+    #[inline(always)]
+    fn put_all(&self, into: &mut Encoder) {
+        self.0.put(into);
+        self.1.put_all(into);
+    }
+}
+
+/// The words of a record of `Self::LEN` bytes of fields, and how many there are. `None` if they are not packed.
+pub(super) struct Packed<F>(core::marker::PhantomData<F>);
+
+impl<F: Fields> Packed<F> {
+    /// How many words the record has; 0 if its fields are not packed.
+    pub(super) const WORDS: usize = match F::LEN {
+        Some(len) if FIRST + len <= 8 * FIXED => (FIRST + len).div_ceil(8),
+        _ => 0,
+    };
+
+    /// The words, the first of which says what happened at which site.
+    #[inline(always)]
+    pub(super) fn words(what: u16, fields: &F) -> [u64; FIXED] {
+        let mut words = [0; FIXED];
+        words[0] = u64::from(what) | (Self::WORDS as u64) << 16;
+        fields.pack(&mut words, FIRST);
+        words
+    }
 }
 
 pub(super) mod sealed {
@@ -166,6 +246,14 @@ macro_rules! numbers {
             impl sealed::Sealed for $type {}
             impl Field for $type {
                 const TYPE: FieldType = FieldType { of: Type::$of, is_array: false };
+
+                #[inline(always)]
+                fn bits(&self) -> u64 {
+                    const LEN: usize = size_of::<$type>();
+                    let mut bytes = [0; 8];
+                    bytes[..LEN].copy_from_slice(&self.to_le_bytes());
+                    u64::from_le_bytes(bytes)
+                }
 
                 #[inline(always)]
                 fn put(&self, into: &mut Encoder) {
@@ -221,6 +309,11 @@ impl Field for bool {
     const TYPE: FieldType = FieldType { of: Type::Bool, is_array: false };
 
     #[inline(always)]
+    fn bits(&self) -> u64 {
+        (*self).into()
+    }
+
+    #[inline(always)]
     fn put(&self, into: &mut Encoder) {
         into.put([u8::from(*self)]);
     }
@@ -262,6 +355,11 @@ where
 impl<T: Field + ?Sized> sealed::Sealed for &T {}
 impl<T: Field + ?Sized> Field for &T {
     const TYPE: FieldType = T::TYPE;
+
+    #[inline(always)]
+    fn bits(&self) -> u64 {
+        T::bits(self)
+    }
 
     #[inline(always)]
     fn put(&self, into: &mut Encoder) {

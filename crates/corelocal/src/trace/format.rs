@@ -126,7 +126,7 @@ pub const MOST_RULES: usize = (HEADER_LEN - header::FIRST_RULE) / RULE_LEN;
 pub mod buffer {
     /// Bytes in use, the header's included. The commit of each record is a store to this word.
     pub const USED: usize = 0;
-    /// A number that changes with the thread and the cpu.
+    /// The number of the last [`CONTEXT`](super::CONTEXT), and the cpu.
     pub const OWNER: usize = 8;
     /// Counts the buffers that were begun; 0 while one is made ready.
     pub const TICKET: usize = 16;
@@ -204,7 +204,7 @@ impl Type {
     }
 
     /// Its length in bytes; `None` if that differs from record to record.
-    pub fn size(self) -> Option<usize> {
+    pub const fn size(self) -> Option<usize> {
         match self {
             Type::U8 | Type::I8 | Type::Bool => Some(1),
             Type::U16 | Type::I16 => Some(2),
@@ -231,6 +231,11 @@ impl From<Type> for FieldType {
 }
 
 impl FieldType {
+    /// Its length in bytes; `None` if that differs from record to record.
+    pub const fn size(self) -> Option<usize> {
+        if self.is_array { None } else { self.of.size() }
+    }
+
     /// The type and the name of a field, from a line of a site's text.
     pub fn of_line(line: &str) -> Option<(FieldType, &str)> {
         let (is_array, line) =

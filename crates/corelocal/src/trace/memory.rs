@@ -37,6 +37,8 @@ pub(super) struct Buffer {
 
 /// Where buffers begin: after the header and the sites, on a boundary of their own length.
 const BUFFERS_AT: usize = (HEADER_LEN + MOST_SITES * SITE_LEN).next_multiple_of(BUFFER_LEN);
+/// The owner of a buffer without records: the number of no context.
+const NO_OWNER: u64 = u64::MAX;
 /// The buffers that a recording with a minimum age begins with.
 const FIRST_IN_USE: usize = 4;
 
@@ -360,7 +362,7 @@ impl Buffer {
         // Partner: the fence in `copy` of dump.rs. A reader that sees what is stored from here on sees the ticket 0, or a new one.
         fence(Ordering::Release);
         let [ticks, monotonic] = now();
-        self.owner.store(0, Ordering::Relaxed);
+        self.owner.store(NO_OWNER, Ordering::Relaxed);
         self.begin[0].store(ticks, Ordering::Relaxed);
         self.begin[1].store(monotonic, Ordering::Relaxed);
         self.used.store(BUFFER_HEADER_LEN as u64, Ordering::Relaxed);

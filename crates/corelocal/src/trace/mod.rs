@@ -21,6 +21,7 @@
 //!   site.rs         call sites: registered at first use, switched on and off
 //!   rules.rs        which of them are on, by patterns of their names
 //!   encode.rs       fields of events, as words
+//!   context.rs      the calling thread's context, its span, and its open guards
 //!   span.rs         spans: two records each, with ids
 //!   trace_parent.rs the header of W3C's trace context, which joins spans of several processes
 //!   recorder.rs     the hot path, and what makes a core's buffer ready
@@ -49,6 +50,7 @@
 
 #[cfg(feature = "std")]
 mod background;
+mod context;
 #[cfg(feature = "std")]
 mod drain;
 mod dump;
@@ -83,19 +85,19 @@ pub use dump::{Source, copy_from};
 #[cfg(feature = "std")]
 pub use dump::{dump, dump_to};
 #[doc(hidden)]
-pub use encode::{Encoder, Field, type_of};
+pub use encode::{Encoder, Field, Fields, type_of};
 pub use options::{Options, StartError};
 #[doc(hidden)]
-pub use recorder::{record, record_as_owner};
+pub use recorder::{record, record_as_owner, record_encoded};
 #[cfg(feature = "std")]
 #[doc(hidden)]
 pub use remote::Remote;
 pub use rules::SwitchError;
 #[doc(hidden)]
 pub use rules::matches;
-pub use site::Site;
+pub use site::{Site, Wanted};
 #[doc(hidden)]
-pub use span::{__begin, Begun};
+pub use span::{__begin, Begun, Place};
 pub use span::{Around, Entered, Span, SpanId, TaskSpan, current as current_span};
 pub use trace_parent::{ParseTraceParentError, TraceParent};
 #[doc(hidden)]
@@ -125,32 +127,44 @@ macro_rules! event {
     ($name:path $(, $field:ident = $value:expr)* $(,)?) => {{
         static SITE: $crate::trace::Site =
             $crate::trace::Site::new($crate::trace::format::Kind::Event, stringify!($name));
-        if SITE.is_wanted() {
-            let mut encoder = $crate::trace::Encoder::new();
-            $crate::trace::__record!(SITE, encoder $(, $field = $value)*);
+        if let Some(wanted) = SITE.wanted() {
+            $crate::trace::__with_fields!(SITE, wanted, $($field = $value),*; fields => {
+                $crate::trace::record(&SITE, wanted, fields)
+            });
         }
     }};
 }
 
-/// For `event!` and `span!`: registers a new site, and records it with the values.
+/// For `event!` and `span!`: registers a new site, and has code use the fields.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! __record {
-    ($site:ident, $encoder:ident $(, $field:ident = $value:expr)*) => {
+macro_rules! __with_fields {
+    ($site:ident, $wanted:ident, $($field:ident = $value:expr),*; $fields:ident => $use:block) => {
         match ($(&$value,)*) {
             ($($field,)*) => {
-                if $site.is_new() {
-                    $site.register(&[$((stringify!($field), $crate::trace::type_of($field)),)*]);
-                }
-                $($crate::trace::Field::put($field, &mut $encoder);)*
-                $crate::trace::record(&$site, &mut $encoder);
+                let $wanted = $wanted.registered(&$site, || {
+                    [$((stringify!($field), $crate::trace::type_of($field)),)*]
+                });
+                let $fields = $crate::trace::__fields!($($field)*);
+                $use
             }
         }
     };
 }
 
 #[doc(hidden)]
-pub use __record;
+pub use __with_fields;
+
+/// For `event!` and `span!`: pairs of the first field and the others.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __fields {
+    () => { () };
+    ($first:ident $($rest:ident)*) => { ($first, $crate::trace::__fields!($($rest)*)) };
+}
+
+#[doc(hidden)]
+pub use __fields;
 
 /// Why an event was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -290,7 +304,7 @@ pub fn smoke_test() -> Result<SmokeTest, SmokeTestError> {
         return Err(SmokeTestError::NotFound { lost: status.lost });
     };
     // Also if sites are off.
-    recorder::record_as(&SITE, number, &mut Encoder::new());
+    recorder::record_as(&SITE, number, ());
     let mut is_found = false;
     each_record(SITE.name(), |_| is_found = true);
     match is_found {

@@ -2,9 +2,9 @@
 //!
 //! # Data flow
 //! ```text
-//!   record    trace_push: the core's buffer has room, and this thread was the last one there ─▶ done
+//!   record    trace_push: the core's buffer has room, and this thread's context is the last one there ─▶ done
 //!   otherwise, in `record_cold`:
-//!     another thread, or another cpu      trace_context: a record of thread and cpu, then again
+//!     another context, or another cpu     trace_context: a record of thread and cpu, then again
 //!     no buffer, or a full one            begin another; store_if_equal in the core's word; then again
 //!     no critical sections, or too many   a lane: a buffer that the thread takes for itself while it appends
 //!       aborts
@@ -23,48 +23,88 @@ use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
-use super::encode::Encoder;
+use super::context::{self, CPU_BITS};
+use super::encode::{Encoder, FIXED, Fields, Packed};
 use super::format::{BUFFER_LEN, CONTEXT, MOST_WORDS};
 use super::memory::{Buffer, By, Recording, SLOTS, STAMPED, lanes};
 use super::options::{Options, StartError};
-use super::site::{self, Site};
-use super::{Lost, rules, span};
+use super::site::{self, Site, Wanted};
+use super::{Lost, rules};
 use crate::cid::private::Sealed as _;
 use crate::cid::{self, Cid};
 use crate::clock::Ticks;
 use crate::rseq::{self, Exit};
-use crate::sys::{thread_id, thread_serial};
+use crate::sys::thread_id;
 
-/// Bits for the cpu in what names a thread on a cpu.
-const CPU_BITS: u32 = 13;
 const LIMIT: u64 = BUFFER_LEN as u64;
 const _: () = assert!(BUFFER_LEN == rseq::TRACE_BUFFER);
 /// How often a buffer is made ready for one event.
 const ATTEMPTS: u32 = 16;
 
-/// The number of the calling thread, with room for the cpu's. `None` where threads have no words of their own.
-#[inline(always)]
-fn thread() -> Option<u64> {
-    thread_serial::current().map(|serial| serial << CPU_BITS)
-}
-
 /// Records an event of a registered site that is on.
 #[doc(hidden)]
 #[inline(always)]
-pub fn record(site: &'static Site, encoder: &mut Encoder) {
-    if let Some(number) = site.number() {
-        record_as(site, number, encoder);
+pub fn record<F: Fields>(site: &'static Site, wanted: Wanted, fields: F) {
+    // It is off if it was registered now, and there is no recording.
+    if let Some(number) = wanted.number() {
+        record_as(site, number, fields);
     }
 }
 
 /// Records what happened at a registered site: `what` has its number.
 #[inline(always)]
-pub(super) fn record_as(site: &'static Site, what: u16, encoder: &mut Encoder) {
-    let words = encoder.finish(what);
-    let exit = match thread() {
+pub(super) fn record_as<F: Fields>(site: &'static Site, what: u16, fields: F) {
+    let words = Packed::<F>::words;
+    match Packed::<F>::WORDS {
+        1 => push_fixed(site, first::<1>(words(what, &fields))),
+        2 => push_fixed(site, first::<2>(words(what, &fields))),
+        3 => push_fixed(site, first::<3>(words(what, &fields))),
+        4 => push_fixed(site, words(what, &fields)),
+        _ => encode(site, what, fields),
+    }
+}
+
+/// The first words.
+#[inline(always)]
+fn first<const N: usize>(words: [u64; FIXED]) -> [u64; N] {
+    core::array::from_fn(|nth| words[nth])
+}
+
+#[inline(always)]
+fn push_fixed<const N: usize>(site: &'static Site, words: [u64; N]) {
+    let exit = match context::number() {
         // SAFETY: the slots lead to buffers that sections write only (4).
-        Some(thread) => unsafe {
-            rseq::trace_push(Cid::index(), &STAMPED, thread, words.as_ptr(), words.len() as u64)
+        Some(number) => unsafe { rseq::trace_push_fixed(Cid::index(), &STAMPED, number, words) },
+        None => Exit::COLD,
+    };
+    if !exit.is_straight() {
+        record_cold(site, &words.map(MaybeUninit::new));
+    }
+}
+
+/// In a frame of its own, which ends before the event's code goes on.
+#[inline(never)]
+fn encode<F: Fields>(site: &'static Site, what: u16, fields: F) {
+    let mut encoder = Encoder::new();
+    fields.put_all(&mut encoder);
+    push(site, what, &mut encoder);
+}
+
+/// Records an event of a registered site that is on, whose fields were encoded.
+#[doc(hidden)]
+pub fn record_encoded(site: &'static Site, encoder: &mut Encoder) {
+    if let Some(number) = site.number() {
+        push(site, number, encoder);
+    }
+}
+
+#[inline(always)]
+pub(super) fn push(site: &'static Site, what: u16, encoder: &mut Encoder) {
+    let words = encoder.finish(what);
+    let exit = match context::number() {
+        // SAFETY: the slots lead to buffers that sections write only (4).
+        Some(number) => unsafe {
+            rseq::trace_push(Cid::index(), &STAMPED, number, words.as_ptr(), words.len() as u64)
         },
         None => Exit::COLD,
     };
@@ -78,11 +118,11 @@ pub(super) fn record_as(site: &'static Site, what: u16, encoder: &mut Encoder) {
 fn record_cold(site: &'static Site, words: &[MaybeUninit<u64>]) {
     for _ in 0..ATTEMPTS {
         // Where ticks are not the counter's, no section can read the time.
-        let Some(thread) = thread().filter(|_| !STAMPED.base().is_null()) else { break };
+        let Some(number) = context::number().filter(|_| !STAMPED.base().is_null()) else { break };
         let pushed = rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
             // SAFETY: the slots lead to buffers that sections write only (4).
             unsafe {
-                rseq::trace_push(Cid::index(), &STAMPED, thread, words.as_ptr(), words.len() as u64)
+                rseq::trace_push(Cid::index(), &STAMPED, number, words.as_ptr(), words.len() as u64)
             }
         });
         match pushed {
@@ -90,7 +130,7 @@ fn record_cold(site: &'static Site, words: &[MaybeUninit<u64>]) {
             Some(exit) if exit.is_committed() => return,
             Some(_) => {
                 let Some(recording) = here() else { return };
-                if !make_ready(&recording, thread, words.len() + 1) {
+                if !make_ready(&recording, words.len() + 1) {
                     return lose(site);
                 }
             }
@@ -112,13 +152,15 @@ pub(super) fn here() -> Option<Recording> {
 }
 
 fn lose(site: &Site) {
+    // It may have been the record that says in which span the thread goes on.
+    context::forget();
     if let Some(recording) = here() {
         site.lose(&recording, Lost::NoBuffer);
     }
 }
 
 /// Makes this core's buffer ready for a record of so many words of the calling thread. False: there is no buffer.
-fn make_ready(recording: &Recording, thread: u64, words: usize) -> bool {
+fn make_ready(recording: &Recording, words: usize) -> bool {
     let Some(offset) = cid::offset_of_this_thread::<Cid>() else { return true };
     let slot = SLOTS.base().wrapping_add(offset as usize);
     // SAFETY: the first word of a slot, all of which are mapped. It is a hint: the thread may run elsewhere by now.
@@ -128,7 +170,8 @@ fn make_ready(recording: &Recording, thread: u64, words: usize) -> bool {
     let (mut context, cpu) = context();
     let needed = 8 * (words + context.len()) as u64;
     if buffer.is_some_and(|buffer| buffer.used.load(Ordering::Relaxed) + needed <= LIMIT) {
-        let owner = thread + u64::from(cpu);
+        let Some(number) = context::draw() else { return true };
+        let owner = number + u64::from(cpu);
         context[0] = MaybeUninit::new(Ticks::now().as_raw());
         let (from, n) = (context.as_ptr(), context.len() as u64);
         let pushed = rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
@@ -167,7 +210,7 @@ fn context() -> ([MaybeUninit<u64>; 6], u32) {
     let cpu = rseq::cpu_id();
     let first = u64::from(cpu) << 32 | 5 << 16 | u64::from(CONTEXT);
     let thread = thread_id::current().into();
-    let words = [0, first, thread, name[0], name[1], span::current().as_raw()];
+    let words = [0, first, thread, name[0], name[1], context::span().as_raw()];
     (words.map(MaybeUninit::new), cpu)
 }
 
@@ -190,10 +233,12 @@ fn push_by_lane(recording: &Recording, words: &[MaybeUninit<u64>]) -> bool {
         let Some(new) = recording.begin() else { return false };
         buffer = new;
     }
-    let owner = (tid << CPU_BITS) + u64::from(cpu);
-    if buffer.owner.load(Ordering::Relaxed) != owner {
+    // Where threads have no words of their own, they are in no span, and one number of a thread is as good as another.
+    let number = context::number().unwrap_or(tid << CPU_BITS);
+    if buffer.owner.load(Ordering::Relaxed) != number + u64::from(cpu) {
+        let number = context::draw().unwrap_or(number);
         append(buffer, &context[1..]);
-        buffer.owner.store(owner, Ordering::Relaxed);
+        buffer.owner.store(number + u64::from(cpu), Ordering::Relaxed);
     }
     append(buffer, words);
     let this = core::ptr::from_ref(buffer).cast_mut();
@@ -241,9 +286,9 @@ pub(super) fn start(options: Options<'_>, by: By) -> Result<Option<Recording>, S
 pub fn record_as_owner(site: &'static Site, encoder: &mut Encoder) {
     let Some(number) = site.number() else { return };
     let words = encoder.finish(number);
-    let exit = match (thread(), words) {
-        (Some(thread), &[first, second]) => {
-            let owner = thread + u64::from(rseq::cpu_id());
+    let exit = match (context::number(), words) {
+        (Some(number), &[first, second]) => {
+            let owner = number + u64::from(rseq::cpu_id());
             let words = [MaybeUninit::new(Ticks::now().as_raw()), first, second];
             // SAFETY: the slots lead to buffers that sections write only (4).
             unsafe { rseq::trace_context(Cid::index(), &STAMPED, owner, words.as_ptr(), 3) }

@@ -47,10 +47,43 @@ pub struct Site {
 
 const _: () = assert!(core::mem::offset_of!(Site, text) == LINKED_TEXT);
 
+/// The state of a site that is on, or new.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted(u32);
+
+impl Wanted {
+    /// Registers the site if it is new.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn registered<const N: usize>(
+        self,
+        site: &'static Site,
+        fields: impl FnOnce() -> [(&'static str, FieldType); N],
+    ) -> Wanted {
+        if self.0 != 0 {
+            return self;
+        }
+        site.register(&fields());
+        Wanted(site.state.load(Ordering::Relaxed))
+    }
+
+    /// The number of the site, if it is on.
+    #[inline(always)]
+    pub(super) fn number(self) -> Option<u16> {
+        (self.0 & OFF == 0).then_some(self.0 as u16)
+    }
+}
+
 impl fmt::Debug for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Site").field(&self.name).finish()
     }
+}
+
+/// The byte, or a space in place of a control character: a line feed ends a name in the text.
+const fn printable(byte: u8) -> u8 {
+    if byte < b' ' { b' ' } else { byte }
 }
 
 /// The site that was registered last.
@@ -66,7 +99,7 @@ impl Site {
         let mut text = [const { AtomicU8::new(0) }; TEXT_LEN];
         let mut at = 0;
         while at < len {
-            text[at] = AtomicU8::new(bytes[at]);
+            text[at] = AtomicU8::new(printable(bytes[at]));
             at += 1;
         }
         Site {
@@ -83,12 +116,20 @@ impl Site {
         }
     }
 
+    /// The state, if the event may be recorded: the site is on, or new.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn wanted(&self) -> Option<Wanted> {
+        // Relaxed: a switch takes effect some time later.
+        let state = self.state.load(Ordering::Relaxed);
+        (state & OFF == 0).then_some(Wanted(state))
+    }
+
     /// Whether the event may be recorded: the site is on, or new.
     #[doc(hidden)]
     #[inline(always)]
     pub fn is_wanted(&self) -> bool {
-        // Relaxed: a switch takes effect some time later.
-        self.state.load(Ordering::Relaxed) & OFF == 0
+        self.wanted().is_some()
     }
 
     /// The number, if the site has one, on or off.
@@ -141,13 +182,16 @@ impl Site {
         super::environment::link();
         let mut len = self.name_len as usize;
         for (name, FieldType { of, is_array }) in fields {
+            let name = name.strip_prefix("r#").unwrap_or(name);
             // A field that has no room, and those behind it, are not described, and so not shown.
             if len + 3 + name.len() > TEXT_LEN {
                 break;
             }
             len = self.put(len, if *is_array { &[b'\n', ARRAY] } else { b"\n" });
             len = self.put(len, &[*of as u8]);
-            len = self.put(len, name.as_bytes());
+            for byte in name.bytes() {
+                len = self.put(len, &[printable(byte)]);
+            }
         }
         self.len.store(len as u32, Ordering::Relaxed);
         // A number is left unused if another thread registers the site at the same time.
@@ -161,8 +205,9 @@ impl Site {
         if is_first {
             self.join();
         }
-        let is_recorded =
-            recorder::here().is_some_and(|recording| rules::say(&recording, self.name));
+        // It is described before its first record: a file that is cut off between the two can be read.
+        let recording = recorder::here().inspect(|recording| recording.describe(self));
+        let is_recorded = recording.is_some_and(|recording| rules::say(&recording, self.name));
         let state = if is_recorded { number } else { OFF | number };
         // Another thread may have been faster, and the site was switched meanwhile.
         let _ = self.state.compare_exchange(0, state, Ordering::Relaxed, Ordering::Relaxed);

@@ -3,8 +3,7 @@
 //! # Invariants
 //! 1. Two spans of a process that are open at once have different ids: a thread's number, and how many spans that thread
 //!    has begun before. A thread begins 2^32 spans before an id comes again.
-//! 2. A thread's current span is in its static TLS. Signal handlers leave it as they found it.
-//! 3. A [`Span`] stays on the thread that began it. A [`TaskSpan`] is current on a thread only while it is
+//! 2. A [`Span`] stays on the thread that began it. A [`TaskSpan`] is current on a thread only while it is
 //!    [entered](TaskSpan::enter) there.
 
 use core::future::Future;
@@ -13,10 +12,11 @@ use core::pin::Pin;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::{Context, Poll};
 
-use super::encode::Encoder;
+use super::context::{self, Entry};
+use super::encode::{Encoder, Fields};
 use super::format::{CURRENT, SPAN_END};
 use super::recorder::record_as;
-use super::site::Site;
+use super::site::{Site, Wanted};
 use crate::sys::arch::{self, own_words};
 use crate::sys::thread_serial;
 
@@ -55,31 +55,16 @@ impl SpanId {
     }
 }
 
-/// The word with the calling thread's span. `None` where threads have no words of their own.
-#[inline(always)]
-fn word() -> Option<&'static AtomicU64> {
-    arch::own_word_pair(own_words::SPAN)
-}
-
 /// The span that the calling thread is in. Async-signal-safe.
 ///
 /// Another thread's span has it as its parent by `span!(parent: id; …)`. Always none on processors other than x86-64.
 #[inline]
 #[must_use]
 pub fn current() -> SpanId {
-    SpanId(word().map_or(0, |word| word.load(Ordering::Relaxed)))
+    context::span()
 }
 
-/// Makes the span current. Returns the one before.
-#[inline(always)]
-fn set_current(span: SpanId) -> SpanId {
-    let Some(word) = word() else { return SpanId::NONE };
-    let before = word.load(Ordering::Relaxed);
-    word.store(span.0, Ordering::Relaxed);
-    SpanId(before)
-}
-
-/// A span that was begun, for the macros.
+/// A span that was begun.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Begun {
@@ -87,9 +72,17 @@ pub struct Begun {
     id: SpanId,
 }
 
+/// The place of a [`Begun`] span in the calling thread, until it is left.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    site: &'static Site,
+    entry: Entry,
+}
+
 impl Begun {
-    /// Draws an id, and begins a record with it and its parent's: by default the span that the thread is in.
-    #[inline(always)]
+    /// Draws an id, and begins a record with it and its parent's: by default the span that the thread is in. For code that
+    /// encodes fields by itself, and records them then.
     pub fn new(site: &'static Site, parent: Option<SpanId>, encoder: &mut Encoder) -> Begun {
         let id = SpanId::draw();
         let parent = parent.unwrap_or_else(current);
@@ -103,17 +96,9 @@ impl Begun {
         self.id
     }
 
-    /// Makes it the current span of the calling thread. Returns the one before.
-    pub fn enter(&self) -> SpanId {
-        let before = set_current(self.id);
-        self.note_current(self.id);
-        before
-    }
-
-    /// Makes that one current again.
-    pub fn leave(&self, before: SpanId) {
-        set_current(before);
-        self.note_current(before);
+    /// Takes the calling thread into the span, until the place is left.
+    pub fn enter(&self) -> Place {
+        Place::new(self.site, self.id)
     }
 
     /// Records its end, and in which span the thread goes on.
@@ -121,18 +106,22 @@ impl Begun {
     pub fn end(self, goes_on: SpanId) {
         // A span that was begun ends, although its site may be off by now.
         let Some(number) = self.site.any_number() else { return };
-        let mut encoder = Encoder::new();
-        encoder.put(self.id.0.to_le_bytes());
-        encoder.put(goes_on.0.to_le_bytes());
-        record_as(self.site, number | SPAN_END, &mut encoder);
+        record_as(self.site, number | SPAN_END, (&self.id.0, (&goes_on.0, ())));
+    }
+}
+
+impl Place {
+    /// Takes the calling thread into this span, or into none. The record is one of this site, which is registered.
+    pub fn new(site: &'static Site, span: SpanId) -> Place {
+        let entry = Entry::new(span);
+        record_as(site, CURRENT, (&span.0, ()));
+        Place { site, entry }
     }
 
-    /// Records that the thread goes on in this span.
-    #[inline(always)]
-    fn note_current(self, span: SpanId) {
-        let mut encoder = Encoder::new();
-        encoder.put(span.0.to_le_bytes());
-        record_as(self.site, CURRENT, &mut encoder);
+    /// Takes the thread out again.
+    pub fn leave(self) {
+        let goes_on = self.entry.leave();
+        record_as(self.site, CURRENT, (&goes_on.0, ()));
     }
 }
 
@@ -145,8 +134,7 @@ impl Begun {
 #[derive(Debug)]
 #[must_use = "the span ends when this is dropped: bind it to a name, as in `let _span = …`"]
 pub struct Span {
-    begun: Option<Begun>,
-    before: SpanId,
+    open: Option<(Begun, Entry)>,
     of_this_thread: PhantomData<*mut ()>,
 }
 
@@ -155,34 +143,40 @@ impl Span {
     #[doc(hidden)]
     #[inline(always)]
     pub const fn off() -> Span {
-        Span { begun: None, before: SpanId::NONE, of_this_thread: PhantomData }
+        Span { open: None, of_this_thread: PhantomData }
     }
 
-    /// Makes a span that was begun current.
+    /// Begins a span of a registered site.
     #[doc(hidden)]
     #[inline(always)]
-    pub fn new(begun: Begun) -> Span {
-        if !begun.site.is_on() {
-            // It was registered now, and there is no recording.
-            return Span::off();
-        }
-        let before = set_current(begun.id);
-        Span { begun: Some(begun), before, of_this_thread: PhantomData }
+    pub fn begin<F: Fields>(
+        site: &'static Site,
+        wanted: Wanted,
+        parent: Option<SpanId>,
+        fields: F,
+    ) -> Span {
+        // It is off if it was registered now, and there is no recording.
+        let Some(number) = wanted.number() else { return Span::off() };
+        let id = SpanId::draw();
+        let parent = parent.unwrap_or_else(current);
+        // Before the record: a span of a signal handler that comes now ends in this one.
+        let entry = Entry::new(id);
+        record_as(site, number, (&id.0, (&parent.0, fields)));
+        Span { open: Some((Begun { site, id }, entry)), of_this_thread: PhantomData }
     }
 
     /// Its id, for spans of other threads that have it as their parent. None if the site is off.
     #[must_use]
     pub fn id(&self) -> SpanId {
-        self.begun.map_or(SpanId::NONE, |begun| begun.id)
+        self.open.map_or(SpanId::NONE, |(begun, _)| begun.id)
     }
 }
 
 impl Drop for Span {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(begun) = self.begun {
-            set_current(self.before);
-            begun.end(self.before);
+        if let Some((begun, entry)) = self.open {
+            begun.end(entry.leave());
         }
     }
 }
@@ -203,12 +197,21 @@ impl TaskSpan {
         TaskSpan { begun: None }
     }
 
-    /// A span that was begun.
+    /// Begins a span of a registered site.
     #[doc(hidden)]
     #[inline(always)]
-    pub fn new(begun: Begun) -> TaskSpan {
-        // Off, if it was registered now, and there is no recording.
-        TaskSpan { begun: begun.site.is_on().then_some(begun) }
+    pub fn begin<F: Fields>(
+        site: &'static Site,
+        wanted: Wanted,
+        parent: Option<SpanId>,
+        fields: F,
+    ) -> TaskSpan {
+        // It is off if it was registered now, and there is no recording.
+        let Some(number) = wanted.number() else { return TaskSpan::off() };
+        let id = SpanId::draw();
+        let parent = parent.unwrap_or_else(current);
+        record_as(site, number, (&id.0, (&parent.0, fields)));
+        TaskSpan { begun: Some(Begun { site, id }) }
     }
 
     /// Its id, for spans that have it as their parent. None if the site is off.
@@ -221,8 +224,8 @@ impl TaskSpan {
     /// it.
     #[inline]
     pub fn enter(&self) -> Entered<'_> {
-        let before = self.begun.map_or(SpanId::NONE, |begun| begun.enter());
-        Entered { span: self, before, of_this_thread: PhantomData }
+        let place = self.begun.map(|begun| begun.enter());
+        Entered { place, of_span: PhantomData, of_this_thread: PhantomData }
     }
 
     /// A future that is in this span whenever it runs. The span ends when the future is dropped.
@@ -255,16 +258,16 @@ impl Drop for TaskSpan {
 #[derive(Debug)]
 #[must_use = "the thread leaves the span when this is dropped"]
 pub struct Entered<'a> {
-    span: &'a TaskSpan,
-    before: SpanId,
+    place: Option<Place>,
+    of_span: PhantomData<&'a TaskSpan>,
     of_this_thread: PhantomData<*mut ()>,
 }
 
 impl Drop for Entered<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(begun) = self.span.begun {
-            begun.leave(self.before);
+        if let Some(place) = self.place {
+            place.leave();
         }
     }
 }
@@ -338,11 +341,10 @@ macro_rules! __begin {
     ($kind:ident, $parent:expr; $name:path $(, $field:ident = $value:expr)* $(,)?) => {{
         static SITE: $crate::trace::Site =
             $crate::trace::Site::new($crate::trace::format::Kind::$kind, stringify!($name));
-        if SITE.is_wanted() {
-            let mut encoder = $crate::trace::Encoder::new();
-            let begun = $crate::trace::Begun::new(&SITE, $parent, &mut encoder);
-            $crate::trace::__record!(SITE, encoder $(, $field = $value)*);
-            $crate::trace::$kind::new(begun)
+        if let Some(wanted) = SITE.wanted() {
+            $crate::trace::__with_fields!(SITE, wanted, $($field = $value),*; fields => {
+                $crate::trace::$kind::begin(&SITE, wanted, $parent, fields)
+            })
         } else {
             $crate::trace::$kind::off()
         }

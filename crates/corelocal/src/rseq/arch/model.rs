@@ -35,6 +35,18 @@ pub(crate) unsafe fn load<const N: usize>(_: isize, _: *const *const u8) -> Load
     (UNAVAILABLE, [MaybeUninit::uninit(); N])
 }
 
+/// # Safety
+/// - No conditions.
+#[inline(always)]
+pub(crate) unsafe fn trace_push_fixed<const N: usize>(
+    _: Index,
+    _: &Slots,
+    _: u64,
+    _: [u64; N],
+) -> Exit {
+    UNAVAILABLE
+}
+
 unavailable! {
     add(n: i64) -> Exit = UNAVAILABLE;
     increment() -> Exit = UNAVAILABLE;

@@ -751,6 +751,66 @@ pub(crate) unsafe fn trace_push(
     )
 }
 
+/// Reserves room for a record of so many bytes: `used` is its address.
+macro_rules! trace_reserve_fixed {
+    ($len:literal) => {
+        concat!(
+            "mov {used}, qword ptr [{scratch}]\n",
+            "cmp {used}, {limit} - ",
+            $len,
+            "\n",
+            "ja 36f\n",
+            "add {used}, {scratch}\n",
+        )
+    };
+}
+
+/// The section `trace_push_fixed` for so many words: the length of the record in bytes, and for each word its offset in the
+/// record and its register.
+macro_rules! trace_push_fixed {
+    ($index:ident, $object:ident, $thread:ident, $len:literal; $($at:literal: $word:ident = $value:expr),+) => {
+        section!(
+            $index,
+            $object,
+            trace_buffer!(),
+            trace_owner!(),
+            trace_reserve_fixed!($len),
+            "rdtsc",
+            prepare!("mov dword ptr [{used}], eax"),
+            prepare!("mov dword ptr [{used} + 4], edx"),
+            $(prepare!(concat!("mov qword ptr [{used} + ", $at, "], {", stringify!($word), "}")),)+
+            concat!("add qword ptr [{scratch}], ", $len);
+            yields "xor eax, eax; xor edx, edx; xor {used:e}, {used:e}";
+            thread = in(reg) $thread, limit = const TRACE_BUFFER, used = out(reg) _, out("rax") _, out("rdx") _,
+            $($word = in(reg) $value,)+
+        )
+    };
+}
+
+/// Section `trace_push_fixed`: `trace_push` of up to four words, which are in registers.
+///
+/// # Safety
+/// - The conditions of [`crate::rseq::trace_push_fixed`] hold.
+#[inline(always)]
+pub(crate) unsafe fn trace_push_fixed<const N: usize>(
+    index: Index,
+    object: &Slots,
+    thread: u64,
+    words: [u64; N],
+) -> Exit {
+    match *words.as_slice() {
+        [a] => trace_push_fixed!(index, object, thread, "16"; "8": a = a),
+        [a, b] => trace_push_fixed!(index, object, thread, "24"; "8": a = a, "16": b = b),
+        [a, b, c] => {
+            trace_push_fixed!(index, object, thread, "32"; "8": a = a, "16": b = b, "24": c = c)
+        }
+        [a, b, c, d] => {
+            trace_push_fixed!(index, object, thread, "40"; "8": a = a, "16": b = b, "24": c = c, "32": d = d)
+        }
+        _ => Exit::COLD,
+    }
+}
+
 /// Section `trace_context`. The commit is one instruction, so an abort leaves both words or none. Other cpus read `used`
 /// only.
 ///

@@ -41,12 +41,16 @@ pub(crate) mod own_words {
     /// `trace/span.rs`: spans that the thread has begun, and two words of the one that it is in.
     pub(crate) const SPANS_BEGUN: usize = 20;
     pub(crate) const SPAN: usize = 22;
+    /// `trace/context.rs`: two words of the thread's context, and how many guards of spans are open.
+    pub(crate) const CONTEXT: usize = 26;
+    pub(crate) const OPEN_GUARDS: usize = 28;
 }
 
 pub(super) use imp::*;
 #[cfg(not(loom))]
 pub(crate) use imp::{
-    HAS_OWN_WORDS, increment_own_word_pair, own_word_pair, take_number_of_own_word,
+    HAS_OWN_WORDS, increment_own_word_pair, own_word_pair, read_own_word_pair,
+    take_number_of_own_word,
 };
 #[cfg(not(loom))]
 pub(crate) use imp::{load_here, opaque, thread_pointer};

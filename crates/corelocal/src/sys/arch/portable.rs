@@ -77,6 +77,11 @@ pub(crate) fn own_word_pair(_at: usize) -> Option<&'static crate::primitive::glo
     None
 }
 
+/// No thread-local words.
+pub(crate) fn read_own_word_pair<const AT: usize>() -> Option<u64> {
+    None
+}
+
 /// No symbol of libc.
 #[cfg_attr(any(loom, not(feature = "std")), allow(dead_code))] // `sys/thread_count.rs` uses it.
 pub(crate) fn libc_single_threaded() -> *const u8 {

@@ -174,6 +174,25 @@ pub(crate) fn own_word_pair(at: usize) -> Option<&'static crate::primitive::glob
     Some(unsafe { crate::primitive::global::AtomicU64::from_ptr(word) })
 }
 
+/// What such a pair holds: one load.
+#[inline(always)]
+pub(crate) fn read_own_word_pair<const AT: usize>() -> Option<u64> {
+    const { assert!(AT % 2 == 0, "an aligned word of 64 bits") };
+    let value;
+    // SAFETY: the address is that of words behind our own area, in static TLS of the calling thread, whose signal handlers
+    // may write it: neither `pure` nor `nomem`.
+    unsafe {
+        asm!(
+            "mov {value}, qword ptr fs:[{area} + {word}]",
+            value = out(reg) value,
+            area = in(reg) own_area_offset(),
+            word = const OWN_AREA_LEN + 4 * AT,
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    Some(value)
+}
+
 /// Adds 1 to such a pair. One instruction, so a signal handler that does the same is counted.
 #[inline(always)]
 pub(crate) fn increment_own_word_pair<const AT: usize>() {

@@ -34,6 +34,7 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     process::ignored_signals::begin();
+    process::signals::survive_long_files();
     let result = match cli::Cli::parse().command {
         cli::Command::Doctor(args) => doctor::run(&args),
         cli::Command::Report(args) => measure::report(&args),

@@ -30,7 +30,7 @@ pub fn write<'r>(
     to: &mut dyn Write,
 ) -> io::Result<()> {
     let mut threads: BTreeMap<u32, Arc<str>> = BTreeMap::new();
-    let mut spans = Spans::default();
+    let mut spans = Spans::new(recording);
     let (mut first, mut last) = (None, 0);
     write!(to, "{{\"traceEvents\":[")?;
     let mut out = Out { to, process: recording.process(), first: 0, comma: "" };
@@ -40,6 +40,9 @@ pub fn write<'r>(
         if threads.get(&event.thread).is_none_or(|name| *name != event.thread_name) {
             out.name_thread(event.thread, &event.thread_name)?;
             threads.insert(event.thread, Arc::clone(&event.thread_name));
+        }
+        for open in spans.settle(&event) {
+            out.end(open.site, Track::Thread(event.thread), event.thread, event.time)?;
         }
         match event.what {
             What::Event => {

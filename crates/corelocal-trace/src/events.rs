@@ -8,11 +8,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use corelocal::trace::format::{CONTEXT, CURRENT, Kind, SPAN_END};
+use corelocal::trace::format::{CONTEXT, CURRENT, Kind, LOST_NAME, OVERWRITTEN_NAME, SPAN_END};
 use serde::Serialize;
 
 use crate::file::{Recording, word};
-use crate::{Problem, Site, Value};
+use crate::{Overwritten, Problem, Site, Value};
 
 /// An event, or the begin or end of a span.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +31,8 @@ pub struct Event<'r> {
     pub span: u64,
     /// The parent of a span that begins. 0: none.
     pub parent: u64,
+    /// The span that the thread was in before; 0: none. Differs from the parent if another one was named.
+    pub within: u64,
     /// The event's name.
     pub name: &'r str,
     /// Its site.
@@ -71,6 +73,12 @@ pub struct Events<'r> {
     next: BinaryHeap<Reverse<(u64, usize)>>,
     problems: Vec<Problem>,
     unnamed: Arc<str>,
+    /// What was overwritten, until it is told.
+    before: Option<Event<'r>>,
+    /// Lost events that no event so far has told.
+    untold: u64,
+    /// The time of the last event.
+    last: u64,
 }
 
 /// How far a buffer was read.
@@ -91,12 +99,20 @@ impl<'r> Events<'r> {
             .iter()
             .enumerate()
             .map(|(number, buffer)| Reverse((recording.clock().time(buffer.begin), number)));
+        let unnamed: Arc<str> = "".into();
+        let overwritten =
+            recording.overwritten().and_then(|Overwritten { buffers, bytes, until }| {
+                made(recording, OVERWRITTEN_NAME, &unnamed, until, [buffers, bytes])
+            });
         Events {
             recording,
             buffers: buffers.iter().map(|_| None).collect(),
             next: begins.collect(),
             problems: Vec::new(),
-            unnamed: "".into(),
+            before: overwritten,
+            untold: recording.lost(),
+            last: 0,
+            unnamed,
         }
     }
 
@@ -177,7 +193,22 @@ impl<'r> Iterator for Events<'r> {
 
     fn next(&mut self) -> Option<Event<'r>> {
         loop {
-            let Reverse((time, number)) = self.next.pop()?;
+            let Some(Reverse((time, number))) = self.next.pop() else {
+                // At the end of the recording.
+                let untold = std::mem::take(&mut self.untold);
+                return self.before.take().or_else(|| {
+                    let values = (untold > 0).then_some([untold, 0])?;
+                    made(self.recording, LOST_NAME, &self.unnamed, self.last, values)
+                });
+            };
+            let realtime = self.recording.realtime();
+            if let Some(event) =
+                self.before.take_if(|before| before.time <= time.wrapping_add(realtime))
+            {
+                self.next.push(Reverse((time, number)));
+                self.last = event.time;
+                return Some(event);
+            }
             let Some(reader) = &mut self.buffers[number] else {
                 // It was begun now. (1)
                 self.load(number);
@@ -212,6 +243,7 @@ impl<'r> Iterator for Events<'r> {
                 what,
                 span,
                 parent,
+                within: reader.span,
                 name: &site.name,
                 site,
                 site_number,
@@ -219,10 +251,43 @@ impl<'r> Iterator for Events<'r> {
             };
             reader.span = now;
             reader.at += len;
+            if let (LOST_NAME, Some((_, Value::Unsigned(told)))) =
+                (event.name, event.fields.first())
+            {
+                self.untold = self.untold.saturating_sub(*told);
+            }
+            self.last = event.time;
             self.seek(number);
             return Some(event);
         }
     }
+}
+
+/// An event that no record tells: of a site with two numbers as fields. `None` if the recording has no such site.
+fn made<'r>(
+    recording: &'r Recording,
+    name: &str,
+    thread_name: &Arc<str>,
+    time: u64,
+    values: [u64; 2],
+) -> Option<Event<'r>> {
+    let (site, site_number) =
+        recording.numbered_sites().find(|(site, _)| site.name == name && site.fields.len() == 2)?;
+    let names = site.fields.iter().map(|(name, _)| name.as_str());
+    Some(Event {
+        time,
+        thread: 0,
+        cpu: 0,
+        thread_name: Arc::clone(thread_name),
+        what: What::Event,
+        span: 0,
+        parent: 0,
+        within: 0,
+        name: &site.name,
+        site,
+        site_number,
+        fields: names.zip(values.map(Value::Unsigned)).collect(),
+    })
 }
 
 /// The fields of a record, as many as it has room for.

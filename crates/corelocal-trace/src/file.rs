@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use corelocal::trace::format::{
-    BUFFER_HEADER_LEN, BUFFER_LEN, FieldType, HEADER_LEN, Kind, MAGIC, MOST_SITES, SITE_IS_ON,
-    SITE_KIND, SITE_LEN, SITE_LOST, SITE_TEXT, SITE_TEXT_LEN, STREAM, buffer, header,
+    BUFFER_HEADER_LEN, BUFFER_LEN, FieldType, HEADER_LEN, Kind, MAGIC, MOST_SITES, OPEN_END,
+    SITE_IS_ON, SITE_KIND, SITE_LEN, SITE_LOST, SITE_TEXT, SITE_TEXT_LEN, STREAM, buffer, header,
 };
 use serde::Serialize;
 
@@ -45,6 +45,17 @@ pub(crate) struct Buffer {
     pub(crate) len: usize,
     /// Ticks when the buffer was begun.
     pub(crate) begin: u64,
+}
+
+/// What a flight recorder has overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overwritten {
+    /// Buffers that were begun again.
+    pub buffers: u64,
+    /// The bytes of records that they had.
+    pub bytes: u64,
+    /// Nanoseconds since 1970: events after this time are kept.
+    pub until: u64,
 }
 
 /// A place in the program that records an event or a span.
@@ -186,9 +197,70 @@ impl Recording {
         self.word(header::SPAN_KEY)
     }
 
-    /// Events that were lost as all buffers were in use.
+    /// Events that are not in the recording: all buffers were in use, or the file could not be written.
     pub fn lost(&self) -> u64 {
-        self.word(header::LOST)
+        self.word(header::LOST).saturating_add(self.unwritten())
+    }
+
+    /// Of the [lost](Recording::lost) events, those that were in memory when the file could not be written last.
+    pub fn unwritten(&self) -> u64 {
+        self.word(header::UNWRITTEN)
+    }
+
+    /// What a flight recorder has overwritten. `None` if nothing was.
+    pub fn overwritten(&self) -> Option<Overwritten> {
+        let until = self.word(header::OVERWRITTEN_UNTIL);
+        let [buffers, bytes] =
+            [header::OVERWRITTEN, header::OVERWRITTEN_BYTES].map(|at| self.word(at));
+        let until = until.wrapping_add(self.realtime());
+        (buffers > 0).then_some(Overwritten { buffers, bytes, until })
+    }
+
+    /// Call sites of the process that are not recorded, since it has too many.
+    pub fn sites_left_out(&self) -> u64 {
+        self.word(header::SITES_LEFT_OUT)
+    }
+
+    /// Whether the file of a recording to disk was not completed: the process goes on, or it has ended without a flush, by a
+    /// signal or `_exit`. Up to a flush interval of its last events is missing then.
+    pub fn is_open_ended(&self) -> bool {
+        self.word(header::PACKED) == STREAM && self.word(header::ENDING) == OPEN_END
+    }
+
+    /// Lines for people: what the recording lacks.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let (lost, unwritten) = (self.word(header::LOST), self.unwritten());
+        if lost > 0 {
+            remarks.push(format!(
+                "{lost} events were lost: all buffers were in use; start with more bytes"
+            ));
+        }
+        if unwritten > 0 {
+            remarks.push(format!(
+                "{unwritten} events were lost: the file could not be written when the process ended"
+            ));
+        }
+        if let Some(Overwritten { bytes, until, .. }) = self.overwritten() {
+            let until = time_in_utc(until);
+            remarks.push(format!(
+                "older events were overwritten: {bytes} bytes of records, up to {until}; start with more bytes to keep more"
+            ));
+        }
+        if self.is_open_ended() {
+            remarks.push(
+                "the file was not completed: the process goes on, or it ended without a flush (a signal, _exit, exec), and its \
+                 last events are missing"
+                    .to_owned(),
+            );
+        }
+        let left_out = self.sites_left_out();
+        if left_out > 0 {
+            remarks.push(format!(
+                "{left_out} call sites are not recorded: a process has up to {MOST_SITES} others"
+            ));
+        }
+        remarks
     }
 
     /// How often buffers were begun.
@@ -223,6 +295,8 @@ impl Recording {
         set(header::BUFFERS_AT, (HEADER_LEN + self.sites.len() * SITE_LEN) as u64);
         set(header::SITES, self.sites.len() as u64);
         set(header::PACKED, STREAM);
+        // The buffers follow as they are found.
+        set(header::LEN, 0);
         to.write_all(&header)?;
         let mut described = vec![0; self.sites.len() * SITE_LEN];
         self.bytes.read(HEADER_LEN as u64, &mut described)?;
@@ -234,6 +308,7 @@ impl Recording {
             let len = whole(&records);
             let used = (BUFFER_HEADER_LEN + len) as u64;
             head[buffer::USED..buffer::USED + 8].copy_from_slice(&used.to_le_bytes());
+            head[buffer::ROOM..buffer::ROOM + 8].fill(0);
             to.write_all(&head)?;
             to.write_all(&records[..len])?;
         }
@@ -316,6 +391,7 @@ impl Recording {
             let mut head = [0; BUFFER_HEADER_LEN];
             let len = self.bytes.read(at, &mut head).map_err(OpenError::Io)?;
             if len == 0 && packed == STREAM {
+                // Behind the last buffer, or in the room that it has left.
                 break;
             }
             if len < head.len() {
@@ -348,10 +424,35 @@ impl Recording {
             } else if !is_empty {
                 self.problem(at, "a buffer with a wrong length");
             }
-            at = at.saturating_add(if packed != 0 { used } else { BUFFER_LEN as u64 });
+            let room = match packed {
+                0 => BUFFER_LEN as u64,
+                // A buffer that was not full when it was written first.
+                _ if word(&head, buffer::ROOM) == BUFFER_LEN as u64 => BUFFER_LEN as u64,
+                _ => used,
+            };
+            at = at.saturating_add(room);
+        }
+        let len = self.word(header::LEN);
+        let has_end = packed == STREAM && len > 0;
+        if has_end && self.bytes.read(len - 1, &mut [0]).map_err(OpenError::Io)? == 0 {
+            self.problem(len, "the file was longer when it was written: its end is missing");
         }
         Ok(readings)
     }
+}
+
+/// A time since 1970 for people.
+fn time_in_utc(nanos: u64) -> String {
+    let (seconds, nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = crate::date(days);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
+        of_day / 3600,
+        of_day / 60 % 60,
+        of_day % 60,
+        nanos / 1_000_000
+    )
 }
 
 /// How many bytes the whole records at the beginning have.

@@ -39,7 +39,7 @@ use std::{fmt, io};
 
 pub use corelocal::trace::format::Kind;
 pub use events::{Event, Events, What};
-pub use file::{Recording, Site};
+pub use file::{Overwritten, Recording, Site};
 pub use identities::{Identities, Identity};
 pub use value::{Value, hex};
 
@@ -103,5 +103,31 @@ pub struct Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "at byte {}: {}", self.at, self.what)
+    }
+}
+
+/// Year, month and day of a day since 1970 (Howard Hinnant, "chrono-compatible low-level date algorithms").
+pub(crate) fn date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year_of_era + 400 * era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::date;
+
+    #[test]
+    fn dates() {
+        assert_eq!(date(0), (1970, 1, 1));
+        assert_eq!(date(19_782), (2024, 2, 29));
+        assert_eq!(date(20_783), (2026, 11, 26));
     }
 }

@@ -177,7 +177,7 @@ pub fn write<'r>(
     next_file: &mut dyn FnMut() -> io::Result<Box<dyn Write>>,
     most_bytes: u64,
 ) -> io::Result<()> {
-    let mut spans = Spans::default();
+    let mut spans = Spans::new(recording);
     let mut names: HashMap<u32, Arc<str>> = HashMap::new();
     let mut file = File::new(recording, next_file()?)?;
     let mut last = recording.time_of_start();
@@ -192,6 +192,9 @@ pub fn write<'r>(
         }
         if names.get(&event.thread) != Some(&event.thread_name) {
             names.insert(event.thread, Arc::clone(&event.thread_name));
+        }
+        for _ in spans.settle(&event) {
+            file.end(Track::Thread(event.thread), event.time)?;
         }
         match event.what {
             What::Event => {

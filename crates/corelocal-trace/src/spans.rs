@@ -5,13 +5,14 @@
 //!
 //! # Invariants
 //! 1. Of each track as many ends are written as begins, and the inner span ends first.
+//!    A span whose end is missing ends at the next event of its thread that is not in it.
 //! 2. The memory in use is that of the open spans.
 
 use std::collections::HashMap;
 
 use corelocal::trace::format::Kind;
 
-use crate::{Event, Site};
+use crate::{Event, Recording, Site};
 
 /// Where a span is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,11 +35,37 @@ pub(crate) struct Open<'r> {
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Spans<'r> {
+    /// Ends may be missing.
+    is_lossy: bool,
     threads: HashMap<u32, Vec<Open<'r>>>,
     tasks: HashMap<u64, Open<'r>>,
 }
 
 impl<'r> Spans<'r> {
+    /// Of a recording's events, which must be given in their order.
+    pub(crate) fn new(recording: &Recording) -> Spans<'r> {
+        Spans { is_lossy: recording.lost() > 0, ..Spans::default() }
+    }
+
+    /// Notes in which span the thread of an event was before it. Returns the spans of the thread that have ended by then, the
+    /// inner ones first: their ends are missing.
+    pub(crate) fn settle(&mut self, event: &Event<'r>) -> Vec<Open<'r>> {
+        let open = self.threads.get_mut(&event.thread).filter(|_| self.is_lossy);
+        let Some(open) = open else { return Vec::new() };
+        let is_open = |id: u64| open.iter().rposition(|open| open.id == id);
+        let inner = match event.within {
+            0 => 0,
+            // A task, or a span whose begin is missing, says nothing of the others.
+            within => is_open(within).map_or(open.len(), |at| at + 1),
+        };
+        let mut ended = open.split_off(inner);
+        ended.reverse();
+        if open.is_empty() {
+            self.threads.remove(&event.thread);
+        }
+        ended
+    }
+
     /// Notes the begin of a span.
     pub(crate) fn begin(&mut self, event: &Event<'r>) -> Track {
         let Event { span, time, site, thread, .. } = *event;

@@ -62,6 +62,29 @@ fn dump() -> Recording {
     Recording::parse(bytes).expect("a recording")
 }
 
+/// Files may have so many bytes from now on.
+fn limit_files(bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: a limit.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+}
+
+/// Where no file may have the bytes of a recording, that is an error, and no signal.
+#[test]
+fn a_limit_of_files() {
+    if child_of("a_limit_of_files").is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        return run_well("a_limit_of_files", folder.path(), &[]);
+    }
+    limit_files(1 << 20);
+    let wrong = trace::start(Options::flight_recorder());
+    assert_eq!(wrong, Err(StartError::NoMemory(corelocal::sys::Errno(libc::EFBIG))));
+    assert!(wrong.unwrap_err().to_string().contains("ulimit -f"));
+    limit_files(1 << 20);
+    let path = std::env::temp_dir().join(format!("corelocal-limit-{}", std::process::id()));
+    assert!(trace::start(Options::flight_recorder().file(&c_path(&path, ""))).is_err());
+}
+
 fn until(is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -377,9 +400,7 @@ fn to_a_full_disk() {
         trace::start(Options::to_disk(&c_path(&folder, "full.trace")).max_bytes(1 << 20))
             .expect("a recording");
         // The file may have no more bytes than the header and some buffers. The thread gets no signal.
-        let limit = libc::rlimit { rlim_cur: 2 << 20, rlim_max: 2 << 20 };
-        // SAFETY: a limit.
-        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
+        limit_files(2 << 20);
         let mut events = 0_u64;
         let mut record = |count: u64| {
             (0..count).for_each(|_| {
@@ -411,6 +432,186 @@ fn to_a_full_disk() {
         ref other => panic!("{other:?}"),
     };
     assert!(events.windows(2).all(|pair| number(&pair[0]) < number(&pair[1])));
+}
+
+/// A disk that is full at the start, and one that becomes full: each record in the file is of a site that the file
+/// describes, and its header has the losses.
+#[test]
+fn a_full_disk_leaves_a_file_that_explains_itself() {
+    const EVENTS: u64 = 400_000;
+    if let Some(folder) = child_of("a_full_disk_leaves_a_file_that_explains_itself") {
+        trace::start(Options::to_disk(&c_path(&folder, "full.trace")).max_bytes(1 << 20))
+            .expect("a recording");
+        let kib = std::env::var("CORELOCAL_TEST_LIMIT").expect("a limit");
+        let bytes = kib.parse::<u64>().expect("a number") << 10;
+        trace::flush().expect("a file");
+        limit_files(bytes);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..EVENTS / 4).for_each(|nth| event!(test::number, nth = nth)));
+            }
+        });
+        return;
+    }
+    for kib in ["1030", "1100", "2000", "20000"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let test = "a_full_disk_leaves_a_file_that_explains_itself";
+        run_well(test, folder.path(), &[("CORELOCAL_TEST_LIMIT", kib)]);
+        let recording = open(folder.path(), "full.trace");
+        let mut all = recording.events();
+        let count = all.by_ref().filter(|event| event.name == "test::number").count() as u64;
+        assert_eq!(all.problems(), []);
+        assert_eq!(count + recording.lost(), EVENTS, "{kib} KiB: {count} and {}", recording.lost());
+        let told: u64 = recording
+            .events()
+            .filter(|event| event.name == "corelocal::lost")
+            .map(|event| match event.fields[0].1 {
+                corelocal_trace::Value::Unsigned(lost) => lost,
+                ref other => panic!("{other:?}"),
+            })
+            .sum();
+        assert_eq!(told, recording.lost(), "{kib} KiB");
+    }
+}
+
+/// How processes end: what the file has, and what it says.
+#[test]
+fn ends_of_processes() {
+    const EVENTS: u64 = 10_000;
+    if let Some(folder) = child_of("ends_of_processes") {
+        trace::start(Options::to_disk(&c_path(&folder, "end.trace"))).expect("a recording");
+        (0..EVENTS).for_each(|nth| event!(test::number, nth = nth));
+        let how = std::env::var("CORELOCAL_TEST_END").expect("an end");
+        // SAFETY: calls that end this process, or a fork whose child ends at once.
+        unsafe {
+            match &*how {
+                "exit" => std::process::exit(0),
+                "term" => {
+                    libc::raise(libc::SIGTERM);
+                    loop {
+                        libc::pause();
+                    }
+                }
+                "daemon" => {
+                    libc::daemon(1, 1);
+                    libc::_exit(0)
+                }
+                "flush" => {
+                    trace::flush().expect("a file");
+                    libc::_exit(0)
+                }
+                "second" => {
+                    thread::sleep(Duration::from_millis(2500));
+                    libc::_exit(0)
+                }
+                _ => libc::_exit(0),
+            }
+        }
+    }
+    for (how, is_whole, is_open) in [
+        ("exit", true, false),
+        ("term", true, false),
+        ("daemon", true, true),
+        ("flush", true, true),
+        ("second", true, true),
+        ("_exit", false, true),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let output = run("ends_of_processes", folder.path(), &[("CORELOCAL_TEST_END", how)]);
+        let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
+        assert_eq!(signal, (how == "term").then_some(libc::SIGTERM), "{how}");
+        let recording = open(folder.path(), "end.trace");
+        let count = events(&recording).len() as u64;
+        assert!(count == EVENTS || !is_whole, "{how}: {count}");
+        assert_eq!(recording.is_open_ended(), is_open, "{how}");
+        assert_eq!(recording.remarks().len(), usize::from(is_open), "{how}");
+    }
+}
+
+/// A file of a recording is kept, and another one is not touched.
+#[test]
+fn files_that_are_there() {
+    if let Some(folder) = child_of("files_that_are_there") {
+        let wrong = trace::start(Options::to_disk(&c_path(&folder, "notes.txt")));
+        assert!(matches!(wrong, Err(StartError::NoFile(_))), "{wrong:?}");
+        trace::start(Options::to_disk(&c_path(&folder, "x.trace"))).expect("a recording");
+        event!(test::number, nth = 1_u64);
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("notes.txt"), "notes").expect("a file");
+    for round in 0..2 {
+        run_well("files_that_are_there", folder.path(), &[]);
+        assert_eq!(events(&open(folder.path(), "x.trace")).len(), 1);
+        assert_eq!(folder.path().join("x.trace.old").exists(), round == 1);
+    }
+    assert_eq!(std::fs::read(folder.path().join("notes.txt")).expect("a file"), b"notes");
+}
+
+/// A recording cut off anywhere is said to be damaged.
+#[test]
+fn cut_files() {
+    if let Some(folder) = child_of("cut_files") {
+        trace::start(Options::to_disk(&c_path(&folder, "cut.trace"))).expect("a recording");
+        (0..10_000_u64).for_each(|nth| event!(test::number, nth = nth));
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    run_well("cut_files", folder.path(), &[]);
+    let bytes = std::fs::read(folder.path().join("cut.trace")).expect("a file");
+    for nth in 0..200 {
+        let len = bytes.len() * nth / 200;
+        let Ok(recording) = Recording::parse(bytes[..len].to_vec()) else { continue };
+        assert!(!recording.problems().is_empty(), "{len} of {} bytes", bytes.len());
+    }
+    assert_eq!(Recording::parse(bytes).expect("a recording").problems(), []);
+}
+
+/// Sites beyond the limit are counted, and said.
+#[test]
+fn too_many_sites() {
+    if child_of("too_many_sites").is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        return run_well("too_many_sites", folder.path(), &[]);
+    }
+    trace::start(Options::flight_recorder().max_bytes(1 << 20)).expect("a recording");
+    let before = open_sites();
+    for nth in 0..4200 {
+        let name = format!("test::site{nth}").leak();
+        let site = Box::leak(Box::new(trace::Site::new(trace::format::Kind::Event, name)));
+        site.register(&[]);
+    }
+    let left_out = (before + 4200 - trace::format::MOST_SITES) as u64;
+    assert_eq!(trace::status().expect("a recording").sites_left_out, left_out);
+    let said = dump().remarks().concat();
+    assert!(said.contains(&format!("{left_out} call sites are not recorded")), "{said}");
+    // A site from before still records.
+    assert!(trace::smoke_test().is_err(), "it has no number");
+}
+
+fn open_sites() -> usize {
+    dump().sites().count()
+}
+
+/// A flight recorder says what it has overwritten.
+#[test]
+fn overwritten_events_are_told() {
+    if child_of("overwritten_events_are_told").is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        return run_well("overwritten_events_are_told", folder.path(), &[]);
+    }
+    trace::start(Options::flight_recorder().max_bytes(1)).expect("a recording");
+    event!(test::number, nth = 0_u64);
+    assert_eq!((dump().overwritten(), dump().remarks().len()), (None, 0));
+    (0..100_000_u64).for_each(|nth| event!(test::number, nth = nth));
+    let recording = dump();
+    let overwritten = recording.overwritten().expect("most events");
+    assert!(overwritten.bytes > 1_000_000, "{overwritten:?}");
+    let all: Vec<Event<'_>> = recording.events().collect();
+    assert_eq!(all[0].name, "corelocal::overwritten");
+    assert!(all[1].time >= overwritten.until && all.len() > 1000);
+    assert!(recording.remarks()[0].contains("older events were overwritten"));
+    assert_eq!(trace::status().expect("a recording").overwritten_bytes, overwritten.bytes);
 }
 
 /// A program that closes all of its descriptors harms neither the recording nor its own files.

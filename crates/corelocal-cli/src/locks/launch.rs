@@ -11,19 +11,15 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
-use std::thread;
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
 use super::attach;
-use crate::output::path_line;
-use crate::process::ending::{Ending, code};
+use crate::process::ending::code;
 use crate::process::folder::Folder;
-use crate::process::{ignored_signals, signals};
-
-const TURN: Duration = Duration::from_millis(20);
+use crate::process::launch;
 
 /// Runs the program, for so long at most, and reads what its processes left. They leave it in the folder that this
 /// variable of their environment names. `read` gets the file of a process, and what /proc said last of the files that
@@ -41,46 +37,23 @@ pub fn look<T>(
     if is_quiet {
         command.stdout(Stdio::from(std::io::stderr()));
     }
-    ignored_signals::give_to(&mut command);
     let began = Instant::now();
-    let child = command.spawn().with_context(|| {
-        let program = path_line(Path::new(program));
-        format!("cannot run {program}; name a program, with its path if it is not in PATH, or the number of a process")
-    })?;
-    let (status, maps) = wait(child, time.map(|time| began + time), &folder)?;
-    let lasted = began.elapsed();
-    let read = |path: &PathBuf| read(path, maps.get(path).cloned());
-    let processes = folder.profiles().iter().filter_map(read).collect();
-    Ok(((processes, lasted.as_secs_f64()), code(status)))
-}
-
-/// Until it ends; it is asked to at `end`. What files its processes had, as far as that was seen.
-fn wait(
-    mut child: Child,
-    end: Option<Instant>,
-    folder: &Folder,
-) -> anyhow::Result<(ExitStatus, BTreeMap<PathBuf, String>)> {
+    let mut child = launch::start(&mut command, ", or the number of a process")?;
+    // What files its processes had, as far as that was seen.
     let mut maps = BTreeMap::new();
-    let mut ending: Option<Ending> = None;
-    loop {
-        if let Some(status) = child.try_wait().context("cannot wait for the program")? {
-            return Ok((status, maps));
-        }
+    let end = time.map(|time| began + time);
+    let status = launch::wait(&mut child, end, &mut || {
         for path in folder.profiles() {
             // Files that were loaded later than its first wait.
             if let Some(now) = maps_of_writer(&path) {
                 maps.insert(path, now);
             }
         }
-        let is_over = end.is_some_and(|end| Instant::now() >= end);
-        match &mut ending {
-            Some(ending) => ending.insist(&child),
-            None if is_over => ending = Some(Ending::ask(&child, true)),
-            None if signals::came_for_us() => ending = Some(Ending::ask(&child, false)),
-            None => {}
-        }
-        thread::sleep(TURN);
-    }
+    })?;
+    let lasted = began.elapsed();
+    let read = |path: &PathBuf| read(path, maps.get(path).cloned());
+    let processes = folder.profiles().iter().filter_map(read).collect();
+    Ok(((processes, lasted.as_secs_f64()), code(status)))
 }
 
 /// The process that left a profile: its number is in the file's name.

@@ -10,7 +10,7 @@ use crate::output::complain;
 /// How long a program has to end that was asked to, before it is killed or the user is told.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How a program is asked to end: by SIGTERM, once. A program that does not end in time is killed if `--for` ends it. If
+/// How a program is asked to end: by the signal that was sent to this process, else by SIGTERM; once. A program that does not end in time is killed if `--for` ends it. If
 /// another process has sent SIGTERM to this one, that process decides how long the program may take. A program of another
 /// user, as sudo starts one, gets no signals of ours: it is waited for, and the user is told.
 pub(crate) struct Ending {
@@ -22,7 +22,9 @@ pub(crate) struct Ending {
 impl Ending {
     pub(crate) fn ask(child: &Child, is_ours: bool) -> Ending {
         let mut ending = Ending { asked: Instant::now(), is_ours, is_told: false };
-        ending.send(child, libc::SIGTERM);
+        // One that was sent to us is passed on.
+        let passed = super::signals::last().filter(|_| !is_ours);
+        ending.send(child, passed.unwrap_or(libc::SIGTERM));
         ending
     }
 
@@ -46,7 +48,7 @@ impl Ending {
         } else {
             let (seconds, process) = (PATIENCE.as_secs(), child.id());
             complain(format_args!(
-                "the program has not ended within {seconds} s after SIGTERM; waiting for it. To end it at once: \
+                "the program has not ended within {seconds} s after its signal; waiting for it. To end it at once: \
                  kill -KILL {process}"
             ));
             self.is_told = true;

@@ -1,14 +1,16 @@
 //! Handling of Ctrl-C and SIGTERM: they set a flag, so that the current work can be completed.
 //!
 //! Invariants:
-//! 1. The handler adds a bit to one word and one to another, and does nothing else.
+//! 1. The handler changes three words, and does nothing else.
 //! 2. A signal that was ignored at the start stays ignored, also for a program that is run: nohup(1) and shells
 //!    without job control rely on that.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
 static CAME: AtomicU32 = AtomicU32::new(0);
+/// The last one.
+static LAST: AtomicI32 = AtomicI32::new(0);
 /// How many came.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 /// The terminal sent one, to all processes that it runs in the foreground.
@@ -18,6 +20,16 @@ const FOR_US: u32 = 2;
 
 /// What ends us otherwise.
 const NOTED: [libc::c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+
+/// From now on a write past the limit of a file's size (`ulimit -f`) is an error, and no longer ends this process. Programs
+/// that it runs begin without this: a handler does not outlive execve(2).
+pub fn survive_long_files() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    if !is_ignored(libc::SIGXFSZ) {
+        // SAFETY: the handler does nothing.
+        unsafe { libc::signal(libc::SIGXFSZ, nothing as extern "C" fn(libc::c_int) as usize) };
+    }
+}
 
 /// From now on SIGINT, SIGQUIT, SIGTERM and SIGHUP are noted and no longer end the process (2).
 pub fn note() {
@@ -53,7 +65,13 @@ extern "C" fn noted(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut lib
     let by_key = [libc::SIGINT, libc::SIGQUIT].contains(&signal) && !by_process;
     // Relaxed, with the loads: the bits are all there is.
     CAME.fetch_or(if by_key { BY_TERMINAL } else { FOR_US }, Ordering::Relaxed);
+    LAST.store(signal, Ordering::Relaxed);
     COUNT.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The last signal that came.
+pub fn last() -> Option<libc::c_int> {
+    Some(LAST.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
 }
 
 /// Whether this process ignores a signal.

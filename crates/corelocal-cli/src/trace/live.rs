@@ -88,6 +88,8 @@ struct Status {
     bytes: u64,
     events: u64,
     lost: u64,
+    overwritten_bytes: u64,
+    sites_left_out: u64,
     disk_error: Option<String>,
 }
 
@@ -105,6 +107,8 @@ pub fn status(args: &LiveArgs) -> anyhow::Result<ExitCode> {
         bytes: recording.room(),
         events: recording.events().count() as u64,
         lost: recording.lost(),
+        overwritten_bytes: recording.overwritten().map_or(0, |overwritten| overwritten.bytes),
+        sites_left_out: recording.sites_left_out(),
         disk_error: error.map(|error| error.to_string()),
     };
     if args.json {
@@ -128,6 +132,9 @@ pub fn status(args: &LiveArgs) -> anyhow::Result<ExitCode> {
         status.buffers_begun,
         status.bytes >> 20,
     );
+    for line in recording.remarks() {
+        text += &format!("{line}\n");
+    }
     if let Some(error) = status.disk_error {
         text += &format!("the file of the recording cannot be written: {error}\n");
     }

@@ -109,11 +109,8 @@ impl Filter<'_> {
 /// Says on standard error what was lost, and what of the file was left out.
 fn tell_problems(path: &Path, recording: &Recording, events: &Events<'_>) -> ExitCode {
     let name = output::path_line(path);
-    if recording.lost() > 0 {
-        remark(format_args!(
-            "{} events were lost: all buffers were in use; start with more bytes\n",
-            recording.lost()
-        ));
+    for line in recording.remarks() {
+        remark(format_args!("{line}\n"));
     }
     let problems: Vec<_> = recording.problems().iter().chain(events.problems()).collect();
     for problem in problems.iter().take(TOLD) {

@@ -6,34 +6,32 @@
 //! Invariants:
 //! - The folder is gone at the end, whatever happened.
 //! - The program has our standard input, output and error.
-//! - What was recorded stays, also after Ctrl-C.
+//! - What was recorded stays, also after Ctrl-C: then the rest is copied, and the summary is printed.
+//! - A recording that is there stays until there is a new one, and is renamed then. Another file stays.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode};
-use std::thread;
-use std::time::Duration;
+use std::process::{Command, ExitCode};
 
 use anyhow::Context as _;
-use corelocal::trace::Drain;
+use corelocal::trace::format::{LOST_NAME, OVERWRITTEN_NAME};
+use corelocal::trace::{Drain, replaceable, set_recording_aside};
 use corelocal_trace::Recording;
 
 use crate::cli::RecordArgs;
 use crate::output::{self, complain, path_line, remark};
-use crate::process::ending::{Ending, code};
+use crate::process::ending::code;
 use crate::process::folder::Folder;
-use crate::process::{ignored_signals, signals};
-
-/// How long it sleeps between looks for full buffers.
-const TURN: Duration = Duration::from_millis(20);
+use crate::process::{launch, signals};
 
 /// A process that records.
 struct Process {
     drain: Drain,
-    /// Where its events go.
+    /// Where its events go until the end, and then.
+    draft: PathBuf,
     to: PathBuf,
     has_failed: bool,
 }
@@ -44,22 +42,33 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let (program, arguments) = args.program.split_first().context("no program was given")?;
     let mut command = Command::new(program);
     command.args(arguments).env("CORELOCAL_TRACE", wish(args, &folder)?);
-    ignored_signals::give_to(&mut command);
     let output = args.output.clone().unwrap_or_else(|| "corelocal.trace".into());
-    // What cannot be written is said before the program runs.
-    File::create(&output).with_context(|| format!("cannot write {}", path_line(&output)))?;
-    let child = command.spawn().inspect_err(|_| {
-        // It is empty.
-        let _ = std::fs::remove_file(&output);
-    });
-    let child = child.with_context(|| {
-        let program = path_line(Path::new(program));
-        format!("cannot run {program}; name a program, with its path if it is not in PATH")
-    })?;
+    // What cannot be written is said before the program runs, and what is there stays until it has ended.
+    let try_out = || {
+        replaceable(&output)?;
+        let draft = draft_of(&output);
+        File::create(&draft)?;
+        std::fs::remove_file(&draft)
+    };
+    try_out().with_context(|| format!("cannot write {}", path_line(&output)))?;
+    signals::note();
+    let mut child = launch::start(&mut command, "")?;
     let mut recorder = Recorder { folder, output, known: HashSet::new(), processes: Vec::new() };
-    let status = recorder.wait(child)?;
-    recorder.finish();
-    Ok(code(status))
+    let status = launch::wait(&mut child, None, &mut || recorder.look(false))?;
+    recorder.look(true);
+    let is_whole = recorder.finish();
+    signals::note_no_more();
+    Ok(match status.success() && !is_whole {
+        true => ExitCode::FAILURE,
+        false => code(status),
+    })
+}
+
+/// The name of a file while it is written.
+fn draft_of(to: &Path) -> PathBuf {
+    let mut name = to.to_owned().into_os_string();
+    name.push(format!(".{}.part", std::process::id()));
+    name.into()
 }
 
 /// The value of the variable.
@@ -90,23 +99,6 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn wait(&mut self, mut child: Child) -> anyhow::Result<std::process::ExitStatus> {
-        let mut ending: Option<Ending> = None;
-        loop {
-            let status = child.try_wait().context("cannot wait for the program")?;
-            self.look(status.is_some());
-            if let Some(status) = status {
-                return Ok(status);
-            }
-            match &mut ending {
-                Some(ending) => ending.insist(&child),
-                None if signals::came_for_us() => ending = Some(Ending::ask(&child, false)),
-                None => {}
-            }
-            thread::sleep(TURN);
-        }
-    }
-
     /// Copies what is full; at the end, all.
     fn look(&mut self, is_end: bool) {
         for path in self.folder.profiles() {
@@ -116,7 +108,8 @@ impl Recorder {
             }
         }
         for process in &mut self.processes {
-            match process.drain.copy(is_end) {
+            let copied = if is_end { process.drain.finish() } else { process.drain.copy(false) };
+            match copied {
                 Ok(_) => process.has_failed = false,
                 Err(error) if !process.has_failed || is_end => {
                     complain(format_args!("cannot write {}: {error}", path_line(&process.to)));
@@ -150,35 +143,50 @@ impl Recorder {
                 name.into()
             }
         };
-        let file = File::create(&to).with_context(|| format!("cannot write {}", path_line(&to)))?;
-        let drain = Drain::new(Box::new(memory), file)?;
-        self.processes.push(Process { drain, to, has_failed: false });
+        let draft = draft_of(&to);
+        let cannot = || format!("cannot write {}", path_line(&draft));
+        let file = File::create(&draft).with_context(cannot)?;
+        let drain = Drain::new(Box::new(memory), file).with_context(cannot)?;
+        self.processes.push(Process { drain, draft, to, has_failed: false });
         Ok(())
     }
 
-    /// Says what was recorded.
-    fn finish(&self) {
+    /// Gives the files their names, and says what was recorded. False: a part of it could not be written.
+    fn finish(&self) -> bool {
         if self.processes.is_empty() {
-            // It was made to see whether it can be written.
-            let _ = std::fs::remove_file(&self.output);
             remark(
                 "nothing was recorded: the program has no events of corelocal::trace, or no memory for them (see its \
                  standard error)\n",
             );
         }
-        for Process { to, .. } in &self.processes {
-            let name = path_line(to);
-            match Recording::open(to) {
+        let mut is_whole = true;
+        for process in &self.processes {
+            let name = path_line(&process.to);
+            let moved = set_recording_aside(&process.to)
+                .and_then(|()| std::fs::rename(&process.draft, &process.to));
+            if let Err(error) = moved {
+                is_whole = false;
+                let draft = path_line(&process.draft);
+                complain(format_args!("cannot write {name}: {error}; the recording is in {draft}"));
+                continue;
+            }
+            match Recording::open(&process.to) {
                 Ok(recording) => {
-                    let events = recording.events().count();
+                    is_whole &= recording.unwritten() == 0 && recording.problems().is_empty();
+                    let is_own = |name: &str| [LOST_NAME, OVERWRITTEN_NAME].contains(&name);
+                    let events = recording.events().filter(|event| !is_own(event.name)).count();
                     let lost = recording.lost();
                     let process = recording.process();
                     remark(format_args!(
                         "process {process}: {events} events in {name}, {lost} lost\n"
                     ));
                 }
-                Err(error) => complain(format_args!("cannot read {name}: {error}")),
+                Err(error) => {
+                    is_whole = false;
+                    complain(format_args!("cannot read {name}: {error}"));
+                }
             }
         }
+        is_whole
     }
 }

@@ -314,6 +314,94 @@ fn programs_are_recorded_to_disk() {
     assert_eq!(wrong.code, Some(1), "{}", wrong.whole());
 }
 
+/// What is at the place of the output stays unless it is a recording, and that until there is a new one.
+#[test]
+fn records_keep_what_is_there() {
+    let program = std::env::current_exe().expect("this program");
+    let program = program.to_str().expect("UTF-8");
+    let record = |folder: &std::path::Path, program: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_corelocal"));
+        command.args(["trace", "record", "-o", "out.trace", "--"]).args(program);
+        command.current_dir(folder).env(CHILD, "100").output().expect("a command")
+    };
+    let child = [program, "--exact", "trace::child", "--nocapture"];
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("out.trace");
+    std::fs::write(&path, "notes").expect("a file");
+    for program in [&child[..], &["/no/such/program"]] {
+        let done = record(folder.path(), program);
+        assert!(!done.status.success());
+        assert_eq!(std::fs::read(&path).expect("a file"), b"notes");
+    }
+    std::fs::remove_file(&path).expect("a file");
+    assert!(record(folder.path(), &child).status.success());
+    let first = std::fs::read(&path).expect("a recording");
+    assert!(!record(folder.path(), &["/no/such/program"]).status.success());
+    assert_eq!(std::fs::read(&path).expect("a recording"), first);
+    assert!(record(folder.path(), &child).status.success());
+    let old = std::fs::read(folder.path().join("out.trace.old")).expect("the first one");
+    assert!(old == first && std::fs::read(&path).expect("a recording") != first);
+    let names = std::fs::read_dir(folder.path()).expect("a folder").flatten();
+    let parts = names.filter(|name| name.file_name().to_string_lossy().ends_with(".part"));
+    assert_eq!(parts.count(), 0);
+}
+
+/// A signal is passed on, and the rest is copied.
+#[test]
+fn interrupted_records_are_complete() {
+    let program = std::env::current_exe().expect("this program");
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_corelocal"));
+        command.args(["trace", "record", "-o", "out.trace", "--"]).arg(&program);
+        command.args(["--exact", "trace::child", "--nocapture"]);
+        command.env(CHILD, u64::MAX.to_string()).current_dir(folder.path());
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+        let mut record = Killed(command.spawn().expect("a command"));
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        // SAFETY: a child of ours.
+        assert_eq!(unsafe { libc::kill(record.0.id() as i32, signal) }, 0);
+        let mut said = String::new();
+        let mut err = record.0.stderr.take().expect("a pipe");
+        std::io::Read::read_to_string(&mut err, &mut said).expect("text");
+        let status = record.0.wait().expect("a child");
+        assert_eq!(status.code(), Some(128 + signal), "{said}");
+        assert!(said.contains("events in out.trace, 0 lost"), "{said}");
+        let view =
+            corelocal(&["trace", "view", folder.path().join("out.trace").to_str().expect("UTF-8")]);
+        assert_eq!(view.code, Some(0), "{}", view.err);
+        assert!(view.out.lines().count() > 500 && view.err.is_empty(), "{}", view.err);
+    }
+}
+
+/// Where the file cannot be written whole, the summary and the exit code say so.
+#[test]
+fn records_on_a_full_disk_say_what_is_missing() {
+    let program = std::env::current_exe().expect("this program");
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = std::process::Command::new("sh");
+    // In blocks of 512 or 1024 bytes: room for the header and some buffers, and the program's memory is not bounded by it.
+    let script = format!(
+        "ulimit -f 5000; exec {} trace record --max-bytes 256K -o out.trace -- \"$@\"",
+        env!("CARGO_BIN_EXE_corelocal")
+    );
+    command.args(["-c", &script, "sh"]).arg(&program).args([
+        "--exact",
+        "trace::child",
+        "--nocapture",
+    ]);
+    command.env(CHILD, "200000").current_dir(folder.path());
+    let done = command.output().expect("a command");
+    let err = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(1), "{err}");
+    let recording =
+        corelocal_trace::Recording::open(folder.path().join("out.trace")).expect("a recording");
+    let first = recording.events().filter(|event| event.name == "child::number").count() as u64;
+    assert_eq!(first + recording.lost(), 200_000, "{err}");
+    assert!(err.contains(&format!("{} lost", recording.lost())) && recording.lost() > 0, "{err}");
+    assert_eq!(recording.problems(), []);
+}
+
 /// A child that is killed at the end, also of a test that fails.
 struct Killed(std::process::Child);
 

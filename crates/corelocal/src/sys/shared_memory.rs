@@ -10,6 +10,7 @@ use core::ffi::CStr;
 
 use super::errno::Errno;
 use super::file::{File, PathBuf};
+use super::file_size::without_sigxfsz;
 use super::pages::call;
 
 /// Where the memory is.
@@ -17,7 +18,7 @@ use super::pages::call;
 pub(crate) enum Place<'a> {
     /// In a file without a name; this one is for people.
     Unnamed(&'a CStr),
-    /// In a new file. One that is there is renamed first if it begins with this word: `.old` is appended to its name.
+    /// In a new file. One that is there is [set aside](set_aside) if it begins with this word.
     File(&'a CStr, u64),
 }
 
@@ -36,7 +37,7 @@ pub(crate) fn map(place: Place<'_>, len: usize) -> Result<*mut u8, Errno> {
             // SAFETY: a name that ends in a zero byte.
             unsafe { call(libc::SYS_memfd_create, [name.as_ptr() as usize, flags, 0, 0, 0, 0])? }
         }
-        Place::File(path, magic) => create_anew(path, magic)?,
+        Place::File(path, magic) => create_anew(path, magic, 0o600)?,
     };
     let allocate = match place {
         Place::Unnamed(_) => (libc::SYS_ftruncate, [file, len, 0, 0, 0, 0]),
@@ -44,7 +45,7 @@ pub(crate) fn map(place: Place<'_>, len: usize) -> Result<*mut u8, Errno> {
     };
     // SAFETY: a descriptor just opened; a new mapping at an address of the kernel's choice.
     unsafe {
-        let made = call(allocate.0, allocate.1).and_then(|_| {
+        let made = without_sigxfsz(|| call(allocate.0, allocate.1)).and_then(|_| {
             if let Place::Unnamed(_) = place {
                 // The kernel's mode is 0777. Refused, other processes of this user do not trust the memory.
                 let seals = (libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL) as usize;
@@ -64,21 +65,35 @@ pub(crate) fn map(place: Place<'_>, len: usize) -> Result<*mut u8, Errno> {
     }
 }
 
-/// Creates a file. One that is there is renamed first if it begins with `magic`, else it stays, and the call fails.
-/// Returns the descriptor.
-fn create_anew(path: &CStr, magic: u64) -> Result<usize, Errno> {
-    let here = libc::AT_FDCWD as usize;
-    let open = |flags: i32| {
-        let flags = (flags | libc::O_CLOEXEC | libc::O_NOFOLLOW) as usize;
-        // SAFETY: a path that ends in a zero byte.
-        unsafe { call(libc::SYS_openat, [here, path.as_ptr() as usize, flags, 0o600, 0, 0]) }
+/// Creates a file. One that is there is [set aside](set_aside) first. Returns the descriptor.
+pub(crate) fn create_anew(path: &CStr, magic: u64, mode: usize) -> Result<usize, Errno> {
+    let create = || {
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
+        without_sigxfsz(|| open(path, flags, mode))
     };
-    let create = || open(libc::O_RDWR | libc::O_CREAT | libc::O_EXCL);
     match create() {
-        Err(Errno::EEXIST) => {}
-        made => return made,
+        Err(Errno::EEXIST) => {
+            set_aside(path, magic)?;
+            create()
+        }
+        made => made,
     }
-    let there = open(libc::O_RDONLY | libc::O_NONBLOCK)?;
+}
+
+const HERE: usize = libc::AT_FDCWD as usize;
+
+fn open(path: &CStr, flags: i32, mode: usize) -> Result<usize, Errno> {
+    let flags = (flags | libc::O_CLOEXEC | libc::O_NOFOLLOW) as usize;
+    // SAFETY: a path that ends in a zero byte.
+    unsafe { call(libc::SYS_openat, [HERE, path.as_ptr() as usize, flags, mode, 0, 0]) }
+}
+
+/// Renames a file that is there and begins with `magic`: `.old` is appended to its name. Async-signal-safe.
+///
+/// # Errors
+/// `EEXIST` if it begins otherwise: then it stays. `ENOENT` if there is none.
+pub(crate) fn set_aside(path: &CStr, magic: u64) -> Result<(), Errno> {
+    let there = open(path, libc::O_RDONLY | libc::O_NONBLOCK, 0)?;
     let mut first = 0_u64;
     // SAFETY: a descriptor just opened, and room for eight bytes.
     let read = unsafe {
@@ -92,6 +107,6 @@ fn create_anew(path: &CStr, magic: u64) -> Result<usize, Errno> {
     let old = PathBuf::join(&[path.to_bytes(), b".old"])?;
     let (from, to) = (path.as_ptr() as usize, old.as_c_str().as_ptr() as usize);
     // SAFETY: two paths that end in a zero byte.
-    unsafe { call(libc::SYS_renameat2, [here, from, here, to, 0, 0])? };
-    create()
+    unsafe { call(libc::SYS_renameat2, [HERE, from, HERE, to, 0, 0])? };
+    Ok(())
 }

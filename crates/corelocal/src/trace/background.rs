@@ -6,31 +6,32 @@
 //!
 //! # Invariants
 //! 1. It handles none of the program's signals. It sleeps until there is something to do; with a recording to disk it
-//!    looks for full buffers 10 to 100 times a second, more often if there are few.
+//!    looks for full buffers 10 to 100 times a second, more often if there are few, and writes the others at an interval.
 //! 2. It has a table of descriptors of its own (`close_range(2)`, Linux 5.9): a program may close all of its, and the thread
 //!    keeps none of them open. Where that is refused it uses the program's.
 //! 3. A forked child has no such thread: its recording's header says so.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use core::time::Duration;
-use std::borrow::ToOwned as _;
 use std::boxed::Box;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::fd::FromRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::mpsc;
 use std::thread;
+use std::time::Instant;
 use std::vec::Vec;
 
 use super::drain::Drain;
-use super::format::{RULE_LEN, header};
+use super::format::{MAGIC, RULE_LEN, header};
 use super::memory::Recording;
 use super::options::{Options, StartError, expand};
 use super::triggers;
+use crate::sys::file::PathBuf;
 use crate::sys::futex::{Deadline, Scope};
 use crate::sys::stderr::Line;
-use crate::sys::{Errno, signals, sleep};
+use crate::sys::{Errno, shared_memory, signals, sleep};
 
 /// How long it sleeps between looks for full buffers: with 16 MiB of memory or more, else less.
 const MOST_PAUSE: Duration = Duration::from_millis(100);
@@ -45,64 +46,84 @@ static FLUSHES: AtomicU32 = AtomicU32::new(0);
 static FLUSHED: AtomicU32 = AtomicU32::new(0);
 static FLUSH_ERROR: AtomicI32 = AtomicI32::new(0);
 
-/// Checks the options, before a recording is made.
+/// Checks the options, before a recording is made, and makes the file of a recording to disk.
 pub(super) fn check(options: &Options<'_>) -> Result<(), StartError> {
     triggers::check(&options.background)?;
     let Some(path) = options.background.disk else { return Ok(()) };
-    // It is emptied when the recording has started.
-    let file = expand(path, 0).and_then(|path| {
-        let path = OsStr::from_bytes(path.as_bytes());
-        File::options().create(true).truncate(false).write(true).open(path).map_err(errno)
+    let made = expand(path, 0).and_then(|path| {
+        // As the umask has it.
+        let descriptor = shared_memory::create_anew(path.as_c_str(), MAGIC, 0o666)?;
+        // SAFETY: a new descriptor, which nothing else owns.
+        drop(unsafe { File::from_raw_fd(descriptor as i32) });
+        Ok(())
     });
-    file.map(drop).map_err(StartError::NoFile)
+    made.map_err(StartError::NoFile)
 }
 
-/// Starts what the options ask for.
+/// Starts what the options ask for. Waits for no thread: a constructor of a library may be the caller, and the dynamic
+/// loader, whose lock that has, keeps new threads from running.
 pub(super) fn start(recording: Recording, options: Options<'_>) -> Result<(), StartError> {
     let background = options.background;
     let disk = background.disk.map(|path| expand(path, 0)).transpose();
     let disk = disk.map_err(StartError::NoFile)?;
     let is_needed = disk.is_some() || background.signal != 0;
     if background.is_wanted || is_needed {
-        let path = disk.map(|path| OsStr::from_bytes(path.as_bytes()).to_owned());
-        let started = start_thread(recording, path);
-        if is_needed && started.is_err() {
-            // Else buffers would wait for a reader for ever.
-            recording.word(header::IS_DRAINED).store(0, Ordering::Relaxed);
-            return started;
+        // The program may have another current folder when the thread begins.
+        let absolute = |path: PathBuf| std::path::absolute(OsStr::from_bytes(path.as_bytes()));
+        let path =
+            disk.map(absolute).transpose().map_err(|error| StartError::NoFile(errno(error)))?;
+        IS_TO_DISK.store(path.is_some(), Ordering::Relaxed);
+        recording.word(header::HAS_THREAD).store(1, Ordering::Relaxed);
+        let started = start_thread(recording, path, background.flush_interval);
+        if started.is_err() {
+            recording.word(header::HAS_THREAD).store(0, Ordering::Relaxed);
+            stay_in_memory(&recording);
+            if is_needed {
+                return started;
+            }
         }
     }
     triggers::start(&background)
+}
+
+/// A recording to disk has no file: it goes on as a flight recorder, else no buffer would be emptied.
+fn stay_in_memory(recording: &Recording) {
+    if IS_TO_DISK.swap(false, Ordering::Relaxed) {
+        recording.word(header::IS_DRAINED).store(0, Ordering::Relaxed);
+    }
 }
 
 fn errno(error: io::Error) -> Errno {
     Errno(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Starts the thread, and waits until it has its file.
-fn start_thread(recording: Recording, disk: Option<OsString>) -> Result<(), StartError> {
-    let (to, opened) = mpsc::channel();
+fn start_thread(
+    recording: Recording,
+    disk: Option<std::path::PathBuf>,
+    interval: Duration,
+) -> Result<(), StartError> {
     let body = move || {
         have_own_descriptors();
         let drain = disk.map(|path| {
+            // Made by `check`.
             let file = File::options().write(true).open(path)?;
             Drain::new(Box::new(recording), file)
         });
         match drain.transpose() {
-            // The other end waits for it.
-            Err(error) => drop(to.send(Err(StartError::NoFile(errno(error))))),
-            Ok(drain) => {
-                IS_TO_DISK.store(drain.is_some(), Ordering::Relaxed);
-                recording.word(header::HAS_THREAD).store(1, Ordering::Relaxed);
-                let _ = to.send(Ok(()));
-                run(&recording, drain)
+            Err(error) => {
+                stay_in_memory(&recording);
+                Line::print(format_args!(
+                    "corelocal: the file of the recording cannot be opened: {error}; only the last events are kept, in \
+                     memory\n"
+                ));
+                run(&recording, None, interval);
             }
+            Ok(drain) => run(&recording, drain, interval),
         }
     };
     let name = "corelocal-trace".into();
-    signals::without(|| thread::Builder::new().name(name).spawn(body))
-        .map_err(|error| StartError::NoThread(errno(error)))?;
-    opened.recv().unwrap_or(Err(StartError::NoThread(Errno(libc::EIO))))
+    let started = signals::without(|| thread::Builder::new().name(name).spawn(body));
+    started.map(drop).map_err(|error| StartError::NoThread(errno(error)))
 }
 
 /// `close_range(0, ~0, CLOSE_RANGE_UNSHARE)`, see close_range(2). (2)
@@ -113,11 +134,12 @@ fn have_own_descriptors() {
 }
 
 /// The thread.
-fn run(recording: &Recording, mut disk: Option<Drain>) {
+fn run(recording: &Recording, mut disk: Option<Drain>, interval: Duration) {
     let work = recording.futex_word(header::WORK);
     let buffers = recording.word(header::BUFFERS).load(Ordering::Relaxed).min(256) as u32;
-    let most = MOST_PAUSE * buffers / 256;
+    let most = (MOST_PAUSE * buffers / 256).min(interval);
     let mut pause = most / 10;
+    let mut flushed = Instant::now();
     loop {
         // Acquire: partner is the Release in `wake`.
         let before = work.load(Ordering::Acquire);
@@ -125,24 +147,36 @@ fn run(recording: &Recording, mut disk: Option<Drain>) {
             triggers::dump_now();
         }
         answer(recording);
+        let is_ending = triggers::is_ending();
         let deadline = disk.as_mut().map(|drain| {
-            pause = match write(recording, drain) {
+            let is_due = flushed.elapsed() >= interval;
+            pause = match write(recording, drain, is_due, is_ending) {
                 Ok(1..) => most / 10,
-                Ok(0) => most.min(2 * pause),
+                // At least a microsecond, so that it doubles.
+                Ok(0) => most.min(2 * pause.max(Duration::from_micros(1))),
                 Err(_) => MOST_PAUSE,
             };
+            if is_due {
+                flushed = Instant::now();
+            }
             Deadline::after(pause)
         });
+        triggers::end_if_asked();
         sleep::wait(work, before, deadline, Scope::Shared);
     }
 }
 
-/// Copies full buffers to the file, and all of them if a flush was asked for.
-fn write(recording: &Recording, drain: &mut Drain) -> io::Result<u64> {
+/// Copies full buffers to the file, and all of them if that is due, or if a flush was asked for.
+fn write(
+    recording: &Recording,
+    drain: &mut Drain,
+    is_due: bool,
+    is_ending: bool,
+) -> io::Result<u64> {
     // Acquire: partner is the Release in `flush`. The caller's events are written.
     let flushes = FLUSHES.load(Ordering::Acquire);
     let is_flush = FLUSHED.load(Ordering::Relaxed) != flushes;
-    let copied = drain.copy(is_flush);
+    let copied = if is_ending { drain.finish() } else { drain.copy(is_flush || is_due) };
     let error =
         copied.as_ref().map_or_else(|error| error.raw_os_error().unwrap_or(libc::EIO), |_| 0);
     let before = recording.word(header::DISK_ERROR).swap(error as u64, Ordering::Relaxed);
@@ -183,7 +217,7 @@ fn answer(recording: &Recording) {
 }
 
 /// Wakes the thread, if this process has one. Async-signal-safe.
-fn wake() -> bool {
+pub(super) fn wake() -> bool {
     let Some(recording) = Recording::here() else { return false };
     // Else this is a forked child, or the options ask for no thread. (3)
     if recording.word(header::HAS_THREAD).load(Ordering::Relaxed) == 0 {
@@ -203,11 +237,17 @@ pub fn request_dump() -> bool {
     wake()
 }
 
-/// Writes the events so far to the file of a recording [to disk](Options::to_disk). Does nothing without one.
+/// Writes the events so far to the file of a recording [to disk](Options::to_disk). Does nothing without one. Call it
+/// before `execve(2)` and `_exit(2)`, which this library cannot see.
 ///
 /// # Errors
 /// The file cannot be written, or not within ten seconds.
 pub fn flush() -> io::Result<()> {
+    flush_within(PATIENCE)
+}
+
+/// [`flush`], but for so long at most. Async-signal-safe, and does not allocate.
+pub(super) fn flush_within(patience: Duration) -> io::Result<()> {
     if !IS_TO_DISK.load(Ordering::Relaxed) {
         return Ok(());
     }
@@ -216,7 +256,7 @@ pub fn flush() -> io::Result<()> {
     if !wake() {
         return Ok(());
     }
-    let deadline = Deadline::after(PATIENCE);
+    let deadline = Deadline::after(patience);
     loop {
         // Acquire: partner is the Release in `write`.
         let flushed = FLUSHED.load(Ordering::Acquire);

@@ -7,9 +7,13 @@
 //! # Invariants
 //! 1. A full buffer is given back after all of it was written. If writing fails, the file is cut to what was whole, and the
 //!    buffer waits.
-//! 2. A buffer that was not full, at the end or at a flush, may be written again when it has more; the later copy has all
-//!    of the earlier one.
+//! 2. A buffer that is not full at a flush gets room for all of it, and is written there again when it has more. Its new
+//!    length is written last, so the file has whole records at every moment.
 //! 3. Nothing in the memory is believed: numbers are checked once, after they were copied.
+//! 4. A site is described in the file before records of it are: the recorder describes it in memory before the first one,
+//!    and the descriptions are read after the records.
+//! 5. Each attempt writes the header, also one that fails: with what was lost, the records in memory that the file lacks,
+//!    and its length. The header's page is allocated first, so a full disk does not refuse that.
 
 use std::boxed::Box;
 use std::fs::File;
@@ -21,8 +25,8 @@ use core::sync::atomic::Ordering;
 
 use super::dump::{Header, Source, bytes_of, copy};
 use super::format::{
-    BUFFER_HEADER_LEN, BUFFER_LEN, FREE, FULL, HEADER_LEN, MOST_SITES, SITE_LEN, STREAM, buffer,
-    header,
+    BUFFER_HEADER_LEN, BUFFER_LEN, CONTEXT, CURRENT, FLUSHED, FREE, FULL, HEADER_LEN, MOST_SITES,
+    OPEN_END, SITE_LEN, STREAM, buffer, header,
 };
 use super::memory::Recording;
 
@@ -56,19 +60,41 @@ impl Memory for File {
 pub struct Drain {
     memory: Box<dyn Memory>,
     to: File,
-    /// Where the file ends.
+    /// Where the next buffer goes, and where the data ends.
     at: u64,
+    end: u64,
     /// How many buffers were handed over at the last look, and where that has ended.
     handed_over: u64,
     next: usize,
     given_back: u64,
     /// Events that were lost, as the file's descriptions of sites have them.
     lost: u64,
-    /// Sites that are described in the file.
+    /// Sites that are described in the file, and how many of the first ones are without a gap.
     sites: usize,
-    /// Of each buffer: the ticket and the length that were written last.
-    written: Vec<(u64, usize)>,
+    whole_sites: usize,
+    /// What the file has of each buffer.
+    written: Vec<Written>,
+    ending: u64,
+    /// Records in memory that the file lacked at the last attempt.
+    unwritten: u64,
     words: Box<[u64; BUFFER_LEN / 8]>,
+}
+
+/// What the file has of a buffer: up to so many words of this ticket, at this place.
+#[derive(Clone, Copy, Default)]
+struct Written {
+    ticket: u64,
+    len: usize,
+    at: u64,
+    unwritten: Unwritten,
+}
+
+/// How many records of a buffer the file lacks, if the buffer has this ticket and so many words.
+#[derive(Clone, Copy, Default)]
+struct Unwritten {
+    ticket: u64,
+    len: usize,
+    records: u64,
 }
 
 /// Where buffers begin in the file.
@@ -82,35 +108,71 @@ impl Drain {
     pub fn new(memory: Box<dyn Memory>, to: File) -> io::Result<Drain> {
         let header = Header::read(&*memory)?;
         to.set_len(0)?;
-        let written = std::vec![(0, 0); header.get(header::BUFFERS) as usize];
+        let written = std::vec![Written::default(); header.get(header::BUFFERS) as usize];
         let words = Box::new([0; BUFFER_LEN / 8]);
         let mut drain = Drain {
             memory,
             to,
             at: BUFFERS_AT,
+            end: BUFFERS_AT,
             handed_over: 0,
             next: 0,
             given_back: header.get(header::GIVEN_BACK),
             lost: 0,
             sites: 0,
+            whole_sites: 0,
             written,
+            ending: OPEN_END,
+            unwritten: 0,
             words,
         };
-        drain.describe(header)?;
+        // The header first: a file that is cut off at any moment is a recording.
+        drain.write_header(&header)?;
+        drain.to.set_len(BUFFERS_AT)?;
+        drain.describe(&header)?;
         Ok(drain)
     }
 
     /// Copies the full buffers, and with `all` the others too. Returns the number of bytes.
     ///
     /// # Errors
-    /// Reading or writing fails. Then nothing is lost: the next call goes on.
+    /// Reading or writing fails. Then nothing is lost: the next call goes on. The header of the file has what it lacks.
     pub fn copy(&mut self, all: bool) -> io::Result<u64> {
         let header = Header::read(&*self.memory)?;
         let handed_over = header.get(header::HANDED_OVER);
         if handed_over == self.handed_over && !all {
             return Ok(0);
         }
-        let began = self.at;
+        let began = self.end;
+        let copied = self.copy_buffers(&header, handed_over, all);
+        if copied.is_ok() {
+            self.handed_over = handed_over;
+        }
+        // On each path: what was lost, and what is not in the file. (5)
+        match copied {
+            Ok(()) => self.unwritten = 0,
+            Err(_) if all || self.unwritten == 0 => {
+                self.unwritten = self.count_unwritten(&header)?
+            }
+            Err(_) => {}
+        }
+        let header = Header::read(&*self.memory)?;
+        let described = self.describe(&header);
+        self.write_header(&header)?;
+        copied.and(described)?;
+        Ok(self.end - began)
+    }
+
+    /// Copies all buffers, at the end of the process: the file says that it is complete.
+    ///
+    /// # Errors
+    /// As of [`copy`](Drain::copy).
+    pub fn finish(&mut self) -> io::Result<u64> {
+        self.ending = FLUSHED;
+        self.copy(true).inspect_err(|_| self.ending = OPEN_END)
+    }
+
+    fn copy_buffers(&mut self, header: &Header, handed_over: u64, all: bool) -> io::Result<()> {
         let buffers = self.written.len();
         let mut left = if all { u64::MAX } else { handed_over.wrapping_sub(self.handed_over) };
         for _ in 0..buffers {
@@ -122,36 +184,32 @@ impl Drain {
                 Ok(is_full) => left -= u64::from(is_full),
                 Err(error) => {
                     // It ends with whole buffers again. (1)
-                    let _ = self.to.set_len(self.at);
+                    let _ = self.to.set_len(self.end);
                     return Err(error);
                 }
             }
             self.next = number + 1;
         }
-        // The sites of the buffers above are described by now.
-        self.describe(Header::read(&*self.memory)?)?;
-        self.handed_over = handed_over;
-        Ok(self.at - began)
+        Ok(())
     }
 
     /// Copies a buffer that is full, or, with `all`, any. Whether it was full.
     fn copy_buffer(&mut self, place: usize, number: usize, all: bool) -> io::Result<bool> {
-        let mut head = [0; BUFFER_HEADER_LEN / 8];
-        if self.memory.words(place, &mut head)? < head.len() {
-            return Ok(false);
-        }
-        let is_full = head[buffer::STATE / 8] == FULL;
+        let Some(is_full) = self.is_full(place)? else { return Ok(false) };
         if !is_full && !all {
             return Ok(false);
         }
         if let Some(len) = copy(&*self.memory, place, &mut self.words)? {
             let ticket = self.words[buffer::TICKET / 8];
-            let is_new = self.written[number] != (ticket, len) && 8 * len > BUFFER_HEADER_LEN;
-            if is_new {
-                let bytes = bytes_of(&self.words[..len]);
-                self.to.write_all_at(&bytes, self.at)?;
-                self.at += bytes.len() as u64;
-                self.written[number] = (ticket, len);
+            let before = Some(self.written[number]).filter(|before| before.ticket == ticket);
+            let has_more = before.map_or(BUFFER_HEADER_LEN / 8, |before| before.len) < len;
+            if has_more {
+                // The sites of its records are described by now. (4)
+                let header = Header::read(&*self.memory)?;
+                if header.get(header::SITES) > self.whole_sites as u64 {
+                    self.describe(&header)?;
+                }
+                self.write_buffer(number, before, ticket, len, is_full)?;
             }
         }
         if is_full {
@@ -161,29 +219,117 @@ impl Drain {
         Ok(is_full)
     }
 
-    /// Writes the header, and describes sites that are new, or all of them if events were lost.
-    fn describe(&mut self, mut header: Header) -> io::Result<()> {
-        let lost = header.get(header::LOST);
-        if lost != self.lost {
-            (self.lost, self.sites) = (lost, 0);
+    /// Whether a buffer is full. `None` behind the end of the memory.
+    fn is_full(&self, place: usize) -> io::Result<Option<bool>> {
+        let mut head = [0; BUFFER_HEADER_LEN / 8];
+        let is_there = self.memory.words(place, &mut head)? == head.len();
+        Ok(is_there.then_some(head[buffer::STATE / 8] == FULL))
+    }
+
+    /// Writes the copied buffer: behind the others, or where a part of it is.
+    fn write_buffer(
+        &mut self,
+        number: usize,
+        before: Option<Written>,
+        ticket: u64,
+        len: usize,
+        is_full: bool,
+    ) -> io::Result<()> {
+        let (at, from) = match before {
+            Some(before) => (before.at, before.len),
+            None => (self.at, 0),
+        };
+        let room = if is_full && before.is_none() { 8 * len } else { BUFFER_LEN };
+        self.words[buffer::ROOM / 8] = room as u64;
+        let place = at + 8 * from as u64;
+        self.to.write_all_at(&bytes_of(&self.words[from..len]), place)?;
+        if from > 0 {
+            // Last: until then the file has the earlier part. (2)
+            self.to.write_all_at(&bytes_of(&self.words[..BUFFER_HEADER_LEN / 8]), at)?;
+        } else {
+            self.at = at + room as u64;
         }
-        let sites = header.get(header::SITES) as usize;
+        self.end = self.end.max(at + 8 * len as u64);
+        self.written[number] = Written { ticket, len, at, unwritten: Unwritten::default() };
+        Ok(())
+    }
+
+    /// Counts the records in memory that the file does not have. A buffer is read again if it has more.
+    fn count_unwritten(&mut self, header: &Header) -> io::Result<u64> {
+        let mut count = 0;
+        for number in 0..self.written.len() {
+            let place = header.buffer(number as u64);
+            let mut head = [0; BUFFER_HEADER_LEN / 8];
+            if self.memory.words(place, &mut head)? < head.len() {
+                break;
+            }
+            let [used, ticket, state] =
+                [buffer::USED, buffer::TICKET, buffer::STATE].map(|at| head[at / 8]);
+            let written = self.written[number];
+            let from = match written.ticket == ticket {
+                true => written.len,
+                // A buffer that was given back keeps its records until it is begun again.
+                false if state == FREE => continue,
+                false => BUFFER_HEADER_LEN / 8,
+            };
+            let known = written.unwritten;
+            if (known.ticket, 8 * known.len as u64) != (ticket, used) {
+                let Some(len) = copy(&*self.memory, place, &mut self.words)? else { continue };
+                let lost_site = header.get(header::LOST_SITE) as u16;
+                let records = records(&self.words[from.min(len)..len], lost_site);
+                self.written[number].unwritten = Unwritten { ticket, len, records };
+            }
+            count += self.written[number].unwritten.records;
+        }
+        Ok(count)
+    }
+
+    /// Writes the header.
+    fn write_header(&mut self, header: &Header) -> io::Result<()> {
+        let mut header = header.clone();
         header.set(header::BUFFERS_AT, BUFFERS_AT);
         header.set(header::PACKED, STREAM);
+        header.set(header::LEN, self.end);
+        header.set(header::ENDING, self.ending);
+        header.set(header::UNWRITTEN, self.unwritten);
+        // No more than the file has: the last ones are described next.
+        header.set(header::SITES, header.get(header::SITES).min(self.sites as u64));
         header.set_end();
-        if self.sites < sites {
-            let first = HEADER_LEN + self.sites * SITE_LEN;
-            let mut words = std::vec![0; (sites - self.sites) * SITE_LEN / 8];
-            self.memory.words(first, &mut words)?;
-            let bytes = bytes_of(&words);
-            self.to.write_all_at(&bytes, first as u64)?;
-            // The last ones may be incomplete still: a number is drawn before the description is written. From one on that
-            // is never used (see `Site::register`) all are written each time.
-            let is_described = |site: &[u64]| site[0] as u8 == 1;
-            let whole =
-                words.chunks_exact(SITE_LEN / 8).take_while(|site| is_described(site)).count();
-            self.sites += whole;
-        }
         self.to.write_all_at(&header.bytes(), 0)
     }
+
+    /// Describes sites that are new, or all of them if events were lost.
+    fn describe(&mut self, header: &Header) -> io::Result<()> {
+        let lost = header.get(header::LOST);
+        let first = if lost == self.lost { self.whole_sites } else { 0 };
+        let sites = header.get(header::SITES) as usize;
+        if first < sites {
+            let at = HEADER_LEN + first * SITE_LEN;
+            let mut words = std::vec![0; (sites - first) * SITE_LEN / 8];
+            self.memory.words(at, &mut words)?;
+            self.to.write_all_at(&bytes_of(&words), at as u64)?;
+            // A number is drawn before the description is written, and some numbers are never used (see `Site::register`).
+            // From the first gap on all are written each time.
+            let is_described = |site: &&[u64]| site[0] as u8 == 1;
+            let whole = words.chunks_exact(SITE_LEN / 8).take_while(is_described).count();
+            self.whole_sites = first + whole;
+            self.sites = sites;
+            self.lost = lost;
+            // The header counts them: before their records.
+            let mut count = [0; 8];
+            count.copy_from_slice(&(sites as u64).to_le_bytes());
+            self.to.write_all_at(&count, header::SITES as u64)?;
+        }
+        Ok(())
+    }
+}
+
+/// How many of these records are events of the program, or begins or ends of spans.
+fn records(words: &[u64], lost_site: u16) -> u64 {
+    let (mut at, mut count) = (0, 0);
+    while let Some(&first) = words.get(at + 1) {
+        count += u64::from(![CONTEXT, CURRENT, lost_site].contains(&(first as u16)));
+        at += 1 + (first >> 16 & 0xffff).max(1) as usize;
+    }
+    count
 }

@@ -48,8 +48,10 @@ fn each_of_all(mut each: impl FnMut([u64; 2])) {
 #[cfg(feature = "std")]
 mod to_files {
     use std::boxed::Box;
+    use std::ffi::CString;
     use std::fs::File;
     use std::io::{self, Write};
+    use std::os::unix::ffi::OsStrExt as _;
     use std::os::unix::fs::FileExt as _;
     use std::path::Path;
     use std::vec::Vec;
@@ -58,6 +60,8 @@ mod to_files {
 
     use super::*;
     use crate::clock;
+    use crate::sys::without_sigxfsz;
+    use crate::sys::{Errno, shared_memory};
     use crate::trace::format::{DUMP, HEADER_LEN, MAGIC, MOST_SITES, SITE_LEN, buffer, header};
     use crate::trace::memory;
 
@@ -66,11 +70,11 @@ mod to_files {
 
     /// Writes the events that are kept to a file, which `corelocal trace view` shows. Returns its length in bytes.
     ///
-    /// Events are recorded meanwhile. The file is written under another name, and renamed when it is complete. Takes memory
-    /// of the bytes that are kept.
+    /// Events are recorded meanwhile. The file is written under another name, and renamed when it is complete. A recording
+    /// that is there is renamed then: `.old` is appended to its name. Takes memory of the bytes that are kept.
     ///
     /// # Errors
-    /// The process records nothing, or the file cannot be written.
+    /// The process records nothing, the file cannot be written, or another file is there, which is no recording.
     pub fn dump(path: impl AsRef<Path>) -> io::Result<u64> {
         // Threads may dump to the same path at once: each has a name of its own.
         static DUMPS: AtomicU64 = AtomicU64::new(0);
@@ -78,10 +82,12 @@ mod to_files {
         let path = path.as_ref();
         let mut name = std::ffi::OsString::from(path);
         name.push(std::format!(".{}.{number}.part", std::process::id()));
-        let made = File::create(&name).and_then(|file| {
-            let mut writer = io::BufWriter::new(file);
+        replaceable(path)?;
+        let made = without_signal(|| {
+            let mut writer = io::BufWriter::new(File::create(&name)?);
             let len = dump_to(&mut writer)?;
             writer.flush()?;
+            set_recording_aside(path)?;
             std::fs::rename(&name, path)?;
             Ok(len)
         });
@@ -89,6 +95,53 @@ mod to_files {
             let _ = std::fs::remove_file(&name);
         }
         made
+    }
+
+    /// Whether a new recording may take this name.
+    ///
+    /// # Errors
+    /// A file is there that is no recording.
+    #[doc(hidden)]
+    pub fn replaceable(path: &Path) -> io::Result<()> {
+        let mut first = [0; 8];
+        match File::open(path).and_then(|file| {
+            let is_file = file.metadata()?.is_file();
+            Ok(is_file && file.read_at(&mut first, 0)? == 8)
+        }) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Ok(true) if first == MAGIC.to_le_bytes() => Ok(()),
+            Ok(_) => Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "a file is there that is no recording; name another one",
+            )),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Renames the recording of this name, if there is one: `.old` is appended.
+    ///
+    /// # Errors
+    /// A file is there that is no recording, or it cannot be renamed.
+    #[doc(hidden)]
+    pub fn set_recording_aside(path: &Path) -> io::Result<()> {
+        let name = CString::new(path.as_os_str().as_bytes())?;
+        match shared_memory::set_aside(&name, MAGIC) {
+            Ok(()) | Err(Errno(libc::ENOENT)) => Ok(()),
+            Err(errno) => Err(io::Error::from_raw_os_error(errno.0)),
+        }
+    }
+
+    /// Writes files. Past the limit of their size (`ulimit -f`) that is an error, and no signal.
+    fn without_signal<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let mut refused = None;
+        let written = without_sigxfsz(|| {
+            write().map_err(|error| {
+                let errno = Errno(error.raw_os_error().unwrap_or(libc::EIO));
+                refused = Some(error);
+                errno
+            })
+        });
+        written.map_err(|errno| refused.unwrap_or(io::Error::from_raw_os_error(errno.0)))
     }
 
     /// [`dump`] to a writer.
@@ -261,4 +314,4 @@ mod to_files {
 #[cfg(feature = "std")]
 pub(super) use to_files::{Header, bytes_of, copy};
 #[cfg(feature = "std")]
-pub use to_files::{Source, copy_from, dump, dump_to};
+pub use to_files::{Source, copy_from, dump, dump_to, replaceable, set_recording_aside};

@@ -24,7 +24,7 @@ use crate::sys::stderr::Line;
 
 const NAME: &CStr = c"CORELOCAL_TRACE";
 const KNOWN: &str = "on, file=PATH, disk=PATH, max-bytes=N, min-age=TIME, children, on=PATTERN, off=PATTERN, dump=PATH, \
-                     signal=NAME, pause=TIME, panic, exit, no-thread";
+                     signal=NAME, pause=TIME, flush=TIME, panic, exit, no-thread";
 
 /// Runs before `main`.
 #[used]
@@ -108,6 +108,7 @@ impl<'a> Wish<'a> {
                 "max-bytes" => options.max_bytes(bytes(value).ok_or_else(wrong)?),
                 "min-age" => options.min_age(time()?),
                 "pause" => options.dump_pause(time()?),
+                "flush" => options.flush_interval(time()?),
                 "signal" => options.dump_on_signal(signal(value).ok_or_else(wrong)?),
                 "children" if value.is_empty() => options.children(),
                 "panic" if value.is_empty() => options.dump_on_panic(),

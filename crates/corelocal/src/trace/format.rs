@@ -24,7 +24,8 @@
 //! Fields are packed, little endian, without padding. A string, blob or array begins with its length in bytes (16 bits),
 //! whose highest bit says that it was cut.
 //!
-//! Of two buffers of a packed file with the same ticket, the later one has all that the earlier one has.
+//! A buffer that was not full when it was written to a packed file has room for all of it, and is written again there.
+//! Of two buffers with the same ticket, as older files have them, the later one has all that the earlier one has.
 //!
 //! A reader believes none of this: it checks each number that it takes from there, once, after it has copied it.
 
@@ -104,6 +105,26 @@ pub mod header {
     pub const SPAN_KEY: usize = 200;
     /// Counts buffers that were given back: by their owners, or by the reader that copies them to a file.
     pub const GIVEN_BACK: usize = 208;
+    /// Lost events that records of [`LOST`](super::LOST_NAME) have told.
+    pub const TOLD: usize = 216;
+    /// CLOCK_MONOTONIC in nanoseconds of the first loss that none has told; 0: none.
+    pub const LOST_SINCE: usize = 224;
+    /// Buffers of a flight recorder that were begun again, and the bytes of records that they had.
+    pub const OVERWRITTEN: usize = 232;
+    /// See [`OVERWRITTEN`].
+    pub const OVERWRITTEN_BYTES: usize = 240;
+    /// CLOCK_MONOTONIC in nanoseconds when the last of them was full: later events are kept.
+    pub const OVERWRITTEN_UNTIL: usize = 248;
+    /// Sites that have no number, since there are [`MOST_SITES`](super::MOST_SITES): their events are not recorded.
+    pub const SITES_LEFT_OUT: usize = 256;
+    /// The length in bytes of a file whose buffers follow to its end; 0 if it is not known.
+    pub const LEN: usize = 264;
+    /// How such a file ends: [`OPEN_END`](super::OPEN_END) or [`FLUSHED`](super::FLUSHED); 0 if that is not known.
+    pub const ENDING: usize = 272;
+    /// Records that were in memory, and could not be written to such a file so far.
+    pub const UNWRITTEN: usize = 280;
+    /// The number of the site of [`LOST_NAME`](super::LOST_NAME).
+    pub const LOST_SITE: usize = 288;
     /// The text of a request: `+` or `-`, a pattern, a zero byte.
     pub const REQUEST: usize = 512;
     /// The name of the machine, which a zero byte ends: 64 bytes.
@@ -116,6 +137,16 @@ pub mod header {
 pub const DUMP: u64 = 1;
 /// In [`header::PACKED`]: buffers follow to the end of the file.
 pub const STREAM: u64 = 2;
+
+/// In [`header::ENDING`]: the file is written to, or the process has ended without a flush.
+pub const OPEN_END: u64 = 1;
+/// In [`header::ENDING`]: all events were written when the process ended.
+pub const FLUSHED: u64 = 2;
+
+/// The name of events that tell how many events were lost before them.
+pub const LOST_NAME: &str = "corelocal::lost";
+/// The name of an event that tells what a flight recorder has overwritten.
+pub const OVERWRITTEN_NAME: &str = "corelocal::overwritten";
 
 /// The length of a rule: a byte that is 1 for on and 2 for off, and a pattern of names, which a zero byte ends.
 pub const RULE_LEN: usize = 128;
@@ -136,6 +167,8 @@ pub mod buffer {
     pub const BEGIN: usize = 32;
     /// CLOCK_MONOTONIC in nanoseconds when a core or thread gave it back; 0 if that never happened.
     pub const ENDED: usize = 48;
+    /// In a packed file: the bytes from this buffer to the next one; 0: as many as are used.
+    pub const ROOM: usize = 56;
 }
 
 /// State of a buffer: no core or thread has it.

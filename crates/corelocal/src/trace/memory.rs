@@ -267,6 +267,7 @@ impl Recording {
             let n = in_use.load(Ordering::Relaxed) as usize;
             let buffer = self.buffer(ticket as usize % n);
             if (is_all(n) || buffer.is_old()) && buffer.take() {
+                self.count_overwritten(buffer);
                 return Some(buffer.reset(ticket));
             }
             // The word counts the buffers in use, so it is the number of the next one. (4)
@@ -281,6 +282,19 @@ impl Recording {
         }
         none_at.store(given_back, Ordering::Relaxed);
         None
+    }
+
+    /// Counts the records of a buffer that was taken, and is about to be begun again.
+    fn count_overwritten(&self, buffer: &Buffer) {
+        let bytes = buffer.used.load(Ordering::Relaxed).saturating_sub(BUFFER_HEADER_LEN as u64);
+        // A reader has copied them, or there were none.
+        if self.word(header::IS_DRAINED).load(Ordering::Relaxed) != 0 || bytes == 0 {
+            return;
+        }
+        let until = buffer.ended.load(Ordering::Relaxed);
+        self.word(header::OVERWRITTEN).fetch_add(1, Ordering::Relaxed);
+        self.word(header::OVERWRITTEN_BYTES).fetch_add(bytes, Ordering::Relaxed);
+        self.word(header::OVERWRITTEN_UNTIL).fetch_max(until, Ordering::Relaxed);
     }
 
     /// Gives a buffer back: it may be begun again, after a reader has copied it if there is one.
@@ -328,6 +342,10 @@ impl Recording {
     /// Counts a lost event of a registered site.
     pub(super) fn count_lost(&self, site: &Site, why: Lost) {
         self.word(header::LOST + 8 * why as usize).fetch_add(1, Ordering::Relaxed);
+        let since = self.word(header::LOST_SINCE);
+        if since.load(Ordering::Relaxed) == 0 {
+            since.store(clock::monotonic(), Ordering::Relaxed);
+        }
         let first = self.byte(Recording::place(site.description().0) + SITE_LOST);
         // SAFETY: an aligned word of the mapping, which stays (1).
         let word = unsafe { &*core::ptr::from_ref(first).cast::<AtomicU64>() };
@@ -428,6 +446,8 @@ fn map(options: Options<'_>) -> Result<Recording, StartError> {
         (header::MIN_AGE, options.min_age),
         (header::SPAN_KEY, super::trace_parent::random()),
         (header::IS_COUNTED, clock::ticks_are_counted().into()),
+        (header::LOST_SITE, super::losses::site().into()),
+        (header::SITES_LEFT_OUT, super::site::left_out()),
     ] {
         recording.word(at).store(value, Ordering::Relaxed);
     }

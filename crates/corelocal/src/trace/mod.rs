@@ -25,6 +25,7 @@
 //!   span.rs         spans: two records each, with ids
 //!   trace_parent.rs the header of W3C's trace context, which joins spans of several processes
 //!   recorder.rs     the hot path, and what makes a core's buffer ready
+//!   losses.rs       what was lost, as events
 //!   memory.rs       the shared memory: header, descriptions of sites, buffers
 //!   options.rs      what is recorded, and how much of it is kept
 //!   environment.rs  the same, from CORELOCAL_TRACE
@@ -58,6 +59,7 @@ mod encode;
 #[cfg(feature = "std")]
 mod environment;
 pub mod format;
+mod losses;
 mod memory;
 mod options;
 mod recorder;
@@ -81,7 +83,7 @@ pub use drain::{Drain, Memory};
 pub use dump::each_record;
 #[cfg(feature = "std")]
 #[doc(hidden)]
-pub use dump::{Source, copy_from};
+pub use dump::{Source, copy_from, replaceable, set_recording_aside};
 #[cfg(feature = "std")]
 pub use dump::{dump, dump_to};
 #[doc(hidden)]
@@ -209,13 +211,22 @@ pub struct Status {
     pub buffers: u64,
     /// Events that were lost as all buffers were in use.
     pub lost: u64,
+    /// Bytes of records that a flight recorder has overwritten.
+    pub overwritten_bytes: u64,
+    /// Call sites that are not recorded: a process has up to [`MOST_SITES`](format::MOST_SITES) others.
+    pub sites_left_out: u64,
 }
 
 /// Returns the state of the recording. `None` if this process records nothing: none was started, or it is a forked child.
 pub fn status() -> Option<Status> {
     let recording = memory::Recording::here()?;
     let word = |at: usize| recording.word(at).load(core::sync::atomic::Ordering::Relaxed);
-    Some(Status { buffers: word(header::TICKETS), lost: word(header::LOST) })
+    Some(Status {
+        buffers: word(header::TICKETS),
+        lost: word(header::LOST),
+        overwritten_bytes: word(header::OVERWRITTEN_BYTES),
+        sites_left_out: word(header::SITES_LEFT_OUT),
+    })
 }
 
 /// Switches all sites whose names match a pattern on or off, also those that are reached later. `*` stands for any part of

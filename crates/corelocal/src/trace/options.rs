@@ -31,6 +31,8 @@ pub struct Options<'a> {
 pub(super) struct Background<'a> {
     pub(super) is_wanted: bool,
     pub(super) disk: Option<&'a CStr>,
+    /// How often buffers that are not full are written.
+    pub(super) flush_interval: Duration,
     pub(super) dumps: Option<&'a CStr>,
     /// The least time between two dumps by a trigger.
     pub(super) pause: Duration,
@@ -52,6 +54,7 @@ impl<'a> Options<'a> {
             background: Background {
                 is_wanted: true,
                 disk: None,
+                flush_interval: Duration::from_secs(1),
                 dumps: None,
                 pause: Duration::from_secs(60),
                 signal: 0,
@@ -61,9 +64,14 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// All events are written to this file, which is replaced. A background thread copies full buffers to it, and what is
-    /// left when the process exits. While the file cannot be written, as on a full file system, buffers wait; events that
-    /// find none are lost, and counted.
+    /// All events are written to a new file of this path. A background thread copies full buffers to it at once, the others
+    /// once a [second](Options::flush_interval), and all of them at a fork, when the process exits, and on SIGTERM, unless
+    /// the program handles that itself. [`flush`](super::flush) does so at any time: call it before `execve(2)` and
+    /// `_exit(2)`.
+    ///
+    /// A recording that is there is renamed first: `.old` is appended to its name. Another file stays, and the start fails.
+    /// While the file cannot be written, as on a full file system, buffers wait; events that find none are lost, and
+    /// counted. The file says what it lacks.
     ///
     /// ```no_run
     /// use corelocal::trace::{self, Options};
@@ -143,6 +151,13 @@ impl<'a> Options<'a> {
         self.with(Background { is_wanted: false, ..self.background })
     }
 
+    /// How often the buffers of a recording [to disk](Options::to_disk) that are not full are written: once a second unless
+    /// told otherwise. So much of the last events is missing after SIGKILL or a crash.
+    #[must_use]
+    pub const fn flush_interval(self, interval: Duration) -> Options<'a> {
+        self.with(Background { flush_interval: interval, ..self.background })
+    }
+
     /// Where dumps go that are made on a signal, on a panic, at exit, or by
     /// [`dump_if_slow`](super::dump_if_slow).
     ///
@@ -204,6 +219,9 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::AlreadyStarted => f.write_str("a recording was started before"),
+            StartError::NoMemory(errno) if errno.0 == libc::EFBIG => f.write_str(
+                "no shared memory for a recording: files may not be so long; raise `ulimit -f`, or ask for fewer bytes",
+            ),
             StartError::NoMemory(errno) => {
                 write!(f, "no shared memory for a recording: {errno}; ask for fewer bytes")
             }

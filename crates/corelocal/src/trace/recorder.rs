@@ -29,7 +29,7 @@ use super::format::{BUFFER_LEN, CONTEXT, MOST_WORDS};
 use super::memory::{Buffer, By, Recording, SLOTS, STAMPED, lanes};
 use super::options::{Options, StartError};
 use super::site::{self, Site, Wanted};
-use super::{Lost, rules};
+use super::{Lost, losses, rules};
 use crate::cid::private::Sealed as _;
 use crate::cid::{self, Cid};
 use crate::clock::Ticks;
@@ -186,7 +186,7 @@ fn make_ready(recording: &Recording, words: usize) -> bool {
     if !recording.is_current() {
         return true;
     }
-    let Some(new) = recording.begin() else { return false };
+    let Some(new) = begin(recording) else { return false };
     let address = core::ptr::from_ref(new).expose_provenance() as u64;
     let stored = rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
         // SAFETY: the slot's first word is written by sections only (4).
@@ -200,6 +200,18 @@ fn make_ready(recording: &Recording, words: usize) -> bool {
         (false, _) => recording.release(new),
     }
     true
+}
+
+/// Begins a buffer, with what was lost before. `None`: all are in use.
+fn begin(recording: &Recording) -> Option<&'static Buffer> {
+    recording.begin().inspect(|buffer| losses::tell(recording, buffer))
+}
+
+/// Appends an event of the calling thread, whose fields are words, to a buffer that was just begun.
+pub(super) fn append_event(buffer: &Buffer, site: u16, fields: &[u64; 2]) {
+    let words = Packed::words(site, &(&fields[0], (&fields[1], ())));
+    append(buffer, &context().0[1..]);
+    append(buffer, &first::<3>(words).map(MaybeUninit::new));
 }
 
 /// A record of the calling thread: its id, its cpu, its name, its span; and the cpu. The first word is for the time.
@@ -225,12 +237,12 @@ fn push_by_lane(recording: &Recording, words: &[MaybeUninit<u64>]) -> bool {
         // SAFETY: null, or a buffer, which stays.
         unsafe { lane.swap(null_mut(), Ordering::Acquire).as_ref() }
     });
-    let Some(mut buffer) = taken.or_else(|| recording.begin()) else { return false };
+    let Some(mut buffer) = taken.or_else(|| begin(recording)) else { return false };
     let (context, cpu) = context();
     let needed = 8 * (words.len() + 1 + context.len()) as u64;
     if buffer.used.load(Ordering::Relaxed) + needed > LIMIT {
         recording.release(buffer);
-        let Some(new) = recording.begin() else { return false };
+        let Some(new) = begin(recording) else { return false };
         buffer = new;
     }
     // Where threads have no words of their own, they are in no span, and one number of a thread is as good as another.
@@ -268,6 +280,7 @@ fn append(buffer: &Buffer, words: &[MaybeUninit<u64>]) {
 
 /// Starts a recording, with all sites on, unless the environment has started one.
 pub(super) fn start(options: Options<'_>, by: By) -> Result<Option<Recording>, StartError> {
+    losses::register();
     let made = Recording::make(options, by)?;
     // Partner: the fence in `Site::register`.
     fence(Ordering::SeqCst);

@@ -20,7 +20,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::format::{
-    ARRAY, FieldType, Kind, LINKED_MARKER, LINKED_TEXT, MOST_SITES, SITE_LEN, SITE_TEXT,
+    ARRAY, FieldType, Kind, LINKED_MARKER, LINKED_TEXT, MOST_SITES, SITE_LEN, SITE_TEXT, header,
 };
 use super::memory::Recording;
 use super::{Lost, recorder, rules};
@@ -89,6 +89,13 @@ const fn printable(byte: u8) -> u8 {
 /// The site that was registered last.
 static LAST: AtomicPtr<Site> = AtomicPtr::new(null_mut());
 static COUNT: AtomicU32 = AtomicU32::new(0);
+/// Sites that have no number.
+static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
+
+/// How many sites have no number, since there are too many.
+pub(super) fn left_out() -> u64 {
+    LEFT_OUT.load(Ordering::Relaxed)
+}
 
 impl Site {
     #[doc(hidden)]
@@ -200,6 +207,12 @@ impl Site {
         let drawn = self.number.compare_exchange(0, new, Ordering::Release, Ordering::Relaxed);
         let (number, is_first) = (drawn.err().unwrap_or(new), drawn.is_ok());
         if number as usize > MOST_SITES {
+            if is_first {
+                LEFT_OUT.fetch_add(1, Ordering::Relaxed);
+            }
+            if let Some(recording) = recorder::here() {
+                recording.word(header::SITES_LEFT_OUT).fetch_max(left_out(), Ordering::Relaxed);
+            }
             return self.state.store(OFF, Ordering::Relaxed);
         }
         if is_first {

@@ -5,7 +5,7 @@
 //! 2. A signal handler only wakes the background thread.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use std::boxed::Box;
 use std::ffi::{CString, OsStr};
@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::OnceLock;
 
-use super::background::{flush, request_dump};
+use super::background::{flush, flush_within, request_dump, wake};
 use super::dump::dump;
 use super::options::{Background, StartError, expand};
 use crate::clock::{self, Instant};
@@ -69,9 +69,65 @@ pub(super) fn start(background: &Background<'_>) -> Result<(), StartError> {
         }
         if background.disk.is_some() {
             libc::atexit(flush_at_exit);
+            libc::pthread_atfork(Some(flush_before_fork), None, None);
         }
     }
+    if background.disk.is_some() && signals::is_default(libc::SIGTERM) {
+        // Refused, the process ends without a flush.
+        let _ = signals::handle(libc::SIGTERM, on_term);
+    }
     Ok(())
+}
+
+/// What the process is asked for before it ends.
+const FLUSH: u32 = 1;
+const TERM: u32 = 2;
+static ENDING: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the process is about to end.
+pub(super) fn is_ending() -> bool {
+    ENDING.load(Ordering::Acquire) != 0
+}
+
+/// SIGTERM: the background thread writes all events, and then ends the process by this signal. A second one ends it at
+/// once, as does one in a child, which has no such thread.
+extern "C" fn on_term(_: c_int) {
+    // SAFETY: the calling thread's own.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as it was when the thread was interrupted.
+    let before = unsafe { errno.read() };
+    let is_first = ENDING.fetch_or(TERM, Ordering::Release) & TERM == 0;
+    if !is_first || !is_own_process() || !wake() {
+        end();
+    }
+    // SAFETY: the calling thread's own.
+    unsafe { errno.write(before) };
+}
+
+/// Ends the process if SIGTERM has asked for it, when all events are written: by the background thread.
+pub(super) fn end_if_asked() {
+    if ENDING.load(Ordering::Acquire) & TERM != 0 {
+        end();
+    }
+}
+
+/// Ends the process by SIGTERM.
+fn end() {
+    // SAFETY: the default disposition runs no code of this process, and the signal is its own. Another thread handles it, or
+    // this one as soon as its handler returns.
+    unsafe {
+        libc::signal(libc::SIGTERM, libc::SIG_DFL);
+        libc::kill(libc::getpid(), libc::SIGTERM);
+    }
+}
+
+/// A parent that becomes a daemon ends by `_exit(2)` after its fork.
+extern "C" fn flush_before_fork() {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    if is_own_process() {
+        // What is wrong was said by the background thread.
+        let _ = flush_within(PATIENCE);
+    }
 }
 
 extern "C" fn on_signal(_: c_int) {
@@ -92,6 +148,7 @@ extern "C" fn dump_at_exit() {
 
 extern "C" fn flush_at_exit() {
     if is_own_process() {
+        ENDING.fetch_or(FLUSH, Ordering::Release);
         // What is wrong was said by the background thread.
         let _ = flush();
     }

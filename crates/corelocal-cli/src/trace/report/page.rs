@@ -25,7 +25,7 @@ const STYLE: &str = "
 .c4 { fill: #3ca951; background: #3ca951; } .c5 { fill: #ff8ab7; background: #ff8ab7; }
 .c6 { fill: #a463f2; background: #a463f2; } .c7 { fill: #97bbf5; background: #97bbf5; }
 .c8 { fill: #9c6b4e; background: #9c6b4e; } .c9 { fill: #9498a0; background: #9498a0; }
-.rate { fill: var(--ours); }
+.rate { fill: var(--ours); } .unknown { fill: currentColor; opacity: .12; }
 svg.shape { width: 9rem; height: 1.6rem; }
 @media (max-width: 40rem) { .strip { grid-template-columns: 1fr; } .ends { margin-left: 0; } }
 ";
@@ -39,15 +39,14 @@ pub fn page(recording: &Recording, summary: &Summary<'_>, file: &str) -> String 
     };
     let when = jiff::Timestamp::from_nanosecond(summary.first.into()).unwrap_or_default();
     let when = when.to_zoned(jiff::tz::TimeZone::system()).strftime("%F %H:%M:%S %Z").to_string();
-    let lost = recording.lost();
     let body = html! {
         style { (PreEscaped(STYLE)) }
         header {
             p.brand { "corelocal " (VERSION) }
             h1 { (title) }
             p.about { (file) " · " (when) " · " (duration(lasted)) " · " (grouped(summary.events)) " records" }
-            @if lost > 0 {
-                p.noise { (grouped(lost)) " events were lost: all buffers were in use. Start with more bytes." }
+            @for line in recording.remarks() {
+                p.noise { (sentence(&line)) }
             }
             nav {
                 a href="#spans" { "Spans" } a href="#cpus" { "Cpus" } a href="#rate" { "Rate" }
@@ -58,6 +57,7 @@ pub fn page(recording: &Recording, summary: &Summary<'_>, file: &str) -> String 
             section.card id="spans" {
                 h2 { "Spans by thread" }
                 p { "A column shows the span that lasted longest of those that touch it. Nested spans are below their outer one." }
+                @if summary.unknown.contains(&true) { p { "Events are missing where the timeline is shaded." } }
                 (threads(summary))
                 (legend(summary))
             }
@@ -65,7 +65,7 @@ pub fn page(recording: &Recording, summary: &Summary<'_>, file: &str) -> String 
                 h2 { "Threads by cpu" }
                 p { "A column shows the thread that recorded most there." }
                 @for row in &summary.cpus {
-                    (strip(&format!("cpu {}", row.cpu), &[row.cells.iter().map(|cell| cell.map(|(thread, _)| {
+                    (strip(summary, &format!("cpu {}", row.cpu), &[row.cells.iter().map(|cell| cell.map(|(thread, _)| {
                         (colour_of(summary, thread), thread_name(summary, thread))
                     })).collect()]))
                 }
@@ -130,23 +130,26 @@ fn threads(summary: &Summary<'_>) -> Markup {
         @for thread in &summary.threads {
             @let rows: Vec<_> = thread.spans[..used(&thread.spans)].iter().map(cells).collect();
             @if !rows.is_empty() {
-                (strip(&format!("{} {}", thread.name, thread.id), &rows))
+                (strip(summary, &format!("{} {}", thread.name, thread.id), &rows))
             }
         }
         @let tasks: Vec<_> = summary.tasks[..used(&summary.tasks)].iter().map(cells).collect();
-        @if !tasks.is_empty() { (strip("tasks", &tasks)) }
+        @if !tasks.is_empty() { (strip(summary, "tasks", &tasks)) }
         (ends(summary.last - summary.first))
         @if summary.more_threads > 0 { p.muted { (summary.more_threads) " further threads are not shown." } }
     }
 }
 
 /// A row of the timeline: a label, and rows of cells with colours and texts. Neighbours that are the same are one rectangle.
-fn strip(label: &str, rows: &[Vec<Option<(usize, String)>>]) -> Markup {
+fn strip(summary: &Summary<'_>, label: &str, rows: &[Vec<Option<(usize, String)>>]) -> Markup {
     let height = 14 * rows.len();
     html! {
         div.strip {
             span.label { (label) }
             svg viewBox={ "0 0 " (COLUMNS) " " (height) } height=(height) preserveAspectRatio="none" role="img" aria-label=(label) {
+                @for (first, len) in unknown(summary) {
+                    rect.unknown x=(first) y="0" width=(len) height=(height) { title { "events are missing here" } }
+                }
                 @for (nth, row) in rows.iter().enumerate() {
                     @for (first, len, (colour, text)) in runs(row) {
                         rect x=(first) y=(14 * nth + 1) width=(len) height="12" class={ "c" (colour) } { title { (text) } }
@@ -155,6 +158,16 @@ fn strip(label: &str, rows: &[Vec<Option<(usize, String)>>]) -> Markup {
             }
         }
     }
+}
+
+/// Where events are missing: first columns and numbers of columns.
+fn unknown(summary: &Summary<'_>) -> Vec<(usize, usize)> {
+    let parts = summary.unknown.chunk_by(|a, b| a == b).scan(0, |at, part| {
+        let first = *at;
+        *at += part.len();
+        Some((first, part))
+    });
+    parts.filter(|(_, part)| part[0]).map(|(first, part)| (first, part.len())).collect()
 }
 
 fn runs(row: &[Option<(usize, String)>]) -> Vec<(usize, usize, (usize, &str))> {
@@ -295,7 +308,7 @@ fn losses(recording: &Recording) -> Markup {
     sites.sort_by(|a, b| b.lost.cmp(&a.lost).then(a.name.cmp(&b.name)));
     html! {
         @if sites.is_empty() {
-            p { "No event was lost" @if recording.lost() > 0 { " of a site that is described" } "." }
+            p { (no_losses(recording)) }
         } @else {
             div.scroll tabindex="0" {
                 table {
@@ -309,6 +322,26 @@ fn losses(recording: &Recording) -> Markup {
             }
         }
     }
+}
+
+/// What is said where no site has lost an event.
+fn no_losses(recording: &Recording) -> &'static str {
+    match () {
+        () if recording.lost() > 0 => "The events that were lost are not known by their sites.",
+        () if recording.overwritten().is_some() => {
+            "Older events were overwritten, and what they were is not known. Later ones are all here."
+        }
+        () if recording.is_open_ended() => {
+            "No event was lost while the file was written. The last ones may be missing."
+        }
+        () => "No event was lost.",
+    }
+}
+
+/// With a capital letter and a full stop.
+fn sentence(line: &str) -> String {
+    let (first, rest) = line.split_at(line.chars().next().map_or(0, char::len_utf8));
+    format!("{}{rest}.", first.to_uppercase())
 }
 
 /// A number with thin spaces between its thousands.

@@ -10,7 +10,8 @@ use std::collections::hash_map::Entry;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use corelocal_trace::{Event, Events, Kind, Recording, Site, What};
+use corelocal::trace::format::LOST_NAME;
+use corelocal_trace::{Event, Events, Kind, Recording, Site, Value, What};
 use hdrhistogram::Histogram;
 
 /// Columns of the timeline.
@@ -24,6 +25,16 @@ pub const CPUS: usize = 64;
 pub const BARS: usize = 150;
 /// The longest duration that is told apart, in nanoseconds: a day.
 const LONGEST: u64 = 86_400_000_000_000;
+
+/// Removes the spans that the thread of an event was not in any more: their ends are missing.
+fn settle(nested: &mut HashMap<u32, Vec<u64>>, event: &Event<'_>) {
+    let Some(spans) = nested.get_mut(&event.thread) else { return };
+    let inner = match event.within {
+        0 => 0,
+        within => spans.iter().rposition(|span| *span == within).map_or(spans.len(), |at| at + 1),
+    };
+    spans.truncate(inner);
+}
 
 /// A recording in numbers.
 pub struct Summary<'r> {
@@ -39,6 +50,8 @@ pub struct Summary<'r> {
     pub cpus: Vec<CpuRow>,
     pub more_cpus: usize,
     pub rate: [u64; BARS],
+    /// By column of the timeline: whether events are missing there.
+    pub unknown: [bool; COLUMNS],
 }
 
 /// Events of a site's name.
@@ -105,6 +118,7 @@ impl<'r> Summary<'r> {
             cpus: Vec::new(),
             more_cpus: 0,
             rate: [0; BARS],
+            unknown: [false; COLUMNS],
         };
         let mut counts: HashMap<u32, (u64, Arc<str>)> = HashMap::new();
         for event in recording.events().take_while(|_| each()) {
@@ -145,6 +159,9 @@ impl<'r> Summary<'r> {
 
     /// The second pass.
     fn gather(&mut self, recording: &'r Recording, each: &mut dyn FnMut() -> bool) -> Events<'r> {
+        if let Some(overwritten) = recording.overwritten() {
+            self.note_unknown(self.first, overwritten.until);
+        }
         let mut events = recording.events();
         let rows: HashMap<u32, usize> =
             self.threads.iter().enumerate().map(|(row, thread)| (thread.id, row)).collect();
@@ -152,17 +169,27 @@ impl<'r> Summary<'r> {
         // Names have numbers in the order of their first events, and are sorted at the end.
         let mut names: Vec<Name<'r>> = Vec::new();
         let mut open: HashMap<u64, Open> = HashMap::new();
-        let mut depths: HashMap<u32, usize> = HashMap::new();
+        // Of each thread the spans that are open, the inner one last.
+        let mut nested: HashMap<u32, Vec<u64>> = HashMap::new();
+        let is_lossy = recording.lost() > 0;
         let mut lanes = [false; LANES];
         for event in events.by_ref().take_while(|_| each()) {
             let column = self.column(event.time, BARS);
             self.rate[column] += 1;
             self.note_cpu(&event);
+            if let (LOST_NAME, Some((_, Value::Unsigned(lasted)))) =
+                (event.name, event.fields.get(1))
+            {
+                self.note_unknown(event.time.saturating_sub(*lasted), event.time);
+            }
             let name = *numbers.entry(event.site_number).or_insert_with(|| {
                 let number = names.len() as u16;
                 names.push(Name { number, site: event.site, count: 0, durations: None });
                 number
             });
+            if is_lossy {
+                settle(&mut nested, &event);
+            }
             match event.what {
                 What::Event => names[usize::from(name)].count += 1,
                 What::Begin => {
@@ -173,9 +200,9 @@ impl<'r> Summary<'r> {
                             lane.inspect(|lane| lanes[*lane] = true)
                         }
                         _ => {
-                            let depth = depths.entry(event.thread).or_default();
-                            *depth += 1;
-                            Some(*depth - 1)
+                            let spans = nested.entry(event.thread).or_default();
+                            spans.push(event.span);
+                            Some(spans.len() - 1)
                         }
                     };
                     open.insert(event.span, Open { begin: event.time, row, name });
@@ -199,8 +226,10 @@ impl<'r> Summary<'r> {
                             .inspect(|lane| lanes[*lane] = false)
                             .map(|lane| &mut self.tasks[lane]),
                         _ => {
-                            let depth = depths.entry(event.thread).or_default();
-                            *depth = depth.saturating_sub(1);
+                            if let Some(spans) = nested.get_mut(&event.thread) {
+                                let at = spans.iter().rposition(|span| *span == event.span);
+                                spans.truncate(at.unwrap_or(spans.len()));
+                            }
                             let thread = rows.get(&event.thread).map(|row| &mut self.threads[*row]);
                             thread.zip(row).and_then(|(thread, depth)| thread.spans.get_mut(depth))
                         }
@@ -221,6 +250,12 @@ impl<'r> Summary<'r> {
         }
         self.names = names;
         events
+    }
+
+    /// Notes that events of this time are missing.
+    fn note_unknown(&mut self, from: u64, to: u64) {
+        let columns = self.column(from, COLUMNS)..=self.column(to, COLUMNS);
+        self.unknown[columns].fill(true);
     }
 
     fn note_cpu(&mut self, event: &Event<'_>) {

@@ -8,5 +8,6 @@ static EVENTS: Counter = Counter::new();
 #[unsafe(no_mangle)]
 pub extern "C" fn plugin_event() -> i64 {
     EVENTS.add(1);
+    corelocal::event!(plugin::called);
     EVENTS.get()
 }

@@ -43,13 +43,59 @@ impl Plugin {
     }
 }
 
+fn is_there(test: &str) -> bool {
+    let is_there = !cfg!(target_feature = "crt-static") && plugin().exists();
+    if !is_there {
+        println!(
+            "skipped: unloading {test}: needs a dynamic program, and the example `plugin` built beside it (`cargo test` \
+             without a choice of targets does that)"
+        );
+    }
+    is_there
+}
+
+/// A library that starts a recording in its constructor, while the dynamic loader keeps new threads from running: the
+/// constructor waits for none.
+#[test]
+#[cfg(feature = "std")]
+fn loaded_while_the_environment_asks_for_a_recording() {
+    let test = "loaded_while_the_environment_asks_for_a_recording";
+    let dir = tempfile::tempdir().expect("a folder");
+    if std::env::var_os("CORELOCAL_TEST_CHILD").is_some() {
+        let plugin = Plugin::load();
+        assert_eq!(plugin.event(), 1);
+        return;
+    }
+    if !is_there(test) {
+        return;
+    }
+    for value in ["on", "disk=plugin.%p.trace", "signal=USR2,dump=plugin.%n.trace"] {
+        let mut child = std::process::Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", test])
+            .env("CORELOCAL_TEST_CHILD", test)
+            .env("CORELOCAL_TRACE", value)
+            .current_dir(dir.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("a child");
+        let began = std::time::Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("a child") {
+                break status;
+            }
+            if began.elapsed() > Duration::from_secs(60) {
+                child.kill().expect("a child");
+                panic!("{value}: it hangs");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert!(status.success(), "{value}: {status}");
+    }
+}
+
 #[test]
 fn sleeping_threads_survive_dlclose() {
-    if cfg!(target_feature = "crt-static") || !plugin().exists() {
-        println!(
-            "skipped: unloading sleeping_threads_survive_dlclose: needs a dynamic program, and the \
-             example `plugin` built beside it (`cargo test` without a choice of targets does that)"
-        );
+    if !is_there("sleeping_threads_survive_dlclose") {
         return;
     }
     let plugin = Plugin::load();

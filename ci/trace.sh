@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Traces: 100,000 events with fields of all types give the same rows through DuckDB (Parquet), Perfetto's published
-# definitions, babeltrace2 (CTF 1.8 and 2) and JSON lines.
+# definitions, babeltrace2 (CTF 1.8 and 2) and JSON lines. So do events with odd names, spans with their parents, tasks,
+# losses, and what had no room. JSON is read strictly: without repeated names.
 # Needs: cargo and a C linker; python3 with venv, and babeltrace2, installed through apt where they are missing; babeltrace2
 # 2.1, unpacked into .cache/, since older ones do not read CTF 2; from PyPI duckdb and perfetto, kept in .cache/.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
@@ -28,7 +29,7 @@ cargo build --locked "${whole[@]}" --bin corelocal --example trace_types
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "$target/debug/examples/trace_types" "$folder/types.trace" 100000
-for format in parquet perfetto ctf ctf2 json-lines; do
+for format in parquet perfetto chrome-json ctf ctf2 json-lines; do
     "$target/debug/corelocal" trace export "$folder/types.trace" --to $format -o "$folder/types.$format"
 done
 babeltrace2 --clock-seconds --no-delta "$folder/types.ctf" >"$folder/types.ctf.txt"

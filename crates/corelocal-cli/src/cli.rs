@@ -266,12 +266,48 @@ pub struct FilterArgs {
     /// Only events of a thread: its id, or its name
     #[arg(long, value_name = "THREAD")]
     pub thread: Option<String>,
-    /// Only events from this time on: 2026-11-26T09:39:28.2+00:00
-    #[arg(long, value_name = "TIME")]
+    /// Only events from this time on, as `view` shows it: 2026-11-26 09:39:28.2, or with a zone 2026-11-26T09:39:28Z
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub since: Option<jiff::Timestamp>,
     /// Only events up to this time
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub until: Option<jiff::Timestamp>,
+    /// Only events with this value of a field: path=/index.html; may be given several times
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub field: Vec<String>,
+    /// Only events of this level or a more severe one: of fields `level`, as events of the crate `tracing` have them
+    #[arg(long, value_name = "LEVEL", value_enum, ignore_case = true)]
+    pub level: Option<Level>,
+    /// Only a span with the events directly in it: its id, or the name of spans with * for any part
+    #[arg(long, value_name = "SPAN")]
+    pub span: Option<String>,
+}
+
+/// A level of an event, the most severe one first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Level {
+    /// Errors.
+    Error,
+    /// Warnings.
+    Warn,
+    /// Information.
+    Info,
+    /// For debugging.
+    Debug,
+    /// The finest.
+    Trace,
+}
+
+/// A time with a zone, or one of this machine's zone.
+fn time(text: &str) -> Result<jiff::Timestamp, String> {
+    let local = || {
+        let civil: jiff::civil::DateTime = text.parse().ok()?;
+        Some(civil.to_zoned(jiff::tz::TimeZone::system()).ok()?.timestamp())
+    };
+    let time = text.parse().ok().or_else(local);
+    time.ok_or_else(|| {
+        "not a time such as 2026-11-26 09:39:28.2 or 2026-11-26T09:39:28Z".to_owned()
+    })
 }
 
 /// Arguments of `trace export`.
@@ -282,7 +318,7 @@ pub struct ExportArgs {
     /// The format: perfetto and chrome-json open in ui.perfetto.dev, ctf and ctf2 in babeltrace2 and Trace Compass
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Perfetto)]
     pub to: Format,
-    /// The file to write; for ctf and ctf2 the folder; for parquet also s3://BUCKET/PREFIX; for otlp the address of a
+    /// The file to write, - for standard output; for ctf and ctf2 the folder; for parquet also s3://BUCKET/PREFIX; for otlp the address of a
     /// collector [default: FILE with an ending, http://localhost:4318/v1/traces]
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -292,6 +328,9 @@ pub struct ExportArgs {
     /// Begin another file of Perfetto's format after so many bytes: the browser takes about 2 GB
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     pub split: u64,
+    /// For otlp: the name of the service [default: OTEL_SERVICE_NAME, or the name of the program]
+    #[arg(long, value_name = "NAME")]
+    pub service_name: Option<String>,
     /// What is exported.
     #[command(flatten)]
     pub filter: FilterArgs,
@@ -349,6 +388,9 @@ pub struct ViewArgs {
     /// Only the last events
     #[arg(long, value_name = "N")]
     pub last: Option<usize>,
+    /// Print a table instead: how many of each, how many a second, and how long spans last
+    #[arg(long, conflicts_with_all = ["last", "json"])]
+    pub stats: bool,
     /// Print JSON, an object in each line
     #[arg(long)]
     pub json: bool,

@@ -1,8 +1,9 @@
 //! Chrome's JSON: opens in ui.perfetto.dev and chrome://tracing.
 //!
-//! An event is an instant on its thread, a span a slice there; a span of a task is a slice of its own. Times are in
+//! An event is an instant on its thread, a span a slice there. The task spans of a tree share a track as long as they nest. Times are in
 //! microseconds since the first event, with three decimals: since 1970 they would not fit into a number of JSON.
-//! `otherData` has the time of the first event.
+//! `otherData` has the time of the first event. Beside its fields an event has arguments whose names begin with `corelocal.`:
+//! its cpu, its parent, the names of fields without room and of those that were cut.
 //!
 //! # Invariant
 //! 1. Events are written as they come: the memory in use does not grow with their number.
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::spans::{Spans, Track};
+use crate::spans::{Spans, Step, Track};
 use crate::{Event, Recording, Site, What};
 
 /// Writes the events as Chrome's JSON.
@@ -41,8 +42,8 @@ pub fn write<'r>(
             out.name_thread(event.thread, &event.thread_name)?;
             threads.insert(event.thread, Arc::clone(&event.thread_name));
         }
-        for open in spans.settle(&event) {
-            out.end(open.site, Track::Thread(event.thread), event.thread, event.time)?;
+        for step in spans.settle(&event) {
+            out.step(step, &event)?;
         }
         match event.what {
             What::Event => {
@@ -56,14 +57,17 @@ pub fn write<'r>(
                 )?;
             }
             What::Begin => {
-                let track = spans.begin(&event);
-                let phase = if let Track::Task(_) = track { "b" } else { "B" };
+                let (track, of_parent) = spans.begin(&event);
+                if let Some(Track::Thread(_)) = of_parent {
+                    // From the slice of the thread.
+                    out.flow(&event)?;
+                }
+                let phase = if let Track::Task(..) = track { "b" } else { "B" };
                 out.line(phase, event.site, track, event.thread, event.time, Some(args(&event)))?;
             }
             What::End => {
-                let (track, ended) = spans.end(&event);
-                for open in ended {
-                    out.end(open.site, track, event.thread, event.time)?;
+                for step in spans.end(&event) {
+                    out.step(step, &event)?;
                 }
             }
         }
@@ -80,9 +84,16 @@ fn args(event: &Event<'_>) -> Map<String, Json> {
     for (name, value) in event.present_fields() {
         args.insert(name.to_owned(), value.to_json());
     }
-    args.insert("cpu".to_owned(), event.cpu.into());
+    args.insert("corelocal.cpu".to_owned(), event.cpu.into());
     if event.what == What::Begin && event.parent != 0 {
-        args.insert("parent".to_owned(), format!("{:#x}", event.parent).into());
+        args.insert("corelocal.parent".to_owned(), format!("{:#x}", event.parent).into());
+    }
+    let (absent, cut): (Vec<_>, Vec<_>) =
+        (event.absent_fields().collect(), event.cut_fields().collect());
+    for (name, fields) in [("corelocal.absent", absent), ("corelocal.cut", cut)] {
+        if !fields.is_empty() {
+            args.insert(name.to_owned(), fields.into());
+        }
     }
     args
 }
@@ -104,8 +115,36 @@ impl Out<'_> {
         Ok(())
     }
 
+    fn step(&mut self, step: Step<'_>, event: &Event<'_>) -> io::Result<()> {
+        match step {
+            Step::End(track, open) => self.end(open.site, track, event.thread, event.time),
+            Step::GoOn(track, open) => {
+                self.line("b", open.site, track, event.thread, event.time, None)
+            }
+        }
+    }
+
+    /// An arrow from the slice of the thread to the one of a task that begins: a step of a flow on both.
+    fn flow(&mut self, event: &Event<'_>) -> io::Result<()> {
+        let nanos = event.time.saturating_sub(self.first);
+        for (phase, end) in [("s", ""), ("f", ",\"bp\":\"e\"")] {
+            write!(
+                self.to,
+                "{}\n{{\"ph\":\"{phase}\",\"name\":\"starts\",\"cat\":\"task\",\"id\":\"{:#x}\",\"pid\":{},\"tid\":{},\"ts\":{}.{:03}{end}}}",
+                self.comma,
+                event.span,
+                self.process,
+                event.thread,
+                nanos / 1000,
+                nanos % 1000,
+            )?;
+            self.comma = ",";
+        }
+        Ok(())
+    }
+
     fn end(&mut self, site: &Site, track: Track, thread: u32, time: u64) -> io::Result<()> {
-        let phase = if let Track::Task(_) = track { "e" } else { "E" };
+        let phase = if let Track::Task(..) = track { "e" } else { "E" };
         self.line(phase, site, track, thread, time, None)
     }
 
@@ -131,7 +170,12 @@ impl Out<'_> {
         )?;
         self.comma = ",";
         match track {
-            Track::Task(id) => write!(self.to, ",\"cat\":\"task\",\"id\":\"{id:#x}\"")?,
+            Track::Task(tree, 0) => {
+                write!(self.to, ",\"cat\":\"task\",\"id\":\"{tree:#x}\"")?;
+            }
+            Track::Task(tree, nth) => {
+                write!(self.to, ",\"cat\":\"task\",\"id\":\"{tree:#x}.{nth}\"")?;
+            }
             Track::Thread(_) if phase == "i" => write!(self.to, ",\"s\":\"t\"")?,
             Track::Thread(_) => {}
         }

@@ -12,7 +12,8 @@ use corelocal::trace::format::{CONTEXT, CURRENT, Kind, LOST_NAME, OVERWRITTEN_NA
 use serde::Serialize;
 
 use crate::file::{Recording, word};
-use crate::{Overwritten, Problem, Site, Value};
+use crate::identities::Identities;
+use crate::{Identity, Overwritten, Problem, Site, Value};
 
 /// An event, or the begin or end of a span.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +42,8 @@ pub struct Event<'r> {
     pub site_number: u16,
     /// Names and values of its fields. The last ones are missing if the record had no room for them.
     pub fields: Vec<(&'r str, Value)>,
+    /// Its ids as other processes know them. They do not depend on which events are looked at.
+    pub identity: Identity,
 }
 
 impl<'r> Event<'r> {
@@ -48,6 +51,18 @@ impl<'r> Event<'r> {
     pub fn present_fields(&self) -> impl Iterator<Item = (&'r str, &Value)> {
         let fields = self.fields.iter().map(|(name, value)| (*name, value));
         fields.filter(|(_, value)| *value != &Value::Missing)
+    }
+
+    /// Names of fields for which the record had no room.
+    pub fn absent_fields(&self) -> impl Iterator<Item = &'r str> + use<'r> {
+        let site = self.site;
+        let known = if self.what == What::End { site.fields.len() } else { self.fields.len() };
+        site.fields.iter().skip(known).map(|(name, _)| name.as_str())
+    }
+
+    /// Names of strings, blobs and arrays of which only the beginning was recorded.
+    pub fn cut_fields(&self) -> impl Iterator<Item = &'r str> {
+        self.fields.iter().filter(|(_, value)| value.is_cut()).map(|(name, _)| *name)
     }
 }
 
@@ -72,6 +87,7 @@ pub struct Events<'r> {
     /// The time of each buffer's next event, or when it was begun.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     problems: Vec<Problem>,
+    identities: Identities,
     unnamed: Arc<str>,
     /// What was overwritten, until it is told.
     before: Option<Event<'r>>,
@@ -109,6 +125,7 @@ impl<'r> Events<'r> {
             buffers: buffers.iter().map(|_| None).collect(),
             next: begins.collect(),
             problems: Vec::new(),
+            identities: Identities::new(recording),
             before: overwritten,
             untold: recording.lost(),
             last: 0,
@@ -235,7 +252,7 @@ impl<'r> Iterator for Events<'r> {
                 What::Begin => fields(site, record.get(28..).unwrap_or_default()),
                 What::End => Vec::new(),
             };
-            let event = Event {
+            let mut event = Event {
                 time: time.wrapping_add(self.recording.realtime()),
                 thread: reader.thread,
                 cpu: reader.cpu,
@@ -248,7 +265,9 @@ impl<'r> Iterator for Events<'r> {
                 site,
                 site_number,
                 fields,
+                identity: Identity::default(),
             };
+            event.identity = self.identities.of(&event);
             reader.span = now;
             reader.at += len;
             if let (LOST_NAME, Some((_, Value::Unsigned(told)))) =
@@ -287,6 +306,7 @@ fn made<'r>(
         site,
         site_number,
         fields: names.zip(values.map(Value::Unsigned)).collect(),
+        identity: Identity::default(),
     })
 }
 

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::clock::Clock;
 use crate::events::Events;
+use crate::names::{exactly, unique};
 use crate::{OpenError, ParseError, Problem};
 
 /// The most buffers of a recording: a TiB.
@@ -192,9 +193,36 @@ impl Recording {
             .into_owned()
     }
 
+    /// The name of the program's file; empty if it is not known.
+    pub fn program(&self) -> String {
+        let name = &self.header[header::PROGRAM..header::PROGRAM + 64];
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
+    }
+
+    /// The program's arguments with its own name, as far as they fit into the header.
+    pub fn arguments(&self) -> Vec<String> {
+        let text = &self.header[header::ARGUMENTS..header::ARGUMENTS + 128];
+        let end = text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let arguments = text[..end].split(|byte| *byte == 0);
+        arguments.map(|text| String::from_utf8_lossy(text).into_owned()).collect()
+    }
+
+    /// The program's build id, in hexadecimal digits; empty if it has none.
+    pub fn build_id(&self) -> String {
+        let len = usize::from(self.header[header::BUILD_ID]).min(32);
+        crate::hex(&self.header[header::BUILD_ID + 1..][..len])
+    }
+
     /// The number that makes ids of spans those of this process.
     pub(crate) fn span_key(&self) -> u64 {
         self.word(header::SPAN_KEY)
+    }
+
+    /// A number that differs from recording to recording, and from dump to dump of one process.
+    #[cfg(feature = "export")]
+    pub(crate) fn number(&self) -> u64 {
+        self.span_key() ^ self.word(header::END).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// Events that are not in the recording: all buffers were in use, or the file could not be written.
@@ -483,12 +511,14 @@ fn site(bytes: &[u8]) -> Option<Site> {
     let text = String::from_utf8_lossy(text);
     let mut lines = text.split('\n');
     let name = lines.next()?.to_owned();
-    let field = |line: &str| FieldType::of_line(line).map(|(of, name)| (name.to_owned(), of));
+    let fields: Vec<_> = lines.map(FieldType::of_line).collect::<Option<_>>()?;
+    let names = unique(fields.iter().map(|(_, name)| *name), &[], exactly);
+    let fields = names.into_iter().zip(fields.iter().map(|(of, _)| *of)).collect();
     Some(Site {
         name,
         kind: Kind::of_number(bytes[SITE_KIND])?,
         is_on: bytes[SITE_IS_ON] == 1,
         lost: word(bytes, SITE_LOST),
-        fields: lines.map(field).collect::<Option<_>>()?,
+        fields,
     })
 }

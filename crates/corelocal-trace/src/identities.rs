@@ -26,7 +26,7 @@ pub struct Identity {
 
 /// Follows the spans of a recording.
 #[derive(Debug)]
-pub struct Identities {
+pub(crate) struct Identities {
     key: u64,
     open: HashMap<u64, Open>,
 }
@@ -40,12 +40,12 @@ struct Open {
 
 impl Identities {
     /// Of a recording's events, which must be given in their order.
-    pub fn new(recording: &Recording) -> Identities {
+    pub(crate) fn new(recording: &Recording) -> Identities {
         Identities { key: recording.span_key(), open: HashMap::new() }
     }
 
     /// What is known of the next event.
-    pub fn of(&mut self, event: &Event<'_>) -> Identity {
+    pub(crate) fn of(&mut self, event: &Event<'_>) -> Identity {
         let span = combine(event.span, self.key);
         match event.what {
             What::Event => {
@@ -54,7 +54,7 @@ impl Identities {
             }
             What::Begin => {
                 let given = event.fields.iter().find_map(|(name, value)| match value {
-                    Value::Str(text) if *name == "traceparent" => parse_trace_parent(text),
+                    Value::Str(text, _) if *name == "traceparent" => parse_trace_parent(text),
                     _ => None,
                 });
                 let outer = self.open.get(&event.parent).map_or(0, |open| open.trace);

@@ -27,6 +27,7 @@ mod events;
 mod file;
 mod identities;
 pub mod json_lines;
+mod names;
 #[cfg(feature = "export")]
 pub mod otlp;
 #[cfg(feature = "export")]
@@ -40,7 +41,7 @@ use std::{fmt, io};
 pub use corelocal::trace::format::Kind;
 pub use events::{Event, Events, What};
 pub use file::{Overwritten, Recording, Site};
-pub use identities::{Identities, Identity};
+pub use identities::Identity;
 pub use value::{Value, hex};
 
 /// Why a file cannot be read at all.

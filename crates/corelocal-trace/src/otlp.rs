@@ -22,15 +22,15 @@ use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
 
-use crate::identities::{Identities, Identity};
-use crate::{Event, Recording, Value, What, hex};
+use crate::{Event, Identity, Recording, Value, What, hex};
 
 /// Spans that are sent at once.
 const BATCH: usize = 512;
 /// Events that a span has at most: OpenTelemetry's limit.
 const MOST_EVENTS: usize = 128;
 
-/// Sends the spans to a collector: `http://localhost:4318/v1/traces`. Returns how many.
+/// Sends the spans to a collector: `http://localhost:4318/v1/traces`. Returns how many. A span that has not ended ends at the
+/// last event, and has an attribute `corelocal.open`.
 ///
 /// # Errors
 /// The address is wrong, or the collector refuses or does not answer.
@@ -38,6 +38,7 @@ pub fn send<'r>(
     recording: &'r Recording,
     events: &mut dyn Iterator<Item = Event<'r>>,
     to: &str,
+    service: &str,
 ) -> io::Result<usize> {
     let mut exporter = SpanExporter::builder()
         .with_http()
@@ -47,40 +48,44 @@ pub fn send<'r>(
         .build()
         .map_err(io::Error::other)?;
     let resource = Resource::builder_empty()
-        .with_service_name("corelocal")
+        .with_service_name(service.to_owned())
         .with_attributes([
             KeyValue::new("host.name", recording.host()),
             KeyValue::new("process.pid", recording.process() as i64),
         ])
         .build();
     exporter.set_resource(&resource);
-    let mut spans = Spans { identities: Identities::new(recording), open: HashMap::new() };
+    let mut spans = Spans { open: HashMap::new() };
     let mut batch = Vec::new();
     let mut sent = 0;
+    let mut last = 0;
     for event in events {
+        last = event.time;
         batch.extend(spans.take(event));
         if batch.len() == BATCH {
             sent += batch.len();
             block_on(exporter.export(std::mem::take(&mut batch))).map_err(io::Error::other)?;
         }
     }
-    if !batch.is_empty() {
+    batch.extend(spans.end_all(last));
+    while !batch.is_empty() {
+        let rest = batch.split_off(batch.len().min(BATCH));
         sent += batch.len();
         block_on(exporter.export(batch)).map_err(io::Error::other)?;
+        batch = rest;
     }
     Ok(sent)
 }
 
 /// Spans that are open.
 struct Spans<'r> {
-    identities: Identities,
     open: HashMap<u64, (Identity, Event<'r>, SpanEvents)>,
 }
 
 impl<'r> Spans<'r> {
     /// Takes the next event. Returns the span that ends with it.
     fn take(&mut self, event: Event<'r>) -> Option<SpanData> {
-        let mut identity = self.identities.of(&event);
+        let mut identity = event.identity;
         match event.what {
             What::Event => {
                 let (_, _, events) = self.open.get_mut(&event.span)?;
@@ -115,6 +120,20 @@ impl<'r> Spans<'r> {
     }
 }
 
+impl Spans<'_> {
+    /// The spans that have not ended, as if they did at this time.
+    fn end_all(&mut self, time: u64) -> Vec<SpanData> {
+        let open = self.open.drain().map(|(_, (identity, begin, events))| {
+            let mut span = span(&identity, &begin, events, time);
+            span.attributes.push(KeyValue::new("corelocal.open", true));
+            span
+        });
+        let mut open: Vec<SpanData> = open.collect();
+        open.sort_by_key(|span| span.start_time);
+        open
+    }
+}
+
 fn span(identity: &Identity, begin: &Event<'_>, events: SpanEvents, end: u64) -> SpanData {
     let trace = TraceId::from(identity.trace);
     let context = SpanContext::new(
@@ -133,7 +152,7 @@ fn span(identity: &Identity, begin: &Event<'_>, events: SpanEvents, end: u64) ->
         start_time: time(begin.time),
         end_time: time(end),
         attributes: attributes(begin),
-        dropped_attributes_count: 0,
+        dropped_attributes_count: begin.absent_fields().count() as u32,
         events,
         links: SpanLinks::default(),
         status: Status::Unset,
@@ -149,12 +168,15 @@ fn attributes(event: &Event<'_>) -> Vec<KeyValue> {
     let thread = [
         KeyValue::new("thread.id", i64::from(event.thread)),
         KeyValue::new("thread.name", event.thread_name.to_string()),
-        KeyValue::new("cpu", i64::from(event.cpu)),
+        KeyValue::new("corelocal.cpu", i64::from(event.cpu)),
     ];
     let fields = event
         .present_fields()
         .map(|(name, value)| KeyValue::new(name.to_owned(), attribute(value)));
-    fields.chain(thread).collect()
+    let cut: Vec<StringValue> = event.cut_fields().map(|name| name.to_owned().into()).collect();
+    let cut = (!cut.is_empty())
+        .then(|| KeyValue::new("corelocal.cut", Attribute::Array(Array::String(cut))));
+    fields.chain(thread).chain(cut).collect()
 }
 
 fn attribute(value: &Value) -> Attribute {
@@ -167,14 +189,33 @@ fn attribute(value: &Value) -> Attribute {
         Value::Signed(number) => Attribute::I64(*number),
         Value::Float(number) => Attribute::F64(*number),
         Value::Bool(is) => Attribute::Bool(*is),
-        Value::Str(text) => Attribute::String(text.clone().into()),
+        Value::Str(..) => Attribute::String(value.text().into()),
         Value::Bytes(bytes, _) => Attribute::String(hex(bytes).into()),
-        Value::Array(values, _) => {
-            let texts = values.iter().map(|value| StringValue::from(value.to_json().to_string()));
-            Attribute::Array(Array::String(texts.collect()))
-        }
+        Value::Array(values, _) => Attribute::Array(array(values)),
         Value::Missing => Attribute::String("".into()),
     }
+}
+
+/// Numbers; texts if one does not fit into a signed number.
+fn array(values: &[Value]) -> Array {
+    let floats = values.iter().map(|value| match value {
+        Value::Float(number) => Some(*number),
+        _ => None,
+    });
+    let numbers = values.iter().map(|value| match value {
+        Value::Signed(number) => Some(*number),
+        Value::Unsigned(number) => i64::try_from(*number).ok(),
+        _ => None,
+    });
+    // An array without elements has numbers, of which there is none.
+    if let Some(numbers) = numbers.collect() {
+        return Array::I64(numbers);
+    }
+    if let Some(floats) = floats.collect() {
+        return Array::F64(floats);
+    }
+    let texts = values.iter().map(|value| StringValue::from(value.to_json().to_string()));
+    Array::String(texts.collect())
 }
 
 /// Waits for a future. The exporter's client blocks, so it is ready at once, or nearly so.

@@ -1,6 +1,7 @@
 //! Perfetto's protobuf: opens in ui.perfetto.dev.
 //!
-//! A thread has a track, with its events as instants and its spans as slices. A span of a task has a track of its own.
+//! A thread has a track, with its events as instants and its spans as slices. The task spans of a tree share a track as long
+//! as they nest, and an arrow leads to one that begins on another track than its parent.
 //! Names are interned: a packet has their number, and their text the first time.
 //!
 //! # Invariants
@@ -10,14 +11,14 @@
 //!
 //! The numbers of the fields are those of `protos/perfetto/trace` in Perfetto's repository.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::sync::Arc;
 
 use prost::Message;
 
-use crate::spans::{Open, Spans, Track};
-use crate::{Event, Recording, Value, What};
+use crate::spans::{Open, Spans, Step, Track};
+use crate::{Event, Kind, Recording, Value, What};
 
 /// Messages, as far as they are written here.
 mod proto {
@@ -113,6 +114,10 @@ mod proto {
         pub track_uuid: Option<u64>,
         #[prost(string, optional, tag = "23")]
         pub name: Option<String>,
+        #[prost(fixed64, repeated, packed = "false", tag = "47")]
+        pub flow_ids: Vec<u64>,
+        #[prost(fixed64, repeated, packed = "false", tag = "48")]
+        pub terminating_flow_ids: Vec<u64>,
     }
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -193,21 +198,28 @@ pub fn write<'r>(
         if names.get(&event.thread) != Some(&event.thread_name) {
             names.insert(event.thread, Arc::clone(&event.thread_name));
         }
-        for _ in spans.settle(&event) {
-            file.end(Track::Thread(event.thread), event.time)?;
+        for step in spans.settle(&event) {
+            file.step(step, &event)?;
         }
         match event.what {
             What::Event => {
                 let thread = Track::Thread(event.thread);
-                file.event(Type::Instant, thread, &event, &event.thread_name)?;
+                file.event_in(Type::Instant, thread, &event, None)?;
             }
             What::Begin => {
-                let track = spans.begin(&event);
-                file.event(Type::SliceBegin, track, &event, &event.thread_name)?;
+                let (track, of_parent) = spans.begin(&event);
+                let is_task = event.site.kind == Kind::TaskSpan;
+                let of_parent = of_parent.filter(|_| is_task);
+                if let Some(of_parent) = of_parent {
+                    file.start_flow(of_parent, &event)?;
+                }
+                let flow = of_parent.map(|_| event.span);
+                file.event_in(Type::SliceBegin, track, &event, flow)?;
             }
             What::End => {
-                let (track, ended) = spans.end(&event);
-                ended.iter().try_for_each(|_| file.end(track, event.time))?;
+                for step in spans.end(&event) {
+                    file.step(step, &event)?;
+                }
             }
         }
     }
@@ -221,6 +233,8 @@ struct File {
     process: i32,
     /// Threads' names.
     threads: HashMap<u32, Arc<str>>,
+    /// Tracks of task spans.
+    tasks: HashSet<u64>,
     /// Numbers of events' names and of fields' names.
     events: HashMap<String, u64>,
     fields: HashMap<String, u64>,
@@ -235,6 +249,7 @@ impl File {
             len: 0,
             process,
             threads: HashMap::new(),
+            tasks: HashSet::new(),
             events: HashMap::new(),
             fields: HashMap::new(),
             bytes: Vec::new(),
@@ -247,7 +262,10 @@ impl File {
             sequence_flags: Some(CLEARED),
             ..TracePacket::default()
         })?;
-        let name = format!("process {process}");
+        let name = match recording.program() {
+            name if name.is_empty() => format!("process {process}"),
+            name => name,
+        };
         let process = proto::ProcessDescriptor { pid: Some(process), process_name: Some(name) };
         file.describe(TrackDescriptor {
             uuid: Some(PROCESS),
@@ -293,27 +311,68 @@ impl File {
                 }
                 Ok(uuid)
             }
-            Track::Task(id) => {
-                let uuid = task(id);
-                self.describe(TrackDescriptor {
-                    uuid: Some(uuid),
-                    parent_uuid: Some(PROCESS),
-                    name: Some(name.to_owned()),
-                    ..TrackDescriptor::default()
-                })?;
+            Track::Task(tree, nth) => {
+                let uuid = task(tree, nth);
+                if self.tasks.insert(uuid) {
+                    // Further tracks of a tree are below its first one.
+                    let parent = if nth == 0 { PROCESS } else { task(tree, 0) };
+                    self.describe(TrackDescriptor {
+                        uuid: Some(uuid),
+                        parent_uuid: Some(parent),
+                        name: Some(name.to_owned()),
+                        ..TrackDescriptor::default()
+                    })?;
+                }
                 Ok(uuid)
             }
         }
     }
 
-    fn event(
+    /// Writes a step of a track.
+    fn step(&mut self, step: Step<'_>, event: &Event<'_>) -> io::Result<()> {
+        match step {
+            Step::End(track, open) => {
+                if let Track::Task(tree, nth) = track {
+                    // The tree's name stays until its first span has ended.
+                    if nth > 0 || open.id == tree {
+                        self.tasks.remove(&task(tree, nth));
+                    }
+                }
+                self.end(track, event.time)
+            }
+            Step::GoOn(track, open) => {
+                let uuid = self.track(track, &open.site.name, &event.thread_name)?;
+                self.slice(Type::SliceBegin, uuid, event.time, Some(open.site.name.clone()))
+            }
+        }
+    }
+
+    /// An instant on the track of the parent, from which an arrow leads to a span that begins on another track.
+    fn start_flow(&mut self, of_parent: Track, event: &Event<'_>) -> io::Result<()> {
+        let track = self.track(of_parent, event.name, &event.thread_name)?;
+        self.packet(TracePacket {
+            timestamp: Some(event.time),
+            track_event: Some(TrackEvent {
+                r#type: Some(Type::Instant as i32),
+                track_uuid: Some(track),
+                name: Some(format!("starts {}", event.name)),
+                flow_ids: vec![event.span],
+                ..TrackEvent::default()
+            }),
+            sequence_flags: Some(NEEDS),
+            ..TracePacket::default()
+        })
+    }
+
+    /// An event, with the id of a flow that leads to it.
+    fn event_in(
         &mut self,
         of: Type,
         track: Track,
         event: &Event<'_>,
-        thread_name: &Arc<str>,
+        flow: Option<u64>,
     ) -> io::Result<()> {
-        let track = self.track(track, event.name, thread_name)?;
+        let track = self.track(track, event.name, &event.thread_name)?;
         let mut interned = InternedData::default();
         let name = intern(&mut self.events, event.name, &mut interned.event_names);
         let mut annotations = Vec::with_capacity(event.fields.len() + 2);
@@ -323,9 +382,19 @@ impl File {
             annotations.push(DebugAnnotation { name_iid: Some(iid), ..annotation(value) });
         };
         event.present_fields().for_each(|(name, value)| annotate(name, value));
-        annotate("cpu", &Value::Unsigned(event.cpu.into()));
+        // A name with a dot is none of a field.
+        annotate("corelocal.cpu", &Value::Unsigned(event.cpu.into()));
         if event.what == What::Begin && event.parent != 0 {
-            annotate("parent", &Value::Str(format!("{:#x}", event.parent)));
+            annotate("corelocal.parent", &Value::Str(format!("{:#x}", event.parent), false));
+        }
+        let names = |fields: &mut dyn Iterator<Item = &str>| -> Vec<Value> {
+            fields.map(|name| Value::Str(name.to_owned(), false)).collect()
+        };
+        let (absent, cut) = (names(&mut event.absent_fields()), names(&mut event.cut_fields()));
+        for (name, fields) in [("corelocal.absent", absent), ("corelocal.cut", cut)] {
+            if !fields.is_empty() {
+                annotate(name, &Value::Array(fields, false));
+            }
         }
         let is_new = interned != InternedData::default();
         self.packet(TracePacket {
@@ -336,6 +405,8 @@ impl File {
                 name_iid: Some(name),
                 track_uuid: Some(track),
                 name: None,
+                terminating_flow_ids: flow.into_iter().collect(),
+                flow_ids: Vec::new(),
             }),
             interned_data: is_new.then_some(interned),
             sequence_flags: Some(NEEDS),
@@ -360,7 +431,7 @@ impl File {
     fn end(&mut self, track: Track, time: u64) -> io::Result<()> {
         let track = match track {
             Track::Thread(tid) => THREAD + u64::from(tid),
-            Track::Task(id) => task(id),
+            Track::Task(tree, nth) => task(tree, nth),
         };
         self.slice(Type::SliceEnd, track, time, None)
     }
@@ -386,10 +457,10 @@ impl File {
     }
 }
 
-/// The number of a task's track.
-fn task(id: u64) -> u64 {
+/// The number of a track of a tree of task spans.
+fn task(tree: u64, nth: u32) -> u64 {
     // Neither the process's nor a thread's: these have other highest bytes.
-    id | 1 << 63
+    tree.wrapping_add(u64::from(nth).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1 << 63
 }
 
 /// The number of a name, which is added to `new` the first time.
@@ -409,7 +480,7 @@ fn annotation(value: &Value) -> DebugAnnotation {
         Value::Signed(number) => proto::Value::Int(*number),
         Value::Float(number) => proto::Value::Double(*number),
         Value::Bool(is) => proto::Value::Bool(*is),
-        Value::Str(text) => proto::Value::String(text.clone()),
+        Value::Str(..) => proto::Value::String(value.text()),
         Value::Missing => return DebugAnnotation::default(),
         Value::Bytes(bytes, _) => proto::Value::String(crate::hex(bytes)),
         Value::Array(values, _) => {

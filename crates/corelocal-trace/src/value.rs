@@ -16,8 +16,8 @@ pub enum Value {
     Float(f64),
     /// Of `bool`.
     Bool(bool),
-    /// Of a string, with replacement characters where it is not UTF-8. Ends with an ellipsis if it was cut.
-    Str(String),
+    /// Of a string, with replacement characters where it is not UTF-8. `true`: it was cut.
+    Str(String, bool),
     /// Of a blob. `true`: it was cut.
     Bytes(Vec<u8>, bool),
     /// Of an array of numbers. `true`: it was cut.
@@ -34,10 +34,27 @@ impl Value {
             Value::Signed(number) => (*number).into(),
             Value::Float(number) => (*number).into(),
             Value::Bool(is) => (*is).into(),
-            Value::Str(text) => text.as_str().into(),
+            Value::Str(..) => self.text().into(),
             Value::Bytes(bytes, _) => hex(bytes).into(),
             Value::Array(values, _) => values.iter().map(Value::to_json).collect(),
             Value::Missing => Json::Null,
+        }
+    }
+
+    /// Whether only its beginning was recorded.
+    pub fn is_cut(&self) -> bool {
+        matches!(self, Value::Str(_, true) | Value::Bytes(_, true) | Value::Array(_, true))
+    }
+
+    /// The text of a string, with an ellipsis if it was cut; of another value as JSON.
+    pub fn text(&self) -> String {
+        match self {
+            Value::Str(text, was_cut) => {
+                let mut text = text.clone();
+                text.extend(was_cut.then_some('…'));
+                text
+            }
+            value => value.to_json().to_string(),
         }
     }
 
@@ -65,12 +82,19 @@ impl Value {
                 was_cut,
             ),
             (Type::Str, None) => {
-                let mut text = String::from_utf8_lossy(taken).into_owned();
-                text.extend(was_cut.then_some('…'));
-                Value::Str(text)
+                let text = if was_cut { up_to_character(taken) } else { taken };
+                Value::Str(String::from_utf8_lossy(text).into_owned(), was_cut)
             }
             (_, None) => Value::Bytes(taken.to_vec(), was_cut),
         })
+    }
+}
+
+/// Text that was cut, without a part of a character at its end.
+fn up_to_character(text: &[u8]) -> &[u8] {
+    match std::str::from_utf8(text) {
+        Err(error) if error.error_len().is_none() => &text[..error.valid_up_to()],
+        _ => text,
     }
 }
 

@@ -75,7 +75,7 @@ fn events_come_in_order() {
         Float(0.5),
         Float(-1.5),
         Bool(true),
-        Str("héllo".into()),
+        Str("héllo".into(), false),
         Bytes(vec![1, 2], false),
         Array(vec![Unsigned(1), Unsigned(2)], false),
     ];

@@ -53,6 +53,37 @@ pub fn write_with<T>(
     }
 }
 
+/// Files of one output, which get their names when all of them are complete.
+#[derive(Default)]
+pub struct Drafts(Vec<(PathBuf, NamedTempFile)>);
+
+impl Drafts {
+    /// Begins a file. A device or a pipe is written directly.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn create(&mut self, path: &Path) -> io::Result<File> {
+        match find(path)? {
+            Destination::Direct => File::options().write(true).open(path),
+            Destination::Descriptor(file) => Ok(file),
+            Destination::File(path) => {
+                let draft = draft(&path)?;
+                let file = draft.reopen()?;
+                self.0.push((path, draft));
+                Ok(file)
+            }
+        }
+    }
+
+    /// Gives all files their names.
+    ///
+    /// # Errors
+    /// What the kernel refuses. The files behind that one stay as they were.
+    pub fn persist(self) -> io::Result<()> {
+        self.0.into_iter().try_for_each(|(path, draft)| Ok(draft.persist(&path).map(drop)?))
+    }
+}
+
 /// Whether [`write()`] could write it now. Leaves nothing behind.
 ///
 /// # Errors

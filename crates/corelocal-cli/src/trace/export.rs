@@ -1,6 +1,6 @@
 //! `corelocal trace export`: a recording in another format.
 
-use std::fs::File;
+use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use corelocal_trace::{Event, Recording, chrome, ctf, json_lines, perfetto};
 
+use super::live::is_recording;
 use super::{Filter, UNREADABLE, open, spinner, tell_problems, text};
 use crate::cli::{ExportArgs, Format};
 use crate::output::{path_line, remark};
@@ -30,9 +31,15 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         name.push(args.to.ending());
         PathBuf::from(name)
     });
+    // As other programs have it.
+    let to = if to.as_os_str() == "-" { "/dev/stdout".into() } else { to };
     let name = path_line(&to);
+    anyhow::ensure!(
+        !is_recording(&to),
+        "{name} is a recording, which an export does not replace; name another file"
+    );
     let mut events = recording.events();
-    let filter = Filter::new(&args.filter);
+    let mut filter = Filter::new(&args.filter);
     let bar = spinner();
     let mut count = 0_u64;
     let mut shown = events
@@ -78,27 +85,53 @@ fn write<'r>(
         Format::ChromeJson => one_file(&mut |to| chrome::write(recording, events, to))?,
         Format::JsonLines => one_file(&mut |to| json_lines::write(events, to))?,
         Format::Text => one_file(&mut |to| {
+            let mut lines = text::Lines::default();
             for event in &mut *events {
-                writeln!(to, "{}", text::line(&event))?;
+                writeln!(to, "{}", lines.line(&event))?;
             }
             Ok(())
         })?,
-        Format::Ctf => ctf::write(recording, events, to, ctf::Version::V1_8)?,
-        Format::Ctf2 => ctf::write(recording, events, to, ctf::Version::V2)?,
+        Format::Ctf => folder(to, |to| ctf::write(recording, events, to, ctf::Version::V1_8))?,
+        Format::Ctf2 => folder(to, |to| ctf::write(recording, events, to, ctf::Version::V2))?,
         Format::Parquet => return parquet(recording, args, events, to),
-        Format::Otlp => return otlp(recording, events, to),
+        Format::Otlp => return otlp(recording, args, events, to),
         Format::Perfetto => {
             let mut files = 0;
+            let mut drafts = file::Drafts::default();
             let mut next = || -> io::Result<Box<dyn Write>> {
                 files += 1;
-                let file = File::create(part(to, files))?;
+                let file = drafts.create(&part(to, files))?;
                 Ok(Box::new(BufWriter::with_capacity(1 << 16, file)))
             };
-            perfetto::write(recording, events, &mut next, args.split)?;
+            // Standard output has one file.
+            let is_file = to != Path::new("/dev/stdout");
+            let most = if is_file { args.split } else { u64::MAX };
+            perfetto::write(recording, events, &mut next, most)?;
+            drafts.persist()?;
             return Ok(files);
         }
     }
     Ok(1)
+}
+
+/// Writes a folder, which gets its name when it is complete.
+fn folder(to: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    if fs::read_dir(to).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the folder is not empty"));
+    }
+    let draft = beside(to)?;
+    let new = draft.path().join("new");
+    write(&new)?;
+    fs::rename(&new, to)
+}
+
+/// A folder for drafts of this file, on the same file system.
+fn beside(to: &Path) -> io::Result<tempfile::TempDir> {
+    let parent = to.parent().filter(|folder| !folder.as_os_str().is_empty());
+    tempfile::Builder::new()
+        .prefix(".corelocal.")
+        .suffix(".tmp")
+        .tempdir_in(parent.unwrap_or(Path::new(".")))
 }
 
 /// To a file or below a folder, or by way of a temporary folder to an object store.
@@ -112,7 +145,22 @@ fn parquet<'r>(
     use corelocal_trace::parquet;
     let address = to.to_str().filter(|to| to.starts_with("s3://"));
     let Some(address) = address else {
-        return Ok(parquet::write(recording, events, to, args.partition)?.len() as u64);
+        if args.partition {
+            fs::create_dir_all(to)?;
+            let draft = tempfile::Builder::new().prefix(".corelocal.").tempdir_in(to)?;
+            let files = parquet::write(recording, events, draft.path(), true)?;
+            for file in &files {
+                let Ok(name) = file.strip_prefix(draft.path()) else { continue };
+                let to = to.join(name);
+                fs::create_dir_all(to.parent().unwrap_or(&to))?;
+                fs::rename(file, to)?;
+            }
+            return Ok(files.len() as u64);
+        }
+        let mut drafts = file::Drafts::default();
+        parquet::write_file(recording, events, drafts.create(to)?)?;
+        drafts.persist()?;
+        return Ok(1);
     };
     let folder = tempfile::tempdir()?;
     let file = match args.partition {
@@ -128,13 +176,26 @@ fn parquet<'r>(
 #[cfg(feature = "export")]
 fn otlp<'r>(
     recording: &'r Recording,
+    args: &ExportArgs,
     events: &mut dyn Iterator<Item = Event<'r>>,
     to: &Path,
 ) -> io::Result<u64> {
     let address = to.to_str().unwrap_or_default();
-    let spans = corelocal_trace::otlp::send(recording, events, address)?;
+    let spans = corelocal_trace::otlp::send(recording, events, address, &service(recording, args))?;
     remark(format_args!("sent {spans} spans\n"));
     Ok(1)
+}
+
+/// The name of the service: of the option, else of OpenTelemetry's variable, else of the program.
+#[cfg(feature = "export")]
+fn service(recording: &Recording, args: &ExportArgs) -> String {
+    let given = args.service_name.clone();
+    let given = given.or_else(|| std::env::var("OTEL_SERVICE_NAME").ok());
+    let program = || match recording.program() {
+        name if name.is_empty() => format!("process {}", recording.process()),
+        name => name,
+    };
+    given.filter(|name| !name.is_empty()).unwrap_or_else(program)
 }
 
 #[cfg(not(feature = "export"))]
@@ -148,7 +209,12 @@ fn parquet<'r>(
 }
 
 #[cfg(not(feature = "export"))]
-fn otlp<'r>(_: &'r Recording, _: &mut dyn Iterator<Item = Event<'r>>, _: &Path) -> io::Result<u64> {
+fn otlp<'r>(
+    _: &'r Recording,
+    _: &ExportArgs,
+    _: &mut dyn Iterator<Item = Event<'r>>,
+    _: &Path,
+) -> io::Result<u64> {
     Err(io::Error::new(io::ErrorKind::Unsupported, NOT_BUILT))
 }
 

@@ -63,7 +63,7 @@ impl Kept for Live {
 }
 
 /// Whether a regular file begins as a recording does.
-fn is_recording(path: &Path) -> bool {
+pub(super) fn is_recording(path: &Path) -> bool {
     let mut first = [0; 8];
     let is_file = path.metadata().is_ok_and(|meta| meta.is_file());
     is_file

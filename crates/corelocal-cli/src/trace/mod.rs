@@ -6,6 +6,7 @@
 //!   record.rs    a program that is started for it, to disk
 //!   view.rs      text or JSON lines
 //!   text.rs      a line of text
+//!   stats.rs     a table of events and spans
 //!   export.rs    other formats
 //!   report/      a page about it
 //!   recover.rs   a whole file from a damaged one
@@ -20,18 +21,21 @@ mod live;
 mod record;
 mod recover;
 mod report;
+mod stats;
 mod text;
 mod view;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::ValueEnum as _;
 use corelocal::trace::matches;
 use corelocal_lab::input;
-use corelocal_trace::{Event, Events, Recording};
+use corelocal_trace::{Event, Events, Recording, What};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cli::{FilterArgs, TraceArgs, TraceCommand};
+use crate::cli::{FilterArgs, Level, TraceArgs, TraceCommand};
 use crate::output::{self, complain, remark};
 
 const UNREADABLE: u8 = 3;
@@ -75,25 +79,30 @@ fn spinner() -> ProgressBar {
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
-/// Which events are wanted.
+/// Which events are wanted. It is given all events in their order, since spans are known by their begins.
 struct Filter<'a> {
     args: &'a FilterArgs,
-    /// As a pattern.
+    /// As patterns.
     name: Option<String>,
+    span: Option<String>,
+    /// Names of open spans, if spans are wanted.
+    spans: HashMap<u64, String>,
 }
 
 impl Filter<'_> {
     fn new(args: &FilterArgs) -> Filter<'_> {
         // A name without `*` is the beginning of names.
-        let name = args.name.as_ref().map(|name| match name.contains('*') {
+        let pattern = |name: &String| match name.contains('*') {
             true => name.clone(),
             false => format!("{name}*"),
-        });
-        Filter { args, name }
+        };
+        let (name, span) = (args.name.as_ref().map(pattern), args.span.as_ref().map(pattern));
+        Filter { args, name, span, spans: HashMap::new() }
     }
 
-    fn is_wanted(&self, event: &Event<'_>) -> bool {
-        let FilterArgs { thread, since, until, .. } = self.args;
+    fn is_wanted(&mut self, event: &Event<'_>) -> bool {
+        let is_in_span = self.is_in_span(event);
+        let FilterArgs { thread, since, until, field, level, .. } = self.args;
         let is_named =
             self.name.as_ref().is_none_or(|name| matches(name.as_bytes(), event.name.as_bytes()));
         let is_by = thread.as_ref().is_none_or(|thread| {
@@ -102,8 +111,36 @@ impl Filter<'_> {
         let time = jiff::Timestamp::from_nanosecond(event.time.into()).unwrap_or_default();
         let is_in_time =
             since.is_none_or(|since| since <= time) && until.is_none_or(|until| time <= until);
-        is_named && is_by && is_in_time
+        let has = |wanted: &String| {
+            let (name, value) = wanted.split_once('=').unwrap_or((wanted, ""));
+            event.present_fields().any(|(field, found)| field == name && found.text() == value)
+        };
+        let is_severe =
+            level.is_none_or(|least| level_of(event).is_some_and(|level| level <= least));
+        is_named && is_by && is_in_time && is_in_span && is_severe && field.iter().all(has)
     }
+
+    /// Whether the span that is wanted begins or ends, or the event is in it.
+    fn is_in_span(&mut self, event: &Event<'_>) -> bool {
+        let Some(wanted) = &self.span else { return true };
+        if event.what == What::Begin {
+            self.spans.insert(event.span, event.name.to_owned());
+        }
+        let id = event.span.to_string();
+        let name = self.spans.get(&event.span);
+        let is_it = self.args.span.as_deref() == Some(&*id)
+            || name.is_some_and(|name| matches(wanted.as_bytes(), name.as_bytes()));
+        if event.what == What::End {
+            self.spans.remove(&event.span);
+        }
+        is_it
+    }
+}
+
+/// The level that an event of the crate `tracing` has as a field.
+fn level_of(event: &Event<'_>) -> Option<Level> {
+    let (_, level) = event.present_fields().find(|(name, _)| *name == "level")?;
+    Level::from_str(&level.text(), true).ok()
 }
 
 /// Says on standard error what was lost, and what of the file was left out.

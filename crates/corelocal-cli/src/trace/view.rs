@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
-use corelocal_trace::json_lines;
+use corelocal_trace::{Event, json_lines};
 
-use super::{Filter, UNREADABLE, open, tell_problems, text};
+use super::{Filter, UNREADABLE, open, stats, tell_problems, text};
 use crate::cli::ViewArgs;
 use crate::output;
 
@@ -22,8 +22,17 @@ const LINES: usize = 4096;
 pub fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     let Some(recording) = open(&args.file) else { return Ok(ExitCode::from(UNREADABLE)) };
     let mut events = recording.events();
-    let filter = Filter::new(&args.filter);
-    let line = if args.json { json_lines::line } else { text::line };
+    let mut filter = Filter::new(&args.filter);
+    if args.stats {
+        let table = stats::table(&mut events.by_ref().filter(|event| filter.is_wanted(event)));
+        output::finish(table, ExitCode::SUCCESS)?;
+        return Ok(tell_problems(&args.file, &recording, &events));
+    }
+    let mut texts = text::Lines::default();
+    let mut line = |event: &Event<'_>| match args.json {
+        true => json_lines::line(event),
+        false => texts.line(event),
+    };
     let mut lines: VecDeque<String> = VecDeque::new();
     for event in events.by_ref().filter(|event| filter.is_wanted(event)) {
         lines.push_back(line(&event));

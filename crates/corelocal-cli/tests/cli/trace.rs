@@ -45,7 +45,37 @@ fn events_are_shown() {
     );
     assert!(lines[1].ends_with("begin test::outer list=[1, 2]"), "{}", lines[1]);
     assert!(lines[10_001].ends_with("test::number nth=9999"), "{}", lines[10_001]);
-    assert!(lines[10_002].ends_with("end test::outer"), "{}", lines[10_002]);
+    assert!(lines[10_002].contains("end test::outer after "), "{}", lines[10_002]);
+    // Events are indented by the spans that they are in, and times are accepted as they are shown.
+    assert!(lines[1].contains("  begin test::outer") && lines[2].contains("   test::number"));
+    let since = &lines[10_001][..29];
+    let later = corelocal(&[
+        "trace",
+        "view",
+        &file("whole.trace"),
+        "--since",
+        since,
+        "--name",
+        "test::*r*",
+    ]);
+    assert_eq!(later.out.lines().count(), 2, "{since}: {}", later.whole());
+    for (filter, count) in [
+        (&["--field", "nth=77"][..], 1),
+        (&["--field", "path=/a\u{1b}[31m", "--field", "len=7"], 1),
+        (&["--field", "nth=x"], 0),
+        (&["--span", "test::outer"], 10_002),
+        (&["--level", "WARN"], 0),
+    ] {
+        let found = corelocal(&[&["trace", "view", &file("whole.trace")], filter].concat());
+        assert_eq!(found.out.lines().count(), count, "{filter:?}: {}", found.err);
+    }
+    let stats = corelocal(&["trace", "view", &file("whole.trace"), "--stats"]);
+    let line = |name: &str| {
+        let found = stats.out.lines().find(|line| line.ends_with(name));
+        found.unwrap_or_else(|| panic!("{name}: {}", stats.whole())).to_owned()
+    };
+    assert!(line("  test::number").starts_with("event      10000"), "{}", stats.out);
+    assert!(line("  test::outer").starts_with("span           1"), "{}", stats.out);
     let last = corelocal(&["trace", "view", &file("whole.trace"), "--last", "5", "--json"]);
     let last: Vec<_> = last.out.lines().map(json).collect();
     let names: Vec<_> =
@@ -125,6 +155,35 @@ fn chrome_json() {
     let full =
         corelocal(&["trace", "export", &file("whole.trace"), "--to", "text", "-o", "/dev/full"]);
     assert_eq!(full.code, Some(1), "{}", full.whole());
+}
+
+/// An export takes standard output, keeps recordings, and leaves no part of a file on a full disk.
+#[test]
+fn exports_keep_what_is_there() {
+    let whole = file("whole.trace");
+    let done = corelocal(&["trace", "export", &whole, "--to", "json-lines", "-o", "-"]);
+    assert!(done.code == Some(0) && done.out.lines().count() == 10_005, "{}", done.err);
+    let before = std::fs::read(&whole).expect("a recording");
+    let done = corelocal(&["trace", "export", &whole, "-o", &whole]);
+    assert!(done.code == Some(1) && done.err.contains("is a recording"), "{}", done.whole());
+    assert_eq!(std::fs::read(&whole).expect("a recording"), before);
+    for format in ["perfetto", "chrome-json", "json-lines", "text", "ctf", "parquet"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = format!(
+            "ulimit -f 40; exec {} trace export {whole} --to {format} -o out",
+            env!("CARGO_BIN_EXE_corelocal")
+        );
+        let mut command = std::process::Command::new("sh");
+        let done = command.args(["-c", &script]).current_dir(folder.path()).output();
+        let done = done.expect("a command");
+        assert_eq!(
+            done.status.code(),
+            Some(1),
+            "{format}: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0, "{format}");
+    }
 }
 
 #[test]
@@ -219,7 +278,7 @@ fn common_trace_format() {
         let lines: Vec<&str> = out.lines().filter(|line| line.contains(" test::")).collect();
         assert_eq!(lines.len(), 10_005, "{err}");
         let first = lines[0];
-        assert!(first.contains("len = 7, len_of_2 = 2, blob = ["), "{first}");
+        assert!(first.contains("len_of_blob = 2") && first.contains("cut = \"\""), "{first}");
         assert!(
             lines[1].contains("test::outer:begin")
                 && lines[1].contains("list = [ [0] = 1, [1] = 2 ]"),

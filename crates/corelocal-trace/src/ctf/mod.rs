@@ -8,6 +8,8 @@
 //! ```
 //! All is little endian, and aligned to bytes. An event's class is its site; the begin of a span has a class of its own, and
 //! so has the end. A value of any type is a string; an array, a blob has its length before it; a string ends with a zero byte.
+//! A field that a record may lack has a byte before it that says whether it is there. An event whose fields may be cut has
+//! the names of those that were, with commas between them.
 //!
 //! # Invariants
 //! 1. Both versions have the same stream, so one encoder serves both; only the metadata differ.
@@ -23,8 +25,9 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use corelocal::trace::format::{FieldType, Kind, SPAN_END, Type};
+use corelocal::trace::format::{FieldType, Kind, MOST_BYTES, SPAN_END, Type};
 
+use crate::names::{exactly, identifier, unique};
 use crate::{Event, Recording, Site, Value, What};
 
 /// A version of the format.
@@ -98,6 +101,8 @@ enum Member {
     One(Type),
     /// Elements, whose number the member of this name has.
     Many(Type, String),
+    /// A value, if the member of this name is 1.
+    Optional(String, Box<Member>),
 }
 
 /// All classes of a recording.
@@ -110,43 +115,74 @@ fn classes(recording: &Recording) -> Vec<Class<'_>> {
             members,
             site,
         };
-        let span = |name: &str| (name.to_owned(), Member::One(Type::U64));
+        let ids = ["span_id", "parent_id"];
         if site.kind == Kind::Event {
-            classes.push(of("", number, members(site, Vec::new())));
+            classes.push(of("", number, members(site, &[])));
         } else {
-            let ids = vec![span("span_id"), span("parent_id")];
-            classes.push(of(":begin", number, members(site, ids)));
-            classes.push(of(":end", number | SPAN_END, vec![span("span_id")]));
+            classes.push(of(":begin", number, members(site, &ids)));
+            let end = vec![(ids[0].to_owned(), Member::One(Type::U64))];
+            classes.push(of(":end", number | SPAN_END, end));
         }
     }
     classes
 }
 
-/// The members of a site's fields, behind these.
-fn members(site: &Site, mut members: Vec<(String, Member)>) -> Vec<(String, Member)> {
-    for (nth, (name, of)) in site.fields.iter().enumerate() {
-        let member = match *of {
-            FieldType { of: Type::Bytes, .. } => Member::Many(Type::U8, format!("len_of_{nth}")),
-            FieldType { of, is_array: true } => Member::Many(of, format!("len_of_{nth}")),
-            FieldType { of, .. } => Member::One(of),
-        };
-        if let Member::Many(_, len) = &member {
-            members.push((len.clone(), Member::One(Type::U16)));
-        }
-        members.push((identifier(name, &members), member));
-    }
-    members
+/// Whether a value of the type may be cut.
+fn may_be_cut(of: FieldType) -> bool {
+    of.is_array || matches!(of.of, Type::Str | Type::Bytes | Type::Any)
 }
 
-/// A name that both versions take, and that is none of these.
-fn identifier(name: &str, taken: &[(String, Member)]) -> String {
-    let name = name.strip_prefix("r#").unwrap_or(name);
-    let mut name: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    while taken.iter().any(|(other, _)| *other == name) {
-        name.push('_');
+/// Of each field, whether a record may lack it: there may be no room left for it, or it has no value.
+fn optional(site: &Site) -> impl Iterator<Item = bool> + '_ {
+    let ids = if site.kind == Kind::Event { 0 } else { 16 };
+    site.fields.iter().scan(Some(ids), |len, (_, of)| {
+        *len = len.zip(of.size()).map(|(len, size)| len + size);
+        Some(of.of == Type::Any || len.is_none_or(|len| len > MOST_BYTES))
+    })
+}
+
+/// The members of a site's fields, behind ids of these names.
+fn members(site: &Site, ids: &[&str]) -> Vec<(String, Member)> {
+    let names: Vec<String> = site.fields.iter().map(|(name, _)| identifier(name)).collect();
+    let names = unique(names.iter().map(String::as_str), ids, exactly);
+    let mut taken: Vec<String> =
+        names.iter().cloned().chain(ids.iter().map(|id| (*id).into())).collect();
+    // A name of ours that no field has.
+    let mut own = |name: String| {
+        let others: Vec<&str> = taken.iter().map(String::as_str).collect();
+        let name = unique([name.as_str()], &others, exactly).remove(0);
+        taken.push(name.clone());
+        name
+    };
+    let mut members: Vec<(String, Member)> =
+        ids.iter().map(|id| ((*id).to_owned(), Member::One(Type::U64))).collect();
+    for ((name, (_, of)), is_optional) in names.iter().zip(&site.fields).zip(optional(site)) {
+        let member = match *of {
+            FieldType { of: Type::Bytes, .. } => {
+                Member::Many(Type::U8, own(format!("len_of_{name}")))
+            }
+            FieldType { of, is_array: true } => Member::Many(of, own(format!("len_of_{name}"))),
+            FieldType { of, .. } => Member::One(of),
+        };
+        let is_there = is_optional.then(|| own(format!("has_{name}")));
+        if let Some(is_there) = &is_there {
+            members.push((is_there.clone(), Member::One(Type::Bool)));
+        }
+        let member = match (member, is_there) {
+            // Without elements, if it is not there: babeltrace2 2.1.1 crashes at an optional array.
+            (Member::Many(of, len), _) => {
+                members.push((len.clone(), Member::One(Type::U16)));
+                Member::Many(of, len)
+            }
+            (member, Some(is_there)) => Member::Optional(is_there, Box::new(member)),
+            (member, None) => member,
+        };
+        members.push((name.clone(), member));
     }
-    name
+    if site.fields.iter().any(|(_, of)| may_be_cut(*of)) {
+        members.push((own("cut".to_owned()), Member::One(Type::Str)));
+    }
+    members
 }
 
 struct Stream {
@@ -203,8 +239,23 @@ impl Stream {
             }
             What::End => return packet.extend(event.span.to_le_bytes()),
         }
-        for (nth, (_, of)) in event.site.fields.iter().enumerate() {
-            field(packet, *of, event.fields.get(nth).map(|(_, value)| value));
+        for (nth, ((_, of), is_optional)) in
+            event.site.fields.iter().zip(optional(event.site)).enumerate()
+        {
+            let value = event.fields.get(nth).map(|(_, value)| value);
+            let value = value.filter(|value| **value != Value::Missing);
+            if is_optional {
+                packet.push(value.is_some().into());
+            }
+            match value {
+                Some(value) => field(packet, *of, value),
+                // No elements.
+                None if of.is_array || of.of == Type::Bytes => packet.extend([0; 2]),
+                None => {}
+            }
+        }
+        if event.site.fields.iter().any(|(_, of)| may_be_cut(*of)) {
+            string(packet, &event.cut_fields().collect::<Vec<_>>().join(","));
         }
     }
 }
@@ -215,27 +266,20 @@ fn string(to: &mut Vec<u8>, text: &str) {
     to.push(0);
 }
 
-/// A field; zeros for one that the record has no room for.
-fn field(to: &mut Vec<u8>, of: FieldType, value: Option<&Value>) {
+/// The value of a field.
+fn field(to: &mut Vec<u8>, of: FieldType, value: &Value) {
     match value {
-        value if of.of == Type::Any => match value {
-            None | Some(Value::Missing) => to.push(0),
-            Some(Value::Str(text)) => string(to, text),
-            Some(value) => string(to, &value.to_json().to_string()),
-        },
-        Some(Value::Str(text)) => string(to, text),
-        Some(Value::Bytes(bytes, _)) => {
+        Value::Str(text, _) => string(to, text),
+        value if of.of == Type::Any => string(to, &value.text()),
+        Value::Bytes(bytes, _) => {
             to.extend((bytes.len() as u16).to_le_bytes());
             to.extend(bytes);
         }
-        Some(Value::Array(values, _)) => {
+        Value::Array(values, _) => {
             to.extend((values.len() as u16).to_le_bytes());
             values.iter().for_each(|value| number(to, of.of, value));
         }
-        Some(value) => number(to, of.of, value),
-        None if of.is_array || of.of == Type::Bytes => to.extend([0; 2]),
-        None if of.of == Type::Str => to.push(0),
-        None => number(to, of.of, &Value::Unsigned(0)),
+        value => number(to, of.of, value),
     }
 }
 

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use corelocal::trace::format::Type;
 
-use super::{Class, Member, classes};
-use crate::Recording;
+use super::{Class, Member, classes, identifier};
+use crate::{Recording, Site};
 
 const HEAD: &str = r#"/* CTF 1.8 */
 
@@ -58,24 +58,44 @@ pub(super) fn metadata(recording: &Recording) -> Vec<u8> {
         "\nenv {{\n    tracer_name = \"corelocal\";\n    vpid = {};\n}};\n{STREAM}",
         recording.process() as i32
     );
-    for Class { id, name, members, .. } in classes(recording) {
-        let name = name.escape_default();
+    for Class { id, name, members, site } in classes(recording) {
+        // A site's name has no control characters.
+        let name = name.replace('\\', "\\\\").replace('"', "\\\"");
         let _ = write!(
             text,
             "\nevent {{\n    name = \"{name}\";\n    id = {id};\n    stream_id = 0;\n    fields := struct {{\n"
         );
         for (name, member) in members {
-            let _ = match member {
-                Member::One(of) => writeln!(text, "        {} _{name};", type_name(of)),
-                Member::Many(Type::U8, len) => writeln!(text, "        x8 _{name}[_{len}];"),
-                Member::Many(of, len) => {
-                    writeln!(text, "        {} _{name}[_{len}];", type_name(of))
+            let _ = match &member {
+                Member::Optional(is_there, member) => writeln!(
+                    text,
+                    "        variant <_{is_there}> {{ struct {{ }} _no; {} }} _{name};",
+                    declaration("yes", member)
+                ),
+                Member::One(Type::Bool) if is_selector(&name, site) => {
+                    writeln!(text, "        enum : u8 {{ _no = 0, _yes = 1 }} _{name};")
                 }
+                member => writeln!(text, "        {}", declaration(&name, member)),
             };
         }
         text += "    } align(8);\n};\n";
     }
     text.into_bytes()
+}
+
+/// Whether a member says that another one is there: no field has its name.
+fn is_selector(name: &str, site: &Site) -> bool {
+    name.starts_with("has_") && site.fields.iter().all(|(field, _)| identifier(field) != name)
+}
+
+fn declaration(name: &str, member: &Member) -> String {
+    match member {
+        Member::One(of) => format!("{} _{name};", type_name(*of)),
+        Member::Many(Type::U8, len) => format!("x8 _{name}[_{len}];"),
+        Member::Many(of, len) => format!("{} _{name}[_{len}];", type_name(*of)),
+        // Not in one another.
+        Member::Optional(_, member) => declaration(name, member),
+    }
 }
 
 fn type_name(of: Type) -> &'static str {

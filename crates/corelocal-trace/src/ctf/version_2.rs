@@ -92,6 +92,9 @@ fn field_class(member: &Member) -> Json {
             "type": "dynamic-length-array", "length-field-location": location(len), "element-field-class": value(*of),
         }),
         Member::One(of) => value(*of),
+        Member::Optional(is_there, member) => json!({
+            "type": "optional", "selector-field-location": location(is_there), "field-class": field_class(member),
+        }),
     }
 }
 

@@ -10,7 +10,7 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use corelocal::trace::format::{FieldType, Type};
 
-use crate::identities::Identity;
+use crate::names::{but_for_case, unique};
 use crate::{Event, Recording, Value, What};
 
 /// Digits of the largest number of 64 bits.
@@ -33,6 +33,7 @@ pub(super) struct Rows {
     spans: StringBuilder,
     parents: StringBuilder,
     durations: Int64Builder,
+    cuts: ListBuilder<StringBuilder>,
     fields: Vec<Column>,
     /// Of each site, the column of each of its fields.
     of_sites: Vec<Vec<usize>>,
@@ -81,6 +82,7 @@ fn fixed() -> Vec<Field> {
         field("span_id", DataType::Utf8, true),
         field("parent_id", DataType::Utf8, true),
         field("duration_ns", DataType::Int64, true),
+        field("cut", DataType::List(Arc::new(Field::new("item", DataType::Utf8, true))), true),
     ]
 }
 
@@ -90,34 +92,27 @@ impl Rows {
         let mut of_sites = Vec::new();
         let fixed = fixed();
         for (site, number) in recording.numbered_sites() {
-            let mut own: Vec<usize> = Vec::new();
-            for (name, of) in &site.fields {
-                // Fields of the same name and type share a column, but not two of one event.
-                let shared = (0..columns.len()).find(|&nth| {
-                    columns[nth].name_of_field() == name
-                        && columns[nth].of == *of
-                        && !own.contains(&nth)
-                });
-                own.push(shared.unwrap_or_else(|| {
-                    let mut column = name.clone();
-                    let is_taken = |column: &String| {
-                        fixed.iter().any(|field| field.name() == column)
-                            || columns.iter().any(|other| other.name == *column)
-                    };
-                    if is_taken(&column) {
-                        column += &format!("/{}", type_name(*of));
-                    }
-                    while is_taken(&column) {
-                        column.push('\'');
-                    }
-                    let values = Values::new(*of);
-                    columns.push(Column { name: column, of: *of, values, is_filled: false });
-                    columns.len() - 1
-                }));
-            }
+            let own: Vec<usize> = site
+                .fields
+                .iter()
+                .map(|(name, of)| {
+                    let is_this = |column: &Column| column.name == *name && column.of == *of;
+                    columns.iter().position(is_this).unwrap_or_else(|| {
+                        let values = Values::new(*of);
+                        columns.push(Column {
+                            name: name.clone(),
+                            of: *of,
+                            values,
+                            is_filled: false,
+                        });
+                        columns.len() - 1
+                    })
+                })
+                .collect();
             of_sites.resize(usize::from(number) + 1, Vec::new());
             of_sites[usize::from(number)] = own;
         }
+        name(&mut columns, &fixed);
         let fields =
             columns.iter().map(|column| Field::new(&column.name, column.values.of(), true));
         let schema = Arc::new(Schema::new(fixed.into_iter().chain(fields).collect::<Vec<_>>()));
@@ -137,6 +132,7 @@ impl Rows {
             spans: StringBuilder::new(),
             parents: StringBuilder::new(),
             durations: Int64Builder::new(),
+            cuts: ListBuilder::new(StringBuilder::new()),
             fields: columns,
             of_sites,
             len: 0,
@@ -147,7 +143,8 @@ impl Rows {
         Arc::clone(&self.schema)
     }
 
-    pub(super) fn push(&mut self, event: &Event<'_>, identity: &Identity) {
+    pub(super) fn push(&mut self, event: &Event<'_>) {
+        let identity = &event.identity;
         self.times.append_value(event.time as i64);
         self.names.append_value(event.name);
         self.whats.append_value(match event.what {
@@ -167,6 +164,12 @@ impl Rows {
         self.parents.append_option(hex(identity.parent));
         let duration = identity.began.map(|began| event.time.saturating_sub(began) as i64);
         self.durations.append_option(duration);
+        let mut is_cut = false;
+        for name in event.cut_fields() {
+            self.cuts.values().append_value(name);
+            is_cut = true;
+        }
+        self.cuts.append(is_cut);
         let none = Vec::new();
         let columns = self.of_sites.get(usize::from(event.site_number)).unwrap_or(&none);
         for ((_, value), &column) in event.fields.iter().zip(columns) {
@@ -197,16 +200,37 @@ impl Rows {
             Arc::new(self.spans.finish()),
             Arc::new(self.parents.finish()),
             Arc::new(self.durations.finish()),
+            Arc::new(self.cuts.finish()),
         ];
         columns.extend(self.fields.iter_mut().map(|column| column.values.take()));
         RecordBatch::try_new(self.schema(), columns)
     }
 }
 
-impl Column {
-    /// The name without what makes it differ from other columns.
-    fn name_of_field(&self) -> &str {
-        self.name.split('/').next().unwrap_or_default()
+/// Gives the columns names that differ in more than the case of letters, and do not depend on their order.
+fn name(columns: &mut [Column], fixed: &[Field]) {
+    let mut order: Vec<usize> = (0..columns.len()).collect();
+    order.sort_by(|&a, &b| {
+        let key = |nth: usize| (&columns[nth].name, type_name(columns[nth].of));
+        key(a).cmp(&key(b))
+    });
+    let names = order.iter().map(|&nth| {
+        let Column { name, of, .. } = &columns[nth];
+        let taken = fixed.iter().map(|field| field.name().as_str());
+        let mut others = taken.chain(
+            columns.iter().enumerate().filter(|(other, _)| *other != nth).map(|(_, c)| &*c.name),
+        );
+        match others.any(|other| but_for_case(other, name)) {
+            true => format!("{name}/{}", type_name(*of)),
+            false => name.clone(),
+        }
+    });
+    let names: Vec<String> = names.collect();
+    let taken: Vec<&str> = fixed.iter().map(|field| field.name().as_str()).collect();
+    // Of `a` and `A` with the same type one has a number.
+    let names = unique(names.iter().map(String::as_str), &taken, but_for_case);
+    for (nth, name) in order.into_iter().zip(names) {
+        columns[nth].name = name;
     }
 }
 
@@ -270,8 +294,8 @@ impl Values {
             Values::F64(builder) => builder.append_value(float(value)),
             Values::Bool(builder) => builder.append_value(*value == Value::Bool(true)),
             Values::Text(builder) => match value {
-                Value::Str(text) => builder.append_value(text),
-                value => builder.append_value(value.to_json().to_string()),
+                Value::Str(text, _) => builder.append_value(text),
+                value => builder.append_value(value.text()),
             },
             Values::Bytes(builder) => match value {
                 Value::Bytes(bytes, _) => builder.append_value(bytes),

@@ -1,13 +1,16 @@
 //! Parquet: tables of events, for DuckDB, Spark and others.
 //!
 //! One row is an event, or the begin or the end of a span. Times are nanoseconds in 64-bit integers. A field has a column of
-//! its name and type; fields of the same name and type share it, and another type has a column `NAME/TYPE`. `trace_id`,
+//! its name; fields of the same name and type share it. If a name has several types, or differs from another one in the case of
+//! its letters only, each type has a column `NAME/TYPE`, whichever was reached first. `cut` has the names of strings, blobs and
+//! arrays of which only the beginning was recorded; a field without room has no value. `trace_id`,
 //! `span_id` and `parent_id` are hexadecimal digits, as in W3C's trace context, so tables of several processes and machines
 //! can be joined by them. An end has `duration_ns`.
 //!
 //! # Invariants
 //! 1. The memory in use is that of a group of rows, and does not grow with the number of events.
-//! 2. With partitions, a file has the events of one hour (UTC): `date=2026-11-26/hour=09/…`.
+//! 2. With partitions, a file has the events of one hour (UTC): `date=2026-11-26/hour=09/…`. Another dump of the same process
+//!    has files of other names.
 
 mod columns;
 mod store;
@@ -23,12 +26,34 @@ use parquet::file::properties::WriterProperties;
 
 use self::columns::Rows;
 pub use self::store::upload;
-use crate::identities::Identities;
 use crate::{Event, Recording, date};
 
 /// Rows that are written at once.
 const BATCH: usize = 1 << 16;
 const HOUR: u64 = 3600 * 1_000_000_000;
+
+/// Writes the events to a file.
+///
+/// Linear in the number of events and columns.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_file<'r>(
+    recording: &'r Recording,
+    events: &mut dyn Iterator<Item = Event<'r>>,
+    to: File,
+) -> io::Result<()> {
+    let mut rows = Rows::new(recording);
+    let mut writer = begin(to, &rows)?;
+    for event in events {
+        rows.push(&event);
+        if rows.len == BATCH {
+            writer.write(&rows.take().map_err(io::Error::other)?).map_err(io_error)?;
+        }
+    }
+    writer.write(&rows.take().map_err(io::Error::other)?).map_err(io_error)?;
+    writer.close().map(drop).map_err(io_error)
+}
 
 /// Writes the events to a file, or with `is_partitioned` to files below a folder. Returns the files.
 ///
@@ -43,7 +68,6 @@ pub fn write<'r>(
     is_partitioned: bool,
 ) -> io::Result<Vec<PathBuf>> {
     let mut rows = Rows::new(recording);
-    let mut identities = Identities::new(recording);
     let mut files = Vec::new();
     let mut open: Option<(u64, ArrowWriter<File>)> = None;
     let flush = |rows: &mut Rows, open: &mut Option<(u64, ArrowWriter<File>)>| {
@@ -52,10 +76,11 @@ pub fn write<'r>(
     };
     if !is_partitioned {
         files.push(to.to_owned());
-        open = Some((0, begin(to, &rows)?));
+        write_file(recording, events, File::create(to)?)?;
+        return Ok(files);
     }
     for event in events {
-        let hour = if is_partitioned { event.time / HOUR } else { 0 };
+        let hour = event.time / HOUR;
         if open.as_ref().is_none_or(|(of, _)| *of != hour) {
             flush(&mut rows, &mut open)?;
             if let Some((_, writer)) = open.take() {
@@ -63,11 +88,10 @@ pub fn write<'r>(
             }
             let path = to.join(part(recording, hour));
             fs::create_dir_all(path.parent().unwrap_or(to))?;
-            open = Some((hour, begin(&path, &rows)?));
+            open = Some((hour, begin(File::create(&path)?, &rows)?));
             files.push(path);
         }
-        let identity = identities.of(&event);
-        rows.push(&event, &identity);
+        rows.push(&event);
         if rows.len == BATCH {
             flush(&mut rows, &mut open)?;
         }
@@ -79,15 +103,15 @@ pub fn write<'r>(
     Ok(files)
 }
 
-fn begin(path: &Path, rows: &Rows) -> io::Result<ArrowWriter<File>> {
+fn begin(file: File, rows: &Rows) -> io::Result<ArrowWriter<File>> {
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_max_row_group_size(2 * BATCH)
         .build();
-    ArrowWriter::try_new(File::create(path)?, rows.schema(), Some(properties)).map_err(io_error)
+    ArrowWriter::try_new(file, rows.schema(), Some(properties)).map_err(io_error)
 }
 
-/// The name of the file for an hour since 1970: of this machine and process.
+/// The name of the file for an hour since 1970: of this machine, process and recording.
 fn part(recording: &Recording, hour: u64) -> String {
     let (year, month, day) = date(hour / 24);
     let host: String = recording
@@ -96,9 +120,10 @@ fn part(recording: &Recording, hour: u64) -> String {
         .map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' })
         .collect();
     format!(
-        "date={year:04}-{month:02}-{day:02}/hour={:02}/{host}-{}-{hour}.parquet",
+        "date={year:04}-{month:02}-{day:02}/hour={:02}/{host}-{}-{hour}-{:016x}.parquet",
         hour % 24,
-        recording.process()
+        recording.process(),
+        recording.number()
     )
 }
 

@@ -42,6 +42,8 @@ pub(crate) mod pages;
 pub(crate) mod pages_emulated;
 pub(crate) mod pipe;
 mod possible_cpus;
+#[cfg(not(loom))]
+pub(crate) mod program;
 pub(crate) mod robust_list;
 pub(crate) mod rseq;
 #[cfg(feature = "serde")]

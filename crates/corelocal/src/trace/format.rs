@@ -129,6 +129,12 @@ pub mod header {
     pub const REQUEST: usize = 512;
     /// The name of the machine, which a zero byte ends: 64 bytes.
     pub const HOST: usize = 768;
+    /// The name of the program's file, which a zero byte ends: 64 bytes.
+    pub const PROGRAM: usize = 832;
+    /// The program's arguments, with zero bytes between them, as many as fit into 128 bytes.
+    pub const ARGUMENTS: usize = 896;
+    /// The length of the program's build id in a byte, and the id: 33 bytes.
+    pub const BUILD_ID: usize = 296;
     /// The rules.
     pub const FIRST_RULE: usize = 1024;
 }

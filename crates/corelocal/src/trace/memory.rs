@@ -22,7 +22,7 @@ use crate::cid;
 use crate::clock::{self, Ticks};
 use crate::rseq::{SLOT_SHIFT, Slots};
 use crate::sys::shared_memory::{self, Place};
-use crate::sys::{self, Errno, lazy_mapping, pages};
+use crate::sys::{self, Errno, lazy_mapping, pages, program};
 
 /// A buffer's header; records follow it. The layout is that of `format::buffer`.
 #[repr(C, align(64))]
@@ -181,6 +181,24 @@ impl Recording {
         for (nth, byte) in names.nodename.iter().take(63).enumerate() {
             self.byte(header::HOST + nth).store(*byte as u8, Ordering::Relaxed);
         }
+    }
+
+    /// Notes what the program is. Async-signal-safe.
+    fn name_program(&self) {
+        let store = |at: usize, bytes: &[u8]| {
+            for (nth, byte) in bytes.iter().enumerate() {
+                self.byte(at + nth).store(*byte, Ordering::Relaxed);
+            }
+        };
+        // Each ends with a zero byte.
+        let (mut name, mut arguments, mut id) = ([0; 63], [0; 127], [0; 32]);
+        let len = program::name(&mut name);
+        store(header::PROGRAM, &name[..len]);
+        let len = program::arguments(&mut arguments).unwrap_or(0);
+        store(header::ARGUMENTS, &arguments[..len]);
+        let len = program::build_id(&mut id);
+        store(header::BUILD_ID + 1, &id[..len]);
+        store(header::BUILD_ID, &[len as u8]);
     }
 
     /// Whether it is the recording of this process still: not if a signal handler has forked, and this is the child.
@@ -452,6 +470,7 @@ fn map(options: Options<'_>) -> Result<Recording, StartError> {
         recording.word(at).store(value, Ordering::Relaxed);
     }
     recording.name_host();
+    recording.name_program();
     // Release: a reader that sees the first word sees the others.
     recording.word(header::MAGIC).store(MAGIC, Ordering::Release);
     Ok(recording)

@@ -6,6 +6,7 @@
 use corelocal_trace::{Kind, Recording};
 use maud::{Markup, PreEscaped, html};
 
+use super::super::text::duration;
 use super::summary::{BARS, COLUMNS, Name, Row, Summary};
 use crate::report::html::document;
 
@@ -355,17 +356,4 @@ fn grouped(number: u64) -> String {
         text.push(digit);
     }
     text
-}
-
-/// Nanoseconds with a unit, and three digits.
-fn duration(nanos: u64) -> String {
-    let (unit, name) = match nanos {
-        0..1_000 => return format!("{nanos} ns"),
-        1_000..1_000_000 => (1e3, "µs"),
-        1_000_000..1_000_000_000 => (1e6, "ms"),
-        _ => (1e9, "s"),
-    };
-    let value = nanos as f64 / unit;
-    let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
-    format!("{value:.decimals$} {name}")
 }

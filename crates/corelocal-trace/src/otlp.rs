@@ -182,7 +182,7 @@ fn attributes(event: &Event<'_>) -> Vec<KeyValue> {
 fn attribute(value: &Value) -> Attribute {
     match value {
         // OTLP has signed numbers only.
-        Value::Unsigned(number) => match i64::try_from(*number) {
+        Value::Unsigned(number) | Value::Duration(number) => match i64::try_from(*number) {
             Ok(number) => Attribute::I64(number),
             Err(_) => Attribute::String(number.to_string().into()),
         },

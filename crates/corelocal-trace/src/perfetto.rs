@@ -476,7 +476,7 @@ fn intern(known: &mut HashMap<String, u64>, name: &str, new: &mut Vec<InternedNa
 
 fn annotation(value: &Value) -> DebugAnnotation {
     let value = match value {
-        Value::Unsigned(number) => proto::Value::Uint(*number),
+        Value::Unsigned(number) | Value::Duration(number) => proto::Value::Uint(*number),
         Value::Signed(number) => proto::Value::Int(*number),
         Value::Float(number) => proto::Value::Double(*number),
         Value::Bool(is) => proto::Value::Bool(*is),

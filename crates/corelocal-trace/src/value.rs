@@ -16,6 +16,8 @@ pub enum Value {
     Float(f64),
     /// Of `bool`.
     Bool(bool),
+    /// Of `Duration`: nanoseconds.
+    Duration(u64),
     /// Of a string, with replacement characters where it is not UTF-8. `true`: it was cut.
     Str(String, bool),
     /// Of a blob. `true`: it was cut.
@@ -30,7 +32,7 @@ impl Value {
     /// As JSON: a blob as hexadecimal digits.
     pub fn to_json(&self) -> Json {
         match self {
-            Value::Unsigned(number) => (*number).into(),
+            Value::Unsigned(number) | Value::Duration(number) => (*number).into(),
             Value::Signed(number) => (*number).into(),
             Value::Float(number) => (*number).into(),
             Value::Bool(is) => (*is).into(),
@@ -112,6 +114,7 @@ fn number(of: Type, bytes: &[u8]) -> Value {
         Type::F32 => Value::Float(f32::from_bits(unsigned as u32).into()),
         Type::F64 => Value::Float(f64::from_bits(unsigned)),
         Type::Bool => Value::Bool(unsigned != 0),
+        Type::Duration => Value::Duration(unsigned),
         Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::Str | Type::Bytes | Type::Any => {
             Value::Unsigned(unsigned)
         }

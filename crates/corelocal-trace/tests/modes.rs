@@ -614,6 +614,54 @@ fn overwritten_events_are_told() {
     assert_eq!(trace::status().expect("a recording").overwritten_bytes, overwritten.bytes);
 }
 
+/// All forms of fields, and what they are in the recording.
+#[test]
+fn forms_of_fields() {
+    use corelocal_trace::Value;
+    if child_of("forms_of_fields").is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        return run_well("forms_of_fields", folder.path(), &[]);
+    }
+    trace::start(Options::flight_recorder().max_bytes(1 << 20)).expect("a recording");
+    let (n, owned) = (7_u8, String::from("owned"));
+    let error = std::io::Error::other("broken");
+    let peer: std::net::IpAddr = "::1".parse().expect("an address");
+    event!(
+        test::forms,
+        n,
+        owned,
+        letter = 'ä',
+        took = Duration::from_micros(1500),
+        some = Some(-3_i16),
+        none = None::<&str>,
+        debug = ?[Some(1)],
+        display = %peer,
+        ?error,
+        %peer,
+        r#type = "last",
+    );
+    let _span = span!(test::span, n, ?error, took = Some(Duration::from_nanos(5)),);
+    let recording = dump();
+    let all = events(&recording);
+    let text = |text: &str| Value::Str(text.into(), false);
+    let expected = [
+        ("n", Value::Unsigned(7)),
+        ("owned", text("owned")),
+        ("letter", text("ä")),
+        ("took", Value::Duration(1_500_000)),
+        ("some", Value::Signed(-3)),
+        ("none", Value::Missing),
+        ("debug", text("[Some(1)]")),
+        ("display", text("::1")),
+        ("error", text(r#"Custom { kind: Other, error: "broken" }"#)),
+        ("peer", text("::1")),
+        ("type", text("last")),
+    ];
+    assert_eq!(all[0].fields, expected);
+    assert_eq!(all[1].fields[2], ("took", Value::Duration(5)));
+    assert_eq!(all[1].fields.len(), 3);
+}
+
 /// A program that closes all of its descriptors harms neither the recording nor its own files.
 #[test]
 fn closed_descriptors() {

@@ -79,6 +79,7 @@ fn put(line: &mut String, value: &Value) {
         Value::Signed(number) => write!(line, "{number}"),
         Value::Float(number) => write!(line, "{number}"),
         Value::Bool(is) => write!(line, "{is}"),
+        Value::Duration(nanos) => write!(line, "{}", duration(*nanos)),
         Value::Missing => Ok(()),
         Value::Str(text, was_cut) => {
             write!(line, "{text:?}{}", if *was_cut { "…" } else { "" })

@@ -285,7 +285,7 @@ fn field(to: &mut Vec<u8>, of: FieldType, value: &Value) {
 
 fn number(to: &mut Vec<u8>, of: Type, value: &Value) {
     let bits = match (value, of) {
-        (Value::Unsigned(number), _) => *number,
+        (Value::Unsigned(number) | Value::Duration(number), _) => *number,
         (Value::Signed(number), _) => *number as u64,
         // From an f32, and so exact.
         (Value::Float(number), Type::F32) => u64::from((*number as f32).to_bits()),

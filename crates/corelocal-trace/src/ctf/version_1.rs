@@ -103,7 +103,7 @@ fn type_name(of: Type) -> &'static str {
         Type::U8 | Type::Bool | Type::Bytes => "u8",
         Type::U16 => "u16",
         Type::U32 => "u32",
-        Type::U64 => "u64",
+        Type::U64 | Type::Duration => "u64",
         Type::I8 => "i8",
         Type::I16 => "i16",
         Type::I32 => "i32",

@@ -106,6 +106,8 @@ fn value(of: Type) -> Json {
         Type::F32 | Type::F64 => fixed("fixed-length-floating-point-number"),
         Type::Bool => fixed("fixed-length-boolean"),
         Type::Str | Type::Any => json!({ "type": "null-terminated-string" }),
-        Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::Bytes => integer("unsigned", bits),
+        Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::Duration | Type::Bytes => {
+            integer("unsigned", bits)
+        }
     }
 }

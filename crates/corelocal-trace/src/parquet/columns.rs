@@ -251,7 +251,7 @@ impl Values {
             (Type::I8, _) => Values::I8(Int8Builder::new()),
             (Type::I16 | Type::U8, _) => Values::I16(Int16Builder::new()),
             (Type::I32 | Type::U16, _) => Values::I32(Int32Builder::new()),
-            (Type::I64 | Type::U32, _) => Values::I64(Int64Builder::new()),
+            (Type::I64 | Type::U32 | Type::Duration, _) => Values::I64(Int64Builder::new()),
             (Type::U64, _) => Values::Decimal(wholes()),
             (Type::F32, _) => Values::F32(Float32Builder::new()),
             (Type::F64, _) => Values::F64(Float64Builder::new()),
@@ -359,7 +359,7 @@ fn whole() -> DataType {
 
 fn number(value: &Value) -> i128 {
     match value {
-        Value::Unsigned(number) => (*number).into(),
+        Value::Unsigned(number) | Value::Duration(number) => (*number).into(),
         Value::Signed(number) => (*number).into(),
         _ => 0,
     }

@@ -10,6 +10,7 @@
 
 use core::fmt;
 use core::mem::MaybeUninit;
+use core::time::Duration;
 
 use super::format::{FieldType, MOST_WORDS, Type, WAS_CUT};
 
@@ -150,7 +151,13 @@ impl fmt::Write for Text<'_> {
 
 /// A value that an event can have as a field.
 ///
-/// Sealed: the types are those of [`Type`], slices and arrays of numbers, and references to these.
+/// Sealed: the types are those of [`Type`], `char`, `String`, options of these, slices and arrays of numbers, and references to
+/// these. Other values are recorded as texts, by `?value` or `%value`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the field of an event",
+    label = "a field of type `{Self}`",
+    note = "record its text: `field = ?value` uses `Debug`, `field = %value` uses `Display`"
+)]
 pub trait Field: sealed::Sealed {
     /// The type in the recording.
     const TYPE: FieldType;
@@ -316,6 +323,88 @@ impl Field for bool {
     #[inline(always)]
     fn put(&self, into: &mut Encoder) {
         into.put([u8::from(*self)]);
+    }
+}
+
+/// Nanoseconds, up to 584 years.
+impl sealed::Sealed for Duration {}
+impl Field for Duration {
+    const TYPE: FieldType = FieldType { of: Type::Duration, is_array: false };
+
+    #[inline(always)]
+    fn bits(&self) -> u64 {
+        u64::try_from(self.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    #[inline(always)]
+    fn put(&self, into: &mut Encoder) {
+        into.put(self.bits().to_le_bytes());
+    }
+}
+
+/// As a string.
+impl sealed::Sealed for char {}
+impl Field for char {
+    const TYPE: FieldType = str::TYPE;
+
+    #[inline]
+    fn put(&self, into: &mut Encoder) {
+        self.encode_utf8(&mut [0; 4]).put(into);
+    }
+}
+
+#[cfg(feature = "std")]
+impl sealed::Sealed for std::string::String {}
+#[cfg(feature = "std")]
+impl Field for std::string::String {
+    const TYPE: FieldType = str::TYPE;
+
+    #[inline]
+    fn put(&self, into: &mut Encoder) {
+        self.as_str().put(into);
+    }
+}
+
+/// A value, or none. Not of arrays.
+impl<T: Field> sealed::Sealed for Option<T> {}
+impl<T: Field> Field for Option<T> {
+    const TYPE: FieldType = {
+        assert!(!T::TYPE.is_array, "an option of an array is recorded by `?value`");
+        FieldType { of: Type::Any, is_array: false }
+    };
+
+    #[inline]
+    fn put(&self, into: &mut Encoder) {
+        match self {
+            Some(value) => into.put_any(value),
+            None => into.put_missing(),
+        }
+    }
+}
+
+/// For `field = ?value`.
+#[doc(hidden)]
+#[allow(missing_debug_implementations, reason = "of the macro alone")]
+pub struct DebugText<'a, T: ?Sized>(pub &'a T);
+impl<T: fmt::Debug + ?Sized> sealed::Sealed for DebugText<'_, T> {}
+impl<T: fmt::Debug + ?Sized> Field for DebugText<'_, T> {
+    const TYPE: FieldType = str::TYPE;
+
+    fn put(&self, into: &mut Encoder) {
+        into.put_text(format_args!("{:?}", self.0));
+    }
+}
+
+/// For `field = %value`.
+#[doc(hidden)]
+#[allow(missing_debug_implementations, reason = "of the macro alone")]
+pub struct DisplayText<'a, T: ?Sized>(pub &'a T);
+impl<T: fmt::Display + ?Sized> sealed::Sealed for DisplayText<'_, T> {}
+impl<T: fmt::Display + ?Sized> Field for DisplayText<'_, T> {
+    const TYPE: FieldType = str::TYPE;
+
+    fn put(&self, into: &mut Encoder) {
+        into.put_text(format_args!("{}", self.0));
     }
 }
 

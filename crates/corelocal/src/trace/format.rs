@@ -216,11 +216,13 @@ pub enum Type {
     Bytes = b'y',
     /// A letter of another type, and a value of it; or 0, and none.
     Any = b'a',
+    /// `Duration`: nanoseconds, as `u64`.
+    Duration = b'D',
 }
 
 impl Type {
     /// All.
-    pub const ALL: [Type; 14] = [
+    pub const ALL: [Type; 15] = [
         Type::U8,
         Type::U16,
         Type::U32,
@@ -235,6 +237,7 @@ impl Type {
         Type::Str,
         Type::Bytes,
         Type::Any,
+        Type::Duration,
     ];
 
     /// The type with this letter.
@@ -248,7 +251,7 @@ impl Type {
             Type::U8 | Type::I8 | Type::Bool => Some(1),
             Type::U16 | Type::I16 => Some(2),
             Type::U32 | Type::I32 | Type::F32 => Some(4),
-            Type::U64 | Type::I64 | Type::F64 => Some(8),
+            Type::U64 | Type::I64 | Type::F64 | Type::Duration => Some(8),
             Type::Str | Type::Bytes | Type::Any => None,
         }
     }

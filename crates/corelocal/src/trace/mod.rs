@@ -87,7 +87,7 @@ pub use dump::{Source, copy_from, replaceable, set_recording_aside};
 #[cfg(feature = "std")]
 pub use dump::{dump, dump_to};
 #[doc(hidden)]
-pub use encode::{Encoder, Field, Fields, type_of};
+pub use encode::{DebugText, DisplayText, Encoder, Field, Fields, type_of};
 pub use options::{Options, StartError};
 #[doc(hidden)]
 pub use recorder::{record, record_as_owner, record_encoded};
@@ -112,36 +112,39 @@ use memory::By;
 
 /// Records an event with the values of fields, if a recording was [started](start) and the site is on.
 ///
-/// The name is a path. Fields are numbers, `bool`, `&str`, `&[u8]`, and slices and arrays of numbers, in the order in which
-/// they are written. A record has up to [`MOST_BYTES`](format::MOST_BYTES) bytes of fields; a string, blob or array that
-/// does not fit is cut.
+/// The name is a path. Fields are numbers, `bool`, `char`, `&str`, `String`, `Duration`, `&[u8]`, an `Option` of these, and
+/// slices and arrays of numbers, in the order in which they are written. `?value` is recorded as its `Debug` text, `%value` as
+/// its `Display` text, and a name alone stands for the variable of that name. A record has up to
+/// [`MOST_BYTES`](format::MOST_BYTES) bytes of fields; a string, blob or array that does not fit is cut.
 ///
 /// The values are computed only if the event is recorded. In a generic function the type of a field must not depend on the
 /// function's type parameters: one description stands for all of its copies.
 ///
 /// ```
-/// # let (path, len) = ("/", 3_u64);
-/// corelocal::event!(server::request, path = path, len = len);
+/// # let (path, len, error) = ("/", 3_u64, std::io::Error::other("x"));
+/// # let peer: std::net::IpAddr = "::1".parse().unwrap();
+/// corelocal::event!(server::request, path = path, len, from = %peer);
+/// corelocal::event!(server::failed, ?error, %peer);
 /// corelocal::event!(server::idle);
 /// ```
 #[macro_export]
 macro_rules! event {
-    ($name:path $(, $field:ident = $value:expr)* $(,)?) => {{
+    ($name:path $(, $($fields:tt)*)?) => {{
         static SITE: $crate::trace::Site =
             $crate::trace::Site::new($crate::trace::format::Kind::Event, stringify!($name));
         if let Some(wanted) = SITE.wanted() {
-            $crate::trace::__with_fields!(SITE, wanted, $($field = $value),*; fields => {
-                $crate::trace::record(&SITE, wanted, fields)
-            });
+            $crate::trace::__with_fields!(
+                (SITE, wanted, fields, { $crate::trace::record(&SITE, wanted, fields) }) [] $($($fields)*)?,
+            );
         }
     }};
 }
 
-/// For `event!` and `span!`: registers a new site, and has code use the fields.
+/// For `event!` and `span!`: collects the fields, then registers a new site, and has code use the fields.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __with_fields {
-    ($site:ident, $wanted:ident, $($field:ident = $value:expr),*; $fields:ident => $use:block) => {
+    (($site:ident, $wanted:ident, $fields:ident, $use:block) [$(($field:ident $value:expr))*] $(,)?) => {
         match ($(&$value,)*) {
             ($($field,)*) => {
                 let $wanted = $wanted.registered(&$site, || {
@@ -151,6 +154,27 @@ macro_rules! __with_fields {
                 $use
             }
         }
+    };
+    ($then:tt [$($done:tt)*] , $($rest:tt)+) => {
+        $crate::trace::__with_fields!($then [$($done)*] $($rest)+)
+    };
+    ($then:tt [$($done:tt)*] $field:ident = ? $value:expr, $($rest:tt)*) => {
+        $crate::trace::__with_fields!($then [$($done)* ($field $crate::trace::DebugText(&$value))] $($rest)*)
+    };
+    ($then:tt [$($done:tt)*] $field:ident = % $value:expr, $($rest:tt)*) => {
+        $crate::trace::__with_fields!($then [$($done)* ($field $crate::trace::DisplayText(&$value))] $($rest)*)
+    };
+    ($then:tt [$($done:tt)*] $field:ident = $value:expr, $($rest:tt)*) => {
+        $crate::trace::__with_fields!($then [$($done)* ($field $value)] $($rest)*)
+    };
+    ($then:tt [$($done:tt)*] ? $field:ident, $($rest:tt)*) => {
+        $crate::trace::__with_fields!($then [$($done)* ($field $crate::trace::DebugText(&$field))] $($rest)*)
+    };
+    ($then:tt [$($done:tt)*] % $field:ident, $($rest:tt)*) => {
+        $crate::trace::__with_fields!($then [$($done)* ($field $crate::trace::DisplayText(&$field))] $($rest)*)
+    };
+    ($then:tt [$($done:tt)*] $field:ident, $($rest:tt)*) => {
+        $crate::trace::__with_fields!($then [$($done)* ($field $field)] $($rest)*)
     };
 }
 

@@ -338,13 +338,14 @@ macro_rules! task_span {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __begin {
-    ($kind:ident, $parent:expr; $name:path $(, $field:ident = $value:expr)* $(,)?) => {{
+    ($kind:ident, $parent:expr; $name:path $(, $($fields:tt)*)?) => {{
         static SITE: $crate::trace::Site =
             $crate::trace::Site::new($crate::trace::format::Kind::$kind, stringify!($name));
         if let Some(wanted) = SITE.wanted() {
-            $crate::trace::__with_fields!(SITE, wanted, $($field = $value),*; fields => {
-                $crate::trace::$kind::begin(&SITE, wanted, $parent, fields)
-            })
+            $crate::trace::__with_fields!(
+                (SITE, wanted, fields, { $crate::trace::$kind::begin(&SITE, wanted, $parent, fields) })
+                [] $($($fields)*)?,
+            )
         } else {
             $crate::trace::$kind::off()
         }

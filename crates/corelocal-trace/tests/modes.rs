@@ -2,8 +2,6 @@
 //!
 //! A process has one recording, so each test runs in a process of its own: this program again, with the test's name.
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
@@ -40,8 +38,8 @@ fn run_well(test: &str, folder: &Path, variables: &[(&str, &str)]) {
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
 }
 
-fn c_path(folder: &Path, name: &str) -> CString {
-    CString::new(folder.join(name).as_os_str().as_bytes()).expect("no zero bytes")
+fn path_in(folder: &Path, name: &str) -> String {
+    folder.join(name).to_str().expect("UTF-8").to_owned()
 }
 
 fn open(folder: &Path, name: &str) -> Recording {
@@ -82,7 +80,7 @@ fn a_limit_of_files() {
     assert!(wrong.unwrap_err().to_string().contains("ulimit -f"));
     limit_files(1 << 20);
     let path = std::env::temp_dir().join(format!("corelocal-limit-{}", std::process::id()));
-    assert!(trace::start(Options::flight_recorder().file(&c_path(&path, ""))).is_err());
+    assert!(trace::start(Options::flight_recorder().file(&path_in(&path, ""))).is_err());
 }
 
 fn until(is_so: impl Fn() -> bool) {
@@ -342,7 +340,7 @@ fn ids_of_spans() {
         let drawn = || (0..1000).map(|_| task_span!(test::ids).id().as_raw()).collect();
         let folder = tempfile::tempdir().expect("a folder");
         // Without a recording there are no spans.
-        let _ = trace::start(Options::flight_recorder().file(&c_path(folder.path(), "x")));
+        let _ = trace::start(Options::flight_recorder().file(&path_in(folder.path(), "x")));
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(drawn)).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
@@ -357,7 +355,7 @@ fn ids_of_spans() {
 fn to_disk() {
     const EVENTS: u64 = 1_000_000;
     if let Some(folder) = child_of("to_disk") {
-        let options = Options::to_disk(c"test.trace").max_bytes(2 << 20);
+        let options = Options::to_disk("test.trace").max_bytes(2 << 20);
         std::env::set_current_dir(&folder).expect("a folder");
         trace::start(options).expect("a recording");
         // The thread has descriptors of its own.
@@ -395,9 +393,9 @@ fn to_disk() {
 #[test]
 fn to_a_full_disk() {
     if let Some(folder) = child_of("to_a_full_disk") {
-        let wrong = trace::start(Options::to_disk(c"/no/such/file"));
+        let wrong = trace::start(Options::to_disk("/no/such/file"));
         assert!(matches!(wrong, Err(StartError::NoFile(_))), "{wrong:?}");
-        trace::start(Options::to_disk(&c_path(&folder, "full.trace")).max_bytes(1 << 20))
+        trace::start(Options::to_disk(&path_in(&folder, "full.trace")).max_bytes(1 << 20))
             .expect("a recording");
         // The file may have no more bytes than the header and some buffers. The thread gets no signal.
         limit_files(2 << 20);
@@ -440,7 +438,7 @@ fn to_a_full_disk() {
 fn a_full_disk_leaves_a_file_that_explains_itself() {
     const EVENTS: u64 = 400_000;
     if let Some(folder) = child_of("a_full_disk_leaves_a_file_that_explains_itself") {
-        trace::start(Options::to_disk(&c_path(&folder, "full.trace")).max_bytes(1 << 20))
+        trace::start(Options::to_disk(&path_in(&folder, "full.trace")).max_bytes(1 << 20))
             .expect("a recording");
         let kib = std::env::var("CORELOCAL_TEST_LIMIT").expect("a limit");
         let bytes = kib.parse::<u64>().expect("a number") << 10;
@@ -479,7 +477,7 @@ fn a_full_disk_leaves_a_file_that_explains_itself() {
 fn ends_of_processes() {
     const EVENTS: u64 = 10_000;
     if let Some(folder) = child_of("ends_of_processes") {
-        trace::start(Options::to_disk(&c_path(&folder, "end.trace"))).expect("a recording");
+        trace::start(Options::to_disk(&path_in(&folder, "end.trace"))).expect("a recording");
         (0..EVENTS).for_each(|nth| event!(test::number, nth = nth));
         let how = std::env::var("CORELOCAL_TEST_END").expect("an end");
         // SAFETY: calls that end this process, or a fork whose child ends at once.
@@ -532,9 +530,9 @@ fn ends_of_processes() {
 #[test]
 fn files_that_are_there() {
     if let Some(folder) = child_of("files_that_are_there") {
-        let wrong = trace::start(Options::to_disk(&c_path(&folder, "notes.txt")));
+        let wrong = trace::start(Options::to_disk(&path_in(&folder, "notes.txt")));
         assert!(matches!(wrong, Err(StartError::NoFile(_))), "{wrong:?}");
-        trace::start(Options::to_disk(&c_path(&folder, "x.trace"))).expect("a recording");
+        trace::start(Options::to_disk(&path_in(&folder, "x.trace"))).expect("a recording");
         event!(test::number, nth = 1_u64);
         return;
     }
@@ -552,7 +550,7 @@ fn files_that_are_there() {
 #[test]
 fn cut_files() {
     if let Some(folder) = child_of("cut_files") {
-        trace::start(Options::to_disk(&c_path(&folder, "cut.trace"))).expect("a recording");
+        trace::start(Options::to_disk(&path_in(&folder, "cut.trace"))).expect("a recording");
         (0..10_000_u64).for_each(|nth| event!(test::number, nth = nth));
         return;
     }
@@ -666,7 +664,7 @@ fn forms_of_fields() {
 #[test]
 fn closed_descriptors() {
     if let Some(folder) = child_of("closed_descriptors") {
-        trace::start(Options::to_disk(&c_path(&folder, "closed.trace"))).expect("a recording");
+        trace::start(Options::to_disk(&path_in(&folder, "closed.trace"))).expect("a recording");
         event!(test::number, nth = 1_u64);
         // SAFETY: this test uses none of them any more.
         unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
@@ -721,7 +719,7 @@ fn min_age() {
 fn children() {
     if let Some(folder) = child_of("children") {
         let options = Options::flight_recorder().max_bytes(0).children();
-        trace::start(options.file(&c_path(&folder, "%p.trace"))).expect("a recording");
+        trace::start(options.file(&path_in(&folder, "%p.trace"))).expect("a recording");
         trace::switch("test::off", false).expect("a recording");
         event!(test::parent);
         // SAFETY: the child records, and ends.
@@ -767,7 +765,7 @@ fn dumps() {
         {
             assert_eq!(trace::start(options), Err(StartError::NoPath));
         }
-        let path = c_path(&folder, "dump.%n.trace");
+        let path = path_in(&folder, "dump.%n.trace");
         let options = options.dump_to(&path);
         assert_eq!(trace::start(options.dump_on_signal(libc::SIGKILL)), Err(StartError::NoSignal));
         assert_eq!(trace::start(options.dump_on_signal(1000)), Err(StartError::NoSignal));
@@ -816,7 +814,7 @@ fn environment() {
         event!(test::number, nth = 1_u32);
         event!(test::other);
         // The environment's options hold.
-        let started = trace::start(Options::flight_recorder().file(&c_path(&folder, "not.trace")));
+        let started = trace::start(Options::flight_recorder().file(&path_in(&folder, "not.trace")));
         assert_eq!(started, Ok(()));
         assert_eq!(folder.join("not.trace").exists(), !is_on);
         return;

@@ -2,8 +2,6 @@
 //! once or was counted as lost, in order, with its content.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
@@ -66,8 +64,8 @@ fn record(thread: u64, events: u64) {
 }
 
 fn storm(file: &std::path::Path) {
-    let path = CString::new(file.as_os_str().as_bytes()).expect("no zero bytes");
-    trace::start(Options::to_disk(&path).max_bytes(64 << 20)).expect("a recording");
+    let path = file.to_str().expect("UTF-8");
+    trace::start(Options::to_disk(path).max_bytes(64 << 20)).expect("a recording");
     // SAFETY: a handler that records.
     unsafe { libc::signal(libc::SIGUSR1, on_signal as extern "C" fn(libc::c_int) as usize) };
     let (is_over, ids) = (AtomicBool::new(false), Mutex::new(Vec::new()));

@@ -6,7 +6,6 @@
 //! corelocal trace export slow.1.trace    # opens in ui.perfetto.dev
 //! ```
 
-use std::ffi::CString;
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -19,7 +18,7 @@ const SLOW: Duration = Duration::from_millis(20);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = std::env::args().nth(1).unwrap_or_else(|| "slow.%n.trace".into());
-    trace::start(Options::flight_recorder().dump_to(&CString::new(file)?))?;
+    trace::start(Options::flight_recorder().dump_to(&file))?;
     println!("{}", trace::smoke_test()?);
 
     let listener = TcpListener::bind("127.0.0.1:0")?;

@@ -6,7 +6,6 @@
 //! target/debug/examples/trace_context client client.trace 127.0.0.1:PORT 1000
 //! ```
 
-use std::ffi::CString;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 
@@ -26,7 +25,7 @@ fn main() -> Result<()> {
 }
 
 fn serve(file: &str) -> Result<()> {
-    trace::start(Options::to_disk(&CString::new(file)?))?;
+    trace::start(Options::to_disk(file))?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
     let (mut stream, _) = listener.accept()?;
@@ -40,7 +39,7 @@ fn serve(file: &str) -> Result<()> {
 }
 
 fn request(file: &str, address: &str, requests: u32) -> Result<()> {
-    trace::start(Options::to_disk(&CString::new(file)?))?;
+    trace::start(Options::to_disk(file))?;
     let mut stream = TcpStream::connect(address)?;
     let mut answers = BufReader::new(stream.try_clone()?).lines();
     for number in 0..requests {

@@ -5,8 +5,6 @@
 //! ```
 #![allow(mixed_script_confusables, non_snake_case, uncommon_codepoints)]
 
-use std::ffi::CString;
-
 use corelocal::trace::{self, Options};
 use corelocal::{event, span, task_span};
 
@@ -14,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let file = args.next().unwrap_or_else(|| "types.trace".into());
     let events: u64 = args.next().map_or(Ok(1000), |events| events.parse())?;
-    trace::start(Options::to_disk(&CString::new(file)?).max_bytes(16 << 20))?;
+    trace::start(Options::to_disk(&file).max_bytes(16 << 20))?;
     let _outer = span!(types::outer, events = events);
     for nth in 0..events {
         // All bits take part: a multiple of an odd number.

@@ -88,17 +88,17 @@ fn of_the_tracer() {
     starts(|| Options::flight_recorder().min_age(Duration::ZERO), |started| started.is_ok());
     starts(|| Options::flight_recorder().min_age(Duration::MAX), |started| started.is_ok());
     starts(
-        || Options::flight_recorder().dump_to(c"/dev/null").dump_pause(Duration::ZERO),
+        || Options::flight_recorder().dump_to("/dev/null").dump_pause(Duration::ZERO),
         |started| started.is_ok(),
     );
     starts(
-        || Options::flight_recorder().dump_to(c"/dev/null").dump_pause(Duration::MAX),
+        || Options::flight_recorder().dump_to("/dev/null").dump_pause(Duration::MAX),
         |started| started.is_ok(),
     );
     let refused: fn(Result<(), StartError>) -> bool = |started| started.is_err();
-    starts(|| Options::flight_recorder().dump_to(c"/dev/null").dump_on_signal(-1), refused);
-    starts(|| Options::flight_recorder().dump_to(c"/dev/null").dump_on_signal(i32::MAX), refused);
-    starts(|| Options::flight_recorder().dump_to(c"/dev/null").dump_on_signal(i32::MIN), refused);
-    starts(|| Options::flight_recorder().dump_to(c""), |_| true);
-    starts(|| Options::flight_recorder().file(c""), refused);
+    starts(|| Options::flight_recorder().dump_to("/dev/null").dump_on_signal(-1), refused);
+    starts(|| Options::flight_recorder().dump_to("/dev/null").dump_on_signal(i32::MAX), refused);
+    starts(|| Options::flight_recorder().dump_to("/dev/null").dump_on_signal(i32::MIN), refused);
+    starts(|| Options::flight_recorder().dump_to(""), |_| true);
+    starts(|| Options::flight_recorder().file(""), refused);
 }

@@ -377,7 +377,7 @@ fn a_prefix_survives_a_kill() {
     let folder =
         tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder");
     if let Some(path) = std::env::var_os("CORELOCAL_TEST_TRACE_FILE") {
-        let path = std::ffi::CString::new(path.into_encoded_bytes()).expect("no zero bytes");
+        let path = path.into_string().expect("UTF-8");
         trace::start(Options::flight_recorder().max_bytes(16 << 20).file(&path))
             .expect("a recording");
         thread::scope(|scope| {
@@ -440,11 +440,9 @@ fn files_of_recordings() {
     if !is_child("files_of_recordings", &[]) {
         return;
     }
-    let c_path = |path: &std::path::Path| {
-        std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero bytes")
-    };
+    let text = |path: &std::path::Path| path.to_str().expect("UTF-8").to_owned();
     let start = |path: &std::path::Path, bytes: usize| {
-        trace::start(Options::flight_recorder().max_bytes(bytes).file(&c_path(path)))
+        trace::start(Options::flight_recorder().max_bytes(bytes).file(&text(path)))
     };
     // What is no recording stays as it is.
     std::fs::write(&path, "precious").expect("a file");

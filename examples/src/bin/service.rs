@@ -28,7 +28,7 @@ const SLOW: Duration = Duration::from_millis(20);
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let metrics = corelocal_metrics::install()?;
-    trace::start(Options::flight_recorder().dump_to(c"slow.%n.trace"))?;
+    trace::start(Options::flight_recorder().dump_to("slow.%n.trace"))?;
 
     let router = Router::new()
         .route("/", get(page))

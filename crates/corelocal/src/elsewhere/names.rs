@@ -159,6 +159,7 @@ pub const SYS_mincore: c_long = 27;
 pub const SYS_mmap: c_long = 9;
 pub const SYS_move_pages: c_long = 279;
 pub const SYS_mprotect: c_long = 10;
+pub const SYS_readlinkat: c_long = 267;
 pub const SYS_mremap: c_long = 25;
 pub const SYS_msync: c_long = 26;
 pub const SYS_munlock: c_long = 150;
@@ -261,3 +262,6 @@ numbers! {
     Dl_info { dli_fname: *const c_char, dli_fbase: *mut c_void, dli_sname: *const c_char, dli_saddr: *mut c_void }
     dl_phdr_info { dlpi_addr: u64, dlpi_name: *const c_char }
 }
+pub const AT_PHDR: u64 = 3;
+pub const AT_PHENT: u64 = 4;
+pub const AT_PHNUM: u64 = 5;

@@ -56,8 +56,7 @@ fn start(value: &CStr) {
     if matches!(value, "" | "off") {
         return;
     }
-    let paths = paths(value);
-    let wish = match Wish::parse(value, &paths) {
+    let wish = match Wish::parse(value) {
         Ok(wish) => wish,
         Err(why) => return complain(&why),
     };
@@ -77,23 +76,16 @@ struct Wish<'a> {
     switches: Vec<(String, bool)>,
 }
 
-/// The values of all parts as strings for C: of those that are paths, with the zero byte that they need.
-fn paths(value: &str) -> Vec<CString> {
-    let values = value.split(',').map(|part| part.trim().split_once('=').unwrap_or_default().1);
-    // The value of a variable has no zero byte.
-    values.map(|value| CString::new(value).unwrap_or_default()).collect()
-}
-
 impl<'a> Wish<'a> {
-    fn parse(value: &str, paths: &'a [CString]) -> Result<Wish<'a>, String> {
+    fn parse(value: &'a str) -> Result<Wish<'a>, String> {
         let mut options = Options::flight_recorder();
         let mut switches = Vec::new();
-        for (part, path) in value.split(',').map(str::trim).zip(paths) {
-            let path = || match path.is_empty() {
-                true => Err(format!("`{part}`: a path is missing")),
-                false => Ok(path.as_c_str()),
-            };
+        for part in value.split(',').map(str::trim) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let path = || match value.is_empty() {
+                true => Err(format!("`{part}`: a path is missing")),
+                false => Ok(value),
+            };
             let wrong = || format!("`{part}` is wrong (known: {KNOWN})");
             let time = || time(value).ok_or_else(wrong);
             options = match name {
@@ -166,16 +158,13 @@ mod tests {
     #[test]
     fn values() {
         let value = "file=/x/%p,max-bytes=1M,min-age=2m,off=*,on=a::*,children";
-        let paths_of_value = paths(value);
-        let wish = Wish::parse(value, &paths_of_value);
-        let Wish { options, switches } = wish.unwrap();
+        let Wish { options, switches } = Wish::parse(value).unwrap();
         assert_eq!((options.buffers, options.min_age), (16, 120_000_000_000));
-        assert_eq!(options.file, Some(c"/x/%p"));
+        assert_eq!(options.file, Some("/x/%p"));
         assert!(options.is_for_children && !options.is_drained);
         assert_eq!(switches, [("*".into(), false), ("a::*".into(), true)]);
         let value = "disk=x,dump=y,signal=SIGUSR2,exit,pause=10ms";
-        let paths_of_value = paths(value);
-        let Wish { options, .. } = Wish::parse(value, &paths_of_value).unwrap();
+        let Wish { options, .. } = Wish::parse(value).unwrap();
         assert!(options.is_drained && options.background.is_dumped_at_exit);
         assert_eq!(options.background.signal, libc::SIGUSR2);
         for wrong in [
@@ -188,7 +177,7 @@ mod tests {
             "signal=99",
             "exit=1",
         ] {
-            assert!(Wish::parse(wrong, &paths(wrong)).is_err(), "{wrong}");
+            assert!(Wish::parse(wrong).is_err(), "{wrong}");
         }
     }
 }

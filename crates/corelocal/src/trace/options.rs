@@ -12,11 +12,11 @@ use crate::sys::{self, Errno, lazy_mapping};
 
 /// What is recorded, and how much of it is kept.
 ///
-/// In paths `%p` stands for the process id, `%n` for the number of the dump, and `%%` for `%`.
+/// Paths are those of [`dump`](fn@super::dump): text. In them `%p` stands for the process id, `%n` for the number of the dump, and `%%` for `%`.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     pub(super) buffers: usize,
-    pub(super) file: Option<&'a CStr>,
+    pub(super) file: Option<&'a str>,
     /// Nanoseconds.
     pub(super) min_age: u64,
     pub(super) is_for_children: bool,
@@ -30,10 +30,10 @@ pub struct Options<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Background<'a> {
     pub(super) is_wanted: bool,
-    pub(super) disk: Option<&'a CStr>,
+    pub(super) disk: Option<&'a str>,
     /// How often buffers that are not full are written.
     pub(super) flush_interval: Duration,
-    pub(super) dumps: Option<&'a CStr>,
+    pub(super) dumps: Option<&'a str>,
     /// The least time between two dumps by a trigger.
     pub(super) pause: Duration,
     pub(super) signal: i32,
@@ -76,16 +76,16 @@ impl<'a> Options<'a> {
     /// ```no_run
     /// use corelocal::trace::{self, Options};
     ///
-    /// trace::start(Options::to_disk(c"/var/tmp/server.%p.trace"))?;
+    /// trace::start(Options::to_disk("/var/tmp/server.%p.trace"))?;
     /// # Ok::<(), trace::StartError>(())
     /// ```
     #[cfg(feature = "std")]
-    pub const fn to_disk(path: &'a CStr) -> Options<'a> {
+    pub const fn to_disk(path: &'a str) -> Options<'a> {
         Options::flight_recorder().disk(path)
     }
 
     #[cfg(feature = "std")]
-    pub(super) const fn disk(self, path: &'a CStr) -> Options<'a> {
+    pub(super) const fn disk(self, path: &'a str) -> Options<'a> {
         let background = Background { disk: Some(path), ..self.background };
         Options { background, is_drained: true, ..self }
     }
@@ -99,11 +99,11 @@ impl<'a> Options<'a> {
     /// ```no_run
     /// use corelocal::trace::{self, Options};
     ///
-    /// trace::start(Options::flight_recorder().file(c"/dev/shm/server.trace"))?;
+    /// trace::start(Options::flight_recorder().file("/dev/shm/server.trace"))?;
     /// # Ok::<(), trace::StartError>(())
     /// ```
     #[must_use]
-    pub const fn file(self, path: &'a CStr) -> Options<'a> {
+    pub const fn file(self, path: &'a str) -> Options<'a> {
         Options { file: Some(path), ..self }
     }
 
@@ -164,11 +164,11 @@ impl<'a> Options<'a> {
     /// ```no_run
     /// use corelocal::trace::{self, Options};
     ///
-    /// trace::start(Options::flight_recorder().dump_to(c"/var/tmp/server.%p.%n.trace").dump_on_panic())?;
+    /// trace::start(Options::flight_recorder().dump_to("/var/tmp/server.%p.%n.trace").dump_on_panic())?;
     /// # Ok::<(), trace::StartError>(())
     /// ```
     #[must_use]
-    pub const fn dump_to(self, path: &'a CStr) -> Options<'a> {
+    pub const fn dump_to(self, path: &'a str) -> Options<'a> {
         self.with(Background { dumps: Some(path), ..self.background })
     }
 
@@ -259,10 +259,10 @@ pub(super) fn keep_for_children(options: Options<'_>) -> Result<(), Errno> {
         return Ok(());
     }
     if let Some(path) = options.file {
-        let bytes = path.to_bytes_with_nul();
-        let copy = lazy_mapping::map(bytes.len()).ok_or(Errno(libc::ENOMEM))?;
-        // SAFETY: a new mapping of so many bytes.
-        unsafe { copy.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        // Of zeros: one ends the path.
+        let copy = lazy_mapping::map(path.len() + 1).ok_or(Errno(libc::ENOMEM))?;
+        // SAFETY: a new mapping of more bytes.
+        unsafe { copy.copy_from_nonoverlapping(path.as_ptr(), path.len()) };
         CHILD_FILE.store(copy, Ordering::Relaxed);
     }
     #[cfg(feature = "std")]
@@ -295,16 +295,20 @@ pub(super) fn for_children() -> Option<Options<'static>> {
     let file = CHILD_FILE.load(Ordering::Relaxed);
     // SAFETY: a string that ends in a zero byte, in a mapping that stays.
     let file = (!file.is_null()).then(|| unsafe { CStr::from_ptr(file.cast()) });
+    let file = file.and_then(|file| file.to_str().ok());
     let min_age = CHILD_MIN_AGE.load(Ordering::Relaxed);
     let is_drained = CHILD_IS_DRAINED.load(Ordering::Relaxed) != 0;
     Some(Options { buffers, file, min_age, is_drained, ..Options::flight_recorder() })
 }
 
 /// A path with the process id and this number in place of `%p` and `%n`. Async-signal-safe.
-pub(super) fn expand(path: &CStr, number: u64) -> Result<PathBuf, Errno> {
+pub(super) fn expand(path: &str, number: u64) -> Result<PathBuf, Errno> {
+    if path.contains('\0') {
+        return Err(Errno(libc::EINVAL));
+    }
     let mut expanded = PathBuf::join(&[])?;
     let mut digits = [0; 20];
-    let mut rest = path.to_bytes();
+    let mut rest = path.as_bytes();
     while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
         expanded.push(&rest[..at])?;
         let (part, len) = match rest.get(at + 1) {

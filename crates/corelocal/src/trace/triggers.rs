@@ -8,9 +8,10 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use std::boxed::Box;
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::string::String;
 use std::sync::OnceLock;
 
 use super::background::{flush, flush_within, request_dump, wake};
@@ -21,7 +22,7 @@ use crate::sys::stderr::Line;
 use crate::sys::{self, signals};
 
 /// Where dumps go.
-static DUMPS: OnceLock<CString> = OnceLock::new();
+static DUMPS: OnceLock<String> = OnceLock::new();
 static DUMPS_MADE: AtomicU64 = AtomicU64::new(0);
 /// The least nanoseconds between two dumps of slow spans.
 static PAUSE: AtomicU64 = AtomicU64::new(0);
@@ -165,7 +166,7 @@ pub(super) fn dump_now() {
     let made = expand(path, number).map_err(|errno| io::Error::from_raw_os_error(errno.0));
     let made = made.and_then(|path| dump(OsStr::from_bytes(path.as_bytes())));
     if let Err(error) = made {
-        let path = path.to_bytes().escape_ascii();
+        let path = path.escape_default();
         Line::print(format_args!("corelocal: the recording cannot be dumped to {path}: {error}\n"));
     }
 }

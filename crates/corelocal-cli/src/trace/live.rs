@@ -96,7 +96,7 @@ struct Status {
 /// `corelocal trace status PROCESS`.
 pub fn status(args: &LiveArgs) -> anyhow::Result<ExitCode> {
     let Live { recording, .. } = find(args.process)?;
-    let sites: Vec<&Site> = recording.sites().collect();
+    let sites: Vec<&Site> = recording.sites().filter(|site| is_of_program(site)).collect();
     let error = recording.disk_error().map(std::io::Error::from_raw_os_error);
     let status = Status {
         process: recording.process(),
@@ -164,7 +164,8 @@ pub fn list(args: &LiveArgs) -> anyhow::Result<ExitCode> {
         lost: site.lost,
         fields: site.fields.iter().map(field).collect(),
     };
-    let mut all: Vec<Listed> = recording.sites().map(reached).collect();
+    let of_program = recording.sites().filter(|site| is_of_program(site));
+    let mut all: Vec<Listed> = of_program.map(reached).collect();
     for (name, of) in linked::sites(args.process) {
         if all.iter().all(|site| site.name != name) {
             let kind = kind(of);
@@ -194,6 +195,11 @@ pub fn list(args: &LiveArgs) -> anyhow::Result<ExitCode> {
         };
     }
     output::finish(text, ExitCode::SUCCESS)
+}
+
+/// Whether a site is none of the tracer's own.
+fn is_of_program(site: &Site) -> bool {
+    ![format::LOST_NAME, format::OVERWRITTEN_NAME].contains(&&*site.name)
 }
 
 fn field((name, of): &(String, FieldType)) -> String {

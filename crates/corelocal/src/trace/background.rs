@@ -35,6 +35,8 @@ use crate::sys::{Errno, shared_memory, signals, sleep};
 
 /// How long it sleeps between looks for full buffers: with 16 MiB of memory or more, else less.
 const MOST_PAUSE: Duration = Duration::from_millis(100);
+/// The shortest interval between two flushes.
+const LEAST_PAUSE: Duration = Duration::from_millis(1);
 /// How long a flush waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -137,7 +139,7 @@ fn have_own_descriptors() {
 fn run(recording: &Recording, mut disk: Option<Drain>, interval: Duration) {
     let work = recording.futex_word(header::WORK);
     let buffers = recording.word(header::BUFFERS).load(Ordering::Relaxed).min(256) as u32;
-    let most = (MOST_PAUSE * buffers / 256).min(interval);
+    let most = (MOST_PAUSE * buffers / 256).min(interval.max(LEAST_PAUSE));
     let mut pause = most / 10;
     let mut flushed = Instant::now();
     loop {
@@ -152,8 +154,7 @@ fn run(recording: &Recording, mut disk: Option<Drain>, interval: Duration) {
             let is_due = flushed.elapsed() >= interval;
             pause = match write(recording, drain, is_due, is_ending) {
                 Ok(1..) => most / 10,
-                // At least a microsecond, so that it doubles.
-                Ok(0) => most.min(2 * pause.max(Duration::from_micros(1))),
+                Ok(0) => most.min(2 * pause),
                 Err(_) => MOST_PAUSE,
             };
             if is_due {

@@ -97,8 +97,9 @@ extern "C" fn on_term(_: c_int) {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as it was when the thread was interrupted.
     let before = unsafe { errno.read() };
-    let is_first = ENDING.fetch_or(TERM, Ordering::Release) & TERM == 0;
-    if !is_first || !is_own_process() || !wake() {
+    // A child of `vfork` has the same memory: it must not end its parent.
+    let is_asked = is_own_process() && ENDING.fetch_or(TERM, Ordering::Release) & TERM == 0;
+    if !is_asked || !wake() {
         end();
     }
     // SAFETY: the calling thread's own.

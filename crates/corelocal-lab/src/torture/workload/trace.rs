@@ -44,6 +44,18 @@ impl Round {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// The same of events of one word: 16 bits of the round, and of the operand, which is a power of two.
+    fn recorded_short(&self, name: &str) -> [i64; 2] {
+        let mut all = [0; 2];
+        trace::each_record(name, |[word, _]| {
+            if (word >> 32) as u16 == self.number() as u16 {
+                all[0] += 1;
+                all[1] += 1 << (word >> 48);
+            }
+        });
+        all
+    }
+
     /// The number of this round's events, and their sum.
     fn recorded(&self, name: &str) -> [i64; 2] {
         let mut all = [0; 2];
@@ -74,6 +86,37 @@ pub fn workloads() -> Vec<Workload> {
         look(round) round.recorded("torture::push")[1];
         end(round) Content::of(round.recorded("torture::push"));
     };
+    // A section of its own for each number of words.
+    let push_1 = workload! {
+        "trace/push-1", Round, RECORDED, false;
+        begin(round, _) round.begin();
+        operate(round, n) {
+            event!(torture::push_1, round = round.number() as u16, power = n.ilog2() as u16);
+            result()
+        };
+        look(round) round.recorded_short("torture::push_1")[1];
+        end(round) Content::of(round.recorded_short("torture::push_1"));
+    };
+    let push_3 = workload! {
+        "trace/push-3", Round, RECORDED, false;
+        begin(round, _) round.begin();
+        operate(round, n) {
+            event!(torture::push_3, round = round.number(), n = n, third = n);
+            result()
+        };
+        look(round) round.recorded("torture::push_3")[1];
+        end(round) Content::of(round.recorded("torture::push_3"));
+    };
+    let push_4 = workload! {
+        "trace/push-4", Round, RECORDED, false;
+        begin(round, _) round.begin();
+        operate(round, n) {
+            event!(torture::push_4, round = round.number(), n = n, third = n, fourth = n);
+            result()
+        };
+        look(round) round.recorded("torture::push_4")[1];
+        end(round) Content::of(round.recorded("torture::push_4"));
+    };
     let context = workload! {
         "trace/context", Round, RECORDED, false;
         begin(round, _) {
@@ -93,5 +136,7 @@ pub fn workloads() -> Vec<Workload> {
         end(round) Content::of(round.recorded("torture::context"));
     };
     // A buffer is not in a slot.
-    [push, context].map(|workload| Workload { to_slot: false, ..workload }).into()
+    [push, push_1, push_3, push_4, context]
+        .map(|workload| Workload { to_slot: false, ..workload })
+        .into()
 }

@@ -298,7 +298,7 @@ pub enum Level {
     Trace,
 }
 
-/// A time with a zone, or one of this machine's zone.
+/// Parses a time with a zone, or one of this machine's zone.
 fn time(text: &str) -> Result<jiff::Timestamp, String> {
     let local = || {
         let civil: jiff::civil::DateTime = text.parse().ok()?;

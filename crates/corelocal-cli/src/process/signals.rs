@@ -69,7 +69,7 @@ extern "C" fn noted(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut lib
     COUNT.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The last signal that came.
+/// Returns the last signal that came.
 pub fn last() -> Option<libc::c_int> {
     Some(LAST.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
 }

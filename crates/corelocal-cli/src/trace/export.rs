@@ -100,7 +100,12 @@ fn write<'r>(
             let mut drafts = file::Drafts::default();
             let mut next = || -> io::Result<Box<dyn Write>> {
                 files += 1;
-                let file = drafts.create(&part(to, files))?;
+                let path = part(to, files);
+                if is_recording(&path) {
+                    let why = format!("{} is a recording", path_line(&path));
+                    return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+                }
+                let file = drafts.create(&path)?;
                 Ok(Box::new(BufWriter::with_capacity(1 << 16, file)))
             };
             // Standard output has one file.
@@ -125,7 +130,7 @@ fn folder(to: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<
     fs::rename(&new, to)
 }
 
-/// A folder for drafts of this file, on the same file system.
+/// Makes a folder for drafts of this file, on the same file system.
 fn beside(to: &Path) -> io::Result<tempfile::TempDir> {
     let parent = to.parent().filter(|folder| !folder.as_os_str().is_empty());
     tempfile::Builder::new()

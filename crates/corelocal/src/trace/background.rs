@@ -149,7 +149,7 @@ fn run(recording: &Recording, mut disk: Option<Drain>, interval: Duration) {
             triggers::dump_now();
         }
         answer(recording);
-        let is_ending = triggers::is_ending();
+        let (is_ending, is_terminated) = triggers::is_ending();
         let deadline = disk.as_mut().map(|drain| {
             let is_due = flushed.elapsed() >= interval;
             pause = match write(recording, drain, is_due, is_ending) {
@@ -162,7 +162,10 @@ fn run(recording: &Recording, mut disk: Option<Drain>, interval: Duration) {
             }
             Deadline::after(pause)
         });
-        triggers::end_if_asked();
+        // By the reading from before the write: a signal that came later is for the next turn.
+        if is_terminated {
+            triggers::end();
+        }
         sleep::wait(work, before, deadline, Scope::Shared);
     }
 }

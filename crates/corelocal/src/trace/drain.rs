@@ -140,6 +140,8 @@ impl Drain {
     pub fn copy(&mut self, all: bool) -> io::Result<u64> {
         let header = Header::read(&*self.memory)?;
         let handed_over = header.get(header::HANDED_OVER);
+        // What could not be written is tried again each time: else the failure would seem to be over.
+        let all = all || self.unwritten > 0;
         if handed_over == self.handed_over && !all {
             return Ok(0);
         }
@@ -151,10 +153,7 @@ impl Drain {
         // On each path: what was lost, and what is not in the file. (5)
         match copied {
             Ok(()) => self.unwritten = 0,
-            Err(_) if all || self.unwritten == 0 => {
-                self.unwritten = self.count_unwritten(&header)?
-            }
-            Err(_) => {}
+            Err(_) => self.unwritten = self.count_unwritten(&header)?,
         }
         let header = Header::read(&*self.memory)?;
         let described = self.describe(&header);
@@ -290,7 +289,8 @@ impl Drain {
         header.set(header::BUFFERS_AT, BUFFERS_AT);
         header.set(header::PACKED, STREAM);
         header.set(header::LEN, self.end);
-        header.set(header::ENDING, self.ending);
+        let is_whole = self.unwritten == 0;
+        header.set(header::ENDING, if is_whole { self.ending } else { OPEN_END });
         header.set(header::UNWRITTEN, self.unwritten);
         // No more than the file has: the last ones are described next.
         header.set(header::SITES, header.get(header::SITES).min(self.sites as u64));

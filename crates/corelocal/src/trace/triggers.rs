@@ -85,9 +85,11 @@ const FLUSH: u32 = 1;
 const TERM: u32 = 2;
 static ENDING: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the process is about to end.
-pub(super) fn is_ending() -> bool {
-    ENDING.load(Ordering::Acquire) != 0
+/// Returns whether the process is about to end, and whether SIGTERM has asked for it.
+pub(super) fn is_ending() -> (bool, bool) {
+    // Acquire: partners are the Releases below. Events of the thread that asks are written.
+    let ending = ENDING.load(Ordering::Acquire);
+    (ending != 0, ending & TERM != 0)
 }
 
 /// SIGTERM: the background thread writes all events, and then ends the process by this signal. A second one ends it at
@@ -97,7 +99,7 @@ extern "C" fn on_term(_: c_int) {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as it was when the thread was interrupted.
     let before = unsafe { errno.read() };
-    // A child of `vfork` has the same memory: it must not end its parent.
+    // A child of `vfork` has the same memory: it must not end its parent. Release: partner is the Acquire in `is_ending`.
     let is_asked = is_own_process() && ENDING.fetch_or(TERM, Ordering::Release) & TERM == 0;
     if !is_asked || !wake() {
         end();
@@ -106,15 +108,8 @@ extern "C" fn on_term(_: c_int) {
     unsafe { errno.write(before) };
 }
 
-/// Ends the process if SIGTERM has asked for it, when all events are written: by the background thread.
-pub(super) fn end_if_asked() {
-    if ENDING.load(Ordering::Acquire) & TERM != 0 {
-        end();
-    }
-}
-
 /// Ends the process by SIGTERM.
-fn end() {
+pub(super) fn end() {
     // SAFETY: the default disposition runs no code of this process, and the signal is its own. Another thread handles it, or
     // this one as soon as its handler returns.
     unsafe {
@@ -150,6 +145,7 @@ extern "C" fn dump_at_exit() {
 
 extern "C" fn flush_at_exit() {
     if is_own_process() {
+        // Release: partner is the Acquire in `is_ending`.
         ENDING.fetch_or(FLUSH, Ordering::Release);
         // What is wrong was said by the background thread.
         let _ = flush();

@@ -115,7 +115,7 @@ fn no_folder_is_left_when_one_is_asked_to_end() {
             let folder = PathBuf::from(says);
             assert!(folder.is_dir(), "{command}: {}", running.says);
             running.signal(signal);
-            assert_eq!(running.end(), Some(128 + libc::SIGTERM), "{command}: signal {signal}");
+            assert_eq!(running.end(), Some(128 + signal), "{command}: signal {signal}");
             assert!(!folder.exists(), "{command}: signal {signal}: {}", folder.display());
         }
     }

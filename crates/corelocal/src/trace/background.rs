@@ -19,6 +19,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::FromRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::thread;
 use std::time::Instant;
 use std::vec::Vec;
@@ -75,6 +76,11 @@ pub(super) fn start(recording: Recording, options: Options<'_>) -> Result<(), St
         let path =
             disk.map(absolute).transpose().map_err(|error| StartError::NoFile(errno(error)))?;
         IS_TO_DISK.store(path.is_some(), Ordering::Relaxed);
+        // However soon the process ends, its file is a recording.
+        if let Some(Err(error)) = path.as_ref().map(|path| drain(recording, path)) {
+            stay_in_memory(&recording);
+            return Err(StartError::NoFile(errno(error)));
+        }
         recording.word(header::HAS_THREAD).store(1, Ordering::Relaxed);
         let started = start_thread(recording, path, background.flush_interval);
         if started.is_err() {
@@ -99,6 +105,11 @@ fn errno(error: io::Error) -> Errno {
     Errno(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
+/// Copies from the memory to a file that `check` has made.
+fn drain(recording: Recording, path: &Path) -> io::Result<Drain> {
+    Drain::new(Box::new(recording), File::options().write(true).open(path)?)
+}
+
 fn start_thread(
     recording: Recording,
     disk: Option<std::path::PathBuf>,
@@ -106,12 +117,7 @@ fn start_thread(
 ) -> Result<(), StartError> {
     let body = move || {
         have_own_descriptors();
-        let drain = disk.map(|path| {
-            // Made by `check`.
-            let file = File::options().write(true).open(path)?;
-            Drain::new(Box::new(recording), file)
-        });
-        match drain.transpose() {
+        match disk.map(|path| drain(recording, &path)).transpose() {
             Err(error) => {
                 stay_in_memory(&recording);
                 Line::print(format_args!(

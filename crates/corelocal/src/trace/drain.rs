@@ -101,13 +101,12 @@ struct Unwritten {
 const BUFFERS_AT: u64 = (HEADER_LEN + MOST_SITES * SITE_LEN) as u64;
 
 impl Drain {
-    /// Copies from this memory to this file, which is emptied.
+    /// Copies from this memory to this file, which is empty, or has what this function wrote.
     ///
     /// # Errors
     /// The memory is that of no recording; reading or writing fails.
     pub fn new(memory: Box<dyn Memory>, to: File) -> io::Result<Drain> {
         let header = Header::read(&*memory)?;
-        to.set_len(0)?;
         let written = std::vec![Written::default(); header.get(header::BUFFERS) as usize];
         let words = Box::new([0; BUFFER_LEN / 8]);
         let mut drain = Drain {

@@ -1,7 +1,8 @@
 //! A program that is run with corelocal's malloc and a profile, with all processes that come of it.
 //!
 //! Each of them writes its profile when it ends, into a folder that is there for this alone; when it is over because
-//! of the time, the program is asked for one by a signal first.
+//! of the time, the program is asked for one by a signal first. A program that runs for a while is told to write one also
+//! when a signal ends it: Ctrl-C comes to it by itself.
 //!
 //! Invariants:
 //! - The folder is gone at the end, whatever happened.
@@ -12,7 +13,7 @@
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,11 +24,10 @@ use super::file::{self, Heap};
 use crate::cli::HeapArgs;
 use crate::mallocs::library;
 use crate::output::path_line;
-use crate::process::ending::{Ending, PATIENCE, code, signal};
+use crate::process::ending::{PATIENCE, code, signal, signal_with};
 use crate::process::folder::Folder;
-use crate::process::ignored_signals;
-use crate::process::proc_files;
-use crate::process::signals;
+use crate::process::launch::{self, Look};
+use crate::process::{ignored_signals, proc_files};
 use crate::run::program::{Program, Refusal};
 
 const TURN: Duration = Duration::from_millis(20);
@@ -35,6 +35,12 @@ const TURN: Duration = Duration::from_millis(20);
 const MOST_PATIENCE: Duration = Duration::from_secs(60);
 /// The signal that asks for a profile: one that programs hardly use.
 const ASKS: libc::c_int = 61;
+/// The value with that signal: the program's end by a signal is to write a profile first. The malloc has the same.
+const PROFILE_AT_END: usize = 0x656e64;
+/// The signals of which that is true.
+const ENDS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+/// When a program that begins has most likely looked which signals are the default.
+const SETTLED: Duration = Duration::from_millis(300);
 
 /// What came of a program.
 pub struct Looked {
@@ -68,16 +74,18 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
     }
     ignored_signals::give_to(&mut command);
     let began = Instant::now();
-    let child = command.spawn().map_err(|error| {
+    let mut child = command.spawn().map_err(|error| {
         Refusal::unfit(format!("cannot run {}: {error}", path_line(&program.path)))
     })?;
     let end = args.options.time.map(|time| began + time);
     let main = u64::from(child.id());
     let mut seen = Seen::new(&program);
-    let asked = wait(child, end, &folder, &mut seen).map_err(Refusal::unable)?;
+    let mut watch = Watch::new(&folder, &mut seen);
+    let status = launch::wait(&mut child, end, &mut watch).map_err(Refusal::unable)?;
+    let Watch { is_deaf, answers, .. } = watch;
     let mut heaps: Vec<Heap> = Vec::new();
     let mut profiles = folder.profiles();
-    without_later_ones(&mut profiles, &asked.answers);
+    without_later_ones(&mut profiles, &answers);
     profiles.sort_by_key(|path| number(path));
     for heap in profiles.iter().filter_map(|path| file::read(path).ok()) {
         keep(&mut heaps, heap);
@@ -85,11 +93,11 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
     // The program itself first: in a pid namespace of its own it is known to itself by another number.
     heaps.sort_by_key(|heap| (heap.process != main, std::cmp::Reverse((heap.in_use, heap.peak))));
     let complaint = match () {
-        () if asked.is_deaf => Some(seen.deaf(ASKS)),
-        () if heaps.is_empty() => Some(seen.nothing(asked.status, args.options.rate)),
+        () if is_deaf => Some(seen.deaf(ASKS)),
+        () if heaps.is_empty() => Some(seen.nothing(status, args.options.rate)),
         () => None,
     };
-    Ok(Looked { heaps, code: code(asked.status), complaint })
+    Ok(Looked { heaps, code: code(status), complaint })
 }
 
 /// Whether the malloc writes a profile beside what else the environment asks it for.
@@ -152,54 +160,76 @@ fn keep(heaps: &mut Vec<Heap>, heap: Heap) {
     }
 }
 
-/// What came of waiting for a program.
-struct Asked {
-    status: ExitStatus,
+/// What is seen of a program while it runs.
+struct Watch<'a> {
+    folder: &'a Folder,
+    seen: &'a mut Seen,
+    began: Instant,
+    /// When it is looked at next whether its end would write a profile.
+    next: Instant,
     /// It could not be asked for a profile.
     is_deaf: bool,
     /// The profiles that it wrote when it was asked.
     answers: Vec<PathBuf>,
 }
 
-/// Until it ends; at `end` it is asked for a profile, and then to end.
-fn wait(
-    mut child: Child,
-    end: Option<Instant>,
-    folder: &Folder,
-    seen: &mut Seen,
-) -> anyhow::Result<Asked> {
-    let began = Instant::now();
-    let (mut ending, mut is_deaf, mut answers) = (None::<Ending>, false, Vec::new());
-    loop {
-        seen.look(child.id());
-        if let Some(status) = child.try_wait().context("cannot wait for the program")? {
-            return Ok(Asked { status, is_deaf, answers });
-        }
-        let is_over = end.is_some_and(|end| Instant::now() >= end);
-        if let Some(ending) = &mut ending {
-            ending.insist(&child);
-        } else if is_over || signals::came_for_us() {
-            is_deaf = !catches(child.id(), ASKS);
-            if !is_deaf {
-                answers = ask(&mut child, folder);
-            }
-            match child.try_wait() {
-                Ok(None) => ending = Some(Ending::ask(&child, is_over)),
-                // It ended meanwhile: its number is not its own any more.
-                _ => is_deaf = false,
-            }
-        }
-        // Many programs that become another one do so soon.
-        thread::sleep(if began.elapsed() < TURN * 5 { TURN / 20 } else { TURN });
+impl<'a> Watch<'a> {
+    fn new(folder: &'a Folder, seen: &'a mut Seen) -> Self {
+        let began = Instant::now();
+        Watch { folder, seen, began, next: began + SETTLED, is_deaf: false, answers: Vec::new() }
     }
 }
 
-/// Whether a process has a handler for a signal; it is taken to have one where that cannot be seen.
-fn catches(process: u32, signal: libc::c_int) -> bool {
-    let status = proc_files::text(process, "status");
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok());
-    caught.is_none_or(|caught| caught >> (signal - 1) & 1 == 1)
+impl Look for Watch<'_> {
+    fn look(&mut self, program: &Child) {
+        self.seen.look(program.id());
+        if Instant::now() >= self.next {
+            // Less and less often: an older malloc would write a profile each time.
+            self.next += 2 * (self.next - self.began);
+            let signals = Signals::of(program.id());
+            // It may have become another program since, or have changed its mind.
+            if signals.catches(ASKS) && ENDS.iter().any(|end| signals.is_default(*end)) {
+                // A process that has ended is told nothing.
+                let _ = signal_with(program, ASKS, PROFILE_AT_END);
+            }
+        }
+    }
+
+    fn before_end(&mut self, program: &mut Child) {
+        let is_deaf = !Signals::of(program.id()).catches(ASKS);
+        if !is_deaf {
+            self.answers = ask(program, self.folder);
+        }
+        self.is_deaf = is_deaf && matches!(program.try_wait(), Ok(None));
+    }
+}
+
+/// What a process does about signals, as far as it can be seen.
+struct Signals {
+    caught: Option<u64>,
+    ignored: Option<u64>,
+}
+
+impl Signals {
+    fn of(process: u32) -> Signals {
+        let status = proc_files::text(process, "status");
+        let mask = |name| {
+            let mask = status.lines().find_map(|line| line.strip_prefix(name))?;
+            u64::from_str_radix(mask.trim(), 16).ok()
+        };
+        Signals { caught: mask("SigCgt:"), ignored: mask("SigIgn:") }
+    }
+
+    /// Whether it has a handler for a signal; it is taken to have one where that cannot be seen.
+    fn catches(&self, signal: libc::c_int) -> bool {
+        self.caught.is_none_or(|caught| caught >> (signal - 1) & 1 == 1)
+    }
+
+    /// Whether it is seen to do nothing about a signal.
+    fn is_default(&self, signal: libc::c_int) -> bool {
+        let of = |mask: Option<u64>| mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 0);
+        of(self.caught) && of(self.ignored)
+    }
 }
 
 /// Asks for a profile, and gives those that the process wrote since. They are whole, if they come at all in time: the
@@ -328,10 +358,14 @@ mod tests {
     fn handlers_are_seen() {
         let me = std::process::id();
         // The standard library has one for overflows of stacks.
-        assert!(catches(me, libc::SIGSEGV));
-        assert!(!catches(me, ASKS));
+        let me = Signals::of(me);
+        assert!(me.catches(libc::SIGSEGV) && !me.is_default(libc::SIGSEGV));
+        assert!(!me.catches(ASKS) && me.is_default(ASKS));
+        // It ignores SIGPIPE.
+        assert!(!me.catches(libc::SIGPIPE) && !me.is_default(libc::SIGPIPE));
         // Nothing is known of a process that does not exist.
-        assert!(catches(u32::MAX, ASKS));
+        let none = Signals::of(u32::MAX);
+        assert!(none.catches(ASKS) && !none.is_default(ASKS));
     }
 
     #[test]
@@ -342,7 +376,7 @@ mod tests {
             shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a shell");
         let said = shell.stdout.as_mut().expect("a pipe").read_exact(&mut [0; 6]);
         let name = proc_files::text(shell.id(), "comm");
-        let is_seen_to_catch = catches(shell.id(), ASKS);
+        let is_seen_to_catch = Signals::of(shell.id()).catches(ASKS);
         // It ends at the end of its input.
         drop(shell.stdin.take());
         shell.wait().expect("it ends");

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -42,7 +42,7 @@ pub fn look<T>(
     // What files its processes had, as far as that was seen.
     let mut maps = BTreeMap::new();
     let end = time.map(|time| began + time);
-    let status = launch::wait(&mut child, end, &mut || {
+    let status = launch::wait(&mut child, end, &mut |_: &Child| {
         for path in folder.profiles() {
             // Files that were loaded later than its first wait.
             if let Some(now) = maps_of_writer(&path) {

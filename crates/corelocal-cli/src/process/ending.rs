@@ -66,6 +66,19 @@ pub(crate) fn signal(child: &Child, signal: libc::c_int) -> io::Result<()> {
     }
 }
 
+/// With a value for the handler (sigqueue(3)).
+///
+/// # Errors
+/// The program runs as another user, or has ended.
+pub(crate) fn signal_with(child: &Child, signal: libc::c_int, value: usize) -> io::Result<()> {
+    let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(value) };
+    // SAFETY: a child of ours that was not waited for, so the number is still its own.
+    match unsafe { libc::sigqueue(child.id() as libc::pid_t, signal, value) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// As a shell has it.
 pub(crate) fn code(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));

@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode};
 
 use anyhow::Context as _;
 use corelocal::trace::format::{LOST_NAME, OVERWRITTEN_NAME};
@@ -54,7 +54,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     signals::note();
     let mut child = launch::start(&mut command, "")?;
     let mut recorder = Recorder { folder, output, known: HashSet::new(), processes: Vec::new() };
-    let status = launch::wait(&mut child, None, &mut || recorder.look(false))?;
+    let status = launch::wait(&mut child, None, &mut |_: &Child| recorder.look(false))?;
     recorder.look(true);
     let is_whole = recorder.finish();
     signals::note_no_more();

@@ -1,8 +1,12 @@
 //! `corelocal heap`: a program whose functions hold so much each, run for it and by the file it wrote.
 
 use std::env;
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{BufReader, Read as _, Write as _};
+use std::os::fd::FromRawFd as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -48,6 +52,7 @@ fn holding_program() {
     let sixty = if how == "few" { Vec::new() } else { holds_sixty() };
     let held = (sixty, holds_thirty(), holds_ten());
     std::hint::black_box(&held);
+    println!("held");
     match how.as_str() {
         "few" => std::process::exit(0),
         "stays" => std::thread::sleep(Duration::from_secs(60)),
@@ -154,6 +159,100 @@ fn a_program_is_asked_to_end() {
     let done = heap_of_program(&library, &options, "stays").done();
     assert_eq!(done.code, Some(128 + libc::SIGTERM), "{}", done.whole());
     check(&json(&done.out));
+}
+
+/// A command in the foreground of a terminal of its own.
+struct OnTerminal {
+    corelocal: Child,
+    terminal: File,
+    err: BufReader<ChildStderr>,
+}
+
+impl OnTerminal {
+    fn start(mut command: Command) -> OnTerminal {
+        let (mut outer, mut inner) = (-1, -1);
+        let none = std::ptr::null_mut();
+        // SAFETY: two words to write to; the settings are the default.
+        let made = unsafe { libc::openpty(&mut outer, &mut inner, none, none.cast(), none.cast()) };
+        assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: new descriptors, which nothing else owns.
+        let (terminal, inner) = unsafe { (File::from_raw_fd(outer), File::from_raw_fd(inner)) };
+        command.stdin(inner).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // SAFETY: two system calls.
+        unsafe {
+            command.pre_exec(|| {
+                if libc::setsid() < 0 || libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let mut corelocal = command.spawn().expect("the command starts");
+        let err = BufReader::new(corelocal.stderr.take().expect("a pipe"));
+        OnTerminal { corelocal, terminal, err }
+    }
+
+    /// Reads up to this line, and waits until the program has a handler for SIGINT.
+    fn until(&mut self, line: &str) {
+        while crate::line(&mut self.err).trim_end() != line {}
+        let of = self.corelocal.id();
+        let catches = || {
+            let children = format!("/proc/{of}/task/{of}/children");
+            let children = std::fs::read_to_string(children).unwrap_or_default();
+            let program = children.split_whitespace().next()?.to_owned();
+            let status = std::fs::read_to_string(format!("/proc/{program}/status")).ok()?;
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?.trim();
+            Some(u64::from_str_radix(caught, 16).ok()? >> (libc::SIGINT - 1) & 1 == 1)
+        };
+        while catches() != Some(true) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ctrl-C, and what comes of it: the exit code, and what was written to standard output.
+    fn interrupt(mut self) -> (Option<i32>, String, String) {
+        self.terminal.write_all(b"\x03").expect("a terminal");
+        let (mut out, mut err) = (String::new(), String::new());
+        self.err.read_to_string(&mut err).expect("text");
+        let mut pipe = self.corelocal.stdout.take().expect("a pipe");
+        pipe.read_to_string(&mut out).expect("text");
+        (self.corelocal.wait().expect("a child").code(), out, err)
+    }
+}
+
+/// A server that is ended with Ctrl-C has a profile.
+#[test]
+fn a_key_of_the_terminal_ends_it() {
+    let Some(library) = library("a_key_of_the_terminal_ends_it") else { return };
+    let options = ["--json", "--rate", "32K", "--top", "100"];
+    let Call { command, folder: _folder } = heap_of_program(&library, &options, "stays");
+    let mut running = OnTerminal::start(command);
+    running.until("held");
+    let (code, out, err) = running.interrupt();
+    assert_eq!(code, Some(128 + libc::SIGINT), "{err}");
+    check(&json(&out));
+}
+
+/// What a program does about Ctrl-C is its own affair.
+#[test]
+fn interrupts_of_python_are_its_own() {
+    let Some(library) = library("interrupts_of_python_are_its_own") else { return };
+    if Command::new("python3").arg("--version").output().is_err() {
+        return skip("interrupts_of_python_are_its_own", "python3 is not installed");
+    }
+    let script = "import sys, time\nprint('held', file=sys.stderr)\ntry: time.sleep(60)\n\
+                  except KeyboardInterrupt: sys.exit(7)\n";
+    let call = Call::new(&["heap", "--json", "--", "python3", "-c", script]);
+    let library = library.to_str().expect("text");
+    let Call { command, folder: _folder } = call.env("CORELOCAL_MALLOC_LIBRARY", library);
+    let mut running = OnTerminal::start(command);
+    running.until("held");
+    std::thread::sleep(Duration::from_millis(700));
+    let (code, out, err) = running.interrupt();
+    assert_eq!(code, Some(7), "{err}");
+    // It may be behind a script.
+    let processes = json(&out)["processes"].as_array().map_or(0, Vec::len);
+    assert!(processes > 0, "{out}{err}");
 }
 
 /// The malloc's thread begins while another function allocates, which does not have its memory.

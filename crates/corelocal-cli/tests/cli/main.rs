@@ -30,11 +30,11 @@ mod trace;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
-use std::os::fd::AsRawFd as _;
+use std::io::{BufRead as _, BufReader, Read};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -152,7 +152,7 @@ fn ended(child: &mut Child) -> ExitStatus {
 }
 
 /// The next line, with its end; nothing if no more is written.
-fn line(out: &mut BufReader<ChildStdout>) -> String {
+fn line(out: &mut BufReader<impl Read + AsRawFd>) -> String {
     let mut text = String::new();
     let fd = out.get_ref().as_raw_fd();
     let mut wanted = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };

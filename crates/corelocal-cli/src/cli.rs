@@ -198,7 +198,7 @@ pub enum TraceCommand {
     /// Write the events that a process has in memory to a file
     Dump(DumpArgs),
     /// Switch events of a process on
-    Enable(SwitchArgs),
+    Enable(EnableArgs),
     /// Switch events of a process off
     Disable(SwitchArgs),
     /// Show the events of a recording, in the order of time
@@ -220,9 +220,13 @@ pub struct RecordArgs {
     /// The file to write; those of further processes have their numbers behind this name [default: corelocal.trace]
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Record only events whose names match, with * for any part of a name; may be given several times
+    /// Record only events whose names match, with * for any part of a name, or that are of @LEVEL or more severe; may be
+    /// given several times
     #[arg(long, value_name = "PATTERN")]
     pub only: Vec<String>,
+    /// Record one of N events whose names match, by chance; may be given several times
+    #[arg(long, value_name = "N:PATTERN")]
+    pub sample: Vec<String>,
     /// Memory for events of each process until they are written
     #[arg(long, value_name = "BYTES", default_value = "16M")]
     pub max_bytes: String,
@@ -253,8 +257,19 @@ pub struct DumpArgs {
 pub struct SwitchArgs {
     /// The id of the process
     pub process: u32,
-    /// Names of events, with * for any part of a name. It holds for events that are reached later, too
+    /// Names of events, with * for any part of a name, or @LEVEL for events of that level and finer (`disable`) or more
+    /// severe ones (`enable`). It holds for events that are reached later, too
     pub pattern: String,
+}
+
+/// Arguments of `trace enable`.
+#[derive(Debug, Args)]
+pub struct EnableArgs {
+    #[command(flatten)]
+    pub switch: SwitchArgs,
+    /// Record one event of so many, by chance
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub every: u32,
 }
 
 /// Which events of a recording are wanted.

@@ -313,7 +313,11 @@ fn made<'r>(
 /// The fields of a record, as many as it has room for.
 fn fields<'r>(site: &'r Site, mut bytes: &[u8]) -> Vec<(&'r str, Value)> {
     let mut fields = Vec::with_capacity(site.fields.len());
-    for (name, of) in &site.fields {
+    let (of_site, of_records) = site.fields.split_at(usize::from(site.level.is_some()));
+    for ((name, _), level) in of_site.iter().zip(site.level) {
+        fields.push((name.as_str(), Value::Str(level.name().into(), false)));
+    }
+    for (name, of) in of_records {
         let Some(value) = Value::take(*of, &mut bytes) else { break };
         fields.push((name.as_str(), value));
     }

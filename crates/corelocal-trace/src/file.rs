@@ -7,8 +7,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use corelocal::trace::format::{
-    BUFFER_HEADER_LEN, BUFFER_LEN, FieldType, HEADER_LEN, Kind, MAGIC, MOST_SITES, OPEN_END,
-    SITE_IS_ON, SITE_KIND, SITE_LEN, SITE_LOST, SITE_TEXT, SITE_TEXT_LEN, STREAM, buffer, header,
+    BUFFER_HEADER_LEN, BUFFER_LEN, FieldType, HEADER_LEN, Kind, Level, MAGIC, MOST_SITES, OPEN_END,
+    SITE_EVERY, SITE_IS_ON, SITE_KIND, SITE_LEN, SITE_LEVEL, SITE_LOST, SITE_TEXT, SITE_TEXT_LEN,
+    STREAM, Type, buffer, header,
 };
 use serde::Serialize;
 
@@ -67,8 +68,13 @@ pub struct Site {
     /// What it records.
     #[serde(skip)]
     pub kind: Kind,
+    /// How severe its events are: their first field, which no record has.
+    #[serde(skip)]
+    pub level: Option<Level>,
     /// Whether it was on at the end.
     pub is_on: bool,
+    /// How many events there were for each that was recorded, as a rule, at the end: 1 unless a part was recorded.
+    pub every: u32,
     /// How many of its events were lost.
     pub lost: u64,
     /// Names and types of its fields.
@@ -511,13 +517,19 @@ fn site(bytes: &[u8]) -> Option<Site> {
     let text = String::from_utf8_lossy(text);
     let mut lines = text.split('\n');
     let name = lines.next()?.to_owned();
-    let fields: Vec<_> = lines.map(FieldType::of_line).collect::<Option<_>>()?;
+    let level = Level::of_number(bytes[SITE_LEVEL]);
+    // Records have no value of it.
+    let of_site = level.map(|_| (Type::Str.into(), "level"));
+    let of_records = lines.map(FieldType::of_line);
+    let fields: Vec<_> = of_site.map(Some).into_iter().chain(of_records).collect::<Option<_>>()?;
     let names = unique(fields.iter().map(|(_, name)| *name), &[], exactly);
     let fields = names.into_iter().zip(fields.iter().map(|(of, _)| *of)).collect();
     Some(Site {
         name,
         kind: Kind::of_number(bytes[SITE_KIND])?,
+        level,
         is_on: bytes[SITE_IS_ON] == 1,
+        every: (word(bytes, SITE_EVERY) as u32).max(1),
         lost: word(bytes, SITE_LOST),
         fields,
     })

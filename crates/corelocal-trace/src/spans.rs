@@ -200,8 +200,15 @@ mod tests {
     #[test]
     fn tracks_of_a_tree() {
         let fields = Vec::new();
-        let site =
-            &Site { name: "task".into(), kind: Kind::TaskSpan, is_on: true, lost: 0, fields };
+        let site = &Site {
+            name: "task".into(),
+            kind: Kind::TaskSpan,
+            level: None,
+            is_on: true,
+            every: 1,
+            lost: 0,
+            fields,
+        };
         let mut spans = Spans::default();
         let mut put = |id, parent| spans.put(1, open(site, id), parent);
         // A root, a nested span, one beside it, and one in that.

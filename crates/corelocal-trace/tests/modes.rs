@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use corelocal::trace::{self, Options, SpanId, StartError};
 use corelocal::{event, span, task_span};
-use corelocal_trace::{Event, Recording, What};
+use corelocal_trace::{Event, Recording, Value, What};
 
 const CHILD: &str = "CORELOCAL_TEST_TRACE";
 const FOLDER: &str = "CORELOCAL_TEST_TRACE_FOLDER";
@@ -121,7 +121,7 @@ fn are_in_their_spans(recording: &Recording, most_lost: bool) -> u64 {
     for event in recording.events().filter(|event| event.what == What::Event) {
         for (name, value) in event.present_fields() {
             if name == "want" {
-                assert_eq!(*value, corelocal_trace::Value::Unsigned(event.span), "{event:?}");
+                assert_eq!(*value, Value::Unsigned(event.span), "{event:?}");
                 count += 1;
             }
         }
@@ -381,11 +381,7 @@ fn to_disk() {
         let events = events(&recording);
         assert_eq!(events.len() as u64, EVENTS);
         let numbers = events.iter().enumerate();
-        assert!(
-            { numbers }
-                .all(|(nth, event)| event.fields[0].1
-                    == corelocal_trace::Value::Unsigned(nth as u64))
-        );
+        assert!({ numbers }.all(|(nth, event)| event.fields[0].1 == Value::Unsigned(nth as u64)));
     }
 }
 
@@ -429,7 +425,7 @@ fn to_a_full_disk() {
     assert!(events.len() > 1000, "{}", events.len());
     // A buffer of another core may not have been full, and is missing.
     let number = |event: &Event<'_>| match event.fields[0].1 {
-        corelocal_trace::Value::Unsigned(number) => number,
+        Value::Unsigned(number) => number,
         ref other => panic!("{other:?}"),
     };
     assert!(events.windows(2).all(|pair| number(&pair[0]) < number(&pair[1])));
@@ -467,7 +463,7 @@ fn a_full_disk_leaves_a_file_that_explains_itself() {
             .events()
             .filter(|event| event.name == "corelocal::lost")
             .map(|event| match event.fields[0].1 {
-                corelocal_trace::Value::Unsigned(lost) => lost,
+                Value::Unsigned(lost) => lost,
                 ref other => panic!("{other:?}"),
             })
             .sum();
@@ -527,6 +523,66 @@ fn ends_of_processes() {
         assert_eq!(recording.is_open_ended(), is_open, "{how}");
         assert_eq!(recording.remarks().len(), usize::from(is_open), "{how}");
     }
+}
+
+/// Levels belong to sites, and are switched; a part of a site's events is recorded by chance.
+#[test]
+fn levels_and_parts() {
+    const EVENTS: u64 = 200_000;
+    if let Some(folder) = child_of("levels_and_parts") {
+        trace::start(Options::to_disk(&path_in(&folder, "levels.trace"))).expect("a recording");
+        let some = |nth: u64| {
+            event!(level: Error; test::error, nth);
+            event!(level: Info; test::info, level = nth);
+            let _span = span!(level: Debug; test::debug);
+            let _task = task_span!(parent: SpanId::NONE; level: Trace; test::trace, nth);
+            event!(test::none);
+        };
+        some(1);
+        assert_eq!(trace::switch("@Info", false), Ok(3));
+        some(2);
+        assert!(trace::switch("*", false).is_ok_and(|sites| sites >= 5));
+        assert_eq!(trace::switch("@info", true), Ok(2));
+        some(3);
+        assert!(trace::switch("@fine", true).is_err());
+        assert!(trace::sample(&"x".repeat(123), 2).is_err());
+        trace::sample("test::part", 10).expect("a recording");
+        (0..EVENTS).for_each(|nth| event!(test::part, nth));
+        trace::sample("test::part", 0).expect("a recording");
+        event!(test::part, nth = EVENTS);
+        trace::sample("test::part", 10).expect("a recording");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    run_well("levels_and_parts", folder.path(), &[]);
+    let recording = open(folder.path(), "levels.trace");
+    let (mut parts, mut texts) = (0, Vec::new());
+    for event in recording.events().filter(|event| event.what != What::End) {
+        if event.name == "test::part" {
+            parts += 1;
+            assert_eq!(event.site.every, 10);
+            assert!(event.site.is_on && event.fields[0].1 != Value::Unsigned(EVENTS));
+            continue;
+        }
+        assert_eq!(event.site.every, 1);
+        let fields =
+            event.present_fields().map(|(name, value)| format!(" {name}={}", value.text()));
+        texts.push(format!("{}{}", event.name, fields.collect::<String>()));
+    }
+    let expected = [
+        "test::error level=ERROR nth=1",
+        "test::info level=INFO level_2=1",
+        "test::debug level=DEBUG",
+        "test::trace level=TRACE nth=1",
+        "test::none",
+        "test::error level=ERROR nth=2",
+        "test::none",
+        "test::error level=ERROR nth=3",
+        "test::info level=INFO level_2=3",
+    ];
+    assert_eq!(texts, expected);
+    // Six standard deviations.
+    assert!((19_200..20_800).contains(&parts), "{parts}");
 }
 
 /// A file of a recording is kept, and another one is not touched.
@@ -706,7 +762,7 @@ fn min_age() {
         let recording = dump();
         let kept = events(&recording);
         let first = &kept[0].fields[0].1;
-        let corelocal_trace::Value::Unsigned(first) = first else { panic!("{first:?}") };
+        let Value::Unsigned(first) = first else { panic!("{first:?}") };
         // At least the last half second.
         assert!(*first <= last, "{first} of {nth}, {last}");
         // 24 bytes an event; without the minimum age all would have been kept.

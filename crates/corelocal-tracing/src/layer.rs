@@ -16,7 +16,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use corelocal::trace::format::{FieldType, Kind, Type};
-use corelocal::trace::{Begun, Encoder, Place, Site, SpanId, current_span, record, record_encoded};
+use corelocal::trace::{
+    Begun, Encoder, Level, Place, Site, SpanId, Wanted, current_span, record, record_encoded,
+};
 use tracing_core::field::{Field, Visit};
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::{Event, Metadata, Subscriber};
@@ -27,7 +29,7 @@ use tracing_subscriber::registry::LookupSpan;
 /// [`corelocal::trace`].
 ///
 /// It records while a recording runs, which is started as always. An event has the name `TARGET:LINE`, a span
-/// `TARGET::NAME`; both have a field `level`. The target is the module unless the program names another one. Nothing is
+/// `TARGET::NAME`; both have their level. The target is the module unless the program names another one. Nothing is
 /// allocated for an event. A text is cut where the record is full.
 ///
 /// Values that are [recorded later](tracing_core::span::Record) are in an event `TARGET::NAME:record` in the span. A span
@@ -76,7 +78,7 @@ where
     S: Subscriber + for<'l> LookupSpan<'l>,
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: Context<'_, S>) {
-        let Some(site) = wanted(attributes.metadata()) else { return };
+        let Some((site, wanted)) = wanted(attributes.metadata()) else { return };
         let Some(span) = cx.span(id) else { return };
         let parent = match attributes.is_contextual() {
             true => None,
@@ -88,18 +90,18 @@ where
         let mut encoder = Encoder::new();
         let begun = Begun::new(site, parent, &mut encoder);
         encode(attributes.metadata(), &mut encoder, |visitor| attributes.record(visitor));
-        record_encoded(site, &mut encoder);
+        record_encoded(site, wanted, &mut encoder);
         span.extensions_mut().insert(OfSpan(begun));
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, cx: Context<'_, S>) {
         let Some(span) = cx.span(id) else { return };
         let Some(of) = span.extensions().get::<OfSpan>().copied() else { return };
-        let Some(site) = later(span.metadata()) else { return };
+        let Some((site, wanted)) = later(span.metadata()) else { return };
         let mut encoder = Encoder::new();
         encode(span.metadata(), &mut encoder, |visitor| values.record(visitor));
         let place = of.0.enter();
-        record_encoded(site, &mut encoder);
+        record_encoded(site, wanted, &mut encoder);
         place.leave();
     }
 
@@ -114,7 +116,7 @@ where
     }
 
     fn on_event(&self, event: &Event<'_>, cx: Context<'_, S>) {
-        let Some(site) = wanted(event.metadata()) else { return };
+        let Some((site, wanted)) = wanted(event.metadata()) else { return };
         let mut encoder = Encoder::new();
         encode(event.metadata(), &mut encoder, |visitor| event.record(visitor));
         // An explicit parent, or none.
@@ -124,7 +126,7 @@ where
         });
         let place = parent.filter(|parent| *parent != current_span());
         let place = place.map(|parent| Place::new(site, parent));
-        record_encoded(site, &mut encoder);
+        record_encoded(site, wanted, &mut encoder);
         if let Some(place) = place {
             place.leave();
         }
@@ -163,9 +165,8 @@ where
     cx.span(id)?.extensions().get::<OfSpan>().map(|of| of.0)
 }
 
-/// Encodes the level, and each field of the call site, in its order.
+/// Encodes each field of the call site, in its order.
 fn encode(metadata: &Metadata<'_>, encoder: &mut Encoder, visit: impl FnOnce(&mut dyn Visit)) {
-    encoder.put_any(metadata.level().as_str());
     let mut visitor = Visitor { encoder, next: 0 };
     visit(&mut visitor);
     visitor.skip_to(metadata.fields().len());
@@ -221,21 +222,24 @@ impl Visit for Visitor<'_> {
 
 /// The site of a call site, if it is on.
 #[inline]
-fn wanted(metadata: &'static Metadata<'static>) -> Option<&'static Site> {
-    let site = &sites(metadata)?.own;
-    if site.is_new() {
-        register(site, metadata);
-    }
-    site.is_wanted().then_some(site)
+fn wanted(metadata: &'static Metadata<'static>) -> Option<(&'static Site, Wanted)> {
+    registered(&sites(metadata)?.own, metadata)
 }
 
 /// The site of values that are recorded later in a span.
-fn later(metadata: &'static Metadata<'static>) -> Option<&'static Site> {
-    let site = &sites(metadata)?.later;
+fn later(metadata: &'static Metadata<'static>) -> Option<(&'static Site, Wanted)> {
+    registered(&sites(metadata)?.later, metadata)
+}
+
+#[inline]
+fn registered(
+    site: &'static Site,
+    metadata: &'static Metadata<'static>,
+) -> Option<(&'static Site, Wanted)> {
     if site.is_new() {
         register(site, metadata);
     }
-    site.is_wanted().then_some(site)
+    site.wanted().map(|wanted| (site, wanted))
 }
 
 /// The sites of a call site.
@@ -277,12 +281,26 @@ fn make(metadata: &Metadata<'_>) -> Sites {
         false => (Kind::Event, format!("{target}:{}", metadata.line().unwrap_or(0))),
     };
     let later: &'static str = format!("{name}:record").leak();
-    Sites { own: Site::new(kind, name.leak()), later: Site::new(Kind::Event, later) }
+    let level = level(*metadata.level());
+    Sites {
+        own: Site::new(kind, name.leak()).with_level(level),
+        later: Site::new(Kind::Event, later).with_level(level),
+    }
+}
+
+fn level(level: tracing_core::Level) -> Level {
+    match level {
+        tracing_core::Level::ERROR => Level::Error,
+        tracing_core::Level::WARN => Level::Warn,
+        tracing_core::Level::INFO => Level::Info,
+        tracing_core::Level::DEBUG => Level::Debug,
+        tracing_core::Level::TRACE => Level::Trace,
+    }
 }
 
 /// Registers a site with the fields of its call site.
 fn register(site: &'static Site, metadata: &Metadata<'_>) {
     let of = FieldType { of: Type::Any, is_array: false };
     let names = metadata.fields().iter().map(|field| (field.name(), of));
-    site.register(&std::iter::once(("level", of)).chain(names).collect::<Vec<_>>());
+    site.register(&names.collect::<Vec<_>>());
 }

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, anyhow};
 use corelocal::trace::format::{self, FieldType};
-use corelocal::trace::{self, Remote};
+use corelocal::trace::{self, Level, Remote};
 use corelocal_trace::{Kind, Recording, Site};
 use serde::Serialize;
 
@@ -148,6 +148,9 @@ struct Listed {
     kind: &'static str,
     is_reached: bool,
     is_on: bool,
+    /// How many events there are for each that is recorded.
+    every: u32,
+    level: Option<&'static str>,
     lost: u64,
     /// Names and types; unknown before the site is reached.
     fields: Vec<String>,
@@ -161,16 +164,25 @@ pub fn list(args: &LiveArgs) -> anyhow::Result<ExitCode> {
         kind: kind(site.kind),
         is_reached: true,
         is_on: site.is_on,
+        every: site.every,
+        level: site.level.map(Level::name),
         lost: site.lost,
-        fields: site.fields.iter().map(field).collect(),
+        fields: site.fields.iter().skip(usize::from(site.level.is_some())).map(field).collect(),
     };
     let of_program = recording.sites().filter(|site| is_of_program(site));
     let mut all: Vec<Listed> = of_program.map(reached).collect();
     for (name, of) in linked::sites(args.process) {
         if all.iter().all(|site| site.name != name) {
-            let kind = kind(of);
-            let fields = Vec::new();
-            all.push(Listed { name, kind, is_reached: false, is_on: false, lost: 0, fields });
+            all.push(Listed {
+                name,
+                kind: kind(of),
+                is_reached: false,
+                is_on: false,
+                every: 1,
+                level: None,
+                lost: 0,
+                fields: Vec::new(),
+            });
         }
     }
     all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -180,18 +192,29 @@ pub fn list(args: &LiveArgs) -> anyhow::Result<ExitCode> {
             ExitCode::SUCCESS,
         );
     }
-    let mut text = format!("{:<5}{:<6}{:>8}  NAME AND FIELDS\n", "ON", "KIND", "LOST");
+    let mut text =
+        format!("{:<10}{:<6}{:<6}{:>8}  NAME AND FIELDS\n", "ON", "KIND", "LEVEL", "LOST");
     for site in all {
         let name = one_line(site.name);
+        let level = site.level.unwrap_or("-");
+        let is_on = match site.every {
+            _ if !site.is_on => "no".into(),
+            1 => "yes".into(),
+            every => format!("1 of {every}"),
+        };
         text += &match site.is_reached {
             true => format!(
-                "{:<5}{:<6}{:>8}  {name}({})\n",
-                if site.is_on { "yes" } else { "no" },
+                "{is_on:<9} {:<6}{level:<6}{:>8}  {name}({})\n",
                 site.kind,
                 site.lost,
                 site.fields.join(", ")
             ),
-            false => format!("{:<5}{:<6}{:>8}  {name}, not reached yet\n", "-", site.kind, "-"),
+            false => {
+                format!(
+                    "{:<10}{:<6}{:<6}{:>8}  {name}, not reached yet\n",
+                    "-", site.kind, "-", "-"
+                )
+            }
         };
     }
     output::finish(text, ExitCode::SUCCESS)
@@ -233,14 +256,18 @@ pub fn dump(args: &DumpArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// `corelocal trace enable PROCESS PATTERN` and `disable`.
-pub fn switch(args: &SwitchArgs, is_on: bool) -> anyhow::Result<ExitCode> {
+pub fn switch(args: &SwitchArgs, every: u32) -> anyhow::Result<ExitCode> {
     let Live { path, .. } = find(args.process)?;
     let path = CString::new(path.as_os_str().as_bytes())?;
-    let switched = Remote::open(&path).and_then(|remote| remote.switch(&args.pattern, is_on));
+    let switched = Remote::open(&path).and_then(|remote| remote.switch(&args.pattern, every));
     let process = args.process;
     let sites =
         switched.with_context(|| format!("cannot switch the sites of process {process}"))?;
-    let state = if is_on { "on" } else { "off" };
+    let state = match every {
+        0 => "off".to_owned(),
+        1 => "on".to_owned(),
+        every => format!("on for one event of {every}"),
+    };
     let pattern = one_line(args.pattern.clone());
     output::finish(
         format!("{pattern} is {state}: {sites} sites that were reached match; others follow\n"),

@@ -49,8 +49,8 @@ pub fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
         TraceCommand::Status(args) => live::status(args),
         TraceCommand::List(args) => live::list(args),
         TraceCommand::Dump(args) => live::dump(args),
-        TraceCommand::Enable(args) => live::switch(args, true),
-        TraceCommand::Disable(args) => live::switch(args, false),
+        TraceCommand::Enable(args) => live::switch(&args.switch, args.every),
+        TraceCommand::Disable(args) => live::switch(args, 0),
         TraceCommand::View(args) => view::run(args),
         TraceCommand::Export(args) => export::run(args),
         TraceCommand::Report(args) => report::run(args),
@@ -137,7 +137,7 @@ impl Filter<'_> {
     }
 }
 
-/// The level that an event of the crate `tracing` has as a field.
+/// The level of an event, or a field of that name.
 fn level_of(event: &Event<'_>) -> Option<Level> {
     let (_, level) = event.present_fields().find(|(name, _)| *name == "level")?;
     Level::from_str(&level.text(), true).ok()

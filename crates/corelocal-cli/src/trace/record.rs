@@ -76,7 +76,7 @@ fn wish(args: &RecordArgs, folder: &Folder) -> anyhow::Result<OsString> {
     let mut wish = OsString::from("drained,children,file=");
     wish.push(folder.path());
     wish.push(format!("/%p.trace,max-bytes={}", args.max_bytes));
-    for pattern in &args.only {
+    for pattern in args.only.iter().chain(&args.sample) {
         anyhow::ensure!(
             !pattern.contains(','),
             "a pattern has no comma: {}",
@@ -87,6 +87,11 @@ fn wish(args: &RecordArgs, folder: &Folder) -> anyhow::Result<OsString> {
         wish.push(",off=*");
     }
     args.only.iter().for_each(|pattern| wish.push(format!(",on={pattern}")));
+    for sample in &args.sample {
+        let every = sample.split_once(':').and_then(|(every, _)| every.parse::<u32>().ok());
+        every.with_context(|| format!("--sample {sample}: not a number, a colon and a pattern"))?;
+        wish.push(format!(",sample={sample}"));
+    }
     Ok(wish)
 }
 

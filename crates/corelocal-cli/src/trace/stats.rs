@@ -15,6 +15,7 @@ const LONGEST: u64 = 86_400_000_000_000;
 #[derive(Default)]
 struct Name {
     is_span: bool,
+    every: u32,
     count: u64,
     durations: Option<Histogram<u64>>,
 }
@@ -27,6 +28,7 @@ pub fn table<'r>(events: &mut dyn Iterator<Item = Event<'r>>) -> String {
         first = first.min(event.time);
         last = last.max(event.time);
         let name = names.entry(event.name).or_default();
+        name.every = name.every.max(event.site.every);
         name.is_span = event.site.kind != Kind::Event;
         name.count += u64::from(event.what != What::End);
         if let Some(began) = event.identity.began {
@@ -57,7 +59,9 @@ pub fn table<'r>(events: &mut dyn Iterator<Item = Event<'r>>) -> String {
             let value = of.durations.as_ref().map(|of| duration(of.value_at_quantile(quantile)));
             text += &format!("{:>10}", value.unwrap_or_else(|| "-".into()));
         }
-        text += &format!("  {}\n", one_line(name.to_owned()));
+        text += &format!("  {}", one_line(name.to_owned()));
+        // The count is that of the recording.
+        text += &if of.every > 1 { format!(", 1 of {}\n", of.every) } else { "\n".into() };
     }
     text
 }

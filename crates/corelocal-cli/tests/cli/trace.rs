@@ -483,7 +483,7 @@ fn running_processes() {
         std::thread::sleep(std::time::Duration::from_millis(10));
         listed = corelocal(&["trace", "list", &process]);
     }
-    assert!(listed.out.contains("yes  event"), "{}", listed.whole());
+    assert!(listed.out.contains("yes       event -"), "{}", listed.whole());
     assert!(listed.out.contains("test::first, not reached yet"), "{}", listed.whole());
     assert!(listed.out.contains("child::number(nth: u64, by: str)"), "{}", listed.whole());
     let status = corelocal(&["trace", "status", &process, "--json"]);
@@ -508,6 +508,12 @@ fn running_processes() {
     assert_eq!(on.code, Some(0), "{}", on.whole());
     std::thread::sleep(std::time::Duration::from_millis(100));
     assert!(dump("third.trace")[0] > second[0]);
+    let part = corelocal(&["trace", "enable", &process, "*number", "--every", "1000"]);
+    assert!(part.out.contains("on for one event of 1000"), "{}", part.whole());
+    let listed = corelocal(&["trace", "list", &process]);
+    assert!(listed.out.contains("1 of 1000 event"), "{}", listed.whole());
+    let level = corelocal(&["trace", "disable", &process, "@fine"]);
+    assert!(level.code == Some(1) && level.err.contains("debug or trace"), "{}", level.whole());
     let wrong = corelocal(&["trace", "disable", &process, &"x".repeat(200)]);
     assert!(wrong.code == Some(1) && wrong.err.contains("126 bytes"), "{}", wrong.whole());
     drop(child);

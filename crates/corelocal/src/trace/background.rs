@@ -214,10 +214,19 @@ fn answer(recording: &Recording) {
     let text = (0..RULE_LEN).map(|at| recording.byte(header::REQUEST + at).load(Ordering::Relaxed));
     let text: Vec<u8> = text.take_while(|byte| *byte != 0).collect();
     let switched = match text.split_first() {
-        Some((kind @ (b'+' | b'-'), pattern)) => core::str::from_utf8(pattern)
-            .ok()
-            .and_then(|pattern| super::switch(pattern, *kind == b'+').ok()),
-        _ => None,
+        Some((kind, rest)) => core::str::from_utf8(rest).ok().and_then(|rest| {
+            let (every, pattern) = match kind {
+                b'+' => (1, rest),
+                b'-' => (0, rest),
+                b'%' => {
+                    let (every, pattern) = rest.split_once(' ')?;
+                    (every.parse().ok()?, pattern)
+                }
+                _ => return None,
+            };
+            super::sample(pattern, every).ok()
+        }),
+        None => None,
     };
     let answer = switched.map_or(u64::MAX, |sites| sites as u64);
     recording.word(header::ANSWER).store(answer, Ordering::Relaxed);

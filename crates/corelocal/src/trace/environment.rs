@@ -3,7 +3,7 @@
 //! ```text
 //!   CORELOCAL_TRACE=on                                  a flight recorder in memory
 //!   CORELOCAL_TRACE=file=/dev/shm/%p.trace,max-bytes=64M,min-age=10s
-//!   CORELOCAL_TRACE=disk=/var/tmp/%p.trace,off=*,on=http::*
+//!   CORELOCAL_TRACE=disk=/var/tmp/%p.trace,off=*,on=http::*,on=@warn,sample=100:cache::*
 //!   CORELOCAL_TRACE=dump=/var/tmp/%p.%n.trace,signal=USR2,panic,exit
 //! ```
 //! # Invariants
@@ -23,8 +23,8 @@ use crate::sys::environment;
 use crate::sys::stderr::Line;
 
 const NAME: &CStr = c"CORELOCAL_TRACE";
-const KNOWN: &str = "on, file=PATH, disk=PATH, max-bytes=N, min-age=TIME, children, on=PATTERN, off=PATTERN, dump=PATH, \
-                     signal=NAME, pause=TIME, flush=TIME, panic, exit, no-thread";
+const KNOWN: &str = "on, file=PATH, disk=PATH, max-bytes=N, min-age=TIME, children, on=PATTERN, off=PATTERN, sample=N:PATTERN, \
+                     dump=PATH, signal=NAME, pause=TIME, flush=TIME, panic, exit, no-thread";
 
 /// Runs before `main`.
 #[used]
@@ -63,8 +63,8 @@ fn start(value: &CStr) {
     if let Err(why) = super::start_by(wish.options, By::Environment) {
         return complain(&why);
     }
-    for (pattern, is_on) in wish.switches {
-        if let Err(why) = super::switch(&pattern, is_on) {
+    for (pattern, every) in wish.switches {
+        if let Err(why) = super::sample(&pattern, every) {
             complain(&why);
         }
     }
@@ -73,7 +73,8 @@ fn start(value: &CStr) {
 /// What the variable asks for.
 struct Wish<'a> {
     options: Options<'a>,
-    switches: Vec<(String, bool)>,
+    /// Patterns, and how many events there are for each that is recorded.
+    switches: Vec<(String, u32)>,
 }
 
 impl<'a> Wish<'a> {
@@ -91,7 +92,12 @@ impl<'a> Wish<'a> {
             options = match name {
                 "on" if value.is_empty() => options,
                 "on" | "off" if !value.is_empty() => {
-                    switches.push((value.into(), name == "on"));
+                    switches.push((value.into(), (name == "on").into()));
+                    options
+                }
+                "sample" => {
+                    let (every, pattern) = value.split_once(':').ok_or_else(wrong)?;
+                    switches.push((pattern.into(), every.parse().map_err(|_| wrong())?));
                     options
                 }
                 "file" => options.file(path()?),
@@ -157,12 +163,12 @@ mod tests {
 
     #[test]
     fn values() {
-        let value = "file=/x/%p,max-bytes=1M,min-age=2m,off=*,on=a::*,children";
+        let value = "file=/x/%p,max-bytes=1M,min-age=2m,off=*,on=a::*,sample=9:b,children";
         let Wish { options, switches } = Wish::parse(value).unwrap();
         assert_eq!((options.buffers, options.min_age), (16, 120_000_000_000));
         assert_eq!(options.file, Some("/x/%p"));
         assert!(options.is_for_children && !options.is_drained);
-        assert_eq!(switches, [("*".into(), false), ("a::*".into(), true)]);
+        assert_eq!(switches, [("*".into(), 0), ("a::*".into(), 1), ("b".into(), 9)]);
         let value = "disk=x,dump=y,signal=SIGUSR2,exit,pause=10ms";
         let Wish { options, .. } = Wish::parse(value).unwrap();
         assert!(options.is_drained && options.background.is_dumped_at_exit);
@@ -175,6 +181,8 @@ mod tests {
             "min-age=1h",
             "file=",
             "signal=99",
+            "sample=x:a",
+            "sample=9",
             "exit=1",
         ] {
             assert!(Wish::parse(wrong).is_err(), "{wrong}");

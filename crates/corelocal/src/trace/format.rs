@@ -125,7 +125,7 @@ pub mod header {
     pub const UNWRITTEN: usize = 280;
     /// The number of the site of [`LOST_NAME`](super::LOST_NAME).
     pub const LOST_SITE: usize = 288;
-    /// The text of a request: `+` or `-`, a pattern, a zero byte.
+    /// The text of a request: `+` or `-`, or `%`, a number and a space; a pattern; a zero byte.
     pub const REQUEST: usize = 512;
     /// The name of the machine, which a zero byte ends: 64 bytes.
     pub const HOST: usize = 768;
@@ -154,7 +154,8 @@ pub const LOST_NAME: &str = "corelocal::lost";
 /// The name of an event that tells what a flight recorder has overwritten.
 pub const OVERWRITTEN_NAME: &str = "corelocal::overwritten";
 
-/// The length of a rule: a byte that is 1 for on and 2 for off, and a pattern of names, which a zero byte ends.
+/// The length of a rule: a byte that is 1 for on, 2 for off and 3 for a part, and a pattern of names, which a zero byte ends.
+/// With 3 the last 4 bytes have how many events there are for each that is recorded.
 pub const RULE_LEN: usize = 128;
 /// The maximum number of rules.
 pub const MOST_RULES: usize = (HEADER_LEN - header::FIRST_RULE) / RULE_LEN;
@@ -298,10 +299,14 @@ pub const WAS_CUT: u16 = 1 << 15;
 pub const SITE_KIND: usize = 1;
 /// Where a site says whether it is on: 1, or 0.
 pub const SITE_IS_ON: usize = 2;
+/// Where a site has its [`Level`], or 0.
+pub const SITE_LEVEL: usize = 3;
 /// Where a site has the length of its text, in bytes: 32 bits.
 pub const SITE_TEXT_LEN: usize = 4;
 /// Where a site has the number of its lost events: 64 bits.
 pub const SITE_LOST: usize = 8;
+/// Where a site says how many events there are for each that is recorded, as a rule: 32 bits. 0 is the same as 1.
+pub const SITE_EVERY: usize = 16;
 /// Where a site has its text: the event's name, and for each field a line feed, [`ARRAY`] if it is one, the letter of its
 /// type, and its name.
 pub const SITE_TEXT: usize = 32;
@@ -322,6 +327,44 @@ impl Kind {
     /// The kind with this number.
     pub fn of_number(number: u8) -> Option<Kind> {
         [Kind::Event, Kind::Span, Kind::TaskSpan].into_iter().find(|kind| *kind as u8 == number)
+    }
+}
+
+/// How severe an event is, or how detailed a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    /// Errors.
+    Error = 1,
+    /// Warnings.
+    Warn = 2,
+    /// Information.
+    Info = 3,
+    /// For debugging.
+    Debug = 4,
+    /// The finest.
+    Trace = 5,
+}
+
+impl Level {
+    /// All.
+    pub const ALL: [Level; 5] =
+        [Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
+
+    /// The level with this number.
+    pub fn of_number(number: u8) -> Option<Level> {
+        Level::ALL.into_iter().find(|level| *level as u8 == number)
+    }
+
+    /// Its name: `INFO`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Error => "ERROR",
+            Level::Warn => "WARN",
+            Level::Info => "INFO",
+            Level::Debug => "DEBUG",
+            Level::Trace => "TRACE",
+        }
     }
 }
 

@@ -13,8 +13,8 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::format::{
-    BUFFER_HEADER_LEN, BUFFER_LEN, FREE, FULL, HEADER_LEN, MAGIC, MOST_SITES, OPEN, SITE_IS_ON,
-    SITE_KIND, SITE_LEN, SITE_LOST, SITE_TEXT, SITE_TEXT_LEN, header,
+    BUFFER_HEADER_LEN, BUFFER_LEN, FREE, FULL, HEADER_LEN, MAGIC, MOST_SITES, OPEN, SITE_EVERY,
+    SITE_IS_ON, SITE_KIND, SITE_LEN, SITE_LEVEL, SITE_LOST, SITE_TEXT, SITE_TEXT_LEN, header,
 };
 use super::options::{self, Options, StartError};
 use super::{Lost, Site};
@@ -345,16 +345,20 @@ impl Recording {
             store(SITE_TEXT_LEN + nth, byte);
         }
         store(SITE_KIND, site.kind() as u8);
-        store(SITE_IS_ON, site.is_on().into());
+        store(SITE_LEVEL, site.level().map_or(0, |level| level as u8));
+        self.note(site);
         // Release: a reader that sees it sees the text.
         self.byte(at).store(1, Ordering::Release);
         self.word(header::SITES).fetch_max(number.into(), Ordering::Release);
     }
 
-    /// Notes whether a registered site is on.
+    /// Notes whether a registered site is on, and which part of its events it records.
     pub(super) fn note(&self, site: &Site) {
-        let at = Recording::place(site.description().0) + SITE_IS_ON;
-        self.byte(at).store(site.is_on().into(), Ordering::Relaxed);
+        let at = Recording::place(site.description().0);
+        self.byte(at + SITE_IS_ON).store(site.is_on().into(), Ordering::Relaxed);
+        for (nth, byte) in site.every().to_le_bytes().into_iter().enumerate() {
+            self.byte(at + SITE_EVERY + nth).store(byte, Ordering::Relaxed);
+        }
     }
 
     /// Counts a lost event of a registered site.

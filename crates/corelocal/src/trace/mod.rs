@@ -88,6 +88,7 @@ pub use dump::{Source, copy_from, replaceable, set_recording_aside};
 pub use dump::{dump, dump_to};
 #[doc(hidden)]
 pub use encode::{DebugText, DisplayText, Encoder, Field, Fields, type_of};
+pub use format::Level;
 pub use options::{Options, StartError};
 #[doc(hidden)]
 pub use recorder::{record, record_as_owner, record_encoded};
@@ -126,12 +127,28 @@ use memory::By;
 /// corelocal::event!(server::request, path = path, len, from = %peer);
 /// corelocal::event!(server::failed, ?error, %peer);
 /// corelocal::event!(server::idle);
+/// corelocal::event!(level: Warn; server::slow, path, ms = 5_u32);
 /// ```
+///
+/// The [`Level`](trace::Level) belongs to the place in the program: it is not in the record, and costs nothing.
+/// [`trace::switch`] switches levels on and off, and readers of the recording show it as a field `level`.
 #[macro_export]
 macro_rules! event {
-    ($name:path $(, $($fields:tt)*)?) => {{
+    (level: $level:ident; $name:path $(, $($fields:tt)*)?) => {
+        $crate::trace::__event!([.with_level($crate::trace::Level::$level)] $name $(, $($fields)*)?)
+    };
+    ($name:path $(, $($fields:tt)*)?) => {
+        $crate::trace::__event!([] $name $(, $($fields)*)?)
+    };
+}
+
+/// For `event!`: with a level, or without.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __event {
+    ([$($level:tt)*] $name:path $(, $($fields:tt)*)?) => {{
         static SITE: $crate::trace::Site =
-            $crate::trace::Site::new($crate::trace::format::Kind::Event, stringify!($name));
+            $crate::trace::Site::new($crate::trace::format::Kind::Event, stringify!($name)) $($level)*;
         if let Some(wanted) = SITE.wanted() {
             $crate::trace::__with_fields!(
                 (SITE, wanted, fields, { $crate::trace::record(&SITE, wanted, fields) }) [] $($($fields)*)?,
@@ -178,6 +195,8 @@ macro_rules! __with_fields {
     };
 }
 
+#[doc(hidden)]
+pub use __event;
 #[doc(hidden)]
 pub use __with_fields;
 
@@ -256,6 +275,9 @@ pub fn status() -> Option<Status> {
 /// Switches all sites whose names match a pattern on or off, also those that are reached later. `*` stands for any part of
 /// a name. Returns how many sites match so far.
 ///
+/// A pattern `@info` is a [`Level`]: off, it switches that level and finer ones; on, that level and more severe ones. Sites
+/// without a level are left as they are.
+///
 /// The last pattern that matches a name decides. Not async-signal-safe.
 ///
 /// ```
@@ -271,7 +293,26 @@ pub fn status() -> Option<Status> {
 /// Nothing is recorded; the pattern is too long; there are 24 patterns, which `*` would replace; another thread does the
 /// same and is not ready.
 pub fn switch(pattern: &str, is_on: bool) -> Result<usize, SwitchError> {
-    rules::add(pattern, is_on)
+    rules::add(pattern, is_on.into())
+}
+
+/// As [`switch`], but one event of `every` is recorded, or one span, by chance: no core has to know what others recorded.
+/// Readers of the recording are told. 0 is off, 1 is all.
+///
+/// An event that is not recorded costs a reading of the time stamp counter.
+///
+/// ```
+/// use corelocal::trace::{self, Options};
+///
+/// trace::start(Options::flight_recorder())?;
+/// trace::sample("cache::*", 100)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// Those of [`switch`].
+pub fn sample(pattern: &str, every: u32) -> Result<usize, SwitchError> {
+    rules::add(pattern, every)
 }
 
 /// What a smoke test has found. Prints as "recording, 17 records in memory, 0 events lost".

@@ -92,8 +92,8 @@ fn encode<F: Fields>(site: &'static Site, what: u16, fields: F) {
 
 /// Records an event of a registered site that is on, whose fields were encoded.
 #[doc(hidden)]
-pub fn record_encoded(site: &'static Site, encoder: &mut Encoder) {
-    if let Some(number) = site.number() {
+pub fn record_encoded(site: &'static Site, wanted: Wanted, encoder: &mut Encoder) {
+    if let Some(number) = wanted.number() {
         push(site, number, encoder);
     }
 }
@@ -146,7 +146,7 @@ fn record_cold(site: &'static Site, words: &[MaybeUninit<u64>]) {
 pub(super) fn here() -> Option<Recording> {
     let recording = Recording::here().or_else(Recording::make_in_child);
     if recording.is_none() && !super::options::are_for_children() {
-        site::all().for_each(|site| site.switch(false));
+        site::all().for_each(|site| site.switch(0));
     }
     recording
 }

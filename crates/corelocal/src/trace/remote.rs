@@ -54,17 +54,24 @@ impl Remote {
         }
     }
 
-    /// Switches the sites of the process whose names match a pattern. Returns how many of those that were reached match.
+    /// Switches the sites of the process whose names match a pattern: they record none of their events (0), all (1), or one
+    /// of so many. Returns how many of those that were reached match.
     ///
     /// # Errors
     /// The process has no background thread, it does not answer, or it refuses.
-    pub fn switch(&self, pattern: &str, is_on: bool) -> io::Result<u64> {
+    pub fn switch(&self, pattern: &str, every: u32) -> io::Result<u64> {
         if self.word(header::HAS_THREAD).load(Ordering::Relaxed) == 0 {
             let none = "its recording has no background thread, which would do this (no_thread, or a forked child)";
             return Err(Error::new(ErrorKind::Unsupported, none));
         }
-        if pattern.is_empty() || pattern.len() > RULE_LEN - 2 || pattern.contains('\0') {
-            let wrong = format!("a pattern has 1 to {} bytes, and no zero byte", RULE_LEN - 2);
+        let text = match every {
+            0 => format!("-{pattern}"),
+            1 => format!("+{pattern}"),
+            _ => format!("%{every} {pattern}"),
+        };
+        if pattern.is_empty() || text.len() > RULE_LEN - 1 || pattern.contains('\0') {
+            let most = RULE_LEN - 1 - (text.len() - pattern.len());
+            let wrong = format!("a pattern has 1 to {most} bytes, and no zero byte");
             return Err(Error::new(ErrorKind::InvalidInput, wrong));
         }
         if !self.file.lock().map_err(error)? {
@@ -73,13 +80,13 @@ impl Remote {
                 "another process makes a request; try again",
             ));
         }
-        let answer = self.ask(if is_on { b'+' } else { b'-' }, pattern.as_bytes());
+        let answer = self.ask(text.as_bytes());
         self.file.unlock();
         answer
     }
 
-    fn ask(&self, kind: u8, pattern: &[u8]) -> io::Result<u64> {
-        for (nth, byte) in [kind].iter().chain(pattern).chain(&[0]).enumerate() {
+    fn ask(&self, text: &[u8]) -> io::Result<u64> {
+        for (nth, byte) in text.iter().chain(&[0]).enumerate() {
             self.byte(header::REQUEST + nth).store(*byte, Ordering::Relaxed);
         }
         // Release: partner is the Acquire in `answer` of background.rs.
@@ -103,8 +110,8 @@ impl Remote {
         }
         match self.word(header::ANSWER).load(Ordering::Relaxed) {
             u64::MAX => {
-                let refused =
-                    "it refuses: it has 24 patterns, which `*` would replace, or is a forked child";
+                let refused = "it refuses: it has 24 patterns, which `*` would replace, or is a forked child; or the level \
+                               behind `@` is not error, warn, info, debug or trace";
                 Err(Error::new(ErrorKind::InvalidInput, refused))
             }
             sites => Ok(sites),

@@ -1,6 +1,6 @@
 //! Which sites are on: patterns of names, of which the last one that matches decides.
 //!
-//! The rules are in the header of the recording, so that other processes see them. They hold for sites that are reached
+//! A rule switches sites on, off, or to a part of their events, taken by chance. The rules are in the header of the recording, so that other processes see them. They hold for sites that are reached
 //! later, too.
 //!
 //! # Invariants
@@ -11,12 +11,15 @@
 use core::fmt;
 use core::sync::atomic::{Ordering, fence};
 
-use super::format::{HEADER_LEN, MOST_RULES, RULE_LEN, header};
+use super::format::{HEADER_LEN, Level, MOST_RULES, RULE_LEN, header};
 use super::memory::{Recording, rules_are_changed};
 use super::site::{self, Site};
 
 const ON: u8 = 1;
 const OFF: u8 = 2;
+const PART: u8 = 3;
+/// Where a rule of a part has how many events there are for each that is recorded.
+const EVERY: usize = RULE_LEN - 4;
 /// The version of the rules is counted in these; their number is below it.
 const VERSION: u64 = 1 << 16;
 /// How often a thread looks whether another one is ready.
@@ -28,7 +31,7 @@ const LOOKS: u32 = 10_000;
 pub enum SwitchError {
     /// This process records nothing.
     NotRecording,
-    /// The pattern is longer than 126 bytes, or has a zero byte.
+    /// The pattern is longer than 126 bytes, or 122 with a part; it has a zero byte; or it names no level behind `@`.
     BadPattern,
     /// There are 24 rules. One for `*` replaces them all.
     TooManyRules,
@@ -40,7 +43,10 @@ impl fmt::Display for SwitchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             SwitchError::NotRecording => "this process records nothing: call corelocal::trace::start",
-            SwitchError::BadPattern => "a pattern of names has at most 126 bytes, and no zero byte",
+            SwitchError::BadPattern => {
+                "a pattern of names has at most 126 bytes (122 with a part), and no zero byte; behind `@` it is error, warn, \
+                 info, debug or trace"
+            }
             SwitchError::TooManyRules => {
                 "there are too many patterns of names: switch `*` on or off first, which replaces all"
             }
@@ -71,12 +77,30 @@ impl Rule {
         pattern
     }
 
-    fn store(self, recording: &Recording, kind: u8, pattern: &[u8]) {
+    /// How many events there are for each that is recorded; 0: none is.
+    fn every(self, recording: &Recording) -> u32 {
+        match self.byte(recording, 0) {
+            ON => 1,
+            PART => u32::from_le_bytes([0, 1, 2, 3].map(|nth| self.byte(recording, EVERY + nth))),
+            _ => 0,
+        }
+    }
+
+    fn store(self, recording: &Recording, every: u32, pattern: &[u8]) {
+        let kind = match every {
+            0 => OFF,
+            1 => ON,
+            _ => PART,
+        };
+        let mut bytes = [0; RULE_LEN];
+        bytes[0] = kind;
+        bytes[1..=pattern.len()].copy_from_slice(pattern);
+        if kind == PART {
+            bytes[EVERY..].copy_from_slice(&every.to_le_bytes());
+        }
         let first = header::FIRST_RULE + self.0 * RULE_LEN;
-        recording.byte(first).store(kind, Ordering::Relaxed);
-        for at in 0..RULE_LEN - 1 {
-            let byte = pattern.get(at).copied().unwrap_or(0);
-            recording.byte(first + 1 + at).store(byte, Ordering::Relaxed);
+        for (at, byte) in bytes.into_iter().enumerate() {
+            recording.byte(first + at).store(byte, Ordering::Relaxed);
         }
     }
 }
@@ -85,13 +109,30 @@ fn until_zero(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Whether sites of this name are on.
-pub(super) fn say(recording: &Recording, name: &str) -> bool {
+/// Whether a rule concerns a site. `@level` stands for this level and more severe ones, if sites are switched on, and for
+/// this level and finer ones, if they are switched off.
+fn concerns(pattern: &[u8], every: u32, site: &Site) -> bool {
+    match pattern.strip_prefix(b"@") {
+        Some(name) => site
+            .level()
+            .zip(level(name))
+            .is_some_and(|(level, named)| if every == 0 { level >= named } else { level <= named }),
+        None => matches(pattern, site.name().as_bytes()),
+    }
+}
+
+fn level(name: &[u8]) -> Option<Level> {
+    Level::ALL.into_iter().find(|level| level.name().as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// How many events of a site there are for each that is recorded; 0: none is.
+pub(super) fn say(recording: &Recording, site: &Site) -> u32 {
     // Acquire: partner is the Release in `add`.
     let count = recording.word(header::RULES).load(Ordering::Acquire) % VERSION;
     let rules = (0..(count as usize).min(MOST_RULES)).rev().map(Rule);
-    let decides = |rule: &Rule| matches(until_zero(&rule.pattern(recording)), name.as_bytes());
-    rules.into_iter().find(decides).is_none_or(|rule| rule.byte(recording, 0) == ON)
+    let decides =
+        |rule: &Rule| concerns(until_zero(&rule.pattern(recording)), rule.every(recording), site);
+    rules.into_iter().find(decides).map_or(1, |rule| rule.every(recording))
 }
 
 /// Switches the site as the rules say.
@@ -99,7 +140,7 @@ pub(super) fn apply(recording: &Recording, site: &Site) {
     let version = || recording.word(header::RULES).load(Ordering::Acquire) / VERSION;
     loop {
         let before = version();
-        site.switch(say(recording, site.name()));
+        site.switch(say(recording, site));
         recording.note(site);
         // Partner: the fence in `add`.
         fence(Ordering::SeqCst);
@@ -112,11 +153,13 @@ pub(super) fn apply(recording: &Recording, site: &Site) {
 }
 
 /// Adds a rule. Returns how many registered sites match its pattern.
-pub(super) fn add(pattern: &str, is_on: bool) -> Result<usize, SwitchError> {
+pub(super) fn add(pattern: &str, every: u32) -> Result<usize, SwitchError> {
     let recording = Recording::here().ok_or(SwitchError::NotRecording)?;
     let is_changed = rules_are_changed().ok_or(SwitchError::NotRecording)?;
     let pattern = pattern.as_bytes();
-    if pattern.len() > RULE_LEN - 2 || pattern.contains(&0) {
+    let most = if every > 1 { EVERY - 2 } else { RULE_LEN - 2 };
+    let is_no_level = pattern.strip_prefix(b"@").is_some_and(|name| level(name).is_none());
+    if pattern.len() > most || pattern.contains(&0) || is_no_level {
         return Err(SwitchError::BadPattern);
     }
     let mut looks = 0;
@@ -129,17 +172,17 @@ pub(super) fn add(pattern: &str, is_on: bool) -> Result<usize, SwitchError> {
         // SAFETY: no preconditions.
         unsafe { libc::sched_yield() };
     }
-    let changed = change(&recording, pattern, if is_on { ON } else { OFF });
+    let changed = change(&recording, pattern, every);
     is_changed.store(0, Ordering::Release);
     changed?;
     // Partner: the fences in `apply` and `Site::register`.
     fence(Ordering::SeqCst);
-    let matching = |site: &&Site| matches(pattern, site.name().as_bytes());
+    let matching = |site: &&Site| concerns(pattern, every, site);
     Ok(site::all().inspect(|site| apply(&recording, site)).filter(matching).count())
 }
 
 /// Changes the rules: the new one comes last, in place of one with the same pattern.
-fn change(recording: &Recording, pattern: &[u8], kind: u8) -> Result<(), SwitchError> {
+fn change(recording: &Recording, pattern: &[u8], every: u32) -> Result<(), SwitchError> {
     let word = recording.word(header::RULES);
     let before = word.load(Ordering::Relaxed);
     let count = if pattern == b"*" { 0 } else { (before % VERSION) as usize };
@@ -155,12 +198,12 @@ fn change(recording: &Recording, pattern: &[u8], kind: u8) -> Result<(), SwitchE
     if let Some(same) = same {
         last -= 1;
         for nth in same..last {
-            let (kind, pattern) =
-                (Rule(nth + 1).byte(recording, 0), Rule(nth + 1).pattern(recording));
-            Rule(nth).store(recording, kind, until_zero(&pattern));
+            let (every, pattern) =
+                (Rule(nth + 1).every(recording), Rule(nth + 1).pattern(recording));
+            Rule(nth).store(recording, every, until_zero(&pattern));
         }
     }
-    Rule(last).store(recording, kind, pattern);
+    Rule(last).store(recording, every, pattern);
     let version = (odd / VERSION + 1) * VERSION;
     // Release: partner is the Acquire in `say`.
     word.store(version + last as u64 + 1, Ordering::Release);

@@ -5,10 +5,11 @@
 //! another one, and no event is lost.
 //!
 //! ```text
-//!   state   0           new
-//!           1 to 4095   on: its number
-//!           OFF | n     off
-//!           OFF         off, without a number: there are too many sites
+//!   state   0                new
+//!           1 to 4095        on: its number
+//!           OFF | n          off
+//!           OFF | PART | n   one event of `every` is recorded
+//!           OFF              off, without a number: there are too many sites
 //! ```
 //! # Invariants
 //! 1. A number, once drawn, belongs to the site for the life of the process and its children.
@@ -20,12 +21,15 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::format::{
-    ARRAY, FieldType, Kind, LINKED_MARKER, LINKED_TEXT, MOST_SITES, SITE_LEN, SITE_TEXT, header,
+    ARRAY, FieldType, Kind, LINKED_MARKER, LINKED_TEXT, Level, MOST_SITES, SITE_LEN, SITE_TEXT,
+    header,
 };
 use super::memory::Recording;
 use super::{Lost, recorder, rules};
+use crate::clock::Ticks;
 
 const OFF: u32 = 1 << 31;
+const PART: u32 = 1 << 30;
 const TEXT_LEN: usize = SITE_LEN - SITE_TEXT;
 
 /// A place in the program that records an event or a span: see [`event!`](crate::event) and [`span!`](crate::span).
@@ -35,10 +39,14 @@ const TEXT_LEN: usize = SITE_LEN - SITE_TEXT;
 pub struct Site {
     marker: [u8; LINKED_MARKER.len()],
     kind: Kind,
+    /// A [`Level`], or 0.
+    level: u8,
     name_len: u32,
     state: AtomicU32,
     number: AtomicU32,
     len: AtomicU32,
+    /// How many events there are for each that is recorded, as a rule.
+    every: AtomicU32,
     name: &'static str,
     next: AtomicPtr<Site>,
     lost: AtomicU64,
@@ -112,10 +120,12 @@ impl Site {
         Site {
             marker: LINKED_MARKER,
             kind,
+            level: 0,
             name_len: len as u32,
             state: AtomicU32::new(0),
             number: AtomicU32::new(0),
             len: AtomicU32::new(0),
+            every: AtomicU32::new(1),
             name,
             next: AtomicPtr::new(null_mut()),
             lost: AtomicU64::new(0),
@@ -123,26 +133,42 @@ impl Site {
         }
     }
 
-    /// The state, if the event may be recorded: the site is on, or new.
+    /// With a level.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn with_level(mut self, level: Level) -> Site {
+        self.level = level as u8;
+        self
+    }
+
+    /// The state, if the event may be recorded: the site is on, or new, or it records a part, and this event is of it.
     #[doc(hidden)]
     #[inline(always)]
     pub fn wanted(&self) -> Option<Wanted> {
         // Relaxed: a switch takes effect some time later.
         let state = self.state.load(Ordering::Relaxed);
-        (state & OFF == 0).then_some(Wanted(state))
+        if state & OFF == 0 {
+            return Some(Wanted(state));
+        }
+        (state & PART != 0 && self.is_drawn()).then_some(Wanted(state & !(OFF | PART)))
     }
 
-    /// Whether the event may be recorded: the site is on, or new.
-    #[doc(hidden)]
-    #[inline(always)]
-    pub fn is_wanted(&self) -> bool {
-        self.wanted().is_some()
+    /// One event of so many, by chance: no thread has to know what others recorded.
+    #[cold]
+    #[inline(never)]
+    fn is_drawn(&self) -> bool {
+        // The last step of MurmurHash3: each bit of the time decides over each of the result.
+        let mut mixed = Ticks::now().as_raw();
+        for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53_u64] {
+            mixed = (mixed ^ mixed >> 33).wrapping_mul(factor);
+        }
+        ((mixed >> 32) * u64::from(self.every())) >> 32 == 0
     }
 
     /// The number, if the site has one, on or off.
     #[inline(always)]
     pub(super) fn any_number(&self) -> Option<u16> {
-        let number = self.state.load(Ordering::Relaxed) & !OFF;
+        let number = self.state.load(Ordering::Relaxed) & !(OFF | PART);
         (number != 0).then_some(number as u16)
     }
 
@@ -167,6 +193,16 @@ impl Site {
     /// What it records.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// How severe its events are.
+    pub fn level(&self) -> Option<Level> {
+        Level::of_number(self.level)
+    }
+
+    /// How many events there are for each that is recorded, as a rule: 1 unless [`sample`](super::sample) says otherwise.
+    pub fn every(&self) -> u32 {
+        self.every.load(Ordering::Relaxed)
     }
 
     /// How many of its events were lost.
@@ -220,8 +256,9 @@ impl Site {
         }
         // It is described before its first record: a file that is cut off between the two can be read.
         let recording = recorder::here().inspect(|recording| recording.describe(self));
-        let is_recorded = recording.is_some_and(|recording| rules::say(&recording, self.name));
-        let state = if is_recorded { number } else { OFF | number };
+        // What records a part is switched to that below.
+        let is_whole = recording.is_some_and(|recording| rules::say(&recording, self) == 1);
+        let state = if is_whole { number } else { OFF | number };
         // Another thread may have been faster, and the site was switched meanwhile.
         let _ = self.state.compare_exchange(0, state, Ordering::Relaxed, Ordering::Relaxed);
         // Partner: the fences in `start` and `rules::add`. Either this sees the recording, or `start` sees the site.
@@ -261,18 +298,22 @@ impl Site {
         (number, &self.text[..self.len.load(Ordering::Relaxed) as usize])
     }
 
-    /// Whether it is on.
-    #[inline(always)]
+    /// Whether it records its events, or a part of them.
     pub(super) fn is_on(&self) -> bool {
-        self.number().is_some()
+        self.number().is_some() || self.state.load(Ordering::Relaxed) & PART != 0
     }
 
-    /// Switches a registered site on or off.
-    pub(super) fn switch(&self, is_on: bool) {
-        let (set, clear) = if is_on { (0, OFF) } else { (OFF, 0) };
+    /// Switches a registered site: it records none of its events (0), all (1), or one of so many.
+    pub(super) fn switch(&self, every: u32) {
+        let (set, clear) = match every {
+            0 => (OFF, PART),
+            1 => (0, OFF | PART),
+            _ => (OFF | PART, 0),
+        };
+        self.every.store(every.max(1), Ordering::Relaxed);
         // Relaxed: a switch takes effect some time later.
         let _ = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| {
-            let has_number = state & !OFF != 0;
+            let has_number = state & !(OFF | PART) != 0;
             has_number.then_some(state & !clear | set)
         });
     }

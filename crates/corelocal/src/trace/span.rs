@@ -338,9 +338,17 @@ macro_rules! task_span {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __begin {
-    ($kind:ident, $parent:expr; $name:path $(, $($fields:tt)*)?) => {{
+    ($kind:ident, $parent:expr; level: $level:ident; $name:path $(, $($fields:tt)*)?) => {
+        $crate::trace::__begin!(
+            $kind, $parent, [.with_level($crate::trace::Level::$level)]; $name $(, $($fields)*)?
+        )
+    };
+    ($kind:ident, $parent:expr; $name:path $(, $($fields:tt)*)?) => {
+        $crate::trace::__begin!($kind, $parent, []; $name $(, $($fields)*)?)
+    };
+    ($kind:ident, $parent:expr, [$($level:tt)*]; $name:path $(, $($fields:tt)*)?) => {{
         static SITE: $crate::trace::Site =
-            $crate::trace::Site::new($crate::trace::format::Kind::$kind, stringify!($name));
+            $crate::trace::Site::new($crate::trace::format::Kind::$kind, stringify!($name)) $($level)*;
         if let Some(wanted) = SITE.wanted() {
             $crate::trace::__with_fields!(
                 (SITE, wanted, fields, { $crate::trace::$kind::begin(&SITE, wanted, $parent, fields) })

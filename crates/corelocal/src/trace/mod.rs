@@ -130,8 +130,8 @@ use memory::By;
 /// corelocal::event!(level: Warn; server::slow, path, ms = 5_u32);
 /// ```
 ///
-/// The [`Level`](trace::Level) belongs to the place in the program: it is not in the record, and costs nothing.
-/// [`trace::switch`] switches levels on and off, and readers of the recording show it as a field `level`.
+/// The [`Level`] belongs to the place in the program: it is not in the record, and costs nothing.
+/// [`switch`](fn@switch) switches levels on and off, and readers of the recording show it as a field `level`.
 #[macro_export]
 macro_rules! event {
     (level: $level:ident; $name:path $(, $($fields:tt)*)?) => {

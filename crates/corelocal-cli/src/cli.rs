@@ -406,6 +406,9 @@ pub struct ViewArgs {
     /// Print a table instead: how many of each, how many a second, and how long spans last
     #[arg(long, conflicts_with_all = ["last", "json"])]
     pub stats: bool,
+    /// Go on with what a running process adds, until it exits or Ctrl-C comes
+    #[arg(long, short, conflicts_with_all = ["last", "stats"])]
+    pub follow: bool,
     /// Print JSON, an object in each line
     #[arg(long)]
     pub json: bool,

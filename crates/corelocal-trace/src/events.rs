@@ -5,13 +5,13 @@
 //! 2. Records of a buffer are delivered in its order.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
 use corelocal::trace::format::{CONTEXT, CURRENT, Kind, LOST_NAME, OVERWRITTEN_NAME, SPAN_END};
 use serde::Serialize;
 
-use crate::file::{Recording, word};
+use crate::file::{Buffer, Recording, word};
 use crate::identities::Identities;
 use crate::{Identity, Overwritten, Problem, Site, Value};
 
@@ -95,6 +95,8 @@ pub struct Events<'r> {
     untold: u64,
     /// The time of the last event.
     last: u64,
+    /// Of the buffers that are read, and those of a look before.
+    read: HashMap<(u64, u64), (usize, Context)>,
 }
 
 /// How far a buffer was read.
@@ -102,35 +104,65 @@ pub struct Events<'r> {
 struct Reader {
     records: Vec<u8>,
     at: usize,
+    context: Context,
+}
+
+/// The thread that records in a buffer, and where.
+#[derive(Clone, Debug)]
+struct Context {
     thread: u32,
     cpu: u32,
     thread_name: Arc<str>,
     span: u64,
 }
 
+/// How far a recording was read that still grows: see [`Recording::events_after`].
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Of each buffer, by its place and when it was begun.
+    read: HashMap<(u64, u64), (usize, Context)>,
+    identities: Option<Identities>,
+}
+
 impl<'r> Events<'r> {
     pub(crate) fn new(recording: &'r Recording) -> Events<'r> {
+        let mut events = Events::after(recording, Progress::default());
+        events.untold = recording.lost();
+        events.before = recording.overwritten().and_then(|overwritten| {
+            let Overwritten { buffers, bytes, until } = overwritten;
+            made(recording, OVERWRITTEN_NAME, &events.unnamed, until, [buffers, bytes])
+        });
+        events
+    }
+
+    pub(crate) fn after(recording: &'r Recording, progress: Progress) -> Events<'r> {
         let buffers = recording.buffers();
+        let Progress { mut read, identities } = progress;
+        let there: HashSet<_> = buffers.iter().map(key).collect();
+        read.retain(|key, _| there.contains(key));
+        let has_more = |buffer: &Buffer| read.get(&key(buffer)).is_none_or(|it| it.0 < buffer.len);
         let begins = buffers
             .iter()
             .enumerate()
+            .filter(|(_, buffer)| has_more(buffer))
             .map(|(number, buffer)| Reverse((recording.clock().time(buffer.begin), number)));
-        let unnamed: Arc<str> = "".into();
-        let overwritten =
-            recording.overwritten().and_then(|Overwritten { buffers, bytes, until }| {
-                made(recording, OVERWRITTEN_NAME, &unnamed, until, [buffers, bytes])
-            });
         Events {
             recording,
             buffers: buffers.iter().map(|_| None).collect(),
             next: begins.collect(),
             problems: Vec::new(),
-            identities: Identities::new(recording),
-            before: overwritten,
-            untold: recording.lost(),
+            identities: identities.unwrap_or_else(|| Identities::new(recording)),
+            before: None,
+            untold: 0,
             last: 0,
-            unnamed,
+            unnamed: "".into(),
+            read,
         }
+    }
+
+    /// How far the recording was read: all of it, once no event is left.
+    pub fn progress(self) -> Progress {
+        Progress { read: self.read, identities: Some(self.identities) }
     }
 
     /// The records that were left out so far.
@@ -147,8 +179,12 @@ impl<'r> Events<'r> {
                 if records.len() < place.len {
                     self.problems.push(problem("the file ends within a buffer"));
                 }
-                let thread_name = Arc::clone(&self.unnamed);
-                let reader = Reader { records, at: 0, thread: 0, cpu: 0, thread_name, span: 0 };
+                let (at, context) = self.read.remove(&key(&place)).unwrap_or_else(|| {
+                    let thread_name = Arc::clone(&self.unnamed);
+                    (0, Context { thread: 0, cpu: 0, thread_name, span: 0 })
+                });
+                let at = at.min(records.len());
+                let reader = Reader { records, at, context };
                 self.buffers[number] = Some(Box::new(reader));
                 self.seek(number);
             }
@@ -174,7 +210,7 @@ impl<'r> Events<'r> {
             }
             match first as u16 {
                 CONTEXT => reader.take_context(at, first),
-                CURRENT => reader.span = two_words(&reader.records[at..at + len])[0],
+                CURRENT => reader.context.span = two_words(&reader.records[at..at + len])[0],
                 site if self.recording.site(site & !SPAN_END).is_none() => {
                     self.problems.push(Problem { at: place, what: "a record of an unknown site" });
                 }
@@ -182,8 +218,16 @@ impl<'r> Events<'r> {
             }
             reader.at += len;
         }
-        self.buffers[number] = None;
+        if let Some(reader) = self.buffers[number].take() {
+            let place = key(&self.recording.buffers()[number]);
+            self.read.insert(place, (reader.at, reader.context));
+        }
     }
+}
+
+/// A buffer that is begun again in the same place is another one.
+fn key(buffer: &Buffer) -> (u64, u64) {
+    (buffer.at, buffer.begin)
 }
 
 impl Reader {
@@ -191,12 +235,13 @@ impl Reader {
         let name = self.records.get(at + 24..at + 40).unwrap_or_default();
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
         let name = String::from_utf8_lossy(name);
-        if *name != *self.thread_name {
-            self.thread_name = name.into();
+        let context = &mut self.context;
+        if *name != *context.thread_name {
+            context.thread_name = name.into();
         }
-        self.thread = word(&self.records, at + 16) as u32;
-        self.cpu = (first >> 32) as u32;
-        self.span = word(&self.records, at + 40);
+        context.thread = word(&self.records, at + 16) as u32;
+        context.cpu = (first >> 32) as u32;
+        context.span = word(&self.records, at + 40);
     }
 }
 
@@ -239,12 +284,13 @@ impl<'r> Iterator for Events<'r> {
             let site = self.recording.site(site_number)?;
             let record = reader.records.get(at..at + len)?;
             let [id, other] = two_words(record);
+            let context = &mut reader.context;
             let (what, span, parent, now) = match (first as u16 & SPAN_END, site.kind) {
-                (0, Kind::Event) => (What::Event, reader.span, 0, reader.span),
+                (0, Kind::Event) => (What::Event, context.span, 0, context.span),
                 // A thread is in its span from here on; in that of a task when it has entered it.
                 (0, Kind::Span) => (What::Begin, id, other, id),
-                (0, Kind::TaskSpan) => (What::Begin, id, other, reader.span),
-                (_, Kind::TaskSpan) => (What::End, id, 0, reader.span),
+                (0, Kind::TaskSpan) => (What::Begin, id, other, context.span),
+                (_, Kind::TaskSpan) => (What::End, id, 0, context.span),
                 _ => (What::End, id, 0, other),
             };
             let fields = match what {
@@ -254,13 +300,13 @@ impl<'r> Iterator for Events<'r> {
             };
             let mut event = Event {
                 time: time.wrapping_add(self.recording.realtime()),
-                thread: reader.thread,
-                cpu: reader.cpu,
-                thread_name: Arc::clone(&reader.thread_name),
+                thread: context.thread,
+                cpu: context.cpu,
+                thread_name: Arc::clone(&context.thread_name),
                 what,
                 span,
                 parent,
-                within: reader.span,
+                within: context.span,
                 name: &site.name,
                 site,
                 site_number,
@@ -268,7 +314,7 @@ impl<'r> Iterator for Events<'r> {
                 identity: Identity::default(),
             };
             event.identity = self.identities.of(&event);
-            reader.span = now;
+            context.span = now;
             reader.at += len;
             if let (LOST_NAME, Some((_, Value::Unsigned(told)))) =
                 (event.name, event.fields.first())

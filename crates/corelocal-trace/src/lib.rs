@@ -39,7 +39,7 @@ mod value;
 use std::{fmt, io};
 
 pub use corelocal::trace::format::Kind;
-pub use events::{Event, Events, What};
+pub use events::{Event, Events, Progress, What};
 pub use file::{Overwritten, Recording, Site};
 pub use identities::Identity;
 pub use value::{Value, hex};

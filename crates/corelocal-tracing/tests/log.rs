@@ -22,7 +22,7 @@ fn messages_of_log() {
         .map(|event| {
             let field = |name: &str| {
                 let found = event.present_fields().find(|(field, _)| *field == name);
-                found.map_or_else(String::new, |(_, value): (_, &Value)| value.text().into())
+                found.map_or_else(String::new, |(_, value): (_, &Value)| value.text())
             };
             (["level", "message", "log.target"].map(field), event.span != 0)
         })

@@ -8,19 +8,29 @@
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use corelocal_trace::{Event, json_lines};
+use corelocal_trace::{Event, Progress, Recording, json_lines};
 
 use super::{Filter, UNREADABLE, open, stats, tell_problems, text};
 use crate::cli::ViewArgs;
 use crate::output;
+use crate::process::signals;
 
 /// Lines that are printed at once.
 const LINES: usize = 4096;
+/// How long it waits before it looks again.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long Ctrl-C waits.
+const TURN: Duration = Duration::from_millis(20);
 
 /// The command.
 pub fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     let Some(recording) = open(&args.file) else { return Ok(ExitCode::from(UNREADABLE)) };
+    if args.follow {
+        return follow(args, recording);
+    }
     let mut events = recording.events();
     let mut filter = Filter::new(&args.filter);
     if args.stats {
@@ -46,6 +56,39 @@ pub fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     Ok(tell_problems(&args.file, &recording, &events))
+}
+
+/// Prints what is there, and then looks for more.
+fn follow(args: &ViewArgs, mut recording: Recording) -> anyhow::Result<ExitCode> {
+    signals::note();
+    let (mut progress, mut filter) = (Progress::default(), Filter::new(&args.filter));
+    let (mut texts, mut lines) = (text::Lines::default(), VecDeque::new());
+    loop {
+        let has_ended = recording.is_file() && !recording.is_open_ended();
+        let is_last = has_ended || signals::came();
+        let mut events = recording.events_after(progress);
+        for event in events.by_ref().filter(|event| filter.is_wanted(event)) {
+            lines.push_back(if args.json { json_lines::line(&event) } else { texts.line(&event) });
+            if lines.len() == LINES && !print(&mut lines)? {
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+        if !print(&mut lines)? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if is_last {
+            return Ok(tell_problems(&args.file, &recording, &events));
+        }
+        progress = events.progress();
+        let until = Instant::now() + LOOK;
+        while Instant::now() < until && !signals::came() {
+            thread::sleep(TURN);
+        }
+        // While a process replaces the recording by a new one there is none.
+        if let Ok(now) = Recording::open(&args.file) {
+            recording = now;
+        }
+    }
 }
 
 /// Prints and removes the lines. False: the reader wants no more.

@@ -528,6 +528,55 @@ fn running_processes() {
     }
 }
 
+/// What is followed is what is there in the end: nothing twice, and nothing left out.
+#[test]
+fn recordings_are_followed() {
+    for signal in [libc::SIGTERM, libc::SIGKILL] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let to = folder.path().join("followed.trace");
+        let to = to.to_str().expect("UTF-8");
+        let child = program(&u64::MAX.to_string())
+            .env("CORELOCAL_TRACE", format!("disk={to},flush=100ms"))
+            .spawn();
+        let mut child = Killed(child.expect("a child"));
+        while !std::fs::metadata(to).is_ok_and(|meta| meta.len() > 0) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let mut view = std::process::Command::new(env!("CARGO_BIN_EXE_corelocal"));
+        view.args(["trace", "view", "--follow", "--json", to]);
+        let out = std::fs::File::create(folder.path().join("lines")).expect("a file");
+        let view = view.stdout(out).stderr(std::process::Stdio::piped()).spawn();
+        let mut view = Killed(view.expect("a command"));
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        // SAFETY: a child of ours.
+        assert_eq!(unsafe { libc::kill(child.0.id() as i32, signal) }, 0);
+        child.0.wait().expect("a child");
+        if signal == libc::SIGKILL {
+            // Nothing says that it has ended.
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            // SAFETY: a child of ours.
+            assert_eq!(unsafe { libc::kill(view.0.id() as i32, libc::SIGINT) }, 0);
+        }
+        assert_eq!(view.0.wait().expect("a child").code(), Some(0), "{signal}");
+        let lines = std::fs::read_to_string(folder.path().join("lines")).expect("text");
+        let whole = corelocal(&["trace", "view", "--json", to]).out;
+        let sorted = |text: &str| {
+            let lines = text.lines().map(|line| {
+                let mut event = json(line);
+                // What is known of both clocks improves while the process runs.
+                event["time"] = 0.into();
+                event.to_string()
+            });
+            let mut lines: Vec<String> = lines.collect();
+            lines.sort();
+            lines
+        };
+        assert!(lines.lines().count() > 500, "{signal}: {lines}");
+        // Not by `assert_eq`: there are many.
+        assert!(sorted(&lines) == sorted(&whole), "{signal}");
+    }
+}
+
 /// Without shared memory the table says why our rows are missing.
 #[test]
 fn no_shared_memory() {

@@ -525,6 +525,123 @@ fn ends_of_processes() {
     }
 }
 
+/// A recording in several files has each event once, with its thread and span, and the last ones of all.
+#[test]
+fn files_of_a_long_recording() {
+    const EVENTS: u64 = 300_000;
+    if let Some(folder) = child_of("files_of_a_long_recording") {
+        let path = path_in(&folder, "long.trace");
+        let options = Options::to_disk(&path).flush_interval(Duration::from_millis(2));
+        trace::start(options.max_file_bytes(3 << 20).files(100)).expect("a recording");
+        thread::scope(|scope| {
+            for name in ["first", "second"] {
+                let work = move || {
+                    for nth in 0..EVENTS {
+                        let span = span!(test::span, nth);
+                        let id = span.id().as_raw();
+                        event!(test::long, nth, span = id, name = name);
+                        if nth % 1000 == 0 {
+                            thread::sleep(Duration::from_millis(1));
+                        }
+                        drop(span);
+                        event!(test::after, nth);
+                    }
+                };
+                thread::Builder::new()
+                    .name(name.into())
+                    .spawn_scoped(scope, work)
+                    .expect("a thread");
+            }
+        });
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    run_well("files_of_a_long_recording", folder.path(), &[]);
+    let mut names: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").flatten().collect();
+    names.retain(|file| file.file_name().to_string_lossy().starts_with("long.trace"));
+    assert!(names.len() > 10, "{names:?}");
+    let (mut seen, mut lost) = (std::collections::HashMap::new(), 0);
+    for file in names {
+        assert!(file.metadata().expect("a file").len() <= 3 << 20, "{file:?}");
+        let recording = Recording::open(file.path()).expect("a recording");
+        assert!(!recording.is_open_ended(), "{file:?}");
+        assert_eq!(recording.problems(), []);
+        lost += recording.lost();
+        for event in recording.events().filter(|event| event.what == What::Event) {
+            let value = |name| match event.present_fields().find(|(field, _)| *field == name) {
+                Some((_, Value::Unsigned(number))) => *number,
+                _ => 0,
+            };
+            match event.name {
+                "test::long" => {
+                    assert_eq!(event.span, value("span"));
+                    let name = event.fields[2].1.text();
+                    assert_eq!(*name, *event.thread_name);
+                }
+                "test::after" => assert_eq!(event.span, 0),
+                _ => continue,
+            }
+            let key = (event.name.to_owned(), event.thread_name.to_string(), value("nth"));
+            *seen.entry(key).or_insert(0) += 1;
+        }
+    }
+    assert!(seen.values().all(|count| *count == 1));
+    assert!(seen.len() as u64 + lost >= 4 * EVENTS, "{} and {lost} lost", seen.len());
+    assert!(lost < EVENTS, "{lost}");
+}
+
+/// The oldest files are replaced; a file of another kind is not: the start fails.
+#[test]
+fn the_oldest_files_are_replaced() {
+    if let Some(folder) = child_of("the_oldest_files_are_replaced") {
+        let path = path_in(&folder, "old.trace");
+        if std::env::var_os("CORELOCAL_TEST_REFUSED").is_some() {
+            let started = trace::start(Options::to_disk(&path).max_file_bytes(2 << 20).files(3));
+            assert!(matches!(started, Err(StartError::NoFile(_))), "{started:?}");
+            return;
+        }
+        trace::start(Options::to_disk(&path).max_file_bytes(2 << 20).files(3))
+            .expect("a recording");
+        for nth in 0..400_000_u64 {
+            event!(test::number, nth);
+            if nth % 5000 == 0 {
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    run_well("the_oldest_files_are_replaced", folder.path(), &[]);
+    let mut names: Vec<String> = std::fs::read_dir(folder.path())
+        .expect("a folder")
+        .flatten()
+        .map(|file| file.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["old.trace", "old.trace.1", "old.trace.2"]);
+    let (mut last, mut all) = (400_000, std::collections::HashSet::new());
+    for name in names {
+        let recording = open(folder.path(), &name);
+        let numbers: Vec<u64> = recording
+            .events()
+            .filter(|event| event.name == "test::number")
+            .map(|event| match event.fields[0].1 {
+                Value::Unsigned(nth) => nth,
+                ref other => panic!("{other:?}"),
+            })
+            .collect();
+        // A thread that has moved goes on where it was before: some of its events are in a later file than later ones.
+        assert!(numbers.iter().is_sorted() && numbers.last() < Some(&last), "{name}");
+        last = *numbers.last().expect("events");
+        assert!(numbers.into_iter().all(|nth| all.insert(nth)), "{name}");
+    }
+    let notes = folder.path().join("old.trace.2");
+    std::fs::write(&notes, "notes").expect("a file");
+    let refused = [("CORELOCAL_TEST_REFUSED", "1")];
+    run_well("the_oldest_files_are_replaced", folder.path(), &refused);
+    assert_eq!(std::fs::read(notes).expect("a file"), b"notes");
+}
+
 /// Levels belong to sites, and are switched; a part of a site's events is recorded by chance.
 #[test]
 fn levels_and_parts() {

@@ -7,15 +7,17 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corelocal_trace::{Event, Progress, Recording, json_lines};
+use corelocal_trace::{Event, Progress, json_lines};
 
 use super::{Filter, UNREADABLE, open, stats, tell_problems, text};
 use crate::cli::ViewArgs;
-use crate::output;
+use crate::output::{self, complain};
 use crate::process::signals;
 
 /// Lines that are printed at once.
@@ -24,13 +26,15 @@ const LINES: usize = 4096;
 const LOOK: Duration = Duration::from_millis(250);
 /// How long Ctrl-C waits.
 const TURN: Duration = Duration::from_millis(20);
+/// The oldest file that is looked for.
+const MOST_FILES: usize = 1000;
 
 /// The command.
 pub fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
-    let Some(recording) = open(&args.file) else { return Ok(ExitCode::from(UNREADABLE)) };
     if args.follow {
-        return follow(args, recording);
+        return follow(args);
     }
+    let Some(recording) = open(&args.file) else { return Ok(ExitCode::from(UNREADABLE)) };
     let mut events = recording.events();
     let mut filter = Filter::new(&args.filter);
     if args.stats {
@@ -58,14 +62,29 @@ pub fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     Ok(tell_problems(&args.file, &recording, &events))
 }
 
-/// Prints what is there, and then looks for more.
-fn follow(args: &ViewArgs, mut recording: Recording) -> anyhow::Result<ExitCode> {
+/// Prints what is there, and then looks for more. A file that was renamed since, as it became too long, is read to its end
+/// before the next one.
+fn follow(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     signals::note();
     let (mut progress, mut filter) = (Progress::default(), Filter::new(&args.filter));
     let (mut texts, mut lines) = (text::Lines::default(), VecDeque::new());
+    let mut file = identity(&args.file);
     loop {
-        let has_ended = recording.is_file() && !recording.is_open_ended();
-        let is_last = has_ended || signals::came();
+        let has_come = signals::came();
+        let Some(nth) = (0..MOST_FILES).find(|nth| identity(&place(args, *nth)) == file) else {
+            let name = output::path_line(&args.file);
+            complain(format_args!("{name}: a file was replaced before it was read to its end"));
+            (file, progress) = (identity(&args.file), Progress::default());
+            continue;
+        };
+        let Some(recording) = open(&place(args, nth)) else {
+            return Ok(ExitCode::from(UNREADABLE));
+        };
+        let next = nth.checked_sub(1).map(|nth| identity(&place(args, nth)));
+        // Else files were renamed meanwhile.
+        if identity(&place(args, nth)) != file {
+            continue;
+        }
         let mut events = recording.events_after(progress);
         for event in events.by_ref().filter(|event| filter.is_wanted(event)) {
             lines.push_back(if args.json { json_lines::line(&event) } else { texts.line(&event) });
@@ -76,7 +95,11 @@ fn follow(args: &ViewArgs, mut recording: Recording) -> anyhow::Result<ExitCode>
         if !print(&mut lines)? {
             return Ok(ExitCode::SUCCESS);
         }
-        if is_last {
+        if let Some(next) = next {
+            (file, progress) = (next, Progress::default());
+            continue;
+        }
+        if has_come || recording.is_file() && !recording.is_open_ended() {
             return Ok(tell_problems(&args.file, &recording, &events));
         }
         progress = events.progress();
@@ -84,11 +107,21 @@ fn follow(args: &ViewArgs, mut recording: Recording) -> anyhow::Result<ExitCode>
         while Instant::now() < until && !signals::came() {
             thread::sleep(TURN);
         }
-        // While a process replaces the recording by a new one there is none.
-        if let Ok(now) = Recording::open(&args.file) {
-            recording = now;
-        }
     }
+}
+
+/// The file, or the one that had its name so many files ago.
+fn place(args: &ViewArgs, nth: usize) -> PathBuf {
+    let mut name = args.file.clone().into_os_string();
+    if nth > 0 {
+        name.push(format!(".{nth}"));
+    }
+    name.into()
+}
+
+/// Device and inode of a file, if there is one.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 /// Prints and removes the lines. False: the reader wants no more.

@@ -291,6 +291,8 @@ fn common_trace_format() {
 }
 
 /// What the children of the tests below are told by.
+/// How many events such a child records in a row.
+const BURST: &str = "CORELOCAL_TEST_TRACE_BURST";
 const CHILD: &str = "CORELOCAL_TEST_TRACE_CHILD";
 
 /// A program that records: this one again.
@@ -309,12 +311,13 @@ fn child() {
     else {
         return;
     };
+    let burst = std::env::var(BURST).ok().and_then(|burst| burst.parse().ok()).unwrap_or(1);
     let record = |name: &str| {
         for nth in 0..events {
             event!(child::number, nth = nth, by = name);
             // A process that is looked at runs until it is killed.
             if events == u64::MAX {
-                event!(child::other);
+                (0..burst).for_each(|_| event!(child::other));
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
         }
@@ -531,12 +534,13 @@ fn running_processes() {
 /// What is followed is what is there in the end: nothing twice, and nothing left out.
 #[test]
 fn recordings_are_followed() {
-    for signal in [libc::SIGTERM, libc::SIGKILL] {
+    for (signal, burst) in [(libc::SIGTERM, 1), (libc::SIGKILL, 1), (libc::SIGTERM, 200)] {
         let folder = tempfile::tempdir().expect("a folder");
         let to = folder.path().join("followed.trace");
         let to = to.to_str().expect("UTF-8");
         let child = program(&u64::MAX.to_string())
-            .env("CORELOCAL_TRACE", format!("disk={to},flush=100ms"))
+            .env("CORELOCAL_TRACE", format!("disk={to},flush=100ms,max-file-bytes=2M,files=50"))
+            .env(BURST, burst.to_string())
             .spawn();
         let mut child = Killed(child.expect("a child"));
         while !std::fs::metadata(to).is_ok_and(|meta| meta.len() > 0) {
@@ -559,7 +563,17 @@ fn recordings_are_followed() {
         }
         assert_eq!(view.0.wait().expect("a child").code(), Some(0), "{signal}");
         let lines = std::fs::read_to_string(folder.path().join("lines")).expect("text");
-        let whole = corelocal(&["trace", "view", "--json", to]).out;
+        let mut whole = String::new();
+        let mut files = 0;
+        for file in std::fs::read_dir(folder.path()).expect("a folder").flatten() {
+            if file.file_name().to_string_lossy().starts_with("followed.trace") {
+                let file = file.path();
+                whole +=
+                    &corelocal(&["trace", "view", "--json", file.to_str().expect("UTF-8")]).out;
+                files += 1;
+            }
+        }
+        assert_eq!(files > 1, burst > 1, "{files} files");
         let sorted = |text: &str| {
             let lines = text.lines().map(|line| {
                 let mut event = json(line);

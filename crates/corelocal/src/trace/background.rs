@@ -28,6 +28,7 @@ use super::drain::Drain;
 use super::format::{MAGIC, RULE_LEN, header};
 use super::memory::Recording;
 use super::options::{Options, StartError, expand};
+use super::rotation::Rotation;
 use super::triggers;
 use crate::sys::file::PathBuf;
 use crate::sys::futex::{Deadline, Scope};
@@ -38,6 +39,8 @@ use crate::sys::{Errno, shared_memory, signals, sleep};
 const MOST_PAUSE: Duration = Duration::from_millis(100);
 /// The shortest interval between two flushes.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
+/// The length that a file may have at least.
+const LEAST_FILE: u64 = 2 << 20;
 /// How long a flush waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -75,14 +78,24 @@ pub(super) fn start(recording: Recording, options: Options<'_>) -> Result<(), St
         let absolute = |path: PathBuf| std::path::absolute(OsStr::from_bytes(path.as_bytes()));
         let path =
             disk.map(absolute).transpose().map_err(|error| StartError::NoFile(errno(error)))?;
-        IS_TO_DISK.store(path.is_some(), Ordering::Relaxed);
+        let rotation = path.map(|path| Rotation {
+            path,
+            // It holds the header, the sites and some buffers.
+            most_bytes: background.max_file_bytes.max(LEAST_FILE),
+            files: background.files.max(2),
+        });
+        IS_TO_DISK.store(rotation.is_some(), Ordering::Relaxed);
         // However soon the process ends, its file is a recording.
-        if let Some(Err(error)) = path.as_ref().map(|path| drain(recording, path)) {
+        let begun = rotation.as_ref().map(|rotation| {
+            rotation.check()?;
+            drain(recording, &rotation.path)
+        });
+        if let Some(Err(error)) = begun {
             stay_in_memory(&recording);
             return Err(StartError::NoFile(errno(error)));
         }
         recording.word(header::HAS_THREAD).store(1, Ordering::Relaxed);
-        let started = start_thread(recording, path, background.flush_interval);
+        let started = start_thread(recording, rotation, background.flush_interval);
         if started.is_err() {
             recording.word(header::HAS_THREAD).store(0, Ordering::Relaxed);
             stay_in_memory(&recording);
@@ -112,13 +125,18 @@ fn drain(recording: Recording, path: &Path) -> io::Result<Drain> {
 
 fn start_thread(
     recording: Recording,
-    disk: Option<std::path::PathBuf>,
+    disk: Option<Rotation>,
     interval: Duration,
 ) -> Result<(), StartError> {
     let body = move || {
         have_own_descriptors();
-        match disk.map(|path| drain(recording, &path)).transpose() {
-            Err(error) => {
+        let drain = disk.map(|rotation| {
+            let mut drain = drain(recording, &rotation.path)?;
+            drain.rotate_by(rotation);
+            Ok(drain)
+        });
+        match drain.transpose() {
+            Err::<_, io::Error>(error) => {
                 stay_in_memory(&recording);
                 Line::print(format_args!(
                     "corelocal: the file of the recording cannot be opened: {error}; only the last events are kept, in \

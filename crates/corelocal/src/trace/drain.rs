@@ -2,7 +2,8 @@
 //!
 //! The background thread does it, or another process, which opens the memory in /proc, or by its name.
 //!
-//! The file has a header, room for all sites, and then buffers up to its end, each as long as it is used.
+//! The file has a header, room for all sites, and then buffers up to its end, each as long as it is used. A long recording
+//! may be in several files: see `rotation.rs`.
 //!
 //! # Invariants
 //! 1. A full buffer is given back after all of it was written. If writing fails, the file is cut to what was whole, and the
@@ -29,6 +30,7 @@ use super::format::{
     OPEN_END, SITE_LEN, STREAM, buffer, header,
 };
 use super::memory::Recording;
+use super::rotation::{self, CONTEXT_WORDS, Rotation};
 
 /// Memory of a recording, whose full buffers can be given back.
 #[doc(hidden)]
@@ -60,15 +62,20 @@ impl Memory for File {
 pub struct Drain {
     memory: Box<dyn Memory>,
     to: File,
+    rotation: Option<Rotation>,
     /// Where the next buffer goes, and where the data ends.
     at: u64,
     end: u64,
+    /// Bytes of records that were written to all files.
+    copied: u64,
     /// How many buffers were handed over at the last look, and where that has ended.
     handed_over: u64,
     next: usize,
     given_back: u64,
     /// Events that were lost, as the file's descriptions of sites have them.
     lost: u64,
+    /// Of these, the ones before this file.
+    lost_before: u64,
     /// Sites that are described in the file, and how many of the first ones are without a gap.
     sites: usize,
     whole_sites: usize,
@@ -80,12 +87,15 @@ pub struct Drain {
     words: Box<[u64; BUFFER_LEN / 8]>,
 }
 
-/// What the file has of a buffer: up to so many words of this ticket, at this place.
+/// What is written of a buffer: up to so many words of this ticket.
 #[derive(Clone, Copy, Default)]
 struct Written {
     ticket: u64,
     len: usize,
-    at: u64,
+    /// The place in the file; none in a file that was begun later.
+    at: Option<u64>,
+    /// Words that an earlier file has.
+    skipped: usize,
     unwritten: Unwritten,
 }
 
@@ -112,12 +122,15 @@ impl Drain {
         let mut drain = Drain {
             memory,
             to,
+            rotation: None,
             at: BUFFERS_AT,
             end: BUFFERS_AT,
+            copied: 0,
             handed_over: 0,
             next: 0,
             given_back: header.get(header::GIVEN_BACK),
             lost: 0,
+            lost_before: 0,
             sites: 0,
             whole_sites: 0,
             written,
@@ -125,11 +138,40 @@ impl Drain {
             unwritten: 0,
             words,
         };
-        // The header first: a file that is cut off at any moment is a recording.
-        drain.write_header(&header)?;
-        drain.to.set_len(BUFFERS_AT)?;
-        drain.describe(&header)?;
+        drain.begin_file(&header)?;
         Ok(drain)
+    }
+
+    /// Goes on in another file when one would become too long.
+    pub(super) fn rotate_by(&mut self, rotation: Rotation) {
+        self.rotation = Some(rotation);
+    }
+
+    fn begin_file(&mut self, header: &Header) -> io::Result<()> {
+        // The header first: a file that is cut off at any moment is a recording.
+        self.write_header(header)?;
+        self.to.set_len(BUFFERS_AT)?;
+        self.describe(header)
+    }
+
+    /// Goes on in the next file, if this one has no room for so many bytes.
+    fn make_room(&mut self, len: usize) -> io::Result<()> {
+        let Some(rotation) = &self.rotation else { return Ok(()) };
+        if self.at == BUFFERS_AT || self.at + len as u64 <= rotation.most_bytes {
+            return Ok(());
+        }
+        let header = Header::read(&*self.memory)?;
+        let mut last = header.clone();
+        self.finish_header(&mut last, FLUSHED);
+        // What could not be written so far goes to the next file.
+        last.set(header::UNWRITTEN, 0);
+        self.to.write_all_at(&last.bytes(), 0)?;
+        self.to = rotation.next()?;
+        (self.at, self.end) = (BUFFERS_AT, BUFFERS_AT);
+        (self.sites, self.whole_sites) = (0, 0);
+        self.lost_before = header.get(header::LOST);
+        self.written.iter_mut().for_each(|written| written.at = None);
+        self.begin_file(&header)
     }
 
     /// Copies the full buffers, and with `all` the others too. Returns the number of bytes.
@@ -144,7 +186,7 @@ impl Drain {
         if handed_over == self.handed_over && !all {
             return Ok(0);
         }
-        let began = self.end;
+        let began = self.copied;
         let copied = self.copy_buffers(&header, handed_over, all);
         if copied.is_ok() {
             self.handed_over = handed_over;
@@ -158,7 +200,7 @@ impl Drain {
         let described = self.describe(&header);
         self.write_header(&header)?;
         copied.and(described)?;
-        Ok(self.end - began)
+        Ok(self.copied - began)
     }
 
     /// Copies all buffers, at the end of the process: the file says that it is complete.
@@ -233,22 +275,43 @@ impl Drain {
         len: usize,
         is_full: bool,
     ) -> io::Result<()> {
-        let (at, from) = match before {
-            Some(before) => (before.at, before.len),
-            None => (self.at, 0),
-        };
-        let room = if is_full && before.is_none() { 8 * len } else { BUFFER_LEN };
-        self.words[buffer::ROOM / 8] = room as u64;
-        let place = at + 8 * from as u64;
-        self.to.write_all_at(&bytes_of(&self.words[from..len]), place)?;
-        if from > 0 {
-            // Last: until then the file has the earlier part. (2)
-            self.to.write_all_at(&bytes_of(&self.words[..BUFFER_HEADER_LEN / 8]), at)?;
-        } else {
-            self.at = at + room as u64;
+        const HEAD: usize = BUFFER_HEADER_LEN / 8;
+        // From where on it is written. An earlier file may have the beginning.
+        let mut from = before.map_or(HEAD, |before| before.len);
+        let mut place = before.and_then(|before| Some((before.at?, before.skipped)));
+        let is_new = place.is_none();
+        if is_new {
+            let context = match before {
+                Some(_) => rotation::context(&*self.memory, &self.words[..], from),
+                None => None,
+            };
+            if let Some(context) = context {
+                self.words[from - CONTEXT_WORDS..from].copy_from_slice(&context);
+                from -= CONTEXT_WORDS;
+            }
+            self.make_room(BUFFER_LEN)?;
+            place = Some((self.at, from - HEAD));
         }
-        self.end = self.end.max(at + 8 * len as u64);
-        self.written[number] = Written { ticket, len, at, unwritten: Unwritten::default() };
+        let (at, skipped) = place.unwrap_or_default();
+        let used = 8 * (len - skipped);
+        let room = if is_full && is_new { used } else { BUFFER_LEN };
+        self.words[buffer::USED / 8] = used as u64;
+        self.words[buffer::ROOM / 8] = room as u64;
+        let mut head = bytes_of(&self.words[..HEAD]);
+        let rest = bytes_of(&self.words[from..len]);
+        if is_new {
+            head.extend(rest);
+            self.to.write_all_at(&head, at)?;
+            self.at = at + room as u64;
+        } else {
+            self.to.write_all_at(&rest, at + 8 * (from - skipped) as u64)?;
+            // Last: until then the file has the earlier part. (2)
+            self.to.write_all_at(&head, at)?;
+        }
+        self.end = self.end.max(at + used as u64);
+        self.copied += 8 * (len - from) as u64;
+        let unwritten = Unwritten::default();
+        self.written[number] = Written { ticket, len, at: Some(at), skipped, unwritten };
         Ok(())
     }
 
@@ -285,16 +348,23 @@ impl Drain {
     /// Writes the header.
     fn write_header(&mut self, header: &Header) -> io::Result<()> {
         let mut header = header.clone();
+        let is_whole = self.unwritten == 0;
+        self.finish_header(&mut header, if is_whole { self.ending } else { OPEN_END });
+        self.to.write_all_at(&header.bytes(), 0)
+    }
+
+    /// The header of memory becomes that of the file.
+    fn finish_header(&self, header: &mut Header, ending: u64) {
         header.set(header::BUFFERS_AT, BUFFERS_AT);
         header.set(header::PACKED, STREAM);
         header.set(header::LEN, self.end);
-        let is_whole = self.unwritten == 0;
-        header.set(header::ENDING, if is_whole { self.ending } else { OPEN_END });
+        // Those before are in the file before.
+        header.set(header::LOST, header.get(header::LOST).saturating_sub(self.lost_before));
+        header.set(header::ENDING, ending);
         header.set(header::UNWRITTEN, self.unwritten);
         // No more than the file has: the last ones are described next.
         header.set(header::SITES, header.get(header::SITES).min(self.sites as u64));
         header.set_end();
-        self.to.write_all_at(&header.bytes(), 0)
     }
 
     /// Describes sites that are new, or all of them if events were lost.

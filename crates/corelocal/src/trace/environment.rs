@@ -23,7 +23,7 @@ use crate::sys::environment;
 use crate::sys::stderr::Line;
 
 const NAME: &CStr = c"CORELOCAL_TRACE";
-const KNOWN: &str = "on, file=PATH, disk=PATH, max-bytes=N, min-age=TIME, children, on=PATTERN, off=PATTERN, sample=N:PATTERN, \
+const KNOWN: &str = "on, file=PATH, disk=PATH, max-file-bytes=N, files=N, max-bytes=N, min-age=TIME, children, on=PATTERN, off=PATTERN, sample=N:PATTERN, \
                      dump=PATH, signal=NAME, pause=TIME, flush=TIME, panic, exit, no-thread";
 
 /// Runs before `main`.
@@ -104,6 +104,8 @@ impl<'a> Wish<'a> {
                 "disk" => options.disk(path()?),
                 "dump" => options.dump_to(path()?),
                 "max-bytes" => options.max_bytes(bytes(value).ok_or_else(wrong)?),
+                "max-file-bytes" => options.max_file_bytes(bytes(value).ok_or_else(wrong)? as u64),
+                "files" => options.files(value.parse().map_err(|_| wrong())?),
                 "min-age" => options.min_age(time()?),
                 "pause" => options.dump_pause(time()?),
                 "flush" => options.flush_interval(time()?),

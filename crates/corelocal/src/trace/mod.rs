@@ -65,6 +65,8 @@ mod options;
 mod recorder;
 #[cfg(feature = "std")]
 mod remote;
+#[cfg(feature = "std")]
+mod rotation;
 mod rules;
 mod site;
 mod span;

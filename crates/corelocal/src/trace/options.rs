@@ -33,6 +33,9 @@ pub(super) struct Background<'a> {
     pub(super) disk: Option<&'a str>,
     /// How often buffers that are not full are written.
     pub(super) flush_interval: Duration,
+    /// How long a file may be, and how many are kept.
+    pub(super) max_file_bytes: u64,
+    pub(super) files: u32,
     pub(super) dumps: Option<&'a str>,
     /// The least time between two dumps by a trigger.
     pub(super) pause: Duration,
@@ -55,6 +58,8 @@ impl<'a> Options<'a> {
                 is_wanted: true,
                 disk: None,
                 flush_interval: Duration::from_secs(1),
+                max_file_bytes: u64::MAX,
+                files: 4,
                 dumps: None,
                 pause: Duration::from_secs(60),
                 signal: 0,
@@ -156,6 +161,30 @@ impl<'a> Options<'a> {
     #[must_use]
     pub const fn flush_interval(self, interval: Duration) -> Options<'a> {
         self.with(Background { flush_interval: interval, ..self.background })
+    }
+
+    /// The length of a file of a recording [to disk](Options::to_disk), at least 2 MiB: a longer recording goes on in a new
+    /// file of that name. The files before are renamed: `.1` is appended to the name of the last one, `.2` to the one before
+    /// it, and so on. Each can be read by itself; a span may begin in one and end in the next. No limit unless told
+    /// otherwise.
+    ///
+    /// ```no_run
+    /// use corelocal::trace::{self, Options};
+    ///
+    /// let options = Options::to_disk("/var/tmp/server.trace").max_file_bytes(256 << 20).files(8);
+    /// trace::start(options)?; // the last two GiB
+    /// # Ok::<(), trace::StartError>(())
+    /// ```
+    #[must_use]
+    pub const fn max_file_bytes(self, bytes: u64) -> Options<'a> {
+        self.with(Background { max_file_bytes: bytes, ..self.background })
+    }
+
+    /// How many files are kept with [`max_file_bytes`](Options::max_file_bytes), the newest included: 4 unless told
+    /// otherwise, and at least 2. The oldest one is replaced.
+    #[must_use]
+    pub const fn files(self, files: u32) -> Options<'a> {
+        self.with(Background { files, ..self.background })
     }
 
     /// Where dumps go that are made on a signal, on a panic, at exit, or by

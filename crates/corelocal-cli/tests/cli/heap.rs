@@ -192,8 +192,9 @@ impl OnTerminal {
         OnTerminal { corelocal, terminal, err }
     }
 
-    /// Reads up to this line, and waits until the program has a handler for SIGINT.
-    fn until(&mut self, line: &str) {
+    /// Reads up to this line, and waits until a signal would write a profile: shells and Python handle SIGINT themselves, but
+    /// not the others. Returns the program's id.
+    fn until(&mut self, line: &str) -> libc::pid_t {
         while crate::line(&mut self.err).trim_end() != line {}
         let of = self.corelocal.id();
         let catches = || {
@@ -202,16 +203,27 @@ impl OnTerminal {
             let program = children.split_whitespace().next()?.to_owned();
             let status = std::fs::read_to_string(format!("/proc/{program}/status")).ok()?;
             let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?.trim();
-            Some(u64::from_str_radix(caught, 16).ok()? >> (libc::SIGINT - 1) & 1 == 1)
+            let caught = u64::from_str_radix(caught, 16).ok()?;
+            let all = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+            let is_ready = all.iter().all(|signal| caught >> (signal - 1) & 1 == 1);
+            is_ready.then(|| program.parse().ok())?
         };
-        while catches() != Some(true) {
-            std::thread::sleep(Duration::from_millis(20));
+        loop {
+            match catches() {
+                Some(program) => return program,
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
         }
     }
 
-    /// Ctrl-C, and what comes of it: the exit code, and what was written to standard output.
+    /// Ctrl-C, and what comes of it.
     fn interrupt(mut self) -> (Option<i32>, String, String) {
         self.terminal.write_all(b"\x03").expect("a terminal");
+        self.end()
+    }
+
+    /// What comes of it: the exit code, and what was written.
+    fn end(mut self) -> (Option<i32>, String, String) {
         let (mut out, mut err) = (String::new(), String::new());
         self.err.read_to_string(&mut err).expect("text");
         let mut pipe = self.corelocal.stdout.take().expect("a pipe");
@@ -233,6 +245,26 @@ fn a_key_of_the_terminal_ends_it() {
     check(&json(&out));
 }
 
+/// So has one that another process ends.
+#[test]
+fn a_signal_to_the_program_ends_it() {
+    let Some(library) = library("a_signal_to_the_program_ends_it") else { return };
+    let library = library.to_str().expect("text");
+    for signal in [libc::SIGTERM, libc::SIGHUP] {
+        let script = "echo held >&2; exec sleep 60";
+        let call = Call::new(&["heap", "--json", "--rate", "1", "--", "sh", "-c", script]);
+        let Call { command, folder: _folder } = call.env("CORELOCAL_MALLOC_LIBRARY", library);
+        let mut running = OnTerminal::start(command);
+        let program = running.until("held");
+        // SAFETY: a child of a child of ours, which waits for it.
+        assert_eq!(unsafe { libc::kill(program, signal) }, 0);
+        let (code, out, err) = running.end();
+        assert_eq!(code, Some(128 + signal), "{err}");
+        let processes = json(&out)["processes"].as_array().map_or(0, Vec::len);
+        assert_eq!(processes, 1, "{out}{err}");
+    }
+}
+
 /// What a program does about Ctrl-C is its own affair.
 #[test]
 fn interrupts_of_python_are_its_own() {
@@ -247,7 +279,6 @@ fn interrupts_of_python_are_its_own() {
     let Call { command, folder: _folder } = call.env("CORELOCAL_MALLOC_LIBRARY", library);
     let mut running = OnTerminal::start(command);
     running.until("held");
-    std::thread::sleep(Duration::from_millis(700));
     let (code, out, err) = running.interrupt();
     assert_eq!(code, Some(7), "{err}");
     // It may be behind a script.

@@ -290,7 +290,7 @@ pub struct FilterArgs {
     /// Only events with this value of a field: path=/index.html; may be given several times
     #[arg(long, value_name = "NAME=VALUE")]
     pub field: Vec<String>,
-    /// Only events of this level or a more severe one: of fields `level`, as events of the crate `tracing` have them
+    /// Only events of this level or a more severe one
     #[arg(long, value_name = "LEVEL", value_enum, ignore_case = true)]
     pub level: Option<Level>,
     /// Only a span with the events directly in it: its id, or the name of spans with * for any part
@@ -406,7 +406,7 @@ pub struct ViewArgs {
     /// Print a table instead: how many of each, how many a second, and how long spans last
     #[arg(long, conflicts_with_all = ["last", "json"])]
     pub stats: bool,
-    /// Go on with what a running process adds, until it exits or Ctrl-C comes
+    /// Go on with what a running process adds, until a recording to disk is complete, or Ctrl-C
     #[arg(long, short, conflicts_with_all = ["last", "stats"])]
     pub follow: bool,
     /// Print JSON, an object in each line

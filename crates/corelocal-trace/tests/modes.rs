@@ -602,7 +602,11 @@ fn the_oldest_files_are_replaced() {
         }
         trace::start(Options::to_disk(&path).max_file_bytes(2 << 20).files(3))
             .expect("a recording");
+        let is_moved = std::env::var_os("CORELOCAL_TEST_MOVED").is_some();
         for nth in 0..400_000_u64 {
+            if is_moved && nth == 50_000 {
+                std::fs::rename(&path, path_in(&folder, "elsewhere")).expect("a file");
+            }
             event!(test::number, nth);
             if nth % 5000 == 0 {
                 thread::sleep(Duration::from_millis(5));
@@ -635,6 +639,12 @@ fn the_oldest_files_are_replaced() {
         last = *numbers.last().expect("events");
         assert!(numbers.into_iter().all(|nth| all.insert(nth)), "{name}");
     }
+    // Where the file is moved meanwhile, the recording goes on in the next one.
+    let other = tempfile::tempdir().expect("a folder");
+    run_well("the_oldest_files_are_replaced", other.path(), &[("CORELOCAL_TEST_MOVED", "1")]);
+    let recording = open(other.path(), "old.trace");
+    assert_eq!(events(&recording).last().expect("events").fields[0].1, Value::Unsigned(399_999));
+    assert!(!open(other.path(), "elsewhere").is_open_ended());
     let notes = folder.path().join("old.trace.2");
     std::fs::write(&notes, "notes").expect("a file");
     let refused = [("CORELOCAL_TEST_REFUSED", "1")];

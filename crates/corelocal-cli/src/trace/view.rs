@@ -110,7 +110,7 @@ fn follow(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The file, or the one that had its name so many files ago.
+/// Returns the path of the file, or of the one that had its name so many files ago.
 fn place(args: &ViewArgs, nth: usize) -> PathBuf {
     let mut name = args.file.clone().into_os_string();
     if nth > 0 {
@@ -119,7 +119,7 @@ fn place(args: &ViewArgs, nth: usize) -> PathBuf {
     name.into()
 }
 
-/// Device and inode of a file, if there is one.
+/// Returns device and inode of a file, if there is one.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }

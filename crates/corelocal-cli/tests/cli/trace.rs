@@ -534,16 +534,22 @@ fn running_processes() {
 /// What is followed is what is there in the end: nothing twice, and nothing left out.
 #[test]
 fn recordings_are_followed() {
-    for (signal, burst) in [(libc::SIGTERM, 1), (libc::SIGKILL, 1), (libc::SIGTERM, 200)] {
+    let cases = [
+        ("disk", libc::SIGTERM, 1),
+        ("disk", libc::SIGKILL, 1),
+        ("disk", libc::SIGTERM, 200),
+        ("file", libc::SIGKILL, 1),
+    ];
+    for (mode, signal, burst) in cases {
         let folder = tempfile::tempdir().expect("a folder");
         let to = folder.path().join("followed.trace");
         let to = to.to_str().expect("UTF-8");
         let child = program(&u64::MAX.to_string())
-            .env("CORELOCAL_TRACE", format!("disk={to},flush=100ms,max-file-bytes=2M,files=50"))
+            .env("CORELOCAL_TRACE", format!("{mode}={to},flush=100ms,max-file-bytes=2M,files=50"))
             .env(BURST, burst.to_string())
             .spawn();
         let mut child = Killed(child.expect("a child"));
-        while !std::fs::metadata(to).is_ok_and(|meta| meta.len() > 0) {
+        while corelocal_trace::Recording::open(to).is_err() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         let mut view = std::process::Command::new(env!("CARGO_BIN_EXE_corelocal"));

@@ -147,6 +147,7 @@ impl Drain {
         self.rotation = Some(rotation);
     }
 
+    /// Writes what a file begins with.
     fn begin_file(&mut self, header: &Header) -> io::Result<()> {
         // The header first: a file that is cut off at any moment is a recording.
         self.write_header(header)?;

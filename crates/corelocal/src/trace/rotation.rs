@@ -37,6 +37,8 @@ impl Rotation {
         behind(&self.path, &std::format!("{nth}"))
     }
 
+    /// Looks whether the names may be taken.
+    ///
     /// # Errors
     /// A file has one of the names that is no recording.
     pub(super) fn check(&self) -> io::Result<()> {
@@ -64,13 +66,14 @@ impl Rotation {
         let descriptor = made.map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
         // SAFETY: a new descriptor, which nothing else owns.
         let made = unsafe { File::from_raw_fd(descriptor as i32) };
-        for nth in (1..oldest).rev() {
-            match fs::rename(place(nth), place(nth + 1)) {
+        let all = (1..oldest).rev().map(|nth| (place(nth), place(nth + 1)));
+        for (from, to) in all.chain([(self.path.clone(), place(1))]) {
+            match fs::rename(from, to) {
+                // Another process may have moved or removed one: the recording goes on.
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
-        fs::rename(&self.path, place(1))?;
         fs::rename(&part, &self.path)?;
         Ok(made)
     }
@@ -83,7 +86,7 @@ fn behind(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// The record of the thread, cpu and span in front of this word of a buffer. (2)
+/// Makes the record of the thread, cpu and span in front of this word of a buffer. (2)
 pub(super) fn context(
     memory: &(impl Source + ?Sized),
     words: &[u64],

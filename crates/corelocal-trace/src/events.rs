@@ -114,6 +114,8 @@ struct Context {
     cpu: u32,
     thread_name: Arc<str>,
     span: u64,
+    /// The time of the last record: coarse times may go back.
+    last: u64,
 }
 
 /// How far a recording was read that still grows: see [`Recording::events_after`].
@@ -181,7 +183,8 @@ impl<'r> Events<'r> {
                 }
                 let (at, context) = self.read.remove(&key(&place)).unwrap_or_else(|| {
                     let thread_name = Arc::clone(&self.unnamed);
-                    (0, Context { thread: 0, cpu: 0, thread_name, span: 0 })
+                    let last = self.recording.clock().time(place.begin);
+                    (0, Context { thread: 0, cpu: 0, thread_name, span: 0, last })
                 });
                 let at = at.min(records.len());
                 let reader = Reader { records, at, context };
@@ -202,6 +205,7 @@ impl<'r> Events<'r> {
             }
             let [ticks, first] = [at, at + 8].map(|at| word(records, at));
             let len = 8 + 8 * (first >> 16 & 0xffff) as usize;
+            let time = self.recording.clock().time(ticks).max(reader.context.last);
             let place = self.recording.buffers()[number].at + at as u64;
             if end - at < 16 || len == 8 || len > end - at {
                 let what = "a record with a wrong length: the rest of its buffer is left out";
@@ -209,12 +213,18 @@ impl<'r> Events<'r> {
                 break;
             }
             match first as u16 {
-                CONTEXT => reader.take_context(at, first),
+                CONTEXT => {
+                    reader.take_context(at, first);
+                    reader.context.last = time;
+                }
                 CURRENT => reader.context.span = two_words(&reader.records[at..at + len])[0],
                 site if self.recording.site(site & !SPAN_END).is_none() => {
                     self.problems.push(Problem { at: place, what: "a record of an unknown site" });
                 }
-                _ => return self.next.push(Reverse((self.recording.clock().time(ticks), number))),
+                _ => {
+                    reader.context.last = time;
+                    return self.next.push(Reverse((time, number)));
+                }
             }
             reader.at += len;
         }

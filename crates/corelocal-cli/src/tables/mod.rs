@@ -60,6 +60,7 @@ pub fn all() -> &'static [&'static dyn Table] {
         &clock::pvclock::Pvclock,
         &trace::Trace,
         &trace::TraceThreads,
+        &trace::coarse::TraceCoarse,
         &sched::Messaging::PROCESSES,
         &sched::Messaging::THREADS,
         &sched::ids::Ids,

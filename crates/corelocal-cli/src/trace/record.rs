@@ -83,6 +83,9 @@ fn wish(args: &RecordArgs, folder: &Folder) -> anyhow::Result<OsString> {
             output::one_line(pattern.clone())
         );
     }
+    if args.coarse_times {
+        wish.push(",coarse-times");
+    }
     if !args.only.is_empty() {
         wish.push(",off=*");
     }

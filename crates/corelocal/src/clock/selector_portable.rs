@@ -35,6 +35,11 @@ impl<T: Truth> Selector<T> {
         T::read(clock)
     }
 
+    #[inline(always)]
+    pub(super) fn read_coarse_fast(&self, _: Clock) -> Option<u64> {
+        None
+    }
+
     pub(super) fn settle(&self) -> Backend {
         Backend::Vdso
     }

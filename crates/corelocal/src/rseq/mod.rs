@@ -138,6 +138,9 @@
 //!
 //! trace_push_fixed(object, thread, words):    trace_push of 1 to 4 words, each from a register
 //!
+//! trace_push_timed(object, thread, time, from, n), trace_push_timed_fixed(object, thread, time, words):
+//!     the same of a time that was read before
+//!
 //! trace_context(object, owner, from, n):
 //!     as trace_push, for any owner; the first of the n words is the time
 //!     buffer.used, buffer.owner = …, owner    commit: one store of 16 bytes
@@ -378,6 +381,12 @@ sections! {
     /// - `from` is valid for reads of `n` words.
     fn trace_push(thread: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit;
 
+    /// [`trace_push`] behind this time, in place of the time stamp counter.
+    ///
+    /// # Safety
+    /// - As [`trace_push`].
+    fn trace_push_timed(thread: u64, time: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit;
+
     /// [`trace_push`] for any owner, of words whose first one is the time. This is the owner afterwards.
     ///
     /// # Safety
@@ -399,6 +408,23 @@ pub(crate) unsafe fn trace_push_fixed<const N: usize>(
     const { assert!(N >= 1 && N <= 4) };
     // SAFETY: the caller guarantees what the section needs.
     unsafe { arch::trace_push_fixed(index, object, thread, words) }
+}
+
+/// [`trace_push_timed`] of 1 to 4 words.
+///
+/// # Safety
+/// - As [`trace_push`].
+#[inline(always)]
+pub(crate) unsafe fn trace_push_timed_fixed<const N: usize>(
+    index: Index,
+    object: &Slots,
+    thread: u64,
+    time: u64,
+    words: [u64; N],
+) -> Exit {
+    const { assert!(N >= 1 && N <= 4) };
+    // SAFETY: the caller guarantees what the section needs.
+    unsafe { arch::trace_push_timed_fixed(index, object, thread, time, words) }
 }
 
 /// The critical section `clear_if_clear`: stores 0 in a word if another word is 0.

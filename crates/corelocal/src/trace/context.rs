@@ -13,6 +13,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::span::SpanId;
+use super::time;
 use crate::sys::arch::{self, own_words};
 use crate::sys::thread_serial;
 
@@ -20,6 +21,8 @@ use crate::sys::thread_serial;
 pub(super) const CPU_BITS: u32 = 13;
 /// The number of a thread that has none.
 const NONE: u64 = 0;
+/// In each number while times are coarse.
+const COARSE: u64 = 1 << 63;
 /// Guards that have ended while inner ones were open.
 const LEFT: usize = 64;
 
@@ -36,12 +39,19 @@ pub(super) fn number() -> Option<u64> {
     arch::read_own_word_pair::<{ own_words::CONTEXT }>()
 }
 
+/// Returns `true` if times are coarse. One look at the sign of what the thread has at hand.
+#[inline(always)]
+pub(super) fn is_coarse(number: u64) -> bool {
+    number & COARSE != 0
+}
+
 /// Draws a new number for the calling thread. `None` where threads have no words of their own.
 pub(super) fn draw() -> Option<u64> {
     /// Relaxed: only the numbers themselves matter.
     static DRAWN: AtomicU64 = AtomicU64::new(0);
     let word = word()?;
-    let number = (DRAWN.fetch_add(1, Ordering::Relaxed) + 1) << CPU_BITS;
+    let coarse = if time::is_coarse() { COARSE } else { 0 };
+    let number = coarse | (DRAWN.fetch_add(1, Ordering::Relaxed) + 1) << CPU_BITS;
     word.store(number, Ordering::Relaxed);
     Some(number)
 }

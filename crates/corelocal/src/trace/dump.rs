@@ -63,7 +63,7 @@ mod to_files {
     use crate::sys::without_sigxfsz;
     use crate::sys::{Errno, shared_memory};
     use crate::trace::format::{DUMP, HEADER_LEN, MAGIC, MOST_SITES, SITE_LEN, buffer, header};
-    use crate::trace::memory;
+    use crate::trace::time;
 
     /// The most buffers of a recording: a TiB.
     const MOST_BUFFERS: u64 = 1 << 24;
@@ -237,8 +237,9 @@ mod to_files {
 
         /// Notes the time of now, if this process counts as the recorded one does.
         pub(in crate::trace) fn set_end(&mut self) {
-            if self.get(header::IS_COUNTED) == u64::from(clock::ticks_are_counted()) {
-                let [ticks, monotonic] = memory::now();
+            let is_counted = self.get(header::IS_COUNTED) != 0;
+            if !is_counted || clock::ticks_are_counted() {
+                let [ticks, monotonic] = time::both_in(is_counted);
                 self.set(header::END, ticks);
                 self.set(header::END + 8, monotonic);
             }

@@ -19,7 +19,8 @@ const FIRST: usize = 4;
 
 /// A record in the making: its words without the time.
 pub struct Encoder {
-    words: [MaybeUninit<u64>; MOST_WORDS],
+    /// The last one is room for the zeros behind the others.
+    words: [MaybeUninit<u64>; MOST_WORDS + 1],
     /// Bytes in use.
     at: usize,
 }
@@ -29,7 +30,7 @@ impl Encoder {
     #[inline(always)]
     #[allow(clippy::new_without_default, reason = "of the macro alone")]
     pub const fn new() -> Encoder {
-        Encoder { words: [MaybeUninit::uninit(); MOST_WORDS], at: FIRST }
+        Encoder { words: [MaybeUninit::uninit(); MOST_WORDS + 1], at: FIRST }
     }
 
     #[inline(always)]
@@ -121,10 +122,11 @@ impl Encoder {
     /// The words, the first of which says what happened at which site.
     #[inline(always)]
     pub(super) fn finish(&mut self, what: u16) -> &[MaybeUninit<u64>] {
-        while self.at % 8 != 0 {
-            self.put([0]);
-        }
-        let n = self.at / 8;
+        let n = self.at.div_ceil(8);
+        // SAFETY: `at` is at most the length of all words but the last one (1).
+        unsafe {
+            self.words.as_mut_ptr().cast::<u8>().add(self.at).cast::<[u8; 8]>().write([0; 8])
+        };
         let first = u32::from(what) | (n as u32) << 16;
         let words = self.words.as_mut_ptr();
         // SAFETY: the lower half of the first word (2).

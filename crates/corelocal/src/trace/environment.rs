@@ -23,7 +23,7 @@ use crate::sys::environment;
 use crate::sys::stderr::Line;
 
 const NAME: &CStr = c"CORELOCAL_TRACE";
-const KNOWN: &str = "on, file=PATH, disk=PATH, max-file-bytes=N, files=N, max-bytes=N, min-age=TIME, children, on=PATTERN, off=PATTERN, sample=N:PATTERN, \
+const KNOWN: &str = "on, file=PATH, disk=PATH, max-file-bytes=N, files=N, max-bytes=N, min-age=TIME, coarse-times, children, on=PATTERN, off=PATTERN, sample=N:PATTERN, \
                      dump=PATH, signal=NAME, pause=TIME, flush=TIME, panic, exit, no-thread";
 
 /// Runs before `main`.
@@ -110,6 +110,7 @@ impl<'a> Wish<'a> {
                 "pause" => options.dump_pause(time()?),
                 "flush" => options.flush_interval(time()?),
                 "signal" => options.dump_on_signal(signal(value).ok_or_else(wrong)?),
+                "coarse-times" if value.is_empty() => options.coarse_times(),
                 "children" if value.is_empty() => options.children(),
                 "panic" if value.is_empty() => options.dump_on_panic(),
                 "exit" if value.is_empty() => options.dump_at_exit(),
@@ -165,11 +166,12 @@ mod tests {
 
     #[test]
     fn values() {
-        let value = "file=/x/%p,max-bytes=1M,min-age=2m,off=*,on=a::*,sample=9:b,children";
+        let value =
+            "file=/x/%p,max-bytes=1M,min-age=2m,off=*,on=a::*,sample=9:b,children,coarse-times";
         let Wish { options, switches } = Wish::parse(value).unwrap();
         assert_eq!((options.buffers, options.min_age), (16, 120_000_000_000));
         assert_eq!(options.file, Some("/x/%p"));
-        assert!(options.is_for_children && !options.is_drained);
+        assert!(options.is_for_children && options.is_coarse && !options.is_drained);
         assert_eq!(switches, [("*".into(), 0), ("a::*".into(), 1), ("b".into(), 9)]);
         let value = "disk=x,dump=y,signal=SIGUSR2,exit,pause=10ms";
         let Wish { options, .. } = Wish::parse(value).unwrap();
@@ -186,6 +188,7 @@ mod tests {
             "sample=x:a",
             "sample=9",
             "exit=1",
+            "coarse-times=1",
         ] {
             assert!(Wish::parse(wrong).is_err(), "{wrong}");
         }

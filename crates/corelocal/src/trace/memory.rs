@@ -17,9 +17,9 @@ use super::format::{
     SITE_IS_ON, SITE_KIND, SITE_LEN, SITE_LEVEL, SITE_LOST, SITE_TEXT, SITE_TEXT_LEN, header,
 };
 use super::options::{self, Options, StartError};
-use super::{Lost, Site};
+use super::{Lost, Site, time};
 use crate::cid;
-use crate::clock::{self, Ticks};
+use crate::clock;
 use crate::rseq::{SLOT_SHIFT, Slots};
 use crate::sys::shared_memory::{self, Place};
 use crate::sys::{self, Errno, lazy_mapping, pages, program};
@@ -71,7 +71,7 @@ static EARLY_LOST: AtomicU64 = AtomicU64::new(0);
 
 /// The words of the cores' buffers. Bound from the start of a recording on, with and without a counted clock.
 pub(super) static SLOTS: Slots = Slots::new();
-/// The same, for sections that read the counter. Bound only where ticks are counted by it.
+/// The same, for sections that read the counter. Bound only if records have its time.
 pub(super) static STAMPED: Slots = Slots::new();
 
 /// By what a recording was started.
@@ -127,6 +127,7 @@ impl Recording {
             }
             Err(_) => return Err(StartError::AlreadyStarted),
         }
+        time::choose(options.is_coarse);
         let made = map_slots().map_err(StartError::NoMemory).and_then(|()| {
             let recording = map(options)?;
             // Last: a child that has options finds the memory of its parent.
@@ -401,7 +402,7 @@ impl Buffer {
         self.ticket.store(0, Ordering::Relaxed);
         // Partner: the fence in `copy` of dump.rs. A reader that sees what is stored from here on sees the ticket 0, or a new one.
         fence(Ordering::Release);
-        let [ticks, monotonic] = now();
+        let [ticks, monotonic] = time::both();
         self.owner.store(NO_OWNER, Ordering::Relaxed);
         self.begin[0].store(ticks, Ordering::Relaxed);
         self.begin[1].store(monotonic, Ordering::Relaxed);
@@ -412,25 +413,22 @@ impl Buffer {
     }
 }
 
-/// Ticks and CLOCK_MONOTONIC, of one moment.
-pub(super) fn now() -> [u64; 2] {
-    [Ticks::now_ordered().as_raw(), clock::monotonic()]
-}
-
-/// Maps the words of the cores and the page behind them, unless a start that failed has done so.
+/// Maps the words of the cores and the page behind them, unless a start that failed has done so. Binds them for the unit of
+/// the times.
 fn map_slots() -> Result<(), Errno> {
-    if Own::get().is_some() {
-        return Ok(());
+    let mut base = SLOTS.base();
+    if base.is_null() {
+        let own = (cid::capacity() as usize) << SLOT_SHIFT;
+        let page = sys::page_size::page_size();
+        let slots = lazy_mapping::map(own + page).ok_or(Errno(libc::ENOMEM))?;
+        // SAFETY: the mapping just made, all zero. (2)
+        unsafe { pages::advise(slots, own + page, libc::MADV_WIPEONFORK) }?;
+        base = SLOTS.bind(slots.wrapping_add(own));
     }
-    let own = (cid::capacity() as usize) << SLOT_SHIFT;
-    let page = sys::page_size::page_size();
-    let slots = lazy_mapping::map(own + page).ok_or(Errno(libc::ENOMEM))?;
-    // SAFETY: the mapping just made, all zero. (2)
-    unsafe { pages::advise(slots, own + page, libc::MADV_WIPEONFORK) }?;
-    let base = slots.wrapping_add(own);
-    SLOTS.bind(base);
-    if clock::ticks_are_counted() {
+    if time::is_counted() {
         STAMPED.bind(base);
+    } else {
+        STAMPED.unbind();
     }
     Ok(())
 }
@@ -455,7 +453,7 @@ fn map(options: Options<'_>) -> Result<Recording, StartError> {
     let start = unsafe { &*shared.cast::<[AtomicU64; HEADER_LEN / 8]>() };
     let recording = Recording { start, buffers };
     let in_use = if options.min_age == 0 { buffers } else { FIRST_IN_USE.min(buffers) };
-    let [ticks, monotonic] = now();
+    let [ticks, monotonic] = time::both();
     for (at, value) in [
         (header::BUFFERS_AT, BUFFERS_AT as u64),
         (header::BUFFERS, buffers as u64),
@@ -467,7 +465,7 @@ fn map(options: Options<'_>) -> Result<Recording, StartError> {
         (header::IS_DRAINED, options.is_drained.into()),
         (header::MIN_AGE, options.min_age),
         (header::SPAN_KEY, super::trace_parent::random()),
-        (header::IS_COUNTED, clock::ticks_are_counted().into()),
+        (header::IS_COUNTED, time::is_counted().into()),
         (header::LOST_SITE, super::losses::site().into()),
         (header::SITES_LEFT_OUT, super::site::left_out()),
     ] {

@@ -70,6 +70,7 @@ mod rotation;
 mod rules;
 mod site;
 mod span;
+mod time;
 mod trace_parent;
 #[cfg(feature = "std")]
 mod triggers;
@@ -93,7 +94,7 @@ pub use encode::{DebugText, DisplayText, Encoder, Field, Fields, type_of};
 pub use format::Level;
 pub use options::{Options, StartError};
 #[doc(hidden)]
-pub use recorder::{record, record_as_owner, record_encoded};
+pub use recorder::{record, record_as_owner, record_encoded, record_timed};
 #[cfg(feature = "std")]
 #[doc(hidden)]
 pub use remote::Remote;

@@ -20,6 +20,7 @@ pub struct Options<'a> {
     /// Nanoseconds.
     pub(super) min_age: u64,
     pub(super) is_for_children: bool,
+    pub(super) is_coarse: bool,
     pub(super) is_drained: bool,
     #[cfg(feature = "std")]
     pub(super) background: Background<'a>,
@@ -52,6 +53,7 @@ impl<'a> Options<'a> {
             file: None,
             min_age: 0,
             is_for_children: false,
+            is_coarse: false,
             is_drained: false,
             #[cfg(feature = "std")]
             background: Background {
@@ -133,6 +135,22 @@ impl<'a> Options<'a> {
     #[must_use]
     pub const fn children(self) -> Options<'a> {
         Options { is_for_children: true, ..self }
+    }
+
+    /// Times are those of the last timer tick ([`clock::coarse`](crate::clock::coarse)), up to 10 milliseconds before: for
+    /// events that are recorded so often that reading the time stamp counter is too slow. It is the larger part of an event
+    /// otherwise. The events of a core keep their order, and so do those of a thread. Among the events of several threads
+    /// within a tick the order is not known, and spans within a tick last no time.
+    ///
+    /// ```
+    /// use corelocal::trace::{self, Options};
+    ///
+    /// trace::start(Options::flight_recorder().coarse_times())?;
+    /// # Ok::<(), trace::StartError>(())
+    /// ```
+    #[must_use]
+    pub const fn coarse_times(self) -> Options<'a> {
+        Options { is_coarse: true, ..self }
     }
 
     /// Full buffers wait until another process has copied them to a file: see [`Drain`](super::Drain).

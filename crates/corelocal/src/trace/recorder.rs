@@ -29,10 +29,10 @@ use super::format::{BUFFER_LEN, CONTEXT, MOST_WORDS};
 use super::memory::{Buffer, By, Recording, SLOTS, STAMPED, lanes};
 use super::options::{Options, StartError};
 use super::site::{self, Site, Wanted};
-use super::{Lost, losses, rules};
+use super::{Lost, losses, rules, time};
 use crate::cid::private::Sealed as _;
 use crate::cid::{self, Cid};
-use crate::clock::Ticks;
+use crate::clock;
 use crate::rseq::{self, Exit};
 use crate::sys::thread_id;
 
@@ -73,10 +73,39 @@ fn first<const N: usize>(words: [u64; FIXED]) -> [u64; N] {
 #[inline(always)]
 fn push_fixed<const N: usize>(site: &'static Site, words: [u64; N]) {
     let exit = match context::number() {
+        Some(number) if context::is_coarse(number) => {
+            let word = |nth| if nth < N { words[nth] } else { 0 };
+            return push_coarse::<N>(site, number, word(0), word(1), word(2), word(3));
+        }
         // SAFETY: the slots lead to buffers that sections write only (4).
         Some(number) => unsafe { rseq::trace_push_fixed(Cid::index(), &STAMPED, number, words) },
         None => Exit::COLD,
     };
+    if !exit.is_straight() {
+        record_cold(site, &words.map(MaybeUninit::new));
+    }
+}
+
+/// The same with a coarse time. The words are parameters, so that they stay in registers.
+#[inline(never)]
+fn push_coarse<const N: usize>(site: &'static Site, number: u64, a: u64, b: u64, c: u64, d: u64) {
+    let words = first::<N>([a, b, c, d]);
+    match clock::coarse_fast() {
+        Some(time) => push_at(site, number, time, words),
+        None => push_late(site, number, words),
+    }
+}
+
+/// The same where the clock is a function of the kernel's. In a frame of its own: a call needs one.
+#[inline(never)]
+fn push_late<const N: usize>(site: &'static Site, number: u64, words: [u64; N]) {
+    push_at(site, number, clock::coarse(), words);
+}
+
+#[inline(always)]
+fn push_at<const N: usize>(site: &'static Site, number: u64, time: u64, words: [u64; N]) {
+    // SAFETY: the slots lead to buffers that sections write only (4).
+    let exit = unsafe { rseq::trace_push_timed_fixed(Cid::index(), &SLOTS, number, time, words) };
     if !exit.is_straight() {
         record_cold(site, &words.map(MaybeUninit::new));
     }
@@ -101,15 +130,24 @@ pub fn record_encoded(site: &'static Site, wanted: Wanted, encoder: &mut Encoder
 #[inline(always)]
 pub(super) fn push(site: &'static Site, what: u16, encoder: &mut Encoder) {
     let words = encoder.finish(what);
-    let exit = match context::number() {
-        // SAFETY: the slots lead to buffers that sections write only (4).
-        Some(number) => unsafe {
-            rseq::trace_push(Cid::index(), &STAMPED, number, words.as_ptr(), words.len() as u64)
-        },
-        None => Exit::COLD,
-    };
+    let exit = context::number().map_or(Exit::COLD, |number| push_words(number, words));
     if !exit.is_straight() {
         record_cold(site, words);
+    }
+}
+
+/// Appends a record of the context with this number.
+#[inline(always)]
+fn push_words(number: u64, words: &[MaybeUninit<u64>]) -> Exit {
+    let (index, from, n) = (Cid::index(), words.as_ptr(), words.len() as u64);
+    if STAMPED.base().is_null() {
+        // Read anew for each attempt: another thread may have come to the buffer.
+        let time = time::of_event();
+        // SAFETY: the slots lead to buffers that sections write only (4).
+        unsafe { rseq::trace_push_timed(index, &SLOTS, number, time, from, n) }
+    } else {
+        // SAFETY: the slots lead to buffers that sections write only (4).
+        unsafe { rseq::trace_push(index, &STAMPED, number, from, n) }
     }
 }
 
@@ -117,14 +155,8 @@ pub(super) fn push(site: &'static Site, what: u16, encoder: &mut Encoder) {
 #[inline(never)]
 fn record_cold(site: &'static Site, words: &[MaybeUninit<u64>]) {
     for _ in 0..ATTEMPTS {
-        // Where ticks are not the counter's, no section can read the time.
-        let Some(number) = context::number().filter(|_| !STAMPED.base().is_null()) else { break };
-        let pushed = rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
-            // SAFETY: the slots lead to buffers that sections write only (4).
-            unsafe {
-                rseq::trace_push(Cid::index(), &STAMPED, number, words.as_ptr(), words.len() as u64)
-            }
-        });
+        let Some(number) = context::number() else { break };
+        let pushed = rseq::retry(Exit::COLD, cid::prepare::<Cid>, || push_words(number, words));
         match pushed {
             None => break,
             Some(exit) if exit.is_committed() => return,
@@ -172,11 +204,11 @@ fn make_ready(recording: &Recording, words: usize) -> bool {
     if buffer.is_some_and(|buffer| buffer.used.load(Ordering::Relaxed) + needed <= LIMIT) {
         let Some(number) = context::draw() else { return true };
         let owner = number + u64::from(cpu);
-        context[0] = MaybeUninit::new(Ticks::now().as_raw());
+        context[0] = MaybeUninit::new(time::of_context());
         let (from, n) = (context.as_ptr(), context.len() as u64);
         let pushed = rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
             // SAFETY: the slots lead to buffers that sections write only (4).
-            unsafe { rseq::trace_context(Cid::index(), &STAMPED, owner, from, n) }
+            unsafe { rseq::trace_context(Cid::index(), &SLOTS, owner, from, n) }
         });
         if pushed.is_none_or(Exit::is_committed) {
             return true;
@@ -210,8 +242,8 @@ fn begin(recording: &Recording) -> Option<&'static Buffer> {
 /// Appends an event of the calling thread, whose fields are words, to a buffer that was just begun.
 pub(super) fn append_event(buffer: &Buffer, site: u16, fields: &[u64; 2]) {
     let words = Packed::words(site, &(&fields[0], (&fields[1], ())));
-    append(buffer, &context().0[1..]);
-    append(buffer, &first::<3>(words).map(MaybeUninit::new));
+    append(buffer, time::of_context(), &context().0[1..]);
+    append(buffer, time::of_event(), &first::<3>(words).map(MaybeUninit::new));
 }
 
 /// A record of the calling thread: its id, its cpu, its name, its span; and the cpu. The first word is for the time.
@@ -249,10 +281,10 @@ fn push_by_lane(recording: &Recording, words: &[MaybeUninit<u64>]) -> bool {
     let number = context::number().unwrap_or(tid << CPU_BITS);
     if buffer.owner.load(Ordering::Relaxed) != number + u64::from(cpu) {
         let number = context::draw().unwrap_or(number);
-        append(buffer, &context[1..]);
+        append(buffer, time::of_context(), &context[1..]);
         buffer.owner.store(number + u64::from(cpu), Ordering::Relaxed);
     }
-    append(buffer, words);
+    append(buffer, time::of_event(), words);
     let this = core::ptr::from_ref(buffer).cast_mut();
     let is_kept = lanes().any(|lane: &AtomicPtr<Buffer>| {
         // Release: partner is the Acquire above.
@@ -264,11 +296,11 @@ fn push_by_lane(recording: &Recording, words: &[MaybeUninit<u64>]) -> bool {
     true
 }
 
-/// Appends the time and these words to a buffer of the calling thread that has room for them.
-fn append(buffer: &Buffer, words: &[MaybeUninit<u64>]) {
+/// Appends this time and these words to a buffer of the calling thread that has room for them.
+fn append(buffer: &Buffer, time: u64, words: &[MaybeUninit<u64>]) {
     let used = buffer.used.load(Ordering::Relaxed);
     let at = used as usize / 8;
-    buffer.word(at).store(Ticks::now().as_raw(), Ordering::Relaxed);
+    buffer.word(at).store(time, Ordering::Relaxed);
     for (nth, word) in words.iter().take(MOST_WORDS).enumerate() {
         // SAFETY: the words of a finished record are initialised, as are those of `context`.
         let word = unsafe { word.assume_init() };
@@ -302,13 +334,39 @@ pub fn record_as_owner(site: &'static Site, encoder: &mut Encoder) {
     let exit = match (context::number(), words) {
         (Some(number), &[first, second]) => {
             let owner = number + u64::from(rseq::cpu_id());
-            let words = [MaybeUninit::new(Ticks::now().as_raw()), first, second];
+            let words = [MaybeUninit::new(time::of_event()), first, second];
             // SAFETY: the slots lead to buffers that sections write only (4).
-            unsafe { rseq::trace_context(Cid::index(), &STAMPED, owner, words.as_ptr(), 3) }
+            unsafe { rseq::trace_context(Cid::index(), &SLOTS, owner, words.as_ptr(), 3) }
         }
         _ => Exit::COLD,
     };
     if !exit.is_straight() {
         record_cold(site, words);
+    }
+}
+
+/// [`record`] by the sections of times that are read before, for the tests that disturb them.
+#[doc(hidden)]
+#[inline(always)]
+pub fn record_timed<F: Fields>(site: &'static Site, fields: F) {
+    let (Some(what), Some(number)) = (site.number(), context::number()) else { return };
+    let (time, words) = (time::of_event(), Packed::<F>::words);
+    match Packed::<F>::WORDS {
+        1 => push_at(site, number, time, first::<1>(words(what, &fields))),
+        2 => push_at(site, number, time, first::<2>(words(what, &fields))),
+        3 => push_at(site, number, time, first::<3>(words(what, &fields))),
+        4 => push_at(site, number, time, words(what, &fields)),
+        _ => {
+            let mut encoder = Encoder::new();
+            fields.put_all(&mut encoder);
+            let words = encoder.finish(what);
+            let (from, n) = (words.as_ptr(), words.len() as u64);
+            // SAFETY: the slots lead to buffers that sections write only (4).
+            let exit =
+                unsafe { rseq::trace_push_timed(Cid::index(), &SLOTS, number, time, from, n) };
+            if !exit.is_straight() {
+                record_cold(site, words);
+            }
+        }
     }
 }

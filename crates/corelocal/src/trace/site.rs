@@ -5,12 +5,14 @@
 //! another one, and no event is lost.
 //!
 //! ```text
-//!   state   0                new
-//!           1 to 4095        on: its number
+//!   state   1 to 4095        on: its number
 //!           OFF | n          off
 //!           OFF | PART | n   one event of `every` is recorded
+//!           OFF | PART       new
 //!           OFF              off, without a number: there are too many sites
 //! ```
+//! So one look at the sign tells a site that is on from all others.
+//!
 //! # Invariants
 //! 1. A number, once drawn, belongs to the site for the life of the process and its children.
 //! 2. A site is on the list from when it has a number. The list only grows; sites are never unloaded (`sys/nodelete.rs`).
@@ -30,6 +32,7 @@ use crate::clock::Ticks;
 
 const OFF: u32 = 1 << 31;
 const PART: u32 = 1 << 30;
+const NEW: u32 = OFF | PART;
 const TEXT_LEN: usize = SITE_LEN - SITE_TEXT;
 
 /// A place in the program that records an event or a span: see [`event!`](crate::event) and [`span!`](crate::span).
@@ -55,7 +58,7 @@ pub struct Site {
 
 const _: () = assert!(core::mem::offset_of!(Site, text) == LINKED_TEXT);
 
-/// The state of a site that is on, or new.
+/// The number of a site that is on, or 0 of a new one. After [`registered`](Wanted::registered) its state.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted(u32);
@@ -79,7 +82,7 @@ impl Wanted {
     /// The number of the site, if it is on.
     #[inline(always)]
     pub(super) fn number(self) -> Option<u16> {
-        (self.0 & OFF == 0).then_some(self.0 as u16)
+        (self.0 as i32 > 0).then_some(self.0 as u16)
     }
 }
 
@@ -122,7 +125,7 @@ impl Site {
             kind,
             level: 0,
             name_len: len as u32,
-            state: AtomicU32::new(0),
+            state: AtomicU32::new(NEW),
             number: AtomicU32::new(0),
             len: AtomicU32::new(0),
             every: AtomicU32::new(1),
@@ -141,22 +144,25 @@ impl Site {
         self
     }
 
-    /// The state, if the event may be recorded: the site is on, or new, or it records a part, and this event is of it.
+    /// Returns `Some` if the event may be recorded: the site is on, or new, or it records a part, and this event is of it.
     #[doc(hidden)]
     #[inline(always)]
     pub fn wanted(&self) -> Option<Wanted> {
         // Relaxed: a switch takes effect some time later.
         let state = self.state.load(Ordering::Relaxed);
-        if state & OFF == 0 {
+        if state as i32 > 0 {
             return Some(Wanted(state));
         }
-        (state & PART != 0 && self.is_drawn()).then_some(Wanted(state & !(OFF | PART)))
+        (state & PART != 0 && self.is_drawn(state)).then_some(Wanted(state & !NEW))
     }
 
-    /// One event of so many, by chance: no thread has to know what others recorded.
+    /// Returns `true` for one event of so many, by chance: no thread has to know what others recorded. Always for a new site.
     #[cold]
     #[inline(never)]
-    fn is_drawn(&self) -> bool {
+    fn is_drawn(&self, state: u32) -> bool {
+        if state == NEW {
+            return true;
+        }
         // The last step of MurmurHash3: each bit of the time decides over each of the result.
         let mut mixed = Ticks::now().as_raw();
         for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53_u64] {
@@ -168,7 +174,7 @@ impl Site {
     /// The number, if the site has one, on or off.
     #[inline(always)]
     pub(super) fn any_number(&self) -> Option<u16> {
-        let number = self.state.load(Ordering::Relaxed) & !(OFF | PART);
+        let number = self.state.load(Ordering::Relaxed) & !NEW;
         (number != 0).then_some(number as u16)
     }
 
@@ -182,7 +188,7 @@ impl Site {
     #[doc(hidden)]
     #[inline(always)]
     pub fn is_new(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == 0
+        self.state.load(Ordering::Relaxed) == NEW
     }
 
     /// The event's name.
@@ -260,7 +266,7 @@ impl Site {
         let is_whole = recording.is_some_and(|recording| rules::say(&recording, self) == 1);
         let state = if is_whole { number } else { OFF | number };
         // Another thread may have been faster, and the site was switched meanwhile.
-        let _ = self.state.compare_exchange(0, state, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.state.compare_exchange(NEW, state, Ordering::Relaxed, Ordering::Relaxed);
         // Partner: the fences in `start` and `rules::add`. Either this sees the recording, or `start` sees the site.
         fence(Ordering::SeqCst);
         if let Some(recording) = recorder::here() {
@@ -300,7 +306,8 @@ impl Site {
 
     /// Whether it records its events, or a part of them.
     pub(super) fn is_on(&self) -> bool {
-        self.number().is_some() || self.state.load(Ordering::Relaxed) & PART != 0
+        let state = self.state.load(Ordering::Relaxed);
+        state & !NEW != 0 && state & NEW != OFF
     }
 
     /// Switches a registered site: it records none of its events (0), all (1), or one of so many.
@@ -313,7 +320,7 @@ impl Site {
         self.every.store(every.max(1), Ordering::Relaxed);
         // Relaxed: a switch takes effect some time later.
         let _ = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| {
-            let has_number = state & !(OFF | PART) != 0;
+            let has_number = state & !NEW != 0;
             has_number.then_some(state & !clear | set)
         });
     }

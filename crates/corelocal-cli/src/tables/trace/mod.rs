@@ -5,6 +5,7 @@
 //!   overwritten.
 //! - The rivals keep the last events in memory (LTTng), or write to a sink: no figure has a file in it.
 
+pub mod coarse;
 mod lttng;
 
 use std::io::{self, Write as _};

@@ -40,6 +40,14 @@ impl Round {
         Content::of([0, 0])
     }
 
+    /// The same, and registers a site that no macro makes.
+    fn begin_with(&self, site: &'static Site) -> Content {
+        if site.is_new() {
+            site.register(&[]);
+        }
+        self.begin()
+    }
+
     fn number(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
@@ -74,6 +82,13 @@ fn result() -> i64 {
 }
 
 static CONTEXT: Site = Site::new(Kind::Event, "torture::context");
+static TIMED: [Site; 5] = [
+    Site::new(Kind::Event, "torture::timed_1"),
+    Site::new(Kind::Event, "torture::timed_2"),
+    Site::new(Kind::Event, "torture::timed_3"),
+    Site::new(Kind::Event, "torture::timed_4"),
+    Site::new(Kind::Event, "torture::timed_any"),
+];
 
 pub fn workloads() -> Vec<Workload> {
     let push = workload! {
@@ -119,12 +134,7 @@ pub fn workloads() -> Vec<Workload> {
     };
     let context = workload! {
         "trace/context", Round, RECORDED, false;
-        begin(round, _) {
-            if CONTEXT.is_new() {
-                CONTEXT.register(&[]);
-            }
-            round.begin()
-        };
+        begin(round, _) round.begin_with(&CONTEXT);
         operate(round, n) {
             let mut encoder = Encoder::new();
             round.number().put(&mut encoder);
@@ -135,8 +145,59 @@ pub fn workloads() -> Vec<Workload> {
         look(round) round.recorded("torture::context")[1];
         end(round) Content::of(round.recorded("torture::context"));
     };
+    // The same with a time that was read before, and one for records that are not fixed.
+    let timed_1 = workload! {
+        "trace/timed-1", Round, RECORDED, false;
+        begin(round, _) round.begin_with(&TIMED[0]);
+        operate(round, n) {
+            trace::record_timed(&TIMED[0], (&(round.number() as u16), (&(n.ilog2() as u16), ())));
+            result()
+        };
+        look(round) round.recorded_short("torture::timed_1")[1];
+        end(round) Content::of(round.recorded_short("torture::timed_1"));
+    };
+    let timed_2 = workload! {
+        "trace/timed-2", Round, RECORDED, false;
+        begin(round, _) round.begin_with(&TIMED[1]);
+        operate(round, n) {
+            trace::record_timed(&TIMED[1], (&round.number(), (&n, ())));
+            result()
+        };
+        look(round) round.recorded("torture::timed_2")[1];
+        end(round) Content::of(round.recorded("torture::timed_2"));
+    };
+    let timed_3 = workload! {
+        "trace/timed-3", Round, RECORDED, false;
+        begin(round, _) round.begin_with(&TIMED[2]);
+        operate(round, n) {
+            trace::record_timed(&TIMED[2], (&round.number(), (&n, (&n, ()))));
+            result()
+        };
+        look(round) round.recorded("torture::timed_3")[1];
+        end(round) Content::of(round.recorded("torture::timed_3"));
+    };
+    let timed_4 = workload! {
+        "trace/timed-4", Round, RECORDED, false;
+        begin(round, _) round.begin_with(&TIMED[3]);
+        operate(round, n) {
+            trace::record_timed(&TIMED[3], (&round.number(), (&n, (&n, (&n, ())))));
+            result()
+        };
+        look(round) round.recorded("torture::timed_4")[1];
+        end(round) Content::of(round.recorded("torture::timed_4"));
+    };
+    let timed_any = workload! {
+        "trace/timed-any", Round, RECORDED, false;
+        begin(round, _) round.begin_with(&TIMED[4]);
+        operate(round, n) {
+            trace::record_timed(&TIMED[4], (&round.number(), (&n, (&"text", ()))));
+            result()
+        };
+        look(round) round.recorded("torture::timed_any")[1];
+        end(round) Content::of(round.recorded("torture::timed_any"));
+    };
     // A buffer is not in a slot.
-    [push, push_1, push_3, push_4, context]
+    [push, push_1, push_3, push_4, context, timed_1, timed_2, timed_3, timed_4, timed_any]
         .map(|workload| Workload { to_slot: false, ..workload })
         .into()
 }

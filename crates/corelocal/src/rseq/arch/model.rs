@@ -47,6 +47,19 @@ pub(crate) unsafe fn trace_push_fixed<const N: usize>(
     UNAVAILABLE
 }
 
+/// # Safety
+/// - No conditions.
+#[inline(always)]
+pub(crate) unsafe fn trace_push_timed_fixed<const N: usize>(
+    _: Index,
+    _: &Slots,
+    _: u64,
+    _: u64,
+    _: [u64; N],
+) -> Exit {
+    UNAVAILABLE
+}
+
 unavailable! {
     add(n: i64) -> Exit = UNAVAILABLE;
     increment() -> Exit = UNAVAILABLE;
@@ -72,5 +85,6 @@ unavailable! {
     queue_push_words(from: *const MaybeUninit<u64>, n: u64) -> Exit = UNAVAILABLE;
     queue_link(first: *mut u8, past: *mut u8) -> Exit = UNAVAILABLE;
     trace_push(thread: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit = UNAVAILABLE;
+    trace_push_timed(thread: u64, time: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit = UNAVAILABLE;
     trace_context(owner: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit = UNAVAILABLE;
 }

@@ -751,6 +751,35 @@ pub(crate) unsafe fn trace_push(
     )
 }
 
+/// Section `trace_push_timed`.
+///
+/// # Safety
+/// - The conditions of [`crate::rseq::trace_push_timed`] hold.
+#[inline(always)]
+pub(crate) unsafe fn trace_push_timed(
+    index: Index,
+    object: &Slots,
+    thread: u64,
+    time: u64,
+    from: *const MaybeUninit<u64>,
+    n: u64,
+) -> Exit {
+    section!(
+        index,
+        object,
+        trace_buffer!(),
+        trace_owner!(),
+        trace_reserve!("8"),
+        prepare!("mov qword ptr [{used}], {time}"),
+        trace_copy!("8"),
+        "mov qword ptr [{scratch}], {next}";
+        yields "xor eax, eax; xor edx, edx; xor {used:e}, {used:e}; xor {next:e}, {next:e}";
+        thread = in(reg) thread, time = in(reg) time, from = in(reg) from, n = in(reg) n,
+        limit = const TRACE_BUFFER,
+        used = out(reg) _, next = out(reg) _, out("rax") _, out("rdx") _,
+    )
+}
+
 /// Reserves room for a record of so many bytes: `used` is its address.
 macro_rules! trace_reserve_fixed {
     ($len:literal) => {
@@ -787,6 +816,25 @@ macro_rules! trace_push_fixed {
     };
 }
 
+/// The same behind a time that was read before.
+macro_rules! trace_push_timed_fixed {
+    ($index:ident, $object:ident, $thread:ident, $time:ident, $len:literal; $($at:literal: $word:ident = $value:expr),+) => {
+        section!(
+            $index,
+            $object,
+            trace_buffer!(),
+            trace_owner!(),
+            trace_reserve_fixed!($len),
+            prepare!("mov qword ptr [{used}], {time}"),
+            $(prepare!(concat!("mov qword ptr [{used} + ", $at, "], {", stringify!($word), "}")),)+
+            concat!("add qword ptr [{scratch}], ", $len);
+            yields "xor {used:e}, {used:e}";
+            thread = in(reg) $thread, time = in(reg) $time, limit = const TRACE_BUFFER, used = out(reg) _,
+            $($word = in(reg) $value,)+
+        )
+    };
+}
+
 /// Section `trace_push_fixed`: `trace_push` of up to four words, which are in registers.
 ///
 /// # Safety
@@ -806,6 +854,33 @@ pub(crate) unsafe fn trace_push_fixed<const N: usize>(
         }
         [a, b, c, d] => {
             trace_push_fixed!(index, object, thread, "40"; "8": a = a, "16": b = b, "24": c = c, "32": d = d)
+        }
+        _ => Exit::COLD,
+    }
+}
+
+/// Section `trace_push_timed_fixed`: `trace_push_timed` of up to four words, which are in registers.
+///
+/// # Safety
+/// - The conditions of [`crate::rseq::trace_push_timed_fixed`] hold.
+#[inline(always)]
+pub(crate) unsafe fn trace_push_timed_fixed<const N: usize>(
+    index: Index,
+    object: &Slots,
+    thread: u64,
+    time: u64,
+    words: [u64; N],
+) -> Exit {
+    match *words.as_slice() {
+        [a] => trace_push_timed_fixed!(index, object, thread, time, "16"; "8": a = a),
+        [a, b] => {
+            trace_push_timed_fixed!(index, object, thread, time, "24"; "8": a = a, "16": b = b)
+        }
+        [a, b, c] => {
+            trace_push_timed_fixed!(index, object, thread, time, "32"; "8": a = a, "16": b = b, "24": c = c)
+        }
+        [a, b, c, d] => {
+            trace_push_timed_fixed!(index, object, thread, time, "40"; "8": a = a, "16": b = b, "24": c = c, "32": d = d)
         }
         _ => Exit::COLD,
     }

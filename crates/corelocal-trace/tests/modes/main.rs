@@ -2,6 +2,8 @@
 //!
 //! A process has one recording, so each test runs in a process of its own: this program again, with the test's name.
 
+mod times;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;

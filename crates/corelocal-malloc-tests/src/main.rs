@@ -5,6 +5,7 @@
 //!
 //! A program ends with exit code 0 and a line of what it did, or with 1 and a line of what is wrong.
 
+mod accounts;
 mod api;
 mod background;
 mod cross;
@@ -53,6 +54,8 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("refused", |n, _| space::refused(at(n, 0)?, at(n, 1)?)),
     ("small", |n, _| space::small(at(n, 0)?)),
     ("later", |n, _| space::later(at(n, 0)?)),
+    ("accounts", |_, _| accounts::accounts()),
+    ("room_for_others", |n, _| space::room_for_others(at(n, 0)?, at(n, 1)?)),
     ("locked", |n, _| space::locked(at(n, 0)?)),
     ("locked_by_steps", |_, _| space::locked_by_steps()),
     ("unlocked", |_, _| space::unlocked()),

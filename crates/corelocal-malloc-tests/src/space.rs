@@ -228,3 +228,70 @@ pub fn unlocked() -> Outcome {
     }
     Ok(format!("{locked} bytes, then {unlocked}"))
 }
+
+/// Limits addresses (0), or memory that is locked (1). Returns `false` if that is not possible here.
+fn set_limit(kind: u64, limit: u64) -> bool {
+    let limits = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+    let resource = if kind == 0 { libc::RLIMIT_AS } else { libc::RLIMIT_MEMLOCK };
+    // SAFETY: a limit of this process.
+    let is_set = unsafe { libc::setrlimit(resource, &limits) } == 0;
+    // No capability sets the limit aside: version 3, and none in each of two sets.
+    let (version, none) = ([0x2008_0522_u32, 0], [0_u32; 6]);
+    // SAFETY: the structures of capset(2).
+    unsafe { libc::syscall(libc::SYS_capset, version.as_ptr(), none.as_ptr()) };
+    // SAFETY: takes a number.
+    is_set && (kind == 0 || unsafe { libc::mlockall(libc::MCL_FUTURE) } == 0)
+}
+
+/// After a process has met a limit and has given half of its memory back, threads start: others than the malloc have the use
+/// of what is free.
+pub fn room_for_others(kind: u64, limit: u64) -> Outcome {
+    const THREADS: usize = 50;
+    const LEN: usize = 3_000_000;
+    let mut objects: Vec<*mut libc::c_void> = Vec::with_capacity(1 << 16);
+    if !set_limit(kind, limit) {
+        return Ok("no such limit can be set".to_owned());
+    }
+    let (mut len, mut had) = (LEN, 0);
+    while len > 100 {
+        // SAFETY: takes a number.
+        let at = unsafe { libc::malloc(len) };
+        if at.is_null() || objects.len() == objects.capacity() {
+            len /= 3;
+            continue;
+        }
+        objects.push(at);
+        had += len as u64;
+        if had > limit + limit / 4 {
+            return Ok("no such limit can be set: it does not hold".to_owned());
+        }
+    }
+    let held = objects.len();
+    for at in objects.iter().step_by(2) {
+        // SAFETY: taken above, given back once.
+        unsafe { libc::free(*at) };
+    }
+    let mut started = 0;
+    let mut why = String::new();
+    for _ in 0..THREADS {
+        match thread::Builder::new().stack_size(128 << 10).spawn(used_a_little) {
+            Ok(thread) => {
+                thread.join().map_err(|_| "a panic")?;
+                started += 1;
+            }
+            Err(error) => why = error.to_string(),
+        }
+    }
+    for at in objects.iter().skip(1).step_by(2) {
+        // SAFETY: taken above, given back once.
+        unsafe { libc::free(*at) };
+    }
+    // SAFETY: takes a number.
+    let whole = std::hint::black_box(unsafe { libc::malloc(limit as usize / 2) });
+    if started < THREADS || whole.is_null() {
+        return Err(format!(
+            "{held} objects; {started} threads started: {why}; {whole:p} afterwards"
+        ));
+    }
+    Ok(format!("{held} objects, {started} threads"))
+}

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use corelocal::alloc;
+use corelocal::alloc::{self, ClassStats};
 
 use super::options::{self, Options};
 use super::stats_format;
@@ -22,22 +22,28 @@ pub extern "C" fn mallopt(parameter: c_int, _value: c_int) -> c_int {
     c_int::from((-8..=1).contains(&parameter) && parameter != 0)
 }
 
-/// `mallinfo2(3)`, as far as the terms apply.
+/// `mallinfo2(3)`. The arena is the memory of small objects and what is idle, the blocks of `hblks` are large objects, and
+/// fast bins are the caches of cores and depots. The arena is what is in use of it and what is free.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
     let stats = alloc::stats();
-    let in_use = stats_format::in_use(&stats);
+    // Numbers are read one after the other, while other threads allocate.
+    let in_use = stats_format::in_use(&stats).saturating_sub(stats.large_bytes);
+    let arena = stats.used.saturating_sub(stats.large_bytes) + stats.idle;
+    let sum = |of: fn(&ClassStats) -> usize| stats.classes.iter().map(of).sum();
     libc::mallinfo2 {
-        // The two numbers are read one after the other, while other threads allocate.
-        arena: stats.used.saturating_sub(stats.large_bytes),
-        ordblks: stats.classes.iter().map(|class| class.on_cores + class.in_depot).sum(),
-        smblks: 0,
+        arena,
+        ordblks: sum(|class| {
+            let taken = class.in_use + class.on_cores + class.in_depot;
+            (class.span_bytes / class.size.max(1)).saturating_sub(taken)
+        }),
+        smblks: sum(|class| class.on_cores + class.in_depot),
         hblks: stats.large_objects,
         hblkhd: stats.large_bytes,
         usmblks: 0,
         fsmblks: stats_format::cached(&stats),
         uordblks: in_use,
-        fordblks: stats.used.saturating_sub(in_use),
+        fordblks: arena.saturating_sub(in_use),
         keepcost: stats.idle,
     }
 }
@@ -50,7 +56,7 @@ pub extern "C" fn mallinfo() -> libc::mallinfo {
     libc::mallinfo {
         arena: least(info.arena),
         ordblks: least(info.ordblks),
-        smblks: 0,
+        smblks: least(info.smblks),
         hblks: least(info.hblks),
         hblkhd: least(info.hblkhd),
         usmblks: 0,

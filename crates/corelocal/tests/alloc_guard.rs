@@ -109,6 +109,48 @@ fn before_the_beginning() {
     has_stacks(&said, &["used by", "allocated by"]);
 }
 
+/// A guarded object of 434 bytes that was moved there as it grew.
+fn guarded_as_it_grew() -> *mut u8 {
+    for _ in 0..10_000 {
+        // SAFETY: ours.
+        unsafe {
+            let object = alloc::reallocate(alloc::allocate(400), 434);
+            if alloc::usable_size(object) == 434 {
+                return object;
+            }
+            alloc::deallocate_sized(object, 434);
+        }
+    }
+    panic!("none of 10,000 is guarded");
+}
+
+/// It has no room beyond the size that was asked for, which its caller knows.
+#[test]
+fn the_size_of_an_object_that_grew() {
+    run_in_child(
+        "the_size_of_an_object_that_grew",
+        |command| _ = command.env("CORELOCAL_MALLOC", "guard:50"),
+        // SAFETY: an object of so many bytes.
+        || unsafe { alloc::deallocate_sized(guarded_as_it_grew(), 434) },
+    );
+}
+
+#[test]
+fn behind_the_end_of_an_object_that_grew() {
+    let test = "behind_the_end_of_an_object_that_grew";
+    // SAFETY: within the page, or a signal tells.
+    let (line, _) = faulty::last_words(test, "guard:50", libc::SIGABRT, || unsafe {
+        for _ in 0..100 {
+            let object = guarded_as_it_grew();
+            if (object as usize + 434) % 4096 != 0 {
+                object.add(434).write(1);
+                alloc::deallocate(object);
+            }
+        }
+    });
+    assert!(line.ends_with("behind its end: byte 434 of an object of 434 bytes"), "{line}");
+}
+
 #[test]
 fn slack_behind_the_end() {
     // SAFETY: within the page; noticed when it is freed.

@@ -102,6 +102,27 @@ fn a_limit_that_is_set_later_holds() {
     }
 }
 
+#[test]
+fn mallinfo_counts_as_that_of_glibc() {
+    for malloc in all("mallinfo_counts_as_that_of_glibc") {
+        malloc.tries(&["accounts"]);
+    }
+}
+
+/// Address space that is free can be used for stacks: by `RLIMIT_AS`, and by `RLIMIT_MEMLOCK` after `mlockall`.
+#[test]
+fn a_process_at_its_limit_starts_threads() {
+    let test = "a_process_at_its_limit_starts_threads";
+    for malloc in all(test) {
+        for (kind, limit) in [(0, 400_u64 << 20), (0, 2 << 30), (1, 7 << 20)] {
+            let done = malloc.tries(&["room_for_others", &kind.to_string(), &limit.to_string()]);
+            if done.out.contains("no such limit can be set") {
+                crate::skip(test, done.out.trim());
+            }
+        }
+    }
+}
+
 /// What a malloc writes down of the addresses that it would use is address space as well.
 #[test]
 fn what_is_refused_costs_nothing() {

@@ -141,9 +141,10 @@ pub(super) fn is_known_to_check() -> bool {
     is_known(CHECK)
 }
 
-/// Whether profiling is known to be on, in which large objects have exactly the size asked for.
-pub(super) fn is_known_to_profile() -> bool {
-    is_known(PROFILE)
+/// Whether an object that grows may get more than was asked for. Not in the modes that note the size of an object: a
+/// profile would count the room, and an overflow into it would not be found.
+pub(super) fn may_have_room() -> bool {
+    !is_known(CHECK | GUARD | PROFILE)
 }
 
 /// Whether allocations are counted, and whether frees are counted one by one.

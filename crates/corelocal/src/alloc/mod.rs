@@ -393,9 +393,8 @@ fn is_worth_keeping(usable: usize, size: usize) -> bool {
 /// - The conditions of [`deallocate`] hold for `ptr`.
 #[inline]
 unsafe fn move_object(ptr: *mut u8, kind: usize, usable: usize, size: usize) -> *mut u8 {
-    // An object that grows gets a quarter more at least, so that one that grows in small steps is not moved each
-    // time. In a process that profiles, objects have exactly the size asked for.
-    let has_room = size > usable && !debug::is_known_to_profile();
+    // An object that grows gets a quarter more at least, so that one that grows in small steps is not moved each time.
+    let has_room = size > usable && debug::may_have_room();
     let with_room = if has_room { size.max(usable + usable / 4) } else { size };
     let mut moved = allocate(with_room.min(class::LARGEST));
     if moved.is_null() {

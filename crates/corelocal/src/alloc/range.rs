@@ -80,6 +80,8 @@ pub(super) struct Header {
     pub(super) large_objects: AtomicUsize,
     /// Bytes given back to the kernel so far.
     pub(super) released: AtomicUsize,
+    /// Chunks that were mapped when the kernel refused to map more; 0: it has not (`store.rs`).
+    pub(super) refused_at: AtomicUsize,
     /// For each node, the chunks up to the highest one ever used; summed.
     pub(super) high: AtomicUsize,
     /// Spans that lost objects since the last check, or that were not idle then (`release.rs`).

@@ -11,6 +11,10 @@
 //!                                          └─── purge: claimed, given to the kernel, freed ──► 0
 //! ```
 //!
+//! A process that has reached a limit (`RLIMIT_AS`, locked memory) needs address space for stacks and files, too, and
+//! nothing asks this malloc for it. So once the kernel has refused memory, long runs are unmapped as they are released, until
+//! a quarter of what was mapped then is not.
+//!
 //! # Invariants
 //! 1. A chunk whose `used` bit is set belongs to the thread that set it. All that was done to it before its release
 //!    happens before all that its next owner does (`bits.rs`).
@@ -50,7 +54,7 @@ enum NoRun {
 
 /// The alignment, in chunks, that runs can have without being cut out of a longer run; that of the range's start.
 const ALIGNED: usize = 32;
-/// The shortest run for which gaps are searched: 1 MiB.
+/// The shortest run for which gaps are searched, and that is unmapped when a limit is near: 1 MiB.
 const SHORT: usize = 16;
 /// How many gaps are tried that another thread claims first.
 const TRIES: usize = 3;
@@ -114,8 +118,31 @@ pub(super) fn claim_on(range: Range, node: usize, chunks: usize, align: usize) -
 /// If the kernel refuses memory, unmaps free chunks elsewhere and tries once more.
 fn or_closing(range: Range, chunks: usize, claim: impl Fn() -> Result<Run, NoRun>) -> Option<Run> {
     match claim() {
-        Err(NoRun::Refused) if close_free(range, chunks) => claim().ok(),
+        Err(NoRun::Refused) => {
+            note_refusal(range, chunks);
+            if close_free(range, chunks) { claim().ok() } else { None }
+        }
         run => run.ok(),
+    }
+}
+
+/// Notes that the kernel refuses memory. A request for far more than the process has says nothing of what is left.
+fn note_refusal(range: Range, chunks: usize) {
+    let header = range.header();
+    let opened = header.opened.load(Ordering::Relaxed);
+    if chunks <= opened / 4 {
+        // Relaxed: a hint.
+        header.refused_at.store(opened, Ordering::Relaxed);
+    }
+}
+
+/// Returns `true` if a limit is near: the kernel has refused memory, and most of what was mapped then is mapped still. Not
+/// if more is mapped by now, so the limit was raised.
+fn is_short(range: Range) -> bool {
+    let refused_at = range.header().refused_at.load(Ordering::Relaxed);
+    refused_at != 0 && {
+        let opened = range.header().opened.load(Ordering::Relaxed);
+        opened > refused_at / 4 * 3 && opened <= refused_at / 4 * 5
     }
 }
 
@@ -301,6 +328,10 @@ pub(super) fn extend(range: Range, end: usize, more: usize) -> bool {
 
 /// Releases chunks of the caller's, whose content may be anything.
 pub(super) fn release(range: Range, first: usize, chunks: usize) {
+    if chunks >= SHORT && is_short(range) && close_taken(range, first..first + chunks).is_some() {
+        range.header().released.fetch_add(chunks * CHUNK, Ordering::Relaxed);
+        return;
+    }
     for_each_word(first, chunks, |word, mask| range.words(word).soil(mask));
     range.header().dirty.fetch_add(chunks, Ordering::Relaxed);
     free_bits(range, first, chunks);
